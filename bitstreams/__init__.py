@@ -1,0 +1,1 @@
+"""From hardware sources to `.xclbin` containers, and back."""

@@ -1,0 +1,23 @@
+"""Where the hardware sources and the arbitrary-precision headers lie on this machine."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+
+def _package_folder(name: str) -> Path:
+    spec = find_spec(name)  # finds the files without importing the package
+    for location in (spec.submodule_search_locations or []) if spec else []:
+        if Path(location).is_dir():
+            return Path(location)
+    raise FileNotFoundError(f"package {name} is not installed; run `pip install headrace` again")
+
+
+def hls_folder() -> Path:
+    """The installed `hls/` folder: one folder per unit, and include/."""
+    return _package_folder("headrace.hls")
+
+
+def include_folders() -> list[Path]:
+    """Include path of a g++ build, in order: our sources, our `hls_stream.h` shim, Xilinx's ap_types from hls4ml."""
+    hls = hls_folder()
+    return [hls / "include", hls / "include" / "csim", hls, _package_folder("hls4ml") / "templates/vivado/ap_types"]

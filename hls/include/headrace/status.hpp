@@ -1,0 +1,33 @@
+// Status codes of the image CU. The value stands in the CU's `status` register when it is done.
+// The table in hls/README.md says what each means and what to do; host/status.py mirrors it (a test compares them).
+#pragma once
+
+#include "ap_int.h"
+
+namespace headrace {
+
+using Status = ap_uint<8>;
+
+enum StatusCode : unsigned {
+    STATUS_OK = 0,
+    STATUS_NOT_JPEG = 1,            // no SOI marker at the start
+    STATUS_TRUNCATED = 2,           // the bytes end before the image does
+    STATUS_PROGRESSIVE = 3,         // SOF2 and the hierarchical or progressive variants
+    STATUS_ARITHMETIC = 4,          // arithmetic coding (SOF9..SOF11, DAC)
+    STATUS_LOSSLESS = 5,            // SOF3
+    STATUS_PRECISION = 6,           // sample precision other than 8 bits
+    STATUS_COMPONENTS = 7,          // a number of components other than 1 or 3
+    STATUS_SAMPLING = 8,            // sampling factors outside the supported table
+    STATUS_TOO_LARGE = 9,           // wider than 4096 pixels, or no height in the frame header
+    STATUS_CORRUPT_HEADER = 10,     // a marker segment that contradicts itself or the standard
+    STATUS_MISSING_TABLE = 11,      // a scan refers to a quantisation or Huffman table never defined
+    STATUS_CORRUPT_HUFFMAN = 12,    // entropy-coded data that no encoder writes
+    STATUS_RESTART_MISMATCH = 13,   // a restart marker is missing, out of order or unexpected
+    STATUS_MULTIPLE_SCANS = 14,     // sequential, but not all components in one scan
+    STATUS_RESIZE_LIMIT = 15,       // the resized image would exceed 65535 pixels on a side, or a size of zero is asked for
+    STATUS_CROP_OUTSIDE = 16,       // the crop window does not lie inside the resized image
+    STATUS_BUFFER_TOO_SMALL = 17,   // tensor_capacity is less than the output needs; the size registers say how much
+    STATUS_BAD_ARGUMENT = 18,       // an unknown stage or format
+};
+
+}  // namespace headrace

@@ -1,0 +1,1 @@
+"""XRT device access, DPU driver, executors, live runtime and command line."""

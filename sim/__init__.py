@@ -1,0 +1,1 @@
+"""Discrete-event simulation: traffic, accelerator models, experiments. Never imports headrace.host."""
