@@ -1,5 +1,40 @@
 """Requests, policies, latency profiles and solvers. Pure: no clock, no thread, no I/O."""
 
-from headrace.batching.errors import HeadraceError, UnknownModel, UnsupportedInput
+from headrace.batching.accounting import AccountingError, Ledger
+from headrace.batching.errors import CorruptInput, HeadraceError, UnknownModel, UnsupportedInput, UsageError
+from headrace.batching.graph_batching import GraphBatching
+from headrace.batching.model_graph import ModelGraph, Node, NodeKind
+from headrace.batching.policy import LatencyModel, Policy
+from headrace.batching.preba import Preba, preba_limits
+from headrace.batching.profile import Profile, ProfilePoint
+from headrace.batching.request import Request, Task
+from headrace.batching.results import Served, percentiles_ms, summarize
+from headrace.batching.serial import Serial
+from headrace.batching.window import BatchLimits
 
-__all__ = ["HeadraceError", "UnknownModel", "UnsupportedInput"]
+__all__ = [
+    "AccountingError",
+    "BatchLimits",
+    "CorruptInput",
+    "GraphBatching",
+    "HeadraceError",
+    "LatencyModel",
+    "Ledger",
+    "ModelGraph",
+    "Node",
+    "NodeKind",
+    "Policy",
+    "Preba",
+    "Profile",
+    "ProfilePoint",
+    "Request",
+    "Serial",
+    "Served",
+    "Task",
+    "UnknownModel",
+    "UnsupportedInput",
+    "UsageError",
+    "percentiles_ms",
+    "preba_limits",
+    "summarize",
+]

@@ -1,0 +1,29 @@
+# Each target sets up all that it needs; nothing is repeated when nothing changed.
+.PHONY: help setup demo test lint types clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo    real photos through the emulated DPU, three batching policies side by side; writes out/demo/"
+	@echo "make test    lint, types and the whole test suite"
+	@echo "make clean   remove what was built (not .venv)"
+
+setup:
+	@scripts/setup
+
+demo: setup
+	.venv/bin/headrace demo --out out/demo
+
+test: lint types
+	.venv/bin/python -m pytest
+
+lint: setup
+	.venv/bin/ruff check .
+
+# mypy does not see setuptools' mapping of folders into the namespace, so it is given one made of links.
+types: setup
+	@mkdir -p build/typing/headrace
+	@for folder in batching sim bitstreams host; do ln -sfn ../../../$$folder build/typing/headrace/$$folder; done
+	.venv/bin/mypy
+
+clean:
+	rm -rf build out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,38 @@
+"""The seam between scheduling and everything else.
+
+A policy is a plain state machine that is told what happened and asked what to run. Two rules hold for every one:
+it reads no clock (`now` is an argument, and never decreases) and it does no I/O. The simulator drives it with virtual
+time and the live runtime drives the same object with the wall clock, so what is simulated is what is served.
+"""
+
+from typing import Protocol
+
+from headrace.batching.request import Request, Task
+
+
+class Policy(Protocol):
+    def submit(self, request: Request, now: float) -> None:
+        """Take a request. Raises UnknownModel, and then keeps nothing of it."""
+        ...
+
+    def next_task(self, worker: int, now: float) -> Task | None:
+        """Asked when `worker` is idle: the task that it shall run now, or None to leave it idle."""
+        ...
+
+    def complete(self, task: Task, now: float) -> list[Request]:
+        """Told that a task ended, as it ended (see `Task`). Returns the requests that it finished."""
+        ...
+
+    def wakeup(self) -> float:
+        """When to ask again though nothing else happens (s); inf if there is no such time.
+
+        It may lie in the past while no worker is idle."""
+        ...
+
+
+class LatencyModel(Protocol):
+    """The only thing that knows hardware."""
+
+    def latency(self, node: int, batch: int, length: float) -> float:
+        """Execution time (s) of node number `node` at `batch` requests of input length `length`."""
+        ...

@@ -1,0 +1,132 @@
+"""What image preprocessing is asked to do, and the same on the CPU with OpenCV: the reference and the fallback path.
+
+Four stages, each on the result of the one before: decode (JPEG to RGB), resize (shorter side), crop, normalize.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.batching import CorruptInput, UsageError
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)  # RGB, of pixel values in 0..1; torchvision's training transform
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+class Stage(IntEnum):
+    """The last stage that runs. The values are those of the image CU's `stage` register."""
+
+    DECODE = 0
+    RESIZE = 1
+    CROP = 2
+    NORMALIZE = 3
+
+
+FORMATS = ("float32", "float16", "int8")  # index = value of the image CU's `format` register
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSpec:
+    """Sizes in pixels; a crop offset of None centres the window. `int8_step` is the value of one int8 step; None
+    chooses the smallest step that holds every value of the three tables."""
+
+    resize_short: int = 256
+    crop_width: int = 224
+    crop_height: int = 224
+    crop_x: int | None = None
+    crop_y: int | None = None
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    std: tuple[float, float, float] = IMAGENET_STD
+    dtype: str = "float32"
+    int8_step: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in FORMATS:
+            raise UsageError(f"tensor type {self.dtype!r} is not one of {', '.join(FORMATS)}")
+        for name in ("resize_short", "crop_width", "crop_height"):
+            if not 1 <= getattr(self, name) <= 65535:
+                raise UsageError(f"{name} is {getattr(self, name)}; give 1 to 65535 pixels")
+        for name in ("crop_x", "crop_y"):
+            offset = getattr(self, name)
+            if offset is not None and not 0 <= offset <= 65535:
+                raise UsageError(f"{name} is {offset}; give 0 to 65535 pixels, or nothing to centre the crop")
+        if not all(s > 0 for s in self.std):
+            raise UsageError(f"std is {self.std}; each channel's must be above 0")
+        if self.int8_step is not None and not self.int8_step > 0:
+            raise UsageError(f"int8_step is {self.int8_step}; it must be above 0")
+
+    @property
+    def tensor_shape(self) -> tuple[int, int, int]:
+        return (3, self.crop_height, self.crop_width)
+
+    def tables(self) -> NDArray[Any]:
+        """The normalized value of every pixel value, shape (3, 256), in `dtype`: what the CU looks up."""
+        ramp = np.broadcast_to(np.arange(256, dtype=np.uint8)[None, :, None], (3, 256, 1))
+        return np.ascontiguousarray(_normalized(ramp.transpose(1, 2, 0), self).reshape(3, 256))
+
+
+def _normalized(rgb: NDArray[np.uint8], spec: ImageSpec) -> NDArray[Any]:
+    """HWC uint8 to CHW `spec.dtype`, by `(x / 255 - mean) / std` in float32."""
+    values = (rgb.astype(np.float32) / np.float32(255) - np.float32(spec.mean)) / np.float32(spec.std)
+    planes = np.ascontiguousarray(values.transpose(2, 0, 1))
+    if spec.dtype != "int8":
+        return planes.astype(spec.dtype, copy=False)
+    step = spec.int8_step
+    if step is None:
+        ends = (np.float32([[0.0], [1.0]]) - np.float32(spec.mean)) / np.float32(spec.std)
+        step = float(np.abs(ends).max()) / 127
+    return np.clip(np.rint(planes / np.float32(step)), -127, 127).astype(np.int8)
+
+
+def resized_size(width: int, height: int, short: int) -> tuple[int, int]:
+    """(width, height) after the shorter side becomes `short`; the longer rounds down, as torchvision's Resize does."""
+    if width <= height:
+        return short, short * height // width
+    return short * width // height, short
+
+
+def preprocess(jpeg: bytes, spec: ImageSpec, stage: Stage = Stage.NORMALIZE) -> NDArray[Any]:
+    """Run the stages up to `stage` on the CPU.
+
+    Returns HWC uint8 RGB up to the crop, CHW `spec.dtype` after normalize. Raises CorruptInput when OpenCV cannot
+    decode the bytes and UsageError when the crop does not lie inside the resized image."""
+    image = _decoded(jpeg)
+    if stage >= Stage.RESIZE:
+        size = resized_size(image.shape[1], image.shape[0], spec.resize_short)
+        if max(size) > 65535:
+            raise UsageError(f"resizing {image.shape[1]}x{image.shape[0]} to a shorter side of {spec.resize_short} "
+                             f"gives {size[0]}x{size[1]}; at most 65535 pixels on a side")
+        image = cv2.resize(image, size, interpolation=cv2.INTER_LINEAR_EXACT)
+    if stage >= Stage.CROP:
+        image = _cropped(image, spec)
+    rgb = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
+    return _normalized(rgb, spec) if stage >= Stage.NORMALIZE else rgb
+
+
+def _decoded(jpeg: bytes) -> NDArray[np.uint8]:
+    try:
+        image = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    except cv2.error as error:
+        raise CorruptInput(f"OpenCV cannot decode it: {error}") from error
+    if image is None:
+        raise CorruptInput("OpenCV cannot decode it; is it an image?")
+    return image
+
+
+def _cropped(image: NDArray[np.uint8], spec: ImageSpec) -> NDArray[np.uint8]:
+    height, width = image.shape[:2]
+    # Python's round is half to even, as in torchvision's CenterCrop.
+    x = round((width - spec.crop_width) / 2) if spec.crop_x is None else spec.crop_x
+    y = round((height - spec.crop_height) / 2) if spec.crop_y is None else spec.crop_y
+    if x < 0 or y < 0 or x + spec.crop_width > width or y + spec.crop_height > height:
+        raise UsageError(
+            f"a crop of {spec.crop_width}x{spec.crop_height} at ({x}, {y}) is not inside the {width}x{height} image; "
+            "make the crop smaller or resize_short larger"
+        )
+    return np.ascontiguousarray(image[y : y + spec.crop_height, x : x + spec.crop_width])
+
+

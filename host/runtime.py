@@ -1,0 +1,248 @@
+"""The live runtime: drives a `Policy` with the wall clock and runs its tasks on worker processes.
+
+One asyncio loop owns all state, so nothing here needs a lock. A request's tensor lies in a slot of the shared arena
+from `infer` until its one end; workers read and write the slots, and only slot numbers travel. What happens when:
+
+- a request arrives, a task ends, the policy's `wakeup` comes or a worker is back: every idle worker is offered a task;
+- a worker dies or exceeds the task timeout: its requests go back to the policy (until `attempts` are used up, then
+  they fail), and the worker is restarted while the others go on;
+- the network raises: the requests of that task fail with its error and the worker lives on.
+
+Every wait has a bound, and the accounting invariant is kept by the ledger at each step.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.batching import HeadraceError, Ledger, Policy, Request, Served, Task
+from headrace.host.workers import ModelError, TensorArena, Worker, WorkerLost, WorkerPool
+
+
+class Overloaded(HeadraceError):
+    """More requests are in flight than the arena has slots for; send fewer at a time, or give it more slots."""
+
+
+class RuntimeClosed(HeadraceError):
+    """The runtime was closed, or has no worker left, while the request was in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """A task as it ran: times in seconds from the runtime's origin; `error` is None if it ran well."""
+
+    worker: int
+    task: Task
+    started: float
+    finished: float
+    gather_s: float
+    execute_s: float
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """The network's output (a row, a copy) with the request's times and the task that produced it."""
+
+    output: NDArray[Any]
+    served: Served
+    execution: Execution
+
+
+@dataclass(slots=True)
+class _InFlight:
+    request: Request
+    slot: int
+    queued: float
+    done: asyncio.Future[Inference]
+    attempts: int = 0
+
+
+class Runtime:
+    """Use as an async context manager around a started `WorkerPool`."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        pool: WorkerPool,
+        arena: TensorArena,
+        *,
+        origin: float | None = None,
+        task_timeout_s: float = 30.0,
+        attempts: int = 2,
+    ) -> None:
+        """`origin` is the `time.monotonic()` value that all times count from (now, if None)."""
+        self.ledger = Ledger()
+        self.executions: list[Execution] = []
+        self.workers_lost = 0
+        self._policy = policy
+        self._workers: list[Worker] = list(pool.workers)
+        self._arena = arena
+        self._origin = time.monotonic() if origin is None else origin
+        self._task_timeout_s = task_timeout_s
+        self._attempts = attempts
+        self._ids = itertools.count()
+        self._in_flight: dict[int, _InFlight] = {}
+        self._idle: set[int] = set(range(len(self._workers)))
+        self._alive: set[int] = set(self._idle)
+        self._timer: asyncio.TimerHandle | None = None
+        self._background: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def __aenter__(self) -> "Runtime":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def now(self) -> float:
+        return time.monotonic() - self._origin
+
+    async def infer(
+        self, model: str, tensor: NDArray[Any], *, arrival: float | None = None, deadline: float = math.inf
+    ) -> Inference:
+        """Run one preprocessed input through the network.
+
+        `arrival` is when the request came in, if preprocessing lies between (s from the origin). Raises Overloaded,
+        UnknownModel, ModelError, WorkerLost (after `attempts` tries) or RuntimeClosed."""
+        if self._closed or not self._alive:
+            raise RuntimeClosed("the runtime takes no requests: it was closed or has no worker left")
+        now = self.now()
+        request = Request(next(self._ids), model, now if arrival is None else arrival, deadline)
+        self.ledger.submit(request)
+        slot = self._arena.acquire() if self._arena.free else None
+        if slot is None:
+            self.ledger.drop(request)
+            raise Overloaded(f"{len(self._in_flight)} requests are in flight and no tensor slot is free")
+        try:
+            np.copyto(self._arena.input(slot), tensor, casting="no")
+            self._policy.submit(request, now)
+        except BaseException:
+            self._arena.release(slot)
+            self.ledger.fail(request)
+            raise
+        flight = _InFlight(request, slot, now, asyncio.get_running_loop().create_future())
+        self._in_flight[request.id] = flight
+        self._dispatch()
+        # A caller that gives up must not take the request out of the policy's hands: it runs, and is counted.
+        return await asyncio.shield(flight.done)
+
+    def _dispatch(self) -> None:
+        """Offer every idle worker a task, then set the timer for the policy's own wish."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._closed:
+            return
+        for worker in sorted(self._idle):
+            task = self._policy.next_task(worker, self.now())
+            if task is None:
+                continue
+            self._idle.remove(worker)
+            self._spawn(self._execute(worker, task))
+        if self._idle:
+            wakeup = self._policy.wakeup()
+            if wakeup < math.inf:
+                loop = asyncio.get_running_loop()
+                # A little late rather than early: asked too soon, the policy would only send us back to sleep.
+                self._timer = loop.call_later(max(0.0, wakeup - self.now()) + 50e-6, self._dispatch)
+
+    def _spawn(self, coroutine: Any) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _execute(self, index: int, task: Task) -> None:
+        worker = self._workers[index]
+        flights = [self._in_flight[request.id] for request in task.requests]
+        started = self.now()
+        gather_s = execute_s = 0.0
+        error: HeadraceError | None = None
+        try:
+            times = await worker.run(task.id, [flight.slot for flight in flights], self._task_timeout_s)
+            gather_s, execute_s = times.gather_s, times.execute_s
+        except (ModelError, WorkerLost) as raised:
+            error = raised
+        finished = self.now()
+        execution = Execution(index, task, started, finished, gather_s, execute_s, str(error) if error else None)
+        self.executions.append(execution)
+        if self._closed:
+            return
+        if error is None:
+            for request in self._policy.complete(task, finished):
+                self._finish(request, execution)
+            self._idle.add(index)
+        else:
+            lost = isinstance(error, WorkerLost)
+            for flight in flights:
+                flight.attempts += 1
+            keep = [f.request for f in flights if lost and f.attempts < self._attempts]
+            self._policy.complete(task.lost(keep), finished)
+            for request in set(task.requests) - set(keep):
+                self._fail(request, error)
+            if lost:
+                self.workers_lost += 1
+                self._spawn(self._revive(index))
+            else:
+                self._idle.add(index)
+        self.ledger.check()
+        self._dispatch()
+
+    async def _revive(self, index: int) -> None:
+        try:
+            await self._workers[index].restart()
+        except WorkerLost as error:
+            self._alive.discard(index)
+            if not self._alive:
+                for flight in list(self._in_flight.values()):
+                    self._fail(flight.request, RuntimeClosed(f"no worker is left: {error}"))
+            return
+        if not self._closed:
+            self._idle.add(index)
+            self._dispatch()
+
+    def _finish(self, request: Request, execution: Execution) -> None:
+        flight = self._in_flight.pop(request.id)
+        served = Served(
+            arrival=request.arrival,
+            queued=flight.queued,
+            started=execution.started,
+            finished=execution.finished,
+            deadline=request.deadline,
+            batch=execution.task.batch_size,
+        )
+        output = self._arena.output(flight.slot).copy()
+        self._arena.release(flight.slot)
+        self.ledger.finish(request)
+        if not flight.done.done():
+            flight.done.set_result(Inference(output, served, execution))
+
+    def _fail(self, request: Request, error: HeadraceError) -> None:
+        flight = self._in_flight.pop(request.id)
+        self._arena.release(flight.slot)
+        self.ledger.fail(request)
+        if not flight.done.done():
+            flight.done.set_exception(error)
+            flight.done.exception()  # a caller that gave up never looks; that is no error of the loop's
+
+    async def close(self) -> None:
+        """Fail what is in flight and end the background tasks. The worker pool is its owner's to close."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in list(self._background):
+            task.cancel()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*self._background, return_exceptions=True), timeout=5.0)
+        for flight in list(self._in_flight.values()):
+            self._fail(flight.request, RuntimeClosed("the runtime was closed while the request was in flight"))
+        self.ledger.check()
