@@ -1,6 +1,7 @@
 """Requests, policies, latency profiles and solvers. Pure: no clock, no thread, no I/O."""
 
 from headrace.batching.accounting import AccountingError, Ledger
+from headrace.batching.catalog import POLICIES, make_policy
 from headrace.batching.errors import CorruptInput, HeadraceError, UnknownModel, UnsupportedInput, UsageError
 from headrace.batching.graph_batching import GraphBatching
 from headrace.batching.model_graph import ModelGraph, Node, NodeKind
@@ -13,6 +14,7 @@ from headrace.batching.serial import Serial
 from headrace.batching.window import BatchLimits
 
 __all__ = [
+    "POLICIES",
     "AccountingError",
     "BatchLimits",
     "CorruptInput",
@@ -34,6 +36,7 @@ __all__ = [
     "UnknownModel",
     "UnsupportedInput",
     "UsageError",
+    "make_policy",
     "percentiles_ms",
     "preba_limits",
     "summarize",

@@ -51,6 +51,7 @@ class Execution:
 class Inference:
     """The network's output (a row, a copy) with the request's times and the task that produced it."""
 
+    request_id: int
     output: NDArray[Any]
     served: Served
     execution: Execution
@@ -85,7 +86,7 @@ class Runtime:
         self._policy = policy
         self._workers: list[Worker] = list(pool.workers)
         self._arena = arena
-        self._origin = time.monotonic() if origin is None else origin
+        self.origin = time.monotonic() if origin is None else origin
         self._task_timeout_s = task_timeout_s
         self._attempts = attempts
         self._ids = itertools.count()
@@ -102,8 +103,14 @@ class Runtime:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    @property
+    def workers(self) -> int:
+        """How many workers the pool has, in service or not."""
+        return len(self._workers)
+
     def now(self) -> float:
-        return time.monotonic() - self._origin
+        """Seconds since `origin`."""
+        return time.monotonic() - self.origin
 
     async def infer(
         self, model: str, tensor: NDArray[Any], *, arrival: float | None = None, deadline: float = math.inf
@@ -222,7 +229,7 @@ class Runtime:
         self._arena.release(flight.slot)
         self.ledger.finish(request)
         if not flight.done.done():
-            flight.done.set_result(Inference(output, served, execution))
+            flight.done.set_result(Inference(request.id, output, served, execution))
 
     def _fail(self, request: Request, error: HeadraceError) -> None:
         flight = self._in_flight.pop(request.id)

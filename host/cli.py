@@ -1,0 +1,331 @@
+"""The `headrace` command: prose and progress on stderr, results on stdout; exit 0, 1 (ran and failed), 2 (usage)."""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from headrace.batching import POLICIES, HeadraceError, Profile, UsageError
+
+app = typer.Typer(
+    name="headrace",
+    help="FPGA preprocessing units, slice-aware batching and simulation for inference servers.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+preprocess_app = typer.Typer(help="Run files through the DPU.", no_args_is_help=True)
+app.add_typer(preprocess_app, name="preprocess")
+
+out = Console()
+err = Console(stderr=True)
+
+
+class Target(StrEnum):
+    SW_EMU = "sw_emu"
+
+
+class StageName(StrEnum):
+    DECODE = "decode"
+    RESIZE = "resize"
+    CROP = "crop"
+    NORMALIZE = "normalize"
+
+
+class FallbackName(StrEnum):
+    CPU = "cpu"
+    RAISE = "raise"
+
+
+class TensorType(StrEnum):
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+    INT8 = "int8"
+
+
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
+
+
+def _cached_xclbin(target: Target, image_cus: int) -> Path:
+    """The container for these options, built if the sources have changed since it last was."""
+    from headrace.bitstreams.build import build_sw_emu
+
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace"
+    path = cache / f"{target.value}-{image_cus}cu.xclbin"
+    with err.status(f"building {target.value} with {image_cus} image CUs (g++; under a minute the first time)"):
+        build_sw_emu(path, image_cus=image_cus)
+    return path
+
+
+def _read_profile(path: Path | None) -> Profile | None:
+    if path is None:
+        return None
+    try:
+        return Profile.from_json(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--profile {path}: {error}") from error
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {path}: {error.strerror}; name a folder that can be written") from error
+
+
+@app.command()
+def build(
+    target: Annotated[Target, typer.Option(help="sw_emu: the C++ compiled by g++ behind the XRT API.")] = Target.SW_EMU,
+    image_cus: Annotated[int, typer.Option(min=1, max=16, help="Number of image compute units.")] = 4,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The .xclbin to write.")] = None,
+    info: Annotated[Path | None, typer.Option(help="List what is in this .xclbin instead of building one.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Build an .xclbin container, or list what is in one."""
+    from headrace.bitstreams.build import build_sw_emu, describe
+    from headrace.bitstreams.xclbin import read_xclbin
+
+    if (info is None) == (output is None):
+        raise UsageError("give -o FILE to build a container, or --info FILE to list one")
+    if info is not None:
+        description = describe(read_xclbin(info))
+    else:
+        assert output is not None
+        with err.status(f"building {target.value} with {image_cus} image CUs"):
+            description = describe(build_sw_emu(output, image_cus=image_cus))
+        err.print(f"wrote {output} ({output.stat().st_size / 1024:.0f} KiB)")
+    if as_json:
+        print(json.dumps(description, indent=2))
+    elif info is not None:
+        _print_container(description)
+
+
+def _print_container(description: dict[str, Any]) -> None:
+    out.print(f"mode {description['mode']}, platform {description['platform']}, uuid {description['uuid']}")
+    for kernel in description["kernels"]:
+        table = Table(title=f"kernel {kernel['name']} ({kernel['control_protocol']})", title_justify="left")
+        for heading in ("#", "argument", "type", "offset", "bytes", "port"):
+            table.add_column(heading)
+        for arg in kernel["args"]:
+            row = (arg["index"], arg["name"], arg["type"], f"0x{arg['offset']:03x}", arg["size"], arg["port"])
+            table.add_row(*map(str, row))
+        out.print(table)
+        table = Table(title="compute units", title_justify="left")
+        for heading in ("instance", "base address", "memory banks by argument"):
+            table.add_column(heading)
+        for instance in kernel["instances"]:
+            banks = ", ".join(f"{name} {bank}" for name, bank in instance["banks"].items())
+            table.add_row(instance["name"], f"0x{instance['base_address']:x}", banks)
+        out.print(table)
+
+
+@preprocess_app.command("image")
+def preprocess_image(
+    files: Annotated[list[Path], typer.Argument(help="JPEG files.")],
+    out_folder: Annotated[Path, typer.Option("--out", help="Folder for one .npy a file.")],
+    target: Annotated[Target, typer.Option(help="Which emulation to build and use.")] = Target.SW_EMU,
+    xclbin: Annotated[Path | None, typer.Option(help="Use this container instead of building one.")] = None,
+    image_cus: Annotated[int, typer.Option(min=1, max=16)] = 4,
+    stage: Annotated[StageName, typer.Option(help="The last stage to run.")] = StageName.NORMALIZE,
+    resize_short: Annotated[int, typer.Option(help="Shorter side after resize, pixels.")] = 256,
+    crop: Annotated[tuple[int, int], typer.Option(help="Width and height of the crop, pixels.")] = (224, 224),
+    dtype: Annotated[TensorType, typer.Option(help="Type of the normalized tensor.")] = TensorType.FLOAT32,
+    fallback: Annotated[FallbackName, typer.Option(help="What to do with inputs that the DPU cannot take.")] = (
+        FallbackName.CPU
+    ),
+    as_json: Json = False,
+) -> None:
+    """Write each file's image as .npy: HWC uint8 RGB up to the crop, CHW after normalize.
+
+    A file that fails is reported with its reason and the others still succeed (exit status 1)."""
+    from headrace.host.dpu import Fallback
+    from headrace.host.files import preprocess_files
+    from headrace.host.image import ImageSpec, Stage
+
+    spec = ImageSpec(resize_short=resize_short, crop_width=crop[0], crop_height=crop[1], dtype=dtype.value)
+    _make_folder(out_folder)
+    container = xclbin or _cached_xclbin(target, image_cus)
+    with _progress() as shown:
+        bar = shown.add_task("files", total=len(files))
+        outcomes = asyncio.run(
+            preprocess_files(
+                files, out_folder, container, spec, Stage[stage.name], Fallback(fallback.value),
+                on_done=lambda: shown.advance(bar),
+            )
+        )  # fmt: skip
+    if as_json:
+        print(json.dumps({"stage": stage.value, "files": outcomes}, indent=2))
+    else:
+        for outcome in outcomes:
+            note = "" if outcome["dpu_status"] in (None, "OK") else f" (DPU: {outcome['dpu_status']})"
+            if outcome["error"]:
+                out.print(f"{outcome['file']}: FAILED: {outcome['error']}", soft_wrap=True, highlight=False)
+            else:
+                shape = "x".join(map(str, outcome["shape"]))
+                text = f"{outcome['file']}: {outcome['output']} {shape} {outcome['dtype']} by {outcome['unit']}{note}"
+                out.print(text, soft_wrap=True, highlight=False)
+    if any(outcome["error"] for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+@app.command()
+def profile(
+    model: Annotated[str, typer.Option(help="A torchvision network by name, or module:function.")] = (
+        "mobilenet_v3_small"
+    ),
+    weights: Annotated[str | None, typer.Option(help="A state_dict file; fixed random weights without.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Workers; one per MIG device or core by default.")] = None,
+    max_batch: Annotated[int, typer.Option(min=1, help="Largest batch to try.")] = 128,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The profile to write.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure a network's latency by batch size and find its knee.
+
+    Batch 1, 2, 4 ... with all workers busy, until throughput grows by less than 5 %. The knee is the last batch size
+    before that step."""
+    from headrace.host.profiling import measure_curve
+    from headrace.host.workers import worker_devices
+
+    count = len(worker_devices(workers))
+    with err.status(f"profiling {model} on {count} workers"):
+        measured = asyncio.run(measure_curve(model, weights, workers=count, max_batch=max_batch))
+    knee = measured.knee()
+    if as_json:
+        print(measured.to_json(), end="")
+    else:
+        table = Table(title=f"{model} on {count} workers, {measured.machine['cpu']}", title_justify="left")
+        for heading in ("batch", "latency ms", "requests/s", ""):
+            table.add_column(heading, justify="right")
+        for point in measured.points:
+            mark = "knee" if point == knee else ""
+            table.add_row(str(point.batch), f"{point.latency_s * 1e3:.2f}", f"{point.throughput_rps:.1f}", mark)
+        out.print(table)
+    path = output or Path(f"{model.replace(':', '.')}-{count}w.profile.json")
+    _make_folder(path.parent)
+    path.write_text(measured.to_json())
+    err.print(f"wrote {path}")
+
+
+@app.command()
+def demo(
+    requests: Annotated[int, typer.Option(min=1, help="Requests of each run.")] = 300,
+    rate_rps: Annotated[float | None, typer.Option(help="Arrival rate; 60 % of this machine's capacity if none.")] = (
+        None
+    ),
+    model: Annotated[str, typer.Option(help="A torchvision network by name, or module:function.")] = (
+        "mobilenet_v3_small"
+    ),
+    weights: Annotated[str | None, typer.Option(help="A state_dict file; fixed random weights without.")] = None,
+    images: Annotated[Path | None, typer.Option(help="A folder of JPEG files instead of the bundled photos.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Workers; one per MIG device or core by default.")] = None,
+    policies: Annotated[str, typer.Option(help="Comma-separated.")] = "serial,graph,preba",
+    preprocessors: Annotated[str, typer.Option(help="Comma-separated, of cpu and dpu.")] = "cpu,dpu",
+    window_ms: Annotated[float, typer.Option(min=0, help="Window of the graph policy.")] = 5.0,
+    max_batch: Annotated[int, typer.Option(min=1, help="Batch limit of the graph policy.")] = 32,
+    sla_ms: Annotated[float, typer.Option(min=0, help="Latency beyond which a request counts as late.")] = 500.0,
+    target: Annotated[Target, typer.Option()] = Target.SW_EMU,
+    xclbin: Annotated[Path | None, typer.Option(help="Use this container instead of building one.")] = None,
+    image_cus: Annotated[int, typer.Option(min=1, max=16)] = 4,
+    profile_file: Annotated[Path | None, typer.Option("--profile", help="From `headrace profile`.")] = None,
+    seed: Annotated[int, typer.Option()] = 0,
+    out_folder: Annotated[Path, typer.Option("--out", help="Folder for the report.")] = Path("out/demo"),
+    as_json: Json = False,
+) -> None:
+    """Real photos through the emulated DPU, a batcher and a real network, with CPU and DPU and the policies compared.
+
+    Prints a table of throughput and latency and where the time went, and writes report.json, demo.png and a trace
+    for https://ui.perfetto.dev into --out."""
+    from headrace.host.demo import DemoOptions
+    from headrace.host.demo import demo as run
+    from headrace.host.photos import demo_photos, folder_photos
+    from headrace.host.report import as_json as report_json
+    from headrace.host.report import print_report, write_report
+
+    options = DemoOptions(
+        photos=folder_photos(images) if images else demo_photos(),
+        xclbin=xclbin or _cached_xclbin(target, image_cus),
+        model=model,
+        weights=weights,
+        requests=requests,
+        rate_rps=rate_rps,
+        workers=workers,
+        policies=_names("--policies", policies, POLICIES),
+        preprocessors=_names("--preprocessors", preprocessors, ("cpu", "dpu")),
+        window_s=window_ms / 1e3,
+        max_batch=max_batch,
+        sla_s=sla_ms / 1e3,
+        seed=seed,
+        profile=_read_profile(profile_file),
+    )
+    _make_folder(out_folder)
+    with _progress() as shown:
+        report = run(options, _DemoProgress(shown))
+    paths = write_report(report, out_folder)
+    if as_json:
+        print(json.dumps(report_json(report), indent=2))
+    else:
+        print_report(report, out)
+    err.print("wrote " + ", ".join(map(str, paths)), soft_wrap=True)
+    unequal = report.equality.on_dpu - report.equality.equal
+    lost = sum(int(str(run.result["failed"])) + int(str(run.result["shed"])) for run in report.runs)
+    if unequal or lost:
+        err.print(f"{unequal} DPU tensors differ from OpenCV's; {lost} requests failed or were shed")
+        raise typer.Exit(1)
+
+
+def _names(option: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise UsageError(f"{option} {text!r}: choose from {', '.join(known)}, separated by commas")
+    return names
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Progress]:
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=err) as shown:
+        yield shown
+
+
+class _DemoProgress:
+    """Draws the demo's stages as progress bars."""
+
+    def __init__(self, shown: Progress) -> None:
+        self._shown = shown
+        self._bar: Any = None
+
+    def stage(self, text: str, total: int | None = None) -> None:
+        if self._bar is not None:
+            task = self._shown.tasks[self._bar]
+            self._shown.update(self._bar, total=task.total or 1, completed=task.total or 1)
+        self._bar = self._shown.add_task(text, total=total)
+
+    def step(self) -> None:
+        self._shown.advance(self._bar)
+
+
+def main() -> None:
+    """Entry point: turns Headrace's errors into a message and an exit status."""
+    try:
+        app(standalone_mode=True)
+    except UsageError as error:
+        err.print(f"headrace: {error}", soft_wrap=True, highlight=False, markup=False)
+        sys.exit(2)
+    except HeadraceError as error:
+        err.print(f"headrace: {error}", soft_wrap=True, highlight=False, markup=False)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        err.print("headrace: interrupted")
+        sys.exit(130)

@@ -1,0 +1,181 @@
+"""`headrace demo`: the main job on real input, CPU beside DPU preprocessing and each batching policy beside the others.
+
+Photos -> check that every DPU tensor is OpenCV's -> profile of the network and its knee -> one live run for each
+preprocessor and policy, all with the same Poisson arrivals.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.batching import ModelGraph, Profile, make_policy
+from headrace.host import image
+from headrace.host.dpu import CpuPreprocessor, Dpu
+from headrace.host.image import ImageSpec
+from headrace.host.models import load_model
+from headrace.host.photos import Photo
+from headrace.host.profiling import machine, measure_curve
+from headrace.host.run import Run, run_arrivals
+from headrace.host.runtime import Runtime
+from headrace.host.workers import TensorArena, WorkerPool, worker_devices
+from headrace.sim.traffic import poisson
+
+AUTO_LOAD = 0.6  # of the slowest set-up's estimated capacity: loaded, and still stable on a noisy machine
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    photos: Sequence[Photo]
+    xclbin: Path
+    model: str = "mobilenet_v3_small"
+    weights: str | None = None
+    requests: int = 300
+    rate_rps: float | None = None  # None: AUTO_LOAD of what this machine can do
+    workers: int | None = None
+    policies: Sequence[str] = ("serial", "graph", "preba")
+    preprocessors: Sequence[str] = ("cpu", "dpu")
+    window_s: float = 0.005
+    max_batch: int = 32
+    sla_s: float = 0.5
+    seed: int = 0
+    profile: Profile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """How the DPU's tensors compare with OpenCV's and numpy's, over the distinct photos that it could take."""
+
+    photos: int
+    on_dpu: int
+    equal: int
+    max_difference: float
+    unsupported: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DemoReport:
+    options: DemoOptions
+    machine: dict[str, Any]
+    workers: int
+    cus: int
+    rate_rps: float
+    preprocess_rps: dict[str, float]  # one image at a time, in this process: "cpu" and "dpu"
+    profile: Profile
+    equality: Equality
+    runs: Sequence[Run]
+
+
+class Progress:
+    """What the demo tells while it works; the command line draws it."""
+
+    def stage(self, text: str, total: int | None = None) -> None: ...
+
+    def step(self) -> None: ...
+
+
+async def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
+    """Raises UsageError for options that cannot be met, and WorkerLost if no worker can be started."""
+    spec = ImageSpec()
+    model = load_model(options.model, options.weights)
+    progress.stage("OpenCV reference tensors", len(options.photos))
+    references, cpu_rps = _references(options.photos, spec, progress.step)
+    devices = worker_devices(options.workers)
+    async with Dpu(options.xclbin, spec) as dpu:
+        progress.stage("DPU tensors against OpenCV's", len(options.photos))
+        equality, dpu_rps = await _compare(dpu, options.photos, references, progress.step)
+        profile = options.profile
+        if profile is None:
+            progress.stage(f"profile of {options.model} on {len(devices)} workers")
+            profile = await measure_curve(options.model, options.weights, workers=len(devices))
+        preprocess_rps = {"cpu": cpu_rps, "dpu": dpu_rps}
+        rate = options.rate_rps or _auto_rate(options, profile, preprocess_rps)
+        arrivals = poisson(rate, options.requests, options.seed)
+        arena = TensorArena(
+            slots=max(64, options.requests),
+            input_shape=spec.tensor_shape,
+            input_dtype=spec.dtype,
+            output_shape=(model.classes,),
+            output_dtype="float32",
+        )
+        runs = []
+        max_batch = max(options.max_batch, profile.knee().batch)
+        async with WorkerPool(options.model, options.weights, devices, arena, max_batch=max_batch) as pool:
+            for preprocessor in options.preprocessors:
+                for name in options.policies:
+                    policy = make_policy(
+                        name,
+                        [ModelGraph.opaque(options.model)],
+                        workers=len(devices),
+                        window_s=options.window_s,
+                        max_batch=options.max_batch,
+                        profiles={options.model: profile},
+                    )
+                    progress.stage(f"{preprocessor} + {name}", options.requests)
+                    async with Runtime(policy, pool, arena) as runtime:
+                        runs.append(
+                            await run_arrivals(
+                                f"{preprocessor} + {name}",
+                                options.model,
+                                runtime,
+                                dpu if preprocessor == "dpu" else CpuPreprocessor(spec),
+                                options.photos,
+                                arrivals,
+                                seed=options.seed,
+                                sla_s=options.sla_s,
+                                references=references,
+                                on_done=progress.step,
+                            )
+                        )
+    return DemoReport(
+        options, machine(), len(devices), len(dpu.cus), rate, preprocess_rps, profile, equality, tuple(runs)
+    )
+
+
+def _references(
+    photos: Sequence[Photo], spec: ImageSpec, step: Callable[[], None]
+) -> tuple[list[NDArray[Any]], float]:
+    """Each photo's tensor by OpenCV and numpy, and how many images/s that took on one thread."""
+    tensors = []
+    started = time.monotonic()
+    for photo in photos:
+        tensors.append(image.preprocess(photo.jpeg, spec))
+        step()
+    return tensors, len(photos) / (time.monotonic() - started)
+
+
+async def _compare(
+    dpu: Dpu, photos: Sequence[Photo], references: Sequence[NDArray[Any]], step: Callable[[], None]
+) -> tuple[Equality, float]:
+    on_dpu = equal = 0
+    worst = busy = 0.0
+    for photo, reference in zip(photos, references, strict=True):
+        done = await dpu.process(photo.jpeg)
+        step()
+        if done.unit == "cpu":
+            continue
+        on_dpu += 1
+        busy += done.finished - done.started
+        if np.array_equal(done.tensor, reference):
+            equal += 1
+        else:
+            worst = max(worst, float(np.abs(done.tensor.astype(np.float64) - reference).max()))
+    unsupported = {status.name: count for status, count in dpu.counters.unsupported.items()}
+    return Equality(len(photos), on_dpu, equal, worst, unsupported), on_dpu / busy if busy else 0.0
+
+
+def _auto_rate(options: DemoOptions, profile: Profile, preprocess_rps: dict[str, float]) -> float:
+    """AUTO_LOAD of the requests/s that the slowest set-up sustains, if all of it shares this machine's cores."""
+    cores = machine()["cores"]
+    slowest = min(preprocess_rps[name] for name in options.preprocessors if preprocess_rps[name] > 0)
+    serial_rps = profile.points[0].throughput_rps  # with all cores on the network
+    return AUTO_LOAD / (1 / (slowest * cores) + 1 / serial_rps)
+
+
+def demo(options: DemoOptions, progress: Progress) -> DemoReport:
+    return asyncio.run(run_demo(options, progress))

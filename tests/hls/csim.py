@@ -1,0 +1,59 @@
+"""Compiles HLS units and their test benches with g++ and caches the result by content.
+
+The key is the hash of the sources, of every C++ file below hls/ and of the command line, so that a stale library
+cannot be loaded and an unchanged one costs nothing. Builds land in build/tests/.
+"""
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from headrace.bitstreams.sources import hls_folder, include_folders
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "tests"
+FLAGS = ["-std=c++17", "-O2", "-Wall", "-Wno-unknown-pragmas"]  # g++ knows no `#pragma HLS`
+SANITIZE = ["-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+
+
+def build_library(name: str, sources: list[Path], sanitize: bool = False) -> Path:
+    """Shared library of `sources`; load it with `load`. A sanitised one needs libasan preloaded."""
+    return _build(f"lib{name}", ".so", sources, ["-shared", "-fPIC", *(SANITIZE if sanitize else [])])
+
+
+def build_executable(name: str, sources: list[Path], sanitize: bool = False) -> Path:
+    return _build(name, "", sources, SANITIZE if sanitize else [])
+
+
+def load(library: Path) -> ctypes.CDLL:
+    return ctypes.CDLL(str(library))
+
+
+def _build(stem: str, suffix: str, sources: list[Path], flags: list[str]) -> Path:
+    compiler = [shutil.which("ccache"), "g++"] if shutil.which("ccache") else ["g++"]
+    # The vendor's ap_types are system headers: their warnings are not ours to fix.
+    ours, vendor = include_folders()[:-1], include_folders()[-1]
+    includes = [flag for folder in ours for flag in ("-I", str(folder))] + ["-isystem", str(vendor)]
+    command = [*compiler, *FLAGS, *flags, *includes]
+
+    digest = hashlib.sha256(" ".join(command).encode())
+    units = [path for path in hls_folder().rglob("*") if path.suffix in (".cpp", ".hpp", ".h")]
+    for path in sorted({*units, *sources}):
+        digest.update(str(path).encode() + b"\0" + path.read_bytes())
+    for path in sources:  # their order is part of the command
+        digest.update(str(path).encode())
+
+    BUILD.mkdir(parents=True, exist_ok=True)
+    target = BUILD / f"{stem}-{digest.hexdigest()[:16]}{suffix}"
+    if not target.exists():
+        partial = target.with_name(f"{target.name}.{os.getpid()}")  # renamed when whole: builds may race
+        done = subprocess.run(
+            [*command, *map(str, sources), "-o", str(partial)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(f"g++ failed on {stem}:\n{done.stderr}")
+        partial.replace(target)
+    return target
