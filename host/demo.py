@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from headrace.batching import ModelGraph, Profile, make_policy
 from headrace.host import image
+from headrace.host.arena import TensorArena
 from headrace.host.dpu import CpuPreprocessor, Dpu
 from headrace.host.image import ImageSpec
 from headrace.host.models import load_model
@@ -23,7 +24,7 @@ from headrace.host.photos import Photo
 from headrace.host.profiling import machine, measure_curve
 from headrace.host.run import Run, run_arrivals
 from headrace.host.runtime import Runtime
-from headrace.host.workers import TensorArena, WorkerPool, worker_devices
+from headrace.host.workers import WorkerPool, worker_devices
 from headrace.sim.traffic import poisson
 
 AUTO_LOAD = 0.6  # of the slowest set-up's estimated capacity: loaded, and still stable on a noisy machine

@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import HeadraceError, Ledger, Policy, Request, Served, Task
-from headrace.host.workers import ModelError, TensorArena, Worker, WorkerLost, WorkerPool
+from headrace.host.arena import TensorArena
+from headrace.host.workers import ModelError, Worker, WorkerLost, WorkerPool
 
 
 class Overloaded(HeadraceError):

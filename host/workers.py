@@ -1,0 +1,240 @@
+"""The parent's side of the worker processes: start, one task at a time, loss, restart, end. Every wait is bounded."""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from types import ModuleType
+from typing import Any
+
+from headrace.batching import HeadraceError, UsageError
+from headrace.host.arena import TensorArena
+from headrace.host.worker import Settings
+
+START_TIMEOUT_S = 180.0  # a cold import of torch on a busy machine, and the warm-up runs
+STOP_TIMEOUT_S = 3.0
+RESTARTS = 5  # in a row; with doubling pauses from RESTART_PAUSE_S
+RESTART_PAUSE_S = 0.1
+MAX_LINE = 1 << 20
+
+# glibc gives blocks above 128 KiB back to the kernel when they are freed and faults them in again, page by page, at the
+# next request. Kept, activations of a few MiB cost nothing: batches ran up to 1.5 times as fast in our measurements.
+MALLOC = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+}
+
+
+class WorkerLost(HeadraceError):
+    """The worker's process died, could not be started, or did not answer in time and was killed."""
+
+
+class ModelError(HeadraceError):
+    """The network raised an exception; the worker lives on."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDevice:
+    """Where a worker runs: a torch device as the worker sees it, and the environment that makes it see just that."""
+
+    name: str
+    device: str = "cpu"
+    threads: int = 1
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimes:
+    gather_s: float
+    execute_s: float
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def worker_devices(count: int | None = None, nvml: ModuleType | None = None) -> list[WorkerDevice]:
+    """One worker a MIG device where there are any, else one a GPU, else `count` on the CPU (one a core by default).
+
+    CPU workers share the cores out between them, so that they do not fight over them. With `count`, the first `count`
+    devices; raises UsageError if there are fewer. `nvml` is nvidia-ml-py's module, imported if None."""
+    gpus = gpu_devices(nvml)
+    if gpus:
+        if count is not None and count > len(gpus):
+            raise UsageError(f"{count} workers asked for, but this machine has {len(gpus)} GPU slices")
+        return gpus[:count]
+    cores = usable_cores()
+    count = cores if count is None else count
+    return [WorkerDevice(f"cpu {number}", threads=max(1, cores // count)) for number in range(count)]
+
+
+def gpu_devices(nvml: ModuleType | None = None) -> list[WorkerDevice]:
+    """MIG devices by UUID, or whole GPUs that have none. Empty without nvidia-ml-py or without a driver."""
+    if nvml is None:
+        try:
+            import pynvml as nvml
+        except ImportError:
+            return []
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return []
+    found = []
+    try:
+        for index in range(nvml.nvmlDeviceGetCount()):
+            gpu = nvml.nvmlDeviceGetHandleByIndex(index)
+            uuids = _mig_uuids(nvml, gpu) or [_text(nvml.nvmlDeviceGetUUID(gpu))]
+            found += [WorkerDevice(uuid, "cuda", 1, {"CUDA_VISIBLE_DEVICES": uuid}) for uuid in uuids]
+    finally:
+        nvml.nvmlShutdown()
+    return found
+
+
+def _mig_uuids(nvml: ModuleType, gpu: Any) -> list[str]:
+    try:
+        enabled, _ = nvml.nvmlDeviceGetMigMode(gpu)
+    except nvml.NVMLError:  # a GPU without MIG
+        return []
+    uuids = []
+    for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu) if enabled else 0):
+        with contextlib.suppress(nvml.NVMLError):  # instance numbers have gaps
+            uuids.append(_text(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index))))
+    return uuids
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+class Worker:
+    """One worker process. One task at a time: `run` must not be called again before it has returned."""
+
+    def __init__(
+        self, device: WorkerDevice, model: str, weights: str | None, arena: TensorArena, max_batch: int
+    ) -> None:
+        self.device = device
+        self._arena = arena
+        self._settings = Settings(
+            model, weights, device.device, device.threads, max_batch, arena.fd, arena.layout
+        )
+        self._process: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    async def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Start the process and wait until it has warmed up. Raises WorkerLost with the end of its stderr."""
+        ours, theirs = socket.socketpair()
+        threads = str(self.device.threads)
+        env = {**os.environ, **MALLOC, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **self.device.env}
+        settings = json.dumps(asdict(self._settings))
+        command = [sys.executable, "-m", "headrace.host.worker", str(theirs.fileno()), settings]
+        with theirs:
+            self._process = await asyncio.create_subprocess_exec(
+                *command, env=env, pass_fds=(theirs.fileno(), self._arena.fd),
+                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+        self._reader, self._writer = await asyncio.open_unix_connection(sock=ours, limit=MAX_LINE)
+        self._errors = asyncio.create_task(_last_lines(self._process.stderr))
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._answer()
+        except (TimeoutError, WorkerLost) as error:
+            await self.stop()
+            reason = "did not start in time" if isinstance(error, TimeoutError) else "died while starting"
+            raise WorkerLost(f"worker {self.device.name} {reason}: {await self._errors}") from error
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def run(self, task_id: int, slots: Sequence[int], timeout_s: float) -> RunTimes:
+        """Run one batch on the tensors in `slots`. Raises ModelError, or WorkerLost with the process then dead."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                assert self._writer is not None
+                self._writer.write(json.dumps({"task": task_id, "slots": list(slots)}).encode() + b"\n")
+                answer = await self._answer()
+        except TimeoutError as error:
+            await self.stop()
+            raise WorkerLost(f"worker {self.device.name} did not answer within {timeout_s} s and was killed") from error
+        except BaseException:
+            await self.stop()  # a task was left half done: what the process would answer next is not for the next task
+            raise
+        if "error" in answer:
+            raise ModelError(f"the network failed on worker {self.device.name}: {answer['error']}")
+        return RunTimes(answer["gather_s"], answer["execute_s"])
+
+    async def _answer(self) -> dict[str, Any]:
+        assert self._reader is not None
+        try:
+            line = await self._reader.readline()
+        except ConnectionError:
+            line = b""
+        if not line.endswith(b"\n"):
+            raise WorkerLost(f"worker {self.device.name} (process {self.pid}) died")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    async def restart(self) -> None:
+        """Start it again, up to RESTARTS times with growing pauses. Raises WorkerLost when none succeeds."""
+        for attempt in range(RESTARTS):
+            await self.stop()
+            await asyncio.sleep(RESTART_PAUSE_S * 2**attempt)
+            try:
+                await self.start()
+                return
+            except WorkerLost as error:
+                last = error
+        raise last
+
+    async def stop(self) -> None:
+        """End the process: closing its channel asks it to, and it is killed if it does not in time."""
+        process, writer = self._process, self._writer
+        self._process = self._reader = self._writer = None
+        if writer is not None:
+            writer.close()
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()  # it holds nothing that a clean end would save
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await process.wait()
+
+
+async def _last_lines(stream: asyncio.StreamReader | None, keep: int = 5) -> str:
+    lines: list[str] = []
+    while stream is not None and (chunk := await stream.read(1 << 16)):
+        lines = (lines + chunk.decode(errors="replace").splitlines())[-keep:]
+    return " | ".join(lines)
+
+
+class WorkerPool:
+    """Starts one worker a device, all at once, and ends them all. Use as an async context manager."""
+
+    def __init__(
+        self, model: str, weights: str | None, devices: Sequence[WorkerDevice], arena: TensorArena, *, max_batch: int
+    ) -> None:
+        self.workers = tuple(Worker(device, model, weights, arena, max_batch) for device in devices)
+
+    async def __aenter__(self) -> "WorkerPool":
+        started = await asyncio.gather(*(worker.start() for worker in self.workers), return_exceptions=True)
+        errors = [error for error in started if isinstance(error, BaseException)]
+        if errors:
+            await self.close()
+            raise errors[0]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await asyncio.gather(*(worker.stop() for worker in self.workers))

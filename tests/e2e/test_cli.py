@@ -1,0 +1,116 @@
+"""The command line as a user meets it: exit status, results on stdout, prose on stderr, one bad file among good."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from headrace.host.photos import bundled_photos
+
+
+def headrace(*arguments: str | Path, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from headrace.host.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+
+
+@pytest.fixture(scope="session")
+def xclbin(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("xclbin") / "two.xclbin"
+    done = headrace("build", "--target", "sw_emu", "--image-cus", "2", "-o", path)
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+@pytest.fixture
+def china() -> Path:
+    return next(path for path in bundled_photos() if path.name == "china.jpg")
+
+
+def reference(path: Path) -> np.ndarray:
+    return cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)[..., ::-1]
+
+
+def test_info_lists_kernels_offsets_and_banks(xclbin):
+    done = headrace("build", "--info", xclbin, "--json")
+    assert done.returncode == 0
+    kernel = json.loads(done.stdout)["kernels"][0]
+    assert kernel["name"] == "image_cu" and len(kernel["instances"]) == 2
+    offsets = {arg["name"]: arg["offset"] for arg in kernel["args"]}
+    assert offsets["jpeg"] == 0x10 and offsets["tensor"] == 0x24
+    banks = [instance["banks"]["tensor"] for instance in kernel["instances"]]
+    assert all(bank.startswith("HBM") for bank in banks) and len(set(banks)) == 2
+
+
+@pytest.mark.parametrize("stage", ["decode", "resize", "crop", "normalize"])
+def test_preprocess_writes_each_stage(stage, xclbin, china, tmp_path):
+    done = headrace("preprocess", "image", china, "--xclbin", xclbin, "--stage", stage, "--out", tmp_path, "--json")
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(done.stdout)["files"][0]
+    assert outcome["unit"].startswith("image_cu_") and outcome["dpu_status"] == "OK"
+    array = np.load(outcome["output"])
+    image = reference(china)
+    resized = cv2.resize(image, (640 * 256 // 427, 256), interpolation=cv2.INTER_LINEAR_EXACT)
+    left = round((resized.shape[1] - 224) / 2)
+    cropped = resized[16:240, left : left + 224]
+    match stage:
+        case "decode":
+            assert np.array_equal(array, image)
+        case "resize":
+            assert np.array_equal(array, resized)
+        case "crop":
+            assert np.array_equal(array, cropped)
+        case "normalize":
+            mean, std = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])
+            assert np.array_equal(array, ((cropped.astype(np.float32) / 255 - mean) / std).transpose(2, 0, 1))
+
+
+def test_a_bad_file_gives_its_reason_and_the_others_succeed(xclbin, china, tmp_path):
+    progressive = tmp_path / "progressive.jpg"
+    options = [cv2.IMWRITE_JPEG_PROGRESSIVE, 1]
+    progressive.write_bytes(cv2.imencode(".jpg", reference(china)[..., ::-1], options)[1].tobytes())
+    (tmp_path / "text.jpg").write_text("not a photo")
+    (tmp_path / "short.jpg").write_bytes(china.read_bytes()[:5000])
+    files = [china, tmp_path / "missing.jpg", tmp_path / "text.jpg", progressive, tmp_path / "short.jpg"]
+    done = headrace("preprocess", "image", *files, "--xclbin", xclbin, "--out", tmp_path / "npy", "--json")
+    assert done.returncode == 1
+    outcomes = {Path(o["file"]).name: o for o in json.loads(done.stdout)["files"]}
+    assert outcomes["china.jpg"]["error"] is None
+    assert "No such file" in outcomes["missing.jpg"]["error"]
+    assert "NOT_JPEG" in outcomes["text.jpg"]["error"]
+    assert outcomes["progressive.jpg"]["unit"] == "cpu" and outcomes["progressive.jpg"]["dpu_status"] == "PROGRESSIVE"
+    done = headrace(
+        "preprocess", "image", *files, "--xclbin", xclbin, "--out", tmp_path / "npy", "--json", "--fallback", "raise"
+    )
+    outcomes = {Path(o["file"]).name: o for o in json.loads(done.stdout)["files"]}
+    assert "PROGRESSIVE" in outcomes["progressive.jpg"]["error"] and "TRUNCATED" in outcomes["short.jpg"]["error"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("build",),
+        ("build", "--target", "asic", "-o", "x.xclbin"),
+        ("preprocess", "image", "--out", "x"),
+        ("demo", "--policies", "magic"),
+        ("demo", "--images", "nowhere"),
+        ("demo", "--model", "resnet51"),
+        ("demo", "--profile", "nowhere.json"),
+        ("profile", "--model", "nowhere:net"),
+    ],
+)
+def test_bad_usage_exits_2_with_a_message_and_no_traceback(arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = headrace(*arguments)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.strip() and "Traceback" not in done.stderr and done.stdout == ""
+
+
+def test_a_file_that_is_no_container_is_refused(tmp_path):
+    bad = tmp_path / "bad.xclbin"
+    bad.write_bytes(b"xclbin1" * 100)
+    done = headrace("build", "--info", bad)
+    assert done.returncode in (1, 2) and "Traceback" not in done.stderr and done.stdout == ""

@@ -1,0 +1,96 @@
+"""The demo under load: its report, a killed worker, Ctrl-C."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+
+COMMAND = [sys.executable, "-c", "from headrace.host.cli import main; main()", "demo"]
+
+
+def worker_pids(parent: int) -> list[int]:
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [
+        int(pid) for pid in children if b"headrace.host.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+
+
+def wait_for_workers(process: subprocess.Popen, count: int) -> list[int]:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        pids = worker_pids(process.pid)
+        if len(pids) >= count:
+            return pids
+        time.sleep(0.05)
+    raise AssertionError(f"no workers came up: {process.communicate(timeout=10)}")
+
+
+def profile_file(folder: Path) -> Path:
+    points = [{"batch": b, "latency_s": 0.005 * b, "throughput_rps": 300 + b} for b in (1, 2, 4)]
+    body = {"version": 1, "model": "squeezenet1_1", "workers": 2, "points": points, "machine": {}}
+    path = folder / "profile.json"
+    path.write_text(json.dumps(body))
+    return path
+
+
+def test_the_demo_reports_every_policy_and_every_tensor_equals_opencvs(tmp_path):
+    arguments = ["--requests", "60", "--rate-rps", "25", "--workers", "2", "--out", str(tmp_path), "--json"]
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert [run["name"] for run in report["runs"]] == [
+        f"{pre} + {policy}" for pre in ("cpu", "dpu") for policy in ("serial", "graph", "preba")
+    ]
+    assert report["equality"]["equal"] == report["equality"]["on_dpu"] == report["equality"]["photos"]
+    assert report["equality"]["max_difference"] == 0
+    for run in report["runs"]:
+        assert (run["requests"], run["finished"], run["failed"], run["shed"]) == (60, 60, 0, 0)
+        assert run["tensors_equal"] == run["tensors_compared"] == 60
+        assert abs(sum(run["breakdown_ms"].values()) - run["latency_ms"]["mean"]) < 0.5
+        assert run["preprocessed_on_cpu"] == (60 if run["name"].startswith("cpu") else 0)
+    assert all(run["batch_size_mean"] == 1 for run in report["runs"] if "serial" in run["name"])
+    assert json.loads((tmp_path / "report.json").read_text()) == report
+    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
+
+    trace = Trace.FromString((tmp_path / "trace.pftrace").read_bytes())
+    names = [p.track_descriptor.name for p in trace.packet if p.HasField("track_descriptor")]
+    assert "worker 0" in names and "image_cu_1" in names and "dpu + preba" in names
+    begins = [p.track_event for p in trace.packet if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN]
+    flows = [flow for event in begins for flow in event.flow_ids]
+    assert len(set(flows)) == 6 * 60 and len(flows) == 2 * 6 * 60  # each request: its CU, then its task
+
+
+def test_a_worker_killed_under_load_loses_no_request(tmp_path):
+    arguments = [
+        "--requests", "150", "--rate-rps", "30", "--workers", "2", "--model", "squeezenet1_1", "--policies", "graph",
+        "--preprocessors", "dpu", "--profile", str(profile_file(tmp_path)), "--out", str(tmp_path), "--json",
+    ]  # fmt: skip
+    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pids = wait_for_workers(process, 2)
+    time.sleep(5)  # workers import torch and warm up, then serve
+    os.kill(pids[0], signal.SIGKILL)
+    stdout, stderr = process.communicate(timeout=200)
+    run = json.loads(stdout)["runs"][0]
+    assert run["finished"] + run["failed"] + run["shed"] == run["requests"] == 150
+    assert run["failed"] == run["shed"] == 0 and process.returncode == 0, stderr
+
+
+def test_ctrl_c_ends_cleanly_and_leaves_no_process(tmp_path):
+    arguments = [
+        "--requests", "3000", "--rate-rps", "20", "--workers", "2", "--profile", str(profile_file(tmp_path)),
+        "--model", "squeezenet1_1", "--policies", "graph", "--out", str(tmp_path),
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    pids = wait_for_workers(process, 2)
+    time.sleep(4)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers get it, too
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130 and "interrupted" in stderr and "Traceback" not in stderr
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
