@@ -28,7 +28,7 @@ app = typer.Typer(
 preprocess_app = typer.Typer(help="Run files through the DPU.", no_args_is_help=True)
 app.add_typer(preprocess_app, name="preprocess")
 
-out = Console()
+out = Console(width=None if sys.stdout.isatty() else 120)  # a pipe has no width of its own
 err = Console(stderr=True)
 
 

@@ -119,9 +119,16 @@ class Runtime:
         """Run one preprocessed input through the network.
 
         `arrival` is when the request came in, if preprocessing lies between (s from the origin). Raises Overloaded,
-        UnknownModel, ModelError, WorkerLost (after `attempts` tries) or RuntimeClosed."""
+        UnknownModel, ValueError (shape or type), ModelError, WorkerLost (after
+        `attempts` tries) or RuntimeClosed."""
         if self._closed or not self._alive:
             raise RuntimeClosed("the runtime takes no requests: it was closed or has no worker left")
+        layout = self._arena.layout
+        if tensor.shape != layout.input_shape or tensor.dtype != layout.input_dtype:
+            raise ValueError(
+                f"a tensor of {tensor.dtype}{tensor.shape} was given; "
+                f"the network takes {layout.input_dtype}{layout.input_shape}"
+            )
         now = self.now()
         request = Request(next(self._ids), model, now if arrival is None else arrival, deadline)
         self.ledger.submit(request)
@@ -130,7 +137,7 @@ class Runtime:
             self.ledger.drop(request)
             raise Overloaded(f"{len(self._in_flight)} requests are in flight and no tensor slot is free")
         try:
-            np.copyto(self._arena.input(slot), tensor, casting="no")
+            np.copyto(self._arena.input(slot), tensor)
             self._policy.submit(request, now)
         except BaseException:
             self._arena.release(slot)

@@ -126,10 +126,732 @@ unsigned next_marker(WordStream& words, FileBytes& file, uint8_t& marker) {
     return marker == 0 ? STATUS_CORRUPT_HEADER : STATUS_OK;
 }
 
-// The length of a segment without the length field itself, or -1.
-int segment_length(WordStream& words, FileBytes& file) {
-    return static_cast<int>(next_16(words, file)) - 2 < 0 ? -1 : 0;
+void skip_bytes(WordStream& words, FileBytes& file, int count) {
+    for (int i = 0; i < count && !file.ended; i++) {
+#pragma HLS PIPELINE II = 1
+        next_byte(words, file);
+    }
+}
+
+// What the segments before the scan say.
+struct Header {
+    bool frame_seen;
+    uint8_t id[COMPONENTS];
+    bool quant_defined[TABLES];
+    bool huffman_defined[2 * TABLES];
+    bool jfif, adobe;
+    uint8_t adobe_transform;
+    Scan scan;
+};
+
+// The status of a frame type that is not sequential Huffman; OK for SOF0 and SOF1.
+unsigned frame_type_status(uint8_t marker) {
+    if (marker <= SOF1) return STATUS_OK;
+    if (marker == SOF3) return STATUS_LOSSLESS;
+    if (marker >= SOF9) return STATUS_ARITHMETIC;
+    return STATUS_PROGRESSIVE;  // SOF2; SOF5..SOF7 are frames of a hierarchy
+}
+
+unsigned parse_frame(WordStream& words, FileBytes& file, int length, Header& header) {
+    if (header.frame_seen) return STATUS_CORRUPT_HEADER;
+    header.frame_seen = true;
+    Scan& scan = header.scan;
+    const unsigned precision = next_byte(words, file);
+    scan.height = next_16(words, file);
+    scan.width = next_16(words, file);
+    scan.components = next_byte(words, file);
+    if (file.ended) return STATUS_TRUNCATED;
+    if (precision != 8) return STATUS_PRECISION;
+    if (scan.components != 1 && scan.components != COMPONENTS) return STATUS_COMPONENTS;
+    if (length != 6 + 3 * scan.components || scan.width == 0) return STATUS_CORRUPT_HEADER;
+    if (scan.height == 0 || scan.height > MAX_JPEG_HEIGHT || scan.width > MAX_WIDTH) return STATUS_TOO_LARGE;
+
+    uint8_t factors[COMPONENTS];
+    for (int c = 0; c < scan.components; c++) {
+        header.id[c] = next_byte(words, file);
+        factors[c] = next_byte(words, file);
+        scan.quant[c] = next_byte(words, file);
+    }
+    if (file.ended) return STATUS_TRUNCATED;
+
+    const unsigned h = factors[0] >> 4, v = factors[0] & 15;
+    if (scan.components == 1) {  // a scan of one component has one block per MCU, whatever its factors
+        scan.h_shift = scan.v_shift = 0;
+        return h >= 1 && h <= 4 && v >= 1 && v <= 4 ? STATUS_OK : STATUS_SAMPLING;
+    }
+    const bool known = ((h == 1 || h == 2) && (v == 1 || v == 2)) || (h == 4 && v == 1);
+    if (!known || factors[1] != 0x11 || factors[2] != 0x11) return STATUS_SAMPLING;
+    scan.h_shift = h >> 1;  // 1, 2, 4 -> 0, 1, 2
+    scan.v_shift = v >> 1;
+    return STATUS_OK;
+}
+
+unsigned parse_quantisation(WordStream& words, FileBytes& file, int length, Header& header,
+                            hls::stream<TableWrite>& quant_writes) {
+    while (length > 0 && !file.ended) {
+        const unsigned selector = next_byte(words, file);
+        const bool wide = selector >> 4;
+        const unsigned table = selector & 15;
+        if (selector >> 4 > 1 || table >= TABLES) return STATUS_CORRUPT_HEADER;
+        for (int i = 0; i < 64; i++) {
+#pragma HLS PIPELINE II = 2
+            const unsigned value = wide ? next_16(words, file) : next_byte(words, file);
+            quant_writes.write({QUANT, static_cast<uint8_t>(table), static_cast<uint8_t>(i),
+                                static_cast<uint16_t>(value)});
+        }
+        header.quant_defined[table] = true;
+        length -= wide ? 129 : 65;
+    }
+    return length == 0 ? STATUS_OK : STATUS_CORRUPT_HEADER;
+}
+
+unsigned parse_huffman(WordStream& words, FileBytes& file, int length, Header& header,
+                       hls::stream<TableWrite>& huffman_writes) {
+    while (length > 0 && !file.ended) {
+        const unsigned selector = next_byte(words, file);
+        const bool ac = selector >> 4;
+        const uint8_t table = (selector & 15) + (ac ? TABLES : 0);
+        if (length < 17 || selector >> 4 > 1 || (selector & 15) >= TABLES) return STATUS_CORRUPT_HEADER;
+
+        // Codes of a length are consecutive and start where those of the length before end, one bit longer. A window
+        // of 16 bits holds a code of at most n bits if it is below limit[n]; the symbol is at the code plus offset[n].
+        unsigned code = 0, symbols = 0;
+        for (int n = 1; n <= 16; n++) {
+#pragma HLS PIPELINE II = 1
+            const unsigned count = next_byte(words, file);
+            const unsigned offset = symbols - code;  // taken modulo 256, as the symbol number is
+            code += count;
+            symbols += count;
+            // The code of all ones is never assigned, so the next free code still has n bits.
+            if (count != 0 && code >= 1u << n) return STATUS_CORRUPT_HEADER;
+            huffman_writes.write({LIMIT, table, static_cast<uint8_t>(n - 1), static_cast<uint16_t>(code << (16 - n))});
+            huffman_writes.write({OFFSET, table, static_cast<uint8_t>(n - 1), static_cast<uint8_t>(offset)});
+            code <<= 1;
+        }
+        length -= 17;
+        if (symbols > 256 || static_cast<int>(symbols) > length) return STATUS_CORRUPT_HEADER;
+        for (unsigned i = 0; i < symbols; i++) {
+#pragma HLS PIPELINE II = 1
+            const uint8_t symbol = next_byte(words, file);
+            if (!ac && symbol > 15) return STATUS_CORRUPT_HEADER;  // libjpeg refuses the table
+            huffman_writes.write({SYMBOL, table, static_cast<uint8_t>(i), symbol});
+        }
+        length -= symbols;
+        header.huffman_defined[table] = true;
+    }
+    return length == 0 ? STATUS_OK : STATUS_CORRUPT_HEADER;
+}
+
+// APP0 and APP14 decide the colour space; libjpeg looks at their first 14 bytes. All others, COM and DNL are skipped.
+unsigned parse_application(WordStream& words, FileBytes& file, int length, uint8_t marker, Header& header) {
+    uint8_t start[14] = {};
+    const int known = length < 14 ? length : 14;
+    for (int i = 0; i < known; i++) start[i] = next_byte(words, file);
+    skip_bytes(words, file, length - known);
+
+    const bool jfif = start[0] == 'J' && start[1] == 'F' && start[2] == 'I' && start[3] == 'F' && start[4] == 0;
+    const bool adobe = start[0] == 'A' && start[1] == 'd' && start[2] == 'o' && start[3] == 'b' && start[4] == 'e';
+    if (marker == APP0 && length >= 14 && jfif) {
+        header.jfif = true;
+        if (start[5] != 1) return STATUS_CORRUPT_HEADER;  // a major version that libjpeg warns of
+    }
+    if (marker == APP14 && length >= 12 && adobe) {
+        header.adobe = true;
+        header.adobe_transform = start[11];
+    }
+    return STATUS_OK;
+}
+
+unsigned parse_scan(WordStream& words, FileBytes& file, int length, Header& header) {
+    if (!header.frame_seen) return STATUS_CORRUPT_HEADER;
+    Scan& scan = header.scan;
+    const int components = next_byte(words, file);
+    if (components < 1 || components > 4 || length != 4 + 2 * components) return STATUS_CORRUPT_HEADER;
+    if (components < scan.components) return STATUS_MULTIPLE_SCANS;
+    if (components > scan.components) return STATUS_CORRUPT_HEADER;
+
+    unsigned status = STATUS_OK;
+    for (int c = 0; c < COMPONENTS; c++) {
+        if (c >= components) break;
+        const uint8_t id = next_byte(words, file);
+        const uint8_t tables = next_byte(words, file);
+        scan.dc[c] = tables >> 4;
+        scan.ac[c] = tables & 15;
+        // T.81 B.2.3: the components of a scan stand in the order of the frame header.
+        if (id != header.id[c] || scan.dc[c] >= TABLES || scan.ac[c] >= TABLES || scan.quant[c] >= TABLES)
+            return STATUS_CORRUPT_HEADER;
+        if (!header.huffman_defined[scan.dc[c]] || !header.huffman_defined[TABLES + scan.ac[c]] ||
+            !header.quant_defined[scan.quant[c]])
+            status = STATUS_MISSING_TABLE;
+    }
+    const bool whole_band = next_byte(words, file) == 0 && next_byte(words, file) == 63;
+    const bool full_precision = next_byte(words, file) == 0;
+    if (!whole_band || !full_precision) return STATUS_CORRUPT_HEADER;
+
+    if (scan.components == 1 || header.jfif) {
+        scan.rgb = false;
+    } else if (header.adobe) {
+        if (header.adobe_transform > 1) return STATUS_CORRUPT_HEADER;
+        scan.rgb = header.adobe_transform == 0;
+    } else {
+        scan.rgb = header.id[0] == 'R' && header.id[1] == 'G' && header.id[2] == 'B';
+    }
+    return status;
+}
+
+// From the first marker to the end of the SOS segment.
+unsigned parse_headers(WordStream& words, FileBytes& file, Header& header, hls::stream<TableWrite>& quant_writes,
+                       hls::stream<TableWrite>& huffman_writes) {
+    const uint8_t first = next_byte(words, file);
+    if (next_byte(words, file) != SOI || first != 0xFF) return STATUS_NOT_JPEG;
+
+    unsigned status = STATUS_OK;
+    bool scan_seen = false;
+    while (status == STATUS_OK && !scan_seen) {
+        uint8_t marker;
+        status = next_marker(words, file, marker);
+        if (status != STATUS_OK) return status;
+        if (marker == TEM || (marker >= RST0 && marker <= RST7)) continue;  // no parameters
+
+        // A frame type is judged before its segment, which may be missing.
+        if (marker == DAC) return STATUS_ARITHMETIC;
+        if (marker == DHP) return STATUS_PROGRESSIVE;
+        const bool frame = marker >= SOF0 && marker <= SOF15 && marker != DHT && marker != JPG;
+        if (frame && frame_type_status(marker) != STATUS_OK) return frame_type_status(marker);
+        const bool skipped = (marker >= APP0 && marker <= APP15) || marker == COM || marker == DNL;
+        const bool expected = frame || skipped || marker == DHT || marker == DQT || marker == DRI || marker == SOS;
+        if (!expected) return STATUS_CORRUPT_HEADER;  // also EOI: there is no image
+
+        const int length = static_cast<int>(next_16(words, file)) - 2;
+        if (file.ended) return STATUS_TRUNCATED;
+        if (length < 0) return STATUS_CORRUPT_HEADER;
+        if (frame) {
+            status = parse_frame(words, file, length, header);
+        } else if (marker == DQT) {
+            status = parse_quantisation(words, file, length, header, quant_writes);
+        } else if (marker == DHT) {
+            status = parse_huffman(words, file, length, header, huffman_writes);
+        } else if (marker == DRI) {
+            header.scan.restart_interval = next_16(words, file);
+            if (length != 2) status = STATUS_CORRUPT_HEADER;
+        } else if (marker == SOS) {
+            status = parse_scan(words, file, length, header);
+            scan_seen = true;
+        } else {
+            status = parse_application(words, file, length, marker, header);
+        }
+        if (file.ended) return STATUS_TRUNCATED;  // what was read beyond the end was no data
+    }
+    return status;
+}
+
+// Sends the entropy-coded data; returns the marker that ends it, or 0 at the end of the file.
+uint8_t forward_scan(WordStream& words, FileBytes& file, hls::stream<Token>& tokens) {
+    bool escaped = false;  // the byte before was 0xFF
+    while (true) {
+#pragma HLS PIPELINE II = 1
+        const uint8_t byte = next_byte(words, file);
+        if (file.ended) return 0;
+        if (!escaped) {
+            if (byte != 0xFF) tokens.write({DATA, byte});
+            escaped = byte == 0xFF;
+        } else if (byte != 0xFF) {  // more 0xFF are fill bytes
+            if (byte == 0) {
+                tokens.write({DATA, 0xFF});
+            } else if (byte >= RST0 && byte <= RST7) {
+                tokens.write({RESTART, static_cast<uint8_t>(byte - RST0)});
+            } else {
+                return byte;
+            }
+            escaped = false;
+        }
+    }
+}
+
+// From the marker that ended the scan to EOI; segments in between say nothing about the image.
+unsigned parse_trailer(WordStream& words, FileBytes& file, uint8_t marker) {
+    while (marker != EOI) {
+        if (marker == SOS) return STATUS_MULTIPLE_SCANS;
+        const bool parameterless = marker == TEM || (marker >= RST0 && marker <= RST7);
+        const bool segment = (marker >= APP0 && marker <= APP15) || marker == COM || marker == DNL || marker == DHT ||
+                             marker == DQT || marker == DRI;
+        if (!parameterless && !segment) return STATUS_CORRUPT_HEADER;
+        if (segment) {
+            const int length = static_cast<int>(next_16(words, file)) - 2;
+            if (length < 0 && !file.ended) return STATUS_CORRUPT_HEADER;
+            skip_bytes(words, file, length);
+        }
+        if (file.ended) return STATUS_TRUNCATED;
+        const unsigned status = next_marker(words, file, marker);
+        if (status != STATUS_OK) return status;
+    }
+    return STATUS_OK;
+}
+
+void parse(WordStream& words, uint32_t jpeg_bytes, hls::stream<TableWrite>& quant_writes,
+           hls::stream<TableWrite>& huffman_writes, hls::stream<Scan>& scans, hls::stream<Token>& tokens) {
+    FileBytes file = {};
+    file.words_left = jpeg_bytes / 16 + (jpeg_bytes % 16 != 0);
+    file.bytes_left = jpeg_bytes;
+    Header header = {};
+
+    header.scan.status = parse_headers(words, file, header, quant_writes, huffman_writes);
+    quant_writes.write({GO, 0, 0, 0});
+    huffman_writes.write({GO, 0, 0, 0});
+    scans.write(header.scan);
+
+    if (header.scan.status == STATUS_OK) {
+        const uint8_t marker = forward_scan(words, file, tokens);
+        const bool early_end = marker == 0 || marker == EOI;
+        tokens.write({SCAN_END, static_cast<uint8_t>(early_end ? STATUS_TRUNCATED : STATUS_CORRUPT_HUFFMAN)});
+        const unsigned status = marker == 0 ? STATUS_TRUNCATED : parse_trailer(words, file, marker);
+        tokens.write({FILE_END, static_cast<uint8_t>(status)});
+    }
+    for (; file.words_left > 0; file.words_left--) {  // whatever follows EOI or an error
+#pragma HLS PIPELINE II = 1
+        words.read();
+    }
+}
+
+// ---- entropy: entropy-coded data -> coefficients ----
+
+struct HuffmanTables {
+    uint16_t limit[2 * TABLES][16];
+    uint8_t offset[2 * TABLES][16];
+    uint8_t symbol[2 * TABLES][256];
+};
+
+struct BitReader {
+    uint64_t window;  // next bit on top, zeros below the last; no more than 40 bits are held
+    int bits;
+    bool stopped;     // at `stop`, a token that is not DATA
+    Token stop;
+};
+
+// Takes one byte if there is room, so that at most one token is read per clock.
+void refill(hls::stream<Token>& tokens, BitReader& in) {
+#pragma HLS INLINE
+    if (in.stopped || in.bits > 32) return;
+    const Token token = tokens.read();
+    if (token.kind == DATA) {
+        in.window |= static_cast<uint64_t>(token.value) << (56 - in.bits);
+        in.bits += 8;
+    } else {
+        in.stopped = true;
+        in.stop = token;
+    }
+}
+
+// Why there are no more bits although the image goes on.
+unsigned stop_status(const BitReader& in) {
+    return in.stop.kind == RESTART ? static_cast<unsigned>(STATUS_RESTART_MISMATCH) : in.stop.value;
+}
+
+// T.81 F.2.2.1, EXTEND: the `size` bits on top of `bits` as a signed number, whose top bit is the inverted sign.
+int extend(uint32_t bits, unsigned size) {
+#pragma HLS INLINE
+    const int value = static_cast<int>(static_cast<uint64_t>(bits) << size >> 32);
+    return (bits >> 31) != 0 || size == 0 ? value : value - (1 << size) + 1;
+}
+
+unsigned decode_block(hls::stream<Token>& tokens, BitReader& in, const HuffmanTables& tables, unsigned dc_table,
+                      unsigned ac_table, uint8_t quant, int16_t& predictor, hls::stream<Coefficient>& coefficients) {
+    constexpr int LONGEST = 16 + 11;  // a code and the bits of a DC difference
+    unsigned k = 0;                   // the next coefficient, in zigzag order
+    while (k < 64) {
+#pragma HLS PIPELINE II = 1
+#pragma HLS LOOP_TRIPCOUNT min = 2 max = 64
+        refill(tokens, in);
+        if (in.bits < LONGEST && !in.stopped) continue;
+
+        const unsigned table = k == 0 ? dc_table : TABLES + ac_table;
+        const unsigned code = in.window >> 48;
+        unsigned length = 1;
+        for (int n = 0; n < 16; n++) {
+#pragma HLS UNROLL
+            length += code >= tables.limit[table][n];
+        }
+        if (length > 16) return in.bits < 16 ? stop_status(in) : static_cast<unsigned>(STATUS_CORRUPT_HUFFMAN);
+        const uint8_t place = static_cast<uint8_t>((code >> (16 - length)) + tables.offset[table][length - 1]);
+        const uint8_t symbol = tables.symbol[table][place];
+        const unsigned size = symbol & 15;
+        const unsigned run = symbol >> 4;
+        const int used = length + size;
+        if (used > in.bits) return stop_status(in);
+        if (size > (k == 0 ? 11u : 10u)) return STATUS_CORRUPT_HUFFMAN;  // beyond what 8-bit samples need
+
+        int value = extend(static_cast<uint32_t>(in.window << length >> 32), size);
+        in.window <<= used;
+        in.bits -= used;
+
+        // Every symbol becomes one coefficient: ZRL a zero 15 places on, EOB a zero in the last place.
+        if (k == 0) {
+            predictor = static_cast<int16_t>(predictor + value);
+            value = predictor;
+        } else if (size == 0 && run != 15) {
+            k = 63;
+        } else {
+            k += run;
+        }
+        if (k > 63) return STATUS_CORRUPT_HUFFMAN;
+        coefficients.write({static_cast<int16_t>(value), static_cast<uint8_t>(k), quant, k == 63, false});
+        k++;
+    }
+    return STATUS_OK;
+}
+
+// Between two restart intervals: nothing but RSTn may be left.
+unsigned restart(hls::stream<Token>& tokens, BitReader& in, unsigned number) {
+    if (in.bits >= 8) return STATUS_RESTART_MISMATCH;
+    if (!in.stopped) in.stop = tokens.read();
+    if (in.stop.kind == SCAN_END) return in.stop.value;
+    if (in.stop.kind != RESTART || in.stop.value != number) return STATUS_RESTART_MISMATCH;
+    in.window = 0;
+    in.bits = 0;
+    in.stopped = false;
+    return STATUS_OK;
+}
+
+void entropy(hls::stream<TableWrite>& writes, hls::stream<Scan>& scans, hls::stream<Token>& tokens,
+             hls::stream<Scan>& scans_out, hls::stream<Coefficient>& coefficients) {
+    HuffmanTables tables;  // what a scan uses has been written: parse_scan sees to it
+#pragma HLS ARRAY_PARTITION variable = tables.limit dim = 2 complete
+#pragma HLS ARRAY_PARTITION variable = tables.offset dim = 2 complete
+    for (TableWrite write = writes.read(); write.field != GO; write = writes.read()) {
+#pragma HLS PIPELINE II = 1
+        if (write.field == LIMIT) tables.limit[write.table][write.index] = write.value;
+        if (write.field == OFFSET) tables.offset[write.table][write.index] = write.value;
+        if (write.field == SYMBOL) tables.symbol[write.table][write.index] = write.value;
+    }
+    const Scan scan = scans.read();
+    scans_out.write(scan);
+    unsigned status = scan.status;
+    if (status == STATUS_OK) {
+        const int luma_blocks = 1 << (scan.h_shift + scan.v_shift);
+        const int blocks = scan.components == 1 ? 1 : luma_blocks + 2;
+        const int mcus_across = (scan.width + (8 << scan.h_shift) - 1) >> (3 + scan.h_shift);
+        const int mcus_down = (scan.height + (8 << scan.v_shift) - 1) >> (3 + scan.v_shift);
+        const int mcus = mcus_across * mcus_down;
+
+        BitReader in = {};
+        int16_t predictor[COMPONENTS] = {};  // 16 bits wrap, as libjpeg's coefficients do
+        unsigned left_in_interval = scan.restart_interval;
+        unsigned restart_number = 0;
+        for (int mcu = 0; mcu < mcus && status == STATUS_OK; mcu++) {
+            if (scan.restart_interval != 0 && left_in_interval == 0) {
+                status = restart(tokens, in, restart_number);
+                restart_number = (restart_number + 1) & 7;
+                left_in_interval = scan.restart_interval;
+                for (int c = 0; c < COMPONENTS; c++) predictor[c] = 0;
+            }
+            left_in_interval--;
+            for (int block = 0; block < blocks && status == STATUS_OK; block++) {
+                const int c = block < luma_blocks ? 0 : block - luma_blocks + 1;
+                status = decode_block(tokens, in, tables, scan.dc[c], scan.ac[c], scan.quant[c], predictor[c],
+                                      coefficients);
+            }
+        }
+
+        // The rest of the data: padding of less than a byte and perhaps restart markers, then the end of the scan.
+        if (status == STATUS_OK && in.bits >= 8) status = STATUS_CORRUPT_HUFFMAN;
+        Token token = in.stopped ? in.stop : tokens.read();
+        while (token.kind != FILE_END) {
+#pragma HLS PIPELINE II = 1
+            if (token.kind == DATA && status == STATUS_OK) status = STATUS_CORRUPT_HUFFMAN;
+            token = tokens.read();
+        }
+        if (status == STATUS_OK) status = token.value;
+    }
+    coefficients.write({static_cast<int16_t>(status), 0, 0, false, true});
+}
+
+// ---- transform: coefficients -> samples ----
+
+constexpr uint8_t ZIGZAG[64] = {
+    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
+    41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
+    30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
+};
+
+int16_t saturate_16(int value) {
+#pragma HLS INLINE
+    return static_cast<int16_t>(value < -32768 ? -32768 : value > 32767 ? 32767 : value);
+}
+
+// One dimension of the inverse DCT of Loeffler, Ligtenberg and Moschytz, constants in Q2.13, result rounded down from
+// 2^shift. The factorisation and the word widths are those of libjpeg-turbo's AVX2 code: sums before a multiplication
+// wrap in 16 bits, products and what follows fit 32 bits for any input, results saturate to 16 bits. They differ from
+// exact arithmetic only for coefficients that no encoder writes, and then must differ in the same way.
+void inverse_dct(const int16_t in[8], int shift, int16_t out[8]) {
+#pragma HLS INLINE
+    const int tmp2 = in[2] * 4433 + in[6] * (4433 - 15137);
+    const int tmp3 = in[2] * (4433 + 6270) + in[6] * 4433;
+    const int tmp0 = static_cast<int16_t>(in[0] + in[4]) * 8192;
+    const int tmp1 = static_cast<int16_t>(in[0] - in[4]) * 8192;
+    const int even[4] = {tmp0 + tmp3, tmp1 + tmp2, tmp1 - tmp2, tmp0 - tmp3};
+
+    const int z3 = static_cast<int16_t>(in[7] + in[3]);
+    const int z4 = static_cast<int16_t>(in[5] + in[1]);
+    const int z3_sum = z3 * (9633 - 16069) + z4 * 9633;
+    const int z4_sum = z3 * 9633 + z4 * (9633 - 3196);
+    const int odd[4] = {
+        in[1] * (12299 - 7373) - in[7] * 7373 + z4_sum,
+        in[3] * (25172 - 20995) - in[5] * 20995 + z3_sum,
+        in[5] * (16819 - 20995) - in[3] * 20995 + z4_sum,
+        in[7] * (2446 - 7373) - in[1] * 7373 + z3_sum,
+    };
+    const int half = 1 << (shift - 1);
+    for (int i = 0; i < 4; i++) {
+#pragma HLS UNROLL
+        out[i] = saturate_16((even[i] + odd[i] + half) >> shift);
+        out[7 - i] = saturate_16((even[i] - odd[i] + half) >> shift);
+    }
+}
+
+void transform_columns(hls::stream<TableWrite>& writes, hls::stream<Coefficient>& coefficients,
+                       hls::stream<Column>& columns) {
+    uint16_t quant[TABLES][64];  // in zigzag order, as in the file
+    for (TableWrite write = writes.read(); write.field != GO; write = writes.read()) {
+#pragma HLS PIPELINE II = 1
+        quant[write.table][write.index] = write.value;
+    }
+
+    int16_t block[8][8] = {};  // [column][row]
+#pragma HLS ARRAY_PARTITION variable = block complete
+    bool first_row_only = true;
+    while (true) {
+#pragma HLS PIPELINE II = 1
+        const Coefficient coefficient = coefficients.read();
+        if (coefficient.end) {
+            columns.write({{}, true, static_cast<uint8_t>(coefficient.value)});
+            return;
+        }
+        const unsigned row = ZIGZAG[coefficient.index] / 8;
+        const unsigned column = ZIGZAG[coefficient.index] % 8;
+        // 16 by 16 bits, of which 16 are kept.
+        block[column][row] = static_cast<int16_t>(coefficient.value * quant[coefficient.quant][coefficient.index]);
+        if (row != 0 && coefficient.value != 0) first_row_only = false;
+        if (!coefficient.last) continue;
+
+        for (int x = 0; x < 8; x++) {
+#pragma HLS PIPELINE II = 1
+            Column out = {};
+            if (first_row_only) {  // the same numbers as below, but for DC terms that overflow these wrap
+                for (int y = 0; y < 8; y++) out.value[y] = static_cast<int16_t>(block[x][0] * 4);
+            } else {
+                inverse_dct(block[x], 11, out.value);
+            }
+            columns.write(out);
+            for (int y = 0; y < 8; y++) block[x][y] = 0;
+        }
+        first_row_only = true;
+    }
+}
+
+void transform_rows(hls::stream<Column>& columns, hls::stream<Samples>& samples) {
+    int16_t block[8][8];  // [row][column]
+#pragma HLS ARRAY_PARTITION variable = block complete
+    while (true) {
+        for (int x = 0; x < 8; x++) {
+#pragma HLS PIPELINE II = 1
+            const Column column = columns.read();
+            if (column.end) {
+                samples.write({{}, true, column.status});
+                return;
+            }
+            for (int y = 0; y < 8; y++) block[y][x] = column.value[y];
+        }
+        for (int y = 0; y < 8; y++) {
+#pragma HLS PIPELINE II = 1
+            int16_t centred[8];
+            inverse_dct(block[y], 18, centred);
+            Samples out = {};
+            for (int x = 0; x < 8; x++) {
+#pragma HLS UNROLL
+                const int value = centred[x] < -128 ? -128 : centred[x] > 127 ? 127 : centred[x];
+                out.value[x] = static_cast<uint8_t>(value + 128);
+            }
+            samples.write(out);
+        }
+    }
+}
+
+// ---- render: samples -> pixels ----
+
+// Row y of a component lies in row y modulo the size: twice an MCU row, so that the last chroma row of one MCU row is
+// still there when the next MCU row has been filled in.
+constexpr int LUMA_ROWS = 32;
+constexpr int CHROMA_ROWS = 16;
+struct RowBuffers {
+    uint8_t luma[LUMA_ROWS][MAX_WIDTH];
+    uint8_t cb[CHROMA_ROWS][MAX_WIDTH];
+    uint8_t cr[CHROMA_ROWS][MAX_WIDTH];
+};
+
+// Reads one MCU row into the buffers. False if the end beat came first.
+bool fill_mcu_row(hls::stream<Samples>& samples, const Scan& scan, int mcu_row, RowBuffers& rows, unsigned& status) {
+    const int luma_blocks = 1 << (scan.h_shift + scan.v_shift);
+    const int blocks = scan.components == 1 ? 1 : luma_blocks + 2;
+    const int mcus_across = (scan.width + (8 << scan.h_shift) - 1) >> (3 + scan.h_shift);
+    for (int mcu = 0; mcu < mcus_across; mcu++) {
+        for (int block = 0; block < blocks; block++) {
+            const bool luma = block < luma_blocks;
+            const int block_x = luma ? (mcu << scan.h_shift) + (block & ((1 << scan.h_shift) - 1)) : mcu;
+            const int block_y = luma ? (mcu_row << scan.v_shift) + (block >> scan.h_shift) : mcu_row;
+            for (int y = 0; y < 8; y++) {
+#pragma HLS PIPELINE II = 1
+                const Samples beat = samples.read();
+                if (beat.end) {
+                    status = beat.status;
+                    return false;
+                }
+                const int row = block_y * 8 + y;
+                for (int i = 0; i < 8; i++) {
+#pragma HLS UNROLL
+                    const int x = block_x * 8 + i;
+                    if (luma) {
+                        rows.luma[row % LUMA_ROWS][x] = beat.value[i];
+                    } else if (block == luma_blocks) {
+                        rows.cb[row % CHROMA_ROWS][x] = beat.value[i];
+                    } else {
+                        rows.cr[row % CHROMA_ROWS][x] = beat.value[i];
+                    }
+                }
+            }
+        }
+    }
+    return true;
+}
+
+// How chroma is brought to the size of luma: triangle filter in a direction ("fancy") or replication.
+struct Upsampling {
+    int width, height;  // chroma samples that are part of the image; beyond them the edge repeats
+    bool fancy_h, fancy_v;
+};
+
+Upsampling choose_upsampling(const Scan& scan) {
+    Upsampling up;
+    up.width = (scan.width + (1 << scan.h_shift) - 1) >> scan.h_shift;
+    up.height = (scan.height + (1 << scan.v_shift) - 1) >> scan.v_shift;
+    // libjpeg replicates 4:1:1, and all of 4:2:2 and 4:2:0 if chroma is at most two columns wide.
+    up.fancy_h = scan.h_shift == 1 && up.width > 2;
+    up.fancy_v = scan.v_shift == 1 && (scan.h_shift == 0 || up.fancy_h);
+    return up;
+}
+
+// Three parts of the near sample and one of the next, in each fancy direction. The rounding term alternates, so that
+// halves do not all go up: 8, 7 along a 4:2:0 row, 1, 2 along a 4:2:2 row, 1, 2 down a 4:4:0 column.
+int upsample(const uint8_t plane[CHROMA_ROWS][MAX_WIDTH], const Upsampling& up, int near_y, int far_y, int near_x,
+             int far_x, bool odd_x, bool odd_y) {
+#pragma HLS INLINE
+    int near = plane[near_y][near_x];
+    if (up.fancy_v) near = 3 * near + plane[far_y][near_x];
+    if (!up.fancy_h) return up.fancy_v ? (near + (odd_y ? 2 : 1)) >> 2 : near;
+    int far = plane[near_y][far_x];
+    if (up.fancy_v) far = 3 * far + plane[far_y][far_x];
+    const int sum = 3 * near + far;
+    return up.fancy_v ? (sum + (odd_x ? 7 : 8)) >> 4 : (sum + (odd_x ? 2 : 1)) >> 2;
+}
+
+uint8_t clamp_8(int value) {
+#pragma HLS INLINE
+    return static_cast<uint8_t>(value < 0 ? 0 : value > 255 ? 255 : value);
+}
+
+void emit_row(const Scan& scan, const Upsampling& up, int y, const RowBuffers& rows, hls::stream<Pixel>& pixels) {
+    const int chroma_y = y >> scan.v_shift;
+    const bool odd_y = y & 1;
+    int far_y = odd_y ? chroma_y + 1 : chroma_y - 1;
+    far_y = far_y < 0 ? 0 : far_y >= up.height ? up.height - 1 : far_y;
+    for (int x = 0; x < scan.width; x++) {
+#pragma HLS PIPELINE II = 1
+        int red, green, blue;
+        red = green = blue = rows.luma[y % LUMA_ROWS][x];
+        if (scan.components == COMPONENTS) {
+            const int near_x = x >> scan.h_shift;
+            const bool odd_x = x & 1;
+            int far_x = odd_x ? near_x + 1 : near_x - 1;
+            far_x = far_x < 0 ? 0 : far_x >= up.width ? up.width - 1 : far_x;
+            const int cb = upsample(rows.cb, up, chroma_y % CHROMA_ROWS, far_y % CHROMA_ROWS, near_x, far_x, odd_x, odd_y);
+            const int cr = upsample(rows.cr, up, chroma_y % CHROMA_ROWS, far_y % CHROMA_ROWS, near_x, far_x, odd_x, odd_y);
+            if (scan.rgb) {
+                green = cb;
+                blue = cr;
+            } else {  // 1.402, 0.344136, 0.714136, 1.772 in Q1.16; green is rounded once, on the sum
+                constexpr int HALF = 1 << 15;
+                red += (91881 * (cr - 128) + HALF) >> 16;
+                green += (-22554 * (cb - 128) - 46802 * (cr - 128) + HALF) >> 16;
+                blue += (116130 * (cb - 128) + HALF) >> 16;
+            }
+        }
+        Pixel pixel;
+        pixel.r = clamp_8(red);
+        pixel.g = clamp_8(green);
+        pixel.b = clamp_8(blue);
+        pixel.last = y == scan.height - 1 && x == scan.width - 1;
+        pixel.status = STATUS_OK;
+        pixels.write(pixel);
+    }
+}
+
+void render(hls::stream<Scan>& scans, hls::stream<Samples>& samples, hls::stream<Frame>& frames,
+            hls::stream<Pixel>& pixels) {
+    RowBuffers rows;
+#pragma HLS ARRAY_PARTITION variable = rows.luma dim = 1 complete
+#pragma HLS ARRAY_PARTITION variable = rows.cb dim = 1 complete
+#pragma HLS ARRAY_PARTITION variable = rows.cr dim = 1 complete
+#pragma HLS ARRAY_RESHAPE variable = rows.luma dim = 2 cyclic factor = 8
+#pragma HLS ARRAY_RESHAPE variable = rows.cb dim = 2 cyclic factor = 8
+#pragma HLS ARRAY_RESHAPE variable = rows.cr dim = 2 cyclic factor = 8
+    const Scan scan = scans.read();
+    const Upsampling up = choose_upsampling(scan);
+    const int mcu_height = 8 << scan.v_shift;
+    unsigned status = scan.status;
+    int y = 0;           // the next row to send
+    bool ended = false;  // the end beat has been read
+    for (int mcu_row = 0; !ended && status == STATUS_OK; mcu_row++) {
+        ended = !fill_mcu_row(samples, scan, mcu_row, rows, status);
+        int rows_ready = (mcu_row + 1) * mcu_height;
+        if (rows_ready >= scan.height) {
+            rows_ready = scan.height;
+            if (!ended) status = samples.read().status;  // the end beat: was the file sound to its end?
+            ended = true;
+        } else if (up.fancy_v) {
+            rows_ready--;  // the last row also needs the chroma row below it
+        }
+        if (status != STATUS_OK) break;
+        if (y == 0) frames.write({scan.width, scan.height, STATUS_OK});
+        for (; y < rows_ready; y++) emit_row(scan, up, y, rows, pixels);
+    }
+    if (!ended) samples.read();  // the headers were bad: only the end beat comes
+    if (status != STATUS_OK) {
+        if (y == 0) {
+            frames.write({0, 0, status});
+        } else {
+            pixels.write({0, 0, 0, 1, status});
+        }
+    }
 }
 
 }  // namespace
+
+void decode(WordStream& words, ap_uint<32> jpeg_bytes, hls::stream<Frame>& frames, hls::stream<Pixel>& pixels) {
+#pragma HLS DATAFLOW
+    hls::stream<TableWrite> quant_writes("decode quantisation tables"), huffman_writes("decode Huffman tables");
+    hls::stream<Scan> parsed("decode scan"), scans("decode scan at render");
+    hls::stream<Token> tokens("decode tokens");
+    hls::stream<Coefficient> coefficients("decode coefficients");
+    hls::stream<Column> columns("decode columns");
+    hls::stream<Samples> samples("decode samples");
+#pragma HLS STREAM variable = tokens depth = 64
+#pragma HLS STREAM variable = coefficients depth = 128
+#pragma HLS STREAM variable = columns depth = 16
+#pragma HLS STREAM variable = samples depth = 64
+    parse(words, jpeg_bytes.to_uint(), quant_writes, huffman_writes, parsed, tokens);
+    entropy(huffman_writes, parsed, tokens, scans, coefficients);
+    transform_columns(quant_writes, coefficients, columns);
+    transform_rows(columns, samples);
+    render(scans, samples, frames, pixels);
+}
+
 }  // namespace headrace
