@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import CorruptInput, HeadraceError, UnsupportedInput, UsageError
+from headrace.bitstreams.xclbin import read_xclbin
 from headrace.host import image, xrt
 from headrace.host.image import FORMATS, ImageSpec, Stage
 from headrace.host.status import Status
@@ -178,7 +179,7 @@ class Dpu:
         container = self._api.xclbin(str(xclbin))
         uuid = self._device.register_xclbin(container)
         self._context = self._api.hw_context(self._device, uuid)
-        names = [ip.get_name().rpartition(":")[2] for ip in container.get_ips() if ip.get_name().startswith(KERNEL)]
+        names = [ip.instance for ip in read_xclbin(xclbin).ips if ip.kernel == KERNEL]  # pyxrt does not tell
         if not names:
             raise UsageError(f"{xclbin} has no {KERNEL} compute units; build one with `headrace build`")
         self.cus: tuple[str, ...] = tuple(names)

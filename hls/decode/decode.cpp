@@ -2,10 +2,10 @@
 //
 //   words -> parse -> entropy -> transform_columns -> transform_rows -> render -> frames, pixels
 //
-// Every stream between them ends on one beat that carries the final status, also after an error, so each process ends
-// on that beat and on nothing else. Tables travel as single writes while the headers are read, like a configuration
-// bus, and land in the process that uses them. Hot arithmetic is in native C++ types: they are the same bits in
-// hardware and several times faster in C simulation, which is the emulated device.
+// Every stream between them ends on one beat that carries the final status, also after an error, so each process
+// ends on that beat and on nothing else. Tables travel as single writes while the headers are read, like a
+// configuration bus, and land in the process that uses them. Hot arithmetic is in native C++ types: they are the
+// same bits in hardware and several times faster in C simulation, which is the emulated device.
 #include "decode/decode.hpp"
 
 #include <cstdint>
@@ -18,14 +18,14 @@ constexpr int TABLES = 4;  // of each kind: quantisation, DC, AC
 
 enum Marker : uint8_t {
     TEM = 0x01,
-    SOF0 = 0xC0, SOF1 = 0xC1, SOF2 = 0xC2, SOF3 = 0xC3, DHT = 0xC4, SOF5 = 0xC5, SOF7 = 0xC7, JPG = 0xC8, SOF9 = 0xC9,
-    DAC = 0xCC, SOF15 = 0xCF, RST0 = 0xD0, RST7 = 0xD7, SOI = 0xD8, EOI = 0xD9, SOS = 0xDA, DQT = 0xDB, DNL = 0xDC,
-    DRI = 0xDD, DHP = 0xDE, APP0 = 0xE0, APP14 = 0xEE, APP15 = 0xEF, COM = 0xFE,
+    SOF0 = 0xC0, SOF1 = 0xC1, SOF3 = 0xC3, DHT = 0xC4, JPG = 0xC8, SOF9 = 0xC9, DAC = 0xCC, SOF15 = 0xCF,
+    RST0 = 0xD0, RST7 = 0xD7, SOI = 0xD8, EOI = 0xD9, SOS = 0xDA, DQT = 0xDB, DNL = 0xDC, DRI = 0xDD, DHP = 0xDE,
+    APP0 = 0xE0, APP14 = 0xEE, APP15 = 0xEF, COM = 0xFE,
 };
 
 // ---- What travels between the processes ----
 
-// The frame and scan headers, resolved. Sent once; status is not OK if the headers were not, and then nothing else is.
+// The frame and scan headers, resolved. Sent once; if its status is not OK, no table and no data follow.
 struct Scan {
     uint8_t status;
     uint16_t width, height;
@@ -35,6 +35,22 @@ struct Scan {
     uint16_t restart_interval;   // MCUs, 0 for none
     uint8_t quant[COMPONENTS], dc[COMPONENTS], ac[COMPONENTS];  // table numbers
 };
+
+// How the blocks of a scan lie in MCUs: luma row by row, then Cb, then Cr; gray is luma only.
+struct Layout {
+    int luma_blocks, blocks;     // in an MCU
+    int mcus_across, mcus_down;
+};
+
+Layout layout_of(const Scan& scan) {
+#pragma HLS INLINE
+    Layout layout;
+    layout.luma_blocks = 1 << (scan.h_shift + scan.v_shift);
+    layout.blocks = scan.components == 1 ? 1 : layout.luma_blocks + 2;
+    layout.mcus_across = (scan.width + (8 << scan.h_shift) - 1) >> (3 + scan.h_shift);
+    layout.mcus_down = (scan.height + (8 << scan.v_shift) - 1) >> (3 + scan.v_shift);
+    return layout;
+}
 
 // One write into a table. Code lengths are `index` + 1 in LIMIT and OFFSET; table 0..3 is DC and 4..7 AC.
 enum TableField : uint8_t { LIMIT, OFFSET, SYMBOL, QUANT, GO };
@@ -133,6 +149,14 @@ void skip_bytes(WordStream& words, FileBytes& file, int count) {
     }
 }
 
+bool parameterless(uint8_t marker) { return marker == TEM || (marker >= RST0 && marker <= RST7); }
+
+// Markers of segments that are neither a frame nor a scan.
+bool other_segment(uint8_t marker) {
+    return (marker >= APP0 && marker <= APP15) || marker == COM || marker == DHT || marker == DQT || marker == DRI ||
+           marker == DNL;
+}
+
 // What the segments before the scan say.
 struct Header {
     bool frame_seen;
@@ -213,19 +237,21 @@ unsigned parse_huffman(WordStream& words, FileBytes& file, int length, Header& h
         const uint8_t table = (selector & 15) + (ac ? TABLES : 0);
         if (length < 17 || selector >> 4 > 1 || (selector & 15) >= TABLES) return STATUS_CORRUPT_HEADER;
 
-        // Codes of a length are consecutive and start where those of the length before end, one bit longer. A window
-        // of 16 bits holds a code of at most n bits if it is below limit[n]; the symbol is at the code plus offset[n].
+        // Codes of a length are consecutive and start where those of the length before end, one bit longer. A
+        // window of 16 bits starts with a code of at most n bits if it is below limit[n]; the symbol stands at the
+        // code plus offset[n].
         unsigned code = 0, symbols = 0;
         for (int n = 1; n <= 16; n++) {
-#pragma HLS PIPELINE II = 1
+#pragma HLS PIPELINE II = 2
             const unsigned count = next_byte(words, file);
             const unsigned offset = symbols - code;  // taken modulo 256, as the symbol number is
             code += count;
             symbols += count;
             // The code of all ones is never assigned, so the next free code still has n bits.
             if (count != 0 && code >= 1u << n) return STATUS_CORRUPT_HEADER;
-            huffman_writes.write({LIMIT, table, static_cast<uint8_t>(n - 1), static_cast<uint16_t>(code << (16 - n))});
-            huffman_writes.write({OFFSET, table, static_cast<uint8_t>(n - 1), static_cast<uint8_t>(offset)});
+            const uint8_t place = n - 1;
+            huffman_writes.write({LIMIT, table, place, static_cast<uint16_t>(code << (16 - n))});
+            huffman_writes.write({OFFSET, table, place, static_cast<uint8_t>(offset)});
             code <<= 1;
         }
         length -= 17;
@@ -242,15 +268,19 @@ unsigned parse_huffman(WordStream& words, FileBytes& file, int length, Header& h
     return length == 0 ? STATUS_OK : STATUS_CORRUPT_HEADER;
 }
 
-// APP0 and APP14 decide the colour space; libjpeg looks at their first 14 bytes. All others, COM and DNL are skipped.
+// APP0 and APP14 decide the colour space by their first 14 bytes. All others, COM and DNL are skipped.
 unsigned parse_application(WordStream& words, FileBytes& file, int length, uint8_t marker, Header& header) {
     uint8_t start[14] = {};
     const int known = length < 14 ? length : 14;
     for (int i = 0; i < known; i++) start[i] = next_byte(words, file);
     skip_bytes(words, file, length - known);
 
-    const bool jfif = start[0] == 'J' && start[1] == 'F' && start[2] == 'I' && start[3] == 'F' && start[4] == 0;
-    const bool adobe = start[0] == 'A' && start[1] == 'd' && start[2] == 'o' && start[3] == 'b' && start[4] == 'e';
+    bool jfif = true, adobe = true;
+    for (int i = 0; i < 5; i++) {
+#pragma HLS UNROLL
+        jfif = jfif && start[i] == "JFIF"[i];  // with the 0 at its end
+        adobe = adobe && start[i] == "Adobe"[i];
+    }
     if (marker == APP0 && length >= 14 && jfif) {
         header.jfif = true;
         if (start[5] != 1) return STATUS_CORRUPT_HEADER;  // a major version that libjpeg warns of
@@ -300,8 +330,8 @@ unsigned parse_scan(WordStream& words, FileBytes& file, int length, Header& head
 }
 
 // From the first marker to the end of the SOS segment.
-unsigned parse_headers(WordStream& words, FileBytes& file, Header& header, hls::stream<TableWrite>& quant_writes,
-                       hls::stream<TableWrite>& huffman_writes) {
+unsigned parse_headers(WordStream& words, FileBytes& file, Header& header,
+                       hls::stream<TableWrite>& quant_writes, hls::stream<TableWrite>& huffman_writes) {
     const uint8_t first = next_byte(words, file);
     if (next_byte(words, file) != SOI || first != 0xFF) return STATUS_NOT_JPEG;
 
@@ -311,16 +341,15 @@ unsigned parse_headers(WordStream& words, FileBytes& file, Header& header, hls::
         uint8_t marker;
         status = next_marker(words, file, marker);
         if (status != STATUS_OK) return status;
-        if (marker == TEM || (marker >= RST0 && marker <= RST7)) continue;  // no parameters
+        if (parameterless(marker)) continue;
 
         // A frame type is judged before its segment, which may be missing.
         if (marker == DAC) return STATUS_ARITHMETIC;
         if (marker == DHP) return STATUS_PROGRESSIVE;
         const bool frame = marker >= SOF0 && marker <= SOF15 && marker != DHT && marker != JPG;
         if (frame && frame_type_status(marker) != STATUS_OK) return frame_type_status(marker);
-        const bool skipped = (marker >= APP0 && marker <= APP15) || marker == COM || marker == DNL;
-        const bool expected = frame || skipped || marker == DHT || marker == DQT || marker == DRI || marker == SOS;
-        if (!expected) return STATUS_CORRUPT_HEADER;  // also EOI: there is no image
+        // What is left: reserved markers, a second SOI, and EOI, before which there was no image.
+        if (!frame && marker != SOS && !other_segment(marker)) return STATUS_CORRUPT_HEADER;
 
         const int length = static_cast<int>(next_16(words, file)) - 2;
         if (file.ended) return STATUS_TRUNCATED;
@@ -372,14 +401,12 @@ uint8_t forward_scan(WordStream& words, FileBytes& file, hls::stream<Token>& tok
 unsigned parse_trailer(WordStream& words, FileBytes& file, uint8_t marker) {
     while (marker != EOI) {
         if (marker == SOS) return STATUS_MULTIPLE_SCANS;
-        const bool parameterless = marker == TEM || (marker >= RST0 && marker <= RST7);
-        const bool segment = (marker >= APP0 && marker <= APP15) || marker == COM || marker == DNL || marker == DHT ||
-                             marker == DQT || marker == DRI;
-        if (!parameterless && !segment) return STATUS_CORRUPT_HEADER;
-        if (segment) {
+        if (other_segment(marker)) {
             const int length = static_cast<int>(next_16(words, file)) - 2;
             if (length < 0 && !file.ended) return STATUS_CORRUPT_HEADER;
             skip_bytes(words, file, length);
+        } else if (!parameterless(marker)) {
+            return STATUS_CORRUPT_HEADER;
         }
         if (file.ended) return STATUS_TRUNCATED;
         const unsigned status = next_marker(words, file, marker);
@@ -388,11 +415,11 @@ unsigned parse_trailer(WordStream& words, FileBytes& file, uint8_t marker) {
     return STATUS_OK;
 }
 
-void parse(WordStream& words, uint32_t jpeg_bytes, hls::stream<TableWrite>& quant_writes,
+void parse(WordStream& words, ap_uint<32> jpeg_bytes, hls::stream<TableWrite>& quant_writes,
            hls::stream<TableWrite>& huffman_writes, hls::stream<Scan>& scans, hls::stream<Token>& tokens) {
     FileBytes file = {};
-    file.words_left = jpeg_bytes / 16 + (jpeg_bytes % 16 != 0);
-    file.bytes_left = jpeg_bytes;
+    file.bytes_left = jpeg_bytes.to_uint();
+    file.words_left = file.bytes_left / 16 + (file.bytes_left % 16 != 0);
     Header header = {};
 
     header.scan.status = parse_headers(words, file, header, quant_writes, huffman_writes);
@@ -447,15 +474,16 @@ unsigned stop_status(const BitReader& in) {
     return in.stop.kind == RESTART ? static_cast<unsigned>(STATUS_RESTART_MISMATCH) : in.stop.value;
 }
 
-// T.81 F.2.2.1, EXTEND: the `size` bits on top of `bits` as a signed number, whose top bit is the inverted sign.
+// T.81 F.2.2.1, EXTEND: the top `size` bits as a signed number; the first of them is the inverted sign.
 int extend(uint32_t bits, unsigned size) {
 #pragma HLS INLINE
     const int value = static_cast<int>(static_cast<uint64_t>(bits) << size >> 32);
     return (bits >> 31) != 0 || size == 0 ? value : value - (1 << size) + 1;
 }
 
-unsigned decode_block(hls::stream<Token>& tokens, BitReader& in, const HuffmanTables& tables, unsigned dc_table,
-                      unsigned ac_table, uint8_t quant, int16_t& predictor, hls::stream<Coefficient>& coefficients) {
+unsigned decode_block(hls::stream<Token>& tokens, BitReader& in, const HuffmanTables& tables,
+                      unsigned dc_table, unsigned ac_table, uint8_t quant, int16_t& predictor,
+                      hls::stream<Coefficient>& coefficients) {
     constexpr int LONGEST = 16 + 11;  // a code and the bits of a DC difference
     unsigned k = 0;                   // the next coefficient, in zigzag order
     while (k < 64) {
@@ -471,9 +499,10 @@ unsigned decode_block(hls::stream<Token>& tokens, BitReader& in, const HuffmanTa
 #pragma HLS UNROLL
             length += code >= tables.limit[table][n];
         }
-        if (length > 16) return in.bits < 16 ? stop_status(in) : static_cast<unsigned>(STATUS_CORRUPT_HUFFMAN);
-        const uint8_t place = static_cast<uint8_t>((code >> (16 - length)) + tables.offset[table][length - 1]);
-        const uint8_t symbol = tables.symbol[table][place];
+        if (length > 16 && in.bits >= 16) return STATUS_CORRUPT_HUFFMAN;
+        if (length > 16) return stop_status(in);
+        const unsigned place = (code >> (16 - length)) + tables.offset[table][length - 1];
+        const uint8_t symbol = tables.symbol[table][place & 255];
         const unsigned size = symbol & 15;
         const unsigned run = symbol >> 4;
         const int used = length + size;
@@ -527,12 +556,8 @@ void entropy(hls::stream<TableWrite>& writes, hls::stream<Scan>& scans, hls::str
     scans_out.write(scan);
     unsigned status = scan.status;
     if (status == STATUS_OK) {
-        const int luma_blocks = 1 << (scan.h_shift + scan.v_shift);
-        const int blocks = scan.components == 1 ? 1 : luma_blocks + 2;
-        const int mcus_across = (scan.width + (8 << scan.h_shift) - 1) >> (3 + scan.h_shift);
-        const int mcus_down = (scan.height + (8 << scan.v_shift) - 1) >> (3 + scan.v_shift);
-        const int mcus = mcus_across * mcus_down;
-
+        const Layout layout = layout_of(scan);
+        const int mcus = layout.mcus_across * layout.mcus_down;
         BitReader in = {};
         int16_t predictor[COMPONENTS] = {};  // 16 bits wrap, as libjpeg's coefficients do
         unsigned left_in_interval = scan.restart_interval;
@@ -545,14 +570,14 @@ void entropy(hls::stream<TableWrite>& writes, hls::stream<Scan>& scans, hls::str
                 for (int c = 0; c < COMPONENTS; c++) predictor[c] = 0;
             }
             left_in_interval--;
-            for (int block = 0; block < blocks && status == STATUS_OK; block++) {
-                const int c = block < luma_blocks ? 0 : block - luma_blocks + 1;
+            for (int block = 0; block < layout.blocks && status == STATUS_OK; block++) {
+                const int c = block < layout.luma_blocks ? 0 : block - layout.luma_blocks + 1;
                 status = decode_block(tokens, in, tables, scan.dc[c], scan.ac[c], scan.quant[c], predictor[c],
                                       coefficients);
             }
         }
 
-        // The rest of the data: padding of less than a byte and perhaps restart markers, then the end of the scan.
+        // The rest of the data: padding of less than a byte, perhaps restart markers, then the end of the scan.
         if (status == STATUS_OK && in.bits >= 8) status = STATUS_CORRUPT_HUFFMAN;
         Token token = in.stopped ? in.stop : tokens.read();
         while (token.kind != FILE_END) {
@@ -578,10 +603,10 @@ int16_t saturate_16(int value) {
     return static_cast<int16_t>(value < -32768 ? -32768 : value > 32767 ? 32767 : value);
 }
 
-// One dimension of the inverse DCT of Loeffler, Ligtenberg and Moschytz, constants in Q2.13, result rounded down from
-// 2^shift. The factorisation and the word widths are those of libjpeg-turbo's AVX2 code: sums before a multiplication
-// wrap in 16 bits, products and what follows fit 32 bits for any input, results saturate to 16 bits. They differ from
-// exact arithmetic only for coefficients that no encoder writes, and then must differ in the same way.
+// One dimension of the inverse DCT of Loeffler, Ligtenberg and Moschytz, constants in Q2.13, the result divided by
+// 2^shift and rounded. Factorisation and word widths are those of libjpeg-turbo's AVX2 code: sums before a
+// multiplication wrap in 16 bits, products and what follows fit 32 bits for any input, results saturate to 16 bits.
+// That differs from exact arithmetic only for coefficients that no encoder writes, and then must differ likewise.
 void inverse_dct(const int16_t in[8], int shift, int16_t out[8]) {
 #pragma HLS INLINE
     const int tmp2 = in[2] * 4433 + in[6] * (4433 - 15137);
@@ -618,25 +643,26 @@ void transform_columns(hls::stream<TableWrite>& writes, hls::stream<Coefficient>
 
     int16_t block[8][8] = {};  // [column][row]
 #pragma HLS ARRAY_PARTITION variable = block complete
-    bool first_row_only = true;
     while (true) {
+        bool first_row_only = true;
+        bool last = false;
+        while (!last) {
 #pragma HLS PIPELINE II = 1
-        const Coefficient coefficient = coefficients.read();
-        if (coefficient.end) {
-            columns.write({{}, true, static_cast<uint8_t>(coefficient.value)});
-            return;
+            const Coefficient c = coefficients.read();
+            if (c.end) {
+                columns.write({{}, true, static_cast<uint8_t>(c.value)});
+                return;
+            }
+            const unsigned row = ZIGZAG[c.index] / 8;
+            const unsigned column = ZIGZAG[c.index] % 8;
+            block[column][row] = static_cast<int16_t>(c.value * quant[c.quant][c.index]);  // keeps 16 bits
+            if (row != 0 && c.value != 0) first_row_only = false;
+            last = c.last;
         }
-        const unsigned row = ZIGZAG[coefficient.index] / 8;
-        const unsigned column = ZIGZAG[coefficient.index] % 8;
-        // 16 by 16 bits, of which 16 are kept.
-        block[column][row] = static_cast<int16_t>(coefficient.value * quant[coefficient.quant][coefficient.index]);
-        if (row != 0 && coefficient.value != 0) first_row_only = false;
-        if (!coefficient.last) continue;
-
         for (int x = 0; x < 8; x++) {
 #pragma HLS PIPELINE II = 1
             Column out = {};
-            if (first_row_only) {  // the same numbers as below, but for DC terms that overflow these wrap
+            if (first_row_only) {  // the same numbers as below, except that what overflows wraps
                 for (int y = 0; y < 8; y++) out.value[y] = static_cast<int16_t>(block[x][0] * 4);
             } else {
                 inverse_dct(block[x], 11, out.value);
@@ -644,7 +670,6 @@ void transform_columns(hls::stream<TableWrite>& writes, hls::stream<Coefficient>
             columns.write(out);
             for (int y = 0; y < 8; y++) block[x][y] = 0;
         }
-        first_row_only = true;
     }
 }
 
@@ -678,8 +703,7 @@ void transform_rows(hls::stream<Column>& columns, hls::stream<Samples>& samples)
 
 // ---- render: samples -> pixels ----
 
-// Row y of a component lies in row y modulo the size: twice an MCU row, so that the last chroma row of one MCU row is
-// still there when the next MCU row has been filled in.
+// Row y of a component lies in row y modulo the size, which is two MCU rows: while one is sent, the next fills in.
 constexpr int LUMA_ROWS = 32;
 constexpr int CHROMA_ROWS = 16;
 struct RowBuffers {
@@ -688,39 +712,43 @@ struct RowBuffers {
     uint8_t cr[CHROMA_ROWS][MAX_WIDTH];
 };
 
-// Reads one MCU row into the buffers. False if the end beat came first.
-bool fill_mcu_row(hls::stream<Samples>& samples, const Scan& scan, int mcu_row, RowBuffers& rows, unsigned& status) {
-    const int luma_blocks = 1 << (scan.h_shift + scan.v_shift);
-    const int blocks = scan.components == 1 ? 1 : luma_blocks + 2;
-    const int mcus_across = (scan.width + (8 << scan.h_shift) - 1) >> (3 + scan.h_shift);
-    for (int mcu = 0; mcu < mcus_across; mcu++) {
-        for (int block = 0; block < blocks; block++) {
-            const bool luma = block < luma_blocks;
-            const int block_x = luma ? (mcu << scan.h_shift) + (block & ((1 << scan.h_shift) - 1)) : mcu;
-            const int block_y = luma ? (mcu_row << scan.v_shift) + (block >> scan.h_shift) : mcu_row;
-            for (int y = 0; y < 8; y++) {
-#pragma HLS PIPELINE II = 1
-                const Samples beat = samples.read();
-                if (beat.end) {
-                    status = beat.status;
-                    return false;
-                }
-                const int row = block_y * 8 + y;
-                for (int i = 0; i < 8; i++) {
+// Where the next beat of samples goes.
+struct Fill {
+    int mcu_row, mcu, block, y;
+    bool ended;       // the end beat has come,
+    unsigned status;  // with this status
+};
+
+void take_beat(const Samples& beat, const Scan& scan, Fill& fill, RowBuffers& rows) {
+#pragma HLS INLINE
+    if (beat.end) {
+        fill.ended = true;
+        fill.status = beat.status;
+        return;
+    }
+    const Layout layout = layout_of(scan);
+    const bool luma = fill.block < layout.luma_blocks;
+    const int across = luma ? (fill.mcu << scan.h_shift) + (fill.block & ((1 << scan.h_shift) - 1)) : fill.mcu;
+    const int down = luma ? (fill.mcu_row << scan.v_shift) + (fill.block >> scan.h_shift) : fill.mcu_row;
+    const int row = down * 8 + fill.y;
+    for (int i = 0; i < 8; i++) {
 #pragma HLS UNROLL
-                    const int x = block_x * 8 + i;
-                    if (luma) {
-                        rows.luma[row % LUMA_ROWS][x] = beat.value[i];
-                    } else if (block == luma_blocks) {
-                        rows.cb[row % CHROMA_ROWS][x] = beat.value[i];
-                    } else {
-                        rows.cr[row % CHROMA_ROWS][x] = beat.value[i];
-                    }
-                }
-            }
+        const int x = across * 8 + i;
+        if (luma) {
+            rows.luma[row % LUMA_ROWS][x] = beat.value[i];
+        } else if (fill.block == layout.luma_blocks) {
+            rows.cb[row % CHROMA_ROWS][x] = beat.value[i];
+        } else {
+            rows.cr[row % CHROMA_ROWS][x] = beat.value[i];
         }
     }
-    return true;
+    if (++fill.y < 8) return;
+    fill.y = 0;
+    if (++fill.block < layout.blocks) return;
+    fill.block = 0;
+    if (++fill.mcu < layout.mcus_across) return;
+    fill.mcu = 0;
+    fill.mcu_row++;
 }
 
 // How chroma is brought to the size of luma: triangle filter in a direction ("fancy") or replication.
@@ -739,10 +767,10 @@ Upsampling choose_upsampling(const Scan& scan) {
     return up;
 }
 
-// Three parts of the near sample and one of the next, in each fancy direction. The rounding term alternates, so that
-// halves do not all go up: 8, 7 along a 4:2:0 row, 1, 2 along a 4:2:2 row, 1, 2 down a 4:4:0 column.
-int upsample(const uint8_t plane[CHROMA_ROWS][MAX_WIDTH], const Upsampling& up, int near_y, int far_y, int near_x,
-             int far_x, bool odd_x, bool odd_y) {
+// Three parts of the near sample and one of the next, in each fancy direction. The rounding term alternates, so
+// that halves do not all go up: 8, 7 along a 4:2:0 row, 1, 2 along a 4:2:2 row, 1, 2 down a 4:4:0 column.
+int upsample(const uint8_t plane[CHROMA_ROWS][MAX_WIDTH], const Upsampling& up, int near_y, int far_y,
+             int near_x, int far_x, bool odd_x, bool odd_y) {
 #pragma HLS INLINE
     int near = plane[near_y][near_x];
     if (up.fancy_v) near = 3 * near + plane[far_y][near_x];
@@ -758,11 +786,16 @@ uint8_t clamp_8(int value) {
     return static_cast<uint8_t>(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-void emit_row(const Scan& scan, const Upsampling& up, int y, const RowBuffers& rows, hls::stream<Pixel>& pixels) {
+// Sends row y and at the same time, if `fill_next`, takes samples of the MCU row that is being filled.
+void emit_row(const Scan& scan, const Upsampling& up, int y, bool fill_next, hls::stream<Samples>& samples,
+              Fill& fill, RowBuffers& rows, hls::stream<Pixel>& pixels) {
+    const int filling = fill.mcu_row;
     const int chroma_y = y >> scan.v_shift;
     const bool odd_y = y & 1;
     int far_y = odd_y ? chroma_y + 1 : chroma_y - 1;
     far_y = far_y < 0 ? 0 : far_y >= up.height ? up.height - 1 : far_y;
+    const int near_row = chroma_y % CHROMA_ROWS;
+    const int far_row = far_y % CHROMA_ROWS;
     for (int x = 0; x < scan.width; x++) {
 #pragma HLS PIPELINE II = 1
         int red, green, blue;
@@ -772,8 +805,8 @@ void emit_row(const Scan& scan, const Upsampling& up, int y, const RowBuffers& r
             const bool odd_x = x & 1;
             int far_x = odd_x ? near_x + 1 : near_x - 1;
             far_x = far_x < 0 ? 0 : far_x >= up.width ? up.width - 1 : far_x;
-            const int cb = upsample(rows.cb, up, chroma_y % CHROMA_ROWS, far_y % CHROMA_ROWS, near_x, far_x, odd_x, odd_y);
-            const int cr = upsample(rows.cr, up, chroma_y % CHROMA_ROWS, far_y % CHROMA_ROWS, near_x, far_x, odd_x, odd_y);
+            const int cb = upsample(rows.cb, up, near_row, far_row, near_x, far_x, odd_x, odd_y);
+            const int cr = upsample(rows.cr, up, near_row, far_row, near_x, far_x, odd_x, odd_y);
             if (scan.rgb) {
                 green = cb;
                 blue = cr;
@@ -791,6 +824,11 @@ void emit_row(const Scan& scan, const Upsampling& up, int y, const RowBuffers& r
         pixel.last = y == scan.height - 1 && x == scan.width - 1;
         pixel.status = STATUS_OK;
         pixels.write(pixel);
+
+        Samples beat;
+        if (fill_next && fill.mcu_row == filling && !fill.ended && samples.read_nb(beat)) {
+            take_beat(beat, scan, fill, rows);
+        }
     }
 }
 
@@ -804,31 +842,38 @@ void render(hls::stream<Scan>& scans, hls::stream<Samples>& samples, hls::stream
 #pragma HLS ARRAY_RESHAPE variable = rows.cb dim = 2 cyclic factor = 8
 #pragma HLS ARRAY_RESHAPE variable = rows.cr dim = 2 cyclic factor = 8
     const Scan scan = scans.read();
+    const Layout layout = layout_of(scan);
     const Upsampling up = choose_upsampling(scan);
-    const int mcu_height = 8 << scan.v_shift;
-    unsigned status = scan.status;
-    int y = 0;           // the next row to send
-    bool ended = false;  // the end beat has been read
-    for (int mcu_row = 0; !ended && status == STATUS_OK; mcu_row++) {
-        ended = !fill_mcu_row(samples, scan, mcu_row, rows, status);
-        int rows_ready = (mcu_row + 1) * mcu_height;
-        if (rows_ready >= scan.height) {
+    Fill fill = {};
+    int y = 0;  // the next row to send
+    for (int mcu_row = 0; scan.status == STATUS_OK && mcu_row < layout.mcus_down; mcu_row++) {
+        const bool last_mcu_row = mcu_row == layout.mcus_down - 1;
+        while (!fill.ended && (fill.mcu_row == mcu_row || last_mcu_row)) {
+#pragma HLS PIPELINE II = 1
+            take_beat(samples.read(), scan, fill, rows);
+        }
+        // The last MCU row also waits for the end beat: was the file sound to its end?
+        if (fill.mcu_row == mcu_row || (last_mcu_row && fill.status != STATUS_OK)) break;
+
+        int rows_ready = (mcu_row + 1) * (8 << scan.v_shift);
+        if (last_mcu_row) {
             rows_ready = scan.height;
-            if (!ended) status = samples.read().status;  // the end beat: was the file sound to its end?
-            ended = true;
         } else if (up.fancy_v) {
             rows_ready--;  // the last row also needs the chroma row below it
         }
-        if (status != STATUS_OK) break;
         if (y == 0) frames.write({scan.width, scan.height, STATUS_OK});
-        for (; y < rows_ready; y++) emit_row(scan, up, y, rows, pixels);
+        // The first two rows still use rows of the MCU row before, whose place the next one takes.
+        const int fill_from = up.fancy_v ? y + 2 : y;
+        for (; y < rows_ready; y++) {
+            emit_row(scan, up, y, !last_mcu_row && y >= fill_from, samples, fill, rows, pixels);
+        }
     }
-    if (!ended) samples.read();  // the headers were bad: only the end beat comes
-    if (status != STATUS_OK) {
+    if (!fill.ended) fill.status = samples.read().status;  // the headers were bad: only the end beat comes
+    if (fill.status != STATUS_OK) {
         if (y == 0) {
-            frames.write({0, 0, status});
+            frames.write({0, 0, fill.status});
         } else {
-            pixels.write({0, 0, 0, 1, status});
+            pixels.write({0, 0, 0, 1, fill.status});
         }
     }
 }
@@ -837,8 +882,10 @@ void render(hls::stream<Scan>& scans, hls::stream<Samples>& samples, hls::stream
 
 void decode(WordStream& words, ap_uint<32> jpeg_bytes, hls::stream<Frame>& frames, hls::stream<Pixel>& pixels) {
 #pragma HLS DATAFLOW
-    hls::stream<TableWrite> quant_writes("decode quantisation tables"), huffman_writes("decode Huffman tables");
-    hls::stream<Scan> parsed("decode scan"), scans("decode scan at render");
+    hls::stream<TableWrite> quant_writes("decode quantisation tables");
+    hls::stream<TableWrite> huffman_writes("decode Huffman tables");
+    hls::stream<Scan> parsed("decode scan");
+    hls::stream<Scan> scans("decode scan at render");
     hls::stream<Token> tokens("decode tokens");
     hls::stream<Coefficient> coefficients("decode coefficients");
     hls::stream<Column> columns("decode columns");
@@ -847,7 +894,7 @@ void decode(WordStream& words, ap_uint<32> jpeg_bytes, hls::stream<Frame>& frame
 #pragma HLS STREAM variable = coefficients depth = 128
 #pragma HLS STREAM variable = columns depth = 16
 #pragma HLS STREAM variable = samples depth = 64
-    parse(words, jpeg_bytes.to_uint(), quant_writes, huffman_writes, parsed, tokens);
+    parse(words, jpeg_bytes, quant_writes, huffman_writes, parsed, tokens);
     entropy(huffman_writes, parsed, tokens, scans, coefficients);
     transform_columns(quant_writes, coefficients, columns);
     transform_rows(columns, samples);

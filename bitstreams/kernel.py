@@ -1,0 +1,68 @@
+"""A kernel's arguments and ports, read from Vitis's `kernel.xml`."""
+
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+
+from headrace.batching import HeadraceError
+
+SCALAR, GLOBAL = 0, 1  # addressQualifier: a register of its own, or a pointer to device memory
+
+
+class KernelError(HeadraceError):
+    """The kernel.xml is not sound; the message says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelArg:
+    """`offset` and `size` in bytes: where the argument lies among the control registers."""
+
+    index: int
+    name: str
+    port: str
+    offset: int
+    size: int
+    type: str
+    address_qualifier: int
+
+    @property
+    def is_global(self) -> bool:
+        return self.address_qualifier == GLOBAL
+
+    @property
+    def is_output_register(self) -> bool:
+        """A scalar that the kernel writes: a pointer in its C++, a read-only register for the host."""
+        return self.address_qualifier == SCALAR and self.type.endswith("*")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpec:
+    name: str
+    control_protocol: str
+    args: tuple[KernelArg, ...]
+
+
+def parse_kernels(xml: bytes) -> tuple[KernelSpec, ...]:
+    """Every kernel in a kernel.xml or in an xclbin's EMBEDDED_METADATA. Raises KernelError."""
+    try:
+        return tuple(_kernel(element) for element in ElementTree.fromstring(xml).iter("kernel"))
+    except (ElementTree.ParseError, KeyError, ValueError) as error:
+        raise KernelError(f"the kernel description cannot be read: {type(error).__name__} {error}") from error
+
+
+def _kernel(element: ElementTree.Element) -> KernelSpec:
+    args = []
+    for arg in element.iter("arg"):
+        a = arg.attrib
+        index, qualifier = int(a["id"]), int(a["addressQualifier"])
+        args.append(
+            KernelArg(index, a["name"], a["port"], int(a["offset"], 0), int(a["size"], 0), a["type"], qualifier)
+        )
+    spec = KernelSpec(element.attrib["name"], element.attrib["hwControlProtocol"], tuple(args))
+    if [arg.index for arg in args] != list(range(len(args))):
+        raise KernelError(f"kernel {spec.name}: argument ids must count up from 0")
+    end = 0x10  # the control registers
+    for arg in args:
+        if arg.offset < end:
+            raise KernelError(f"kernel {spec.name}: argument {arg.name} at 0x{arg.offset:x} overlaps what is before it")
+        end = arg.offset + arg.size
+    return spec

@@ -1,0 +1,51 @@
+"""The image CU's status codes, as `hls/include/headrace/status.hpp` has them (a test compares the two)."""
+
+from enum import IntEnum
+
+_REASONS = {
+    0: "done",
+    1: "not a JPEG file: it does not begin with the SOI marker",
+    2: "the file ends before the image does",
+    3: "progressive or hierarchical JPEG; the DPU takes baseline and extended sequential",
+    4: "arithmetic coding; the DPU takes Huffman coding",
+    5: "lossless JPEG; the DPU takes baseline and extended sequential",
+    6: "sample precision other than 8 bits",
+    7: "a number of components other than 1 (gray) or 3",
+    8: "unusual subsampling; the DPU takes gray, 4:4:4, 4:2:2, 4:4:0, 4:2:0 and 4:1:1",
+    9: "wider than 4096 pixels, or too high or without a height in the frame header",
+    10: "a marker segment contradicts itself or the standard",
+    11: "the scan refers to a quantisation or Huffman table that the file does not define",
+    12: "the entropy-coded data is corrupt",
+    13: "a restart marker is missing, out of order or unexpected",
+    14: "the components are not all in one scan",
+    15: "the resized image would exceed 65535 pixels on a side, or resize_short is 0; choose another resize_short",
+    16: "the crop window is not inside the resized image; make it smaller or resize_short larger",
+    17: "the output buffer is too small",
+    18: "unknown stage or format",
+}
+
+
+class Status(IntEnum):
+    OK = 0
+    NOT_JPEG = 1
+    TRUNCATED = 2
+    PROGRESSIVE = 3
+    ARITHMETIC = 4
+    LOSSLESS = 5
+    PRECISION = 6
+    COMPONENTS = 7
+    SAMPLING = 8
+    TOO_LARGE = 9
+    CORRUPT_HEADER = 10
+    MISSING_TABLE = 11
+    CORRUPT_HUFFMAN = 12
+    RESTART_MISMATCH = 13
+    MULTIPLE_SCANS = 14
+    RESIZE_LIMIT = 15
+    CROP_OUTSIDE = 16
+    BUFFER_TOO_SMALL = 17
+    BAD_ARGUMENT = 18
+
+    @property
+    def reason(self) -> str:
+        return _REASONS[self.value]

@@ -1,0 +1,625 @@
+"""An emulated XRT device with the API of XRT's Python module `pyxrt` (its names, not PEP 8's; no AIE).
+
+It enforces what a card enforces: a buffer has a host and a device copy that only `sync` makes equal; an argument takes
+only buffers of the memory bank that its compute unit is wired to; scalars are 32-bit integers; a device runs one
+container at a time. Violations raise RuntimeError, or TypeError for what pybind11 could not convert, as with pyxrt.
+Compute units run concurrently, each in a thread of its own, and take runs in order of their start.
+
+Like pyxrt, it offers no way to read a kernel's registers. Beyond pyxrt it has only `inject`.
+"""
+
+import enum
+import queue
+import threading
+import time
+import uuid as _uuid
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.bitstreams.kernel import KernelSpec, parse_kernels
+from headrace.bitstreams.xclbin import MemoryBank, Mode, Xclbin, read_xclbin
+from headrace.host.xrt.engine import DeviceMemory, Engine, SwEmuEngine
+from headrace.host.xrt.faults import Fault, FaultKind
+
+PAGE = 4096
+XCL_BO_FLAGS_NONE = 0
+
+
+class xclBOSyncDirection(enum.Enum):
+    XCL_BO_SYNC_BO_TO_DEVICE = 0
+    XCL_BO_SYNC_BO_FROM_DEVICE = 1
+
+
+class ert_cmd_state(enum.Enum):
+    ERT_CMD_STATE_NEW = 1
+    ERT_CMD_STATE_QUEUED = 2
+    ERT_CMD_STATE_RUNNING = 3
+    ERT_CMD_STATE_COMPLETED = 4
+    ERT_CMD_STATE_ERROR = 5
+    ERT_CMD_STATE_ABORT = 6
+    ERT_CMD_STATE_SUBMITTED = 7
+    ERT_CMD_STATE_TIMEOUT = 8
+    ERT_CMD_STATE_NORESPONSE = 9
+    ERT_CMD_STATE_SKERROR = 10
+    ERT_CMD_STATE_SKCRASHED = 11
+
+
+_DONE = {
+    ert_cmd_state.ERT_CMD_STATE_COMPLETED,
+    ert_cmd_state.ERT_CMD_STATE_ERROR,
+    ert_cmd_state.ERT_CMD_STATE_ABORT,
+}
+
+
+class xrt_info_device(enum.Enum):
+    bdf = 0
+    interface_uuid = 1
+    kdma = 2
+    max_clock_frequency_mhz = 3
+    m2m = 4
+    name = 5
+    nodma = 6
+    offline = 7
+
+
+class uuid:
+    """Identifies a container."""
+
+    def __init__(self, text: str) -> None:
+        self._value = _uuid.UUID(text)
+
+    def to_string(self) -> str:
+        return str(self._value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, uuid) and self._value == other._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+
+class xclbin:
+    """A container's metadata."""
+
+    class xclbinkernel:
+        def __init__(self, spec: KernelSpec) -> None:
+            self._spec = spec
+
+        def get_name(self) -> str:
+            return self._spec.name
+
+        def get_num_args(self) -> int:
+            return len(self._spec.args)
+
+    class xclbinmem:
+        def __init__(self, index: int, bank: MemoryBank) -> None:
+            self._index = index
+            self._bank = bank
+
+        def get_tag(self) -> str:
+            return self._bank.tag
+
+        def get_base_address(self) -> int:
+            return self._bank.base_address
+
+        def get_size_kb(self) -> int:
+            return self._bank.size_kb
+
+        def get_used(self) -> bool:
+            return self._bank.used
+
+        def get_index(self) -> int:
+            return self._index
+
+    def __init__(self, filename: str) -> None:
+        try:
+            self._content: Xclbin = read_xclbin(filename)  # type: ignore[arg-type]
+        except Exception as error:
+            raise RuntimeError(f"failed to load xclbin: {error}") from error
+        self._specs = parse_kernels(self._content.metadata_xml)
+
+    def get_kernels(self) -> list["xclbin.xclbinkernel"]:
+        return [xclbin.xclbinkernel(spec) for spec in self._specs]
+
+    def get_mems(self) -> list["xclbin.xclbinmem"]:
+        return [xclbin.xclbinmem(index, bank) for index, bank in enumerate(self._content.memories)]
+
+    def get_uuid(self) -> uuid:
+        return uuid(str(self._content.uuid))
+
+    def get_xsa_name(self) -> str:
+        return self._content.platform
+
+
+class _Bank:
+    """First-fit allocation of page-aligned ranges."""
+
+    def __init__(self, bank: MemoryBank) -> None:
+        self.bank = bank
+        self._taken: list[tuple[int, int]] = []  # (address, size), rising
+
+    def allocate(self, size: int) -> int:
+        size = -(-size // PAGE) * PAGE
+        address = self.bank.base_address
+        for position, (start, length) in enumerate(self._taken):
+            if start - address >= size:
+                self._taken.insert(position, (address, size))
+                return address
+            address = start + length
+        if address + size > self.bank.base_address + self.bank.size_kb * 1024:
+            raise RuntimeError(f"failed to allocate bo of {size} bytes in bank {self.bank.tag}: Cannot allocate memory")
+        self._taken.append((address, size))
+        return address
+
+    def free(self, address: int) -> int:
+        """Returns the size of what was allocated there."""
+        for position, (start, size) in enumerate(self._taken):
+            if start == address:
+                del self._taken[position]
+                return size
+        raise AssertionError(f"nothing is allocated at 0x{address:x}")
+
+
+class _ComputeUnit:
+    """One compute unit: a queue and the thread that works it off. It keeps nothing of the card alive."""
+
+    def __init__(
+        self, name: str, spec: KernelSpec, banks: dict[int, int], engine: Engine, memory: DeviceMemory
+    ) -> None:
+        self.name = name
+        self.spec = spec
+        self.banks = banks  # argument index -> memory index
+        self.pending = 0
+        self._engine = engine
+        self._memory = memory
+        self._runs: queue.SimpleQueue[tuple[_Command, FaultKind | None] | None] = queue.SimpleQueue()
+        self._reset = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=f"xrt {name}", daemon=True)
+        self._thread.start()
+
+    def start(self, command: "_Command", fault: FaultKind | None) -> None:
+        self.pending += 1
+        self._runs.put((command, fault))
+
+    def stop(self) -> None:
+        self._reset.set()
+        self._runs.put(None)
+
+    def _work(self) -> None:
+        while (item := self._runs.get()) is not None:
+            command, fault = item
+            command.enter(ert_cmd_state.ERT_CMD_STATE_SUBMITTED)
+            if fault is FaultKind.HANG:
+                self._reset.wait()
+                command.enter(ert_cmd_state.ERT_CMD_STATE_ABORT)
+            elif fault is FaultKind.ERROR:
+                command.enter(ert_cmd_state.ERT_CMD_STATE_ERROR)
+            else:
+                self._engine.execute(self.spec, command.values, self._memory)
+                command.enter(ert_cmd_state.ERT_CMD_STATE_COMPLETED)
+            self.pending -= 1
+            del item, command  # a finished run must not be kept until the next one comes
+
+
+class _Card:
+    """The hardware behind every `device(0)` of the process, while any of them or what came from them lives."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.registered: dict[uuid, xclbin] = {}
+        self.loaded: xclbin | None = None
+        self.memory = DeviceMemory()
+        self.banks: list[_Bank] = []
+        self.cus: list[_ComputeUnit] = []
+        self.users: Counter[str] = Counter()  # open contexts by CU name
+        self.exclusive: set[str] = set()
+        self.contexts = 0
+        self.buffers = 0
+        self.faults: list[Fault] = []
+        self._end: weakref.finalize[Any, Any] | None = None
+
+    def program(self, container: xclbin) -> None:
+        with self.lock:
+            if self.loaded is not None and self.loaded.get_uuid() == container.get_uuid():
+                return
+            if self.contexts or self.users or self.buffers:
+                raise RuntimeError("failed to load xclbin: another one is in use: Device or resource busy")
+            content = container._content
+            if content.mode is not Mode.SW_EMU:
+                raise RuntimeError(f"failed to load xclbin: mode {content.mode.name} is not for this device")
+            if self._end is not None:
+                self._end()
+            engine = SwEmuEngine(content.uuid, content.bitstream)
+            self.memory = DeviceMemory()
+            self.banks = [_Bank(bank) for bank in content.memories]
+            specs = {spec.name: spec for spec in container._specs}
+            self.cus = []
+            for index, ip in enumerate(content.ips):
+                banks = {c.arg_index: c.memory_index for c in content.connections if c.ip_index == index}
+                self.cus.append(_ComputeUnit(ip.instance, specs[ip.kernel], banks, engine, self.memory))
+            self.loaded = container
+            self._end = weakref.finalize(self, _stop, list(self.cus))
+
+    def fault(self, kinds: tuple[FaultKind, ...], cu: str | None = None) -> FaultKind | None:
+        with self.lock:
+            return next((kind for kind in kinds for fault in self.faults if fault.fires(kind, cu)), None)
+
+
+def _stop(cus: list[_ComputeUnit]) -> None:
+    for cu in cus:
+        cu.stop()
+
+
+_cards: "weakref.WeakValueDictionary[int, _Card]" = weakref.WeakValueDictionary()
+_cards_lock = threading.Lock()
+_BDF = "0000:00:00.0"
+
+
+def enumerate_devices() -> int:
+    return 1
+
+
+class device:
+    """The emulated card: `device(0)` or `device("0000:00:00.0")`."""
+
+    def __init__(self, index: int | str = 0) -> None:
+        if index not in (0, _BDF):
+            raise RuntimeError(f"could not open device {index!r}: the emulation has device 0 only: No such device")
+        with _cards_lock:
+            card = _cards.get(0)
+            if card is None:
+                card = _cards[0] = _Card()
+        self._card = card
+
+    def register_xclbin(self, container: xclbin) -> uuid:
+        with self._card.lock:
+            self._card.registered[container.get_uuid()] = container
+        return container.get_uuid()
+
+    def load_xclbin(self, container: "xclbin | str") -> uuid:
+        """The older way: makes the container the device's at once."""
+        loaded = xclbin(container) if isinstance(container, str) else container
+        self.register_xclbin(loaded)
+        self._card.program(loaded)
+        return loaded.get_uuid()
+
+    def get_xclbin_uuid(self) -> uuid:
+        loaded = self._card.loaded
+        return loaded.get_uuid() if loaded is not None else uuid("00000000-0000-0000-0000-000000000000")
+
+    def get_info(self, key: xrt_info_device) -> str:
+        loaded = self._card.loaded
+        match key:
+            case xrt_info_device.bdf:
+                return _BDF
+            case xrt_info_device.name:
+                return loaded.get_xsa_name() if loaded is not None else "headrace_emulation"
+            case xrt_info_device.max_clock_frequency_mhz:
+                return "300"
+            case xrt_info_device.interface_uuid:
+                return "00000000-0000-0000-0000-000000000000"
+            case _:
+                return "0"
+
+
+def inject(target: device, fault: Fault) -> None:
+    """Make the device misbehave; not in pyxrt. Faults end with the device."""
+    with target._card.lock:
+        target._card.faults.append(fault)
+
+
+class hw_context:
+    """The right to use a registered container; it loads it."""
+
+    def __init__(self, target: device, identity: uuid) -> None:
+        card = target._card
+        container = card.registered.get(identity)
+        if container is None:
+            raise RuntimeError(f"no xclbin with uuid {identity.to_string()} is registered: No such file or directory")
+        card.program(container)
+        with card.lock:
+            card.contexts += 1
+        self._card = card
+        self._end = weakref.finalize(self, _close_context, card)
+
+
+def _close_context(card: _Card) -> None:
+    with card.lock:
+        card.contexts -= 1
+
+
+def _card_of(owner: device | hw_context) -> _Card:
+    if not isinstance(owner, device | hw_context):
+        raise TypeError(f"a device or hw_context is needed, not {type(owner).__name__}")
+    return owner._card
+
+
+class kernel:
+    """One or more compute units of a kernel: "image_cu" for all, "image_cu:{image_cu_1,image_cu_2}" for some.
+
+    `kernel(hw_context, name)`, or the older `kernel(device, uuid, name[, mode])`."""
+
+    class cu_access_mode(enum.Enum):
+        exclusive = 0
+        shared = 1
+        none = 2
+
+    exclusive = cu_access_mode.exclusive
+    shared = cu_access_mode.shared
+    none = cu_access_mode.none
+
+    def __init__(self, owner: device | hw_context, *arguments: Any) -> None:
+        card = _card_of(owner)
+        if isinstance(owner, device):
+            identity, name, *rest = arguments
+            if card.loaded is None or card.loaded.get_uuid() != identity:
+                raise RuntimeError(f"xclbin {identity.to_string()} is not loaded on the device: Invalid argument")
+        else:
+            name, *rest = arguments
+        mode = rest[0] if rest else kernel.shared
+        base, _, selection = name.partition(":")
+        wanted = [part.strip() for part in selection.strip("{}").split(",")] if selection else None
+        self._cus = [cu for cu in card.cus if cu.spec.name == base and (wanted is None or cu.name in wanted)]
+        if not self._cus or (wanted is not None and len(self._cus) != len(wanted)):
+            raise RuntimeError(f"no compute units matching '{name}'")
+        names = [cu.name for cu in self._cus]
+        with card.lock:
+            for cu in names:
+                if cu in card.exclusive or (mode is kernel.exclusive and card.users[cu]):
+                    raise RuntimeError(f"failed to open context on compute unit {cu}: Device or resource busy")
+            card.users.update(names)
+            if mode is kernel.exclusive:
+                card.exclusive.update(names)
+        self._card = card
+        self._owner = owner  # a kernel keeps its context
+        self._spec = self._cus[0].spec
+        self._end = weakref.finalize(self, _close_cus, card, names)
+
+    def group_id(self, argument: int) -> int:
+        """The memory bank that a buffer for this argument must lie in."""
+        bank = self._cus[0].banks.get(argument)
+        if bank is None:
+            raise RuntimeError(f"argument {argument} of kernel '{self._spec.name}' is not connected to memory")
+        return bank
+
+    def __call__(self, *arguments: Any) -> "run":
+        command = run(self)
+        for index, argument in enumerate(arguments):
+            command.set_arg(index, argument)
+        command.start()
+        return command
+
+
+def _close_cus(card: _Card, names: list[str]) -> None:
+    with card.lock:
+        card.users -= Counter(names)
+        card.exclusive.difference_update(names)
+
+
+class bo:
+    """A buffer: `bo(device or hw_context, size, flags, group)`, or `bo(parent, size, offset)` for a part of another."""
+
+    class flags(enum.Enum):
+        normal = 0
+        cacheable = 1
+        device_only = 2
+        host_only = 3
+        p2p = 4
+        svm = 5
+
+    normal = flags.normal
+    cacheable = flags.cacheable
+    device_only = flags.device_only
+    host_only = flags.host_only
+    p2p = flags.p2p
+    svm = flags.svm
+
+    def __init__(self, owner: "device | hw_context | bo", size: int, *arguments: Any) -> None:
+        if size <= 0:
+            raise RuntimeError(f"failed to allocate bo of {size} bytes: Invalid argument")
+        self._size = size
+        if isinstance(owner, bo):
+            (offset,) = arguments
+            if offset < 0 or offset + size > owner._size or offset % PAGE:
+                raise RuntimeError(f"sub-buffer [{offset}, {offset + size}) must lie in its parent's {owner._size} "
+                                   f"bytes, from a multiple of {PAGE}: Invalid argument")
+            self._parent: bo | None = owner
+            self._card, self._group, self._address = owner._card, owner._group, owner._address + offset
+            self._host = None if owner._host is None else owner._host[offset : offset + size]
+            self._device = owner._device[offset : offset + size]
+            return
+        card = _card_of(owner)
+        flags, group = arguments
+        if flags not in (bo.normal, bo.cacheable, bo.device_only):
+            raise RuntimeError(f"this device has no {flags.name} buffers: Operation not supported")
+        if not 0 <= group < len(card.banks):
+            raise RuntimeError(f"there is no memory bank {group}: Invalid argument")
+        bank = card.banks[group]
+        with card.lock:
+            self._address = bank.allocate(size)
+            card.buffers += 1
+        base, bank_bytes = bank.bank.base_address, bank.bank.size_kb * 1024
+        self._parent = None
+        self._card = card
+        self._group = group
+        self._host = None if flags is bo.device_only else memoryview(np.zeros(size, np.uint8).data)
+        self._device = card.memory.view(base, bank_bytes, self._address, size)
+        self._end = weakref.finalize(self, _free, card, card.memory, bank, self._address)
+
+    def size(self) -> int:
+        return self._size
+
+    def address(self) -> int:
+        return self._address
+
+    def map(self) -> memoryview:
+        """The host copy's bytes."""
+        if self._host is None:
+            raise RuntimeError("a device_only buffer cannot be mapped: Operation not supported")
+        return self._host
+
+    def write(self, data: Any, seek: int) -> None:
+        raw = memoryview(data).cast("B")
+        self._check(len(raw), seek)
+        self.map()[seek : seek + len(raw)] = raw
+
+    def read(self, size: int, skip: int) -> NDArray[np.int8]:
+        self._check(size, skip)
+        return np.frombuffer(self.map(), np.int8, size, skip).copy()
+
+    def sync(self, direction: xclBOSyncDirection, size: int | None = None, offset: int = 0) -> None:
+        size = self._size - offset if size is None else size
+        self._check(size, offset)
+        if self._card.fault((FaultKind.SYNC,)):
+            raise RuntimeError("failed to sync bo: Input/output error")
+        host, device_copy = self.map()[offset : offset + size], self._device[offset : offset + size]
+        if direction is xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE:
+            device_copy[:] = host
+        else:
+            host[:] = device_copy
+
+    def _check(self, size: int, offset: int) -> None:
+        if size < 0 or offset < 0 or offset + size > self._size:
+            raise RuntimeError(f"[{offset}, {offset + size}) is outside the bo of {self._size} bytes: Invalid argument")
+
+
+def _free(card: _Card, memory: DeviceMemory, bank: _Bank, address: int) -> None:
+    with card.lock:
+        memory.release(bank.bank.base_address, address, bank.free(address))
+        card.buffers -= 1
+
+
+class _Command:
+    """A started run, as the compute unit sees it. It keeps its buffers until it has ended."""
+
+    def __init__(self, values: dict[int, int], buffers: list[bo], state: ert_cmd_state) -> None:
+        self.values = values
+        self.state = state
+        self._buffers = buffers
+        self._changed = threading.Condition()
+        self._callbacks: list[tuple[ert_cmd_state, Callable[..., None], Any]] = []
+
+    def enter(self, state: ert_cmd_state) -> None:
+        with self._changed:
+            self.state = state
+            callbacks = [entry for entry in self._callbacks if entry[0] is state]
+            if state in _DONE:
+                self._buffers = []
+            self._changed.notify_all()
+        for _, function, data in callbacks:
+            function(self, state, data)
+
+    def add_callback(self, state: ert_cmd_state, function: Callable[..., None], data: Any) -> None:
+        with self._changed:
+            self._callbacks.append((state, function, data))
+            now = self.state is state
+        if now:
+            function(self, state, data)
+
+    def wait(self, timeout_s: float | None) -> ert_cmd_state:
+        with self._changed:
+            if self._changed.wait_for(lambda: self.state in _DONE, timeout_s):
+                return self.state
+        return ert_cmd_state.ERT_CMD_STATE_TIMEOUT
+
+
+class run:
+    """One execution of a kernel; it can be started again when it has ended."""
+
+    def __init__(self, of: kernel) -> None:
+        self._kernel = of
+        self._arguments: dict[int, int | bo] = {}
+        self._command: _Command | None = None
+        self._callbacks: list[tuple[ert_cmd_state, Callable[..., None], Any]] = []
+
+    def set_arg(self, index: int, value: "int | bo") -> None:
+        spec = self._kernel._spec
+        if not 0 <= index < len(spec.args):
+            raise RuntimeError(f"kernel '{spec.name}' has no argument {index}: Invalid argument")
+        arg = spec.args[index]
+        if arg.is_global:
+            if not isinstance(value, bo):
+                raise TypeError(f"argument {index} ({arg.name}) of '{spec.name}' takes a bo, not {value!r}")
+            if not any(cu.banks.get(index) == value._group for cu in self._kernel._cus):
+                wired = self._kernel._card.banks[self._kernel.group_id(index)].bank.tag
+                raise RuntimeError(
+                    f"no compute unit of '{spec.name}' can reach the bo given as argument {index} ({arg.name}): "
+                    f"it is in bank {self._kernel._card.banks[value._group].bank.tag}, the argument is wired to {wired}"
+                )
+        elif isinstance(value, bool) or not isinstance(value, int) or not -(1 << 31) <= value < 1 << 31:
+            raise TypeError(f"argument {index} ({arg.name}) of '{spec.name}' takes a 32-bit integer, not {value!r}")
+        self._arguments[index] = value
+
+    def start(self) -> None:
+        if self._command is not None and self._command.state not in _DONE:
+            raise RuntimeError("the run was started and has not ended: Operation already in progress")
+        spec, card = self._kernel._spec, self._kernel._card
+        missing = [a.name for a in spec.args if a.index not in self._arguments and not a.is_output_register]
+        if missing:
+            raise RuntimeError(f"arguments of '{spec.name}' are not set: {', '.join(missing)}: Invalid argument")
+        buffers = {index: value for index, value in self._arguments.items() if isinstance(value, bo)}
+        able = [
+            cu for cu in self._kernel._cus if all(cu.banks.get(index) == b._group for index, b in buffers.items())
+        ]
+        if not able:
+            raise RuntimeError(f"no compute unit of '{spec.name}' can reach all of its buffers")
+        values = {i: value._address if isinstance(value, bo) else value for i, value in self._arguments.items()}
+        command = self._command = _Command(values, list(buffers.values()), ert_cmd_state.ERT_CMD_STATE_QUEUED)
+        for callback in self._callbacks:
+            command.add_callback(*callback)
+        with card.lock:
+            cu = min(able, key=lambda unit: unit.pending)
+            cu.start(command, card.fault((FaultKind.HANG, FaultKind.ERROR), cu.name))
+
+    def state(self) -> ert_cmd_state:
+        return self._command.state if self._command is not None else ert_cmd_state.ERT_CMD_STATE_NEW
+
+    def wait(self, timeout_ms: int = 0) -> ert_cmd_state:
+        """The final state, or ERT_CMD_STATE_TIMEOUT; 0 waits without a limit."""
+        return self._started().wait(timeout_ms / 1e3 if timeout_ms else None)
+
+    def wait2(self, timeout: timedelta | None = None) -> None:
+        """Like `wait`, but raises RuntimeError if the run ends otherwise than completed."""
+        state = self._started().wait(timeout.total_seconds() if timeout is not None else None)
+        if state not in (ert_cmd_state.ERT_CMD_STATE_COMPLETED, ert_cmd_state.ERT_CMD_STATE_TIMEOUT):
+            raise RuntimeError(f"kernel '{self._kernel._spec.name}' ended in {state.name}")
+
+    def add_callback(self, state: ert_cmd_state, function: Callable[..., None], data: Any) -> None:
+        self._callbacks.append((state, function, data))
+        if self._command is not None:
+            self._command.add_callback(state, function, data)
+
+    def _started(self) -> _Command:
+        if self._command is None:
+            raise RuntimeError("the run was not started: Invalid argument")
+        return self._command
+
+
+class runlist:
+    """Runs that are started and waited for together, in order."""
+
+    def __init__(self, context: hw_context) -> None:
+        self._context = context
+        self._runs: list[run] = []
+
+    def add(self, command: run) -> None:
+        self._runs.append(command)
+
+    def execute(self) -> None:
+        if not self._runs:
+            raise RuntimeError("the runlist is empty: Invalid argument")
+        for command in self._runs:
+            command.start()
+
+    def wait(self, timeout: timedelta | None = None) -> None:
+        """Raises RuntimeError if a run ends otherwise than completed."""
+        end = None if timeout is None else time.monotonic() + timeout.total_seconds()
+        for command in self._runs:
+            left = None if end is None else timedelta(seconds=max(0.0, end - time.monotonic()))
+            command.wait2(left)

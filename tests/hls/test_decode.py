@@ -1,0 +1,522 @@
+"""The decode unit's C++ against cv2.imdecode: equal pixels, or a status code that says why not."""
+
+import ctypes
+import io
+import re
+import subprocess
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from headrace.bitstreams.sources import hls_folder
+from jpeg_surgery import (
+    APP0, APP1, APP14, COM, DHT, DQT, DRI, RST0, SOF0, SOS,
+    Jpeg, Segment, huffman_tables, patched, quant_tables, take_apart, wide_quant_table,
+)  # fmt: skip
+from PIL import Image
+
+SOURCES = [hls_folder() / "decode" / "decode.cpp", Path(__file__).with_name("csim_decode.cpp")]
+STATUS = {
+    name: int(value)
+    for name, value in re.findall(
+        r"STATUS_(\w+) = (\d+)", (hls_folder() / "include" / "headrace" / "status.hpp").read_text()
+    )
+}
+SAMPLINGS = {
+    "4:4:4": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444,
+    "4:2:2": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_422,
+    "4:4:0": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_440,
+    "4:2:0": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,
+    "4:1:1": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_411,
+}
+
+Decode = Callable[[bytes], tuple[int, np.ndarray | None]]
+
+
+@pytest.fixture(scope="module")
+def decode(csim_library) -> Decode:
+    """decode(jpeg) -> status and, if that is OK, the RGB image."""
+    library = csim_library("decode", SOURCES)
+    library.csim_decode.argtypes = [
+        ctypes.c_char_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint64,
+        ctypes.POINTER(ctypes.c_uint32), ctypes.POINTER(ctypes.c_uint32),
+    ]  # fmt: skip
+
+    def run(jpeg: bytes) -> tuple[int, np.ndarray | None]:
+        width, height = ctypes.c_uint32(), ctypes.c_uint32()
+        rgb = np.empty(3 * 4096 * 3072, np.uint8)
+        status = library.csim_decode(
+            jpeg, len(jpeg), rgb.ctypes.data, rgb.size, ctypes.byref(width), ctypes.byref(height)
+        )
+        if status:
+            return status, None
+        count = 3 * width.value * height.value
+        assert count <= rgb.size
+        return status, rgb[:count].reshape(height.value, width.value, 3)
+
+    return run
+
+
+def golden(jpeg: bytes) -> np.ndarray | None:
+    try:
+        bgr = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    except cv2.error:
+        return None
+    return None if bgr is None else bgr[..., ::-1]
+
+
+def assert_equal_to_opencv(decode: Decode, jpeg: bytes) -> None:
+    status, image = decode(jpeg)
+    assert status == STATUS["OK"]
+    expected = golden(jpeg)
+    assert expected is not None
+    np.testing.assert_array_equal(image, expected)
+
+
+def picture(rng: np.random.Generator, width: int, height: int, channels: int = 3) -> np.ndarray:
+    """Noise, blurred by a random amount: from flat blocks to every coefficient in use."""
+    noise = rng.integers(0, 256, (height, width, channels), dtype=np.uint8)
+    sigma = rng.choice([0, 0, 1, 3])
+    smooth = cv2.GaussianBlur(noise, (0, 0), float(sigma)) if sigma else noise
+    return smooth.reshape(height, width, channels)
+
+
+def encode(image: np.ndarray, quality: int = 90, sampling: str = "4:2:0", optimize: bool = False, restart: int = 0):
+    options = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, SAMPLINGS[sampling],
+               cv2.IMWRITE_JPEG_OPTIMIZE, int(optimize), cv2.IMWRITE_JPEG_RST_INTERVAL, restart]  # fmt: skip
+    return cv2.imencode(".jpg", image, options)[1].tobytes()
+
+
+def encode_pillow(image: np.ndarray, **options) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "JPEG", **options)
+    return file.getvalue()
+
+
+def sample(sampling: str = "4:2:0", width: int = 83, height: int = 61, **options) -> Jpeg:
+    """A small file in parts, always the same."""
+    return take_apart(encode(picture(np.random.default_rng(7), width, height), sampling=sampling, **options))
+
+
+# ---- Files that encoders write ----
+
+
+def generated_cases() -> list:
+    rng = np.random.default_rng(2024)
+    cases = []
+    for i in range(360):
+        sampling = (*SAMPLINGS, "gray")[i % 6]
+        width, height, quality, seed = (int(rng.integers(1, 131)), int(rng.integers(1, 131)),
+                                        int(rng.integers(1, 101)), int(rng.integers(1 << 30)))  # fmt: skip
+        optimize, restart = bool(rng.integers(2)), int(rng.choice([0, 0, 1, 2, 7]))
+        name = f"{sampling} {width}x{height} q{quality}{' optimised' * optimize}{f' rst{restart}' if restart else ''}"
+        cases.append(pytest.param(sampling, width, height, quality, optimize, restart, seed, id=name))
+    return cases
+
+
+@pytest.mark.parametrize(("sampling", "width", "height", "quality", "optimize", "restart", "seed"), generated_cases())
+def test_pixels_equal_opencv(decode, sampling, width, height, quality, optimize, restart, seed):
+    image = picture(np.random.default_rng(seed), width, height, 1 if sampling == "gray" else 3)
+    jpeg = encode(image, quality, "4:2:0" if sampling == "gray" else sampling, optimize, restart)
+    assert_equal_to_opencv(decode, jpeg)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_every_small_size_equals_opencv(decode, sampling):
+    """Edges: chroma of one or two columns, rows that no MCU row follows, MCUs mostly outside the image."""
+    rng = np.random.default_rng(3)
+    for height in range(1, 19):
+        for width in range(1, 19):
+            assert_equal_to_opencv(decode, encode(picture(rng, width, height), 95, sampling))
+
+
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"quality": 100},
+        {"quality": 75, "optimize": True},
+        {"quality": 85, "restart_marker_rows": 1},
+        {"quality": 85, "restart_marker_blocks": 3},
+        {"qtables": [[1] * 64, [255] * 64]},
+        {"quality": 60, "comment": "a comment", "dpi": (300, 300), "exif": b"Exif\0\0MM\0*\0\0\0\x08\0\0\0\0\0\0"},
+    ],
+    ids=["q100", "optimised", "restart each row", "restart each 3 MCUs", "flat tables", "comment and Exif"],
+)
+def test_pillow_files_equal_opencv(decode, subsampling, options):
+    image = picture(np.random.default_rng(5), 121, 67)
+    assert_equal_to_opencv(decode, encode_pillow(image, subsampling=subsampling, **options))
+
+
+def test_pillow_rgb_file_equals_opencv(decode):
+    assert_equal_to_opencv(decode, encode_pillow(picture(np.random.default_rng(5), 40, 30), keep_rgb=True))
+
+
+def bundled_photos() -> list[Path]:
+    folders = [("sklearn", "datasets/images"), ("skimage", "data")]
+    roots = [Path(find_spec(package).submodule_search_locations[0]) / sub for package, sub in folders]
+    return sorted(path for root in roots for path in root.iterdir() if path.suffix in (".jpg", ".png"))
+
+
+@pytest.mark.parametrize("path", bundled_photos(), ids=lambda path: path.name)
+def test_photos_equal_opencv(decode, path):
+    if path.suffix == ".jpg":
+        assert_equal_to_opencv(decode, path.read_bytes())
+    image = cv2.imread(str(path))
+    image = cv2.resize(image, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
+    for quality, sampling in zip((95, 75, 50, 90, 30), SAMPLINGS, strict=True):
+        assert_equal_to_opencv(decode, encode(image, quality, sampling))
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_photo_of_the_greatest_width_equals_opencv(decode, sampling):
+    photo = cv2.imread(str(next(path for path in bundled_photos() if path.name == "china.jpg")))
+    assert_equal_to_opencv(decode, encode(cv2.resize(photo, (4096, 200)), 90, sampling))
+
+
+@pytest.mark.parametrize("sampling", ["4:4:4", "4:2:0"])
+def test_image_of_the_greatest_height_equals_opencv(decode, sampling):
+    column = picture(np.random.default_rng(9), 8, 655)
+    assert_equal_to_opencv(decode, encode(np.tile(column, (100, 1, 1)), 80, sampling))
+
+
+# ---- Files built by hand: valid, but rarely written ----
+
+
+def adobe(transform: int) -> Segment:
+    return Segment(APP14, b"Adobe" + bytes([0, 100, 0, 0, 0, 0, transform]))
+
+
+def with_ids(jpeg: Jpeg, *ids: int) -> Jpeg:
+    def frame(payload: bytes) -> bytes:
+        return patched(patched(patched(payload, 6, ids[0]), 9, ids[1]), 12, ids[2])
+
+    def scan(payload: bytes) -> bytes:
+        return patched(patched(patched(payload, 1, ids[0]), 3, ids[1]), 5, ids[2])
+
+    return jpeg.edit(SOF0, frame).edit(SOS, scan)
+
+
+@pytest.mark.parametrize("sampling", ["4:4:4", "4:2:0"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda file: file,
+        lambda file: file.without(APP0),
+        lambda file: file.without(APP0).with_first(adobe(0)),
+        lambda file: file.without(APP0).with_first(adobe(1)),
+        lambda file: file.with_first(adobe(0)),
+        lambda file: with_ids(file.without(APP0), *b"RGB"),
+        lambda file: with_ids(file, *b"RGB"),
+        lambda file: with_ids(file.without(APP0), 0, 1, 2),
+        lambda file: with_ids(file.without(APP0), 5, 5, 5),
+        lambda file: file.without(APP0).with_first(Segment(APP0, b"JFIF\0\1"), adobe(0)),
+    ],
+    ids=["JFIF", "no marker", "Adobe RGB", "Adobe YCC", "JFIF before Adobe RGB", "ids RGB", "JFIF and ids RGB",
+         "ids 0 1 2", "equal ids", "short JFIF is none"],
+)  # fmt: skip
+def test_colour_space_is_chosen_as_libjpeg_does(decode, sampling, change):
+    assert_equal_to_opencv(decode, change(sample(sampling)).to_bytes())
+
+
+def as_wide_tables(payload: bytes) -> bytes:
+    return b"".join(wide_quant_table(number, values) for number, values in quant_tables(payload))
+
+
+def split(file: Jpeg, marker: int, parts: Callable[[bytes], list[bytes]]) -> Jpeg:
+    segments = []
+    for segment in file.segments:
+        several = parts(segment.payload) if segment.marker == marker else [segment.payload]
+        segments += [Segment(segment.marker, payload) for payload in several]
+    return replace(file, segments=tuple(segments))
+
+
+def merged(file: Jpeg, marker: int) -> Jpeg:
+    return file.without(marker).with_first(Segment(marker, b"".join(file.payloads(marker))))
+
+
+EXIF_ROTATED = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
+
+UNUSUAL = {
+    "fill bytes before markers": lambda file: file.to_bytes(fill=5),
+    "fill bytes before EOI": lambda file: replace(file, trailer=b"\xff\xff\xff\xd9").to_bytes(),
+    "data after EOI": lambda file: replace(file, trailer=b"\xff\xd9" + bytes(range(100))).to_bytes(),
+    "segments between scan and EOI": lambda file: replace(
+        file, trailer=Segment(COM, b"late").to_bytes() + Segment(APP1, b"x" * 300).to_bytes() + b"\xff\xd9"
+    ).to_bytes(),
+    "comments and applications": lambda file: file.with_first(
+        Segment(COM, b""), Segment(COM, b"\xff\xd9\xff\xda"), Segment(0xEF, b"x" * 65533), Segment(0xE2, b"ICC\0")
+    ).to_bytes(),
+    "Exif orientation is ignored": lambda file: file.with_first(Segment(APP1, EXIF_ROTATED)).to_bytes(),
+    "one DQT and one DHT": lambda file: merged(merged(file, DQT), DHT).to_bytes(),
+    "a segment for each table": lambda file: split(
+        split(file, DHT, huffman_tables), DQT, lambda p: [p[at : at + 65] for at in range(0, len(p), 65)]
+    ).to_bytes(),
+    "tables defined again": lambda file: file.with_first(
+        Segment(DQT, bytes([0]) + bytes(range(1, 65)) + bytes([3]) + bytes([7] * 64)),
+        Segment(DHT, bytes([0x00, 0, 2, *[0] * 14, 3, 4])),
+        Segment(DHT, bytes([0x11, 0, 0, 3, *[0] * 13, 1, 2, 0])),
+    ).to_bytes(),
+    "16-bit DQT": lambda file: file.edit(DQT, as_wide_tables).to_bytes(),
+    "extended sequential frame": lambda file: replace(
+        file, segments=tuple(Segment(0xC1, s.payload) if s.marker == SOF0 else s for s in file.segments)
+    ).to_bytes(),
+    "tables with other numbers": lambda file: file.edit(
+        DHT, lambda p: b"".join(bytes([t[0] + 2]) + t[1:] for t in huffman_tables(p))
+    ).edit(SOS, lambda p: patched(patched(patched(p, 2, p[2] + 0x22), 4, p[4] + 0x22), 6, p[6] + 0x22)).to_bytes(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_unusual_but_valid_file_equals_opencv(decode, name):
+    assert_equal_to_opencv(decode, UNUSUAL[name](sample()))
+
+
+@pytest.mark.parametrize("factors", [0x11, 0x21, 0x22, 0x14, 0x41, 0x44])
+def test_sampling_factors_of_a_gray_file_do_not_matter(decode, factors):
+    file = take_apart(encode(picture(np.random.default_rng(1), 45, 37, 1)))
+    assert_equal_to_opencv(decode, file.edit(SOF0, lambda payload: patched(payload, 7, factors)).to_bytes())
+
+
+def test_restart_markers_may_follow_fill_bytes_and_the_last_mcu(decode):
+    file = sample(restart=2)
+    padded = re.sub(rb"\xff(?=[\xd0-\xd7])", b"\xff\xff\xff", file.scan)
+    assert padded != file.scan
+    assert_equal_to_opencv(decode, replace(file, scan=padded).to_bytes())
+    exact = sample(width=64, height=48, restart=4)  # 12 MCUs: the last interval is whole
+    assert_equal_to_opencv(decode, replace(exact, scan=exact.scan + b"\xff\xd2").to_bytes())
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_overflow_wraps_and_saturates_as_in_libjpeg_turbo(decode, sampling):
+    """Quantisation tables of 16 bits drive every sum of the inverse DCT out of range."""
+    rng = np.random.default_rng(11)
+    for trial in range(40):
+        quality = int(rng.integers(20, 101))
+        file = take_apart(encode(picture(rng, 40, 24), quality, sampling))
+        limit = int(2.0 ** rng.uniform(8, 16)) - 1
+        tables = b"".join(wide_quant_table(n, rng.integers(0 if trial % 2 else limit // 2, limit + 1, 64).tolist())
+                          for n in (0, 1))  # fmt: skip
+        assert_equal_to_opencv(decode, file.without(DQT).with_first(Segment(DQT, tables)).to_bytes())
+
+
+# ---- Files that end in a status ----
+
+
+def frame_type(marker: int) -> bytes:
+    """The type of frame is changed, and nothing sensible follows it."""
+    file = sample().to_bytes()
+    at = file.index(b"\xff\xc0")
+    return file[: at + 1] + bytes([marker]) + bytes(range(60))
+
+
+def edited(marker: int, at: int, *values: int, file: Jpeg | None = None) -> bytes:
+    return (file or sample()).edit(marker, lambda payload: patched(payload, at, *values)).to_bytes()
+
+
+def four_components() -> bytes:
+    return encode_pillow_cmyk(picture(np.random.default_rng(1), 20, 20, 4))
+
+
+def encode_pillow_cmyk(image: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(image, "CMYK").save(file, "JPEG")
+    return file.getvalue()
+
+
+def progressive() -> bytes:
+    return cv2.imencode(".jpg", picture(np.random.default_rng(1), 30, 30), [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])[1].tobytes()
+
+
+def restarts(change: Callable[[bytes], bytes]) -> bytes:
+    file = sample(restart=2)
+    return replace(file, scan=change(file.scan)).to_bytes()
+
+
+def second_scan_only_gray() -> bytes:
+    """Y alone in the first scan."""
+    return sample().edit(SOS, lambda payload: bytes([1]) + payload[1:3] + payload[-3:]).to_bytes()
+
+
+def short_huffman_table() -> bytes:
+    """The luma AC table has one code, so that almost any data holds one that is not in it."""
+    return sample().edit(DHT, lambda p: b"".join(
+        bytes([0x10, 0, 1, *[0] * 14, 1]) if t[0] == 0x10 else t for t in huffman_tables(p))).to_bytes()  # fmt: skip
+
+
+def large_categories(table_class: int, symbol: int) -> bytes:
+    """Every symbol of the luma table becomes one that 8-bit samples do not need."""
+    return sample().edit(DHT, lambda p: b"".join(
+        t[:17] + bytes([symbol]) * (len(t) - 17) if t[0] == table_class << 4 else t
+        for t in huffman_tables(p))).to_bytes()  # fmt: skip
+
+
+REFUSED = {
+    "empty": ("NOT_JPEG", lambda: b""),
+    "png": ("NOT_JPEG", lambda: cv2.imencode(".png", np.zeros((8, 8, 3), np.uint8))[1].tobytes()),
+    "one byte": ("NOT_JPEG", lambda: b"\xff"),
+    "SOI alone": ("TRUNCATED", lambda: b"\xff\xd8"),
+    "no EOI": ("TRUNCATED", lambda: replace(sample(), trailer=b"").to_bytes()),
+    "EOI too early": ("TRUNCATED", lambda: (lambda f: replace(f, scan=f.scan[:300]).to_bytes())(sample())),
+    "segment cut off after the scan": ("TRUNCATED", lambda: replace(sample(), trailer=b"\xff\xfe\1\0abc").to_bytes()),
+    "progressive": ("PROGRESSIVE", progressive),
+    **{f"SOF{n}": ("PROGRESSIVE", lambda n=n: frame_type(0xC0 + n)) for n in (2, 5, 6, 7)},
+    "hierarchical": ("PROGRESSIVE", lambda: frame_type(0xDE)),
+    **{f"SOF{n}": ("ARITHMETIC", lambda n=n: frame_type(0xC0 + n)) for n in (9, 10, 11, 13, 14, 15)},
+    "DAC": ("ARITHMETIC", lambda: frame_type(0xCC)),
+    "SOF3": ("LOSSLESS", lambda: frame_type(0xC3)),
+    "12 bits": ("PRECISION", lambda: edited(SOF0, 0, 12)),
+    "2 components": ("COMPONENTS", lambda: edited(SOF0, 5, 2)),
+    "CMYK": ("COMPONENTS", four_components),
+    "no components": ("COMPONENTS", lambda: edited(SOF0, 5, 0)),
+    "luma 3x1": ("SAMPLING", lambda: edited(SOF0, 7, 0x31)),
+    "luma 4x2": ("SAMPLING", lambda: edited(SOF0, 7, 0x42)),
+    "chroma 2x1": ("SAMPLING", lambda: edited(SOF0, 10, 0x21)),
+    "all 2x2": ("SAMPLING", lambda: edited(SOF0, 10, 0x22, 1, 3, 0x22)),
+    "gray 0x1": ("SAMPLING", lambda: edited(SOF0, 7, 0x01, file=take_apart(encode(np.zeros((8, 8), np.uint8))))),
+    "gray 5x1": ("SAMPLING", lambda: edited(SOF0, 7, 0x51, file=take_apart(encode(np.zeros((8, 8), np.uint8))))),
+    "4097 wide": ("TOO_LARGE", lambda: edited(SOF0, 3, 0x10, 0x01)),
+    "65501 high": ("TOO_LARGE", lambda: edited(SOF0, 1, 0xFF, 0xDD)),
+    "no height": ("TOO_LARGE", lambda: edited(SOF0, 1, 0, 0)),
+    "no width": ("CORRUPT_HEADER", lambda: edited(SOF0, 3, 0, 0)),
+    "garbage between segments": ("CORRUPT_HEADER", lambda: b"\xff\xd8\0" + sample().to_bytes()[2:]),
+    "second SOI": ("CORRUPT_HEADER", lambda: b"\xff\xd8" + sample().to_bytes()),
+    "second SOF": ("CORRUPT_HEADER", lambda: sample().with_first(Segment(SOF0, sample().payloads(SOF0)[0])).to_bytes()),
+    "SOS before SOF": ("CORRUPT_HEADER", lambda: sample().without(SOF0).to_bytes()),
+    "EOI before SOS": ("CORRUPT_HEADER", lambda: b"\xff\xd8\xff\xd9"),
+    "reserved marker": ("CORRUPT_HEADER", lambda: sample().with_first(Segment(0x02, b"")).to_bytes()),
+    "segment shorter than its length": ("CORRUPT_HEADER", lambda: b"\xff\xd8\xff\xe1\0\1" + sample().to_bytes()[2:]),
+    "SOF of a wrong length": ("CORRUPT_HEADER", lambda: sample().edit(SOF0, lambda p: p + b"\0").to_bytes()),
+    "DQT number 4": ("CORRUPT_HEADER", lambda: edited(DQT, 0, 4)),
+    "DQT precision 2": ("CORRUPT_HEADER", lambda: edited(DQT, 0, 0x20)),
+    "DQT too short": ("CORRUPT_HEADER", lambda: sample().edit(DQT, lambda p: p[:-1]).to_bytes()),
+    "DHT number 4": ("CORRUPT_HEADER", lambda: edited(DHT, 0, 4)),
+    "DHT too short": ("CORRUPT_HEADER", lambda: sample().edit(DHT, lambda p: p[:-1]).to_bytes()),
+    "more codes than a length has": ("CORRUPT_HEADER", lambda: edited(DHT, 1, 3)),
+    "code of all ones": ("CORRUPT_HEADER", lambda: sample().with_first(
+        Segment(DHT, bytes([0, 2, *[0] * 15, 1, 2]))).to_bytes()),
+    "DC category 16": ("CORRUPT_HEADER", lambda: edited(DHT, 17, 16)),
+    "DRI of a wrong length": ("CORRUPT_HEADER", lambda: sample().with_first(Segment(DRI, b"\0\0\0")).to_bytes()),
+    "SOS with five components": ("CORRUPT_HEADER", lambda: edited(SOS, 0, 5)),
+    "SOS with another component": ("CORRUPT_HEADER", lambda: edited(SOS, 1, 9)),
+    "SOS with table 4": ("CORRUPT_HEADER", lambda: edited(SOS, 2, 0x40)),
+    "part of the spectrum": ("CORRUPT_HEADER", lambda: edited(SOS, 8, 5)),
+    "JFIF 2": ("CORRUPT_HEADER", lambda: edited(APP0, 5, 2)),
+    "Adobe transform 2": ("CORRUPT_HEADER", lambda: sample().without(APP0).with_first(adobe(2)).to_bytes()),
+    "SOF after the scan": ("CORRUPT_HEADER", lambda: replace(sample(), trailer=b"\xff\xc0\0\2\xff\xd9").to_bytes()),
+    "no DQT": ("MISSING_TABLE", lambda: sample().without(DQT).to_bytes()),
+    "no DHT": ("MISSING_TABLE", lambda: sample().without(DHT).to_bytes()),
+    "code in no table": ("CORRUPT_HUFFMAN", short_huffman_table),
+    "DC category 12": ("CORRUPT_HUFFMAN", lambda: large_categories(0, 12)),
+    "AC category 11": ("CORRUPT_HUFFMAN", lambda: large_categories(1, 11)),
+    "more than 64 coefficients": ("CORRUPT_HUFFMAN", lambda: large_categories(1, 0xF1)),
+    "marker in the data": ("CORRUPT_HUFFMAN", lambda: (
+        lambda f: replace(f, scan=f.scan[:300] + b"\xff\xfe" + f.scan[300:]).to_bytes())(sample())),
+    "data after the last MCU": ("CORRUPT_HUFFMAN", lambda: (
+        lambda f: replace(f, scan=f.scan + b"\0\0").to_bytes())(sample())),
+    "restart marker missing": ("RESTART_MISMATCH", lambda: restarts(lambda s: s.replace(b"\xff\xd1", b"", 1))),
+    "restart marker out of order": ("RESTART_MISMATCH", lambda: restarts(lambda s: s.replace(b"\xff\xd1", b"\xff\xd5", 1))),
+    "restart marker too early": ("RESTART_MISMATCH", lambda: restarts(lambda s: s[:20] + b"\xff\xd0" + s[20:])),
+    "restart marker without DRI": ("RESTART_MISMATCH", lambda: (
+        lambda f: replace(f, scan=f.scan[:300] + bytes([0xFF, RST0]) + f.scan[300:]).to_bytes())(sample())),
+    "data before a restart marker": ("RESTART_MISMATCH", lambda: restarts(lambda s: s.replace(b"\xff\xd0", b"\0\0\xff\xd0", 1))),
+    "a scan of one component": ("MULTIPLE_SCANS", second_scan_only_gray),
+    "a second scan": ("MULTIPLE_SCANS", lambda: replace(
+        sample(), trailer=Segment(SOS, sample().payloads(SOS)[0]).to_bytes() + b"\xff\xd9").to_bytes()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_file_that_cannot_be_decoded_ends_in_its_status(decode, name):
+    expected, build = REFUSED[name]
+    status, _ = decode(build())
+    assert status == STATUS[expected]
+
+
+def test_every_status_of_the_unit_has_a_case():
+    assert {STATUS[expected] for expected, _ in REFUSED.values()} == set(range(1, 15))
+
+
+@pytest.mark.parametrize("restart", [0, 2])
+def test_file_cut_off_anywhere_is_reported_as_truncated(decode, restart):
+    jpeg = sample(width=33, height=35, restart=restart).to_bytes()
+    for length in range(2, len(jpeg)):
+        assert decode(jpeg[:length])[0] == STATUS["TRUNCATED"], length
+
+
+# ---- Damaged files ----
+
+
+def mutants(count: int) -> list[bytes]:
+    """Bit flips, cuts, moved and repeated pieces, marker surgery; the same files each time."""
+    rng = np.random.default_rng(20)
+    originals = []
+    for i in range(48):
+        width, height = (int(n) for n in rng.integers(1, 70, 2))
+        sampling, restart = list(SAMPLINGS)[i % 5], int(rng.choice([0, 0, 1, 3]))
+        image = picture(rng, width, height, 1 if i % 6 == 5 else 3)
+        originals.append(encode(image, int(rng.integers(5, 101)), sampling, bool(i % 2), restart))
+
+    def mutate(jpeg: bytes) -> bytes:
+        data = bytearray(jpeg)
+        scan = jpeg.index(b"\xff\xda") + 14
+        kind = rng.integers(9)
+        at = int(rng.integers(len(data)))
+        if kind == 0:  # a few bits anywhere
+            for _ in range(rng.integers(1, 4)):
+                data[rng.integers(len(data))] ^= 1 << rng.integers(8)
+        elif kind == 1:  # one bit of the headers
+            data[rng.integers(2, scan)] ^= 1 << rng.integers(8)
+        elif kind in (2, 3):  # one bit of the data: most often still valid codes
+            data[rng.integers(min(scan, len(data) - 1), len(data))] ^= 1 << rng.integers(8)
+        elif kind == 4:
+            del data[at:]
+        elif kind == 5:  # a piece is lost or repeated
+            length = int(rng.integers(1, 20))
+            piece = data[at : at + length]
+            data[at : at + length] = piece * int(rng.choice([0, 2]))
+        elif kind == 6:  # a marker where none was
+            data[at:at] = bytes([0xFF, rng.integers(256)])
+        elif kind == 7:  # a marker becomes another
+            places = [i for i in range(2, len(data) - 1) if data[i] == 0xFF and data[i + 1] not in (0, 0xFF)]
+            data[places[rng.integers(len(places))] + 1] = rng.integers(256)
+        else:  # a quantisation value, or a whole table, becomes large
+            places = jpeg.index(b"\xff\xdb") + 5
+            length = int(rng.choice([1, 64]))
+            data[places : places + length] = rng.integers(0, 256, length, dtype=np.uint8).tobytes()
+        return bytes(data)
+
+    files = [mutate(originals[i % len(originals)]) for i in range(count)]
+    files += [rng.bytes(int(n)) for n in rng.integers(0, 200, 50)]
+    files += [b"\xff\xd8\xff" + rng.bytes(int(n)) for n in rng.integers(0, 200, 50)]
+    return files
+
+
+def test_damaged_files_end_in_opencv_pixels_or_a_status(csim_executable, tmp_path):
+    """6,100 files under the address and UB sanitizers. The bound on steps is one of time: the bench kills itself if a
+    file takes 20 s (the slowest takes milliseconds), and a stream that is read while empty, which would hang the
+    hardware, ends it too."""
+    files = mutants(6000)
+    corpus = tmp_path / "corpus"
+    corpus.write_bytes(b"".join(len(file).to_bytes(4, "little") + file for file in files))
+    done = subprocess.run(
+        [csim_executable("decode", SOURCES), corpus], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    results = [tuple(int(field) for field in line.split()) for line in done.stdout.splitlines()]
+    assert len(results) == len(files)
+
+    seen = Counter(status for status, *_ in results)
+    assert set(seen) <= set(range(15))
+    assert seen[STATUS["OK"]] > 1000 and len(seen) >= 12, seen  # the mutations reach what they are meant to reach
+    for file, (status, width, height, crc, _) in zip(files, results, strict=True):
+        if status == STATUS["OK"]:
+            expected = golden(file)
+            assert expected is not None and expected.shape == (height, width, 3)
+            assert zlib.crc32(expected.tobytes()) == crc
