@@ -2,10 +2,10 @@
 //
 //   words -> parse -> entropy -> transform_columns -> transform_rows -> render -> frames, pixels
 //
-// Every stream between them ends on one beat that carries the final status, also after an error, so each process
-// ends on that beat and on nothing else. Tables travel as single writes while the headers are read, like a
-// configuration bus, and land in the process that uses them. Hot arithmetic is in native C++ types: they are the
-// same bits in hardware and several times faster in C simulation, which is the emulated device.
+// Every stream between them ends on one beat that carries the final status, also after an error, so each
+// process ends on that beat and on nothing else. Tables travel as single writes while the headers are read, like
+// a configuration bus, and land in the process that uses them. Hot arithmetic is in native C++ types: they are
+// the same bits in hardware and several times faster in C simulation, which is the emulated device.
 #include "decode/decode.hpp"
 
 #include <cstdint>
@@ -19,8 +19,8 @@ constexpr int TABLES = 4;  // of each kind: quantisation, DC, AC
 enum Marker : uint8_t {
     TEM = 0x01,
     SOF0 = 0xC0, SOF1 = 0xC1, SOF3 = 0xC3, DHT = 0xC4, JPG = 0xC8, SOF9 = 0xC9, DAC = 0xCC, SOF15 = 0xCF,
-    RST0 = 0xD0, RST7 = 0xD7, SOI = 0xD8, EOI = 0xD9, SOS = 0xDA, DQT = 0xDB, DNL = 0xDC, DRI = 0xDD, DHP = 0xDE,
-    APP0 = 0xE0, APP14 = 0xEE, APP15 = 0xEF, COM = 0xFE,
+    RST0 = 0xD0, RST7 = 0xD7, SOI = 0xD8, EOI = 0xD9, SOS = 0xDA, DQT = 0xDB, DNL = 0xDC, DRI = 0xDD,
+    DHP = 0xDE, APP0 = 0xE0, APP14 = 0xEE, APP15 = 0xEF, COM = 0xFE,
 };
 
 // ---- What travels between the processes ----
@@ -153,8 +153,8 @@ bool parameterless(uint8_t marker) { return marker == TEM || (marker >= RST0 && 
 
 // Markers of segments that are neither a frame nor a scan.
 bool other_segment(uint8_t marker) {
-    return (marker >= APP0 && marker <= APP15) || marker == COM || marker == DHT || marker == DQT || marker == DRI ||
-           marker == DNL;
+    return (marker >= APP0 && marker <= APP15) || marker == COM || marker == DHT || marker == DQT ||
+           marker == DRI || marker == DNL;
 }
 
 // What the segments before the scan say.
@@ -238,8 +238,8 @@ unsigned parse_huffman(WordStream& words, FileBytes& file, int length, Header& h
         if (length < 17 || selector >> 4 > 1 || (selector & 15) >= TABLES) return STATUS_CORRUPT_HEADER;
 
         // Codes of a length are consecutive and start where those of the length before end, one bit longer. A
-        // window of 16 bits starts with a code of at most n bits if it is below limit[n]; the symbol stands at the
-        // code plus offset[n].
+        // window of 16 bits starts with a code of at most n bits if it is below limit[n]; the symbol stands at
+        // the code plus offset[n].
         unsigned code = 0, symbols = 0;
         for (int n = 1; n <= 16; n++) {
 #pragma HLS PIPELINE II = 2
@@ -577,7 +577,7 @@ void entropy(hls::stream<TableWrite>& writes, hls::stream<Scan>& scans, hls::str
             }
         }
 
-        // The rest of the data: padding of less than a byte, perhaps restart markers, then the end of the scan.
+        // The rest of the data: padding of less than a byte, perhaps restart markers, the end of the scan.
         if (status == STATUS_OK && in.bits >= 8) status = STATUS_CORRUPT_HUFFMAN;
         Token token = in.stopped ? in.stop : tokens.read();
         while (token.kind != FILE_END) {
@@ -603,10 +603,10 @@ int16_t saturate_16(int value) {
     return static_cast<int16_t>(value < -32768 ? -32768 : value > 32767 ? 32767 : value);
 }
 
-// One dimension of the inverse DCT of Loeffler, Ligtenberg and Moschytz, constants in Q2.13, the result divided by
-// 2^shift and rounded. Factorisation and word widths are those of libjpeg-turbo's AVX2 code: sums before a
-// multiplication wrap in 16 bits, products and what follows fit 32 bits for any input, results saturate to 16 bits.
-// That differs from exact arithmetic only for coefficients that no encoder writes, and then must differ likewise.
+// One dimension of the inverse DCT of Loeffler, Ligtenberg and Moschytz, constants in Q2.13, the result divided
+// by 2^shift and rounded. Factorisation and word widths are those of libjpeg-turbo's AVX2 code: sums before a
+// multiplication wrap in 16 bits, products and what follows fit 32 bits for any input, results saturate to 16.
+// That differs from exact arithmetic only for coefficients that no encoder writes, and there it has to.
 void inverse_dct(const int16_t in[8], int shift, int16_t out[8]) {
 #pragma HLS INLINE
     const int tmp2 = in[2] * 4433 + in[6] * (4433 - 15137);
@@ -703,7 +703,7 @@ void transform_rows(hls::stream<Column>& columns, hls::stream<Samples>& samples)
 
 // ---- render: samples -> pixels ----
 
-// Row y of a component lies in row y modulo the size, which is two MCU rows: while one is sent, the next fills in.
+// Row y of a component lies in row y modulo the size: two MCU rows, one being sent and the next filled in.
 constexpr int LUMA_ROWS = 32;
 constexpr int CHROMA_ROWS = 16;
 struct RowBuffers {
@@ -728,8 +728,11 @@ void take_beat(const Samples& beat, const Scan& scan, Fill& fill, RowBuffers& ro
     }
     const Layout layout = layout_of(scan);
     const bool luma = fill.block < layout.luma_blocks;
-    const int across = luma ? (fill.mcu << scan.h_shift) + (fill.block & ((1 << scan.h_shift) - 1)) : fill.mcu;
-    const int down = luma ? (fill.mcu_row << scan.v_shift) + (fill.block >> scan.h_shift) : fill.mcu_row;
+    int across = fill.mcu, down = fill.mcu_row;  // in blocks of the component
+    if (luma) {
+        across = (across << scan.h_shift) + (fill.block & ((1 << scan.h_shift) - 1));
+        down = (down << scan.v_shift) + (fill.block >> scan.h_shift);
+    }
     const int row = down * 8 + fill.y;
     for (int i = 0; i < 8; i++) {
 #pragma HLS UNROLL
@@ -767,8 +770,8 @@ Upsampling choose_upsampling(const Scan& scan) {
     return up;
 }
 
-// Three parts of the near sample and one of the next, in each fancy direction. The rounding term alternates, so
-// that halves do not all go up: 8, 7 along a 4:2:0 row, 1, 2 along a 4:2:2 row, 1, 2 down a 4:4:0 column.
+// Three parts of the near sample and one of the next, in each fancy direction. The rounding term alternates,
+// so that halves do not all go up: 8, 7 along a 4:2:0 row, 1, 2 along a 4:2:2 row, 1, 2 down a 4:4:0 column.
 int upsample(const uint8_t plane[CHROMA_ROWS][MAX_WIDTH], const Upsampling& up, int near_y, int far_y,
              int near_x, int far_x, bool odd_x, bool odd_y) {
 #pragma HLS INLINE
@@ -786,10 +789,9 @@ uint8_t clamp_8(int value) {
     return static_cast<uint8_t>(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-// Sends row y and at the same time, if `fill_next`, takes samples of the MCU row that is being filled.
-void emit_row(const Scan& scan, const Upsampling& up, int y, bool fill_next, hls::stream<Samples>& samples,
+// Sends row y and at the same time takes samples, as long as they are of MCU row `fill_row`.
+void emit_row(const Scan& scan, const Upsampling& up, int y, int fill_row, hls::stream<Samples>& samples,
               Fill& fill, RowBuffers& rows, hls::stream<Pixel>& pixels) {
-    const int filling = fill.mcu_row;
     const int chroma_y = y >> scan.v_shift;
     const bool odd_y = y & 1;
     int far_y = odd_y ? chroma_y + 1 : chroma_y - 1;
@@ -826,9 +828,7 @@ void emit_row(const Scan& scan, const Upsampling& up, int y, bool fill_next, hls
         pixels.write(pixel);
 
         Samples beat;
-        if (fill_next && fill.mcu_row == filling && !fill.ended && samples.read_nb(beat)) {
-            take_beat(beat, scan, fill, rows);
-        }
+        if (fill.mcu_row == fill_row && !fill.ended && samples.read_nb(beat)) take_beat(beat, scan, fill, rows);
     }
 }
 
@@ -862,10 +862,11 @@ void render(hls::stream<Scan>& scans, hls::stream<Samples>& samples, hls::stream
             rows_ready--;  // the last row also needs the chroma row below it
         }
         if (y == 0) frames.write({scan.width, scan.height, STATUS_OK});
-        // The first two rows still use rows of the MCU row before, whose place the next one takes.
-        const int fill_from = up.fancy_v ? y + 2 : y;
+        // The first two rows may still use rows of the MCU row before, whose place the next one takes.
+        const int fill_from = y + 2;
         for (; y < rows_ready; y++) {
-            emit_row(scan, up, y, !last_mcu_row && y >= fill_from, samples, fill, rows, pixels);
+            const bool fill_next = !last_mcu_row && y >= fill_from;
+            emit_row(scan, up, y, fill_next ? mcu_row + 1 : -1, samples, fill, rows, pixels);
         }
     }
     if (!fill.ended) fill.status = samples.read().status;  // the headers were bad: only the end beat comes
@@ -880,7 +881,8 @@ void render(hls::stream<Scan>& scans, hls::stream<Samples>& samples, hls::stream
 
 }  // namespace
 
-void decode(WordStream& words, ap_uint<32> jpeg_bytes, hls::stream<Frame>& frames, hls::stream<Pixel>& pixels) {
+void decode(WordStream& words, ap_uint<32> jpeg_bytes, hls::stream<Frame>& frames,
+            hls::stream<Pixel>& pixels) {
 #pragma HLS DATAFLOW
     hls::stream<TableWrite> quant_writes("decode quantisation tables");
     hls::stream<TableWrite> huffman_writes("decode Huffman tables");

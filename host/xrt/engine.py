@@ -9,6 +9,8 @@ from uuid import UUID
 
 from headrace.bitstreams.kernel import KernelSpec
 
+MAP_NORESERVE = 0x4000  # Linux's; Python 3.11's mmap does not name it
+
 
 class DeviceMemory:
     """Banks of device memory by device address. A bank takes memory from the system only where it is written.
@@ -21,7 +23,7 @@ class DeviceMemory:
     def view(self, base: int, bank_bytes: int, address: int, size: int) -> memoryview:
         """The bytes [address, address + size) of the bank at `base`."""
         if base not in self._banks:
-            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE
+            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
             self._banks[base] = bank_bytes, mmap.mmap(-1, bank_bytes, flags=flags)
         return memoryview(self._banks[base][1])[address - base : address - base + size]
 

@@ -16,7 +16,7 @@ from headrace.bitstreams.sources import hls_folder, include_folders
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "tests"
 # g++ knows no `#pragma HLS`, and takes the vendor's way of setting an ap_uint for a use before it is set.
-FLAGS = ["-std=c++17", "-O2", "-Wall", "-Wno-unknown-pragmas", "-Wno-maybe-uninitialized"]
+FLAGS = ["-std=c++17", "-O2", "-Wall", "-Wno-unknown-pragmas", "-Wno-uninitialized", "-Wno-maybe-uninitialized"]
 SANITIZE = ["-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 
