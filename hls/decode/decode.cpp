@@ -3,9 +3,9 @@
 //   words -> parse -> entropy -> transform_columns -> transform_rows -> render -> frames, pixels
 //
 // Every stream between them ends on one beat that carries the final status, also after an error, so each
-// process ends on that beat and on nothing else. Tables travel as single writes while the headers are read, like
-// a configuration bus, and land in the process that uses them. Hot arithmetic is in native C++ types: they are
-// the same bits in hardware and several times faster in C simulation, which is the emulated device.
+// process ends on that beat and on nothing else. Tables travel as single writes while the headers are read,
+// as on a configuration bus, and land in the process that uses them. Hot arithmetic is in native C++ types:
+// they are the same bits in hardware and several times faster in C simulation, which is the emulated device.
 #include "decode/decode.hpp"
 
 #include <cstdint>
@@ -238,8 +238,8 @@ unsigned parse_huffman(WordStream& words, FileBytes& file, int length, Header& h
         if (length < 17 || selector >> 4 > 1 || (selector & 15) >= TABLES) return STATUS_CORRUPT_HEADER;
 
         // Codes of a length are consecutive and start where those of the length before end, one bit longer. A
-        // window of 16 bits starts with a code of at most n bits if it is below limit[n]; the symbol stands at
-        // the code plus offset[n].
+        // window of 16 bits starts with a code of at most n bits if it is below limit[n]; the symbol stands
+        // at the code plus offset[n].
         unsigned code = 0, symbols = 0;
         for (int n = 1; n <= 16; n++) {
 #pragma HLS PIPELINE II = 2
@@ -603,10 +603,10 @@ int16_t saturate_16(int value) {
     return static_cast<int16_t>(value < -32768 ? -32768 : value > 32767 ? 32767 : value);
 }
 
-// One dimension of the inverse DCT of Loeffler, Ligtenberg and Moschytz, constants in Q2.13, the result divided
-// by 2^shift and rounded. Factorisation and word widths are those of libjpeg-turbo's AVX2 code: sums before a
-// multiplication wrap in 16 bits, products and what follows fit 32 bits for any input, results saturate to 16.
-// That differs from exact arithmetic only for coefficients that no encoder writes, and there it has to.
+// One dimension of the inverse DCT of Loeffler, Ligtenberg and Moschytz, constants in Q2.13, the result
+// divided by 2^shift and rounded. Factorisation and word widths are those of libjpeg-turbo's AVX2 code: sums
+// before a multiplication wrap in 16 bits, products and what follows fit 32 bits for any input, results
+// saturate to 16 bits. That differs from exact arithmetic only for coefficients that no encoder writes.
 void inverse_dct(const int16_t in[8], int shift, int16_t out[8]) {
 #pragma HLS INLINE
     const int tmp2 = in[2] * 4433 + in[6] * (4433 - 15137);
@@ -828,7 +828,9 @@ void emit_row(const Scan& scan, const Upsampling& up, int y, int fill_row, hls::
         pixels.write(pixel);
 
         Samples beat;
-        if (fill.mcu_row == fill_row && !fill.ended && samples.read_nb(beat)) take_beat(beat, scan, fill, rows);
+        if (fill.mcu_row == fill_row && !fill.ended && samples.read_nb(beat)) {
+            take_beat(beat, scan, fill, rows);
+        }
     }
 }
 

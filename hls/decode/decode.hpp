@@ -1,29 +1,33 @@
 // Decode: one baseline JPEG file to RGB pixels, bit-exact to OpenCV.
 //
-// Reference   ITU-T T.81 for the format; libjpeg-turbo 3 as OpenCV uses it (ISLOW inverse DCT in its AVX2 form, fancy
-//             upsampling, 16-bit fixed-point YCbCr to RGB) for every pixel value:
-//             cv2.imdecode(file, IMREAD_COLOR | IMREAD_IGNORE_ORIENTATION), channels in RGB order.
-// Interface   `words` holds the ceil(jpeg_bytes / 16) words of the file, byte 0 in bits 7..0; all are read, whatever
-//             the file holds. Out come exactly one Frame and its pixels, see headrace/image_stream.hpp. The Frame leaves
-//             together with the first pixel, so that an error in the first MCU row is still reported in it.
-// Takes       SOF0 and SOF1 with 8-bit samples in one scan. Gray with any sampling factors; three components as
-//             4:4:4, 4:2:2, 4:4:0, 4:2:0 or 4:1:1 with chroma 1x1. YCbCr or RGB, decided as libjpeg does (JFIF, then
-//             Adobe, then component ids). Restart intervals, 16-bit DQT, tables defined again, any APPn and COM.
-// Limits      4096 pixels wide, 65500 high (libjpeg's own limit, beyond it OpenCV has no pixels to be equal to).
-// Throughput  Design targets, from the loops and not from a synthesis report: one byte of the file, one Huffman symbol
-//             and one pixel per clock; 8 samples per clock between inverse DCT and row buffer. The stages run side by
-//             side. Row buffer fill and row output alternate, so a frame takes about
-//             pixels * (1 + samples per pixel / 8) clocks: 1.19 per pixel for 4:2:0, 1.375 for 4:4:4; files with more
-//             symbols than that (above roughly 5 bits per pixel) are bound by the Huffman stage. The recurrence of the
-//             symbol loop (16 comparisons, one table read, one shift) sets the clock.
-// Latency     First pixel after the first MCU row: its entropy-coded bytes plus 8 to 16 rows' worth of samples / 8.
-// Memory      Row buffers of 256 KiB (32 luma rows, twice 16 chroma rows of 4096), tables of 3 KiB.
-// Bad input   Ends in one of status codes 1 to 14 and never in a hang: every loop is bounded by jpeg_bytes, by a 16-bit
-//             segment length or by the number of MCUs, and each MCU takes at least two bits of the file. Where libjpeg
-//             warns and invents pixels (data missing, a code that is in no table, garbage before a marker, restart
-//             markers out of order), this unit returns a status. A frame type that is not supported is reported when
-//             its marker is read, before anything that follows is looked at. The last MCU row is held back until the
-//             end of the file has been checked, so there is always a pixel left to carry `last` and the status.
+// Reference   ITU-T T.81 for the format; for every pixel value libjpeg-turbo 3 as OpenCV uses it (ISLOW
+//             inverse DCT in its AVX2 form, fancy upsampling, YCbCr to RGB in Q1.16), that is
+//             cv2.imdecode(file, IMREAD_COLOR | IMREAD_IGNORE_ORIENTATION) with channels in RGB order.
+// Interface   `words` holds the ceil(jpeg_bytes / 16) words of the file, byte 0 in bits 7..0; all are read,
+//             whatever the file holds. Out come exactly one Frame and its pixels, see
+//             headrace/image_stream.hpp. The Frame leaves with the first pixel, so an error in the first MCU
+//             row is still reported in it.
+// Takes       SOF0 and SOF1 with 8-bit samples in one scan. Gray with any sampling factors; three components
+//             as 4:4:4, 4:2:2, 4:4:0, 4:2:0 or 4:1:1 with chroma 1x1. YCbCr or RGB, decided as libjpeg does
+//             (JFIF, then Adobe, then component ids). Restart intervals, 16-bit DQT, tables defined again,
+//             any APPn.
+// Limits      4096 pixels wide; 65500 high, which is libjpeg's limit: beyond it OpenCV has no pixels either.
+// Throughput  Design targets, read off the loops; nobody has synthesised this. Per clock: one byte of the
+//             file, one Huffman symbol, 8 samples, one pixel. The processes run side by side, and an MCU row
+//             fills in while the one before is sent. So a frame takes one clock per pixel, unless its symbols
+//             plus 8 per block are more than its pixels: in a 500x375 photo at quality 90 they are 0.67 per
+//             pixel, of which 0.47 are symbols. What limits the clock is the symbol loop: 16 comparisons, a
+//             table read and a shift, each symbol depending on the one before.
+// Latency     The first pixel follows the headers and the first MCU row, in clocks its symbols plus 8 per
+//             block. The last MCU row is held back until the end of the file has been checked.
+// Memory      256 KiB of row buffers (32 luma rows and twice 16 chroma rows of 4096), 3 KiB of tables.
+// Bad input   Ends in one of the status codes 1 to 14 and never in a hang: every loop is bounded by
+//             jpeg_bytes, by the 16 bits of a segment length or by the number of MCUs, and each MCU takes at
+//             least two bits of the file. Where libjpeg warns and goes on (data missing, a code in no table,
+//             garbage before a marker, restart markers out of order), this unit returns a status; also for a
+//             missing Huffman table, where libjpeg takes a default, and for coefficients beyond T.81's range
+//             for 8-bit samples. A frame type that is not supported is reported at its marker, before what
+//             follows is looked at.
 #pragma once
 
 #include "ap_int.h"
@@ -32,11 +36,12 @@
 
 namespace headrace {
 
-constexpr int WORD_FIFO_DEPTH = 64;            // 1 KiB of the file: covers one memory burst
-constexpr unsigned MAX_JPEG_HEIGHT = 65500;    // JPEG_MAX_DIMENSION of libjpeg
+constexpr int WORD_FIFO_DEPTH = 64;          // 1 KiB of the file: a memory burst
+constexpr unsigned MAX_JPEG_HEIGHT = 65500;  // JPEG_MAX_DIMENSION of libjpeg
 
 using WordStream = hls::stream<ap_uint<128>, WORD_FIFO_DEPTH>;
 
-void decode(WordStream& words, ap_uint<32> jpeg_bytes, hls::stream<Frame>& frames, hls::stream<Pixel>& pixels);
+void decode(WordStream& words, ap_uint<32> jpeg_bytes, hls::stream<Frame>& frames,
+            hls::stream<Pixel>& pixels);
 
 }  // namespace headrace

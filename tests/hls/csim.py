@@ -1,7 +1,7 @@
 """Compiles HLS units and their test benches with g++ and caches the result by content.
 
-The key is the hash of the sources, of every C++ file below hls/ and of the command line, so that a stale library
-cannot be loaded and an unchanged one costs nothing. Builds land in build/tests/.
+The key is the hash of the sources, of every C++ file below hls/ and of the command line, so that a stale
+library cannot be loaded and an unchanged one costs nothing. Builds land in build/tests/.
 """
 
 import ctypes
@@ -16,7 +16,8 @@ from headrace.bitstreams.sources import hls_folder, include_folders
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "tests"
 # g++ knows no `#pragma HLS`, and takes the vendor's way of setting an ap_uint for a use before it is set.
-FLAGS = ["-std=c++17", "-O2", "-Wall", "-Wno-unknown-pragmas", "-Wno-uninitialized", "-Wno-maybe-uninitialized"]
+QUIET = ["-Wno-unknown-pragmas", "-Wno-uninitialized", "-Wno-maybe-uninitialized"]
+FLAGS = ["-std=c++17", "-O2", "-Wall", *QUIET]
 SANITIZE = ["-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 

@@ -75,8 +75,8 @@ uint32_t crc32(const std::vector<uint8_t>& bytes) {
 }  // namespace
 
 // Status of the file. Up to `capacity` bytes of RGB go to `out`.
-extern "C" int csim_decode(const uint8_t* jpeg, uint32_t size, uint8_t* out, uint64_t capacity, uint32_t* width,
-                           uint32_t* height) {
+extern "C" int csim_decode(const uint8_t* jpeg, uint32_t size, uint8_t* out, uint64_t capacity,
+                           uint32_t* width, uint32_t* height) {
     const Result result = run(jpeg, size);
     *width = result.width;
     *height = result.height;
@@ -84,8 +84,8 @@ extern "C" int csim_decode(const uint8_t* jpeg, uint32_t size, uint8_t* out, uin
     return static_cast<int>(result.status);
 }
 
-// csim_decode CORPUS: for each record (little-endian 32-bit length, file) a line "status width height crc32 us".
-// A file that takes longer than FILE_LIMIT_S ends the program by SIGALRM.
+// csim_decode CORPUS: for each record (little-endian 32-bit length, file) one line: status, width, height,
+// CRC-32 of the pixels, microseconds. A file that takes longer than FILE_LIMIT_S ends the program by SIGALRM.
 int main(int argc, char** argv) {
     constexpr unsigned FILE_LIMIT_S = 20;
     std::FILE* corpus = argc == 2 ? std::fopen(argv[1], "rb") : nullptr;
@@ -99,7 +99,8 @@ int main(int argc, char** argv) {
         const auto start = std::chrono::steady_clock::now();
         const Result result = run(file.data(), size);
         const std::chrono::duration<double, std::micro> spent = std::chrono::steady_clock::now() - start;
-        std::printf("%u %u %u %u %.0f\n", result.status, result.width, result.height, crc32(result.rgb), spent.count());
+        std::printf("%u %u %u %u %.0f\n", result.status, result.width, result.height, crc32(result.rgb),
+                    spent.count());
     }
     std::fclose(corpus);
     return 0;

@@ -1,0 +1,46 @@
+"""One definition of registers and status codes: kernel.xml and status.hpp; everything else agrees with them."""
+
+import re
+
+from headrace.bitstreams.kernel import parse_kernels
+from headrace.bitstreams.sources import hls_folder
+from headrace.host.status import Status
+
+HLS = hls_folder()
+
+
+def test_the_pragmas_of_the_image_cu_are_kernel_xmls_registers():
+    source = (HLS / "image_cu/image_cu.cpp").read_text()
+    (spec,) = parse_kernels((HLS / "image_cu/kernel.xml").read_bytes())
+    lite = r"s_axilite port = (\w+) bundle = control offset = (0x[0-9A-F]+)"
+    offsets = {name: int(offset, 16) for name, offset in re.findall(lite, source)}
+    assert offsets == {arg.name: arg.offset for arg in spec.args}
+    masters = dict(re.findall(r"m_axi port = (\w+) bundle = (\w+)", source))
+    assert masters == {
+        arg.name: arg.port.removeprefix("M_AXI_").lower() for arg in spec.args if arg.is_global
+    }
+    assert (
+        "#pragma HLS INTERFACE ap_ctrl_chain port = return" in source
+        and spec.control_protocol == "ap_ctrl_chain"
+    )
+
+
+def test_the_arguments_of_the_image_cu_are_in_kernel_xmls_order():
+    source = (HLS / "image_cu/image_cu.cpp").read_text()
+    signature = re.search(r'extern "C" void image_cu\((.*?)\)\s*{', source, re.S).group(1)
+    (spec,) = parse_kernels((HLS / "image_cu/kernel.xml").read_bytes())
+    assert [part.split()[-1].lstrip("*") for part in signature.split(",")] == [arg.name for arg in spec.args]
+    pointers = ["*" in part for part in signature.split(",")]
+    assert pointers == [arg.type.endswith("*") for arg in spec.args]
+
+
+def test_the_status_codes_of_the_host_are_the_hardwares():
+    header = (HLS / "include/headrace/status.hpp").read_text()
+    codes = {name: int(value) for name, value in re.findall(r"STATUS_(\w+) = (\d+)", header)}
+    assert codes == {status.name: status.value for status in Status}
+    assert all(status.reason for status in Status)
+
+
+def test_the_readme_documents_every_status_code_once():
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", (HLS / "README.md").read_text(), re.M)
+    assert [(int(code), name) for code, name in rows] == [(status.value, status.name) for status in Status]
