@@ -169,24 +169,25 @@ class Dpu:
     ) -> None:
         """`timeout_s` bounds one run of a CU, and the wait for a free one to `timeout_s` per request ahead.
 
-        Raises UsageError for a file without image CUs, and what `xrt.api_for` raises."""
+        Raises UsageError for a file without image CUs, DpuUnavailable, and what `xrt.api_for` raises."""
         self.spec = spec or ImageSpec()
         self.counters = DpuCounters()
         self.fallback = fallback
         self._timeout_s = timeout_s
-        self._api = xrt.api_for(xclbin)
-        self._device = self._api.device(device)
-        container = self._api.xclbin(str(xclbin))
-        uuid = self._device.register_xclbin(container)
-        self._context = self._api.hw_context(self._device, uuid)
-        names = [ip.instance for ip in read_xclbin(xclbin).ips if ip.kernel == KERNEL]  # pyxrt does not tell
+        names = tuple(ip.instance for ip in read_xclbin(xclbin).ips if ip.kernel == KERNEL)  # pyxrt does not tell
         if not names:
             raise UsageError(f"{xclbin} has no {KERNEL} compute units; build one with `headrace build`")
-        self.cus: tuple[str, ...] = tuple(names)
+        api = xrt.api_for(xclbin)
+        self.cus = names
         self.out_of_service: dict[str, str] = {}  # CU name -> reason
         self._free: asyncio.Queue[_Cu] = asyncio.Queue()
-        for name in names:
-            self._free.put_nowait(_Cu(self._api, self._device, self._context, name, self.spec))
+        try:
+            card = api.device(device)
+            context = api.hw_context(card, card.register_xclbin(api.xclbin(str(xclbin))))
+            for name in names:
+                self._free.put_nowait(_Cu(api, card, context, name, self.spec))
+        except RuntimeError as error:  # what XRT raises, whatever happened
+            raise DpuUnavailable(f"device {device} cannot be used with {xclbin}: {error}") from error
         self._threads = ThreadPoolExecutor(len(names), thread_name_prefix="dpu")
 
     async def __aenter__(self) -> "Dpu":
@@ -196,7 +197,10 @@ class Dpu:
         self.close()
 
     def close(self) -> None:
+        """Let go of the device; a run that still hangs ends with it."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        while not self._free.empty():
+            self._free.get_nowait()
 
     async def preprocess(self, jpeg: bytes) -> NDArray[Any]:
         """JPEG bytes to the model's input tensor, CHW in `spec.dtype`. Raises as `process` does."""

@@ -1,4 +1,18 @@
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
+
+from headrace.bitstreams.build import build_kernels
 
 settings.register_profile("headrace", deadline=None)  # shared machines pause; a slow example is no failure
 settings.load_profile("headrace")
+
+
+@pytest.fixture(scope="session")
+def vadd_xclbin(tmp_path_factory):
+    """A container with two compute units of a small kernel, see tests/bitstreams/vadd."""
+    folder = Path(__file__).parent / "bitstreams" / "vadd"
+    path = tmp_path_factory.mktemp("vadd") / "vadd.xclbin"
+    build_kernels(path, [folder / "vadd.cpp"], [], [(folder / "kernel.xml").read_bytes()], {"vadd": 2})
+    return path

@@ -157,6 +157,10 @@ class _Bank:
         self._taken.append((address, size))
         return address
 
+    @property
+    def in_use(self) -> bool:
+        return bool(self._taken)
+
     def free(self, address: int) -> int:
         """Returns the size of what was allocated there."""
         for position, (start, size) in enumerate(self._taken):
@@ -164,6 +168,22 @@ class _Bank:
                 del self._taken[position]
                 return size
         raise AssertionError(f"nothing is allocated at 0x{address:x}")
+
+
+class _Allocation:
+    """A range of device memory, given back when nobody holds it: neither its bo nor a run that uses it.
+
+    It does not keep the card alive, so a run that hangs does not either."""
+
+    def __init__(self, lock: threading.RLock, memory: DeviceMemory, bank: _Bank, size: int) -> None:
+        with lock:
+            self.address = bank.allocate(size)
+        self._end = weakref.finalize(self, _free, lock, memory, bank, self.address)
+
+
+def _free(lock: threading.RLock, memory: DeviceMemory, bank: _Bank, address: int) -> None:
+    with lock:
+        memory.release(bank.bank.base_address, address, bank.free(address))
 
 
 class _ComputeUnit:
@@ -220,7 +240,6 @@ class _Card:
         self.users: Counter[str] = Counter()  # open contexts by CU name
         self.exclusive: set[str] = set()
         self.contexts = 0
-        self.buffers = 0
         self.faults: list[Fault] = []
         self._end: weakref.finalize[Any, Any] | None = None
 
@@ -228,7 +247,7 @@ class _Card:
         with self.lock:
             if self.loaded is not None and self.loaded.get_uuid() == container.get_uuid():
                 return
-            if self.contexts or self.users or self.buffers:
+            if self.contexts or self.users or any(bank.in_use for bank in self.banks):
                 raise RuntimeError("failed to load xclbin: another one is in use: Device or resource busy")
             content = container._content
             if content.mode is not Mode.SW_EMU:
@@ -429,7 +448,7 @@ class bo:
             if offset < 0 or offset + size > owner._size or offset % PAGE:
                 raise RuntimeError(f"sub-buffer [{offset}, {offset + size}) must lie in its parent's {owner._size} "
                                    f"bytes, from a multiple of {PAGE}: Invalid argument")
-            self._parent: bo | None = owner
+            self._allocation = owner._allocation
             self._card, self._group, self._address = owner._card, owner._group, owner._address + offset
             self._host = None if owner._host is None else owner._host[offset : offset + size]
             self._device = owner._device[offset : offset + size]
@@ -441,16 +460,13 @@ class bo:
         if not 0 <= group < len(card.banks):
             raise RuntimeError(f"there is no memory bank {group}: Invalid argument")
         bank = card.banks[group]
-        with card.lock:
-            self._address = bank.allocate(size)
-            card.buffers += 1
+        self._allocation = _Allocation(card.lock, card.memory, bank, size)
+        self._address = self._allocation.address
         base, bank_bytes = bank.bank.base_address, bank.bank.size_kb * 1024
-        self._parent = None
         self._card = card
         self._group = group
         self._host = None if flags is bo.device_only else memoryview(np.zeros(size, np.uint8).data)
         self._device = card.memory.view(base, bank_bytes, self._address, size)
-        self._end = weakref.finalize(self, _free, card, card.memory, bank, self._address)
 
     def size(self) -> int:
         return self._size
@@ -489,19 +505,13 @@ class bo:
             raise RuntimeError(f"[{offset}, {offset + size}) is outside the bo of {self._size} bytes: Invalid argument")
 
 
-def _free(card: _Card, memory: DeviceMemory, bank: _Bank, address: int) -> None:
-    with card.lock:
-        memory.release(bank.bank.base_address, address, bank.free(address))
-        card.buffers -= 1
-
-
 class _Command:
-    """A started run, as the compute unit sees it. It keeps its buffers until it has ended."""
+    """A started run, as the compute unit sees it. It keeps its device memory until it has ended."""
 
-    def __init__(self, values: dict[int, int], buffers: list[bo], state: ert_cmd_state) -> None:
+    def __init__(self, values: dict[int, int], memory: list[_Allocation]) -> None:
         self.values = values
-        self.state = state
-        self._buffers = buffers
+        self.state = ert_cmd_state.ERT_CMD_STATE_QUEUED
+        self._memory = memory
         self._changed = threading.Condition()
         self._callbacks: list[tuple[ert_cmd_state, Callable[..., None], Any]] = []
 
@@ -510,7 +520,7 @@ class _Command:
             self.state = state
             callbacks = [entry for entry in self._callbacks if entry[0] is state]
             if state in _DONE:
-                self._buffers = []
+                self._memory = []
             self._changed.notify_all()
         for _, function, data in callbacks:
             function(self, state, data)
@@ -570,7 +580,7 @@ class run:
         if not able:
             raise RuntimeError(f"no compute unit of '{spec.name}' can reach all of its buffers")
         values = {i: value._address if isinstance(value, bo) else value for i, value in self._arguments.items()}
-        command = self._command = _Command(values, list(buffers.values()), ert_cmd_state.ERT_CMD_STATE_QUEUED)
+        command = self._command = _Command(values, [b._allocation for b in buffers.values()])
         for callback in self._callbacks:
             command.add_callback(*callback)
         with card.lock:

@@ -29,7 +29,8 @@ class DeviceMemory:
 
     def release(self, base: int, address: int, size: int) -> None:
         """Give the pages back to the system; what is read there next is zero."""
-        self._banks[base][1].madvise(mmap.MADV_DONTNEED, address - base, size)
+        if base in self._banks:
+            self._banks[base][1].madvise(mmap.MADV_DONTNEED, address - base, size)
 
     def pointer(self, address: int) -> int:
         """The host pointer to a device address. Raises ValueError for one outside all banks in use."""

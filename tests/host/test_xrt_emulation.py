@@ -1,0 +1,320 @@
+"""The emulated device: what a card enforces, concurrency, and injected faults."""
+
+import gc
+import threading
+import time
+from datetime import timedelta
+from itertools import pairwise
+from uuid import uuid4
+
+import numpy as np
+import pytest
+
+from headrace.bitstreams.xclbin import Mode, Xclbin, read_xclbin, write_xclbin
+from headrace.host import xrt
+from headrace.host.xrt import emulation as pyxrt
+from headrace.host.xrt.faults import Fault, FaultKind
+
+TO_DEVICE = pyxrt.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE
+FROM_DEVICE = pyxrt.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE
+STATE = pyxrt.ert_cmd_state
+COUNT = 1000
+
+
+class Board:
+    """The device with the vadd container and, for one kernel object, buffers in the right banks."""
+
+    def __init__(self, path, name="vadd:{vadd_1}") -> None:
+        self.device = pyxrt.device(0)
+        self.uuid = self.device.register_xclbin(pyxrt.xclbin(str(path)))
+        self.context = pyxrt.hw_context(self.device, self.uuid)
+        self.kernel = pyxrt.kernel(self.context, name)
+        self.a, self.b, self.out = (self.buffer(argument) for argument in range(3))
+        self.a.write(np.arange(COUNT, dtype=np.int32), 0)
+        self.b.write(np.full(COUNT, 7, np.int32), 0)
+        self.a.sync(TO_DEVICE)
+        self.b.sync(TO_DEVICE)
+
+    def buffer(self, argument, size=4 * COUNT):
+        return pyxrt.bo(self.device, size, pyxrt.bo.normal, self.kernel.group_id(argument))
+
+    def start(self, sleep_ms=0, scalar=0, out=None):
+        return self.kernel(self.a, self.b, out or self.out, COUNT, scalar, sleep_ms)
+
+    def result(self):
+        self.out.sync(FROM_DEVICE)
+        return np.frombuffer(self.out.map(), np.int32)
+
+
+@pytest.fixture(autouse=True)
+def new_device():
+    gc.collect()  # a device ends with its last user, and injected faults end with the device
+
+
+@pytest.fixture
+def board(vadd_xclbin):
+    return Board(vadd_xclbin)
+
+
+def test_a_kernel_runs_on_the_device_copies(board):
+    assert board.start(scalar=-2).wait(5000) == STATE.ERT_CMD_STATE_COMPLETED
+    assert (board.result() == np.arange(COUNT) + 5).all()
+
+
+def test_without_a_sync_neither_side_sees_the_others_writes(board):
+    board.a.write(np.zeros(COUNT, np.int32), 0)  # not synced: the device keeps the old values
+    board.start().wait(5000)
+    assert not np.frombuffer(board.out.map(), np.int32).any()  # nor has the host the results
+    assert (board.result() == np.arange(COUNT) + 7).all()
+
+
+def test_a_partial_sync_moves_just_its_bytes(board):
+    board.start().wait(5000)
+    board.out.sync(FROM_DEVICE, 40, 20)
+    host = np.frombuffer(board.out.map(), np.int32)
+    assert (host[5:15] == np.arange(5, 15) + 7).all() and not host[:5].any() and not host[15:].any()
+
+
+def test_a_buffer_in_another_bank_is_refused(board):
+    wrong = pyxrt.bo(board.device, 4 * COUNT, pyxrt.bo.normal, board.kernel.group_id(1))
+    with pytest.raises(RuntimeError, match=r"argument 0 \(a\).*HBM\[1\].*HBM\[0\]"):
+        board.kernel(wrong, board.b, board.out, COUNT, 0, 0)
+
+
+@pytest.mark.parametrize("value", [1.5, "7", 1 << 31, -(1 << 31) - 1, True, None])
+def test_scalars_are_32_bit_integers(board, value):
+    with pytest.raises(TypeError, match=r"count.*32-bit"):
+        board.kernel(board.a, board.b, board.out, value, 0, 0)
+
+
+def test_a_number_is_no_buffer(board):
+    with pytest.raises(TypeError, match="takes a bo"):
+        board.kernel(4096, board.b, board.out, COUNT, 0, 0)
+
+
+def test_unset_arguments_and_arguments_beyond_the_last_are_refused(board):
+    run = pyxrt.run(board.kernel)
+    run.set_arg(0, board.a)
+    with pytest.raises(RuntimeError, match="not set: b, out, count, scalar, sleep_ms"):
+        run.start()
+    with pytest.raises(RuntimeError, match="no argument 9"):
+        run.set_arg(9, 1)
+    assert run.state() == STATE.ERT_CMD_STATE_NEW
+
+
+@pytest.mark.parametrize("name", ["vmul", "vadd:{vadd_3}", "vadd:{vadd_1,vadd_9}", ""])
+def test_unknown_kernels_and_units_are_refused(board, name):
+    with pytest.raises(RuntimeError, match="no compute units"):
+        pyxrt.kernel(board.context, name)
+
+
+def test_scalars_have_no_bank(board):
+    with pytest.raises(RuntimeError, match="not connected"):
+        board.kernel.group_id(3)
+
+
+def test_bytes_outside_a_buffer_are_refused(board):
+    for action in (
+        lambda: board.a.write(bytes(8), 4 * COUNT - 4),
+        lambda: board.a.read(8, 4 * COUNT),
+        lambda: board.a.sync(TO_DEVICE, 4 * COUNT, 4),
+    ):
+        with pytest.raises(RuntimeError, match="outside"):
+            action()
+
+
+def test_a_bank_holds_no_more_than_it_has_and_takes_back_what_is_freed(board):
+    half = 260 << 20
+    first = board.buffer(0, half)
+    with pytest.raises(RuntimeError, match="Cannot allocate memory"):
+        board.buffer(0, half)
+    del first
+    gc.collect()
+    board.buffer(0, half)
+    with pytest.raises(RuntimeError, match="Cannot allocate memory"):
+        board.buffer(0, 513 << 20)
+
+
+def test_buffers_lie_apart_in_their_bank(board):
+    spans = sorted((b.address(), b.size()) for b in [board.a, *(board.buffer(0, size) for size in (1, 4096, 5000))])
+    assert all(start % 4096 == 0 for start, _ in spans)
+    assert all(start + size <= after for (start, size), (after, _) in pairwise(spans))
+
+
+def test_a_sub_buffer_is_a_part_of_its_parent(board):
+    parent = board.buffer(0, 8192)
+    part = pyxrt.bo(parent, 100, 4096)
+    part.write(b"x" * 100, 0)
+    assert part.address() == parent.address() + 4096 and bytes(parent.map()[4096:4196]) == b"x" * 100
+    with pytest.raises(RuntimeError, match="sub-buffer"):
+        pyxrt.bo(parent, 100, 8100)
+
+
+@pytest.mark.parametrize("flags", [pyxrt.bo.host_only, pyxrt.bo.p2p, pyxrt.bo.svm])
+def test_buffers_that_this_device_has_not_are_refused(board, flags):
+    with pytest.raises(RuntimeError, match="not supported"):
+        pyxrt.bo(board.device, 4096, flags, 0)
+
+
+def test_wait_times_out_and_the_run_goes_on(board):
+    run = board.start(sleep_ms=400)
+    started = time.monotonic()
+    assert run.wait(50) == STATE.ERT_CMD_STATE_TIMEOUT
+    assert 0.04 < time.monotonic() - started < 0.3
+    with pytest.raises(RuntimeError, match="has not ended"):
+        run.start()
+    assert run.wait(5000) == STATE.ERT_CMD_STATE_COMPLETED
+    run.start()
+    assert run.wait(5000) == STATE.ERT_CMD_STATE_COMPLETED
+
+
+def test_two_units_overlap_and_one_unit_does_not(vadd_xclbin):
+    def seconds(boards):
+        started = time.monotonic()
+        for run in [board.start(sleep_ms=300) for board in boards]:
+            assert run.wait(5000) == STATE.ERT_CMD_STATE_COMPLETED
+        return time.monotonic() - started
+
+    first, second = Board(vadd_xclbin), Board(vadd_xclbin, "vadd:{vadd_2}")
+    assert 0.3 <= seconds([first, second]) < 0.5
+    assert 0.6 <= seconds([first, first]) < 0.9
+
+
+def test_a_kernel_of_several_units_uses_those_that_can_reach_the_buffers(vadd_xclbin):
+    board = Board(vadd_xclbin, "vadd")
+    assert board.start().wait(5000) == STATE.ERT_CMD_STATE_COMPLETED
+    mixed = pyxrt.bo(board.device, 4 * COUNT, pyxrt.bo.normal, Board(vadd_xclbin, "vadd:{vadd_2}").kernel.group_id(2))
+    with pytest.raises(RuntimeError, match="can reach all"):
+        board.start(out=mixed)
+
+
+def test_exclusive_access_excludes(board):
+    old = pyxrt.kernel(board.device, board.uuid, "vadd:{vadd_2}", pyxrt.kernel.exclusive)
+    with pytest.raises(RuntimeError, match="busy"):
+        pyxrt.kernel(board.context, "vadd:{vadd_2}")
+    with pytest.raises(RuntimeError, match="busy"):
+        pyxrt.kernel(board.device, board.uuid, "vadd:{vadd_1}", pyxrt.kernel.exclusive)
+    del old
+    gc.collect()
+    pyxrt.kernel(board.context, "vadd:{vadd_2}")
+
+
+def test_the_device_runs_one_container_at_a_time(board, vadd_xclbin, tmp_path):
+    content = read_xclbin(vadd_xclbin)
+    fields = {name: getattr(content, name) for name in Xclbin.__slots__}
+    write_xclbin(tmp_path / "other.xclbin", Xclbin(**fields | {"uuid": uuid4()}))
+    other = board.device.register_xclbin(pyxrt.xclbin(str(tmp_path / "other.xclbin")))
+    with pytest.raises(RuntimeError, match="busy"):
+        pyxrt.hw_context(board.device, other)
+    with pytest.raises(RuntimeError, match="registered"):
+        pyxrt.hw_context(board.device, pyxrt.uuid(str(uuid4())))
+
+
+def test_metadata_is_the_containers(vadd_xclbin):
+    container = pyxrt.xclbin(str(vadd_xclbin))
+    (kernel,) = container.get_kernels()
+    assert (kernel.get_name(), kernel.get_num_args()) == ("vadd", 7)
+    memory = container.get_mems()[1]
+    assert (memory.get_tag(), memory.get_size_kb(), memory.get_base_address()) == ("HBM[1]", 524288, 512 << 20)
+    assert container.get_uuid().to_string() == str(read_xclbin(vadd_xclbin).uuid)
+
+
+def test_a_runlist_runs_all(board):
+    runs = pyxrt.runlist(board.context)
+    with pytest.raises(RuntimeError, match="empty"):
+        runs.execute()
+    outs = [board.buffer(2) for _ in range(3)]
+    for number, out in enumerate(outs):
+        run = pyxrt.run(board.kernel)
+        for index, value in enumerate((board.a, board.b, out, COUNT, number, 0)):
+            run.set_arg(index, value)
+        runs.add(run)
+    runs.execute()
+    runs.wait(timedelta(seconds=5))
+    for number, out in enumerate(outs):
+        out.sync(FROM_DEVICE)
+        assert np.frombuffer(out.map(), np.int32)[0] == 7 + number
+
+
+def test_callbacks_tell_the_end(board):
+    ended = threading.Event()
+    run = board.start(sleep_ms=20)
+    run.add_callback(STATE.ERT_CMD_STATE_COMPLETED, lambda *_: ended.set(), None)
+    assert ended.wait(5)
+
+
+def test_a_hanging_unit_hangs_alone(vadd_xclbin):
+    first, second = Board(vadd_xclbin), Board(vadd_xclbin, "vadd:{vadd_2}")
+    pyxrt.inject(first.device, Fault(FaultKind.HANG, cu="vadd_1", after=1))
+    assert first.start().wait(5000) == STATE.ERT_CMD_STATE_COMPLETED
+    hung = first.start()
+    assert hung.wait(100) == STATE.ERT_CMD_STATE_TIMEOUT
+    assert first.start().wait(100) == STATE.ERT_CMD_STATE_TIMEOUT  # queued behind it
+    assert second.start().wait(5000) == STATE.ERT_CMD_STATE_COMPLETED
+
+
+def test_an_error_state_ends_the_run_and_not_the_unit(board):
+    pyxrt.inject(board.device, Fault(FaultKind.ERROR))
+    run = board.start()
+    assert run.wait(5000) == STATE.ERT_CMD_STATE_ERROR
+    with pytest.raises(RuntimeError, match="ERT_CMD_STATE_ERROR"):
+        run.wait2()
+    assert board.start().wait(5000) == STATE.ERT_CMD_STATE_COMPLETED
+
+
+def test_a_failing_sync_raises_as_often_as_asked(board):
+    pyxrt.inject(board.device, Fault(FaultKind.SYNC, after=1, times=2))
+    board.a.sync(TO_DEVICE)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="Input/output error"):
+            board.a.sync(TO_DEVICE)
+    board.a.sync(TO_DEVICE)
+
+
+def test_a_probability_is_a_function_of_the_seed():
+    def pattern(seed):
+        fault = Fault(FaultKind.ERROR, probability=0.3, times=1000, seed=seed)
+        return [fault.fires(FaultKind.ERROR) for _ in range(300)]
+
+    assert pattern(1) == pattern(1) != pattern(2)
+    assert 60 < sum(pattern(1)) < 120
+
+
+def test_threads_end_with_the_device(vadd_xclbin):
+    def threads():
+        return {thread for thread in threading.enumerate() if thread.name.startswith("xrt vadd")}
+
+    gc.collect()
+    before = threads()
+    board = Board(vadd_xclbin)
+    pyxrt.inject(board.device, Fault(FaultKind.HANG))
+    board.start()
+    mine = threads() - before
+    assert len(mine) == 2
+    del board
+    gc.collect()
+    for thread in mine:
+        thread.join(timeout=5)
+        assert not thread.is_alive()
+
+
+def test_only_device_0_exists():
+    with pytest.raises(RuntimeError, match="No such device"):
+        pyxrt.device(1)
+    assert pyxrt.device("0000:00:00.0").get_info(pyxrt.xrt_info_device.bdf) == "0000:00:00.0"
+    assert pyxrt.enumerate_devices() == 1
+
+
+def test_a_container_for_a_card_is_never_emulated(vadd_xclbin, tmp_path):
+    content = read_xclbin(vadd_xclbin)
+    fields = {name: getattr(content, name) for name in Xclbin.__slots__}
+    write_xclbin(tmp_path / "hw.xclbin", Xclbin(**fields | {"mode": Mode.PR}))
+    with pytest.raises(xrt.NoDevice, match="pyxrt"):
+        xrt.api_for(tmp_path / "hw.xclbin")
+    container = pyxrt.xclbin(str(tmp_path / "hw.xclbin"))
+    gc.collect()
+    device = pyxrt.device(0)
+    device.register_xclbin(container)
+    with pytest.raises(RuntimeError, match="mode PR"):
+        pyxrt.hw_context(device, container.get_uuid())
+    assert xrt.api_for(vadd_xclbin) is pyxrt
