@@ -22,7 +22,7 @@ lint: setup
 # mypy does not see setuptools' mapping of folders into the namespace, so it is given one made of links.
 types: setup
 	@mkdir -p build/typing/headrace
-	@for folder in batching sim bitstreams host; do ln -sfn ../../../$$folder build/typing/headrace/$$folder; done
+	@for folder in batching sim; do ln -sfn ../../../$$folder build/typing/headrace/$$folder; done
 	.venv/bin/mypy
 
 clean:

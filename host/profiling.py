@@ -40,7 +40,8 @@ async def measure_curve(
     """Batch 1, 2, 4 ... up to `max_batch`, until throughput grows by less than 5 %; that last point is included.
 
     A point's latency is the median over all repeats of all workers, each of which always has a batch to run; the
-    throughput is what all of them together finished in that time. Raises UsageError and WorkerLost."""
+    throughput is the sum over the workers of batch / median latency. Medians, because shared machines pause now and
+    then, and one pause would move the knee. Raises UsageError and WorkerLost."""
     devices = worker_devices(workers)
     loaded = load_model(model, weights)
     arena = TensorArena(len(devices) * max_batch, loaded.input_shape, "float32", (loaded.classes,), "float32")
@@ -75,6 +76,5 @@ async def _measure_point(pool: WorkerPool, batch: int, max_batch: int) -> Profil
         return latencies
 
     latencies = await asyncio.gather(*(load(worker, n * max_batch) for n, worker in enumerate(pool.workers)))
-    # Each worker's own rate: their ends differ by up to a batch, which a common window would count as idle time.
-    throughput = sum(batch / statistics.mean(times) for times in latencies)
+    throughput = sum(batch / statistics.median(times) for times in latencies)
     return ProfilePoint(batch, statistics.median(t for times in latencies for t in times), throughput)

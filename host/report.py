@@ -180,6 +180,7 @@ def _plot(report: DemoReport, path: Path) -> None:
     curve.set(
         xlabel="requests/s, all workers", ylabel="latency of a batch, ms", title=f"Profile of {report.profile.model}"
     )
+    curve.margins(0.18)  # room for the labels
     curve.grid(alpha=0.3)
     curve.legend()
     figure.suptitle(

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Images/s of CPU preprocessing and of the emulated DPU on the demo's photos, side by side, with the machine named.
 
-    scripts/bench_preprocess [--image-cus 4] [--seconds 5] [--json FILE]
+    .venv/bin/python scripts/bench_preprocess.py [--image-cus 4] [--seconds 5] [--json FILE]
 
 The two take turns, three rounds each, and the median is printed: machines are shared and drift. The DPU is C++ on this
 machine's cores, so its figure bounds the emulation, not a card.
