@@ -52,12 +52,12 @@ async def measure(xclbin: Path, seconds: float) -> dict:
             ):
                 rate = await images_per_s(preprocessor, photos, at_once, seconds / ROUNDS)
                 figures.setdefault(name, []).append(rate)
-    pixels = sum(len(photo.jpeg) for photo in photos) / len(photos)
+    mean_bytes = sum(len(photo.jpeg) for photo in photos) / len(photos)
     return {
         "machine": machine(),
         "photos": len(photos),
-        "mean_jpeg_bytes": pixels,
-        "images_per_s": {name: {"median": statistics.median(rates), "rounds": rates} for name, rates in figures.items()},
+        "mean_jpeg_bytes": mean_bytes,
+        "images_per_s": {n: {"median": statistics.median(rates), "rounds": rates} for n, rates in figures.items()},
     }
 
 
