@@ -28,6 +28,7 @@ from headrace.host.workers import WorkerPool, worker_devices
 from headrace.sim.traffic import poisson
 
 AUTO_LOAD = 0.6  # of the slowest set-up's estimated capacity: loaded, and still stable on a noisy machine
+MAX_IN_FLIGHT = 4096  # beyond this requests are shed; 2.4 GiB of tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ async def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
         rate = options.rate_rps or _auto_rate(options, profile, preprocess_rps)
         arrivals = poisson(rate, options.requests, options.seed)
         arena = TensorArena(
-            slots=max(64, options.requests),
+            slots=min(options.requests, MAX_IN_FLIGHT),
             input_shape=spec.tensor_shape,
             input_dtype=spec.dtype,
             output_shape=(model.classes,),

@@ -14,6 +14,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -111,8 +112,8 @@ class _Cu:
                 return status, np.empty(0, np.uint8)
             self._tensor.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE, self._tensor.size(), 0)
             output = np.frombuffer(self._tensor.map(), np.uint8, count=size)
-        except RuntimeError as error:  # what XRT raises, whatever happened
-            raise _CuLost(str(error)) from error
+        except (RuntimeError, ValueError) as error:  # what XRT raises whatever happened; a record that makes no sense
+            raise _CuLost(f"{self.name}: {error}") from error
         dtype = np.dtype(self._spec.dtype if stage == Stage.NORMALIZE else np.uint8)
         return status, output.view(dtype).reshape(shape).copy()  # a copy: the buffer is the next request's
 
@@ -232,18 +233,24 @@ class Dpu:
         loop = asyncio.get_running_loop()
         while True:
             cu = await self._acquire()
-            healthy = True
             started = time.monotonic()
+            run = loop.run_in_executor(self._threads, cu.run, jpeg, stage, self._timeout_s)
+            run.add_done_callback(partial(self._release, cu))
             try:
-                status, tensor = await loop.run_in_executor(self._threads, cu.run, jpeg, stage, self._timeout_s)
-                return Preprocessed(tensor, cu.name, started, time.monotonic(), status.name), status
-            except _CuLost as error:
-                healthy = False
-                self.out_of_service[cu.name] = str(error)
+                # A caller that gives up does not stop the CU, which is not free before its run has ended.
+                status, tensor = await asyncio.shield(run)
+            except _CuLost:
                 self.counters.retried += 1
-            finally:
-                if healthy:
-                    self._free.put_nowait(cu)
+                continue
+            return Preprocessed(tensor, cu.name, started, time.monotonic(), status.name), status
+
+    def _release(self, cu: _Cu, run: "asyncio.Future[Any]") -> None:
+        if run.cancelled():  # the driver was closed
+            return
+        if (error := run.exception()) is not None:
+            self.out_of_service[cu.name] = str(error)
+        else:
+            self._free.put_nowait(cu)
 
     async def _acquire(self) -> _Cu:
         """A free CU. Every CU comes back or goes out of service within its time-out, so the wait is polled for that."""

@@ -125,6 +125,7 @@ class Worker:
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
+        self._errors: asyncio.Task[str] | None = None  # ends with the last lines of the process's stderr
 
     @property
     def pid(self) -> int | None:
@@ -148,23 +149,25 @@ class Worker:
             async with asyncio.timeout(timeout_s):
                 await self._answer()
         except (TimeoutError, WorkerLost) as error:
-            await self.stop()
             reason = "did not start in time" if isinstance(error, TimeoutError) else "died while starting"
-            raise WorkerLost(f"worker {self.device.name} {reason}: {await self._errors}") from error
+            raise WorkerLost(f"worker {self.device.name} {reason}: {await self._last_words()}") from error
         except BaseException:
             await self.stop()
             raise
 
     async def run(self, task_id: int, slots: Sequence[int], timeout_s: float) -> RunTimes:
         """Run one batch on the tensors in `slots`. Raises ModelError, or WorkerLost with the process then dead."""
+        if self._writer is None:
+            raise WorkerLost(f"worker {self.device.name} is not running")
         try:
             async with asyncio.timeout(timeout_s):
-                assert self._writer is not None
                 self._writer.write(json.dumps({"task": task_id, "slots": list(slots)}).encode() + b"\n")
                 answer = await self._answer()
         except TimeoutError as error:
             await self.stop()
             raise WorkerLost(f"worker {self.device.name} did not answer within {timeout_s} s and was killed") from error
+        except WorkerLost as error:
+            raise WorkerLost(f"{error}: {await self._last_words()}") from error
         except BaseException:
             await self.stop()  # a task was left half done: what the process would answer next is not for the next task
             raise
@@ -175,13 +178,18 @@ class Worker:
     async def _answer(self) -> dict[str, Any]:
         assert self._reader is not None
         try:
-            line = await self._reader.readline()
-        except ConnectionError:
-            line = b""
-        if not line.endswith(b"\n"):
-            raise WorkerLost(f"worker {self.device.name} (process {self.pid}) died")
-        answer: dict[str, Any] = json.loads(line)
+            answer: dict[str, Any] = json.loads(await self._reader.readline())
+        except (ConnectionError, ValueError) as error:  # an empty or broken line is no JSON
+            raise WorkerLost(f"worker {self.device.name} (process {self.pid}) died") from error
         return answer
+
+    async def _last_words(self) -> str:
+        """End the process and return the last lines of its stderr."""
+        await self.stop()
+        assert self._errors is not None
+        with contextlib.suppress(TimeoutError):
+            return await asyncio.wait_for(self._errors, STOP_TIMEOUT_S) or "it said nothing"
+        return "its error output did not end"
 
     async def restart(self) -> None:
         """Start it again, up to RESTARTS times with growing pauses. Raises WorkerLost when none succeeds."""
@@ -196,7 +204,7 @@ class Worker:
         raise last
 
     async def stop(self) -> None:
-        """End the process: closing its channel asks it to, and it is killed if it does not in time."""
+        """End the process, in bounded time; it holds nothing that a gentle end would save."""
         process, writer = self._process, self._writer
         self._process = self._reader = self._writer = None
         if writer is not None:
@@ -204,7 +212,7 @@ class Worker:
         if process is None:
             return
         with contextlib.suppress(ProcessLookupError):
-            process.kill()  # it holds nothing that a clean end would save
+            process.kill()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 await process.wait()

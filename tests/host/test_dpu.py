@@ -156,6 +156,20 @@ def test_with_no_unit_left_and_no_fallback_requests_are_refused(xclbin):
     with_dpu(xclbin, body, fault=Fault(FaultKind.HANG, times=2), timeout_s=0.3, fallback=Fallback.RAISE)
 
 
+def test_a_caller_that_gives_up_does_not_free_a_unit_that_still_works(xclbin):
+    async def body(dpu):
+        callers = [asyncio.create_task(dpu.preprocess(photo.jpeg)) for photo in PHOTOS[:2]]
+        await asyncio.sleep(0.005)
+        for caller in callers:
+            caller.cancel()
+        tensors = await asyncio.gather(*(dpu.preprocess(photo.jpeg) for photo in PHOTOS))
+        for photo, tensor in zip(PHOTOS, tensors, strict=True):
+            assert np.array_equal(tensor, preprocess(photo.jpeg, ImageSpec()))
+        assert not dpu.out_of_service
+
+    with_dpu(xclbin, body)
+
+
 def test_a_container_without_image_units_is_refused(vadd_xclbin):
     with pytest.raises(UsageError, match="no image_cu"):
         Dpu(vadd_xclbin)

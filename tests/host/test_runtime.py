@@ -156,3 +156,12 @@ def test_a_caller_that_gives_up_leaves_the_accounts_in_order(tiny):  # noqa: F81
         assert runtime.ledger.finished == 2
 
     serve(Serial([ModelGraph.opaque(NET)]), body)
+
+
+def test_a_worker_that_was_down_when_the_runtime_began_is_brought_back(tiny):  # noqa: F811
+    async def body(runtime, pool):
+        await pool.workers[0].stop()
+        await runtime.infer(NET, tensor())
+        assert runtime.workers_lost == 1 and pool.workers[0].pid is not None
+
+    serve(Serial([ModelGraph.opaque(NET)]), body)
