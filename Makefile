@@ -18,6 +18,7 @@ test: lint types
 
 lint: setup
 	.venv/bin/ruff check .
+	.venv/bin/ruff format --check --quiet .
 
 # mypy does not see setuptools' mapping of folders into the namespace, so it is given one made of links.
 types: setup

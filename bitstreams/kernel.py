@@ -51,8 +51,8 @@ def parse_kernels(xml: bytes) -> tuple[KernelSpec, ...]:
 
 def _kernel(element: ElementTree.Element) -> KernelSpec:
     args = []
-    for arg in element.iter("arg"):
-        a = arg.attrib
+    for child in element.iter("arg"):
+        a = child.attrib
         index, qualifier = int(a["id"]), int(a["addressQualifier"])
         args.append(
             KernelArg(index, a["name"], a["port"], int(a["offset"], 0), int(a["size"], 0), a["type"], qualifier)

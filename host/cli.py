@@ -295,12 +295,12 @@ def _names(option: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:
 @contextlib.contextmanager
 def _progress() -> Iterator[Progress]:
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=err) as shown:
+    with Progress(*columns, TimeElapsedColumn(), console=err, disable=not err.is_terminal) as shown:
         yield shown
 
 
 class _DemoProgress:
-    """Draws the demo's stages as progress bars."""
+    """Draws the demo's stages as progress bars; in a log, where nothing moves, a line for each."""
 
     def __init__(self, shown: Progress) -> None:
         self._shown = shown
@@ -311,6 +311,8 @@ class _DemoProgress:
             task = self._shown.tasks[self._bar]
             self._shown.update(self._bar, total=task.total or 1, completed=task.total or 1)
         self._bar = self._shown.add_task(text, total=total)
+        if not err.is_terminal:
+            err.print(text)
 
     def step(self) -> None:
         self._shown.advance(self._bar)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +73,7 @@ class DemoReport:
     runs: Sequence[Run]
 
 
-class Progress:
+class Progress(Protocol):
     """What the demo tells while it works; the command line draws it."""
 
     def stage(self, text: str, total: int | None = None) -> None: ...
@@ -139,9 +139,7 @@ async def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
     )
 
 
-def _references(
-    photos: Sequence[Photo], spec: ImageSpec, step: Callable[[], None]
-) -> tuple[list[NDArray[Any]], float]:
+def _references(photos: Sequence[Photo], spec: ImageSpec, step: Callable[[], None]) -> tuple[list[NDArray[Any]], float]:
     """Each photo's tensor by OpenCV and numpy, and how many images/s that took on one thread."""
     tensors = []
     started = time.monotonic()

@@ -98,8 +98,10 @@ def preprocess(jpeg: bytes, spec: ImageSpec, stage: Stage = Stage.NORMALIZE) -> 
     if stage >= Stage.RESIZE:
         size = resized_size(image.shape[1], image.shape[0], spec.resize_short)
         if max(size) > 65535:
-            raise UsageError(f"resizing {image.shape[1]}x{image.shape[0]} to a shorter side of {spec.resize_short} "
-                             f"gives {size[0]}x{size[1]}; at most 65535 pixels on a side")
+            raise UsageError(
+                f"resizing {image.shape[1]}x{image.shape[0]} to a shorter side of {spec.resize_short} "
+                f"gives {size[0]}x{size[1]}; at most 65535 pixels on a side"
+            )
         image = cv2.resize(image, size, interpolation=cv2.INTER_LINEAR_EXACT)
     if stage >= Stage.CROP:
         image = _cropped(image, spec)
@@ -128,5 +130,3 @@ def _cropped(image: NDArray[np.uint8], spec: ImageSpec) -> NDArray[np.uint8]:
             "make the crop smaller or resize_short larger"
         )
     return np.ascontiguousarray(image[y : y + spec.crop_height, x : x + spec.crop_width])
-
-

@@ -17,7 +17,7 @@ from headrace.host.run import Run
 from headrace.host.trace import write_trace
 
 PARTS = {
-    "cu_wait": "wait for a CU",
+    "cu_wait": "wait for a unit",
     "preprocess": "preprocess",
     "queue": "queue",
     "batch": "batch",

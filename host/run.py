@@ -56,7 +56,7 @@ class Run:
     def breakdown_ms(self) -> dict[str, float | None]:
         """Mean time of a finished request in each part; the parts add up to its latency.
 
-        cu_wait: until a CU or CPU thread took it; preprocess: there; queue: in the batcher; batch: handing the task
+        cu_wait: until a CU or a CPU thread took it; preprocess: there; queue: in the batcher; batch: handing the task
         over and gathering its tensors; execute: in the network."""
         parts: dict[str, list[float]] = {"cu_wait": [], "preprocess": [], "queue": [], "batch": [], "execute": []}
         for record in self.records:
@@ -101,9 +101,7 @@ async def run_arrivals(
         ledger.submit(whole)
         try:
             preprocessed = await preprocessor.process(photo.jpeg)
-            inference = await runtime.infer(
-                model, preprocessed.tensor, arrival=whole.arrival, deadline=whole.deadline
-            )
+            inference = await runtime.infer(model, preprocessed.tensor, arrival=whole.arrival, deadline=whole.deadline)
             ledger.finish(whole)
         except Overloaded as raised:
             error = f"shed: {raised}"
@@ -118,9 +116,7 @@ async def run_arrivals(
             if not equal:
                 difference = float(np.abs(preprocessed.tensor.astype(np.float64) - reference.astype(np.float64)).max())
             # The tensor itself is not kept: a few hundred of them are hundreds of megabytes.
-            preprocessed = Preprocessed(
-                np.empty(0), preprocessed.unit, preprocessed.started, preprocessed.finished
-            )
+            preprocessed = Preprocessed(np.empty(0), preprocessed.unit, preprocessed.started, preprocessed.finished)
         on_done()
         return Record(number, photo.name, origin + arrival, preprocessed, inference, error, difference, equal)
 

@@ -119,9 +119,7 @@ class Worker:
     ) -> None:
         self.device = device
         self._arena = arena
-        self._settings = Settings(
-            model, weights, device.device, device.threads, max_batch, arena.fd, arena.layout
-        )
+        self._settings = Settings(model, weights, device.device, device.threads, max_batch, arena.fd, arena.layout)
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None

@@ -71,8 +71,10 @@ def main() -> None:
         xclbin = Path(folder) / "bench.xclbin"
         build_sw_emu(xclbin, image_cus=options.image_cus)
         result = asyncio.run(measure(xclbin, options.seconds))
-    print(f"{result['machine']['cpu']}, {result['machine']['cores']} cores; {result['photos']} photos, "
-          f"{result['mean_jpeg_bytes'] / 1024:.0f} KiB on average")
+    print(
+        f"{result['machine']['cpu']}, {result['machine']['cores']} cores; {result['photos']} photos, "
+        f"{result['mean_jpeg_bytes'] / 1024:.0f} KiB on average"
+    )
     for name, rates in result["images_per_s"].items():
         rounds = ", ".join(f"{rate:.1f}" for rate in rates["rounds"])
         print(f"{name:26s} {rates['median']:8.1f} images/s   (rounds: {rounds})")

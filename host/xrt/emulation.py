@@ -446,8 +446,10 @@ class bo:
         if isinstance(owner, bo):
             (offset,) = arguments
             if offset < 0 or offset + size > owner._size or offset % PAGE:
-                raise RuntimeError(f"sub-buffer [{offset}, {offset + size}) must lie in its parent's {owner._size} "
-                                   f"bytes, from a multiple of {PAGE}: Invalid argument")
+                raise RuntimeError(
+                    f"sub-buffer [{offset}, {offset + size}) must lie in its parent's {owner._size} "
+                    f"bytes, from a multiple of {PAGE}: Invalid argument"
+                )
             self._allocation = owner._allocation
             self._card, self._group, self._address = owner._card, owner._group, owner._address + offset
             self._host = None if owner._host is None else owner._host[offset : offset + size]
@@ -574,9 +576,7 @@ class run:
         if missing:
             raise RuntimeError(f"arguments of '{spec.name}' are not set: {', '.join(missing)}: Invalid argument")
         buffers = {index: value for index, value in self._arguments.items() if isinstance(value, bo)}
-        able = [
-            cu for cu in self._kernel._cus if all(cu.banks.get(index) == b._group for index, b in buffers.items())
-        ]
+        able = [cu for cu in self._kernel._cus if all(cu.banks.get(index) == b._group for index, b in buffers.items())]
         if not able:
             raise RuntimeError(f"no compute unit of '{spec.name}' can reach all of its buffers")
         values = {i: value._address if isinstance(value, bo) else value for i, value in self._arguments.items()}

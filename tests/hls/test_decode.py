@@ -70,9 +70,7 @@ class Jpeg:
         """`change` maps the payload of each segment with this marker."""
         return replace(
             self,
-            segments=tuple(
-                Segment(s.marker, change(s.payload)) if s.marker == marker else s for s in self.segments
-            ),
+            segments=tuple(Segment(s.marker, change(s.payload)) if s.marker == marker else s for s in self.segments),
         )
 
     def without(self, *markers: int) -> "Jpeg":
@@ -135,9 +133,7 @@ def decode_partly(csim_library) -> Callable[[bytes], tuple[int, int, int, np.nda
         rgb = np.zeros(3 * 4096 * 768, np.uint8)
         capacity = ctypes.c_uint64(rgb.size)
         out = ctypes.c_void_p(rgb.ctypes.data)
-        status = library.csim_decode(
-            jpeg, len(jpeg), out, capacity, ctypes.byref(width), ctypes.byref(height)
-        )
+        status = library.csim_decode(jpeg, len(jpeg), out, capacity, ctypes.byref(width), ctypes.byref(height))
         return status, width.value, height.value, rgb
 
     return run
@@ -228,9 +224,7 @@ def generated_cases() -> list:
     return cases
 
 
-@pytest.mark.parametrize(
-    ("sampling", "width", "height", "quality", "optimize", "restart", "seed"), generated_cases()
-)
+@pytest.mark.parametrize(("sampling", "width", "height", "quality", "optimize", "restart", "seed"), generated_cases())
 def test_pixels_equal_opencv(decode, sampling, width, height, quality, optimize, restart, seed):
     image = picture(np.random.default_rng(seed), width, height, 1 if sampling == "gray" else 3)
     jpeg = encode(image, quality, "4:2:0" if sampling == "gray" else sampling, optimize, restart)
@@ -425,8 +419,7 @@ def test_overflow_wraps_and_saturates_as_in_libjpeg_turbo(decode, sampling):
         file = take_apart(encode(picture(rng, 40, 24), quality, sampling))
         limit = int(2.0 ** rng.uniform(8, 16)) - 1
         tables = b"".join(
-            wide_quant_table(n, rng.integers(0 if trial % 2 else limit // 2, limit + 1, 64).tolist())
-            for n in (0, 1)
+            wide_quant_table(n, rng.integers(0 if trial % 2 else limit // 2, limit + 1, 64).tolist()) for n in (0, 1)
         )
         assert_equal_to_opencv(decode, file.without(DQT).with_first(Segment(DQT, tables)).to_bytes())
 
@@ -473,9 +466,7 @@ def short_huffman_table() -> bytes:
         sample()
         .edit(
             DHT,
-            lambda p: b"".join(
-                bytes([0x10, 0, 1, *[0] * 14, 1]) if t[0] == 0x10 else t for t in huffman_tables(p)
-            ),
+            lambda p: b"".join(bytes([0x10, 0, 1, *[0] * 14, 1]) if t[0] == 0x10 else t for t in huffman_tables(p)),
         )
         .to_bytes()
     )
@@ -488,8 +479,7 @@ def large_categories(table_class: int, symbol: int) -> bytes:
         .edit(
             DHT,
             lambda p: b"".join(
-                t[:17] + bytes([symbol]) * (len(t) - 17) if t[0] == table_class << 4 else t
-                for t in huffman_tables(p)
+                t[:17] + bytes([symbol]) * (len(t) - 17) if t[0] == table_class << 4 else t for t in huffman_tables(p)
             ),
         )
         .to_bytes()
@@ -606,9 +596,7 @@ REFUSED = {
     "a scan of one component": ("MULTIPLE_SCANS", second_scan_only_gray),
     "a second scan": (
         "MULTIPLE_SCANS",
-        lambda: replace(
-            sample(), trailer=Segment(SOS, sample().payloads(SOS)[0]).to_bytes() + b"\xff\xd9"
-        ).to_bytes(),
+        lambda: replace(sample(), trailer=Segment(SOS, sample().payloads(SOS)[0]).to_bytes() + b"\xff\xd9").to_bytes(),
     ),
 }
 
@@ -705,9 +693,7 @@ def test_damaged_files_end_in_opencv_pixels_or_a_status(csim_executable, tmp_pat
     files = mutants(6000)
     corpus = tmp_path / "corpus"
     corpus.write_bytes(b"".join(len(file).to_bytes(4, "little") + file for file in files))
-    done = subprocess.run(
-        [csim_executable("decode", SOURCES), corpus], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([csim_executable("decode", SOURCES), corpus], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     results = [tuple(int(field) for field in line.split()) for line in done.stdout.splitlines()]
     assert len(results) == len(files)

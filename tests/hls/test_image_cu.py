@@ -13,9 +13,7 @@ PHOTOS = demo_photos()
 
 
 def jpeg(width: int, height: int, quality: int = 90) -> bytes:
-    pixels = cv2.GaussianBlur(
-        np.random.default_rng(width).integers(0, 256, (height, width, 3), np.uint8), (3, 3), 0
-    )
+    pixels = cv2.GaussianBlur(np.random.default_rng(width).integers(0, 256, (height, width, 3), np.uint8), (3, 3), 0)
     return cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
 
 
@@ -44,9 +42,7 @@ def test_every_stage_can_be_the_last(stage):
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
-@pytest.mark.parametrize(
-    "size", [(1, 1), (1, 2), (3, 1), (5, 3), (7, 7), (13, 9), (16, 16), (33, 17), (224, 224)]
-)
+@pytest.mark.parametrize("size", [(1, 1), (1, 2), (3, 1), (5, 3), (7, 7), (13, 9), (16, 16), (33, 17), (224, 224)])
 def test_planes_of_any_size_are_packed_without_gaps(dtype, size):
     check(
         jpeg(64, 48),

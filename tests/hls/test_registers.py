@@ -16,13 +16,8 @@ def test_the_pragmas_of_the_image_cu_are_kernel_xmls_registers():
     offsets = {name: int(offset, 16) for name, offset in re.findall(lite, source)}
     assert offsets == {arg.name: arg.offset for arg in spec.args}
     masters = dict(re.findall(r"m_axi port = (\w+) bundle = (\w+)", source))
-    assert masters == {
-        arg.name: arg.port.removeprefix("M_AXI_").lower() for arg in spec.args if arg.is_global
-    }
-    assert (
-        "#pragma HLS INTERFACE ap_ctrl_chain port = return" in source
-        and spec.control_protocol == "ap_ctrl_chain"
-    )
+    assert masters == {arg.name: arg.port.removeprefix("M_AXI_").lower() for arg in spec.args if arg.is_global}
+    assert "#pragma HLS INTERFACE ap_ctrl_chain port = return" in source and spec.control_protocol == "ap_ctrl_chain"
 
 
 def test_the_arguments_of_the_image_cu_are_in_kernel_xmls_order():

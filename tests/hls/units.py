@@ -22,9 +22,7 @@ def library() -> ctypes.CDLL:
     return csim.load(csim.build_library("units", sources))
 
 
-def _unit(
-    name: str, image: NDArray[np.uint8], settings: list[int], capacity: int, given, frame_status, end_status
-):
+def _unit(name: str, image: NDArray[np.uint8], settings: list[int], capacity: int, given, frame_status, end_status):
     height, width = image.shape[:2]
     image = np.ascontiguousarray(image)
     out = np.zeros(max(3, capacity), np.uint8)
@@ -106,9 +104,7 @@ def image_cu(
     )  # fmt: skip
     status, out_width, out_height, src_width, src_height = (register.value for register in registers)
     record = result.view("<u4")
-    assert list(record[:5]) == [status, out_width, out_height, src_width, src_height], (
-        "record and registers differ"
-    )
+    assert list(record[:5]) == [status, out_width, out_height, src_width, src_height], "record and registers differ"
     size = int(record[5]) | int(record[6]) << 32
     return CuResult(Status(status), (out_width, out_height), (src_width, src_height), size, tensor)
 

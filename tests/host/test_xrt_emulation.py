@@ -176,8 +176,8 @@ def test_two_units_overlap_and_one_unit_does_not(vadd_xclbin):
         return time.monotonic() - started
 
     first, second = Board(vadd_xclbin), Board(vadd_xclbin, "vadd:{vadd_2}")
-    assert 0.3 <= seconds([first, second]) < 0.5
-    assert 0.6 <= seconds([first, first]) < 0.9
+    assert 0.3 <= seconds([first, second]) < 0.55
+    assert 0.6 <= seconds([first, first]) < 1.5
 
 
 def test_a_kernel_of_several_units_uses_those_that_can_reach_the_buffers(vadd_xclbin):
