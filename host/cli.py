@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -252,6 +253,8 @@ def demo(
     from headrace.host.report import as_json as report_json
     from headrace.host.report import print_report, write_report
 
+    if rate_rps is not None and not 0 < rate_rps < math.inf:
+        raise UsageError(f"--rate-rps {rate_rps}: give a rate above 0, or nothing for 60 % of this machine's capacity")
     options = DemoOptions(
         photos=folder_photos(images) if images else demo_photos(),
         xclbin=xclbin or _cached_xclbin(target, image_cus),

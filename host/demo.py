@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.batching import ModelGraph, Profile, make_policy
+from headrace.batching import CorruptInput, ModelGraph, Profile, UsageError, make_policy
 from headrace.host import image
 from headrace.host.arena import TensorArena
 from headrace.host.dpu import CpuPreprocessor, Dpu
@@ -69,6 +69,7 @@ class DemoReport:
     rate_rps: float
     preprocess_rps: dict[str, float]  # one image at a time, in this process: "cpu" and "dpu"
     profile: Profile
+    skipped: dict[str, str]  # photos that could not be used, with the reason
     equality: Equality
     runs: Sequence[Run]
 
@@ -86,17 +87,20 @@ async def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
     spec = ImageSpec()
     model = load_model(options.model, options.weights)
     progress.stage("OpenCV reference tensors", len(options.photos))
-    references, cpu_rps = _references(options.photos, spec, progress.step)
+    usable, skipped, cpu_rps = _references(options.photos, spec, progress.step)
+    photos, references = [photo for photo, _ in usable], [tensor for _, tensor in usable]
     devices = worker_devices(options.workers)
     async with Dpu(options.xclbin, spec) as dpu:
-        progress.stage("DPU tensors against OpenCV's", len(options.photos))
-        equality, dpu_rps = await _compare(dpu, options.photos, references, progress.step)
+        progress.stage("DPU tensors against OpenCV's", len(photos))
+        equality, dpu_rps = await _compare(dpu, photos, references, progress.step)
         profile = options.profile
         if profile is None:
             progress.stage(f"profile of {options.model} on {len(devices)} workers")
             profile = await measure_curve(options.model, options.weights, workers=len(devices))
         preprocess_rps = {"cpu": cpu_rps, "dpu": dpu_rps}
-        rate = options.rate_rps or _auto_rate(options, profile, preprocess_rps)
+        rate = options.rate_rps
+        if rate is None:
+            rate = _auto_rate(options, profile, preprocess_rps)
         arrivals = poisson(rate, options.requests, options.seed)
         arena = TensorArena(
             slots=min(options.requests, MAX_IN_FLIGHT),
@@ -126,7 +130,7 @@ async def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
                                 options.model,
                                 runtime,
                                 dpu if preprocessor == "dpu" else CpuPreprocessor(spec),
-                                options.photos,
+                                photos,
                                 arrivals,
                                 seed=options.seed,
                                 sla_s=options.sla_s,
@@ -135,18 +139,28 @@ async def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
                             )
                         )
     return DemoReport(
-        options, machine(), len(devices), len(dpu.cus), rate, preprocess_rps, profile, equality, tuple(runs)
+        options, machine(), len(devices), len(dpu.cus), rate, preprocess_rps, profile, skipped, equality, tuple(runs)
     )
 
 
-def _references(photos: Sequence[Photo], spec: ImageSpec, step: Callable[[], None]) -> tuple[list[NDArray[Any]], float]:
-    """Each photo's tensor by OpenCV and numpy, and how many images/s that took on one thread."""
-    tensors = []
+def _references(
+    photos: Sequence[Photo], spec: ImageSpec, step: Callable[[], None]
+) -> tuple[list[tuple[Photo, NDArray[Any]]], dict[str, str], float]:
+    """The photos with their tensors by OpenCV and numpy; the reasons why some have none, by name; and how many images/s
+    that took on one thread. Raises UsageError if none has one."""
+    usable: list[tuple[Photo, NDArray[Any]]] = []
+    skipped: dict[str, str] = {}
     started = time.monotonic()
     for photo in photos:
-        tensors.append(image.preprocess(photo.jpeg, spec))
+        try:
+            usable.append((photo, image.preprocess(photo.jpeg, spec)))
+        except (CorruptInput, UsageError) as error:
+            skipped[photo.name] = str(error)
         step()
-    return tensors, len(photos) / (time.monotonic() - started)
+    if not usable:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in list(skipped.items())[:3])
+        raise UsageError(f"none of the {len(photos)} photos can be used ({reasons})")
+    return usable, skipped, len(usable) / (time.monotonic() - started)
 
 
 async def _compare(

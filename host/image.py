@@ -110,6 +110,8 @@ def preprocess(jpeg: bytes, spec: ImageSpec, stage: Stage = Stage.NORMALIZE) -> 
 
 
 def _decoded(jpeg: bytes) -> NDArray[np.uint8]:
+    if not jpeg:
+        raise CorruptInput("it is empty")
     try:
         image = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
     except cv2.error as error:

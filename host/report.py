@@ -36,7 +36,8 @@ def as_json(report: DemoReport) -> dict[str, Any]:
     limits = {"batch_max": knee.batch, "time_queue_ms": knee.latency_s / report.workers * 1e3}
     return {
         "model": options.model,
-        "photos": len(options.photos),
+        "photos": report.equality.photos,
+        "skipped": report.skipped,
         "machine": report.machine,
         "workers": report.workers,
         "image_cus": report.cus,
@@ -96,6 +97,8 @@ def print_report(report: DemoReport, console: Console) -> None:
         f"max difference {equality.max_difference:g}."
         + (f" Not taken by the DPU: {equality.unsupported}." if equality.unsupported else "")
     )
+    for name, reason in report.skipped.items():
+        console.print(f"Skipped {name}: {reason}", highlight=False, markup=False)
     knee = report.profile.knee()
     console.print(
         f"Knee of the profile: batch {knee.batch}, {knee.latency_s * 1e3:.1f} ms, "

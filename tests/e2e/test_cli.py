@@ -97,6 +97,7 @@ def test_a_bad_file_gives_its_reason_and_the_others_succeed(xclbin, china, tmp_p
         ("preprocess", "image", "--out", "x"),
         ("demo", "--policies", "magic"),
         ("demo", "--images", "nowhere"),
+        ("demo", "--rate-rps", "0"),
         ("demo", "--model", "resnet51"),
         ("demo", "--profile", "nowhere.json"),
         ("profile", "--model", "nowhere:net"),

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
+from headrace.host.photos import demo_photos
+
 COMMAND = [sys.executable, "-c", "from headrace.host.cli import main; main()", "demo"]
 
 
@@ -65,6 +67,22 @@ def test_the_demo_reports_every_policy_and_every_tensor_equals_opencvs(tmp_path)
     begins = [p.track_event for p in trace.packet if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN]
     flows = [flow for event in begins for flow in event.flow_ids]
     assert len(set(flows)) == 6 * 60 and len(flows) == 2 * 6 * 60  # each request: its CU, then its task
+
+
+def test_photos_that_cannot_be_used_are_named_and_the_others_are_served(tmp_path):
+    images = tmp_path / "images"
+    images.mkdir()
+    for photo in demo_photos()[:2]:
+        (images / f"{len(photo.jpeg)}.jpg").write_bytes(photo.jpeg)
+    (images / "text.jpg").write_text("no photo")
+    (images / "empty.jpg").write_bytes(b"")
+    arguments = ["--images", str(images), "--model", "squeezenet1_1", "--policies", "serial", "--preprocessors", "dpu"]
+    arguments += ["--requests", "10", "--rate-rps", "50", "--profile", str(profile_file(tmp_path)), "--json"]
+    done = subprocess.run([*COMMAND, *arguments, "--out", str(tmp_path)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert set(report["skipped"]) == {"text.jpg", "empty.jpg"} and report["photos"] == 2
+    assert report["runs"][0]["finished"] == 10
 
 
 def test_a_worker_killed_under_load_loses_no_request(tmp_path):
