@@ -21,8 +21,15 @@ def worker_pids(parent: int) -> list[int]:
 
 
 def start(arguments: list[str]) -> subprocess.Popen[str]:
-    command = [*COMMAND, *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    return subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # A shell's background job ignores interrupts, and what it starts inherits that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
 
 
 def wait_for_load(process: subprocess.Popen[str], run: str) -> list[int]:
