@@ -84,6 +84,11 @@ class Progress(Protocol):
 
 async def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
     """Raises UsageError for options that cannot be met, and WorkerLost if no worker can be started."""
+    if options.profile is not None and options.profile.model != options.model:
+        raise UsageError(
+            f"the profile is of {options.profile.model!r} and the model is {options.model!r}; "
+            f"run `headrace profile --model {options.model}`"
+        )
     spec = ImageSpec()
     model = load_model(options.model, options.weights)
     progress.stage("OpenCV reference tensors", len(options.photos))
@@ -186,7 +191,8 @@ async def _compare(
 def _auto_rate(options: DemoOptions, profile: Profile, preprocess_rps: dict[str, float]) -> float:
     """AUTO_LOAD of the requests/s that the slowest set-up sustains, if all of it shares this machine's cores."""
     cores = machine()["cores"]
-    slowest = min(preprocess_rps[name] for name in options.preprocessors if preprocess_rps[name] > 0)
+    measured = [preprocess_rps[name] for name in options.preprocessors if preprocess_rps[name] > 0]
+    slowest = min(measured, default=preprocess_rps["cpu"])  # none: the DPU takes none of the photos, the CPU does
     serial_rps = profile.points[0].throughput_rps  # with all cores on the network
     return AUTO_LOAD / (1 / (slowest * cores) + 1 / serial_rps)
 

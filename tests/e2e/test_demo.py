@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import cv2
+import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from headrace.host.photos import demo_photos
@@ -90,6 +92,29 @@ def test_photos_that_cannot_be_used_are_named_and_the_others_are_served(tmp_path
     report = json.loads(done.stdout)
     assert set(report["skipped"]) == {"text.jpg", "empty.jpg"} and report["photos"] == 2
     assert report["runs"][0]["finished"] == 10
+
+
+def test_photos_that_the_dpu_takes_none_of_are_served_by_the_cpu(tmp_path):
+    images = tmp_path / "images"
+    images.mkdir()
+    cv2.imwrite(str(images / "p.jpg"), np.zeros((300, 300, 3), np.uint8), [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])
+    arguments = ["--images", str(images), "--model", "squeezenet1_1", "--policies", "serial", "--preprocessors", "dpu"]
+    arguments += ["--requests", "5", "--profile", str(profile_file(tmp_path)), "--json", "--out", str(tmp_path)]
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["equality"]["unsupported"] == {"PROGRESSIVE": 1} and report["equality"]["on_dpu"] == 0
+    assert report["runs"][0]["preprocessed_on_cpu"] == report["runs"][0]["finished"] == 5
+
+
+def test_a_profile_of_another_network_is_refused(tmp_path):
+    done = subprocess.run(
+        [*COMMAND, "--profile", str(profile_file(tmp_path)), "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 2 and "headrace profile --model mobilenet_v3_small" in done.stderr
 
 
 def test_a_worker_killed_under_load_loses_no_request(tmp_path):
