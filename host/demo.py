@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import CorruptInput, ModelGraph, Profile, UsageError, make_policy
@@ -22,7 +21,7 @@ from headrace.host.image import ImageSpec
 from headrace.host.models import load_model
 from headrace.host.photos import Photo
 from headrace.host.profiling import machine, measure_curve
-from headrace.host.run import Run, run_arrivals
+from headrace.host.run import Run, compare, run_arrivals
 from headrace.host.runtime import Runtime
 from headrace.host.workers import WorkerPool, worker_devices
 from headrace.sim.traffic import poisson
@@ -180,10 +179,9 @@ async def _compare(
             continue
         on_dpu += 1
         busy += done.finished - done.started
-        if np.array_equal(done.tensor, reference):
-            equal += 1
-        else:
-            worst = max(worst, float(np.abs(done.tensor.astype(np.float64) - reference).max()))
+        same, difference = compare(done.tensor, reference)
+        equal += same
+        worst = max(worst, difference)
     unsupported = {status.name: count for status, count in dpu.counters.unsupported.items()}
     return Equality(len(photos), on_dpu, equal, worst, unsupported), on_dpu / busy if busy else 0.0
 

@@ -71,6 +71,13 @@ class Run:
         return {name: percentiles_ms(seconds)["mean"] for name, seconds in parts.items()}
 
 
+def compare(tensor: NDArray[Any], reference: NDArray[Any]) -> tuple[bool, float]:
+    """Whether the two are equal, and their largest difference."""
+    if np.array_equal(tensor, reference):
+        return True, 0.0
+    return False, float(np.abs(tensor.astype(np.float64) - reference.astype(np.float64)).max())
+
+
 async def run_arrivals(
     name: str,
     model: str,
@@ -111,10 +118,7 @@ async def run_arrivals(
             ledger.fail(whole)
         equal = difference = None
         if preprocessed is not None:
-            equal = bool(np.array_equal(preprocessed.tensor, reference))
-            difference = 0.0
-            if not equal:
-                difference = float(np.abs(preprocessed.tensor.astype(np.float64) - reference.astype(np.float64)).max())
+            equal, difference = compare(preprocessed.tensor, reference)
             # The tensor itself is not kept: a few hundred of them are hundreds of megabytes.
             preprocessed = Preprocessed(np.empty(0), preprocessed.unit, preprocessed.started, preprocessed.finished)
         on_done()

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import HeadraceError, Ledger, Policy, Request, Served, Task
-from headrace.host.arena import TensorArena
+from headrace.host.arena import ArenaFull, TensorArena
 from headrace.host.workers import ModelError, Worker, WorkerLost, WorkerPool
 
 
@@ -132,10 +132,11 @@ class Runtime:
         now = self.now()
         request = Request(next(self._ids), model, now if arrival is None else arrival, deadline)
         self.ledger.submit(request)
-        slot = self._arena.acquire() if self._arena.free else None
-        if slot is None:
+        try:
+            slot = self._arena.acquire()
+        except ArenaFull as error:
             self.ledger.drop(request)
-            raise Overloaded(f"{len(self._in_flight)} requests are in flight and no tensor slot is free")
+            raise Overloaded(str(error)) from error
         try:
             np.copyto(self._arena.input(slot), tensor)
             self._policy.submit(request, now)

@@ -219,6 +219,17 @@ def test_metadata_is_the_containers(vadd_xclbin):
     assert container.get_uuid().to_string() == str(read_xclbin(vadd_xclbin).uuid)
 
 
+def test_the_older_way_loads_a_container_and_opens_a_kernel_by_its_uuid(vadd_xclbin):
+    device = pyxrt.device(0)
+    identity = device.load_xclbin(str(vadd_xclbin))
+    assert device.get_xclbin_uuid() == identity == pyxrt.xclbin(str(vadd_xclbin)).get_uuid()
+    kernel = pyxrt.kernel(device, identity, "vadd:{vadd_2}")
+    buffers = [pyxrt.bo(device, 4096, pyxrt.bo.normal, kernel.group_id(argument)) for argument in range(3)]
+    assert kernel(*buffers, 10, 3, 0).wait(5000) == STATE.ERT_CMD_STATE_COMPLETED
+    buffers[2].sync(FROM_DEVICE)
+    assert list(np.frombuffer(buffers[2].map(), np.int32)[:11]) == [3] * 10 + [0]
+
+
 def test_a_runlist_runs_all(board):
     runs = pyxrt.runlist(board.context)
     with pytest.raises(RuntimeError, match="empty"):

@@ -14,7 +14,6 @@
 namespace headrace {
 
 constexpr unsigned MAX_WIDTH = 4096;    // source pixels in a row: sizes the line buffers
-constexpr unsigned MAX_HEIGHT = 65535;  // limit of the JPEG frame header
 
 struct Frame {
     ap_uint<16> width;   // pixels
