@@ -3,28 +3,36 @@
 from headrace.batching.accounting import AccountingError, Ledger
 from headrace.batching.catalog import POLICIES, make_policy
 from headrace.batching.errors import CorruptInput, HeadraceError, UnknownModel, UnsupportedInput, UsageError
+from headrace.batching.execution import Decoding, NodeTimes
 from headrace.batching.graph_batching import GraphBatching
-from headrace.batching.model_graph import ModelGraph, Node, NodeKind
+from headrace.batching.lazy import LazyBatching, OracleLazyBatching
+from headrace.batching.model_graph import LENGTH, MatMul, ModelGraph, Node, NodeKind
 from headrace.batching.policy import LatencyModel, Policy
 from headrace.batching.preba import Preba, preba_limits
 from headrace.batching.profile import Profile, ProfilePoint
 from headrace.batching.request import Request, Task
-from headrace.batching.results import Served, percentiles_ms, summarize
+from headrace.batching.results import Served, ServedTimes, percentiles_ms, summarize
 from headrace.batching.serial import Serial
 from headrace.batching.window import BatchLimits
 
 __all__ = [
+    "LENGTH",
     "POLICIES",
     "AccountingError",
     "BatchLimits",
     "CorruptInput",
+    "Decoding",
     "GraphBatching",
     "HeadraceError",
     "LatencyModel",
+    "LazyBatching",
     "Ledger",
+    "MatMul",
     "ModelGraph",
     "Node",
     "NodeKind",
+    "NodeTimes",
+    "OracleLazyBatching",
     "Policy",
     "Preba",
     "Profile",
@@ -32,6 +40,7 @@ __all__ = [
     "Request",
     "Serial",
     "Served",
+    "ServedTimes",
     "Task",
     "UnknownModel",
     "UnsupportedInput",

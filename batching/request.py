@@ -1,54 +1,93 @@
 """What travels through a policy: requests in, tasks out.
 
-Rule: values only. Times are float seconds from the run's origin; nothing here reads a clock.
+Rule: values only, never changed once made. Times are float seconds from the run's origin; nothing here reads a clock.
+Both are plain classes and not frozen dataclasses because this file is compiled (setup.py): a simulator makes millions
+of them, and the compiler turns just such a class into a C struct.
 """
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from typing import Final
+
+UNTIL_END = 1 << 40  # `Task.stop` of a decoder run: as far as the first end of a sequence
 
 
-@dataclass(frozen=True, slots=True)
 class Request:
     """One inference request.
 
-    `input_len` is the length of the input in the model's own unit (words, or seconds of audio; 1 for images).
-    `output_len` is the true number of decoder steps: a driver ends the request by it and a policy must not read it.
+    `input_len` is the length of the input in the model's own unit (words, or seconds of audio; 1 for images): the
+    number of encoder steps is that, rounded, and at least 1. `output_len` is the true number of decoder steps: a driver
+    ends the request by it and a policy must not read it.
     """
 
-    id: int
-    model: str
-    arrival: float
-    deadline: float = math.inf
-    input_len: float = 1
-    output_len: int = 1
+    def __init__(
+        self,
+        id: int,
+        model: str,
+        arrival: float,
+        deadline: float = math.inf,
+        input_len: float = 1.0,
+        output_len: int = 1,
+    ) -> None:
+        self.id: Final[int] = id
+        self.model: Final[str] = model
+        self.arrival: Final[float] = arrival
+        self.deadline: Final[float] = deadline
+        self.input_len: Final[float] = input_len
+        self.output_len: Final[int] = output_len
+
+    def __repr__(self) -> str:
+        return f"Request({self.id}, {self.model!r}, arrival={self.arrival}, deadline={self.deadline})"
 
 
-@dataclass(frozen=True, slots=True)
 class Task:
-    """A sub-batch of requests and the run of consecutive graph nodes [start, stop) that a worker is to execute.
+    """A sub-batch of requests and the run of graph nodes from `start` up to the node boundary `stop`.
 
-    A driver hands the task back to `Policy.complete` as it ended. A preemptible task may have been ended early, so
-    `stop` is then the node boundary that was reached. A task that was lost with its worker comes back with
-    `stop == start`: nothing ran, and its requests are the policy's again. Requests that the driver has given up on
-    are no longer among `requests`.
+    A whole-graph task runs nodes [start, stop) to the end, encoder and decoder nodes as often as its longest request
+    needs.
+
+    A preemptible task counts node executions: it runs in graph order, and from the last node of the first encoder or
+    decoder section that it meets back to that section's first, until it has executed stop - start nodes (see
+    `execution.NodeTimes`). It never leaves such a section: where requests go from there, the policy decides. Its
+    driver may end it at any node boundary behind `start`, and must end a decoder run with the step in which the output
+    of the first of its requests ends.
+
+    A driver hands a task back to `Policy.complete` as it ended: `stop` is the boundary reached, and `ended` has the
+    requests whose output ended with this run's last decoder step. A task that was lost with its worker comes back with
+    `stop == start`: nothing ran, whatever the worker held of its requests is lost, and they are the policy's again.
+    Requests that the driver has given up on are no longer among `requests`.
     """
 
-    id: int
-    model: str
-    requests: tuple[Request, ...]
-    start: int
-    stop: int
-    preemptible: bool = False
+    def __init__(
+        self,
+        id: int,
+        model: str,
+        requests: tuple[Request, ...],
+        start: int,
+        stop: int,
+        preemptible: bool = False,
+        ended: tuple[Request, ...] = (),
+    ) -> None:
+        self.id: Final[int] = id
+        self.model: Final[str] = model
+        self.requests: Final[tuple[Request, ...]] = requests
+        self.start: Final[int] = start
+        self.stop: Final[int] = stop
+        self.preemptible: Final[bool] = preemptible
+        self.ended: Final[tuple[Request, ...]] = ended
 
-    def ended_at(self, stop: int) -> "Task":
+    def ended_at(self, stop: int, ended: tuple[Request, ...] = ()) -> "Task":
         """The same task, ended at node boundary `stop` by the driver."""
-        return replace(self, stop=stop)
+        return Task(self.id, self.model, self.requests, self.start, stop, self.preemptible, ended)
 
     def lost(self, keep: Iterable[Request]) -> "Task":
         """The same task after its worker was lost: no node ran, and only the requests in `keep` are to be run again."""
-        return replace(self, requests=tuple(keep), stop=self.start)
+        return Task(self.id, self.model, tuple(keep), self.start, self.start, self.preemptible)
 
     @property
     def batch_size(self) -> int:
         return len(self.requests)
+
+    def __repr__(self) -> str:
+        ids = ", ".join(str(request.id) for request in self.requests)
+        return f"Task({self.id}, {self.model!r}, requests {ids}, nodes {self.start} to {self.stop})"

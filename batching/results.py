@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from headrace.batching.accounting import Ledger
 
@@ -22,11 +23,27 @@ class Served:
     batch: int
 
 
-def percentiles_ms(seconds: Sequence[float]) -> dict[str, float | None]:
+@dataclass(frozen=True, slots=True)
+class ServedTimes:
+    """The times of all finished requests as arrays of shape (requests,), named as in `Served`."""
+
+    arrival: NDArray[np.float64]
+    queued: NDArray[np.float64]
+    started: NDArray[np.float64]
+    finished: NDArray[np.float64]
+    deadline: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, served: Sequence[Served]) -> "ServedTimes":
+        rows = [(s.arrival, s.queued, s.started, s.finished, s.deadline) for s in served]
+        return cls(*np.array(rows, dtype=np.float64).reshape(-1, 5).T)
+
+
+def percentiles_ms(seconds: ArrayLike) -> dict[str, float | None]:
     """mean, p50, p90, p95, p99 and max in milliseconds; None where nothing was measured."""
-    if not seconds:
+    values = np.asarray(seconds, dtype=np.float64) * 1e3
+    if values.size == 0:
         return dict.fromkeys(("mean", "p50", "p90", "p95", "p99", "max"))
-    values = np.asarray(seconds) * 1e3
     p50, p90, p95, p99 = np.percentile(values, (50, 90, 95, 99))
     return {
         "mean": float(values.mean()),
@@ -39,9 +56,10 @@ def percentiles_ms(seconds: Sequence[float]) -> dict[str, float | None]:
 
 
 def summarize(
-    served: Sequence[Served],
+    served: ServedTimes,
     ledger: Ledger,
     *,
+    batch_size_mean: float | None,
     busy_s: float,
     workers: int,
     wall_s: float,
@@ -51,22 +69,23 @@ def summarize(
     """The result of a run.
 
     Throughput counts from the first arrival to the last end. A request that failed or was shed missed its SLA.
-    `batch_size_mean` is over tasks, not over requests; `queue_ms` is the mean wait in the batcher; `utilization` is
-    the busy share of all workers; `energy_j` is None where nothing measured or modelled it."""
+    `batch_size_mean` is over node executions, which for whole-graph policies is over tasks; `queue_ms` is the mean wait
+    in the batcher; `utilization` is the busy share of all workers; `energy_j` is None where nothing measured or
+    modelled it; `wall_s` is how long the run took on the clock of the machine that ran it."""
     ended = ledger.finished + ledger.failed + ledger.shed
-    late = sum(s.finished > s.deadline for s in served) + ledger.failed + ledger.shed
-    span = max(s.finished for s in served) - min(s.arrival for s in served) if served else 0.0
-    tasks = sum(1.0 / s.batch for s in served)
+    late = int((served.finished > served.deadline).sum()) + ledger.failed + ledger.shed
+    finished = len(served.finished)
+    span = float(served.finished.max() - served.arrival.min()) if finished else 0.0
     return {
         "requests": ledger.submitted,
         "finished": ledger.finished,
         "failed": ledger.failed,
         "shed": ledger.shed,
-        "throughput_rps": len(served) / span if span > 0 else None,
-        "latency_ms": percentiles_ms([s.finished - s.arrival for s in served]),
-        "queue_ms": percentiles_ms([s.started - s.queued for s in served])["mean"],
+        "throughput_rps": finished / span if span > 0 else None,
+        "latency_ms": percentiles_ms(served.finished - served.arrival),
+        "queue_ms": percentiles_ms(served.started - served.queued)["mean"],
         "sla_violation_rate": late / ended if ended else None,
-        "batch_size_mean": len(served) / tasks if tasks else None,
+        "batch_size_mean": batch_size_mean,
         "utilization": busy_s / (workers * span) if span > 0 else None,
         "energy_j": energy_j,
         "wall_s": wall_s,

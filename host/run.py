@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.batching import HeadraceError, Ledger, Request, percentiles_ms, summarize
+from headrace.batching import HeadraceError, Ledger, Request, ServedTimes, percentiles_ms, summarize
 from headrace.host.dpu import Preprocessed
 from headrace.host.photos import Photo
 from headrace.host.runtime import Execution, Inference, Overloaded, Runtime
@@ -134,9 +134,12 @@ async def run_arrivals(
     ledger.check()
     served = [record.inference.served for record in records if record.inference is not None]
     busy_s = sum(execution.finished - execution.started for execution in runtime.executions)
+    node_runs = sum(execution.nodes for execution in runtime.executions)
+    request_node_runs = sum(execution.nodes * execution.task.batch_size for execution in runtime.executions)
     result = summarize(
-        served,
+        ServedTimes.of(served),
         ledger,
+        batch_size_mean=request_node_runs / node_runs if node_runs else None,
         busy_s=busy_s,
         workers=runtime.workers,
         wall_s=time.monotonic() - origin,

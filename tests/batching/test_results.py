@@ -1,6 +1,6 @@
 import pytest
 
-from headrace.batching import AccountingError, Ledger, Request, Served, summarize
+from headrace.batching import AccountingError, Ledger, Request, Served, ServedTimes, summarize
 
 REQUESTS = [Request(number, "net", 0.0) for number in range(4)]
 
@@ -18,18 +18,17 @@ def test_the_summary_of_a_small_run_by_hand():
         Served(arrival=0, queued=0.2, started=0.2, finished=1, deadline=0.5, batch=2),
         Served(arrival=1, queued=1.0, started=1.4, finished=4, deadline=9, batch=1),
     ]
-    result = summarize(served, ledger, busy_s=3.4, workers=1, wall_s=5, seed=7)
+    result = summarize(ServedTimes.of(served), ledger, batch_size_mean=1.5, busy_s=3.4, workers=1, wall_s=5, seed=7)
     assert (result["requests"], result["finished"], result["failed"], result["shed"]) == (4, 3, 1, 0)
     assert result["throughput_rps"] == pytest.approx(3 / 4)
     assert result["latency_ms"]["p50"] == pytest.approx(1000) and result["latency_ms"]["max"] == pytest.approx(3000)
     assert result["queue_ms"] == pytest.approx((100 + 0 + 400) / 3)
     assert result["sla_violation_rate"] == pytest.approx(2 / 4)  # one late, one failed
-    assert result["batch_size_mean"] == pytest.approx(1.5)  # two tasks served three requests
     assert result["utilization"] == pytest.approx(3.4 / 4)
 
 
 def test_a_run_that_finished_nothing_has_no_latency():
-    result = summarize([], Ledger(), busy_s=0, workers=1, wall_s=0, seed=None)
+    result = summarize(ServedTimes.of([]), Ledger(), batch_size_mean=None, busy_s=0, workers=1, wall_s=0, seed=None)
     assert result["throughput_rps"] is None and result["latency_ms"]["p99"] is None
 
 

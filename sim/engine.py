@@ -1,0 +1,191 @@
+"""The discrete-event engine: drives any `Policy` in virtual time. A run is a function of the workload alone.
+
+At each time at which something happens, first all arrivals of that time are submitted, then all tasks that end then are
+completed, then every idle worker is offered a task. A preemptible task is ended at the first node boundary after
+something happened (an arrival, the end of another worker's task, a wake-up), which the node times tell without visiting
+the nodes in between. Policies whose answer does not change between events thus see the same as if they were asked at
+every node.
+
+This file is compiled (setup.py); the requests' times are kept in plain lists for that reason.
+"""
+
+import math
+
+from headrace.batching.accounting import Ledger
+from headrace.batching.errors import HeadraceError
+from headrace.batching.execution import Decoding, NodeTimes
+from headrace.batching.policy import Policy
+from headrace.batching.request import Request, Task
+
+
+class Arrivals:
+    """What is to be served, in order of arrival: one entry a request in each list (see `Request`)."""
+
+    def __init__(
+        self,
+        models: list[str],
+        arrival: list[float],
+        deadline: list[float],
+        input_len: list[float],
+        output_len: list[int],
+    ) -> None:
+        self.models: list[str] = models
+        self.arrival: list[float] = arrival
+        self.deadline: list[float] = deadline
+        self.input_len: list[float] = input_len
+        self.output_len: list[int] = output_len
+
+
+class Ran:
+    """A task as it ran on a worker from `started` to `ended` (s)."""
+
+    def __init__(self, worker: int, task: Task, started: float, ended: float) -> None:
+        self.worker: int = worker
+        self.task: Task = task
+        self.started: float = started
+        self.ended: float = ended
+
+
+class Outcome:
+    """When each request (by number in the arrivals) first ran and ended, and what the workers did.
+
+    `node_runs` counts node executions and `request_node_runs` those times the batch they were executed for."""
+
+    def __init__(self, requests: int) -> None:
+        self.started: list[float] = [-1.0] * requests
+        self.finished: list[float] = [-1.0] * requests
+        self.ledger: Ledger = Ledger()
+        self.busy_s: float = 0.0
+        self.tasks: int = 0
+        self.node_runs: int = 0
+        self.request_node_runs: int = 0
+        self.ran: list[Ran] = []
+        self.in_system_s: float = 0.0  # integral over time of the number of requests in the system
+
+
+class _Worker:
+    def __init__(self, number: int) -> None:
+        self.number: int = number
+        self.task: Task | None = None
+        self.times: NodeTimes | None = None
+        self.length: float = 1.0
+        self.started: float = 0.0
+        self.stop: int = 0  # where the task will end, and when
+        self.end: float = math.inf
+        self.cut: bool = True  # it ends at the next boundary already, or has none, or is idle
+
+
+def run(policy: Policy, arrivals: Arrivals, times: dict[str, NodeTimes], workers: int, record: bool = False) -> Outcome:
+    """Serve all arrivals to the end. With `record`, `Outcome.ran` lists every task as it ran.
+
+    Raises HeadraceError if the policy leaves requests waiting with nothing to wait for."""
+    arrival, deadline = arrivals.arrival, arrivals.deadline
+    models, input_len, output_len = arrivals.models, arrivals.input_len, arrivals.output_len
+    requests = len(arrival)
+    outcome = Outcome(requests)
+    ledger = outcome.ledger
+    decoding = Decoding()
+    pool = [_Worker(number) for number in range(workers)]
+    idle = workers
+    following = 0  # the next arrival
+    finished = 0
+    running = 0  # requests in running tasks
+    now = 0.0
+    while finished < requests:
+        next_arrival = arrival[following] if following < requests else math.inf
+        next_end = math.inf
+        for worker in pool:
+            if worker.end < next_end:
+                next_end = worker.end
+        upcoming = min(next_arrival, next_end)
+        if idle > 0 and running < following - finished:  # else nobody waits
+            wakeup = policy.wakeup()
+            if wakeup < upcoming:
+                upcoming = wakeup
+        if upcoming == math.inf:
+            raise HeadraceError(
+                f"the policy left {requests - finished} requests waiting at {now} s though all workers are idle"
+            )
+        if upcoming > now:
+            outcome.in_system_s += (following - finished) * (upcoming - now)
+            now = upcoming
+        while following < requests and arrival[following] <= now:
+            request = Request(
+                following,
+                models[following],
+                arrival[following],
+                deadline[following],
+                input_len[following],
+                output_len[following],
+            )
+            ledger.submit(request)
+            policy.submit(request, now)
+            following += 1
+        ends = next_end <= now
+        for worker in pool:
+            if not worker.cut and worker.end > now:
+                _end_at_next_boundary(worker, now)
+                ends = ends or worker.end <= now  # it stands at a boundary right now
+        if ends:
+            for worker in pool:
+                if worker.end > now:
+                    continue
+                task = worker.task
+                assert task is not None and worker.times is not None
+                ended = task
+                if task.preemptible:
+                    ended = decoding.end(task, worker.stop, worker.times.sections)
+                if record:
+                    outcome.ran.append(Ran(worker.number, ended, worker.started, now))
+                nodes = ended.stop - ended.start
+                outcome.busy_s += now - worker.started
+                outcome.tasks += 1
+                outcome.node_runs += nodes
+                outcome.request_node_runs += nodes * len(ended.requests)
+                worker.task = None
+                worker.end = math.inf
+                worker.cut = True
+                idle += 1
+                running -= len(ended.requests)
+                for request in policy.complete(ended, now):
+                    ledger.finish(request)
+                    outcome.finished[request.id] = now
+                    finished += 1
+        if idle > 0 and running < following - finished:
+            for worker in pool:
+                if worker.task is None:
+                    task = policy.next_task(worker.number, now)
+                    if task is not None:
+                        _start(worker, task, times[task.model], decoding, now)
+                        idle -= 1
+                        running += len(task.requests)
+                        if task.start == 0:
+                            for request in task.requests:
+                                if outcome.started[request.id] < 0.0:  # node 0 may be in a section that goes round
+                                    outcome.started[request.id] = now
+    return outcome
+
+
+def _start(worker: _Worker, task: Task, times: NodeTimes, decoding: Decoding, now: float) -> None:
+    worker.task = task
+    worker.times = times
+    worker.started = now
+    if task.preemptible:
+        worker.length = times.task_length(task)
+        worker.stop = decoding.stop(task, times.sections)
+        worker.end = now + times.duration(len(task.requests), worker.length, task.start, worker.stop)
+        worker.cut = False
+    else:
+        worker.stop = task.stop
+        worker.end = now + times.whole_task(task)
+
+
+def _end_at_next_boundary(worker: _Worker, now: float) -> None:
+    task, times = worker.task, worker.times
+    assert task is not None and times is not None
+    worker.cut = True
+    batch = len(task.requests)
+    stop = times.boundary(batch, worker.length, task.start, worker.stop, now - worker.started)
+    if stop < worker.stop:
+        worker.stop = stop
+        worker.end = worker.started + times.duration(batch, worker.length, task.start, stop)

@@ -1,0 +1,223 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference_engine import ids, node_by_node
+
+from headrace.batching import (
+    GraphBatching,
+    HeadraceError,
+    LazyBatching,
+    ModelGraph,
+    Node,
+    NodeKind,
+    NodeTimes,
+    OracleLazyBatching,
+    Serial,
+)
+from headrace.sim.engine import Arrivals, run
+from headrace.sim.lengths import Fixed
+from headrace.sim.simulation import simulate
+from headrace.sim.traffic import poisson
+from headrace.sim.workload import generate
+
+
+class Latency:
+    """`unit` seconds a node for one request, plus `slope` for each further one. Dyadic, so that sums are exact."""
+
+    def __init__(self, unit=1.0, slope=0.0):
+        self.unit, self.slope = unit, slope
+
+    def latency(self, node, batch, length):
+        return self.unit * (1 + node % 3) / 2 + self.slope * (batch - 1)
+
+
+class Unit:
+    def latency(self, node, batch, length):
+        return 1.0
+
+
+def chain(name="net", static=3, encoder=0, decoder=0, tail=0):
+    kinds = [NodeKind.STATIC] * static + [NodeKind.ENCODER] * encoder
+    kinds += [NodeKind.DECODER] * decoder + [NodeKind.STATIC] * tail
+    return ModelGraph(name, tuple(Node(f"{name}{i}", kind) for i, kind in enumerate(kinds)))
+
+
+def arrivals(times, model="net", deadline=math.inf, inputs=None, outputs=None):
+    count = len(times)
+    return Arrivals(
+        [model] * count if isinstance(model, str) else list(model),
+        [float(t) for t in times],
+        [t + deadline for t in times],
+        [float(n) for n in inputs or [1] * count],
+        list(outputs or [1] * count),
+    )
+
+
+def executed_nodes(outcome, times):
+    """The tasks of a run, taken apart into the nodes that they executed."""
+    nodes = []
+    for ran in outcome.ran:
+        task, known = ran.task, times[ran.task.model]
+        first, behind = known.sections.first[task.start], known.sections.behind[task.start]
+        length = known.task_length(task)
+        for boundary in range(task.start, task.stop):
+            begin = ran.started + known.duration(task.batch_size, length, task.start, boundary)
+            end = ran.started + known.duration(task.batch_size, length, task.start, boundary + 1)
+            node = boundary if boundary < behind else first + (boundary - first) % (behind - first)
+            nodes.append((ran.worker, task.model, node, begin, end, ids(task)))
+    return sorted(nodes, key=lambda n: (n[3], n[0]))
+
+
+GRAPHS = {
+    "static": chain("static", 5),
+    "encoder": chain("encoder", 1, 2, 0, 1),
+    "decoder": chain("decoder", 2, 0, 3),
+    "both": chain("both", 1, 3, 2),
+    "all": chain("all", 1, 2, 2, 2),
+}
+dyadic = st.integers(0, 400).map(lambda n: n / 8)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    data=st.data(),
+    models=st.lists(st.sampled_from(sorted(GRAPHS)), min_size=1, max_size=3, unique=True),
+    workers=st.integers(1, 3),
+    max_batch=st.integers(1, 6),
+    slope=st.sampled_from([0.0, 0.125, 0.5]),
+    defer=st.booleans(),
+    oracle=st.booleans(),
+)
+def test_the_schedule_is_that_of_an_engine_that_asks_at_every_node(
+    data, models, workers, max_batch, slope, defer, oracle
+):
+    times = {model: NodeTimes(GRAPHS[model], Latency(1.0, slope)) for model in models}
+    request = st.tuples(dyadic, st.sampled_from(models), st.integers(1, 5), st.integers(1, 5), st.integers(1, 60))
+    drawn = sorted(data.draw(st.lists(request, min_size=1, max_size=25)))
+    load = Arrivals(
+        [d[1] for d in drawn], [d[0] for d in drawn], [d[0] + d[4] for d in drawn],
+        [float(d[2]) for d in drawn], [d[3] for d in drawn],
+    )  # fmt: skip
+    kind = OracleLazyBatching if oracle else LazyBatching
+    steps = dict.fromkeys(models, 3)
+    outcome = run(kind(times, workers, max_batch, steps, defer), load, times, workers, True)
+    finished, nodes = node_by_node(kind(times, workers, max_batch, steps, defer), load, times, workers)
+    if oracle:
+        # The oracle's answer may change while a batch runs; asked less often, it must only serve everything.
+        assert set(finished) == set(range(len(drawn))) and min(outcome.finished) >= 0
+        return
+    assert executed_nodes(outcome, times) == sorted(nodes, key=lambda n: (n[3], n[0]))
+    assert dict(enumerate(outcome.finished)) == finished
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    data=st.data(),
+    name=st.sampled_from(sorted(GRAPHS)),
+    batch=st.integers(1, 5),
+    elapsed=st.floats(0, 500),
+)
+def test_boundaries_found_by_search_are_those_found_by_walking(data, name, batch, elapsed):
+    times = NodeTimes(GRAPHS[name], Latency(0.1, 0.03))
+    start = data.draw(st.integers(0, len(GRAPHS[name].nodes) - 1))
+    behind = times.sections.behind[start]
+    end = start + data.draw(st.integers(1, 3000 if times.sections.first[start] < behind else behind - start))
+    stop = times.boundary(batch, 1, start, end, elapsed)
+    walked = start + 1
+    while walked < end and times.duration(batch, 1, start, walked) < elapsed:
+        walked += 1
+    assert stop == walked
+    assert times.duration(batch, 1, start, stop) == pytest.approx(
+        sum(times.duration(batch, 1, at, at + 1) for at in boundary_nodes(times, start, stop))
+    )
+
+
+def boundary_nodes(times, start, stop):
+    first, behind = times.sections.first[start], times.sections.behind[start]
+    return [b if b < behind else first + (b - first) % (behind - first) for b in range(start, stop)]
+
+
+@pytest.mark.parametrize("load", [0.3, 0.7, 0.9])
+def test_mean_wait_of_an_m_d_1_queue_is_pollaczek_and_khinchines(load):
+    graph = chain("net", 1)
+    times = {"net": NodeTimes(graph, Unit())}
+    means = []
+    for seed in range(5):
+        work = generate(poisson(load, 200_000, seed), {"net": Fixed()}, math.inf, seed)
+        result = simulate(Serial([graph]), work, times, 1, seed=seed).result
+        means.append(result["queue_ms"] / 1e3)
+        assert result["utilization"] == pytest.approx(load, rel=0.02)
+    error = 4 * np.std(means, ddof=1) / math.sqrt(5)
+    assert abs(np.mean(means) - load / (2 * (1 - load))) < max(error, 0.01)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_littles_law_holds_on_every_run(workers):
+    """Time average of the number in the system = arrivals * mean time in the system, exactly, over a whole run."""
+    times = {name: NodeTimes(graph, Latency(0.01, 0.001)) for name, graph in GRAPHS.items()}
+    steps = dict.fromkeys(GRAPHS, 4)
+    policies = [
+        Serial(GRAPHS.values()),
+        GraphBatching(GRAPHS.values(), 0.05, 8),
+        LazyBatching(times, workers, 8, steps),
+        OracleLazyBatching(times, workers, 8, steps),
+    ]
+    for policy in policies:
+        work = generate(poisson(8, 2000, 1), {name: Fixed(3, 4) for name in GRAPHS}, 2.0, 1)
+        done = simulate(policy, work, times, workers)
+        assert done.outcome.in_system_s == pytest.approx(done.latencies().sum(), rel=1e-9)
+
+
+def test_graph_batching_against_a_schedule_made_by_hand():
+    """Window 5, at most 3, a batch takes 3: {0,1} at 5 by the window, {2,3,4} full but only at 8, {5} at 14."""
+    times = {"net": NodeTimes(chain("net", 3), Unit())}
+    outcome = run(GraphBatching([chain("net", 3)], 5.0, 3), arrivals([0, 4, 6, 6.5, 7, 9]), times, 1, True)
+    assert [(ran.started, ran.ended, ids(ran.task)) for ran in outcome.ran] == [
+        (5, 8, (0, 1)),
+        (8, 11, (2, 3, 4)),
+        (14, 17, (5,)),
+    ]
+
+
+def test_whole_graph_batches_are_padded_to_the_longest():
+    graph = chain("net", 1, 2, 3)
+    times = {"net": NodeTimes(graph, Unit())}
+    outcome = run(GraphBatching([graph], 0.0, 4), arrivals([0, 0], inputs=[2, 5], outputs=[7, 3]), times, 1)
+    assert outcome.finished == [1 + 5 * 2 + 7 * 3] * 2
+
+
+def test_requests_that_arrive_at_one_time_are_seen_together():
+    times = {"net": NodeTimes(chain("net", 3), Unit())}
+    outcome = run(GraphBatching([chain("net", 3)], 0.0, 4), arrivals([1, 1, 1]), times, 1, True)
+    assert [ids(ran.task) for ran in outcome.ran] == [(0, 1, 2)]
+
+
+def test_a_run_is_a_function_of_its_seed():
+    graph = GRAPHS["both"]
+    times = {"both": NodeTimes(graph, Latency(0.01, 0.001))}
+    runs = []
+    for seed in (1, 1, 2):
+        work = generate(poisson(10, 300, seed), {"both": Fixed(3, 4)}, 1.0, seed)
+        runs.append(simulate(LazyBatching(times, 1, 8, {"both": 4}), work, times, 1, seed=seed))
+    assert runs[0].outcome.finished == runs[1].outcome.finished != runs[2].outcome.finished
+    assert {**runs[0].result, "wall_s": 0} == {**runs[1].result, "wall_s": 0}
+
+
+def test_a_policy_that_forgets_requests_is_found_out():
+    class Forgetful:
+        def submit(self, request, now): ...
+        def next_task(self, worker, now):
+            return None
+
+        def complete(self, task, now):
+            return []
+
+        def wakeup(self):
+            return math.inf
+
+    times = {"net": NodeTimes(chain("net", 3), Unit())}
+    with pytest.raises(HeadraceError, match="left 2 requests waiting"):
+        run(Forgetful(), arrivals([0, 1]), times, 1)
