@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from headrace.batching.errors import UsageError
+from headrace.batching.execution import NodeTimes
 
 KNEE_GROWTH = 1.05
 FORMAT_VERSION = 1
@@ -60,6 +61,20 @@ class Profile:
         low, high = next((pair for pair in pairwise(points) if batch <= pair[1].batch), (points[-2], points[-1]))
         slope = (high.latency_s - low.latency_s) / (high.batch - low.batch)
         return low.latency_s + slope * (batch - low.batch)
+
+    @classmethod
+    def of(cls, model: str, times: NodeTimes, workers: int, max_batch: int = 128) -> "Profile":
+        """The curve of hardware whose node latencies are known: batch 1, 2, 4 ... until throughput grows by less than
+        `KNEE_GROWTH`, for inputs and outputs of length 1."""
+        points: list[ProfilePoint] = []
+        batch = 1
+        while batch <= max_batch:
+            latency_s = times.whole(batch, 1.0, 1)
+            points.append(ProfilePoint(batch, latency_s, workers * batch / latency_s))
+            if len(points) > 1 and points[-1].throughput_rps < KNEE_GROWTH * points[-2].throughput_rps:
+                break
+            batch *= 2
+        return cls(model, workers, tuple(points))
 
     def to_json(self) -> str:
         knee = self.knee()

@@ -57,17 +57,17 @@ class Run:
         """Mean time of a finished request in each part; the parts add up to its latency.
 
         cu_wait: until a CU or a CPU thread took it; preprocess: there; queue: in the batcher; batch: handing the task
-        over and gathering its tensors; execute: in the network."""
+        over, gathering its tensors and, between node-level tasks, standing back; execute: in the network."""
         parts: dict[str, list[float]] = {"cu_wait": [], "preprocess": [], "queue": [], "batch": [], "execute": []}
         for record in self.records:
             if record.inference is None or record.preprocessed is None:
                 continue
-            served, execution = record.inference.served, record.inference.execution
+            served, execute_s = record.inference.served, record.inference.execute_s
             parts["cu_wait"].append(record.preprocessed.started - record.arrival)
             parts["preprocess"].append(self.origin + served.queued - record.preprocessed.started)
             parts["queue"].append(served.started - served.queued)
-            parts["batch"].append(served.finished - served.started - execution.execute_s)
-            parts["execute"].append(execution.execute_s)
+            parts["batch"].append(served.finished - served.started - execute_s)
+            parts["execute"].append(execute_s)
         return {name: percentiles_ms(seconds)["mean"] for name, seconds in parts.items()}
 
 

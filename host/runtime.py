@@ -3,7 +3,8 @@
 One asyncio loop owns all state, so nothing here needs a lock. A request's tensor lies in a slot of the shared arena
 from `infer` until its one end; workers read and write the slots, and only slot numbers travel. What happens when:
 
-- a request arrives, a task ends, the policy's `wakeup` comes or a worker is back: every idle worker is offered a task;
+- a request arrives, a task ends, the policy's `wakeup` comes or a worker is back: every idle worker is offered a task,
+  and the others are told to end theirs at the next node boundary, where they have one;
 - a worker dies or exceeds the task timeout: its requests go back to the policy (until `attempts` are used up, then
   they fail), and the worker is restarted while the others go on;
 - the network raises: the requests of that task fail with its error and the worker lives on.
@@ -16,15 +17,16 @@ import contextlib
 import itertools
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import HeadraceError, Ledger, Policy, Request, Served, Task
 from headrace.host.arena import ArenaFull, TensorArena
-from headrace.host.workers import ModelError, Worker, WorkerLost, WorkerPool
+from headrace.host.workers import ModelError, RunTimes, WorkerLost
 
 
 class Overloaded(HeadraceError):
@@ -35,9 +37,30 @@ class RuntimeClosed(HeadraceError):
     """The runtime was closed, or has no worker left, while the request was in flight."""
 
 
+class LiveWorker(Protocol):
+    """What the runtime needs of a worker: a process that runs a network, or a simulated accelerator."""
+
+    async def execute(self, task: Task, slots: Sequence[int], timeout_s: float) -> tuple[Task, RunTimes]:
+        """Run a task on the tensors in `slots`; returns it as it ended. Raises ModelError or WorkerLost."""
+        ...
+
+    def interrupt(self) -> None:
+        """Something has happened: end a preemptible task at its next node boundary."""
+        ...
+
+    async def restart(self) -> None:
+        """After WorkerLost. Raises WorkerLost if it cannot be brought back."""
+        ...
+
+
+class Pool(Protocol):
+    @property
+    def workers(self) -> Sequence[LiveWorker]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """A task as it ran: times in seconds from the runtime's origin; `error` is None if it ran well."""
+    """A task as it ran and ended: times in seconds from the runtime's origin; `error` is None if it ran well."""
 
     worker: int
     task: Task
@@ -47,15 +70,22 @@ class Execution:
     execute_s: float
     error: str | None
 
+    @property
+    def nodes(self) -> int:
+        """How many nodes were executed."""
+        return self.task.stop - self.task.start
+
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """The network's output (a row, a copy) with the request's times and the task that produced it."""
+    """The network's output (a row, a copy) with the request's times and the last task that ran it. `execute_s` is the
+    time of all its tasks in the network."""
 
     request_id: int
     output: NDArray[Any]
     served: Served
     execution: Execution
+    execute_s: float
 
 
 @dataclass(slots=True)
@@ -65,15 +95,17 @@ class _InFlight:
     queued: float
     done: asyncio.Future[Inference]
     attempts: int = 0
+    started: float | None = None  # its first task
+    execute_s: float = 0.0
 
 
 class Runtime:
-    """Use as an async context manager around a started `WorkerPool`."""
+    """Use as an async context manager around a started pool of workers."""
 
     def __init__(
         self,
         policy: Policy,
-        pool: WorkerPool,
+        pool: Pool,
         arena: TensorArena,
         *,
         origin: float | None = None,
@@ -85,7 +117,7 @@ class Runtime:
         self.executions: list[Execution] = []
         self.workers_lost = 0
         self._policy = policy
-        self._workers: list[Worker] = list(pool.workers)
+        self._workers = list(pool.workers)
         self._arena = arena
         self.origin = time.monotonic() if origin is None else origin
         self._task_timeout_s = task_timeout_s
@@ -114,9 +146,17 @@ class Runtime:
         return time.monotonic() - self.origin
 
     async def infer(
-        self, model: str, tensor: NDArray[Any], *, arrival: float | None = None, deadline: float = math.inf
+        self,
+        model: str,
+        tensor: NDArray[Any],
+        *,
+        arrival: float | None = None,
+        deadline: float = math.inf,
+        input_len: float = 1.0,
+        output_len: int = 1,
     ) -> Inference:
-        """Run one preprocessed input through the network.
+        """Run one preprocessed input through the network. `input_len` and `output_len` are those of a `Request`; only a
+        simulated worker, which computes no outputs, needs to be told the second.
 
         `arrival` is when the request came in, if preprocessing lies between (s from the origin). Raises Overloaded,
         UnknownModel, ValueError (shape or type), ModelError, WorkerLost (after
@@ -130,7 +170,8 @@ class Runtime:
                 f"the network takes {layout.input_dtype}{layout.input_shape}"
             )
         now = self.now()
-        request = Request(next(self._ids), model, now if arrival is None else arrival, deadline)
+        arrived = now if arrival is None else arrival
+        request = Request(next(self._ids), model, arrived, deadline, input_len, output_len)
         self.ledger.submit(request)
         try:
             slot = self._arena.acquire()
@@ -157,6 +198,8 @@ class Runtime:
             self._timer = None
         if self._closed:
             return
+        for worker in self._alive - self._idle:
+            self._workers[worker].interrupt()
         for worker in sorted(self._idle):
             task = self._policy.next_task(worker, self.now())
             if task is None:
@@ -179,10 +222,13 @@ class Runtime:
         worker = self._workers[index]
         flights = [self._in_flight[request.id] for request in task.requests]
         started = self.now()
+        for flight in flights:
+            if flight.started is None:
+                flight.started = started
         gather_s = execute_s = 0.0
         error: HeadraceError | None = None
         try:
-            times = await worker.run(task.id, [flight.slot for flight in flights], self._task_timeout_s)
+            task, times = await worker.execute(task, [flight.slot for flight in flights], self._task_timeout_s)
             gather_s, execute_s = times.gather_s, times.execute_s
         except (ModelError, WorkerLost) as raised:
             error = raised
@@ -192,6 +238,8 @@ class Runtime:
         if self._closed:
             return
         if error is None:
+            for flight in flights:
+                flight.execute_s += execute_s
             for request in self._policy.complete(task, finished):
                 self._finish(request, execution)
             self._idle.add(index)
@@ -229,7 +277,7 @@ class Runtime:
         served = Served(
             arrival=request.arrival,
             queued=flight.queued,
-            started=execution.started,
+            started=execution.started if flight.started is None else flight.started,
             finished=execution.finished,
             deadline=request.deadline,
             batch=execution.task.batch_size,
@@ -238,7 +286,7 @@ class Runtime:
         self._arena.release(flight.slot)
         self.ledger.finish(request)
         if not flight.done.done():
-            flight.done.set_result(Inference(request.id, output, served, execution))
+            flight.done.set_result(Inference(request.id, output, served, execution, flight.execute_s))
 
     def _fail(self, request: Request, error: HeadraceError) -> None:
         flight = self._in_flight.pop(request.id)

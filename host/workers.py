@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from types import ModuleType
 from typing import Any
 
-from headrace.batching import HeadraceError, UsageError
+from headrace.batching import HeadraceError, Task, UsageError
 from headrace.host.arena import TensorArena
 from headrace.host.worker import Settings
 
@@ -172,6 +172,13 @@ class Worker:
         if "error" in answer:
             raise ModelError(f"the network failed on worker {self.device.name}: {answer['error']}")
         return RunTimes(answer["gather_s"], answer["execute_s"])
+
+    async def execute(self, task: Task, slots: Sequence[int], timeout_s: float) -> tuple[Task, RunTimes]:
+        """Run a task of the whole network on the tensors in `slots`: `run` in the form that the runtime calls."""
+        return task, await self.run(task.id, slots, timeout_s)
+
+    def interrupt(self) -> None:
+        """A network that runs as one piece has no boundary to end at before its last."""
 
     async def _answer(self) -> dict[str, Any]:
         assert self._reader is not None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.batching.execution import NodeTimes
 from headrace.batching.policy import Policy
@@ -21,9 +22,10 @@ class Simulation:
     arrivals: Arrivals
     outcome: Outcome
 
-    def latencies(self) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    def latencies(self) -> NDArray[np.float64]:
         """Seconds from arrival to end of each request, in order of arrival."""
-        return np.array(self.outcome.finished) - np.array(self.arrivals.arrival)
+        latencies: NDArray[np.float64] = np.array(self.outcome.finished) - np.array(self.arrivals.arrival)
+        return latencies
 
 
 def simulate(

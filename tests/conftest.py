@@ -1,12 +1,22 @@
+import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from headrace.batching import lazy
 from headrace.bitstreams.build import build_kernels
 
 settings.register_profile("headrace", deadline=None)  # shared machines pause; a slow example is no failure
 settings.load_profile("headrace")
+
+
+def pytest_sessionstart():
+    """What is compiled must be what is written; make sees to that, and pytest alone would test yesterday's policies."""
+    compiled = not lazy.__file__.endswith(".py")
+    setup = Path(__file__).parent.parent / "scripts" / "setup"
+    if compiled and subprocess.run([setup, "--check"], check=False).returncode != 0:
+        pytest.exit("the compiled modules are older than their sources: run scripts/setup", returncode=3)
 
 
 @pytest.fixture(scope="session")

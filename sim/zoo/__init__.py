@@ -1,0 +1,31 @@
+"""The networks of the papers as model graphs with operator shapes: one node a layer, inputs of 224 x 224 for images."""
+
+import difflib
+from collections.abc import Callable
+from functools import cache
+
+from headrace.batching.errors import UnknownModel
+from headrace.batching.model_graph import ModelGraph
+from headrace.sim.zoo import cnn, recurrent, transformer
+
+_BUILDERS: dict[str, Callable[[], ModelGraph]] = {
+    "resnet50": cnn.resnet50,
+    "vgg16": cnn.vgg16,
+    "mobilenet_v1": cnn.mobilenet_v1,
+    "googlenet": cnn.googlenet,
+    "gnmt": recurrent.gnmt,
+    "las": recurrent.las,
+    "transformer": transformer.transformer,
+    "bert_base": transformer.bert_base,
+}
+MODELS = tuple(_BUILDERS)
+
+
+@cache
+def model_graph(name: str) -> ModelGraph:
+    """The graph of one of `MODELS`. Raises UnknownModel."""
+    if name not in _BUILDERS:
+        close = difflib.get_close_matches(name, MODELS, n=3)
+        hint = f"did you mean {', '.join(close)}?" if close else f"choose from {', '.join(MODELS)}"
+        raise UnknownModel(f"there is no model graph {name!r}; {hint}")
+    return _BUILDERS[name]()
