@@ -4,13 +4,13 @@ Each worker has a BatchTable, all share one queue a model (InfQ). At every node 
 requests above what it runs: the newcomers catch up, and are merged with those below at the node where these stand. They
 may do so only if no request in the table loses its slack by it:
 
-    slack of r = deadline of r - now - sum over all requests in the table and the newcomer of their single-input time
+    slack of r = SLA_target - (T_wait of r + sum of the single-input times of the newcomer and all in the table)
 
-(Eq. 1 for one request, Eq. 2 for several; the sum takes them to run one after the other, so it is conservative). The
-single-input time of a request is Algorithm 1's: static nodes once, encoder nodes times the input's length, decoder
-nodes times `dec_timesteps`, each at batch 1. Deadlines and single-input times are known on entry, so that a decision
-costs the same however many nodes or requests there are, and the slack falls with time until a request leaves: between
-two events a "no" stays a "no", and a driver need not ask at every node.
+(Eq. 1 for one request, Eq. 2 for several). T_wait is how long r waited before it entered the table; from then on the
+requests are taken to run one after the other, which is conservative. The single-input time of a request is Algorithm
+1's: static nodes once, encoder nodes times the input's length, decoder nodes times `dec_timesteps`, each at batch 1.
+All this is known on entry, so that a decision costs the same however many nodes or requests there are, and changes only
+when a request enters or leaves: between two events a "no" stays a "no", and a driver need not ask at every node.
 
 Where the paper is silent:
 
@@ -19,9 +19,12 @@ Where the paper is silent:
   first request has waited longest.
 - A newcomer of the running model overtakes older requests of other models. It may only if the first of each of them
   keeps its slack too.
-- A request past saving (on entry its slack is below zero though it ran alone) is served all the same, in its turn, but
-  it no longer keeps others out: there is nothing left to protect, and a full batch works off an overload soonest. With
-  `defer_late` it stands back behind all requests that can still be met, for as long as there are any.
+- An empty table takes all that waits for its model, up to `max_batch`: there is nobody in it to protect, and who is
+  left out would only wait longer.
+- A request past saving (its slack is below zero though it ran alone) is served all the same, in its turn. As its slack
+  cannot be kept, nobody enters above it: its batch runs to the end, and then everyone waiting enters together, so that
+  an overload is worked off in full batches. With `defer_late` it stands back instead, behind the requests that can
+  still be met, for as long as there are any.
 """
 
 import heapq
@@ -74,27 +77,24 @@ class WorkerTable:
         self.table: BatchTable = BatchTable(queue.times.sections)
         self.single_s: float = 0.0  # sum of the single-input times of all requests in the table
         self.numbers: dict[int, int] = {}  # id of each request in the table -> number of its submission
-        self._deadlines: list[tuple[float, int]] = []  # heap, with request ids; may hold some that have left
+        # SLA_target - T_wait of each request, what was left of its SLA when it entered: a heap, with request ids, that
+        # may hold some that have left.
+        self._budgets_s: list[tuple[float, int]] = []
 
-    def enter(self, number: int, request: Request, single_s: float, protect: bool) -> None:
+    def enter(self, number: int, request: Request, single_s: float, budget_s: float) -> None:
         self.numbers[request.id] = number
         self.single_s += single_s
-        if protect:
-            heapq.heappush(self._deadlines, (request.deadline, request.id))
+        heapq.heappush(self._budgets_s, (budget_s, request.id))
 
     def leave(self, request: Request, single_s: float) -> None:
         del self.numbers[request.id]
         self.single_s -= single_s
 
-    def deadline(self) -> float:
-        """The first deadline among the protected requests in the table; inf if there is none."""
-        while self._deadlines and self._deadlines[0][1] not in self.numbers:
-            heapq.heappop(self._deadlines)
-        return self._deadlines[0][0] if self._deadlines else math.inf
-
-    def protected(self) -> dict[int, float]:
-        """Deadlines of the protected requests in the table, by request id."""
-        return {number: deadline for deadline, number in self._deadlines if number in self.numbers}
+    def least_budget_s(self) -> float:
+        """The least SLA_target - T_wait among the requests in the table; inf if it is empty."""
+        while self._budgets_s and self._budgets_s[0][1] not in self.numbers:
+            heapq.heappop(self._budgets_s)
+        return self._budgets_s[0][0] if self._budgets_s else math.inf
 
 
 class LazyBatching:
@@ -171,6 +171,7 @@ class LazyBatching:
         """Push the waiting requests that may enter now, as one sub-batch. An empty table gets at least one."""
         queue = own.queue
         joining = own.table.size > 0
+        someone_in_time = joining
         newcomers: list[Request] = []
         while own.table.size + len(newcomers) < self._max_batch:
             from_late = not queue.waiting
@@ -179,14 +180,18 @@ class LazyBatching:
                 break
             number, request = line[0]
             single_s = self.single_s(queue, request)
-            if (joining or newcomers) and not self._keep_slack(own, newcomers, request, single_s, now, joining):
+            if joining and not self._keep_slack(own, newcomers, request, single_s, now):
+                break
+            if from_late and someone_in_time:
                 break
             line.popleft()
-            in_time = now + single_s <= request.deadline
-            if self._defer_late and not in_time and not from_late:
-                queue.late.append((number, request))
-                continue
-            own.enter(number, request, single_s, in_time)
+            budget_s = request.deadline - now
+            if self._defer_late and not from_late:
+                if single_s > budget_s:
+                    queue.late.append((number, request))
+                    continue
+                someone_in_time = True
+            own.enter(number, request, single_s, budget_s)
             newcomers.append(request)
         if newcomers:
             own.table.push(tuple(newcomers))
@@ -196,11 +201,11 @@ class LazyBatching:
         return queue.single.estimate(request)
 
     def _keep_slack(
-        self, own: WorkerTable, newcomers: list[Request], request: Request, single_s: float, now: float, joining: bool
+        self, own: WorkerTable, newcomers: list[Request], request: Request, single_s: float, now: float
     ) -> bool:
         """Whether nobody's slack falls below zero if `request` enters beside `newcomers` (Eq. 2)."""
-        done = now + own.single_s + single_s
-        return done <= own.deadline() and (not joining or self._others_keep_slack(own, done))
+        together_s = own.single_s + single_s
+        return together_s <= own.least_budget_s() and self._others_keep_slack(own, now + together_s)
 
     def _others_keep_slack(self, own: WorkerTable, done: float) -> bool:
         """Whether the first request of each other model keeps its slack if this worker is at work until `done`."""
@@ -243,19 +248,18 @@ class OracleLazyBatching(LazyBatching):
     """`oracle`: the same with a perfect slack predictor: the latency of every batch size and the true output lengths.
 
     Before a request enters, it plays the rest of the table's schedule through, as it would go without further arrivals,
-    and lets it enter if all protected requests meet their deadlines in that. It is a bound for comparison: it reads
+    and lets it enter if all requests in it meet their deadlines in that. It is a bound for comparison: it reads
     `Request.output_len`, which nobody can know, and its decisions take time in proportion to the sub-batches."""
 
     def single_s(self, queue: Waiting, request: Request) -> float:
         return queue.times.whole(1, request.input_len, request.output_len)
 
     def _keep_slack(
-        self, own: WorkerTable, newcomers: list[Request], request: Request, single_s: float, now: float, joining: bool
+        self, own: WorkerTable, newcomers: list[Request], request: Request, single_s: float, now: float
     ) -> bool:
         times = own.queue.times
         table = own.table.copy()
         table.push((*newcomers, request))
-        protected = own.protected()
         done = now
         while table.size > 0:
             top = table.stack[-1]
@@ -263,6 +267,6 @@ class OracleLazyBatching(LazyBatching):
             stop = table.next_stop(outputs_known=True)
             done += times.duration(len(top.requests), length, top.node, stop)
             for finished in table.advance(stop, table.outputs_complete(stop)):
-                if done > protected.get(finished.id, math.inf):
+                if done > finished.deadline:
                     return False
-        return not joining or self._others_keep_slack(own, done)
+        return self._others_keep_slack(own, done)

@@ -108,30 +108,32 @@ def test_figure_8_lazy_batching_needs_no_window():
 
 
 def test_slack_of_one_and_of_several_inputs():
-    """SLA 30, waited 2, 8 nodes: 20 by Eq. 1; 12 and 4 by Eq. 2 with one and two more; a third more would be too many.
-
-    So of three requests that wait at time 2, all may run together with an SLA of 26 (slack 0), not with 25."""
+    """SLA 30, waited 2, 8 nodes: slack 20 by Eq. 1; 12 and 4 by Eq. 2 with one and two more; a third more is one too
+    many. With an SLA of 26 the second still just fits."""
     single = SingleInputTimes(NodeTimes(EIGHT, Unit()), 1).estimate(Request(0, "net", 0.0))
     assert [30 - 2 - n * single for n in (1, 2, 3)] == [20, 12, 4]
-    for sla, together in ((30, 3), (26, 3), (25, 2), (18, 2), (17, 1)):
+    for sla, joined in ((30, 2), (26, 2), (25, 1), (18, 1), (17, 0)):
         policy = LazyBatching({"net": NodeTimes(EIGHT, Unit())}, 1)
-        for number in range(4):
-            policy.submit(Request(number, "net", 0.0, deadline=float(sla)), 0.0)
-        assert policy.next_task(0, 2.0).batch_size == together
+        policy.submit(Request(0, "net", 0.0, deadline=float(sla)), 0.0)
+        first = policy.next_task(0, 2.0)
+        for number in (1, 2, 3):
+            policy.submit(Request(number, "net", 2.5, deadline=100.0), 2.5)
+        policy.complete(first.ended_at(1), 3.0)
+        task = policy.next_task(0, 3.0)
+        assert {request.id for request in task.requests} == (set(range(1, 1 + joined)) or {0})
 
 
 def test_a_newcomer_waits_if_a_running_request_would_lose_its_slack():
     times = NodeTimes(EIGHT, Unit())
-    # At 3, when Req2 asks: 3 + 8 + 8 = 19 is before Req1's deadline of 20, so it preempts. At 5 it would not be.
-    assert serve(LazyBatching({"net": times}, 1), times, [0, 3], sla=20).ran[1].task.requests[0].id == 1
-    outcome = serve(LazyBatching({"net": times}, 1), times, [0, 5], sla=20)
+    assert serve(LazyBatching({"net": times}, 1), times, [0, 5], sla=16).ran[1].task.requests[0].id == 1
+    outcome = serve(LazyBatching({"net": times}, 1), times, [0, 5], sla=15)
     assert timeline(outcome) == [(0, {1}, "A", "F"), (5, {1}, "F", "."), (8, {2}, "A", ".")]
 
 
 def test_an_oracle_admits_what_the_conservative_sum_refuses():
-    """Unit nodes at any batch size: Req2 at 5 costs Req1 five units of catching up, so it ends at 13, before 20."""
+    """Unit nodes at any batch size: Req2 at 5 costs Req1 five units of catching up, so it ends at 13, before 15."""
     times = NodeTimes(EIGHT, Unit())
-    outcome = serve(OracleLazyBatching({"net": times}, 1), times, [0, 5], sla=20)
+    outcome = serve(OracleLazyBatching({"net": times}, 1), times, [0, 5], sla=15)
     assert outcome.finished == [13, 13]
     # And with a deadline of 12 it does not.
     assert serve(OracleLazyBatching({"net": times}, 1), times, [0, 5], sla=12).finished == [8, 16]
@@ -154,13 +156,20 @@ def test_a_request_joins_another_in_the_middle_of_its_encoder_and_leaves_it_alon
     assert outcome.finished == [7, 9]
 
 
-def test_requests_past_saving_are_served_in_turn_and_keep_no_one_out():
-    """Deadlines that have long passed: the queue is worked off in one batch, though the sum of times is beyond them."""
+def test_requests_past_saving_are_served_in_turn_in_full_batches():
     times = NodeTimes(EIGHT, Unit())
-    policy = LazyBatching({"net": times}, 1)
+    policy = LazyBatching({"net": times}, 1, max_batch=4)
     for number in range(5):
         policy.submit(Request(number, "net", 0.0, deadline=1.0), 0.0)
-    assert policy.next_task(0, 50.0).batch_size == 5
+    first = policy.next_task(0, 50.0)
+    assert [request.id for request in first.requests] == [0, 1, 2, 3]
+    # Nobody enters above them, though there were room: their slack could not be kept.
+    policy = LazyBatching({"net": times}, 1)
+    policy.submit(Request(0, "net", 0.0, deadline=1.0), 0.0)
+    first = policy.next_task(0, 50.0)
+    policy.submit(Request(1, "net", 51.0, deadline=500.0), 51.0)
+    assert policy.complete(first.ended_at(1), 51.0) == []
+    assert [request.id for request in policy.next_task(0, 51.0).requests] == [0]
 
 
 def test_requests_past_saving_can_be_made_to_stand_back():

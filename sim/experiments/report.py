@@ -1,0 +1,52 @@
+"""What every reproduction writes: CSV files, plots, and one table of paper, measured and ratio."""
+
+import csv
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A number of the paper beside what came out here. `note` says how it is measured, or why it differs."""
+
+    figure: str
+    claim: str
+    paper: float
+    measured: float | None
+    unit: str
+    note: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured by paper; None where either is zero or missing."""
+        return self.measured / self.paper if self.measured and self.paper else None
+
+
+def write_rows(path: Path, rows: Sequence[Any]) -> Path:
+    """Dataclass instances of one kind as CSV; list fields are left out."""
+    names = [field.name for field in fields(rows[0]) if not isinstance(getattr(rows[0], field.name), tuple)]
+    with path.open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(names)
+        for row in rows:
+            out.writerow([getattr(row, name) for name in names])
+    return path
+
+
+def write_claims(folder: Path, claims: Iterable[Claim]) -> list[Path]:
+    """table.md and table.json in `folder`."""
+    claims = list(claims)
+    lines = ["| figure | what | paper | measured | measured / paper | note |", "| --- | --- | --- | --- | --- | --- |"]
+    for claim in claims:
+        measured = "-" if claim.measured is None else f"{claim.measured:.3g} {claim.unit}"
+        ratio = "-" if claim.ratio is None else f"{claim.ratio:.2f}"
+        lines.append(
+            f"| {claim.figure} | {claim.claim} | {claim.paper:g} {claim.unit} | {measured} | {ratio} | {claim.note} |"
+        )
+    table, data = folder / "table.md", folder / "table.json"
+    table.write_text("\n".join(lines) + "\n")
+    data.write_text(json.dumps([{**asdict(claim), "ratio": claim.ratio} for claim in claims], indent=2) + "\n")
+    return [table, data]

@@ -1,0 +1,30 @@
+"""Runs of a sweep, side by side on all cores, with progress."""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import TypeVar
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+def sweep(work: Callable[[Job], Result], jobs: Sequence[Job], step: Callable[[], None]) -> list[Result]:
+    """work(job) for every job, in the order of the jobs; `step` is called as each is done.
+
+    `work` must be a function of a module, and jobs and results what can be pickled."""
+    cores = len(os.sched_getaffinity(0))
+    results: dict[int, Result] = {}
+    # Not by fork: a progress display has threads, and a lock that one of them held would stay locked in the child.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(cores, max(1, len(jobs))), mp_context=context) as pool:
+        futures = {pool.submit(work, job): number for number, job in enumerate(jobs)}
+        try:
+            for future in as_completed(futures):
+                results[futures[future]] = future.result()
+                step()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [results[number] for number in range(len(jobs))]

@@ -1,0 +1,189 @@
+"""One simulated run described by its settings, as `headrace simulate` takes them."""
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headrace.batching.catalog import POLICIES, make_policy
+from headrace.batching.errors import UsageError
+from headrace.batching.execution import NodeTimes
+from headrace.batching.model_graph import ModelGraph
+from headrace.batching.profile import Profile
+from headrace.sim import traffic
+from headrace.sim.engine import Arrivals
+from headrace.sim.lengths import SPEECH, TRANSLATION, Fixed, Lengths, dec_timesteps, read_corpus
+from headrace.sim.npu import npu_times
+from headrace.sim.simulation import Simulation, simulate
+from headrace.sim.workload import generate, read_trace
+from headrace.sim.zoo import model_graph
+
+ACCELERATORS = ("npu", "profile")
+TRAFFICS = ("poisson", "deterministic", "mmpp")
+
+
+def usual_lengths(model: str) -> Lengths:
+    """The length distribution that goes with a model of the zoo: translation, speech, or none."""
+    if model == "las":
+        return SPEECH
+    return TRANSLATION if model in ("gnmt", "transformer", "bert_base") else Fixed()
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """`model` may name several, separated by commas: they share the workers and the arrivals.
+
+    `accelerator` "npu" runs networks of the zoo on the NPU model; "profile" runs the one network of the file `profile`,
+    as a whole, with the latencies measured there. `replay` is a trace of arrivals (sim/workload.py) in place of
+    `traffic`; "mmpp" is Poisson at 1.8 and 0.2 times the rate in turn, `burst_s` each on average. `corpus` is a file of
+    sentence pairs (sim/lengths.py) for the lengths of translation models. `dec_timesteps` overrides what `coverage` of
+    the output lengths gives."""
+
+    model: str = "resnet50"
+    accelerator: str = "npu"
+    npus: int = 1
+    policy: str = "lazy"
+    traffic: str = "poisson"
+    rate_rps: float = 1000.0
+    burst_s: float = 1.0
+    requests: int = 20_000
+    replay: str | None = None
+    corpus: str | None = None
+    profile: str | None = None
+    sla_ms: float = 100.0
+    window_ms: float = 5.0
+    max_batch: int = 64
+    coverage: float = 0.9
+    dec_timesteps: int | None = None
+    defer_late: bool = False
+    seed: int = 0
+
+    def models(self) -> list[str]:
+        return [name.strip() for name in self.model.split(",") if name.strip()]
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The settings in a TOML file, named as the fields of `Scenario`, dashes allowed. Raises UsageError."""
+    try:
+        body = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"--config {path}: {error}") from error
+    settings = {key.replace("-", "_"): value for key, value in body.items()}
+    known = {field.name: field.type for field in fields(Scenario)}
+    for key, value in settings.items():
+        if key not in known:
+            raise UsageError(f"--config {path}: there is no setting {key!r}; known are {', '.join(known)}")
+        wanted = type(getattr(Scenario(), key))
+        if wanted is float and type(value) is int:
+            settings[key] = float(value)
+        elif getattr(Scenario(), key) is not None and type(value) is not wanted:
+            raise UsageError(f"--config {path}: {key} is {value!r}; it must be a {wanted.__name__}")
+    return settings
+
+
+def _times(scenario: Scenario) -> dict[str, NodeTimes]:
+    if scenario.accelerator == "npu":
+        return {name: npu_times(model_graph(name)) for name in scenario.models()}
+    if scenario.profile is None:
+        raise UsageError("--accelerator profile needs --profile FILE, which `headrace profile` writes")
+    try:
+        profile = Profile.from_json(Path(scenario.profile).read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--profile {scenario.profile}: {error}") from error
+    if scenario.models() != [profile.model]:
+        raise UsageError(f"--profile {scenario.profile} is of {profile.model!r}; give --model {profile.model}")
+    return {profile.model: NodeTimes(ModelGraph.opaque(profile.model), profile)}
+
+
+def _check(scenario: Scenario) -> None:
+    """Refuses what cannot be simulated; each message names the option to change."""
+    if not scenario.models():
+        raise UsageError("--model is empty; name one or more, separated by commas")
+    if len(set(scenario.models())) < len(scenario.models()):
+        raise UsageError(f"--model {scenario.model} names a model twice")
+    for option, value, known in (
+        ("--policy", scenario.policy, POLICIES),
+        ("--accelerator", scenario.accelerator, ACCELERATORS),
+        ("--traffic", scenario.traffic, TRAFFICS),
+    ):
+        if value not in known:
+            raise UsageError(f"{option} {value!r}: choose from {', '.join(known)}")
+    for option, number in (("--npus", scenario.npus), ("--requests", scenario.requests)):
+        if number < 1:
+            raise UsageError(f"{option} {number}: give 1 or more")
+    for option, positive in (
+        ("--rate-rps", scenario.rate_rps), ("--sla-ms", scenario.sla_ms), ("--burst-s", scenario.burst_s),
+    ):  # fmt: skip
+        if not positive > 0 or (math.isinf(positive) and option != "--sla-ms"):
+            raise UsageError(f"{option} {positive}: give a number above 0")
+
+
+def warnings(scenario: Scenario, times: Mapping[str, NodeTimes], lengths: Mapping[str, Lengths]) -> list[str]:
+    """What can be simulated but is hardly what was meant."""
+    found = []
+    capacity = []
+    for model, known in times.items():
+        length = _typical(lengths[model])
+        alone_ms = known.whole(1, *length) * 1e3
+        capacity.append(scenario.max_batch / known.whole(scenario.max_batch, *length))
+        if alone_ms > scenario.sla_ms:
+            found.append(f"--sla-ms {scenario.sla_ms:g} is below the {alone_ms:.2f} ms that {model} takes alone")
+    most = scenario.npus * len(capacity) / sum(1 / rate for rate in capacity)
+    if scenario.replay is None and scenario.rate_rps > most:
+        found.append(
+            f"--rate-rps {scenario.rate_rps:g} is more than {scenario.npus} workers can serve (about {most:.0f}/s in "
+            "full batches): the queue will grow to the end of the run"
+        )
+    return found
+
+
+def _typical(lengths: Lengths) -> tuple[float, int]:
+    """Mean input and output steps."""
+    inputs, outputs = lengths.sample(2000, np.random.default_rng(0))
+    return float(inputs.mean()), round(float(outputs.mean()))
+
+
+def run_scenario(scenario: Scenario, *, record: bool = False) -> tuple[Simulation, list[str]]:
+    """The simulated run, and warnings about the settings. `record` keeps every task. Raises UsageError."""
+    _check(scenario)
+    times = _times(scenario)
+    corpus = read_corpus(Path(scenario.corpus)) if scenario.corpus else None
+    lengths: dict[str, Lengths] = {}
+    for model in times:
+        usual = usual_lengths(model)
+        lengths[model] = corpus if corpus is not None and usual is TRANSLATION else usual
+    assumed = {
+        model: scenario.dec_timesteps or dec_timesteps(lengths[model], scenario.coverage)
+        for model, known in times.items()
+        if len(known.sections.decoder)
+    }
+    policy = make_policy(
+        scenario.policy,
+        times,
+        workers=scenario.npus,
+        window_s=scenario.window_ms / 1e3,
+        max_batch=scenario.max_batch,
+        dec_timesteps=assumed,
+        defer_late=scenario.defer_late,
+    )
+    arrivals = _arrivals(scenario, lengths)
+    done = simulate(policy, arrivals, times, scenario.npus, seed=scenario.seed, record=record)
+    return done, warnings(scenario, times, lengths)
+
+
+def _arrivals(scenario: Scenario, lengths: Mapping[str, Lengths]) -> Arrivals:
+    if scenario.replay is not None:
+        return read_trace(Path(scenario.replay), list(lengths), scenario.sla_ms / 1e3)
+    rate, count, seed = scenario.rate_rps, scenario.requests, scenario.seed
+    match scenario.traffic:
+        case "deterministic":
+            times = traffic.deterministic(rate, count)
+        case "mmpp":
+            times = traffic.mmpp2((1.8 * rate, 0.2 * rate), (scenario.burst_s, scenario.burst_s), count, seed)
+        case _:
+            times = traffic.poisson(rate, count, seed)
+    return generate(times, lengths, scenario.sla_ms / 1e3, seed)

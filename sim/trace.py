@@ -1,0 +1,74 @@
+"""Perfetto traces: slices on named tracks, tied together by flows. Open the file at https://ui.perfetto.dev or with the
+`perfetto` package's trace processor."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
+from perfetto.trace_builder.proto_builder import TraceProtoBuilder
+
+from headrace.sim.engine import Outcome
+
+SEQUENCE = 1  # all packets come from one writer
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Something that lasted from `start` to `end` (s) on the track at the path `track`; `flows` are the numbers of the
+    requests that it was for."""
+
+    track: tuple[str, ...]
+    start: float
+    end: float
+    name: str
+    flows: Sequence[int] = ()
+
+
+def write(path: Path, slices: Iterable[Slice]) -> None:
+    """Slices of one track must not overlap. Time counts from the first."""
+    builder = TraceProtoBuilder()
+    uuids: dict[tuple[str, ...], int] = {}
+
+    def uuid(track: tuple[str, ...]) -> int:
+        if track not in uuids:
+            parent = uuid(track[:-1]) if len(track) > 1 else None
+            uuids[track] = len(uuids) + 1
+            packet = builder.add_packet()
+            packet.trusted_packet_sequence_id = SEQUENCE
+            packet.track_descriptor.uuid = uuids[track]
+            packet.track_descriptor.name = track[-1]
+            if parent is not None:
+                packet.track_descriptor.parent_uuid = parent
+        return uuids[track]
+
+    events = []  # (time, 0 for an end and 1 for a start, so that ends come first; track, slice)
+    for each in slices:
+        track = uuid(each.track)
+        events.append((each.start, 1, track, each))
+        events.append((each.end, 0, track, each))
+    first = min((event[0] for event in events), default=0.0)
+    for at, starts, track, each in sorted(events, key=lambda event: event[:2]):
+        packet = builder.add_packet()
+        packet.trusted_packet_sequence_id = SEQUENCE
+        packet.timestamp = round((at - first) * 1e9)
+        packet.track_event.track_uuid = track
+        packet.track_event.type = TrackEvent.TYPE_SLICE_BEGIN if starts else TrackEvent.TYPE_SLICE_END
+        if starts:
+            packet.track_event.name = each.name
+            packet.track_event.flow_ids.extend(flow + 1 for flow in each.flows)  # a flow id of 0 means none
+    path.write_bytes(builder.serialize())
+
+
+def of_simulation(outcome: Outcome) -> list[Slice]:
+    """A track a worker, a slice a task; a request's flow ties its tasks together."""
+    return [
+        Slice(
+            (f"worker {ran.worker}",),
+            ran.started,
+            ran.ended,
+            f"{ran.task.model}: batch of {ran.task.batch_size}, nodes {ran.task.start} to {ran.task.stop}",
+            [request.id for request in ran.task.requests],
+        )
+        for ran in outcome.ran
+    ]
