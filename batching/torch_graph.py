@@ -7,6 +7,7 @@ written with: a recurrent network over T steps is T small products, attention tw
 import logging
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from headrace.batching.errors import UsageError
@@ -23,6 +24,8 @@ def trace(module: Any, example: Any, name: str) -> ModelGraph:
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
+    if not isinstance(module, torch.nn.Module):
+        raise UsageError(f"{name} is a {type(module).__name__}; give a torch.nn.Module")
     arguments = example if isinstance(example, tuple) else (example,)
     for tensor in arguments:
         if isinstance(tensor, torch.Tensor) and (tensor.dim() == 0 or tensor.shape[0] != 1):
@@ -31,55 +34,69 @@ def trace(module: Any, example: Any, name: str) -> ModelGraph:
                 "first dimension of each tensor must be a batch of 1"
             )
     training = {part: part.training for part in module.modules()}
+    logged = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # what goes wrong is in the exception; torch also logs it, with its own stack
     try:
         # Attention as the two products that it is.
         with warnings.catch_warnings(), torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
             warnings.simplefilter("ignore")
-            exported = torch.export.export(module.eval(), arguments).run_decompositions()
+            exported = torch.export.export(module.eval(), arguments).run_decompositions(_decompositions())
     except Exception as error:
         reason = str(error).strip().splitlines() or [""]
         raise UsageError(
             f"{name} cannot be traced: {type(error).__name__}: {reason[0] or type(error).__name__}; {_HINT}"
         ) from error
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(logged)
         for part, mode in training.items():
             part.training = mode
+    # A tensor shared by several modules has several names; the first, by which named_parameters knows it, stands for all.
+    first_name = {id(parameter): key for key, parameter in module.named_parameters()}
+    own_name = {key: first_name[id(value)] for key, value in module.named_parameters(remove_duplicate=False)}
+    sizes = {key: parameter.numel() for key, parameter in module.named_parameters()}
     signature = exported.graph_signature
     trained = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-    sizes = {key: parameter.numel() for key, parameter in module.named_parameters()}
     nodes: list[Node] = []
     between = 0  # parameters of operators before the first product
-    weights: dict[Any, str] = {}  # graph nodes that are nothing but a trained tensor, reshaped or transposed
+    weights: dict[Any, frozenset[str]] = {}  # graph nodes that depend on nothing but these trained tensors
     counted: set[str] = set()
     for call in exported.graph_module.graph.nodes:
-        if call.op == "placeholder":
-            if call.name in trained:
-                weights[call] = trained[call.name]
-            continue
+        if call.op == "placeholder" and call.name in trained:
+            weights[call] = frozenset((own_name.get(trained[call.name], trained[call.name]),))
         if call.op != "call_function":
             continue
+        if isinstance(call.target, torch._ops.HigherOrderOperator):  # torch.cond and its like hold graphs of their own
+            raise UsageError(f"{name} cannot be traced: it calls {call.target}, whose work depends on data; {_HINT}")
         inputs = call.all_input_nodes
-        if inputs and all(value in weights for value in inputs) and len(inputs) == 1:
-            weights[call] = weights[inputs[0]]
+        if inputs and all(value in weights for value in inputs):
+            weights[call] = frozenset().union(*(weights[value] for value in inputs))
             continue
-        used = {weights[value] for value in inputs if value in weights} - counted
+        used = frozenset().union(*(weights[value] for value in inputs if value in weights)) - counted
         counted |= used
         parameters = sum(sizes.get(key, 0) for key in used)
         product = _product(call, weights)
         if product is not None:
-            label = str(call.name)
-            nodes.append(Node(label, operators=(product,), parameters=parameters + between))
+            nodes.append(Node(str(call.name), operators=(product,), parameters=parameters + between))
             between = 0
         elif nodes:
-            last = nodes[-1]
-            nodes[-1] = Node(last.name, last.kind, last.operators, last.parameters + parameters)
+            nodes[-1] = replace(nodes[-1], parameters=nodes[-1].parameters + parameters)
         else:
             between += parameters
     if not nodes:
         raise UsageError(f"{name} multiplies no matrices: there is nothing to schedule")
+    unread = sum(size for key, size in sizes.items() if key not in counted)  # such as heads used in training only
+    nodes[-1] = replace(nodes[-1], parameters=nodes[-1].parameters + unread)
     return ModelGraph(name, tuple(nodes))
+
+
+def _decompositions() -> Any:
+    """torch's own, but for products with a vector, which these turn into sums of elements."""
+    import torch
+
+    table = torch.export.default_decompositions()
+    for operator in (torch.ops.aten.mv.default, torch.ops.aten.dot.default):
+        table.pop(operator)
+    return table
 
 
 def _product(call: Any, weights: Any) -> MatMul | None:
@@ -122,6 +139,15 @@ def _bmm(call: Any, weights: Any) -> MatMul:
     return MatMul(m, k, n, groups, call.args[1] in weights)
 
 
+def _mv(call: Any, weights: Any) -> MatMul:
+    m, k = _shape(call.args[0])
+    return MatMul(m, k, 1, 1, call.args[0] in weights or call.args[1] in weights)
+
+
+def _dot(call: Any, weights: Any) -> MatMul:
+    return MatMul(1, _count(_shape(call.args[0])), 1, 1, call.args[0] in weights or call.args[1] in weights)
+
+
 def _count(sizes: Sequence[int]) -> int:
     product = 1
     for size in sizes:
@@ -134,4 +160,6 @@ _READERS: dict[str, Callable[[Any, Any], MatMul]] = {
     "mm": _mm,
     "addmm": _addmm,
     "bmm": _bmm,
+    "mv": _mv,
+    "dot": _dot,
 }

@@ -1,22 +1,20 @@
 """The `headrace` command: prose and progress on stderr, results on stdout; exit 0, 1 (ran and failed), 2 (usage)."""
 
 import asyncio
-import contextlib
 import json
 import math
 import os
 import sys
-from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from headrace.batching import POLICIES, HeadraceError, Profile, UsageError
+from headrace.host.console import Json, Stages, err, make_folder, out, progress
+from headrace.host.simulation_commands import reproduce, simulate
 
 app = typer.Typer(
     name="headrace",
@@ -28,9 +26,8 @@ app = typer.Typer(
 )
 preprocess_app = typer.Typer(help="Run files through the DPU.", no_args_is_help=True)
 app.add_typer(preprocess_app, name="preprocess")
-
-out = Console(width=None if sys.stdout.isatty() else 120)  # a pipe has no width of its own
-err = Console(stderr=True)
+app.command()(simulate)
+app.command()(reproduce)
 
 
 class Target(StrEnum):
@@ -55,9 +52,6 @@ class TensorType(StrEnum):
     INT8 = "int8"
 
 
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
-
-
 def _cached_xclbin(target: Target, image_cus: int) -> Path:
     """The container for these options, built if the sources have changed since it last was."""
     from headrace.bitstreams.build import build_sw_emu
@@ -76,13 +70,6 @@ def _read_profile(path: Path | None) -> Profile | None:
         return Profile.from_json(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--profile {path}: {error}") from error
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--out {path}: {error.strerror}; name a folder that can be written") from error
 
 
 @app.command()
@@ -155,9 +142,9 @@ def preprocess_image(
     from headrace.host.image import ImageSpec, Stage
 
     spec = ImageSpec(resize_short=resize_short, crop_width=crop[0], crop_height=crop[1], dtype=dtype.value)
-    _make_folder(out_folder)
+    make_folder(out_folder)
     container = xclbin or _cached_xclbin(target, image_cus)
-    with _progress() as shown:
+    with progress() as shown:
         bar = shown.add_task("files", total=len(files))
         outcomes = asyncio.run(
             preprocess_files(
@@ -213,7 +200,7 @@ def profile(
             table.add_row(str(point.batch), f"{point.latency_s * 1e3:.2f}", f"{point.throughput_rps:.1f}", mark)
         out.print(table)
     path = output or Path(f"{model.replace(':', '.')}-{count}w.profile.json")
-    _make_folder(path.parent)
+    make_folder(path.parent)
     path.write_text(measured.to_json())
     err.print(f"wrote {path}")
 
@@ -229,8 +216,11 @@ def demo(
     ),
     weights: Annotated[str | None, typer.Option(help="A state_dict file; fixed random weights without.")] = None,
     images: Annotated[Path | None, typer.Option(help="A folder of JPEG files instead of the bundled photos.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Workers; one per MIG device or core by default.")] = None,
-    policies: Annotated[str, typer.Option(help="Comma-separated.")] = "serial,graph,preba",
+    workers: Annotated[
+        str | None,
+        typer.Option(help="A number of workers (one per MIG device or core by default), or npu:N simulated NPUs."),
+    ] = None,
+    policies: Annotated[str, typer.Option("--policies", "--policy", help="Comma-separated.")] = "serial,graph,preba",
     preprocessors: Annotated[str, typer.Option(help="Comma-separated, of cpu and dpu.")] = "cpu,dpu",
     window_ms: Annotated[float, typer.Option(min=0, help="Window of the graph policy.")] = 5.0,
     max_batch: Annotated[int, typer.Option(min=1, help="Batch limit of the graph policy.")] = 32,
@@ -255,6 +245,7 @@ def demo(
 
     if rate_rps is not None and not 0 < rate_rps < math.inf:
         raise UsageError(f"--rate-rps {rate_rps}: give a rate above 0, or nothing for 60 % of this machine's capacity")
+    worker_count, npus = _workers(workers)
     options = DemoOptions(
         photos=folder_photos(images) if images else demo_photos(),
         xclbin=xclbin or _cached_xclbin(target, image_cus),
@@ -262,7 +253,8 @@ def demo(
         weights=weights,
         requests=requests,
         rate_rps=rate_rps,
-        workers=workers,
+        workers=worker_count,
+        npus=npus,
         policies=_names("--policies", policies, POLICIES),
         preprocessors=_names("--preprocessors", preprocessors, ("cpu", "dpu")),
         window_s=window_ms / 1e3,
@@ -271,9 +263,9 @@ def demo(
         seed=seed,
         profile=_read_profile(profile_file),
     )
-    _make_folder(out_folder)
-    with _progress() as shown:
-        report = run(options, _DemoProgress(shown))
+    make_folder(out_folder)
+    with progress() as shown:
+        report = run(options, Stages(shown))
     paths = write_report(report, out_folder)
     if as_json:
         print(json.dumps(report_json(report), indent=2))
@@ -287,38 +279,23 @@ def demo(
         raise typer.Exit(1)
 
 
+def _workers(text: str | None) -> tuple[int | None, int]:
+    """Worker processes asked for (None: as many as there are devices), and simulated NPUs."""
+    kind, colon, count = (text or "").partition(":")
+    number = count if colon else kind
+    if text is None:
+        return None, 0
+    if (colon and kind != "npu") or not number.isdecimal() or not 1 <= int(number) <= 64:
+        raise UsageError(f"--workers {text!r}: give a number of 1 to 64, or npu:N for N simulated NPUs")
+    return (None, int(number)) if colon else (int(number), 0)
+
+
 def _names(option: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     unknown = [name for name in names if name not in known]
     if unknown or not names:
         raise UsageError(f"{option} {text!r}: choose from {', '.join(known)}, separated by commas")
     return names
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Progress]:
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=err, disable=not err.is_terminal) as shown:
-        yield shown
-
-
-class _DemoProgress:
-    """Draws the demo's stages as progress bars; in a log, where nothing moves, a line for each."""
-
-    def __init__(self, shown: Progress) -> None:
-        self._shown = shown
-        self._bar: Any = None
-
-    def stage(self, text: str, total: int | None = None) -> None:
-        if self._bar is not None:
-            task = self._shown.tasks[self._bar]
-            self._shown.update(self._bar, total=task.total or 1, completed=task.total or 1)
-        self._bar = self._shown.add_task(text, total=total)
-        if not err.is_terminal:
-            err.print(text)
-
-    def step(self) -> None:
-        self._shown.advance(self._bar)
 
 
 def main() -> None:

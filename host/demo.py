@@ -1,7 +1,8 @@
 """`headrace demo`: the main job on real input, CPU beside DPU preprocessing and each batching policy beside the others.
 
 Photos -> check that every DPU tensor is OpenCV's -> profile of the network and its knee -> one live run for each
-preprocessor and policy, all with the same Poisson arrivals.
+preprocessor and policy, all with the same Poisson arrivals. The network runs on this machine's workers or, in modelled
+time, on simulated NPUs, which node-level policies can interrupt at every node.
 """
 
 import asyncio
@@ -11,19 +12,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
 from numpy.typing import NDArray
 
-from headrace.batching import CorruptInput, ModelGraph, Profile, UsageError, make_policy
+from headrace.batching import CorruptInput, ModelGraph, NodeTimes, Profile, UsageError, make_policy
 from headrace.host import image
 from headrace.host.arena import TensorArena
 from headrace.host.dpu import CpuPreprocessor, Dpu
 from headrace.host.image import ImageSpec
-from headrace.host.models import load_model
+from headrace.host.models import LoadedModel, load_model
 from headrace.host.photos import Photo
 from headrace.host.profiling import machine, measure_curve
 from headrace.host.run import Run, compare, run_arrivals
 from headrace.host.runtime import Runtime
+from headrace.host.simulated import SimulatedPool
 from headrace.host.workers import WorkerPool, worker_devices
+from headrace.sim.npu import npu_times
 from headrace.sim.traffic import poisson
 
 AUTO_LOAD = 0.6  # of the slowest set-up's estimated capacity: loaded, and still stable on a noisy machine
@@ -39,6 +43,7 @@ class DemoOptions:
     requests: int = 300
     rate_rps: float | None = None  # None: AUTO_LOAD of what this machine can do
     workers: int | None = None
+    npus: int = 0  # simulated NPUs instead of workers
     policies: Sequence[str] = ("serial", "graph", "preba")
     preprocessors: Sequence[str] = ("cpu", "dpu")
     window_s: float = 0.005
@@ -64,6 +69,7 @@ class DemoReport:
     options: DemoOptions
     machine: dict[str, Any]
     workers: int
+    simulated: bool
     cus: int
     rate_rps: float
     preprocess_rps: dict[str, float]  # one image at a time, in this process: "cpu" and "dpu"
@@ -93,18 +99,19 @@ async def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
     progress.stage("OpenCV reference tensors", len(options.photos))
     usable, skipped, cpu_rps = _references(options.photos, spec, progress.step)
     photos, references = [photo for photo, _ in usable], [tensor for _, tensor in usable]
-    devices = worker_devices(options.workers)
+    hardware = _SimulatedNpus(model, options) if options.npus else _RealWorkers(options)
     async with Dpu(options.xclbin, spec) as dpu:
         progress.stage("DPU tensors against OpenCV's", len(photos))
         equality, dpu_rps = await _compare(dpu, photos, references, progress.step)
         profile = options.profile
         if profile is None:
-            progress.stage(f"profile of {options.model} on {len(devices)} workers")
-            profile = await measure_curve(options.model, options.weights, workers=len(devices))
+            progress.stage(f"profile of {options.model} on {hardware.count} {hardware.kind}")
+            profile = await hardware.profile()
         preprocess_rps = {"cpu": cpu_rps, "dpu": dpu_rps}
         rate = options.rate_rps
         if rate is None:
             rate = _auto_rate(options, profile, preprocess_rps)
+        times = {options.model: hardware.times(profile)}
         arrivals = poisson(rate, options.requests, options.seed)
         arena = TensorArena(
             slots=min(options.requests, MAX_IN_FLIGHT),
@@ -115,13 +122,13 @@ async def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
         )
         runs = []
         max_batch = max(options.max_batch, profile.knee().batch)
-        async with WorkerPool(options.model, options.weights, devices, arena, max_batch=max_batch) as pool:
+        async with hardware.pool(arena, max_batch) as pool:
             for preprocessor in options.preprocessors:
                 for name in options.policies:
                     policy = make_policy(
                         name,
-                        [ModelGraph.opaque(options.model)],
-                        workers=len(devices),
+                        times,
+                        workers=hardware.count,
                         window_s=options.window_s,
                         max_batch=options.max_batch,
                         profiles={options.model: profile},
@@ -143,8 +150,59 @@ async def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
                             )
                         )
     return DemoReport(
-        options, machine(), len(devices), len(dpu.cus), rate, preprocess_rps, profile, skipped, equality, tuple(runs)
+        options,
+        machine(),
+        hardware.count,
+        bool(options.npus),
+        len(dpu.cus),
+        rate,
+        preprocess_rps,
+        profile,
+        skipped,
+        equality,
+        tuple(runs),
     )
+
+
+class _RealWorkers:
+    """The network on this machine's GPU slices or cores, as one piece: a profile tells its latency."""
+
+    kind = "workers"
+
+    def __init__(self, options: DemoOptions) -> None:
+        self._options = options
+        self._devices = worker_devices(options.workers)
+        self.count = len(self._devices)
+
+    async def profile(self) -> Profile:
+        return await measure_curve(self._options.model, self._options.weights, workers=self.count)
+
+    def times(self, profile: Profile) -> NodeTimes:
+        return NodeTimes(ModelGraph.opaque(self._options.model), profile)
+
+    def pool(self, arena: TensorArena, max_batch: int) -> WorkerPool:
+        return WorkerPool(self._options.model, self._options.weights, self._devices, arena, max_batch=max_batch)
+
+
+class _SimulatedNpus:
+    """The network's own graph on the NPU model: it takes the modelled time and computes nothing."""
+
+    kind = "simulated NPUs"
+
+    def __init__(self, model: LoadedModel, options: DemoOptions) -> None:
+        graph = ModelGraph.from_torch(model.module, torch.zeros(1, *model.input_shape), name=options.model)
+        self._times = npu_times(graph)
+        self._model = options.model
+        self.count = options.npus
+
+    async def profile(self) -> Profile:
+        return Profile.of(self._model, self._times, self.count)
+
+    def times(self, profile: Profile) -> NodeTimes:
+        return self._times
+
+    def pool(self, arena: TensorArena, max_batch: int) -> SimulatedPool:
+        return SimulatedPool("npu", self.count, {self._model: self._times})
 
 
 def _references(
@@ -191,7 +249,9 @@ def _auto_rate(options: DemoOptions, profile: Profile, preprocess_rps: dict[str,
     cores = machine()["cores"]
     measured = [preprocess_rps[name] for name in options.preprocessors if preprocess_rps[name] > 0]
     slowest = min(measured, default=preprocess_rps["cpu"])  # none: the DPU takes none of the photos, the CPU does
-    serial_rps = profile.points[0].throughput_rps  # with all cores on the network
+    serial_rps = profile.points[0].throughput_rps  # with all cores on the network, or on NPUs beside them
+    if options.npus:
+        return AUTO_LOAD * min(slowest * cores, serial_rps)
     return AUTO_LOAD / (1 / (slowest * cores) + 1 / serial_rps)
 
 

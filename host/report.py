@@ -29,6 +29,13 @@ EMULATION_NOTE = (
 )
 
 
+SIMULATION_NOTE = "The NPUs are simulated: the network takes the time that the model says and computes nothing."
+
+
+def workers_kind(report: DemoReport) -> str:
+    return "simulated NPUs" if report.simulated else "workers"
+
+
 def as_json(report: DemoReport) -> dict[str, Any]:
     """Everything measured, with the result keys of every Headrace run."""
     options = report.options
@@ -40,6 +47,7 @@ def as_json(report: DemoReport) -> dict[str, Any]:
         "skipped": report.skipped,
         "machine": report.machine,
         "workers": report.workers,
+        "workers_simulated": report.simulated,
         "image_cus": report.cus,
         "rate_rps": report.rate_rps,
         "sla_ms": options.sla_s * 1e3,
@@ -47,7 +55,7 @@ def as_json(report: DemoReport) -> dict[str, Any]:
         "max_batch": options.max_batch,
         "preba": limits,
         "preprocess_images_per_s": report.preprocess_rps,
-        "note": EMULATION_NOTE,
+        "note": f"{EMULATION_NOTE} {SIMULATION_NOTE}" if report.simulated else EMULATION_NOTE,
         "equality": {
             "photos": report.equality.photos,
             "on_dpu": report.equality.on_dpu,
@@ -88,7 +96,7 @@ def print_report(report: DemoReport, console: Console) -> None:
     data = as_json(report)
     equality = report.equality
     console.print(
-        f"{data['model']} on {report.workers} workers, {report.cus} emulated image CUs, "
+        f"{data['model']} on {report.workers} {workers_kind(report)}, {report.cus} emulated image CUs, "
         f"{report.options.requests} Poisson requests at {report.rate_rps:.1f} requests/s over {data['photos']} photos; "
         f"{report.machine['cpu']}, {report.machine['cores']} cores."
     )
@@ -133,7 +141,7 @@ def print_report(report: DemoReport, console: Console) -> None:
             console.print(f"{run['name']}: {run['workers_lost']} worker(s) lost and started again.")
         for error in run["errors"]:
             console.print(f"{run['name']}: {error}")
-    console.print(EMULATION_NOTE)
+    console.print(data["note"])
 
 
 def write_report(report: DemoReport, folder: Path) -> list[Path]:
@@ -187,8 +195,9 @@ def _plot(report: DemoReport, path: Path) -> None:
     curve.grid(alpha=0.3)
     curve.legend()
     figure.suptitle(
-        f"{report.options.model}, {report.workers} workers, {report.cus} emulated CUs, {report.rate_rps:.0f} requests/s"
-        f" ({report.machine['cpu']}, {report.machine['cores']} cores; the emulated DPU's time is not a card's)",
+        f"{report.options.model}, {report.workers} {workers_kind(report)}, {report.cus} emulated CUs, "
+        f"{report.rate_rps:.0f} requests/s ({report.machine['cpu']}, {report.machine['cores']} cores; "
+        "the emulated DPU's time is not a card's)",
         fontsize=10,
     )
     figure.tight_layout()

@@ -112,14 +112,44 @@ def _check(scenario: Scenario) -> None:
     ):
         if value not in known:
             raise UsageError(f"{option} {value!r}: choose from {', '.join(known)}")
-    for option, number in (("--npus", scenario.npus), ("--requests", scenario.requests)):
-        if number < 1:
-            raise UsageError(f"{option} {number}: give 1 or more")
+    for option, number, most in (("--npus", scenario.npus, 1024), ("--requests", scenario.requests, 100_000_000)):
+        if not 1 <= number <= most:
+            raise UsageError(f"{option} {number}: give 1 to {most}")
+    if scenario.dec_timesteps is not None and scenario.dec_timesteps < 1:
+        raise UsageError(f"--dec-timesteps {scenario.dec_timesteps}: give 1 or more")
     for option, positive in (
         ("--rate-rps", scenario.rate_rps), ("--sla-ms", scenario.sla_ms), ("--burst-s", scenario.burst_s),
     ):  # fmt: skip
         if not positive > 0 or (math.isinf(positive) and option != "--sla-ms"):
             raise UsageError(f"{option} {positive}: give a number above 0")
+
+
+def check_given(scenario: Scenario, given: set[str]) -> list[str]:
+    """Refuses settings that contradict each other; returns warnings about those in `given` that have no effect."""
+    if scenario.replay is not None and (both := given & {"traffic", "rate_rps", "requests", "burst_s", "corpus"}):
+        raise UsageError(
+            f"--replay brings its own arrivals and lengths; leave out {', '.join(map(_option, sorted(both)))}"
+        )
+    lazy, sized = ("lazy", "oracle"), ("graph", "lazy", "oracle")
+    useless = {
+        "window_ms": scenario.policy != "graph",
+        "max_batch": scenario.policy not in sized,
+        "dec_timesteps": scenario.policy not in lazy,
+        "coverage": scenario.policy not in lazy,
+        "defer_late": scenario.policy not in lazy,
+        "burst_s": scenario.traffic != "mmpp",
+        "profile": scenario.accelerator != "profile",
+    }
+    return [
+        f"{_option(name)} has no effect with --policy {scenario.policy}, --traffic {scenario.traffic}, "
+        f"--accelerator {scenario.accelerator}"
+        for name, without_effect in useless.items()
+        if without_effect and name in given
+    ]
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def warnings(scenario: Scenario, times: Mapping[str, NodeTimes], lengths: Mapping[str, Lengths]) -> list[str]:

@@ -274,20 +274,17 @@ def throughput_gains(runs: Runs, *, best: bool, **settings: object) -> list[floa
     return gains
 
 
-def satisfaction_gains(runs: Runs) -> list[float]:
-    """Share of requests in time under lazy by that under GraphB: a value for each network, load, target and window. Left
-    out where GraphB has none in time, as there is no ratio."""
-    gains = []
+def satisfaction_gain(runs: Runs) -> float:
+    """Share of requests in time under lazy by that under GraphB, each first averaged over networks, loads, targets and
+    windows: the mean of the ratios is ruled by the few settings in which GraphB has hardly any request in time."""
+    lazy, graph = [], []
     for model, rate, (number, target) in product(runs.models(), runs.rates(), enumerate(TARGETS_MS)):
-        lazy = runs.select(model=model, rate_rps=rate, policy="lazy", sla_ms=float(target)) or runs.select(
-            model=model, rate_rps=rate, policy="lazy"
-        )
-        kept = 1 - np.mean([row.violations[number] for row in lazy[0]])
-        for graph in runs.select(model=model, rate_rps=rate, policy="graph"):
-            in_time = 1 - np.mean([row.violations[number] for row in graph])
-            if in_time > 0:
-                gains.append(float(kept / in_time))
-    return gains
+        served = {"model": model, "rate_rps": rate}
+        # Where there is one lazy run for each target, that which aims at it.
+        aimed = runs.select(policy="lazy", sla_ms=float(target), **served) or runs.select(policy="lazy", **served)
+        lazy.append(1 - np.mean([row.violations[number] for row in aimed[0]]))
+        graph += [1 - np.mean([r.violations[number] for r in group]) for group in runs.select(policy="graph", **served)]
+    return float(np.mean(lazy) / np.mean(graph))
 
 
 def _of(runs: Runs, model: str) -> Runs:
@@ -370,9 +367,8 @@ def figure_14(rows: Sequence[Row], folder: Path, scale: Scale) -> list[Claim]:
 def figure_15(rows: Sequence[Row], folder: Path, scale: Scale) -> list[Claim]:
     runs = Runs(rows)
     plots.figure_15(folder / "figure15.png", runs)
-    every = satisfaction_gains(runs)
-    note = f"mean over networks, loads of {_list(runs.rates())}/s, targets and windows; median {np.median(every):.2f}"
-    claims = [Claim("15", "SLA satisfaction, lazy / every GraphB", 5.5, float(np.mean(every)), "x", note)]
+    note = f"of the in-time shares over networks, loads of {_list(runs.rates())}/s, targets and windows"
+    claims = [Claim("15", "SLA satisfaction, lazy / every GraphB", 5.5, satisfaction_gain(runs), "x", note)]
     for model, paper in (("resnet50", 20), ("gnmt", 40), ("transformer", 60)):
         met = {}
         for rate in runs.rates():
@@ -441,7 +437,7 @@ def figure_17(rows: Sequence[Row], folder: Path, scale: Scale) -> list[Claim]:
     gains = (
         ("latency, best GraphB / lazy", 1.5, latency_gains(runs, best=True)),
         ("throughput, lazy / best GraphB", 1.3, throughput_gains(runs, best=True)),
-        ("SLA satisfaction, lazy / every GraphB", 2.9, satisfaction_gains(runs)),
+        ("SLA satisfaction, lazy / every GraphB", 2.9, [satisfaction_gain(runs)]),
     )
     which = ", ".join(FURTHER_NETWORKS)
     return [

@@ -1,3 +1,5 @@
+import logging
+
 import pytest
 import torch
 from torch import nn
@@ -53,15 +55,62 @@ def test_parameters_before_the_first_product_belong_to_it():
     assert (graph.name, [node.parameters for node in graph.nodes]) == ("words", [80 + 36])
 
 
-def test_tracing_leaves_the_module_as_it_was():
+class Calls(nn.Module):
+    """A forward pass given as a function of the module and its input."""
+
+    def __init__(self, function, **parts):
+        super().__init__()
+        self.function = function
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def test_an_embedding_shared_with_the_output_counts_once():
+    net = Calls(lambda self, x: self.out(self.table(x)), table=nn.Embedding(10, 4), out=nn.Linear(4, 10, bias=False))
+    net.out.weight = net.table.weight
+    assert operators(net, torch.zeros(1, 3, dtype=torch.long)) == [MatMul(3, 4, 10)]
+
+
+def test_parameters_that_the_forward_pass_does_not_read_are_counted():
+    net = Calls(lambda self, x: self.used(x), used=nn.Linear(3, 3), unused=nn.Linear(3, 5))
+    assert operators(net, torch.zeros(1, 3)) == [MatMul(1, 3, 3)]
+
+
+def test_weights_that_are_computed_from_parameters_are_weights():
+    normed = nn.utils.parametrizations.weight_norm(nn.Linear(4, 6))
+    assert operators(normed, torch.zeros(1, 4)) == [MatMul(1, 4, 6)]
+    halves = [nn.Parameter(torch.zeros(3, 4)) for _ in range(2)]
+    joined = Calls(lambda self, x: nn.functional.linear(x, torch.cat((self.a, self.b))), a=halves[0], b=halves[1])
+    assert operators(joined, torch.zeros(1, 4)) == [MatMul(1, 4, 6)]
+
+
+def test_a_product_with_a_vector_is_a_product():
+    net = Calls(lambda self, x: x @ self.vector, vector=nn.Parameter(torch.zeros(4)))
+    assert operators(net, torch.zeros(1, 5, 4)) == [MatMul(5, 4, 1)]
+
+
+def test_tracing_leaves_the_module_and_the_logging_as_they_were():
     net = nn.Sequential(nn.Linear(3, 3), nn.Dropout()).train()
-    ModelGraph.from_torch(net, torch.zeros(1, 3))
+    before = logging.root.manager.disable
+    logging.disable(logging.INFO)
+    try:
+        ModelGraph.from_torch(net, torch.zeros(1, 3))
+        assert logging.root.manager.disable == logging.INFO
+    finally:
+        logging.disable(before)
     assert net.training and net[1].training
 
 
 class DependsOnData(nn.Module):
     def forward(self, x):
         return x * 2 if x.sum() > 0 else x
+
+
+def branch(self, x):
+    return torch.cond(x.sum() > 0, lambda y: self.first(y), lambda y: y * 2, (x,))
 
 
 @pytest.mark.parametrize(
@@ -71,6 +120,8 @@ class DependsOnData(nn.Module):
         (nn.Linear(3, 3), torch.zeros(1, 4), "cannot be traced"),
         (nn.Linear(3, 3), torch.zeros(2, 3), "batch of 1"),
         (nn.ReLU(), torch.zeros(1, 3), "multiplies no matrices"),
+        (Calls(branch, first=nn.Linear(3, 3)), torch.zeros(1, 3), "cond.*control flow"),
+        (len, torch.zeros(1, 3), "torch.nn.Module"),
     ],
 )
 def test_what_cannot_be_traced_is_refused_with_the_reason(module, example, message):
