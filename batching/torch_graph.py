@@ -50,7 +50,7 @@ def trace(module: Any, example: Any, name: str) -> ModelGraph:
         logging.disable(logged)
         for part, mode in training.items():
             part.training = mode
-    # A tensor shared by several modules has several names; the first, by which named_parameters knows it, stands for all.
+    # A tensor that modules share has several names; the first, by which named_parameters knows it, stands for all.
     first_name = {id(parameter): key for key, parameter in module.named_parameters()}
     own_name = {key: first_name[id(value)] for key, value in module.named_parameters(remove_duplicate=False)}
     sizes = {key: parameter.numel() for key, parameter in module.named_parameters()}
@@ -95,7 +95,7 @@ def _decompositions() -> Any:
 
     table = torch.export.default_decompositions()
     for operator in (torch.ops.aten.mv.default, torch.ops.aten.dot.default):
-        table.pop(operator)
+        del table[operator]
     return table
 
 

@@ -3,9 +3,9 @@
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
@@ -73,15 +73,15 @@ def read_settings(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"--config {path}: {error}") from error
     settings = {key.replace("-", "_"): value for key, value in body.items()}
-    known = {field.name: field.type for field in fields(Scenario)}
+    kinds = get_type_hints(Scenario)
     for key, value in settings.items():
-        if key not in known:
-            raise UsageError(f"--config {path}: there is no setting {key!r}; known are {', '.join(known)}")
-        wanted = type(getattr(Scenario(), key))
-        if wanted is float and type(value) is int:
+        if key not in kinds:
+            raise UsageError(f"--config {path}: there is no setting {key!r}; known are {', '.join(kinds)}")
+        kind = next(kind for kind in (bool, int, float, str) if kind in (kinds[key], *get_args(kinds[key])))
+        if kind is float and type(value) is int:
             settings[key] = float(value)
-        elif getattr(Scenario(), key) is not None and type(value) is not wanted:
-            raise UsageError(f"--config {path}: {key} is {value!r}; it must be a {wanted.__name__}")
+        elif type(value) is not kind:
+            raise UsageError(f"--config {path}: {key} is {value!r}; it must be of type {kind.__name__}")
     return settings
 
 

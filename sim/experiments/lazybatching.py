@@ -302,7 +302,11 @@ def figure_3(rows: Sequence[Row], folder: Path, scale: Scale) -> list[Claim]:
     claims = []
     for model, paper in (("resnet50", 1.1), ("gnmt", 7.2), ("transformer", 2.4)):
         measured = _times(model).whole(1, 19, 19) * 1e3
-        note = "" if model == "resnet50" else "19 steps in and out, the corpus' mean; the paper does not say"
+        note = (
+            ""
+            if model == "resnet50"
+            else "19 steps in and out, the mean output length here; the paper does not say for which"
+        )
         claims.append(Claim("Table II", f"{model}: latency of one input", paper, measured, "ms", note))
     return claims
 

@@ -45,7 +45,9 @@ def test_recorded_cycles_are_what_scale_sim_says_now(layer, tmp_path):
 
 @pytest.mark.parametrize(("name", "paper_ms"), [("resnet50", 1.1), ("gnmt", 7.2), ("transformer", 2.4)])
 def test_single_input_latency_is_table_2s(name, paper_ms):
-    """The paper does not say for which sentences; 19 steps in and out is the mean of its corpus' output lengths."""
+    """The paper does not say for which sentences. 19 steps in and out is our choice: the mean output of
+    `lengths.TRANSLATION`, which is fitted to what the paper tells of its corpus (the mean input is 17). It matters: the
+    transformer is 8 % above the paper's at 19 and 13 % above it, so out of bounds, at 20."""
     assert npu_times(model_graph(name)).whole(1, 19, 19) * 1e3 == pytest.approx(paper_ms, rel=0.1)
 
 

@@ -1,0 +1,135 @@
+import math
+
+import pytest
+
+from headrace.batching import POLICIES, Profile, ProfilePoint, UnknownModel, UsageError
+from headrace.sim.scenario import Scenario, check_given, read_settings, run_scenario
+from headrace.sim.trace import of_simulation, write
+
+SMALL = {"requests": 300, "rate_rps": 300.0}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("model", ["resnet50", "gnmt", "transformer", "las", "bert_base,vgg16"])
+def test_every_policy_serves_every_network(policy, model):
+    done, _ = run_scenario(Scenario(model=model, policy=policy, npus=2, **SMALL))
+    result = done.result
+    assert result["requests"] == result["finished"] == 300 and result["failed"] == result["shed"] == 0
+    assert 0 < result["utilization"] <= 1 and result["batch_size_mean"] >= 1
+    assert done.latencies().min() > 0
+
+
+@pytest.mark.parametrize("traffic", ["poisson", "deterministic", "mmpp"])
+def test_every_traffic_has_the_rate_asked_for(traffic):
+    done, _ = run_scenario(Scenario(traffic=traffic, policy="graph", requests=20_000, rate_rps=500, burst_s=0.1))
+    assert done.result["throughput_rps"] == pytest.approx(500, rel=0.05)
+
+
+def test_a_measured_profile_is_hardware_too(tmp_path):
+    file = tmp_path / "net.json"
+    file.write_text(Profile("net", 2, (ProfilePoint(1, 0.01, 200.0), ProfilePoint(4, 0.02, 400.0))).to_json())
+    settings = {"model": "net", "accelerator": "profile", "profile": str(file)}
+    done, _ = run_scenario(Scenario(policy="serial", rate_rps=1.0, requests=50, **settings))
+    assert done.result["latency_ms"]["p50"] == pytest.approx(10)
+    with pytest.raises(UsageError, match="is of 'net'"):
+        run_scenario(Scenario(**{**settings, "model": "resnet50"}))
+
+
+def test_a_replayed_trace_and_a_corpus_decide_what_is_served(tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_s,model,input_len,output_len\n1,gnmt,2,3\n5,gnmt,20,30\n")
+    done, _ = run_scenario(Scenario(model="gnmt", replay=str(trace)))
+    short, long = done.latencies()
+    assert done.result["requests"] == 2 and long > 8 * short
+    corpus = tmp_path / "corpus.tsv"
+    corpus.write_text("7\t9\n")
+    done, _ = run_scenario(Scenario(model="gnmt", corpus=str(corpus), **SMALL))
+    assert set(zip(done.arrivals.input_len, done.arrivals.output_len, strict=True)) == {(7.0, 9)}
+
+
+def test_a_trace_of_the_run_can_be_read_back(tmp_path):
+    done, _ = run_scenario(Scenario(requests=50), record=True)
+    write(tmp_path / "t.pftrace", of_simulation(done.outcome))
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+
+    packets = Trace.FromString((tmp_path / "t.pftrace").read_bytes()).packet
+    begins = [p for p in packets if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN]
+    ends = [p for p in packets if p.track_event.type == TrackEvent.TYPE_SLICE_END]
+    assert len(begins) == len(ends) == len(done.outcome.ran)
+    assert {flow for p in begins for flow in p.track_event.flow_ids} == set(range(1, 51))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rate_rps": 0.0}, "--rate-rps 0"),
+        ({"rate_rps": math.nan}, "--rate-rps nan"),
+        ({"rate_rps": math.inf}, "--rate-rps inf"),
+        ({"requests": 0}, "--requests 0"),
+        ({"npus": 0}, "--npus 0"),
+        ({"sla_ms": 0.0}, "--sla-ms 0"),
+        ({"window_ms": -1.0, "policy": "graph"}, "window_s is -0.001"),
+        ({"max_batch": 0}, "max_batch is 0"),
+        ({"policy": "lasy"}, "--policy 'lasy'"),
+        ({"traffic": "uniform"}, "--traffic 'uniform'"),
+        ({"accelerator": "tpu"}, "--accelerator 'tpu'"),
+        ({"accelerator": "profile"}, "needs --profile FILE"),
+        ({"accelerator": "profile", "profile": "/no/such/file"}, "--profile /no/such/file"),
+        ({"model": ""}, "--model is empty"),
+        ({"model": "gnmt,gnmt"}, "names a model twice"),
+        ({"model": "gnmt", "dec_timesteps": 0}, "--dec-timesteps 0"),
+        ({"model": "gnmt", "coverage": 1.5}, "coverage"),
+        ({"replay": "/no/such/file"}, "/no/such/file"),
+        ({"model": "gnmt", "corpus": "/no/such/file"}, "/no/such/file"),
+    ],
+)
+def test_impossible_settings_are_refused_by_name(settings, message):
+    with pytest.raises(UsageError, match=message):
+        run_scenario(Scenario(**settings))
+
+
+def test_an_unknown_model_is_refused_with_what_is_close():
+    with pytest.raises(UnknownModel, match="did you mean resnet50"):
+        run_scenario(Scenario(model="resnet"))
+
+
+def test_settings_that_are_hardly_meant_are_warned_about():
+    _, notes = run_scenario(Scenario(sla_ms=0.5, **SMALL))
+    assert len(notes) == 1 and "--sla-ms 0.5 is below the 1.0" in notes[0]
+    _, notes = run_scenario(Scenario(rate_rps=5000.0, requests=300))
+    assert len(notes) == 1 and "more than 1 workers can serve" in notes[0]
+    assert run_scenario(Scenario(**SMALL))[1] == []
+
+
+def test_settings_without_effect_are_warned_about_and_contradictions_refused():
+    notes = check_given(Scenario(policy="serial"), {"policy", "max_batch", "window_ms", "coverage"})
+    assert [note.split()[0] for note in notes] == ["--window-ms", "--max-batch", "--coverage"]
+    assert check_given(Scenario(policy="graph"), {"window_ms", "max_batch"}) == []
+    with pytest.raises(UsageError, match=r"--replay brings its own arrivals.*--rate-rps, --requests"):
+        check_given(Scenario(replay="x"), {"replay", "rate_rps", "requests"})
+
+
+def test_settings_from_a_file(tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text('model = "gnmt"\nrate-rps = 250\nmax_batch = 8\ndec_timesteps = 20\ndefer-late = true\n')
+    assert read_settings(file) == {
+        "model": "gnmt", "rate_rps": 250.0, "max_batch": 8, "dec_timesteps": 20, "defer_late": True,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("speed = 3", "no setting 'speed'"),
+        ('max_batch = "many"', "max_batch is 'many'; it must be of type int"),
+        ("max_batch = 3.5", "max_batch is 3.5"),
+        ('dec_timesteps = "x"', "dec_timesteps is 'x'"),
+        ("model = [1]", "model is"),
+        ("rate_rps = ", "run.toml"),
+    ],
+)
+def test_a_broken_settings_file_is_refused(tmp_path, text, message):
+    file = tmp_path / "run.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        read_settings(file)
