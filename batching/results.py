@@ -83,7 +83,7 @@ def summarize(
         "shed": ledger.shed,
         "throughput_rps": finished / span if span > 0 else None,
         "latency_ms": percentiles_ms(served.finished - served.arrival),
-        "queue_ms": percentiles_ms(served.started - served.queued)["mean"],
+        "queue_ms": float((served.started - served.queued).mean()) * 1e3 if finished else None,
         "sla_violation_rate": late / ended if ended else None,
         "batch_size_mean": batch_size_mean,
         "utilization": busy_s / (workers * span) if span > 0 else None,

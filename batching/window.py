@@ -49,7 +49,10 @@ class _Queue:
 
     def take(self) -> tuple[Request, ...]:
         stop = min(self.head + self.max_batch, len(self.requests))
-        batch = tuple(self.requests[self.head : stop])
+        if stop == self.head + 1:  # `serial` lives on this
+            batch: tuple[Request, ...] = (self.requests[self.head],)
+        else:
+            batch = tuple(self.requests[self.head : stop])
         self.head = stop
         if stop >= _KEEP and 2 * stop >= len(self.requests):
             del self.requests[:stop]

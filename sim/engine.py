@@ -11,6 +11,9 @@ This file is compiled (setup.py); the requests' times are kept in plain lists fo
 
 import math
 
+import numpy as np
+from numpy.typing import NDArray
+
 from headrace.batching.accounting import Ledger
 from headrace.batching.errors import HeadraceError
 from headrace.batching.execution import Decoding, NodeTimes
@@ -34,6 +37,13 @@ class Arrivals:
         self.deadline: list[float] = deadline
         self.input_len: list[float] = input_len
         self.output_len: list[int] = output_len
+        self._arrays: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+
+    def arrays(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """`arrival` and `deadline` as arrays, made once: a sweep serves the same arrivals many times."""
+        if self._arrays is None:
+            self._arrays = np.array(self.arrival), np.array(self.deadline)
+        return self._arrays
 
 
 class Ran:

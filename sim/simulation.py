@@ -24,7 +24,7 @@ class Simulation:
 
     def latencies(self) -> NDArray[np.float64]:
         """Seconds from arrival to end of each request, in order of arrival."""
-        latencies: NDArray[np.float64] = np.array(self.outcome.finished) - np.array(self.arrivals.arrival)
+        latencies: NDArray[np.float64] = np.array(self.outcome.finished) - self.arrivals.arrays()[0]
         return latencies
 
 
@@ -48,11 +48,11 @@ def simulate(
     finally:
         if collecting:
             gc.enable()
-    arrival = np.array(arrivals.arrival)
+    arrival, deadline = arrivals.arrays()
     finished = np.array(outcome.finished)
     outcome.ledger.check()
     result = summarize(
-        ServedTimes(arrival, arrival, np.array(outcome.started), finished, np.array(arrivals.deadline)),
+        ServedTimes(arrival, arrival, np.array(outcome.started), finished, deadline),
         outcome.ledger,
         batch_size_mean=outcome.request_node_runs / outcome.node_runs if outcome.node_runs else None,
         busy_s=outcome.busy_s,

@@ -115,3 +115,57 @@ def test_a_file_that_is_no_container_is_refused(tmp_path):
     bad.write_bytes(b"xclbin1" * 100)
     done = headrace("build", "--info", bad)
     assert done.returncode in (1, 2) and "Traceback" not in done.stderr and done.stdout == ""
+
+
+RESULT_KEYS = {
+    "requests", "finished", "failed", "shed", "throughput_rps", "latency_ms", "queue_ms", "sla_violation_rate",
+    "batch_size_mean", "utilization", "energy_j", "wall_s", "seed",
+}  # fmt: skip
+
+
+def test_simulate_reports_the_result_keys_and_writes_a_trace(tmp_path):
+    trace = tmp_path / "new" / "run.pftrace"
+    settings = "--model resnet50 --accelerator npu --npus 1 --policy lazy --rate-rps 1000 --requests 2000 --sla-ms 100"
+    more = "--window-ms 5 --max-batch 64 --seed 0 --json --trace"
+    done = headrace("simulate", *settings.split(), *more.split(), trace)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report.keys() >= RESULT_KEYS and report["finished"] == 2000
+    assert set(report["latency_ms"]) == {"mean", "p50", "p90", "p95", "p99", "max"}
+    assert report["settings"]["policy"] == "lazy" and "--window-ms has no effect" in report["warnings"][0]
+    assert "--window-ms has no effect" in done.stderr and trace.stat().st_size > 10_000
+
+
+def test_simulate_takes_settings_from_a_file_and_options_override_them(tmp_path):
+    config = tmp_path / "run.toml"
+    config.write_text('model = "gnmt"\nrate-rps = 50\nrequests = 100\npolicy = "graph"\n')
+    done = headrace("simulate", "--config", config, "--policy", "serial", "--json")
+    settings = json.loads(done.stdout)["settings"]
+    assert (settings["model"], settings["rate_rps"], settings["policy"]) == ("gnmt", 50.0, "serial")
+    assert "latency_ms mean" in headrace("simulate", "--config", config).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--rate-rps", "0"], "--rate-rps 0.0: give a number above 0"),
+        (["--policy", "best"], "--policy 'best': choose from serial"),
+        (["--model", "resnet"], "did you mean resnet50"),
+        (["--replay", "x.csv", "--requests", "5"], "leave out --requests"),
+        (["--config", "no.toml"], "no.toml"),
+        (["--rate-rps", "fast"], "Invalid value for '--rate-rps'"),
+    ],
+)
+def test_simulate_refuses_what_it_cannot_do(arguments, message):
+    done = headrace("simulate", *arguments)
+    assert done.returncode in (1, 2) and not done.stdout
+    assert message in done.stderr and "Traceback" not in done.stderr
+
+
+def test_reproduce_ends_with_its_table(tmp_path):
+    done = headrace("reproduce", "lazybatching", "--figure", "3,12", "--quick", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "latency, every GraphB / lazy" in done.stdout and "15 x" in done.stdout
+    assert {"figure3.png", "figure12.png", "figure12.csv", "table.md"} <= {path.name for path in tmp_path.iterdir()}
+    done = headrace("reproduce", "lazybatching", "--figure", "99", "--quick", "--out", tmp_path)
+    assert done.returncode == 2 and "--figure 99" in done.stderr
