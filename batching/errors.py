@@ -1,5 +1,7 @@
 """The errors that every part of Headrace raises. A message names what to change."""
 
+from collections.abc import Iterable
+
 
 class HeadraceError(Exception):
     """Base of all errors that a user of Headrace is meant to see."""
@@ -9,8 +11,13 @@ class UsageError(HeadraceError):
     """The request itself cannot be carried out as asked: a bad option, an unknown name, a missing file."""
 
 
-class UnknownModel(HeadraceError):
-    """A request names a model that the policy was not told of."""
+class UnknownModel(UsageError):
+    """A model that this policy, server or zoo does not have."""
+
+    @classmethod
+    def asked_for(cls, request_id: int, model: str, known: Iterable[str]) -> "UnknownModel":
+        """By a request, of a server that has the models `known`."""
+        return cls(f"request {request_id} asks for model {model!r}; this server has {', '.join(sorted(known))}")
 
 
 class UnsupportedInput(HeadraceError):

@@ -130,8 +130,7 @@ class LazyBatching:
     def submit(self, request: Request, now: float) -> None:
         queue = self._queues.get(request.model)
         if queue is None:
-            known = ", ".join(sorted(self._queues))
-            raise UnknownModel(f"request {request.id} asks for model {request.model!r}; this server has {known}")
+            raise UnknownModel.asked_for(request.id, request.model, self._queues)
         queue.waiting.append((self._submitted, request))
         self._submitted += 1
 

@@ -79,8 +79,7 @@ class WindowBatching:
     def submit(self, request: Request, now: float) -> None:
         queue = self._queues.get(request.model)
         if queue is None:
-            known = ", ".join(sorted(self._queues))
-            raise UnknownModel(f"request {request.id} asks for model {request.model!r}; this server has {known}")
+            raise UnknownModel.asked_for(request.id, request.model, self._queues)
         queue.requests.append(request)
         queue.since.append(now)
 
