@@ -1,12 +1,13 @@
-"""Compiles the hot loop of the simulator, and the policies that it drives, with mypyc; all else is in pyproject.toml.
+"""Compiles the hot loop of the simulator, and the policies that it drives, with mypyc, and the solver's kernel with
+Cython; all else is in pyproject.toml.
 
-The same files run uncompiled, several times slower: without a C compiler the extensions are left out."""
+What mypyc compiles also runs as it is, several times slower; HEADRACE_PURE=1 leaves that out."""
 
 import os
 import sys
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Extension, setup
 
 COMPILED = (
     "batching/accounting.py",
@@ -20,12 +21,23 @@ COMPILED = (
     "batching/window.py",
     "sim/engine.py",
 )
+KERNELS = ("batching/smdp/kernel.pyx",)
 
 
 def extensions():
-    # pip runs this file three times, twice only to ask for metadata.
-    if os.environ.get("HEADRACE_PURE") or {"egg_info", "dist_info"} & set(sys.argv):
+    if {"egg_info", "dist_info"} & set(sys.argv):  # pip runs this file three times, twice only to ask for metadata
         return []
+    from Cython.Build import cythonize
+
+    kernels = [
+        Extension("headrace." + path.removesuffix(".pyx").replace("/", "."), [path], extra_compile_args=["-O3"])
+        for path in KERNELS
+    ]
+    found = cythonize(kernels, build_dir="build", language_level=3, quiet=True)
+    return found if os.environ.get("HEADRACE_PURE") else [*found, *compiled_policies()]
+
+
+def compiled_policies():
     from mypyc.build import mypycify
 
     # mypyc takes a module's name from its path, so it is shown the folders under the name of the package.

@@ -1,0 +1,31 @@
+"""Batching as a semi-Markov decision process: the best batch for every queue length (Xu, Sun, Zhou, Niu, ICC 2023)."""
+
+from headrace.batching.smdp.arrivals import Mmpp2
+from headrace.batching.smdp.model import Smdp, build
+from headrace.batching.smdp.service import BatchService, Weights
+from headrace.batching.smdp.solution import Solution
+from headrace.batching.smdp.solver import (
+    NotConverged,
+    evaluate,
+    policy_iteration,
+    relative_value_iteration,
+    solve,
+    static,
+    work_conserving,
+)
+
+__all__ = [
+    "BatchService",
+    "Mmpp2",
+    "NotConverged",
+    "Smdp",
+    "Solution",
+    "Weights",
+    "build",
+    "evaluate",
+    "policy_iteration",
+    "relative_value_iteration",
+    "solve",
+    "static",
+    "work_conserving",
+]

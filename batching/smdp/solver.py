@@ -1,0 +1,184 @@
+"""Solvers: policy iteration (exact, fast), relative value iteration (the paper's), and a truncation chosen for you."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from headrace.batching.errors import HeadraceError, UsageError
+from headrace.batching.smdp import kernel
+from headrace.batching.smdp.model import Indices, Smdp
+from headrace.batching.smdp.service import Floats
+from headrace.batching.smdp.solution import RARE, Solution, solution_of
+
+MOST_EVALUATIONS = 1000
+LARGEST_S_MAX = 1 << 17
+AUTOMATIC_DELTA = 1e-7  # of the average cost
+
+
+class NotConverged(HeadraceError):
+    """An iteration that should have ended did not."""
+
+
+def check_truncation(s_max: int, overflow_cost: float) -> None:
+    if not 1 <= s_max <= LARGEST_S_MAX:
+        raise UsageError(f"s_max is {s_max}: give 1 to {LARGEST_S_MAX}")
+    if not (np.isfinite(overflow_cost) and overflow_cost >= 0):
+        raise UsageError(f"the overflow cost is {overflow_cost}: give a number of 0 or more")
+
+
+def policy_iteration(model: Smdp, s_max: int, overflow_cost: float, start: Indices | None = None) -> Solution:
+    """The optimal policy by Howard's algorithm; `start` (actions of all states) may come from a similar problem.
+
+    To wait in S_o, for ever, is left out: it is no policy that serves. Raises UsageError and NotConverged."""
+    check_truncation(s_max, overflow_cost)
+    policy = _serve_all(model, s_max) if start is None else start.ravel().copy()
+    return _run(model, s_max, overflow_cost, policy, improve=True)
+
+
+def evaluate(
+    model: Smdp, policy: Callable[[Indices], Indices] | Indices, overflow_cost: float = 0.0, s_max: int = 0
+) -> Solution:
+    """The long-run cost of a given policy, exactly: a function of the queue lengths 0 ... s_max, or an array of the
+    actions up to S_o. With `s_max` 0, a function is evaluated on as many states as it takes for S_o not to matter.
+
+    Raises UsageError for a policy that cannot serve all that arrives, or serves more than there is."""
+    if not callable(policy):
+        return _run(model, len(policy) - 2, overflow_cost, _checked(model, policy), improve=False)
+    chosen = s_max or 4 * model.service.max_batch + 16
+    while True:
+        states = np.minimum(np.arange(chosen + 2), chosen)
+        actions = _checked(model, policy(states))
+        found = _run(model, chosen, overflow_cost, actions, improve=False)
+        if s_max or found.delta <= AUTOMATIC_DELTA * found.g:
+            return found
+        if chosen >= 1 << 14:
+            raise UsageError("unstable: this policy does not serve all that arrives; lower the rate or batch more")
+        chosen *= 2
+
+
+def _checked(model: Smdp, actions: Indices) -> Indices:
+    """As the kernel takes it: one action for each state and phase."""
+    phases = model.sojourn.shape[1]
+    actions = np.asarray(actions, np.intp)
+    actions = np.repeat(actions, phases) if actions.ndim == 1 else actions.ravel()
+    states = np.minimum(np.arange(len(actions)) // phases, len(actions) // phases - 2)
+    if (actions < 0).any() or (actions > states).any() or actions.max() > model.service.max_batch:
+        raise UsageError("a policy serves at least 0 and at most what waits, and no more than the largest batch")
+    if not actions[-phases:].all():
+        raise UsageError("a policy must serve in the last state, S_o: otherwise nothing is ever served again")
+    return actions.copy()
+
+
+def _run(model: Smdp, s_max: int, overflow_cost: float, policy: Indices, *, improve: bool) -> Solution:
+    values, visits = np.empty(len(policy)), np.empty(len(policy))
+    g, evaluations, _ = kernel.iterate(
+        model.base, model.slope, model.sojourn, model.counts, model.first, model.last,
+        s_max, overflow_cost, policy, values, visits, _usual_state(model, s_max), improve, MOST_EVALUATIONS,
+    )  # fmt: skip
+    if evaluations < 0 or not np.isfinite(g):
+        raise NotConverged(f"policy iteration did not end after {MOST_EVALUATIONS} evaluations")
+    return solution_of(model, "pi", s_max, overflow_cost, policy, values, visits, evaluations)
+
+
+def static(batch: int) -> Callable[[Indices], Indices]:
+    """The paper's static policy for `evaluate`: wait for `batch` requests, serve that many."""
+    return lambda states: np.where(states >= batch, batch, 0)
+
+
+def _serve_all(model: Smdp, s_max: int) -> Indices:
+    """Actions of all states up to S_o where nobody waits beside an idle server."""
+    states = np.minimum(np.arange(s_max + 2), s_max)
+    return np.repeat(np.minimum(states, model.service.max_batch), model.sojourn.shape[1])
+
+
+def _usual_state(model: Smdp, s_max: int) -> int:
+    """About where the queue stands if whatever waits is served: it reproduces itself."""
+    arrivals = model.rate * model.sojourn[1:, 0]
+    sizes = np.arange(1, len(arrivals) + 1)
+    steady = np.flatnonzero(arrivals <= sizes)
+    return min(int(arrivals[steady[0]]) if len(steady) else len(arrivals), s_max) * model.sojourn.shape[1]
+
+
+def work_conserving(max_batch: int) -> Callable[[Indices], Indices]:
+    """The work-conserving policy for `evaluate`: serve what waits, at most `max_batch`, and never wait beside it."""
+    return lambda states: np.minimum(states, max_batch)
+
+
+def relative_value_iteration(
+    model: Smdp, s_max: int, overflow_cost: float, epsilon: float = 0.01, most: int = 10_000
+) -> Solution:
+    """The paper's algorithm: the process is made one of equal steps ("discretization", with eta = 0.99 / rate, so that
+    every state keeps a probability of staying), and values are iterated until their changes span less than `epsilon`,
+    or `most` times. For Poisson arrivals. Raises UsageError."""
+    check_truncation(s_max, overflow_cost)
+    if model.sojourn.shape[1] > 1:
+        raise UsageError("relative value iteration takes Poisson arrivals; use policy iteration for bursty ones")
+    if not epsilon > 0 or most < 1:
+        raise UsageError(f"epsilon {epsilon} and {most} iterations: give numbers above 0")
+    actions = min(model.service.max_batch, s_max) + 1
+    sojourn, base, slope = model.sojourn[:actions, 0], model.base[:actions, 0], model.slope[:actions, 0]
+    pmf = model.counts[:actions, 0, 0]
+    eta = 0.99 * float(sojourn[0])
+    states = np.minimum(np.arange(s_max + 2), s_max)
+    left = states[:, None] - np.arange(actions)
+    allowed = left >= 0
+    cost = (base + slope * states[:, None]) / sojourn
+    cost[-1] += overflow_cost
+    cost[~allowed] = np.inf
+    share = eta / sojourn
+    entry = np.maximum(left, 0) * actions + np.arange(actions)  # of (left, action) in what is expected
+    padded = np.empty(s_max + 1 + pmf.shape[1])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, pmf.shape[1])[: s_max + 1]
+    values = np.zeros(s_max + 2)
+    for iteration in range(1, most + 1):
+        padded[: s_max + 2] = values
+        padded[s_max + 2 :] = values[-1]
+        expected = (windows @ pmf.T).ravel()[entry]
+        quality = cost + share * (expected - values[:, None])
+        new = quality.min(axis=1) + values
+        change = new - values
+        values = new - new[0]
+        if change.max() - change.min() < epsilon:
+            break
+    policy = quality.argmin(axis=1)
+    return solution_of(model, "rvi", s_max, overflow_cost, policy, values, _stationary(model, policy, s_max), iteration)
+
+
+def _stationary(model: Smdp, policy: Indices, s_max: int) -> Floats:
+    """The stationary distribution of a policy that may wait in S_o, and then ends there."""
+    if policy[-1] == 0:
+        return np.eye(s_max + 2)[-1]
+    values, visits = np.empty(s_max + 2), np.empty(s_max + 2)
+    kernel.iterate(
+        model.base, model.slope, model.sojourn, model.counts, model.first, model.last,
+        s_max, 0.0, policy.copy(), values, visits, _usual_state(model, s_max), False, MOST_EVALUATIONS,
+    )  # fmt: skip
+    return visits
+
+
+def solve(model: Smdp, delta: float = AUTOMATIC_DELTA) -> Solution:
+    """The optimal policy, with s_max and the overflow cost chosen: s_max grows until S_o has less than `delta` of the
+    average cost, and the policy has not changed in the states that it visits.
+
+    The overflow cost is the average cost of serving whatever waits. So to linger in S_o, where arrivals are lost, is
+    dearer than any policy worth having, whatever the weights; with a small one and a large w2 it would win."""
+    phases = model.sojourn.shape[1]
+    s_max = 2 * model.service.max_batch + 8
+    overflow_cost = evaluate(model, work_conserving(model.service.best_batch)).g
+    before: Solution | None = None
+    while True:
+        start = None
+        if before is not None:
+            start = _serve_all(model, s_max).reshape(-1, phases)
+            start[: before.s_max + 1] = before.policy[:-1]
+        found = policy_iteration(model, s_max, overflow_cost, start)
+        if before is not None and found.delta <= delta * found.g:
+            visited = found.probability[: before.s_max + 1] >= RARE
+            if (found.policy[: before.s_max + 1] == before.policy[:-1])[visited].all():
+                return found
+        if s_max * 2 > LARGEST_S_MAX:
+            raise UsageError(
+                f"rho = {model.load:.6g} is so close to 1 that {s_max} states do not hold the queue; lower the rate"
+            )
+        before = found
+        s_max = s_max * 3 // 2
