@@ -13,7 +13,10 @@ from headrace.batching.profile import Profile, ProfilePoint
 from headrace.batching.request import Request, Task
 from headrace.batching.results import Served, ServedTimes, percentiles_ms, summarize
 from headrace.batching.serial import Serial
+from headrace.batching.smdp_batching import RateTables, SmdpBatching
+from headrace.batching.static import StaticBatching
 from headrace.batching.window import BatchLimits
+from headrace.batching.work_conserving import WorkConserving
 
 __all__ = [
     "LENGTH",
@@ -37,14 +40,18 @@ __all__ = [
     "Preba",
     "Profile",
     "ProfilePoint",
+    "RateTables",
     "Request",
     "Serial",
     "Served",
     "ServedTimes",
+    "SmdpBatching",
+    "StaticBatching",
     "Task",
     "UnknownModel",
     "UnsupportedInput",
     "UsageError",
+    "WorkConserving",
     "make_policy",
     "percentiles_ms",
     "preba_limits",

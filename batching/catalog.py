@@ -10,8 +10,13 @@ from headrace.batching.policy import Policy
 from headrace.batching.preba import Preba
 from headrace.batching.profile import Profile
 from headrace.batching.serial import Serial
+from headrace.batching.smdp.service import BatchService, Weights
+from headrace.batching.smdp.tables import rate_tables
+from headrace.batching.smdp_batching import RateTables, SmdpBatching
+from headrace.batching.static import StaticBatching
+from headrace.batching.work_conserving import WorkConserving
 
-POLICIES = ("serial", "graph", "lazy", "oracle", "preba")
+POLICIES = ("serial", "graph", "static", "work-conserving", "lazy", "oracle", "preba", "smdp")
 
 
 def make_policy(
@@ -24,15 +29,29 @@ def make_policy(
     profiles: Mapping[str, Profile] | None = None,
     dec_timesteps: Mapping[str, int] | None = None,
     defer_late: bool = False,
+    tables: Mapping[str, RateTables] | None = None,
 ) -> Policy:
     """A new policy for one run of the models in `times`. Those that need no window, limit, profile or number of decoder
-    steps ignore them; without `profiles`, `preba` takes the curves that follow from `times`. Raises UsageError."""
+    steps ignore them. Without `profiles`, `preba` takes the curves that follow from `times`, as `smdp` does without
+    `tables`, for the least mean latency of inputs and outputs of length 1; a model that is missing in `tables` can be
+    installed later. The batch of `static` is `max_batch`. Raises UsageError."""
     graphs = [known.graph for known in times.values()]
     match name:
         case "serial":
             return Serial(graphs)
         case "graph":
             return GraphBatching(graphs, window_s, max_batch)
+        case "static":
+            return StaticBatching(graphs, max_batch)
+        case "work-conserving":
+            return WorkConserving(graphs, max_batch)
+        case "smdp":
+            if tables is None:
+                tables = {
+                    model: rate_tables(BatchService.of_times(known, max_batch), Weights(), workers)
+                    for model, known in times.items()
+                }
+            return SmdpBatching(graphs, tables, max_batch)
         case "lazy":
             return LazyBatching(times, workers, max_batch, dec_timesteps, defer_late)
         case "oracle":

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from headrace.batching.errors import UnknownModel, UsageError
+from headrace.batching.fifo import Fifo
 from headrace.batching.model_graph import ModelGraph
 from headrace.batching.request import Request, Task
-
-_KEEP = 1024  # places of entries that have left, before they are given up
 
 
 @dataclass(frozen=True)
@@ -30,42 +29,15 @@ class BatchLimits:
             raise UsageError(f"window_s is {self.window_s}: give a batching window of 0 s or more")
 
 
-class _Queue:
-    """First in, first out: entries before `head` have left. `since` is when each request entered, as preprocessing lies
-    between its arrival and then. (Lists with a head, because compiled code reads these much faster than a deque.)"""
-
+class _Queue(Fifo):
     def __init__(self, graph: ModelGraph, limits: BatchLimits) -> None:
-        self.model: str = graph.name
-        self.nodes: int = len(graph.nodes)
+        super().__init__(graph)
         self.max_batch: int = limits.max_batch
         self.window_s: float = limits.window_s
-        self.requests: list[Request] = []
-        self.since: list[float] = []
-        self.head: int = 0
 
     def due(self) -> float:
         """When the batch is ready by its window alone; inf if nothing waits."""
-        return self.since[self.head] + self.window_s if self.head < len(self.since) else math.inf
-
-    def take(self) -> tuple[Request, ...]:
-        stop = min(self.head + self.max_batch, len(self.requests))
-        if stop == self.head + 1:  # `serial` lives on this
-            batch: tuple[Request, ...] = (self.requests[self.head],)
-        else:
-            batch = tuple(self.requests[self.head : stop])
-        self.head = stop
-        if stop >= _KEEP and 2 * stop >= len(self.requests):
-            del self.requests[:stop]
-            del self.since[:stop]
-            self.head = 0
-        return batch
-
-    def put_back(self, requests: Iterable[Request]) -> None:
-        """In front of what waits, in order of arrival, and due as if they had entered on arrival."""
-        again = sorted(requests, key=lambda request: request.arrival)
-        self.requests = again + self.requests[self.head :]
-        self.since = [request.arrival for request in again] + self.since[self.head :]
-        self.head = 0
+        return self.oldest() + self.window_s
 
 
 class WindowBatching:
@@ -80,21 +52,20 @@ class WindowBatching:
         queue = self._queues.get(request.model)
         if queue is None:
             raise UnknownModel.asked_for(request.id, request.model, self._queues)
-        queue.requests.append(request)
-        queue.since.append(now)
+        queue.append(request, now)
 
     def next_task(self, worker: int, now: float) -> Task | None:
         ready: _Queue | None = None
         oldest = math.inf
         for queue in self._queue_list:
-            size = len(queue.requests) - queue.head
+            size = queue.size()
             # `due` is also what `wakeup` names: at that time, to the last bit, the batch is ready.
-            if size > 0 and (size >= queue.max_batch or queue.due() <= now) and queue.since[queue.head] < oldest:
+            if size > 0 and (size >= queue.max_batch or queue.due() <= now) and queue.oldest() < oldest:
                 ready = queue
-                oldest = queue.since[queue.head]
+                oldest = queue.oldest()
         if ready is None:
             return None
-        task = Task(self._tasks, ready.model, ready.take(), 0, ready.nodes)
+        task = Task(self._tasks, ready.model, ready.take(ready.max_batch), 0, ready.nodes)
         self._tasks += 1
         return task
 

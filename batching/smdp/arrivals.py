@@ -60,7 +60,8 @@ class Mmpp2:
         decay = self.leave.sum()
         span = span[:, None]
         memory = span / decay - (1.0 - np.exp(-decay * span)) / decay**2
-        return self.rate * span**2 / 2 + (self.rates - self.rate) * memory
+        spent: Floats = self.rate * span**2 / 2 + (self.rates - self.rate) * memory
+        return spent
 
     def counts(self, spans: Floats) -> Floats:
         """Probability of k arrivals and the last phase t, given the first phase f: shape (spans, f, t, k).
@@ -70,7 +71,9 @@ class Mmpp2:
         theta = float((self.rates + self.leave).max())
         events, _, _ = poisson_counts(theta * spans)
         steps = events.shape[1]
-        stay = np.eye(2) + (np.diag(-self.rates - self.leave) + np.array([[0, self.leave[0]], [self.leave[1], 0]])) / theta
+        stay = (
+            np.eye(2) + (np.diag(-self.rates - self.leave) + np.array([[0, self.leave[0]], [self.leave[1], 0]])) / theta
+        )
         arrive = np.diag(self.rates) / theta
         made = np.zeros((steps + 1, 2, 2))  # [k, f, t] after n events
         made[0] = np.eye(2)

@@ -1,22 +1,21 @@
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
-
-def poisson(means: Floats, pmf: Floats, first: Indices, last: Indices) -> None: ...
+def poisson(
+    means: NDArray[np.float64], pmf: NDArray[np.float64], first: NDArray[np.intp], last: NDArray[np.intp]
+) -> None: ...
 def iterate(
-    base: Floats,
-    slope: Floats,
-    sojourn: Floats,
-    arrivals: Floats,
-    first: Indices,
-    last: Indices,
+    base: NDArray[np.float64],
+    slope: NDArray[np.float64],
+    sojourn: NDArray[np.float64],
+    arrivals: NDArray[np.float64],
+    first: NDArray[np.intp],
+    last: NDArray[np.intp],
     s_max: int,
     overflow_cost: float,
-    policy: Indices,
-    values: Floats,
-    visits: Floats,
+    policy: NDArray[np.intp],
+    values: NDArray[np.float64],
+    visits: NDArray[np.float64],
     reference: int,
     improve: bool,
     most: int,

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching.errors import UsageError
+from headrace.batching.execution import NodeTimes
 from headrace.batching.profile import Profile
 
 Floats = NDArray[np.float64]
@@ -36,7 +37,7 @@ class BatchService:
         """tau(b) = alpha b + tau_0 and zeta(b) = beta b + zeta_0; `tau` is (alpha, tau_0)."""
         if max_batch < 1:
             raise UsageError(f"max_batch is {max_batch}: give a batch limit of 1 or more")
-        sizes = np.arange(1, max_batch + 1)
+        sizes = np.arange(1, max_batch + 1, dtype=np.float64)
         return cls(tau[0] * sizes + tau[1], zeta[0] * sizes + zeta[1])
 
     @classmethod
@@ -45,6 +46,18 @@ class BatchService:
         interpolation. No profile has energies: a busy worker is taken to draw `busy_power` (W), so J by batch size."""
         sizes = range(1, (max_batch or profile.points[-1].batch) + 1)
         latency = np.array([profile.latency(0, size, 1.0) for size in sizes])
+        return cls(latency, busy_power * latency)
+
+    @classmethod
+    def of_times(
+        cls,
+        times: NodeTimes,
+        max_batch: int,
+        lengths: tuple[float, int] = (1.0, 1),
+        busy_power: float = 0.0,
+    ) -> "BatchService":
+        """Of hardware whose node latencies are known (s), for inputs and outputs of these `lengths`."""
+        latency = np.array([times.whole(size, *lengths) for size in range(1, max_batch + 1)])
         return cls(latency, busy_power * latency)
 
     @property
@@ -68,7 +81,7 @@ class BatchService:
         return float(self.rates.max())
 
     def arrival_rate(self, load: float) -> float:
-        """The arrival rate at which the load rho is `load`: a share of the capacity of the largest batch, as in the paper."""
+        """The arrival rate at which rho is `load`, a share of what the largest batch serves (as in the paper)."""
         return load * float(self.rates[-1])
 
 

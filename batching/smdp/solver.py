@@ -96,7 +96,8 @@ def _usual_state(model: Smdp, s_max: int) -> int:
     arrivals = model.rate * model.sojourn[1:, 0]
     sizes = np.arange(1, len(arrivals) + 1)
     steady = np.flatnonzero(arrivals <= sizes)
-    return min(int(arrivals[steady[0]]) if len(steady) else len(arrivals), s_max) * model.sojourn.shape[1]
+    usual = int(arrivals[steady[0]]) if len(steady) else len(arrivals)
+    return min(usual, s_max) * int(model.sojourn.shape[1])
 
 
 def work_conserving(max_batch: int) -> Callable[[Indices], Indices]:
@@ -130,7 +131,9 @@ def relative_value_iteration(
     padded = np.empty(s_max + 1 + pmf.shape[1])
     windows = np.lib.stride_tricks.sliding_window_view(padded, pmf.shape[1])[: s_max + 1]
     values = np.zeros(s_max + 2)
-    for iteration in range(1, most + 1):
+    iteration = 0
+    while iteration < most:
+        iteration += 1
         padded[: s_max + 2] = values
         padded[s_max + 2 :] = values[-1]
         expected = (windows @ pmf.T).ravel()[entry]
@@ -146,9 +149,10 @@ def relative_value_iteration(
 
 def _stationary(model: Smdp, policy: Indices, s_max: int) -> Floats:
     """The stationary distribution of a policy that may wait in S_o, and then ends there."""
+    values, visits = np.empty(s_max + 2), np.zeros(s_max + 2)
     if policy[-1] == 0:
-        return np.eye(s_max + 2)[-1]
-    values, visits = np.empty(s_max + 2), np.empty(s_max + 2)
+        visits[-1] = 1.0
+        return visits
     kernel.iterate(
         model.base, model.slope, model.sojourn, model.counts, model.first, model.last,
         s_max, 0.0, policy.copy(), values, visits, _usual_state(model, s_max), False, MOST_EVALUATIONS,

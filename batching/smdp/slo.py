@@ -1,0 +1,109 @@
+"""Least power within a latency target: on the mean, or on a quantile (which the paper names as its limitation).
+
+A policy that minimises w1 * latency + w2 * power has, among all policies, the least power for its mean latency
+(otherwise one with less power and no more latency would cost less). As w2 grows, its power falls and its mean latency
+rises, so the least power under `mean latency <= L` is found by bisection on w2, with w1 = 1. What is found lies on the
+lower convex hull of what policies reach; between two corners of the hull a randomised policy could save a little more.
+
+Under `P(latency > L) <= p` the same policies are searched: their violation mostly, but not always, rises with w2, so
+the whole range is scanned, and refined where the answer lies. The tail is computed (tail.py), not bounded.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.batching.errors import HeadraceError, UsageError
+from headrace.batching.smdp.model import build
+from headrace.batching.smdp.service import BatchService, Weights
+from headrace.batching.smdp.solution import Solution
+from headrace.batching.smdp.solver import solve
+from headrace.batching.smdp.tail import LatencyTail
+
+SCANNED = 24  # weights, on a logarithmic scale
+BISECTIONS = 24
+
+
+class Infeasible(HeadraceError):
+    """No policy meets the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`mean latency <= latency`, or, with a `quantile`, `P(latency > latency) <= 1 - quantile`. Raises UsageError."""
+
+    latency: float
+    quantile: float | None = None
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.latency) and self.latency > 0):
+            raise UsageError(f"a latency target of {self.latency}: give a number above 0")
+        if self.quantile is not None and not 0 < self.quantile < 1:
+            raise UsageError(f"a quantile of {self.quantile}: give a number between 0 and 1, for example 0.95")
+
+    def excess(self, solution: Solution) -> float:
+        """What a policy misses the target by: latency, or share of requests; at most 0 if it is met."""
+        if self.quantile is None:
+            return solution.latency - self.latency
+        return LatencyTail(solution, 1.01 * self.latency).probability(self.latency) - (1 - self.quantile)
+
+
+def least_power(service: BatchService, rate: float, target: Target, servers: int = 1) -> Solution:
+    """Raises UsageError for what cannot be asked, and Infeasible with what is missing."""
+
+    def optimal(weight: float) -> Solution:
+        return solve(build(service, rate, Weights(1.0, weight), servers))
+
+    fastest = optimal(0.0)
+    if not service.energy.any():
+        raise UsageError("least power is asked for, but no energies are given")
+    # Weights at which energy hardly counts, and at which hardly anything else does.
+    scale = fastest.latency / fastest.power
+    weights = scale * np.geomspace(1e-4, 1e5, SCANNED)
+    low, high = 0.0, float(weights[0])
+    best: Solution | None = None
+    least = np.inf
+    for weight in (0.0, *weights):
+        found = optimal(float(weight))
+        excess = target.excess(found)
+        least = min(least, excess)
+        if excess <= 0 and (best is None or found.power <= best.power):
+            best, low, high = found, float(weight), np.inf
+        elif best is not None and high == np.inf:
+            high = float(weight)
+        if target.quantile is None and excess > 0:
+            break
+    if best is None:
+        raise Infeasible(_missing(target, fastest, least))
+    if high == np.inf:  # every weight meets the target
+        return best
+    for _ in range(BISECTIONS):
+        weight = 0.5 * (low + high) if low == 0.0 else float(np.sqrt(low * high))
+        found = optimal(weight)
+        if target.excess(found) <= 0:
+            low = weight
+            if found.power < best.power:
+                best = found
+        else:
+            high = weight
+        if high <= low * 1.0001:
+            break
+    return best
+
+
+def _missing(target: Target, fastest: Solution, least: float) -> str:
+    if target.quantile is None:
+        return (
+            f"no policy has a mean latency of {target.latency:g} at this rate: the least is {fastest.latency:.6g}, "
+            f"{least:.3g} too much"
+        )
+    horizon = 2 * target.latency
+    reached = None
+    while reached is None:
+        reached = LatencyTail(fastest, horizon).quantile(target.quantile)
+        horizon *= 2
+    return (
+        f"no policy found has at most {1 - target.quantile:.3g} of the requests later than {target.latency:g} at this "
+        f"rate: the least is {1 - target.quantile + least:.4g}, {least:.3g} too much; the fastest policy's quantile "
+        f"{target.quantile:g} is {reached:.6g}"
+    )
