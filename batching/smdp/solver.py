@@ -10,7 +10,7 @@ from headrace.batching.smdp.model import Indices, Smdp
 from headrace.batching.smdp.service import Floats
 from headrace.batching.smdp.solution import RARE, Solution, solution_of
 
-MOST_EVALUATIONS = 1000
+MOST_EVALUATIONS = 200
 LARGEST_S_MAX = 1 << 17
 AUTOMATIC_DELTA = 1e-7  # of the average cost
 
@@ -76,7 +76,9 @@ def _run(model: Smdp, s_max: int, overflow_cost: float, policy: Indices, *, impr
         s_max, overflow_cost, policy, values, visits, _usual_state(model, s_max), improve, MOST_EVALUATIONS,
     )  # fmt: skip
     if evaluations < 0 or not np.isfinite(g):
-        raise NotConverged(f"policy iteration did not end after {MOST_EVALUATIONS} evaluations")
+        raise NotConverged(
+            f"policy iteration did not end after {MOST_EVALUATIONS} evaluations; a larger overflow cost may help"
+        )
     return solution_of(model, "pi", s_max, overflow_cost, policy, values, visits, evaluations)
 
 
@@ -108,9 +110,9 @@ def work_conserving(max_batch: int) -> Callable[[Indices], Indices]:
 def relative_value_iteration(
     model: Smdp, s_max: int, overflow_cost: float, epsilon: float = 0.01, most: int = 10_000
 ) -> Solution:
-    """The paper's algorithm: the process is made one of equal steps ("discretization", with eta = 0.99 / rate, so that
-    every state keeps a probability of staying), and values are iterated until their changes span less than `epsilon`,
-    or `most` times. For Poisson arrivals. Raises UsageError."""
+    """The paper's algorithm: the process is made one of equal steps ("discretization") of eta, 0.99 of the most that
+    leaves every state a probability of staying (in Table I that is 0.99 / rate), and values are iterated until their
+    changes span less than `epsilon`, or `most` times. For Poisson arrivals. Raises UsageError."""
     check_truncation(s_max, overflow_cost)
     if model.sojourn.shape[1] > 1:
         raise UsageError("relative value iteration takes Poisson arrivals; use policy iteration for bursty ones")
@@ -119,7 +121,8 @@ def relative_value_iteration(
     actions = min(model.service.max_batch, s_max) + 1
     sojourn, base, slope = model.sojourn[:actions, 0], model.base[:actions, 0], model.slope[:actions, 0]
     pmf = model.counts[:actions, 0, 0]
-    eta = 0.99 * float(sojourn[0])
+    stay = np.diagonal(np.pad(pmf, ((0, 0), (0, max(0, actions - pmf.shape[1])))))[:actions]
+    eta = 0.99 * float((sojourn / (1.0 - stay)).min())
     states = np.minimum(np.arange(s_max + 2), s_max)
     left = states[:, None] - np.arange(actions)
     allowed = left >= 0
@@ -164,11 +167,15 @@ def solve(model: Smdp, delta: float = AUTOMATIC_DELTA) -> Solution:
     """The optimal policy, with s_max and the overflow cost chosen: s_max grows until S_o has less than `delta` of the
     average cost, and the policy has not changed in the states that it visits.
 
-    The overflow cost is the average cost of serving whatever waits. So to linger in S_o, where arrivals are lost, is
-    dearer than any policy worth having, whatever the weights; with a small one and a large w2 it would win."""
+    The overflow cost is twice the average cost of serving whatever waits. So time in S_o, where arrivals are lost,
+    costs more than it would to serve them, whatever the weights; with a small one and a large w2 it would be best to
+    linger there."""
     phases = model.sojourn.shape[1]
     s_max = 2 * model.service.max_batch + 8
-    overflow_cost = evaluate(model, work_conserving(model.service.best_batch)).g
+    try:
+        overflow_cost = 2 * evaluate(model, work_conserving(model.service.best_batch)).g
+    except UsageError as error:
+        raise _too_close(model) from error
     before: Solution | None = None
     while True:
         start = None
@@ -181,8 +188,12 @@ def solve(model: Smdp, delta: float = AUTOMATIC_DELTA) -> Solution:
             if (found.policy[: before.s_max + 1] == before.policy[:-1])[visited].all():
                 return found
         if s_max * 2 > LARGEST_S_MAX:
-            raise UsageError(
-                f"rho = {model.load:.6g} is so close to 1 that {s_max} states do not hold the queue; lower the rate"
-            )
+            raise _too_close(model)
         before = found
         s_max = s_max * 3 // 2
+
+
+def _too_close(model: Smdp) -> UsageError:
+    return UsageError(
+        f"rho = {model.load:.7g} is so close to 1 that the queue has no end to compute with; lower the rate"
+    )

@@ -24,6 +24,14 @@ class Claim:
         """Measured by paper; None where either is zero or missing."""
         return self.measured / self.paper if self.measured and self.paper else None
 
+    @property
+    def shown(self) -> str:
+        """What was measured, with as many digits as the paper has (and at least three)."""
+        if self.measured is None:
+            return "-"
+        digits = sum(character.isdigit() for character in f"{self.paper:g}".lstrip("0."))
+        return f"{self.measured:.{max(3, digits)}g} {self.unit}".rstrip()
+
 
 def write_rows(path: Path, rows: Sequence[Any]) -> Path:
     """Dataclass instances of one kind as CSV; list fields are left out."""
@@ -41,11 +49,9 @@ def write_claims(folder: Path, claims: Iterable[Claim]) -> list[Path]:
     claims = list(claims)
     lines = ["| figure | what | paper | measured | measured / paper | note |", "| --- | --- | --- | --- | --- | --- |"]
     for claim in claims:
-        measured = "-" if claim.measured is None else f"{claim.measured:.3g} {claim.unit}"
         ratio = "-" if claim.ratio is None else f"{claim.ratio:.2f}"
-        lines.append(
-            f"| {claim.figure} | {claim.claim} | {claim.paper:g} {claim.unit} | {measured} | {ratio} | {claim.note} |"
-        )
+        paper = f"{claim.paper:g} {claim.unit}".rstrip()
+        lines.append(f"| {claim.figure} | {claim.claim} | {paper} | {claim.shown} | {ratio} | {claim.note} |")
     table, data = folder / "table.md", folder / "table.json"
     table.write_text("\n".join(lines) + "\n")
     data.write_text(json.dumps([{**asdict(claim), "ratio": claim.ratio} for claim in claims], indent=2) + "\n")

@@ -1,13 +1,36 @@
 """Runs of a sweep, side by side on all cores, with progress."""
 
+import contextlib
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
+
+
+class Progress(Protocol):
+    def stage(self, text: str, total: int | None = None) -> None: ...
+
+    def step(self) -> None: ...
+
+
+@contextlib.contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """For processes started meanwhile: numpy's BLAS has a thread for every core, and with a process on every core as
+    well they wait for each other; that takes many times as long."""
+    name = "OPENBLAS_NUM_THREADS"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def sweep(work: Callable[[Job], Result], jobs: Sequence[Job], step: Callable[[], None]) -> list[Result]:
@@ -18,7 +41,7 @@ def sweep(work: Callable[[Job], Result], jobs: Sequence[Job], step: Callable[[],
     results: dict[int, Result] = {}
     # Not by fork: a progress display has threads, and a lock that one of them held would stay locked in the child.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(cores, max(1, len(jobs))), mp_context=context) as pool:
+    with _one_thread_each(), ProcessPoolExecutor(min(cores, max(1, len(jobs))), mp_context=context) as pool:
         futures = {pool.submit(work, job): number for number, job in enumerate(jobs)}
         try:
             for future in as_completed(futures):

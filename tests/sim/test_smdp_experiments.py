@@ -1,0 +1,91 @@
+import csv
+import json
+
+import pytest
+
+from headrace.batching import UsageError
+from headrace.sim.experiments.smdp import FIGURES, QUICK, LoadJob, least_s_max, reproduce, run_job
+
+
+class Counter:
+    def __init__(self):
+        self.stages, self.steps = [], 0
+
+    def stage(self, text, total=None):
+        self.stages.append((text, total))
+
+    def step(self):
+        self.steps += 1
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    folder, progress = tmp_path_factory.mktemp("reproduce"), Counter()
+    claims = reproduce(FIGURES, folder, QUICK, progress)
+    assert progress.stages[0][1] == progress.steps > 0
+    return folder, claims
+
+
+def rows_of(folder, name):
+    with (folder / f"{name}.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_figure_has_a_plot_and_its_numbers(quick):
+    folder, claims = quick
+    for figure in FIGURES[:-1]:
+        assert (folder / f"figure{figure}.png").read_bytes()[:4] == b"\x89PNG"
+        assert len(rows_of(folder, f"figure{figure}")) > 3
+    assert [row["s_max"] for row in rows_of(folder, "table1") if row["method"] == "rvi"] == [
+        "89", "78", "70", "161", "192",
+    ]  # fmt: skip
+    assert json.loads((folder / "table.json").read_text())[0]["paper"] == claims[0].paper
+    assert len((folder / "table.md").read_text().splitlines()) == len(claims) + 2
+    notes = (folder / "notes.md").read_text()
+    assert all(f"- Fig. {figure}: " in notes for figure in FIGURES[:-1])
+
+
+def test_table_1_comes_out(quick):
+    _, claims = quick
+    exact = [claim for claim in claims if "s_max" in claim.claim or claim.figure == "abstract"]
+    assert len(exact) == 7
+    assert [claim.measured for claim in exact] == pytest.approx([claim.paper for claim in exact], rel=1e-3)
+    iterations = [claim for claim in claims if "iterations" in claim.claim]
+    assert [claim.measured for claim in iterations] == pytest.approx([claim.paper for claim in iterations], abs=1)
+    assert all(claim.ratio == pytest.approx(1, rel=0.03) for claim in claims if claim.paper)
+
+
+def test_no_policy_costs_less_than_the_optimal_one(quick):
+    folder, _ = quick
+    rows = rows_of(folder, "figure5")
+    assert all(float(row["saving_percent"]) >= float(row["saving_over_all_percent"]) > -1e-5 for row in rows)
+    assert max(float(row["saving_percent"]) for row in rows) > 10
+    assert all(float(row["excess_percent"]) > -1e-5 for row in rows_of(folder, "figure4"))
+    # 8 requests take 3.49 ms, so 0.9 of what batches of 32 serve is too much for them.
+    assert all((row["static_8"] == "") == (row["rho"] == "0.9") for row in rows)
+
+
+def test_a_policy_of_control_limit_structure_is_the_best_one_of_that_structure(quick):
+    folder, _ = quick
+    limits = [row for row in rows_of(folder, "figure4") if row["control_limit"]]
+    assert len(limits) >= 10
+    for row in limits:
+        assert float(row["departs"]) < 1e-6 and float(row["excess_percent"]) < 1e-3
+        assert row["best_limit"] == row["control_limit"]
+
+
+def test_a_point_has_the_power_that_its_efficiency_says():
+    optimal, *_ = run_job(LoadJob(0.5, (1.0,)))
+    # 32 requests take 10.8152 ms, and half of that rate arrives.
+    assert optimal.requests_per_j == pytest.approx(0.5 * 32 / 10.8152 / optimal.power_w * 1e3)
+
+
+def test_the_search_stops_at_the_least_truncation_whatever_its_stride():
+    assert least_s_max("pi", 100.0, 1) == least_s_max("pi", 100.0, 7)
+    assert least_s_max("pi", 100.0, 1).s_max == 70
+
+
+@pytest.mark.parametrize("figure", ["3", "table2"])
+def test_an_unknown_figure_is_refused(tmp_path, figure):
+    with pytest.raises(UsageError, match=f"--figure {figure}: choose from 4, 5"):
+        reproduce([figure], tmp_path, QUICK, Counter())
