@@ -13,17 +13,15 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from headrace.batching.catalog import make_policy
-from headrace.batching.errors import UsageError
 from headrace.batching.execution import NodeTimes
 from headrace.sim.engine import Arrivals
 from headrace.sim.experiments import lazybatching_plots as plots
-from headrace.sim.experiments.report import Claim, write_claims, write_rows
-from headrace.sim.experiments.sweep import sweep
+from headrace.sim.experiments.report import Claim, check_figures, write_claims, write_rows
+from headrace.sim.experiments.sweep import Progress, sweep
 from headrace.sim.lengths import Lengths, dec_timesteps
 from headrace.sim.npu import npu_times
 from headrace.sim.scenario import usual_lengths
@@ -136,12 +134,6 @@ def _row(job: Job, policy: str, window: int, arrivals: Arrivals, done: Simulatio
     )  # fmt: skip
 
 
-class Progress(Protocol):
-    def stage(self, text: str, total: int | None = None) -> None: ...
-
-    def step(self) -> None: ...
-
-
 def _jobs(
     experiment: str, scale: Scale, models: Iterable[str], rates: Iterable[float], **settings: object
 ) -> list[Job]:
@@ -190,9 +182,7 @@ def reproduce(figures: Sequence[str], folder: Path, scale: Scale, progress: Prog
     """Runs what the figures need, writes a CSV file and a plot for each into `folder`, and table.md and table.json.
 
     Raises UsageError for a figure that is not in FIGURES."""
-    unknown = [figure for figure in figures if figure not in FIGURES]
-    if unknown:
-        raise UsageError(f"--figure {unknown[0]}: choose from {', '.join(FIGURES)}, all")
+    check_figures(figures, FIGURES)
     folder.mkdir(parents=True, exist_ok=True)
     jobs = list(dict.fromkeys(job for figure in figures for job in jobs_for(figure, scale)))
     progress.stage(f"{sum(len(job.windows) + len(job.policies) for job in jobs)} simulated runs", len(jobs))

@@ -1,4 +1,4 @@
-"""The evaluation of SMDP batching (Xu, Sun, Zhou, Niu, ICC 2023, Section V): GoogLeNet on a Tesla P4.
+"""The evaluation of SMDP batching (Xu, Sun, Zhou, Niu, ICC 2023): GoogLeNet on a Tesla P4.
 
 Times are in ms, energies in mJ, so powers in W; with w1 = 1 the average cost g and w2 are in ms and ms/W. Efficiency is
 requests by energy, in requests/J.
@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 
-from headrace.batching.errors import UsageError
 from headrace.batching.smdp import (
     BatchService,
     Smdp,
@@ -34,7 +33,7 @@ from headrace.batching.smdp import (
 from headrace.batching.smdp.model import Indices
 from headrace.batching.smdp.solution import RARE
 from headrace.sim.experiments import smdp_plots as plots
-from headrace.sim.experiments.report import Claim, write_claims, write_rows
+from headrace.sim.experiments.report import Claim, check_figures, write_claims, write_rows
 from headrace.sim.experiments.sweep import Progress, sweep
 
 FIGURES = ("4", "5", "6", "7", "8", "table1")
@@ -248,9 +247,7 @@ def reproduce(figures: Sequence[str], folder: Path, scale: Scale, progress: Prog
     notes.md with what was found that the paper has no number for.
 
     Raises UsageError for a figure that is not in FIGURES."""
-    unknown = [figure for figure in figures if figure not in FIGURES]
-    if unknown:
-        raise UsageError(f"--figure {unknown[0]}: choose from {', '.join(FIGURES)}, all")
+    check_figures(figures, FIGURES)
     folder.mkdir(parents=True, exist_ok=True)
     jobs = sorted(dict.fromkeys(job for figure in figures for job in jobs_for(figure, scale)), key=_longest_first)
     progress.stage(f"{len(jobs)} loads, truncations and searches", len(jobs))
