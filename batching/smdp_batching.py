@@ -152,6 +152,10 @@ class SmdpBatching(QueueLengthBatching):
         self._rules: dict[str, ByRate] = {graph.name: ByRate(max_batch, tables.get(graph.name)) for graph in graphs}
         super().__init__(graphs, dict(self._rules), max_wait_s)
 
+    @property
+    def models(self) -> list[str]:
+        return list(self._rules)
+
     def install(self, model: str, tables: RateTables) -> None:
         """Serve `model` by these tables from now on."""
         self._rules[model].install(tables)

@@ -12,9 +12,10 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from headrace.batching import POLICIES, HeadraceError, Profile, UsageError
-from headrace.host.console import Json, Stages, err, make_folder, out, progress
+from headrace.batching import POLICIES, HeadraceError, UsageError
+from headrace.host.console import Json, Stages, err, make_folder, out, progress, read_profile
 from headrace.host.simulation_commands import reproduce, simulate
+from headrace.host.smdp_commands import smdp
 
 app = typer.Typer(
     name="headrace",
@@ -28,6 +29,7 @@ preprocess_app = typer.Typer(help="Run files through the DPU.", no_args_is_help=
 app.add_typer(preprocess_app, name="preprocess")
 app.command()(simulate)
 app.command()(reproduce)
+app.command()(smdp)
 
 
 class Target(StrEnum):
@@ -61,15 +63,6 @@ def _cached_xclbin(target: Target, image_cus: int) -> Path:
     with err.status(f"building {target.value} with {image_cus} image CUs (g++; under a minute the first time)"):
         build_sw_emu(path, image_cus=image_cus)
     return path
-
-
-def _read_profile(path: Path | None) -> Profile | None:
-    if path is None:
-        return None
-    try:
-        return Profile.from_json(path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--profile {path}: {error}") from error
 
 
 @app.command()
@@ -261,7 +254,7 @@ def demo(
         max_batch=max_batch,
         sla_s=sla_ms / 1e3,
         seed=seed,
-        profile=_read_profile(profile_file),
+        profile=read_profile(profile_file) if profile_file else None,
     )
     make_folder(out_folder)
     with progress() as shown:

@@ -6,8 +6,9 @@ time, on simulated NPUs, which node-level policies can interrupt at every node.
 """
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +16,18 @@ from typing import Any, Protocol
 import torch
 from numpy.typing import NDArray
 
-from headrace.batching import CorruptInput, ModelGraph, NodeTimes, Profile, UsageError, make_policy
+from headrace.batching import (
+    CorruptInput,
+    ModelGraph,
+    NodeTimes,
+    Policy,
+    Profile,
+    SmdpBatching,
+    UsageError,
+    make_policy,
+)
+from headrace.batching.smdp import BatchService, Weights
+from headrace.batching.smdp.tables import rate_tables
 from headrace.host import image
 from headrace.host.arena import TensorArena
 from headrace.host.dpu import CpuPreprocessor, Dpu
@@ -112,6 +124,8 @@ async def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
         if rate is None:
             rate = _auto_rate(options, profile, preprocess_rps)
         times = {options.model: hardware.times(profile)}
+        measured = min(options.max_batch, profile.points[-1].batch)  # beyond it latencies are only extrapolated
+        service = BatchService.of_times(times[options.model], measured)
         arrivals = poisson(rate, options.requests, options.seed)
         arena = TensorArena(
             slots=min(options.requests, MAX_IN_FLIGHT),
@@ -132,9 +146,10 @@ async def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
                         window_s=options.window_s,
                         max_batch=options.max_batch,
                         profiles={options.model: profile},
+                        tables={},
                     )
                     progress.stage(f"{preprocessor} + {name}", options.requests)
-                    async with Runtime(policy, pool, arena) as runtime:
+                    async with Runtime(policy, pool, arena) as runtime, _tables_beside(policy, service, hardware.count):
                         runs.append(
                             await run_arrivals(
                                 f"{preprocessor} + {name}",
@@ -162,6 +177,27 @@ async def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
         equality,
         tuple(runs),
     )
+
+
+@contextlib.asynccontextmanager
+async def _tables_beside(policy: Policy, service: BatchService, workers: int) -> AsyncIterator[None]:
+    """`smdp` gets its tables while it already serves: they are solved in a thread, for the least mean latency, as
+    nothing here measures energy."""
+    if not isinstance(policy, SmdpBatching):
+        yield
+        return
+
+    async def solve() -> None:
+        tables = await asyncio.to_thread(rate_tables, service, Weights(), workers)
+        for model in policy.models:
+            policy.install(model, tables)
+
+    solving = asyncio.create_task(solve())
+    try:
+        yield
+        await solving
+    finally:
+        solving.cancel()
 
 
 class _RealWorkers:

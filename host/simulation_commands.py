@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from headrace.batching import POLICIES
 from headrace.host.console import Json, Stages, err, make_folder, out, progress, warn
 
 
@@ -26,7 +27,7 @@ def simulate(
     model: Annotated[str | None, typer.Option(help="One or more, by comma, that share the workers [resnet50].")] = None,
     accelerator: Annotated[str | None, typer.Option(help="npu, or profile with --profile [npu].")] = None,
     npus: Annotated[int | None, typer.Option(help="Number of workers [1].")] = None,
-    policy: Annotated[str | None, typer.Option(help="serial, graph, lazy, oracle, preba [lazy].")] = None,
+    policy: Annotated[str | None, typer.Option(help=f"{', '.join(POLICIES)} [lazy].")] = None,
     traffic: Annotated[str | None, typer.Option(help="poisson, deterministic, mmpp [poisson].")] = None,
     rate_rps: Annotated[float | None, typer.Option(help="Mean arrival rate [1000].")] = None,
     burst_s: Annotated[float | None, typer.Option(help="Mean length of a phase of mmpp [1].")] = None,
@@ -36,10 +37,12 @@ def simulate(
     profile: Annotated[str | None, typer.Option(help="From `headrace profile`.")] = None,
     sla_ms: Annotated[float | None, typer.Option(help="Target latency [100].")] = None,
     window_ms: Annotated[float | None, typer.Option(help="Window of graph [5].")] = None,
-    max_batch: Annotated[int | None, typer.Option(help="Batch limit of graph, lazy, oracle [64].")] = None,
+    max_batch: Annotated[int | None, typer.Option(help="Batch limit of the policy; the batch of static [64].")] = None,
     coverage: Annotated[float | None, typer.Option(help="Share of outputs that dec_timesteps covers [0.9].")] = None,
     dec_timesteps: Annotated[int | None, typer.Option(help="Decoder steps that lazy assumes.")] = None,
     defer_late: Annotated[bool | None, typer.Option(help="lazy: requests past saving stand back.")] = None,
+    busy_w: Annotated[float | None, typer.Option(help="W that a busy worker draws; gives energy_j.")] = None,
+    w2: Annotated[float | None, typer.Option(help="smdp: ms of mean latency that a W of power is worth [0].")] = None,
     seed: Annotated[int | None, typer.Option(help="The run is a function of it [0].")] = None,
     trace: Annotated[Path | None, typer.Option(help="Write a Perfetto trace of every task here.")] = None,
     as_json: Json = False,

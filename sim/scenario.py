@@ -14,6 +14,9 @@ from headrace.batching.errors import UsageError
 from headrace.batching.execution import NodeTimes
 from headrace.batching.model_graph import ModelGraph
 from headrace.batching.profile import Profile
+from headrace.batching.smdp.service import BatchService, Weights
+from headrace.batching.smdp.tables import rate_tables
+from headrace.batching.smdp_batching import RateTables
 from headrace.sim import traffic
 from headrace.sim.engine import Arrivals
 from headrace.sim.lengths import SPEECH, TRANSLATION, Fixed, Lengths, dec_timesteps, read_corpus
@@ -41,7 +44,8 @@ class Scenario:
     as a whole, with the latencies measured there. `replay` is a trace of arrivals (sim/workload.py) in place of
     `traffic`; "mmpp" is Poisson at 1.8 and 0.2 times the rate in turn, `burst_s` each on average. `corpus` is a file of
     sentence pairs (sim/lengths.py) for the lengths of translation models. `dec_timesteps` overrides what `coverage` of
-    the output lengths gives."""
+    the output lengths gives. `busy_w` is what a busy worker draws; `smdp` minimises mean latency (ms) + `w2` * mean
+    power (W), for inputs and outputs of mean length."""
 
     model: str = "resnet50"
     accelerator: str = "npu"
@@ -60,6 +64,8 @@ class Scenario:
     coverage: float = 0.9
     dec_timesteps: int | None = None
     defer_late: bool = False
+    busy_w: float | None = None
+    w2: float = 0.0
     seed: int = 0
 
     def models(self) -> list[str]:
@@ -119,9 +125,15 @@ def _check(scenario: Scenario) -> None:
         raise UsageError(f"--dec-timesteps {scenario.dec_timesteps}: give 1 or more")
     for option, positive in (
         ("--rate-rps", scenario.rate_rps), ("--sla-ms", scenario.sla_ms), ("--burst-s", scenario.burst_s),
+        ("--busy-w", 1.0 if scenario.busy_w is None else scenario.busy_w),
     ):  # fmt: skip
         if not positive > 0 or (math.isinf(positive) and option != "--sla-ms"):
             raise UsageError(f"{option} {positive}: give a number above 0")
+
+    if not (scenario.w2 >= 0 and math.isfinite(scenario.w2)):
+        raise UsageError(f"--w2 {scenario.w2}: give a number of 0 or more")
+    if scenario.w2 > 0 and scenario.busy_w is None:
+        raise UsageError("--w2 weighs the power; give what a busy worker draws, --busy-w")
 
 
 def check_given(scenario: Scenario, given: set[str]) -> list[str]:
@@ -130,13 +142,14 @@ def check_given(scenario: Scenario, given: set[str]) -> list[str]:
         raise UsageError(
             f"--replay brings its own arrivals and lengths; leave out {', '.join(map(_option, sorted(both)))}"
         )
-    lazy, sized = ("lazy", "oracle"), ("graph", "lazy", "oracle")
+    lazy, sized = ("lazy", "oracle"), ("graph", "static", "work-conserving", "smdp", "lazy", "oracle")
     useless = {
         "window_ms": scenario.policy != "graph",
         "max_batch": scenario.policy not in sized,
         "dec_timesteps": scenario.policy not in lazy,
         "coverage": scenario.policy not in lazy,
         "defer_late": scenario.policy not in lazy,
+        "w2": scenario.policy != "smdp",
         "burst_s": scenario.traffic != "mmpp",
         "profile": scenario.accelerator != "profile",
     }
@@ -199,10 +212,26 @@ def run_scenario(scenario: Scenario, *, record: bool = False) -> tuple[Simulatio
         max_batch=scenario.max_batch,
         dec_timesteps=assumed,
         defer_late=scenario.defer_late,
+        tables=_tables(scenario, times, lengths),
     )
     arrivals = _arrivals(scenario, lengths)
-    done = simulate(policy, arrivals, times, scenario.npus, seed=scenario.seed, record=record)
+    done = simulate(
+        policy, arrivals, times, scenario.npus, seed=scenario.seed, record=record, busy_power_w=scenario.busy_w
+    )
     return done, warnings(scenario, times, lengths)
+
+
+def _tables(
+    scenario: Scenario, times: Mapping[str, NodeTimes], lengths: Mapping[str, Lengths]
+) -> dict[str, RateTables] | None:
+    if scenario.policy != "smdp":
+        return None
+    weights = Weights(latency=1e3, power=scenario.w2)  # per s, so per ms
+    services = {
+        model: BatchService.of_times(known, scenario.max_batch, _typical(lengths[model]), scenario.busy_w or 0.0)
+        for model, known in times.items()
+    }
+    return {model: rate_tables(service, weights, scenario.npus) for model, service in services.items()}
 
 
 def _arrivals(scenario: Scenario, lengths: Mapping[str, Lengths]) -> Arrivals:

@@ -36,10 +36,12 @@ def simulate(
     *,
     seed: int | None = None,
     record: bool = False,
+    busy_power_w: float | None = None,
 ) -> Simulation:
     """Serve all arrivals with `workers` equal workers, whose node latencies of each model are `times`.
 
-    `record` keeps every task in `Simulation.outcome.ran`. `seed` is only reported."""
+    `record` keeps every task in `Simulation.outcome.ran`. `seed` is only reported. With `busy_power_w`, what a busy
+    worker draws, the result has the energy of all of them."""
     began = time.perf_counter()
     collecting = gc.isenabled()
     gc.disable()  # the engine makes no cycles, and searching millions of requests for them costs an eighth of the time
@@ -59,5 +61,6 @@ def simulate(
         workers=workers,
         wall_s=time.perf_counter() - began,
         seed=seed,
+        energy_j=None if busy_power_w is None else busy_power_w * outcome.busy_s,
     )
     return Simulation(result, arrivals, outcome)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from headrace.batching.errors import UsageError
 from headrace.batching.execution import NodeTimes
-from headrace.batching.profile import Profile
 
 Floats = NDArray[np.float64]
 
@@ -41,14 +40,6 @@ class BatchService:
         return cls(tau[0] * sizes + tau[1], zeta[0] * sizes + zeta[1])
 
     @classmethod
-    def of_profile(cls, profile: Profile, max_batch: int | None = None, busy_power: float = 0.0) -> "BatchService":
-        """Of one worker, measured (s), up to the largest batch measured or `max_batch`; between the measured sizes by
-        interpolation. No profile has energies: a busy worker is taken to draw `busy_power` (W), so J by batch size."""
-        sizes = range(1, (max_batch or profile.points[-1].batch) + 1)
-        latency = np.array([profile.latency(0, size, 1.0) for size in sizes])
-        return cls(latency, busy_power * latency)
-
-    @classmethod
     def of_times(
         cls,
         times: NodeTimes,
@@ -56,7 +47,8 @@ class BatchService:
         lengths: tuple[float, int] = (1.0, 1),
         busy_power: float = 0.0,
     ) -> "BatchService":
-        """Of hardware whose node latencies are known (s), for inputs and outputs of these `lengths`."""
+        """Of hardware whose node latencies are known (s; so a profile, too), for inputs and outputs of these `lengths`.
+        A busy server is taken to draw `busy_power` (W)."""
         latency = np.array([times.whole(size, *lengths) for size in range(1, max_batch + 1)])
         return cls(latency, busy_power * latency)
 

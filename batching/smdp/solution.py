@@ -16,8 +16,9 @@ class Solution:
 
     `g` is the average cost, abstract cost included; `delta` the part of it that S_o has (the paper's tolerance Delta,
     which tells how much the truncation matters). `latency` and `power` are means; `probability` (of the shape of
-    `policy`) is the stationary distribution at decisions. `iterations` are sweeps of relative value iteration or
-    evaluations of policy iteration. `values` are relative values (one step of `eta` for the former)."""
+    `policy`) is the stationary distribution at decisions. `iterations` are sweeps of relative value iteration, which
+    may not have `converged`, or evaluations of policy iteration. `values` are relative values (for the former, those of
+    the process in steps of eta)."""
 
     model: Smdp
     method: str
@@ -31,6 +32,7 @@ class Solution:
     power: float
     probability: Floats
     values: Floats
+    converged: bool = True
 
     @property
     def waits_for_ever(self) -> bool:
@@ -71,6 +73,7 @@ def solution_of(
     values: Floats,
     visits: Floats,
     iterations: int,
+    converged: bool = True,
 ) -> Solution:
     """`policy`, `values` and `visits` (expected, or a distribution: any scale) by state, S_o last, then by phase."""
     phases = model.sojourn.shape[1]
@@ -100,4 +103,5 @@ def solution_of(
         power=power,
         probability=visits / visits.sum(),
         values=values.reshape(-1, phases),
+        converged=converged,
     )

@@ -134,8 +134,8 @@ def relative_value_iteration(
     padded = np.empty(s_max + 1 + pmf.shape[1])
     windows = np.lib.stride_tricks.sliding_window_view(padded, pmf.shape[1])[: s_max + 1]
     values = np.zeros(s_max + 2)
-    iteration = 0
-    while iteration < most:
+    iteration, converged = 0, False
+    while iteration < most and not converged:
         iteration += 1
         padded[: s_max + 2] = values
         padded[s_max + 2 :] = values[-1]
@@ -144,10 +144,10 @@ def relative_value_iteration(
         new = quality.min(axis=1) + values
         change = new - values
         values = new - new[0]
-        if change.max() - change.min() < epsilon:
-            break
+        converged = bool(change.max() - change.min() < epsilon)
     policy = quality.argmin(axis=1)
-    return solution_of(model, "rvi", s_max, overflow_cost, policy, values, _stationary(model, policy, s_max), iteration)
+    visits = _stationary(model, policy, s_max)
+    return solution_of(model, "rvi", s_max, overflow_cost, policy, values, visits, iteration, converged)
 
 
 def _stationary(model: Smdp, policy: Indices, s_max: int) -> Floats:

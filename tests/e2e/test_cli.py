@@ -1,20 +1,14 @@
 """The command line as a user meets it: exit status, results on stdout, prose on stderr, one bad file among good."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+from command import headrace
 
 from headrace.host.photos import bundled_photos
-
-
-def headrace(*arguments: str | Path, timeout: float = 240) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from headrace.host.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
 
 
 @pytest.fixture(scope="session")

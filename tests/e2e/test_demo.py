@@ -53,11 +53,12 @@ def profile_file(folder: Path) -> Path:
 
 def test_the_demo_reports_every_policy_and_every_tensor_equals_opencvs(tmp_path):
     arguments = ["--requests", "60", "--rate-rps", "25", "--workers", "2", "--out", str(tmp_path), "--json"]
+    arguments += ["--policies", "serial,graph,preba,smdp"]
     done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert [run["name"] for run in report["runs"]] == [
-        f"{pre} + {policy}" for pre in ("cpu", "dpu") for policy in ("serial", "graph", "preba")
+        f"{pre} + {policy}" for pre in ("cpu", "dpu") for policy in ("serial", "graph", "preba", "smdp")
     ]
     assert report["equality"]["equal"] == report["equality"]["on_dpu"] == report["equality"]["photos"]
     assert report["equality"]["max_difference"] == 0
@@ -75,7 +76,7 @@ def test_the_demo_reports_every_policy_and_every_tensor_equals_opencvs(tmp_path)
     assert "worker 0" in names and "image_cu_1" in names and "dpu + preba" in names
     begins = [p.track_event for p in trace.packet if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN]
     flows = [flow for event in begins for flow in event.flow_ids]
-    assert len(set(flows)) == 6 * 60 and len(flows) == 2 * 6 * 60  # each request: its CU, then its task
+    assert len(set(flows)) == 8 * 60 and len(flows) == 2 * 8 * 60  # each request: its CU, then its task
 
 
 def test_photos_that_cannot_be_used_are_named_and_the_others_are_served(tmp_path):
