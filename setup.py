@@ -21,6 +21,7 @@ COMPILED = (
     "batching/request.py",
     "batching/serial.py",
     "batching/smdp_batching.py",
+    "batching/smdp_phases.py",
     "batching/static.py",
     "batching/window.py",
     "batching/work_conserving.py",

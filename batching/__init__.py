@@ -14,6 +14,7 @@ from headrace.batching.request import Request, Task
 from headrace.batching.results import Served, ServedTimes, percentiles_ms, summarize
 from headrace.batching.serial import Serial
 from headrace.batching.smdp_batching import RateTables, SmdpBatching
+from headrace.batching.smdp_phases import PhaseTables
 from headrace.batching.static import StaticBatching
 from headrace.batching.window import BatchLimits
 from headrace.batching.work_conserving import WorkConserving
@@ -36,6 +37,7 @@ __all__ = [
     "NodeKind",
     "NodeTimes",
     "OracleLazyBatching",
+    "PhaseTables",
     "Policy",
     "Preba",
     "Profile",

@@ -13,6 +13,7 @@ from headrace.batching.serial import Serial
 from headrace.batching.smdp.service import BatchService, Weights
 from headrace.batching.smdp.tables import rate_tables
 from headrace.batching.smdp_batching import RateTables, SmdpBatching
+from headrace.batching.smdp_phases import PhaseTables
 from headrace.batching.static import StaticBatching
 from headrace.batching.work_conserving import WorkConserving
 
@@ -29,7 +30,7 @@ def make_policy(
     profiles: Mapping[str, Profile] | None = None,
     dec_timesteps: Mapping[str, int] | None = None,
     defer_late: bool = False,
-    tables: Mapping[str, RateTables] | None = None,
+    tables: Mapping[str, RateTables | PhaseTables] | None = None,
 ) -> Policy:
     """A new policy for one run of the models in `times`. Those that need no window, limit, profile or number of decoder
     steps ignore them. Without `profiles`, `preba` takes the curves that follow from `times`, as `smdp` does without

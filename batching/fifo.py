@@ -46,8 +46,10 @@ class Fifo:
         return batch
 
     def put_back(self, requests: Iterable[Request]) -> None:
-        """In front of what waits, in order of arrival, as if they had entered on arrival."""
-        again = sorted(requests, key=lambda request: request.arrival)
-        self.requests = again + self.requests[self.head :]
-        self.since = [request.arrival for request in again] + self.since[self.head :]
+        """In order of entry, as if they had entered on arrival."""
+        again = [(request.arrival, request) for request in requests]
+        waiting = list(zip(self.since[self.head :], self.requests[self.head :], strict=True))
+        entries = sorted([*again, *waiting], key=lambda entry: entry[0])
+        self.since = [since for since, _ in entries]
+        self.requests = [request for _, request in entries]
         self.head = 0

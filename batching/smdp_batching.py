@@ -11,15 +11,17 @@ rate to below r within SILENCE / r seconds, arrivals or none. Over WINDOW gaps i
 No load that the workers can serve, however it changes, makes this unstable. A table ends at a finite length of the
 queue; beyond the longest of all tables an idle worker serves the batch size of the highest throughput. So above that
 length the queue falls whenever arrivals are fewer than what the workers can serve at most, whichever table is in use.
+(Before there are tables, the batch size of the highest throughput is not known: batches are then as large as may be.)
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from headrace.batching.errors import UsageError
+from headrace.batching.errors import UnknownModel, UsageError
 from headrace.batching.model_graph import ModelGraph
 from headrace.batching.queue_length import MAX_WAIT_S, QueueLengthBatching, Rule
+from headrace.batching.smdp_phases import ByPhase, PhaseTables
 
 WINDOW = 80
 SILENCE = 5.0
@@ -34,6 +36,8 @@ class RateTables:
     ) -> None:
         if not rates or len(rates) != len(actions) or any(low >= high for low, high in pairwise(rates)):
             raise UsageError("rate tables need one table for each of some rising rates")
+        if not all(math.isfinite(rate) and rate > 0 for rate in rates):
+            raise UsageError("the rates of rate tables are finite and above 0")
         if not 1 <= best_batch <= max_batch or any(
             not 0 <= action <= min(state, max_batch) for table in actions for state, action in enumerate(table)
         ):
@@ -124,7 +128,7 @@ class ByRate(Rule):
         if tables is None:
             return min(waiting, self.largest)
         actions = tables.actions[self._table(tables, now)]
-        return actions[waiting] if waiting < len(actions) else tables.best_batch
+        return actions[waiting] if waiting < len(actions) else min(tables.best_batch, waiting)
 
     def changes(self, waiting: int, now: float) -> float:
         tables = self._tables
@@ -138,24 +142,40 @@ class ByRate(Rule):
 
 
 class SmdpBatching(QueueLengthBatching):
-    """`tables` for each model; a missing one is to come by `install`, and until then the model is served as by
-    `work-conserving` with `max_batch`."""
+    """`tables` for each model, by rate or by phase; a missing one is to come by `install`, and until then the model is
+    served as by `work-conserving` with `max_batch`. Raises UsageError."""
 
     def __init__(
         self,
         graphs: Iterable[ModelGraph],
-        tables: Mapping[str, RateTables],
+        tables: Mapping[str, RateTables | PhaseTables],
         max_batch: int,
         max_wait_s: float = MAX_WAIT_S,
     ) -> None:
         graphs = tuple(graphs)
-        self._rules: dict[str, ByRate] = {graph.name: ByRate(max_batch, tables.get(graph.name)) for graph in graphs}
-        super().__init__(graphs, dict(self._rules), max_wait_s)
+        self._by_rate: dict[str, ByRate] = {}
+        rules: dict[str, Rule] = {}
+        for graph in graphs:
+            found = tables.get(graph.name)
+            if isinstance(found, PhaseTables):
+                rules[graph.name] = ByPhase(found)
+            else:
+                rule = ByRate(max_batch, found)
+                rules[graph.name] = rule
+                self._by_rate[graph.name] = rule
+        for model in tables:
+            if model not in rules:
+                raise UnknownModel(f"there are tables of {model!r}; this server has {', '.join(sorted(rules))}")
+        super().__init__(graphs, rules, max_wait_s)
 
     @property
     def models(self) -> list[str]:
-        return list(self._rules)
+        """Those that are served by rate."""
+        return list(self._by_rate)
 
     def install(self, model: str, tables: RateTables) -> None:
         """Serve `model` by these tables from now on."""
-        self._rules[model].install(tables)
+        rule = self._by_rate.get(model)
+        if rule is None:
+            raise UnknownModel(f"there are tables of {model!r}; by rate this server has {', '.join(self.models)}")
+        rule.install(tables)

@@ -43,6 +43,7 @@ def simulate(
     defer_late: Annotated[bool | None, typer.Option(help="lazy: requests past saving stand back.")] = None,
     busy_w: Annotated[float | None, typer.Option(help="W that a busy worker draws; gives energy_j.")] = None,
     w2: Annotated[float | None, typer.Option(help="smdp: ms of mean latency that a W of power is worth [0].")] = None,
+    by_phase: Annotated[bool | None, typer.Option(help="smdp: a table for each phase of mmpp.")] = None,
     seed: Annotated[int | None, typer.Option(help="The run is a function of it [0].")] = None,
     trace: Annotated[Path | None, typer.Option(help="Write a Perfetto trace of every task here.")] = None,
     as_json: Json = False,

@@ -14,9 +14,11 @@ from headrace.batching.errors import UsageError
 from headrace.batching.execution import NodeTimes
 from headrace.batching.model_graph import ModelGraph
 from headrace.batching.profile import Profile
+from headrace.batching.smdp.arrivals import Mmpp2
 from headrace.batching.smdp.service import BatchService, Weights
-from headrace.batching.smdp.tables import rate_tables
+from headrace.batching.smdp.tables import phase_tables, rate_tables
 from headrace.batching.smdp_batching import RateTables
+from headrace.batching.smdp_phases import PhaseTables
 from headrace.sim import traffic
 from headrace.sim.engine import Arrivals
 from headrace.sim.lengths import SPEECH, TRANSLATION, Fixed, Lengths, dec_timesteps, read_corpus
@@ -45,7 +47,8 @@ class Scenario:
     `traffic`; "mmpp" is Poisson at 1.8 and 0.2 times the rate in turn, `burst_s` each on average. `corpus` is a file of
     sentence pairs (sim/lengths.py) for the lengths of translation models. `dec_timesteps` overrides what `coverage` of
     the output lengths gives. `busy_w` is what a busy worker draws; `smdp` minimises mean latency (ms) + `w2` * mean
-    power (W), for inputs and outputs of mean length."""
+    power (W), for inputs and outputs of mean length; with `by_phase` it knows of "mmpp" and has a table for each phase
+    instead of for each rate."""
 
     model: str = "resnet50"
     accelerator: str = "npu"
@@ -66,6 +69,7 @@ class Scenario:
     defer_late: bool = False
     busy_w: float | None = None
     w2: float = 0.0
+    by_phase: bool = False
     seed: int = 0
 
     def models(self) -> list[str]:
@@ -134,6 +138,8 @@ def _check(scenario: Scenario) -> None:
         raise UsageError(f"--w2 {scenario.w2}: give a number of 0 or more")
     if scenario.w2 > 0 and scenario.busy_w is None:
         raise UsageError("--w2 weighs the power; give what a busy worker draws, --busy-w")
+    if scenario.by_phase and (scenario.traffic != "mmpp" or scenario.replay is not None):
+        raise UsageError("--by-phase is for --traffic mmpp")
 
 
 def check_given(scenario: Scenario, given: set[str]) -> list[str]:
@@ -150,6 +156,7 @@ def check_given(scenario: Scenario, given: set[str]) -> list[str]:
         "coverage": scenario.policy not in lazy,
         "defer_late": scenario.policy not in lazy,
         "w2": scenario.policy != "smdp",
+        "by_phase": scenario.policy != "smdp",
         "burst_s": scenario.traffic != "mmpp",
         "profile": scenario.accelerator != "profile",
     }
@@ -223,15 +230,25 @@ def run_scenario(scenario: Scenario, *, record: bool = False) -> tuple[Simulatio
 
 def _tables(
     scenario: Scenario, times: Mapping[str, NodeTimes], lengths: Mapping[str, Lengths]
-) -> dict[str, RateTables] | None:
+) -> dict[str, RateTables | PhaseTables] | None:
     if scenario.policy != "smdp":
         return None
     weights = Weights(latency=1e3, power=scenario.w2)  # per s, so per ms
-    services = {
-        model: BatchService.of_times(known, scenario.max_batch, _typical(lengths[model]), scenario.busy_w or 0.0)
-        for model, known in times.items()
-    }
-    return {model: rate_tables(service, weights, scenario.npus) for model, service in services.items()}
+    tables: dict[str, RateTables | PhaseTables] = {}
+    for model, known in times.items():
+        typical, power = _typical(lengths[model]), scenario.busy_w or 0.0
+        service = BatchService.of_times(known, scenario.max_batch, typical, power)
+        if scenario.by_phase:
+            share = 1 / len(times)  # of the arrivals, whatever the phase
+            bursts = Mmpp2(np.array(_mmpp_rates(scenario)) * share, np.array([scenario.burst_s] * 2))
+            tables[model] = phase_tables(service, bursts, weights, scenario.npus)
+        else:
+            tables[model] = rate_tables(service, weights, scenario.npus)
+    return tables
+
+
+def _mmpp_rates(scenario: Scenario) -> tuple[float, float]:
+    return 1.8 * scenario.rate_rps, 0.2 * scenario.rate_rps
 
 
 def _arrivals(scenario: Scenario, lengths: Mapping[str, Lengths]) -> Arrivals:
@@ -242,7 +259,7 @@ def _arrivals(scenario: Scenario, lengths: Mapping[str, Lengths]) -> Arrivals:
         case "deterministic":
             times = traffic.deterministic(rate, count)
         case "mmpp":
-            times = traffic.mmpp2((1.8 * rate, 0.2 * rate), (scenario.burst_s, scenario.burst_s), count, seed)
+            times = traffic.mmpp2(_mmpp_rates(scenario), (scenario.burst_s, scenario.burst_s), count, seed)
         case _:
             times = traffic.poisson(rate, count, seed)
     return generate(times, lengths, scenario.sla_ms / 1e3, seed)

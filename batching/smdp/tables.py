@@ -1,12 +1,14 @@
-"""Tables of the optimal policy over a grid of arrival rates, for `smdp` (smdp_batching.py)."""
+"""Tables of the optimal policy for `smdp`: over a grid of arrival rates, or by phase of bursty arrivals."""
 
 import numpy as np
 
+from headrace.batching.smdp.arrivals import Mmpp2
 from headrace.batching.smdp.model import build
 from headrace.batching.smdp.service import BatchService, Weights
 from headrace.batching.smdp.solution import RARE, Solution
 from headrace.batching.smdp.solver import solve
 from headrace.batching.smdp_batching import RateTables
+from headrace.batching.smdp_phases import PhaseTables
 
 # Loads of the grid: steps of 15 % up to 0.9, and from there the rest to 1 in halves.
 LOADS = (*(0.9 * 1.15**-step for step in range(27, 0, -1)), 0.9, 0.95, 0.975)
@@ -23,9 +25,21 @@ def rate_tables(service: BatchService, weights: Weights, servers: int) -> RateTa
     )
 
 
-def _actions(solution: Solution) -> list[int]:
+def phase_tables(service: BatchService, arrivals: Mmpp2, weights: Weights, servers: int) -> PhaseTables:
+    """For bursty arrivals of a known kind; `service` and `arrivals` in s and J."""
+    solution = solve(build(service, arrivals, weights, servers))
+    return PhaseTables(
+        [_actions(solution, phase) for phase in (0, 1)],
+        service.best_batch,
+        service.max_batch,
+        arrivals.rates.tolist(),
+        arrivals.dwell.tolist(),
+    )
+
+
+def _actions(solution: Solution, phase: int = 0) -> list[int]:
     """By queue length, up to where the policy means something: states near s_max are hardly ever visited, and what is
     best there has to do with the truncation."""
-    visited = int(np.flatnonzero(solution.probability[:-1, 0] >= RARE)[-1])
+    visited = int(np.flatnonzero(solution.probability[:-1, phase] >= RARE)[-1])
     length = max(visited, min(solution.model.service.max_batch, solution.s_max)) + 1
-    return [int(action) for action in solution.policy[:length, 0]]
+    return [int(action) for action in solution.policy[:length, phase]]
