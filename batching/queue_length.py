@@ -9,7 +9,7 @@ than `max_wait_s` beside an idle worker: then all that waits is served, up to th
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.batching.errors import UnknownModel, UsageError
 from headrace.batching.fifo import Fifo
@@ -37,6 +37,14 @@ class Rule:
     def changes(self, waiting: int, now: float) -> float:
         """When `batch(waiting, ...)`, now 0, will not be 0 any more though nothing arrives; inf if never."""
         return math.inf
+
+
+def check_tables(tables: Sequence[Sequence[int]], best_batch: int, max_batch: int) -> None:
+    """Tables of batches by the number of waiting requests, and the batch beyond them. Raises UsageError."""
+    if not 1 <= best_batch <= max_batch or any(
+        not 0 <= batch <= min(waiting, max_batch) for table in tables for waiting, batch in enumerate(table)
+    ):
+        raise UsageError("a table serves at least 0 and at most what waits, and no more than the largest batch")
 
 
 class _Line(Fifo):

@@ -20,7 +20,7 @@ from itertools import pairwise
 
 from headrace.batching.errors import UnknownModel, UsageError
 from headrace.batching.model_graph import ModelGraph
-from headrace.batching.queue_length import MAX_WAIT_S, QueueLengthBatching, Rule
+from headrace.batching.queue_length import MAX_WAIT_S, QueueLengthBatching, Rule, check_tables
 from headrace.batching.smdp_phases import ByPhase, PhaseTables
 
 WINDOW = 80
@@ -38,10 +38,7 @@ class RateTables:
             raise UsageError("rate tables need one table for each of some rising rates")
         if not all(math.isfinite(rate) and rate > 0 for rate in rates):
             raise UsageError("the rates of rate tables are finite and above 0")
-        if not 1 <= best_batch <= max_batch or any(
-            not 0 <= action <= min(state, max_batch) for table in actions for state, action in enumerate(table)
-        ):
-            raise UsageError("a table serves at least 0 and at most what waits, and no more than the largest batch")
+        check_tables(actions, best_batch, max_batch)
         self.max_batch: int = max_batch
         self.best_batch: int = best_batch
         # Table 0, for rates below all others, is work-conserving: nobody is worth waiting for who does not come.

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 
 from headrace.batching.errors import UsageError
-from headrace.batching.queue_length import Rule
+from headrace.batching.queue_length import Rule, check_tables
 
 
 class PhaseTables:
@@ -35,10 +35,7 @@ class PhaseTables:
             raise UsageError("the rates of the phases are finite and at least 0, and not both 0")
         if not all(math.isfinite(time) and time > 0 for time in dwell):
             raise UsageError("the mean times of the phases are finite and above 0")
-        if not 1 <= best_batch <= max_batch or any(
-            not 0 <= action <= min(state, max_batch) for table in actions for state, action in enumerate(table)
-        ):
-            raise UsageError("a table serves at least 0 and at most what waits, and no more than the largest batch")
+        check_tables(actions, best_batch, max_batch)
         self.actions: list[list[int]] = [list(table) for table in actions]
         self.best_batch: int = best_batch
         self.max_batch: int = max_batch

@@ -156,12 +156,8 @@ def test_an_unknown_model_is_refused_and_nothing_is_kept(make):
 
 @pytest.mark.parametrize("rates", [[0.0], [0.0, 1.0], [-2.0, -1.0], [-2.0, 1.0], [math.nan], [1.0, math.inf]])
 def test_rates_that_are_no_numbers_above_zero_are_refused(rates):
-    refused = None
-    try:
+    with pytest.raises(UsageError):
         RateTables(rates, [[0, 1]] * len(rates), 1, 1)
-    except Exception as error:
-        refused = error
-    assert isinstance(refused, UsageError)
 
 
 @pytest.mark.parametrize(
@@ -172,12 +168,8 @@ def test_rates_that_are_no_numbers_above_zero_are_refused(rates):
     ],
 )
 def test_tables_of_an_unknown_model_are_refused(use):
-    refused = None
-    try:
+    with pytest.raises(UnknownModel, match="nett"):
         use()
-    except Exception as error:
-        refused = error
-    assert isinstance(refused, UsageError)
 
 
 def test_a_rule_answers_at_most_what_waits():

@@ -2,21 +2,11 @@ import csv
 import json
 
 import pytest
+from progress_counter import Counter
 
 from headrace.batching import UsageError
 from headrace.sim.experiments.lazybatching import FIGURES, NETWORKS, QUICK, Job, Runs, reproduce, run_job
 from headrace.sim.experiments.sweep import sweep
-
-
-class Counter:
-    def __init__(self):
-        self.stages, self.steps = [], 0
-
-    def stage(self, text, total=None):
-        self.stages.append((text, total))
-
-    def step(self):
-        self.steps += 1
 
 
 @pytest.fixture(scope="module")

@@ -2,20 +2,10 @@ import csv
 import json
 
 import pytest
+from progress_counter import Counter
 
 from headrace.batching import UsageError
 from headrace.sim.experiments.smdp import FIGURES, QUICK, LoadJob, least_s_max, reproduce, run_job
-
-
-class Counter:
-    def __init__(self):
-        self.stages, self.steps = [], 0
-
-    def stage(self, text, total=None):
-        self.stages.append((text, total))
-
-    def step(self):
-        self.steps += 1
 
 
 @pytest.fixture(scope="module")

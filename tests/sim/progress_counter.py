@@ -1,0 +1,12 @@
+"""Progress that is counted and not shown."""
+
+
+class Counter:
+    def __init__(self):
+        self.stages, self.steps = [], 0
+
+    def stage(self, text, total=None):
+        self.stages.append((text, total))
+
+    def step(self):
+        self.steps += 1
