@@ -12,6 +12,8 @@ from setuptools import Extension, setup
 COMPILED = (
     "batching/accounting.py",
     "batching/batch_table.py",
+    "batching/cell_graph.py",
+    "batching/cellular.py",
     "batching/execution.py",
     "batching/fifo.py",
     "batching/graph_batching.py",

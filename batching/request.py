@@ -52,6 +52,9 @@ class Task:
     driver may end it at any node boundary behind `start`, and must end a decoder run with the step in which the output
     of the first of its requests ends.
 
+    A task of cells (cell_graph.py) has in `cells` the number of each request's cell, all of the type `start`; a request
+    may stand in it several times. It runs as a whole; `ended` then has the requests whose open chain has ended with it.
+
     A driver hands a task back to `Policy.complete` as it ended: `stop` is the boundary reached, and `ended` has the
     requests whose output ended with this run's last decoder step. A task that was lost with its worker comes back with
     `stop == start`: nothing ran, whatever the worker held of its requests is lost, and they are the policy's again.
@@ -67,6 +70,7 @@ class Task:
         stop: int,
         preemptible: bool = False,
         ended: tuple[Request, ...] = (),
+        cells: tuple[int, ...] = (),
     ) -> None:
         self.id: Final[int] = id
         self.model: Final[str] = model
@@ -75,10 +79,11 @@ class Task:
         self.stop: Final[int] = stop
         self.preemptible: Final[bool] = preemptible
         self.ended: Final[tuple[Request, ...]] = ended
+        self.cells: Final[tuple[int, ...]] = cells
 
     def ended_at(self, stop: int, ended: tuple[Request, ...] = ()) -> "Task":
         """The same task, ended at node boundary `stop` by the driver."""
-        return Task(self.id, self.model, self.requests, self.start, stop, self.preemptible, ended)
+        return Task(self.id, self.model, self.requests, self.start, stop, self.preemptible, ended, self.cells)
 
     def lost(self, keep: Iterable[Request]) -> "Task":
         """The same task after its worker was lost: no node ran, and only the requests in `keep` are to be run again."""

@@ -10,6 +10,7 @@ This file is compiled (setup.py); the requests' times are kept in plain lists fo
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,8 +86,18 @@ class _Worker:
         self.cut: bool = True  # it ends at the next boundary already, or has none, or is idle
 
 
-def run(policy: Policy, arrivals: Arrivals, times: dict[str, NodeTimes], workers: int, record: bool = False) -> Outcome:
+def run(
+    policy: Policy,
+    arrivals: Arrivals,
+    times: dict[str, NodeTimes],
+    workers: int,
+    record: bool = False,
+    open_from: Callable[[Request], int] | None = None,
+) -> Outcome:
     """Serve all arrivals to the end. With `record`, `Outcome.ran` lists every task as it ran.
+
+    For a policy with tasks of cells, `open_from` tells the number of the first cell of a request's open chain, -1 if it
+    has none; the chain ends with as many cells as the request's output is long.
 
     Raises HeadraceError if the policy leaves requests waiting with nothing to wait for."""
     arrival, deadline = arrivals.arrival, arrivals.deadline
@@ -100,6 +111,8 @@ def run(policy: Policy, arrivals: Arrivals, times: dict[str, NodeTimes], workers
     following = 0  # the next arrival
     finished = 0
     running = 0  # requests in running tasks
+    cellular = open_from is not None  # then a request that runs may wait as well
+    opens = [-1] * requests if cellular else []
     now = 0.0
     while finished < requests:
         next_arrival = arrival[following] if following < requests else math.inf
@@ -108,7 +121,7 @@ def run(policy: Policy, arrivals: Arrivals, times: dict[str, NodeTimes], workers
             if worker.end < next_end:
                 next_end = worker.end
         upcoming = min(next_arrival, next_end)
-        if idle > 0 and running < following - finished:  # else nobody waits
+        if idle > 0 and (cellular or running < following - finished):  # else nobody waits
             wakeup = policy.wakeup()
             if wakeup < upcoming:
                 upcoming = wakeup
@@ -130,6 +143,8 @@ def run(policy: Policy, arrivals: Arrivals, times: dict[str, NodeTimes], workers
             )
             ledger.submit(request)
             policy.submit(request, now)
+            if open_from is not None:
+                opens[following] = open_from(request)
             following += 1
         ends = next_end <= now
         for worker in pool:
@@ -145,6 +160,8 @@ def run(policy: Policy, arrivals: Arrivals, times: dict[str, NodeTimes], workers
                 ended = task
                 if task.preemptible:
                     ended = decoding.end(task, worker.stop, worker.times.sections)
+                elif cellular:
+                    ended = _ended_chains(task, opens)
                 if record:
                     outcome.ran.append(Ran(worker.number, ended, worker.started, now))
                 nodes = ended.stop - ended.start
@@ -161,7 +178,7 @@ def run(policy: Policy, arrivals: Arrivals, times: dict[str, NodeTimes], workers
                     ledger.finish(request)
                     outcome.finished[request.id] = now
                     finished += 1
-        if idle > 0 and running < following - finished:
+        if idle > 0 and (cellular or running < following - finished):
             for worker in pool:
                 if worker.task is None:
                     task = policy.next_task(worker.number, now)
@@ -169,7 +186,7 @@ def run(policy: Policy, arrivals: Arrivals, times: dict[str, NodeTimes], workers
                         _start(worker, task, times[task.model], decoding, now)
                         idle -= 1
                         running += len(task.requests)
-                        if task.start == 0:
+                        if task.start == 0 or cellular:
                             for request in task.requests:
                                 if outcome.started[request.id] < 0.0:  # node 0 may be in a section that goes round
                                     outcome.started[request.id] = now
@@ -185,9 +202,22 @@ def _start(worker: _Worker, task: Task, times: NodeTimes, decoding: Decoding, no
         worker.stop = decoding.stop(task, times.sections)
         worker.end = now + times.duration(len(task.requests), worker.length, task.start, worker.stop)
         worker.cut = False
+    elif task.cells:
+        worker.stop = task.stop
+        worker.end = now + times.duration(len(task.cells), 1.0, task.start, task.stop)
     else:
         worker.stop = task.stop
         worker.end = now + times.whole_task(task)
+
+
+def _ended_chains(task: Task, opens: list[int]) -> Task:
+    """The task with the requests whose open chain is complete with it."""
+    ended: list[Request] = []
+    for request, cell in zip(task.requests, task.cells, strict=True):
+        first = opens[request.id]
+        if 0 <= first <= cell and cell - first + 1 >= request.output_len:
+            ended.append(request)
+    return task.ended_at(task.stop, tuple(ended)) if ended else task
 
 
 def _end_at_next_boundary(worker: _Worker, now: float) -> None:

@@ -2,14 +2,16 @@
 
 import gc
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.batching.cell_graph import CellModel
 from headrace.batching.execution import NodeTimes
 from headrace.batching.policy import Policy
+from headrace.batching.request import Request
 from headrace.batching.results import ServedTimes, summarize
 from headrace.sim.engine import Arrivals, Outcome, run
 
@@ -37,16 +39,20 @@ def simulate(
     seed: int | None = None,
     record: bool = False,
     busy_power_w: float | None = None,
+    cell_models: Mapping[str, CellModel] | None = None,
 ) -> Simulation:
     """Serve all arrivals with `workers` equal workers, whose node latencies of each model are `times`.
 
     `record` keeps every task in `Simulation.outcome.ran`. `seed` is only reported. With `busy_power_w`, what a busy
-    worker draws, the result has the energy of all of them."""
+    worker draws, the result has the energy of all of them. `cell_models` are for a policy with tasks of cells."""
     began = time.perf_counter()
     collecting = gc.isenabled()
     gc.disable()  # the engine makes no cycles, and searching millions of requests for them costs an eighth of the time
     try:
-        outcome = run(policy, arrivals, dict(times), workers, record)
+        open_from = (
+            None if cell_models is None else lambda request: cell_models[request.model].unfold(request).open_from
+        )
+        outcome = run(policy, arrivals, dict(times), workers, record, open_from)
     finally:
         if collecting:
             gc.enable()
@@ -64,3 +70,9 @@ def simulate(
         energy_j=None if busy_power_w is None else busy_power_w * outcome.busy_s,
     )
     return Simulation(result, arrivals, outcome)
+
+
+def _open_from(models: Mapping[str, CellModel] | None) -> Callable[[Request], int] | None:
+    if models is None:
+        return None
+    return lambda request: models[request.model].unfold(request).open_from
