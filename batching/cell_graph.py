@@ -142,7 +142,7 @@ def lstm(name: str = "lstm", max_batch: int = 512) -> CellModel:
 
 
 def seq2seq(name: str = "seq2seq", encoder_batch: int = 512, decoder_batch: int = 256) -> CellModel:
-    """An encoder chain, and a decoder chain that ends with the output. Decoding has priority: it is what ends requests."""
+    """An encoder chain, and a decoder chain that ends with the output; decoding has priority, as it ends requests."""
     unfolded = lru_cache(maxsize=4096)(lambda length: CellGraph.encoder_decoder(0, length, 1))
     types = (CellType("encoder", encoder_batch, priority=0), CellType("decoder", decoder_batch, priority=1))
     return CellModel(name, types, lambda request: unfolded(steps(request.input_len)))

@@ -37,7 +37,7 @@ class _Unfolded:
         self.over: bool = False
         # cell -> subgraphs that need it, where there are any
         self.followers: dict[int, list[_Active]] | None = None
-        self.chain: _Active | None = None  # the open one
+        self.subgraphs: list[_Active] = []
 
 
 class _Active:
@@ -108,7 +108,7 @@ class CellularBatching:
         self._max_tasks: int = max_tasks
         self._waiting: list[list[_Submitted]] = [[] for _ in range(workers)]  # tasks to hand out
         self._running: dict[int, _Submitted] = {}
-        self._over: int = 0  # open chains that ended with cells still waiting to run, perhaps
+        self._over: int = 0  # cells in tasks whose request is over
         self._active: dict[int, _Unfolded] = {}
         self._tasks: int = 0
         self.scheduled_cells: int = 0
@@ -125,8 +125,7 @@ class CellularBatching:
         self._active[request.id] = unfolded
         for cells in graph.subgraphs:
             active = _Active(unfolded, cells)
-            if cells.open:
-                unfolded.chain = active
+            unfolded.subgraphs.append(active)
             if active.needs == 0:
                 self._make_ready(active)
                 continue
@@ -175,8 +174,7 @@ class CellularBatching:
     def _forget(self, active: _Active) -> None:
         """A cell of a request that is over will not run, or has run for nothing."""
         active.running -= 1
-        if active.running == 0 and active.cells.open:
-            self._over -= 1
+        self._over -= 1
 
     def _schedule(self, worker: int) -> None:
         """Algorithm 1: choose a type, and submit tasks of it."""
@@ -316,10 +314,7 @@ class CellularBatching:
         if active.worker >= 0 and active.count() > 0:
             queue = self._queues[owner.model][active.cells.type]
             queue.pinned_cells[active.worker] -= 1
-        owner.over = True
-        del self._active[owner.request.id]
-        if active.running > 0:
-            self._over += 1
+        self._drop(owner)
 
     def _release(self, owner: _Unfolded, cell: int) -> None:
         """Subgraphs that needed this cell."""
@@ -355,12 +350,15 @@ class CellularBatching:
                 if active.owner.over:
                     self._forget(active)
                 else:
+                    active.running -= 1
                     unfinished.append(active)
         for active in unfinished:
             if not active.owner.over:
-                active.owner.over = True
                 again.append(active.owner)
-                del self._active[active.owner.request.id]
+                self._drop(active.owner)
+        for number in gone:
+            if number in self._active:  # begun anew since that task was formed
+                self._drop(self._active[number])
         for queues in self._queues:
             for queue in queues:
                 queue.free = [active for active in queue.free[queue.head :] if not active.owner.over]
@@ -372,6 +370,13 @@ class CellularBatching:
         for owner in again:
             if owner.request.id not in gone:
                 self._unfold(owner.request, owner.model)
+
+    def _drop(self, owner: _Unfolded) -> None:
+        """What it has in tasks elsewhere is for nothing."""
+        owner.over = True
+        del self._active[owner.request.id]
+        for active in owner.subgraphs:
+            self._over += active.running
 
     def wakeup(self) -> float:
         return math.inf

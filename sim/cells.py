@@ -1,0 +1,156 @@
+"""The GPU on which BatchMaker was evaluated (Gao, Yu, Wu, Li, EuroSys 2018), as latencies of batched cells, and its
+workloads. Every number of the paper that is used stands here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from headrace.batching.cell_graph import CellGraph, CellModel, CellType
+from headrace.batching.errors import UsageError
+from headrace.batching.execution import NodeTimes
+from headrace.batching.model_graph import ModelGraph, Node, NodeKind
+from headrace.batching.request import Request
+from headrace.sim.lengths import LogNormalPair, Steps
+
+# An LSTM step of hidden size 1024 on a V100 (Section 2.2 and Fig. 3; Section 7): 185 us up to a batch of 64, 784 us at
+# 512, in proportion to the batch beyond; with scheduling and gathering a step of 64 takes about 250 us.
+FLAT_BATCH, FLAT_S = 64, 185e-6
+FULL_BATCH, FULL_S = 512, 784e-6
+OVERHEAD_S = 250e-6 - FLAT_S
+# A decoder step, with its projection to 30,000 words, is about three times the work, and is best at a batch of 256.
+DECODER_WORK, DECODER_FULL_BATCH = 3.0, 256
+
+
+def lstm_step_s(batch: int) -> float:
+    """Between the paper's two batch sizes on a straight line."""
+    if batch <= FLAT_BATCH:
+        return FLAT_S
+    if batch >= FULL_BATCH:
+        return FULL_S * batch / FULL_BATCH
+    return FLAT_S + (FULL_S - FLAT_S) * (batch - FLAT_BATCH) / (FULL_BATCH - FLAT_BATCH)
+
+
+def decoder_step_s(batch: int) -> float:
+    """In proportion to the batch from DECODER_FULL_BATCH on."""
+    full = min(batch, DECODER_FULL_BATCH)
+    return DECODER_WORK * lstm_step_s(full) * max(1.0, batch / full)
+
+
+@dataclass(frozen=True, slots=True)
+class V100Cells:
+    """`LatencyModel` by node: `decoders` are the numbers of those that are decoder steps, all others are LSTM steps.
+
+    `overhead_s` is what scheduling and gathering add to every batched cell; a static graph, padded to one length, has
+    none of it. A TreeLSTM's cells are taken to be LSTM steps: the paper gives no times of their own."""
+
+    decoders: tuple[int, ...] = ()
+    overhead_s: float = OVERHEAD_S
+
+    def latency(self, node: int, batch: int, length: float) -> float:
+        return (decoder_step_s if node in self.decoders else lstm_step_s)(batch) + self.overhead_s
+
+
+def cell_times(model: CellModel, decoders: tuple[int, ...] = (), overhead_s: float = OVERHEAD_S) -> NodeTimes:
+    """Of `model` under cellular batching."""
+    return NodeTimes(model.graph, V100Cells(decoders, overhead_s))
+
+
+def padded_graph(name: str, *, decoder: bool) -> ModelGraph:
+    """The same network as one graph: an encoder step, and a decoder step, as often as the longest request needs."""
+    encoder = Node("encoder", NodeKind.ENCODER)
+    return ModelGraph(name, (encoder, Node("decoder", NodeKind.DECODER)) if decoder else (encoder,))
+
+
+def padded_times(name: str, *, decoder: bool) -> NodeTimes:
+    """Of `padded_graph`: without the overhead of scheduling cells."""
+    return NodeTimes(padded_graph(name, decoder=decoder), V100Cells((1,) if decoder else (), 0.0))
+
+
+# WMT-15 Europarl, German to English: mean 24 words, at most 330, 99 % below 100 (Section 7.1). A log-normal with the
+# first and the last of these has the median and sigma below. Of output lengths it says nothing: they are taken to be
+# distributed as the inputs, and to go with them as TRANSLATION's do.
+WMT15 = LogNormalPair(input_median=18.43, output_median=18.43, sigma=0.727, correlation=0.9, longest=330)
+
+
+@dataclass(frozen=True, slots=True)
+class Clipped:
+    """WMT15 with every length cut to `longest` (Section 7.3). Raises UsageError."""
+
+    longest: int
+
+    def __post_init__(self) -> None:
+        if self.longest < 1:
+            raise UsageError(f"lengths clipped to {self.longest}: give at least 1")
+
+    def sample(self, requests: int, rng: np.random.Generator) -> tuple[Steps, Steps]:
+        inputs, outputs = WMT15.sample(requests, rng)
+        return np.minimum(inputs, self.longest), np.minimum(outputs, self.longest)
+
+
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """Leaves of a binary parse tree of the Stanford Sentiment TreeBank: 215,154 phrases in 11,855 sentences, so 19.1
+    words a sentence on average (Socher et al., EMNLP 2013). That they are normal with a deviation of 9, cut to 2 to 56
+    (which leaves a mean of 19.6), is our choice."""
+
+    mean: float = 19.1
+    deviation: float = 9.0
+    longest: int = 56
+
+    def sample(self, requests: int, rng: np.random.Generator) -> tuple[Steps, Steps]:
+        leaves = np.empty(0, np.int64)
+        while len(leaves) < requests:
+            drawn = np.rint(rng.normal(self.mean, self.deviation, requests)).astype(np.int64)
+            leaves = np.append(leaves, drawn[(drawn >= 2) & (drawn <= self.longest)])
+        return leaves[:requests], np.ones(requests, np.int64)
+
+
+LEAF, INNER = 0, 1
+
+
+def random_tree(leaves: int, seed: int) -> CellGraph:
+    """A binary tree whose inner nodes split their leaves anywhere, each place as likely as the others: between the
+    balanced tree and a chain, as parse trees are."""
+    rng = np.random.default_rng((seed, leaves))
+    cells: list[tuple[int, Sequence[int]]] = [(LEAF, ()) for _ in range(leaves)]
+
+    def grow(first: int, stop: int) -> int:
+        if stop - first == 1:
+            return first
+        middle = int(rng.integers(first + 1, stop))
+        children = (grow(first, middle), grow(middle, stop))
+        cells.append((INNER, children))
+        return len(cells) - 1
+
+    grow(0, leaves)
+    return CellGraph.of(cells)
+
+
+def complete_tree(leaves: int) -> CellGraph:
+    """`leaves` is a power of two."""
+    cells: list[tuple[int, Sequence[int]]] = [(LEAF, ()) for _ in range(leaves)]
+    level = list(range(leaves))
+    while len(level) > 1:
+        above = range(len(cells), len(cells) + len(level) // 2)
+        cells += [(INNER, (level[2 * n], level[2 * n + 1])) for n in range(len(level) // 2)]
+        level = list(above)
+    return CellGraph.of(cells)
+
+
+def tree_lstm(name: str = "tree", max_batch: int = 64, complete: int = 0) -> CellModel:
+    """Every request has a tree of its own with as many leaves as its input is long, or, with `complete`, the complete
+    tree of so many leaves. Inner nodes have priority over leaves: they end requests (Section 7.5: batches of 64)."""
+    types = (CellType("leaf", max_batch), CellType("inner", max_batch, priority=1))
+    if complete:
+        tree = complete_tree(complete)
+        return CellModel(name, types, lambda request: tree)
+    # Shapes repeat after 64 requests of a length, so that a run does not spend its time on growing trees.
+    grown = lru_cache(maxsize=1 << 14)(random_tree)
+
+    def unfold(request: Request) -> CellGraph:
+        return grown(max(2, round(request.input_len)), request.id % 64)
+
+    return CellModel(name, types, unfold)
