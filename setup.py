@@ -12,8 +12,10 @@ from setuptools import Extension, setup
 COMPILED = (
     "batching/accounting.py",
     "batching/batch_table.py",
+    "batching/bucketed_graph.py",
     "batching/cell_graph.py",
     "batching/cellular.py",
+    "batching/dynamic_graph.py",
     "batching/execution.py",
     "batching/fifo.py",
     "batching/graph_batching.py",

@@ -20,6 +20,7 @@ class Paper(StrEnum):
 
     LAZYBATCHING = "lazybatching"
     SMDP = "smdp"
+    BATCHMAKER = "batchmaker"
 
 
 def simulate(

@@ -160,7 +160,7 @@ def run(
                 ended = task
                 if task.preemptible:
                     ended = decoding.end(task, worker.stop, worker.times.sections)
-                elif cellular:
+                elif task.cells:
                     ended = _ended_chains(task, opens)
                 if record:
                     outcome.ran.append(Ran(worker.number, ended, worker.started, now))
