@@ -117,7 +117,7 @@ class CellGraph:
             inside = set(found)
             needs = sorted({source for cell in found for source in cells[cell][1]} - inside)
             inner = [sorted(inside.intersection(cells[cell][1])) for cell in found]
-            subgraphs.append(Subgraph(cells[found[0]][0], found, needs, inner, False))
+            subgraphs.append(Subgraph(cells[found[0]][0], found, needs, inner if len(found) > 1 else None, False))
         return cls(subgraphs, len(cells))
 
 
