@@ -165,6 +165,10 @@ def profile(
     model: Annotated[str, typer.Option(help="A torchvision network by name, or module:function.")] = (
         "mobilenet_v3_small"
     ),
+    cell: Annotated[
+        str | None, typer.Option(help="A recurrent cell in place of a network: lstm, encoder, decoder, leaf, inner.")
+    ] = None,
+    hidden: Annotated[int, typer.Option(min=1, help="Hidden size of --cell.")] = 1024,
     weights: Annotated[str | None, typer.Option(help="A state_dict file; fixed random weights without.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Workers; one per MIG device or core by default.")] = None,
     max_batch: Annotated[int, typer.Option(min=1, help="Largest batch to try.")] = 128,
@@ -174,13 +178,20 @@ def profile(
     """Measure a network's latency by batch size and find its knee.
 
     Batch 1, 2, 4 ... with all workers busy, until throughput grows by less than 5 %. The knee is the last batch size
-    before that step."""
+    before that step. With --cell all batch sizes are measured."""
     from headrace.host.profiling import measure_curve
     from headrace.host.workers import worker_devices
 
     count = len(worker_devices(workers))
+    if cell is None:
+        measuring = measure_curve(model, weights, workers=count, max_batch=max_batch)
+    else:
+        from headrace.host.cells.profiling import measure_cell
+
+        model = f"{cell}-{hidden}"
+        measuring = measure_cell(cell, hidden, weights=weights, workers=count, max_batch=max_batch)
     with err.status(f"profiling {model} on {count} workers"):
-        measured = asyncio.run(measure_curve(model, weights, workers=count, max_batch=max_batch))
+        measured = asyncio.run(measuring)
     knee = measured.knee()
     if as_json:
         print(measured.to_json(), end="")

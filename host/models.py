@@ -46,7 +46,7 @@ def load_model(name: str, weights: str | None = None) -> LoadedModel:
     torch.manual_seed(0)
     module = (_users_model(name) if ":" in name else _torchvision_model(name)).eval()
     if weights is not None:
-        _load_weights(module, Path(weights))
+        load_weights(module, Path(weights))
     try:
         with torch.inference_mode():
             output = module(torch.zeros(1, *INPUT_SHAPE))
@@ -81,7 +81,7 @@ def _users_model(name: str) -> torch.nn.Module:
     return module
 
 
-def _load_weights(module: torch.nn.Module, path: Path) -> None:
+def load_weights(module: torch.nn.Module, path: Path) -> None:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:

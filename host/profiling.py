@@ -53,7 +53,7 @@ async def measure_curve(
         async with WorkerPool(model, weights, devices, arena, max_batch=max_batch) as pool:
             batch = 1
             while batch <= max_batch:
-                points.append(await _measure_point(pool, batch, max_batch))
+                points.append(await measure_point(pool, batch, max_batch))
                 if len(points) > 1 and points[-1].throughput_rps < KNEE_GROWTH * points[-2].throughput_rps:
                     break
                 batch *= 2
@@ -63,7 +63,7 @@ async def measure_curve(
     return Profile(model, len(devices), tuple(points), described)
 
 
-async def _measure_point(pool: WorkerPool, batch: int, max_batch: int) -> ProfilePoint:
+async def measure_point(pool: WorkerPool, batch: int, max_batch: int) -> ProfilePoint:
     async def load(worker: Worker, first_slot: int) -> list[float]:
         slots = range(first_slot, first_slot + batch)
         await worker.run(0, slots, TASK_TIMEOUT_S)  # the shape's first run is not counted

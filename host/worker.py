@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -35,9 +35,9 @@ class Settings:
 
 
 class Executor(Protocol):
-    """Runs one batch that lies in the arena's slots; returns (gather_s, execute_s)."""
+    """Runs one task as its message says; returns what the answer says of it, with `gather_s` and `execute_s`."""
 
-    def run(self, slots: Sequence[int]) -> tuple[float, float]: ...
+    def run(self, task: dict[str, Any]) -> dict[str, Any]: ...
 
 
 class TorchExecutor:
@@ -67,7 +67,8 @@ class TorchExecutor:
             output = self._module(self._batch[:size].to(self._device, non_blocking=True))
             return output.to("cpu", self._torch.float32).numpy()
 
-    def run(self, slots: Sequence[int]) -> tuple[float, float]:
+    def run(self, task: dict[str, Any]) -> dict[str, Any]:
+        slots = task["slots"]
         if not 1 <= len(slots) <= self._max_batch:
             raise ValueError(f"a batch of {len(slots)} was sent to a worker that takes 1 to {self._max_batch}")
         started = time.perf_counter()
@@ -77,37 +78,40 @@ class TorchExecutor:
         output = self._forward(len(slots))
         for row, slot in enumerate(slots):
             self._outputs[slot][...] = output[row]
-        return gathered - started, time.perf_counter() - gathered
+        return {"gather_s": gathered - started, "execute_s": time.perf_counter() - gathered}
 
 
 def serve(channel: socket.socket, executor: Executor) -> None:
     """Answer tasks until the channel closes. An exception of the network is answered, and the worker lives on."""
-    with channel.makefile("rw", encoding="utf-8") as lines:
-        _send(lines, {"ready": True})
+    # Two files: one for both would drop, when it is written, what it has read of tasks that are sent ahead.
+    with channel.makefile("r", encoding="utf-8") as lines, channel.makefile("w", encoding="utf-8") as answers:
+        _send(answers, {"ready": True})
         for line in lines:
             task = json.loads(line)
             try:
-                gather_s, execute_s = executor.run(task["slots"])
-                _send(lines, {"task": task["task"], "gather_s": gather_s, "execute_s": execute_s})
+                _send(answers, {"task": task["task"], **executor.run(task)})
             except Exception as error:
-                _send(lines, {"task": task["task"], "error": f"{type(error).__name__}: {error}"})
+                _send(answers, {"task": task["task"], "error": f"{type(error).__name__}: {error}"})
 
 
-def _send(lines: Any, message: dict[str, Any]) -> None:
-    lines.write(json.dumps(message) + "\n")
-    lines.flush()
+def _send(answers: Any, message: dict[str, Any]) -> None:
+    answers.write(json.dumps(message) + "\n")
+    answers.flush()
 
 
-def main(arguments: Sequence[str]) -> None:
+def work(arguments: Sequence[str], executor: Callable[[dict[str, Any]], Executor]) -> None:
+    """The life of a worker process: make its executor from the settings, and answer tasks until the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    body = json.loads(arguments[1])
+    channel = socket.socket(fileno=int(arguments[0]))
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        serve(channel, executor(json.loads(arguments[1])))
+
+
+def _executor(body: dict[str, Any]) -> Executor:
     layout = body.pop("layout")
     layout = SlotLayout(**layout | {key: tuple(layout[key]) for key in ("input_shape", "output_shape")})
-    settings = Settings(**body, layout=layout)
-    channel = socket.socket(fileno=int(arguments[0]))
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the parent is gone
-        serve(channel, TorchExecutor(settings))
+    return TorchExecutor(Settings(**body, layout=layout))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    work(sys.argv[1:], _executor)

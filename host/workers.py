@@ -111,15 +111,16 @@ def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-class Worker:
-    """One worker process. One task at a time: `run` must not be called again before it has returned."""
+class WorkerProcess:
+    """One process that runs `python -m main FD SETTINGS` and answers messages in the order in which they were sent.
 
-    def __init__(
-        self, device: WorkerDevice, model: str, weights: str | None, arena: TensorArena, max_batch: int
-    ) -> None:
+    `settings` is a dataclass of what JSON can hold; `memory_fd` is the shared memory that the process inherits."""
+
+    def __init__(self, device: WorkerDevice, main: str, settings: Any, memory_fd: int) -> None:
         self.device = device
-        self._arena = arena
-        self._settings = Settings(model, weights, device.device, device.threads, max_batch, arena.fd, arena.layout)
+        self._main = main
+        self._settings = settings
+        self._memory_fd = memory_fd
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -135,10 +136,10 @@ class Worker:
         threads = str(self.device.threads)
         env = {**os.environ, **MALLOC, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **self.device.env}
         settings = json.dumps(asdict(self._settings))
-        command = [sys.executable, "-m", "headrace.host.worker", str(theirs.fileno()), settings]
+        command = [sys.executable, "-m", self._main, str(theirs.fileno()), settings]
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
-                *command, env=env, pass_fds=(theirs.fileno(), self._arena.fd),
+                *command, env=env, pass_fds=(theirs.fileno(), self._memory_fd),
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
             )  # fmt: skip
         self._reader, self._writer = await asyncio.open_unix_connection(sock=ours, limit=MAX_LINE)
@@ -153,13 +154,17 @@ class Worker:
             await self.stop()
             raise
 
-    async def run(self, task_id: int, slots: Sequence[int], timeout_s: float) -> RunTimes:
-        """Run one batch on the tensors in `slots`. Raises ModelError, or WorkerLost with the process then dead."""
-        if self._writer is None:
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a task. If the process is not running the message is lost, as `receive` will tell."""
+        if self._writer is not None:
+            self._writer.write(json.dumps(message).encode() + b"\n")
+
+    async def receive(self, timeout_s: float) -> dict[str, Any]:
+        """The next answer. Raises ModelError, or WorkerLost with the process then dead."""
+        if self._reader is None:
             raise WorkerLost(f"worker {self.device.name} is not running")
         try:
             async with asyncio.timeout(timeout_s):
-                self._writer.write(json.dumps({"task": task_id, "slots": list(slots)}).encode() + b"\n")
                 answer = await self._answer()
         except TimeoutError as error:
             await self.stop()
@@ -171,14 +176,7 @@ class Worker:
             raise
         if "error" in answer:
             raise ModelError(f"the network failed on worker {self.device.name}: {answer['error']}")
-        return RunTimes(answer["gather_s"], answer["execute_s"])
-
-    async def execute(self, task: Task, slots: Sequence[int], timeout_s: float) -> tuple[Task, RunTimes]:
-        """Run a task of the whole network on the tensors in `slots`: `run` in the form that the runtime calls."""
-        return task, await self.run(task.id, slots, timeout_s)
-
-    def interrupt(self) -> None:
-        """A network that runs as one piece has no boundary to end at before its last."""
+        return answer
 
     async def _answer(self) -> dict[str, Any]:
         assert self._reader is not None
@@ -223,11 +221,47 @@ class Worker:
                 await process.wait()
 
 
+class Worker(WorkerProcess):
+    """A process that runs whole networks. One task at a time: `run` must not be called before it has returned."""
+
+    def __init__(
+        self, device: WorkerDevice, model: str, weights: str | None, arena: TensorArena, max_batch: int
+    ) -> None:
+        settings = Settings(model, weights, device.device, device.threads, max_batch, arena.fd, arena.layout)
+        super().__init__(device, "headrace.host.worker", settings, arena.fd)
+
+    async def run(self, task_id: int, slots: Sequence[int], timeout_s: float) -> RunTimes:
+        """Run one batch on the tensors in `slots`. Raises ModelError, or WorkerLost with the process then dead."""
+        self.send({"task": task_id, "slots": list(slots)})
+        answer = await self.receive(timeout_s)
+        return RunTimes(answer["gather_s"], answer["execute_s"])
+
+    async def execute(self, task: Task, slots: Sequence[int], timeout_s: float) -> tuple[Task, RunTimes]:
+        """Run a task of the whole network on the tensors in `slots`: `run` in the form that the runtime calls."""
+        return task, await self.run(task.id, slots, timeout_s)
+
+    def interrupt(self) -> None:
+        """A network that runs as one piece has no boundary to end at before its last."""
+
+
 async def _last_lines(stream: asyncio.StreamReader | None, keep: int = 5) -> str:
     lines: list[str] = []
     while stream is not None and (chunk := await stream.read(1 << 16)):
         lines = (lines + chunk.decode(errors="replace").splitlines())[-keep:]
     return " | ".join(lines)
+
+
+async def start_all(workers: Sequence[WorkerProcess]) -> None:
+    """Start them, all at once. If one cannot be started, ends them all and raises its error."""
+    started = await asyncio.gather(*(worker.start() for worker in workers), return_exceptions=True)
+    errors = [error for error in started if isinstance(error, BaseException)]
+    if errors:
+        await stop_all(workers)
+        raise errors[0]
+
+
+async def stop_all(workers: Sequence[WorkerProcess]) -> None:
+    await asyncio.gather(*(worker.stop() for worker in workers))
 
 
 class WorkerPool:
@@ -239,15 +273,11 @@ class WorkerPool:
         self.workers = tuple(Worker(device, model, weights, arena, max_batch) for device in devices)
 
     async def __aenter__(self) -> "WorkerPool":
-        started = await asyncio.gather(*(worker.start() for worker in self.workers), return_exceptions=True)
-        errors = [error for error in started if isinstance(error, BaseException)]
-        if errors:
-            await self.close()
-            raise errors[0]
+        await start_all(self.workers)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
-        await asyncio.gather(*(worker.stop() for worker in self.workers))
+        await stop_all(self.workers)

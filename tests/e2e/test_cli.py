@@ -163,3 +163,13 @@ def test_reproduce_ends_with_its_table(tmp_path):
     assert {"figure3.png", "figure12.png", "figure12.csv", "table.md"} <= {path.name for path in tmp_path.iterdir()}
     done = headrace("reproduce", "lazybatching", "--figure", "99", "--quick", "--out", tmp_path)
     assert done.returncode == 2 and "--figure 99" in done.stderr
+
+
+def test_a_cell_is_profiled_at_every_batch_size(tmp_path):
+    arguments = ("profile", "--cell", "lstm", "--hidden", "64", "--max-batch", "4", "-o", tmp_path / "p.json", "--json")
+    done = headrace(*arguments)
+    assert done.returncode == 0, done.stderr
+    measured = json.loads(done.stdout)
+    assert measured["model"] == "lstm-64" and [point["batch"] for point in measured["points"]] == [1, 2, 4]
+    refused = headrace("profile", "--cell", "gru")
+    assert refused.returncode == 2 and "lstm, encoder, decoder, leaf, inner" in refused.stderr

@@ -1,0 +1,1 @@
+"""Cellular batching on real networks: `cellular` (headrace.batching) drives cells in PyTorch on worker processes."""
