@@ -2,6 +2,10 @@
 
 from collections.abc import Mapping
 
+from headrace.batching.bucketed_graph import BUCKET_WIDTH, BucketedGraphBatching
+from headrace.batching.cell_graph import CellModel
+from headrace.batching.cellular import CellularBatching
+from headrace.batching.dynamic_graph import DynamicGraphBatching
 from headrace.batching.errors import UsageError
 from headrace.batching.execution import NodeTimes
 from headrace.batching.graph_batching import GraphBatching
@@ -17,7 +21,11 @@ from headrace.batching.smdp_phases import PhaseTables
 from headrace.batching.static import StaticBatching
 from headrace.batching.work_conserving import WorkConserving
 
-POLICIES = ("serial", "graph", "static", "work-conserving", "lazy", "oracle", "preba", "smdp")
+POLICIES = (
+    "serial", "graph", "static", "work-conserving", "bucketed-graph", "dynamic-graph", "cellular", "lazy", "oracle",
+    "preba", "smdp",
+)  # fmt: skip
+CELL_POLICIES = ("cellular", "dynamic-graph")  # their tasks are of cells
 
 
 def make_policy(
@@ -31,12 +39,19 @@ def make_policy(
     dec_timesteps: Mapping[str, int] | None = None,
     defer_late: bool = False,
     tables: Mapping[str, RateTables | PhaseTables] | None = None,
+    cells: Mapping[str, CellModel] | None = None,
+    bucket_width: int = BUCKET_WIDTH,
+    merge_s: float = 0.0,
 ) -> Policy:
     """A new policy for one run of the models in `times`. Those that need no window, limit, profile or number of decoder
     steps ignore them. Without `profiles`, `preba` takes the curves that follow from `times`, as `smdp` does without
     `tables`, for the least mean latency of inputs and outputs of length 1; a model that is missing in `tables` can be
-    installed later. The batch of `static` is `max_batch`. Raises UsageError."""
+    installed later. The batch of `static` is `max_batch`. `cells` are the networks of CELL_POLICIES.
+
+    Raises UsageError."""
     graphs = [known.graph for known in times.values()]
+    if name in CELL_POLICIES and cells is None:
+        raise UsageError(f"{name} serves networks of cells; choose another policy for {', '.join(times)}")
     match name:
         case "serial":
             return Serial(graphs)
@@ -44,6 +59,14 @@ def make_policy(
             return GraphBatching(graphs, window_s, max_batch)
         case "static":
             return StaticBatching(graphs, max_batch)
+        case "bucketed-graph":
+            return BucketedGraphBatching(graphs, max_batch, bucket_width)
+        case "cellular":
+            assert cells is not None
+            return CellularBatching(cells.values(), workers)
+        case "dynamic-graph":
+            assert cells is not None
+            return DynamicGraphBatching(cells.values(), workers, max_batch, merge_s)
         case "work-conserving":
             return WorkConserving(graphs, max_batch)
         case "smdp":

@@ -26,7 +26,7 @@ class Paper(StrEnum):
 def simulate(
     config: Annotated[Path | None, typer.Option(help="A TOML file with settings named as these options.")] = None,
     model: Annotated[str | None, typer.Option(help="One or more, by comma, that share the workers [resnet50].")] = None,
-    accelerator: Annotated[str | None, typer.Option(help="npu, or profile with --profile [npu].")] = None,
+    accelerator: Annotated[str | None, typer.Option(help="npu, v100 (cells), or profile with --profile [npu].")] = None,
     npus: Annotated[int | None, typer.Option(help="Number of workers [1].")] = None,
     policy: Annotated[str | None, typer.Option(help=f"{', '.join(POLICIES)} [lazy].")] = None,
     traffic: Annotated[str | None, typer.Option(help="poisson, deterministic, mmpp [poisson].")] = None,
@@ -45,6 +45,9 @@ def simulate(
     busy_w: Annotated[float | None, typer.Option(help="W that a busy worker draws; gives energy_j.")] = None,
     w2: Annotated[float | None, typer.Option(help="smdp: ms of mean latency that a W of power is worth [0].")] = None,
     by_phase: Annotated[bool | None, typer.Option(help="smdp: a table for each phase of mmpp.")] = None,
+    bucket_width: Annotated[int | None, typer.Option(help="Steps, of the buckets of bucketed-graph [10].")] = None,
+    merge_us: Annotated[float | None, typer.Option(help="dynamic-graph: time to merge a cell [10].")] = None,
+    trees: Annotated[str | None, typer.Option(help="treelstm: a file of bracketed parse trees.")] = None,
     seed: Annotated[int | None, typer.Option(help="The run is a function of it [0].")] = None,
     trace: Annotated[Path | None, typer.Option(help="Write a Perfetto trace of every task here.")] = None,
     as_json: Json = False,

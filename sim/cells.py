@@ -5,10 +5,11 @@ workloads. Every number of the paper that is used stands here.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 
-from headrace.batching.cell_graph import CellGraph, CellModel, CellType
+from headrace.batching.cell_graph import CellGraph, CellModel, CellType, lstm, seq2seq
 from headrace.batching.errors import UsageError
 from headrace.batching.execution import NodeTimes
 from headrace.batching.model_graph import ModelGraph, Node, NodeKind
@@ -140,10 +141,75 @@ def complete_tree(leaves: int) -> CellGraph:
     return CellGraph.of(cells)
 
 
-def tree_lstm(name: str = "tree", max_batch: int = 64, complete: int = 0) -> CellModel:
-    """Every request has a tree of its own with as many leaves as its input is long, or, with `complete`, the complete
-    tree of so many leaves. Inner nodes have priority over leaves: they end requests (Section 7.5: batches of 64)."""
+def read_trees(path: Path) -> list[CellGraph]:
+    """Binary parse trees, one a line, bracketed as in the Stanford Sentiment TreeBank: (3 (2 good) (2 film)). A node
+    with one child is that child. Raises UsageError that names file and line."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: {error}") from error
+    trees = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                trees.append(_parse_tree(line.replace("(", " ( ").replace(")", " ) ").split()))
+            except ValueError as error:
+                raise UsageError(f"{path}, line {number}: {error}; give trees such as (3 (2 good) (2 film))") from error
+    if not trees:
+        raise UsageError(f"{path} has no trees; give one a line, such as (3 (2 good) (2 film))")
+    return trees
+
+
+def _parse_tree(parts: Sequence[str]) -> CellGraph:
+    """The words are leaves; cells are numbered children first."""
+    cells: list[tuple[int, Sequence[int]]] = []
+    open_nodes: list[list[int | str]] = []  # of each open bracket its label or word, and its children's cells
+    root: int | None = None
+    for part in parts:
+        if root is not None:
+            raise ValueError("something stands behind the tree")
+        if part == "(":
+            open_nodes.append([])
+        elif part != ")":
+            if not open_nodes:
+                raise ValueError("a word stands outside all brackets")
+            open_nodes[-1].append(part)
+        else:
+            if not open_nodes:
+                raise ValueError("a bracket is closed that was not opened")
+            node = open_nodes.pop()
+            children = [child for child in node if isinstance(child, int)]
+            if not children:
+                if len(node) != 2:
+                    raise ValueError("a leaf has a label and one word")
+                cells.append((LEAF, ()))
+                cell = len(cells) - 1
+            elif len(children) > 2:
+                raise ValueError(f"a node has {len(children)} children; make the trees binary")
+            elif len(children) == 1:
+                cell = children[0]
+            else:
+                cells.append((INNER, children))
+                cell = len(cells) - 1
+            if open_nodes:
+                open_nodes[-1].append(cell)
+            else:
+                root = cell
+    if root is None:
+        raise ValueError("a bracket is not closed" if open_nodes else "it is empty")
+    return CellGraph.of(cells)
+
+
+def tree_lstm(
+    name: str = "tree", max_batch: int = 64, complete: int = 0, trees: Sequence[CellGraph] | None = None
+) -> CellModel:
+    """Every request has a tree of its own with as many leaves as its input is long; or, with `complete`, the complete
+    tree of so many leaves; or the next one of `trees`, over and over. Inner nodes have priority over leaves: they end
+    requests (Section 7.5: batches of 64)."""
     types = (CellType("leaf", max_batch), CellType("inner", max_batch, priority=1))
+    if trees is not None:
+        given = list(trees)
+        return CellModel(name, types, lambda request: given[request.id % len(given)])
     if complete:
         tree = complete_tree(complete)
         return CellModel(name, types, lambda request: tree)
@@ -154,3 +220,18 @@ def tree_lstm(name: str = "tree", max_batch: int = 64, complete: int = 0) -> Cel
         return grown(max(2, round(request.input_len)), request.id % 64)
 
     return CellModel(name, types, unfold)
+
+
+CELL_NETWORKS = ("lstm", "seq2seq", "treelstm")
+
+
+def cell_network(name: str, max_batch: int, trees: Sequence[CellGraph] | None = None) -> tuple[CellModel, NodeTimes]:
+    """One of CELL_NETWORKS with the paper's batch limits, or `max_batch` where that is less, and its latencies."""
+    match name:
+        case "lstm":
+            model = lstm(name, min(max_batch, FULL_BATCH))
+        case "seq2seq":
+            model = seq2seq(name, min(max_batch, FULL_BATCH), min(max_batch, DECODER_FULL_BATCH))
+        case _:
+            model = tree_lstm(name, min(max_batch, FLAT_BATCH), trees=trees)
+    return model, cell_times(model, (1,) if name == "seq2seq" else ())

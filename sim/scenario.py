@@ -9,7 +9,9 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
-from headrace.batching.catalog import POLICIES, make_policy
+from headrace.batching.bucketed_graph import BUCKET_WIDTH
+from headrace.batching.catalog import CELL_POLICIES, POLICIES, make_policy
+from headrace.batching.cell_graph import CellModel
 from headrace.batching.errors import UsageError
 from headrace.batching.execution import NodeTimes
 from headrace.batching.model_graph import ModelGraph
@@ -20,6 +22,7 @@ from headrace.batching.smdp.tables import phase_tables, rate_tables
 from headrace.batching.smdp_batching import RateTables
 from headrace.batching.smdp_phases import PhaseTables
 from headrace.sim import traffic
+from headrace.sim.cells import CELL_NETWORKS, WMT15, Sentences, cell_network, padded_times, read_trees
 from headrace.sim.engine import Arrivals
 from headrace.sim.lengths import SPEECH, TRANSLATION, Fixed, Lengths, dec_timesteps, read_corpus
 from headrace.sim.npu import npu_times
@@ -27,7 +30,7 @@ from headrace.sim.simulation import Simulation, simulate
 from headrace.sim.workload import generate, read_trace
 from headrace.sim.zoo import model_graph
 
-ACCELERATORS = ("npu", "profile")
+ACCELERATORS = ("npu", "profile", "v100")
 TRAFFICS = ("poisson", "deterministic", "mmpp")
 
 
@@ -35,6 +38,8 @@ def usual_lengths(model: str) -> Lengths:
     """The length distribution that goes with a model of the zoo: translation, speech, or none."""
     if model == "las":
         return SPEECH
+    if model in CELL_NETWORKS:
+        return Sentences() if model == "treelstm" else WMT15
     return TRANSLATION if model in ("gnmt", "transformer", "bert_base") else Fixed()
 
 
@@ -43,12 +48,14 @@ class Scenario:
     """`model` may name several, separated by commas: they share the workers and the arrivals.
 
     `accelerator` "npu" runs networks of the zoo on the NPU model; "profile" runs the one network of the file `profile`,
-    as a whole, with the latencies measured there. `replay` is a trace of arrivals (sim/workload.py) in place of
-    `traffic`; "mmpp" is Poisson at 1.8 and 0.2 times the rate in turn, `burst_s` each on average. `corpus` is a file of
+    as a whole, with the latencies measured there; "v100" the recurrent networks of sim/cells.py, as cells for
+    `cellular` and `dynamic-graph`, else padded to one length. `replay` is a trace of arrivals (sim/workload.py) in place
+    of `traffic`; "mmpp" is Poisson at 1.8 and 0.2 times the rate in turn, `burst_s` each on average. `corpus` is a file of
     sentence pairs (sim/lengths.py) for the lengths of translation models. `dec_timesteps` overrides what `coverage` of
     the output lengths gives. `busy_w` is what a busy worker draws; `smdp` minimises mean latency (ms) + `w2` * mean
     power (W), for inputs and outputs of mean length; with `by_phase` it knows of "mmpp" and has a table for each phase
-    instead of for each rate."""
+    instead of for each rate. `trees` is a file of parse trees for treelstm, `merge_us` what `dynamic-graph` takes to
+    merge a cell."""
 
     model: str = "resnet50"
     accelerator: str = "npu"
@@ -70,6 +77,9 @@ class Scenario:
     busy_w: float | None = None
     w2: float = 0.0
     by_phase: bool = False
+    bucket_width: int = BUCKET_WIDTH
+    merge_us: float = 10.0
+    trees: str | None = None
     seed: int = 0
 
     def models(self) -> list[str]:
@@ -95,7 +105,16 @@ def read_settings(path: Path) -> dict[str, Any]:
     return settings
 
 
-def _times(scenario: Scenario) -> dict[str, NodeTimes]:
+def _cells(scenario: Scenario) -> dict[str, tuple[CellModel, NodeTimes]]:
+    trees = read_trees(Path(scenario.trees)) if scenario.trees else None
+    return {name: cell_network(name, scenario.max_batch, trees) for name in scenario.models()}
+
+
+def _times(scenario: Scenario, cells: Mapping[str, tuple[CellModel, NodeTimes]]) -> dict[str, NodeTimes]:
+    if scenario.accelerator == "v100":
+        if scenario.policy in CELL_POLICIES:
+            return {name: times for name, (_, times) in cells.items()}
+        return {name: padded_times(name, decoder=name == "seq2seq") for name in scenario.models()}
     if scenario.accelerator == "npu":
         return {name: npu_times(model_graph(name)) for name in scenario.models()}
     if scenario.profile is None:
@@ -122,7 +141,22 @@ def _check(scenario: Scenario) -> None:
     ):
         if value not in known:
             raise UsageError(f"{option} {value!r}: choose from {', '.join(known)}")
-    for option, number, most in (("--npus", scenario.npus, 1024), ("--requests", scenario.requests, 100_000_000)):
+    on_cells = scenario.accelerator == "v100"
+    foreign = [name for name in scenario.models() if (name in CELL_NETWORKS) != on_cells]
+    if foreign and scenario.accelerator != "profile":
+        raise UsageError(
+            f"--model {foreign[0]} is not for --accelerator {scenario.accelerator}: "
+            f"v100 runs {', '.join(CELL_NETWORKS)}, npu the others"
+        )
+    if scenario.policy in CELL_POLICIES and not on_cells:
+        raise UsageError(f"--policy {scenario.policy} serves cells: give --accelerator v100")
+    if "treelstm" in scenario.models() and on_cells and scenario.policy not in CELL_POLICIES:
+        raise UsageError(f"--model treelstm has no padded graph; give --policy {' or '.join(CELL_POLICIES)}")
+    if scenario.trees is not None and "treelstm" not in scenario.models():
+        raise UsageError("--trees is for --model treelstm")
+    for option, number, most in (("--npus", scenario.npus, 1024), ("--requests", scenario.requests, 100_000_000),
+        ("--bucket-width", scenario.bucket_width, 100_000),
+    ):  # fmt: skip
         if not 1 <= number <= most:
             raise UsageError(f"{option} {number}: give 1 to {most}")
     if scenario.dec_timesteps is not None and scenario.dec_timesteps < 1:
@@ -134,6 +168,8 @@ def _check(scenario: Scenario) -> None:
         if not positive > 0 or (math.isinf(positive) and option != "--sla-ms"):
             raise UsageError(f"{option} {positive}: give a number above 0")
 
+    if not (scenario.merge_us >= 0 and math.isfinite(scenario.merge_us)):
+        raise UsageError(f"--merge-us {scenario.merge_us}: give a number of 0 or more")
     if not (scenario.w2 >= 0 and math.isfinite(scenario.w2)):
         raise UsageError(f"--w2 {scenario.w2}: give a number of 0 or more")
     if scenario.w2 > 0 and scenario.busy_w is None:
@@ -148,10 +184,12 @@ def check_given(scenario: Scenario, given: set[str]) -> list[str]:
         raise UsageError(
             f"--replay brings its own arrivals and lengths; leave out {', '.join(map(_option, sorted(both)))}"
         )
-    lazy, sized = ("lazy", "oracle"), ("graph", "static", "work-conserving", "smdp", "lazy", "oracle")
+    lazy, unsized = ("lazy", "oracle"), ("serial", "preba")
     useless = {
         "window_ms": scenario.policy != "graph",
-        "max_batch": scenario.policy not in sized,
+        "max_batch": scenario.policy in unsized,
+        "bucket_width": scenario.policy != "bucketed-graph",
+        "merge_us": scenario.policy != "dynamic-graph",
         "dec_timesteps": scenario.policy not in lazy,
         "coverage": scenario.policy not in lazy,
         "defer_late": scenario.policy not in lazy,
@@ -178,10 +216,14 @@ def warnings(scenario: Scenario, times: Mapping[str, NodeTimes], lengths: Mappin
     capacity = []
     for model, known in times.items():
         length = _typical(lengths[model])
+        if scenario.policy in CELL_POLICIES:
+            continue  # a node's latency there is one of a cell, of which a request has many
         alone_ms = known.whole(1, *length) * 1e3
         capacity.append(scenario.max_batch / known.whole(scenario.max_batch, *length))
         if alone_ms > scenario.sla_ms:
             found.append(f"--sla-ms {scenario.sla_ms:g} is below the {alone_ms:.2f} ms that {model} takes alone")
+    if not capacity:
+        return found
     most = scenario.npus * len(capacity) / sum(1 / rate for rate in capacity)
     if scenario.replay is None and scenario.rate_rps > most:
         found.append(
@@ -200,17 +242,19 @@ def _typical(lengths: Lengths) -> tuple[float, int]:
 def run_scenario(scenario: Scenario, *, record: bool = False) -> tuple[Simulation, list[str]]:
     """The simulated run, and warnings about the settings. `record` keeps every task. Raises UsageError."""
     _check(scenario)
-    times = _times(scenario)
+    cells = _cells(scenario) if scenario.accelerator == "v100" else {}
+    times = _times(scenario, cells)
     corpus = read_corpus(Path(scenario.corpus)) if scenario.corpus else None
     lengths: dict[str, Lengths] = {}
     for model in times:
         usual = usual_lengths(model)
-        lengths[model] = corpus if corpus is not None and usual is TRANSLATION else usual
+        lengths[model] = corpus if corpus is not None and usual in (TRANSLATION, WMT15) else usual
     assumed = {
         model: scenario.dec_timesteps or dec_timesteps(lengths[model], scenario.coverage)
         for model, known in times.items()
         if len(known.sections.decoder)
     }
+    models = {name: model for name, (model, _) in cells.items()} if scenario.policy in CELL_POLICIES else None
     policy = make_policy(
         scenario.policy,
         times,
@@ -220,10 +264,20 @@ def run_scenario(scenario: Scenario, *, record: bool = False) -> tuple[Simulatio
         dec_timesteps=assumed,
         defer_late=scenario.defer_late,
         tables=_tables(scenario, times, lengths),
+        cells=models,
+        bucket_width=scenario.bucket_width,
+        merge_s=1e-6 * scenario.merge_us,
     )
     arrivals = _arrivals(scenario, lengths)
     done = simulate(
-        policy, arrivals, times, scenario.npus, seed=scenario.seed, record=record, busy_power_w=scenario.busy_w
+        policy,
+        arrivals,
+        times,
+        scenario.npus,
+        seed=scenario.seed,
+        record=record,
+        busy_power_w=scenario.busy_w,
+        cell_models=models,
     )
     return done, warnings(scenario, times, lengths)
 
