@@ -47,15 +47,15 @@ def usual_lengths(model: str) -> Lengths:
 class Scenario:
     """`model` may name several, separated by commas: they share the workers and the arrivals.
 
-    `accelerator` "npu" runs networks of the zoo on the NPU model; "profile" runs the one network of the file `profile`,
-    as a whole, with the latencies measured there; "v100" the recurrent networks of sim/cells.py, as cells for
-    `cellular` and `dynamic-graph`, else padded to one length. `replay` is a trace of arrivals (sim/workload.py) in place
-    of `traffic`; "mmpp" is Poisson at 1.8 and 0.2 times the rate in turn, `burst_s` each on average. `corpus` is a file of
-    sentence pairs (sim/lengths.py) for the lengths of translation models. `dec_timesteps` overrides what `coverage` of
-    the output lengths gives. `busy_w` is what a busy worker draws; `smdp` minimises mean latency (ms) + `w2` * mean
-    power (W), for inputs and outputs of mean length; with `by_phase` it knows of "mmpp" and has a table for each phase
-    instead of for each rate. `trees` is a file of parse trees for treelstm, `merge_us` what `dynamic-graph` takes to
-    merge a cell."""
+    `accelerator` "npu" runs networks of the zoo on the NPU model; "profile" runs the one network of the file
+    `profile`, as a whole, with the latencies measured there; "v100" the recurrent networks of sim/cells.py, as cells
+    for `cellular` and `dynamic-graph`, else padded to one length. `replay` is a trace of arrivals (sim/workload.py)
+    in place of `traffic`; "mmpp" is Poisson at 1.8 and 0.2 times the rate in turn, `burst_s` each on average.
+    `corpus` is a file of sentence pairs (sim/lengths.py) for the lengths of translation models. `dec_timesteps`
+    overrides what `coverage` of the output lengths gives. `busy_w` is what a busy worker draws; `smdp` minimises mean
+    latency (ms) + `w2` * mean power (W), for inputs and outputs of mean length; with `by_phase` it knows of "mmpp"
+    and has a table for each phase instead of for each rate. `trees` is a file of parse trees for treelstm, `merge_us`
+    what `dynamic-graph` takes to merge a cell."""
 
     model: str = "resnet50"
     accelerator: str = "npu"

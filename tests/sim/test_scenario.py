@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from headrace.batching.catalog import CELL_POLICIES, POLICIES, Profile, ProfilePoint, UnknownModel, UsageError
+from headrace.batching import POLICIES, Profile, ProfilePoint, UnknownModel, UsageError
+from headrace.batching.catalog import CELL_POLICIES
 from headrace.sim.scenario import Scenario, check_given, read_settings, run_scenario
 from headrace.sim.trace import of_simulation, write
 
