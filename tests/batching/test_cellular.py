@@ -273,7 +273,7 @@ def test_sequences_of_unknown_length_all_end(pairs, workers, max_tasks):
         CellularBatching([model], workers, max_tasks), model, [p[2] for p in pairs], [p[0] for p in pairs],
         [p[1] for p in pairs], workers,
     )  # fmt: skip
-    assert all(end >= at + length + output for end, (length, output, at) in zip(left, pairs, strict=True))
+    assert all(end >= at + length + output - 1e-9 for end, (length, output, at) in zip(left, pairs, strict=True))
     steps = Counter(request for _, kind, cells in tasks if kind == 1 for request, _ in cells)
     assert all(steps[number] >= output for number, (_, output, _) in enumerate(pairs, 1))
     assert all(len(cells) <= (3, 2)[kind] for _, kind, cells in tasks)
