@@ -9,6 +9,7 @@ than `max_wait_s` beside an idle worker: then all that waits is served, up to th
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.batching.errors import UnknownModel, UsageError
@@ -19,7 +20,7 @@ from headrace.batching.request import Request, Task
 MAX_WAIT_S = 1.0
 
 
-class Rule:
+class Rule(ABC):
     """How many to serve, by how many wait. `largest` is the batch that is served when a request has waited too long."""
 
     def __init__(self, largest: int) -> None:
@@ -27,12 +28,12 @@ class Rule:
             raise UsageError(f"the batch size is {largest}: give 1 or more")
         self.largest: int = largest
 
-    def arrived(self, now: float) -> None:
+    def arrived(self, now: float) -> None:  # noqa: B027 (most rules do not look at arrivals)
         """Told of every arrival, in order of time."""
 
+    @abstractmethod
     def batch(self, waiting: int, now: float) -> int:
         """At least 0 and at most `waiting`."""
-        raise NotImplementedError
 
     def changes(self, waiting: int, now: float) -> float:
         """When `batch(waiting, ...)`, now 0, will not be 0 any more though nothing arrives; inf if never."""

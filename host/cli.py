@@ -13,9 +13,10 @@ import typer
 from rich.table import Table
 
 from headrace.batching import POLICIES, HeadraceError, UsageError
-from headrace.host.console import Json, Stages, err, make_folder, out, progress, read_profile
+from headrace.host.console import Json, Stages, err, make_folder, out, progress
 from headrace.host.simulation_commands import reproduce, simulate
 from headrace.host.smdp_commands import smdp
+from headrace.sim.profiles import read_profile
 
 app = typer.Typer(
     name="headrace",

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from headrace.batching import Profile, UsageError
+from headrace.batching import UsageError
 
 out = Console(width=None if sys.stdout.isatty() else 120)  # a pipe has no width of its own
 err = Console(stderr=True)
@@ -27,14 +27,6 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--out {path}: {error.strerror}; name a folder that can be written") from error
-
-
-def read_profile(path: Path) -> Profile:
-    """What `headrace profile` wrote. Raises UsageError."""
-    try:
-        return Profile.from_json(path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--profile {path}: {error}") from error
 
 
 @contextlib.contextmanager

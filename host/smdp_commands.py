@@ -25,7 +25,8 @@ from headrace.batching.smdp import (
 )
 from headrace.batching.smdp.slo import Target, least_power
 from headrace.batching.smdp.tail import LatencyTail
-from headrace.host.console import Json, err, out, read_profile, warn
+from headrace.host.console import Json, err, out, warn
+from headrace.sim.profiles import read_profile
 
 
 class Method(StrEnum):

@@ -15,7 +15,6 @@ from headrace.batching.cell_graph import CellModel
 from headrace.batching.errors import UsageError
 from headrace.batching.execution import NodeTimes
 from headrace.batching.model_graph import ModelGraph
-from headrace.batching.profile import Profile
 from headrace.batching.smdp.arrivals import Mmpp2
 from headrace.batching.smdp.service import BatchService, Weights
 from headrace.batching.smdp.tables import phase_tables, rate_tables
@@ -26,6 +25,7 @@ from headrace.sim.cells import CELL_NETWORKS, WMT15, Sentences, cell_network, pa
 from headrace.sim.engine import Arrivals
 from headrace.sim.lengths import SPEECH, TRANSLATION, Fixed, Lengths, dec_timesteps, read_corpus
 from headrace.sim.npu import npu_times
+from headrace.sim.profiles import read_profile
 from headrace.sim.simulation import Simulation, simulate
 from headrace.sim.workload import generate, read_trace
 from headrace.sim.zoo import model_graph
@@ -111,18 +111,15 @@ def _cells(scenario: Scenario) -> dict[str, tuple[CellModel, NodeTimes]]:
 
 
 def _times(scenario: Scenario, cells: Mapping[str, tuple[CellModel, NodeTimes]]) -> dict[str, NodeTimes]:
+    if cells:
+        return {name: times for name, (_, times) in cells.items()}
     if scenario.accelerator == "v100":
-        if scenario.policy in CELL_POLICIES:
-            return {name: times for name, (_, times) in cells.items()}
         return {name: padded_times(name, decoder=name == "seq2seq") for name in scenario.models()}
     if scenario.accelerator == "npu":
         return {name: npu_times(model_graph(name)) for name in scenario.models()}
     if scenario.profile is None:
         raise UsageError("--accelerator profile needs --profile FILE, which `headrace profile` writes")
-    try:
-        profile = Profile.from_json(Path(scenario.profile).read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--profile {scenario.profile}: {error}") from error
+    profile = read_profile(Path(scenario.profile))
     if scenario.models() != [profile.model]:
         raise UsageError(f"--profile {scenario.profile} is of {profile.model!r}; give --model {profile.model}")
     return {profile.model: NodeTimes(ModelGraph.opaque(profile.model), profile)}
@@ -167,7 +164,6 @@ def _check(scenario: Scenario) -> None:
     ):  # fmt: skip
         if not positive > 0 or (math.isinf(positive) and option != "--sla-ms"):
             raise UsageError(f"{option} {positive}: give a number above 0")
-
     if not (scenario.merge_us >= 0 and math.isfinite(scenario.merge_us)):
         raise UsageError(f"--merge-us {scenario.merge_us}: give a number of 0 or more")
     if not (scenario.w2 >= 0 and math.isfinite(scenario.w2)):
@@ -212,18 +208,16 @@ def _option(name: str) -> str:
 
 def warnings(scenario: Scenario, times: Mapping[str, NodeTimes], lengths: Mapping[str, Lengths]) -> list[str]:
     """What can be simulated but is hardly what was meant."""
+    if scenario.policy in CELL_POLICIES:
+        return []  # a node's latency there is one of a cell, of which a request has many
     found = []
     capacity = []
     for model, known in times.items():
         length = _typical(lengths[model])
-        if scenario.policy in CELL_POLICIES:
-            continue  # a node's latency there is one of a cell, of which a request has many
         alone_ms = known.whole(1, *length) * 1e3
         capacity.append(scenario.max_batch / known.whole(scenario.max_batch, *length))
         if alone_ms > scenario.sla_ms:
             found.append(f"--sla-ms {scenario.sla_ms:g} is below the {alone_ms:.2f} ms that {model} takes alone")
-    if not capacity:
-        return found
     most = scenario.npus * len(capacity) / sum(1 / rate for rate in capacity)
     if scenario.replay is None and scenario.rate_rps > most:
         found.append(
@@ -242,7 +236,7 @@ def _typical(lengths: Lengths) -> tuple[float, int]:
 def run_scenario(scenario: Scenario, *, record: bool = False) -> tuple[Simulation, list[str]]:
     """The simulated run, and warnings about the settings. `record` keeps every task. Raises UsageError."""
     _check(scenario)
-    cells = _cells(scenario) if scenario.accelerator == "v100" else {}
+    cells = _cells(scenario) if scenario.policy in CELL_POLICIES else {}
     times = _times(scenario, cells)
     corpus = read_corpus(Path(scenario.corpus)) if scenario.corpus else None
     lengths: dict[str, Lengths] = {}
@@ -254,7 +248,7 @@ def run_scenario(scenario: Scenario, *, record: bool = False) -> tuple[Simulatio
         for model, known in times.items()
         if len(known.sections.decoder)
     }
-    models = {name: model for name, (model, _) in cells.items()} if scenario.policy in CELL_POLICIES else None
+    models = {name: model for name, (model, _) in cells.items()} or None
     policy = make_policy(
         scenario.policy,
         times,
@@ -287,7 +281,7 @@ def _tables(
 ) -> dict[str, RateTables | PhaseTables] | None:
     if scenario.policy != "smdp":
         return None
-    weights = Weights(latency=1e3, power=scenario.w2)  # per s, so per ms
+    weights = Weights(latency=1e3, power=scenario.w2)  # 1000 for a second: 1 for a ms
     tables: dict[str, RateTables | PhaseTables] = {}
     for model, known in times.items():
         typical, power = _typical(lengths[model]), scenario.busy_w or 0.0

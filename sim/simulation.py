@@ -49,10 +49,7 @@ def simulate(
     collecting = gc.isenabled()
     gc.disable()  # the engine makes no cycles, and searching millions of requests for them costs an eighth of the time
     try:
-        open_from = (
-            None if cell_models is None else lambda request: cell_models[request.model].unfold(request).open_from
-        )
-        outcome = run(policy, arrivals, dict(times), workers, record, open_from)
+        outcome = run(policy, arrivals, dict(times), workers, record, _open_from(cell_models))
     finally:
         if collecting:
             gc.enable()
