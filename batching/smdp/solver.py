@@ -167,15 +167,16 @@ def solve(model: Smdp, delta: float = AUTOMATIC_DELTA) -> Solution:
     """The optimal policy, with s_max and the overflow cost chosen: s_max grows until S_o has less than `delta` of the
     average cost, and the policy has not changed in the states that it visits.
 
-    The overflow cost is twice the average cost of serving whatever waits. So time in S_o, where arrivals are lost,
-    costs more than it would to serve them, whatever the weights; with a small one and a large w2 it would be best to
-    linger there."""
+    A stay in S_o of length y loses the arrival that led there and rate * y more, each of which would cost g / rate to
+    serve. The overflow cost is twice what makes up for that in the shortest stay, with g of serving whatever waits;
+    with less it can be best to linger there, for a large w2."""
     phases = model.sojourn.shape[1]
     s_max = 2 * model.service.max_batch + 8
     try:
-        overflow_cost = 2 * evaluate(model, work_conserving(model.service.best_batch)).g
+        served = evaluate(model, work_conserving(model.service.best_batch)).g
     except UsageError as error:
         raise _too_close(model) from error
+    overflow_cost = 2 * served * (1 + 1 / (model.rate * float(model.sojourn[1:].min())))
     before: Solution | None = None
     while True:
         start = None

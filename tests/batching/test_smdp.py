@@ -186,6 +186,12 @@ def test_a_large_weight_on_power_is_no_reason_never_to_serve():
         assert found.power >= GOOGLENET.energy[-1] / 32 * found.model.rate * (1 - 1e-6)
 
 
+def test_at_low_load_it_does_not_pay_to_lose_a_request_in_a_short_stay_in_the_overflow_state():
+    service = BatchService.linear((0.0546875, 0.0), (0.0, 35.0), 1)
+    model = build(service, service.arrival_rate(0.25), Weights(1.0, 2.0))
+    assert solve(model).g == pytest.approx(evaluate(model, work_conserving(1)).g, rel=1e-6)
+
+
 def test_the_structure_is_reported_and_not_assumed():
     assert policy_iteration(googlenet(0.9), 70, 100.0).control_limit == 7
     assert solve(googlenet(0.3, 1000.0)).control_limit == 32
