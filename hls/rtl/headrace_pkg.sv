@@ -85,8 +85,16 @@ package headrace_pkg;
     logic               last;    // of its block
   } coefficient_t;  // 34 bits
 
+  // A row of a block, left to right. The end beat has only `status` besides `done`.
+  typedef struct packed {
+    logic [7:0][7:0] value;  // [0] is the left one
+    logic            done;
+    status_e         status;
+  } samples_t;  // 73 bits
+
   // What decode did in a clock, for the performance counters.
   typedef struct packed {
+    logic header;          // the headers were being read
     logic symbol;          // a Huffman symbol was taken
     logic wait_data;       // the entropy decoder had too few bits of the file
     logic wait_transform;  // the entropy decoder waited for room in front of the transform
