@@ -74,6 +74,43 @@ package headrace_pkg;
     logic        rgb;      // the components are R, G, B
   } scan_t;  // 37 bits
 
+  // What the entropy decoder needs besides; `status` is not StatusOk if the headers were bad: no data follow.
+  typedef struct packed {
+    status_e         status;
+    scan_t           scan;
+    logic [15:0]     restart_interval;  // MCUs, 0 for none
+    logic [2:0][1:0] dc;                // table numbers by component
+    logic [2:0][1:0] ac;
+    logic [2:0][1:0] quant;
+  } entropy_scan_t;
+
+  // The entropy-coded segments with stuffing removed.
+  typedef enum logic [1:0] {
+    TokenData,     // one byte in [15:8], or two, the first in [15:8]
+    TokenRestart,  // [2:0]: number of the RSTn marker
+    TokenScanEnd,  // another marker, or no more bytes. [7:0]: the status if the image is not complete by then
+    TokenFileEnd   // [7:0]: what the file looked like from there on to EOI
+  } token_kind_e;
+  typedef struct packed {
+    token_kind_e kind;
+    logic        two;
+    logic [15:0] data;
+  } token_t;  // 19 bits
+
+  // Writes into the Huffman tables while the headers are read. Codes of a length are consecutive: a window of 16 bits
+  // starts with a code of at most n bits if it is below the limit of n; the symbol stands at the code plus the offset.
+  typedef struct packed {
+    logic        ac;       // else DC
+    logic [1:0]  number;
+    logic        symbol;   // a symbol, in order of the codes; else a limit
+    logic [4:0]  length;   // of the code, 1 to 16
+    logic [15:0] limit;
+    logic [7:0]  offset;   // modulo 256
+    logic        first;    // symbol: the first of its table
+    logic [7:0]  index;    // symbol: its place
+    logic [7:0]  value;    // symbol
+  } huffman_write_t;
+
   // One Huffman symbol: the coefficient at `index` in zigzag order; those not sent are zero. Every block has one
   // with `last`. The end beat has only `status` besides `done`.
   typedef struct packed {

@@ -1,0 +1,147 @@
+// The four Huffman tables of a class (DC or AC) with a look-up without a clock's latency: window of 16 bits to symbol.
+//
+// Reference   T.81 annex C and F.2.2.3, canonical codes.
+// Interface   `write_i` as the headers are read (only those of this class; `ready_o` low while a short code is being
+//             spread); `load_i` makes table `number_i` the one that the next clock's look-ups use. `entry_o` belongs to
+//             the code at the top of `window_i`: symbol, and the length of the code plus that of the extra bits.
+// Throughput  one look-up a clock. Codes of up to 8 bits are found directly by the next 8 bits; longer ones by
+//             comparison with the limits of the 8 lengths, all at once. What comes next in the stream depends on the
+//             length found here in the same clock, which is why this is logic and LUT RAM and not block RAM.
+// Memory      per class 1024 short and 1024 long entries of 13 bits in distributed RAM.
+module huffman_table
+  import headrace_pkg::*;
+(
+  input  logic           clk_i,
+  input  logic           rst_ni,
+
+  input  huffman_write_t write_i,
+  input  logic           write_valid_i,
+  output logic           write_ready_o,
+
+  input  logic           load_i,
+  input  logic [1:0]     number_i,
+
+  input  logic [15:0]    window_i,
+  output logic [4:0]     total_o,   // bits of code and extra bits
+  output logic [7:0]     symbol_o,
+  output logic           none_o     // no code of the table is at the top of the window
+);
+
+  typedef struct packed {
+    logic [4:0] total;
+    logic [7:0] symbol;
+  } entry_t;
+
+  // ---- Writing ----
+  // A code of n <= 8 bits stands at 2^(8-n) neighbouring places. Four banks by the two low bits of the place, written
+  // together, so that even a code of one bit takes only 32 clocks.
+  logic [8:0] place_q;   // next place in the short table
+  logic [7:0] left_q;    // groups of four still to be written for the current symbol, less one
+  logic       filling_q;
+
+  entry_t     new_entry;
+  logic       is_short;
+  logic [8:0] places;    // 2^(8-n)
+  logic [8:0] place;
+  logic [3:0] bank_we;
+  logic       short_we, long_we, take;
+
+  assign new_entry.total  = write_i.length + {1'b0, write_i.value[3:0]};
+  assign new_entry.symbol = write_i.value;
+  assign is_short = write_i.length <= 5'd8;
+  assign places   = 9'd256 >> write_i.length[3:0];
+  assign place    = (write_i.first && !filling_q) ? 9'd0 : place_q;
+
+  always_comb begin
+    unique case (write_i.length)
+      5'd8:    bank_we = 4'b0001 << place[1:0];
+      5'd7:    bank_we = place[1] ? 4'b1100 : 4'b0011;
+      default: bank_we = 4'b1111;
+    endcase
+  end
+
+  assign short_we = write_valid_i && write_i.symbol && is_short;
+  assign long_we  = write_valid_i && write_i.symbol && !is_short;
+  // Ready with the last group.
+  assign take          = filling_q ? left_q == 8'd1 : places <= 9'd4;
+  assign write_ready_o = !short_we || take;
+
+  always_ff @(posedge clk_i) begin
+    if (short_we) begin
+      place_q <= place + (places < 9'd4 ? places : 9'd4);
+      left_q  <= (filling_q ? left_q : {1'b0, places[8:2]}) - 8'd1;
+    end else if (long_we && write_i.first) begin
+      place_q <= '0;
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) filling_q <= 1'b0;
+    else if (short_we) filling_q <= !take;
+  end
+
+  // ---- Short codes ----
+  entry_t [3:0] short_entries;
+  logic [1:0]   number_q;
+
+  for (genvar b = 0; b < 4; b++) begin : gen_bank
+    (* ram_style = "distributed" *) entry_t memory[256];
+    always_ff @(posedge clk_i) begin
+      if (short_we && bank_we[b]) memory[{write_i.number, place[7:2]}] <= new_entry;
+    end
+    assign short_entries[b] = memory[{number_q, window_i[15:10]}];
+  end
+
+  // ---- Long codes ----
+  // Limits and offsets of all tables, and those of the table in use.
+  (* ram_style = "distributed" *) logic [7:0] short_limits[4];
+  logic [7:0] short_limit_q;
+  logic [15:0] limit_q[9:16];
+  logic [7:0]  offset_q[9:16];
+
+  always_ff @(posedge clk_i) begin
+    if (write_valid_i && !write_i.symbol && write_i.length == 5'd8) begin
+      short_limits[write_i.number] <= write_i.limit[15:8];
+    end
+    if (load_i) begin
+      number_q      <= number_i;
+      short_limit_q <= short_limits[number_i];
+    end
+  end
+
+  logic [16:9] above;          // the code is longer than n bits
+  logic [7:0]  place_of[9:16]; // of the symbol, if the code has n bits
+  for (genvar n = 9; n <= 16; n++) begin : gen_length
+    (* ram_style = "distributed" *) logic [23:0] limits[4];
+    always_ff @(posedge clk_i) begin
+      if (write_valid_i && !write_i.symbol && write_i.length == n) begin
+        limits[write_i.number] <= {write_i.limit, write_i.offset};
+      end
+      if (load_i) {limit_q[n], offset_q[n]} <= limits[number_i];
+    end
+    assign above[n]    = window_i >= limit_q[n];
+    assign place_of[n] = window_i[16-n+:8] + offset_q[n];
+  end
+
+  logic [7:0] long_place;
+  always_comb begin
+    long_place = above[9] ? 8'd0 : place_of[9];
+    for (int n = 10; n <= 16; n++) begin
+      if (above[n-1] && !above[n]) long_place |= place_of[n];
+    end
+  end
+
+  (* ram_style = "distributed" *) entry_t long_memory[1024];
+  always_ff @(posedge clk_i) begin
+    if (long_we) long_memory[{write_i.number, write_i.index}] <= new_entry;
+  end
+
+  entry_t short_entry, long_entry, entry;
+  assign short_entry = short_entries[window_i[9:8]];
+  assign long_entry  = long_memory[{number_q, long_place}];
+  assign entry       = window_i[15:8] < short_limit_q ? short_entry : long_entry;
+  assign total_o     = entry.total;
+  assign symbol_o    = entry.symbol;
+  assign none_o      = above[16];
+
+endmodule
