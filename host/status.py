@@ -21,7 +21,8 @@ _REASONS = {
     15: "the resized image would exceed 65535 pixels on a side, or resize_short is 0; choose another resize_short",
     16: "the crop window is not inside the resized image; make it smaller or resize_short larger",
     17: "the output buffer is too small",
-    18: "unknown stage or format",
+    18: "unknown stage or format, or a buffer that is not 16-byte aligned",
+    19: "memory answered with an error: a buffer's device address is wrong",
 }
 
 
@@ -45,6 +46,7 @@ class Status(IntEnum):
     CROP_OUTSIDE = 16
     BUFFER_TOO_SMALL = 17
     BAD_ARGUMENT = 18
+    BUS_ERROR = 19
 
     @property
     def reason(self) -> str:

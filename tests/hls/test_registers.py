@@ -36,6 +36,12 @@ def test_the_status_codes_of_the_host_are_the_hardwares():
     assert all(status.reason for status in Status)
 
 
+def test_the_status_codes_of_the_rtl_are_the_hardwares():
+    package = (HLS / "rtl/headrace_pkg.sv").read_text()
+    codes = {name: int(value) for name, value in re.findall(r"Status(\w+)\s*= 8'd(\d+)", package)}
+    assert codes == {status.name.title().replace("_", ""): status.value for status in Status}
+
+
 def test_the_readme_documents_every_status_code_once():
     rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", (HLS / "README.md").read_text(), re.M)
     assert [(int(code), name) for code, name in rows] == [(status.value, status.name) for status in Status]

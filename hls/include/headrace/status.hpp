@@ -27,7 +27,8 @@ enum StatusCode : unsigned {
     STATUS_RESIZE_LIMIT = 15,       // the resized image would exceed 65535 pixels on a side, or a size of zero is asked for
     STATUS_CROP_OUTSIDE = 16,       // the crop window does not lie inside the resized image
     STATUS_BUFFER_TOO_SMALL = 17,   // tensor_capacity is less than the output needs; the size registers say how much
-    STATUS_BAD_ARGUMENT = 18,       // an unknown stage or format
+    STATUS_BAD_ARGUMENT = 18,       // an unknown stage or format, or (RTL) an address that is not 16-byte aligned
+    STATUS_BUS_ERROR = 19,          // RTL: memory answered a read or a write with an error
 };
 
 }  // namespace headrace
