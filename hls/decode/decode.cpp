@@ -506,8 +506,11 @@ unsigned decode_block(hls::stream<Token>& tokens, BitReader& in, const HuffmanTa
         const unsigned size = symbol & 15;
         const unsigned run = symbol >> 4;
         const int used = length + size;
-        if (used > in.bits) return stop_status(in);
+        // Whatever the window holds, a valid symbol fits it or the data has stopped: what is found does not depend on
+        // how far ahead bytes were read.
+        if (static_cast<int>(length) > in.bits) return stop_status(in);
         if (size > (k == 0 ? 11u : 10u)) return STATUS_CORRUPT_HUFFMAN;  // beyond what 8-bit samples need
+        if (used > in.bits) return stop_status(in);
 
         int value = extend(static_cast<uint32_t>(in.window << length >> 32), size);
         in.window <<= used;

@@ -1,8 +1,8 @@
 // The four Huffman tables of a class (DC or AC) with a look-up without a clock's latency: window of 16 bits to symbol.
 //
 // Reference   T.81 annex C and F.2.2.3, canonical codes.
-// Interface   `write_i` as the headers are read (only those of this class; `ready_o` low while a short code is being
-//             spread); `load_i` makes table `number_i` the one that the next clock's look-ups use. `entry_o` belongs to
+// Interface   `write_i` as the headers are read (only those of this class; `ready_o` low while a short code is still
+//             being spread); `load_i` makes table `number_i` the one that the next clock's look-ups use. `entry_o` belongs to
 //             the code at the top of `window_i`: symbol, and the length of the code plus that of the extra bits.
 // Throughput  one look-up a clock. Codes of up to 8 bits are found directly by the next 8 bits; longer ones by
 //             comparison with the limits of the 8 lengths, all at once. What comes next in the stream depends on the
@@ -35,49 +35,47 @@ module huffman_table
   // ---- Writing ----
   // A code of n <= 8 bits stands at 2^(8-n) neighbouring places. Four banks by the two low bits of the place, written
   // together, so that even a code of one bit takes only 32 clocks.
-  logic [8:0] place_q;   // next place in the short table
-  logic [7:0] left_q;    // groups of four still to be written for the current symbol, less one
-  logic       filling_q;
+  huffman_write_t write_q;
+  logic           write_valid_q;
+  logic [7:0]     place_q;   // next place in the short table
+  logic [5:0]     groups_q;  // groups of four places that the symbol still takes, less one
 
   entry_t     new_entry;
-  logic       is_short;
-  logic [8:0] places;    // 2^(8-n)
-  logic [8:0] place;
+  logic       is_short;      // a symbol with a short code
   logic [3:0] bank_we;
-  logic       short_we, long_we, take;
 
-  assign new_entry.total  = write_i.length + {1'b0, write_i.value[3:0]};
-  assign new_entry.symbol = write_i.value;
-  assign is_short = write_i.length <= 5'd8;
-  assign places   = 9'd256 >> write_i.length[3:0];
-  assign place    = (write_i.first && !filling_q) ? 9'd0 : place_q;
+  assign new_entry.total  = write_q.length + 5'(write_q.value[3:0]);
+  assign new_entry.symbol = write_q.value;
+  assign is_short         = write_q.symbol && write_q.length <= 5'd8;
+  assign write_ready_o    = !write_valid_q || groups_q == '0;
 
   always_comb begin
-    unique case (write_i.length)
-      5'd8:    bank_we = 4'b0001 << place[1:0];
-      5'd7:    bank_we = place[1] ? 4'b1100 : 4'b0011;
+    unique case (write_q.length)
+      5'd8:    bank_we = 4'b0001 << place_q[1:0];
+      5'd7:    bank_we = place_q[1] ? 4'b1100 : 4'b0011;
       default: bank_we = 4'b1111;
     endcase
+    if (!write_valid_q || !is_short) bank_we = '0;
   end
 
-  assign short_we = write_valid_i && write_i.symbol && is_short;
-  assign long_we  = write_valid_i && write_i.symbol && !is_short;
-  // Ready with the last group.
-  assign take          = filling_q ? left_q == 8'd1 : places <= 9'd4;
-  assign write_ready_o = !short_we || take;
-
   always_ff @(posedge clk_i) begin
-    if (short_we) begin
-      place_q <= place + (places < 9'd4 ? places : 9'd4);
-      left_q  <= (filling_q ? left_q : {1'b0, places[8:2]}) - 8'd1;
-    end else if (long_we && write_i.first) begin
+    if (write_valid_i && write_ready_o) begin
+      write_q  <= write_i;
+      groups_q <= write_i.symbol && write_i.length < 5'd6 ? 6'((7'd64 >> write_i.length[2:0]) - 7'd1)
+                                                          : '0;
+    end else begin
+      groups_q <= groups_q - 6'(groups_q != '0);
+    end
+    if (write_valid_i && write_ready_o && write_i.first) begin
       place_q <= '0;
+    end else if (write_valid_q && is_short) begin
+      place_q <= place_q + (write_q.length >= 5'd7 ? 8'd1 << (4'd8 - write_q.length[3:0]) : 8'd4);
     end
   end
 
   always_ff @(posedge clk_i) begin
-    if (!rst_ni) filling_q <= 1'b0;
-    else if (short_we) filling_q <= !take;
+    if (!rst_ni) write_valid_q <= 1'b0;
+    else write_valid_q <= (write_valid_i && write_ready_o) || (write_valid_q && !write_ready_o);
   end
 
   // ---- Short codes ----
@@ -87,7 +85,7 @@ module huffman_table
   for (genvar b = 0; b < 4; b++) begin : gen_bank
     (* ram_style = "distributed" *) entry_t memory[256];
     always_ff @(posedge clk_i) begin
-      if (short_we && bank_we[b]) memory[{write_i.number, place[7:2]}] <= new_entry;
+      if (bank_we[b]) memory[{write_q.number, place_q[7:2]}] <= new_entry;
     end
     assign short_entries[b] = memory[{number_q, window_i[15:10]}];
   end
@@ -100,8 +98,8 @@ module huffman_table
   logic [7:0]  offset_q[9:16];
 
   always_ff @(posedge clk_i) begin
-    if (write_valid_i && !write_i.symbol && write_i.length == 5'd8) begin
-      short_limits[write_i.number] <= write_i.limit[15:8];
+    if (write_valid_q && !write_q.symbol && write_q.length == 5'd8) begin
+      short_limits[write_q.number] <= write_q.limit[15:8];
     end
     if (load_i) begin
       number_q      <= number_i;
@@ -114,8 +112,8 @@ module huffman_table
   for (genvar n = 9; n <= 16; n++) begin : gen_length
     (* ram_style = "distributed" *) logic [23:0] limits[4];
     always_ff @(posedge clk_i) begin
-      if (write_valid_i && !write_i.symbol && write_i.length == n) begin
-        limits[write_i.number] <= {write_i.limit, write_i.offset};
+      if (write_valid_q && !write_q.symbol && write_q.length == n) begin
+        limits[write_q.number] <= {write_q.limit, write_q.offset};
       end
       if (load_i) {limit_q[n], offset_q[n]} <= limits[number_i];
     end
@@ -133,7 +131,9 @@ module huffman_table
 
   (* ram_style = "distributed" *) entry_t long_memory[1024];
   always_ff @(posedge clk_i) begin
-    if (long_we) long_memory[{write_i.number, write_i.index}] <= new_entry;
+    if (write_valid_q && write_q.symbol && !is_short) begin
+      long_memory[{write_q.number, write_q.index}] <= new_entry;
+    end
   end
 
   entry_t short_entry, long_entry, entry;

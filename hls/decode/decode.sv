@@ -1,0 +1,153 @@
+// Decode: one baseline JPEG file to RGB pixels, bit-exact to OpenCV. See decode.hpp for what it takes and refuses.
+//
+//   words -> jpeg_parser -> tokens -> entropy_decoder -> coefficients -> transform -> samples -> render -> frame, beats
+//
+// Interface   `start_i` with `jpeg_bytes_i`, stable until `busy_o` falls; words of the file, byte 0 in bits 7..0, of
+//             which it may leave some; out come one frame_t and its beats, see headrace_pkg.sv. `busy_o` falls when all
+//             of that has left and no more words are wanted.
+// Throughput  one Huffman symbol a clock, two pixels a clock behind it; the row memories let the one run ahead of the
+//             other by as many MCU rows as fit, so that an image takes about the longer of the two.
+// Latency     headers at one byte a clock, the first MCU row's symbols, then about 60 clocks to the first pixels.
+// Bad input   ends in one of the status codes 1 to 14, in a number of clocks bounded by the file's and the image's size.
+module decode
+  import headrace_pkg::*;
+(
+  input  logic           clk_i,
+  input  logic           rst_ni,
+
+  input  logic           start_i,
+  input  logic [31:0]    jpeg_bytes_i,
+  output logic           busy_o,
+  output decode_events_t events_o,
+
+  input  logic [127:0]   word_i,
+  input  logic           word_valid_i,
+  output logic           word_ready_o,
+
+  output frame_t         frame_o,
+  output logic           frame_valid_o,
+  input  logic           frame_ready_i,
+
+  output beat_t          beat_o,
+  output logic           beat_valid_o,
+  input  logic           beat_ready_i
+);
+
+  localparam int unsigned TokenDepth = 32;
+
+  logic           parser_busy, entropy_busy, rendering_q;
+  logic           quant_we;
+  logic [1:0]     quant_table;
+  logic [5:0]     quant_index;
+  logic [15:0]    quant_value;
+  huffman_write_t huffman;
+  logic           huffman_valid, huffman_ready;
+  entropy_scan_t  scan;
+  logic           scan_valid, scan_ready, entropy_scan_ready, render_scan_ready;
+  token_t         parsed_token, token;
+  logic           parsed_valid, parsed_ready, token_valid, token_ready;
+  coefficient_t   coefficient;
+  logic           coefficient_valid, coefficient_ready;
+  samples_t       samples;
+  logic           samples_valid, samples_ready;
+
+  jpeg_parser u_parser (
+    .clk_i, .rst_ni,
+    .start_i, .jpeg_bytes_i,
+    .busy_o         (parser_busy),
+    .header_o       (events_o.header),
+    .word_i, .word_valid_i, .word_ready_o,
+    .quant_we_o     (quant_we),
+    .quant_table_o  (quant_table),
+    .quant_index_o  (quant_index),
+    .quant_value_o  (quant_value),
+    .huffman_o      (huffman),
+    .huffman_valid_o(huffman_valid),
+    .huffman_ready_i(huffman_ready),
+    .scan_o         (scan),
+    .scan_valid_o   (scan_valid),
+    .scan_ready_i   (scan_ready),
+    .token_o        (parsed_token),
+    .token_valid_o  (parsed_valid),
+    .token_ready_i  (parsed_ready)
+  );
+
+  // The scan goes to both, in one clock; to render only if there will be pixels.
+  logic for_render;
+  assign for_render = scan.status == StatusOk;
+  assign scan_ready = entropy_scan_ready && (render_scan_ready || !for_render);
+
+  stream_fifo #(
+    .Width($bits(token_t)),
+    .Depth(TokenDepth)
+  ) u_tokens (
+    .clk_i, .rst_ni,
+    .data_i (parsed_token),
+    .valid_i(parsed_valid),
+    .ready_o(parsed_ready),
+    .data_o (token),
+    .valid_o(token_valid),
+    .ready_i(token_ready),
+    .count_o()
+  );
+
+  entropy_decoder u_entropy (
+    .clk_i, .rst_ni,
+    .huffman_i          (huffman),
+    .huffman_valid_i    (huffman_valid),
+    .huffman_ready_o    (huffman_ready),
+    .scan_i             (scan),
+    .scan_valid_i       (scan_valid && scan_ready),
+    .scan_ready_o       (entropy_scan_ready),
+    .token_i            (token),
+    .token_valid_i      (token_valid),
+    .token_ready_o      (token_ready),
+    .coefficient_o      (coefficient),
+    .coefficient_valid_o(coefficient_valid),
+    .coefficient_ready_i(coefficient_ready),
+    .busy_o             (entropy_busy),
+    .symbol_o           (events_o.symbol),
+    .wait_data_o        (events_o.wait_data),
+    .wait_transform_o   (events_o.wait_transform)
+  );
+
+  transform u_transform (
+    .clk_i, .rst_ni,
+    .quant_we_i         (quant_we),
+    .quant_table_i      (quant_table),
+    .quant_index_i      (quant_index),
+    .quant_value_i      (quant_value),
+    .coefficient_i      (coefficient),
+    .coefficient_valid_i(coefficient_valid),
+    .coefficient_ready_o(coefficient_ready),
+    .samples_o          (samples),
+    .samples_valid_o    (samples_valid),
+    .samples_ready_i    (samples_ready)
+  );
+
+  render u_render (
+    .clk_i, .rst_ni,
+    .scan_i         (scan.scan),
+    .scan_valid_i   (scan_valid && scan_ready && for_render),
+    .scan_ready_o   (render_scan_ready),
+    .samples_i      (samples),
+    .samples_valid_i(samples_valid),
+    .samples_ready_o(samples_ready),
+    .frame_o, .frame_valid_o, .frame_ready_i,
+    .beat_o, .beat_valid_o, .beat_ready_i,
+    .wait_rows_o    (events_o.wait_rows),
+    .wait_output_o  (events_o.wait_output)
+  );
+
+  // From the start until the frame with an error or the last beat has left.
+  logic frame_failed, last_beat;
+  assign frame_failed = frame_valid_o && frame_ready_i && frame_o.status != StatusOk;
+  assign last_beat    = beat_valid_o && beat_ready_i && beat_o.last;
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) rendering_q <= 1'b0;
+    else if (start_i) rendering_q <= 1'b1;
+    else if (frame_failed || last_beat) rendering_q <= 1'b0;
+  end
+  assign busy_o = parser_busy || entropy_busy || rendering_q;
+
+endmodule

@@ -1,0 +1,739 @@
+// The file's bytes to headers, tables and entropy-coded data.
+//
+// Reference   T.81 annex B; the C++ (parse in decode.cpp) check by check, in its order.
+// Interface   `start_i` with `jpeg_bytes_i`; then ceil(jpeg_bytes / 16) words, byte 0 in bits 7..0, of which it takes as
+//             many as it needs: `busy_o` falls when it wants no more. Table writes while the headers are read, then one
+//             entropy_scan_t (with the status if they are bad), then tokens up to TokenFileEnd. Quantisation tables are
+//             written in the file's order, which is zigzag.
+// Throughput  headers one byte a clock, 16 where a segment is skipped (Exif and the like may be longer than the image);
+//             entropy-coded data two bytes a clock, one next to 0xFF.
+// Bad input   ends in a status. The end of the file is looked for before each byte; every state leaves on it.
+module jpeg_parser
+  import headrace_pkg::*;
+(
+  input  logic           clk_i,
+  input  logic           rst_ni,
+
+  input  logic           start_i,
+  input  logic [31:0]    jpeg_bytes_i,
+  output logic           busy_o,
+  output logic           header_o,  // reading the headers
+
+  input  logic [127:0]   word_i,
+  input  logic           word_valid_i,
+  output logic           word_ready_o,
+
+  output logic           quant_we_o,
+  output logic [1:0]     quant_table_o,
+  output logic [5:0]     quant_index_o,
+  output logic [15:0]    quant_value_o,
+
+  output huffman_write_t huffman_o,
+  output logic           huffman_valid_o,
+  input  logic           huffman_ready_i,
+
+  output entropy_scan_t  scan_o,
+  output logic           scan_valid_o,
+  input  logic           scan_ready_i,
+
+  output token_t         token_o,
+  output logic           token_valid_o,
+  input  logic           token_ready_i
+);
+
+  // Markers (second bytes).
+  localparam logic [7:0] Tem = 8'h01, Sof0 = 8'hC0, Sof1 = 8'hC1, Sof3 = 8'hC3, Dht = 8'hC4, Jpg = 8'hC8,
+                         Sof9 = 8'hC9, Dac = 8'hCC, Sof15 = 8'hCF, Rst0 = 8'hD0, Rst7 = 8'hD7, Soi = 8'hD8,
+                         Eoi = 8'hD9, Sos = 8'hDA, Dqt = 8'hDB, Dnl = 8'hDC, Dri = 8'hDD, Dhp = 8'hDE,
+                         App0 = 8'hE0, App14 = 8'hEE, App15 = 8'hEF, Com = 8'hFE;
+
+  typedef enum logic [5:0] {
+    StIdle,
+    StSoi0, StSoi1,                              // 0xFF, SOI
+    StMarker0, StMarker,                         // 0xFF; fill bytes and the marker
+    StLength0, StLength1, StSegment,
+    StSkip,
+    StFrame, StFrameCheck, StFrameComponent,     // SOF
+    StQuantSelect, StQuantHigh, StQuantLow,      // DQT
+    StHuffmanSelect, StHuffmanCount, StHuffmanCheck, StHuffmanSymbol,  // DHT
+    StRestart0, StRestart1,                      // DRI
+    StApplication, StApplicationEnd,             // APP0, APP14
+    StScanCount, StScanId, StScanTables, StScanStart, StScanEnd, StScanApprox, StScanFailed, StScanCheck,  // SOS
+    StHeaders,                                   // tells what the headers say
+    StData,                                      // entropy-coded data
+    StScanStatus, StFileStatus                   // tokens at its end and at the file's
+  } state_e;
+  state_e state_d, state_q;
+
+  // ---- Bytes ----
+  // The rest of the current word, next byte in bits 7..0.
+  logic [127:0] word_q;
+  logic [4:0]   left_q;        // bytes of it
+  logic [28:0]  words_q;       // words after it
+  logic [4:0]   final_bytes_q; // bytes in the last word
+  logic         last_word_q;   // words_q == 1
+  logic         no_words_q;    // words_q == 0
+  logic [7:0]   byte0, byte1;
+  logic         have_byte, ended;
+  logic [4:0]   take;          // bytes taken in this clock: 0, 1, 2 or all that are left
+  logic         load;
+
+  assign byte0     = word_q[7:0];
+  assign byte1     = word_q[15:8];
+  assign have_byte = left_q != '0;
+  assign ended     = !have_byte && no_words_q && state_q != StIdle;
+  assign word_ready_o = !no_words_q && (left_q == take) && state_q != StIdle;
+  assign load         = word_ready_o && word_valid_i;
+
+  always_ff @(posedge clk_i) begin
+    if (load) word_q <= word_i;
+    else if (take[1]) word_q <= {16'b0, word_q[127:16]};
+    else if (take[0]) word_q <= {8'b0, word_q[127:8]};
+
+    if (start_i) begin
+      left_q        <= '0;
+      words_q       <= {1'b0, jpeg_bytes_i[31:4]} + 29'(|jpeg_bytes_i[3:0]);
+      final_bytes_q <= jpeg_bytes_i[3:0] == '0 ? 5'd16 : {1'b0, jpeg_bytes_i[3:0]};
+      last_word_q   <= jpeg_bytes_i <= 32'd16;
+      no_words_q    <= jpeg_bytes_i == '0;
+    end else if (load) begin
+      left_q      <= last_word_q ? final_bytes_q : 5'd16;
+      words_q     <= words_q - 1'b1;
+      last_word_q <= words_q == 29'd2;
+      no_words_q  <= last_word_q;
+    end else begin
+      left_q <= left_q - take;
+    end
+  end
+
+  // ---- What the headers say ----
+  entropy_scan_t scan_d, scan_q;
+  logic [7:0]  marker_d, marker_q;
+  logic [7:0]  high_d, high_q;           // the first byte of a pair
+  logic [15:0] length_d, length_q;       // bytes of the segment that are left; may wrap below 0 in DQT
+  logic        negative_d, negative_q;   // it has
+  logic        frame_seen_d, frame_seen_q;
+  logic [2:0][7:0] id_d, id_q;
+  logic [2:0]  quant_wide_d, quant_wide_q;  // the component's table number is above 3
+  logic [3:0]  quant_defined_d, quant_defined_q;
+  logic [7:0]  huffman_defined_d, huffman_defined_q;  // DC 0 to 3, AC 0 to 3
+  logic        jfif_d, jfif_q, adobe_d, adobe_q, jfif_bad_d, jfif_bad_q;
+  logic [7:0]  adobe_transform_d, adobe_transform_q;
+  logic        scanned_d, scanned_q;     // after the scan: the trailer
+
+  // Scratch of the segment being read.
+  logic [7:0]  step_d, step_q;           // byte or entry within it
+  logic [1:0]  component_d, component_q;
+  logic        wide_d, wide_q, ac_d, ac_q;
+  logic [1:0]  number_d, number_q;       // of the table
+  logic        match_d, match_q;         // an APPn: the name so far is the one looked for
+  logic        missing_d, missing_q;
+  logic [15:0] code_d, code_q;           // next free code of the length
+  logic [8:0]  symbols_d, symbols_q;     // symbols counted; then those still to come
+  logic [7:0]  index_d, index_q;         // of the next symbol
+  logic [4:0]  code_length_d, code_length_q;
+  logic [7:0]  count_left_d, count_left_q;
+  logic        escaped_d, escaped_q;     // entropy-coded data: the byte before was 0xFF
+  status_e     status_d, status_q;
+
+  // How many codes each length has, for the symbols that follow.
+  logic        count_we;
+  (* ram_style = "distributed" *) logic [7:0] counts[16];
+  always_ff @(posedge clk_i) if (count_we) counts[step_q[3:0]] <= byte0;
+
+  function automatic logic parameterless(logic [7:0] marker);
+    return marker == Tem || (marker >= Rst0 && marker <= Rst7);
+  endfunction
+
+  function automatic logic other_segment(logic [7:0] marker);
+    return (marker >= App0 && marker <= App15) || marker inside {Com, Dht, Dqt, Dri, Dnl};
+  endfunction
+
+  function automatic logic frame_marker(logic [7:0] marker);
+    return marker >= Sof0 && marker <= Sof15 && marker != Dht && marker != Jpg;
+  endfunction
+
+  function automatic status_e frame_type_status(logic [7:0] marker);
+    if (marker <= Sof1) return StatusOk;
+    if (marker == Sof3) return StatusLossless;
+    if (marker >= Sof9) return StatusArithmetic;
+    return StatusProgressive;
+  endfunction
+
+  // The letters of "JFIF", 0 and of "Adobe".
+  function automatic logic [7:0] letter(logic adobe, logic [2:0] place);
+    unique case ({adobe, place})
+      {1'b0, 3'd0}: return "J";
+      {1'b0, 3'd1}: return "F";
+      {1'b0, 3'd2}: return "I";
+      {1'b0, 3'd3}: return "F";
+      {1'b1, 3'd0}: return "A";
+      {1'b1, 3'd1}: return "d";
+      {1'b1, 3'd2}: return "o";
+      {1'b1, 3'd3}: return "b";
+      {1'b1, 3'd4}: return "e";
+      default:      return 8'd0;
+    endcase
+  endfunction
+
+  // The factors of the first component: known ones as shifts.
+  logic factors_known;
+  assign factors_known = byte0 inside {8'h11, 8'h12, 8'h21, 8'h22, 8'h41};
+
+  logic [16:0] next_code;  // after the codes of this length
+  logic [9:0]  next_symbols;
+  logic        code_overflow;
+  assign next_code     = {1'b0, code_q} + 17'(byte0);
+  assign next_symbols  = 10'(symbols_q) + 10'(byte0);
+  // The code of all ones is never assigned, so the next free code still has as many bits.
+  assign code_overflow = byte0 != '0 && (next_code >> (step_q[3:0] + 5'd1)) != '0;
+
+  logic        fail;      // end of the headers with `failure`
+  status_e     failure;
+  logic        next_segment;
+  logic        scan_matches;
+
+  assign scan_matches = byte0[7:6] == '0 && byte0[3:2] == '0 && match_q && !quant_wide_q[component_q];
+
+  always_comb begin
+    state_d           = state_q;
+    scan_d            = scan_q;
+    marker_d          = marker_q;
+    high_d            = high_q;
+    length_d          = length_q;
+    negative_d        = negative_q;
+    frame_seen_d      = frame_seen_q;
+    id_d              = id_q;
+    quant_wide_d      = quant_wide_q;
+    quant_defined_d   = quant_defined_q;
+    huffman_defined_d = huffman_defined_q;
+    jfif_d            = jfif_q;
+    adobe_d           = adobe_q;
+    jfif_bad_d        = jfif_bad_q;
+    adobe_transform_d = adobe_transform_q;
+    scanned_d         = scanned_q;
+    step_d            = step_q;
+    component_d       = component_q;
+    wide_d            = wide_q;
+    ac_d              = ac_q;
+    number_d          = number_q;
+    match_d           = match_q;
+    missing_d         = missing_q;
+    code_d            = code_q;
+    symbols_d         = symbols_q;
+    index_d           = index_q;
+    code_length_d     = code_length_q;
+    count_left_d      = count_left_q;
+    escaped_d         = escaped_q;
+    status_d          = status_q;
+
+    take          = '0;
+    fail          = 1'b0;
+    failure       = StatusCorruptHeader;
+    next_segment  = 1'b0;
+    count_we      = 1'b0;
+    quant_we_o    = 1'b0;
+    quant_value_o = {8'd0, byte0};
+
+    huffman_valid_o  = 1'b0;
+    huffman_o        = '0;
+    huffman_o.ac     = ac_q;
+    huffman_o.number = number_q;
+    huffman_o.limit  = 16'(next_code << (4'd15 - step_q[3:0]));
+    huffman_o.offset = 8'(symbols_q) - code_q[7:0];
+    huffman_o.length = step_q[4:0] + 5'd1;
+
+    token_valid_o = 1'b0;
+    token_o       = '{kind: TokenData, two: 1'b0, data: {byte0, byte1}};
+    scan_valid_o  = 1'b0;
+
+    unique case (state_q)
+      StIdle: ;
+
+      StSoi0: if (ended || (have_byte && byte0 != 8'hFF)) begin
+        fail    = 1'b1;
+        failure = StatusNotJpeg;
+      end else if (have_byte) begin
+        take    = 5'd1;
+        state_d = StSoi1;
+      end
+      StSoi1: if (ended || (have_byte && byte0 != Soi)) begin
+        fail    = 1'b1;
+        failure = StatusNotJpeg;
+      end else if (have_byte) begin
+        take    = 5'd1;
+        state_d = StMarker0;
+      end
+
+      StMarker0: if (have_byte) begin
+        take = 5'd1;
+        if (byte0 == 8'hFF) state_d = StMarker;
+        else fail = 1'b1;
+      end
+      StMarker: if (have_byte) begin
+        take     = 5'd1;
+        marker_d = byte0;
+        if (byte0 == '0) fail = 1'b1;
+        else if (byte0 != 8'hFF) state_d = StSegment;
+      end
+
+      // A frame type is judged before its segment, which may be missing.
+      StSegment: begin
+        state_d = StLength0;
+        if (parameterless(marker_q)) begin
+          state_d = StMarker0;
+        end else if (scanned_q) begin  // the trailer: segments say nothing about the image
+          if (marker_q == Eoi) begin
+            status_d = StatusOk;
+            state_d  = StFileStatus;
+          end else if (marker_q == Sos) begin
+            fail    = 1'b1;
+            failure = StatusMultipleScans;
+          end else if (!other_segment(marker_q)) begin
+            fail = 1'b1;
+          end
+        end else if (marker_q == Dac) begin
+          fail    = 1'b1;
+          failure = StatusArithmetic;
+        end else if (marker_q == Dhp) begin
+          fail    = 1'b1;
+          failure = StatusProgressive;
+        end else if (frame_marker(marker_q)) begin
+          fail    = frame_type_status(marker_q) != StatusOk;
+          failure = frame_type_status(marker_q);
+        end else if (marker_q != Sos && !other_segment(marker_q)) begin
+          fail = 1'b1;
+        end
+      end
+
+      StLength0: if (have_byte) begin
+        take    = 5'd1;
+        high_d  = byte0;
+        state_d = StLength1;
+      end
+      StLength1: if (have_byte) begin
+        take       = 5'd1;
+        length_d   = {high_q, byte0} - 16'd2;
+        negative_d = 1'b0;
+        step_d     = '0;
+        component_d = '0;
+        missing_d  = 1'b0;
+        match_d    = 1'b1;
+        jfif_bad_d = 1'b0;
+        if ({high_q, byte0} < 16'd2) fail = 1'b1;
+        else if (scanned_q) state_d = StSkip;
+        else if (frame_marker(marker_q)) begin
+          if (frame_seen_q) fail = 1'b1;
+          frame_seen_d = 1'b1;
+          state_d      = StFrame;
+        end else begin
+          unique case (marker_q)
+            Dqt:         state_d = StQuantSelect;
+            Dht:         state_d = StHuffmanSelect;
+            Dri:         state_d = StRestart0;
+            App0, App14: state_d = StApplication;
+            Sos: begin
+              if (!frame_seen_q) fail = 1'b1;
+              state_d = StScanCount;
+            end
+            default:     state_d = StSkip;
+          endcase
+        end
+      end
+
+      StSkip: if (length_q == '0) begin
+        next_segment = 1'b1;
+      end else if (length_q >= 16'(left_q)) begin
+        take     = left_q;
+        length_d = length_q - 16'(left_q);
+      end else begin
+        take     = length_q == 16'd1 ? 5'd1 : 5'd2;
+        length_d = length_q - (length_q == 16'd1 ? 16'd1 : 16'd2);
+      end
+
+      // ---- SOF: precision, height, width, components; then three bytes a component ----
+      StFrame: if (have_byte) begin
+        take   = 5'd1;
+        high_d = byte0;
+        step_d = step_q + 1'b1;
+        unique case (step_q[2:0])
+          3'd0:    match_d = byte0 == 8'd8;  // precision
+          3'd1:    scan_d.scan.height[15:8] = byte0;
+          3'd2:    scan_d.scan.height[7:0]  = byte0;
+          3'd3:    scan_d.scan.width[15:8]  = byte0;
+          3'd4:    scan_d.scan.width[7:0]   = byte0;
+          default: state_d = StFrameCheck;  // high_q: components
+        endcase
+      end
+      StFrameCheck: begin
+        state_d           = StFrameComponent;
+        step_d            = '0;
+        scan_d.scan.color = high_q == 8'd3;
+        if (!match_q) begin
+          fail    = 1'b1;
+          failure = StatusPrecision;
+        end else if (high_q != 8'd1 && high_q != 8'd3) begin
+          fail    = 1'b1;
+          failure = StatusComponents;
+        end else if (length_q != (high_q == 8'd3 ? 16'd15 : 16'd9) || scan_q.scan.width == '0) begin
+          fail = 1'b1;
+        end else if (scan_q.scan.height == '0 || scan_q.scan.height > 16'(MaxJpegHeight) ||
+                     scan_q.scan.width > 16'(MaxWidth)) begin
+          fail    = 1'b1;
+          failure = StatusTooLarge;
+        end
+      end
+      StFrameComponent: if (have_byte) begin
+        take   = 5'd1;
+        step_d = step_q + 1'b1;
+        unique case (step_q[1:0])
+          2'd0: id_d[component_q] = byte0;
+          2'd1: if (!scan_q.scan.color) begin
+            // A scan of one component has one block per MCU, whatever its factors.
+            scan_d.scan.h_shift = '0;
+            scan_d.scan.v_shift = '0;
+            match_d = byte0[7:4] inside {[4'd1:4'd4]} && byte0[3:0] inside {[4'd1:4'd4]};
+          end else if (component_q == '0) begin
+            scan_d.scan.h_shift = byte0[6:5];  // 1, 2, 4 -> 0, 1, 2
+            scan_d.scan.v_shift = byte0[1];
+            match_d = factors_known;
+          end else begin
+            match_d = match_q && byte0 == 8'h11;
+          end
+          default: begin
+            scan_d.quant[component_q]    = byte0[1:0];
+            quant_wide_d[component_q]    = byte0[7:2] != '0;
+            step_d                       = '0;
+            component_d                  = component_q + 1'b1;
+            if (!scan_q.scan.color || component_q == 2'd2) begin
+              next_segment = match_q;
+              fail         = !match_q;
+              failure      = StatusSampling;
+            end
+          end
+        endcase
+      end
+
+      // ---- DQT ----
+      StQuantSelect: if (negative_q || length_q == '0) begin
+        next_segment = !negative_q;
+        fail         = negative_q;
+      end else if (have_byte) begin
+        take     = 5'd1;
+        step_d   = '0;
+        wide_d   = byte0[4];
+        number_d = byte0[1:0];
+        {negative_d, length_d} = {1'b0, length_q} - (byte0[4] ? 17'd129 : 17'd65);
+        state_d  = byte0[4] ? StQuantHigh : StQuantLow;
+        if (byte0[7:5] != '0 || byte0[3:2] != '0) fail = 1'b1;
+      end
+      StQuantHigh: if (have_byte) begin
+        take    = 5'd1;
+        high_d  = byte0;
+        state_d = StQuantLow;
+      end
+      StQuantLow: if (have_byte) begin
+        take          = 5'd1;
+        quant_we_o    = 1'b1;
+        quant_value_o = {wide_q ? high_q : 8'd0, byte0};
+        step_d        = step_q + 1'b1;
+        if (wide_q) state_d = StQuantHigh;
+        if (step_q[5:0] == 6'd63) begin
+          quant_defined_d[number_q] = 1'b1;
+          state_d                   = StQuantSelect;
+        end
+      end
+
+      // ---- DHT ----
+      StHuffmanSelect: if (length_q == '0) begin
+        next_segment = 1'b1;
+      end else if (have_byte) begin
+        take      = 5'd1;
+        step_d    = '0;
+        code_d    = '0;
+        symbols_d = '0;
+        ac_d      = byte0[4];
+        number_d  = byte0[1:0];
+        length_d  = length_q - 16'd17;
+        state_d   = StHuffmanCount;
+        if (length_q < 16'd17 || byte0[7:5] != '0 || byte0[3:2] != '0) fail = 1'b1;
+      end
+      StHuffmanCount: if (have_byte && huffman_ready_i) begin
+        take            = 5'd1;
+        count_we        = 1'b1;
+        huffman_valid_o = 1'b1;  // a limit
+        code_d          = {next_code[14:0], 1'b0};
+        step_d          = step_q + 1'b1;
+        if (step_q[3:0] == 4'd15) state_d = StHuffmanCheck;
+        // Beyond 256 it stays there, so that nine bits are enough.
+        symbols_d = next_symbols > 10'd256 ? 9'd257 : next_symbols[8:0];
+        if (code_overflow) fail = 1'b1;
+      end
+      StHuffmanCheck: begin
+        index_d       = '0;
+        code_length_d = '0;
+        count_left_d  = '0;
+        length_d      = length_q - 16'(symbols_q);
+        state_d       = StHuffmanSymbol;
+        if (symbols_q > 9'd256 || 16'(symbols_q) > length_q) fail = 1'b1;
+      end
+      StHuffmanSymbol: if (symbols_q == '0) begin
+        huffman_defined_d[{ac_q, number_q}] = 1'b1;
+        state_d = StHuffmanSelect;
+      end else if (count_left_q == '0) begin  // the next length that has codes
+        code_length_d = code_length_q + 1'b1;
+        count_left_d  = counts[code_length_q[3:0]];
+      end else if (have_byte) begin
+        huffman_o.symbol = 1'b1;
+        huffman_o.length = code_length_q;
+        huffman_o.first  = index_q == '0;
+        huffman_o.index  = index_q;
+        huffman_o.value  = byte0;
+        if (!ac_q && byte0 > 8'd15) begin
+          fail = 1'b1;  // libjpeg refuses the table
+        end else begin
+          huffman_valid_o = 1'b1;
+          if (huffman_ready_i) begin
+            take         = 5'd1;
+            index_d      = index_q + 1'b1;
+            symbols_d    = symbols_q - 1'b1;
+            count_left_d = count_left_q - 1'b1;
+          end
+        end
+      end
+
+      // ---- DRI ----
+      StRestart0: if (have_byte) begin
+        take    = 5'd1;
+        high_d  = byte0;
+        state_d = StRestart1;
+      end
+      StRestart1: if (have_byte) begin
+        take = 5'd1;
+        scan_d.restart_interval = {high_q, byte0};
+        next_segment = length_q == 16'd2;
+        fail         = length_q != 16'd2;
+      end
+
+      // ---- APP0 and APP14: their first 14 bytes decide the colour space ----
+      StApplication: if (length_q == '0 || step_q == 8'd14) begin
+        state_d = StApplicationEnd;
+      end else if (have_byte) begin
+        take     = 5'd1;
+        length_d = length_q - 1'b1;
+        step_d   = step_q + 1'b1;
+        if (step_q < 8'd5 && byte0 != letter(marker_q == App14, step_q[2:0])) match_d = 1'b0;
+        if (step_q == 8'd5) jfif_bad_d = byte0 != 8'd1;  // a major version that libjpeg warns of
+        if (step_q == 8'd11) high_d = byte0;             // Adobe's transform
+      end
+      StApplicationEnd: begin
+        state_d = StSkip;
+        if (marker_q == App0 && step_q == 8'd14 && match_q) begin
+          jfif_d = 1'b1;
+        end else begin
+          jfif_bad_d = 1'b0;
+        end
+        if (marker_q == App14 && step_q >= 8'd12 && match_q) begin
+          adobe_d           = 1'b1;
+          adobe_transform_d = high_q;
+        end
+      end
+
+      // ---- SOS ----
+      StScanCount: if (have_byte) begin
+        take    = 5'd1;
+        state_d = StScanId;
+        if (!(byte0 inside {[8'd1:8'd4]}) || length_q != 16'd4 + {7'd0, byte0, 1'b0}) begin
+          fail = 1'b1;
+        end else if (byte0 < (scan_q.scan.color ? 8'd3 : 8'd1)) begin
+          fail    = 1'b1;
+          failure = StatusMultipleScans;
+        end else if (byte0 > (scan_q.scan.color ? 8'd3 : 8'd1)) begin
+          fail = 1'b1;
+        end
+      end
+      StScanId: if (have_byte) begin
+        take    = 5'd1;
+        match_d = byte0 == id_q[component_q];
+        state_d = StScanTables;
+      end
+      StScanTables: if (have_byte) begin
+        take        = 5'd1;
+        component_d = component_q + 1'b1;
+        scan_d.dc[component_q] = byte0[5:4];
+        scan_d.ac[component_q] = byte0[1:0];
+        if (!huffman_defined_q[{1'b0, byte0[5:4]}] || !huffman_defined_q[{1'b1, byte0[1:0]}] ||
+            !quant_defined_q[scan_q.quant[component_q]]) begin
+          missing_d = 1'b1;
+        end
+        state_d = (!scan_q.scan.color || component_q == 2'd2) ? StScanStart : StScanId;
+        // T.81 B.2.3: the components of a scan stand in the order of the frame header.
+        if (!scan_matches) fail = 1'b1;
+      end
+      StScanStart: if (have_byte) begin
+        take    = 5'd1;
+        state_d = byte0 == '0 ? StScanEnd : StScanFailed;
+      end
+      StScanEnd: if (have_byte) begin
+        take    = 5'd1;
+        match_d = byte0 == 8'd63;
+        state_d = StScanApprox;
+      end
+      StScanApprox: if (have_byte) begin
+        take    = 5'd1;
+        fail    = !match_q || byte0 != '0;
+        state_d = StScanCheck;
+      end
+      StScanFailed: if (have_byte) fail = 1'b1;  // the C++ reads one more byte, which may be missing
+      StScanCheck: begin
+        status_d = missing_q ? StatusMissingTable : StatusOk;
+        state_d  = StHeaders;
+        if (!scan_q.scan.color || jfif_q) begin
+          scan_d.scan.rgb = 1'b0;
+        end else if (adobe_q) begin
+          scan_d.scan.rgb = adobe_transform_q == '0;
+          if (adobe_transform_q > 8'd1) fail = 1'b1;
+        end else begin
+          scan_d.scan.rgb = id_q[0] == "R" && id_q[1] == "G" && id_q[2] == "B";
+        end
+      end
+
+      StHeaders: begin
+        scan_valid_o = huffman_ready_i;  // the last code may still be spread
+        if (scan_valid_o && scan_ready_i) begin
+          scanned_d = 1'b1;
+          escaped_d = 1'b0;
+          state_d   = status_q == StatusOk ? StData : StIdle;
+        end
+      end
+
+      StData: begin
+        if (ended) begin
+          status_d = StatusTruncated;
+          high_d   = '0;  // no marker
+          state_d  = StScanStatus;
+        end else if (have_byte && !escaped_q && byte0 != 8'hFF) begin
+          token_valid_o = 1'b1;
+          token_o.two   = left_q >= 5'd2 && byte1 != 8'hFF;
+          if (token_ready_i) take = token_o.two ? 5'd2 : 5'd1;
+        end else if (have_byte && !escaped_q) begin
+          take      = 5'd1;
+          escaped_d = 1'b1;
+        end else if (have_byte && byte0 == 8'hFF) begin  // fill bytes
+          take = 5'd1;
+        end else if (have_byte && byte0 == '0) begin
+          token_valid_o      = 1'b1;
+          token_o.data[15:8] = 8'hFF;
+          if (token_ready_i) begin
+            take      = 5'd1;
+            escaped_d = 1'b0;
+          end
+        end else if (have_byte && byte0 >= Rst0 && byte0 <= Rst7) begin
+          token_valid_o = 1'b1;
+          token_o.kind  = TokenRestart;
+          token_o.data  = {13'd0, byte0[2:0]};
+          if (token_ready_i) begin
+            take      = 5'd1;
+            escaped_d = 1'b0;
+          end
+        end else if (have_byte) begin
+          take     = 5'd1;
+          high_d   = byte0;
+          marker_d = byte0;
+          status_d = byte0 == Eoi ? StatusTruncated : StatusCorruptHuffman;
+          state_d  = StScanStatus;
+        end
+      end
+      StScanStatus: begin
+        token_valid_o = 1'b1;
+        token_o.kind  = TokenScanEnd;
+        token_o.data  = {8'd0, status_q};
+        if (token_ready_i) state_d = high_q == '0 ? StFileStatus : StSegment;
+      end
+      StFileStatus: begin
+        token_valid_o = 1'b1;
+        token_o.kind  = TokenFileEnd;
+        token_o.data  = {8'd0, status_q};
+        if (token_ready_i) state_d = StIdle;
+      end
+      default: state_d = StIdle;
+    endcase
+
+    // A byte is wanted and there is none: whatever it was for, the file is too short.
+    if (ended && !(state_q inside {StSoi0, StSoi1, StSegment, StFrameCheck, StHuffmanCheck, StApplicationEnd,
+                                   StScanCheck, StHeaders, StData, StScanStatus, StFileStatus}) &&
+        !(state_q == StSkip && length_q == '0) &&
+        !(state_q == StQuantSelect && (negative_q || length_q == '0)) &&
+        !(state_q == StHuffmanSelect && length_q == '0) &&
+        !(state_q == StHuffmanSymbol && (symbols_q == '0 || count_left_q == '0)) &&
+        !(state_q == StApplication && (length_q == '0 || step_q == 8'd14))) begin
+      fail    = 1'b1;
+      failure = StatusTruncated;
+    end
+    if (next_segment) begin
+      state_d = StMarker0;
+      if (jfif_bad_q && marker_q == App0) fail = 1'b1;  // told when the whole segment has been there
+    end
+    if (fail) begin
+      status_d = failure;
+      state_d  = scanned_q ? StFileStatus : StHeaders;
+    end
+    if (start_i) begin
+      state_d           = StSoi0;
+      scan_d            = '0;
+      frame_seen_d      = 1'b0;
+      quant_defined_d   = '0;
+      huffman_defined_d = '0;
+      jfif_d            = 1'b0;
+      adobe_d           = 1'b0;
+      scanned_d         = 1'b0;
+    end
+  end
+
+  assign quant_table_o = number_q;
+  assign quant_index_o = step_q[5:0];
+  always_comb begin
+    scan_o        = scan_q;
+    scan_o.status = status_q;
+  end
+  assign busy_o   = state_q != StIdle;
+  assign header_o = busy_o && !scanned_q;
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) state_q <= StIdle;
+    else state_q <= state_d;
+  end
+
+  always_ff @(posedge clk_i) begin
+    scan_q            <= scan_d;
+    marker_q          <= marker_d;
+    high_q            <= high_d;
+    length_q          <= length_d;
+    negative_q        <= negative_d;
+    frame_seen_q      <= frame_seen_d;
+    id_q              <= id_d;
+    quant_wide_q      <= quant_wide_d;
+    quant_defined_q   <= quant_defined_d;
+    huffman_defined_q <= huffman_defined_d;
+    jfif_q            <= jfif_d;
+    adobe_q           <= adobe_d;
+    jfif_bad_q        <= jfif_bad_d;
+    adobe_transform_q <= adobe_transform_d;
+    scanned_q         <= scanned_d;
+    step_q            <= step_d;
+    component_q       <= component_d;
+    wide_q            <= wide_d;
+    ac_q              <= ac_d;
+    number_q          <= number_d;
+    match_q           <= match_d;
+    missing_q         <= missing_d;
+    code_q            <= code_d;
+    symbols_q         <= symbols_d;
+    index_q           <= index_d;
+    code_length_q     <= code_length_d;
+    count_left_q      <= count_left_d;
+    escaped_q         <= escaped_d;
+    status_q          <= status_d;
+  end
+
+endmodule
