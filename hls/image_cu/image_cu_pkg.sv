@@ -1,0 +1,42 @@
+// What the host and the image CU tell each other through registers. kernel.xml has the arguments and their offsets.
+package image_cu_pkg;
+
+  typedef struct packed {
+    logic [63:0] jpeg;
+    logic [31:0] jpeg_bytes;
+    logic [63:0] tensor;
+    logic [31:0] tensor_capacity;
+    logic [63:0] tables;
+    logic [63:0] result;
+    logic [31:0] stage;
+    logic [31:0] format;
+    logic [31:0] resize_short;
+    logic [31:0] crop_width;
+    logic [31:0] crop_height;
+    logic [31:0] crop_x;
+    logic [31:0] crop_y;
+  } arguments_t;  // 544 bits
+
+  typedef struct packed {
+    logic [31:0] status;
+    logic [31:0] out_width;
+    logic [31:0] out_height;
+    logic [31:0] src_width;
+    logic [31:0] src_height;
+  } outputs_t;
+
+  // Clocks of the last run, or of the one that runs; at 0x100, in this order.
+  typedef struct packed {
+    logic [31:0] cycles;          // start to done
+    logic [31:0] symbols;         // Huffman symbols, not clocks
+    logic [31:0] first_output;    // from start to the first word of the tensor that memory took
+    logic [31:0] last_output;     // and to the last
+    logic [31:0] header;          // decode_events_t
+    logic [31:0] wait_data;
+    logic [31:0] wait_transform;
+    logic [31:0] wait_rows;
+    logic [31:0] wait_output;
+    logic [31:0] wait_write;      // a word of the tensor waited for memory
+  } counters_t;
+
+endpackage
