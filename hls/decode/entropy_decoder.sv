@@ -85,18 +85,19 @@ module entropy_decoder
 
   // ---- The window: next bit on top, zeros below the last ----
   logic [WindowBits-1:0] window_q, filled;
-  logic [6:0]  bits_q, filled_bits;
+  logic [6:0]  bits, bits_q;    // in the window; those before the last symbol was taken, which comes too late for an adder
+  logic [4:0]  total_q;         // its bits
   logic        take_data;       // a data token goes into the window
   logic        stopped;         // no more data before what token_i is
   logic        decoding;
 
+  assign bits      = bits_q - 7'(total_q);
   assign stopped   = token_valid_i && token_i.kind != TokenData;
-  assign take_data = decoding && token_valid_i && token_i.kind == TokenData && bits_q <= 7'(WindowBits - 16);
+  assign take_data = decoding && token_valid_i && token_i.kind == TokenData && bits <= 7'(WindowBits - 16);
 
   logic [15:0] new_bits;
   assign new_bits    = token_i.two ? token_i.data : {token_i.data[15:8], 8'd0};
-  assign filled      = window_q | (take_data ? {new_bits, 48'd0} >> bits_q[5:0] : 64'd0);
-  assign filled_bits = bits_q + (take_data ? (token_i.two ? 7'd16 : 7'd8) : 7'd0);
+  assign filled      = window_q | (take_data ? {new_bits, 48'd0} >> bits[5:0] : 64'd0);
 
   // ---- First stage: look up, shift ----
   logic       issue;            // a symbol is taken
@@ -135,7 +136,7 @@ module entropy_decoder
   assign huffman_ready_o = ready_ac && ready_dc;
 
   assign decoding = state_q == StDecode;
-  assign enough   = bits_q >= 7'(Longest) || stopped;
+  assign enough   = bits >= 7'(Longest) || stopped;
   assign issue    = decoding && enough && room && !stop_issue;
   assign total    = (is_dc ? total_dc : total_ac) & {5{issue}};
 
@@ -143,9 +144,11 @@ module entropy_decoder
     if (state_q == StLoad) begin
       window_q <= '0;
       bits_q   <= '0;
+      total_q  <= '0;
     end else begin
       window_q <= filled << total;
-      bits_q   <= filled_bits - 7'(total);
+      bits_q   <= bits + (take_data ? (token_i.two ? 7'd16 : 7'd8) : 7'd0);
+      total_q  <= total;
     end
   end
 
@@ -166,7 +169,7 @@ module entropy_decoder
     s1_q.total  <= is_dc ? total_dc : total_ac;
     s1_q.none   <= is_dc ? none_dc : none_ac;
     s1_q.dc     <= is_dc;
-    s1_q.bits   <= bits_q;
+    s1_q.bits   <= bits;
     s1_q.window <= window_q[WindowBits-1-:27];
   end
 
@@ -354,9 +357,9 @@ module entropy_decoder
       end
       StRestart: if (token_valid_i) begin
         state_d = StRest;
-        if (bits_q < 7'd8 && token_i.kind == TokenScanEnd) begin
+        if (bits < 7'd8 && token_i.kind == TokenScanEnd) begin
           status_d = status_e'(token_i.data[7:0]);
-        end else if (bits_q < 7'd8 && token_i.kind == TokenRestart && token_i.data[2:0] == restart_number_q) begin
+        end else if (bits < 7'd8 && token_i.kind == TokenRestart && token_i.data[2:0] == restart_number_q) begin
           state_d = StLoad;
         end else begin
           status_d = StatusRestartMismatch;
@@ -364,7 +367,7 @@ module entropy_decoder
       end
       StRest: begin
         // Padding of less than a byte may be left, and restart markers.
-        if (status_q == StatusOk && bits_q >= 7'd8) status_d = StatusCorruptHuffman;
+        if (status_q == StatusOk && bits >= 7'd8) status_d = StatusCorruptHuffman;
         if (token_valid_i && status_q == StatusOk && token_i.kind == TokenData) status_d = StatusCorruptHuffman;
         if (token_valid_i && token_i.kind == TokenFileEnd) begin
           if (status_d == StatusOk) status_d = status_e'(token_i.data[7:0]);
@@ -393,7 +396,7 @@ module entropy_decoder
 `ifndef SYNTHESIS
   a_fifo_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni) s4_valid_q |-> fifo_ready);
   a_window_holds: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    decoding && !(s1_valid_q && error) |-> bits_q <= 7'(WindowBits));
+    decoding && !(s1_valid_q && error) |-> bits <= 7'(WindowBits));
 `endif
 
 endmodule
