@@ -1,8 +1,8 @@
 """What a netlist of Xilinx UltraScale+ cells holds: its cells counted as a card counts them, and its longest paths.
 
-The netlist is one flat module of Yosys's `write_json`. `ltp` counts a path through every pin of a cell, so it runs in at
-an adder's highest bit and out at its lowest, and through Xilinx's flip-flops, which `-noff` does not know; here only
-those pins are joined that a signal takes within a clock.
+The netlist is one flat module of Yosys's `write_json`. Yosys's own `ltp -noff` joins every input of a cell with every
+output, so that a path enters an adder at its highest bit and leaves at its lowest, and it does not know Xilinx's
+flip-flops. Here only those pins are joined that a signal takes within a clock.
 
 How cells count
 - LUT: each LUT1 to LUT6 one, although two small ones may share a place on the card, each inverter one, and LUT RAM and

@@ -1,8 +1,8 @@
 """What the RTL units would take of a card, by Yosys: cells, memories and the longest path of logic.
 
 Yosys is not the vendor's tool: it places nothing, joins no two small LUTs in one place and, for UltraScale+, leaves the
-registers around a multiplier outside it. So LUTs and flip-flops are rather too many, and a delay is abc9's estimate with
-the 7-series timing that Yosys has, never a clock rate.
+registers around a multiplier outside it. So LUTs and flip-flops are rather too many, and a delay is abc9's estimate,
+with the 7-series timing that Yosys has and without multipliers, never a clock rate.
 """
 
 import contextlib
@@ -36,8 +36,8 @@ CYCLES_PER_IMAGE = 130_000
 # Alveo U55C, data sheet DS978, table of resources.
 U55C = {"lut": 1_303_680, "ff": 2_607_360, "dsp": 9_024, "bram36": 2_016, "uram": 960}
 
-# Per cent of a U55C that PREBA's image DPU takes, arXiv 2411.19114, Table 1 ("REG" is ff), as printed: the rows are less
-# than the total in LUT, FF and BRAM, and the number of its compute units is not given.
+# Per cent of a U55C that PREBA's image DPU takes, arXiv 2411.19114, Table 1 ("REG" is ff), as printed: the rows are
+# less than the total in LUT, FF and BRAM, and the number of its compute units is not given.
 PREBA_TABLE_1 = {
     "decode": {"lut": 19.7, "ff": 8.6, "bram36": 0.7, "uram": 22.5, "dsp": 6.2},
     "resize": {"lut": 7.1, "ff": 2.3, "bram36": 0.0, "uram": 0.0, "dsp": 8.6},
@@ -124,9 +124,8 @@ def needed_files(top: str, files: Sequence[Path]) -> list[Path]:
     needed, queue = [], [top]
     for name in queue:
         needed.append(by_name[name])
-        queue += [
-            found for found in dict.fromkeys(_instantiated(_code(by_name[name]))) if found in by_name.keys() - queue
-        ]
+        found = dict.fromkeys(_instantiated(_code(by_name[name])))
+        queue += [module for module in found if module in by_name and module not in queue]
     packages = [file for file in files if file.stem.endswith("_pkg")]
     return [*packages, *(file for file in needed if file not in packages)]
 

@@ -1,8 +1,8 @@
 """Synthesis of one module by Yosys, in a process of its own: `python -m headrace.bitstreams.synthesis TOP LOG FILE...`
 
 Yosys ends the process that it runs in when it meets an error, prints without end and cannot be stopped, so the caller
-(report.py) keeps it apart. On stdout come JSON lines: {"step", "of", "name"} as it goes, then {"result"}. All that Yosys
-prints goes to the file LOG, errors included.
+(report.py) keeps it apart. On stdout come JSON lines: {"step", "of", "name"} as it goes, then {"result"}. All that
+Yosys prints goes to the file LOG, errors included.
 
 `read_slang` reads the SystemVerilog. Yosys's own `read_verilog -sv` is not used: it silently drops memories of packed
 structs.

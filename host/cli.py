@@ -59,11 +59,14 @@ def _cached_xclbin(target: Target, image_cus: int) -> Path:
     """The container for these options, built if the sources have changed since it last was."""
     from headrace.bitstreams.build import build_sw_emu
 
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace"
-    path = cache / f"{target.value}-{image_cus}cu.xclbin"
+    path = _cache_folder() / f"{target.value}-{image_cus}cu.xclbin"
     with err.status(f"building {target.value} with {image_cus} image CUs (g++; under a minute the first time)"):
         build_sw_emu(path, image_cus=image_cus)
     return path
+
+
+def _cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace"
 
 
 @app.command()
@@ -72,14 +75,25 @@ def build(
     image_cus: Annotated[int, typer.Option(min=1, max=16, help="Number of image compute units.")] = 4,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The .xclbin to write.")] = None,
     info: Annotated[Path | None, typer.Option(help="List what is in this .xclbin instead of building one.")] = None,
+    report: Annotated[
+        bool, typer.Option("--report", help="Resources and logic depth of the RTL units by Yosys, beside the card's.")
+    ] = False,
+    cycles_per_image: Annotated[
+        int | None, typer.Option(min=1, help="--report: clocks of an image; those of a 500x375 photo without.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Build an .xclbin container, or list what is in one."""
+    """Build an .xclbin container, list what is in one, or report what the RTL takes of a card."""
     from headrace.bitstreams.build import build_sw_emu, describe
     from headrace.bitstreams.xclbin import read_xclbin
 
-    if (info is None) == (output is None):
-        raise UsageError("give -o FILE to build a container, or --info FILE to list one")
+    if (info is not None) + (output is not None) + report != 1:
+        raise UsageError(
+            "give -o FILE to build a container, --info FILE to list one, or --report for the resources of the RTL"
+        )
+    if report:
+        _report(cycles_per_image, as_json)
+        return
     if info is not None:
         description = describe(read_xclbin(info))
     else:
@@ -91,6 +105,19 @@ def build(
         print(json.dumps(description, indent=2))
     elif info is not None:
         _print_container(description)
+
+
+def _report(cycles_per_image: int | None, as_json: bool) -> None:
+    from headrace.bitstreams.report import CYCLES_PER_IMAGE
+    from headrace.host.resource_report import print_report, run_report
+
+    resources = run_report(_cache_folder(), cycles_per_image or CYCLES_PER_IMAGE)
+    if as_json:
+        print(json.dumps(resources, indent=2))
+    else:
+        print_report(resources)
+    if any(row["error"] for row in resources["units"]):
+        raise typer.Exit(1)
 
 
 def _print_container(description: dict[str, Any]) -> None:

@@ -94,7 +94,7 @@ def _print_shares(report: dict[str, Any], rows: list[dict[str, Any]]) -> None:
 
 def _print_paths(rows: list[dict[str, Any]]) -> None:
     title = "longest path between registers: LUTs, adder chains (CARRY4 in them), MUXF, multipliers on it"
-    table = _table(title, "unit", "LUT", "carry", "MUXF", "DSP", "most LUT", "abc9's delay", "from", "to")
+    table = _table(title, "unit", "LUT", "carry", "MUXF", "DSP", "most LUTs", "abc9's delay", "from", "to")
     for row in rows:
         if not row["longest_paths"]:
             continue
