@@ -1,4 +1,5 @@
-"""From the HLS C++ to a `sw_emu` container: g++ compiles the kernels, and the rest is what a card's container has.
+"""From hardware sources to containers for emulation: `sw_emu`, the HLS C++ compiled by g++, and `hw_emu`, the
+SystemVerilog compiled by Verilator and g++. The rest is what a card's container has.
 
 What a link for a card decides is decided here, too, so that the host meets the same rules: compute units get control
 registers at 64 KiB steps, and each memory argument of each unit an HBM bank of its own, in order, as one would set with
@@ -19,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from headrace.bitstreams.errors import BuildError
-from headrace.bitstreams.kernel import KernelSpec, parse_kernels
+from headrace.bitstreams.hw_emu.library import LIBRARY_FLAGS, build_library, driver_sources, pack
+from headrace.bitstreams.kernel import KernelSpec, parse_kernels, parse_xml
 from headrace.bitstreams.sources import hls_folder, include_folders
+from headrace.bitstreams.verilate import COMPILE_FLAGS, VERILATE_FLAGS, rtl_sources, verilator_version
 from headrace.bitstreams.xclbin import (
     Connection,
     IpInstance,
@@ -47,10 +50,17 @@ def build_sw_emu(path: Path, image_cus: int = 4) -> Xclbin:
     """Compile the image CU and write the container to `path`, unless it already holds just that.
 
     Raises BuildError."""
-    hls = hls_folder()
-    sources = sorted(hls.glob("*/*.cpp"))
-    kernel_xml = (hls / "image_cu" / "kernel.xml").read_bytes()
-    return build_kernels(path, sources, include_folders(), [kernel_xml], {"image_cu": image_cus})
+    sources = sorted(hls_folder().glob("*/*.cpp"))
+    return build_kernels(path, sources, include_folders(), [_image_cu_xml()], {"image_cu": image_cus})
+
+
+def build_hw_emu(path: Path, image_cus: int = 4) -> Xclbin:
+    """The same of the image CU's RTL. Raises BuildError, also when Verilator is not installed."""
+    return build_kernels(path, rtl_sources(), [], [_image_cu_xml()], {"image_cu": image_cus}, Mode.HW_EMU)
+
+
+def _image_cu_xml() -> bytes:
+    return (hls_folder() / "image_cu" / "kernel.xml").read_bytes()
 
 
 def build_kernels(
@@ -59,19 +69,21 @@ def build_kernels(
     includes: Sequence[Path],
     kernel_xmls: Sequence[bytes],
     cus: Mapping[str, int],
+    mode: Mode = Mode.SW_EMU,
 ) -> Xclbin:
-    """A `sw_emu` container of any kernels: `cus` has the number of compute units of each."""
+    """A container of any kernels: `cus` has the number of compute units of each. `sources` are C++ with a function of
+    each kernel's name (`sw_emu`) or SystemVerilog with a module of that name (`hw_emu`)."""
     specs = [spec for xml in kernel_xmls for spec in parse_kernels(xml)]
     total = sum(cus.values())
     if any(count < 1 for count in cus.values()) or not 1 <= total <= MAX_CUS:
         raise BuildError(f"{total} compute units asked for; a container holds 1 to {MAX_CUS}")
-    source_hash = _hash_sources(sources, includes, kernel_xmls)
+    hardware = mode is Mode.HW_EMU
     build = {
-        "target": "sw_emu",
+        "target": mode.name.lower(),
         "kernels": dict(cus),
         "compiler": _compiler_version(),
-        "flags": list(FLAGS),
-        "source_sha256": source_hash,
+        **(_verilator_metadata() if hardware else {"flags": list(FLAGS)}),
+        "source_sha256": _hash_sources([*sources, *(driver_sources() if hardware else [])], includes, kernel_xmls),
         "headrace": _own_version(),
         "clock_mhz": CLOCK_MHZ,
     }
@@ -89,9 +101,9 @@ def build_kernels(
         for bank in range(HBM_BANKS)
     ]
     xclbin = make_xclbin(
-        mode=Mode.SW_EMU,
+        mode=mode,
         platform=PLATFORM,
-        bitstream=_compile(sources, includes),
+        bitstream=_verilate(sources, specs) if hardware else _compile(sources, includes),
         metadata_xml=_embedded_metadata(kernel_xmls, ips),
         build_metadata=json.dumps(build, indent=2).encode(),
         memories=memories,
@@ -126,7 +138,7 @@ def _embedded_metadata(kernel_xmls: Sequence[bytes], ips: Sequence[IpInstance]) 
     device = ElementTree.SubElement(platform, "device", name="fpga0")
     core = ElementTree.SubElement(device, "core", name="OCL_REGION_0", target="bitstream", type="clc_region")
     for xml in kernel_xmls:
-        for kernel in ElementTree.fromstring(xml).iter("kernel"):
+        for kernel in parse_xml(xml).iter("kernel"):
             for ip in ips:
                 if ip.kernel == kernel.attrib["name"]:
                     instance = ElementTree.SubElement(kernel, "instance", name=ip.instance)
@@ -152,6 +164,21 @@ def _compile(sources: Sequence[Path], includes: Sequence[Path]) -> bytes:
         library = Path(folder) / "kernels.so"
         _run([compiler, "-shared", "-o", str(library), *map(str, objects)], "linking")
         return library.read_bytes()
+
+
+def _verilate(sources: Sequence[Path], specs: Sequence[KernelSpec]) -> bytes:
+    """The libraries that stand in for the bitstream, with and without waveforms."""
+    with tempfile.TemporaryDirectory(prefix="headrace-build-") as folder:
+        libraries = []
+        for spec in specs:
+            for trace, name in ((False, f"{spec.name}.so"), (True, f"{spec.name}.wave.so")):
+                libraries.append(Path(folder) / name)
+                build_library(spec, sources, libraries[-1], trace=trace)
+        return pack(libraries)
+
+
+def _verilator_metadata() -> dict[str, Any]:
+    return {"verilator": verilator_version(), "flags": [*VERILATE_FLAGS, *COMPILE_FLAGS, *LIBRARY_FLAGS]}
 
 
 def _run(command: Sequence[str], what: str) -> None:

@@ -1,7 +1,8 @@
 """A kernel's arguments and ports, read from Vitis's `kernel.xml`."""
 
 import xml.etree.ElementTree as ElementTree
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from headrace.batching import HeadraceError
 
@@ -35,18 +36,39 @@ class KernelArg:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelPort:
+    """An AXI port; `data_width` in bits. `is_master`: AXI4 to memory, else the AXI4-Lite registers."""
+
+    name: str
+    is_master: bool
+    data_width: int
+
+
+@dataclass(frozen=True, slots=True)
 class KernelSpec:
+    """`counters`: name to offset of registers in which an RTL kernel tells what its last run did. They are no arguments,
+    so kernel.xml has them as processing instructions, `<?headrace-counter NAME OFFSET?>`; the vendor's tools skip those.
+    """
+
     name: str
     control_protocol: str
     args: tuple[KernelArg, ...]
+    ports: tuple[KernelPort, ...] = ()
+    counters: Mapping[str, int] = field(default_factory=dict)
 
 
 def parse_kernels(xml: bytes) -> tuple[KernelSpec, ...]:
     """Every kernel in a kernel.xml or in an xclbin's EMBEDDED_METADATA. Raises KernelError."""
     try:
-        return tuple(_kernel(element) for element in ElementTree.fromstring(xml).iter("kernel"))
+        return tuple(_kernel(element) for element in parse_xml(xml).iter("kernel"))
     except (ElementTree.ParseError, KeyError, ValueError) as error:
         raise KernelError(f"the kernel description cannot be read: {type(error).__name__} {error}") from error
+
+
+def parse_xml(xml: bytes) -> ElementTree.Element:
+    """The root element, with processing instructions kept. Raises ElementTree.ParseError."""
+    parser = ElementTree.XMLParser(target=ElementTree.TreeBuilder(insert_pis=True))
+    return ElementTree.fromstring(xml, parser)
 
 
 def _kernel(element: ElementTree.Element) -> KernelSpec:
@@ -57,7 +79,18 @@ def _kernel(element: ElementTree.Element) -> KernelSpec:
         args.append(
             KernelArg(index, a["name"], a["port"], int(a["offset"], 0), int(a["size"], 0), a["type"], qualifier)
         )
-    spec = KernelSpec(element.attrib["name"], element.attrib["hwControlProtocol"], tuple(args))
+    ports = tuple(
+        KernelPort(port.attrib["name"], port.attrib["mode"] == "master", int(port.attrib["dataWidth"], 0))
+        for port in element.iter("port")
+    )
+    counters = {}
+    for instruction in element.iter(ElementTree.ProcessingInstruction):
+        target, *words = (instruction.text or "").split()
+        if target == "headrace-counter":
+            name, offset = words
+            counters[name] = int(offset, 0)
+    name, protocol = element.attrib["name"], element.attrib["hwControlProtocol"]
+    spec = KernelSpec(name, protocol, tuple(args), ports, counters)
     if [arg.index for arg in args] != list(range(len(args))):
         raise KernelError(f"kernel {spec.name}: argument ids must count up from 0")
     end = 0x10  # the control registers

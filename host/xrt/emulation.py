@@ -5,7 +5,8 @@ only buffers of the memory bank that its compute unit is wired to; scalars are 3
 container at a time. Violations raise RuntimeError, or TypeError for what pybind11 could not convert, as with pyxrt.
 Compute units run concurrently, each in a thread of its own, and take runs in order of their start.
 
-Like pyxrt, it offers no way to read a kernel's registers. Beyond pyxrt it has only `inject`.
+Like pyxrt, it offers no way to read a kernel's registers. Beyond pyxrt it has `inject`, and for `hw_emu` containers
+`run.get_hw_emu_stats`, `trace` and `set_memory_model`.
 """
 
 import enum
@@ -15,17 +16,20 @@ import time
 import uuid as _uuid
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.bitstreams.kernel import KernelSpec, parse_kernels
 from headrace.bitstreams.xclbin import MemoryBank, Mode, Xclbin, read_xclbin
-from headrace.host.xrt.engine import DeviceMemory, Engine, SwEmuEngine
+from headrace.host.xrt.engine import DeviceMemory, Engine, RunFailed, SwEmuEngine
 from headrace.host.xrt.faults import Fault, FaultKind
+from headrace.host.xrt.hw_emu import HwEmuEngine, MemoryModel
 
 PAGE = 4096
 XCL_BO_FLAGS_NONE = 0
@@ -186,6 +190,12 @@ def _free(lock: threading.RLock, memory: DeviceMemory, bank: _Bank, address: int
         memory.release(bank.bank.base_address, address, bank.free(address))
 
 
+class _Start(NamedTuple):
+    command: "_Command"
+    fault: FaultKind | None
+    wave: Path | None
+
+
 class _ComputeUnit:
     """One compute unit: a queue and the thread that works it off. It keeps nothing of the card alive."""
 
@@ -196,16 +206,16 @@ class _ComputeUnit:
         self.spec = spec
         self.banks = banks  # argument index -> memory index
         self.pending = 0
-        self._engine = engine
+        self.engine = engine
         self._memory = memory
-        self._runs: queue.SimpleQueue[tuple[_Command, FaultKind | None] | None] = queue.SimpleQueue()
+        self._runs: queue.SimpleQueue[_Start | None] = queue.SimpleQueue()
         self._reset = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"xrt {name}", daemon=True)
         self._thread.start()
 
-    def start(self, command: "_Command", fault: FaultKind | None) -> None:
+    def start(self, start: _Start) -> None:
         self.pending += 1
-        self._runs.put((command, fault))
+        self._runs.put(start)
 
     def stop(self) -> None:
         self._reset.set()
@@ -213,7 +223,7 @@ class _ComputeUnit:
 
     def _work(self) -> None:
         while (item := self._runs.get()) is not None:
-            command, fault = item
+            command, fault, wave = item
             command.enter(ert_cmd_state.ERT_CMD_STATE_SUBMITTED)
             if fault is FaultKind.HANG:
                 self._reset.wait()
@@ -221,8 +231,13 @@ class _ComputeUnit:
             elif fault is FaultKind.ERROR:
                 command.enter(ert_cmd_state.ERT_CMD_STATE_ERROR)
             else:
-                self._engine.execute(self.spec, command.values, self._memory)
-                command.enter(ert_cmd_state.ERT_CMD_STATE_COMPLETED)
+                try:
+                    command.stats = self.engine.execute(self.spec, command.values, self._memory, wave).stats
+                except RunFailed as error:
+                    command.error = str(error)
+                    command.enter(ert_cmd_state.ERT_CMD_STATE_ERROR)
+                else:
+                    command.enter(ert_cmd_state.ERT_CMD_STATE_COMPLETED)
             self.pending -= 1
             del item, command  # a finished run must not be kept until the next one comes
 
@@ -241,6 +256,7 @@ class _Card:
         self.exclusive: set[str] = set()
         self.contexts = 0
         self.faults: list[Fault] = []
+        self.waves: list[tuple[Path, str | None]] = []  # file, CU name or None for any
         self._end: weakref.finalize[Any, Any] | None = None
 
     def program(self, container: xclbin) -> None:
@@ -250,24 +266,42 @@ class _Card:
             if self.contexts or self.users or any(bank.in_use for bank in self.banks):
                 raise RuntimeError("failed to load xclbin: another one is in use: Device or resource busy")
             content = container._content
-            if content.mode is not Mode.SW_EMU:
+            if content.mode not in (Mode.SW_EMU, Mode.HW_EMU):
                 raise RuntimeError(f"failed to load xclbin: mode {content.mode.name} is not for this device")
             if self._end is not None:
                 self._end()
-            engine = SwEmuEngine(content.uuid, content.bitstream)
             self.memory = DeviceMemory()
             self.banks = [_Bank(bank) for bank in content.memories]
             specs = {spec.name: spec for spec in container._specs}
             self.cus = []
             for index, ip in enumerate(content.ips):
                 banks = {c.arg_index: c.memory_index for c in content.connections if c.ip_index == index}
+                engine = _engine(content, ip.kernel, index)
                 self.cus.append(_ComputeUnit(ip.instance, specs[ip.kernel], banks, engine, self.memory))
             self.loaded = container
             self._end = weakref.finalize(self, _stop, list(self.cus))
 
+    def wave(self, cu: str) -> Path | None:
+        """The waveform to write of the run that starts on `cu` now."""
+        with self.lock:
+            for position, (path, wanted) in enumerate(self.waves):
+                if wanted in (None, cu):
+                    del self.waves[position]
+                    return path
+        return None
+
     def fault(self, kinds: tuple[FaultKind, ...], cu: str | None = None) -> FaultKind | None:
         with self.lock:
             return next((kind for kind in kinds for fault in self.faults if fault.fires(kind, cu)), None)
+
+
+def _engine(content: Xclbin, kernel: str, number: int) -> Engine:
+    try:
+        if content.mode is Mode.SW_EMU:
+            return SwEmuEngine(content.uuid, content.bitstream)
+        return HwEmuEngine(content.uuid, content.bitstream, kernel, seed=number)
+    except (OSError, KeyError, BadZipFile) as error:
+        raise RuntimeError(f"failed to load xclbin: its bitstream is not for {content.mode.name}: {error}") from error
 
 
 def _stop(cus: list[_ComputeUnit]) -> None:
@@ -331,6 +365,32 @@ def inject(target: device, fault: Fault) -> None:
     """Make the device misbehave; not in pyxrt. Faults end with the device."""
     with target._card.lock:
         target._card.faults.append(fault)
+
+
+def trace(target: device, path: Path | str, cu: str | None = None) -> None:
+    """Write a waveform (VCD) of the next run of `cu`, or of any CU if None; not in pyxrt. The CU begins that run from
+    reset. Raises RuntimeError if what is loaded is not for `hw_emu`."""
+    card = target._card
+    with card.lock:
+        _hw_emu_engines(card, "waveforms")
+        if cu is not None and cu not in (unit.name for unit in card.cus):
+            raise RuntimeError(f"there is no compute unit {cu!r} to trace: Invalid argument")
+        card.waves.append((Path(path), cu))
+
+
+def set_memory_model(target: device, model: MemoryModel) -> None:
+    """How memory behaves from the next run of each CU on, until another container is loaded; not in pyxrt. Raises
+    RuntimeError if what is loaded is not for `hw_emu`."""
+    with target._card.lock:
+        for engine in _hw_emu_engines(target._card, "clocked memory"):
+            engine.memory_model = model
+
+
+def _hw_emu_engines(card: _Card, what: str) -> list[HwEmuEngine]:
+    engines = [cu.engine for cu in card.cus if isinstance(cu.engine, HwEmuEngine)]
+    if not engines:
+        raise RuntimeError(f"no hw_emu container is loaded, so there is no {what}: Operation not supported")
+    return engines
 
 
 class hw_context:
@@ -513,6 +573,8 @@ class _Command:
     def __init__(self, values: dict[int, int], memory: list[_Allocation]) -> None:
         self.values = values
         self.state = ert_cmd_state.ERT_CMD_STATE_QUEUED
+        self.stats: Mapping[str, int] = {}
+        self.error = ""  # why it ended in ERT_CMD_STATE_ERROR, if the engine knows
         self._memory = memory
         self._changed = threading.Condition()
         self._callbacks: list[tuple[ert_cmd_state, Callable[..., None], Any]] = []
@@ -585,7 +647,8 @@ class run:
             command.add_callback(*callback)
         with card.lock:
             cu = min(able, key=lambda unit: unit.pending)
-            cu.start(command, card.fault((FaultKind.HANG, FaultKind.ERROR), cu.name))
+            fault = card.fault((FaultKind.HANG, FaultKind.ERROR), cu.name)
+            cu.start(_Start(command, fault, None if fault else card.wave(cu.name)))
 
     def state(self) -> ert_cmd_state:
         return self._command.state if self._command is not None else ert_cmd_state.ERT_CMD_STATE_NEW
@@ -598,7 +661,18 @@ class run:
         """Like `wait`, but raises RuntimeError if the run ends otherwise than completed."""
         state = self._started().wait(timeout.total_seconds() if timeout is not None else None)
         if state not in (ert_cmd_state.ERT_CMD_STATE_COMPLETED, ert_cmd_state.ERT_CMD_STATE_TIMEOUT):
-            raise RuntimeError(f"kernel '{self._kernel._spec.name}' ended in {state.name}")
+            reason = f": {self._started().error}" if self._started().error else ""
+            raise RuntimeError(f"kernel '{self._kernel._spec.name}' ended in {state.name}{reason}")
+
+    def get_hw_emu_stats(self) -> Mapping[str, int] | None:
+        """What was measured of the last run, once it is completed, in clocks unless the name says otherwise; not in
+        pyxrt. None on targets that have no clock.
+
+        `cycles` counts from start to done. Kernels with counters (kernel.xml) give theirs, too."""
+        command = self._started()
+        if command.state is not ert_cmd_state.ERT_CMD_STATE_COMPLETED:
+            return None
+        return command.stats or None
 
     def add_callback(self, state: ert_cmd_state, function: Callable[..., None], data: Any) -> None:
         self._callbacks.append((state, function, data))

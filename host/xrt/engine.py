@@ -3,13 +3,24 @@
 import ctypes
 import mmap
 import os
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from headrace.batching import HeadraceError
 from headrace.bitstreams.kernel import KernelSpec
 
 MAP_NORESERVE = 0x4000  # Linux's; Python 3.11's mmap does not name it
+
+
+class MemoryRange(NamedTuple):
+    """`size` bytes at the device address `base`, which lie at `pointer` in this process."""
+
+    base: int
+    size: int
+    pointer: int
 
 
 class DeviceMemory:
@@ -32,37 +43,69 @@ class DeviceMemory:
         if base in self._banks:
             self._banks[base][1].madvise(mmap.MADV_DONTNEED, address - base, size)
 
+    def ranges(self) -> list[MemoryRange]:
+        """All banks in use."""
+        return [
+            MemoryRange(base, size, ctypes.addressof(ctypes.c_char.from_buffer(memory)))
+            for base, (size, memory) in list(self._banks.items())  # a copy: other threads may add banks
+        ]
+
     def pointer(self, address: int) -> int:
         """The host pointer to a device address. Raises ValueError for one outside all banks in use."""
-        for base, (size, memory) in self._banks.items():
+        for base, size, pointer in self.ranges():
             if base <= address < base + size:
-                return ctypes.addressof(ctypes.c_char.from_buffer(memory)) + address - base
+                return pointer + address - base
         raise ValueError(f"device address 0x{address:x} is in no memory bank")
 
 
+class RunFailed(HeadraceError):
+    """The kernel did not come to its end; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The output registers' values by argument index, and what the engine measured, by name."""
+
+    registers: Mapping[int, int]
+    stats: Mapping[str, int] = field(default_factory=dict)
+
+
 class Engine(Protocol):
-    """Executes one run to its end. `values` has each argument's value by index: a device address or a 32-bit number.
+    """Executes the runs of one compute unit, each to its end. `values` has each argument's value by index: a device
+    address or a 32-bit number. `wave` is a waveform file to write, for engines that can.
 
-    Returns the output registers' values by argument index."""
+    Raises RunFailed."""
 
-    def execute(self, spec: KernelSpec, values: Mapping[int, int], memory: DeviceMemory) -> dict[int, int]: ...
+    def execute(
+        self, spec: KernelSpec, values: Mapping[int, int], memory: DeviceMemory, wave: Path | None = None
+    ) -> Outcome: ...
+
+
+_libraries: dict[tuple[UUID, str], ctypes.CDLL] = {}  # a library stays loaded for the process's life
+
+
+def load_library(uuid: UUID, name: str, content: Callable[[], bytes]) -> ctypes.CDLL:
+    """The shared library `name` of container `uuid`, loaded from memory when it is first asked for."""
+    if (uuid, name) not in _libraries:
+        # The descriptor stays open: the loader knows libraries by path, and would take the next one that got the same
+        # number for this one.
+        descriptor = os.memfd_create(f"headrace-{name}", os.MFD_CLOEXEC)
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(content())
+        _libraries[uuid, name] = ctypes.CDLL(f"/proc/self/fd/{descriptor}")
+    return _libraries[uuid, name]
 
 
 class SwEmuEngine:
     """`sw_emu`: the BITSTREAM section is a shared library with each kernel as a C function. ctypes releases the GIL."""
 
-    _libraries: dict[UUID, ctypes.CDLL] = {}  # noqa: RUF012 - a library stays loaded for the process's life
-
     def __init__(self, uuid: UUID, bitstream: bytes) -> None:
-        if uuid not in self._libraries:
-            descriptor = os.memfd_create("headrace-sw_emu", os.MFD_CLOEXEC)
-            with open(descriptor, "wb") as file:
-                file.write(bitstream)
-                file.flush()
-                self._libraries[uuid] = ctypes.CDLL(f"/proc/self/fd/{descriptor}")
-        self._library = self._libraries[uuid]
+        self._library = load_library(uuid, "sw_emu", lambda: bitstream)
 
-    def execute(self, spec: KernelSpec, values: Mapping[int, int], memory: DeviceMemory) -> dict[int, int]:
+    def execute(
+        self, spec: KernelSpec, values: Mapping[int, int], memory: DeviceMemory, wave: Path | None = None
+    ) -> Outcome:
+        assert wave is None, "C++ has no waveforms; the device refuses them"
         function = self._library[spec.name]
         function.restype = None
         outputs = {arg.index: ctypes.c_uint32(0) for arg in spec.args if arg.is_output_register}
@@ -75,4 +118,4 @@ class SwEmuEngine:
             else:
                 arguments.append(ctypes.c_uint32(values[arg.index] & 0xFFFFFFFF))
         function(*arguments)
-        return {index: register.value for index, register in outputs.items()}
+        return Outcome({index: register.value for index, register in outputs.items()})

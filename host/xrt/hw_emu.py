@@ -1,0 +1,202 @@
+"""Verilated kernels, clocked: the Python side of bitstreams/hw_emu/hw_emu.h, and the engine of `hw_emu` devices."""
+
+import ctypes
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from headrace.batching import HeadraceError
+from headrace.bitstreams.hw_emu.library import unpack
+from headrace.bitstreams.kernel import KernelSpec
+from headrace.host.xrt.engine import DeviceMemory, MemoryRange, Outcome, RunFailed, load_library
+
+# The longest run of the image CU, a 4096 x 65500 photo, takes some 300 M clocks.
+MAX_CYCLES = 1_000_000_000
+MAX_IDLE = 1 << 22
+
+
+class KernelFailed(HeadraceError):
+    """The run did not end well: it took too long, broke a rule of AXI or failed an assertion; the message says which.
+
+    The model's next run begins with a reset."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryModel:
+    """How the memory behind a kernel's AXI4 ports behaves.
+
+    latency: clocks from an address to its first data, and from the last data of a write to its response.
+    bandwidth: data beats a clock of each port and direction, above 0 to 1.
+    max_outstanding: bursts in flight of each port and direction, 1 to 64.
+    stall: chance, each clock, that a channel hangs back, the host's AXI4-Lite included; a function of `seed`."""
+
+    latency: int = 120
+    bandwidth: float = 1.0
+    max_outstanding: int = 32
+    stall: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (self.latency >= 1 and 0 < self.bandwidth <= 1 and 1 <= self.max_outstanding <= 64):
+            raise ValueError(f"{self}: latency from 1, bandwidth above 0 to 1, max_outstanding from 1 to 64")
+        if not 0 <= self.stall < 1:
+            raise ValueError(f"{self}: stall from 0 to below 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What one AXI4 port moved in a run."""
+
+    read_bursts: int
+    read_beats: int
+    write_bursts: int
+    write_beats: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRun:
+    """`cycles`: from the clock that takes ap_start to the one that tells that it is done; `total_cycles` counts the
+    host's register accesses before and after, too. `registers`: what was asked for, by offset."""
+
+    cycles: int
+    total_cycles: int
+    registers: Mapping[int, int]
+    traffic: Mapping[str, Traffic]
+
+
+class _Range(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_uint64), ("size", ctypes.c_uint64), ("host", ctypes.c_void_p))
+
+
+class _Register(ctypes.Structure):
+    _fields_ = (("offset", ctypes.c_uint32), ("value", ctypes.c_uint32))
+
+
+class _Options(ctypes.Structure):
+    _fields_ = (
+        ("latency", ctypes.c_uint32),
+        ("max_outstanding", ctypes.c_uint32),
+        ("bandwidth", ctypes.c_double),
+        ("stall", ctypes.c_double),
+        ("seed", ctypes.c_uint64),
+        ("max_cycles", ctypes.c_uint64),
+        ("max_idle", ctypes.c_uint64),
+        ("poll", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("wave", ctypes.c_char_p),
+    )
+
+
+class _Traffic(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_uint64) for name in Traffic.__slots__)
+
+
+class _Results(ctypes.Structure):
+    _fields_ = (("cycles", ctypes.c_uint64), ("total", ctypes.c_uint64), ("message", ctypes.c_char * 1024))
+
+
+class KernelModel:
+    """One compute unit of a hw_emu library. Its state stays between runs. For one thread at a time."""
+
+    def __init__(self, library: ctypes.CDLL, seed: int = 0) -> None:
+        """`seed` sets what registers and memories hold before reset."""
+        library.hw_emu_create.argtypes = (ctypes.c_uint64,)
+        library.hw_emu_create.restype = ctypes.c_void_p
+        library.hw_emu_destroy.argtypes = (ctypes.c_void_p,)
+        library.hw_emu_destroy.restype = None
+        library.hw_emu_port.argtypes = (ctypes.c_size_t,)
+        library.hw_emu_port.restype = ctypes.c_char_p
+        self._library = library
+        self._model = ctypes.c_void_p(library.hw_emu_create(seed))
+        self.ports: list[str] = []
+        while (name := library.hw_emu_port(len(self.ports))) is not None:
+            self.ports.append(name.decode())
+        self._end = weakref.finalize(self, library.hw_emu_destroy, self._model)
+
+    def run(
+        self,
+        writes: Mapping[int, int],
+        ranges: Sequence[MemoryRange],
+        reads: Sequence[int] = (),
+        *,
+        memory: MemoryModel | None = None,
+        max_cycles: int = MAX_CYCLES,
+        max_idle: int = MAX_IDLE,
+        poll: bool = False,
+        wave: Path | None = None,
+    ) -> KernelRun:
+        """Write the registers `writes` (offset to 32-bit value), start, wait for the end, read the registers `reads`.
+
+        `ranges` is the memory that the kernel sees; their buffers must live until this returns. `max_idle`: clocks
+        without any transfer on a memory port after which the kernel counts as hung. `poll` reads the control register
+        until it is done instead of waiting for the interrupt. `wave` is a VCD file to write.
+
+        Raises KernelFailed."""
+        memory = memory or MemoryModel()
+        options = _Options(
+            memory.latency, memory.max_outstanding, memory.bandwidth, memory.stall, memory.seed,
+            max_cycles, max_idle, poll, 0, None if wave is None else os.fsencode(wave),
+        )  # fmt: skip
+        given = (_Register * len(writes))(*(_Register(offset, value) for offset, value in writes.items()))
+        asked = (_Register * len(reads))(*(_Register(offset, 0) for offset in reads))
+        mapped = (_Range * len(ranges))(*(_Range(r.base, r.size, r.pointer) for r in ranges))
+        traffic = (_Traffic * len(self.ports))()
+        results = _Results()
+        failed = self._library.hw_emu_run(
+            self._model, ctypes.byref(options), mapped, ctypes.c_size_t(len(mapped)), given,
+            ctypes.c_size_t(len(given)), asked, ctypes.c_size_t(len(asked)), traffic, ctypes.byref(results),
+        )  # fmt: skip
+        if failed:
+            raise KernelFailed(results.message.decode(errors="replace"))
+        return KernelRun(
+            results.cycles,
+            results.total,
+            {register.offset: register.value for register in asked},
+            {
+                port: Traffic(*(getattr(entry, name) for name in Traffic.__slots__))
+                for port, entry in zip(self.ports, traffic, strict=True)
+            },
+        )
+
+
+def register_writes(spec: KernelSpec, values: Mapping[int, int]) -> dict[int, int]:
+    """The 32-bit registers, by offset, that hold the arguments `values` (by index)."""
+    return {
+        arg.offset + 4 * word: values[arg.index] >> 32 * word & 0xFFFFFFFF
+        for arg in spec.args
+        if not arg.is_output_register
+        for word in range(arg.size // 4)
+    }
+
+
+class HwEmuEngine:
+    """`hw_emu`: one compute unit of a container whose BITSTREAM section is as bitstreams/hw_emu/library.py says.
+
+    A failed run leaves a unit that the next one resets. A run with a waveform has a unit of its own, fresh from reset,
+    since the model that can write one is slower."""
+
+    def __init__(self, uuid: UUID, bitstream: bytes, kernel: str, seed: int) -> None:
+        self._uuid, self._bitstream, self._kernel, self._seed = uuid, bitstream, kernel, seed
+        self._model = KernelModel(self._library(f"{kernel}.so"), seed)
+        self.memory_model = MemoryModel()
+
+    def _library(self, name: str) -> ctypes.CDLL:
+        return load_library(self._uuid, name, lambda: unpack(self._bitstream, name))
+
+    def execute(
+        self, spec: KernelSpec, values: Mapping[int, int], memory: DeviceMemory, wave: Path | None = None
+    ) -> Outcome:
+        model = self._model if wave is None else KernelModel(self._library(f"{self._kernel}.wave.so"), self._seed)
+        outputs = {arg.index: arg.offset for arg in spec.args if arg.is_output_register}
+        reads = [*outputs.values(), *spec.counters.values()]
+        try:
+            done = model.run(register_writes(spec, values), memory.ranges(), reads, memory=self.memory_model, wave=wave)
+        except KernelFailed as error:
+            raise RunFailed(str(error)) from error
+        counters = {name: done.registers[offset] for name, offset in spec.counters.items()}
+        return Outcome(
+            {index: done.registers[offset] for index, offset in outputs.items()}, {"cycles": done.cycles} | counters
+        )
