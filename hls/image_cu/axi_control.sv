@@ -43,14 +43,14 @@ module axi_control
   input  counters_t   counters_i
 );
 
-  localparam logic [11:0] Control   = 12'h000;
-  localparam logic [11:0] Gie       = 12'h004;
-  localparam logic [11:0] Ier       = 12'h008;
-  localparam logic [11:0] Isr       = 12'h00C;
+  localparam logic [11:0] Control = 12'h000;
+  localparam logic [11:0] Gie     = 12'h004;
+  localparam logic [11:0] Ier     = 12'h008;
+  localparam logic [11:0] Isr     = 12'h00C;
 
   // ---- Writes ----
   logic [11:0] waddr_q;
-  logic [31:0] wdata_q, mask;
+  logic [31:0] wdata_q;
   logic [3:0]  wstrb_q;
   logic        waddr_full_q, wdata_full_q;
   logic        write;
@@ -59,7 +59,6 @@ module axi_control
   assign wready_o  = !wdata_full_q;
   assign bresp_o   = 2'b00;
   assign write     = waddr_full_q && wdata_full_q && (!bvalid_o || bready_i);
-  assign mask      = {{8{wstrb_q[3]}}, {8{wstrb_q[2]}}, {8{wstrb_q[1]}}, {8{wstrb_q[0]}}};
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
@@ -81,35 +80,22 @@ module axi_control
     if (wready_o) {wstrb_q, wdata_q} <= {wstrb_i, wdata_i};
   end
 
-  function automatic logic [31:0] merged(logic [31:0] old, logic [31:0] data, logic [31:0] bits);
-    return (old & ~bits) | (data & bits);
-  endfunction
-
   // ---- Arguments ----
+  // Their words in the order of arguments_t, the last one first, and where they lie.
+  localparam int unsigned Words = 17;
+  localparam logic [Words-1:0][11:0] Offset = {
+    12'h014, 12'h010, 12'h01C, 12'h028, 12'h024, 12'h030, 12'h03C, 12'h038, 12'h048, 12'h044,
+    12'h050, 12'h058, 12'h060, 12'h068, 12'h070, 12'h078, 12'h080};
+
+  logic [Words-1:0][3:0][7:0] arguments_q;
+
+  assign arguments_o = arguments_q;
+
   always_ff @(posedge clk_i) begin
-    if (!rst_ni) begin
-      arguments_o <= '0;
-    end else if (write) begin
-      unique case (waddr_q)
-        12'h010: arguments_o.jpeg[31:0] <= merged(arguments_o.jpeg[31:0], wdata_q, mask);
-        12'h014: arguments_o.jpeg[63:32] <= merged(arguments_o.jpeg[63:32], wdata_q, mask);
-        12'h01C: arguments_o.jpeg_bytes <= merged(arguments_o.jpeg_bytes, wdata_q, mask);
-        12'h024: arguments_o.tensor[31:0] <= merged(arguments_o.tensor[31:0], wdata_q, mask);
-        12'h028: arguments_o.tensor[63:32] <= merged(arguments_o.tensor[63:32], wdata_q, mask);
-        12'h030: arguments_o.tensor_capacity <= merged(arguments_o.tensor_capacity, wdata_q, mask);
-        12'h038: arguments_o.tables[31:0] <= merged(arguments_o.tables[31:0], wdata_q, mask);
-        12'h03C: arguments_o.tables[63:32] <= merged(arguments_o.tables[63:32], wdata_q, mask);
-        12'h044: arguments_o.result[31:0] <= merged(arguments_o.result[31:0], wdata_q, mask);
-        12'h048: arguments_o.result[63:32] <= merged(arguments_o.result[63:32], wdata_q, mask);
-        12'h050: arguments_o.stage <= merged(arguments_o.stage, wdata_q, mask);
-        12'h058: arguments_o.format <= merged(arguments_o.format, wdata_q, mask);
-        12'h060: arguments_o.resize_short <= merged(arguments_o.resize_short, wdata_q, mask);
-        12'h068: arguments_o.crop_width <= merged(arguments_o.crop_width, wdata_q, mask);
-        12'h070: arguments_o.crop_height <= merged(arguments_o.crop_height, wdata_q, mask);
-        12'h078: arguments_o.crop_x <= merged(arguments_o.crop_x, wdata_q, mask);
-        12'h080: arguments_o.crop_y <= merged(arguments_o.crop_y, wdata_q, mask);
-        default: ;
-      endcase
+    for (int unsigned i = 0; i < Words; i++) begin
+      for (int unsigned j = 0; j < 4; j++) begin
+        if (write && waddr_q == Offset[i] && wstrb_q[j]) arguments_q[i][j] <= wdata_q[8*j+:8];
+      end
     end
   end
 
@@ -163,23 +149,6 @@ module axi_control
       Gie:     word = 32'(gie_q);
       Ier:     word = 32'(ier_q);
       Isr:     word = 32'(isr_q);
-      12'h010: word = arguments_o.jpeg[31:0];
-      12'h014: word = arguments_o.jpeg[63:32];
-      12'h01C: word = arguments_o.jpeg_bytes;
-      12'h024: word = arguments_o.tensor[31:0];
-      12'h028: word = arguments_o.tensor[63:32];
-      12'h030: word = arguments_o.tensor_capacity;
-      12'h038: word = arguments_o.tables[31:0];
-      12'h03C: word = arguments_o.tables[63:32];
-      12'h044: word = arguments_o.result[31:0];
-      12'h048: word = arguments_o.result[63:32];
-      12'h050: word = arguments_o.stage;
-      12'h058: word = arguments_o.format;
-      12'h060: word = arguments_o.resize_short;
-      12'h068: word = arguments_o.crop_width;
-      12'h070: word = arguments_o.crop_height;
-      12'h078: word = arguments_o.crop_x;
-      12'h080: word = arguments_o.crop_y;
       12'h090: word = outputs_i.status;
       12'h0A0: word = outputs_i.out_width;
       12'h0B0: word = outputs_i.out_height;
@@ -197,6 +166,9 @@ module axi_control
       12'h124: word = counters_i.wait_write;
       default: word = '0;
     endcase
+    for (int unsigned i = 0; i < Words; i++) begin
+      if (raddr_q == Offset[i]) word = arguments_q[i];
+    end
   end
 
   always_ff @(posedge clk_i) begin

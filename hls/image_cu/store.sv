@@ -180,15 +180,16 @@ module store
   logic [2:0][143:0]         fifo_word;
   logic [2:0][CountBits-1:0] fifo_count;
 
+  logic [2:0][31:0]          offset;  // of the planes' first bytes; exact where the output fits
+
   for (genvar p = 0; p < 3; p++) begin : gen_plane
-    logic [31:0] offset;  // of the plane's first byte; exact where the output fits
-    assign offset = p == 0 || !planar_i ? '0 : p == 1 ? plane_bytes_q[31:0] : {plane_bytes_q[30:0], 1'b0};
+    assign offset[p] = p == 0 || !planar_i ? '0 : p == 1 ? plane_bytes_q[31:0] : {plane_bytes_q[30:0], 1'b0};
 
     store_pack u_pack (
       .clk_i,
       .rst_ni,
       .begin_i (begin_planes),
-      .offset_i(offset[3:0]),
+      .offset_i(offset[p][3:0]),
       .data_i  (given_q[p]),
       .count_i (given_count_q[p]),
       .flush_i (flush),
@@ -220,7 +221,10 @@ module store
   always_ff @(posedge clk_i) room_q <= &roomy_q;
 
   // ---- Bursts: one plane is looked at in each round of two clocks, and has one if it is due ----
-  logic [2:0][59:0]            next_q;     // word address of the plane's next burst
+  // Addresses are counted in two parts, the upper a clock later, which a round's two clocks allow: short carries.
+  logic [2:0][27:0]          next_q;     // word address of the plane's next burst
+  logic [2:0][31:0]          upper_q;
+  logic [2:0]                carry_q;    // from next_q, not yet in upper_q
   logic [2:0][CountBits-1:0] waiting_q;  // words in the FIFO that no burst has claimed yet
   logic [1:0]                  plane_q;    // looked at
   logic [BurstBits:0]          border, size_q;
@@ -250,13 +254,13 @@ module store
       size_q <= size_q;
       due_q  <= due_q;
     end
-    if (issue) awaddr_o <= {next_q[plane_q], 4'b0};
+    if (issue) awaddr_o <= {upper_q[plane_q], next_q[plane_q], 4'b0};
     if (issue) awlen_o <= 8'(size_q - 1'b1);
-    if (issue) next_q[plane_q] <= next_q[plane_q] + 60'(size_q);
-    if (begin_planes) begin
-      next_q[0] <= address_i[63:4];
-      next_q[1] <= address_i[63:4] + 60'(plane_bytes_q[31:4]);
-      next_q[2] <= address_i[63:4] + 60'(plane_bytes_q[30:3]);
+    for (int unsigned p = 0; p < 3; p++) begin
+      carry_q[p] <= 1'b0;
+      upper_q[p] <= begin_planes ? address_i[63:32] : upper_q[p] + 32'(carry_q[p]);
+      if (begin_planes) {carry_q[p], next_q[p]} <= {1'b0, address_i[31:4]} + {1'b0, offset[p][31:4]};
+      else if (issue && plane_q == 2'(p)) {carry_q[p], next_q[p]} <= {1'b0, next_q[p]} + 29'(size_q);
     end
   end
 

@@ -49,7 +49,10 @@ module axi_read #(
 
   // ---- Requests ----
   // `left_q` words are not yet requested. A burst is first sized, then issued when there is room for it.
-  logic [59:0]          next_q;    // word address of the next burst
+  // The address is counted in two parts, the upper a clock later, which a burst's two clocks allow: short carries.
+  logic [27:0]          next_q;    // word address of the next burst
+  logic [31:0]          upper_q;
+  logic                 carry_q;   // from next_q, not yet in upper_q
   logic [28:0]          left_q;
   logic [BurstBits:0]   border;    // words up to where a burst must end
   logic [BurstBits:0]   size_q;
@@ -96,9 +99,11 @@ module axi_read #(
 
   always_ff @(posedge clk_i) begin
     if (!sized_q) size_q <= left_q < 29'(border) ? left_q[BurstBits:0] : border;
-    if (start_i) next_q <= address_i[63:4];
-    else if (issue) next_q <= next_q + 60'(size_q);
-    if (issue) araddr_o <= {next_q, 4'b0};
+    carry_q <= 1'b0;
+    upper_q <= upper_q + 32'(carry_q);
+    if (start_i) {upper_q, next_q} <= address_i[63:4];
+    else if (issue) {carry_q, next_q} <= {1'b0, next_q} + 29'(size_q);
+    if (issue) araddr_o <= {upper_q, next_q, 4'b0};
     if (issue) arlen_o <= 8'(size_q - 1'b1);
   end
 

@@ -1,0 +1,123 @@
+// Test bench of hls/rtl/axi_read.sv: a memory with latency, stalls and a bad range, and a consumer.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <random>
+
+#include "Vaxi_read.h"
+#include "verilated.h"
+
+namespace {
+
+constexpr uint64_t WORD_BYTES = 16, PAGE_BYTES = 4096;
+
+enum Fault : int { NONE = 0, HANG = 1, PROTOCOL = 2, ASSERTION = 3 };
+
+struct Burst {
+    uint64_t address;
+    unsigned beats;
+    uint64_t due;  // clock of the first beat
+};
+
+VerilatedContext& context() {
+    static auto* it = new VerilatedContext;  // never ends: models outlive everything at exit
+    return *it;
+}
+
+Vaxi_read& model() {  // one for all runs: what a run leaves behind is seen by the next
+    static Vaxi_read* it = nullptr;
+    if (!it) {
+        context().fatalOnError(false);
+        it = new Vaxi_read(&context());
+        it->rst_ni = 0;
+        for (int i = 0; i < 8; i++) {
+            it->clk_i = i & 1;
+            it->eval();
+        }
+        it->rst_ni = 1;
+    }
+    return *it;
+}
+
+}  // namespace
+
+struct Outcome {
+    uint64_t cycles, first, taken, bursts, most_flying, error;
+};
+
+/// `memory` lies at `base`; beyond its `size` bytes reads end in DECERR. Words go to `out`, `stop_after` of them are
+/// taken before `stop_i` rises. `stall` of 256: how often each side is not ready or has nothing.
+extern "C" int rtl_axi_read(const uint8_t* memory, uint64_t base, uint64_t size, uint64_t address, uint32_t words,
+                            uint32_t stop_after, uint32_t latency, uint32_t stall, uint32_t seed, uint8_t* out,
+                            Outcome* outcome) {
+    Vaxi_read& m = model();
+    std::mt19937 random(seed);
+    const auto stalled = [&] { return (random() & 255) < stall; };
+    std::deque<Burst> bursts;
+    uint64_t flying = 0;
+    *outcome = Outcome{};
+    const uint64_t bound = 2000 + 20ull * (words + 64) * 256 / (256 - stall) + 50ull * latency;
+    bool r_offered = false, stopping = false;
+    for (uint64_t clock = 0; clock < bound; clock++) {
+        // Inputs of this clock. What was offered and not taken stays.
+        m.start_i = clock == 0;
+        m.address_i = address;
+        m.words_i = words;
+        stopping = stopping || outcome->taken == stop_after;
+        m.stop_i = stopping && clock > 0;
+        m.arready_i = !stalled();
+        m.word_ready_i = outcome->taken < stop_after && !stalled();
+        if (!r_offered) r_offered = !bursts.empty() && bursts.front().due <= clock && !stalled();
+        m.rvalid_i = r_offered;
+        if (r_offered) {
+            const Burst& burst = bursts.front();
+            const bool bad = burst.address < base || burst.address + WORD_BYTES > base + size;
+            uint32_t data[4] = {0xBADBADBA, 0xBADBADBA, 0xBADBADBA, 0xBADBADBA};
+            if (!bad) std::memcpy(data, memory + (burst.address - base), WORD_BYTES);
+            for (int i = 0; i < 4; i++) m.rdata_i[i] = data[i];
+            m.rresp_i = bad ? 3 : 0;
+            m.rlast_i = burst.beats == 1;
+        }
+        m.clk_i = 0;
+        m.eval();
+        if (clock > 1 && m.idle_o) {
+            outcome->cycles = clock;
+            outcome->error = m.error_o;
+            m.stop_i = 0;
+            return flying || context().gotError() ? PROTOCOL : NONE;
+        }
+        const bool ar = m.arvalid_o && m.arready_i, r = r_offered && m.rready_o;
+        if (ar) {
+            const unsigned beats = m.arlen_o + 1;
+            const uint64_t from = m.araddr_o, to = from + beats * WORD_BYTES - 1;
+            if (from % WORD_BYTES || from / PAGE_BYTES != to / PAGE_BYTES || beats > 64) return PROTOCOL;
+            if (m.arsize_o != 4 || m.arburst_o != 1) return PROTOCOL;
+            bursts.push_back({from, beats, clock + 1 + latency});
+            flying += beats;
+            outcome->bursts++;
+            outcome->most_flying = std::max(outcome->most_flying, flying);
+        }
+        if (r) {
+            Burst& burst = bursts.front();
+            burst.address += WORD_BYTES;
+            flying--;
+            r_offered = false;
+            if (--burst.beats == 0) bursts.pop_front();
+        } else if (r_offered && !stopping) {
+            return PROTOCOL;  // room was promised
+        }
+        if (m.word_valid_o && m.word_ready_i) {
+            if (outcome->taken == words) return PROTOCOL;
+            uint32_t data[4];
+            for (int i = 0; i < 4; i++) data[i] = m.word_o[i];
+            std::memcpy(out + outcome->taken * WORD_BYTES, data, WORD_BYTES);
+            if (outcome->taken == 0) outcome->first = clock;
+            outcome->taken++;
+        }
+        m.clk_i = 1;
+        m.eval();
+        if (context().gotError()) return ASSERTION;
+    }
+    return HANG;
+}
