@@ -1,4 +1,4 @@
-// Registers around a parity of 36 bits, which takes six LUTs and a seventh behind them, and around a 32-bit sum.
+// Registers around a parity of 36 bits, which takes seven LUTs or more, and around a 32-bit sum.
 module report_parity (
   input  logic        clk_i,
   input  logic [35:0] data_i,
