@@ -102,9 +102,10 @@ module entropy_decoder
   // ---- First stage: look up, shift ----
   logic       issue;            // a symbol is taken
   logic       is_dc;
-  logic [4:0] total_dc, total_ac, total;
-  logic [7:0] symbol_dc, symbol_ac;
-  logic       none_dc, none_ac;
+  logic           short_dc, short_ac, none_dc, none_ac;
+  huffman_entry_t short_entry_dc, short_entry_ac, long_entry_dc, long_entry_ac, early, entry;
+  logic           use_long_dc, use_long_ac;
+  logic [4:0]     total;
   logic       load_dc, load_ac;
   logic       ready_dc, ready_ac;
   logic       enough, room, stop_issue;
@@ -117,8 +118,9 @@ module entropy_decoder
     .load_i       (load_dc),
     .number_i     (scan_q.dc[start_component_q]),
     .window_i     (window_q[WindowBits-1-:16]),
-    .total_o      (total_dc),
-    .symbol_o     (symbol_dc),
+    .short_o      (short_dc),
+    .short_entry_o(short_entry_dc),
+    .long_entry_o (long_entry_dc),
     .none_o       (none_dc)
   );
   huffman_table u_ac (
@@ -129,8 +131,9 @@ module entropy_decoder
     .load_i       (load_ac),
     .number_i     (scan_q.ac[start_component_q]),
     .window_i     (window_q[WindowBits-1-:16]),
-    .total_o      (total_ac),
-    .symbol_o     (symbol_ac),
+    .short_o      (short_ac),
+    .short_entry_o(short_entry_ac),
+    .long_entry_o (long_entry_ac),
     .none_o       (none_ac)
   );
   assign huffman_ready_o = ready_ac && ready_dc;
@@ -138,7 +141,21 @@ module entropy_decoder
   assign decoding = state_q == StDecode;
   assign enough   = bits >= 7'(Longest) || stopped;
   assign issue    = decoding && enough && room && !stop_issue;
-  assign total    = (is_dc ? total_dc : total_ac) & {5{issue}};
+
+  // Long codes are found last: all else is decided by then, so that one gate is left.
+  assign use_long_dc = is_dc && !short_dc;
+  assign use_long_ac = !is_dc && !short_ac;
+  assign early       = is_dc ? (short_dc ? short_entry_dc : '0) : (short_ac ? short_entry_ac : '0);
+  assign entry       = early | (use_long_dc ? long_entry_dc : '0) | (use_long_ac ? long_entry_ac : '0);
+  assign total       = (early.total & {5{issue}}) |
+                       (long_entry_dc.total & {5{use_long_dc && issue}}) |
+                       (long_entry_ac.total & {5{use_long_ac && issue}});
+
+  // Shift by up to 31 in three steps of at most four choices, each one look-up table deep.
+  logic [WindowBits-1:0] shifted_8, shifted_2, shifted;
+  assign shifted_8 = filled    << {total[4:3], 3'd0};
+  assign shifted_2 = shifted_8 << {total[2:1], 1'd0};
+  assign shifted   = shifted_2 << total[0];
 
   always_ff @(posedge clk_i) begin
     if (state_q == StLoad) begin
@@ -146,7 +163,7 @@ module entropy_decoder
       bits_q   <= '0;
       total_q  <= '0;
     end else begin
-      window_q <= filled << total;
+      window_q <= shifted;
       bits_q   <= bits + (take_data ? (token_i.two ? 7'd16 : 7'd8) : 7'd0);
       total_q  <= total;
     end
@@ -165,8 +182,8 @@ module entropy_decoder
   logic   s1_valid_q;
 
   always_ff @(posedge clk_i) begin
-    s1_q.symbol <= is_dc ? symbol_dc : symbol_ac;
-    s1_q.total  <= is_dc ? total_dc : total_ac;
+    s1_q.symbol <= entry.symbol;
+    s1_q.total  <= entry.total;
     s1_q.none   <= is_dc ? none_dc : none_ac;
     s1_q.dc     <= is_dc;
     s1_q.bits   <= bits;

@@ -2,8 +2,8 @@
 //
 // Reference   T.81 annex C and F.2.2.3, canonical codes.
 // Interface   `write_i` as the headers are read (only those of this class; `ready_o` low while a short code is still
-//             being spread); `load_i` makes table `number_i` the one that the next clock's look-ups use. `entry_o` belongs to
-//             the code at the top of `window_i`: symbol, and the length of the code plus that of the extra bits.
+//             being spread); `load_i` makes table `number_i` the one that the next clock's look-ups use. An entry belongs to
+//             the code at the top of `window_i`.
 // Throughput  one look-up a clock. Codes of up to 8 bits are found directly by the next 8 bits; longer ones by
 //             comparison with the limits of the 8 lengths, all at once. What comes next in the stream depends on the
 //             length found here in the same clock, which is why this is logic and LUT RAM and not block RAM.
@@ -22,15 +22,11 @@ module huffman_table
   input  logic [1:0]     number_i,
 
   input  logic [15:0]    window_i,
-  output logic [4:0]     total_o,   // bits of code and extra bits
-  output logic [7:0]     symbol_o,
-  output logic           none_o     // no code of the table is at the top of the window
+  output logic           short_o,        // the code has at most 8 bits
+  output huffman_entry_t short_entry_o,  // then this is it,
+  output huffman_entry_t long_entry_o,   // else this, which comes later
+  output logic           none_o          // no code of the table is at the top of the window
 );
-
-  typedef struct packed {
-    logic [4:0] total;
-    logic [7:0] symbol;
-  } entry_t;
 
   // ---- Writing ----
   // A code of n <= 8 bits stands at 2^(8-n) neighbouring places. Four banks by the two low bits of the place, written
@@ -40,7 +36,7 @@ module huffman_table
   logic [7:0]     place_q;   // next place in the short table
   logic [5:0]     groups_q;  // groups of four places that the symbol still takes, less one
 
-  entry_t     new_entry;
+  huffman_entry_t new_entry;
   logic       is_short;      // a symbol with a short code
   logic [3:0] bank_we;
 
@@ -79,11 +75,11 @@ module huffman_table
   end
 
   // ---- Short codes ----
-  entry_t [3:0] short_entries;
+  huffman_entry_t [3:0] short_entries;
   logic [1:0]   number_q;
 
   for (genvar b = 0; b < 4; b++) begin : gen_bank
-    (* ram_style = "distributed" *) entry_t memory[256];
+    (* ram_style = "distributed" *) huffman_entry_t memory[256];
     always_ff @(posedge clk_i) begin
       if (bank_we[b]) memory[{write_q.number, place_q[7:2]}] <= new_entry;
     end
@@ -129,19 +125,16 @@ module huffman_table
     end
   end
 
-  (* ram_style = "distributed" *) entry_t long_memory[1024];
+  (* ram_style = "distributed" *) huffman_entry_t long_memory[1024];
   always_ff @(posedge clk_i) begin
     if (write_valid_q && write_q.symbol && !is_short) begin
       long_memory[{write_q.number, write_q.index}] <= new_entry;
     end
   end
 
-  entry_t short_entry, long_entry, entry;
-  assign short_entry = short_entries[window_i[9:8]];
-  assign long_entry  = long_memory[{number_q, long_place}];
-  assign entry       = window_i[15:8] < short_limit_q ? short_entry : long_entry;
-  assign total_o     = entry.total;
-  assign symbol_o    = entry.symbol;
-  assign none_o      = above[16];
+  assign short_o       = window_i[15:8] < short_limit_q;
+  assign short_entry_o = short_entries[window_i[9:8]];
+  assign long_entry_o  = long_memory[{number_q, long_place}];
+  assign none_o        = above[16];
 
 endmodule

@@ -111,6 +111,11 @@ package headrace_pkg;
     logic [7:0]  value;    // symbol
   } huffman_write_t;
 
+  typedef struct packed {
+    logic [4:0] total;   // bits of the code and the extra bits behind it
+    logic [7:0] symbol;
+  } huffman_entry_t;
+
   // One Huffman symbol: the coefficient at `index` in zigzag order; those not sent are zero. Every block has one
   // with `last`. The end beat has only `status` besides `done`.
   typedef struct packed {

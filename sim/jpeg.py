@@ -1,0 +1,156 @@
+"""What a JPEG file asks of a decoder: its size, its headers and its Huffman symbols by MCU row.
+
+Reads no pixel: codes are followed only as far as their lengths (ITU-T T.81, annexes B, C and F.2.2).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.batching import UsageError
+
+SOF0, SOF1, DHT, RST0, RST7, SOI, SOS, DQT, DRI = 0xC0, 0xC1, 0xC4, 0xD0, 0xD7, 0xD8, 0xDA, 0xDB, 0xDD
+END_OF_BLOCK: Final = 64  # as an advance: past every coefficient
+
+
+@dataclass(frozen=True, slots=True)
+class JpegWork:
+    """`symbols` by MCU row; `segments` are (marker, bytes behind the length field) in front of the image's data.
+
+    `code_lengths` has the number of codes of each length, 1 to 16, for every Huffman table in the file's order."""
+
+    width: int
+    height: int
+    components: int
+    h_factor: int  # of luma; chroma is 1x1
+    v_factor: int
+    restart_interval: int  # MCUs, 0 for none
+    symbols: tuple[int, ...]
+    segments: tuple[tuple[int, int], ...]
+    code_lengths: tuple[tuple[int, ...], ...]
+
+    @property
+    def mcus_across(self) -> int:
+        return -(-self.width // (8 * self.h_factor))
+
+    @property
+    def mcus_down(self) -> int:
+        return -(-self.height // (8 * self.v_factor))
+
+    @property
+    def blocks_per_mcu(self) -> int:
+        return 1 if self.components == 1 else self.h_factor * self.v_factor + 2
+
+
+def read_jpeg_work(jpeg: bytes) -> JpegWork:
+    """Of a sound baseline file in one scan. Raises UsageError for anything else."""
+    try:
+        return _read(jpeg)
+    except (IndexError, KeyError, ValueError) as error:
+        raise UsageError(f"not a sound baseline JPEG file in one scan: {error}") from error
+
+
+def _read(jpeg: bytes) -> JpegWork:
+    if jpeg[:2] != bytes([0xFF, SOI]):
+        raise ValueError("no SOI marker at the start")
+    segments: list[tuple[int, int]] = []
+    code_lengths: list[tuple[int, ...]] = []
+    tables: dict[int, list[tuple[int, int]]] = {}
+    frame, restart_interval, at = b"", 0, 2
+    while not segments or segments[-1][0] != SOS:
+        while jpeg[at + 1] == 0xFF:
+            at += 1
+        marker, length = jpeg[at + 1], int.from_bytes(jpeg[at + 2 : at + 4], "big")
+        payload = jpeg[at + 4 : at + 2 + length]
+        segments.append((marker, length - 2))
+        if marker in (SOF0, SOF1):
+            frame = payload
+        elif 0xC2 <= marker <= 0xCF and marker != DHT:
+            raise ValueError(f"frame type 0x{marker:X} is not baseline")
+        elif marker == DRI:
+            restart_interval = int.from_bytes(payload, "big")
+        elif marker == DHT:
+            place = 0
+            while place < len(payload):
+                counts = tuple(payload[place + 1 : place + 17])
+                symbols = payload[place + 17 : place + 17 + sum(counts)]
+                tables[payload[place]] = _look_up(counts, symbols, ac=payload[place] >> 4 == 1)
+                code_lengths.append(counts)
+                place += 17 + sum(counts)
+        at += 2 + length
+    components = frame[5]
+    if payload[0] != components:
+        raise ValueError("several scans")
+    h_factor, v_factor = (frame[7] >> 4, frame[7] & 15) if components > 1 else (1, 1)
+    selectors = [payload[2 + 2 * component] for component in range(components)]
+    luma_blocks = h_factor * v_factor
+    order = [0] if components == 1 else [0] * luma_blocks + [1, 2]
+    blocks = [(tables[selectors[c] >> 4], tables[0x10 | selectors[c] & 15]) for c in order]
+    height, width = int.from_bytes(frame[1:3], "big"), int.from_bytes(frame[3:5], "big")
+    across, down = -(-width // (8 * h_factor)), -(-height // (8 * v_factor))
+    rows = _count(_intervals(jpeg, at), blocks, across, down, restart_interval)
+    return JpegWork(
+        width, height, components, h_factor, v_factor, restart_interval, rows, tuple(segments), tuple(code_lengths)
+    )
+
+
+def _look_up(counts: Sequence[int], symbols: bytes, ac: bool) -> list[tuple[int, int]]:
+    """For each window of 16 bits: bits of the code with its extra bits, and coefficients that the symbol moves on."""
+    entries: list[tuple[int, int]] = []
+    place = 0
+    for length, count in enumerate(counts, start=1):
+        for symbol in symbols[place : place + count]:
+            run, size = symbol >> 4, symbol & 15
+            advance = 1 if not ac else END_OF_BLOCK if size == 0 and run != 15 else run + 1
+            entries += [(length + size, advance)] * (1 << (16 - length))
+        place += count
+    return entries
+
+
+def _intervals(jpeg: bytes, start: int) -> list[bytes]:
+    """The data of each restart interval, stuffing removed."""
+    parts, at = [], start
+    begin = at
+    while True:
+        at = jpeg.index(0xFF, at)
+        if jpeg[at + 1] == 0:
+            at += 2
+            continue
+        end = at
+        while jpeg[at + 1] == 0xFF:
+            at += 1
+        parts.append(jpeg[begin:end].replace(b"\xff\x00", b"\xff"))
+        if not RST0 <= jpeg[at + 1] <= RST7:
+            return parts
+        at += 2
+        begin = at
+
+
+def _count(
+    intervals: Sequence[bytes],
+    blocks: Sequence[tuple[list[tuple[int, int]], list[tuple[int, int]]]],
+    across: int,
+    down: int,
+    restart_interval: int,
+) -> tuple[int, ...]:
+    rows = [0] * down
+    per_interval = restart_interval or across * down
+    mcu = 0
+    for data in intervals:
+        padded = data + bytes(4)
+        bit = 0
+        for _ in range(min(per_interval, across * down - mcu)):
+            symbols = 0
+            for dc, ac in blocks:
+                place, table = 0, dc
+                while place < 64:
+                    byte = bit >> 3
+                    window = int.from_bytes(padded[byte : byte + 3], "big") >> (8 - (bit & 7)) & 0xFFFF
+                    used, advance = table[window]
+                    bit += used
+                    place += advance
+                    symbols += 1
+                    table = ac
+            rows[mcu // across] += symbols
+            mcu += 1
+    return tuple(rows)
