@@ -1,0 +1,255 @@
+// Dequantises coefficients, puts them into their places and hands out the columns of whole blocks.
+//
+// Reference   T.81 A.3.4 and A.3.6; transform_columns in decode.cpp: products keep 16 bits, as libjpeg-turbo's do.
+// Interface   quantisation tables are written while no coefficients are on their way. `room_i` allows the next block;
+//             `block_o` marks the clock in which it is begun, and its eight columns follow one a clock. After the last
+//             block of an image comes the status, `done_valid_o`.
+//             `first_row_only_o`: no coefficient below the first row was other than zero before dequantisation.
+// Throughput  one coefficient a clock in, one column a clock out. Latency 6 clocks from a block's last coefficient.
+// Memory      four blocks in eight banks of distributed RAM, one a row. What was not sent is zero by a mask that goes with
+//             the block, so that nothing needs to be cleared. The four tables are in distributed RAM, too.
+// Bad input   a block that is cut off by the end beat is dropped.
+module coefficient_buffer
+  import headrace_pkg::*;
+(
+  input  logic             clk_i,
+  input  logic             rst_ni,
+
+  input  logic             quant_we_i,
+  input  logic [1:0]       quant_table_i,
+  input  logic [5:0]       quant_index_i,  // in zigzag order, as in the file
+  input  logic [15:0]      quant_value_i,
+
+  input  coefficient_t     coefficient_i,
+  input  logic             coefficient_valid_i,
+  output logic             coefficient_ready_o,
+
+  input  logic             room_i,
+  output logic             block_o,
+
+  output logic [7:0][15:0] column_o,       // signed, [0] is the top
+  output logic             first_row_only_o,
+  output logic             column_valid_o,
+
+  output status_e          done_status_o,
+  output logic             done_valid_o,
+  input  logic             done_ready_i
+);
+
+  // Row and column of the coefficient at a place in zigzag order.
+  function automatic logic [5:0] place_of(logic [5:0] index);
+    unique case (index)
+      6'd0:  return {3'd0, 3'd0};
+      6'd1:  return {3'd0, 3'd1};
+      6'd2:  return {3'd1, 3'd0};
+      6'd3:  return {3'd2, 3'd0};
+      6'd4:  return {3'd1, 3'd1};
+      6'd5:  return {3'd0, 3'd2};
+      6'd6:  return {3'd0, 3'd3};
+      6'd7:  return {3'd1, 3'd2};
+      6'd8:  return {3'd2, 3'd1};
+      6'd9:  return {3'd3, 3'd0};
+      6'd10: return {3'd4, 3'd0};
+      6'd11: return {3'd3, 3'd1};
+      6'd12: return {3'd2, 3'd2};
+      6'd13: return {3'd1, 3'd3};
+      6'd14: return {3'd0, 3'd4};
+      6'd15: return {3'd0, 3'd5};
+      6'd16: return {3'd1, 3'd4};
+      6'd17: return {3'd2, 3'd3};
+      6'd18: return {3'd3, 3'd2};
+      6'd19: return {3'd4, 3'd1};
+      6'd20: return {3'd5, 3'd0};
+      6'd21: return {3'd6, 3'd0};
+      6'd22: return {3'd5, 3'd1};
+      6'd23: return {3'd4, 3'd2};
+      6'd24: return {3'd3, 3'd3};
+      6'd25: return {3'd2, 3'd4};
+      6'd26: return {3'd1, 3'd5};
+      6'd27: return {3'd0, 3'd6};
+      6'd28: return {3'd0, 3'd7};
+      6'd29: return {3'd1, 3'd6};
+      6'd30: return {3'd2, 3'd5};
+      6'd31: return {3'd3, 3'd4};
+      6'd32: return {3'd4, 3'd3};
+      6'd33: return {3'd5, 3'd2};
+      6'd34: return {3'd6, 3'd1};
+      6'd35: return {3'd7, 3'd0};
+      6'd36: return {3'd7, 3'd1};
+      6'd37: return {3'd6, 3'd2};
+      6'd38: return {3'd5, 3'd3};
+      6'd39: return {3'd4, 3'd4};
+      6'd40: return {3'd3, 3'd5};
+      6'd41: return {3'd2, 3'd6};
+      6'd42: return {3'd1, 3'd7};
+      6'd43: return {3'd2, 3'd7};
+      6'd44: return {3'd3, 3'd6};
+      6'd45: return {3'd4, 3'd5};
+      6'd46: return {3'd5, 3'd4};
+      6'd47: return {3'd6, 3'd3};
+      6'd48: return {3'd7, 3'd2};
+      6'd49: return {3'd7, 3'd3};
+      6'd50: return {3'd6, 3'd4};
+      6'd51: return {3'd5, 3'd5};
+      6'd52: return {3'd4, 3'd6};
+      6'd53: return {3'd3, 3'd7};
+      6'd54: return {3'd4, 3'd7};
+      6'd55: return {3'd5, 3'd6};
+      6'd56: return {3'd6, 3'd5};
+      6'd57: return {3'd7, 3'd4};
+      6'd58: return {3'd7, 3'd5};
+      6'd59: return {3'd6, 3'd6};
+      6'd60: return {3'd5, 3'd7};
+      6'd61: return {3'd6, 3'd7};
+      6'd62: return {3'd7, 3'd6};
+      default: return {3'd7, 3'd7};
+    endcase
+  endfunction
+
+  // ---- Taking coefficients: a slot is free for every block that is begun ----
+  logic [2:0] taken_q, written_q, head_q;  // next slot to take in, to be complete, to leave; one bit more than an address
+  logic [2:0] in_use;
+  logic       accept, ends_slot;
+
+  assign in_use              = taken_q - head_q;
+  assign coefficient_ready_o = !in_use[2];
+  assign accept              = coefficient_valid_i && coefficient_ready_o;
+  assign ends_slot           = coefficient_i.last || coefficient_i.done;
+
+  coefficient_t c_q, c_q2, c_q3, c_q4;
+  logic         valid_q, valid_q2, valid_q3, valid_q4;
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      taken_q                                 <= '0;
+      {valid_q, valid_q2, valid_q3, valid_q4} <= '0;
+    end else begin
+      if (accept && ends_slot) taken_q <= taken_q + 1'b1;
+      {valid_q, valid_q2, valid_q3, valid_q4} <= {accept, valid_q, valid_q2, valid_q3};
+    end
+  end
+
+  // ---- Dequantisation ----
+  (* ram_style = "distributed" *) logic [15:0] quant[256];
+  logic        quant_we_q;
+  logic [7:0]  quant_address_q;
+  logic [15:0] quant_value_q;
+
+  always_ff @(posedge clk_i) begin
+    quant_we_q      <= quant_we_i;
+    quant_address_q <= {quant_table_i, quant_index_i};
+    quant_value_q   <= quant_value_i;
+    if (quant_we_q) quant[quant_address_q] <= quant_value_q;
+  end
+
+  logic [15:0] factor_q2, product_q3, product_q4;
+  logic [5:0]  place_q2, place_q3, place_q4;   // row, column
+  logic        below_q2, below_q3, below_q4;   // not zero and not in the first row
+
+  always_ff @(posedge clk_i) begin
+    c_q        <= coefficient_i;
+    c_q2       <= c_q;
+    c_q3       <= c_q2;
+    c_q4       <= c_q3;
+    factor_q2  <= quant[{c_q.quant, c_q.index}];
+    place_q2   <= place_of(c_q.index);
+    product_q3 <= c_q2.value * factor_q2;  // keeps 16 bits
+    place_q3   <= place_q2;
+    below_q2   <= c_q.value != '0;
+    below_q3   <= below_q2 && place_q2[5:3] != '0;
+    product_q4 <= product_q3;
+    place_q4   <= place_q3;
+    below_q4   <= below_q3;
+  end
+
+  // ---- Writing ----
+  typedef struct packed {
+    logic            done;
+    logic            first_row_only;
+    logic [7:0][7:0] mask;  // [column][row]; in the slot of the end beat the status
+  } slot_t;
+
+  (* ram_style = "distributed" *) slot_t slots[4];
+  logic [7:0][7:0] mask_q, mask_d;
+  logic            below_any_q, below_any_d;
+  slot_t           new_slot;
+  logic            slot_we;
+
+  always_comb begin
+    mask_d = mask_q;
+    mask_d[place_q4[2:0]][place_q4[5:3]] = 1'b1;
+    below_any_d = below_any_q || below_q4;
+    slot_we     = valid_q4 && (c_q4.last || c_q4.done);
+    new_slot    = '{done: c_q4.done, first_row_only: !below_any_d, mask: mask_d};
+    if (c_q4.done) new_slot.mask[0] = c_q4.status;
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (slot_we) slots[written_q[1:0]] <= new_slot;
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      written_q   <= '0;
+      mask_q      <= '0;
+      below_any_q <= 1'b0;
+    end else if (slot_we) begin
+      written_q   <= written_q + 1'b1;
+      mask_q      <= '0;
+      below_any_q <= 1'b0;
+    end else if (valid_q4) begin
+      mask_q      <= mask_d;
+      below_any_q <= below_any_d;
+    end
+  end
+
+  // ---- Reading ----
+  slot_t            slot;
+  logic [2:0]       x_q;
+  logic             reading_q, whole, reading, frees;
+  logic [7:0][15:0] read_data;
+
+  assign slot          = slots[head_q[1:0]];
+  assign whole         = head_q != written_q;
+  assign block_o       = whole && !slot.done && !reading_q && room_i;
+  assign reading       = block_o || reading_q;
+  assign done_valid_o  = whole && slot.done;  // never while a block is read: its slot would be at the head
+  assign done_status_o = status_e'(slot.mask[0]);
+  assign frees         = (reading_q && x_q == 3'd7) || (done_valid_o && done_ready_i);
+
+  for (genvar y = 0; y < 8; y++) begin : gen_row
+    (* ram_style = "distributed" *) logic [15:0] memory[32];
+    always_ff @(posedge clk_i) begin
+      if (valid_q4 && place_q4[5:3] == 3'(y)) memory[{written_q[1:0], place_q4[2:0]}] <= product_q4;
+    end
+    assign read_data[y] = memory[{head_q[1:0], x_q}];
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      head_q         <= '0;
+      x_q            <= '0;
+      reading_q      <= 1'b0;
+      column_valid_o <= 1'b0;
+    end else begin
+      if (frees) head_q <= head_q + 1'b1;
+      if (reading) x_q <= x_q + 1'b1;
+      if (reading_q && x_q == 3'd7) reading_q <= 1'b0;
+      else if (block_o) reading_q <= 1'b1;
+      column_valid_o <= reading;
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    first_row_only_o <= slot.first_row_only;
+    for (int unsigned y = 0; y < 8; y++) begin
+      column_o[y] <= slot.mask[x_q][y] ? read_data[y] : '0;
+    end
+  end
+
+`ifndef SYNTHESIS
+  a_slots_in_order: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      in_use <= 3'd4 && 3'(written_q - head_q) <= in_use);
+`endif
+
+endmodule

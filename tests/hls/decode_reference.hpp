@@ -1,0 +1,102 @@
+// The processes of decode.cpp one by one, for benches of the RTL units between them: what each sends for a JPEG file.
+//
+// decode.cpp is included whole, because its processes are in an anonymous namespace.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "decode/decode.cpp"
+
+namespace reference {
+
+struct Image {
+    headrace::Scan scan;
+    std::vector<headrace::TableWrite> quant;        // without GO
+    std::vector<headrace::Coefficient> coefficients;
+    std::vector<headrace::Samples> samples;         // both with their end beat
+    headrace::Frame frame;
+    std::vector<headrace::Pixel> pixels;
+};
+
+template <typename T, int N>
+std::vector<T> drain(hls::stream<T, N>& stream) {
+    std::vector<T> all;
+    all.reserve(stream.size());
+    while (!stream.empty()) all.push_back(stream.read());
+    return all;
+}
+
+inline void transform(Image& image) {
+    hls::stream<headrace::TableWrite> quant;
+    hls::stream<headrace::Coefficient> coefficients;
+    hls::stream<headrace::Column> columns;
+    hls::stream<headrace::Samples> samples;
+    for (const auto& write : image.quant) quant.write(write);
+    quant.write({headrace::GO, 0, 0, 0});
+    for (const auto& coefficient : image.coefficients) coefficients.write(coefficient);
+    headrace::transform_columns(quant, coefficients, columns);
+    headrace::transform_rows(columns, samples);
+    image.samples = drain(samples);
+}
+
+inline void render(Image& image) {
+    hls::stream<headrace::Scan> scans;
+    hls::stream<headrace::Samples> samples;
+    hls::stream<headrace::Frame> frames;
+    hls::stream<headrace::Pixel> pixels;
+    scans.write(image.scan);
+    for (const auto& beat : image.samples) samples.write(beat);
+    headrace::render(scans, samples, frames, pixels);
+    image.frame = frames.read();
+    image.pixels = drain(pixels);
+}
+
+inline Image of_file(const uint8_t* jpeg, uint32_t size) {
+    headrace::WordStream words;
+    for (uint32_t at = 0; at < size; at += 16) {
+        ap_uint<128> word = 0;
+        for (uint32_t i = 0; i < 16 && at + i < size; i++) word.range(8 * i + 7, 8 * i) = jpeg[at + i];
+        words.write(word);
+    }
+    hls::stream<headrace::TableWrite> quant, huffman;
+    hls::stream<headrace::Scan> scans, scans_out;
+    hls::stream<headrace::Token> tokens;
+    hls::stream<headrace::Coefficient> coefficients;
+    headrace::parse(words, size, quant, huffman, scans, tokens);
+    headrace::entropy(huffman, scans, tokens, scans_out, coefficients);
+
+    Image image;
+    image.scan = scans_out.read();
+    image.quant = drain(quant);
+    image.quant.pop_back();
+    image.coefficients = drain(coefficients);
+    transform(image);
+    render(image);
+    return image;
+}
+
+// Whether a stream pauses in a clock: in bursts, so that queues run both full and empty.
+class Pauses {
+  public:
+    Pauses(uint32_t seed, uint32_t percent) : random_(seed), percent_(percent) {}
+    bool next() {
+        if (percent_ == 0) return false;
+        if (left_ == 0) {
+            pausing_ = random_() % 100 < percent_;
+            left_ = 1 + (random_() % 4 == 0 ? random_() % 100 : random_() % 4);
+        }
+        left_--;
+        return pausing_;
+    }
+
+  private:
+    std::minstd_rand random_;
+    uint32_t percent_, left_ = 0;
+    bool pausing_ = false;
+};
+
+}  // namespace reference

@@ -1,0 +1,159 @@
+// Test bench of transform.sv: coefficients of files, or any, through the model; every sample against the C++.
+#include <cstring>
+
+#include <verilated.h>
+
+#include "Vtransform.h"
+#include "decode_reference.hpp"
+
+namespace {
+
+constexpr int OK = 0, DIFFERENT = 1, TOO_LONG = 2, TOO_MUCH = 3;
+
+struct Bench {
+    VerilatedContext context;
+    Vtransform model{&context};
+    uint64_t cycles = 0;
+
+    Bench() {
+        model.rst_ni = 0;
+        model.coefficient_valid_i = 0;
+        model.quant_we_i = 0;
+        model.samples_ready_i = 0;
+        for (int i = 0; i < 4; i++) {
+            settle();
+            edge();
+        }
+        model.rst_ni = 1;
+    }
+    ~Bench() { model.final(); }
+
+    void settle() {
+        model.clk_i = 0;
+        model.eval();
+    }
+    void edge() {
+        model.clk_i = 1;
+        model.eval();
+        context.timeInc(1);
+        cycles++;
+    }
+
+    int image(const reference::Image& image, reference::Pauses& in, reference::Pauses& out) {
+        for (const auto& write : image.quant) {
+            model.quant_we_i = 1;
+            model.quant_table_i = write.table;
+            model.quant_index_i = write.index;
+            model.quant_value_i = write.value;
+            settle();
+            if (model.samples_valid_o) return TOO_MUCH;
+            edge();
+        }
+        model.quant_we_i = 0;
+
+        size_t sent = 0, got = 0;
+        bool offered = false;  // what was offered stays until it is taken
+        const uint64_t bound = cycles + 1000 + 40 * (image.coefficients.size() + image.samples.size());
+        while (got < image.samples.size()) {
+            if (cycles > bound) return TOO_LONG;
+            if (!offered) offered = sent < image.coefficients.size() && !in.next();
+            model.coefficient_valid_i = offered;
+            if (offered) {
+                const auto& c = image.coefficients[sent];
+                const uint64_t status = c.end ? static_cast<uint8_t>(c.value) : 0;
+                const uint64_t value = c.end ? 0 : static_cast<uint16_t>(c.value);
+                model.coefficient_i = uint64_t{c.end} << 33 | status << 25 | value << 9 | uint64_t{c.index} << 3 |
+                                      uint64_t{c.quant} << 1 | c.last;
+            }
+            model.samples_ready_i = !out.next();
+            settle();
+            if (model.samples_valid_o && model.samples_ready_i) {
+                const auto& expected = image.samples[got++];
+                const unsigned done = model.samples_o[0] >> 8 & 1, status = model.samples_o[0] & 255;
+                if (done != expected.end || status != (expected.end ? expected.status : 0)) return DIFFERENT;
+                for (int i = 0; i < 8 && !done; i++) {
+                    const int bit = 9 + 8 * i;
+                    const uint64_t pair = model.samples_o[bit / 32] | (bit / 32 < 2 ? uint64_t{model.samples_o[bit / 32 + 1]} << 32 : 0);
+                    if ((pair >> bit % 32 & 255) != expected.value[i]) return DIFFERENT;
+                }
+            }
+            if (offered && model.coefficient_ready_o) {
+                sent++;
+                offered = false;
+            }
+            edge();
+        }
+        model.coefficient_valid_i = 0;
+        model.samples_ready_i = 1;
+        for (int i = 0; i < 100; i++) {  // nothing after the end beat
+            settle();
+            if (model.samples_valid_o) return TOO_MUCH;
+            edge();
+        }
+        cycles -= 100;
+        return OK;
+    }
+};
+
+}  // namespace
+
+// `files` one after the other through one model, each a little-endian 32-bit length and the bytes. Returns 0 if all
+// samples are equal; `cycles`, `blocks` and `symbols` are totals.
+extern "C" int transform_files(const uint8_t* files, uint64_t size, uint32_t seed, uint32_t pause_in,
+                               uint32_t pause_out, uint64_t* cycles, uint64_t* blocks, uint64_t* symbols) {
+    Bench bench;
+    reference::Pauses in(seed + 1, pause_in), out(seed + 2, pause_out);
+    *blocks = *symbols = *cycles = 0;
+    for (uint64_t at = 0; at < size;) {
+        uint32_t length;
+        std::memcpy(&length, files + at, 4);
+        const reference::Image image = reference::of_file(files + at + 4, length);
+        at += 4 + length;
+        const int code = bench.image(image, in, out);
+        if (code != OK) return code;
+        *cycles = bench.cycles - 4;
+        *blocks += image.samples.size() / 8;
+        *symbols += image.coefficients.size() - 1;
+    }
+    return OK;
+}
+
+// Blocks of arbitrary coefficients and tables, so that everything that can overflow does.
+extern "C" int transform_random(uint32_t seed, uint32_t blocks, uint32_t pause_in, uint32_t pause_out) {
+    Bench bench;
+    reference::Pauses in(seed + 1, pause_in), out(seed + 2, pause_out);
+    std::mt19937 random(seed);
+    for (int round = 0; round < 4; round++) {
+        reference::Image image;
+        const uint32_t value_bits = 1 + random() % 16, quant_bits = 1 + random() % 16;
+        for (unsigned i = 0; i < 256; i++) {
+            const uint8_t table = i / 64, index = i % 64;
+            const bool extreme = random() % 8 == 0;
+            const uint16_t value = extreme ? 0xFFFF : random() & ((1u << quant_bits) - 1);
+            image.quant.push_back({headrace::QUANT, table, index, value});
+        }
+        for (uint32_t block = 0; block < blocks; block++) {
+            const uint8_t quant = random() % 4;
+            const unsigned step = 1 + random() % 20, density = random() % 4;
+            const bool first_row = random() % 6 == 0;  // places of the first row in zigzag order, and zeros
+            static constexpr uint8_t FIRST_ROW[8] = {0, 1, 5, 6, 14, 15, 27, 28};
+            for (unsigned k = 0; k < 64; k += 1 + random() % step) {
+                int16_t value = random() % 4 <= density ? static_cast<int16_t>(random()) >> (16 - value_bits) : 0;
+                if (random() % 16 == 0) value = random() % 2 ? 32767 : -32768;
+                bool row_0 = false;
+                for (const uint8_t place : FIRST_ROW) row_0 = row_0 || place == k;
+                if (first_row && !row_0) value = 0;
+                image.coefficients.push_back({value, static_cast<uint8_t>(k), quant, k == 63, false});
+            }
+            if (!image.coefficients.back().last) image.coefficients.push_back({0, 63, quant, true, false});
+        }
+        // Every other time the end cuts a block off.
+        if (round % 2) image.coefficients.push_back({100, 0, 0, false, false});
+        if (round % 2) image.coefficients.push_back({100, 20, 0, false, false});
+        image.coefficients.push_back({static_cast<int16_t>(round), 0, 0, false, true});
+        reference::transform(image);
+        const int code = bench.image(image, in, out);
+        if (code != OK) return code;
+    }
+    return OK;
+}

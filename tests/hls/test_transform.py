@@ -1,0 +1,76 @@
+"""transform.sv against the C++ of the same processes: equal samples, whatever the coefficients and the pauses."""
+
+import ctypes
+from functools import cache
+
+import cv2
+import numpy as np
+import pytest
+import rtlsim
+import test_decode as jpegs
+
+
+@cache
+def library() -> ctypes.CDLL:
+    return rtlsim.load("transform", "rtl_transform.cpp")
+
+
+def records(files: list[bytes]) -> bytes:
+    return b"".join(len(file).to_bytes(4, "little") + file for file in files)
+
+
+def transform(files: list[bytes], seed: int = 1, pause_in: int = 0, pause_out: int = 0) -> tuple[int, int, int]:
+    """Clocks (with those of the table writes), blocks, coefficients; samples are compared within."""
+    totals = [ctypes.c_uint64() for _ in range(3)]
+    data = records(files)
+    code = library().transform_files(
+        data, ctypes.c_uint64(len(data)), seed, pause_in, pause_out, *(ctypes.byref(total) for total in totals)
+    )
+    assert code == 0, {1: "samples differ", 2: "too many clocks", 3: "more samples than blocks"}[code]
+    cycles, blocks, symbols = (total.value for total in totals)
+    return cycles, blocks, symbols
+
+
+def files() -> list[bytes]:
+    rng = np.random.default_rng(31)
+    made = []
+    for i, sampling in enumerate((*jpegs.SAMPLINGS, "gray") * 4):
+        image = jpegs.picture(rng, int(rng.integers(1, 90)), int(rng.integers(1, 90)), 1 if sampling == "gray" else 3)
+        quality = int(rng.integers(1, 101))
+        made.append(jpegs.encode(image, quality, "4:2:0" if sampling == "gray" else sampling, bool(i % 2), i % 3))
+    return made
+
+
+@pytest.mark.parametrize(("pause_in", "pause_out"), [(0, 0), (50, 0), (0, 50), (50, 50), (10, 80), (80, 10)])
+def test_samples_of_files_one_after_the_other_equal_the_cpp(pause_in, pause_out):
+    transform(files(), 7, pause_in, pause_out)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_arbitrary_coefficients_overflow_as_in_the_cpp(seed):
+    pause = [0, 50][seed % 2]
+    assert library().transform_random(seed, 400, pause, [0, 70][seed // 2 % 2]) == 0
+
+
+def test_wide_quantisation_tables_overflow_as_in_the_cpp():
+    large = [jpegs.wide_quant_table(n, [65535 - 700 * i for i in range(64)]) for n in (0, 1)]
+    file = jpegs.sample().without(jpegs.DQT).with_first(jpegs.Segment(jpegs.DQT, b"".join(large)))
+    transform([file.to_bytes(), jpegs.sample().to_bytes()])
+
+
+def test_files_with_errors_are_followed_by_good_ones():
+    damaged = [jpegs.REFUSED[name][1]() for name in ("no DQT", "code in no table", "EOI too early", "empty")]
+    transform([file for bad in damaged for file in (bad, jpegs.sample().to_bytes())], 3, 30, 30)
+
+
+@pytest.mark.parametrize(("quality", "sampling"), [(90, "4:2:0"), (75, "4:2:0"), (90, "4:4:4")])
+def test_a_block_takes_eight_clocks_or_one_a_coefficient(quality, sampling):
+    photo = cv2.imread(str(next(path for path in jpegs.bundled_photos() if path.name == "china.jpg")))
+    jpeg = jpegs.encode(cv2.resize(photo, (500, 375)), quality, sampling)
+    cycles, blocks, symbols = transform([jpeg])
+    assert max(8 * blocks, symbols) < cycles < 1.25 * max(8 * blocks, symbols) + 256
+
+
+def test_flat_blocks_take_eight_clocks_each():
+    cycles, blocks, _ = transform([jpegs.encode(np.full((200, 200, 3), 77, np.uint8), 75, "4:2:0")])
+    assert cycles <= 8 * blocks + 2 * 64 + 50
