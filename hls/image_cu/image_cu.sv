@@ -1,0 +1,577 @@
+// Image CU: a JPEG file in device memory to an image or a model's input tensor in device memory, in one pass.
+//
+//   gmem0 -> axi_read -> decode -> resize -> crop -> normalize -> store -> gmem1
+//            gmem2 -> axi_read -> table_load ---------^          record_write -> gmem3
+//
+// Reference   image_cu.hpp; registers: kernel.xml, axi_control.sv and the counters of image_cu_pkg.sv.
+// Interface   AXI4-Lite control with ap_ctrl_chain; four AXI4 masters of 128 bits, of which only the channels in use
+//             exist. All addresses are 16-byte aligned. A run takes its arguments when it starts, so that the host can
+//             already write those of the next; it begins after ap_continue.
+// Throughput  that of decode: what is behind it takes two pixels a clock.
+// Latency     decode's and a burst of the store unit; the tables are loaded beside decode's header.
+// Bad input   ends in a status code, see hls/README.md. An unknown stage or format or an unaligned address:
+//             StatusBadArgument, nothing runs; the record is written unless its own address is at fault. An error
+//             response of memory: StatusBusError; the run still ends by itself, on zeros for what was not read.
+module image_cu
+  import headrace_pkg::*;
+  import image_cu_pkg::*;
+(
+  input  logic         ap_clk,
+  input  logic         ap_rst_n,
+  /* verilator lint_off SYMRSVDWORD */  // the vendor's name for the port
+  output logic         interrupt,
+  /* verilator lint_on SYMRSVDWORD */
+
+  input  logic [11:0]  s_axi_control_awaddr,
+  input  logic         s_axi_control_awvalid,
+  output logic         s_axi_control_awready,
+  input  logic [31:0]  s_axi_control_wdata,
+  input  logic [3:0]   s_axi_control_wstrb,
+  input  logic         s_axi_control_wvalid,
+  output logic         s_axi_control_wready,
+  output logic [1:0]   s_axi_control_bresp,
+  output logic         s_axi_control_bvalid,
+  input  logic         s_axi_control_bready,
+  input  logic [11:0]  s_axi_control_araddr,
+  input  logic         s_axi_control_arvalid,
+  output logic         s_axi_control_arready,
+  output logic [31:0]  s_axi_control_rdata,
+  output logic [1:0]   s_axi_control_rresp,
+  output logic         s_axi_control_rvalid,
+  input  logic         s_axi_control_rready,
+
+  output logic [63:0]  m_axi_gmem0_araddr,
+  output logic [7:0]   m_axi_gmem0_arlen,
+  output logic [2:0]   m_axi_gmem0_arsize,
+  output logic [1:0]   m_axi_gmem0_arburst,
+  output logic         m_axi_gmem0_arvalid,
+  input  logic         m_axi_gmem0_arready,
+  input  logic [127:0] m_axi_gmem0_rdata,
+  input  logic [1:0]   m_axi_gmem0_rresp,
+  input  logic         m_axi_gmem0_rlast,
+  input  logic         m_axi_gmem0_rvalid,
+  output logic         m_axi_gmem0_rready,
+
+  output logic [63:0]  m_axi_gmem1_awaddr,
+  output logic [7:0]   m_axi_gmem1_awlen,
+  output logic [2:0]   m_axi_gmem1_awsize,
+  output logic [1:0]   m_axi_gmem1_awburst,
+  output logic         m_axi_gmem1_awvalid,
+  input  logic         m_axi_gmem1_awready,
+  output logic [127:0] m_axi_gmem1_wdata,
+  output logic [15:0]  m_axi_gmem1_wstrb,
+  output logic         m_axi_gmem1_wlast,
+  output logic         m_axi_gmem1_wvalid,
+  input  logic         m_axi_gmem1_wready,
+  input  logic [1:0]   m_axi_gmem1_bresp,
+  input  logic         m_axi_gmem1_bvalid,
+  output logic         m_axi_gmem1_bready,
+
+  output logic [63:0]  m_axi_gmem2_araddr,
+  output logic [7:0]   m_axi_gmem2_arlen,
+  output logic [2:0]   m_axi_gmem2_arsize,
+  output logic [1:0]   m_axi_gmem2_arburst,
+  output logic         m_axi_gmem2_arvalid,
+  input  logic         m_axi_gmem2_arready,
+  input  logic [127:0] m_axi_gmem2_rdata,
+  input  logic [1:0]   m_axi_gmem2_rresp,
+  input  logic         m_axi_gmem2_rlast,
+  input  logic         m_axi_gmem2_rvalid,
+  output logic         m_axi_gmem2_rready,
+
+  output logic [63:0]  m_axi_gmem3_awaddr,
+  output logic [7:0]   m_axi_gmem3_awlen,
+  output logic [2:0]   m_axi_gmem3_awsize,
+  output logic [1:0]   m_axi_gmem3_awburst,
+  output logic         m_axi_gmem3_awvalid,
+  input  logic         m_axi_gmem3_awready,
+  output logic [127:0] m_axi_gmem3_wdata,
+  output logic [15:0]  m_axi_gmem3_wstrb,
+  output logic         m_axi_gmem3_wlast,
+  output logic         m_axi_gmem3_wvalid,
+  input  logic         m_axi_gmem3_wready,
+  input  logic [1:0]   m_axi_gmem3_bresp,
+  input  logic         m_axi_gmem3_bvalid,
+  output logic         m_axi_gmem3_bready
+);
+
+  localparam logic [28:0] TableWords = 29'd192;
+
+  typedef enum logic [2:0] {
+    StIdle,
+    StCheck,   // are the arguments sound?
+    StStart,   // every unit begins
+    StRun,     // until all are done
+    StOutcome, // the outputs are known
+    StRecord,  // the record is on its way
+    StDone     // until ap_continue
+  } state_e;
+
+  logic clk, rst_n;  // the reset registered once for all
+
+  assign clk = ap_clk;
+  always_ff @(posedge clk) rst_n <= ap_rst_n;
+
+  // ---- Control ----
+  state_e       state_q, state_d;
+  logic         start, next, begins;
+  arguments_t   registers, arguments_q;
+  outputs_t     outputs_q;
+  counters_t    counters;
+  logic         refused, record_refused_q;
+  logic         run_over, record_idle, record_error;
+  logic         bus_error;
+  logic [63:0]  bytes_q;
+
+  axi_control u_control (
+    .clk_i      (clk),
+    .rst_ni     (rst_n),
+    .awaddr_i   (s_axi_control_awaddr),
+    .awvalid_i  (s_axi_control_awvalid),
+    .awready_o  (s_axi_control_awready),
+    .wdata_i    (s_axi_control_wdata),
+    .wstrb_i    (s_axi_control_wstrb),
+    .wvalid_i   (s_axi_control_wvalid),
+    .wready_o   (s_axi_control_wready),
+    .bresp_o    (s_axi_control_bresp),
+    .bvalid_o   (s_axi_control_bvalid),
+    .bready_i   (s_axi_control_bready),
+    .araddr_i   (s_axi_control_araddr),
+    .arvalid_i  (s_axi_control_arvalid),
+    .arready_o  (s_axi_control_arready),
+    .rdata_o    (s_axi_control_rdata),
+    .rresp_o    (s_axi_control_rresp),
+    .rvalid_o   (s_axi_control_rvalid),
+    .rready_i   (s_axi_control_rready),
+    .interrupt_o(interrupt),
+    .start_o    (start),
+    .ready_i    (begins),
+    .done_i     (state_q == StDone),
+    .continue_o (next),
+    .idle_i     (state_q == StIdle),
+    .arguments_o(registers),
+    .outputs_i  (outputs_q),
+    .counters_i (counters)
+  );
+
+  assign begins = state_q == StIdle && start;
+
+  // The tables' address counts only where they are read.
+  logic planar_q, resizes_q, crops_q;
+  assign refused = arguments_q.stage > 32'd3 || arguments_q.format > 32'd2 || arguments_q.jpeg[3:0] != '0 ||
+                   arguments_q.tensor[3:0] != '0 || arguments_q.result[3:0] != '0 ||
+                   (arguments_q.stage == 32'd3 && arguments_q.tables[3:0] != '0);
+
+  always_comb begin
+    state_d = state_q;
+    unique case (state_q)
+      StIdle:    if (start) state_d = StCheck;
+      StCheck:   state_d = refused ? StOutcome : StStart;
+      StStart:   state_d = StRun;
+      StRun:     if (run_over) state_d = StOutcome;
+      StOutcome: state_d = record_refused_q ? StDone : StRecord;
+      StRecord:  if (record_idle) state_d = StDone;
+      StDone:    if (next) state_d = StIdle;
+      default:   state_d = StIdle;
+    endcase
+  end
+
+  always_ff @(posedge clk) begin
+    if (!rst_n) state_q <= StIdle;
+    else state_q <= state_d;
+  end
+
+  logic [1:0] shift_q;  // log2 of a sample's bytes
+
+  always_ff @(posedge clk) begin
+    if (begins) arguments_q <= registers;
+    record_refused_q <= arguments_q.result[3:0] != '0;
+    planar_q         <= arguments_q.stage[1:0] == 2'd3;
+    resizes_q        <= arguments_q.stage[1:0] >= 2'd1;
+    crops_q          <= arguments_q.stage[1:0] >= 2'd2;
+    shift_q          <= arguments_q.stage[1:0] == 2'd3 ? 2'd2 - arguments_q.format[1:0] : 2'd0;
+  end
+
+  // ---- The file ----
+  logic         unit_start, jpeg_idle, jpeg_stop, jpeg_error;
+  logic [127:0] jpeg_word;
+  logic         jpeg_valid, jpeg_ready;
+  logic [28:0]  jpeg_words;
+
+  assign unit_start = state_q == StStart;
+  assign jpeg_words = {1'b0, arguments_q.jpeg_bytes[31:4]} + 29'(arguments_q.jpeg_bytes[3:0] != '0);
+
+  axi_read u_jpeg (
+    .clk_i       (clk),
+    .rst_ni      (rst_n),
+    .start_i     (unit_start),
+    .address_i   (arguments_q.jpeg),
+    .words_i     (jpeg_words),
+    .stop_i      (jpeg_stop),
+    .idle_o      (jpeg_idle),
+    .error_o     (jpeg_error),
+    .word_o      (jpeg_word),
+    .word_valid_o(jpeg_valid),
+    .word_ready_i(jpeg_ready),
+    .araddr_o    (m_axi_gmem0_araddr),
+    .arlen_o     (m_axi_gmem0_arlen),
+    .arsize_o    (m_axi_gmem0_arsize),
+    .arburst_o   (m_axi_gmem0_arburst),
+    .arvalid_o   (m_axi_gmem0_arvalid),
+    .arready_i   (m_axi_gmem0_arready),
+    .rdata_i     (m_axi_gmem0_rdata),
+    .rresp_i     (m_axi_gmem0_rresp),
+    .rlast_i     (m_axi_gmem0_rlast),
+    .rvalid_i    (m_axi_gmem0_rvalid),
+    .rready_o    (m_axi_gmem0_rready)
+  );
+
+  // ---- Decode ----
+  // Between units lie short FIFOs: source, scaled and window. A unit beyond `stage` is passed by.
+  logic           decode_busy;
+  decode_events_t events;
+  frame_t         decoded_frame, resized_frame, cropped_frame;
+  logic           decoded_frame_valid, decoded_frame_ready, resized_frame_valid, resized_frame_ready;
+  logic           cropped_frame_valid, cropped_frame_ready;
+  beat_t          decoded, resized, cropped;
+  logic           decoded_valid, decoded_ready, resized_valid, resized_ready, cropped_valid, cropped_ready;
+
+  decode u_decode (
+    .clk_i        (clk),
+    .rst_ni       (rst_n),
+    .start_i      (unit_start),
+    .jpeg_bytes_i (arguments_q.jpeg_bytes),
+    .busy_o       (decode_busy),
+    .events_o     (events),
+    .word_i       (jpeg_word),
+    .word_valid_i (jpeg_valid),
+    .word_ready_o (jpeg_ready),
+    .frame_o      (decoded_frame),
+    .frame_valid_o(decoded_frame_valid),
+    .frame_ready_i(decoded_frame_ready),
+    .beat_o       (decoded),
+    .beat_valid_o (decoded_valid),
+    .beat_ready_i (decoded_ready)
+  );
+
+  frame_t source_frame;
+  beat_t  source;
+  logic   source_frame_valid, source_frame_ready, source_valid, source_ready, source_ended;
+
+  frame_fifo u_source (
+    .clk_i        (clk),
+    .rst_ni       (rst_n),
+    .clear_i      (unit_start),
+    .ended_o      (source_ended),
+    .frame_i      (decoded_frame),
+    .frame_valid_i(decoded_frame_valid),
+    .frame_ready_o(decoded_frame_ready),
+    .beat_i       (decoded),
+    .beat_valid_i (decoded_valid),
+    .beat_ready_o (decoded_ready),
+    .frame_o      (source_frame),
+    .frame_valid_o(source_frame_valid),
+    .frame_ready_i(source_frame_ready),
+    .beat_o       (source),
+    .beat_valid_o (source_valid),
+    .beat_ready_i (source_ready)
+  );
+
+  // ---- Resize ----
+  logic resize_frame_ready, resize_ready, to_crop_frame_ready, to_crop_ready;
+
+  resize u_resize (
+    .clk_i         (clk),
+    .rst_ni        (rst_n),
+    // What does not fit 16 bits is beyond the unit's limit; 0 is what it refuses for being so.
+    .resize_short_i(arguments_q.resize_short[31:16] != '0 ? '0 : arguments_q.resize_short[15:0]),
+    .frame_i       (source_frame),
+    .frame_valid_i (source_frame_valid && resizes_q),
+    .frame_ready_o (resize_frame_ready),
+    .beat_i        (source),
+    .beat_valid_i  (source_valid && resizes_q),
+    .beat_ready_o  (resize_ready),
+    .frame_o       (resized_frame),
+    .frame_valid_o (resized_frame_valid),
+    .frame_ready_i (resized_frame_ready),
+    .beat_o        (resized),
+    .beat_valid_o  (resized_valid),
+    .beat_ready_i  (resized_ready)
+  );
+
+  assign source_frame_ready  = resizes_q ? resize_frame_ready : to_crop_frame_ready;
+  assign source_ready        = resizes_q ? resize_ready : to_crop_ready;
+  assign resized_frame_ready = to_crop_frame_ready && resizes_q;
+  assign resized_ready       = to_crop_ready && resizes_q;
+
+  frame_t scaled_frame;
+  beat_t  scaled;
+  logic   scaled_frame_valid, scaled_frame_ready, scaled_valid, scaled_ready, scaled_ended;
+
+  frame_fifo u_scaled (
+    .clk_i        (clk),
+    .rst_ni       (rst_n),
+    .clear_i      (unit_start),
+    .ended_o      (scaled_ended),
+    .frame_i      (resizes_q ? resized_frame : source_frame),
+    .frame_valid_i(resizes_q ? resized_frame_valid : source_frame_valid),
+    .frame_ready_o(to_crop_frame_ready),
+    .beat_i       (resizes_q ? resized : source),
+    .beat_valid_i (resizes_q ? resized_valid : source_valid),
+    .beat_ready_o (to_crop_ready),
+    .frame_o      (scaled_frame),
+    .frame_valid_o(scaled_frame_valid),
+    .frame_ready_i(scaled_frame_ready),
+    .beat_o       (scaled),
+    .beat_valid_o (scaled_valid),
+    .beat_ready_i (scaled_ready)
+  );
+
+  // ---- Crop ----
+  logic crop_frame_ready, crop_ready, to_store_frame_ready, to_store_ready;
+
+  crop u_crop (
+    .clk_i        (clk),
+    .rst_ni       (rst_n),
+    .crop_width_i (arguments_q.crop_width),
+    .crop_height_i(arguments_q.crop_height),
+    .crop_x_i     (arguments_q.crop_x),
+    .crop_y_i     (arguments_q.crop_y),
+    .frame_i      (scaled_frame),
+    .frame_valid_i(scaled_frame_valid && crops_q),
+    .frame_ready_o(crop_frame_ready),
+    .beat_i       (scaled),
+    .beat_valid_i (scaled_valid && crops_q),
+    .beat_ready_o (crop_ready),
+    .frame_o      (cropped_frame),
+    .frame_valid_o(cropped_frame_valid),
+    .frame_ready_i(cropped_frame_ready),
+    .beat_o       (cropped),
+    .beat_valid_o (cropped_valid),
+    .beat_ready_i (cropped_ready)
+  );
+
+  assign scaled_frame_ready  = crops_q ? crop_frame_ready : to_store_frame_ready;
+  assign scaled_ready        = crops_q ? crop_ready : to_store_ready;
+  assign cropped_frame_ready = to_store_frame_ready && crops_q;
+  assign cropped_ready       = to_store_ready && crops_q;
+
+  frame_t window_frame;
+  beat_t  window;
+  logic   window_frame_valid, window_frame_ready, window_valid, window_ready;
+
+  frame_fifo u_window (
+    .clk_i        (clk),
+    .rst_ni       (rst_n),
+    .clear_i      (unit_start),
+    .ended_o      (),
+    .frame_i      (crops_q ? cropped_frame : scaled_frame),
+    .frame_valid_i(crops_q ? cropped_frame_valid : scaled_frame_valid),
+    .frame_ready_o(to_store_frame_ready),
+    .beat_i       (crops_q ? cropped : scaled),
+    .beat_valid_i (crops_q ? cropped_valid : scaled_valid),
+    .beat_ready_o (to_store_ready),
+    .frame_o      (window_frame),
+    .frame_valid_o(window_frame_valid),
+    .frame_ready_i(window_frame_ready),
+    .beat_o       (window),
+    .beat_valid_o (window_valid),
+    .beat_ready_i (window_ready)
+  );
+
+  // ---- Normalize and its tables ----
+  logic         tables_idle, tables_stop, tables_error, tables_done;
+  logic [127:0] tables_word;
+  logic         tables_valid, tables_ready;
+  logic         table_we;
+  logic [1:0]   table_channel;
+  logic [7:0]   table_index;
+  logic [31:0]  table_value;
+
+  axi_read #(.BurstWords(16), .Depth(32)) u_tables (
+    .clk_i       (clk),
+    .rst_ni      (rst_n),
+    .start_i     (unit_start && planar_q),
+    .address_i   (arguments_q.tables),
+    .words_i     (TableWords),
+    .stop_i      (tables_stop),
+    .idle_o      (tables_idle),
+    .error_o     (tables_error),
+    .word_o      (tables_word),
+    .word_valid_o(tables_valid),
+    .word_ready_i(tables_ready),
+    .araddr_o    (m_axi_gmem2_araddr),
+    .arlen_o     (m_axi_gmem2_arlen),
+    .arsize_o    (m_axi_gmem2_arsize),
+    .arburst_o   (m_axi_gmem2_arburst),
+    .arvalid_o   (m_axi_gmem2_arvalid),
+    .arready_i   (m_axi_gmem2_arready),
+    .rdata_i     (m_axi_gmem2_rdata),
+    .rresp_i     (m_axi_gmem2_rresp),
+    .rlast_i     (m_axi_gmem2_rlast),
+    .rvalid_i    (m_axi_gmem2_rvalid),
+    .rready_o    (m_axi_gmem2_rready)
+  );
+
+  table_load u_table_load (
+    .clk_i          (clk),
+    .rst_ni         (rst_n),
+    .start_i        (unit_start),
+    .done_o         (tables_done),
+    .word_i         (tables_word),
+    .word_valid_i   (tables_valid),
+    .word_ready_o   (tables_ready),
+    .table_we_o     (table_we),
+    .table_channel_o(table_channel),
+    .table_index_o  (table_index),
+    .table_value_o  (table_value)
+  );
+
+  sample_beat_t normalized, packed_pixels, sample;
+  logic         normalize_ready, normalized_valid, sample_valid, sample_ready;
+
+  normalize u_normalize (
+    .clk_i          (clk),
+    .rst_ni         (rst_n),
+    .table_we_i     (table_we),
+    .table_channel_i(table_channel),
+    .table_index_i  (table_index),
+    .table_value_i  (table_value),
+    .beat_i         (window),
+    .beat_valid_i   (window_valid && planar_q && tables_done),
+    .beat_ready_o   (normalize_ready),
+    .sample_o       (normalized),
+    .sample_valid_o (normalized_valid),
+    .sample_ready_i (sample_ready && planar_q)
+  );
+
+  always_comb begin
+    for (int unsigned lane = 0; lane < 2; lane++) begin
+      packed_pixels.value[lane][0] = 32'(window.pixel[lane].r);
+      packed_pixels.value[lane][1] = 32'(window.pixel[lane].g);
+      packed_pixels.value[lane][2] = 32'(window.pixel[lane].b);
+    end
+    packed_pixels.keep   = window.keep;
+    packed_pixels.last   = window.last;
+    packed_pixels.status = window.status;
+    sample               = planar_q ? normalized : packed_pixels;
+    sample_valid         = planar_q ? normalized_valid : window_valid;
+    window_ready         = planar_q ? normalize_ready && tables_done : sample_ready;
+  end
+
+  // ---- Store ----
+  logic        store_idle, store_error;
+  status_e     store_status;
+  logic [15:0] out_width, out_height;
+  logic [63:0] bytes;
+
+  store u_store (
+    .clk_i         (clk),
+    .rst_ni        (rst_n),
+    .start_i       (unit_start),
+    .address_i     (arguments_q.tensor),
+    .capacity_i    (arguments_q.tensor_capacity),
+    .planar_i      (planar_q),
+    .shift_i       (shift_q),
+    .idle_o        (store_idle),
+    .status_o      (store_status),
+    .width_o       (out_width),
+    .height_o      (out_height),
+    .bytes_o       (bytes),
+    .bus_error_o   (store_error),
+    .frame_i       (window_frame),
+    .frame_valid_i (window_frame_valid),
+    .frame_ready_o (window_frame_ready),
+    .sample_i      (sample),
+    .sample_valid_i(sample_valid),
+    .sample_ready_o(sample_ready),
+    .awaddr_o      (m_axi_gmem1_awaddr),
+    .awlen_o       (m_axi_gmem1_awlen),
+    .awsize_o      (m_axi_gmem1_awsize),
+    .awburst_o     (m_axi_gmem1_awburst),
+    .awvalid_o     (m_axi_gmem1_awvalid),
+    .awready_i     (m_axi_gmem1_awready),
+    .wdata_o       (m_axi_gmem1_wdata),
+    .wstrb_o       (m_axi_gmem1_wstrb),
+    .wlast_o       (m_axi_gmem1_wlast),
+    .wvalid_o      (m_axi_gmem1_wvalid),
+    .wready_i      (m_axi_gmem1_wready),
+    .bresp_i       (m_axi_gmem1_bresp),
+    .bvalid_i      (m_axi_gmem1_bvalid),
+    .bready_o      (m_axi_gmem1_bready)
+  );
+
+  // ---- The end of a run ----
+  // Every stream has seen its end, so nothing of this run is left when the next one begins. A reader whose words are no
+  // longer wanted is stopped: the file may go on behind the image, and an error leaves tables unused.
+  assign jpeg_stop   = state_q == StRun && source_ended && !decode_busy;
+  assign tables_stop = state_q == StRun && store_idle;
+  assign run_over    = source_ended && scaled_ended && !decode_busy && store_idle && jpeg_idle && tables_idle;
+  assign bus_error   = jpeg_error || store_error || (planar_q && tables_error);
+
+  logic [15:0] src_width_q, src_height_q;
+
+  always_ff @(posedge clk) begin
+    if (decoded_frame_valid && decoded_frame_ready) begin
+      src_width_q  <= decoded_frame.width;
+      src_height_q <= decoded_frame.height;
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    if (!rst_n) begin
+      outputs_q <= '0;
+      bytes_q   <= '0;
+    end else if (state_q == StRun && run_over) begin
+      outputs_q.status     <= 32'(bus_error ? StatusBusError : store_status);
+      outputs_q.out_width  <= 32'(out_width);
+      outputs_q.out_height <= 32'(out_height);
+      outputs_q.src_width  <= 32'(src_width_q);
+      outputs_q.src_height <= 32'(src_height_q);
+      bytes_q              <= bytes;
+    end else if (state_q == StCheck && refused) begin
+      outputs_q        <= '0;
+      outputs_q.status <= 32'(StatusBadArgument);
+      bytes_q          <= '0;
+    end else if (state_q == StRecord && record_error) begin
+      outputs_q.status <= 32'(StatusBusError);
+    end
+  end
+
+  record_write u_record (
+    .clk_i      (clk),
+    .rst_ni     (rst_n),
+    .start_i    (state_q == StOutcome && !record_refused_q),
+    .address_i  (arguments_q.result),
+    .record_i   ({32'b0, bytes_q, outputs_q.src_height, outputs_q.src_width, outputs_q.out_height,
+                  outputs_q.out_width, outputs_q.status}),
+    .idle_o     (record_idle),
+    .bus_error_o(record_error),
+    .awaddr_o   (m_axi_gmem3_awaddr),
+    .awlen_o    (m_axi_gmem3_awlen),
+    .awsize_o   (m_axi_gmem3_awsize),
+    .awburst_o  (m_axi_gmem3_awburst),
+    .awvalid_o  (m_axi_gmem3_awvalid),
+    .awready_i  (m_axi_gmem3_awready),
+    .wdata_o    (m_axi_gmem3_wdata),
+    .wstrb_o    (m_axi_gmem3_wstrb),
+    .wlast_o    (m_axi_gmem3_wlast),
+    .wvalid_o   (m_axi_gmem3_wvalid),
+    .wready_i   (m_axi_gmem3_wready),
+    .bresp_i    (m_axi_gmem3_bresp),
+    .bvalid_i   (m_axi_gmem3_bvalid),
+    .bready_o   (m_axi_gmem3_bready)
+  );
+
+  run_counters u_counters (
+    .clk_i       (clk),
+    .rst_ni      (rst_n),
+    .clear_i     (begins),
+    .running_i   (state_q != StIdle && state_q != StDone),
+    .events_i    (events),
+    .write_i     (m_axi_gmem1_wvalid && m_axi_gmem1_wready),
+    .write_wait_i(m_axi_gmem1_wvalid && !m_axi_gmem1_wready),
+    .counters_o  (counters)
+  );
+
+endmodule
