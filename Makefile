@@ -1,11 +1,12 @@
 # Each target sets up all that it needs; nothing is repeated when nothing changed.
-.PHONY: help setup demo test lint types clean
+.PHONY: help setup demo test test-all lint types clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo    real photos through the emulated DPU, three batching policies side by side; writes out/demo/"
-	@echo "make test    lint, types and the whole test suite"
-	@echo "make clean   remove what was built (not .venv)"
+	@echo "make demo      real photos through the emulated DPU, three batching policies side by side; writes out/demo/"
+	@echo "make test      lint, types and the whole test suite"
+	@echo "make test-all  the same and the longer corpus of the hardware units"
+	@echo "make clean     remove what was built (not .venv)"
 
 setup:
 	@scripts/setup
@@ -15,6 +16,9 @@ demo: setup
 
 test: lint types
 	.venv/bin/python -m pytest
+
+test-all: lint types
+	.venv/bin/python -m pytest -m "slow or not slow"
 
 lint: setup
 	.venv/bin/ruff check .

@@ -46,9 +46,9 @@ class KernelPort:
 
 @dataclass(frozen=True, slots=True)
 class KernelSpec:
-    """`counters`: name to offset of registers in which an RTL kernel tells what its last run did. They are no arguments,
-    so kernel.xml has them as processing instructions, `<?headrace-counter NAME OFFSET?>`; the vendor's tools skip those.
-    """
+    """`counters`: name to offset of registers in which an RTL kernel tells what its last run did. They are no
+    arguments, so kernel.xml has them as processing instructions, `<?headrace-counter NAME OFFSET?>`, which the vendor's
+    tools skip."""
 
     name: str
     control_protocol: str

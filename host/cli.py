@@ -13,6 +13,7 @@ import typer
 from rich.table import Table
 
 from headrace.batching import POLICIES, HeadraceError, UsageError
+from headrace.bitstreams.xclbin import Mode, Xclbin, read_xclbin
 from headrace.host.console import Json, Stages, err, make_folder, out, progress
 from headrace.host.simulation_commands import reproduce, simulate
 from headrace.host.smdp_commands import smdp
@@ -35,6 +36,7 @@ app.command()(smdp)
 
 class Target(StrEnum):
     SW_EMU = "sw_emu"
+    HW_EMU = "hw_emu"
 
 
 class StageName(StrEnum):
@@ -55,14 +57,23 @@ class TensorType(StrEnum):
     INT8 = "int8"
 
 
+TARGET_HELP = "sw_emu: the C++ compiled by g++ behind the XRT API; hw_emu: the RTL, Verilated, clock by clock."
+TargetOption = Annotated[Target, typer.Option(help=TARGET_HELP)]
+
+
 def _cached_xclbin(target: Target, image_cus: int) -> Path:
     """The container for these options, built if the sources have changed since it last was."""
-    from headrace.bitstreams.build import build_sw_emu
-
     path = _cache_folder() / f"{target.value}-{image_cus}cu.xclbin"
-    with err.status(f"building {target.value} with {image_cus} image CUs (g++; under a minute the first time)"):
-        build_sw_emu(path, image_cus=image_cus)
+    _build(target, path, image_cus)
     return path
+
+
+def _build(target: Target, path: Path, image_cus: int) -> Xclbin:
+    from headrace.bitstreams.build import build_hw_emu, build_sw_emu
+
+    tool, build = ("g++", build_sw_emu) if target is Target.SW_EMU else ("Verilator and g++", build_hw_emu)
+    with err.status(f"building {target.value} with {image_cus} image CUs ({tool}; about a minute the first time)"):
+        return build(path, image_cus=image_cus)
 
 
 def _cache_folder() -> Path:
@@ -71,7 +82,7 @@ def _cache_folder() -> Path:
 
 @app.command()
 def build(
-    target: Annotated[Target, typer.Option(help="sw_emu: the C++ compiled by g++ behind the XRT API.")] = Target.SW_EMU,
+    target: TargetOption = Target.SW_EMU,
     image_cus: Annotated[int, typer.Option(min=1, max=16, help="Number of image compute units.")] = 4,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The .xclbin to write.")] = None,
     info: Annotated[Path | None, typer.Option(help="List what is in this .xclbin instead of building one.")] = None,
@@ -84,8 +95,7 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Build an .xclbin container, list what is in one, or report what the RTL takes of a card."""
-    from headrace.bitstreams.build import build_sw_emu, describe
-    from headrace.bitstreams.xclbin import read_xclbin
+    from headrace.bitstreams.build import describe
 
     if (info is not None) + (output is not None) + report != 1:
         raise UsageError(
@@ -98,8 +108,7 @@ def build(
         description = describe(read_xclbin(info))
     else:
         assert output is not None
-        with err.status(f"building {target.value} with {image_cus} image CUs"):
-            description = describe(build_sw_emu(output, image_cus=image_cus))
+        description = describe(_build(target, output, image_cus))
         err.print(f"wrote {output} ({output.stat().st_size / 1024:.0f} KiB)")
     if as_json:
         print(json.dumps(description, indent=2))
@@ -143,7 +152,7 @@ def _print_container(description: dict[str, Any]) -> None:
 def preprocess_image(
     files: Annotated[list[Path], typer.Argument(help="JPEG files.")],
     out_folder: Annotated[Path, typer.Option("--out", help="Folder for one .npy a file.")],
-    target: Annotated[Target, typer.Option(help="Which emulation to build and use.")] = Target.SW_EMU,
+    target: TargetOption = Target.SW_EMU,
     xclbin: Annotated[Path | None, typer.Option(help="Use this container instead of building one.")] = None,
     image_cus: Annotated[int, typer.Option(min=1, max=16)] = 4,
     stage: Annotated[StageName, typer.Option(help="The last stage to run.")] = StageName.NORMALIZE,
@@ -153,16 +162,20 @@ def preprocess_image(
     fallback: Annotated[FallbackName, typer.Option(help="What to do with inputs that the DPU cannot take.")] = (
         FallbackName.CPU
     ),
+    wave: Annotated[Path | None, typer.Option(help="hw_emu: write a VCD waveform of the one file's request.")] = None,
     as_json: Json = False,
 ) -> None:
     """Write each file's image as .npy: HWC uint8 RGB up to the crop, CHW after normalize.
 
-    A file that fails is reported with its reason and the others still succeed (exit status 1)."""
+    On hw_emu it tells the clocks that each took. A file that fails is reported with its reason and the others still
+    succeed (exit status 1)."""
     from headrace.host.dpu import Fallback
     from headrace.host.files import preprocess_files
     from headrace.host.image import ImageSpec, Stage
 
     spec = ImageSpec(resize_short=resize_short, crop_width=crop[0], crop_height=crop[1], dtype=dtype.value)
+    if wave is not None:
+        _check_wave(wave, files, target, xclbin)
     make_folder(out_folder)
     container = xclbin or _cached_xclbin(target, image_cus)
     with progress() as shown:
@@ -170,7 +183,7 @@ def preprocess_image(
         outcomes = asyncio.run(
             preprocess_files(
                 files, out_folder, container, spec, Stage[stage.name], Fallback(fallback.value),
-                on_done=lambda: shown.advance(bar),
+                on_done=lambda: shown.advance(bar), wave=wave,
             )
         )  # fmt: skip
     if as_json:
@@ -183,9 +196,23 @@ def preprocess_image(
             else:
                 shape = "x".join(map(str, outcome["shape"]))
                 text = f"{outcome['file']}: {outcome['output']} {shape} {outcome['dtype']} by {outcome['unit']}{note}"
+                if "cycles" in outcome:
+                    text += f", {outcome['cycles']} cycles, {outcome['cycles_per_pixel']:.3f} a pixel"
                 out.print(text, soft_wrap=True, highlight=False)
     if any(outcome["error"] for outcome in outcomes):
         raise typer.Exit(1)
+
+
+def _check_wave(wave: Path, files: list[Path], target: Target, xclbin: Path | None) -> None:
+    mode = read_xclbin(xclbin).mode if xclbin is not None else Mode[target.name]
+    if mode is not Mode.HW_EMU:
+        raise UsageError(f"--wave: {mode.name.lower()} has no signals to show; use --target hw_emu")
+    if len(files) != 1:
+        raise UsageError(f"--wave: a waveform is of one request; give one file, not {len(files)}")
+    try:
+        wave.open("wb").close()
+    except OSError as error:
+        raise UsageError(f"--wave {wave}: {error.strerror}; name a file that can be written") from error
 
 
 @app.command()
@@ -239,7 +266,9 @@ def profile(
 
 @app.command()
 def demo(
-    requests: Annotated[int, typer.Option(min=1, help="Requests of each run.")] = 300,
+    requests: Annotated[
+        int | None, typer.Option(min=1, help="Requests of each run; 300, or 24 on hw_emu, if not given.")
+    ] = None,
     rate_rps: Annotated[float | None, typer.Option(help="Arrival rate; 60 % of this machine's capacity if none.")] = (
         None
     ),
@@ -257,7 +286,7 @@ def demo(
     window_ms: Annotated[float, typer.Option(min=0, help="Window of the graph policy.")] = 5.0,
     max_batch: Annotated[int, typer.Option(min=1, help="Batch limit of the graph policy.")] = 32,
     sla_ms: Annotated[float, typer.Option(min=0, help="Latency beyond which a request counts as late.")] = 500.0,
-    target: Annotated[Target, typer.Option()] = Target.SW_EMU,
+    target: TargetOption = Target.SW_EMU,
     xclbin: Annotated[Path | None, typer.Option(help="Use this container instead of building one.")] = None,
     image_cus: Annotated[int, typer.Option(min=1, max=16)] = 4,
     profile_file: Annotated[Path | None, typer.Option("--profile", help="From `headrace profile`.")] = None,
@@ -269,7 +298,7 @@ def demo(
 
     Prints a table of throughput and latency and where the time went, and writes report.json, demo.png and a trace
     for https://ui.perfetto.dev into --out."""
-    from headrace.host.demo import DemoOptions
+    from headrace.host.demo import HW_EMU_REQUESTS, REQUESTS, DemoOptions
     from headrace.host.demo import demo as run
     from headrace.host.photos import demo_photos, folder_photos
     from headrace.host.report import as_json as report_json
@@ -278,17 +307,23 @@ def demo(
     if rate_rps is not None and not 0 < rate_rps < math.inf:
         raise UsageError(f"--rate-rps {rate_rps}: give a rate above 0, or nothing for 60 % of this machine's capacity")
     worker_count, npus = _workers(workers)
+    photos = folder_photos(images) if images else demo_photos()
+    policy_names = _names("--policies", policies, POLICIES)
+    preprocessor_names = _names("--preprocessors", preprocessors, ("cpu", "dpu"))
+    container = xclbin or _cached_xclbin(target, image_cus)
+    if requests is None:
+        requests = HW_EMU_REQUESTS if read_xclbin(container).mode is Mode.HW_EMU else REQUESTS
     options = DemoOptions(
-        photos=folder_photos(images) if images else demo_photos(),
-        xclbin=xclbin or _cached_xclbin(target, image_cus),
+        photos=photos,
+        xclbin=container,
         model=model,
         weights=weights,
         requests=requests,
         rate_rps=rate_rps,
         workers=worker_count,
         npus=npus,
-        policies=_names("--policies", policies, POLICIES),
-        preprocessors=_names("--preprocessors", preprocessors, ("cpu", "dpu")),
+        policies=policy_names,
+        preprocessors=preprocessor_names,
         window_s=window_ms / 1e3,
         max_batch=max_batch,
         sla_s=sla_ms / 1e3,

@@ -8,6 +8,7 @@ time, on simulated NPUs, which node-level policies can interrupt at every node.
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ from headrace.batching import (
 )
 from headrace.batching.smdp import BatchService, Weights
 from headrace.batching.smdp.tables import rate_tables
+from headrace.bitstreams.build import CLOCK_MHZ
 from headrace.host import image
 from headrace.host.arena import TensorArena
 from headrace.host.dpu import CpuPreprocessor, Dpu
@@ -43,6 +45,7 @@ from headrace.sim.npu import npu_times
 from headrace.sim.traffic import poisson
 
 AUTO_LOAD = 0.6  # of the slowest set-up's estimated capacity: loaded, and still stable on a noisy machine
+REQUESTS, HW_EMU_REQUESTS = 300, 24  # of each run, if not told; an emulated clock takes microseconds
 MAX_IN_FLIGHT = 4096  # beyond this requests are shed; 2.4 GiB of tensors
 
 
@@ -52,7 +55,7 @@ class DemoOptions:
     xclbin: Path
     model: str = "mobilenet_v3_small"
     weights: str | None = None
-    requests: int = 300
+    requests: int = REQUESTS
     rate_rps: float | None = None  # None: AUTO_LOAD of what this machine can do
     workers: int | None = None
     npus: int = 0  # simulated NPUs instead of workers
@@ -77,6 +80,25 @@ class Equality:
 
 
 @dataclass(frozen=True, slots=True)
+class Clocks:
+    """What a clocked DPU took for the photos that it compared, one at a time; `cycles` from start to done of a CU."""
+
+    images: int
+    cycles: int
+    pixels: int
+    counters: dict[str, int]  # sums over the images
+
+    @property
+    def cycles_per_pixel(self) -> float:
+        return self.cycles / self.pixels
+
+    @property
+    def images_per_s(self) -> float:
+        """Of one CU at the card's clock."""
+        return self.images * CLOCK_MHZ * 1e6 / self.cycles
+
+
+@dataclass(frozen=True, slots=True)
 class DemoReport:
     options: DemoOptions
     machine: dict[str, Any]
@@ -88,6 +110,7 @@ class DemoReport:
     profile: Profile
     skipped: dict[str, str]  # photos that could not be used, with the reason
     equality: Equality
+    clocks: Clocks | None  # None: the DPU has no clock to tell of
     runs: Sequence[Run]
 
 
@@ -114,7 +137,7 @@ async def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
     hardware = _SimulatedNpus(model, options) if options.npus else _RealWorkers(options)
     async with Dpu(options.xclbin, spec) as dpu:
         progress.stage("DPU tensors against OpenCV's", len(photos))
-        equality, dpu_rps = await _compare(dpu, photos, references, progress.step)
+        equality, clocks, dpu_rps = await _compare(dpu, photos, references, progress.step)
         profile = options.profile
         if profile is None:
             progress.stage(f"profile of {options.model} on {hardware.count} {hardware.kind}")
@@ -175,6 +198,7 @@ async def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
         profile,
         skipped,
         equality,
+        clocks,
         tuple(runs),
     )
 
@@ -263,9 +287,10 @@ def _references(
 
 async def _compare(
     dpu: Dpu, photos: Sequence[Photo], references: Sequence[NDArray[Any]], step: Callable[[], None]
-) -> tuple[Equality, float]:
-    on_dpu = equal = 0
+) -> tuple[Equality, Clocks | None, float]:
+    on_dpu = equal = clocked = pixels = 0
     worst = busy = 0.0
+    counters: Counter[str] = Counter()
     for photo, reference in zip(photos, references, strict=True):
         done = await dpu.process(photo.jpeg)
         step()
@@ -273,11 +298,16 @@ async def _compare(
             continue
         on_dpu += 1
         busy += done.finished - done.started
+        if done.counters is not None and done.source_pixels:
+            clocked += 1
+            pixels += done.source_pixels
+            counters.update(done.counters)
         same, difference = compare(done.tensor, reference)
         equal += same
         worst = max(worst, difference)
     unsupported = {status.name: count for status, count in dpu.counters.unsupported.items()}
-    return Equality(len(photos), on_dpu, equal, worst, unsupported), on_dpu / busy if busy else 0.0
+    clocks = Clocks(clocked, counters["cycles"], pixels, dict(counters)) if clocked else None
+    return Equality(len(photos), on_dpu, equal, worst, unsupported), clocks, on_dpu / busy if busy else 0.0
 
 
 def _auto_rate(options: DemoOptions, profile: Profile, preprocess_rps: dict[str, float]) -> float:

@@ -9,10 +9,13 @@ cannot take is preprocessed on the CPU instead and counted by reason, unless the
 """
 
 import asyncio
+import logging
 import time
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -23,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import CorruptInput, HeadraceError, UnsupportedInput, UsageError
-from headrace.bitstreams.xclbin import read_xclbin
+from headrace.bitstreams.xclbin import Mode, read_xclbin
 from headrace.host import image, xrt
 from headrace.host.image import FORMATS, ImageSpec, Stage
 from headrace.host.status import Status
@@ -32,6 +35,10 @@ KERNEL = "image_cu"
 RESULT_WORDS = 8  # status, out_width, out_height, src_width, src_height, output bytes (low, high), 0
 CENTRED = -1  # crop offset register: 0xFFFFFFFF centres the window
 WAIT_SLICE_MS = 1
+TIMEOUT_S = 10.0
+HW_EMU_TIMEOUT_S = 1800.0  # a clock takes microseconds there; the device itself ends runs that make no progress
+
+_log = logging.getLogger(__name__)
 
 
 class DpuUnavailable(HeadraceError):
@@ -49,13 +56,17 @@ class Fallback(Enum):
 class Preprocessed:
     """`tensor` with where it was made (a CU instance's name, or "cpu") and when (`time.monotonic()` seconds).
 
-    `dpu_status` is the name of the CU's status code, also when the CPU then did the work; None if no CU was asked."""
+    `dpu_status` is the name of the CU's status code, also when the CPU then did the work; None if no CU was asked.
+    `source_pixels` and `counters` come from the CU: pixels of the photo, and, from devices that are clocked and tell,
+    the clocks that the request took (`cycles`) and what they were spent on."""
 
     tensor: NDArray[Any]
     unit: str
     started: float
     finished: float
     dpu_status: str | None = None
+    source_pixels: int | None = None
+    counters: Mapping[str, int] | None = None
 
 
 @dataclass(slots=True)
@@ -70,6 +81,16 @@ class DpuCounters:
 
 class _CuLost(Exception):
     """A CU hung or failed; the request itself may be fine."""
+
+
+@dataclass(frozen=True, slots=True)
+class _CuResult:
+    """`output` has the bytes that the record tells of, as an array of `shape`, or nothing if the status is not OK."""
+
+    status: Status
+    output: NDArray[Any]
+    source_pixels: int
+    counters: Mapping[str, int] | None
 
 
 class _Cu:
@@ -95,7 +116,7 @@ class _Cu:
         rounded = max(4096, (size + 4095) & ~4095)  # whole pages, as XRT allocates; so whole 16-byte words, too
         return self._api.bo(self._device, rounded, self._api.bo.flags.normal, self._kernel.group_id(argument))
 
-    def run(self, jpeg: bytes, stage: Stage, timeout_s: float) -> tuple[Status, NDArray[Any]]:
+    def run(self, jpeg: bytes, stage: Stage, timeout_s: float) -> _CuResult:
         """Blocks for at most about `timeout_s` for each start of the CU, of which there are at most two.
 
         Raises _CuLost on a hang, an error state or a failing transfer."""
@@ -104,20 +125,24 @@ class _Cu:
                 self._jpeg = self._buffer(len(jpeg), argument=0)
             self._jpeg.write(jpeg, 0)
             self._jpeg.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE, self._jpeg.size(), 0)
-            status, shape, size = self._start(len(jpeg), stage, timeout_s)
+            status, shape, size, pixels, counters = self._start(len(jpeg), stage, timeout_s)
             if status == Status.BUFFER_TOO_SMALL:
                 self._tensor = self._buffer(size, argument=2)
-                status, shape, size = self._start(len(jpeg), stage, timeout_s)
+                status, shape, size, pixels, counters = self._start(len(jpeg), stage, timeout_s)
             if status != Status.OK:
-                return status, np.empty(0, np.uint8)
+                return _CuResult(status, np.empty(0, np.uint8), pixels, counters)
             self._tensor.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE, self._tensor.size(), 0)
             output = np.frombuffer(self._tensor.map(), np.uint8, count=size)
         except (RuntimeError, ValueError) as error:  # what XRT raises whatever happened; a record that makes no sense
             raise _CuLost(f"{self.name}: {error}") from error
         dtype = np.dtype(self._spec.dtype if stage == Stage.NORMALIZE else np.uint8)
-        return status, output.view(dtype).reshape(shape).copy()  # a copy: the buffer is the next request's
+        # A copy: the buffer is the next request's.
+        return _CuResult(status, output.view(dtype).reshape(shape).copy(), pixels, counters)
 
-    def _start(self, jpeg_bytes: int, stage: Stage, timeout_s: float) -> tuple[Status, tuple[int, ...], int]:
+    def _start(
+        self, jpeg_bytes: int, stage: Stage, timeout_s: float
+    ) -> tuple[Status, tuple[int, ...], int, int, Mapping[str, int] | None]:
+        """One run: status, shape and bytes of the output, pixels of the photo, and what was counted."""
         spec = self._spec
         run = self._kernel(
             self._jpeg,
@@ -147,13 +172,17 @@ class _Cu:
                 states.ERT_CMD_STATE_SKERROR,
                 states.ERT_CMD_STATE_SKCRASHED,
             ):
+                run.wait2(timedelta(seconds=1))  # raises with the reason, if there is one
                 raise _CuLost(f"{self.name} ended in state {state.name}")
             if time.monotonic() > deadline:
                 raise _CuLost(f"{self.name} did not answer within {timeout_s} s")
         self._result.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE)
         words = np.frombuffer(self._result.map(), "<u4", count=RESULT_WORDS).astype(int)
-        status, width, height, size = Status(words[0]), words[1], words[2], words[5] | words[6] << 32
-        return status, (3, height, width) if stage == Stage.NORMALIZE else (height, width, 3), int(size)
+        width, height, size = words[1], words[2], words[5] | words[6] << 32
+        shape = (3, height, width) if stage == Stage.NORMALIZE else (height, width, 3)
+        # Emulated devices have more than pyxrt: they can tell the clocks that a run took.
+        counters = run.get_hw_emu_stats() if hasattr(run, "get_hw_emu_stats") else None
+        return Status(words[0]), shape, int(size), int(words[3] * words[4]), counters
 
 
 class Dpu:
@@ -165,17 +194,21 @@ class Dpu:
         spec: ImageSpec | None = None,
         *,
         device: int = 0,
-        timeout_s: float = 10.0,
+        timeout_s: float | None = None,
         fallback: Fallback = Fallback.CPU,
     ) -> None:
-        """`timeout_s` bounds one run of a CU, and the wait for a free one to `timeout_s` per request ahead.
+        """`timeout_s` bounds one run of a CU, and the wait for a free one to `timeout_s` per request ahead; without
+        it, TIMEOUT_S or, where every clock is emulated, HW_EMU_TIMEOUT_S.
 
         Raises UsageError for a file without image CUs, DpuUnavailable, and what `xrt.api_for` raises."""
         self.spec = spec or ImageSpec()
         self.counters = DpuCounters()
         self.fallback = fallback
+        container = read_xclbin(xclbin)
+        if timeout_s is None:
+            timeout_s = HW_EMU_TIMEOUT_S if container.mode is Mode.HW_EMU else TIMEOUT_S
         self._timeout_s = timeout_s
-        names = tuple(ip.instance for ip in read_xclbin(xclbin).ips if ip.kernel == KERNEL)  # pyxrt does not tell
+        names = tuple(ip.instance for ip in container.ips if ip.kernel == KERNEL)  # pyxrt does not tell
         if not names:
             raise UsageError(f"{xclbin} has no {KERNEL} compute units; build one with `headrace build`")
         api = xrt.api_for(xclbin)
@@ -238,17 +271,22 @@ class Dpu:
             run.add_done_callback(partial(self._release, cu))
             try:
                 # A caller that gives up does not stop the CU, which is not free before its run has ended.
-                status, tensor = await asyncio.shield(run)
+                result = await asyncio.shield(run)
             except _CuLost:
                 self.counters.retried += 1
                 continue
-            return Preprocessed(tensor, cu.name, started, time.monotonic(), status.name), status
+            done = Preprocessed(
+                result.output, cu.name, started, time.monotonic(), result.status.name, result.source_pixels,
+                result.counters,
+            )  # fmt: skip
+            return done, result.status
 
     def _release(self, cu: _Cu, run: "asyncio.Future[Any]") -> None:
         if run.cancelled():  # the driver was closed
             return
         if (error := run.exception()) is not None:
             self.out_of_service[cu.name] = str(error)
+            _log.warning("a CU goes out of service: %s", error)
         else:
             self._free.put_nowait(cu)
 

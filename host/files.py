@@ -10,6 +10,7 @@ import numpy as np
 from headrace.batching import HeadraceError
 from headrace.host.dpu import Dpu, Fallback
 from headrace.host.image import ImageSpec, Stage
+from headrace.host.xrt import emulation
 
 
 async def preprocess_files(
@@ -20,10 +21,16 @@ async def preprocess_files(
     stage: Stage,
     fallback: Fallback,
     on_done: Callable[[], None],
+    wave: Path | None = None,
 ) -> list[dict[str, Any]]:
-    """One outcome a file, in order: file, output (path or None), shape, dtype, unit, dpu_status, error (or None)."""
+    """One outcome a file, in order: file, output (path or None), shape, dtype, unit, dpu_status, error (or None).
+
+    Clocked devices add cycles, cycles_per_pixel, symbols and, under `counters`, all that they count. `wave` is a
+    waveform file of the first request, which only `hw_emu` can write."""
     outputs = _output_names(files)
     async with Dpu(xclbin, spec, fallback=fallback) as dpu:
+        if wave is not None:
+            emulation.trace(emulation.device(0), wave)
         limit = asyncio.Semaphore(2 * len(dpu.cus))  # bounds the memory that waiting files take
 
         async def one(file: Path, output: Path) -> dict[str, Any]:
@@ -34,6 +41,13 @@ async def preprocess_files(
                     np.save(output, done.tensor)
                     outcome |= {"output": str(output), "shape": done.tensor.shape, "dtype": str(done.tensor.dtype)}
                     outcome |= {"unit": done.unit, "dpu_status": done.dpu_status}
+                    if done.counters is not None and done.source_pixels:
+                        outcome |= {
+                            "cycles": done.counters["cycles"],
+                            "cycles_per_pixel": done.counters["cycles"] / done.source_pixels,
+                            "symbols": done.counters.get("symbols"),
+                            "counters": dict(done.counters),
+                        }
                 except HeadraceError as error:
                     outcome["error"] = str(error)
                 except OSError as error:

@@ -12,7 +12,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from headrace.host.demo import DemoReport
+from headrace.bitstreams.build import CLOCK_MHZ
+from headrace.host.demo import Clocks, DemoReport
 from headrace.host.run import Run
 from headrace.host.trace import write_trace
 
@@ -27,7 +28,10 @@ EMULATION_NOTE = (
     "The DPU is emulated: its C++ runs on this machine's cores, which it shares with the network. "
     "Its wall time says nothing of a card's."
 )
-
+CLOCKED_NOTE = (
+    "The DPU is emulated clock by clock: its RTL runs, Verilated, on this machine's cores, which it shares with the "
+    "network. Its wall time says nothing of a card's; its cycles do."
+)
 
 SIMULATION_NOTE = "The NPUs are simulated: the network takes the time that the model says and computes nothing."
 
@@ -40,6 +44,7 @@ def as_json(report: DemoReport) -> dict[str, Any]:
     """Everything measured, with the result keys of every Headrace run."""
     options = report.options
     knee = report.profile.knee()
+    note = CLOCKED_NOTE if report.clocks else EMULATION_NOTE
     limits = {"batch_max": knee.batch, "time_queue_ms": knee.latency_s / report.workers * 1e3}
     return {
         "model": options.model,
@@ -55,7 +60,8 @@ def as_json(report: DemoReport) -> dict[str, Any]:
         "max_batch": options.max_batch,
         "preba": limits,
         "preprocess_images_per_s": report.preprocess_rps,
-        "note": f"{EMULATION_NOTE} {SIMULATION_NOTE}" if report.simulated else EMULATION_NOTE,
+        "dpu_clocks": _clocks(report.clocks),
+        "note": f"{note} {SIMULATION_NOTE}" if report.simulated else note,
         "equality": {
             "photos": report.equality.photos,
             "on_dpu": report.equality.on_dpu,
@@ -77,6 +83,19 @@ def as_json(report: DemoReport) -> dict[str, Any]:
             }
             for run in report.runs
         ],
+    }
+
+
+def _clocks(clocks: Clocks | None) -> dict[str, Any] | None:
+    if clocks is None:
+        return None
+    return {
+        "images": clocks.images,
+        "cycles_mean": clocks.cycles / clocks.images,
+        "cycles_per_pixel": clocks.cycles_per_pixel,
+        "images_per_s_per_cu": clocks.images_per_s,
+        "clock_mhz": CLOCK_MHZ,
+        "counters": clocks.counters,
     }
 
 
@@ -105,6 +124,11 @@ def print_report(report: DemoReport, console: Console) -> None:
         f"max difference {equality.max_difference:g}."
         + (f" Not taken by the DPU: {equality.unsupported}." if equality.unsupported else "")
     )
+    if (clocks := data["dpu_clocks"]) is not None:
+        console.print(
+            f"Image CU: {clocks['cycles_mean']:,.0f} cycles a photo, {clocks['cycles_per_pixel']:.3f} a pixel; "
+            f"{clocks['images_per_s_per_cu']:,.0f} such photos/s from each CU at {clocks['clock_mhz']} MHz."
+        )
     for name, reason in report.skipped.items():
         console.print(f"Skipped {name}: {reason}", highlight=False, markup=False)
     knee = report.profile.knee()

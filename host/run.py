@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -120,7 +120,7 @@ async def run_arrivals(
         if preprocessed is not None:
             equal, difference = compare(preprocessed.tensor, reference)
             # The tensor itself is not kept: a few hundred of them are hundreds of megabytes.
-            preprocessed = Preprocessed(np.empty(0), preprocessed.unit, preprocessed.started, preprocessed.finished)
+            preprocessed = replace(preprocessed, tensor=np.empty(0))
         on_done()
         return Record(number, photo.name, origin + arrival, preprocessed, inference, error, difference, equal)
 

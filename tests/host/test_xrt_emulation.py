@@ -14,6 +14,7 @@ from headrace.bitstreams.xclbin import Mode, Xclbin, read_xclbin, write_xclbin
 from headrace.host import xrt
 from headrace.host.xrt import emulation as pyxrt
 from headrace.host.xrt.faults import Fault, FaultKind
+from headrace.host.xrt.hw_emu import MemoryModel
 
 TO_DEVICE = pyxrt.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE
 FROM_DEVICE = pyxrt.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE
@@ -51,14 +52,97 @@ def new_device():
     gc.collect()  # a device ends with its last user, and injected faults end with the device
 
 
+@pytest.fixture(params=["sw_emu", "hw_emu"])
+def board(request):
+    return Board(request.getfixturevalue("vadd_xclbin" if request.param == "sw_emu" else "vadd_hw_xclbin"))
+
+
 @pytest.fixture
-def board(vadd_xclbin):
+def cpp_board(vadd_xclbin):
+    """With a kernel whose milliseconds are milliseconds."""
     return Board(vadd_xclbin)
+
+
+@pytest.fixture
+def rtl_board(vadd_hw_xclbin):
+    return Board(vadd_hw_xclbin)
 
 
 def test_a_kernel_runs_on_the_device_copies(board):
     assert board.start(scalar=-2).wait(5000) == STATE.ERT_CMD_STATE_COMPLETED
     assert (board.result() == np.arange(COUNT) + 5).all()
+
+
+def test_cpp_has_no_clock_to_tell_of(cpp_board, tmp_path):
+    run = cpp_board.start()
+    run.wait(5000)
+    assert run.get_hw_emu_stats() is None
+    with pytest.raises(RuntimeError, match="no hw_emu container is loaded, so there is no waveforms"):
+        pyxrt.trace(cpp_board.device, tmp_path / "run.vcd")
+    with pytest.raises(RuntimeError, match="no clocked memory"):
+        pyxrt.set_memory_model(cpp_board.device, MemoryModel())
+
+
+def test_rtl_tells_the_clocks_of_a_completed_run(rtl_board):
+    run = rtl_board.start(sleep_ms=100)
+    assert run.get_hw_emu_stats() is None
+    assert run.wait(5000) == STATE.ERT_CMD_STATE_COMPLETED
+    assert 100 * 2048 < run.get_hw_emu_stats()["cycles"] < 100 * 2048 + 2000
+    pyxrt.set_memory_model(rtl_board.device, MemoryModel(latency=100_000))
+    run.start()
+    run.wait(5000)
+    assert run.get_hw_emu_stats()["cycles"] > 300_000
+
+
+def test_a_waveform_is_of_the_next_run_of_its_unit(rtl_board, vadd_hw_xclbin, tmp_path):
+    path = tmp_path / "second.vcd"
+    pyxrt.trace(rtl_board.device, path, "vadd_2")
+    rtl_board.start().wait(5000)
+    assert not path.exists()
+    second = Board(vadd_hw_xclbin, "vadd:{vadd_2}")
+    for _ in range(2):
+        second.start().wait(5000)
+        assert (second.result() == np.arange(COUNT) + 7).all()
+        size = path.stat().st_size
+    second.start().wait(5000)
+    assert path.stat().st_size == size and "m_axi_gmem0_wdata" in path.read_text()
+    with pytest.raises(RuntimeError, match="no compute unit 'vadd_9'"):
+        pyxrt.trace(rtl_board.device, path, "vadd_9")
+    pyxrt.trace(rtl_board.device, tmp_path / "no" / "folder.vcd")
+    assert rtl_board.start().wait(5000) == STATE.ERT_CMD_STATE_ERROR
+
+
+def test_a_kernel_that_breaks_axis_rules_ends_in_an_error_state_that_says_so(rtl_board):
+    run = rtl_board.start(scalar=0xBAD00002 - (1 << 32))
+    assert run.wait(5000) == STATE.ERT_CMD_STATE_ERROR
+    with pytest.raises(RuntimeError, match=r"ERT_CMD_STATE_ERROR: m_axi_gmem0: wlast"):
+        run.wait2()
+    assert run.get_hw_emu_stats() is None
+    rtl_board.start().wait(5000)
+    assert (rtl_board.result() == np.arange(COUNT) + 7).all()
+
+
+def test_units_run_their_own_models_at_the_same_time(vadd_hw_xclbin):
+    boards = [Board(vadd_hw_xclbin), Board(vadd_hw_xclbin, "vadd:{vadd_2}")]
+    long, short = boards[0].start(sleep_ms=1500), boards[1].start()
+    assert short.wait(5000) == STATE.ERT_CMD_STATE_COMPLETED and long.state() not in (
+        STATE.ERT_CMD_STATE_COMPLETED, STATE.ERT_CMD_STATE_ERROR,
+    )  # fmt: skip
+    runs = [board.start(scalar=number) for number, board in enumerate(boards[1:] * 20)]
+    assert all(run.wait(5000) == STATE.ERT_CMD_STATE_COMPLETED for run in [*runs, long])
+    assert {run.get_hw_emu_stats()["cycles"] for run in runs} == {short.get_hw_emu_stats()["cycles"]}
+    assert (boards[0].result() == np.arange(COUNT) + 7).all()
+
+
+def test_a_bitstream_of_another_target_is_refused(vadd_xclbin, vadd_hw_xclbin, tmp_path):
+    for number, (path, mode) in enumerate(((vadd_xclbin, Mode.HW_EMU), (vadd_hw_xclbin, Mode.SW_EMU))):
+        content = read_xclbin(path)
+        fields = {name: getattr(content, name) for name in Xclbin.__slots__}
+        write_xclbin(tmp_path / f"{number}.xclbin", Xclbin(**fields | {"mode": mode, "uuid": uuid4()}))
+        device = pyxrt.device(0)
+        identity = device.register_xclbin(pyxrt.xclbin(str(tmp_path / f"{number}.xclbin")))
+        with pytest.raises(RuntimeError, match=f"its bitstream is not for {mode.name}"):
+            pyxrt.hw_context(device, identity)
 
 
 def test_without_a_sync_neither_side_sees_the_others_writes(board):
@@ -156,7 +240,8 @@ def test_buffers_that_this_device_has_not_are_refused(board, flags):
         pyxrt.bo(board.device, 4096, flags, 0)
 
 
-def test_wait_times_out_and_the_run_goes_on(board):
+def test_wait_times_out_and_the_run_goes_on(cpp_board):
+    board = cpp_board
     run = board.start(sleep_ms=400)
     started = time.monotonic()
     assert run.wait(50) == STATE.ERT_CMD_STATE_TIMEOUT
