@@ -1,19 +1,22 @@
-"""Resize, crop, normalize and image_cu as Python functions over the C++, for the tests of each."""
+"""Resize, crop, normalize and image_cu as Python functions over their implementations, for the tests of each."""
 
 import ctypes
+import itertools
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import csim
 import numpy as np
+import pytest
+import rtlsim
 from numpy.typing import NDArray
 
 from headrace.bitstreams.sources import hls_folder
 from headrace.host.status import Status
 
 CENTRED = 0xFFFFFFFF
-BROKEN = 255  # the test bench's word for a unit that breaks the stream contract
+BROKEN, TIMEOUT = 255, 254  # the test benches' words for a unit that breaks the stream contract, or does not end
 
 
 @cache
@@ -22,55 +25,125 @@ def library() -> ctypes.CDLL:
     return csim.load(csim.build_library("units", sources))
 
 
-def _unit(name: str, image: NDArray[np.uint8], settings: list[int], capacity: int, given, frame_status, end_status):
-    height, width = image.shape[:2]
-    image = np.ascontiguousarray(image)
-    out = np.zeros(max(3, capacity), np.uint8)
-    size = (ctypes.c_uint32(), ctypes.c_uint32())
-    code = getattr(library(), name)(
-        image.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint32(width), ctypes.c_uint32(height),
-        ctypes.c_uint64(height * width if given is None else given),
-        ctypes.c_uint32(frame_status), ctypes.c_uint32(end_status),
-        *(ctypes.c_uint32(value) for value in settings),
-        out.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(len(out)),
-        *(ctypes.byref(value) for value in size),
-    )  # fmt: skip
+@cache
+def verilated(top: str) -> ctypes.CDLL:
+    return rtlsim.load(top, "rtl_units.cpp")
+
+
+class Csim:
+    """The C++ as software."""
+
+    name = "csim"
+
+    def resize(self, image, short, *, given=None, frame_status=0, end_status=0):
+        height, width = image.shape[:2]
+        longer = short * max(height, width) // min(height, width)
+        capacity = 3 * short * longer if longer <= 65535 else 0
+        return self._framed("resize", image, [short], capacity, given, frame_status, end_status)
+
+    def crop(self, image, width, height, x=CENTRED, y=CENTRED, *, given=None, frame_status=0, end_status=0):
+        capacity = min(3 * width * height, image.size)
+        return self._framed("crop", image, [width, height, x, y], capacity, given, frame_status, end_status)
+
+    def normalize(self, image, tables, end_status=0):
+        """Returns the status and the 32-bit words, in the image's shape."""
+        image = np.ascontiguousarray(image)
+        out = np.zeros(image.shape, np.uint32)
+        code = self._normalize(image, np.ascontiguousarray(tables, np.uint32), out, end_status)
+        return _status(code), out
+
+    def _framed(self, name, image, settings, capacity, given, frame_status, end_status):
+        height, width = image.shape[:2]
+        image = np.ascontiguousarray(image)
+        out = np.zeros(max(3, capacity), np.uint8)
+        size = (ctypes.c_uint32(), ctypes.c_uint32())
+        code = self._call(
+            name, _pointer(image), ctypes.c_uint32(width), ctypes.c_uint32(height),
+            ctypes.c_uint64(height * width if given is None else given),
+            ctypes.c_uint32(frame_status), ctypes.c_uint32(end_status), *map(ctypes.c_uint32, settings),
+            _pointer(out), ctypes.c_uint64(len(out)), *map(ctypes.byref, size),
+        )  # fmt: skip
+        if _status(code) != Status.OK:
+            return Status(code), None
+        shape = (size[1].value, size[0].value, 3)
+        return Status.OK, out[: int(np.prod(shape))].reshape(shape)
+
+    def _call(self, name, *arguments) -> int:
+        return getattr(library(), f"csim_{name}")(*arguments)
+
+    def _normalize(self, image, tables, out, end_status) -> int:
+        return library().csim_normalize(
+            _pointer(image),
+            ctypes.c_uint64(image.size // 3),
+            ctypes.c_uint32(end_status),
+            _pointer(tables),
+            _pointer(out),
+        )
+
+
+@dataclass(frozen=True)
+class Clocks:
+    cycles: int  # from the first input to the last output
+    held: int  # of them, clocks in which the unit did not take a beat that was there
+
+
+class Rtlsim(Csim):
+    """The SystemVerilog, Verilated. Every call runs twice, without stalls and with random ones on every stream, and
+    both must say the same. One model serves all calls, without a reset between them. `clocks` of the last call are
+    those without stalls."""
+
+    name = "rtlsim"
+    clocks: Clocks
+
+    def __init__(self) -> None:
+        self._seeds = itertools.count(1)
+
+    def resize(self, *arguments, **keywords):
+        return self._twice(super().resize, *arguments, **keywords)
+
+    def crop(self, *arguments, **keywords):
+        return self._twice(super().crop, *arguments, **keywords)
+
+    def normalize(self, *arguments, **keywords):
+        return self._twice(super().normalize, *arguments, **keywords)
+
+    def _twice(self, method, *arguments, **keywords):
+        self._seed = 0
+        status, out = method(*arguments, **keywords)
+        self.clocks = self._clocks
+        self._seed = next(self._seeds)
+        stalled_status, stalled = method(*arguments, **keywords)
+        assert (status, out is None) == (stalled_status, stalled is None), f"stalls of seed {self._seed} change it"
+        if status == Status.OK:
+            assert np.array_equal(out, stalled), f"stalls of seed {self._seed} change it"
+        return status, out
+
+    def _call(self, name, *arguments) -> int:
+        numbers = (ctypes.c_uint64 * 2)()
+        code = getattr(verilated(name), f"rtl_{name}")(*arguments, ctypes.c_uint32(self._seed), numbers)
+        self._clocks = Clocks(*numbers)
+        return code
+
+    def _normalize(self, image, tables, out, end_status) -> int:
+        return self._call(
+            "normalize", _pointer(image), ctypes.c_uint32(image.shape[1]), ctypes.c_uint64(image.size // 3),
+            ctypes.c_uint32(end_status), _pointer(tables), _pointer(out),
+        )  # fmt: skip
+
+
+CSIM, RTLSIM = Csim(), Rtlsim()
+# pytestmark of a unit's tests: each runs on both implementations.
+on_both = pytest.mark.parametrize("units", [CSIM, RTLSIM], ids=lambda implementation: implementation.name)
+
+
+def _pointer(array) -> ctypes.c_void_p:
+    return array.ctypes.data_as(ctypes.c_void_p)
+
+
+def _status(code: int) -> Status:
     assert code != BROKEN, "the unit broke the stream contract"
-    if code != Status.OK:
-        return Status(code), None
-    shape = (size[1].value, size[0].value, 3)
-    return Status.OK, out[: int(np.prod(shape))].reshape(shape)
-
-
-def resize(image, short, *, given=None, frame_status=0, end_status=0):
-    height, width = image.shape[:2]
-    longer = short * max(height, width) // min(height, width)
-    capacity = 3 * short * longer if longer <= 65535 else 0
-    return _unit("csim_resize", image, [short], capacity, given, frame_status, end_status)
-
-
-def crop(image, width, height, x=CENTRED, y=CENTRED, *, given=None, frame_status=0, end_status=0):
-    return _unit(
-        "csim_crop",
-        image,
-        [width, height, x, y],
-        min(3 * width * height, image.size),
-        given,
-        frame_status,
-        end_status,
-    )
-
-
-def normalize(image, tables, end_status=0):
-    """Returns the status and the 32-bit words, in the image's shape."""
-    image = np.ascontiguousarray(image)
-    out = np.zeros(image.shape, np.uint32)
-    code = library().csim_normalize(
-        image.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(image.size // 3), ctypes.c_uint32(end_status),
-        np.ascontiguousarray(tables, np.uint32).ctypes.data_as(ctypes.c_void_p), out.ctypes.data_as(ctypes.c_void_p),
-    )  # fmt: skip
-    assert code != BROKEN, "the unit broke the stream contract"
-    return Status(code), out
+    assert code != TIMEOUT, "the unit did not end"
+    return Status(code)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,253 @@
+// Crop: a window of the image.
+//
+// Reference   crop.cpp; numpy: image[y:y + crop_height, x:x + crop_width]. An offset of 0xFFFFFFFF centres the window on
+//             that axis: (size - crop) / 2, halves to the even number.
+// Interface   one frame and its beats in, one frame and its beats out; see headrace_pkg. The arguments from the frame's
+//             clock until the frame is out.
+// Throughput  two source pixels a clock. A window at an odd offset is moved by a lane.
+// Latency     four clocks of the frame, three of a beat, four with an odd offset. The last beat waits for the input's
+//             last, whose status it carries.
+// Bad input   a window that is empty or not inside the image: StatusCropOutside. Upstream errors pass.
+module crop
+  import headrace_pkg::*;
+(
+  input  logic        clk_i,
+  input  logic        rst_ni,
+
+  input  logic [31:0] crop_width_i,
+  input  logic [31:0] crop_height_i,
+  input  logic [31:0] crop_x_i,
+  input  logic [31:0] crop_y_i,
+
+  input  frame_t      frame_i,
+  input  logic        frame_valid_i,
+  output logic        frame_ready_o,
+  input  beat_t       beat_i,
+  input  logic        beat_valid_i,
+  output logic        beat_ready_o,
+
+  output frame_t      frame_o,
+  output logic        frame_valid_o,
+  input  logic        frame_ready_i,
+  output beat_t       beat_o,
+  output logic        beat_valid_o,
+  input  logic        beat_ready_i
+);
+
+  localparam logic [31:0] Centred   = '1;
+  localparam int unsigned Depth     = 32;
+  localparam int unsigned DepthBits = $clog2(Depth) + 1;
+
+  typedef enum logic [3:0] {
+    StIdle,
+    StSpare, StOffset, StCheck,
+    StPass,      // a frame with a status, no beats
+    StRefuse,    // the same, of our own: beats come in
+    StDrain,
+    StFrame,
+    StRun,
+    StFlush,     // the input has ended; its last beat is on its way
+    StEnd
+  } state_e;
+  state_e state_q;
+
+  frame_t      frame_q, out_frame_q;
+  logic        fits_q;
+  logic [15:0] spare_x_q, spare_y_q;      // between window and image
+  logic [31:0] wanted_x_q, wanted_y_q;
+  logic [15:0] left_q, top_q, right_q, bottom_q;  // first and last column and row of the window
+
+  logic        taking_q, ended_q, last_leaves;
+  status_e     end_status_q;
+
+  function automatic logic [31:0] offset(input logic [31:0] wanted, input logic [15:0] spare);
+    return wanted != Centred ? wanted : {17'd0, spare[15:1]} + 32'(spare[1] & spare[0]);
+  endfunction
+
+  logic window_ok;
+  assign window_ok = fits_q && wanted_x_q <= 32'(spare_x_q) && wanted_y_q <= 32'(spare_y_q);
+
+  // ---- Request ----
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      state_q <= StIdle;
+    end else begin
+      unique case (state_q)
+        StIdle:   if (frame_valid_i) state_q <= frame_i.status == StatusOk ? StSpare : StPass;
+        StSpare:  state_q <= StOffset;
+        StOffset: state_q <= StCheck;
+        StCheck:  state_q <= window_ok ? StFrame : StRefuse;
+        StPass:   if (frame_ready_i) state_q <= StIdle;
+        StRefuse: if (frame_ready_i) state_q <= StDrain;
+        StDrain:  if (ended_q) state_q <= StIdle;
+        StFrame:  if (frame_ready_i) state_q <= StRun;
+        StRun:    if (ended_q) state_q <= StFlush;
+        StFlush:  state_q <= StEnd;
+        StEnd:    if (last_leaves) state_q <= StIdle;
+        default:  state_q <= StIdle;
+      endcase
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    unique case (state_q)
+      StIdle: begin
+        frame_q     <= frame_i;
+        out_frame_q <= frame_i;
+      end
+      StSpare: begin
+        fits_q    <= crop_width_i != '0 && crop_width_i <= 32'(frame_q.width) &&
+                     crop_height_i != '0 && crop_height_i <= 32'(frame_q.height);
+        spare_x_q <= frame_q.width - crop_width_i[15:0];
+        spare_y_q <= frame_q.height - crop_height_i[15:0];
+      end
+      StOffset: begin
+        wanted_x_q <= offset(crop_x_i, spare_x_q);
+        wanted_y_q <= offset(crop_y_i, spare_y_q);
+      end
+      StCheck: begin
+        left_q   <= wanted_x_q[15:0];
+        top_q    <= wanted_y_q[15:0];
+        right_q  <= wanted_x_q[15:0] + crop_width_i[15:0] - 16'd1;
+        bottom_q <= wanted_y_q[15:0] + crop_height_i[15:0] - 16'd1;
+        out_frame_q.width  <= window_ok ? crop_width_i[15:0] : '0;
+        out_frame_q.height <= window_ok ? crop_height_i[15:0] : '0;
+        out_frame_q.status <= window_ok ? StatusOk : StatusCropOutside;
+      end
+      default: ;
+    endcase
+  end
+
+  assign frame_ready_o = state_q == StIdle;
+  assign frame_o       = out_frame_q;
+  assign frame_valid_o = state_q == StPass || state_q == StRefuse || state_q == StFrame;
+
+  // ---- Input ----
+  logic        room_q, accept;
+  logic [14:0] word_q, last_word_q;  // of the row
+  logic [15:0] row_q;
+
+  assign beat_ready_o = taking_q && (room_q || state_q == StDrain);
+  assign accept       = beat_ready_o && beat_valid_i;
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      taking_q <= 1'b0;
+      ended_q  <= 1'b0;
+    end else if (accept && beat_i.last) begin
+      taking_q <= 1'b0;
+      ended_q  <= 1'b1;
+    end else if ((state_q == StFrame || state_q == StRefuse) && frame_ready_i) begin
+      taking_q <= 1'b1;
+      ended_q  <= 1'b0;
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (state_q == StFrame) begin
+      word_q      <= '0;
+      row_q       <= '0;
+      last_word_q <= 15'((frame_q.width - 16'd1) >> 1);
+    end else if (accept) begin
+      word_q <= word_q == last_word_q ? '0 : word_q + 15'd1;
+      if (word_q == last_word_q) row_q <= row_q + 16'd1;
+    end
+    if (accept && beat_i.last) end_status_q <= beat_i.status;
+  end
+
+  // ---- Which pixels lie in the window ----
+  logic         valid_a_q;
+  pixel_t [1:0] pixel_a_q;
+  logic [1:0]   in_a_q, edge_a_q;  // inside; the last one of its row
+  logic         bottom_a_q;
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) valid_a_q <= 1'b0;
+    else valid_a_q <= accept && state_q == StRun;
+  end
+  always_ff @(posedge clk_i) begin
+    pixel_a_q <= beat_i.pixel;
+    for (int lane = 0; lane < 2; lane++) begin
+      in_a_q[lane]   <= beat_i.keep[lane] && {word_q, lane[0]} >= left_q && {word_q, lane[0]} <= right_q &&
+                        row_q >= top_q && row_q <= bottom_q;
+      edge_a_q[lane] <= {word_q, lane[0]} == right_q;
+    end
+    bottom_a_q <= row_q == bottom_q;
+  end
+
+  // ---- Into beats: at an odd offset the right pixel waits for the next beat, or goes alone at the end of its row.
+  // The first beat of a row at an odd offset never sends, so neither has to wait. ----
+  logic   waiting_q, waiting_edge_q, waiting_bottom_q;
+  pixel_t waiting_pixel_q;
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) waiting_q <= 1'b0;
+    else if (valid_a_q) waiting_q <= left_q[0] && in_a_q[1];
+    else if (waiting_edge_q || state_q == StEnd) waiting_q <= 1'b0;
+  end
+  always_ff @(posedge clk_i) begin
+    if (valid_a_q) begin
+      waiting_pixel_q  <= pixel_a_q[1];
+      waiting_edge_q   <= edge_a_q[1];
+      waiting_bottom_q <= bottom_a_q;
+    end
+  end
+
+  logic         send, both, edge_out, final_beat;
+  pixel_t [1:0] pixels;
+  always_comb begin
+    if (left_q[0]) begin
+      send     = waiting_q && (valid_a_q || waiting_edge_q);
+      both     = valid_a_q && in_a_q[0];
+      pixels   = {pixel_a_q[0], waiting_pixel_q};
+      edge_out = both ? edge_a_q[0] : waiting_edge_q;
+    end else begin
+      send     = valid_a_q && in_a_q[0];
+      both     = in_a_q[1];
+      pixels   = pixel_a_q;
+      edge_out = edge_a_q[0] || edge_a_q[1];
+    end
+    final_beat = edge_out && (left_q[0] ? waiting_bottom_q : bottom_a_q);
+  end
+
+  // ---- Output ----
+  pixel_t [1:0]         out_pixels;
+  logic                 out_both, out_final, out_valid, out_ready, ends;
+  logic [DepthBits-1:0] beats;
+
+  always_ff @(posedge clk_i) room_q <= beats < DepthBits'(Depth / 2);
+
+  stream_fifo #(
+    .Width(50),
+    .Depth(Depth)
+  ) u_beats (
+    .clk_i,
+    .rst_ni,
+    .data_i ({pixels, both, final_beat}),
+    .valid_i(send),
+    .ready_o(),
+    .data_o ({out_pixels, out_both, out_final}),
+    .valid_o(out_valid),
+    .ready_i(out_ready),
+    .count_o(beats)
+  );
+
+  // The last beat waits for the end of the input; a bad end replaces it, or follows what there was before it.
+  assign ends         = state_q == StEnd && (!out_valid || (out_final && end_status_q != StatusOk));
+  assign beat_valid_o = state_q == StEnd || (out_valid && !out_final);
+  assign out_ready    = beat_ready_i && beat_valid_o;
+  assign last_leaves  = beat_valid_o && beat_ready_i && beat_o.last;
+
+  assign beat_o.pixel  = ends ? '0 : out_pixels;
+  assign beat_o.keep   = ends ? 2'b00 : {out_both, 1'b1};
+  assign beat_o.last   = ends || out_final;
+  assign beat_o.status = ends ? end_status_q : StatusOk;
+
+`ifndef SYNTHESIS
+  a_queue_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    !(send && beats == DepthBits'(Depth)));
+  a_beat_stays: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    beat_valid_o && !beat_ready_i |=> beat_valid_o && $stable(beat_o));
+`endif
+
+endmodule

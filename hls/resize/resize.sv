@@ -1,0 +1,338 @@
+// Resize: bilinear, the shorter side to a given length, aspect kept.
+//
+// Reference   resize.cpp bit for bit, and through it cv2.resize(INTER_LINEAR_EXACT). Rows are blended first here, which
+//             is the same: both steps are exact, and only the end is rounded.
+// Interface   one frame and its beats in, one frame and its beats out; see headrace_pkg. `resize_short_i` from the
+//             frame's clock until the last beat.
+// Throughput  two pixels a clock in and out, whichever are more: going down it is never held back (rows that no output
+//             row needs are dropped as they come), going up the input waits. The first rows are taken in while the
+//             scales are computed.
+// Latency     of a frame about 330 clocks, of a row about 20 clocks behind the last source pixel that it needs. The
+//             last beat waits for the input's last, whose status it carries.
+// Memory      four source rows of MaxWidth pixels in two UltraRAMs.
+// Limits      4096 pixels wide in, 65535 out; see resize_setup. Bad input: StatusResizeLimit; upstream errors pass.
+module resize
+  import headrace_pkg::*;
+  import resize_pkg::*;
+(
+  input  logic        clk_i,
+  input  logic        rst_ni,
+
+  input  logic [15:0] resize_short_i,
+
+  input  frame_t      frame_i,
+  input  logic        frame_valid_i,
+  output logic        frame_ready_o,
+  input  beat_t       beat_i,
+  input  logic        beat_valid_i,
+  output logic        beat_ready_o,
+
+  output frame_t      frame_o,
+  output logic        frame_valid_o,
+  input  logic        frame_ready_i,
+  output beat_t       beat_o,
+  output logic        beat_valid_o,
+  input  logic        beat_ready_i
+);
+
+  localparam int unsigned Depth     = 32;  // of the queues behind the two interpolations
+  localparam int unsigned DepthBits = $clog2(Depth) + 1;
+
+  typedef enum logic [3:0] {
+    StIdle,
+    StSetup,
+    StPass,       // a frame with a status, no beats
+    StRefuse,     // the same, of our own: beats come in
+    StDrain,
+    StFrame,
+    StRun,
+    StAbort,      // the input ended early: forget what is inside
+    StEnd         // and say so behind the beats that are out already
+  } state_e;
+  state_e state_q;
+
+  frame_t frame_q, out_frame_q;
+  logic   setup_start_q, setup_done, setup_limit;
+  axis_t  axis_x, axis_y;
+  logic   run_q, run_n;  // the parts work; else they are in reset
+
+  logic    ended_q, early_q;  // the input has had its last beat; before its last pixel
+  status_e end_status_q;
+  logic    last_leaves;
+
+  // ---- Request ----
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      state_q       <= StIdle;
+      setup_start_q <= 1'b0;
+    end else begin
+      setup_start_q <= 1'b0;
+      unique case (state_q)
+        StIdle: begin
+          if (frame_valid_i) begin
+            state_q       <= frame_i.status == StatusOk ? StSetup : StPass;
+            setup_start_q <= frame_i.status == StatusOk;
+          end
+        end
+        StSetup:  if (setup_done) state_q <= setup_limit ? StRefuse : StFrame;
+        StPass:   if (frame_ready_i) state_q <= StIdle;
+        StRefuse: if (frame_ready_i) state_q <= StDrain;
+        StDrain:  if (ended_q) state_q <= StIdle;
+        StFrame:  if (frame_ready_i) state_q <= StRun;
+        StRun: begin
+          if (last_leaves) state_q <= StIdle;
+          else if (ended_q && (early_q || end_status_q != StatusOk)) state_q <= StAbort;
+        end
+        StAbort:  if (!run_q) state_q <= StEnd;
+        StEnd:    if (last_leaves) state_q <= StIdle;
+        default:  state_q <= StIdle;
+      endcase
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (state_q == StIdle) begin
+      frame_q     <= frame_i;
+      out_frame_q <= frame_i;
+    end
+    if (state_q == StSetup) begin
+      out_frame_q.width  <= setup_limit ? '0 : axis_x.size_out;
+      out_frame_q.height <= setup_limit ? '0 : axis_y.size_out;
+      out_frame_q.status <= setup_limit ? StatusResizeLimit : StatusOk;
+    end
+  end
+
+  assign frame_ready_o = state_q == StIdle;
+  assign frame_o       = out_frame_q;
+  assign frame_valid_o = state_q == StPass || state_q == StRefuse || state_q == StFrame;
+
+  // Low between requests, so that taps of a row too many go.
+  always_ff @(posedge clk_i) run_q <= rst_ni && state_q == StRun;
+  assign run_n = rst_ni && run_q;
+
+  resize_setup u_setup (
+    .clk_i,
+    .rst_ni,
+    .start_i (setup_start_q),
+    .width_i (frame_q.width),
+    .height_i(frame_q.height),
+    .short_i (resize_short_i),
+    .done_o  (setup_done),
+    .limit_o (setup_limit),
+    .x_o     (axis_x),
+    .y_o     (axis_y)
+  );
+
+  // ---- Input into the ring ----
+  logic        taking_q, room_q;
+  logic [10:0] in_word_q, last_word_q;
+  logic [15:0] in_row_q, in_row_d;  // rows taken in
+  logic [15:0] base_q;              // rows before it are not needed any more
+  logic        in_row_end, in_image, accept;
+  logic        rows_read_q;         // all that will be
+
+  assign accept       = taking_q && room_q && beat_valid_i;
+  assign beat_ready_o = taking_q && room_q;
+  assign in_row_end   = in_word_q == last_word_q;
+  assign in_image     = in_row_q != frame_q.height;
+  assign in_row_d     = in_row_q + 16'(accept && in_image && in_row_end);
+
+  logic [16:0] ahead;
+  assign ahead = {1'b0, in_row_d} - {1'b0, base_q};
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni || state_q == StIdle) begin
+      taking_q  <= rst_ni && frame_valid_i && frame_i.status == StatusOk;
+      ended_q   <= 1'b0;
+      room_q    <= 1'b1;
+      in_row_q  <= '0;
+      in_word_q <= '0;
+    end else begin
+      if (accept && beat_i.last) begin
+        taking_q <= 1'b0;
+        ended_q  <= 1'b1;
+      end
+      // The ring is full four rows ahead of the row at work.
+      room_q   <= rows_read_q || state_q == StDrain || ahead[16] || ahead < 17'd4;
+      in_row_q <= in_row_d;
+      if (accept && in_image) in_word_q <= in_row_end ? '0 : in_word_q + 11'd1;
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (state_q == StIdle) last_word_q <= 11'((frame_i.width - 16'd1) >> 1);
+    if (accept && beat_i.last) begin
+      end_status_q <= beat_i.status;
+      early_q      <= in_row_d != frame_q.height;
+    end
+  end
+
+  // ---- Reading, row by row of the output ----
+  logic [15:0]           row_first;
+  logic [7:0]            row_weight;
+  logic                  row_last, row_valid, row_take;
+  logic [10:0]           out_word_q;
+  logic                  read, read_end, word_room_q;
+  logic [16:0]           behind;
+  logic                  present;
+  logic [1:0]            tag;
+  logic [1:0][2:0][15:0] blended, word;
+  logic                  blended_valid, word_last, word_final, word_valid, word_ready;
+  logic [DepthBits-1:0]  words;
+
+  resize_taps #(
+    .Lanes    (1),
+    .FirstBits(16)
+  ) u_row_taps (
+    .clk_i,
+    .rst_ni  (run_n),
+    .axis_i  (axis_y),
+    .first_o (row_first),
+    .weight_o(row_weight),
+    .both_o  (),
+    .last_o  (row_last),
+    .valid_o (row_valid),
+    .ready_i (row_take)
+  );
+
+  // A word may be read as soon as it is there in the lower row, or in the only one where the lower has no weight.
+  assign behind   = {1'b0, in_row_q} - {1'b0, row_first};
+  assign present  = !behind[16] && (behind[15:0] > 16'(row_weight != '0) ||
+                    (behind[15:0] == 16'(row_weight != '0) && in_word_q > out_word_q));
+  assign read     = row_valid && !rows_read_q && word_room_q && present;
+  assign read_end = out_word_q == last_word_q;
+  assign row_take = read && read_end;
+
+  always_ff @(posedge clk_i) begin
+    if (!run_n) begin
+      out_word_q  <= '0;
+      rows_read_q <= 1'b0;
+      word_room_q <= 1'b0;
+      base_q      <= '0;
+    end else begin
+      if (read) out_word_q <= read_end ? '0 : out_word_q + 11'd1;
+      if (row_take && row_last) rows_read_q <= 1'b1;
+      word_room_q <= words < DepthBits'(Depth / 2);
+      if (row_valid && !rows_read_q) base_q <= row_first;
+    end
+  end
+
+  resize_rows #(
+    .TagBits(2)
+  ) u_rows (
+    .clk_i,
+    .rst_ni       (run_n),
+    .write_i      (accept && in_image),
+    .write_row_i  (in_row_q[1:0]),
+    .write_word_i (in_word_q),
+    .write_pixel_i(beat_i.pixel),
+    .read_i       (read),
+    .read_row_i   (row_first[1:0]),
+    .read_word_i  (out_word_q),
+    .weight_i     (row_weight),
+    .tag_i        ({read_end, row_last}),
+    .word_o       (blended),
+    .tag_o        (tag),
+    .valid_o      (blended_valid)
+  );
+
+  stream_fifo #(
+    .Width(98),
+    .Depth(Depth)
+  ) u_words (
+    .clk_i,
+    .rst_ni (run_n),
+    .data_i ({blended, tag}),
+    .valid_i(blended_valid),
+    .ready_o(),
+    .data_o ({word, word_last, word_final}),
+    .valid_o(word_valid),
+    .ready_i(word_ready),
+    .count_o(words)
+  );
+
+  // ---- Columns ----
+  logic [1:0][11:0] tap_first;
+  logic [1:0][7:0]  tap_weight;
+  logic             tap_both, tap_end, tap_valid, tap_ready;
+  pixel_t [1:0]     pixels;
+  logic             both, last, pixels_valid, beat_room_q;
+
+  resize_taps #(
+    .Lanes    (2),
+    .FirstBits(12)
+  ) u_column_taps (
+    .clk_i,
+    .rst_ni  (run_n),
+    .axis_i  (axis_x),
+    .first_o (tap_first),
+    .weight_o(tap_weight),
+    .both_o  (tap_both),
+    .last_o  (tap_end),
+    .valid_o (tap_valid),
+    .ready_i (tap_ready)
+  );
+
+  resize_columns u_columns (
+    .clk_i,
+    .rst_ni      (run_n),
+    .word_i      (word),
+    .last_i      (word_last),
+    .final_i     (word_final),
+    .word_valid_i(word_valid),
+    .word_ready_o(word_ready),
+    .first_i     (tap_first),
+    .weight_i    (tap_weight),
+    .both_i      (tap_both),
+    .row_end_i   (tap_end),
+    .tap_valid_i (tap_valid),
+    .tap_ready_o (tap_ready),
+    .pixel_o     (pixels),
+    .both_o      (both),
+    .last_o      (last),
+    .valid_o     (pixels_valid),
+    .room_i      (beat_room_q)
+  );
+
+  // ---- Output ----
+  pixel_t [1:0]         out_pixels;
+  logic                 out_both, out_last, out_valid, out_ready, ends;
+  logic [DepthBits-1:0] beats;
+
+  always_ff @(posedge clk_i) beat_room_q <= beats < DepthBits'(Depth / 2);
+
+  stream_fifo #(
+    .Width(50),
+    .Depth(Depth)
+  ) u_beats (
+    .clk_i,
+    .rst_ni,
+    .data_i ({pixels, both, last}),
+    .valid_i(pixels_valid),
+    .ready_o(),
+    .data_o ({out_pixels, out_both, out_last}),
+    .valid_o(out_valid),
+    .ready_i(out_ready),
+    .count_o(beats)
+  );
+
+  // The last beat waits for the end of the input; a bad end replaces it.
+  assign ends         = state_q == StEnd && (!out_valid || out_last);
+  assign beat_valid_o = ends || (out_valid && (!out_last ||
+                        (state_q == StRun && ended_q && !early_q && end_status_q == StatusOk)));
+  assign out_ready    = beat_ready_i && (!out_last || beat_valid_o);
+  assign last_leaves  = beat_valid_o && beat_ready_i && beat_o.last;
+
+  assign beat_o.pixel  = ends ? '0 : out_pixels;
+  assign beat_o.keep   = ends ? 2'b00 : {out_both, 1'b1};
+  assign beat_o.last   = ends || out_last;
+  assign beat_o.status = ends ? end_status_q : StatusOk;
+
+`ifndef SYNTHESIS
+  a_queues_have_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    !(blended_valid && words == DepthBits'(Depth)) && !(pixels_valid && beats == DepthBits'(Depth)));
+  a_beat_stays: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    beat_valid_o && !beat_ready_i |=> beat_valid_o && $stable(beat_o));
+`endif
+
+endmodule

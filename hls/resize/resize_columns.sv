@@ -1,0 +1,185 @@
+// Horizontal interpolation: rows of the source's width in, rows of the output's width out, two pixels a clock each.
+//
+// Reference   blend() in resize.cpp: (left * 256 + weight * (right - left)) >> 16 of Q8.8 values that already carry
+//             the half that rounds.
+// Interface   words of two pixels and three channels of 16 bits, `last_i` with the last one of a row, `final_i` with
+//             all those of the last row; taps from resize_taps. Beats without back-pressure: `room_i` says that there
+//             is space for what is inside (Latency) and one more.
+// Throughput  a window of four source pixels; in a clock up to two outputs that lie in it, and one new word if the
+//             next ones do not. So a row takes the greater of its words and its beats, and rows follow each other
+//             without a gap. Going down, the two outputs of a beat may come from words far apart: the first one waits.
+// Latency     five clocks from the word that completes a beat.
+module resize_columns
+  import headrace_pkg::*;
+(
+  input  logic                  clk_i,
+  input  logic                  rst_ni,
+
+  input  logic [1:0][2:0][15:0] word_i,  // [pixel][channel: 0 red]
+  input  logic                  last_i,
+  input  logic                  final_i,
+  input  logic                  word_valid_i,
+  output logic                  word_ready_o,
+
+  input  logic [1:0][11:0]      first_i,
+  input  logic [1:0][7:0]       weight_i,
+  input  logic                  both_i,
+  input  logic                  row_end_i,
+  input  logic                  tap_valid_i,
+  output logic                  tap_ready_o,
+
+  output pixel_t [1:0]          pixel_o,
+  output logic                  both_o,
+  output logic                  last_o,  // of the frame
+  output logic                  valid_o,
+  input  logic                  room_i
+);
+
+  // ---- The window: two words, the number of the younger one in its row, and which row it is ----
+  logic [1:0][2:0][15:0] old_q, new_q;
+  logic [10:0]           number_q;
+  logic                  row_q, row_last_q, final_q;
+  logic                  load;
+
+  assign word_ready_o = load;
+
+  always_ff @(posedge clk_i) begin
+    if (load) begin
+      old_q   <= new_q;
+      new_q   <= word_i;
+      final_q <= final_i;
+    end
+  end
+
+  // Before the first word: behind the end of a row that no tap belongs to.
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      row_q      <= 1'b1;
+      row_last_q <= 1'b1;
+      number_q   <= '0;
+    end else if (load) begin
+      row_q      <= row_q ^ row_last_q;
+      row_last_q <= last_i;
+      number_q   <= row_last_q ? '0 : number_q + 11'd1;
+    end
+  end
+
+  // ---- The taps of the beat at work, and (tap inputs) of the next ----
+  logic [1:0][11:0] first_q;
+  logic [1:0][7:0]  weight_q;
+  logic             both_q, row_end_q, tap_row_q, tap_valid_q, next_row_q;
+  logic             first_done_q;  // the first lane's output is on its way
+
+  logic [1:0] in_old, covered;     // the left pixel lies in the older word; both pixels are in the window
+  logic       next_covered, fire0, fire1;
+
+  always_comb begin
+    for (int lane = 0; lane < 2; lane++) begin
+      in_old[lane]  = number_q > first_q[lane][11:1];
+      covered[lane] = tap_row_q == row_q && (in_old[lane] || (number_q == first_q[lane][11:1] &&
+                      !(first_q[lane][0] && weight_q[lane] != '0)));
+    end
+    next_covered = next_row_q == row_q && (number_q > first_i[1][11:1] ||
+                   (number_q == first_i[1][11:1] && !(first_i[1][0] && weight_i[1] != '0)));
+  end
+
+  assign fire0       = room_i && tap_valid_q && covered[0] && !first_done_q;
+  assign fire1       = room_i && tap_valid_q && covered[1];
+  assign tap_ready_o = fire1 || !tap_valid_q;
+  // An output that is covered leaves in the same clock, so a word that is still wanted is never pushed out.
+  assign load        = room_i && word_valid_i && tap_valid_q &&
+                       (!covered[1] || (tap_valid_i && !next_covered));
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      tap_valid_q  <= 1'b0;
+      first_done_q <= 1'b0;
+      next_row_q   <= 1'b0;
+    end else begin
+      if (tap_ready_o) tap_valid_q <= tap_valid_i;
+      first_done_q <= (first_done_q || fire0) && !fire1;
+      if (tap_ready_o && tap_valid_i) next_row_q <= next_row_q ^ row_end_i;
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (tap_ready_o) begin
+      first_q   <= first_i;
+      weight_q  <= weight_i;
+      both_q    <= both_i;
+      row_end_q <= row_end_i;
+      tap_row_q <= next_row_q;
+    end
+  end
+
+  // ---- Interpolation ----
+  logic [4:1] fire0_q, fire1_q, both_pipe_q, last_pipe_q;
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      fire0_q <= '0;
+      fire1_q <= '0;
+    end else begin
+      fire0_q <= {fire0_q[3:1], fire0};
+      fire1_q <= {fire1_q[3:1], fire1};
+    end
+  end
+  always_ff @(posedge clk_i) begin
+    both_pipe_q <= {both_pipe_q[3:1], both_q};
+    last_pipe_q <= {last_pipe_q[3:1], row_end_q && final_q};
+  end
+
+  pixel_t [1:0] blended;
+
+  for (genvar lane = 0; lane < 2; lane++) begin : gen_lane
+    logic [2:0][15:0] left_d, right_d, left_1, right_1, left_2, left_3;
+    logic [7:0]       weight_1, weight_2;
+    always_comb begin
+      unique case ({in_old[lane], first_q[lane][0]})
+        2'b10:   {left_d, right_d} = {old_q[0], old_q[1]};
+        2'b11:   {left_d, right_d} = {old_q[1], new_q[0]};
+        2'b00:   {left_d, right_d} = {new_q[0], new_q[1]};
+        default: {left_d, right_d} = {new_q[1], new_q[1]};  // the right one has no weight
+      endcase
+    end
+    always_ff @(posedge clk_i) begin
+      left_1   <= left_d;
+      right_1  <= right_d;
+      weight_1 <= weight_q[lane];
+      left_2   <= left_1;
+      weight_2 <= weight_1;
+      left_3   <= left_2;
+    end
+    for (genvar c = 0; c < 3; c++) begin : gen_channel
+      logic signed [16:0] difference_2;
+      logic signed [25:0] product_3;
+      logic        [23:0] sum_4;
+      always_ff @(posedge clk_i) begin
+        difference_2 <= $signed({1'b0, right_1[c]}) - $signed({1'b0, left_1[c]});
+        product_3    <= difference_2 * $signed({1'b0, weight_2});
+        sum_4        <= 24'({left_3[c], 8'd0}) + product_3[23:0];
+      end
+      // Channel 0 is red, the first field of pixel_t.
+      assign blended[lane][8*(2-c)+:8] = sum_4[23:16];
+    end
+  end
+
+  // ---- Beats ----
+  pixel_t waiting_q;
+  always_ff @(posedge clk_i) begin
+    if (fire0_q[4]) waiting_q <= blended[0];
+  end
+  assign pixel_o = {blended[1], fire0_q[4] ? blended[0] : waiting_q};
+  assign both_o  = both_pipe_q[4];
+  assign last_o  = last_pipe_q[4];
+  assign valid_o = fire1_q[4];
+
+`ifndef SYNTHESIS
+  a_first_lane_in_window: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    fire0 |-> first_q[0][11:1] == number_q || first_q[0][11:1] + 11'd1 == number_q);
+  a_second_lane_in_window: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    fire1 |-> first_q[1][11:1] == number_q || first_q[1][11:1] + 11'd1 == number_q);
+  a_first_lane_not_missed: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    fire1 |-> fire0 || first_done_q);
+`endif
+
+endmodule

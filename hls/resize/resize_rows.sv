@@ -1,0 +1,94 @@
+// Row memory and vertical interpolation: a ring of four source rows, of which two are read together.
+//
+// Interface   words of two pixels are written at `write_row_i` (modulo 4) and `write_word_i`. `read_i` asks for word
+//             `read_word_i` of rows `read_row_i` and the next, blended with weight 256 - weight, weight; the result
+//             comes out with `valid_o` after Latency clocks, with `tag_i` as it was.
+// Arithmetic  Q8.8, exact; plus 128, the half that the horizontal step's rounding to integers wants.
+// Throughput  a word in and a word out a clock.
+// Memory      two UltraRAMs, even and odd rows. A row of one parity and the next of the other lie in both.
+module resize_rows
+  import headrace_pkg::*;
+#(
+  parameter int unsigned TagBits = 1
+) (
+  input  logic                  clk_i,
+  input  logic                  rst_ni,
+
+  input  logic                  write_i,
+  input  logic [1:0]            write_row_i,
+  input  logic [10:0]           write_word_i,
+  input  pixel_t [1:0]          write_pixel_i,
+
+  input  logic                  read_i,
+  input  logic [1:0]            read_row_i,
+  input  logic [10:0]           read_word_i,
+  input  logic [7:0]            weight_i,
+  input  logic [TagBits-1:0]    tag_i,
+
+  output logic [1:0][2:0][15:0] word_o,  // [pixel][channel: 0 red]
+  output logic [TagBits-1:0]    tag_o,
+  output logic                  valid_o
+);
+
+  localparam int unsigned Latency = 6;
+
+  // ---- Memory ----
+  (* ram_style = "ultra" *) logic [47:0] even[2*MaxWidth/2];
+  (* ram_style = "ultra" *) logic [47:0] odd[2*MaxWidth/2];
+  logic [47:0] even_1, even_2, odd_1, odd_2;
+  logic        even_slot, odd_slot;
+
+  // Row r lies in slot r[1] of its bank.
+  assign odd_slot  = read_row_i[1];
+  assign even_slot = read_row_i[1] ^ read_row_i[0];
+
+  always_ff @(posedge clk_i) begin
+    if (write_i && !write_row_i[0]) even[{write_row_i[1], write_word_i}] <= write_pixel_i;
+    even_1 <= even[{even_slot, read_word_i}];
+  end
+  always_ff @(posedge clk_i) begin
+    if (write_i && write_row_i[0]) odd[{write_row_i[1], write_word_i}] <= write_pixel_i;
+    odd_1 <= odd[{odd_slot, read_word_i}];
+  end
+
+  // ---- Pipeline ----
+  logic [Latency:1]              valid_q;
+  logic [Latency:1][TagBits-1:0] tag_q;
+  logic [4:1][7:0]               weight_q;
+  logic [2:1]                    swap_q;
+  logic [5:0][7:0]               upper_3, upper_4, upper_5, lower_3;  // bytes as in pixel_t [1:0]
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) valid_q <= '0;
+    else valid_q <= {valid_q[Latency-1:1], read_i};
+  end
+
+  always_ff @(posedge clk_i) begin
+    tag_q    <= {tag_q[Latency-1:1], tag_i};
+    weight_q <= {weight_q[3:1], weight_i};
+    swap_q   <= {swap_q[1], read_row_i[0]};
+    even_2   <= even_1;
+    odd_2    <= odd_1;
+    upper_3  <= swap_q[2] ? odd_2 : even_2;
+    lower_3  <= swap_q[2] ? even_2 : odd_2;
+    upper_4  <= upper_3;
+    upper_5  <= upper_4;
+  end
+
+  for (genvar i = 0; i < 6; i++) begin : gen_byte
+    logic signed [8:0]  difference_4;
+    logic signed [17:0] product_5;
+    logic        [15:0] sum_6;
+    always_ff @(posedge clk_i) begin
+      difference_4 <= $signed({1'b0, lower_3[i]}) - $signed({1'b0, upper_3[i]});
+      product_5    <= difference_4 * $signed({1'b0, weight_q[4]});
+      sum_6        <= {upper_5[i], 8'd128} + product_5[15:0];
+    end
+    // Red is the first field of pixel_t.
+    assign word_o[i/3][2-i%3] = sum_6;
+  end
+
+  assign tag_o   = tag_q[Latency];
+  assign valid_o = valid_q[Latency];
+
+endmodule

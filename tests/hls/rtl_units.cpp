@@ -1,0 +1,296 @@
+// Test bench of Verilated resize, crop and normalize: an image through one unit, clock by clock.
+//
+// The model lives as long as the library and is reset once, so that each call is also a request after another one.
+// Seed 0: input always there, output always taken. Other seeds: every stream pauses at random, by a rate of its own, and
+// with odd ones an early end comes in the last beat of pixels instead of in a beat of its own.
+#include <cstdint>
+#include <cstring>
+#include <memory>
+
+#include "verilated.h"
+
+namespace {
+
+constexpr int BROKEN = 255, TIMEOUT = 254;
+
+struct Random {
+    uint64_t state;
+    explicit Random(uint64_t seed) : state(seed * 0x9E3779B97F4A7C15u + 1) {}
+    uint32_t operator()() {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        return static_cast<uint32_t>(state >> 32);
+    }
+};
+
+// Whether a stream goes on in this clock.
+class Pace {
+    Random& random;
+    uint32_t rate;  // of 2^32
+
+public:
+    Pace(Random& random, bool stalls) : random(random), rate(stalls ? (random() | 0x20000000) : 0) {}
+    bool operator()() { return rate == 0 || random() <= rate; }
+};
+
+template <class Model>
+struct Bench {
+    VerilatedContext context;
+    std::unique_ptr<Model> model;
+
+    Bench() {
+        context.randReset(2);
+        context.randSeed(1);
+        model = std::make_unique<Model>(&context);
+        reset();
+    }
+    void reset() {
+        model->rst_ni = 0;
+        for (int i = 0; i < 4; i++) clock();
+        model->rst_ni = 1;
+    }
+    // The first half lets outputs follow the inputs, the second is the clock's edge.
+    void settle() {
+        model->clk_i = 0;
+        model->eval();
+    }
+    void edge() {
+        model->clk_i = 1;
+        model->eval();
+    }
+    void clock() {
+        settle();
+        edge();
+    }
+};
+
+// The beats of an image that ends after `given` pixels.
+class Source {
+    const uint8_t* image;
+    uint64_t width, given, at = 0;
+    uint32_t end_status;
+    bool merged;
+
+    uint64_t pixel(uint64_t i) const {
+        return uint64_t(image[3 * i]) << 16 | uint64_t(image[3 * i + 1]) << 8 | image[3 * i + 2];
+    }
+    uint64_t size() const { return at % width + 1 == width || at + 1 == given ? 1 : 2; }
+
+public:
+    bool done = false;
+
+    Source(const uint8_t* image, uint64_t width, uint64_t given, uint32_t end_status, bool merged)
+        : image(image), width(width), given(given), end_status(end_status), merged(merged) {}
+
+    // As beat_t: pixels, keep, last, status.
+    uint64_t beat() const {
+        if (at == given) return uint64_t(1) << 8 | end_status;
+        const bool last = at + size() == given && (end_status == 0 || merged);
+        const uint64_t right = size() == 2 ? pixel(at + 1) : 0xA5A5A5;
+        return right << 35 | pixel(at) << 11 | (size() == 2 ? 3 : 1) << 9 | uint64_t(last) << 8 |
+               (last ? end_status : 0);
+    }
+    void taken() {
+        if (beat() >> 8 & 1) done = true;
+        else at += size();
+    }
+};
+
+// What the unit says, checked against the stream contract.
+struct Sink {
+    uint64_t width = 0, height = 0, x = 0, count = 0;
+    uint32_t status = 0;
+    bool framed = false, done = false, broken = false;
+
+    void frame(uint64_t bits) {
+        broken |= framed;
+        framed = true;
+        width = bits >> 24 & 0xFFFF;
+        height = bits >> 8 & 0xFFFF;
+        status = bits & 0xFF;
+        done = status != 0;
+    }
+    // The number of pixels in it.
+    uint64_t beat(uint32_t keep, bool last, uint32_t end) {
+        broken |= !framed || done || (!last && end != 0) || (keep != 3 && keep != 1 && !(keep == 0 && last));
+        const uint64_t pixels = keep == 3 ? 2 : keep;
+        // A row starts with a new beat, and only there a beat is not full.
+        broken |= x + pixels > width || (keep == 1 && x + 1 != width);
+        x = x + pixels == width ? 0 : x + pixels;
+        count += pixels;
+        if (last) {
+            done = true;
+            status = end;
+            broken |= end == 0 && count != width * height;
+        }
+        return pixels;
+    }
+};
+
+struct Numbers {
+    uint64_t cycles;  // from the first input to the last output
+    uint64_t held;    // of them, clocks in which a beat was there and was not taken
+};
+
+// Resize and crop have the same streams.
+template <class Model>
+int run(Bench<Model>& bench, uint32_t width, uint32_t height, uint32_t frame_status, Source source, uint8_t* out,
+        uint64_t capacity, uint32_t* out_width, uint32_t* out_height, uint32_t seed, Numbers* numbers) {
+    Model& m = *bench.model;
+    Random random(seed);
+    const bool stalls = seed != 0;
+    Pace frame_in(random, stalls), beat_in(random, stalls), frame_out(random, stalls), beat_out(random, stalls);
+    Sink sink;
+    bool frame_sent = false;
+    if (frame_status != 0) source.done = true;
+    m.frame_i = uint64_t(width) << 24 | uint64_t(height) << 8 | frame_status;
+    m.frame_valid_i = 0;
+    m.beat_valid_i = 0;
+    const uint64_t limit = 20000 + (stalls ? 100 : 4) * (uint64_t(width) * height + capacity / 3 + 1000);
+    uint64_t first = 0;
+    *numbers = Numbers{0, 0};
+    for (uint64_t now = 1; now < limit; now++) {
+        if (!m.frame_valid_i) m.frame_valid_i = !frame_sent && frame_in();
+        if (!m.beat_valid_i && frame_sent && !source.done && beat_in()) {
+            m.beat_valid_i = 1;
+            m.beat_i = source.beat();
+        }
+        m.frame_ready_i = frame_out();
+        m.beat_ready_i = beat_out();
+        bench.settle();
+        const bool frame_taken = m.frame_valid_i && m.frame_ready_o;
+        const bool beat_taken = m.beat_valid_i && m.beat_ready_o;
+        numbers->held += m.beat_valid_i && !m.beat_ready_o;
+        if (m.frame_valid_o && m.frame_ready_i) {
+            sink.frame(m.frame_o);
+            numbers->cycles = now - first + 1;
+        }
+        if (m.beat_valid_o && m.beat_ready_i) {
+            const uint64_t beat = m.beat_o;
+            const uint64_t before = sink.count;
+            const uint64_t pixels = sink.beat(beat >> 9 & 3, beat >> 8 & 1, beat & 0xFF);
+            if (3 * sink.count > capacity) sink.broken = true;
+            for (uint64_t i = 0; i < pixels && !sink.broken; i++) {
+                const uint64_t value = beat >> (11 + 24 * i);
+                uint8_t* to = out + 3 * (before + i);
+                to[0] = value >> 16;
+                to[1] = value >> 8;
+                to[2] = value;
+            }
+            numbers->cycles = now - first + 1;
+        }
+        // Back to idle: the request is over, and nothing else came out.
+        const bool idle = frame_sent && sink.done && source.done && m.frame_ready_o && !m.beat_valid_i;
+        bench.edge();
+        if (frame_taken) {
+            frame_sent = true;
+            first = now;
+            m.frame_valid_i = 0;
+        }
+        if (beat_taken) {
+            source.taken();
+            m.beat_valid_i = 0;
+        }
+        if (sink.broken) break;
+        if (idle) {
+            *out_width = sink.width;
+            *out_height = sink.height;
+            return sink.status;
+        }
+    }
+    m.frame_valid_i = 0;
+    m.beat_valid_i = 0;
+    bench.reset();
+    return sink.broken ? BROKEN : TIMEOUT;
+}
+
+}  // namespace
+
+#if __has_include("Vresize.h")
+#include "Vresize.h"
+
+extern "C" int rtl_resize(const uint8_t* image, uint32_t width, uint32_t height, uint64_t given, uint32_t frame_status,
+                          uint32_t end_status, uint32_t resize_short, uint8_t* out, uint64_t capacity,
+                          uint32_t* out_width, uint32_t* out_height, uint32_t seed, Numbers* numbers) {
+    static Bench<Vresize> bench;
+    bench.model->resize_short_i = resize_short;
+    const Source source(image, width, given, end_status, seed & 1);
+    return run(bench, width, height, frame_status, source, out, capacity, out_width, out_height, seed, numbers);
+}
+#endif
+
+#if __has_include("Vcrop.h")
+#include "Vcrop.h"
+
+extern "C" int rtl_crop(const uint8_t* image, uint32_t width, uint32_t height, uint64_t given, uint32_t frame_status,
+                        uint32_t end_status, uint32_t crop_width, uint32_t crop_height, uint32_t crop_x,
+                        uint32_t crop_y, uint8_t* out, uint64_t capacity, uint32_t* out_width, uint32_t* out_height,
+                        uint32_t seed, Numbers* numbers) {
+    static Bench<Vcrop> bench;
+    bench.model->crop_width_i = crop_width;
+    bench.model->crop_height_i = crop_height;
+    bench.model->crop_x_i = crop_x;
+    bench.model->crop_y_i = crop_y;
+    const Source source(image, width, given, end_status, seed & 1);
+    return run(bench, width, height, frame_status, source, out, capacity, out_width, out_height, seed, numbers);
+}
+#endif
+
+#if __has_include("Vnormalize.h")
+#include "Vnormalize.h"
+
+extern "C" int rtl_normalize(const uint8_t* image, uint32_t width, uint64_t given, uint32_t end_status,
+                             const uint32_t* tables, uint32_t* out, uint32_t seed, Numbers* numbers) {
+    static Bench<Vnormalize> bench;
+    Vnormalize& m = *bench.model;
+    m.beat_valid_i = 0;
+    for (int i = 0; i < 3 * 256; i++) {
+        m.table_we_i = 1;
+        m.table_channel_i = i / 256;
+        m.table_index_i = i % 256;
+        m.table_value_i = tables[i];
+        bench.clock();
+    }
+    m.table_we_i = 0;
+    Random random(seed);
+    Pace in(random, seed != 0), taken(random, seed != 0);
+    Source source(image, width, given, end_status, seed & 1);
+    Sink sink;
+    sink.frame(uint64_t(width) << 24 | (given / width) << 8);
+    *numbers = Numbers{0, 0};
+    uint64_t first = 0;
+    const uint64_t limit = 1000 + 100 * given;
+    for (uint64_t now = 1; now < limit && !sink.done; now++) {
+        if (!m.beat_valid_i && !source.done && in()) {
+            m.beat_valid_i = 1;
+            m.beat_i = source.beat();
+        }
+        m.sample_ready_i = taken();
+        bench.settle();
+        const bool beat_taken = m.beat_valid_i && m.beat_ready_o;
+        numbers->held += m.beat_valid_i && !m.beat_ready_o;
+        if (m.sample_valid_o && m.sample_ready_i) {
+            const uint64_t before = sink.count;
+            const uint32_t tail = m.sample_o[0];  // keep, last, status: 11 bits below the values
+            const uint64_t pixels = sink.beat(tail >> 9 & 3, tail >> 8 & 1, tail & 0xFF);
+            if (sink.count > given) sink.broken = true;
+            for (uint64_t i = 0; i < 3 * pixels && !sink.broken; i++) {
+                out[3 * before + i] = m.sample_o[i] >> 11 | m.sample_o[i + 1] << 21;
+            }
+            numbers->cycles = now - first + 1;
+        }
+        bench.edge();
+        if (beat_taken) {
+            if (first == 0) first = now;
+            source.taken();
+            m.beat_valid_i = 0;
+        }
+    }
+    bench.settle();
+    if (sink.done && source.done && !sink.broken && !m.sample_valid_o && sink.count == given) return sink.status;
+    m.beat_valid_i = 0;
+    bench.reset();
+    return sink.done ? BROKEN : TIMEOUT;
+}
+#endif
