@@ -116,7 +116,7 @@ class AddressChannel {
     AddressChannel(const AddressPins& pins, const char* port, const char* name, unsigned bytes)
         : pins_(pins), port_(port), name_(name), bytes_(bytes) {}
 
-    // The memory keeps its state between runs; only how it behaves changes.
+    // Takes effect at once; bursts in flight stay.
     void configure(const hw_emu_options& options, uint64_t seed) {
         latency_ = options.latency;
         limit_ = std::clamp<uint32_t>(options.max_outstanding, 1, RING);

@@ -34,17 +34,23 @@ int headrace_print(const char* format, ...) {
     return length;
 }
 
-void vl_stop(const char* file, int line, const char*) {
-    hw_emu::fail("the kernel stopped itself at %s:%d: %s", file, line, printed.c_str());
-}
+namespace {
+
+// From within an evaluation, which leaves the model in pieces.
+struct Stopped : hw_emu::KernelError {
+    Stopped(const char* file, int line, const std::string& why)
+        : KernelError("the kernel stopped itself at " + std::string(file) + ":" + std::to_string(line) + ": " + why) {}
+};
+
+}  // namespace
+
+void vl_stop(const char* file, int line, const char*) { throw Stopped(file, line, printed); }
 
 void vl_fatal(const char* file, int line, const char*, const char* message) {
-    hw_emu::fail("the kernel stopped itself at %s:%d: %s %s", file, line, message, printed.c_str());
+    throw Stopped(file, line, message + (" " + printed));
 }
 
-void vl_finish(const char* file, int line, const char*) {
-    hw_emu::fail("the kernel called $finish at %s:%d", file, line);
-}
+void vl_finish(const char* file, int line, const char*) { throw Stopped(file, line, "$finish"); }
 
 namespace hw_emu {
 namespace {
@@ -54,7 +60,7 @@ constexpr uint32_t AP_START = 1, AP_DONE = 2, AP_CONTINUE = 16;
 constexpr uint64_t RESET_CLOCKS = 16;
 constexpr uint64_t LITE_LIMIT = 10'000;     // clocks for one register access
 constexpr uint64_t POLL_EVERY = 64;         // clocks between two looks at the control register
-constexpr uint64_t WATCH_MASK = 0xFF;       // how often limits are looked at
+constexpr uint64_t WATCH_EVERY = 256;       // clocks between two looks at the limits
 constexpr uint64_t HALF_CLOCK_PS = 1667;    // 300 MHz
 
 template <typename Top>
@@ -148,7 +154,8 @@ class Model {
             write(CONTROL, AP_CONTINUE);
         } catch (const KernelError& error) {
             results.total = now_ - begun;
-            build();  // whatever state it is in
+            ready_ = false;  // the next run resets the kernel in the state that it is in
+            if (dynamic_cast<const Stopped*>(&error)) build();
             fail("%s (clock %" PRIu64 " of the run)", error.what(), results.total);
         }
         results.total = now_ - begun;
@@ -215,6 +222,8 @@ class Model {
     void reset() {
         auto& pins = *top_;
         lite_busy_ = false;
+        for (ReadEntry& entry : reads_) entry.port.reset();
+        for (WriteEntry& entry : writes_) entry.port.reset();
         pins.s_axi_control_awvalid = pins.s_axi_control_wvalid = pins.s_axi_control_arvalid = 0;
         pins.s_axi_control_bready = pins.s_axi_control_rready = 0;
         pins.ap_rst_n = 0;
@@ -268,8 +277,9 @@ class Model {
     uint64_t wait(const hw_emu_options& options, uint64_t started) {
         last_moved_ = now_;
         while (!interrupt(*top_)) {
-            clock();
-            if ((now_ & WATCH_MASK) == 0) watch(options, started);
+            watch(options, started);
+            const uint64_t pause = std::min(now_ + WATCH_EVERY, started + options.max_cycles + 1);
+            while (now_ < pause && !interrupt(*top_)) clock();
         }
         const uint64_t ended = now_;
         write(INTERRUPT_STATUS, 1);

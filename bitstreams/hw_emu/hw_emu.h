@@ -52,7 +52,7 @@ int hw_emu_has_trace();
 
 // One run to its end: writes `writes`, starts, waits, reads the registers `reads`, acknowledges. The state of the model
 // is that which the run before left, so runs follow each other as on a card. `traffic` has an entry a port.
-// Returns 0, or 1 with results->message; then the next run begins with a reset.
+// Returns 0, or 1 with results->message; then the next run begins with a reset of the kernel.
 int hw_emu_run(void* model, const hw_emu_options* options, const hw_emu_range* ranges, size_t range_count,
                const hw_emu_register* writes, size_t write_count, hw_emu_register* reads, size_t read_count,
                hw_emu_traffic* traffic, hw_emu_results* results);

@@ -1,15 +1,46 @@
-"""image_cu x csim: whole files through the compute unit against OpenCV and numpy, and what it does to memory."""
+"""image_cu x {csim, rtlsim}: whole files through the compute unit against OpenCV and numpy, and what it does to
+memory.
 
+rtlsim is the Verilated RTL behind hw_emu's AXI memory, with 120 clocks of latency, and again with random stalls on
+every channel. Its runs share one model, so that each begins in the state that another left."""
+
+import re
+from functools import partial
+
+import cu_rtlsim
 import cv2
 import numpy as np
 import pytest
 import units
+from test_image_cu_sanitized import corpus
 
+from headrace.bitstreams.sources import hls_folder
 from headrace.host.image import FORMATS, ImageSpec, Stage, preprocess
 from headrace.host.photos import demo_photos
 from headrace.host.status import Status
+from headrace.host.xrt.hw_emu import KernelFailed, KernelModel, MemoryModel
 
 PHOTOS = demo_photos()
+STALLED = MemoryModel(stall=0.3, seed=7)
+CUS = {
+    "csim": units.image_cu,
+    "rtlsim": cu_rtlsim.image_cu,
+    "stalled": partial(cu_rtlsim.image_cu, behind=STALLED),
+}
+SAMPLINGS = {
+    "4:2:0": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,
+    "4:2:2": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_422,
+    "4:4:4": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444,
+    "gray": None,
+}
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.fixture(params=list(CUS))
+def cu(request):
+    return CUS[request.param]
 
 
 def jpeg(width: int, height: int, quality: int = 90) -> bytes:
@@ -17,11 +48,11 @@ def jpeg(width: int, height: int, quality: int = 90) -> bytes:
     return cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
 
 
-def check(data: bytes, spec: ImageSpec, stage: Stage, memory: int = 4 << 20) -> None:
+def check(cu, data: bytes, spec: ImageSpec, stage: Stage, memory: int = 4 << 20, **more):
     expected = preprocess(data, spec, stage)
-    done = units.image_cu(
+    done = cu(
         data, stage=stage, format=FORMATS.index(spec.dtype), resize_short=spec.resize_short,
-        crop=(spec.crop_width, spec.crop_height), tables=spec.tables(), memory=memory,
+        crop=(spec.crop_width, spec.crop_height), tables=spec.tables(), memory=memory, **more,
     )  # fmt: skip
     assert done.status == Status.OK and done.bytes == expected.nbytes
     height, width = expected.shape[1:] if stage == Stage.NORMALIZE else expected.shape[:2]
@@ -29,42 +60,48 @@ def check(data: bytes, spec: ImageSpec, stage: Stage, memory: int = 4 << 20) -> 
     assert np.array_equal(done.memory[: expected.nbytes], expected.reshape(-1).view(np.uint8))
     written = -(-expected.nbytes // 16) * 16
     assert (done.memory[written:] == 0xA5).all(), "bytes beyond the output's last word were written"
+    return done
 
 
-@pytest.mark.parametrize("photo", PHOTOS, ids=lambda photo: photo.name)
-def test_every_photo_becomes_opencvs_tensor(photo):
-    check(photo.jpeg, ImageSpec(), Stage.NORMALIZE)
+@pytest.mark.parametrize(
+    ("cu", "photo"),
+    [
+        pytest.param(name, photo, id=f"{name}-{photo.name}", marks=SLOW if name == "stalled" and i % 4 else ())
+        for name in CUS
+        for i, photo in enumerate(PHOTOS)
+    ],
+    indirect=["cu"],
+)
+def test_every_photo_becomes_opencvs_tensor(cu, photo):
+    check(cu, photo.jpeg, ImageSpec(), Stage.NORMALIZE)
 
 
 @pytest.mark.parametrize("stage", list(Stage))
-def test_every_stage_can_be_the_last(stage):
-    check(PHOTOS[0].jpeg, ImageSpec(), stage)
+def test_every_stage_can_be_the_last(cu, stage):
+    check(cu, PHOTOS[0].jpeg, ImageSpec(), stage)
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("size", [(1, 1), (1, 2), (3, 1), (5, 3), (7, 7), (13, 9), (16, 16), (33, 17), (224, 224)])
-def test_planes_of_any_size_are_packed_without_gaps(dtype, size):
-    check(
-        jpeg(64, 48),
-        ImageSpec(resize_short=256, crop_width=size[0], crop_height=size[1], dtype=dtype),
-        Stage(3),
-    )
+def test_planes_of_any_size_are_packed_without_gaps(cu, dtype, size):
+    spec = ImageSpec(resize_short=256, crop_width=size[0], crop_height=size[1], dtype=dtype)
+    check(cu, jpeg(64, 48), spec, Stage.NORMALIZE)
 
 
 @pytest.mark.parametrize("size", [(1, 1), (2, 3), (5, 1), (17, 31), (130, 7), (4096, 5)])
-def test_small_and_odd_images(size):
+def test_small_and_odd_images(cu, size):
     for stage in (Stage.DECODE, Stage.RESIZE):
-        check(jpeg(*size), ImageSpec(resize_short=9), stage)
+        check(cu, jpeg(*size), ImageSpec(resize_short=9), stage)
 
 
-def test_a_buffer_that_is_too_small_is_left_alone_and_the_size_is_told():
+def test_a_buffer_that_is_too_small_is_left_alone_and_the_size_is_told(cu):
     data = PHOTOS[0].jpeg
     needed = 3 * 224 * 224 * 4
-    done = units.image_cu(data, capacity=needed - 1)
+    done = cu(data, capacity=needed - 1)
     assert done.status == Status.BUFFER_TOO_SMALL
     assert (done.bytes, done.out_size) == (needed, (224, 224))
     assert (done.memory == 0xA5).all()
-    assert units.image_cu(data, capacity=needed).status == Status.OK
+    assert cu(data, capacity=needed).status == Status.OK
 
 
 @pytest.mark.parametrize(
@@ -80,8 +117,8 @@ def test_a_buffer_that_is_too_small_is_left_alone_and_the_size_is_told():
         ({"at": (400, 0)}, Status.CROP_OUTSIDE),
     ],
 )
-def test_impossible_settings_end_in_their_status_and_write_nothing(settings, status):
-    done = units.image_cu(PHOTOS[0].jpeg, **settings)
+def test_impossible_settings_end_in_their_status_and_write_nothing(cu, settings, status):
+    done = cu(PHOTOS[0].jpeg, **settings)
     assert done.status == status and done.out_size == (0, 0) and (done.memory == 0xA5).all()
 
 
@@ -89,12 +126,111 @@ def test_impossible_settings_end_in_their_status_and_write_nothing(settings, sta
     ("data", "status"), [(b"", 1), (b"\xff", 1), (b"not a jpeg at all", 1), (PHOTOS[0].jpeg[:3000], 2)]
 )
 @pytest.mark.parametrize("stage", list(Stage))
-def test_bad_files_end_in_decodes_status_at_every_stage(data, status, stage):
-    assert units.image_cu(data, stage=stage).status == status
+def test_bad_files_end_in_decodes_status_at_every_stage(cu, data, status, stage):
+    assert cu(data, stage=stage).status == status
 
 
-def test_a_run_leaves_nothing_behind_for_the_next():
+def test_a_run_leaves_nothing_behind_for_the_next(cu):
     good, bad = PHOTOS[0].jpeg, PHOTOS[0].jpeg[:5000]
-    first = units.image_cu(good, stage=1)
-    assert units.image_cu(bad, stage=1).status == Status.TRUNCATED
-    assert np.array_equal(units.image_cu(good, stage=1).memory, first.memory)
+    first = cu(good, stage=1)
+    assert cu(bad, stage=1).status == Status.TRUNCATED
+    assert np.array_equal(cu(good, stage=1).memory, first.memory)
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=SLOW, id=f"corpus {seed}") for seed in range(2, 6))])
+def test_cpp_and_rtl_agree_on_damaged_files_and_odd_settings(seed):
+    records = corpus(seed)[: 200 if seed == 1 else None]
+    seen = set()
+    for number, (data, (capacity, stage, form, short, crop, offset)) in enumerate(records):
+        settings = {
+            "stage": stage, "format": form, "resize_short": short, "crop": (crop, crop), "at": (offset, offset),
+            "capacity": capacity, "memory": -(-max(capacity, 16) // 16) * 16,
+        }  # fmt: skip
+        expected = units.image_cu(data, **settings)
+        behind = MemoryModel(stall=0.3, seed=number) if number % 2 else None
+        done = cu_rtlsim.image_cu(data, **settings, behind=behind, max_cycles=2_000_000)
+        told = (expected.status, expected.out_size, expected.src_size, expected.bytes)
+        assert (done.status, done.out_size, done.src_size, done.bytes) == told, f"record {number}"
+        if expected.status == Status.OK:
+            assert np.array_equal(done.memory, expected.memory), f"record {number}"
+        seen.add(expected.status)
+    assert {Status.OK, Status.BUFFER_TOO_SMALL, Status.CROP_OUTSIDE, Status.BAD_ARGUMENT} <= seen
+
+
+# ---- rtlsim only ----
+
+
+def photo_500x375(sampling: str, quality: int) -> list[bytes]:
+    """The demo's originals, cut to 500x375."""
+    files = []
+    for photo in PHOTOS[::3]:
+        image = cv2.imdecode(np.frombuffer(photo.jpeg, np.uint8), cv2.IMREAD_COLOR)
+        scale = max(500 / image.shape[1], 375 / image.shape[0])
+        image = cv2.resize(image, None, fx=scale + 0.01, fy=scale + 0.01, interpolation=cv2.INTER_AREA)[:375, :500]
+        options = [cv2.IMWRITE_JPEG_QUALITY, quality]
+        if SAMPLINGS[sampling] is None:
+            image = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
+        else:
+            options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, SAMPLINGS[sampling]]
+        files.append(cv2.imencode(".jpg", image, options)[1].tobytes())
+    return files
+
+
+@pytest.mark.parametrize("quality", [75, 90])
+@pytest.mark.parametrize("sampling", list(SAMPLINGS))
+def test_a_request_takes_little_more_than_its_symbols_or_half_its_pixels(sampling, quality):
+    for data in photo_500x375(sampling, quality):
+        done = check(cu_rtlsim.image_cu, data, ImageSpec(), Stage.NORMALIZE)
+        cycles, symbols = done.counters["cycles"], done.counters["symbols"]
+        assert cycles <= 1.10 * max(symbols, 500 * 375 / 2) + 3000, done.counters
+        assert abs(done.run.cycles - cycles) < 20
+        assert 0 < done.counters["first_output"] < done.counters["last_output"] < cycles
+        assert sum(value for name, value in done.counters.items() if name.startswith(("wait_data", "header"))) < cycles
+
+
+def test_the_same_request_takes_the_same_clocks_again_and_after_reset():
+    data = PHOTOS[1].jpeg
+    cycles = {cu_rtlsim.image_cu(data).run.cycles for _ in range(3)}
+    cycles |= {cu_rtlsim.image_cu(data, model=KernelModel(cu_rtlsim.library(), seed)).run.cycles for seed in (2, 3)}
+    assert len(cycles) == 1
+
+
+@pytest.mark.parametrize("stagger", [0, 16, 0x800, 0xFF0])
+def test_buffers_may_begin_anywhere_in_a_page(stagger):
+    for stage in (Stage.DECODE, Stage.NORMALIZE):
+        check(cu_rtlsim.image_cu, PHOTOS[2].jpeg, ImageSpec(dtype="float16"), stage, stagger=stagger)
+
+
+@pytest.mark.parametrize("behind", [MemoryModel(latency=1), MemoryModel(latency=1000), MemoryModel(bandwidth=0.05)])
+def test_slow_memory_costs_time_and_nothing_else(behind):
+    check(cu_rtlsim.image_cu, PHOTOS[3].jpeg, ImageSpec(), Stage.NORMALIZE, behind=behind)
+
+
+@pytest.mark.parametrize("name", ["jpeg", "tensor", "tables", "result"])
+def test_a_pointer_to_nowhere_ends_in_bus_error_and_the_next_run_is_right(name):
+    done = cu_rtlsim.image_cu(PHOTOS[0].jpeg, addresses={name: 0xDEAD_0000_0000})
+    assert done.status == Status.BUS_ERROR
+    if name == "tensor":
+        assert (done.memory == 0xA5).all()
+    check(cu_rtlsim.image_cu, PHOTOS[0].jpeg, ImageSpec(), Stage.NORMALIZE)
+
+
+@pytest.mark.parametrize("name", ["jpeg", "tensor", "tables"])
+def test_a_pointer_off_its_16_bytes_is_a_bad_argument(name):
+    done = cu_rtlsim.image_cu(PHOTOS[0].jpeg, addresses={name: cu_rtlsim.BANK + 8})
+    assert done.status == Status.BAD_ARGUMENT and (done.memory == 0xA5).all()
+    check(cu_rtlsim.image_cu, PHOTOS[0].jpeg, ImageSpec(), Stage.NORMALIZE)
+
+
+@pytest.mark.parametrize("clocks", [10, 200, 700, 5_000, 50_000, 100_000])
+def test_a_reset_in_mid_image_leaves_nothing_behind(clocks):
+    with pytest.raises(KernelFailed, match="did not finish within"):
+        cu_rtlsim.image_cu(PHOTOS[0].jpeg, stage=1, max_cycles=clocks)
+    check(cu_rtlsim.image_cu, PHOTOS[0].jpeg, ImageSpec(), Stage.RESIZE)
+
+
+def test_the_counters_of_kernel_xml_are_those_of_the_rtl_in_their_order():
+    package = (hls_folder() / "image_cu" / "image_cu_pkg.sv").read_text()
+    fields = re.search(r"struct packed \{([^}]*)\} counters_t;", package).group(1)
+    names = re.findall(r"logic \[31:0\] (\w+);", fields)
+    assert list(cu_rtlsim.spec().counters.items()) == [(name, 0x100 + 4 * i) for i, name in enumerate(names)]

@@ -1,0 +1,117 @@
+"""image_cu x rtlsim: the Verilated compute unit behind hw_emu's driver, as a function like units.image_cu."""
+
+import ctypes
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import csim
+import numpy as np
+from numpy.typing import NDArray
+from units import CENTRED, CuResult
+
+from headrace.bitstreams.hw_emu.library import LIBRARY_FLAGS, build_library, driver_sources
+from headrace.bitstreams.kernel import KernelSpec, parse_kernels
+from headrace.bitstreams.sources import hls_folder
+from headrace.bitstreams.verilate import COMPILE_FLAGS, VERILATE_FLAGS, rtl_sources
+from headrace.host.status import Status
+from headrace.host.xrt.engine import MemoryRange
+from headrace.host.xrt.hw_emu import KernelModel, KernelRun, MemoryModel, register_writes
+
+MAX_CYCLES = 100_000_000
+BANK = 512 << 20  # device memory is reached in banks; each buffer here lies in one of its own
+STAGGER = 0xFF0  # and begins just before a 4 KiB border, where bursts must be split
+
+
+@dataclass(frozen=True)
+class RtlResult(CuResult):
+    run: KernelRun
+    counters: dict[str, int]
+
+
+@cache
+def spec() -> KernelSpec:
+    return parse_kernels((hls_folder() / "image_cu" / "kernel.xml").read_bytes())[0]
+
+
+@cache
+def library(coverage: bool = False) -> ctypes.CDLL:
+    """Compiled when the RTL or the driver has changed; kept by content in build/tests/."""
+    sources, drivers = rtl_sources(), driver_sources()
+    digest = hashlib.sha256(repr((coverage, VERILATE_FLAGS, COMPILE_FLAGS, LIBRARY_FLAGS, spec())).encode())
+    for path in (*sources, *drivers):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    csim.BUILD.mkdir(parents=True, exist_ok=True)
+    stem = f"libhw_emu_image_cu{'_coverage' if coverage else ''}-"
+    target = csim.BUILD / f"{stem}{digest.hexdigest()[:16]}.so"
+    if not target.exists():
+        for stale in csim.BUILD.glob(f"{stem}*.so"):
+            stale.unlink(missing_ok=True)
+        build_library(spec(), sources, target, coverage=coverage)
+    return ctypes.CDLL(str(target))
+
+
+@cache
+def shared_model() -> KernelModel:
+    """One compute unit for many tests, so that each meets the state that another left."""
+    return KernelModel(library(), seed=1)
+
+
+def image_cu(
+    jpeg: bytes, *, stage=3, format=0, resize_short=256, crop=(224, 224), at=(CENTRED, CENTRED), tables=None,
+    capacity=None, memory=4 << 20, model: KernelModel | None = None, behind: MemoryModel | None = None,
+    stagger: int = STAGGER, addresses: dict[str, int] | None = None, max_cycles: int = MAX_CYCLES,
+    wave: Path | None = None,
+) -> RtlResult:  # fmt: skip
+    """One run, as units.image_cu does it. Each buffer is all the memory there is around it, rounded up to 16 bytes: any
+    access beyond it is answered with an error, and so ends in BUS_ERROR.
+
+    `behind`: how memory behaves; `stagger`: where in a page buffers begin; `addresses` replaces some pointers."""
+    words = np.zeros(3 * 256, np.uint32)
+    if tables is not None:
+        words[:] = np.asarray(tables).view(f"u{np.asarray(tables).itemsize}").reshape(-1)
+    buffers = {
+        "jpeg": _padded(np.frombuffer(jpeg, np.uint8), 0xEE),
+        "tensor": np.full(memory, 0xA5, np.uint8),
+        "tables": words.view(np.uint8),
+        "result": np.full(32, 0xA5, np.uint8),
+    }
+    base = {name: (number + 1) * BANK + stagger for number, name in enumerate(buffers)}
+    ranges = [MemoryRange(base[name], buffer.nbytes, buffer.ctypes.data) for name, buffer in buffers.items()]
+    scalars = {
+        "jpeg_bytes": len(jpeg), "tensor_capacity": memory if capacity is None else capacity, "stage": stage,
+        "format": format, "resize_short": resize_short, "crop_width": crop[0], "crop_height": crop[1],
+        "crop_x": at[0], "crop_y": at[1],
+    }  # fmt: skip
+    given = base | scalars | (addresses or {})
+    index = {arg.name: arg for arg in spec().args}
+    outputs = [arg for arg in spec().args if arg.is_output_register]
+    run = (model or shared_model()).run(
+        register_writes(spec(), {index[name].index: value for name, value in given.items()}),
+        ranges,
+        [arg.offset for arg in outputs] + list(spec().counters.values()),
+        memory=behind,
+        max_cycles=max_cycles,
+        wave=wave,
+    )
+    registers = {arg.name: run.registers[arg.offset] for arg in outputs}
+    record = buffers["result"].view("<u4")
+    if "result" not in (addresses or {}):
+        assert list(record[:5]) == list(registers.values()), "record and registers differ"
+    return RtlResult(
+        Status(registers["status"]),
+        (registers["out_width"], registers["out_height"]),
+        (registers["src_width"], registers["src_height"]),
+        int(record[5]) | int(record[6]) << 32,
+        buffers["tensor"],
+        run,
+        {name: run.registers[offset] for name, offset in spec().counters.items()},
+    )
+
+
+def _padded(data: NDArray[np.uint8], fill: int) -> NDArray[np.uint8]:
+    """Whole words of 16 bytes, at least one."""
+    whole = np.full(max(16, -(-len(data) // 16) * 16), fill, np.uint8)
+    whole[: len(data)] = data
+    return whole
