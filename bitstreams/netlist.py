@@ -6,7 +6,8 @@ flip-flops. Here only those pins are joined that a signal takes within a clock.
 
 How cells count
 - LUT: each LUT1 to LUT6 one, although two small ones may share a place on the card, each inverter one, and LUT RAM and
-  shift registers by the LUTs that they occupy (RAM32M16: 8, SRL16E: 1).
+  shift registers by the LUTs that they occupy (RAM32M16: 8, SRL16E: 1). A carry chain takes its sums from LUTs only, so
+  that each bit that Yosys ties to something else is one more.
 - BRAM36: a RAMB18 is half. CARRY8: Yosys makes chains of CARRY4; two of a chain fit one CARRY8.
 """
 
@@ -67,10 +68,10 @@ class _Graph:
 def count_cells(module: Mapping[str, Any]) -> dict[str, float]:
     """Cells of a card by kind; `lutram` and `srl` are LUTs that `lut` includes."""
     cells = Counter(cell["type"] for cell in module["cells"].values())
-    logic = sum(count for kind, count in cells.items() if re.fullmatch(r"LUT[1-6](_2)?|INV", kind))
+    logic = sum(count for kind, count in cells.items() if re.fullmatch(r"LUT[1-6]|INV", kind))
     in_memory = {kind: cells[kind] * luts for kind, luts in MEMORY_LUTS.items()}
     return {
-        "lut": logic + sum(in_memory.values()),
+        "lut": logic + sum(in_memory.values()) + _carry_feeds(module),
         "lutram": sum(luts for kind, luts in in_memory.items() if kind.startswith("RAM")),
         "srl": sum(luts for kind, luts in in_memory.items() if kind.startswith("SRL")),
         "ff": sum(cells[kind] for kind in FLIP_FLOPS),
@@ -80,6 +81,13 @@ def count_cells(module: Mapping[str, Any]) -> dict[str, float]:
         "carry8": _carry8(module),
         "muxf": sum(cells[kind] for kind in MUXES),
     }
+
+
+def _carry_feeds(module: Mapping[str, Any]) -> int:
+    cells = module["cells"].values()
+    counted = {cell["connections"]["O"][0] for cell in cells if re.fullmatch(r"LUT[1-6]|INV", cell["type"])}
+    sums = (bit for cell in cells if cell["type"] == "CARRY4" for bit in cell["connections"]["S"])
+    return sum(isinstance(bit, int) and bit not in counted for bit in sums)
 
 
 def _carry8(module: Mapping[str, Any]) -> int:
@@ -107,7 +115,7 @@ def _carry8(module: Mapping[str, Any]) -> int:
 
 def unmapped_cells(module: Mapping[str, Any]) -> dict[str, int]:
     """Cells that are none of the card's by type: latches, or what synthesis could not map."""
-    known = re.compile(r"LUT[1-6](_2)?|INV|CARRY[48]|DSP48E2|GND|VCC|\$scopeinfo")
+    known = re.compile(r"LUT[1-6]|INV|CARRY4|DSP48E2|GND|VCC|\$scopeinfo")
     named = {*MEMORY_LUTS, *SYNCHRONOUS, *MUXES}
     kinds = Counter(cell["type"] for cell in module["cells"].values())
     return {kind: count for kind, count in kinds.items() if kind not in named and not known.fullmatch(kind)}

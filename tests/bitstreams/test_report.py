@@ -55,6 +55,13 @@ def test_a_multiplier_is_a_dsp_and_a_tiny_one_is_told():
     assert (small["a"], small["b"]) == (3, 3) and "report_mixed.sv" in small["source"]
 
 
+def test_each_bit_of_a_carry_chain_takes_a_lut():
+    pins = {"CI": ["0"], "CYINIT": ["0"], "DI": [5, 6, "0", "0"], "S": [5, 6, 7, "0"], "O": [8, 9, 10, 11]}
+    chain = {"type": "CARRY4", "connections": {**pins, "CO": [12, 13, 14, 15]}}
+    cells = module([register(4, 5), register(4, 6), lut([5, 6], 7), chain])
+    assert (netlist.count_cells(cells)["lut"], netlist.count_cells(cells)["carry8"]) == (3, 1)
+
+
 def test_a_fifo_costs_lut_ram_and_its_pointers():
     result = measure("stream_fifo", rtl_sources(), CACHE)  # 16 words of 8 bits
     assert result["resources"]["lutram"] == 8 and result["resources"]["ff"] < 20
