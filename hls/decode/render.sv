@@ -1,0 +1,330 @@
+// Render: rows of blocks to pixels in raster order, bit-exact to libjpeg-turbo.
+//
+//   samples -> row_writer -> row memories -> row_reader -> upsample -> color -> beats
+//
+// Reference   render in decode.cpp.
+// Interface   a scan, then samples_t in the order of its blocks and an end beat; out come one frame_t and its beats, see
+//             headrace_pkg.sv. Samples without a scan are those of an image with bad headers: an end beat only, which
+//             is answered by a frame with its status. The frame leaves with the first pixels.
+// Throughput  one row of a block a clock in, beside two pixels a clock out without a gap between words, rows or MCU rows.
+// Latency     about 25 clocks from the last sample of the first MCU row to the first beat. The last MCU row is held back
+//             until the end beat has come without an error.
+// Memory      8 UltraRAM: 16384 words of luma, twice 8192 of chroma, in rings of rows with a stride that is the power of
+//             two above the image's width: the narrower the image, the more MCU rows fit, by which the decoder in
+//             front may run ahead. 2 MCU rows at 4096 pixels of 4:4:4 and 4:2:0, 16 at 500 of 4:2:0.
+// Limits      4096 pixels wide, 65535 high.
+// Bad input   after an error the rows before it are sent, as in the C++, and a beat with keep = 0, last = 1 and the status;
+//             or a frame with the status if there are none.
+module render
+  import headrace_pkg::*;
+  import render_pkg::*;
+(
+  input  logic     clk_i,
+  input  logic     rst_ni,
+
+  input  scan_t    scan_i,
+  input  logic     scan_valid_i,
+  output logic     scan_ready_o,
+
+  input  samples_t samples_i,
+  input  logic     samples_valid_i,
+  output logic     samples_ready_o,
+
+  output frame_t   frame_o,
+  output logic     frame_valid_o,
+  input  logic     frame_ready_i,
+
+  output beat_t    beat_o,
+  output logic     beat_valid_o,
+  input  logic     beat_ready_i,
+
+  output logic     wait_rows_o,   // samples waited for a free MCU row
+  output logic     wait_output_o  // pixels waited for the unit behind
+);
+
+  localparam int unsigned QueueDepth = 32;  // beats: more than are under way at full throughput
+
+  typedef enum logic [2:0] {
+    Idle,
+    BadHeaders,  // the end beat comes without a scan
+    Measure,
+    Run,
+    EndBeat,     // an error after the first row
+    Drain        // until all has left
+  } state_e;
+
+  state_e  state_q, state_d;
+  scan_t   scan_q;
+  layout_t layout_q;
+  logic    run_q;
+
+  // ---- Layout ----
+  // Of `last` MCU or word, the number of bits is the logarithm of the stride.
+  function automatic logic [3:0] bits_of(logic [8:0] last);
+    logic [3:0] bits;
+    bits = '0;
+    for (int unsigned i = 0; i < 9; i++) if (last[i]) bits = 4'(i + 1);
+    return bits;
+  endfunction
+
+  logic [11:0] last_column;
+  logic [15:0] last_row;
+  logic        subsampled_by_4;
+  assign last_column     = 12'(scan_q.width - 16'd1);
+  assign last_row        = scan_q.height - 16'd1;
+  assign subsampled_by_4 = scan_q.h_shift[1] || (scan_q.h_shift[0] && scan_q.v_shift);
+
+  always_ff @(posedge clk_i) begin
+    if (state_q == Idle) scan_q <= scan_i;
+    // Settled at the end of Measure: the strides follow a clock after the MCUs across.
+    layout_q.last_row     <= last_row;
+    layout_q.last_word    <= last_column[11:3];
+    layout_q.last_beat    <= last_column[2:1];
+    layout_q.odd_width    <= scan_q.width[0];
+    layout_q.last_mcu     <= last_column[11:3] >> scan_q.h_shift;
+    layout_q.last_mcu_row <= last_row[15:3] >> scan_q.v_shift;
+    layout_q.color        <= scan_q.color;
+    layout_q.rgb          <= scan_q.rgb;
+    layout_q.h_shift      <= scan_q.h_shift;
+    layout_q.v_shift      <= scan_q.v_shift;
+    // libjpeg replicates 4:1:1, and all of 4:2:2 and 4:2:0 if chroma is at most two columns wide.
+    layout_q.fancy_h      <= scan_q.h_shift == 2'd1 && scan_q.width > 16'd4;
+    layout_q.fancy_v      <= scan_q.v_shift && (scan_q.h_shift == '0 || scan_q.width > 16'd4);
+
+    layout_q.chroma_stride_log2 <= bits_of(layout_q.last_mcu);
+    layout_q.ring_log2          <= (subsampled_by_4 ? 4'd9 : 4'd10) - bits_of(layout_q.last_mcu);
+  end
+
+  // ---- Control ----
+  logic [1:0]  measured_q;
+  logic        started, finished, failed, words_empty, ended, drained;
+  status_e     status, end_status;
+  logic [5:0]  reserved_q, reserved_d;  // beats in the queue and under way
+  logic        begin_beat, room_q, send_end;
+  logic        any_q;                   // the frame has been sent
+  frame_t      frame_q, frame_d;
+  logic        frame_valid_q, send_frame;
+  logic        writer_ready;
+
+  assign scan_ready_o    = state_q == Idle;
+  assign samples_ready_o = state_q == BadHeaders || writer_ready;
+  assign drained         = words_empty && reserved_q == '0;
+  // An end without an error but before the last MCU row does not happen; if it did, it would have to be one.
+  assign end_status      = status == StatusOk ? StatusTruncated : status;
+
+  always_comb begin
+    state_d    = state_q;
+    send_frame = 1'b0;
+    send_end   = 1'b0;
+    frame_d    = '{width: '0, height: '0, status: end_status};
+    unique case (state_q)
+      Idle: begin
+        if (scan_valid_i) state_d = Measure;
+        else if (samples_valid_i) state_d = BadHeaders;
+      end
+      BadHeaders: begin
+        if (samples_valid_i && samples_i.done) begin
+          frame_d.status = samples_i.status;
+          send_frame     = 1'b1;
+          state_d        = Drain;
+        end
+      end
+      Measure: begin
+        if (measured_q[1]) state_d = Run;
+      end
+      Run: begin
+        if (started) begin
+          frame_d    = '{width: scan_q.width, height: scan_q.height, status: StatusOk};
+          send_frame = 1'b1;
+        end else if (failed && any_q) begin
+          state_d = EndBeat;
+        end else if (failed) begin
+          send_frame = 1'b1;
+          state_d    = Drain;
+        end else if (finished) begin
+          state_d = Drain;
+        end
+      end
+      EndBeat: begin
+        send_end = drained;
+        if (drained) state_d = Drain;
+      end
+      Drain: begin
+        if (drained && !frame_valid_q) state_d = Idle;
+      end
+      default: state_d = Idle;
+    endcase
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      state_q       <= Idle;
+      run_q         <= 1'b0;
+      measured_q    <= '0;
+      any_q         <= 1'b0;
+      frame_valid_q <= 1'b0;
+      reserved_q    <= '0;
+      room_q        <= 1'b1;
+    end else begin
+      state_q    <= state_d;
+      run_q      <= state_d == Run || state_d == EndBeat;
+      measured_q <= state_q == Measure ? {measured_q[0], 1'b1} : '0;
+      if (send_frame) any_q <= 1'b1;
+      else if (state_q == Idle) any_q <= 1'b0;
+      if (send_frame) frame_valid_q <= 1'b1;
+      else if (frame_ready_i) frame_valid_q <= 1'b0;
+      reserved_q <= reserved_d;
+      room_q     <= reserved_d < 6'(QueueDepth);
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (send_frame) frame_q <= frame_d;
+  end
+
+  assign reserved_d = reserved_q + {5'd0, begin_beat || send_end}
+                    - {5'd0, beat_valid_o && beat_ready_i};
+  assign frame_o       = frame_q;
+  assign frame_valid_o = frame_valid_q;
+  assign wait_output_o = beat_valid_o && !beat_ready_i;
+
+  // ---- Row memories ----
+  logic                          release_row, committed;
+  logic                          luma_write, cb_write, cr_write;
+  logic [LumaAddressWidth-1:0]   luma_write_address, luma_read_address;
+  logic [ChromaAddressWidth-1:0] chroma_write_address, chroma_read_address;
+  logic [63:0]                   write_data, luma_data, cb_data, cr_data;
+  row_words_t                    words;
+  logic                          words_valid, words_ready;
+
+  row_writer u_writer (
+    .clk_i, .rst_ni,
+    .layout_i        (layout_q),
+    .run_i           (run_q),
+    .samples_i, .samples_valid_i,
+    .samples_ready_o (writer_ready),
+    .wait_rows_o,
+    .luma_write_o    (luma_write),
+    .luma_address_o  (luma_write_address),
+    .cb_write_o      (cb_write),
+    .cr_write_o      (cr_write),
+    .chroma_address_o(chroma_write_address),
+    .data_o          (write_data),
+    .release_i       (release_row),
+    .committed_o     (committed),
+    .ended_o         (ended),
+    .status_o        (status)
+  );
+
+  row_memory #(
+    .Depth(LumaWords)
+  ) u_luma (
+    .clk_i,
+    .write_i        (luma_write),
+    .write_address_i(luma_write_address),
+    .write_data_i   (write_data),
+    .read_address_i (luma_read_address),
+    .read_data_o    (luma_data)
+  );
+
+  row_memory #(
+    .Depth(ChromaWords)
+  ) u_cb (
+    .clk_i,
+    .write_i        (cb_write),
+    .write_address_i(chroma_write_address),
+    .write_data_i   (write_data),
+    .read_address_i (chroma_read_address),
+    .read_data_o    (cb_data)
+  );
+
+  row_memory #(
+    .Depth(ChromaWords)
+  ) u_cr (
+    .clk_i,
+    .write_i        (cr_write),
+    .write_address_i(chroma_write_address),
+    .write_data_i   (write_data),
+    .read_address_i (chroma_read_address),
+    .read_data_o    (cr_data)
+  );
+
+  row_reader u_reader (
+    .clk_i, .rst_ni,
+    .layout_i        (layout_q),
+    .run_i           (run_q),
+    .committed_i     (committed),
+    .ended_i         (ended),
+    .status_i        (status),
+    .release_o       (release_row),
+    .started_o       (started),
+    .finished_o      (finished),
+    .failed_o        (failed),
+    .empty_o         (words_empty),
+    .luma_address_o  (luma_read_address),
+    .luma_data_i     (luma_data),
+    .chroma_address_o(chroma_read_address),
+    .cb_data_i       (cb_data),
+    .cr_data_i       (cr_data),
+    .words_o         (words),
+    .words_valid_o   (words_valid),
+    .words_ready_i   (words_ready)
+  );
+
+  // ---- Pixels ----
+  ycc_beat_t    ycc;
+  logic         ycc_valid, pixels_valid, pixels_last, queue_ready;
+  pixel_t [1:0] pixels;
+  logic [1:0]   pixels_keep;
+  beat_t        beat;
+
+  upsample u_upsample (
+    .clk_i, .rst_ni,
+    .layout_i     (layout_q),
+    .words_i      (words),
+    .words_valid_i(words_valid),
+    .words_ready_o(words_ready),
+    .room_i       (room_q),
+    .begin_o      (begin_beat),
+    .beat_o       (ycc),
+    .beat_valid_o (ycc_valid)
+  );
+
+  color u_color (
+    .clk_i, .rst_ni,
+    .rgb_i       (layout_q.rgb),
+    .beat_i      (ycc),
+    .beat_valid_i(ycc_valid),
+    .pixel_o     (pixels),
+    .keep_o      (pixels_keep),
+    .last_o      (pixels_last),
+    .valid_o     (pixels_valid)
+  );
+
+  assign beat = '{
+    pixel:  pixels,
+    keep:   send_end ? 2'b00 : pixels_keep,
+    last:   send_end || pixels_last,
+    status: send_end ? end_status : StatusOk
+  };
+
+  stream_fifo #(
+    .Width($bits(beat_t)),
+    .Depth(QueueDepth)
+  ) u_queue (
+    .clk_i, .rst_ni,
+    .data_i (beat),
+    .valid_i(pixels_valid || send_end),
+    .ready_o(queue_ready),
+    .data_o (beat_o),
+    .valid_o(beat_valid_o),
+    .ready_i(beat_ready_i),
+    .count_o()
+  );
+
+`ifndef SYNTHESIS
+  a_room_for_all: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      pixels_valid || send_end |-> queue_ready);
+`endif
+
+endmodule

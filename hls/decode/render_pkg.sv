@@ -1,0 +1,47 @@
+// What travels inside render.
+package render_pkg;
+
+  localparam int unsigned LumaWords   = 16384;  // of eight samples, in the row memories
+  localparam int unsigned ChromaWords = 8192;
+  localparam int unsigned LumaAddressWidth   = 14;
+  localparam int unsigned ChromaAddressWidth = 13;
+
+  // A scan and what follows from it. The row memories are rings of rows; a row of chroma takes 2^chroma_stride_log2
+  // words, one of luma 2^h_shift times as many, and 2^ring_log2 MCU rows fit.
+  typedef struct packed {
+    logic [15:0] last_row;
+    logic [8:0]  last_word;       // of a luma row, as far as there are pixels in it
+    logic [1:0]  last_beat;       // of two pixels in that word
+    logic        odd_width;
+    logic [8:0]  last_mcu;        // of an MCU row
+    logic [12:0] last_mcu_row;
+    logic        color;
+    logic        rgb;
+    logic [1:0]  h_shift;
+    logic        v_shift;
+    logic        fancy_h;         // triangle filter along rows, else replication
+    logic        fancy_v;
+    logic [3:0]  chroma_stride_log2;
+    logic [3:0]  ring_log2;
+  } layout_t;
+
+  // Eight luma samples of a row and the words with the chroma samples that belong to them.
+  typedef struct packed {
+    logic [7:0][7:0] luma;
+    logic [7:0][7:0] cb_near, cb_far;  // rows of chroma: that of the luma row, the next above or below
+    logic [7:0][7:0] cr_near, cr_far;
+    logic [1:0]      part;       // which part of the chroma words: the luma word's number in its row, modulo 4
+    logic            first;      // of the row
+    logic            last;       // of the row
+    logic            last_row;   // of the image
+    logic            odd_row;
+  } row_words_t;
+
+  // Two pixels before colour conversion.
+  typedef struct packed {
+    logic [1:0][7:0] y, cb, cr;  // [0] is the left one
+    logic [1:0]      keep;
+    logic            last;       // of the image
+  } ycc_beat_t;
+
+endpackage

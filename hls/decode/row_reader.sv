@@ -1,0 +1,227 @@
+// Reads rows out of the row memories as soon as all that they need is there, and gives free what no later row needs.
+//
+// Reference   render in decode.cpp: which rows may be sent when, and which chroma rows they need.
+// Interface   `run_i` as in row_writer. `started_o` marks the clock in which it is sure that there will be pixels.
+//             `finished_o`: the whole image has been read. `failed_o`: no more rows, because the image ended with an error;
+//             the rows before it have been read. `empty_o`: no words are under way.
+// Throughput  eight pixels in two clocks, as each chroma memory is read in two rows: twice what is sent, so that words wait
+//             for the pixel path and not the other way round. Rows of one or two pixels take two clocks, too.
+// Latency     6 clocks from a committed MCU row to the first word.
+//             With the triangle filter between rows, the last row of an MCU row needs the chroma row below and is read
+//             with the next MCU row, and that one's first row the chroma row above. The last MCU row is read when the
+//             image has ended without an error.
+module row_reader
+  import headrace_pkg::*;
+  import render_pkg::*;
+(
+  input  logic                          clk_i,
+  input  logic                          rst_ni,
+
+  input  layout_t                       layout_i,
+  input  logic                          run_i,
+
+  input  logic                          committed_i,  // an MCU row
+  input  logic                          ended_i,
+  input  status_e                       status_i,
+  output logic                          release_o,
+
+  output logic                          started_o,
+  output logic                          finished_o,
+  output logic                          failed_o,
+  output logic                          empty_o,
+
+  output logic [LumaAddressWidth-1:0]   luma_address_o,
+  input  logic [63:0]                   luma_data_i,   // two clocks later
+  output logic [ChromaAddressWidth-1:0] chroma_address_o,
+  input  logic [63:0]                   cb_data_i,
+  input  logic [63:0]                   cr_data_i,
+
+  output row_words_t                    words_o,
+  output logic                          words_valid_o,
+  input  logic                          words_ready_i
+);
+
+  localparam int unsigned QueueDepth = 8;
+
+  typedef enum logic [1:0] {
+    WaitRow,   // for an MCU row
+    Read,
+    Finished,
+    Failed
+  } state_e;
+
+  state_e      state_q, state_d;
+  logic [12:0] mcu_row_q;
+  logic        last_mcu_row_q;
+  logic [10:0] available_q;  // MCU rows that are complete and not begun
+  logic        enter;
+
+  // ---- Position ----
+  logic        far_phase_q;   // second clock of a word
+  logic [8:0]  word_q;
+  logic [15:0] y_q;
+  logic [3:0]  y_in_mcu_q;
+  logic        last_row_q;    // y_q is the last row
+  logic        word_ends, row_ends, group_ends, mcu_row_ends;
+  logic [3:0]  queued_q;      // words in the queue and under way
+  logic        begin_word;
+
+  assign begin_word   = state_q == Read && !far_phase_q && !queued_q[3];
+  assign word_ends    = state_q == Read && far_phase_q;
+  assign row_ends     = word_ends && word_q == layout_i.last_word;
+  assign mcu_row_ends = y_in_mcu_q == (layout_i.v_shift ? 4'd15 : 4'd7);
+  // The rows that are read when an MCU row is complete.
+  assign group_ends   = last_mcu_row_q    ? last_row_q
+                      : layout_i.fancy_v  ? y_in_mcu_q == 4'd14
+                                          : mcu_row_ends;
+
+  always_comb begin
+    state_d = state_q;
+    enter   = 1'b0;
+    unique case (state_q)
+      WaitRow: begin
+        enter = available_q != '0 && (!last_mcu_row_q || (ended_i && status_i == StatusOk));
+        if (enter) state_d = Read;
+        else if (ended_i && (available_q == '0 || last_mcu_row_q)) state_d = Failed;
+      end
+      Read: begin
+        if (row_ends && group_ends) state_d = last_mcu_row_q ? Finished : WaitRow;
+      end
+      default: ;  // until run_i falls
+    endcase
+  end
+
+  assign started_o  = enter && y_q == '0;
+  assign finished_o = state_q == Finished;
+  assign failed_o   = state_q == Failed;
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni || !run_i) begin
+      state_q        <= WaitRow;
+      mcu_row_q      <= '0;
+      last_mcu_row_q <= layout_i.last_mcu_row == '0;
+      available_q    <= '0;
+      far_phase_q    <= 1'b0;
+      word_q         <= '0;
+      y_q            <= '0;
+      y_in_mcu_q     <= '0;
+      last_row_q     <= layout_i.last_row == '0;
+      release_o      <= 1'b0;
+    end else begin
+      state_q     <= state_d;
+      available_q <= available_q + {10'd0, committed_i} - {10'd0, enter};
+      if (begin_word) far_phase_q <= 1'b1;
+      else if (word_ends) far_phase_q <= 1'b0;
+      if (word_ends) word_q <= row_ends ? '0 : word_q + 1'b1;
+      if (row_ends) begin
+        y_q        <= y_q + 1'b1;
+        last_row_q <= y_q + 16'd1 == layout_i.last_row;
+        y_in_mcu_q <= mcu_row_ends ? '0 : y_in_mcu_q + 1'b1;
+        if (group_ends) begin
+          mcu_row_q      <= mcu_row_q + 1'b1;
+          last_mcu_row_q <= mcu_row_q + 13'd1 == layout_i.last_mcu_row;
+        end
+      end
+      release_o <= row_ends && (layout_i.fancy_v ? y_in_mcu_q == '0 && y_q != '0 : mcu_row_ends);
+    end
+  end
+
+  // ---- Addresses: strides are powers of two, so words are put below the start of a row ----
+  logic [LumaAddressWidth-1:0]   luma_row_q, luma_stride;
+  logic [ChromaAddressWidth-1:0] near_row_q, far_row, chroma_stride, chroma_word;
+  logic                          far_is_near;
+
+  assign luma_stride   = LumaAddressWidth'(1) << (layout_i.chroma_stride_log2 + 4'(layout_i.h_shift));
+  assign chroma_stride = ChromaAddressWidth'(1) << layout_i.chroma_stride_log2;
+  assign chroma_word   = ChromaAddressWidth'(word_q >> layout_i.h_shift);
+  assign far_is_near   = y_q[0] ? last_row_q : y_q == '0;  // beyond the edges it repeats
+  assign far_row       = far_is_near ? near_row_q
+                       : y_q[0]      ? near_row_q + chroma_stride
+                                     : near_row_q - chroma_stride;
+
+  always_ff @(posedge clk_i) begin
+    if (!run_i) begin
+      luma_row_q <= '0;
+      near_row_q <= '0;
+    end else if (row_ends) begin
+      luma_row_q <= luma_row_q + luma_stride;
+      if (y_q[0] || !layout_i.v_shift) near_row_q <= near_row_q + chroma_stride;
+    end
+    luma_address_o   <= luma_row_q | LumaAddressWidth'(word_q);
+    chroma_address_o <= (far_phase_q ? far_row : near_row_q) | chroma_word;
+  end
+
+  // ---- Words out of the memories, all at once ----
+  typedef struct packed {
+    logic [1:0] part;
+    logic       first;
+    logic       last;
+    logic       last_row;
+    logic       odd_row;
+  } place_t;
+
+  place_t      place_q, place_q2, place_q3;
+  logic        valid_q, valid_q2, valid_q3;
+  logic [63:0] cb_near_q, cr_near_q;
+  row_words_t  words;
+
+  always_ff @(posedge clk_i) begin
+    place_q  <= '{
+      part:     word_q[1:0],
+      first:    word_q == '0,
+      last:     word_q == layout_i.last_word,
+      last_row: last_row_q,
+      odd_row:  y_q[0]
+    };
+    place_q2  <= place_q;
+    place_q3  <= place_q2;
+    cb_near_q <= cb_data_i;
+    cr_near_q <= cr_data_i;
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      {valid_q, valid_q2, valid_q3} <= '0;
+      queued_q                      <= '0;
+    end else begin
+      {valid_q, valid_q2, valid_q3} <= {word_ends, valid_q, valid_q2};
+      queued_q <= queued_q + {3'd0, begin_word} - {3'd0, words_valid_o && words_ready_i};
+    end
+  end
+
+  assign words = '{
+    luma:     luma_data_i,
+    cb_near:  cb_near_q,
+    cb_far:   cb_data_i,
+    cr_near:  cr_near_q,
+    cr_far:   cr_data_i,
+    part:     place_q3.part,
+    first:    place_q3.first,
+    last:     place_q3.last,
+    last_row: place_q3.last_row,
+    odd_row:  place_q3.odd_row
+  };
+
+  logic queue_ready;
+
+  stream_fifo #(
+    .Width($bits(row_words_t)),
+    .Depth(QueueDepth)
+  ) u_queue (
+    .clk_i, .rst_ni,
+    .data_i (words),
+    .valid_i(valid_q3),
+    .ready_o(queue_ready),
+    .data_o (words_o),
+    .valid_o(words_valid_o),
+    .ready_i(words_ready_i),
+    .count_o()
+  );
+
+  assign empty_o = queued_q == '0;
+
+`ifndef SYNTHESIS
+  a_room_for_all: assert property (@(posedge clk_i) disable iff (!rst_ni) valid_q3 |-> queue_ready);
+`endif
+
+endmodule

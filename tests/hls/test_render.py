@@ -1,0 +1,145 @@
+"""render.sv against the C++ of the same process and cv2.imdecode: equal pixels, whatever the size and the pauses."""
+
+import ctypes
+from dataclasses import dataclass
+from functools import cache
+
+import cv2
+import numpy as np
+import pytest
+import rtlsim
+import test_decode as jpegs
+from test_transform import records
+
+SAMPLINGS = (*jpegs.SAMPLINGS, "gray")
+
+
+@cache
+def library() -> ctypes.CDLL:
+    return rtlsim.load("render", "rtl_render.cpp")
+
+
+@dataclass(frozen=True)
+class Counts:
+    words: int  # of eight samples
+    cycles: int
+    first_beat: int
+    wait_rows: int
+    wait_output: int
+
+
+def render(files: list[bytes], seed: int = 1, pause_in: int = 0, pause_out: int = 0) -> list[Counts]:
+    """The files one after the other; every frame and beat is compared with the C++ within. The last file's pixels are
+    compared with OpenCV's, if that has any."""
+    counts = np.zeros((len(files), 5), np.uint64)
+    expected = jpegs.golden(files[-1])
+    rgb = np.zeros_like(expected) if expected is not None else np.zeros(0, np.uint8)
+    data = records(files)
+    code = library().render_files(
+        data, ctypes.c_uint64(len(data)), seed, pause_in, pause_out, counts.ctypes.data_as(ctypes.c_void_p),
+        rgb.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(rgb.size),
+    )  # fmt: skip
+    assert code == 0, {1: "frames differ", 2: "beats differ", 3: "too many clocks", 4: "more than the image"}[code]
+    if expected is not None:
+        np.testing.assert_array_equal(rgb, expected)
+    return [Counts(*(int(value) for value in row)) for row in counts]
+
+
+def encode(image: np.ndarray, quality: int, sampling: str, **options) -> bytes:
+    return jpegs.encode(image, quality, "4:2:0" if sampling == "gray" else sampling, **options)
+
+
+def picture(rng: np.random.Generator, width: int, height: int, sampling: str) -> np.ndarray:
+    return jpegs.picture(rng, width, height, 1 if sampling == "gray" else 3)
+
+
+def photo(width: int, height: int, sampling: str) -> np.ndarray:
+    image = cv2.imread(str(next(path for path in jpegs.bundled_photos() if path.name == "china.jpg")))
+    image = cv2.resize(image, (width, height))
+    return cv2.cvtColor(image, cv2.COLOR_BGR2GRAY) if sampling == "gray" else image
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_every_small_size_equals_the_cpp(sampling):
+    """Edges: chroma of one or two columns, rows that no MCU row follows, MCUs mostly outside the image."""
+    rng = np.random.default_rng(3)
+    sizes = [(width, height) for height in range(1, 19) for width in range(1, 19)]
+    render([encode(picture(rng, *size, sampling), 95, sampling) for size in sizes])
+
+
+@pytest.mark.parametrize(("pause_in", "pause_out"), [(0, 0), (50, 0), (0, 50), (50, 50), (20, 80), (80, 20)])
+def test_files_one_after_the_other_with_pauses_equal_the_cpp(pause_in, pause_out):
+    rng = np.random.default_rng(41)
+    sizes = rng.integers(1, 131, (48, 2))
+    files = [
+        encode(picture(rng, int(width), int(height), sampling), 90, sampling)
+        for (width, height), sampling in zip(sizes, SAMPLINGS * 8, strict=True)
+    ]
+    render(files, 5, pause_in, pause_out)
+
+
+@pytest.mark.parametrize("pause_out", [0, 60])
+@pytest.mark.parametrize("width", [4096, 4095, 2049])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_rows_of_the_greatest_width_go_round_the_memories(sampling, width, pause_out):
+    render([encode(photo(width, 100, sampling), 90, sampling)], 2, 0, pause_out)
+
+
+@pytest.mark.parametrize("sampling", ["4:4:4", "4:2:0", "4:4:0"])
+def test_image_of_the_greatest_height_equals_opencv(sampling):
+    column = jpegs.picture(np.random.default_rng(9), 8, 655)
+    render([encode(np.tile(column, (100, 1, 1)), 80, sampling)])
+
+
+@pytest.mark.parametrize("sampling", ["4:4:4", "4:2:0"])
+def test_components_that_are_rgb_are_not_converted(sampling):
+    render([jpegs.with_ids(jpegs.sample(sampling).without(jpegs.APP0), *b"RGB").to_bytes()])
+
+
+@pytest.mark.parametrize("pause_out", [0, 50])
+def test_rows_before_an_error_are_sent_and_the_next_image_is_whole(pause_out):
+    rng = np.random.default_rng(4)
+    files = []
+    for sampling in SAMPLINGS:
+        file = encode(
+            picture(rng, 64, 200, sampling),
+            90,
+            sampling,
+            restart={"4:1:1": 2, "4:4:4": 8, "4:4:0": 8, "gray": 8}.get(sampling, 4),
+        )
+        parts = jpegs.take_apart(file)
+        for marker in range(0xD0, 0xD6):  # the first to the sixth MCU row is the last whole one
+            scan = parts.scan.replace(bytes([0xFF, marker]), b"\xff\xff\xff\xd7", 1)
+            files += [jpegs.replace(parts, scan=scan).to_bytes(), jpegs.sample(width=17, height=9).to_bytes()]
+        cut_at_eoi = jpegs.replace(parts, trailer=b"").to_bytes()  # all MCUs are there
+        files += [cut_at_eoi, jpegs.sample(width=20, height=40).to_bytes()]
+    render(files, 8, 0, pause_out)
+
+
+def test_bad_headers_are_answered_by_a_frame_with_the_status():
+    bad = [jpegs.REFUSED[name][1]() for name in ("no DQT", "CMYK", "empty", "progressive", "code in no table")]
+    render([file for one in bad for file in (one, one, jpegs.sample().to_bytes())], 1, 0, 20)
+
+
+def test_damaged_files_end_as_in_the_cpp():
+    render(jpegs.mutants(600), 1, 10, 10)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_an_image_takes_a_word_of_samples_or_two_pixels_a_clock(sampling):
+    """Neither is held up by the other: the longer of the two, and the first or the last MCU row beside it."""
+    width, height = 500, 375
+    (counts,) = render([encode(photo(width, height, sampling), 90, sampling)])
+    mcu_row = 8 << (sampling in ("4:4:0", "4:2:0"))
+    mcu_rows = -(-height // mcu_row)
+    words, beats = counts.words / mcu_rows, mcu_row * width / 2
+    assert max(counts.words, width * height // 2) < counts.cycles
+    assert counts.cycles <= max(counts.words, height * width / 2) + max(words, beats) + 60
+    assert counts.first_beat <= words * (2 if sampling in ("4:4:0", "4:2:0") else 1) + 60
+
+
+def test_output_has_no_gaps():
+    """Once all samples are there, two pixels leave in every clock, across words, rows and MCU rows."""
+    width, height = 101, 62
+    (counts,) = render([encode(photo(width, height, "4:2:0"), 90, "4:2:0")], 1, 0, 0)
+    assert counts.cycles <= counts.words + 60 + height * 51
