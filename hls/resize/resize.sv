@@ -126,35 +126,41 @@ module resize
   // ---- Input into the ring ----
   logic        taking_q, room_q;
   logic [10:0] in_word_q, last_word_q;
-  logic [15:0] in_row_q, in_row_d;  // rows taken in
-  logic [15:0] base_q;              // rows before it are not needed any more
-  logic        in_row_end, in_image, accept;
-  logic        rows_read_q;         // all that will be
+  logic [15:0] in_row_q;     // rows taken in
+  logic [15:0] rows_left_q;  // rows to come
+  logic [15:0] base_q;       // rows before it are not needed any more
+  logic        in_row_end, in_image, accept, row_taken;
+  logic        rows_read_q;  // all that will be
 
-  assign accept       = taking_q && room_q && beat_valid_i;
   assign beat_ready_o = taking_q && room_q;
+  assign accept       = beat_ready_o && beat_valid_i;
   assign in_row_end   = in_word_q == last_word_q;
-  assign in_image     = in_row_q != frame_q.height;
-  assign in_row_d     = in_row_q + 16'(accept && in_image && in_row_end);
+  assign in_image     = rows_left_q != '0;
+  assign row_taken    = accept && in_image && in_row_end;
 
-  logic [16:0] ahead;
-  assign ahead = {1'b0, in_row_d} - {1'b0, base_q};
+  // Rows taken in after this clock, less `base_q`, less 1. The carry from the lowest place adds `row_taken`.
+  logic [17:0] ahead;
+  assign ahead = {1'b0, in_row_q, row_taken} + {1'b1, ~base_q, row_taken};
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni || state_q == StIdle) begin
-      taking_q  <= rst_ni && frame_valid_i && frame_i.status == StatusOk;
-      ended_q   <= 1'b0;
-      room_q    <= 1'b1;
-      in_row_q  <= '0;
-      in_word_q <= '0;
+      taking_q    <= rst_ni && frame_valid_i && frame_i.status == StatusOk;
+      ended_q     <= 1'b0;
+      room_q      <= 1'b1;
+      in_row_q    <= '0;
+      rows_left_q <= frame_i.height;
+      in_word_q   <= '0;
     end else begin
       if (accept && beat_i.last) begin
         taking_q <= 1'b0;
         ended_q  <= 1'b1;
       end
       // The ring is full four rows ahead of the row at work.
-      room_q   <= rows_read_q || state_q == StDrain || ahead[16] || ahead < 17'd4;
-      in_row_q <= in_row_d;
+      room_q <= rows_read_q || state_q == StDrain || ahead[17] || ahead[17:1] < 17'd3;
+      if (row_taken) begin
+        in_row_q    <= in_row_q + 16'd1;
+        rows_left_q <= rows_left_q - 16'd1;
+      end
       if (accept && in_image) in_word_q <= in_row_end ? '0 : in_word_q + 11'd1;
     end
   end
@@ -163,7 +169,7 @@ module resize
     if (state_q == StIdle) last_word_q <= 11'((frame_i.width - 16'd1) >> 1);
     if (accept && beat_i.last) begin
       end_status_q <= beat_i.status;
-      early_q      <= in_row_d != frame_q.height;
+      early_q      <= rows_left_q > 16'd1 || (in_image && !in_row_end);
     end
   end
 
