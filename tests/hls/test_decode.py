@@ -1,4 +1,4 @@
-"""The decode unit's C++ against cv2.imdecode: equal pixels, or a status code that says why not."""
+"""decode x {csim, rtlsim} against cv2.imdecode: equal pixels, or a status code that says why not."""
 
 import ctypes
 import io
@@ -8,12 +8,15 @@ import zlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+import csim
 import cv2
 import numpy as np
 import pytest
+import rtlsim
 from PIL import Image
 
 from headrace.bitstreams.sources import hls_folder
@@ -123,23 +126,79 @@ def huffman_tables(payload: bytes) -> list[bytes]:
 # ---- The unit and its reference ----
 
 
-@pytest.fixture(scope="module")
-def decode_partly(csim_library) -> Callable[[bytes], tuple[int, int, int, np.ndarray]]:
+class RtlCounters(ctypes.Structure):
+    """Clocks and events of one file, as tests/hls/rtl_decode.cpp counts them."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_uint64)
+        for name in (
+            "cycles",
+            "first_beat",
+            "symbols",
+            "header",
+            "wait_data",
+            "wait_transform",
+            "wait_rows",
+            "wait_output",
+        )
+    )
+
+
+CAPACITY = 3 * 4096 * 768  # bytes of RGB: the greatest image of the tests
+
+
+def csim_decode(jpeg: bytes, capacity: int = CAPACITY) -> tuple[int, int, int, np.ndarray]:
+    library = csim.load(csim.build_library("decode", SOURCES))
+    width, height = ctypes.c_uint32(), ctypes.c_uint32()
+    rgb = np.zeros(capacity, np.uint8)
+    out, size = ctypes.c_void_p(rgb.ctypes.data), ctypes.c_uint64(capacity)
+    status = library.csim_decode(jpeg, len(jpeg), out, size, ctypes.byref(width), ctypes.byref(height))
+    return status, width.value, height.value, rgb
+
+
+@cache
+def rtl_library() -> ctypes.CDLL:
+    return rtlsim.load("decode", "rtl_decode.cpp")
+
+
+def cycles_bound(jpeg: bytes, stalls: int) -> int:
+    """No file may take longer: an MCU has at least 2 bits a block of the file and at most 256 pixels, and the first
+    error ends it. Stalls on both sides make each clock cost several."""
+    return (4000 + 150 * len(jpeg)) * (10 if stalls else 1)
+
+
+def rtl_decode(
+    jpeg: bytes, stalls: int = 0, seed: int = 0, capacity: int = CAPACITY
+) -> tuple[int, int, int, np.ndarray, RtlCounters]:
+    """As csim_decode, through the Verilated RTL; `stalls`: per cent of the clocks in which a stream pauses."""
+    width, height, counters = ctypes.c_uint32(), ctypes.c_uint32(), RtlCounters()
+    rgb = np.zeros(capacity, np.uint8)
+    status = rtl_library().rtl_decode(
+        jpeg, len(jpeg), seed, stalls, ctypes.c_uint64(cycles_bound(jpeg, stalls)),
+        ctypes.c_void_p(rgb.ctypes.data), ctypes.c_uint64(rgb.size),
+        ctypes.byref(width), ctypes.byref(height), ctypes.byref(counters),
+    )  # fmt: skip
+    problems = {-1: "it takes too long", -2: "it breaks the stream contract", -3: "it does not come to rest"}
+    assert status >= 0, problems[status]
+    return status, width.value, height.value, rgb, counters
+
+
+def rtl_decode_twice(jpeg: bytes) -> tuple[int, int, int, np.ndarray]:
+    """Without stalls; files of moderate size also with them, and with the same outcome."""
+    *result, _ = rtl_decode(jpeg)
+    if len(jpeg) < 20_000:
+        stalled = rtl_decode(jpeg, stalls=zlib.crc32(jpeg) % 60, seed=len(jpeg))
+        assert stalled[:3] == tuple(result[:3]) and np.array_equal(stalled[3], result[3])
+    return tuple(result)
+
+
+@pytest.fixture(params=["csim", "rtlsim"])
+def decode_partly(request) -> Callable[[bytes], tuple[int, int, int, np.ndarray]]:
     """decode_partly(jpeg) -> status, width and height of the frame, RGB bytes with zeros where none came."""
-    library = csim_library("decode", SOURCES)
-
-    def run(jpeg: bytes) -> tuple[int, int, int, np.ndarray]:
-        width, height = ctypes.c_uint32(), ctypes.c_uint32()
-        rgb = np.zeros(3 * 4096 * 768, np.uint8)
-        capacity = ctypes.c_uint64(rgb.size)
-        out = ctypes.c_void_p(rgb.ctypes.data)
-        status = library.csim_decode(jpeg, len(jpeg), out, capacity, ctypes.byref(width), ctypes.byref(height))
-        return status, width.value, height.value, rgb
-
-    return run
+    return csim_decode if request.param == "csim" else rtl_decode_twice
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def decode(decode_partly) -> Decode:
     """decode(jpeg) -> status and, if that is OK, the RGB image."""
 
@@ -706,3 +765,11 @@ def test_damaged_files_end_in_opencv_pixels_or_a_status(csim_executable, tmp_pat
             expected = golden(file)
             assert expected is not None and expected.shape == (height, width, 3)
             assert zlib.crc32(expected.tobytes()) == crc
+
+
+def test_rtl_and_cpp_agree_on_every_damaged_file_within_a_bound_of_cycles():
+    for number, file in enumerate(mutants(6000)):
+        *expected, pixels = csim_decode(file, capacity=1 << 16)
+        stalls = (0, 0, 20, 60)[number % 4]
+        *found, rgb, _ = rtl_decode(file, stalls, seed=number, capacity=1 << 16)
+        assert found == expected and np.array_equal(rgb, pixels), f"mutant {number}, {stalls} % stalls"

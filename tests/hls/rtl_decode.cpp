@@ -1,0 +1,138 @@
+// Bench of the decode unit's RTL: one file through the Verilated model, with random stalls on every stream.
+//
+// One model instance serves all calls, so every file meets the state that the one before it left behind.
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <random>
+
+#include "Vdecode.h"
+#include "verilated.h"
+
+namespace {
+
+constexpr int TOO_LONG = -1, BROKEN_CONTRACT = -2, NOT_IDLE = -3;
+
+struct Bench {
+    VerilatedContext context;
+    Vdecode top{&context};
+
+    Bench() {
+        top.rst_ni = 0;
+        top.start_i = top.word_valid_i = top.frame_ready_i = top.beat_ready_i = 0;
+        for (int i = 0; i < 4; i++) clock();
+        top.rst_ni = 1;
+    }
+    void settle() {
+        top.clk_i = 0;
+        top.eval();
+    }
+    void edge() {
+        top.clk_i = 1;
+        top.eval();
+    }
+    void clock() {
+        settle();
+        edge();
+    }
+};
+
+struct Counters {
+    uint64_t cycles;       // from the start to the last beat, or to the frame with an error
+    uint64_t first_beat;   // clock of the first one
+    uint64_t symbols, header, wait_data, wait_transform, wait_rows, wait_output;
+};
+
+}  // namespace
+
+// The status of the file, or a negative number. Up to `capacity` bytes of RGB go to `out`. Each stream pauses in
+// `stall_percent` of the clocks.
+extern "C" int rtl_decode(const uint8_t* jpeg, uint32_t size, uint32_t seed, uint32_t stall_percent, uint64_t bound,
+                          uint8_t* out, uint64_t capacity, uint32_t* width, uint32_t* height, Counters* counters) {
+    static const auto bench = std::make_unique<Bench>();
+    Vdecode& top = bench->top;
+    std::minstd_rand random(seed + 1);
+    const auto go = [&] { return stall_percent == 0 || random() % 100 >= stall_percent; };
+
+    *counters = {};
+    *width = *height = 0;
+    const uint64_t words = (uint64_t{size} + 15) / 16;
+    uint64_t sent = 0, bytes = 0;
+    uint32_t columns = 0;  // of the row so far
+    int status = 0;
+    bool framed = false, done = false, offered = false;
+
+    top.jpeg_bytes_i = size;
+    top.start_i = 1;
+    top.word_valid_i = top.frame_ready_i = top.beat_ready_i = 0;
+    bench->clock();
+    top.start_i = 0;
+    while (!done) {
+        if (++counters->cycles > bound) return TOO_LONG;
+        if (!offered) offered = sent < words && go();  // once offered, a word stays
+        top.word_valid_i = offered;
+        uint32_t word[4];
+        std::memset(word, 0xDB, sizeof word);
+        if (offered) std::memcpy(word, jpeg + 16 * sent, sent + 1 == words ? size - 16 * sent : 16);
+        for (int i = 0; i < 4; i++) top.word_i[i] = word[i];
+        top.frame_ready_i = go();
+        top.beat_ready_i = framed && go();
+        bench->settle();
+
+        const uint32_t events = top.events_o;  // decode_events_t, first field on top
+        counters->header += events >> 5 & 1;
+        counters->symbols += events >> 4 & 1;
+        counters->wait_data += events >> 3 & 1;
+        counters->wait_transform += events >> 2 & 1;
+        counters->wait_rows += events >> 1 & 1;
+        counters->wait_output += events & 1;
+
+        if (top.word_valid_i && top.word_ready_o) {
+            sent++;
+            offered = false;
+        }
+        if (top.frame_valid_o && top.frame_ready_i) {
+            if (framed) return BROKEN_CONTRACT;
+            framed = true;
+            *width = top.frame_o >> 24 & 0xFFFF;
+            *height = top.frame_o >> 8 & 0xFFFF;
+            status = top.frame_o & 0xFF;
+            done = status != 0;
+            if (done) *width = *height = 0;
+        }
+        if (top.beat_valid_o && top.beat_ready_i) {
+            if (done) return BROKEN_CONTRACT;
+            if (counters->first_beat == 0) counters->first_beat = counters->cycles;
+            const uint64_t beat = top.beat_o;
+            const unsigned keep = beat >> 9 & 3;
+            for (int lane = 0; lane < 2; lane++) {
+                if (!(keep >> lane & 1)) continue;
+                const uint32_t pixel = beat >> (11 + 24 * lane) & 0xFFFFFF;
+                if (bytes + 3 <= capacity) {
+                    out[bytes] = pixel >> 16;
+                    out[bytes + 1] = pixel >> 8;
+                    out[bytes + 2] = pixel;
+                }
+                bytes += 3;
+                columns++;
+            }
+            const bool last = beat >> 8 & 1;
+            status = beat & 0xFF;
+            if (keep == 2 || (keep == 0 && status == 0) || (status != 0 && (!last || keep != 0))) return BROKEN_CONTRACT;
+            // A row starts with a new beat; only its last one may have a single pixel.
+            if ((keep == 1 && columns != *width) || columns > *width) return BROKEN_CONTRACT;
+            if (columns == *width) columns = 0;
+            done = last;
+        }
+        bench->edge();
+    }
+    if (!framed || (status == 0 && bytes != 3ull * *width * *height)) return BROKEN_CONTRACT;
+    top.word_valid_i = 0;
+    for (int i = 0; i < 16; i++) {  // it may still be on its way to its resting state
+        bench->settle();
+        if (top.frame_valid_o || top.beat_valid_o) return BROKEN_CONTRACT;
+        if (!top.busy_o) return status;
+        bench->edge();
+    }
+    return NOT_IDLE;
+}
