@@ -228,7 +228,9 @@ class Model {
         pins.s_axi_control_bready = pins.s_axi_control_rready = 0;
         pins.ap_rst_n = 0;
         in_reset_ = true;
+        context_->assertOn(false);  // until reset has reached all registers, some of which pass it on
         for (uint64_t i = 0; i < RESET_CLOCKS; i++) clock();
+        context_->assertOn(true);
         in_reset_ = false;
         pins.ap_rst_n = 1;
         clock();
