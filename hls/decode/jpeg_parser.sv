@@ -188,8 +188,9 @@ module jpeg_parser
   // The code of all ones is never assigned, so the next free code still has as many bits.
   assign code_overflow = byte0 != '0 && (next_code >> (step_q[3:0] + 5'd1)) != '0;
 
-  logic        fail;      // end of the headers with `failure`
-  status_e     failure;
+  // The headers end with `failure`. It acts a clock later, to keep paths short; what is done in between is lost.
+  logic        fail, fail_q;
+  status_e     failure, failure_q;
   logic        next_segment;
   logic        scan_matches;
 
@@ -674,9 +675,11 @@ module jpeg_parser
       state_d = StMarker0;
       if (jfif_bad_q && marker_q == App0) fail = 1'b1;  // told when the whole segment has been there
     end
-    if (fail) begin
-      status_d = failure;
-      state_d  = scanned_q ? StFileStatus : StHeaders;
+    if (fail_q) begin
+      status_d      = failure_q;
+      state_d       = scanned_q ? StFileStatus : StHeaders;
+      scan_valid_o  = 1'b0;
+      token_valid_o = 1'b0;
     end
     if (start_i) begin
       state_d           = StSoi0;
@@ -700,11 +703,17 @@ module jpeg_parser
   assign header_o = busy_o && !scanned_q;
 
   always_ff @(posedge clk_i) begin
-    if (!rst_ni) state_q <= StIdle;
-    else state_q <= state_d;
+    if (!rst_ni) begin
+      state_q <= StIdle;
+      fail_q  <= 1'b0;
+    end else begin
+      state_q <= state_d;
+      fail_q  <= fail && !fail_q && !start_i;
+    end
   end
 
   always_ff @(posedge clk_i) begin
+    failure_q         <= failure;
     scan_q            <= scan_d;
     marker_q          <= marker_d;
     high_q            <= high_d;
