@@ -7,7 +7,8 @@
 //             first coefficient and after the end beat of the image before has left.
 // Throughput  one coefficient a clock in; a row of a block a clock out, so a block takes 8 clocks or one for each of its
 //             coefficients, whichever is more: the columns of a block are transformed beside the rows of the one before.
-// Latency     36 clocks from the last coefficient of a block to its first row.
+//             Up to 512 blocks may wait for their 8 clocks.
+// Latency     37 clocks from the last coefficient of a block to its first row.
 //             The chain never stalls: a block enters it only if the queue at its end has room for all that is under way.
 // Bad input   every value is defined: products and some sums wrap in 16 bits, results saturate. A block that is cut off by
 //             the end beat is dropped.
@@ -31,7 +32,7 @@ module transform
   input  logic         samples_ready_i
 );
 
-  localparam int unsigned QueueDepth = 64;  // rows: those of five blocks are under way at full throughput
+  localparam int unsigned QueueDepth = 64;  // rows: about 40 are under way at full throughput
 
   logic             room_q, block, done_valid, done_ready;
   status_e          done_status;

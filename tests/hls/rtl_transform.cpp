@@ -14,6 +14,7 @@ struct Bench {
     VerilatedContext context;
     Vtransform model{&context};
     uint64_t cycles = 0;
+    uint64_t first_block = 0, first_row = 0;  // clocks of the first block's last coefficient and of its first row
 
     Bench() {
         model.rst_ni = 0;
@@ -52,6 +53,7 @@ struct Bench {
         model.quant_we_i = 0;
 
         size_t sent = 0, got = 0;
+        first_block = first_row = 0;
         bool offered = false;  // what was offered stays until it is taken
         const uint64_t bound = cycles + 1000 + 40 * (image.coefficients.size() + image.samples.size());
         while (got < image.samples.size()) {
@@ -68,16 +70,19 @@ struct Bench {
             model.samples_ready_i = !out.next();
             settle();
             if (model.samples_valid_o && model.samples_ready_i) {
+                if (got == 0) first_row = cycles;
                 const auto& expected = image.samples[got++];
                 const unsigned done = model.samples_o[0] >> 8 & 1, status = model.samples_o[0] & 255;
                 if (done != expected.end || status != (expected.end ? expected.status : 0)) return DIFFERENT;
                 for (int i = 0; i < 8 && !done; i++) {
-                    const int bit = 9 + 8 * i;
-                    const uint64_t pair = model.samples_o[bit / 32] | (bit / 32 < 2 ? uint64_t{model.samples_o[bit / 32 + 1]} << 32 : 0);
-                    if ((pair >> bit % 32 & 255) != expected.value[i]) return DIFFERENT;
+                    const int bit = 9 + 8 * i, word = bit / 32;
+                    const uint64_t high = word < 2 ? model.samples_o[word + 1] : 0;
+                    const uint64_t both = high << 32 | model.samples_o[word];
+                    if ((both >> bit % 32 & 255) != expected.value[i]) return DIFFERENT;
                 }
             }
             if (offered && model.coefficient_ready_o) {
+                if (image.coefficients[sent].last && first_block == 0) first_block = cycles;
                 sent++;
                 offered = false;
             }
@@ -90,7 +95,7 @@ struct Bench {
             if (model.samples_valid_o) return TOO_MUCH;
             edge();
         }
-        cycles -= 100;
+        cycles -= 100;  // not part of the image
         return OK;
     }
 };
@@ -98,22 +103,32 @@ struct Bench {
 }  // namespace
 
 // `files` one after the other through one model, each a little-endian 32-bit length and the bytes. Returns 0 if all
-// samples are equal; `cycles`, `blocks` and `symbols` are totals.
+// samples are equal. `cycles` and `latency`, from the last coefficient of the first block to its first row, are of the
+// last file, without its table writes; so are `lengths`, the coefficients of each of its `blocks`, up to `capacity`.
 extern "C" int transform_files(const uint8_t* files, uint64_t size, uint32_t seed, uint32_t pause_in,
-                               uint32_t pause_out, uint64_t* cycles, uint64_t* blocks, uint64_t* symbols) {
+                               uint32_t pause_out, uint64_t* cycles, uint64_t* latency, uint64_t* blocks,
+                               uint32_t* lengths, uint64_t capacity) {
     Bench bench;
     reference::Pauses in(seed + 1, pause_in), out(seed + 2, pause_out);
-    *blocks = *symbols = *cycles = 0;
     for (uint64_t at = 0; at < size;) {
         uint32_t length;
         std::memcpy(&length, files + at, 4);
         const reference::Image image = reference::of_file(files + at + 4, length);
         at += 4 + length;
+        const uint64_t start = bench.cycles + image.quant.size();
         const int code = bench.image(image, in, out);
         if (code != OK) return code;
-        *cycles = bench.cycles - 4;
-        *blocks += image.samples.size() / 8;
-        *symbols += image.coefficients.size() - 1;
+        *cycles = bench.cycles - start;
+        *latency = bench.first_row - bench.first_block;
+        *blocks = 0;
+        uint32_t count = 0;
+        for (const auto& coefficient : image.coefficients) {
+            count++;
+            if (!coefficient.last) continue;
+            if (*blocks < capacity) lengths[*blocks] = count;
+            ++*blocks;
+            count = 0;
+        }
     }
     return OK;
 }
