@@ -1,14 +1,15 @@
-"""resize x csim against cv2.resize(INTER_LINEAR_EXACT)."""
+"""resize x {csim, rtlsim} against cv2.resize(INTER_LINEAR_EXACT), and rtlsim's clocks against the cycle model."""
 
 import cv2
 import numpy as np
 import pytest
-import units
 from hypothesis import given
 from hypothesis import strategies as st
+from units import RTLSIM, on_both
 
 from headrace.host.image import resized_size
 from headrace.host.status import Status
+from headrace.sim.dpu import resize_cycles
 
 RNG = np.random.default_rng(0)
 
@@ -17,58 +18,105 @@ def noise(width: int, height: int) -> np.ndarray:
     return RNG.integers(0, 256, (height, width, 3), np.uint8)
 
 
-def check(image: np.ndarray, short: int) -> None:
+def check(units, image: np.ndarray, short: int) -> None:
     size = resized_size(image.shape[1], image.shape[0], short)
     status, out = units.resize(image, short)
     assert status == Status.OK
     assert np.array_equal(out, cv2.resize(image, size, interpolation=cv2.INTER_LINEAR_EXACT))
 
 
-@given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 300))
-def test_any_size_is_opencvs_bit_for_bit(width, height, short):
-    if resized_size(width, height, short)[0] * resized_size(width, height, short)[1] <= 1 << 20:
-        check(noise(width, height), short)
+@on_both
+@given(width=st.integers(1, 300), height=st.integers(1, 300), short=st.integers(1, 300))
+def test_any_size_is_opencvs_bit_for_bit(units, width, height, short):
+    out_width, out_height = resized_size(width, height, short)
+    if out_width * out_height <= 1 << 20:
+        check(units, noise(width, height), short)
 
 
+@on_both
+@given(width=st.integers(1, 20), height=st.integers(1, 20), short=st.integers(1, 40))
+def test_a_few_pixels_are_opencvs_bit_for_bit(units, width, height, short):
+    check(units, noise(width, height), short)
+
+
+@on_both
 @pytest.mark.parametrize("short", [1, 2, 3, 49, 128, 255, 256, 257, 512])
-def test_weights_that_are_ties_round_as_opencv_rounds_them(short):
+def test_weights_that_are_ties_round_as_opencv_rounds_them(units, short):
     # An odd source and an output with a power of two put many weights exactly between two steps.
     for source in (1, 2, 3, 49, 93, 99, 186, 197, 256, 257):
-        check(noise(source, source), short)
+        check(units, noise(source, source), short)
 
 
+@on_both
 @pytest.mark.parametrize(
     ("width", "height", "short"),
     [
         (1, 1, 256),
         (4096, 3, 2),
         (3, 4096, 2),
+        (1, 65500, 1),
         (4096, 16, 64),
         (1, 300, 100),
+        (31, 2, 400),
         (2000, 1500, 256),
         (4096, 2160, 256),
     ],
 )
-def test_extreme_shapes(width, height, short):
-    check(noise(width, height), short)
+def test_extreme_shapes(units, width, height, short):
+    check(units, noise(width, height), short)
 
 
-def test_the_same_size_is_a_copy():
+@on_both
+def test_the_same_size_is_a_copy(units):
     image = noise(120, 77)
     assert np.array_equal(units.resize(image, 77)[1], image)
 
 
-def test_a_result_beyond_the_limit_or_of_no_size_is_refused():
+@on_both
+def test_a_result_beyond_the_limit_or_of_no_size_is_refused(units):
     assert units.resize(noise(300, 1), 256)[0] == Status.RESIZE_LIMIT
     assert units.resize(noise(8, 8), 0)[0] == Status.RESIZE_LIMIT
 
 
-def test_a_frame_with_an_error_passes():
+@on_both
+def test_a_frame_with_an_error_passes(units):
     assert units.resize(noise(8, 8), 16, frame_status=Status.PROGRESSIVE)[0] == Status.PROGRESSIVE
 
 
+@on_both
 @pytest.mark.parametrize("short", [5, 20, 60])
 @pytest.mark.parametrize("given_pixels", [1, 2, 25, 30 * 20 - 1, 30 * 20])
-def test_an_early_end_passes_its_status_on(given_pixels, short):
+def test_an_early_end_passes_its_status_on(units, given_pixels, short):
     status, _ = units.resize(noise(30, 20), short, given=given_pixels, end_status=Status.TRUNCATED)
     assert status == Status.TRUNCATED
+
+
+@on_both
+def test_every_request_stands_alone_whatever_the_one_before_was(units):
+    image = noise(61, 40)
+    for before in (
+        {"given": 700, "end_status": Status.TRUNCATED},
+        {"given": 61 * 40, "end_status": Status.CORRUPT_HUFFMAN},
+        {"frame_status": Status.NOT_JPEG},
+        {},
+    ):
+        for short in (17, 40, 90, 0):
+            units.resize(noise(61, 40), short, **before)
+            check(units, image, 33)
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "short"),
+    [(500, 375, 256), (500, 375, 375), (500, 375, 374), (375, 500, 256), (500, 375, 100), (640, 480, 512), (33, 57, 31),
+     (32, 40, 64), (301, 200, 500), (2000, 90, 45)],
+)  # fmt: skip
+def test_clocks_are_those_of_the_cycle_model(width, height, short):
+    check(RTLSIM, noise(width, height), short)
+    expected = resize_cycles(width, height, *resized_size(width, height, short))
+    assert RTLSIM.clocks.cycles == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize("short", [100, 256, 374, 375])
+def test_input_is_never_held_back_on_the_way_down(short):
+    check(RTLSIM, noise(500, 375), short)
+    assert RTLSIM.clocks.held == 0

@@ -132,7 +132,7 @@ class Rtlsim(Csim):
 
 
 CSIM, RTLSIM = Csim(), Rtlsim()
-# pytestmark of a unit's tests: each runs on both implementations.
+# Runs a test with each of them as `units`.
 on_both = pytest.mark.parametrize("units", [CSIM, RTLSIM], ids=lambda implementation: implementation.name)
 
 
