@@ -18,8 +18,13 @@ struct Bench {
     VerilatedContext context;
     Vrender model{&context};
     uint64_t cycles = 0;
+    uint64_t reset_at = UINT64_MAX;  // the image in work is given up in this clock
 
-    Bench() {
+    Bench() { reset(); }
+    ~Bench() { model.final(); }
+
+    // Also in mid-image: whatever was under way is lost.
+    void reset() {
         model.rst_ni = 0;
         model.scan_valid_i = model.samples_valid_i = model.frame_ready_i = model.beat_ready_i = 0;
         for (int i = 0; i < 4; i++) {
@@ -28,7 +33,6 @@ struct Bench {
         }
         model.rst_ni = 1;
     }
-    ~Bench() { model.final(); }
 
     void settle() {
         model.clk_i = 0;
@@ -60,6 +64,11 @@ struct Bench {
         size_t sent = 0, got = 0;
         while (!frame_taken || got < image.pixels.size() || sent < image.samples.size()) {
             if (cycles > bound) return TOO_LONG;
+            if (cycles >= reset_at) {
+                reset_at = UINT64_MAX;
+                reset();
+                return OK;
+            }
             const auto& s = image.scan;
             model.scan_valid_i = !scan_taken;
             model.scan_i = uint64_t{s.width} << 21 | uint64_t{s.height} << 5 | (s.components == 3) << 4 |
@@ -145,4 +154,20 @@ extern "C" int render_files(const uint8_t* files, uint64_t size, uint32_t seed, 
         for (const uint64_t value : values) *counts++ = value;
     }
     return bench.silent();
+}
+
+// The file again and again, given up by a reset after each multiple of `step` clocks and then taken whole.
+extern "C" int render_resets(const uint8_t* file, uint32_t size, uint32_t step, uint32_t count) {
+    Bench bench;
+    reference::Pauses in(1, 20), out(2, 20);
+    const reference::Image image = reference::of_file(file, size);
+    for (uint32_t i = 1; i <= count; i++) {
+        bench.reset_at = bench.cycles + uint64_t{i} * step;
+        Counts counts;
+        int code = bench.image(image, in, out, nullptr, counts);
+        bench.reset_at = UINT64_MAX;
+        if (code == OK) code = bench.image(image, in, out, nullptr, counts);
+        if (code != OK) return code;
+    }
+    return OK;
 }

@@ -14,9 +14,14 @@ struct Bench {
     VerilatedContext context;
     Vtransform model{&context};
     uint64_t cycles = 0;
+    uint64_t reset_at = UINT64_MAX;  // the image in work is given up in this clock
     uint64_t first_block = 0, first_row = 0;  // clocks of the first block's last coefficient and of its first row
 
-    Bench() {
+    Bench() { reset(); }
+    ~Bench() { model.final(); }
+
+    // Also in mid-image: whatever was under way is lost.
+    void reset() {
         model.rst_ni = 0;
         model.coefficient_valid_i = 0;
         model.quant_we_i = 0;
@@ -27,7 +32,6 @@ struct Bench {
         }
         model.rst_ni = 1;
     }
-    ~Bench() { model.final(); }
 
     void settle() {
         model.clk_i = 0;
@@ -58,6 +62,11 @@ struct Bench {
         const uint64_t bound = cycles + 1000 + 40 * (image.coefficients.size() + image.samples.size());
         while (got < image.samples.size()) {
             if (cycles > bound) return TOO_LONG;
+            if (cycles >= reset_at) {
+                reset_at = UINT64_MAX;
+                reset();
+                return OK;
+            }
             if (!offered) offered = sent < image.coefficients.size() && !in.next();
             model.coefficient_valid_i = offered;
             if (offered) {
@@ -168,6 +177,21 @@ extern "C" int transform_random(uint32_t seed, uint32_t blocks, uint32_t pause_i
         image.coefficients.push_back({static_cast<int16_t>(round), 0, 0, false, true});
         reference::transform(image);
         const int code = bench.image(image, in, out);
+        if (code != OK) return code;
+    }
+    return OK;
+}
+
+// The file again and again, given up by a reset after each multiple of `step` clocks and then taken whole.
+extern "C" int transform_resets(const uint8_t* file, uint32_t size, uint32_t step, uint32_t count) {
+    Bench bench;
+    reference::Pauses in(1, 20), out(2, 20);
+    const reference::Image image = reference::of_file(file, size);
+    for (uint32_t i = 1; i <= count; i++) {
+        bench.reset_at = bench.cycles + uint64_t{i} * step;
+        int code = bench.image(image, in, out);
+        bench.reset_at = UINT64_MAX;
+        if (code == OK) code = bench.image(image, in, out);
         if (code != OK) return code;
     }
     return OK;

@@ -163,3 +163,8 @@ def test_waits_are_told_apart(pause_in, pause_out):
     (counts,) = render([encode(photo(4096, 64, "4:2:0"), 90, "4:2:0")], 1, pause_in, pause_out)
     assert (counts.wait_output > 0) == (pause_out > 0)
     assert counts.wait_rows > 0  # the ring is full while two MCU rows are sent
+
+
+def test_a_reset_in_mid_image_leaves_nothing_behind():
+    file = jpegs.sample(width=60, height=50).to_bytes()
+    assert library().render_resets(file, len(file), 67, 40) == 0

@@ -105,3 +105,8 @@ def test_clocks_follow_the_model(name, quality, sampling):
 def test_flat_blocks_take_eight_clocks_each():
     timing = transform([jpegs.encode(np.full((200, 200, 3), 77, np.uint8), 75, "4:2:0")])
     assert timing.cycles <= 8 * len(timing.lengths) + LATENCY + 10
+
+
+def test_a_reset_in_mid_image_leaves_nothing_behind():
+    file = jpegs.sample(width=60, height=50).to_bytes()
+    assert library().transform_resets(file, len(file), 53, 40) == 0
