@@ -167,13 +167,11 @@ def _compile(sources: Sequence[Path], includes: Sequence[Path]) -> bytes:
 
 
 def _verilate(sources: Sequence[Path], specs: Sequence[KernelSpec]) -> bytes:
-    """The libraries that stand in for the bitstream, with and without waveforms."""
+    """The archive that stands in for the bitstream."""
     with tempfile.TemporaryDirectory(prefix="headrace-build-") as folder:
-        libraries = []
-        for spec in specs:
-            for trace, name in ((False, f"{spec.name}.so"), (True, f"{spec.name}.wave.so")):
-                libraries.append(Path(folder) / name)
-                build_library(spec, sources, libraries[-1], trace=trace)
+        libraries = [Path(folder) / f"{spec.name}.so" for spec in specs]
+        for spec, library in zip(specs, libraries, strict=True):
+            build_library(spec, sources, library)
         return pack(libraries)
 
 

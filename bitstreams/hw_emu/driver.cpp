@@ -14,9 +14,7 @@
 #include "axi_memory.hpp"
 #include "hw_emu.h"
 #include "verilated.h"
-#if VM_TRACE
 #include "verilated_vcd_c.h"
-#endif
 
 namespace {
 
@@ -170,7 +168,6 @@ class Model {
       public:
         WaveOfRun(Model& model, const char* path) : model_(model) {
             if (!path) return;
-#if VM_TRACE
             model.wave_ = std::make_unique<VerilatedVcdC>();
             model.wave_->set_time_unit("ps");
             model.wave_->set_time_resolution("ps");
@@ -180,15 +177,10 @@ class Model {
                 model.wave_.reset();
                 fail("the waveform %s cannot be written", path);
             }
-#else
-            fail("this library was built without waveforms");
-#endif
         }
         ~WaveOfRun() {
-#if VM_TRACE
             if (model_.wave_) model_.wave_->close();
             model_.wave_.reset();
-#endif
         }
         WaveOfRun(const WaveOfRun&) = delete;
         WaveOfRun& operator=(const WaveOfRun&) = delete;
@@ -204,9 +196,7 @@ class Model {
         context_ = std::make_unique<VerilatedContext>();
         context_->randReset(2);
         context_->randSeed(static_cast<int>(seed_ % 0x7FFFFFFF) + 1);
-#if VM_TRACE
         context_->traceEverOn(true);
-#endif
         top_ = std::make_unique<HW_EMU_TOP>(context_.get(), "kernel");
         size_t ports = 0;
         HW_EMU_PORTS(HW_EMU_CONNECT)
@@ -269,9 +259,7 @@ class Model {
     void evaluate() {
         context_->timeInc(HALF_CLOCK_PS);
         top_->eval();
-#if VM_TRACE
         if (wave_) wave_->dump(context_->time());
-#endif
     }
 
     // ---- Waiting for the end ----
@@ -380,9 +368,7 @@ class Model {
     uint64_t seed_;
     std::unique_ptr<VerilatedContext> context_;
     std::unique_ptr<HW_EMU_TOP> top_;
-#if VM_TRACE
     std::unique_ptr<VerilatedVcdC> wave_;
-#endif
     std::vector<ReadEntry> reads_;
     std::vector<WriteEntry> writes_;
     Memory memory_;
@@ -406,8 +392,6 @@ HW_EMU_API void hw_emu_destroy(void* model) { delete static_cast<hw_emu::Model*>
 HW_EMU_API const char* hw_emu_port(size_t index) {
     return index < hw_emu::PORT_COUNT ? hw_emu::PORTS[index] : nullptr;
 }
-
-HW_EMU_API int hw_emu_has_trace() { return VM_TRACE; }
 
 HW_EMU_API int hw_emu_run(void* model, const hw_emu_options* options, const hw_emu_range* ranges, size_t range_count,
                           const hw_emu_register* writes, size_t write_count, hw_emu_register* reads,

@@ -29,7 +29,7 @@ struct hw_emu_options {
     uint64_t max_idle;         // so has one that moves no data on any master for so long; 0: no such limit
     uint32_t poll;             // read the control register instead of waiting for the interrupt
     uint32_t reserved;
-    const char* wave;          // a VCD file of this run, or null; only in libraries built with trace
+    const char* wave;          // a VCD file of this run, or null
 };
 
 struct hw_emu_traffic {
@@ -48,7 +48,6 @@ void hw_emu_destroy(void* model);
 
 // Ports in the order of kernel.xml; null beyond the last.
 const char* hw_emu_port(size_t index);
-int hw_emu_has_trace();
 
 // One run to its end: writes `writes`, starts, waits, reads the registers `reads`, acknowledges. The state of the model
 // is that which the run before left, so runs follow each other as on a card. `traffic` has an entry a port.

@@ -233,8 +233,8 @@ class _ComputeUnit:
             else:
                 try:
                     command.stats = self.engine.execute(self.spec, command.values, self._memory, wave).stats
-                except RunFailed as error:
-                    command.error = str(error)
+                except Exception as error:  # whatever it was: the run must end, and the unit goes on
+                    command.error = str(error) if isinstance(error, RunFailed) else repr(error)
                     command.enter(ert_cmd_state.ERT_CMD_STATE_ERROR)
                 else:
                     command.enter(ert_cmd_state.ERT_CMD_STATE_COMPLETED)
@@ -368,8 +368,8 @@ def inject(target: device, fault: Fault) -> None:
 
 
 def trace(target: device, path: Path | str, cu: str | None = None) -> None:
-    """Write a waveform (VCD) of the next run of `cu`, or of any CU if None; not in pyxrt. The CU begins that run from
-    reset. Raises RuntimeError if what is loaded is not for `hw_emu`."""
+    """Write a waveform (VCD) of the next run of `cu`, or of any CU if None; not in pyxrt. Raises RuntimeError if
+    what is loaded is not for `hw_emu`."""
     card = target._card
     with card.lock:
         _hw_emu_engines(card, "waveforms")

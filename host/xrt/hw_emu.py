@@ -175,25 +175,22 @@ def register_writes(spec: KernelSpec, values: Mapping[int, int]) -> dict[int, in
 class HwEmuEngine:
     """`hw_emu`: one compute unit of a container whose BITSTREAM section is as bitstreams/hw_emu/library.py says.
 
-    A failed run leaves a unit that the next one resets. A run with a waveform has a unit of its own, fresh from reset,
-    since the model that can write one is slower."""
+    After a failed run it is reset."""
 
     def __init__(self, uuid: UUID, bitstream: bytes, kernel: str, seed: int) -> None:
-        self._uuid, self._bitstream, self._kernel, self._seed = uuid, bitstream, kernel, seed
-        self._model = KernelModel(self._library(f"{kernel}.so"), seed)
+        name = f"{kernel}.so"
+        self._model = KernelModel(load_library(uuid, name, lambda: unpack(bitstream, name)), seed)
         self.memory_model = MemoryModel()
-
-    def _library(self, name: str) -> ctypes.CDLL:
-        return load_library(self._uuid, name, lambda: unpack(self._bitstream, name))
 
     def execute(
         self, spec: KernelSpec, values: Mapping[int, int], memory: DeviceMemory, wave: Path | None = None
     ) -> Outcome:
-        model = self._model if wave is None else KernelModel(self._library(f"{self._kernel}.wave.so"), self._seed)
         outputs = {arg.index: arg.offset for arg in spec.args if arg.is_output_register}
         reads = [*outputs.values(), *spec.counters.values()]
         try:
-            done = model.run(register_writes(spec, values), memory.ranges(), reads, memory=self.memory_model, wave=wave)
+            done = self._model.run(
+                register_writes(spec, values), memory.ranges(), reads, memory=self.memory_model, wave=wave
+            )
         except KernelFailed as error:
             raise RunFailed(str(error)) from error
         counters = {name: done.registers[offset] for name, offset in spec.counters.items()}
