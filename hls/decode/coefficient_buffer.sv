@@ -1,17 +1,20 @@
 // Dequantises coefficients, puts them into their places and hands out the columns of whole blocks.
 //
-// Reference   T.81 A.3.4 and A.3.6; transform_columns in decode.cpp: products keep 16 bits, as libjpeg-turbo's do.
-// Interface   quantisation tables are written while no coefficients are on their way. `room_i` allows the next block;
-//             `block_o` marks the clock in which it is begun, and its eight columns follow one a clock. After the last
-//             block of an image comes the status, `done_valid_o`; until it has left, nothing is taken.
-//             `first_row_only_o`: no coefficient below the first row was other than zero before dequantisation.
-// Throughput  one coefficient a clock in, one column a clock out. Latency 9 clocks from a block's last coefficient to its
-//             first column.
-// Memory      512 blocks in two UltraRAM, as columns with write enables by row. Blocks with fewer than 8 coefficients come
-//             faster than they are transformed, and often many in a row (skies, chroma): the more of them fit, the less
-//             they hold up what comes behind. 4 blocks cost up to 12 % of the clocks of a photo in 4:4:4, 64 5 %, 512 2 %.
-//             What was not sent is zero by a mask that goes with the block (block RAM), so that nothing needs to be
-//             cleared. The four tables are in distributed RAM.
+// Reference   T.81 A.3.4 and A.3.6; transform_columns in decode.cpp: products keep 16 bits, as
+//             libjpeg-turbo's do.
+// Interface   quantisation tables are written while no coefficients are on their way. `room_i`
+//             allows the next block; `block_o` marks the clock in which it is begun, and its eight
+//             columns follow one a clock. After the last block of an image comes the status,
+//             `done_valid_o`; until it has left, nothing is taken. `first_row_only_o`: no
+//             coefficient below the first row was other than zero before dequantisation.
+// Throughput  one coefficient a clock in, one column a clock out. Latency 9 clocks from a block's
+//             last coefficient to its first column.
+// Memory      512 blocks in two UltraRAM, as columns with write enables by row. Blocks with fewer
+//             than 8 coefficients come faster than they are transformed, and often many in a row
+//             (skies, chroma): the more of them fit, the less they hold up what comes behind. 4
+//             blocks cost up to 12 % of the clocks of a photo in 4:4:4, 64 5 %, 512 2 %. What was
+//             not sent is zero by a mask that goes with the block (block RAM), so that nothing
+//             needs to be cleared. The four tables are in distributed RAM.
 // Bad input   a block that is cut off by the end beat is dropped.
 module coefficient_buffer
   import headrace_pkg::*;

@@ -1,9 +1,10 @@
 // YCbCr to RGB, two pixels a clock.
 //
-// Reference   emit_row in decode.cpp, libjpeg's JFIF conversion: 1.402, 0.344136, 0.714136, 1.772 in Q1.16 on Cb and Cr
-//             less 128; each channel is rounded once, half up, and clamped.
+// Reference   emit_row in decode.cpp, libjpeg's JFIF conversion: 1.402, 0.344136, 0.714136, 1.772
+//             in Q1.16 on Cb and Cr less 128; each channel is rounded once, half up, and clamped.
 // Interface   nothing stalls. With `rgb_i` the components are R, G, B already.
-// Throughput  two pixels a clock. Latency 6 clocks. 8 multipliers with a register before and two behind.
+// Throughput  two pixels a clock. Latency 6 clocks. 8 multipliers with a register before and two
+//             behind.
 module color
   import headrace_pkg::*;
   import render_pkg::*;

@@ -1,13 +1,15 @@
 // One dimension of the inverse DCT: eight values in, eight values out, every clock.
 //
-// Reference   inverse_dct in decode.cpp: Loeffler, Ligtenberg and Moschytz with constants in Q2.13, divided by 2^Shift
-//             and rounded. Word widths are those of libjpeg-turbo's AVX2 code: in0 +- in4, in7 + in3 and in5 + in1 wrap in
-//             16 bits, all other sums are exact and fit 32 bits for any input.
-// Interface   `valid_i` marks the clocks with data; nothing stalls. The result saturates to OutputWidth bits, or wraps if
-//             `wrap_i` was set: that is what libjpeg-turbo does with blocks whose coefficients are all in the first row,
-//             for which the transform of a column is a shift to the left.
-// Throughput  one transform a clock. Latency 8 clocks. 12 multipliers of 17x16 bits, each with a register before and two
-//             behind it.
+// Reference   inverse_dct in decode.cpp: Loeffler, Ligtenberg and Moschytz with constants in Q2.13,
+//             divided by 2^Shift and rounded. Word widths are those of libjpeg-turbo's AVX2 code:
+//             in0 +- in4, in7 + in3 and in5 + in1 wrap in 16 bits, all other sums are exact and fit
+//             32 bits for any input.
+// Interface   `valid_i` marks the clocks with data; nothing stalls. The result saturates to
+//             OutputWidth bits, or wraps if `wrap_i` was set: that is what libjpeg-turbo does with
+//             blocks whose coefficients are all in the first row, for which the transform of a
+//             column is a shift to the left.
+// Throughput  one transform a clock. Latency 8 clocks. 12 multipliers of 17x16 bits, each with a
+//             register before and two behind it.
 module idct_1d #(
   parameter int unsigned Shift       = 11,
   parameter int unsigned OutputWidth = 16

@@ -3,18 +3,21 @@
 //   samples -> row_writer -> row memories -> row_reader -> upsample -> color -> beats
 //
 // Reference   render in decode.cpp.
-// Interface   a scan, then samples_t in the order of its blocks and an end beat; out come one frame_t and its beats, see
-//             headrace_pkg.sv. Samples without a scan are those of an image with bad headers: an end beat only, which
-//             is answered by a frame with its status. The frame leaves with the first pixels.
-// Throughput  one row of a block a clock in, beside two pixels a clock out without a gap between words, rows or MCU rows.
-// Latency     about 25 clocks from the last sample of the first MCU row to the first beat. The last MCU row is held back
-//             until the end beat has come without an error.
-// Memory      8 UltraRAM: 16384 words of luma, twice 8192 of chroma, in rings of rows with a stride that is the power of
-//             two above the image's width: the narrower the image, the more MCU rows fit, by which the decoder in
-//             front may run ahead. 2 MCU rows at 4096 pixels of 4:4:4 and 4:2:0, 16 at 500 of 4:2:0.
+// Interface   a scan, then samples_t in the order of its blocks and an end beat; out come one
+//             frame_t and its beats, see headrace_pkg.sv. Samples without a scan are those of an
+//             image with bad headers: an end beat only, which is answered by a frame with its
+//             status. The frame leaves with the first pixels.
+// Throughput  one row of a block a clock in, beside two pixels a clock out without a gap between
+//             words, rows or MCU rows.
+// Latency     about 25 clocks from the last sample of the first MCU row to the first beat. The last
+//             MCU row is held back until the end beat has come without an error.
+// Memory      8 UltraRAM: 16384 words of luma, twice 8192 of chroma, in rings of rows with a stride
+//             that is the power of two above the image's width: the narrower the image, the more
+//             MCU rows fit, by which the decoder in front may run ahead. 2 MCU rows at 4096 pixels
+//             of 4:4:4 and 4:2:0, 16 at 500 of 4:2:0.
 // Limits      4096 pixels wide, 65535 high.
-// Bad input   after an error the rows before it are sent, as in the C++, and a beat with keep = 0, last = 1 and the status;
-//             or a frame with the status if there are none.
+// Bad input   after an error the rows before it are sent, as in the C++, and a beat with keep = 0,
+//             last = 1 and the status; or a frame with the status if there are none.
 module render
   import headrace_pkg::*;
   import render_pkg::*;
@@ -109,7 +112,8 @@ module render
   assign scan_ready_o    = state_q == Idle;
   assign samples_ready_o = state_q == BadHeaders || writer_ready;
   assign drained         = words_empty && reserved_q == '0;
-  // An end without an error but before the last MCU row does not happen; if it did, it would have to be one.
+  // An end without an error but before the last MCU row does not happen; if it did, it would have
+  // to be one.
   assign end_status      = status == StatusOk ? StatusTruncated : status;
 
   always_comb begin

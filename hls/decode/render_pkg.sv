@@ -6,8 +6,8 @@ package render_pkg;
   localparam int unsigned LumaAddressWidth   = 14;
   localparam int unsigned ChromaAddressWidth = 13;
 
-  // A scan and what follows from it. The row memories are rings of rows; a row of chroma takes 2^chroma_stride_log2
-  // words, one of luma 2^h_shift times as many, and 2^ring_log2 MCU rows fit.
+  // A scan and what follows from it. The row memories are rings of rows; a row of chroma takes
+  // 2^chroma_stride_log2 words, one of luma 2^h_shift times as many, and 2^ring_log2 MCU rows fit.
   typedef struct packed {
     logic [15:0] last_row;
     logic [8:0]  last_word;       // of a luma row, as far as there are pixels in it
@@ -28,9 +28,9 @@ package render_pkg;
   // Eight luma samples of a row and the words with the chroma samples that belong to them.
   typedef struct packed {
     logic [7:0][7:0] luma;
-    logic [7:0][7:0] cb_near, cb_far;  // rows of chroma: that of the luma row, the next above or below
+    logic [7:0][7:0] cb_near, cb_far;  // of the luma row's chroma row, of the next
     logic [7:0][7:0] cr_near, cr_far;
-    logic [1:0]      part;       // which part of the chroma words: the luma word's number in its row, modulo 4
+    logic [1:0]      part;       // of the chroma words: the luma word's number, modulo 4
     logic            first;      // of the row
     logic            last;       // of the row
     logic            last_row;   // of the image

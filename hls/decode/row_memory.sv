@@ -1,8 +1,9 @@
 // Memory for rows of samples: one write port, one read port.
 //
-// Interface   the word at `read_address_i` is at `read_data_o` two clocks later; what is written is read from the next
-//             clock on.
-// Memory      UltraRAM, 4096 words of up to 72 bits each; the second register hides the selection between them.
+// Interface   the word at `read_address_i` is at `read_data_o` two clocks later; what is written is
+//             read from the next clock on.
+// Memory      UltraRAM, 4096 words of up to 72 bits each; the second register hides the selection
+//             between them.
 module row_memory #(
   parameter int unsigned Depth = 16384,
   parameter int unsigned Width = 64

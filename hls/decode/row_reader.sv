@@ -1,15 +1,18 @@
-// Reads rows out of the row memories as soon as all that they need is there, and gives free what no later row needs.
+// Reads rows out of the row memories as soon as all that they need is there, and gives free what no
+// later row needs.
 //
 // Reference   render in decode.cpp: which rows may be sent when, and which chroma rows they need.
-// Interface   `run_i` as in row_writer. `started_o` marks the clock in which it is sure that there will be pixels.
-//             `finished_o`: the whole image has been read. `failed_o`: no more rows, because the image ended with an error;
-//             the rows before it have been read. `empty_o`: no words are under way.
-// Throughput  eight pixels in two clocks, as each chroma memory is read in two rows: twice what is sent, so that words wait
-//             for the pixel path and not the other way round. Rows of one or two pixels take two clocks, too.
-// Latency     6 clocks from a committed MCU row to the first word.
-//             With the triangle filter between rows, the last row of an MCU row needs the chroma row below and is read
-//             with the next MCU row, and that one's first row the chroma row above. The last MCU row is read when the
-//             image has ended without an error.
+// Interface   `run_i` as in row_writer. `started_o` marks the clock in which it is sure that there
+//             will be pixels. `finished_o`: the whole image has been read. `failed_o`: no more
+//             rows, because the image ended with an error; the rows before it have been read.
+//             `empty_o`: no words are under way.
+// Throughput  eight pixels in two clocks, as each chroma memory is read in two rows: twice what is
+//             sent, so that words wait for the pixel path and not the other way round. Rows of one
+//             or two pixels take two clocks, too.
+// Latency     7 clocks from a committed MCU row to the first word. With the triangle filter between
+//             rows, the last row of an MCU row needs the chroma row below and is read with the next
+//             MCU row, and that one's first row the chroma row above. The last MCU row is read when
+//             the image has ended without an error.
 module row_reader
   import headrace_pkg::*;
   import render_pkg::*;
@@ -131,7 +134,8 @@ module row_reader
   logic [ChromaAddressWidth-1:0] near_row_q, far_row, chroma_stride, chroma_word;
   logic                          far_is_near;
 
-  assign luma_stride   = LumaAddressWidth'(1) << (layout_i.chroma_stride_log2 + 4'(layout_i.h_shift));
+  assign luma_stride   = LumaAddressWidth'(1)
+                      << (layout_i.chroma_stride_log2 + 4'(layout_i.h_shift));
   assign chroma_stride = ChromaAddressWidth'(1) << layout_i.chroma_stride_log2;
   assign chroma_word   = ChromaAddressWidth'(word_q >> layout_i.h_shift);
   assign far_is_near   = y_q[0] ? last_row_q : y_q == '0;  // beyond the edges it repeats

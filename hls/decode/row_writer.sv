@@ -1,11 +1,14 @@
 // Puts the rows of blocks into the row memories, as long as there is a free MCU row.
 //
-// Reference   T.81 A.2.3, take_beat in decode.cpp: an MCU has its luma blocks row by row, then Cb, then Cr; gray luma only.
-// Interface   `run_i` is high while an image with layout `layout_i` is in work; low it resets the positions.
-//             `release_i` gives an MCU row free. `committed_o` marks the clock in which the last word of an MCU row is
-//             written; `ended_o` follows all of them, with the status of the end beat.
+// Reference   T.81 A.2.3, take_beat in decode.cpp: an MCU has its luma blocks row by row, then Cb,
+//             then Cr; gray luma only.
+// Interface   `run_i` is high while an image with layout `layout_i` is in work; low it resets the
+//             positions. `release_i` gives an MCU row free. `committed_o` marks the clock in which
+//             the last word of an MCU row is written; `ended_o` follows all of them, with the
+//             status of the end beat.
 // Throughput  one word a clock. Latency 2 clocks to the memory.
-// Bad input   rows beyond the last MCU row are taken and dropped, so that the end beat is always reached.
+// Bad input   rows beyond the last MCU row are taken and dropped, so that the end beat is always
+//             reached.
 module row_writer
   import headrace_pkg::*;
   import render_pkg::*;

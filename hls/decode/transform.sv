@@ -1,17 +1,21 @@
 // Transform: coefficients in zigzag order to rows of samples, bit-exact to libjpeg-turbo.
 //
-//   coefficients -> coefficient_buffer -> idct_1d on columns -> transpose -> idct_1d on rows -> samples
+//   coefficients -> coefficient_buffer -> idct_1d (columns) -> transpose -> idct_1d (rows) -> samples
 //
-// Reference   transform_columns and transform_rows in decode.cpp: the ISLOW inverse DCT in its AVX2 form.
-// Interface   coefficient_t and samples_t of headrace_pkg.sv. The quantisation tables of an image are written before its
-//             first coefficient and after the end beat of the image before has left.
-// Throughput  one coefficient a clock in; a row of a block a clock out, so a block takes 8 clocks or one for each of its
-//             coefficients, whichever is more: the columns of a block are transformed beside the rows of the one before.
-//             Up to 512 blocks may wait for their 8 clocks.
-// Latency     37 clocks from the last coefficient of a block to its first row.
-//             The chain never stalls: a block enters it only if the queue at its end has room for all that is under way.
-// Bad input   every value is defined: products and some sums wrap in 16 bits, results saturate. A block that is cut off by
-//             the end beat is dropped.
+// Reference   transform_columns and transform_rows in decode.cpp: the ISLOW inverse DCT in its AVX2
+//             form.
+// Interface   coefficient_t and samples_t of headrace_pkg.sv. The quantisation tables of an image
+//             are written before its first coefficient and after the end beat of the image before
+//             has left.
+// Throughput  one coefficient a clock in; a row of a block a clock out, so a block takes 8 clocks
+//             or one for each of its coefficients, whichever is more: the columns of a block are
+//             transformed beside the rows of the one before. Up to 512 blocks may wait for their 8
+//             clocks.
+// Latency     37 clocks from the last coefficient of a block to its first row. The chain never
+//             stalls: a block enters it only if the queue at its end has room for all that is under
+//             way.
+// Bad input   every value is defined: products and some sums wrap in 16 bits, results saturate. A
+//             block that is cut off by the end beat is dropped.
 module transform
   import headrace_pkg::*;
 (
@@ -77,7 +81,8 @@ module transform
     .valid_o (row_valid)
   );
 
-  // 14 bits are left after the shift: saturation at 16 bits, as in the C++, would change nothing, the one at 8 does.
+  // 14 bits are left after the shift: saturation at 16 bits, as in the C++, would change nothing,
+  // the one at 8 does.
   idct_1d #(
     .Shift      (18),
     .OutputWidth(8)
@@ -132,7 +137,8 @@ module transform
   );
 
 `ifndef SYNTHESIS
-  a_room_for_all: assert property (@(posedge clk_i) disable iff (!rst_ni) centred_valid |-> queue_ready);
+  a_room_for_all: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      centred_valid |-> queue_ready);
 `endif
 
 endmodule

@@ -1,11 +1,12 @@
 // Transposition of 8x8 blocks: columns in, rows out.
 //
-// Interface   the eight columns of a block come in consecutive clocks and its eight rows leave in consecutive clocks;
-//             nothing stalls.
-// Throughput  a column in and a row out every clock. Latency 11 clocks from the first column to the first row.
-// Memory      two blocks in eight banks of distributed RAM. Row y of column x lies in bank (x + y) mod 8 at address y, so
-//             that a whole column is written and a whole row is read at once; in front of and behind the banks the
-//             values are rotated.
+// Interface   the eight columns of a block come in consecutive clocks and its eight rows leave in
+//             consecutive clocks; nothing stalls.
+// Throughput  a column in and a row out every clock. Latency 11 clocks from the first column to the
+//             first row.
+// Memory      two blocks in eight banks of distributed RAM. Row y of column x lies in bank (x + y)
+//             mod 8 at address y, so that a whole column is written and a whole row is read at
+//             once; in front of and behind the banks the values are rotated.
 module transpose #(
   parameter int unsigned Width = 16
 ) (
@@ -101,7 +102,8 @@ module transpose #(
 
 `ifndef SYNTHESIS
   // Blocks are at least eight clocks apart, so one is read out when the next is complete.
-  a_one_at_a_time: assert property (@(posedge clk_i) disable iff (!rst_ni) !(complete_q && reading_q));
+  a_one_at_a_time: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      !(complete_q && reading_q));
 `endif
 
 endmodule

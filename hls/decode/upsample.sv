@@ -1,13 +1,14 @@
 // Brings chroma to the size of luma: words of samples in, two pixels a clock out.
 //
-// Reference   upsample in decode.cpp, the fancy upsampling of libjpeg-turbo: three parts of the near sample and one of the
-//             next in each direction with fancy_h or fancy_v, else replication. The rounding term alternates: 8, 7 along a
-//             4:2:0 row, 1, 2 along a 4:2:2 row, 1, 2 down a 4:4:0 column. The samples at the edges repeat.
-// Interface   `room_i` allows the next beat, `begin_o` says that it is begun; it comes out some clocks later, as nothing
-//             behind stalls. Gray gets chroma 128.
-// Throughput  two pixels a clock, without a gap between rows. Latency 5 clocks.
-//             First the rows are blended, then a window of three samples slides along the row; the sample to the right of a
-//             beat is that of the next beat, for which the last beat of a row does not wait.
+// Reference   upsample in decode.cpp, the fancy upsampling of libjpeg-turbo: three parts of the
+//             near sample and one of the next in each direction with fancy_h or fancy_v, else
+//             replication. The rounding term alternates: 8, 7 along a 4:2:0 row, 1, 2 along a 4:2:2
+//             row, 1, 2 down a 4:4:0 column. The samples at the edges repeat.
+// Interface   `room_i` allows the next beat, `begin_o` says that it is begun; it comes out some
+//             clocks later, as nothing behind stalls. Gray gets chroma 128.
+// Throughput  two pixels a clock, without a gap between rows. Latency 5 clocks. First the rows are
+//             blended, then a window of three samples slides along the row; the sample to the right
+//             of a beat is that of the next beat, for which the last beat of a row does not wait.
 module upsample
   import render_pkg::*;
 (
@@ -41,7 +42,8 @@ module upsample
   } place_t;
 
   // ---- Clock 1: the samples of a beat out of the words ----
-  // `even` is the chroma sample of the beat or, without horizontal subsampling, that of its left pixel, `odd` the right.
+  // `even` is the chroma sample of the beat or, without horizontal subsampling, that of its left
+  // pixel, `odd` the right.
   logic [1:0]  beat_q;
   logic [2:0]  at;
   logic        row_ends;
