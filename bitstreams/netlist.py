@@ -237,13 +237,14 @@ def _on_loop(bit: int, graph: _Graph, names: Mapping[Bit, str]) -> str:
 
 
 def _names(module: Mapping[str, Any]) -> dict[Bit, str]:
-    """The best name of each bit: one that the source has before one that synthesis made up, the shortest first.
+    """The best name of each bit: one that the source has before one that synthesis made up, a register's before what
+    else is tied to it, the shortest first.
 
     A register that synthesis made or renamed is called by the memory or multiplier that it feeds, else by its line."""
     names: dict[Bit, str] = {}
-    ranks: dict[Bit, tuple[bool, int]] = {}
+    ranks: dict[Bit, tuple[bool, bool, int]] = {}
     for name, net in module["netnames"].items():
-        rank = (bool(net["hide_name"]) or "$" in name, len(name))
+        rank = (bool(net["hide_name"]) or "$" in name, re.search(r"_q\d*(\[|\.|$)", name) is None, len(name))
         bits = net["bits"]
         for index, bit in enumerate(bits):
             if bit not in ranks or rank < ranks[bit]:
@@ -253,7 +254,7 @@ def _names(module: Mapping[str, Any]) -> dict[Bit, str]:
            for bits in cell["connections"].values() for bit in bits}  # fmt: skip
     for cell in module["cells"].values():
         bit = cell["connections"]["Q"][0] if cell["type"] in FLIP_FLOPS else None
-        if bit is not None and ranks.get(bit, (True, 0))[0]:
+        if bit is not None and ranks.get(bit, (True,))[0]:
             line = cell["attributes"].get("src", "").split("|")[0].rpartition("/")[2].partition("-")[0]
             names[bit] = f"register of {fed[bit]}" if bit in fed else f"register of {line}" if line else names[bit]
     return names

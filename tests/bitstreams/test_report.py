@@ -75,8 +75,11 @@ def test_a_memory_that_became_flip_flops_is_told():
     assert result["resources"]["ff"] >= 2048 and found["primitives"]["FF"] == 2048
 
 
+WHOLE_CU = pytest.param("image_cu", marks=pytest.mark.slow)
+
+
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", [WHOLE_CU, *(unit for unit in UNITS if unit != "image_cu")])
 def test_no_memory_of_a_unit_above_1_kbit_is_lost_or_became_flip_flops(unit):
     files = rtl_sources()
     if not any(file.stem == unit for file in files):
