@@ -196,14 +196,14 @@ module crop
   logic         send, both, edge_out, final_beat;
   pixel_t [1:0] pixels;
   always_comb begin
+    // A pixel that waits when the input ends early is dropped.
+    both = in_a_q[left_q[0] ? 0 : 1] && valid_a_q;
     if (left_q[0]) begin
-      send     = waiting_q && (valid_a_q || waiting_edge_q);
-      both     = valid_a_q && in_a_q[0];
+      send     = waiting_q && (both || waiting_edge_q);
       pixels   = {pixel_a_q[0], waiting_pixel_q};
       edge_out = both ? edge_a_q[0] : waiting_edge_q;
     end else begin
       send     = valid_a_q && in_a_q[0];
-      both     = in_a_q[1];
       pixels   = pixel_a_q;
       edge_out = edge_a_q[0] || edge_a_q[1];
     end

@@ -55,9 +55,9 @@ def test_a_frame_with_an_error_passes(units):
 
 
 @on_both
-@pytest.mark.parametrize("given_pixels", [1, 53, 53 * 20, 53 * 37])
+@pytest.mark.parametrize("given_pixels", [1, 53, 53 * 18 + 18, 53 * 20, 53 * 37])
 def test_an_early_end_passes_its_status_on_wherever_the_window_lies(units, given_pixels):
-    for x, y in ((0, 0), (48, 32), (20, 15)):
+    for x, y in ((0, 0), (48, 32), (20, 15), (17, 15)):
         status, _ = units.crop(IMAGE, 5, 5, x, y, given=given_pixels, end_status=Status.CORRUPT_HUFFMAN)
         assert status == Status.CORRUPT_HUFFMAN
 

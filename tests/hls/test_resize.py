@@ -48,6 +48,13 @@ def test_weights_that_are_ties_round_as_opencv_rounds_them(units, short):
 
 
 @on_both
+@pytest.mark.parametrize("source", [113, 259, 263])
+def test_ties_moved_by_rounding_errors_of_either_sign_and_up_to_the_bound(units, source):
+    # 113: below, and rounded back to the tie; column 1 of 259 and 263: above and below by half a unit, to the bit.
+    check(units, noise(source, source), 768)
+
+
+@on_both
 @pytest.mark.parametrize(
     ("width", "height", "short"),
     [
