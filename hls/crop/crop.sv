@@ -1,13 +1,14 @@
 // Crop: a window of the image.
 //
-// Reference   crop.cpp; numpy: image[y:y + crop_height, x:x + crop_width]. An offset of 0xFFFFFFFF centres the window on
-//             that axis: (size - crop) / 2, halves to the even number.
-// Interface   one frame and its beats in, one frame and its beats out; see headrace_pkg. The arguments from the frame's
-//             clock until the frame is out.
+// Reference   crop.cpp; numpy: image[y:y + crop_height, x:x + crop_width]. An offset of 0xFFFFFFFF
+//             centres the window on that axis: (size - crop) / 2, halves to the even number.
+// Interface   one frame and its beats in, one frame and its beats out; see headrace_pkg. The
+//             arguments from the frame's clock until the frame is out.
 // Throughput  two source pixels a clock. A window at an odd offset is moved by a lane.
-// Latency     four clocks of the frame, three of a beat, four with an odd offset. The last beat waits for the input's
-//             last, whose status it carries.
-// Bad input   a window that is empty or not inside the image: StatusCropOutside. Upstream errors pass.
+// Latency     four clocks of the frame, three of a beat, four with an odd offset. The last beat
+//             waits for the input's last, whose status it carries.
+// Bad input   a window that is empty or not inside the image: StatusCropOutside. Upstream errors
+//             pass.
 module crop
   import headrace_pkg::*;
 (
@@ -168,15 +169,16 @@ module crop
   always_ff @(posedge clk_i) begin
     pixel_a_q <= beat_i.pixel;
     for (int lane = 0; lane < 2; lane++) begin
-      in_a_q[lane]   <= beat_i.keep[lane] && {word_q, lane[0]} >= left_q && {word_q, lane[0]} <= right_q &&
-                        row_q >= top_q && row_q <= bottom_q;
+      in_a_q[lane]   <= beat_i.keep[lane] && row_q >= top_q && row_q <= bottom_q &&
+                        {word_q, lane[0]} >= left_q && {word_q, lane[0]} <= right_q;
       edge_a_q[lane] <= {word_q, lane[0]} == right_q;
     end
     bottom_a_q <= row_q == bottom_q;
   end
 
-  // ---- Into beats: at an odd offset the right pixel waits for the next beat, or goes alone at the end of its row.
-  // The first beat of a row at an odd offset never sends, so neither has to wait. ----
+  // ---- Into beats ----
+  // At an odd offset the right pixel waits for the next beat, or goes alone at the end of its row.
+  // The first beat of a row sends nothing there, so that the row before it has the clock it needs.
   logic   waiting_q, waiting_edge_q, waiting_bottom_q;
   pixel_t waiting_pixel_q;
 
@@ -232,7 +234,8 @@ module crop
     .count_o(beats)
   );
 
-  // The last beat waits for the end of the input; a bad end replaces it, or follows what there was before it.
+  // The last beat waits for the end of the input; a bad end replaces it, or follows what there was
+  // before it.
   assign ends         = state_q == StEnd && (!out_valid || (out_final && end_status_q != StatusOk));
   assign beat_valid_o = state_q == StEnd || (out_valid && !out_final);
   assign out_ready    = beat_ready_i && beat_valid_o;

@@ -1,8 +1,9 @@
 // Normalize: each channel's value looked up in a table of 256 entries.
 //
-// Reference   normalize.cpp; an entry holds the bits of the output type (float32, float16 or int8) in its low 32, 16 or
-//             8 bits.
-// Interface   tables written an entry a clock, between images; beats in, sample beats out, both until `last`.
+// Reference   normalize.cpp; an entry holds the bits of the output type (float32, float16 or int8)
+//             in its low 32, 16 or 8 bits.
+// Interface   tables written an entry a clock, between images; beats in, sample beats out, both
+//             until `last`.
 // Throughput  two pixels a clock. Latency two clocks.
 // Memory      three tables of 256 x 32 bits, twice, for two look-ups a clock: six half block RAMs.
 // Bad input   there is none; upstream errors pass.

@@ -1,16 +1,18 @@
 // Resize: bilinear, the shorter side to a given length, aspect kept.
 //
-// Reference   resize.cpp bit for bit, and through it cv2.resize(INTER_LINEAR_EXACT). Rows are blended first here, which
-//             is the same: both steps are exact, and only the end is rounded.
-// Interface   one frame and its beats in, one frame and its beats out; see headrace_pkg. `resize_short_i` from the
-//             frame's clock until the last beat.
-// Throughput  two pixels a clock in and out, whichever are more: going down it is never held back (rows that no output
-//             row needs are dropped as they come), going up the input waits. The first rows are taken in while the
-//             scales are computed.
-// Latency     of a frame about 330 clocks, of a row about 20 clocks behind the last source pixel that it needs. The
-//             last beat waits for the input's last, whose status it carries.
+// Reference   resize.cpp bit for bit, and through it cv2.resize(INTER_LINEAR_EXACT). Rows are
+//             blended first here, which is the same: both steps are exact, and only the end is
+//             rounded.
+// Interface   one frame and its beats in, one frame and its beats out; see headrace_pkg.
+//             `resize_short_i` from the frame's clock until the last beat.
+// Throughput  two pixels a clock in and out, whichever are more: going down it is never held back
+//             (rows that no output row needs are dropped as they come), going up the input waits.
+//             The first rows are taken in while the scales are computed.
+// Latency     of a frame about 350 clocks, of a row about 20 clocks behind the last source pixel
+//             that it needs. The last beat waits for the input's last, whose status it carries.
 // Memory      four source rows of MaxWidth pixels in two UltraRAMs.
-// Limits      4096 pixels wide in, 65535 out; see resize_setup. Bad input: StatusResizeLimit; upstream errors pass.
+// Limits      4096 pixels wide in, 65535 out; see resize_setup. Bad input: StatusResizeLimit;
+//             upstream errors pass.
 module resize
   import headrace_pkg::*;
   import resize_pkg::*;
@@ -138,7 +140,8 @@ module resize
   assign in_image     = rows_left_q != '0;
   assign row_taken    = accept && in_image && in_row_end;
 
-  // Rows taken in after this clock, less `base_q`, less 1. The carry from the lowest place adds `row_taken`.
+  // Rows taken in after this clock, less `base_q`, less 1. The carry from the lowest place adds
+  // `row_taken`.
   logic [17:0] ahead;
   assign ahead = {1'b0, in_row_q, row_taken} + {1'b1, ~base_q, row_taken};
 
@@ -201,7 +204,8 @@ module resize
     .ready_i (row_take)
   );
 
-  // A word may be read as soon as it is there in the lower row, or in the only one where the lower has no weight.
+  // A word may be read as soon as it is there in the lower row, or in the only one where the lower
+  // has no weight.
   assign behind   = {1'b0, in_row_q} - {1'b0, row_first};
   assign present  = !behind[16] && (behind[15:0] > 16'(row_weight != '0) ||
                     (behind[15:0] == 16'(row_weight != '0) && in_word_q > out_word_q));
@@ -336,7 +340,8 @@ module resize
 
 `ifndef SYNTHESIS
   a_queues_have_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    !(blended_valid && words == DepthBits'(Depth)) && !(pixels_valid && beats == DepthBits'(Depth)));
+    !(blended_valid && words == DepthBits'(Depth)) &&
+    !(pixels_valid && beats == DepthBits'(Depth)));
   a_beat_stays: assert property (@(posedge clk_i) disable iff (!rst_ni)
     beat_valid_o && !beat_ready_i |=> beat_valid_o && $stable(beat_o));
 `endif

@@ -1,13 +1,16 @@
-// Horizontal interpolation: rows of the source's width in, rows of the output's width out, two pixels a clock each.
+// Horizontal interpolation: rows of the source's width in, rows of the output's width out, two
+// pixels a clock each.
 //
-// Reference   blend() in resize.cpp: (left * 256 + weight * (right - left)) >> 16 of Q8.8 values that already carry
-//             the half that rounds.
-// Interface   words of two pixels and three channels of 16 bits, `last_i` with the last one of a row, `final_i` with
-//             all those of the last row; taps from resize_taps. Beats without back-pressure: `room_i` says that there
-//             is space for what is inside (Latency) and one more.
-// Throughput  a window of four source pixels; in a clock up to two outputs that lie in it, and one new word if the
-//             next ones do not. So a row takes the greater of its words and its beats, and rows follow each other
-//             without a gap. Going down, the two outputs of a beat may come from words far apart: the first one waits.
+// Reference   blend() in resize.cpp: (left * 256 + weight * (right - left)) >> 16 of Q8.8 values
+//             that already carry the half that rounds.
+// Interface   words of two pixels and three channels of 16 bits, `last_i` with the last one of a
+//             row, `final_i` with all those of the last row; taps from resize_taps. Beats without
+//             back-pressure: `room_i` says that there is space for what is inside (Latency) and one
+//             more.
+// Throughput  a window of four source pixels; in a clock up to two outputs that lie in it, and one
+//             new word if the next ones do not. So a row takes the greater of its words and its
+//             beats, and rows follow each other without a gap. Going down, the two outputs of a
+//             beat may come from words far apart: the first one waits.
 // Latency     five clocks from the word that completes a beat.
 module resize_columns
   import headrace_pkg::*;
@@ -70,7 +73,8 @@ module resize_columns
   logic             both_q, row_end_q, tap_row_q, tap_valid_q, next_row_q;
   logic             first_done_q;  // the first lane's output is on its way
 
-  logic [1:0] in_old, covered;     // the left pixel lies in the older word; both pixels are in the window
+  logic [1:0] in_old;   // the left pixel lies in the older word
+  logic [1:0] covered;  // both pixels are in the window
   logic       next_covered, fire0, fire1;
 
   always_comb begin
@@ -86,7 +90,8 @@ module resize_columns
   assign fire0       = room_i && tap_valid_q && covered[0] && !first_done_q;
   assign fire1       = room_i && tap_valid_q && covered[1];
   assign tap_ready_o = fire1 || !tap_valid_q;
-  // An output that is covered leaves in the same clock, so a word that is still wanted is never pushed out.
+  // An output that is covered leaves in the same clock, so a word that is still wanted is never
+  // pushed out.
   assign load        = room_i && word_valid_i && tap_valid_q &&
                        (!covered[1] || (tap_valid_i && !next_covered));
 

@@ -1,8 +1,9 @@
 // What the parts of resize tell each other.
 package resize_pkg;
 
-  // How the source position goes along one axis, from output pixel to output pixel, in steps of 1/256 source pixel:
-  // 256 * in / out as quotient and remainder (of division by out), its half and its double.
+  // How the source position goes along one axis, from output pixel to output pixel, in steps of
+  // 1/256 source pixel: 256 * in / out as quotient and remainder (of division by out), its half and
+  // its double.
   typedef struct packed {
     logic [15:0]       size_in;
     logic [15:0]       size_out;
@@ -12,7 +13,8 @@ package resize_pkg;
     logic [15:0]       one_remainder;
     logic [24:0]       two_quotient;
     logic [15:0]       two_remainder;
-    // in / out in double as the C++ computes it is off by `error` / out units in the last of its 53 places.
+    // in / out in double as the C++ computes it is off by `error` / out units in the last of its 53
+    // places.
     logic [16:0]       error;
     logic              error_up;  // it is above in / out
     logic signed [6:0] shift;     // -7 - floor(log2(in / out))

@@ -1,12 +1,16 @@
 // The size of the resized image, and the steps of the source position along both axes.
 //
-// Reference   resize.cpp: the longer side is floor(short * long / short side of the source); the scale of an axis is
-//             1.0 / (double(out) / in), two correctly rounded divisions. What matters of the scale is how far rounding
-//             took it from in / out, because that alone decides weights that are ties: see resize_taps.
-// Interface   `start_i` with sizes that stay until `done_o`, from where the results stay until the next start.
-// Arithmetic  one restoring divider, a bit a clock, 54 bits wide. A quotient of two 53-bit significands is never
-//             exactly between two others, so the bit behind the last says which way to round.
-// Latency     about 330 clocks, fewer where the sizes are large; known only to matter for images of a few rows.
+// Reference   resize.cpp: the longer side is floor(short * long / short side of the source); the
+//             scale of an axis is 1.0 / (double(out) / in), two correctly rounded divisions. What
+//             matters of the scale is how far rounding took it from in / out, because that alone
+//             decides weights that are ties: see resize_taps.
+// Interface   `start_i` with sizes that stay until `done_o`, from where the results stay until the
+//             next start.
+// Arithmetic  one restoring divider, a bit a clock, 54 bits wide. A quotient of two 53-bit
+//             significands is never exactly between two others, so the bit behind the last says
+//             which way to round.
+// Latency     about 340 clocks, fewer where the sizes are large; known only to matter for images of
+//             a few rows.
 // Limits      a short side of 0, or a longer one beyond 65535: `limit_o`. Sizes of 0 end there too.
 module resize_setup
   import resize_pkg::*;
@@ -133,16 +137,31 @@ module resize_setup
           count_q    <= count_q + 6'd1;
           // The remainder is one place further left than where it was compared.
           if (count_q == 6'(HalfSteps)) begin
-            if (y_q) {y_axis_q.half_quotient, y_axis_q.half_remainder} <= {quotient_q[22:0], rem_q[31:16]};
-            else     {x_q.half_quotient, x_q.half_remainder} <= {quotient_q[22:0], rem_q[31:16]};
+            if (y_q) begin
+              y_axis_q.half_quotient  <= quotient_q[22:0];
+              y_axis_q.half_remainder <= rem_q[31:16];
+            end else begin
+              x_q.half_quotient  <= quotient_q[22:0];
+              x_q.half_remainder <= rem_q[31:16];
+            end
           end
           if (count_q == 6'(HalfSteps + 1)) begin
-            if (y_q) {y_axis_q.one_quotient, y_axis_q.one_remainder} <= {quotient_q[23:0], rem_q[31:16]};
-            else     {x_q.one_quotient, x_q.one_remainder} <= {quotient_q[23:0], rem_q[31:16]};
+            if (y_q) begin
+              y_axis_q.one_quotient  <= quotient_q[23:0];
+              y_axis_q.one_remainder <= rem_q[31:16];
+            end else begin
+              x_q.one_quotient  <= quotient_q[23:0];
+              x_q.one_remainder <= rem_q[31:16];
+            end
           end
           if (count_q == 6'(HalfSteps + 2)) begin
-            if (y_q) {y_axis_q.two_quotient, y_axis_q.two_remainder} <= {quotient_q[24:0], rem_q[31:16]};
-            else     {x_q.two_quotient, x_q.two_remainder} <= {quotient_q[24:0], rem_q[31:16]};
+            if (y_q) begin
+              y_axis_q.two_quotient  <= quotient_q[24:0];
+              y_axis_q.two_remainder <= rem_q[31:16];
+            end else begin
+              x_q.two_quotient  <= quotient_q[24:0];
+              x_q.two_remainder <= rem_q[31:16];
+            end
             rem_q      <= {1'b0, out, 37'd0};
             den_q      <= {1'b0, in, 37'd0};
             exponent_q <= '0;
@@ -153,7 +172,8 @@ module resize_setup
         StNormalize: begin
           if (!rem_q[52]) rem_q <= {rem_q[52:0], 1'b0};
           if (!den_q[52]) den_q <= {den_q[52:0], 1'b0};
-          if (rem_q[52] != den_q[52]) exponent_q <= rem_q[52] ? exponent_q + 7'sd1 : exponent_q - 7'sd1;
+          if (rem_q[52] && !den_q[52]) exponent_q <= exponent_q + 7'sd1;
+          if (!rem_q[52] && den_q[52]) exponent_q <= exponent_q - 7'sd1;
           quotient_q <= '0;
           if (rem_q[52] && den_q[52]) state_q <= StRatio;
         end
@@ -182,7 +202,8 @@ module resize_setup
             if (quotient_q == '0 && !quotient_bit) exponent_q <= exponent_q + 7'sd1;
           end
         end
-        // scale * out - in, in units of the scale's last place, is a small number: its low bits say it all.
+        // scale * out - in, in units of the scale's last place, is a small number: its low bits say
+        // it all.
         StError: begin
           factor_q  <= rounded[17:0];
           factor2_q <= out;

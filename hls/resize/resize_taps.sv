@@ -1,17 +1,20 @@
-// Where the output pixels of an axis come from: source pixel `first` with weight 256 - weight, the next with weight.
+// Where the output pixels of an axis come from: source pixel `first` with weight 256 - weight, the
+// next with weight.
 //
-// Reference   tap() in resize.cpp, bit for bit: at = scale * (x + 0.5) - 0.5 in double, first = floor(at), weight =
-//             round(256 * (at - first)), half to even, clamped at both ends. A weight of 256 comes as the next `first`
-//             with weight 0, which is the same pixel.
-// Arithmetic  256 * (x + 0.5) * in / out goes from x to x as an exact quotient and remainder. Where the remainder is
-//             not half of `out`, double arithmetic rounds the same way: its errors are below 2^-36, and the nearest
-//             such position is 2^-25 from a tie. Where it is half, the rounding errors of the C++ decide. The scale is
-//             off by error / out units in its last place, so the position before its own rounding is off by
-//             (x + 0.5) * error / out of them; rounding the position to 53 places takes it back to the tie (then half
-//             to even) unless that is more than half a unit in the last place of the position.
-// Interface   `axis_i` stable for three clocks before `rst_ni` rises and while it is high; then the taps of the axis,
-//             Lanes pixels at a time, again and again. `last_o` with the last ones of the axis; where their number is
-//             odd, the second lane repeats the first and `both_o` is low.
+// Reference   tap() in resize.cpp, bit for bit: at = scale * (x + 0.5) - 0.5 in double, first =
+//             floor(at), weight = round(256 * (at - first)), half to even, clamped at both ends. A
+//             weight of 256 comes as the next `first` with weight 0, which is the same pixel.
+// Arithmetic  256 * (x + 0.5) * in / out goes from x to x as an exact quotient and remainder. Where
+//             the remainder is not half of `out`, double arithmetic rounds the same way: its errors
+//             are below 2^-34, and the nearest such position is 2^-25 from a tie. Where it is half,
+//             the rounding errors of the C++ decide. The scale is off by error / out units in its
+//             last place, so the position before its own rounding is off by (x + 0.5) * error / out
+//             of them; rounding the position to 53 places takes it back to the tie (then half to
+//             even) unless that is more than half a unit in the last place of the position.
+// Interface   `axis_i` stable for three clocks before `rst_ni` rises and while it is high; then the
+//             taps of the axis, Lanes pixels at a time, again and again. `last_o` with the last
+//             ones of the axis; where their number is odd, the second lane repeats the first and
+//             `both_o` is low.
 // Throughput  Lanes taps a clock. Latency about nine clocks after reset.
 module resize_taps
   import resize_pkg::*;
@@ -41,7 +44,8 @@ module resize_taps
 
   // ---- The axis, as the lanes want it ----
   logic [24:0] step_quotient_q;
-  logic [15:0] step_remainder_q, step_less_q;  // the latter: out less the remainder
+  logic [15:0] step_remainder, step_remainder_q;
+  logic [15:0] step_less_q;                    // out less the remainder
   logic [17:0] start_remainder_q;              // of the second lane, before the carry
   logic [15:0] start1_remainder_q;
   logic        start1_carry_q;
@@ -49,10 +53,12 @@ module resize_taps
   logic [18:0] start1_error_q;
   logic [15:0] end_q;                          // last source pixel
 
+  assign step_remainder = Lanes == 2 ? axis_i.two_remainder : axis_i.one_remainder;
+
   always_ff @(posedge clk_i) begin
     step_quotient_q  <= Lanes == 2 ? axis_i.two_quotient : 25'(axis_i.one_quotient);
-    step_remainder_q <= Lanes == 2 ? axis_i.two_remainder : axis_i.one_remainder;
-    step_less_q      <= axis_i.size_out - (Lanes == 2 ? axis_i.two_remainder : axis_i.one_remainder);
+    step_remainder_q <= step_remainder;
+    step_less_q      <= axis_i.size_out - step_remainder;
     end_q            <= axis_i.size_in - 16'd1;
 
     start_remainder_q  <= 18'(axis_i.half_remainder) + 18'(axis_i.one_remainder);
@@ -122,7 +128,7 @@ module resize_taps
         remainder_q <= less[16] ? sum[15:0] : less[15:0];
         quotient_q  <= quotient_q + step_quotient_q + 25'(carry_q);
         carry_q     <= !less[16];
-        error_q     <= error_q + (Lanes == 2 ? {15'd0, axis_i.error, 2'd0} : {16'd0, axis_i.error, 1'b0});
+        error_q     <= error_q + (34'(axis_i.error) << Lanes);
       end
     end
 
@@ -158,7 +164,8 @@ module resize_taps
       position_2 <= position_1;
       error_2    <= error_1;
 
-      // The exponent of the position less that of the scale, plus 1; never negative behind the first half pixel.
+      // The exponent of the position less that of the scale, plus 1; never negative behind the
+      // first half pixel.
       shift_3    <= 5'(7'(leading_2) + axis_i.shift);
       {above_3, tie_3, position_3, error_3} <= {above_2, tie_2, position_2, error_2};
 
@@ -178,7 +185,8 @@ module resize_taps
       first_7[lane]  <= negative_6 ? '0 : FirstBits'(above_end ? end_q : rounded_6[23:8]);
       weight_7[lane] <= negative_6 || above_end ? '0 : rounded_6[7:0];
     end
-    // Without a second pixel: like the first one, so that whoever waits for the last lane waits for no more than that.
+    // Without a second pixel: like the first one, so that whoever waits for the last lane waits for
+    // no more than that.
     assign first[lane]  = both_q[Stages] ? first_7[lane] : first_7[0];
     assign weight[lane] = both_q[Stages] ? weight_7[lane] : weight_7[0];
   end
@@ -199,7 +207,8 @@ module resize_taps
   );
 
 `ifndef SYNTHESIS
-  a_room: assert property (@(posedge clk_i) disable iff (!rst_ni) !(valid_q[Stages] && count == Depth));
+  a_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    !(valid_q[Stages] && count == Depth));
 `endif
 
 endmodule
