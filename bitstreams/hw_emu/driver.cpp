@@ -15,6 +15,9 @@
 #include "hw_emu.h"
 #include "verilated.h"
 #include "verilated_vcd_c.h"
+#if VM_COVERAGE
+#include "verilated_cov.h"
+#endif
 
 namespace {
 
@@ -157,6 +160,15 @@ class Model {
             fail("%s (clock %" PRIu64 " of the run)", error.what(), results.total);
         }
         results.total = now_ - begun;
+    }
+
+    bool write_coverage(const char* path) const {
+#if VM_COVERAGE
+        context_->coveragep()->write(path);
+        return true;
+#else
+        return static_cast<void>(path), false;
+#endif
     }
 
   private:
@@ -405,4 +417,8 @@ HW_EMU_API int hw_emu_run(void* model, const hw_emu_options* options, const hw_e
         std::snprintf(results->message, sizeof results->message, "%s", error.what());
         return 1;
     }
+}
+
+HW_EMU_API int hw_emu_write_coverage(void* model, const char* path) {
+    return static_cast<hw_emu::Model*>(model)->write_coverage(path) ? 0 : 1;
 }

@@ -56,4 +56,7 @@ int hw_emu_run(void* model, const hw_emu_options* options, const hw_emu_range* r
                const hw_emu_register* writes, size_t write_count, hw_emu_register* reads, size_t read_count,
                hw_emu_traffic* traffic, hw_emu_results* results);
 
+// Writes what the model's runs have covered so far. Returns 0, or 1 if the library was built without coverage.
+int hw_emu_write_coverage(void* model, const char* path);
+
 }  // extern "C"

@@ -161,6 +161,13 @@ class KernelModel:
             },
         )
 
+    def write_coverage(self, path: Path) -> None:
+        """Lines and toggles that the runs so far have covered, for `verilator_coverage`.
+
+        Raises ValueError if the library was built without."""
+        if self._library.hw_emu_write_coverage(self._model, os.fsencode(path)):
+            raise ValueError("the library was built without coverage")
+
 
 def register_writes(spec: KernelSpec, values: Mapping[int, int]) -> dict[int, int]:
     """The 32-bit registers, by offset, that hold the arguments `values` (by index)."""

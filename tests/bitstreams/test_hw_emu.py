@@ -186,3 +186,8 @@ def test_a_waveform_of_a_failing_run_shows_how_it_came(bench, tmp_path):
 def test_impossible_memory_is_refused(settings):
     with pytest.raises(ValueError, match="MemoryModel"):
         MemoryModel(**settings)
+
+
+def test_coverage_is_written_by_libraries_that_count_it(bench, tmp_path):
+    with pytest.raises(ValueError, match="built without coverage"):
+        bench.model.write_coverage(tmp_path / "coverage.dat")

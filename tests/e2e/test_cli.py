@@ -62,6 +62,44 @@ def test_preprocess_writes_each_stage(stage, xclbin, china, tmp_path):
             assert np.array_equal(array, ((cropped.astype(np.float32) / 255 - mean) / std).transpose(2, 0, 1))
 
 
+@pytest.fixture(scope="session")
+def hw_xclbin(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("xclbin") / "hw.xclbin"
+    done = headrace("build", "--target", "hw_emu", "--image-cus", "2", "-o", path)
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+def test_hw_emu_tells_the_clocks_and_writes_a_waveform(hw_xclbin, china, tmp_path):
+    small = tmp_path / "small.jpg"
+    cv2.imwrite(str(small), cv2.resize(cv2.imread(str(china)), (40, 30)))
+    arguments = ("--xclbin", hw_xclbin, "--out", tmp_path, "--resize-short", "28", "--crop", "24", "24", "--json")
+    done = headrace("preprocess", "image", small, *arguments, "--wave", tmp_path / "small.vcd")
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(done.stdout)["files"][0]
+    assert outcome["dpu_status"] == "OK" and outcome["cycles"] == outcome["counters"]["cycles"]
+    assert outcome["cycles_per_pixel"] == outcome["cycles"] / 1200 and 0 < outcome["symbols"] < outcome["cycles"]
+    assert "m_axi_gmem0_araddr" in (tmp_path / "small.vcd").read_text()[:1_000_000]
+    refused = headrace("preprocess", "image", small, china, *arguments, "--wave", tmp_path / "small.vcd")
+    assert refused.returncode == 2 and "give one file, not 2" in refused.stderr
+
+
+def test_hw_emu_gives_opencvs_tensor_of_a_photo_and_the_demo_runs_on_it(hw_xclbin, china, tmp_path):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    cv2.imwrite(str(photos / "china.jpg"), cv2.resize(cv2.imread(str(china)), (320, 213)))
+    options = ("--requests", "3", "--policies", "serial", "--preprocessors", "dpu", "--workers", "npu:1")
+    done = headrace("demo", "--xclbin", hw_xclbin, "--images", photos, *options, "--out", tmp_path, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["equality"]["equal"] == report["equality"]["on_dpu"] == 1
+    assert report["dpu_clocks"]["images"] == 1 and report["dpu_clocks"]["clock_mhz"] == 300
+    assert 0.4 < report["dpu_clocks"]["cycles_per_pixel"] < 2 and "clock by clock" in report["note"]
+    assert "cycles a photo" in headrace(
+        "demo", "--xclbin", hw_xclbin, "--images", photos, *options, "--out", tmp_path
+    ).stdout  # fmt: skip
+
+
 def test_a_bad_file_gives_its_reason_and_the_others_succeed(xclbin, china, tmp_path):
     progressive = tmp_path / "progressive.jpg"
     options = [cv2.IMWRITE_JPEG_PROGRESSIVE, 1]
@@ -89,6 +127,8 @@ def test_a_bad_file_gives_its_reason_and_the_others_succeed(xclbin, china, tmp_p
         ("build",),
         ("build", "--target", "asic", "-o", "x.xclbin"),
         ("preprocess", "image", "--out", "x"),
+        ("preprocess", "image", "x.jpg", "--out", "x", "--wave", "x.vcd"),
+        ("preprocess", "image", "x.jpg", "--target", "hw_emu", "--out", "x", "--wave", "no/folder/x.vcd"),
         ("demo", "--policies", "magic"),
         ("demo", "--images", "nowhere"),
         ("demo", "--rate-rps", "0"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headrace.batching import CorruptInput, UnsupportedInput, UsageError
-from headrace.bitstreams.build import build_sw_emu
+from headrace.bitstreams.build import build_hw_emu, build_sw_emu
 from headrace.host.dpu import CpuPreprocessor, Dpu, DpuUnavailable, Fallback
 from headrace.host.image import ImageSpec, Stage, preprocess
 from headrace.host.photos import demo_photos
@@ -24,6 +24,13 @@ PHOTOS = demo_photos()[:8]
 def xclbin(tmp_path_factory):
     path = tmp_path_factory.mktemp("dpu") / "dpu.xclbin"
     build_sw_emu(path, image_cus=2)
+    return path
+
+
+@pytest.fixture(scope="session")
+def hw_xclbin(tmp_path_factory):
+    path = tmp_path_factory.mktemp("dpu") / "dpu.hw_emu.xclbin"
+    build_hw_emu(path, image_cus=2)
     return path
 
 
@@ -166,6 +173,31 @@ def test_a_caller_that_gives_up_does_not_free_a_unit_that_still_works(xclbin):
         for photo, tensor in zip(PHOTOS, tensors, strict=True):
             assert np.array_equal(tensor, preprocess(photo.jpeg, ImageSpec()))
         assert not dpu.out_of_service
+
+    with_dpu(xclbin, body)
+
+
+def test_on_hw_emu_it_is_the_same_with_clocks_counted(hw_xclbin):
+    spec = ImageSpec(dtype="float16")
+    photos = [PHOTOS[1], PHOTOS[2], PHOTOS[5]]
+
+    async def body(dpu):
+        done = await asyncio.gather(*(dpu.process(photo.jpeg) for photo in photos))
+        for photo, one in zip(photos, done, strict=True):
+            assert np.array_equal(one.tensor, preprocess(photo.jpeg, spec))
+            assert 0.4 < one.counters["cycles"] / one.source_pixels < 2
+            assert 0 < one.counters["symbols"] < one.counters["cycles"]
+        refused = await dpu.process(progressive())
+        assert refused.unit == "cpu" and refused.dpu_status == "PROGRESSIVE" and refused.counters is None
+        assert dpu.counters.done == 3 and not dpu.out_of_service
+
+    with_dpu(hw_xclbin, body, spec)
+
+
+def test_cpp_counts_no_clocks(xclbin):
+    async def body(dpu):
+        done = await dpu.process(PHOTOS[0].jpeg)
+        assert done.counters is None and done.source_pixels == 640 * 427
 
     with_dpu(xclbin, body)
 
