@@ -10,6 +10,7 @@ cannot take is preprocessed on the CPU instead and counted by reason, unless the
 
 import asyncio
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -96,8 +97,11 @@ class _CuResult:
 class _Cu:
     """One compute unit with its own buffers, used by one thread at a time."""
 
-    def __init__(self, api: ModuleType, device: Any, context: Any, name: str, spec: ImageSpec) -> None:
+    def __init__(
+        self, api: ModuleType, device: Any, context: Any, name: str, spec: ImageSpec, closing: threading.Event
+    ) -> None:
         self.name = name
+        self._closing = closing  # set when the driver gives up waiting
         self._api = api
         self._device = device
         self._spec = spec
@@ -174,6 +178,8 @@ class _Cu:
             ):
                 run.wait2(timedelta(seconds=1))  # raises with the reason, if there is one
                 raise _CuLost(f"{self.name} ended in state {state.name}")
+            if self._closing.is_set():
+                raise _CuLost(f"{self.name} was given up, as the driver was closed")
             if time.monotonic() > deadline:
                 raise _CuLost(f"{self.name} did not answer within {timeout_s} s")
         self._result.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE)
@@ -215,11 +221,12 @@ class Dpu:
         self.cus = names
         self.out_of_service: dict[str, str] = {}  # CU name -> reason
         self._free: asyncio.Queue[_Cu] = asyncio.Queue()
+        self._closing = threading.Event()
         try:
             card = api.device(device)
             context = api.hw_context(card, card.register_xclbin(api.xclbin(str(xclbin))))
             for name in names:
-                self._free.put_nowait(_Cu(api, card, context, name, self.spec))
+                self._free.put_nowait(_Cu(api, card, context, name, self.spec, self._closing))
         except RuntimeError as error:  # what XRT raises, whatever happened
             raise DpuUnavailable(f"device {device} cannot be used with {xclbin}: {error}") from error
         self._threads = ThreadPoolExecutor(len(names), thread_name_prefix="dpu")
@@ -232,6 +239,7 @@ class Dpu:
 
     def close(self) -> None:
         """Let go of the device; a run that still hangs ends with it."""
+        self._closing.set()
         self._threads.shutdown(wait=False, cancel_futures=True)
         while not self._free.empty():
             self._free.get_nowait()
@@ -282,9 +290,10 @@ class Dpu:
             return done, result.status
 
     def _release(self, cu: _Cu, run: "asyncio.Future[Any]") -> None:
-        if run.cancelled():  # the driver was closed
+        error = None if run.cancelled() else run.exception()
+        if self._closing.is_set():
             return
-        if (error := run.exception()) is not None:
+        if error is not None:
             self.out_of_service[cu.name] = str(error)
             _log.warning("a CU goes out of service: %s", error)
         else:

@@ -115,6 +115,7 @@ class KernelModel:
         while (name := library.hw_emu_port(len(self.ports))) is not None:
             self.ports.append(name.decode())
         self._end = weakref.finalize(self, library.hw_emu_destroy, self._model)
+        self._end.atexit = False  # a thread may still be in the model when the process ends
 
     def run(
         self,
@@ -162,7 +163,7 @@ class KernelModel:
         )
 
     def write_coverage(self, path: Path) -> None:
-        """Lines and toggles that the runs so far have covered, for `verilator_coverage`.
+        """Lines and toggles that the runs so far have covered, in Verilator's format.
 
         Raises ValueError if the library was built without."""
         if self._library.hw_emu_write_coverage(self._model, os.fsencode(path)):
