@@ -3,10 +3,11 @@
 // Reference   T.81 F.2.2; the C++ (entropy in decode.cpp) check by check.
 // Interface   table writes before; then one entropy_scan_t, then tokens up to TokenFileEnd if its status is StatusOk.
 //             Out come the coefficients and a beat with `done` and the final status.
-// Throughput  one symbol a clock, also from block to block and from component to component; a restart marker costs
-//             five clocks. What follows a symbol in the stream is known only with its length, so the loop is
-//             shift -> look-up -> shift within a clock. Whether the next symbol is a DC one is known a little later, so
-//             both tables are asked and the answer chosen. Extra bits follow in three stages outside the loop.
+// Throughput  one symbol a clock, also from block to block and from component to component; two clocks for a code of more
+//             than 9 bits, five for a restart marker. What follows a symbol in the stream is known only with its length,
+//             so the loop is shift -> look-up -> shift within a clock. Whether the next symbol is a DC one is known a
+//             little later, so both tables are asked and the answer chosen. Extra bits follow in three stages outside
+//             the loop.
 // Latency     5 clocks from the bits to the coefficient.
 // Bad input   the first error decides; what follows is read up to TokenFileEnd and dropped.
 module entropy_decoder
@@ -87,6 +88,8 @@ module entropy_decoder
   logic [WindowBits-1:0] window_q, filled;
   logic [6:0]  bits, bits_q;    // in the window; those before the last symbol was taken, which comes too late for an adder
   logic [4:0]  total_q;         // its bits
+  logic [6:0]  filled_bits;
+  logic        enough_q;        // for any symbol
   logic        take_data;       // a data token goes into the window
   logic        stopped;         // no more data before what token_i is
   logic        decoding;
@@ -97,14 +100,17 @@ module entropy_decoder
 
   logic [15:0] new_bits;
   assign new_bits    = token_i.two ? token_i.data : {token_i.data[15:8], 8'd0};
-  assign filled      = window_q | (take_data ? {new_bits, 48'd0} >> bits[5:0] : 64'd0);
+  assign filled      = (state_q == StLoad ? 64'd0 : window_q) | (take_data ? {new_bits, 48'd0} >> bits[5:0] : 64'd0);
+
+  assign filled_bits = bits + (take_data ? (token_i.two ? 7'd16 : 7'd8) : 7'd0);
 
   // ---- First stage: look up, shift ----
   logic       issue;            // a symbol is taken
   logic       is_dc;
   logic           short_dc, short_ac, none_dc, none_ac;
-  huffman_entry_t short_entry_dc, short_entry_ac, long_entry_dc, long_entry_ac, early, entry;
-  logic           use_long_dc, use_long_ac;
+  huffman_entry_t short_entry_dc, short_entry_ac, long_entry_dc, long_entry_ac, short_entry, long_entry;
+  logic           is_short;
+  logic           long_q;       // the code is a long one: looked up for the second clock
   logic [4:0]     total;
   logic       load_dc, load_ac;
   logic       ready_dc, ready_ac;
@@ -139,34 +145,48 @@ module entropy_decoder
   assign huffman_ready_o = ready_ac && ready_dc;
 
   assign decoding = state_q == StDecode;
-  assign enough   = bits >= 7'(Longest) || stopped;
-  assign issue    = decoding && enough && room && !stop_issue;
+  assign enough   = enough_q || stopped;
+  assign is_short = is_dc ? short_dc : short_ac;
+  assign issue    = decoding && enough && room && !stop_issue && (is_short || long_q);
 
-  // Long codes are found last: all else is decided by then, so that one gate is left.
-  assign use_long_dc = is_dc && !short_dc;
-  assign use_long_ac = !is_dc && !short_ac;
-  assign early       = is_dc ? (short_dc ? short_entry_dc : '0) : (short_ac ? short_entry_ac : '0);
-  assign entry       = early | (use_long_dc ? long_entry_dc : '0) | (use_long_ac ? long_entry_ac : '0);
-  assign total       = (early.total & {5{issue}}) |
-                       (long_entry_dc.total & {5{use_long_dc && issue}}) |
-                       (long_entry_ac.total & {5{use_long_ac && issue}});
+  assign short_entry = is_dc ? short_entry_dc : short_entry_ac;
+  assign long_entry  = is_dc ? long_entry_dc : long_entry_ac;
+  assign total       = (long_q ? long_entry.total : short_entry.total) & {5{issue}};
 
   // Shift by up to 31 in three steps of at most four choices, each one look-up table deep.
-  logic [WindowBits-1:0] shifted_8, shifted_2, shifted;
-  assign shifted_8 = filled    << {total[4:3], 3'd0};
-  assign shifted_2 = shifted_8 << {total[2:1], 1'd0};
-  assign shifted   = shifted_2 << total[0];
+  logic [WindowBits-1:0] by_8, by_2, shifted;
+  always_comb begin
+    unique case (total[4:3])
+      2'd0:    by_8 = filled;
+      2'd1:    by_8 = {filled[WindowBits-9:0], 8'd0};
+      2'd2:    by_8 = {filled[WindowBits-17:0], 16'd0};
+      default: by_8 = {filled[WindowBits-25:0], 24'd0};
+    endcase
+    unique case (total[2:1])
+      2'd0:    by_2 = by_8;
+      2'd1:    by_2 = {by_8[WindowBits-3:0], 2'd0};
+      2'd2:    by_2 = {by_8[WindowBits-5:0], 4'd0};
+      default: by_2 = {by_8[WindowBits-7:0], 6'd0};
+    endcase
+    shifted = total[0] ? {by_2[WindowBits-2:0], 1'b0} : by_2;
+  end
 
   always_ff @(posedge clk_i) begin
+    window_q <= shifted;
     if (state_q == StLoad) begin
-      window_q <= '0;
       bits_q   <= '0;
       total_q  <= '0;
+      enough_q <= 1'b0;
     end else begin
-      window_q <= shifted;
-      bits_q   <= bits + (take_data ? (token_i.two ? 7'd16 : 7'd8) : 7'd0);
+      bits_q   <= filled_bits;
       total_q  <= total;
+      enough_q <= filled_bits >= 7'(Longest) + 7'(total);
     end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) long_q <= 1'b0;
+    else long_q <= decoding && enough && !is_short && !stop_issue && !issue;
   end
 
   // ---- Second stage: position, end of the block, errors ----
@@ -182,9 +202,9 @@ module entropy_decoder
   logic   s1_valid_q;
 
   always_ff @(posedge clk_i) begin
-    s1_q.symbol <= entry.symbol;
-    s1_q.total  <= entry.total;
-    s1_q.none   <= is_dc ? none_dc : none_ac;
+    s1_q.symbol <= long_q ? long_entry.symbol : short_entry.symbol;
+    s1_q.total  <= long_q ? long_entry.total : short_entry.total;
+    s1_q.none   <= long_q && (is_dc ? none_dc : none_ac);
     s1_q.dc     <= is_dc;
     s1_q.bits   <= bits;
     s1_q.window <= window_q[WindowBits-1-:27];
