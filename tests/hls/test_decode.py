@@ -545,6 +545,16 @@ def large_categories(table_class: int, symbol: int) -> bytes:
     )
 
 
+def longest_code_and_most_bits() -> bytes:
+    """A gray file whose first AC symbol has a code of 16 bits and says that 15 more follow: 31 bits in all."""
+    file = take_apart(encode(np.zeros((8, 8), np.uint8)))
+    dc = bytes([0x00, 1, *[0] * 15, 0])
+    ac = bytes([0x10, 1, *[0] * 14, 1, 0x00, 0x0F])
+    scan = bytes([0b01000000, 0, 0b01111111]) + bytes(range(1, 60))
+    tables = (Segment(DHT, dc), Segment(DHT, ac))
+    return replace(file.without(DHT).with_first(*tables), scan=scan).to_bytes()
+
+
 REFUSED = {
     "empty": ("NOT_JPEG", lambda: b""),
     "png": ("NOT_JPEG", lambda: cv2.imencode(".png", np.zeros((8, 8, 3), np.uint8))[1].tobytes()),
@@ -626,6 +636,7 @@ REFUSED = {
     "code in no table": ("CORRUPT_HUFFMAN", short_huffman_table),
     "DC category 12": ("CORRUPT_HUFFMAN", lambda: large_categories(0, 12)),
     "AC category 11": ("CORRUPT_HUFFMAN", lambda: large_categories(1, 11)),
+    "AC category 15 behind a code of 16 bits": ("CORRUPT_HUFFMAN", longest_code_and_most_bits),
     "more than 64 coefficients": ("CORRUPT_HUFFMAN", lambda: large_categories(1, 0xF1)),
     "marker in the data": (
         "CORRUPT_HUFFMAN",
