@@ -4,6 +4,7 @@ memory.
 rtlsim is the Verilated RTL behind hw_emu's AXI memory, with 120 clocks of latency, and again with random stalls on
 every channel. Its runs share one model, so that each begins in the state that another left."""
 
+import random
 import re
 from functools import partial
 
@@ -158,6 +159,22 @@ def test_cpp_and_rtl_agree_on_damaged_files_and_odd_settings(seed):
             assert (done.memory[size:] == 0xA5).all(), f"record {number}"
         seen.add(expected.status)
     assert {Status.OK, Status.BUFFER_TOO_SMALL, Status.CROP_OUTSIDE, Status.BAD_ARGUMENT} <= seen
+
+
+@pytest.mark.parametrize("photo", [pytest.param(p, marks=SLOW if i else (), id=p.name) for i, p in enumerate(PHOTOS)])
+def test_cpp_and_rtl_agree_on_damaged_photos(photo):
+    rng = random.Random(photo.name)
+    for _ in range(12):
+        data = bytearray(photo.jpeg)
+        for _ in range(rng.choice([1, 1, 2, 5])):
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        if rng.random() < 0.2:
+            del data[rng.randrange(len(data)) :]
+        expected = units.image_cu(bytes(data))
+        done = cu_rtlsim.image_cu(bytes(data), max_cycles=20_000_000)
+        assert (done.status, done.out_size, done.src_size) == (expected.status, expected.out_size, expected.src_size)
+        if expected.status == Status.OK:
+            assert np.array_equal(done.memory, expected.memory)
 
 
 # ---- rtlsim only ----
