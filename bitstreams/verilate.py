@@ -27,6 +27,8 @@ VERILATE_FLAGS = ("--cc", "-O3", "--x-assign", "unique", "--x-initial", "unique"
 VERILATE_FLAGS += tuple(
     f"-Wno-{name}" for name in ("UNUSEDPARAM", "UNUSEDSIGNAL", "PINCONNECTEMPTY", "WIDTHEXPAND", "SYMRSVDWORD")
 )
+# Registers begin as zeros, so that what they held before reset is not counted as a toggle.
+COVERAGE_FLAGS = ("--coverage-line", "--coverage-toggle", "--x-assign", "0", "--x-initial", "0")
 COMPILE_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-faligned-new", "-DVL_TIME_CONTEXT", "-w")
 
 
@@ -73,7 +75,7 @@ def verilate(
         generated = Path(folder)
         command = [str(root / "bin" / "verilator_bin"), *VERILATE_FLAGS, *verilate_flags]
         command += ["--top-module", top, "--prefix", f"V{top}", "-Mdir", folder]
-        command += ["--trace"] * trace + ["--coverage-line", "--coverage-toggle"] * coverage
+        command += ["--trace"] * trace + [*COVERAGE_FLAGS] * coverage
         messages = _run([*command, *map(str, sources)], f"verilator on {top}", environment)
         if "%Warning" in messages:
             raise BuildError(f"Verilator warns of {top}:\n{messages[:4000]}")

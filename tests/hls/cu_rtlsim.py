@@ -1,5 +1,6 @@
 """image_cu x rtlsim: the Verilated compute unit behind hw_emu's driver, as a function like units.image_cu."""
 
+import atexit
 import ctypes
 import hashlib
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 import csim
 import numpy as np
 from numpy.typing import NDArray
+from rtlsim import COVERAGE_FOLDER, coverage_file
 from units import CENTRED, CuResult
 
 from headrace.bitstreams.hw_emu.library import LIBRARY_FLAGS, build_library, driver_sources
@@ -36,8 +38,9 @@ def spec() -> KernelSpec:
 
 
 @cache
-def library(coverage: bool = False) -> ctypes.CDLL:
+def library() -> ctypes.CDLL:
     """Compiled when the RTL or the driver has changed; kept by content in build/tests/."""
+    coverage = COVERAGE_FOLDER is not None
     sources, drivers = rtl_sources(), driver_sources()
     digest = hashlib.sha256(repr((coverage, VERILATE_FLAGS, COMPILE_FLAGS, LIBRARY_FLAGS, spec())).encode())
     for path in (*sources, *drivers):
@@ -55,7 +58,10 @@ def library(coverage: bool = False) -> ctypes.CDLL:
 @cache
 def shared_model() -> KernelModel:
     """One compute unit for many tests, so that each meets the state that another left."""
-    return KernelModel(library(), seed=1)
+    model = KernelModel(library(), seed=1)
+    if COVERAGE_FOLDER:
+        atexit.register(model.write_coverage, coverage_file("image_cu"))
+    return model
 
 
 def image_cu(

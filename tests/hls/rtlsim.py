@@ -1,7 +1,13 @@
-"""Verilates a unit with its C++ bench and caches the result by content in build/tests/, as csim.py does for C++."""
+"""Verilates a unit with its C++ bench and caches the result by content in build/tests/, as csim.py does for C++.
 
+With COVERAGE_FOLDER in the environment, every model also counts lines and toggles, and writes them to that folder at the
+end; scripts/coverage_rtl.py makes tables of them.
+"""
+
+import atexit
 import ctypes
 import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,27 +16,38 @@ import csim
 from headrace.bitstreams.sources import hls_folder, include_folders
 from headrace.bitstreams.verilate import COMPILE_FLAGS, VERILATE_FLAGS, rtl_sources, verilate
 
+HERE = Path(__file__).parent
+COVERAGE_FOLDER = os.environ.get("HEADRACE_RTL_COVERAGE")
 
-def load(top: str, bench: str, *, cxx: Sequence[Path] = (), coverage: bool = False) -> ctypes.CDLL:
+
+def coverage_file(name: str) -> Path:
+    """Where this process writes what it has covered of `name`."""
+    assert COVERAGE_FOLDER
+    return Path(COVERAGE_FOLDER) / f"{name}-{os.getpid()}.dat"
+
+
+def load(top: str, bench: str, *, cxx: Sequence[Path] = ()) -> ctypes.CDLL:
     """The shared library of module `top` with tests/hls/<bench> and the HLS sources `cxx`."""
-    return ctypes.CDLL(str(build(top, [Path(__file__).with_name(bench), *cxx], coverage=coverage)))
+    library = ctypes.CDLL(str(build(top, [HERE / bench, *cxx], coverage=COVERAGE_FOLDER is not None)))
+    if COVERAGE_FOLDER:
+        atexit.register(library.write_coverage, os.fsencode(coverage_file(top)))
+    return library
 
 
 def build(top: str, drivers: Sequence[Path], *, coverage: bool = False) -> Path:
+    drivers = [*drivers, *([HERE / "coverage.cpp"] if coverage else [])]
     digest = hashlib.sha256(repr((top, coverage, VERILATE_FLAGS, COMPILE_FLAGS)).encode())
-    folders = (hls_folder(), Path(__file__).parent)
     kinds = (".sv", ".cpp", ".hpp", ".h")
-    files = {
-        path for folder in folders for path in folder.rglob("*") if path.suffix in kinds and "cocotb" not in path.parts
-    }
+    files = {path for folder in (hls_folder(), HERE) for path in folder.rglob("*") if path.suffix in kinds}
     for path in sorted({*files, *drivers}):
-        if path.parent == Path(__file__).parent and path.suffix == ".cpp" and path not in drivers:
+        if path.parent == HERE and path not in drivers and path.suffix in (".cpp", ".sv"):
             continue  # another unit's bench
         digest.update(str(path).encode() + b"\0" + path.read_bytes())
     csim.BUILD.mkdir(parents=True, exist_ok=True)
-    target = csim.BUILD / f"libV{top}-{digest.hexdigest()[:16]}.so"
+    stem = f"libV{top}_coverage-" if coverage else f"libV{top}-"
+    target = csim.BUILD / f"{stem}{digest.hexdigest()[:16]}.so"
     if not target.exists():
-        for stale in csim.BUILD.glob(f"libV{top}-*.so"):
+        for stale in csim.BUILD.glob(f"{stem}*.so"):
             stale.unlink(missing_ok=True)
         verilate(top, rtl_sources(), drivers, target, includes=include_folders(), coverage=coverage)
     return target

@@ -10,14 +10,17 @@ import csim
 import pytest
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import get_runner
+from rtlsim import COVERAGE_FOLDER, coverage_file
 
-from headrace.bitstreams.verilate import VERILATE_FLAGS, rtl_sources, verilator_folder
+from headrace.bitstreams.verilate import COVERAGE_FLAGS, VERILATE_FLAGS, rtl_sources, verilator_folder
 
 HERE = Path(__file__).parent
 TOP = "cocotb_image_cu"
 TESTS = re.findall(r"^@cocotb\.test.*\nasync def (\w+)", (HERE / f"{TOP}.py").read_text(), re.M)
 # The runner chooses what Verilator makes; the warnings have their test where the models are built.
 FLAGS = [flag for flag in VERILATE_FLAGS if flag not in ("--cc", "-Wall")]
+if COVERAGE_FOLDER:
+    FLAGS += COVERAGE_FLAGS
 
 
 @pytest.fixture(scope="session")
@@ -27,9 +30,10 @@ def simulator() -> Path:
     digest = hashlib.sha256(repr(FLAGS).encode())
     for path in sources:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    folder = csim.BUILD / f"{TOP}-{digest.hexdigest()[:16]}"
+    stem = f"{TOP}_coverage-" if COVERAGE_FOLDER else f"{TOP}-"
+    folder = csim.BUILD / f"{stem}{digest.hexdigest()[:16]}"
     if not (folder / TOP).exists():
-        for stale in csim.BUILD.glob(f"{TOP}-*"):
+        for stale in csim.BUILD.glob(f"{stem}*"):
             shutil.rmtree(stale, ignore_errors=True)
         with pytest.MonkeyPatch.context() as environment:  # what the build's own commands read
             environment.setenv("PATH", f"{verilator_folder() / 'bin'}{os.pathsep}{os.environ['PATH']}")
@@ -46,9 +50,10 @@ def simulator() -> Path:
 
 @pytest.mark.parametrize("name", TESTS)
 def test_protocol(name, simulator, tmp_path):
+    plusargs = [f"+verilator+coverage+file+{coverage_file(name)}"] if COVERAGE_FOLDER else []
     results = get_runner("verilator").test(
         test_module=TOP, hdl_toplevel=TOP, hdl_toplevel_lang="verilog", test_filter=rf"\.{name}$", build_dir=simulator,
-        test_dir=tmp_path, results_xml=str(tmp_path / "results.xml"), seed=1, timescale=("1ns", "1ps"),
+        test_dir=tmp_path, plusargs=plusargs, results_xml=str(tmp_path / "results.xml"), seed=1, timescale=("1ns", "1ps"),
         extra_env={"PYTHONPATH": str(HERE), "COCOTB_LOG_LEVEL": "WARNING", "PYTHONWARNINGS": "ignore"},
     )  # fmt: skip
     assert get_results(results) == (1, 0)
