@@ -1,4 +1,4 @@
-"""What a JPEG file asks of a decoder: its size, its headers and its Huffman symbols by MCU row.
+"""What a JPEG file asks of a decoder: its size, its headers and the Huffman symbols of its blocks.
 
 Reads no pixel: codes are followed only as far as their lengths (ITU-T T.81, annexes B, C and F.2.2).
 """
@@ -11,11 +11,15 @@ from headrace.batching import UsageError
 
 SOF0, SOF1, DHT, RST0, RST7, SOI, SOS, DQT, DRI = 0xC0, 0xC1, 0xC4, 0xD0, 0xD7, 0xD8, 0xDA, 0xDB, 0xDD
 END_OF_BLOCK: Final = 64  # as an advance: past every coefficient
+LONG_CODE: Final = 10  # bits of a Huffman code from which on the decoder takes a second clock (huffman_table.sv)
+
+Entry = tuple[int, int, bool]
 
 
 @dataclass(frozen=True, slots=True)
 class JpegWork:
-    """`symbols` by MCU row; `segments` are (marker, bytes behind the length field) in front of the image's data.
+    """`symbols` and, among them, `long_codes` (LONG_CODE bits or more) of each block in the file's order; `segments`
+    are (marker, bytes behind the length field) in front of the image's data.
 
     `code_lengths` has the number of codes of each length, 1 to 16, for every Huffman table in the file's order."""
 
@@ -26,6 +30,7 @@ class JpegWork:
     v_factor: int
     restart_interval: int  # MCUs, 0 for none
     symbols: tuple[int, ...]
+    long_codes: tuple[int, ...]
     segments: tuple[tuple[int, int], ...]
     code_lengths: tuple[tuple[int, ...], ...]
 
@@ -55,7 +60,7 @@ def _read(jpeg: bytes) -> JpegWork:
         raise ValueError("no SOI marker at the start")
     segments: list[tuple[int, int]] = []
     code_lengths: list[tuple[int, ...]] = []
-    tables: dict[int, list[tuple[int, int]]] = {}
+    tables: dict[int, list[Entry]] = {}
     frame, restart_interval, at = b"", 0, 2
     while not segments or segments[-1][0] != SOS:
         while jpeg[at + 1] == 0xFF:
@@ -73,8 +78,8 @@ def _read(jpeg: bytes) -> JpegWork:
             place = 0
             while place < len(payload):
                 counts = tuple(payload[place + 1 : place + 17])
-                symbols = payload[place + 17 : place + 17 + sum(counts)]
-                tables[payload[place]] = _look_up(counts, symbols, ac=payload[place] >> 4 == 1)
+                values = payload[place + 17 : place + 17 + sum(counts)]
+                tables[payload[place]] = _look_up(counts, values, ac=payload[place] >> 4 == 1)
                 code_lengths.append(counts)
                 place += 17 + sum(counts)
         at += 2 + length
@@ -88,21 +93,23 @@ def _read(jpeg: bytes) -> JpegWork:
     blocks = [(tables[selectors[c] >> 4], tables[0x10 | selectors[c] & 15]) for c in order]
     height, width = int.from_bytes(frame[1:3], "big"), int.from_bytes(frame[3:5], "big")
     across, down = -(-width // (8 * h_factor)), -(-height // (8 * v_factor))
-    rows = _count(_intervals(jpeg, at), blocks, across, down, restart_interval)
+    symbols, long_codes = _count(_intervals(jpeg, at), blocks, across * down, restart_interval)
     return JpegWork(
-        width, height, components, h_factor, v_factor, restart_interval, rows, tuple(segments), tuple(code_lengths)
-    )
+        width, height, components, h_factor, v_factor, restart_interval, symbols, long_codes, tuple(segments),
+        tuple(code_lengths),
+    )  # fmt: skip
 
 
-def _look_up(counts: Sequence[int], symbols: bytes, ac: bool) -> list[tuple[int, int]]:
-    """For each window of 16 bits: bits of the code with its extra bits, and coefficients that the symbol moves on."""
-    entries: list[tuple[int, int]] = []
+def _look_up(counts: Sequence[int], symbols: bytes, ac: bool) -> list[Entry]:
+    """For each window of 16 bits: bits of the code with its extra bits, coefficients that the symbol moves on, and
+    whether the code is a long one."""
+    entries: list[Entry] = []
     place = 0
     for length, count in enumerate(counts, start=1):
         for symbol in symbols[place : place + count]:
             run, size = symbol >> 4, symbol & 15
             advance = 1 if not ac else END_OF_BLOCK if size == 0 and run != 15 else run + 1
-            entries += [(length + size, advance)] * (1 << (16 - length))
+            entries += [(length + size, advance, length >= LONG_CODE)] * (1 << (16 - length))
         place += count
     return entries
 
@@ -127,30 +134,29 @@ def _intervals(jpeg: bytes, start: int) -> list[bytes]:
 
 
 def _count(
-    intervals: Sequence[bytes],
-    blocks: Sequence[tuple[list[tuple[int, int]], list[tuple[int, int]]]],
-    across: int,
-    down: int,
-    restart_interval: int,
-) -> tuple[int, ...]:
-    rows = [0] * down
-    per_interval = restart_interval or across * down
+    intervals: Sequence[bytes], blocks: Sequence[tuple[list[Entry], list[Entry]]], mcus: int, restart_interval: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Symbols and long codes of each block."""
+    symbols: list[int] = []
+    long_codes: list[int] = []
+    per_interval = restart_interval or mcus
     mcu = 0
     for data in intervals:
         padded = data + bytes(4)
         bit = 0
-        for _ in range(min(per_interval, across * down - mcu)):
-            symbols = 0
+        for _ in range(min(per_interval, mcus - mcu)):
+            mcu += 1
             for dc, ac in blocks:
-                place, table = 0, dc
+                place, table, taken, long_taken = 0, dc, 0, 0
                 while place < 64:
                     byte = bit >> 3
                     window = int.from_bytes(padded[byte : byte + 3], "big") >> (8 - (bit & 7)) & 0xFFFF
-                    used, advance = table[window]
+                    used, advance, is_long = table[window]
                     bit += used
                     place += advance
-                    symbols += 1
+                    taken += 1
+                    long_taken += is_long
                     table = ac
-            rows[mcu // across] += symbols
-            mcu += 1
-    return tuple(rows)
+                symbols.append(taken)
+                long_codes.append(long_taken)
+    return tuple(symbols), tuple(long_codes)

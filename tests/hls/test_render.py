@@ -11,6 +11,8 @@ import rtlsim
 import test_decode as jpegs
 from test_transform import records
 
+from headrace.sim.dpu import render_cycles
+
 SAMPLINGS = (*jpegs.SAMPLINGS, "gray")
 
 
@@ -125,29 +127,7 @@ def test_damaged_files_end_as_in_the_cpp():
     render(jpegs.mutants(600), 1, 10, 10)
 
 
-def render_cycles(width: int, height: int, sampling: str) -> int:
-    """The cycle model, for samples and output that never pause: MCU rows are written at one word a clock into a ring
-    of `places` and read at two pixels a clock. `chroma_below`: the last row of an MCU row goes with the next MCU row,
-    whose chroma it needs, and that one's first row needs chroma of the MCU row before."""
-    h, v = {"4:2:2": (1, 0), "4:4:0": (0, 1), "4:2:0": (1, 1), "4:1:1": (2, 0)}.get(sampling, (0, 0))
-    chroma_below = v == 1 and (h == 0 or width > 4)
-    across, down = -(-width // (8 << h)), -(-height // (8 << v))
-    words = across * 8 * ((1 << h + v) + (0 if sampling == "gray" else 2))
-    places = (512 if h + v == 2 else 1024) >> (across - 1).bit_length()
-    row = (width + 1) // 2
-    written, sent, free = [], 0, []  # clocks in which MCU rows are written, all before is sent, MCU rows are free again
-    for m in range(down):
-        start = max(written[-1] if written else 0, free[m - places] if m >= places else 0)
-        written.append(start + words)
-        sent = max(sent, written[m] + 24)
-        first_row = (m * 8 << v) - (chroma_below and m > 0)
-        end_row = min((m + 1) * 8 << v, height) - (chroma_below and m < down - 1)
-        if chroma_below and m > 0:
-            free.append(sent + 2 * row)
-        sent += (end_row - first_row) * row
-        if not chroma_below:
-            free.append(sent)
-    return sent
+FACTORS = {"4:4:4": (1, 1), "4:2:2": (2, 1), "4:4:0": (1, 2), "4:2:0": (2, 2), "4:1:1": (4, 1), "gray": (1, 1)}
 
 
 @pytest.mark.parametrize("size", [(500, 375), (64, 64), (4096, 100), (101, 62)])
@@ -155,7 +135,8 @@ def render_cycles(width: int, height: int, sampling: str) -> int:
 def test_clocks_follow_the_model(sampling, size):
     """Two pixels leave in every clock, without a gap between words, rows and MCU rows whose samples are there."""
     (counts,) = render([encode(photo(*size, sampling), 90, sampling)])
-    assert counts.cycles == pytest.approx(render_cycles(*size, sampling), abs=4)
+    components = 1 if sampling == "gray" else 3
+    assert counts.cycles == pytest.approx(render_cycles(*size, *FACTORS[sampling], components), abs=4)
 
 
 @pytest.mark.parametrize(("pause_in", "pause_out"), [(0, 70), (70, 0)])

@@ -10,6 +10,8 @@ import pytest
 import rtlsim
 import test_decode as jpegs
 
+from headrace.sim.dpu import transform_cycles
+
 
 @cache
 def library() -> ctypes.CDLL:
@@ -43,19 +45,6 @@ def transform(files: list[bytes], seed: int = 1, pause_in: int = 0, pause_out: i
 
 
 LATENCY = 37  # from a block's last coefficient to its first row
-PLACES = 512  # blocks that may wait
-
-
-def transform_cycles(lengths: list[int]) -> int:
-    """The cycle model: a coefficient a clock in, a block each eight clocks out, with PLACES blocks in between."""
-    taken = 0  # clock in which the last coefficient of a block is taken
-    sent: list[int] = []  # and its last row sent
-    for block, length in enumerate(lengths):
-        if block >= PLACES:  # the place is free when the block's columns have been read
-            taken = max(taken, sent[block - PLACES] - LATENCY + 4)
-        taken += length
-        sent.append(max(taken + LATENCY, sent[-1] if sent else 0) + 8)
-    return sent[-1]
 
 
 def files() -> list[bytes]:
