@@ -43,8 +43,8 @@ from headrace.sim.cells import (
     tree_lstm,
 )
 from headrace.sim.experiments import batchmaker_plots as plots
-from headrace.sim.experiments.report import Claim, check_figures, write_claims, write_rows
-from headrace.sim.experiments.sweep import Progress, sweep
+from headrace.sim.experiments.report import Claim, write_claims, write_rows
+from headrace.sim.experiments.sweep import Progress, run_figures
 from headrace.sim.lengths import Fixed, Lengths, dec_timesteps
 from headrace.sim.npu import npu_times
 from headrace.sim.simulation import simulate
@@ -279,14 +279,12 @@ def reproduce(figures: Sequence[str], folder: Path, scale: Scale, progress: Prog
     """Runs what the figures need, writes a CSV file and a plot for each into `folder`, and table.md and table.json.
 
     Raises UsageError for a figure that is not in FIGURES."""
-    check_figures(figures, FIGURES)
     folder.mkdir(parents=True, exist_ok=True)
-    jobs = list(dict.fromkeys(job for figure in figures for job in jobs_for(figure, scale)))
-    progress.stage(f"{sum(len(job.policies) for job in jobs)} simulated runs", len(jobs))
-    done = dict(zip(jobs, sweep(run_job, jobs, progress.step) if jobs else [], strict=True))
     claims: list[Claim] = []
-    for figure in figures:
-        rows = [row for job in jobs_for(figure, scale) for row in done[job]]
+    for figure, rows in run_figures(
+        figures, FIGURES, lambda figure: jobs_for(figure, scale), run_job, progress,
+        lambda jobs: f"{sum(len(job.policies) for job in jobs)} simulated runs",
+    ):  # fmt: skip
         if rows:
             write_rows(folder / f"figure{figure}.csv", rows)
         claims += REPORTS[figure](Runs(rows), folder)

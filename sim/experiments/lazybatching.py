@@ -20,8 +20,8 @@ from headrace.batching.catalog import make_policy
 from headrace.batching.execution import NodeTimes
 from headrace.sim.engine import Arrivals
 from headrace.sim.experiments import lazybatching_plots as plots
-from headrace.sim.experiments.report import Claim, check_figures, write_claims, write_rows
-from headrace.sim.experiments.sweep import Progress, sweep
+from headrace.sim.experiments.report import Claim, write_claims, write_rows
+from headrace.sim.experiments.sweep import Progress, run_figures
 from headrace.sim.lengths import Lengths, dec_timesteps
 from headrace.sim.npu import npu_times
 from headrace.sim.scenario import usual_lengths
@@ -182,32 +182,17 @@ def reproduce(figures: Sequence[str], folder: Path, scale: Scale, progress: Prog
     """Runs what the figures need, writes a CSV file and a plot for each into `folder`, and table.md and table.json.
 
     Raises UsageError for a figure that is not in FIGURES."""
-    check_figures(figures, FIGURES)
     folder.mkdir(parents=True, exist_ok=True)
-    jobs = list(dict.fromkeys(job for figure in figures for job in jobs_for(figure, scale)))
-    progress.stage(f"{sum(len(job.windows) + len(job.policies) for job in jobs)} simulated runs", len(jobs))
-    rows = [row for found in sweep(run_job, jobs, progress.step) for row in found] if jobs else []
     claims: list[Claim] = []
-    for figure in figures:
-        mine = [row for row in rows if row.experiment in EXPERIMENTS[figure]]
-        if mine:
-            write_rows(folder / f"figure{figure}.csv", mine)
-        claims += REPORTS[figure](mine, folder, scale)
+    for figure, rows in run_figures(
+        figures, FIGURES, lambda figure: jobs_for(figure, scale), run_job, progress,
+        lambda jobs: f"{sum(len(job.windows) + len(job.policies) for job in jobs)} simulated runs",
+    ):  # fmt: skip
+        if rows:
+            write_rows(folder / f"figure{figure}.csv", rows)
+        claims += REPORTS[figure](rows, folder, scale)
     write_claims(folder, claims)
     return claims
-
-
-# Which runs a figure is drawn from.
-EXPERIMENTS: dict[str, tuple[str, ...]] = {
-    "3": (),
-    "5": ("window",),
-    "12": ("load",),
-    "13": ("load",),
-    "14": ("tail",),
-    "15": ("target",),
-    "16": ("steps", "max-batch", "colocation"),
-    "17": ("further",),
-}
 
 
 class Runs:
@@ -382,10 +367,10 @@ def figure_15(rows: Sequence[Row], folder: Path, scale: Scale) -> list[Claim]:
 
 
 def figure_16(rows: Sequence[Row], folder: Path, scale: Scale) -> list[Claim]:
-    runs = {name: Runs([row for row in rows if row.experiment == name]) for name in EXPERIMENTS["16"]}
-    plots.figure_16(folder / "figure16.png", runs["steps"], runs["max-batch"], runs["colocation"])
+    parts = ("steps", "max-batch", "colocation")
+    steps, by_batch, together = (Runs([row for row in rows if row.experiment == part]) for part in parts)
+    plots.figure_16(folder / "figure16.png", steps, by_batch, together)
     claims = []
-    steps = runs["steps"]
     for model in ("gnmt", "transformer"):
         by_steps = {
             s: [steps.mean("violation_rate", model=model, rate_rps=rate, dec_timesteps=s) for rate in steps.rates()]
@@ -399,7 +384,7 @@ def figure_16(rows: Sequence[Row], folder: Path, scale: Scale) -> list[Claim]:
             Claim("16", f"{model}: violations at 60 ms with dec_timesteps 10", 36, 100 * by_steps[10][-1], "%", shares)
         )
     for max_batch, paper in ((16, 12.0), (32, 14.0)):
-        every = latency_gains(runs["max-batch"], best=False, max_batch=max_batch)
+        every = latency_gains(by_batch, best=False, max_batch=max_batch)
         note = f"arithmetic mean; geometric mean {_geometric(every):.2f}"
         claims.append(
             Claim(
@@ -411,7 +396,6 @@ def figure_16(rows: Sequence[Row], folder: Path, scale: Scale) -> list[Claim]:
                 note,
             )
         )
-    together = runs["colocation"]
     gains = latency_gains(together, best=True)
     note = f"{COLOCATED.replace('+', ', ')} equally likely; {_by_load(together, gains)}"
     claims.append(

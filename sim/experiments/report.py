@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from headrace.batching.errors import UsageError
-
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -33,13 +31,6 @@ class Claim:
             return "-"
         digits = sum(character.isdigit() for character in f"{self.paper:g}".lstrip("0."))
         return f"{self.measured:.{max(3, digits)}g} {self.unit}".rstrip()
-
-
-def check_figures(asked: Iterable[str], known: Sequence[str]) -> None:
-    """Raises UsageError for a figure that there is not."""
-    for figure in asked:
-        if figure not in known:
-            raise UsageError(f"--figure {figure}: choose from {', '.join(known)}, all")
 
 
 def write_rows(path: Path, rows: Sequence[Any]) -> Path:

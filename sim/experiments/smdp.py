@@ -33,8 +33,8 @@ from headrace.batching.smdp import (
 from headrace.batching.smdp.model import Indices
 from headrace.batching.smdp.solution import RARE
 from headrace.sim.experiments import smdp_plots as plots
-from headrace.sim.experiments.report import Claim, check_figures, write_claims, write_rows
-from headrace.sim.experiments.sweep import Progress, sweep
+from headrace.sim.experiments.report import Claim, write_claims, write_rows
+from headrace.sim.experiments.sweep import Progress, run_figures
 
 FIGURES = ("4", "5", "6", "7", "8", "table1")
 MAX_BATCH = 32
@@ -247,15 +247,13 @@ def reproduce(figures: Sequence[str], folder: Path, scale: Scale, progress: Prog
     notes.md with what was found that the paper has no number for.
 
     Raises UsageError for a figure that is not in FIGURES."""
-    check_figures(figures, FIGURES)
     folder.mkdir(parents=True, exist_ok=True)
-    jobs = sorted(dict.fromkeys(job for figure in figures for job in jobs_for(figure, scale)), key=_longest_first)
-    progress.stage(f"{len(jobs)} loads, truncations and searches", len(jobs))
-    done = dict(zip(jobs, sweep(run_job, jobs, progress.step), strict=True))
     claims: list[Claim] = []
     notes: list[str] = []
-    for figure in figures:
-        rows = [row for job in jobs_for(figure, scale) for row in done[job]]
+    for figure, rows in run_figures(
+        figures, FIGURES, lambda figure: jobs_for(figure, scale), run_job, progress,
+        lambda jobs: f"{len(jobs)} loads, truncations and searches", _longest_first,
+    ):  # fmt: skip
         found = [row for row in rows if isinstance(row, Point)]
         truncations = [row for row in rows if isinstance(row, Truncation)]
         match figure:

@@ -1,11 +1,13 @@
-"""Runs of a sweep, side by side on all cores, with progress."""
+"""The jobs of figures, side by side on all cores, with progress."""
 
 import contextlib
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+
+from headrace.batching.errors import UsageError
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -51,3 +53,19 @@ def sweep(work: Callable[[Job], Result], jobs: Sequence[Job], step: Callable[[],
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return [results[number] for number in range(len(jobs))]
+
+
+def run_figures(
+    figures: Sequence[str], known: Sequence[str],
+    jobs_for: Callable[[str], Sequence[Job]], run_job: Callable[[Job], list[Result]],
+    progress: Progress, describe: Callable[[Sequence[Job]], str], order: Callable[[Job], Any] = lambda job: 0,
+) -> list[tuple[str, list[Result]]]:  # fmt: skip
+    """The figures with the rows of their jobs; a job that several figures have is run once. `order` is the key by which
+    jobs are begun. Raises UsageError for a figure that is not among those `known`."""
+    for figure in figures:
+        if figure not in known:
+            raise UsageError(f"--figure {figure}: choose from {', '.join(known)}, all")
+    jobs = sorted(dict.fromkeys(job for figure in figures for job in jobs_for(figure)), key=order)
+    progress.stage(describe(jobs), len(jobs))
+    done = dict(zip(jobs, sweep(run_job, jobs, progress.step), strict=True))
+    return [(figure, [row for job in jobs_for(figure) for row in done[job]]) for figure in figures]

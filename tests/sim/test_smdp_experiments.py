@@ -1,19 +1,14 @@
 import csv
-import json
 
 import pytest
-from progress_counter import Counter
 
-from headrace.batching import UsageError
-from headrace.sim.experiments.smdp import FIGURES, QUICK, LoadJob, least_s_max, reproduce, run_job
+from headrace.sim.experiments import smdp
+from headrace.sim.experiments.smdp import FIGURES, LoadJob, least_s_max, run_job
 
 
 @pytest.fixture(scope="module")
-def quick(tmp_path_factory):
-    folder, progress = tmp_path_factory.mktemp("reproduce"), Counter()
-    claims = reproduce(FIGURES, folder, QUICK, progress)
-    assert progress.stages[0][1] == progress.steps > 0
-    return folder, claims
+def quick(reproduced):
+    return reproduced(smdp)
 
 
 def rows_of(folder, name):
@@ -21,22 +16,17 @@ def rows_of(folder, name):
         return list(csv.DictReader(file))
 
 
-def test_every_figure_has_a_plot_and_its_numbers(quick):
-    folder, claims = quick
-    for figure in FIGURES[:-1]:
-        assert (folder / f"figure{figure}.png").read_bytes()[:4] == b"\x89PNG"
-        assert len(rows_of(folder, f"figure{figure}")) > 3
-    assert [row["s_max"] for row in rows_of(folder, "table1") if row["method"] == "rvi"] == [
-        "89", "78", "70", "161", "192",
-    ]  # fmt: skip
-    assert json.loads((folder / "table.json").read_text())[0]["paper"] == claims[0].paper
-    assert len((folder / "table.md").read_text().splitlines()) == len(claims) + 2
+def test_every_figure_has_a_note(quick):
+    folder, _ = quick
     notes = (folder / "notes.md").read_text()
     assert all(f"- Fig. {figure}: " in notes for figure in FIGURES[:-1])
 
 
 def test_table_1_comes_out(quick):
-    _, claims = quick
+    folder, claims = quick
+    assert [row["s_max"] for row in rows_of(folder, "table1") if row["method"] == "rvi"] == [
+        "89", "78", "70", "161", "192",
+    ]  # fmt: skip
     exact = [claim for claim in claims if "s_max" in claim.claim or claim.figure == "abstract"]
     assert len(exact) == 7
     assert [claim.measured for claim in exact] == pytest.approx([claim.paper for claim in exact], rel=1e-3)
@@ -73,9 +63,3 @@ def test_a_point_has_the_power_that_its_efficiency_says():
 def test_the_search_stops_at_the_least_truncation_whatever_its_stride():
     assert least_s_max("pi", 100.0, 1) == least_s_max("pi", 100.0, 7)
     assert least_s_max("pi", 100.0, 1).s_max == 70
-
-
-@pytest.mark.parametrize("figure", ["3", "table2"])
-def test_an_unknown_figure_is_refused(tmp_path, figure):
-    with pytest.raises(UsageError, match=f"--figure {figure}: choose from 4, 5"):
-        reproduce([figure], tmp_path, QUICK, Counter())
