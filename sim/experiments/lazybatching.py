@@ -230,22 +230,15 @@ class Runs:
         return list(dict.fromkeys(row.model for row in self.rows))
 
 
-def latency_gains(runs: Runs, *, best: bool, **settings: object) -> list[float]:
-    """GraphB's mean latency by lazy's: at each load and network one value with the best window, or one a window."""
+def gains_over_graph(runs: Runs, field: str, *, best: bool, **settings: object) -> list[float]:
+    """How many times as much throughput lazy has as GraphB, or GraphB latency as lazy: at each load and network one
+    value with the best window, or one a window."""
     gains = []
     for model, rate in product(runs.models(), runs.rates()):
-        lazy = runs.mean("mean_ms", model=model, rate_rps=rate, policy="lazy", **settings)
-        graph = runs.values("mean_ms", model=model, rate_rps=rate, policy="graph", **settings)
-        gains += [min(graph) / lazy] if best else [value / lazy for value in graph]
-    return gains
-
-
-def throughput_gains(runs: Runs, *, best: bool, **settings: object) -> list[float]:
-    gains = []
-    for model, rate in product(runs.models(), runs.rates()):
-        lazy = runs.mean("throughput_rps", model=model, rate_rps=rate, policy="lazy", **settings)
-        graph = runs.values("throughput_rps", model=model, rate_rps=rate, policy="graph", **settings)
-        gains += [lazy / max(graph)] if best else [lazy / value for value in graph]
+        lazy = runs.mean(field, model=model, rate_rps=rate, policy="lazy", **settings)
+        graph = runs.values(field, model=model, rate_rps=rate, policy="graph", **settings)
+        every = [lazy / value if field == "throughput_rps" else value / lazy for value in graph]
+        gains += [min(every)] if best else every
     return gains
 
 
@@ -291,42 +284,34 @@ def figure_5(rows: Sequence[Row], folder: Path, scale: Scale) -> list[Claim]:
     return []
 
 
+def _best_by_network(figure: str, runs: Runs, field: str, what: str, papers: Sequence[float]) -> list[Claim]:
+    """The gains over the best GraphB, for each of NETWORKS."""
+    claims = []
+    for model, paper in zip(NETWORKS, papers, strict=True):
+        gains = gains_over_graph(_of(runs, model), field, best=True)
+        claims.append(Claim(figure, f"{model}: {what}", paper, float(np.mean(gains)), "x", _by_load(runs, gains)))
+    return claims
+
+
 def figure_12(rows: Sequence[Row], folder: Path, scale: Scale) -> list[Claim]:
     runs = Runs(rows)
     plots.by_load(folder / "figure12.png", runs, "mean_ms", "mean latency, ms")
-    claims = []
-    for model, paper in (("resnet50", 5.3), ("gnmt", 2.7), ("transformer", 2.5)):
-        gains = latency_gains(_of(runs, model), best=True)
-        claims.append(
-            Claim(
-                "12", f"{model}: latency, best GraphB / lazy", paper, float(np.mean(gains)), "x", _by_load(runs, gains)
-            )
-        )
-    every = latency_gains(runs, best=False)
+    every = gains_over_graph(runs, "mean_ms", best=False)
     note = f"arithmetic mean over networks, loads and windows; geometric mean {_geometric(every):.2f}"
-    claims.append(Claim("12", "latency, every GraphB / lazy", 15, float(np.mean(every)), "x", note))
-    return claims
+    return [
+        *_best_by_network("12", runs, "mean_ms", "latency, best GraphB / lazy", (5.3, 2.7, 2.5)),
+        Claim("12", "latency, every GraphB / lazy", 15, float(np.mean(every)), "x", note),
+    ]
 
 
 def figure_13(rows: Sequence[Row], folder: Path, scale: Scale) -> list[Claim]:
     runs = Runs(rows)
     plots.by_load(folder / "figure13.png", runs, "throughput_rps", "requests/s")
-    claims = []
-    for model, paper in (("resnet50", 1.1), ("gnmt", 1.3), ("transformer", 1.2)):
-        gains = throughput_gains(_of(runs, model), best=True)
-        claims.append(
-            Claim(
-                "13",
-                f"{model}: throughput, lazy / best GraphB",
-                paper,
-                float(np.mean(gains)),
-                "x",
-                _by_load(runs, gains),
-            )
-        )
-    every = throughput_gains(runs, best=False)
-    claims.append(Claim("13", "throughput, lazy / every GraphB", 1.5, float(np.mean(every)), "x", "arithmetic mean"))
-    return claims
+    every = gains_over_graph(runs, "throughput_rps", best=False)
+    return [
+        *_best_by_network("13", runs, "throughput_rps", "throughput, lazy / best GraphB", (1.1, 1.3, 1.2)),
+        Claim("13", "throughput, lazy / every GraphB", 1.5, float(np.mean(every)), "x", "arithmetic mean"),
+    ]
 
 
 def figure_14(rows: Sequence[Row], folder: Path, scale: Scale) -> list[Claim]:
@@ -384,7 +369,7 @@ def figure_16(rows: Sequence[Row], folder: Path, scale: Scale) -> list[Claim]:
             Claim("16", f"{model}: violations at 60 ms with dec_timesteps 10", 36, 100 * by_steps[10][-1], "%", shares)
         )
     for max_batch, paper in ((16, 12.0), (32, 14.0)):
-        every = latency_gains(by_batch, best=False, max_batch=max_batch)
+        every = gains_over_graph(by_batch, "mean_ms", best=False, max_batch=max_batch)
         note = f"arithmetic mean; geometric mean {_geometric(every):.2f}"
         claims.append(
             Claim(
@@ -396,12 +381,12 @@ def figure_16(rows: Sequence[Row], folder: Path, scale: Scale) -> list[Claim]:
                 note,
             )
         )
-    gains = latency_gains(together, best=True)
+    gains = gains_over_graph(together, "mean_ms", best=True)
     note = f"{COLOCATED.replace('+', ', ')} equally likely; {_by_load(together, gains)}"
     claims.append(
         Claim("16", "four co-located networks: latency, best GraphB / lazy", 2.4, float(np.mean(gains)), "x", note)
     )
-    gains = throughput_gains(together, best=True)
+    gains = gains_over_graph(together, "throughput_rps", best=True)
     note = _by_load(together, gains)
     claims.append(
         Claim("16", "four co-located networks: throughput, lazy / best GraphB", 1.8, float(np.mean(gains)), "x", note)
@@ -413,8 +398,8 @@ def figure_17(rows: Sequence[Row], folder: Path, scale: Scale) -> list[Claim]:
     runs = Runs(rows)
     plots.by_load(folder / "figure17.png", runs, "mean_ms", "mean latency, ms")
     gains = (
-        ("latency, best GraphB / lazy", 1.5, latency_gains(runs, best=True)),
-        ("throughput, lazy / best GraphB", 1.3, throughput_gains(runs, best=True)),
+        ("latency, best GraphB / lazy", 1.5, gains_over_graph(runs, "mean_ms", best=True)),
+        ("throughput, lazy / best GraphB", 1.3, gains_over_graph(runs, "throughput_rps", best=True)),
         ("SLA satisfaction, lazy / every GraphB", 2.9, [satisfaction_gain(runs)]),
     )
     which = ", ".join(FURTHER_NETWORKS)
