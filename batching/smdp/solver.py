@@ -35,25 +35,22 @@ def policy_iteration(model: Smdp, s_max: int, overflow_cost: float, start: Indic
     return _run(model, s_max, overflow_cost, policy, improve=True)
 
 
-def evaluate(
-    model: Smdp, policy: Callable[[Indices], Indices] | Indices, overflow_cost: float = 0.0, s_max: int = 0
-) -> Solution:
-    """The long-run cost of a given policy, exactly: a function of the queue lengths 0 ... s_max, or an array of the
-    actions up to S_o. With `s_max` 0, a function is evaluated on as many states as it takes for S_o not to matter.
+def evaluate(model: Smdp, policy: Callable[[Indices], Indices] | Indices, overflow_cost: float = 0.0) -> Solution:
+    """The long-run cost of a given policy, exactly: an array of the actions up to S_o, or a function of the queue
+    lengths, which is evaluated on as many states as it takes for S_o not to matter.
 
     Raises UsageError for a policy that cannot serve all that arrives, or serves more than there is."""
     if not callable(policy):
         return _run(model, len(policy) - 2, overflow_cost, _checked(model, policy), improve=False)
-    chosen = s_max or 4 * model.service.max_batch + 16
+    s_max = 4 * model.service.max_batch + 16
     while True:
-        states = np.minimum(np.arange(chosen + 2), chosen)
-        actions = _checked(model, policy(states))
-        found = _run(model, chosen, overflow_cost, actions, improve=False)
-        if s_max or found.delta <= AUTOMATIC_DELTA * found.g:
+        states = np.minimum(np.arange(s_max + 2), s_max)
+        found = _run(model, s_max, overflow_cost, _checked(model, policy(states)), improve=False)
+        if found.delta <= AUTOMATIC_DELTA * found.g:
             return found
-        if chosen >= 1 << 14:
+        if s_max >= 1 << 14:
             raise UsageError("unstable: this policy does not serve all that arrives; lower the rate or batch more")
-        chosen *= 2
+        s_max *= 2
 
 
 def _checked(model: Smdp, actions: Indices) -> Indices:
