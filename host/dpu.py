@@ -240,7 +240,7 @@ class Dpu:
     def close(self) -> None:
         """Let go of the device; a run that still hangs ends with it."""
         self._closing.set()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(cancel_futures=True)  # at most a slice of waiting away
         while not self._free.empty():
             self._free.get_nowait()
 
@@ -294,14 +294,16 @@ class Dpu:
         if self._closing.is_set():
             return
         if error is not None:
-            self.out_of_service[cu.name] = str(error)
-            _log.warning("a CU goes out of service: %s", error)
+            self.out_of_service[cu.name] = reason = str(error)
+            _log.warning("a CU goes out of service: %s", reason)  # not the exception: its frames hold the device
         else:
             self._free.put_nowait(cu)
 
     async def _acquire(self) -> _Cu:
         """A free CU. Every CU comes back or goes out of service within its time-out, so the wait is polled for that."""
         while len(self.out_of_service) < len(self.cus):
+            if self._closing.is_set():
+                raise DpuUnavailable("the driver was closed")
             try:
                 return await asyncio.wait_for(self._free.get(), timeout=0.5)
             except TimeoutError:
