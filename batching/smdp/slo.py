@@ -64,7 +64,7 @@ def least_power(service: BatchService, rate: float, target: Target, servers: int
     best: Solution | None = None
     least = np.inf
     for weight in (0.0, *weights):
-        found = optimal(float(weight))
+        found = optimal(float(weight)) if weight > 0.0 else fastest
         excess = target.excess(found)
         least = min(least, excess)
         if excess <= 0 and (best is None or found.power <= best.power):
