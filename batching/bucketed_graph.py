@@ -13,7 +13,7 @@ give the requests an input length of `bucket_end(...)`: they get into the same b
 import math
 from collections.abc import Iterable
 
-from headrace.batching.errors import UnknownModel, UsageError
+from headrace.batching.errors import UnknownModel, UsageError, check_max_batch
 from headrace.batching.execution import steps
 from headrace.batching.fifo import Fifo
 from headrace.batching.model_graph import ModelGraph
@@ -31,8 +31,7 @@ class BucketedGraphBatching:
     """A `Policy`: `max_batch` in requests, `bucket_width` in steps of the input. Raises UsageError."""
 
     def __init__(self, graphs: Iterable[ModelGraph], max_batch: int, bucket_width: int = BUCKET_WIDTH) -> None:
-        if max_batch < 1:
-            raise UsageError(f"max_batch is {max_batch}: give a batch limit of 1 or more")
+        check_max_batch(max_batch)
         if bucket_width < 1:
             raise UsageError(f"bucket_width is {bucket_width}: give buckets a width of 1 step or more")
         self._graphs: dict[str, ModelGraph] = {graph.name: graph for graph in graphs}

@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterable
 
 from headrace.batching.cell_graph import CellModel, CellType, Subgraph
-from headrace.batching.errors import UnknownModel, UsageError
+from headrace.batching.errors import UnknownModel, UsageError, check_workers
 from headrace.batching.request import Request, Task
 
 MAX_TASKS = 5
@@ -91,8 +91,7 @@ class CellularBatching:
     """A `Policy` for `models`, with tasks of cells (`Task.cells`). Raises UsageError."""
 
     def __init__(self, models: Iterable[CellModel], workers: int, max_tasks: int = MAX_TASKS) -> None:
-        if workers < 1:
-            raise UsageError(f"{workers} workers: give at least 1")
+        check_workers(workers)
         if max_tasks < 1:
             raise UsageError(f"max_tasks is {max_tasks}: give 1 or more tasks to submit at a time")
         self._models: list[CellModel] = list(models)

@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable
 
 from headrace.batching.cell_graph import CellGraph, CellModel
-from headrace.batching.errors import UnknownModel, UsageError
+from headrace.batching.errors import UnknownModel, UsageError, check_max_batch, check_workers
 from headrace.batching.fifo import Fifo
 from headrace.batching.request import Request, Task
 
@@ -85,10 +85,8 @@ class DynamicGraphBatching:
     model; a task has at most the `max_batch` of its cell type. Raises UsageError."""
 
     def __init__(self, models: Iterable[CellModel], workers: int, max_batch: int, merge_s: float = 0.0) -> None:
-        if workers < 1:
-            raise UsageError(f"{workers} workers: give at least 1")
-        if max_batch < 1:
-            raise UsageError(f"max_batch is {max_batch}: give a batch limit of 1 or more")
+        check_workers(workers)
+        check_max_batch(max_batch)
         if not 0.0 <= merge_s < math.inf:
             raise UsageError(f"merge_s is {merge_s}: give a merging time per cell of 0 s or more")
         self._models: list[CellModel] = list(models)

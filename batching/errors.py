@@ -1,4 +1,4 @@
-"""The errors that every part of Headrace raises. A message names what to change."""
+"""The errors that every part of Headrace raises, and checks that several parts make. A message names what to change."""
 
 from collections.abc import Iterable
 
@@ -26,3 +26,13 @@ class UnsupportedInput(HeadraceError):
 
 class CorruptInput(HeadraceError):
     """An input that neither the DPU nor the CPU path can decode."""
+
+
+def check_workers(workers: int) -> None:
+    if workers < 1:
+        raise UsageError(f"{workers} workers: give at least 1")
+
+
+def check_max_batch(max_batch: int) -> None:
+    if max_batch < 1:
+        raise UsageError(f"max_batch is {max_batch}: give a batch limit of 1 or more")

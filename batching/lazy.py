@@ -33,7 +33,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from headrace.batching.batch_table import BatchTable
-from headrace.batching.errors import UnknownModel, UsageError
+from headrace.batching.errors import UnknownModel, UsageError, check_max_batch, check_workers
 from headrace.batching.execution import NodeTimes, steps
 from headrace.batching.request import Request, Task
 
@@ -109,10 +109,8 @@ class LazyBatching:
         dec_timesteps: Mapping[str, int] | None = None,
         defer_late: bool = False,
     ) -> None:
-        if max_batch < 1:
-            raise UsageError(f"max_batch is {max_batch}: give a batch limit of 1 or more")
-        if workers < 1:
-            raise UsageError(f"{workers} workers: give at least 1")
+        check_max_batch(max_batch)
+        check_workers(workers)
         self._max_batch: int = max_batch
         self._defer_late: bool = defer_late
         self._queues: dict[str, Waiting] = {}

@@ -7,7 +7,7 @@ Time_knee / n on average, so a batch need not wait longer than that to find one:
 
 from collections.abc import Iterable, Mapping
 
-from headrace.batching.errors import UsageError
+from headrace.batching.errors import UsageError, check_workers
 from headrace.batching.model_graph import ModelGraph
 from headrace.batching.profile import Profile
 from headrace.batching.window import BatchLimits, WindowBatching
@@ -15,8 +15,7 @@ from headrace.batching.window import BatchLimits, WindowBatching
 
 def preba_limits(profile: Profile, workers: int) -> BatchLimits:
     """Batch_max and Time_queue of PREBA for a model profiled as `profile`, served by `workers` equal slices."""
-    if workers < 1:
-        raise UsageError(f"preba is asked to serve with {workers} workers; give at least 1")
+    check_workers(workers)
     knee = profile.knee()
     return BatchLimits(max_batch=knee.batch, window_s=knee.latency_s / workers)
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from headrace.batching.errors import UnknownModel, UsageError
+from headrace.batching.errors import UnknownModel, UsageError, check_max_batch
 from headrace.batching.fifo import Fifo
 from headrace.batching.model_graph import ModelGraph
 from headrace.batching.request import Request, Task
@@ -23,8 +23,7 @@ class BatchLimits:
     window_s: float
 
     def __post_init__(self) -> None:
-        if self.max_batch < 1:
-            raise UsageError(f"max_batch is {self.max_batch}: give a batch limit of 1 or more")
+        check_max_batch(self.max_batch)
         if not self.window_s >= 0:  # also refuses NaN
             raise UsageError(f"window_s is {self.window_s}: give a batching window of 0 s or more")
 

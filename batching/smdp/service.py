@@ -10,7 +10,7 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.batching.errors import UsageError
+from headrace.batching.errors import UsageError, check_max_batch
 from headrace.batching.execution import NodeTimes
 
 Floats = NDArray[np.float64]
@@ -34,8 +34,7 @@ class BatchService:
     @classmethod
     def linear(cls, tau: tuple[float, float], zeta: tuple[float, float], max_batch: int) -> "BatchService":
         """tau(b) = alpha b + tau_0 and zeta(b) = beta b + zeta_0; `tau` is (alpha, tau_0)."""
-        if max_batch < 1:
-            raise UsageError(f"max_batch is {max_batch}: give a batch limit of 1 or more")
+        check_max_batch(max_batch)
         sizes = np.arange(1, max_batch + 1, dtype=np.float64)
         return cls(tau[0] * sizes + tau[1], zeta[0] * sizes + zeta[1])
 
