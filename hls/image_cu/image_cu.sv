@@ -18,9 +18,7 @@ module image_cu
 (
   input  logic         ap_clk,
   input  logic         ap_rst_n,
-  /* verilator lint_off SYMRSVDWORD */  // the vendor's name for the port
   output logic         interrupt,
-  /* verilator lint_on SYMRSVDWORD */
 
   input  logic [11:0]  s_axi_control_awaddr,
   input  logic         s_axi_control_awvalid,
