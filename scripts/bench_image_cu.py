@@ -1,0 +1,305 @@
+#!/usr/bin/env python3
+"""Clocks of the image CU's RTL, Verilated, over photos x sampling x quality: what a request takes and waits for.
+
+    .venv/bin/python scripts/bench_image_cu.py [--photos FOLDER] [--latency 120] [--jobs 2] [--json FILE]
+
+Each photo is encoded at its own size and cut to 500x375, at every sampling and quality, and goes through decode, resize
+to 256, crop to 224x224 and normalize to float32. Clocks are those of the CU's own counters, from start to done; memory
+answers after `--latency` clocks, then moves a word of 128 bits a clock on each port, and never stalls. The result is a
+function of the files alone; only the speed of the simulation is the machine's. Two tables go to stdout, progress to
+stderr.
+
+Images/s of several CUs are those of one, times their number: up to 8, each pointer of each CU has an HBM bank of its
+own (bitstreams/build.py), so they share nothing that the model knows of. One CU's time is from start to start of runs
+back to back: the run, and the host's register accesses in between without any delay but the CU's own. What PCIe adds is
+not in it.
+"""
+
+import argparse
+import ctypes
+import json
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from headrace.bitstreams.hw_emu.library import build_library
+from headrace.bitstreams.kernel import KernelSpec, parse_kernels
+from headrace.bitstreams.sources import hls_folder
+from headrace.bitstreams.verilate import rtl_sources
+from headrace.host.image import FORMATS, ImageSpec, Stage
+from headrace.host.photos import SAMPLINGS, bundled_photos
+from headrace.host.profiling import machine
+from headrace.host.status import Status
+from headrace.host.xrt.engine import MemoryRange
+from headrace.host.xrt.hw_emu import KernelModel, MemoryModel, register_writes
+from headrace.sim.dpu import image_cu_cycles
+from headrace.sim.jpeg import read_jpeg_work
+
+CLOCK_HZ = 300e6
+CUT = (500, 375)
+MAX_WIDTH = 4096
+USED_SAMPLINGS = ("4:2:0", "4:2:2", "4:4:4", "gray")
+QUALITIES = (75, 90, 95)
+WAITS = ("wait_data", "wait_transform", "wait_rows", "wait_output", "wait_write")
+BANK = 512 << 20
+CENTRED = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Case:
+    photo: str
+    size: str  # "own" or that of CUT
+    sampling: str
+    quality: int
+    jpeg: bytes
+
+
+class Cu:
+    """One Verilated compute unit with buffers of its own."""
+
+    def __init__(self, library: ctypes.CDLL, spec: KernelSpec, memory: MemoryModel, image: ImageSpec) -> None:
+        self._spec, self._memory, self._image = spec, memory, image
+        self._model = KernelModel(library, seed=1)
+        self._index = {arg.name: arg.index for arg in spec.args}
+        self._outputs = {arg.name: arg.offset for arg in spec.args if arg.is_output_register}
+        words = np.zeros((3, 256), np.uint32)
+        table = image.tables()
+        words[:] = table.view(f"u{table.itemsize}")
+        tensor = np.empty(int(np.prod(image.tensor_shape)) * np.dtype(image.dtype).itemsize, np.uint8)
+        self._buffers = {"tensor": tensor, "tables": words, "result": np.empty(32, np.uint8)}
+
+    def run(self, jpeg: bytes, *, counters: bool = True) -> tuple[int, dict[str, int], int]:
+        """The run's clocks with the host's register accesses, the CU's counters, and bytes on the memory ports."""
+        file = np.zeros(-(-len(jpeg) // 16) * 16, np.uint8)
+        file[: len(jpeg)] = np.frombuffer(jpeg, np.uint8)
+        buffers = {"jpeg": file} | self._buffers
+        base = {name: (number + 1) * BANK for number, name in enumerate(buffers)}
+        given = base | {
+            "jpeg_bytes": len(jpeg), "tensor_capacity": buffers["tensor"].nbytes, "stage": int(Stage.NORMALIZE),
+            "format": FORMATS.index(self._image.dtype), "resize_short": self._image.resize_short,
+            "crop_width": self._image.crop_width, "crop_height": self._image.crop_height, "crop_x": CENTRED,
+            "crop_y": CENTRED,
+        }  # fmt: skip
+        read = self._outputs | dict(self._spec.counters) if counters else {}
+        done = self._model.run(
+            register_writes(self._spec, {self._index[name]: value for name, value in given.items()}),
+            [MemoryRange(base[name], buffer.nbytes, buffer.ctypes.data) for name, buffer in buffers.items()],
+            list(read.values()),
+            memory=self._memory,
+        )
+        values = {name: done.registers[offset] for name, offset in read.items()}
+        if values.get("status", Status.OK) != Status.OK:
+            raise RuntimeError(f"the CU ended in {Status(values['status']).name}")
+        moved = sum(16 * (port.read_beats + port.write_beats) for port in done.traffic.values())
+        return done.total_cycles, values, moved
+
+
+def cases(files: list[Path]) -> list[Case]:
+    found = []
+    for path in files:
+        own = cv2.imread(str(path), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+        if own is None or own.shape[1] > MAX_WIDTH:
+            print(f"{path.name}: left out, no image or wider than {MAX_WIDTH}", file=sys.stderr)
+            continue
+        for size, pixels in (("own", own), ("x".join(map(str, CUT)), cut(own))):
+            for sampling in USED_SAMPLINGS:
+                for quality in QUALITIES:
+                    found.append(Case(path.stem, size, sampling, quality, encode(pixels, sampling, quality)))
+    return found
+
+
+def cut(image: np.ndarray) -> np.ndarray:
+    """The middle of the photo at CUT, scaled as little as possible."""
+    width, height = CUT
+    scale = max(width / image.shape[1], height / image.shape[0])
+    size = max(width, round(image.shape[1] * scale)), max(height, round(image.shape[0] * scale))
+    scaled = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+    x, y = (size[0] - width) // 2, (size[1] - height) // 2
+    return scaled[y : y + height, x : x + width]
+
+
+def encode(image: np.ndarray, sampling: str, quality: int) -> bytes:
+    options = [cv2.IMWRITE_JPEG_QUALITY, quality]
+    if sampling == "gray":
+        image = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
+    else:
+        options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, SAMPLINGS[sampling]]
+    return cv2.imencode(".jpg", image, options)[1].tobytes()
+
+
+def measure(cu: Cu, case: Case, latency: int) -> dict:
+    work = read_jpeg_work(case.jpeg)
+    began = time.perf_counter()
+    total, values, moved = cu.run(case.jpeg)
+    wall_s = time.perf_counter() - began
+    pixels, cycles = values["src_width"] * values["src_height"], values["cycles"]
+    model = image_cu_cycles(work, latency=latency)
+    return {
+        "photo": case.photo,
+        "size": case.size,
+        "sampling": case.sampling,
+        "quality": case.quality,
+        "width": values["src_width"],
+        "height": values["src_height"],
+        "jpeg_bytes": len(case.jpeg),
+        "long_codes": sum(work.long_codes),
+        **{name: value for name, value in values.items() if name in cu._spec.counters},
+        "cycles_per_pixel": cycles / pixels,
+        "symbols_per_cycle": values["symbols"] / cycles,
+        # The goal allows 3000 clocks and 1.10 of the longer of symbols and half the pixels.
+        "share_of_goal": cycles / (1.10 * max(values["symbols"], pixels / 2) + 3000),
+        "model_cycles": model,
+        "model_deviation": model / cycles - 1,
+        "memory_bytes": moved,
+        "simulated_cycles": total,
+        "wall_s": wall_s,
+    }
+
+
+def summarise(rows: list[dict], gap: int) -> list[dict]:
+    groups: dict[tuple, list[dict]] = {}
+    for row in rows:
+        groups.setdefault((row["size"], row["sampling"], row["quality"]), []).append(row)
+
+    def mean(name: str, group: list[dict]) -> float:
+        return statistics.fmean(row[name] for row in group)
+
+    summaries = []
+    for (size, sampling, quality), group in sorted(groups.items(), key=lambda item: (item[0][0] == "own", *item[0])):
+        per_pixel = [row["cycles_per_pixel"] for row in group]
+        start_to_start = mean("cycles", group) + gap
+        summaries.append({
+            "size": size, "sampling": sampling, "quality": quality, "photos": len(group),
+            "cycles_per_pixel": {"mean": statistics.fmean(per_pixel), "max": max(per_pixel)},
+            **{name: mean(name, group) for name in ("cycles", "symbols", "long_codes", "symbols_per_cycle", "header",
+               *WAITS, "first_output", "last_output")},
+            "share_of_goal_max": max(row["share_of_goal"] for row in group),
+            "model_deviation_max": max(abs(row["model_deviation"]) for row in group),
+            "start_to_start": start_to_start,
+            "images_per_s": {cus: cus * CLOCK_HZ / start_to_start for cus in range(1, 9)},
+        })  # fmt: skip
+    return summaries
+
+
+def print_table(head: list[str], rows: list[list[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = [head, ["-" * max(3, width) for width in widths], *rows]
+    for line in lines:
+        print("| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |")
+
+
+def print_summary(summaries: list[dict]) -> None:
+    print_table(
+        ["size", "sampling", "q", "cycles/pixel", "worst", "of goal", "symbols", "per clock", "header", "data",
+         "transform", "rows", "output", "write", "first us", "last us", "model"],
+        [
+            [
+                row["size"], row["sampling"], str(row["quality"]), f"{row['cycles_per_pixel']['mean']:.3f}",
+                f"{row['cycles_per_pixel']['max']:.3f}", f"{row['share_of_goal_max']:.3f}", f"{row['symbols']:.0f}",
+                f"{row['symbols_per_cycle']:.3f}", f"{row['header']:.0f}",
+                *(f"{row[name]:.0f}" for name in WAITS),
+                f"{row['first_output'] / CLOCK_HZ * 1e6:.1f}", f"{row['last_output'] / CLOCK_HZ * 1e6:.1f}",
+                f"{100 * row['model_deviation_max']:.3f} %",
+            ]
+            for row in summaries
+        ],
+    )  # fmt: skip
+    print()
+    print_table(
+        ["size", "sampling", "q", "cycles", *(f"{cus} CU{'s' * (cus > 1)}" for cus in range(1, 9))],
+        [
+            [row["size"], row["sampling"], str(row["quality"]), f"{row['cycles']:.0f}",
+             *(f"{rate:.0f}" for rate in row["images_per_s"].values())]
+            for row in summaries
+        ],
+    )  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--photos", type=Path, help="a folder of your own; default: those of the demo, as bundled")
+    parser.add_argument("--latency", type=int, default=120, help="memory's, in clocks")
+    parser.add_argument("--jobs", type=int, default=2, help="models that run at the same time")
+    parser.add_argument("--json", type=Path, help="also write every figure of every file here")
+    options = parser.parse_args()
+    files = sorted(path for path in options.photos.iterdir() if path.is_file()) if options.photos else bundled_photos()
+    todo = cases(files)
+    if not todo:
+        parser.error(f"no photos in {options.photos}")
+    spec = parse_kernels((hls_folder() / "image_cu" / "kernel.xml").read_bytes())[0]
+    print("compiling the RTL: one to two minutes the first time", file=sys.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "image_cu.so"
+        build_library(spec, rtl_sources(), path)
+        library = ctypes.CDLL(str(path))
+    image, memory, own = ImageSpec(), MemoryModel(latency=options.latency), threading.local()
+    finished = 0
+
+    def one(case: Case) -> dict:
+        nonlocal finished
+        if not hasattr(own, "cu"):
+            own.cu = Cu(library, spec, memory, image)
+        row = measure(own.cu, case, options.latency)
+        finished += 1
+        print(f"\r{finished}/{len(todo)} {case.photo} {case.size} {case.sampling} q{case.quality}\x1b[K", end="",
+              file=sys.stderr)  # fmt: skip
+        return row
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(options.jobs) as threads:
+        rows = list(threads.map(one, todo))
+    wall_s = time.perf_counter() - began
+    print(file=sys.stderr)
+
+    # Runs back to back, with no more register accesses than it takes: arguments, start, interrupt, continue. The state
+    # of the store unit's turns is what the run before left, which is a clock or two.
+    cu = Cu(library, spec, memory, image)
+    cycles = cu.run(todo[0].jpeg)[1]["cycles"]
+    gap = round(statistics.fmean(cu.run(todo[0].jpeg, counters=False)[0] for _ in range(4))) - cycles
+
+    summaries = summarise(rows, gap)
+    deviations = [abs(row["model_deviation"]) for row in rows]
+    busiest = max(rows, key=lambda row: row["memory_bytes"] / row["cycles"])
+    speeds = sorted(row["simulated_cycles"] / row["wall_s"] for row in rows)
+    result = {
+        "machine": machine(),
+        "clock_mhz": CLOCK_HZ / 1e6,
+        "memory_latency": options.latency,
+        "photos": len(files),
+        "gap_between_runs": gap,
+        "model_deviation": {"max": max(deviations), "mean": statistics.fmean(deviations)},
+        "memory_bytes_per_s_max": busiest["memory_bytes"] / busiest["cycles"] * CLOCK_HZ,
+        "simulated_cycles_per_s": {
+            "one model, median": statistics.median(speeds),
+            "all": sum(row["simulated_cycles"] for row in rows) / wall_s,
+            "jobs": options.jobs,
+        },
+        "summary": summaries,
+        "files": rows,
+    }
+    print_summary(summaries)
+    print(f"""
+"worst": the photo with most cycles/pixel. "of goal": cycles of the photo with most, as a share of 1.10 x the greater of
+symbols and half the pixels, plus 3000. "data" to "write": clocks in which the entropy decoder had too few bits, it
+waited for the transform, samples for a free MCU row, pixels for resize, and the tensor's words for memory; several may
+wait in one clock. "first", "last": from start until memory has the first and the last word of the tensor, at 300 MHz.
+"model": greatest deviation of sim/dpu.py.
+
+cycle model: {100 * max(deviations):.3f} % off at most, {100 * statistics.fmean(deviations):.4f} % on average, {len(rows)} files
+between runs: {gap} clocks of register accesses, which images/s include
+memory: at most {result["memory_bytes_per_s_max"] / 1e9:.2f} GB/s a CU
+simulation: {statistics.median(speeds) / 1e6:.2f} M clocks/s a model (median), {result["simulated_cycles_per_s"]["all"] / 1e6:.2f} M/s by {options.jobs} together, on {result["machine"]["cores"]} cores ({result["machine"]["cpu"]})""")  # noqa: E501
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
