@@ -41,18 +41,20 @@ struct Counters {
     uint64_t cycles;       // from the start to the last beat, or to the frame with an error
     uint64_t first_beat;   // clock of the first one
     uint64_t symbols, header, wait_data, wait_transform, wait_rows, wait_output;
+    uint64_t bytes;  // of RGB
 };
 
 }  // namespace
 
-// The status of the file, or a negative number. Up to `capacity` bytes of RGB go to `out`. Each stream pauses in
-// `stall_percent` of the clocks.
-extern "C" int rtl_decode(const uint8_t* jpeg, uint32_t size, uint32_t seed, uint32_t stall_percent, uint64_t bound,
-                          uint8_t* out, uint64_t capacity, uint32_t* width, uint32_t* height, Counters* counters) {
+// The status of the file, or a negative number. Up to `capacity` bytes of RGB go to `out`. The input pauses in `stall_in`
+// per cent of the clocks, so from some 95 on the decoder waits for it; each output stream in `stall_out`.
+extern "C" int rtl_decode(const uint8_t* jpeg, uint32_t size, uint32_t seed, uint32_t stall_in, uint32_t stall_out,
+                          uint64_t bound, uint8_t* out, uint64_t capacity, uint32_t* width, uint32_t* height,
+                          Counters* counters) {
     static const auto bench = std::make_unique<Bench>();
     Vdecode& top = bench->top;
     std::minstd_rand random(seed + 1);
-    const auto go = [&] { return stall_percent == 0 || random() % 100 >= stall_percent; };
+    const auto go = [&](uint32_t stall) { return stall == 0 || random() % 100 >= stall; };
 
     *counters = {};
     *width = *height = 0;
@@ -69,14 +71,14 @@ extern "C" int rtl_decode(const uint8_t* jpeg, uint32_t size, uint32_t seed, uin
     top.start_i = 0;
     while (!done) {
         if (++counters->cycles > bound) return TOO_LONG;
-        if (!offered) offered = sent < words && go();  // once offered, a word stays
+        if (!offered) offered = sent < words && go(stall_in);  // once offered, a word stays
         top.word_valid_i = offered;
         uint32_t word[4];
         std::memset(word, 0xDB, sizeof word);
         if (offered) std::memcpy(word, jpeg + 16 * sent, sent + 1 == words ? size - 16 * sent : 16);
         for (int i = 0; i < 4; i++) top.word_i[i] = word[i];
-        top.frame_ready_i = go();
-        top.beat_ready_i = framed && go();
+        top.frame_ready_i = go(stall_out);
+        top.beat_ready_i = framed && go(stall_out);
         bench->settle();
 
         const uint32_t events = top.events_o;  // decode_events_t, first field on top
@@ -108,6 +110,7 @@ extern "C" int rtl_decode(const uint8_t* jpeg, uint32_t size, uint32_t seed, uin
             for (int lane = 0; lane < 2; lane++) {
                 if (!(keep >> lane & 1)) continue;
                 const uint32_t pixel = beat >> (11 + 24 * lane) & 0xFFFFFF;
+                counters->bytes += 3;
                 if (bytes + 3 <= capacity) {
                     out[bytes] = pixel >> 16;
                     out[bytes + 1] = pixel >> 8;

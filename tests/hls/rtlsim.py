@@ -1,7 +1,7 @@
 """Verilates a unit with its C++ bench and caches the result by content in build/tests/, as csim.py does for C++.
 
-With COVERAGE_FOLDER in the environment, every model also counts lines and toggles, and writes them to that folder at the
-end; scripts/coverage_rtl.py makes tables of them.
+With HEADRACE_RTL_COVERAGE in the environment, every model also counts lines and toggles, and writes them to that folder
+at the end; scripts/coverage_rtl.py makes tables of them.
 """
 
 import atexit

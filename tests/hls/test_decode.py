@@ -37,6 +37,8 @@ SAMPLINGS = {
     "4:1:1": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_411,
 }
 
+SLOW = pytest.mark.slow
+
 Decode = Callable[[bytes], tuple[int, np.ndarray | None]]
 
 
@@ -140,6 +142,7 @@ class RtlCounters(ctypes.Structure):
             "wait_transform",
             "wait_rows",
             "wait_output",
+            "bytes",
         )
     )
 
@@ -147,12 +150,16 @@ class RtlCounters(ctypes.Structure):
 CAPACITY = 3 * 4096 * 768  # bytes of RGB: the greatest image of the tests
 
 
+@cache
+def csim_library() -> ctypes.CDLL:
+    return csim.load(csim.build_library("decode", SOURCES))
+
+
 def csim_decode(jpeg: bytes, capacity: int = CAPACITY) -> tuple[int, int, int, np.ndarray]:
-    library = csim.load(csim.build_library("decode", SOURCES))
     width, height = ctypes.c_uint32(), ctypes.c_uint32()
     rgb = np.zeros(capacity, np.uint8)
     out, size = ctypes.c_void_p(rgb.ctypes.data), ctypes.c_uint64(capacity)
-    status = library.csim_decode(jpeg, len(jpeg), out, size, ctypes.byref(width), ctypes.byref(height))
+    status = csim_library().csim_decode(jpeg, len(jpeg), out, size, ctypes.byref(width), ctypes.byref(height))
     return status, width.value, height.value, rgb
 
 
@@ -161,20 +168,25 @@ def rtl_library() -> ctypes.CDLL:
     return rtlsim.load("decode", "rtl_decode.cpp")
 
 
-def cycles_bound(jpeg: bytes, stalls: int) -> int:
+# Per cent of the clocks in which input and output pause. The input has 16 bytes a word, so it must pause for long before
+# anything waits for it; then it does so between any two bytes.
+STALLS = ((20, 20), (97, 0), (0, 80), (60, 60), (95, 30))
+
+
+def cycles_bound(jpeg: bytes, stall_in: int, stall_out: int) -> int:
     """No file may take longer: an MCU has at least 2 bits a block of the file and at most 256 pixels, and the first
-    error ends it. Stalls on both sides make each clock cost several."""
-    return (4000 + 150 * len(jpeg)) * (10 if stalls else 1)
+    error ends it. Stalls on either side make each clock cost several."""
+    return (4000 + 150 * len(jpeg)) * (10 if stall_in or stall_out else 1)
 
 
 def rtl_decode(
-    jpeg: bytes, stalls: int = 0, seed: int = 0, capacity: int = CAPACITY
+    jpeg: bytes, stall_in: int = 0, stall_out: int = 0, seed: int = 0, capacity: int = CAPACITY
 ) -> tuple[int, int, int, np.ndarray, RtlCounters]:
-    """As csim_decode, through the Verilated RTL; `stalls`: per cent of the clocks in which a stream pauses."""
+    """As csim_decode, through the Verilated RTL; stalls in per cent of the clocks."""
     width, height, counters = ctypes.c_uint32(), ctypes.c_uint32(), RtlCounters()
     rgb = np.zeros(capacity, np.uint8)
     status = rtl_library().rtl_decode(
-        jpeg, len(jpeg), seed, stalls, ctypes.c_uint64(cycles_bound(jpeg, stalls)),
+        jpeg, len(jpeg), seed, stall_in, stall_out, ctypes.c_uint64(cycles_bound(jpeg, stall_in, stall_out)),
         ctypes.c_void_p(rgb.ctypes.data), ctypes.c_uint64(rgb.size),
         ctypes.byref(width), ctypes.byref(height), ctypes.byref(counters),
     )  # fmt: skip
@@ -185,11 +197,14 @@ def rtl_decode(
 
 def rtl_decode_twice(jpeg: bytes) -> tuple[int, int, int, np.ndarray]:
     """Without stalls; files of moderate size also with them, and with the same outcome."""
-    *result, _ = rtl_decode(jpeg)
+    *result, rgb, counters = rtl_decode(jpeg)
     if len(jpeg) < 20_000:
-        stalled = rtl_decode(jpeg, stalls=zlib.crc32(jpeg) % 60, seed=len(jpeg))
-        assert stalled[:3] == tuple(result[:3]) and np.array_equal(stalled[3], result[3])
-    return tuple(result)
+        number = zlib.crc32(jpeg)
+        *stalled, stalled_rgb, stalled_counters = rtl_decode(jpeg, *STALLS[number % len(STALLS)], seed=number >> 8)
+        size = counters.bytes
+        assert stalled == result and stalled_counters.bytes == size
+        assert np.array_equal(stalled_rgb[:size], rgb[:size])
+    return *result, rgb
 
 
 @pytest.fixture(params=["csim", "rtlsim"])
@@ -711,9 +726,9 @@ def test_error_before_the_first_pixel_is_in_the_frame(decode_partly):
 # ---- Damaged files ----
 
 
-def mutants(count: int) -> list[bytes]:
+def mutants(count: int, seed: int = 20) -> list[bytes]:
     """Bit flips, cuts, moved and repeated pieces, marker surgery; the same files each time."""
-    rng = np.random.default_rng(20)
+    rng = np.random.default_rng(seed)
     originals = []
     for i in range(48):
         width, height = int(rng.integers(1, 60)), int(rng.integers(1, 100))
@@ -778,9 +793,13 @@ def test_damaged_files_end_in_opencv_pixels_or_a_status(csim_executable, tmp_pat
             assert zlib.crc32(expected.tobytes()) == crc
 
 
-def test_rtl_and_cpp_agree_on_every_damaged_file_within_a_bound_of_cycles():
-    for number, file in enumerate(mutants(6000)):
+@pytest.mark.parametrize(
+    ("count", "seed"),
+    [pytest.param(6000, 20, id="6,000"), *(pytest.param(10_000, n, marks=SLOW, id=f"corpus {n}") for n in range(10))],
+)
+def test_rtl_and_cpp_agree_on_every_damaged_file_within_a_bound_of_cycles(count, seed):
+    for number, file in enumerate(mutants(count, seed)):
         *expected, pixels = csim_decode(file, capacity=1 << 16)
-        stalls = (0, 0, 20, 60)[number % 4]
-        *found, rgb, _ = rtl_decode(file, stalls, seed=number, capacity=1 << 16)
+        stalls = ((0, 0), *STALLS)[number % (len(STALLS) + 1)]
+        *found, rgb, _ = rtl_decode(file, *stalls, seed=number, capacity=1 << 16)
         assert found == expected and np.array_equal(rgb, pixels), f"mutant {number}, {stalls} % stalls"

@@ -53,7 +53,8 @@ def test_protocol(name, simulator, tmp_path):
     plusargs = [f"+verilator+coverage+file+{coverage_file(name)}"] if COVERAGE_FOLDER else []
     results = get_runner("verilator").test(
         test_module=TOP, hdl_toplevel=TOP, hdl_toplevel_lang="verilog", test_filter=rf"\.{name}$", build_dir=simulator,
-        test_dir=tmp_path, plusargs=plusargs, results_xml=str(tmp_path / "results.xml"), seed=1, timescale=("1ns", "1ps"),
+        test_dir=tmp_path, results_xml=str(tmp_path / "results.xml"), seed=1, timescale=("1ns", "1ps"),
+        plusargs=plusargs,
         extra_env={"PYTHONPATH": str(HERE), "COCOTB_LOG_LEVEL": "WARNING", "PYTHONWARNINGS": "ignore"},
     )  # fmt: skip
     assert get_results(results) == (1, 0)
