@@ -168,7 +168,7 @@ def rtl_library() -> ctypes.CDLL:
     return rtlsim.load("decode", "rtl_decode.cpp")
 
 
-# Per cent of the clocks in which input and output pause. The input has 16 bytes a word, so it must pause for long before
+# Per cent of the clocks in which input and output pause. The input has 16 bytes a word: it must pause for long before
 # anything waits for it; then it does so between any two bytes.
 STALLS = ((20, 20), (97, 0), (0, 80), (60, 60), (95, 30))
 
@@ -352,10 +352,29 @@ def test_photos_equal_opencv(decode, path):
         assert_equal_to_opencv(decode, encode(image, quality, sampling))
 
 
+@pytest.mark.parametrize("width", [3001, 4096])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_photo_of_the_greatest_width_equals_opencv(decode, sampling):
+def test_wide_photo_equals_opencv(decode, sampling, width):
     photo = cv2.imread(str(next(path for path in bundled_photos() if path.name == "china.jpg")))
-    assert_equal_to_opencv(decode, encode(cv2.resize(photo, (4096, 200)), 90, sampling))
+    assert_equal_to_opencv(decode, encode(cv2.resize(photo, (width, 200)), 90, sampling))
+
+
+@SLOW
+@pytest.mark.parametrize("seed", range(20))
+def test_a_hundred_photos_of_any_size_equal_opencv(decode, seed):
+    """Parts of photos, scaled by any factor along each axis, with any quality, sampling and restart interval."""
+    rng = np.random.default_rng(seed)
+    photos = [cv2.imread(str(path)) for path in bundled_photos()]
+    for _ in range(100):
+        photo = photos[rng.integers(len(photos))]
+        top, left = (int(rng.integers(0, side - 1)) for side in photo.shape[:2])
+        height, width = (int(2 ** rng.uniform(0, 9.5)) for _ in range(2))
+        image = cv2.resize(photo[top:, left:], (width, height), interpolation=int(rng.integers(0, 4)))
+        sampling, restart = list(SAMPLINGS)[rng.integers(len(SAMPLINGS))], int(rng.choice([0, 0, 1, 5, 100]))
+        gray = rng.integers(6) == 0
+        image = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY) if gray else image
+        jpeg = encode(image, int(rng.integers(1, 101)), sampling, bool(rng.integers(2)), restart)
+        assert_equal_to_opencv(decode, jpeg)
 
 
 @pytest.mark.parametrize("sampling", ["4:4:4", "4:2:0"])
@@ -498,6 +517,89 @@ def test_overflow_wraps_and_saturates_as_in_libjpeg_turbo(decode, sampling):
         assert_equal_to_opencv(decode, file.without(DQT).with_first(Segment(DQT, tables)).to_bytes())
 
 
+# ---- Files with tables that no encoder writes ----
+
+
+def random_huffman_table(rng: np.random.Generator, symbols: list[int]) -> tuple[bytes, dict[int, str]]:
+    """Counts and symbols as DHT has them, and the code of each symbol as a string of digits. A tree that is split at
+    random: some are flat, some have codes of every length up to 16."""
+    leaves = [1, 1]  # lengths
+    deep = rng.random()
+    while len(leaves) <= len(symbols):  # the longest code, all ones, must not be used
+        open_ones = [i for i, length in enumerate(leaves) if length < 16]
+        at = open_ones[-1] if rng.random() < deep else open_ones[rng.integers(len(open_ones))]
+        leaves[at] += 1
+        leaves.append(leaves[at])
+    lengths = sorted(leaves)[: len(symbols)]
+    order = [int(symbol) for symbol in rng.permutation(symbols)]
+    codes, code = {}, 0
+    for i, (symbol, length) in enumerate(zip(order, lengths, strict=True)):
+        code <<= length - (lengths[i - 1] if i else length)
+        codes[symbol] = f"{code:0{length}b}"
+        code += 1
+    return bytes(lengths.count(n) for n in range(1, 17)) + bytes(order), codes
+
+
+def file_of_random_codes(rng: np.random.Generator, sampling: str) -> bytes:
+    """Random coefficients in random codes; the tables' numbers are random, too."""
+    width, height = int(rng.integers(1, 70)), int(rng.integers(1, 50))
+    frame = sample(sampling, width, height)
+    ac_symbols = [run << 4 | size for run in range(16) for size in range(1, 11)] + [0xF0]
+    tables, codes = [], {}
+    for table_class in (0, 1):
+        for number in range(4):
+            some = [*rng.permutation(ac_symbols)[: rng.integers(1, len(ac_symbols) + 1)].tolist(), 0]
+            packed, code = random_huffman_table(rng, some if table_class else list(range(12)))
+            tables.append(Segment(DHT, bytes([table_class << 4 | number]) + packed))
+            codes[table_class, number] = code
+    dc, ac = rng.integers(0, 4, (2, 3)).tolist()
+    selectors = [value for i in range(3) for value in (i + 1, dc[i] << 4 | ac[i])]
+    file = frame.without(DHT).with_first(*tables).edit(SOS, lambda payload: bytes([3, *selectors, 0, 63, 0]))
+
+    def extra(value: int, size: int) -> str:
+        return f"{value if value >= 0 else value + (1 << size) - 1:0{size}b}" if size else ""
+
+    def random_value(size: int) -> int:
+        value = int(rng.integers(1 << size - 1, 1 << size))
+        return value if rng.integers(2) else -value
+
+    factors = frame.payloads(SOF0)[0][7]
+    across, down = factors >> 4, factors & 15
+    last, bits = [0, 0, 0], []
+    for _ in range(-(-width // (8 * across)) * -(-height // (8 * down))):
+        for component, blocks in enumerate((across * down, 1, 1)):
+            dc_code, ac_code = codes[0, dc[component]], codes[1, ac[component]]
+            sendable = list(ac_code)
+            for _ in range(blocks):
+                value = int(rng.integers(-1023, 1024))
+                difference, last[component] = value - last[component], value
+                size = abs(difference).bit_length()
+                bits += dc_code[size], extra(difference, size)
+                k = 1
+                while k < 64:
+                    symbol = sendable[rng.integers(len(sendable))]
+                    run, size = symbol >> 4, symbol & 15
+                    if k + run >= 64:
+                        symbol = run = size = 0
+                    bits.append(ac_code[symbol])
+                    if symbol == 0:
+                        break
+                    if size:
+                        bits.append(extra(random_value(size), size))
+                    k += run + 1
+    text = "".join(bits)
+    text += "1" * (-len(text) % 8)
+    scan = int(text, 2).to_bytes(len(text) // 8, "big").replace(b"\xff", b"\xff\0")
+    return replace(file, scan=scan).to_bytes()
+
+
+@pytest.mark.parametrize("seed", [*range(20), *(pytest.param(seed, marks=SLOW) for seed in range(20, 220))])
+def test_codes_of_any_length_in_any_table_equal_opencv(decode, seed):
+    rng = np.random.default_rng(seed)
+    for sampling in SAMPLINGS:
+        assert_equal_to_opencv(decode, file_of_random_codes(rng, sampling))
+
+
 # ---- Files that end in a status ----
 
 
@@ -506,6 +608,18 @@ def frame_type(marker: int) -> bytes:
     file = sample().to_bytes()
     at = file.index(b"\xff\xc0")
     return file[: at + 1] + bytes([marker]) + bytes(range(60))
+
+
+def wide_tables_cut_off() -> bytes:
+    """In the middle of a value of 16 bits."""
+    file = sample().edit(DQT, as_wide_tables).to_bytes()
+    return file[: file.index(b"\xff\xdb") + 10]
+
+
+def spectrum_cut_off() -> bytes:
+    """Behind a wrong start of the spectral selection: the file is too short, too."""
+    file = edited(SOS, 7, 1)
+    return file[: file.index(b"\xff\xda") + 12]
 
 
 def edited(marker: int, at: int, *values: int, file: Jpeg | None = None) -> bytes:
@@ -577,6 +691,8 @@ REFUSED = {
     "SOI alone": ("TRUNCATED", lambda: b"\xff\xd8"),
     "no EOI": ("TRUNCATED", lambda: replace(sample(), trailer=b"").to_bytes()),
     "EOI too early": ("TRUNCATED", lambda: scan_changed(lambda s: s[:300])),
+    "wide quantisation table cut off": ("TRUNCATED", wide_tables_cut_off),
+    "spectral selection cut off": ("TRUNCATED", spectrum_cut_off),
     "segment cut off after the scan": (
         "TRUNCATED",
         lambda: replace(sample(), trailer=b"\xff\xfe\1\0abc").to_bytes(),
@@ -640,8 +756,12 @@ REFUSED = {
     "SOS with another component": ("CORRUPT_HEADER", lambda: edited(SOS, 1, 9)),
     "SOS with table 4": ("CORRUPT_HEADER", lambda: edited(SOS, 2, 0x40)),
     "part of the spectrum": ("CORRUPT_HEADER", lambda: edited(SOS, 8, 5)),
+    "spectrum without DC": ("CORRUPT_HEADER", lambda: edited(SOS, 7, 1)),
     "JFIF 2": ("CORRUPT_HEADER", lambda: edited(APP0, 5, 2)),
-    "Adobe transform 2": ("CORRUPT_HEADER", lambda: sample().without(APP0).with_first(adobe(2)).to_bytes()),
+    **{
+        f"Adobe transform {n}": ("CORRUPT_HEADER", lambda n=n: sample().without(APP0).with_first(adobe(n)).to_bytes())
+        for n in (2, 0xFC, 4)
+    },
     "SOF after the scan": (
         "CORRUPT_HEADER",
         lambda: replace(sample(), trailer=b"\xff\xc0\0\2\xff\xd9").to_bytes(),
