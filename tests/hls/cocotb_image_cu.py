@@ -353,6 +353,7 @@ async def the_interrupt_rises_once_a_run_and_falls_when_acknowledged(dut):
     assert await bench.read(ISR) == 0
     await bench.write(GIE, 1)
     await bench.write(IER, 1)
+    assert (await bench.read(GIE), await bench.read(IER)) == (1, 1)
     for _ in range(2):
         await job.start()
         await with_timeout(RisingEdge(dut.interrupt_o), BOUND * CLOCK_NS, "ns")

@@ -67,13 +67,14 @@ def shared_model() -> KernelModel:
 def image_cu(
     jpeg: bytes, *, stage=3, format=0, resize_short=256, crop=(224, 224), at=(CENTRED, CENTRED), tables=None,
     capacity=None, memory=4 << 20, model: KernelModel | None = None, behind: MemoryModel | None = None,
-    stagger: int = STAGGER, addresses: dict[str, int] | None = None, max_cycles: int = MAX_CYCLES,
+    stagger: int = STAGGER, high: int = 0, addresses: dict[str, int] | None = None, max_cycles: int = MAX_CYCLES,
     wave: Path | None = None,
 ) -> RtlResult:  # fmt: skip
     """One run, as units.image_cu does it. Each buffer is all the memory there is around it, rounded up to 16 bytes: any
     access beyond it is answered with an error, and so ends in BUS_ERROR.
 
-    `behind`: how memory behaves; `stagger`: where in a page buffers begin; `addresses` replaces some pointers."""
+    `behind`: how memory behaves; `stagger`: where in a page buffers begin; `high`: more bits of their addresses;
+    `addresses` replaces some pointers."""
     words = np.zeros(3 * 256, np.uint32)
     if tables is not None:
         words[:] = np.asarray(tables).view(f"u{np.asarray(tables).itemsize}").reshape(-1)
@@ -83,7 +84,7 @@ def image_cu(
         "tables": words.view(np.uint8),
         "result": np.full(32, 0xA5, np.uint8),
     }
-    base = {name: (number + 1) * BANK + stagger for number, name in enumerate(buffers)}
+    base = {name: high + (number + 1) * BANK + stagger for number, name in enumerate(buffers)}
     ranges = [MemoryRange(base[name], buffer.nbytes, buffer.ctypes.data) for name, buffer in buffers.items()]
     scalars = {
         "jpeg_bytes": len(jpeg), "tensor_capacity": memory if capacity is None else capacity, "stage": stage,

@@ -25,13 +25,13 @@ def library() -> ctypes.CDLL:
     return rtlsim.load("axi_read", "rtl_axi.cpp")
 
 
-def read(offset: int, words: int, *, stop_after=WHOLE, latency=0, stall=0, seed=1, size=SIZE):
+def read(offset: int, words: int, *, stop_after=WHOLE, latency=0, stall=0, seed=1, size=SIZE, base=BASE):
     """The words taken, and what happened."""
     out = np.full(16 * words + 16, 0xA5, np.uint8)
     outcome = Outcome()
     fault = library().rtl_axi_read(
-        MEMORY.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(BASE), ctypes.c_uint64(size),
-        ctypes.c_uint64(BASE + offset), ctypes.c_uint32(words), ctypes.c_uint32(stop_after), ctypes.c_uint32(latency),
+        MEMORY.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(base), ctypes.c_uint64(size),
+        ctypes.c_uint64(base + offset), ctypes.c_uint32(words), ctypes.c_uint32(stop_after), ctypes.c_uint32(latency),
         ctypes.c_uint32(stall), ctypes.c_uint32(seed), out.ctypes.data_as(ctypes.c_void_p), ctypes.byref(outcome),
     )  # fmt: skip
     assert fault == 0, {1: "hangs", 2: "breaks the protocol", 3: "an assertion failed"}[fault]
@@ -94,7 +94,7 @@ def test_random_runs_leave_nothing_behind():
         limit = int(random.integers(0, SIZE)) & -16 if seed % 4 == 0 else SIZE
         taken, outcome = read(
             offset, words, stop_after=stop, latency=int(random.integers(0, 200)), stall=int(random.integers(0, 200)),
-            seed=seed, size=limit,
+            seed=seed, size=limit, base=int(random.integers(0, 1 << 48)) << 16,
         )  # fmt: skip
         assert outcome.taken == min(words, stop)
         expected = np.where(np.arange(SIZE) < limit, MEMORY, 0)[offset : offset + 16 * outcome.taken]

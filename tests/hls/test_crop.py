@@ -50,6 +50,22 @@ def test_a_window_outside_is_refused(units, window):
 
 
 @on_both
+@pytest.mark.parametrize(
+    ("size", "window"),
+    [
+        ((65535, 2), (43690, 1, 21845, 1)), ((65535, 2), (21845, 2)), ((65534, 1), (65534, 1, 0, 0)),
+        ((2, 65535), (1, 43690, 1, 21845)), ((3, 65535), (3, 21845)), ((1, 65535), (1, 1, 0, 65534)),
+    ],
+)  # fmt: skip
+def test_windows_of_the_widest_and_highest_images(units, size, window):
+    image = np.random.default_rng(1).integers(0, 256, (size[1], size[0], 3), np.uint8)
+    width, height, *at = window
+    x, y = at or (round((size[0] - width) / 2.0), round((size[1] - height) / 2.0))
+    status, out = units.crop(image, *window)
+    assert status == Status.OK and np.array_equal(out, image[y : y + height, x : x + width])
+
+
+@on_both
 def test_a_frame_with_an_error_passes(units):
     assert units.crop(IMAGE, 5, 5, frame_status=Status.NOT_JPEG)[0] == Status.NOT_JPEG
 

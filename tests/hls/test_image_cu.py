@@ -221,6 +221,11 @@ def test_buffers_may_begin_anywhere_in_a_page(stagger):
         check(cu_rtlsim.image_cu, PHOTOS[2].jpeg, ImageSpec(dtype="float16"), stage, stagger=stagger)
 
 
+@pytest.mark.parametrize("high", [0x5555_5555_0555_5000, 0xAAAA_AAAA_0AAA_A000])
+def test_buffers_may_begin_anywhere_in_64_bits(high):
+    check(cu_rtlsim.image_cu, PHOTOS[2].jpeg, ImageSpec(dtype="int8"), Stage.NORMALIZE, high=high)
+
+
 @pytest.mark.parametrize("behind", [MemoryModel(latency=1), MemoryModel(latency=1000), MemoryModel(bandwidth=0.05)])
 def test_slow_memory_costs_time_and_nothing_else(behind):
     check(cu_rtlsim.image_cu, PHOTOS[3].jpeg, ImageSpec(), Stage.NORMALIZE, behind=behind)

@@ -67,10 +67,34 @@ def test_ties_moved_by_rounding_errors_of_either_sign_and_up_to_the_bound(units,
         (31, 2, 400),
         (2000, 1500, 256),
         (4096, 2160, 256),
+        (4096, 1, 15),
+        (1, 4096, 15),
+        (4095, 1, 16),
+        (2049, 3, 91),
+        (3, 4096, 47),
+        (2, 65500, 2),
+        (33, 65500, 1),
+        pytest.param(4096, 4096, 1, marks=pytest.mark.slow),
+        pytest.param(4096, 2731, 3, marks=pytest.mark.slow),
+        pytest.param(300, 65500, 1, marks=pytest.mark.slow),
     ],
 )
 def test_extreme_shapes(units, width, height, short):
     check(units, noise(width, height), short)
+
+
+@pytest.mark.slow
+@on_both
+@pytest.mark.parametrize("seed", range(10))
+def test_any_width_or_height_of_a_narrow_image_is_opencvs_bit_for_bit(units, seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(60):
+        long, narrow = int(rng.integers(1, 4097)), int(rng.integers(1, 4))
+        short = int(2 ** rng.uniform(0, np.log2(65536 * narrow / long))) if long >= narrow else 1
+        size = (long, narrow) if rng.integers(2) else (narrow, long)
+        out = resized_size(*size, short)
+        if max(out) <= 65535 and out[0] * out[1] <= 3 << 20:
+            check(units, noise(*size), short)
 
 
 @on_both

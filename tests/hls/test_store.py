@@ -36,7 +36,7 @@ def library() -> ctypes.CDLL:
 
 def store(
     samples, *, planar=True, shift=2, offset=0, capacity=0xFFFFFFFF, given=None, frame_status=0, end_status=0,
-    latency=60, stall=0, seed=1, eager=False, size=SIZE, shape=None,
+    latency=60, stall=0, seed=1, eager=False, size=SIZE, shape=None, base=BASE,
 ):  # fmt: skip
     """`samples`: (height, width, 3) of 32-bit words. Returns memory, 0xA5 where not written, and the outcome."""
     height, width = shape or samples.shape[:2]
@@ -44,13 +44,13 @@ def store(
     memory = np.full(SIZE, 0xA5, np.uint8)
     pixels = height * width if given is None else given
     settings = Settings(
-        width, height, frame_status, end_status, pixels, BASE + offset, capacity, planar, shift, latency, stall, seed,
+        width, height, frame_status, end_status, pixels, base + offset, capacity, planar, shift, latency, stall, seed,
         eager,
     )  # fmt: skip
     outcome = Outcome()
     fault = library().rtl_store(
         ctypes.byref(settings), samples.ctypes.data_as(ctypes.c_void_p), memory.ctypes.data_as(ctypes.c_void_p),
-        ctypes.c_uint64(BASE), ctypes.c_uint64(size), ctypes.byref(outcome),
+        ctypes.c_uint64(base), ctypes.c_uint64(size), ctypes.byref(outcome),
     )  # fmt: skip
     assert fault == 0, {1: "hangs", 2: "breaks the protocol", 3: "an assertion failed"}[fault]
     return memory, outcome
@@ -93,7 +93,10 @@ def test_random_frames_and_memories_leave_nothing_behind(dtype):
         planar = dtype != "int8" or bool(seed % 2)
         offset = 16 * int(random.integers(0, 600))
         stall, latency = int(random.integers(0, 230)), int(random.integers(0, 300))
-        check(samples, planar, WIDTHS[dtype], offset, stall=stall, latency=latency, seed=seed, eager=bool(seed & 2))
+        check(
+            samples, planar, WIDTHS[dtype], offset, stall=stall, latency=latency, seed=seed, eager=bool(seed & 2),
+            base=int(random.integers(0, 1 << 44)) << 20,
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("latency", [100, 200])
