@@ -242,7 +242,7 @@ async def registers_that_are_not_there_read_as_zero_and_take_writes(dut):
     bench = await bench_of(dut)
     await bench.set(**{arg.name: (1 << 8 * arg.size) - 1 for arg in ARGUMENTS})
     taken = {arg.offset + byte for arg in ARGUMENTS for byte in range(0, arg.size, 4)} | {CONTROL, GIE, IER, ISR}
-    for offset in [*range(0, 0x140, 4), 0x7FC, 0xFFC]:
+    for offset in [0x7FC, 0xFFC, *range(0, 0x140, 4)]:
         if offset not in taken:
             await bench.write(offset, 0xFFFFFFFF)
             assert await bench.read(offset) == 0, hex(offset)

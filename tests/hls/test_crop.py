@@ -67,7 +67,8 @@ def test_windows_of_the_widest_and_highest_images(units, size, window):
 
 @on_both
 def test_a_frame_with_an_error_passes(units):
-    assert units.crop(IMAGE, 5, 5, frame_status=Status.NOT_JPEG)[0] == Status.NOT_JPEG
+    for status in (Status.NOT_JPEG, Status.TRUNCATED, Status.RESIZE_LIMIT) * 5:  # held back for some clocks or none
+        assert units.crop(IMAGE, 5, 5, frame_status=status)[0] == status
 
 
 @on_both

@@ -74,6 +74,8 @@ def test_ties_moved_by_rounding_errors_of_either_sign_and_up_to_the_bound(units,
         (3, 4096, 47),
         (2, 65500, 2),
         (33, 65500, 1),
+        (4096, 1030, 1),
+        (1030, 4096, 1),
         pytest.param(4096, 4096, 1, marks=pytest.mark.slow),
         pytest.param(4096, 2731, 3, marks=pytest.mark.slow),
         pytest.param(300, 65500, 1, marks=pytest.mark.slow),
@@ -105,13 +107,15 @@ def test_the_same_size_is_a_copy(units):
 
 @on_both
 def test_a_result_beyond_the_limit_or_of_no_size_is_refused(units):
-    assert units.resize(noise(300, 1), 256)[0] == Status.RESIZE_LIMIT
-    assert units.resize(noise(8, 8), 0)[0] == Status.RESIZE_LIMIT
+    for _ in range(5):
+        assert units.resize(noise(300, 1), 256)[0] == Status.RESIZE_LIMIT
+        assert units.resize(noise(8, 8), 0)[0] == Status.RESIZE_LIMIT
 
 
 @on_both
 def test_a_frame_with_an_error_passes(units):
-    assert units.resize(noise(8, 8), 16, frame_status=Status.PROGRESSIVE)[0] == Status.PROGRESSIVE
+    for status in (Status.PROGRESSIVE, Status.NOT_JPEG, Status.CORRUPT_HEADER) * 5:  # held back for some clocks or none
+        assert units.resize(noise(8, 8), 16, frame_status=status)[0] == status
 
 
 @on_both
