@@ -1,11 +1,12 @@
 # Each target sets up all that it needs; nothing is repeated when nothing changed.
-.PHONY: help setup demo test test-all lint types clean
+.PHONY: help setup demo test test-all coverage lint types clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo      real photos through the emulated DPU, three batching policies side by side; writes out/demo/"
 	@echo "make test      lint, types and the whole test suite"
 	@echo "make test-all  the same and the longer corpus of the hardware units"
+	@echo "make coverage  lines, branches and toggles of the RTL that its tests reach, and those that they do not"
 	@echo "make clean     remove what was built (not .venv)"
 
 setup:
@@ -19,6 +20,9 @@ test: lint types
 
 test-all: lint types
 	.venv/bin/python -m pytest -m "slow or not slow"
+
+coverage: setup
+	.venv/bin/python scripts/coverage_rtl.py
 
 lint: setup
 	.venv/bin/ruff check .

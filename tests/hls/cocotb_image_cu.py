@@ -370,6 +370,9 @@ async def the_interrupt_rises_once_a_run_and_falls_when_acknowledged(dut):
     await bench.write(GIE, 0)
     await ClockCycles(dut.ap_clk, 4)
     assert not dut.interrupt_o.value
+    await bench.write(ISR, 2)
+    await bench.write(IER, 0)
+    assert (await bench.read(ISR), await bench.read(IER)) == (0, 0)
     await bench.done()
 
 

@@ -29,6 +29,8 @@ Vaxi_read& model() {  // one for all runs: what a run leaves behind is seen by t
     static Vaxi_read* it = nullptr;
     if (!it) {
         context().fatalOnError(false);
+        context().randReset(2);  // registers and memories begin with random values
+        context().randSeed(1);
         it = new Vaxi_read(&context());
         it->rst_ni = 0;
         for (int i = 0; i < 8; i++) {

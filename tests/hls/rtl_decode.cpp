@@ -13,9 +13,16 @@ namespace {
 
 constexpr int TOO_LONG = -1, BROKEN_CONTRACT = -2, NOT_IDLE = -3;
 
+// Registers and memories begin with random values.
+VerilatedContext* randomised(VerilatedContext& context) {
+    context.randReset(2);
+    context.randSeed(1);
+    return &context;
+}
+
 struct Bench {
     VerilatedContext context;
-    Vdecode top{&context};
+    Vdecode top{randomised(context)};
 
     Bench() {
         top.rst_ni = 0;

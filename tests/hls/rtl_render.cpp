@@ -14,9 +14,16 @@ struct Counts {
     uint64_t cycles = 0, first_beat = 0, wait_rows = 0, wait_output = 0;
 };
 
+// Registers and memories begin with random values.
+VerilatedContext* randomised(VerilatedContext& context) {
+    context.randReset(2);
+    context.randSeed(1);
+    return &context;
+}
+
 struct Bench {
     VerilatedContext context;
-    Vrender model{&context};
+    Vrender model{randomised(context)};
     uint64_t cycles = 0;
     uint64_t reset_at = UINT64_MAX;  // the image in work is given up in this clock
 

@@ -31,6 +31,8 @@ Vstore& model() {  // one for all runs: what a run leaves behind is seen by the 
     static Vstore* it = nullptr;
     if (!it) {
         context().fatalOnError(false);
+        context().randReset(2);  // registers and memories begin with random values
+        context().randSeed(1);
         it = new Vstore(&context());
         it->rst_ni = 0;
         for (int i = 0; i < 8; i++) {

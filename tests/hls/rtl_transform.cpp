@@ -10,9 +10,16 @@ namespace {
 
 constexpr int OK = 0, DIFFERENT = 1, TOO_LONG = 2, TOO_MUCH = 3;
 
+// Registers and memories begin with random values.
+VerilatedContext* randomised(VerilatedContext& context) {
+    context.randReset(2);
+    context.randSeed(1);
+    return &context;
+}
+
 struct Bench {
     VerilatedContext context;
-    Vtransform model{&context};
+    Vtransform model{randomised(context)};
     uint64_t cycles = 0;
     uint64_t reset_at = UINT64_MAX;  // the image in work is given up in this clock
     uint64_t first_block = 0, first_row = 0;  // clocks of the first block's last coefficient and of its first row

@@ -43,7 +43,8 @@ def test_centred_as_torchvision_centres_it(units, width):
 @pytest.mark.parametrize(
     "window",
     [(54, 1), (1, 38), (0, 5), (5, 0), (53, 37, 1, 0), (53, 37, 0, 1), (1, 1, 53, 0), (1, 1, 0, 1 << 31),
-     (1 << 31, 1 << 31), (10, 10, 0xFFFFFFFE, 0), (0x10005, 5), (5, 0x10005), (5, 5, 0x10000, 0), (5, 5, 0, 0x10000)],
+     (1 << 31, 1 << 31), (10, 10, 0xFFFFFFFE, 0), (0x10005, 5), (5, 0x10005), (5, 5, 0x10000, 0), (5, 5, 0, 0x10000),
+     (0x7FFF0005, 5), (5, 0x7FFF0005), (5, 5, 0x7FFF0000, 0), (5, 5, 0, 0x7FFF0000)],
 )  # fmt: skip
 def test_a_window_outside_is_refused(units, window):
     assert units.crop(IMAGE, *window)[0] == Status.CROP_OUTSIDE

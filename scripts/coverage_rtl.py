@@ -1,0 +1,335 @@
+"""Line, branch and toggle coverage of the RTL by its own tests, and what they do not reach, by name.
+
+    .venv/bin/python scripts/coverage_rtl.py [--json FILE] [--report]
+
+Runs tests/hls with models that count, all units' benches and the cocotb tests, and adds up what each source line did in
+all instances and models. `--report` makes the tables from the counts of the last run.
+
+line       statements that were executed. A line with several, an `if` with its statement and its `else`, needs all.
+branch     ways that were taken: each `if` both ways, the `else` that is not written too, `case` items, `?:` both ways.
+toggle     bits of ports and variables that rose and fell after reset.
+
+Left out: assertions, arrays that Verilator does not count (memories), and in functions the lines that return, which it
+counts behind the return. Lines and bits that no test reaches are listed with the reason, from UNREACHED and UNTOGGLED.
+A line or branch without one makes the exit status 1.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.bitstreams.sources import hls_folder
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "build" / "coverage"
+TESTS = ROOT / "tests" / "hls"
+SUITES = (
+    "image_cu", "decode", "image_cu_protocol", "transform", "render", "resize", "crop", "normalize", "axi", "store",
+)  # the longest first  # fmt: skip
+TIMEOUT_S = 1800  # of one test: models that count are slower
+
+WAYS = {
+    "if": "never true", "elsif": "never true", "else": "never false", "case": "never", "cond_then": "never true",
+    "cond_else": "never false",
+}  # fmt: skip
+
+# Why lines and branches stay unreached: a part of the file's name, a part of the line's text, the reason.
+UNREACHED: tuple[tuple[str, str, str], ...] = (
+    ("", "default:", "no state has this code: a way out after an upset"),
+    ("jpeg_parser", "else if (have_byte) begin", "the first word has both bytes of SOI, or the file ends there"),
+    ("render", "samples_valid_i && samples_i.done", "without a scan the end beat comes alone, and an offer stays"),
+)
+# And why bits do not toggle: a part of the file's name, the bits, the reason. The first that fits counts.
+STATUS = "status codes end at 19, inside decode at 14"
+ALIGNED = "addresses are aligned to 16 bytes, those of registers to 4"
+SOURCE = "a source is at most 4096 wide"
+RESERVE = "queues that never fill up: what feeds them keeps a reserve"
+SIZES = "would need images that take minutes; the slow tests have some"
+CONSTANT = "constant by construction: low bits of even multiples, or more bits than what is put in ever has"
+UNTOGGLED: tuple[tuple[str, str, str], ...] = (
+    ("jpeg_parser", r"scan_[dq]\.status.*", "not in use: the status is kept beside it"),
+    ("", r"(.*status\w*|failure(_q)?)\[[4-7]\]", STATUS),
+    ("image_cu/", r"outputs_[iq]\.status.*|record_i\[([5-9]|[12]\d|3[01])\]", STATUS),
+    (
+        "",
+        r".*a[rw]burst.*|.*a[rw]size.*|.*[br]resp(_o)?\[.*",
+        "constant: bursts of whole words, registers without errors",
+    ),
+    ("record_write", r"awlen_o.*|wlast_o|wstrb_o.*|bready_o", "constant: a burst of two words"),
+    ("image_cu/image_cu", r"m_axi_gmem3_(awlen.*|wlast|wstrb.*)", "constant: a burst of two words"),
+    ("", r".*(r|b)ready(_o)?", "never falls: a burst is issued when there is room for all of it"),
+    ("", r".*a[rw]len(_o)?\[[4-7]\]", "bursts have at most 64 words of the file, 32 of the tensor, 16 of tables"),
+    ("", r".*(a[rw]addr|address_i).*\[[0-3]\]|[rw]addr_q\[[01]\]", ALIGNED),
+    ("", r".*(frame_\w|_frame)\.width\[1[3-5]\]|(src_)?width_\w\[1[3-5]\]|in\[1[3-5]\]", SOURCE),
+    ("resize", r".*\.size_in\[1[3-5]\]|shorter_q\[.*", SOURCE),
+    ("row_reader", r"(luma_stride|chroma_stride|chroma_word)\[.*", SOURCE),
+    ("row_reader", r"available_q\[10\]", "of at most 1024 MCU rows one is begun"),
+    (
+        "image_cu/",
+        r"(outputs_\w\.|record_i|wdata_o|m_axi_gmem3_wdata).*",
+        "sizes are below 65536, in fields of 32 bits",
+    ),
+    ("image_cu/", r"bytes(_[qo])?\[.*|three_q.*|plane_bytes_q.*", "outputs of the tests end at some MiB"),
+    ("resize", r"words\[5\]", RESERVE),
+    ("", r"(jpeg_bytes_i|jpeg_words|words(_[iq])?|owed_q|left_q)\[.*", "files of the tests end at 20 MB"),
+    ("image_cu/image_cu", r"packed_pixels\.value.*", "interleaved output has 8 bits a sample"),
+    ("", r".*keep(_o)?\[0\]", "constant: each beat with pixels has a left one"),
+    ("color", r".*", CONSTANT),
+    ("idct", r".*", CONSTANT),
+    ("upsample", r"half.*", CONSTANT),
+    ("image_cu/store", r"offset\[0\].*|offset\[2\]\[0\]", CONSTANT),
+    ("huffman_table", r"gen_length.*\.limits.*\[([89]|1[0-3])\]|limit_q.*|groups_q\[5\]|write_q\.ac", CONSTANT),
+    ("entropy_decoder", r"\w*_entry_dc\.symbol.*|k_q\[6\]|luma_last\[2\]|mcus_down\[13\]|across_left_q.*", CONSTANT),
+    ("jpeg_parser", r"code_[dq]\[0\]|step_[dq]\[7\]", CONSTANT),
+    ("image_cu/store_pack", r".*", CONSTANT),
+    ("resize", r"ahead\[0\]|den_q\[53\]|next_rem\[0\]|.*start_carry|start_remainder_q\[17\]", CONSTANT),
+    ("coefficient_buffer", r"mask_q\[7\]\[7\]", "the last coefficient of a block leaves with it"),
+    ("", r".*(fifo_ready|frame_ready(_o)?)|ready_o|(.*count(_o)?|beats)(\[\d\])?\[[59]\]", RESERVE),
+    ("image_cu/store", r"waiting.*|outstanding_q.*|beat_q\[5\]", RESERVE),
+    ("stream_fifo", r"memory.*", "of the frames between units: width and status, see there"),
+    ("resize", r".*(error|quotient|remainder|position|short).*", SIZES),
+)
+
+
+RETURN = re.compile(r"\breturn\b")
+
+
+@dataclass
+class Coverage:
+    """Of one source file: what was counted, added up over its instances. Keys are (line, column, what)."""
+
+    points: dict[tuple[int, int, str], int] = field(default_factory=lambda: defaultdict(int))
+    lines_of: dict[tuple[int, int, str], set[int]] = field(default_factory=lambda: defaultdict(set))
+    bits: dict[tuple[int, str], dict[str, int]] = field(default_factory=lambda: defaultdict(Counter))
+
+    def lines(self) -> dict[int, bool]:
+        """Each line with statements, and whether all of them ran."""
+        covered: dict[int, bool] = {}
+        for point, lines in self.lines_of.items():
+            if point[2].startswith("cond_"):
+                continue
+            for line in lines:
+                covered[line] = covered.get(line, True) and self.points[point] > 0
+        return covered
+
+    def branches(self) -> dict[tuple[int, int, str], bool]:
+        return {point: count > 0 for point, count in self.points.items() if point[2] != "block"}
+
+    def toggles(self) -> dict[tuple[int, str], bool]:
+        """Each bit, by the line of its declaration and its name, and whether it rose and fell."""
+        return {bit: ways["0->1"] > 0 and ways["1->0"] > 0 for bit, ways in self.bits.items()}
+
+
+def run_tests() -> None:
+    """One process a test file, as many at once as there are cores. Raises SystemExit if a test fails."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for old in FOLDER.glob("*.dat"):
+        old.unlink()
+
+    def run(path: Path) -> None:
+        begin = time.monotonic()
+        command = [sys.executable, "-m", "pytest", str(path), "-k", "not csim", "-q", "-o", f"timeout={TIMEOUT_S}"]
+        environment = {**os.environ, "HEADRACE_RTL_COVERAGE": str(FOLDER)}
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"{path.name} failed:\n{done.stdout[-5000:]}")
+        print(f"{path.name}: {done.stdout.splitlines()[-1]}, {time.monotonic() - begin:.0f} s", file=sys.stderr)
+
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        list(threads.map(run, (TESTS / f"test_{name}.py" for name in SUITES)))
+
+
+def entries(text: str) -> Iterator[tuple[dict[str, str], int]]:
+    """Keys and count of each line of Verilator's format."""
+    for line in text.splitlines():
+        if line.startswith("C '"):
+            keys, count = line[3:].rsplit("' ", 1)
+            yield dict(part.split("\2", 1) for part in keys.split("\1") if part), int(count)
+
+
+def line_numbers(ranges: str) -> Iterator[int]:
+    """Of "12,14-16"."""
+    for part in filter(None, ranges.split(",")):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def without_synthesis(path: Path) -> set[int]:
+    """Lines that are for simulation only: assertions and what they need."""
+    inside, lines = False, set()
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        inside = (inside or line.startswith("`ifndef SYNTHESIS")) and not line.startswith("`endif")
+        if inside:
+            lines.add(number)
+    return lines
+
+
+def collect(data: Iterable[Path]) -> dict[Path, Coverage]:
+    files: dict[Path, Coverage] = {}
+    ignored: dict[Path, set[int]] = {}
+    returns: dict[Path, set[int]] = {}
+    for path in data:
+        for keys, count in entries(path.read_text()):
+            source = Path(keys["f"])
+            if not source.is_relative_to(hls_folder()):
+                continue
+            if source not in files:
+                files[source], ignored[source] = Coverage(), without_synthesis(source)
+                returns[source] = {
+                    n for n, text in enumerate(source.read_text().splitlines(), 1) if RETURN.search(text)
+                }
+            coverage, line = files[source], int(keys["l"])
+            if line in ignored[source]:
+                continue
+            if keys["t"] == "toggle":
+                name, way = keys["o"].rsplit(":", 1)
+                coverage.bits[line, name][way] += count
+            elif not returns[source] & (lines := set(line_numbers(keys.get("S", "")))):
+                point = (line, int(keys["n"]), keys["o"])
+                coverage.points[point] += count
+                coverage.lines_of[point] |= lines
+    return dict(sorted(files.items()))
+
+
+def signals(bits: Iterable[str]) -> list[str]:
+    """Names of bits, those of one vector together: a[0], a[1], a[2].b -> a[1:0], a[2].b."""
+    numbers: dict[str, list[int]] = defaultdict(list)
+    names = []
+    for bit in bits:
+        vector = re.fullmatch(r"(.*)\[(\d+)\]", bit)
+        if vector:
+            numbers[vector[1]].append(int(vector[2]))
+        else:
+            names.append(bit)
+    for name, several in numbers.items():
+        several.sort()
+        first = 0
+        for i in range(1, len(several) + 1):
+            if i == len(several) or several[i] != several[i - 1] + 1:
+                low, high = several[first], several[i - 1]
+                names.append(f"{name}[{high}:{low}]" if high > low else f"{name}[{low}]")
+                first = i
+    return names
+
+
+# ---- Report ----
+
+
+def share(covered: Iterable[bool]) -> list[int]:
+    """[covered, all]"""
+    each = list(covered)
+    return [sum(each), len(each)]
+
+
+def report(files: dict[Path, Coverage]) -> dict:
+    """What the tables say: by unit and file, with names and reasons."""
+    units: dict[str, dict] = {}
+    for path, coverage in files.items():
+        name = str(path.relative_to(hls_folder()))
+        text = path.read_text().splitlines()
+        missing = []  # lines and ways of branches, each with its text and reason
+        for line, covered in sorted(coverage.lines().items()):
+            if not covered:
+                missing.append((line, "line"))
+        lines = {line for line, _ in missing}
+        ways = {(line, what) for (line, _, what), covered in coverage.branches().items() if not covered}
+        missing += sorted((line, what) for line, what in ways if line not in lines)
+        bits: dict[str, list[str]] = defaultdict(list)
+        for (_, bit), covered in coverage.toggles().items():
+            if not covered:
+                bits[why_untoggled(name, bit)].append(bit)
+        units.setdefault(path.parent.name, {})[name] = {
+            "lines": share(coverage.lines().values()),
+            "branches": share(coverage.branches().values()),
+            "toggles": share(coverage.toggles().values()),
+            "not_reached": [
+                {"line": line, "what": what, "text": text[line - 1].strip(), "why": why_unreached(name, text[line - 1])}
+                for line, what in missing
+            ],
+            "not_toggled": {why: signals(names) for why, names in sorted(bits.items())},
+        }
+    return units
+
+
+def why_unreached(file: str, text: str) -> str:
+    return next((why for path, part, why in UNREACHED if path in file and part in text), "")
+
+
+def why_untoggled(file: str, bit: str) -> str:
+    return next((why for path, pattern, why in UNTOGGLED if path in file and re.fullmatch(pattern, bit)), "")
+
+
+def add(shares: Iterable[dict], key: str) -> list[int]:
+    return [sum(one[key][i] for one in shares) for i in range(2)]
+
+
+def print_tables(units: dict) -> None:
+    every = [one for files in units.values() for one in files.values()]
+    explained = Counter()
+    print("| file | lines | branches | toggles |\n| --- | ---: | ---: | ---: |")
+    for unit, files in units.items():
+        for name, one in [*files.items(), (f"**{unit}**", None)] if len(files) > 1 else files.items():
+            shares = [one] if one else list(files.values())
+            print(
+                f"| {name} | " + " | ".join(part(add(shares, key)) for key in ("lines", "branches", "toggles")) + " |"
+            )
+    print("| **all** | " + " | ".join(part(add(every, key)) for key in ("lines", "branches", "toggles")) + " |")
+
+    print("\nNot reached:")
+    for files in units.values():
+        for name, one in files.items():
+            for miss in one["not_reached"]:
+                what = "" if miss["what"] == "line" else f" ({WAYS[miss['what']]})"
+                print(f"  {name}:{miss['line']}{what}: {miss['text']}\n      {miss['why'] or 'NO TEST'}")
+
+    print("\nBits that never rose or never fell:")
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for files in units.values():
+        for name, one in files.items():
+            for why, names in one["not_toggled"].items():
+                explained[why] += sum(bits_of(signal) for signal in names)
+                reasons[why].append(f"{Path(name).stem}: {' '.join(names)}")
+    for why, names in sorted(reasons.items()):
+        print(f"  {why or 'NO TEST'} ({explained[why]} bits)")
+        for line in names:
+            print(textwrap.fill(line, 118, initial_indent=" " * 6, subsequent_indent=" " * 8))
+
+
+def part(pair: list[int]) -> str:
+    covered, all_of = pair
+    return f"{covered} / {all_of}" + (f" ({100 * covered / all_of:.1f} %)" if covered < all_of else "")
+
+
+def bits_of(signal: str) -> int:
+    vector = re.search(r"\[(\d+):(\d+)\]$", signal)
+    return int(vector[1]) - int(vector[2]) + 1 if vector else 1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the tables to FILE, too")
+    parser.add_argument("--report", action="store_true", help="run nothing: tables of the last run's counts")
+    options = parser.parse_args()
+    if not options.report:
+        run_tests()
+    units = report(collect(sorted(FOLDER.glob("*.dat"))))
+    print_tables(units)
+    if options.json:
+        options.json.write_text(json.dumps(units, indent=1) + "\n")
+    misses = [miss for files in units.values() for one in files.values() for miss in one["not_reached"]]
+    if any(not miss["why"] for miss in misses):
+        raise SystemExit("there are lines or branches that no test reaches, without a reason")
+
+
+if __name__ == "__main__":
+    main()
