@@ -3,21 +3,21 @@
 from headrace.batching.accounting import AccountingError, Ledger
 from headrace.batching.catalog import POLICIES, make_policy
 from headrace.batching.errors import CorruptInput, HeadraceError, UnknownModel, UnsupportedInput, UsageError
-from headrace.batching.execution import Decoding, NodeTimes
-from headrace.batching.graph_batching import GraphBatching
-from headrace.batching.lazy import LazyBatching, OracleLazyBatching
-from headrace.batching.model_graph import LENGTH, MatMul, ModelGraph, Node, NodeKind
+from headrace.batching.graphs.execution import Decoding, NodeTimes
+from headrace.batching.graphs.model_graph import LENGTH, MatMul, ModelGraph, Node, NodeKind
+from headrace.batching.graphs.profile import Profile, ProfilePoint
+from headrace.batching.policies.graph_batching import GraphBatching
+from headrace.batching.policies.lazy import LazyBatching, OracleLazyBatching
+from headrace.batching.policies.preba import Preba, preba_limits
+from headrace.batching.policies.serial import Serial
+from headrace.batching.policies.smdp_batching import RateTables, SmdpBatching
+from headrace.batching.policies.smdp_phases import PhaseTables
+from headrace.batching.policies.static import StaticBatching
+from headrace.batching.policies.window import BatchLimits
+from headrace.batching.policies.work_conserving import WorkConserving
 from headrace.batching.policy import LatencyModel, Policy
-from headrace.batching.preba import Preba, preba_limits
-from headrace.batching.profile import Profile, ProfilePoint
 from headrace.batching.request import Request, Task
 from headrace.batching.results import Served, ServedTimes, percentiles_ms, summarize
-from headrace.batching.serial import Serial
-from headrace.batching.smdp_batching import RateTables, SmdpBatching
-from headrace.batching.smdp_phases import PhaseTables
-from headrace.batching.static import StaticBatching
-from headrace.batching.window import BatchLimits
-from headrace.batching.work_conserving import WorkConserving
 
 __all__ = [
     "LENGTH",

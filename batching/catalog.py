@@ -2,24 +2,24 @@
 
 from collections.abc import Mapping
 
-from headrace.batching.bucketed_graph import BUCKET_WIDTH, BucketedGraphBatching
-from headrace.batching.cell_graph import CellModel
-from headrace.batching.cellular import CellularBatching
-from headrace.batching.dynamic_graph import DynamicGraphBatching
 from headrace.batching.errors import UsageError
-from headrace.batching.execution import NodeTimes
-from headrace.batching.graph_batching import GraphBatching
-from headrace.batching.lazy import LazyBatching, OracleLazyBatching
+from headrace.batching.graphs.cell_graph import CellModel
+from headrace.batching.graphs.execution import NodeTimes
+from headrace.batching.graphs.profile import Profile
+from headrace.batching.policies.bucketed_graph import BUCKET_WIDTH, BucketedGraphBatching
+from headrace.batching.policies.cellular import CellularBatching
+from headrace.batching.policies.dynamic_graph import DynamicGraphBatching
+from headrace.batching.policies.graph_batching import GraphBatching
+from headrace.batching.policies.lazy import LazyBatching, OracleLazyBatching
+from headrace.batching.policies.preba import Preba
+from headrace.batching.policies.serial import Serial
+from headrace.batching.policies.smdp_batching import RateTables, SmdpBatching
+from headrace.batching.policies.smdp_phases import PhaseTables
+from headrace.batching.policies.static import StaticBatching
+from headrace.batching.policies.work_conserving import WorkConserving
 from headrace.batching.policy import Policy
-from headrace.batching.preba import Preba
-from headrace.batching.profile import Profile
-from headrace.batching.serial import Serial
 from headrace.batching.smdp.service import BatchService, Weights
 from headrace.batching.smdp.tables import rate_tables
-from headrace.batching.smdp_batching import RateTables, SmdpBatching
-from headrace.batching.smdp_phases import PhaseTables
-from headrace.batching.static import StaticBatching
-from headrace.batching.work_conserving import WorkConserving
 
 POLICIES = (
     "serial", "graph", "static", "work-conserving", "bucketed-graph", "dynamic-graph", "cellular", "lazy", "oracle",

@@ -13,9 +13,9 @@ import statistics
 import time
 
 from headrace.batching import Request, lazy
-from headrace.batching.cell_graph import CellModel, lstm, seq2seq
-from headrace.batching.cellular import CellularBatching
-from headrace.sim.cells import tree_lstm
+from headrace.batching.graphs.cell_graph import CellModel, lstm, seq2seq
+from headrace.batching.policies.cellular import CellularBatching
+from headrace.sim.hardware.v100 import tree_lstm
 
 LENGTH = 24
 

@@ -34,14 +34,14 @@ from headrace.bitstreams.hw_emu.library import build_library
 from headrace.bitstreams.kernel import KernelSpec, parse_kernels
 from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.verilate import rtl_sources
-from headrace.host.image import FORMATS, ImageSpec, Stage
-from headrace.host.photos import SAMPLINGS, bundled_photos
-from headrace.host.profiling import machine
-from headrace.host.status import Status
+from headrace.host.demo.photos import SAMPLINGS, bundled_photos
+from headrace.host.dpu.image import FORMATS, ImageSpec, Stage
+from headrace.host.dpu.status import Status
+from headrace.host.workers.profiling import machine
 from headrace.host.xrt.engine import MemoryRange
 from headrace.host.xrt.hw_emu import KernelModel, MemoryModel, register_writes
-from headrace.sim.dpu import image_cu_cycles
-from headrace.sim.jpeg import read_jpeg_work
+from headrace.sim.hardware.dpu import image_cu_cycles
+from headrace.sim.hardware.jpeg import read_jpeg_work
 
 CLOCK_HZ = 300e6
 CUT = (500, 375)
@@ -291,7 +291,7 @@ def main() -> None:
 symbols and half the pixels, plus 3000. "data" to "write": clocks in which the entropy decoder had too few bits, it
 waited for the transform, samples for a free MCU row, pixels for resize, and the tensor's words for memory; several may
 wait in one clock. "first", "last": from start until memory has the first and the last word of the tensor, at 300 MHz.
-"model": greatest deviation of sim/dpu.py.
+"model": greatest deviation of sim/hardware/dpu.py.
 
 cycle model: {100 * max(deviations):.3f} % off at most, {100 * statistics.fmean(deviations):.4f} % on average, {len(rows)} files
 between runs: {gap} clocks of register accesses, which images/s include

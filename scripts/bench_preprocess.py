@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 
 from headrace.bitstreams.build import build_sw_emu
-from headrace.host.dpu import CpuPreprocessor, Dpu
-from headrace.host.photos import demo_photos
-from headrace.host.profiling import machine
+from headrace.host.demo.photos import demo_photos
+from headrace.host.dpu.driver import CpuPreprocessor, Dpu
+from headrace.host.workers.profiling import machine
 
 ROUNDS = 3
 

@@ -16,9 +16,9 @@ from collections.abc import Callable
 
 from headrace.batching import GraphBatching, LazyBatching, MatMul, ModelGraph, Node, NodeTimes, Serial, lazy
 from headrace.sim.engine import Arrivals
-from headrace.sim.npu import npu_times
+from headrace.sim.hardware.npu import npu_times
+from headrace.sim.load.traffic import poisson
 from headrace.sim.simulation import simulate
-from headrace.sim.traffic import poisson
 from headrace.sim.zoo import model_graph
 
 SERVICE_S, RATE_RPS = 0.001, 700.0  # load 0.7

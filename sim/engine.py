@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from headrace.batching.accounting import Ledger
 from headrace.batching.errors import HeadraceError
-from headrace.batching.execution import Decoding, NodeTimes
+from headrace.batching.graphs.execution import Decoding, NodeTimes
 from headrace.batching.policy import Policy
 from headrace.batching.request import Request, Task
 

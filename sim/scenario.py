@@ -9,25 +9,25 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
-from headrace.batching.bucketed_graph import BUCKET_WIDTH
 from headrace.batching.catalog import CELL_POLICIES, POLICIES, make_policy
-from headrace.batching.cell_graph import CellModel
 from headrace.batching.errors import UsageError
-from headrace.batching.execution import NodeTimes
-from headrace.batching.model_graph import ModelGraph
+from headrace.batching.graphs.cell_graph import CellModel
+from headrace.batching.graphs.execution import NodeTimes
+from headrace.batching.graphs.model_graph import ModelGraph
+from headrace.batching.policies.bucketed_graph import BUCKET_WIDTH
+from headrace.batching.policies.smdp_batching import RateTables
+from headrace.batching.policies.smdp_phases import PhaseTables
 from headrace.batching.smdp.arrivals import Mmpp2
 from headrace.batching.smdp.service import BatchService, Weights
 from headrace.batching.smdp.tables import phase_tables, rate_tables
-from headrace.batching.smdp_batching import RateTables
-from headrace.batching.smdp_phases import PhaseTables
-from headrace.sim import traffic
-from headrace.sim.cells import CELL_NETWORKS, WMT15, Sentences, cell_network, padded_times, read_trees
 from headrace.sim.engine import Arrivals
-from headrace.sim.lengths import SPEECH, TRANSLATION, Fixed, Lengths, dec_timesteps, read_corpus
-from headrace.sim.npu import npu_times
-from headrace.sim.profiles import read_profile
+from headrace.sim.hardware.npu import npu_times
+from headrace.sim.hardware.profiles import read_profile
+from headrace.sim.hardware.v100 import CELL_NETWORKS, WMT15, Sentences, cell_network, padded_times, read_trees
+from headrace.sim.load import traffic
+from headrace.sim.load.lengths import SPEECH, TRANSLATION, Fixed, Lengths, dec_timesteps, read_corpus
+from headrace.sim.load.workload import generate, read_trace
 from headrace.sim.simulation import Simulation, simulate
-from headrace.sim.workload import generate, read_trace
 from headrace.sim.zoo import model_graph
 
 ACCELERATORS = ("npu", "profile", "v100")
@@ -48,10 +48,10 @@ class Scenario:
     """`model` may name several, separated by commas: they share the workers and the arrivals.
 
     `accelerator` "npu" runs networks of the zoo on the NPU model; "profile" runs the one network of the file
-    `profile`, as a whole, with the latencies measured there; "v100" the recurrent networks of sim/cells.py, as cells
-    for `cellular` and `dynamic-graph`, else padded to one length. `replay` is a trace of arrivals (sim/workload.py)
+    `profile`, as a whole, with the latencies measured there; "v100" the recurrent networks of sim/hardware/v100.py, as
+    cells for `cellular` and `dynamic-graph`, else padded to one length. `replay` is a trace (sim/load/workload.py)
     in place of `traffic`; "mmpp" is Poisson at 1.8 and 0.2 times the rate in turn, `burst_s` each on average.
-    `corpus` is a file of sentence pairs (sim/lengths.py) for the lengths of translation models. `dec_timesteps`
+    `corpus` is a file of sentence pairs (sim/load/lengths.py) for the lengths of translation models. `dec_timesteps`
     overrides what `coverage` of the output lengths gives. `busy_w` is what a busy worker draws; `smdp` minimises mean
     latency (ms) + `w2` * mean power (W), for inputs and outputs of mean length; with `by_phase` it knows of "mmpp"
     and has a table for each phase instead of for each rate. `trees` is a file of parse trees for treelstm, `merge_us`

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.batching.cell_graph import CellModel
-from headrace.batching.execution import NodeTimes
+from headrace.batching.graphs.cell_graph import CellModel
+from headrace.batching.graphs.execution import NodeTimes
 from headrace.batching.policy import Policy
 from headrace.batching.request import Request
 from headrace.batching.results import ServedTimes, summarize

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from headrace.batching import lazy
+from headrace.batching.policies import lazy
 from headrace.bitstreams.build import build_kernels
 from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.xclbin import Mode

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching.errors import UsageError, check_max_batch
-from headrace.batching.execution import NodeTimes
+from headrace.batching.graphs.execution import NodeTimes
 
 Floats = NDArray[np.float64]
 

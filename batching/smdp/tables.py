@@ -2,13 +2,13 @@
 
 import numpy as np
 
+from headrace.batching.policies.smdp_batching import RateTables
+from headrace.batching.policies.smdp_phases import PhaseTables
 from headrace.batching.smdp.arrivals import Mmpp2
 from headrace.batching.smdp.model import build
 from headrace.batching.smdp.service import BatchService, Weights
 from headrace.batching.smdp.solution import RARE, Solution
 from headrace.batching.smdp.solver import solve
-from headrace.batching.smdp_batching import RateTables
-from headrace.batching.smdp_phases import PhaseTables
 
 # Loads of the grid: steps of 15 % up to 0.9, and from there the rest to 1 in halves.
 LOADS = (*(0.9 * 1.15**-step for step in range(27, 0, -1)), 0.9, 0.95, 0.975)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import cache
 
 from headrace.batching.errors import UnknownModel
-from headrace.batching.model_graph import ModelGraph
+from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.sim.zoo import cnn, recurrent, transformer
 
 _BUILDERS: dict[str, Callable[[], ModelGraph]] = {

@@ -1,7 +1,7 @@
 """Convolutional networks: every convolution or fully connected layer is a STATIC node, with the batch norm, activation
 and pooling that follow it. Images are 3 x 224 x 224, outputs 1000 classes."""
 
-from headrace.batching.model_graph import MatMul, ModelGraph, Node
+from headrace.batching.graphs.model_graph import MatMul, ModelGraph, Node
 
 
 class _Layers:

@@ -4,7 +4,7 @@ The backward direction of a bidirectional layer needs the whole input before its
 more node of the input step, as LazyBatching does: the number of times that its weights are used is the same.
 """
 
-from headrace.batching.model_graph import LENGTH, MatMul, ModelGraph, Node, NodeKind
+from headrace.batching.graphs.model_graph import LENGTH, MatMul, ModelGraph, Node, NodeKind
 
 
 def _lstm(name: str, kind: NodeKind, into: int, hidden: int, *, times: int = 1, directions: int = 1) -> Node:

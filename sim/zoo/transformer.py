@@ -1,7 +1,7 @@
 """Transformers: every sub-layer is a node. An encoder sees all input tokens at once, so its nodes are STATIC with as
 many rows as the input is long; a decoder makes one token a step, with the keys and values of earlier steps kept."""
 
-from headrace.batching.model_graph import LENGTH, Dim, MatMul, ModelGraph, Node, NodeKind
+from headrace.batching.graphs.model_graph import LENGTH, Dim, MatMul, ModelGraph, Node, NodeKind
 
 
 def _norm(width: int) -> int:

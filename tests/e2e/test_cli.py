@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from command import headrace
 
-from headrace.host.photos import bundled_photos
+from headrace.host.demo.photos import bundled_photos
 
 
 @pytest.fixture(scope="session")

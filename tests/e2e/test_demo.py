@@ -12,14 +12,14 @@ import cv2
 import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
-from headrace.host.photos import demo_photos
+from headrace.host.demo.photos import demo_photos
 
-COMMAND = [sys.executable, "-c", "from headrace.host.cli import main; main()", "demo"]
+COMMAND = [sys.executable, "-c", "from headrace.host.cli.main import main; main()", "demo"]
 
 
 def worker_pids(parent: int) -> list[int]:
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return [int(pid) for pid in children if b"headrace.host.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [int(pid) for pid in children if b"headrace.host.workers.whole" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def start(arguments: list[str]) -> subprocess.Popen[str]:

@@ -18,8 +18,8 @@ from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiReadBus, AxiResp, AxiSla
 
 from headrace.bitstreams.kernel import parse_kernels
 from headrace.bitstreams.sources import hls_folder
-from headrace.host.image import FORMATS, ImageSpec, Stage, preprocess
-from headrace.host.status import Status
+from headrace.host.dpu.image import FORMATS, ImageSpec, Stage, preprocess
+from headrace.host.dpu.status import Status
 
 (KERNEL,) = parse_kernels((hls_folder() / "image_cu/kernel.xml").read_bytes())
 OFFSET = {arg.name: arg.offset for arg in KERNEL.args}

@@ -17,7 +17,7 @@ from headrace.bitstreams.hw_emu.library import LIBRARY_FLAGS, build_library, dri
 from headrace.bitstreams.kernel import KernelSpec, parse_kernels
 from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.verilate import COMPILE_FLAGS, VERILATE_FLAGS, rtl_sources
-from headrace.host.status import Status
+from headrace.host.dpu.status import Status
 from headrace.host.xrt.engine import MemoryRange
 from headrace.host.xrt.hw_emu import KernelModel, KernelRun, MemoryModel, register_writes
 

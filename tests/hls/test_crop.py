@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from units import RTLSIM, on_both
 
-from headrace.host.status import Status
-from headrace.sim.dpu import crop_cycles
+from headrace.host.dpu.status import Status
+from headrace.sim.hardware.dpu import crop_cycles
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (37, 53, 3), np.uint8)
 

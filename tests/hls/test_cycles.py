@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import test_decode as jpegs
 
-from headrace.host.photos import bundled_photos, demo_photos
-from headrace.host.status import Status
+from headrace.host.demo.photos import bundled_photos, demo_photos
+from headrace.host.dpu.status import Status
 from headrace.host.xrt.hw_emu import MemoryModel
-from headrace.sim.dpu import decode_cycles, header_cycles, image_cu_cycles
-from headrace.sim.jpeg import JpegWork, read_jpeg_work
+from headrace.sim.hardware.dpu import decode_cycles, header_cycles, image_cu_cycles
+from headrace.sim.hardware.jpeg import JpegWork, read_jpeg_work
 
 SLOW = pytest.mark.slow
 SAMPLINGS = (*jpegs.SAMPLINGS, "gray")

@@ -16,9 +16,9 @@ import units
 from test_image_cu_sanitized import corpus
 
 from headrace.bitstreams.sources import hls_folder
-from headrace.host.image import FORMATS, ImageSpec, Stage, preprocess
-from headrace.host.photos import demo_photos
-from headrace.host.status import Status
+from headrace.host.demo.photos import demo_photos
+from headrace.host.dpu.image import FORMATS, ImageSpec, Stage, preprocess
+from headrace.host.dpu.status import Status
 from headrace.host.xrt.hw_emu import KernelFailed, KernelModel, MemoryModel
 
 PHOTOS = demo_photos()

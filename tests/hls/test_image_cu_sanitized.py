@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 
 from headrace.bitstreams.sources import hls_folder
-from headrace.host.status import Status
+from headrace.host.dpu.status import Status
 
 FILES = 600
 TIMEOUT_S = 240

@@ -4,7 +4,7 @@ import re
 
 from headrace.bitstreams.kernel import parse_kernels
 from headrace.bitstreams.sources import hls_folder
-from headrace.host.status import Status
+from headrace.host.dpu.status import Status
 
 HLS = hls_folder()
 

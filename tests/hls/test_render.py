@@ -11,7 +11,7 @@ import rtlsim
 import test_decode as jpegs
 from test_transform import records
 
-from headrace.sim.dpu import render_cycles
+from headrace.sim.hardware.dpu import render_cycles
 
 SAMPLINGS = (*jpegs.SAMPLINGS, "gray")
 

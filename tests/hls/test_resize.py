@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from units import RTLSIM, on_both
 
-from headrace.host.image import resized_size
-from headrace.host.status import Status
-from headrace.sim.dpu import resize_cycles
+from headrace.host.dpu.image import resized_size
+from headrace.host.dpu.status import Status
+from headrace.sim.hardware.dpu import resize_cycles
 
 RNG = np.random.default_rng(0)
 

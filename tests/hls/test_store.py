@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import rtlsim
 
-from headrace.host.status import Status
+from headrace.host.dpu.status import Status
 
 BASE = 0x3_FFFF_F000  # the upper half of the address changes within the memory
 SIZE = 1 << 20

@@ -10,7 +10,7 @@ import pytest
 import rtlsim
 import test_decode as jpegs
 
-from headrace.sim.dpu import transform_cycles
+from headrace.sim.hardware.dpu import transform_cycles
 
 
 @cache

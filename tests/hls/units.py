@@ -13,7 +13,7 @@ import rtlsim
 from numpy.typing import NDArray
 
 from headrace.bitstreams.sources import hls_folder
-from headrace.host.status import Status
+from headrace.host.dpu.status import Status
 
 CENTRED = 0xFFFFFFFF
 BROKEN, TIMEOUT = 255, 254  # the test benches' words for a unit that breaks the stream contract, or does not end

@@ -18,10 +18,10 @@ from headrace.batching import (
     Serial,
 )
 from headrace.sim.engine import Arrivals, run
-from headrace.sim.lengths import Fixed
+from headrace.sim.load.lengths import Fixed
+from headrace.sim.load.traffic import poisson
+from headrace.sim.load.workload import generate
 from headrace.sim.simulation import simulate
-from headrace.sim.traffic import poisson
-from headrace.sim.workload import generate
 
 
 class Latency:

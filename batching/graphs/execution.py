@@ -1,0 +1,177 @@
+"""How a task runs over the nodes of a graph, on hardware of known latency. Both drivers need it: the simulator to move
+its clock, and a worker that stands in for hardware to know how long to wait and where it was interrupted.
+
+Boundaries of a preemptible task are counted on from its start. In graph order they are node numbers; a run that meets
+an encoder or decoder section [first, behind) goes round in it, so boundary b >= first stands before node
+first + (b - first) mod (behind - first). Durations come from prefix sums: a run of any number of nodes, and the
+boundary that follows a point in time, cost a look-up and a binary search.
+"""
+
+from bisect import bisect_left
+
+from headrace.batching.graphs.model_graph import Length, ModelGraph, NodeKind
+from headrace.batching.policy import LatencyModel
+from headrace.batching.request import Request, Task
+
+_LENGTHS = 1 << 24  # more than any input has steps: batch and length make one key
+
+
+def steps(input_len: float) -> int:
+    """Encoder steps of an input of that length."""
+    return max(1, round(input_len))
+
+
+class Sections:
+    """By node number: the encoder or decoder section that a run from there meets first.
+
+    `first` and `behind` are its first node and the node behind its last; both are the number of nodes if there is
+    none. `decodes` is whether it is the decoder."""
+
+    def __init__(self, graph: ModelGraph) -> None:
+        self.nodes: int = len(graph.nodes)
+        self.first: list[int] = [self.nodes] * self.nodes
+        self.behind: list[int] = [self.nodes] * self.nodes
+        self.decodes: list[bool] = [False] * self.nodes
+        for kind in (NodeKind.DECODER, NodeKind.ENCODER):  # the encoder comes first, so it overwrites
+            section = graph.section(kind)
+            for start in range(section.stop):
+                self.first[start] = section.start
+                self.behind[start] = section.stop
+                self.decodes[start] = kind is NodeKind.DECODER
+        self.encoder: range = graph.section(NodeKind.ENCODER)
+        self.decoder: range = graph.section(NodeKind.DECODER)
+
+
+class NodeTimes:
+    """Latencies of `graph` on one kind of hardware, summed. Times in seconds, lengths in the model's input unit."""
+
+    def __init__(self, graph: ModelGraph, latency: LatencyModel) -> None:
+        self.graph = graph
+        self.sections = Sections(graph)
+        self._latency = latency
+        self._nodes: int = len(graph.nodes)
+        self._sums: dict[int, list[float]] = {}
+        # A node without operators may depend on the length in ways that the graph does not tell.
+        self.by_length: bool = any(
+            not node.operators or any(isinstance(dim, Length) for op in node.operators for dim in (op.m, op.k, op.n))
+            for node in graph.nodes
+        )
+        self._plain: bool = not (self.by_length or len(self.sections.encoder) > 0 or len(self.sections.decoder) > 0)
+
+    def sums(self, batch: int, length: float) -> list[float]:
+        """sums[i] is the time of nodes 0 to i - 1, each once, for `batch` requests of at most `length`."""
+        whole = steps(length) if self.by_length else 1
+        key = batch * _LENGTHS + whole
+        found = self._sums.get(key)
+        if found is None:
+            total = 0.0
+            found = [0.0]
+            for node in range(self._nodes):
+                total += self._latency.latency(node, batch, float(whole))
+                found.append(total)
+            self._sums[key] = found
+        return found
+
+    def duration(self, batch: int, length: float, start: int, stop: int) -> float:
+        """Time of a preemptible run from node `start` to boundary `stop`."""
+        sums = self.sums(batch, length)
+        behind = self.sections.behind[start]
+        if stop <= behind:
+            return sums[stop] - sums[start]
+        first = self.sections.first[start]
+        width = behind - first
+        rounds = (stop - first) // width
+        rest = (stop - first) % width
+        return rounds * (sums[behind] - sums[first]) + (sums[first + rest] - sums[start])
+
+    def boundary(self, batch: int, length: float, start: int, stop: int, elapsed: float) -> int:
+        """The first boundary behind `start` that a run to `stop` reaches `elapsed` seconds after its start or later;
+        `stop` if it has ended by then."""
+        if self.duration(batch, length, start, stop) <= elapsed:
+            return stop
+        sums = self.sums(batch, length)
+        behind = self.sections.behind[start]
+        if elapsed <= sums[behind] - sums[start]:
+            found = bisect_left(sums, elapsed + sums[start], start + 1, behind)
+        else:
+            first = self.sections.first[start]
+            round_s = sums[behind] - sums[first]
+            since_first = elapsed + sums[start] - sums[first]
+            rounds = int(since_first / round_s)
+            rest = since_first - rounds * round_s
+            found = first + rounds * (behind - first) + bisect_left(sums, rest + sums[first], first, behind) - first
+        # The sums above and those of `duration` round differently; these two steps make the answer exact.
+        while found > start + 1 and self.duration(batch, length, start, found - 1) >= elapsed:
+            found -= 1
+        while self.duration(batch, length, start, found) < elapsed:
+            found += 1
+        return found
+
+    def whole(self, batch: int, input_len: float, output_len: int) -> float:
+        """Time of the whole graph for a batch whose longest input and output are these."""
+        sums = self.sums(batch, input_len)
+        encoder, decoder = self.sections.encoder, self.sections.decoder
+        total = sums[self._nodes]
+        if len(encoder) > 0:
+            total += (steps(input_len) - 1) * (sums[encoder.stop] - sums[encoder.start])
+        if len(decoder) > 0:
+            total += (output_len - 1) * (sums[decoder.stop] - sums[decoder.start])
+        return total
+
+    def whole_task(self, task: Task) -> float:
+        """Time of a whole-graph task: padded to its longest input and output."""
+        if self._plain:
+            return self.sums(len(task.requests), 1.0)[self._nodes]
+        input_len = 1.0
+        output_len = 1
+        for request in task.requests:
+            input_len = max(input_len, request.input_len)
+            output_len = max(output_len, request.output_len)
+        return self.whole(len(task.requests), input_len, output_len)
+
+    def task_length(self, task: Task) -> float:
+        """The input length that a sub-batch is padded to; 1 where no latency depends on it."""
+        length = 1.0
+        if self.by_length:
+            for request in task.requests:
+                length = max(length, request.input_len)
+        return length
+
+
+class Decoding:
+    """A driver's knowledge of outputs: how many decoder steps each request has run, and so which have ended."""
+
+    def __init__(self) -> None:
+        self._done: dict[int, int] = {}
+
+    def stop(self, task: Task, sections: Sections) -> int:
+        """Where a preemptible task ends if nothing interrupts it: `task.stop`, or the first end of an output."""
+        if not sections.decodes[task.start]:
+            return task.stop
+        left = task.requests[0].output_len - self._done.get(task.requests[0].id, 0)
+        for request in task.requests:
+            left = min(left, request.output_len - self._done.get(request.id, 0))
+        first = sections.first[task.start]
+        return min(task.stop, first + left * (sections.behind[task.start] - first))
+
+    def end(self, task: Task, stop: int, sections: Sections) -> Task:
+        """The task as it ended at boundary `stop`, with the requests whose output ended there."""
+        if not sections.decodes[task.start]:
+            return task if stop == task.stop else task.ended_at(stop)
+        first = sections.first[task.start]
+        rounds = max(0, stop - first) // (sections.behind[task.start] - first)
+        if rounds == 0:
+            return task.ended_at(stop)
+        ended: list[Request] = []
+        for request in task.requests:
+            done = self._done.get(request.id, 0) + rounds
+            if done >= request.output_len:
+                ended.append(request)
+                self._done.pop(request.id, 0)
+            else:
+                self._done[request.id] = done
+        return task.ended_at(stop, tuple(ended))
+
+    def forget(self, request: Request) -> None:
+        """Its worker was lost, or it was given up: it begins anew, if at all."""
+        self._done.pop(request.id, None)

@@ -1,0 +1,159 @@
+"""The BatchTable of LazyBatching (HPCA 2021, Section IV-A, Fig. 10): a stack of sub-batches of one model.
+
+The sub-batch on top runs. A new one is pushed above it and begins at node 0; when the two topmost stand at the same
+node they are merged. So the stack is ordered by progress, the furthest at the bottom, and the top can always catch up
+with what lies below. Encoder and decoder nodes have the same weights in every step, so requests in different steps
+merge when they stand at the same node of the section. A request leaves the encoder after its own number of steps and
+waits at the node behind for those above it.
+
+Rule: this file knows order and position alone; which requests enter, and when, is decided in lazy.py.
+"""
+
+from collections.abc import Sequence
+
+from headrace.batching.graphs.execution import Sections, steps
+from headrace.batching.request import UNTIL_END, Request
+
+
+class SubBatch:
+    """`node` is the next node to run, `clock` the steps run of the section around it, `joined[i]` what the clock stood
+    at when requests[i] entered the section, so that it has run clock - joined[i] steps."""
+
+    def __init__(self, requests: tuple[Request, ...], node: int, clock: int, joined: list[int]) -> None:
+        self.requests: tuple[Request, ...] = requests
+        self.node: int = node
+        self.clock: int = clock
+        self.joined: list[int] = joined
+        self.leave: int = self._first_leave()
+
+    def _first_leave(self) -> int:
+        """What the clock shows when the first request leaves the encoder."""
+        first = UNTIL_END
+        for request, joined in zip(self.requests, self.joined, strict=True):
+            first = min(first, joined + steps(request.input_len))
+        return first
+
+    def merge(self, other: "SubBatch") -> None:
+        """Take in `other`, which stands at the same node."""
+        shift = self.clock - other.clock
+        self.requests = self.requests + other.requests
+        self.joined = self.joined + [joined + shift for joined in other.joined]
+        self.leave = min(self.leave, other.leave + shift)
+
+    def split(self, out: Sequence[bool]) -> tuple[Request, ...]:
+        """Remove and return the requests marked in `out`."""
+        gone = tuple([request for request, leaves in zip(self.requests, out, strict=True) if leaves])
+        stay = [number for number, leaves in enumerate(out) if not leaves]
+        self.requests = tuple([self.requests[number] for number in stay])
+        self.joined = [self.joined[number] for number in stay]
+        self.leave = self._first_leave()
+        return gone
+
+    def copy(self) -> "SubBatch":
+        return SubBatch(self.requests, self.node, self.clock, self.joined.copy())
+
+
+class BatchTable:
+    def __init__(self, sections: Sections) -> None:
+        self.sections: Sections = sections
+        self.stack: list[SubBatch] = []  # the last is the top
+        self.size: int = 0  # requests in all sub-batches
+
+    def copy(self) -> "BatchTable":
+        table = BatchTable(self.sections)
+        table.stack = [sub_batch.copy() for sub_batch in self.stack]
+        table.size = self.size
+        return table
+
+    def push(self, requests: tuple[Request, ...]) -> None:
+        self.stack.append(SubBatch(requests, 0, 0, [0] * len(requests)))
+        self.size += len(requests)
+        self._merge_top()
+
+    def next_stop(self, outputs_known: bool = False) -> int:
+        """The boundary up to which the top may run with nothing to decide: the end of the graph, the node of the
+        sub-batch below, or the step in which the first request leaves its section (for the decoder, which only an
+        oracle can foretell, if `outputs_known`)."""
+        top = self.stack[-1]
+        sections = self.sections
+        first, behind = sections.first[top.node], sections.behind[top.node]
+        width = behind - first
+        if width == 0:
+            stop = sections.nodes
+        elif not sections.decodes[top.node]:
+            stop = first + (top.leave - top.clock) * width
+        elif outputs_known:
+            left = UNTIL_END
+            for request, joined in zip(top.requests, top.joined, strict=True):
+                left = min(left, joined + request.output_len)
+            stop = first + (left - top.clock) * width
+        else:
+            stop = UNTIL_END
+        if len(self.stack) > 1:
+            meet = self.stack[-2].node
+            if top.node < meet < behind:
+                stop = min(stop, meet)
+            elif first <= meet <= top.node:  # both go round in the section: in the next step
+                stop = min(stop, meet + width)
+        return stop
+
+    def outputs_complete(self, stop: int) -> tuple[Request, ...]:
+        """The requests of the top whose true output is complete when it has run to boundary `stop`. For an oracle."""
+        top = self.stack[-1]
+        first = self.sections.first[top.node]
+        if not self.sections.decodes[top.node] or stop < first:
+            return ()
+        clock = top.clock + (stop - first) // (self.sections.behind[top.node] - first)
+        pairs = zip(top.requests, top.joined, strict=True)
+        return tuple([request for request, joined in pairs if joined + request.output_len <= clock])
+
+    def advance(self, stop: int, ended: Sequence[Request]) -> Sequence[Request]:
+        """The top ran up to boundary `stop`, where the outputs of `ended` were complete. Returns the requests that have
+        now run the whole graph."""
+        top = self.stack[-1]
+        sections = self.sections
+        first, behind = sections.first[top.node], sections.behind[top.node]
+        width = behind - first
+        finished: Sequence[Request] = ()
+        if stop < first or width == 0:
+            top.node = stop
+            if stop == sections.nodes:
+                self.stack.pop()
+                finished = top.requests
+        else:
+            decodes = sections.decodes[top.node]
+            top.clock += (stop - first) // width
+            top.node = first + (stop - first) % width
+            if decodes and ended:
+                ids = {request.id for request in ended}
+                finished = self._leave([request.id in ids for request in top.requests], behind)
+            elif not decodes and top.clock >= top.leave:
+                left = [
+                    top.clock >= joined + steps(r.input_len) for r, joined in zip(top.requests, top.joined, strict=True)
+                ]
+                finished = self._leave(left, behind)
+        self.size -= len(finished)
+        self._merge_top()
+        return finished
+
+    def _leave(self, out: Sequence[bool], behind: int) -> Sequence[Request]:
+        """Move the requests of the top that are marked in `out` to the node behind their section."""
+        gone = self.stack[-1].split(out)
+        if not self.stack[-1].requests:
+            self.stack.pop()
+        if behind == self.sections.nodes:
+            return gone
+        ahead = SubBatch(gone, behind, 0, [0] * len(gone))
+        place = len(self.stack)
+        while place > 0 and self.stack[place - 1].node < behind:
+            place -= 1
+        if place > 0 and self.stack[place - 1].node == behind:
+            self.stack[place - 1].merge(ahead)
+        else:
+            self.stack.insert(place, ahead)
+        return ()
+
+    def _merge_top(self) -> None:
+        while len(self.stack) > 1 and self.stack[-1].node == self.stack[-2].node:
+            top = self.stack.pop()
+            self.stack[-1].merge(top)

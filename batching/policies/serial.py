@@ -1,0 +1,12 @@
+"""`serial`: each request alone, first in, first out. The baseline without batching (LazyBatching, Section VI)."""
+
+from collections.abc import Iterable
+
+from headrace.batching.graphs.model_graph import ModelGraph
+from headrace.batching.policies.window import BatchLimits, WindowBatching
+
+
+class Serial(WindowBatching):
+    def __init__(self, graphs: Iterable[ModelGraph]) -> None:
+        graphs = tuple(graphs)
+        super().__init__(graphs, {graph.name: BatchLimits(max_batch=1, window_s=0.0) for graph in graphs})

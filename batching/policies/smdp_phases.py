@@ -1,0 +1,114 @@
+"""`smdp` under bursty arrivals: a table for each phase of a two-phase Markov-modulated Poisson process (smdp/).
+
+Nobody sees the phase, so it is filtered from the arrivals. With v the two probabilities, unnormalised, given what was
+seen, between arrivals dv/dt = v M, M = Q - diag(rates) (Q the generator of the phases), and an arrival multiplies v by
+the rates. A 2 x 2 matrix has its exponential in closed form,
+
+    exp(M t) is in proportion to I + tanh(d t) / d (M - m I),  m = trace / 2,  d = sqrt(((M00 - M11) / 2)^2 + M01 M10),
+
+and so has the time at which, without arrivals, the other phase becomes the likelier one. The likelier phase's table is
+used. (What is best for uncertain phases is another, larger problem; this is the usual short cut.)
+"""
+
+import math
+from collections.abc import Sequence
+
+from headrace.batching.errors import UsageError
+from headrace.batching.policies.queue_length import Rule, check_tables
+
+
+class PhaseTables:
+    """`actions[phase][s]` is the batch to serve with s waiting; with more waiting than a table has, it is `best_batch`.
+    Arrivals come at `rates[phase]` (1/s), and a phase lasts `dwell[phase]` (s) on average. Raises UsageError."""
+
+    def __init__(
+        self,
+        actions: Sequence[Sequence[int]],
+        best_batch: int,
+        max_batch: int,
+        rates: Sequence[float],
+        dwell: Sequence[float],
+    ) -> None:
+        if len(actions) != 2 or len(rates) != 2 or len(dwell) != 2:
+            raise UsageError("two phases have two tables, two rates and two mean times")
+        if not all(math.isfinite(rate) and rate >= 0 for rate in rates) or not any(rates):
+            raise UsageError("the rates of the phases are finite and at least 0, and not both 0")
+        if not all(math.isfinite(time) and time > 0 for time in dwell):
+            raise UsageError("the mean times of the phases are finite and above 0")
+        check_tables(actions, best_batch, max_batch)
+        self.actions: list[list[int]] = [list(table) for table in actions]
+        self.best_batch: int = best_batch
+        self.max_batch: int = max_batch
+        self.rates: list[float] = list(rates)
+        self.leave: list[float] = [1.0 / time for time in dwell]
+        self.share: float = dwell[1] / (dwell[0] + dwell[1])  # of time in phase 1
+
+
+class PhaseFilter:
+    """The likelier phase, from times of arrival."""
+
+    def __init__(self, tables: PhaseTables) -> None:
+        self._rate0: float = tables.rates[0]
+        self._rate1: float = tables.rates[1]
+        self._leave0: float = tables.leave[0]
+        self._leave1: float = tables.leave[1]
+        self._half: float = 0.5 * (self._leave1 + self._rate1 - self._leave0 - self._rate0)
+        self._d: float = math.sqrt(self._half * self._half + self._leave0 * self._leave1)
+        self._since: float = 0.0
+        self._p1: float = tables.share  # probability of phase 1 at `since`
+        self.switch: float = math.inf  # when the other phase becomes the likelier one if nothing arrives
+        self._set_switch()
+
+    def _probability(self, now: float) -> float:
+        """Of phase 1."""
+        elapsed = now - self._since
+        if elapsed <= 0.0:
+            return self._p1
+        p0, p1 = 1.0 - self._p1, self._p1
+        t = math.tanh(self._d * elapsed) / self._d
+        v0 = p0 * (1.0 + t * self._half) + p1 * t * self._leave1
+        v1 = p0 * t * self._leave0 + p1 * (1.0 - t * self._half)
+        return v1 / (v0 + v1)
+
+    def arrived(self, now: float) -> None:
+        p1 = self._probability(now)
+        weight0, weight1 = (1.0 - p1) * self._rate0, p1 * self._rate1
+        self._p1 = weight1 / (weight0 + weight1) if weight0 + weight1 > 0.0 else 0.5
+        self._since = now
+        self._set_switch()
+
+    def _set_switch(self) -> None:
+        p0, p1 = 1.0 - self._p1, self._p1
+        slope = p0 * (self._leave0 - self._half) - p1 * (self._leave1 + self._half)
+        self.switch = math.inf
+        if p0 == p1 and slope > 0.0:
+            self.switch = self._since
+        elif slope != 0.0:
+            t = (p0 - p1) / slope
+            if 0.0 < t * self._d < 1.0:
+                self.switch = self._since + math.atanh(t * self._d) / self._d
+
+    def phase(self, now: float) -> int:
+        """The likelier one; from `switch` on, to the last bit, the other one."""
+        before = 1 if self._p1 > 0.5 else 0
+        return before if now < self.switch else 1 - before
+
+
+class ByPhase(Rule):
+    def __init__(self, tables: PhaseTables) -> None:
+        super().__init__(tables.max_batch)
+        self._tables: PhaseTables = tables
+        self._filter: PhaseFilter = PhaseFilter(tables)
+
+    def arrived(self, now: float) -> None:
+        self._filter.arrived(now)
+
+    def batch(self, waiting: int, now: float) -> int:
+        actions = self._tables.actions[self._filter.phase(now)]
+        return actions[waiting] if waiting < len(actions) else min(self._tables.best_batch, waiting)
+
+    def changes(self, waiting: int, now: float) -> float:
+        if self.batch(waiting, now) > 0:
+            return now
+        switch = self._filter.switch
+        return switch if now < switch and self.batch(waiting, switch) > 0 else math.inf

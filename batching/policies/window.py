@@ -1,0 +1,81 @@
+"""Whole-graph batching with a size limit and a time window: the mechanism that several policies share.
+
+Each model has a first-in-first-out queue. Its batch is ready when `max_batch` requests wait, or when the oldest has
+waited `window_s`. An idle worker gets the ready batch whose oldest request has waited longest, and runs every node of
+the graph. `serial`, `graph` and `preba` differ only in how they choose the two limits.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from headrace.batching.errors import UnknownModel, UsageError, check_max_batch
+from headrace.batching.graphs.model_graph import ModelGraph
+from headrace.batching.policies.fifo import Fifo
+from headrace.batching.request import Request, Task
+
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """`max_batch` in requests; `window_s` is the longest that the oldest request waits for others to join it."""
+
+    max_batch: int
+    window_s: float
+
+    def __post_init__(self) -> None:
+        check_max_batch(self.max_batch)
+        if not self.window_s >= 0:  # also refuses NaN
+            raise UsageError(f"window_s is {self.window_s}: give a batching window of 0 s or more")
+
+
+class _Queue(Fifo):
+    def __init__(self, graph: ModelGraph, limits: BatchLimits) -> None:
+        super().__init__(graph)
+        self.max_batch: int = limits.max_batch
+        self.window_s: float = limits.window_s
+
+    def due(self) -> float:
+        """When the batch is ready by its window alone; inf if nothing waits."""
+        return self.oldest() + self.window_s
+
+
+class WindowBatching:
+    """A `Policy` over one queue a model, each with its own limits."""
+
+    def __init__(self, graphs: Iterable[ModelGraph], limits: Mapping[str, BatchLimits]) -> None:
+        self._queues: dict[str, _Queue] = {graph.name: _Queue(graph, limits[graph.name]) for graph in graphs}
+        self._queue_list: list[_Queue] = list(self._queues.values())
+        self._tasks: int = 0
+
+    def submit(self, request: Request, now: float) -> None:
+        queue = self._queues.get(request.model)
+        if queue is None:
+            raise UnknownModel.asked_for(request.id, request.model, self._queues)
+        queue.append(request, now)
+
+    def next_task(self, worker: int, now: float) -> Task | None:
+        ready: _Queue | None = None
+        oldest = math.inf
+        for queue in self._queue_list:
+            size = queue.size()
+            # `due` is also what `wakeup` names: at that time, to the last bit, the batch is ready.
+            if size > 0 and (size >= queue.max_batch or queue.due() <= now) and queue.oldest() < oldest:
+                ready = queue
+                oldest = queue.oldest()
+        if ready is None:
+            return None
+        task = Task(self._tasks, ready.model, ready.take(ready.max_batch), 0, ready.nodes)
+        self._tasks += 1
+        return task
+
+    def complete(self, task: Task, now: float) -> list[Request]:
+        if task.stop == task.start:  # the worker was lost
+            self._queues[task.model].put_back(task.requests)
+            return []
+        return list(task.requests)
+
+    def wakeup(self) -> float:
+        first = math.inf
+        for queue in self._queue_list:
+            first = min(first, queue.due())
+        return first

@@ -1,0 +1,1 @@
+"""What the RTL takes of a card: Yosys, its netlist, the report."""

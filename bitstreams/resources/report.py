@@ -1,0 +1,262 @@
+"""What the RTL units would take of a card, by Yosys: cells, memories and the longest path of logic.
+
+Yosys is not the vendor's tool: it places nothing, joins no two small LUTs in one place and, for UltraScale+, leaves the
+registers around a multiplier outside it. So LUTs and flip-flops are rather too many, and a delay is abc9's estimate,
+with the 7-series timing that Yosys has and without multipliers, never a clock rate.
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from headrace.bitstreams.errors import BuildError
+from headrace.bitstreams.resources import netlist, synthesis
+from headrace.bitstreams.verilate import rtl_sources
+
+TIME_LIMIT_S = 1800
+CLOCK_MHZ = 300
+TARGET_IMAGES_PER_S = 8600
+# Of a photo of 500x375 pixels at 4:2:0, quality 90, from start to start: the mean over the bundled photos that
+# scripts/bench_image_cu.py measures on the RTL (97,769 clocks to done and 66 of register accesses).
+CYCLES_PER_IMAGE = 97_835
+
+# Alveo U55C, data sheet DS978, table of resources.
+U55C = {"lut": 1_303_680, "ff": 2_607_360, "dsp": 9_024, "bram36": 2_016, "uram": 960}
+
+# Per cent of a U55C that PREBA's image DPU takes, arXiv 2411.19114, Table 1 ("REG" is ff), as printed: the rows are
+# less than the total in LUT, FF and BRAM, and the number of its compute units is not given.
+PREBA_TABLE_1 = {
+    "decode": {"lut": 19.7, "ff": 8.6, "bram36": 0.7, "uram": 22.5, "dsp": 6.2},
+    "resize": {"lut": 7.1, "ff": 2.3, "bram36": 0.0, "uram": 0.0, "dsp": 8.6},
+    "crop": {"lut": 0.6, "ff": 0.4, "bram36": 0.0, "uram": 0.0, "dsp": 0.0},
+    "normalize": {"lut": 13.0, "ff": 3.3, "bram36": 11.2, "uram": 0.0, "dsp": 3.0},
+    "image_cu": {"lut": 44.5, "ff": 16.5, "bram36": 19.3, "uram": 22.5, "dsp": 17.8},
+}
+UNITS = ("image_cu", "decode", "resize", "crop", "normalize")
+
+OnStep = Callable[[str, int, int, str], None]  # unit, step, of how many, name of the step
+
+
+def resource_report(
+    cache: Path,
+    *,
+    cycles_per_image: int = CYCLES_PER_IMAGE,
+    units: Sequence[str] = UNITS,
+    sources: Sequence[Path] | None = None,
+    on_step: OnStep = lambda *_: None,
+) -> dict[str, Any]:
+    """Synthesise the units that have RTL, each with the modules that it is made of, and compare them with the card.
+
+    A unit that fails has its `error`, and the others are still reported. What was synthesised before from the same
+    sources comes from `cache`. Raises BuildError if Yosys is missing."""
+    if find_spec("pyosys") is None:
+        raise BuildError("Yosys (pyosys) is missing; install it with: pip install 'headrace[rtl]'")
+    files = list(rtl_sources() if sources is None else sources)
+    tops = [unit for unit in units if any(file.stem == unit for file in files)]
+    parts = {part: top for top in reversed(tops) for part in parts_of(top, files) if part not in tops}
+    names = [*tops, *parts]
+    children = _Children()
+
+    def one(name: str) -> dict[str, Any]:
+        try:
+            return measure(name, files, cache, on_step=on_step, children=children)
+        except BuildError as error:
+            return {"error": str(error)}
+
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        try:
+            measured = dict(zip(names, threads.map(one, names), strict=True))
+        except BaseException:  # Ctrl-C: the threads end when what they wait for has ended
+            children.kill_all()
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
+    cus = math.ceil(TARGET_IMAGES_PER_S * cycles_per_image / (CLOCK_MHZ * 1e6))
+    ordered = [name for top in tops for name in (top, *(part for part in parts if parts[part] == top))]
+    return {
+        "tool": f"Yosys {_version('pyosys')}, read_slang, synth_xilinx {synthesis.OPTIONS}",
+        "card": {"name": "Alveo U55C", **U55C},
+        "clock_mhz": CLOCK_MHZ,
+        "cycles_per_image": cycles_per_image,
+        "target_images_per_s": TARGET_IMAGES_PER_S,
+        "cus": cus,
+        "missing_units": [unit for unit in units if unit not in tops],
+        "units": [_row(name, parts.get(name), measured[name], cus) for name in ordered],
+    }
+
+
+def _row(name: str, part_of: str | None, measured: Mapping[str, Any], cus: int) -> dict[str, Any]:
+    row: dict[str, Any] = {"unit": name, "part_of": part_of, "error": None, **measured}
+    if row["error"] is None:
+        row["percent_of_card"] = share_of_card(measured["resources"])
+        row["percent_of_card_for_cus"] = share_of_card(measured["resources"], cus)
+        row["preba_percent"] = PREBA_TABLE_1.get(name)
+    return row
+
+
+def share_of_card(resources: Mapping[str, float], cus: int = 1) -> dict[str, float]:
+    """Per cent of a U55C that so many compute units take."""
+    return {kind: 100 * cus * resources[kind] / have for kind, have in U55C.items()}
+
+
+def parts_of(top: str, files: Sequence[Path]) -> list[str]:
+    """The modules that `top` instantiates, less those shared ones that live in rtl/, in the order of the source."""
+    text = _code(next(file for file in files if file.stem == top))
+    modules = {file.stem for file in files if file.parent.name != "rtl" and file.stem != top}
+    return list(dict.fromkeys(name for name in _instantiated(text) if name in modules))
+
+
+def needed_files(top: str, files: Sequence[Path]) -> list[Path]:
+    """The packages, and the files of `top` and of all below it: a fault elsewhere must not spoil this unit."""
+    by_name = {file.stem: file for file in files}
+    needed, queue = [], [top]
+    for name in queue:
+        needed.append(by_name[name])
+        found = dict.fromkeys(_instantiated(_code(by_name[name])))
+        queue += [module for module in found if module in by_name and module not in queue]
+    packages = [file for file in files if file.stem.endswith("_pkg")]
+    return [*packages, *(file for file in needed if file not in packages)]
+
+
+def _code(file: Path) -> str:
+    return re.sub(r"//[^\n]*|/\*.*?\*/", "", file.read_text(), flags=re.DOTALL)
+
+
+def _instantiated(text: str) -> list[str]:
+    return re.findall(r"\b(\w+)\s+(?:#\s*\(|\w+\s*(?:\[[^\]]*\]\s*)?\()", text)
+
+
+def measure(
+    name: str,
+    files: Sequence[Path],
+    cache: Path,
+    *,
+    on_step: OnStep = lambda *_: None,
+    children: "_Children | None" = None,
+) -> dict[str, Any]:
+    """What module `name`, of these files, becomes: from `cache` or by synthesis. Raises BuildError."""
+    files = needed_files(name, files)
+    own_code = [Path(str(module.__file__)) for module in (netlist, synthesis)]
+    digest = hashlib.sha256(f"{name} {_version('pyosys')}".encode())
+    for file in [*files, *own_code]:
+        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    kept = cache / f"report-{name}-{digest.hexdigest()[:16]}.json"
+    try:
+        result: dict[str, Any] = json.loads(kept.read_text())
+        on_step(name, synthesis.STEP_COUNT, synthesis.STEP_COUNT, "from cache")
+        return result
+    except (OSError, ValueError):
+        pass  # not there yet, or not whole
+    with tempfile.TemporaryDirectory(prefix="headrace-report-") as folder:
+        result = _synthesise(name, files, Path(folder) / "yosys.log", children or _Children(), on_step)
+    on_step(name, synthesis.STEP_COUNT, synthesis.STEP_COUNT, "done")
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        for old in cache.glob(f"report-{name}-*.json"):
+            old.unlink(missing_ok=True)
+        partial = kept.with_name(f"{kept.name}.{os.getpid()}")
+        partial.write_text(json.dumps(result))
+        partial.replace(kept)
+    except OSError:
+        pass  # a cache that cannot be written costs time only
+    return result
+
+
+class _Children:
+    """The processes that run, so that all can be ended at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[str]] = set()
+        self._closed = False
+
+    def start(self, command: Sequence[str]) -> "subprocess.Popen[str]":
+        """A process in a group of its own, because Yosys has children too, and because Ctrl-C is for us to answer."""
+        with self._lock:
+            if self._closed:
+                raise BuildError("interrupted")
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+            )
+            self._running.add(process)
+            return process
+
+    def kill(self, process: "subprocess.Popen[str]") -> None:
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        self._running.discard(process)
+
+    def kill_all(self) -> None:
+        with self._lock:
+            self._closed = True
+            for process in list(self._running):
+                self.kill(process)
+
+
+def _synthesise(name: str, files: Sequence[Path], log: Path, children: _Children, on_step: OnStep) -> dict[str, Any]:
+    process = children.start([sys.executable, "-m", synthesis.__name__, name, str(log), *map(str, files)])
+    late = threading.Event()
+
+    def stop() -> None:
+        late.set()
+        children.kill(process)
+
+    timer = threading.Timer(TIME_LIMIT_S, stop)
+    timer.start()
+    result: dict[str, Any] | None = None
+    try:
+        assert process.stdout is not None and process.stderr is not None
+        for line in process.stdout:
+            message = json.loads(line)
+            if "result" in message:
+                result = message["result"]
+            else:
+                on_step(name, message["step"], message["of"], message["name"])
+        complaint = process.stderr.read()
+    finally:
+        timer.cancel()
+        if sys.exc_info()[0] is not None:
+            children.kill(process)
+        process.wait()
+    if late.is_set():
+        raise BuildError(f"{name}: synthesis took more than {TIME_LIMIT_S} s")
+    if process.returncode < 0:
+        raise BuildError(f"{name}: synthesis was ended by signal {-process.returncode} (9: perhaps too little memory)")
+    if result is None or process.returncode != 0:
+        raise BuildError(f"{name} does not synthesise:\n{_errors(log, complaint)}")
+    return result
+
+
+def _errors(log: Path, complaint: str) -> str:
+    """The lines that say what is wrong: Yosys's own, with the source lines that the frontend shows below them."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    shown: list[str] = []
+    for number, line in enumerate(lines):
+        if re.search(r"\bERROR:|: error:", line) and line not in shown:
+            shown.append(line)
+            if not line.startswith("ERROR:"):
+                shown += [below for below in lines[number + 1 : number + 3] if below.startswith(" ")]
+    if len(shown) > 1:
+        shown = [line for line in shown if not line.startswith("ERROR: Design elaboration failed")]
+    return "\n".join(shown[:20] or complaint.splitlines()[-5:] or lines[-5:])
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"

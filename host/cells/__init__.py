@@ -1,1 +1,0 @@
-"""Cellular batching on real networks: `cellular` (headrace.batching) drives cells in PyTorch on worker processes."""

@@ -1,0 +1,228 @@
+"""`headrace smdp`: the optimal batch for every queue length. Times in ms, energies in mJ and so powers in W."""
+
+import dataclasses
+import json
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from headrace.batching import ModelGraph, NodeTimes, UsageError
+from headrace.batching.smdp import (
+    BatchService,
+    Mmpp2,
+    Smdp,
+    Solution,
+    Weights,
+    build,
+    policy_iteration,
+    relative_value_iteration,
+    solve,
+)
+from headrace.batching.smdp.slo import Target, least_power
+from headrace.batching.smdp.tail import LatencyTail
+from headrace.host.cli.console import Json, err, out, warn
+from headrace.sim.hardware.profiles import read_profile
+
+
+class Method(StrEnum):
+    PI = "pi"
+    RVI = "rvi"
+
+
+def smdp(
+    tau: Annotated[str | None, typer.Option(help="ALPHA,TAU0: a batch of b takes ALPHA b + TAU0 ms.")] = None,
+    zeta: Annotated[str | None, typer.Option(help="BETA,ZETA0: and BETA b + ZETA0 mJ.")] = None,
+    bmax: Annotated[int | None, typer.Option(min=1, max=4096, help="Largest batch [32, or the profile's].")] = None,
+    profile: Annotated[Path | None, typer.Option(help="Latencies from `headrace profile`, in place of --tau.")] = None,
+    busy_w: Annotated[float | None, typer.Option(help="W of a busy server, in place of --zeta.")] = None,
+    rho: Annotated[float | None, typer.Option(help="Load: arrivals by what batches of --bmax serve.")] = None,
+    rate_rps: Annotated[float | None, typer.Option(help="Arrivals/s, in place of --rho.")] = None,
+    mmpp: Annotated[
+        str | None, typer.Option(help="RPS0,RPS1,MS0,MS1: bursty arrivals, two rates and how long each lasts.")
+    ] = None,
+    servers: Annotated[int, typer.Option(min=1, max=1024, help="Identical servers; approximate above 1.")] = 1,
+    w1: Annotated[float | None, typer.Option(help="Cost of a ms of mean latency [1].")] = None,
+    w2: Annotated[float | None, typer.Option(help="Cost of a W of mean power [0].")] = None,
+    smax: Annotated[int | None, typer.Option(help="Truncate the queue here [chosen].")] = None,
+    overflow_cost: Annotated[float | None, typer.Option(help="c_o, abstract cost of a ms beyond it [chosen].")] = None,
+    method: Annotated[Method, typer.Option(help="Policy iteration, or relative value iteration.")] = Method.PI,
+    eps: Annotated[float | None, typer.Option(help="Where relative value iteration stops [0.01].")] = None,
+    slo_ms: Annotated[float | None, typer.Option(help="Least power with mean latency up to this.")] = None,
+    slo_quantile: Annotated[float | None, typer.Option(help="The same for this quantile of the latency.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The optimal batch for every queue length, by a semi-Markov decision process: least w1 latency + w2 power.
+
+    `policy` lists the batch to serve by requests waiting, 0 to wait for more; its last entry is the overflow state."""
+    service = _service(tau, zeta, bmax, profile, busy_w)
+    arrivals = _arrivals(service, servers, rho, rate_rps, mmpp)
+    if not service.energy.any() and w2:
+        warn("--w2 has no effect: no energies are given (--zeta, or --busy-w)")
+    began = time.perf_counter()
+    if slo_ms is not None:
+        _leave_out(
+            "--slo-ms finds the weights and truncation itself",
+            {"--w1": w1, "--w2": w2, "--smax": smax, "--overflow-cost": overflow_cost, "--eps": eps, "--mmpp": mmpp},
+        )
+        if method is Method.RVI:
+            raise UsageError("--slo-ms is solved by policy iteration; leave out --method")
+        target = Target(slo_ms, slo_quantile)
+        with err.status("searching the weight of power"):
+            solution = least_power(service, float(arrivals), target, servers)  # type: ignore[arg-type]
+    else:
+        if slo_quantile is not None:
+            raise UsageError("--slo-quantile needs --slo-ms")
+        weights = Weights(1.0 if w1 is None else w1, 0.0 if w2 is None else w2)
+        solution = _solve(build(service, arrivals, weights, servers), smax, overflow_cost, method, eps)
+    solve_ms = 1e3 * (time.perf_counter() - began)
+    if solution.waits_for_ever:
+        warn("it is cheapest never to serve: raise --smax or --overflow-cost, or leave both out")
+    result = _as_json(solution, solve_ms)
+    if as_json:
+        print(json.dumps(result, indent=2))
+    else:
+        _print(solution, result)
+
+
+def _numbers(option: str, text: str, names: str) -> list[float]:
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) != len(names.split(",")) or not np.isfinite(numbers).all():
+        raise UsageError(f"{option} {text!r}: give {names}, numbers separated by commas")
+    return numbers
+
+
+def _leave_out(why: str, given: dict[str, Any]) -> None:
+    named = [option for option, value in given.items() if value is not None]
+    if named:
+        raise UsageError(f"{why}; leave out {', '.join(named)}")
+
+
+def _service(
+    tau: str | None, zeta: str | None, bmax: int | None, profile: Path | None, busy_w: float | None
+) -> BatchService:
+    if (tau is None) == (profile is None):
+        raise UsageError("give the latencies, by --tau ALPHA,TAU0 or by --profile FILE")
+    if zeta is not None and busy_w is not None:
+        raise UsageError("give energies by --zeta or by --busy-w, not by both")
+    if busy_w is not None and not (np.isfinite(busy_w) and busy_w > 0):
+        raise UsageError(f"--busy-w {busy_w}: give a number above 0")
+    if profile is not None:
+        measured = read_profile(profile)
+        times = NodeTimes(ModelGraph.opaque(measured.model), measured)
+        seconds = BatchService.of_times(times, bmax or measured.points[-1].batch)
+        latency = 1e3 * seconds.latency
+    else:
+        alpha, tau0 = _numbers("--tau", str(tau), "ALPHA,TAU0")
+        latency = BatchService.linear((alpha, tau0), (0.0, 0.0), bmax or 32).latency
+    energy = (busy_w or 0.0) * latency
+    if zeta is not None:
+        beta, zeta0 = _numbers("--zeta", zeta, "BETA,ZETA0")
+        energy = beta * np.arange(1.0, len(latency) + 1) + zeta0
+    return BatchService(latency, energy)
+
+
+def _arrivals(
+    service: BatchService, servers: int, rho: float | None, rate_rps: float | None, mmpp: str | None
+) -> float | Mmpp2:
+    """In requests/ms."""
+    if sum(value is not None for value in (rho, rate_rps, mmpp)) != 1:
+        raise UsageError("give the arrivals by one of --rho, --rate-rps and --mmpp")
+    if mmpp is not None:
+        slow, fast, dwell0, dwell1 = _numbers("--mmpp", mmpp, "RPS0,RPS1,MS0,MS1")
+        return Mmpp2(np.array([slow, fast]) / 1e3, np.array([dwell0, dwell1]))
+    if rate_rps is not None:
+        return rate_rps / 1e3
+    assert rho is not None
+    return servers * service.arrival_rate(rho)
+
+
+def _solve(model: Smdp, smax: int | None, overflow_cost: float | None, method: Method, eps: float | None) -> Solution:
+    if method is Method.PI and eps is not None:
+        raise UsageError("--eps is for --method rvi; policy iteration is exact")
+    if (smax is None) != (overflow_cost is None):
+        raise UsageError("give --smax and --overflow-cost together, or neither and both are chosen")
+    if smax is None or overflow_cost is None:
+        chosen = solve(model)
+        if method is Method.PI:
+            return chosen
+        smax, overflow_cost = chosen.s_max, chosen.overflow_cost
+    if method is Method.PI:
+        return policy_iteration(model, smax, overflow_cost)
+    solution = relative_value_iteration(model, smax, overflow_cost, 0.01 if eps is None else eps)
+    if not solution.converged:
+        warn(f"relative value iteration had not come within --eps after {solution.iterations} iterations")
+    return solution
+
+
+def _as_json(solution: Solution, solve_ms: float) -> dict[str, Any]:
+    model = solution.model
+    phases = solution.policy.shape[1]
+    return {
+        "g": solution.g,
+        "iterations": solution.iterations,
+        "delta": solution.delta,
+        "s_max": solution.s_max,
+        "overflow_cost": solution.overflow_cost,
+        "control_limit": solution.control_limit,
+        "policy": solution.policy[:, 0].tolist() if phases == 1 else solution.policy.tolist(),
+        "latency_ms": solution.latency,
+        "latency_quantiles_ms": None if phases > 1 or solution.waits_for_ever else _quantiles(solution),
+        "power_w": solution.power if model.service.energy.any() else None,
+        "weights": dataclasses.asdict(model.weights),
+        "rate_rps": 1e3 * model.rate,
+        "rho": model.load,
+        "servers": model.servers,
+        "method": solution.method,
+        "solve_ms": solve_ms,
+    }
+
+
+def _quantiles(solution: Solution) -> dict[str, float]:
+    found: dict[str, float] = {}
+    horizon = 4 * solution.latency
+    while len(found) < 3:
+        tail = LatencyTail(solution, horizon)
+        for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+            latency = tail.quantile(share)
+            if latency is not None:
+                found.setdefault(name, latency)
+        horizon *= 2
+    return found
+
+
+def _print(solution: Solution, result: dict[str, Any]) -> None:
+    table = Table(title="optimal batching", title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, value in result.items():
+        if name == "policy":
+            continue
+        entries = value.items() if isinstance(value, dict) else [("", value)]
+        for key, number in entries:
+            shown = "-" if number is None else f"{number:.6g}" if isinstance(number, float) else str(number)
+            table.add_row(f"{name} {key}".strip(), shown)
+    out.print(table)
+    rows = Table(title="batch by requests waiting", title_justify="left")
+    rows.add_column("waiting", justify="right")
+    for phase in range(solution.policy.shape[1]):
+        rows.add_column("batch" if solution.policy.shape[1] == 1 else f"batch in phase {phase}", justify="right")
+    states = solution.policy[:-1].tolist()
+    first = 0
+    for state in range(1, len(states) + 1):
+        if state == len(states) or _text(states[state], state) != _text(states[first], first):
+            waiting = str(first) if state == first + 1 else f"{first} to {state - 1}"
+            rows.add_row(waiting, *_text(states[first], first))
+            first = state
+    out.print(rows)
+
+
+def _text(actions: list[int], state: int) -> list[str]:
+    return ["wait" if action == 0 else "all" if action == state else str(action) for action in actions]

@@ -1,0 +1,1 @@
+"""The live runtime: any policy, driven by the wall clock."""

@@ -1,0 +1,1 @@
+"""Memory that the runtime and its worker processes share: tensor slots and state rows."""

@@ -1,0 +1,1 @@
+"""Worker processes and what runs in them."""

@@ -1,0 +1,1 @@
+"""BatchMaker (EuroSys 2018): cellular batching."""

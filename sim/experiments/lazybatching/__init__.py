@@ -1,0 +1,1 @@
+"""LazyBatching (HPCA 2021)."""

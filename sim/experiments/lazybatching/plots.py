@@ -1,0 +1,171 @@
+"""The plots of the LazyBatching reproduction. Bands are the range over seeds where there is one."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+if TYPE_CHECKING:
+    from headrace.sim.experiments.lazybatching.runs import Runs
+
+COLORS = {"serial": "0.5", "lazy": "C3", "oracle": "C0"}
+
+
+def _save(figure: Any, path: Path) -> None:
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _name(model: str) -> str:
+    return model.replace("+", " + ")
+
+
+def figure_3(path: Path, batches: Sequence[int], latency_s: Sequence[float]) -> None:
+    figure, left = plt.subplots(figsize=(6, 4))
+    rate = [batch / seconds for batch, seconds in zip(batches, latency_s, strict=True)]
+    left.bar([str(batch) for batch in batches], rate, color="C0", alpha=0.6)
+    left.set(xlabel="batch size (already formed)", ylabel="requests/s", title="ResNet-50 on the NPU")
+    right = left.twinx()
+    right.plot([str(batch) for batch in batches], [s * 1e3 for s in latency_s], "o-", color="C3")
+    right.set_ylabel("latency of the batch, ms", color="C3")
+    _save(figure, path)
+
+
+def figure_5(path: Path, runs: "Runs") -> None:
+    figure, (latency, throughput) = plt.subplots(1, 2, figsize=(11, 4))
+    for rate in runs.rates():
+        groups = sorted(runs.select(rate_rps=rate, policy="graph"), key=lambda group: group[0].window_ms)
+        windows = [group[0].window_ms for group in groups]
+        latency.plot(windows, [np.mean([r.mean_ms for r in group]) for group in groups], "o-", label=f"{rate:g}/s")
+        served = [np.mean([r.throughput_rps for r in group]) for group in groups]
+        throughput.plot(windows, served, "o-", label=f"{rate:g}/s")
+    latency.set(xlabel="window, ms", ylabel="mean latency, ms", title="GraphB, ResNet-50", ylim=(0, None))
+    throughput.set(xlabel="window, ms", ylabel="requests/s", title="GraphB, ResNet-50", yscale="log")
+    for axes in (latency, throughput):
+        axes.grid(alpha=0.3)
+        axes.legend(title="load")
+    _save(figure, path)
+
+
+def by_load(path: Path, runs: "Runs", field: str, label: str) -> None:
+    """A field against the load, a panel a network: every GraphB window grey to brown, the others in colour."""
+    models = runs.models()
+    figure, panels = plt.subplots(1, len(models), figsize=(5 * len(models), 4), squeeze=False)
+    shades = plt.get_cmap("copper")
+    for axes, model in zip(panels[0], models, strict=True):
+        windows = sorted({row.window_ms for row in runs.rows if row.model == model and row.policy == "graph"})
+        for number, window in enumerate(windows):
+            shade = shades(number / max(1, len(windows) - 1))
+            name = f"GraphB {window} ms" if number in (0, len(windows) - 1) else None
+            _line(axes, runs, field, name, shade, 1.0, model=model, policy="graph", window_ms=window)
+        for policy in ("serial", "oracle", "lazy"):
+            if runs.select(model=model, policy=policy):
+                _line(axes, runs, field, policy, COLORS[policy], 2.2, model=model, policy=policy)
+        axes.set(xlabel="load, requests/s", ylabel=label, title=_name(model), xscale="log", yscale="log")
+        axes.grid(alpha=0.3, which="both")
+    panels[0][0].legend(fontsize=8)
+    _save(figure, path)
+
+
+def _line(axes: Any, runs: "Runs", field: str, label: str | None, color: Any, width: float, **settings: object) -> None:
+    groups = sorted(runs.select(**settings), key=lambda group: group[0].rate_rps)
+    rates = [group[0].rate_rps for group in groups]
+    values = [[getattr(row, field) for row in group] for group in groups]
+    axes.plot(rates, [np.mean(value) for value in values], "o-", ms=3, lw=width, color=color, label=label)
+    if width > 1:
+        axes.fill_between(rates, [min(v) for v in values], [max(v) for v in values], color=color, alpha=0.15)
+
+
+def figure_14(path: Path, runs: "Runs") -> None:
+    models = runs.models()
+    figure, panels = plt.subplots(1, len(models), figsize=(5 * len(models), 4), squeeze=False)
+    share = np.linspace(0, 100, 101)
+    for axes, model in zip(panels[0], models, strict=True):
+        graph = runs.select(model=model, policy="graph")
+        best = min(graph, key=lambda group: float(np.mean([row.p99_ms for row in group])))
+        worst = max(graph, key=lambda group: float(np.mean([row.p99_ms for row in group])))
+        shown = [(f"GraphB {best[0].window_ms} ms (best p99)", best, "C1")]
+        shown.append((f"GraphB {worst[0].window_ms} ms (worst p99)", worst, "peru"))
+        shown += [(policy, runs.select(model=model, policy=policy)[0], COLORS[policy]) for policy in COLORS]
+        for name, group, color in shown:
+            axes.plot(np.mean([row.quantiles_ms for row in group], axis=0), share, label=name, color=color)
+        axes.axhline(99, color="0.7", lw=0.8, ls="--")
+        title = f"{_name(model)}, {graph[0][0].rate_rps:g} requests/s"
+        axes.set(xlabel="latency, ms", ylabel="% of requests", title=title, xscale="log")
+        axes.grid(alpha=0.3, which="both")
+        axes.legend(fontsize=8)
+    _save(figure, path)
+
+
+def figure_15(path: Path, runs: "Runs") -> None:
+    from headrace.sim.experiments.lazybatching.runs import TARGETS_MS
+
+    models, rates = runs.models(), runs.rates()
+    figure, panels = plt.subplots(
+        len(rates), len(models), figsize=(5 * len(models), 3.2 * len(rates)), squeeze=False, sharex=True, sharey=True
+    )
+    for row, rate in zip(panels, rates, strict=True):
+        for axes, model in zip(row, models, strict=True):
+            graph = runs.select(model=model, rate_rps=rate, policy="graph")
+            shares = np.array([np.mean([r.violations for r in group], axis=0) for group in graph]) * 100
+            axes.fill_between(
+                TARGETS_MS, shares.min(0), shares.max(0), color="peru", alpha=0.3, label="GraphB, all windows"
+            )
+            serial = runs.select(model=model, rate_rps=rate, policy="serial")[0]
+            axes.plot(
+                TARGETS_MS, np.mean([r.violations for r in serial], axis=0) * 100, "o-", color="0.5", label="serial"
+            )
+            for policy in ("oracle", "lazy"):
+                values = [
+                    100 * runs.mean("violation_rate", model=model, rate_rps=rate, policy=policy, sla_ms=target)
+                    for target in TARGETS_MS
+                ]
+                axes.plot(TARGETS_MS, values, "o-", color=COLORS[policy], label=policy)
+            axes.set(title=f"{_name(model)}, {rate:g} requests/s", ylim=(-3, 103))
+            axes.grid(alpha=0.3)
+    for axes in panels[-1]:
+        axes.set_xlabel("SLA target, ms")
+    for row in panels:
+        row[0].set_ylabel("% later than the target")
+    panels[0][0].legend(fontsize=8)
+    _save(figure, path)
+
+
+def figure_16(path: Path, steps: "Runs", max_batch: "Runs", together: "Runs") -> None:
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(16, 4))
+    for model, mark in zip(steps.models(), "os^", strict=False):
+        for number, rate in enumerate(steps.rates()):
+            groups = sorted(steps.select(model=model, rate_rps=rate), key=lambda group: group[0].dec_timesteps or 0)
+            shares = [100 * np.mean([row.violation_rate for row in group]) for group in groups]
+            assumed = [group[0].dec_timesteps or 0 for group in groups]
+            left.plot(assumed, shares, f"{mark}-", color=f"C{number}", label=f"{model}, {rate:g}/s")
+    left.set(xlabel="dec_timesteps", ylabel="% later than 60 ms", title="lazy, assumed decoder steps")
+    limits = sorted({row.max_batch for row in max_batch.rows})
+    for number, limit in enumerate(limits):
+        for model, mark in zip(max_batch.models(), "os^", strict=False):
+            gains = []
+            for rate in max_batch.rates():
+                settings = {"model": model, "rate_rps": rate, "max_batch": limit}
+                graph = max_batch.values("mean_ms", policy="graph", **settings)
+                gains.append(np.mean(graph) / max_batch.mean("mean_ms", policy="lazy", **settings))
+            middle.plot(max_batch.rates(), gains, f"{mark}-", color=f"C{number}", label=f"{model}, at most {limit}")
+    middle.set(xlabel="load, requests/s", ylabel="mean GraphB latency / lazy's", title="maximum batch", xscale="log")
+    middle.set_yscale("log")
+    for policy in ("serial", "oracle", "lazy"):
+        _line(right, together, "mean_ms", policy, COLORS[policy], 2.0, policy=policy)
+    windows = sorted({row.window_ms for row in together.rows if row.policy == "graph"})
+    for window in (windows[0], windows[-1]):
+        name = f"GraphB {window} ms"
+        _line(right, together, "mean_ms", name, "peru", 1.0, policy="graph", window_ms=window)
+    right.set(xlabel="load, requests/s", ylabel="mean latency, ms", title="four networks on one NPU")
+    right.set(xscale="log", yscale="log")
+    for axes in (left, middle, right):
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=7)
+    _save(figure, path)

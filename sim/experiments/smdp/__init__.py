@@ -1,0 +1,1 @@
+"""SMDP-based dynamic batching (ICC 2023)."""

@@ -1,0 +1,417 @@
+"""The data-processing unit: clock cycles of the image units' SystemVerilog.
+
+Models from structure, not fits: each constant is a depth, the length of a pipeline or a count of states in the module
+that it names. Tests hold every function against the simulated hardware within 2 %.
+
+A file's way: headers a byte a clock; Huffman symbols one a clock; blocks through the transform in eight clocks each;
+rows of blocks into a ring of MCU rows, and pixels out of it two a clock; rows of the resized image as soon as their
+source rows are there; words of memory one a clock. All work at the same time and wait for each other where a buffer is
+empty or full. So it is enough to follow blocks, MCU rows and rows of pixels in their order: the clock in which one is
+through a unit follows from when it came, when the one before was through and when there was room behind. Clocks are
+numbered from the start; an item's is the one in which its last part is taken.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from math import ceil
+from typing import Final
+
+from headrace.sim.hardware.jpeg import DHT, DQT, DRI, SOF0, SOF1, SOS, JpegWork
+
+# ---- decode ----
+
+# jpeg_parser.sv
+FIRST_BYTE: Final = 2  # from the start: a word is taken, then its first byte
+SEGMENT: Final = 5  # 0xFF, marker, a clock to judge it, two bytes of length
+WORD: Final = 16  # bytes: skipped at once
+APPLICATION_BYTES: Final = 14  # of APP0 and APP14 that are read one by one
+# huffman_table.sv: a short code of n bits is written to 2^(6 - n) groups of places.
+GROUP_BITS: Final = 6
+
+# entropy_decoder.sv
+FIRST_SYMBOL: Final = 5  # from the scan's headers: count MCUs, load tables, two clocks of data, look up
+RESTART: Final = 5  # from the last symbol of an interval to the first of the next, beyond the usual one
+TO_COEFFICIENT: Final = 5  # from a symbol to its coefficient at the transform
+END_BEAT: Final = 2  # behind the last block, when the parser has already seen EOI
+
+# coefficient_buffer.sv, transform.sv
+BLOCKS: Final = 512  # that may wait in front of the transform
+BLOCK: Final = 8  # clocks in the transform, one a column
+TO_TRANSFORM: Final = 6  # from a block's last coefficient to its first column
+TO_SAMPLES: Final = 31  # from there to its first row
+QUEUED_BLOCKS: Final = 8  # of 64 rows: begun and not yet taken by render
+
+# render.sv, render_pkg.sv
+RING_LOG2: Final = 10  # MCU rows of one MCU that fit, halved for each doubling of the MCUs across,
+RING_LOG2_BY_4: Final = 9  # and where luma has four blocks an MCU
+TO_FRAME: Final = 4  # from the last word of the first MCU row to the frame
+TO_PIXELS: Final = 21  # and of each MCU row to its first pixels
+LEAD: Final = 32  # beats in eight words that are read ahead of those sent
+
+Send = Callable[[int], int]  # a row of pixels that can begin behind a clock -> the clock of its last beat
+
+
+def header_cycles(work: JpegWork) -> int:
+    """From the first byte to the headers' end, the words of the file being there. Fill bytes before markers, which
+    hardly any encoder writes, would be a clock each."""
+    clock, at = 2, 2  # SOI
+    written = 0  # the clock before which a Huffman table takes nothing, as it spreads a short code
+    tables = iter(work.code_lengths)
+    for marker, size in work.segments:
+        clock += SEGMENT
+        at += 4
+        if marker in (SOF0, SOF1, DQT, SOS):
+            clock += size + 1
+        elif marker == DRI:
+            clock += size
+        elif marker == DHT:
+            clock, written = _tables_read(clock, written, size, tables)
+        elif marker in (0xE0, 0xEE):
+            read = min(size, APPLICATION_BYTES)
+            clock += read + 2 + _skip_cycles(size - read, at + read)
+        else:
+            clock += _skip_cycles(size, at)
+        at += size
+    return max(clock + 1, written)
+
+
+def _skip_cycles(size: int, at: int) -> int:
+    """The rest of a word of the file at once; in the last word two bytes a clock; one to see that it is all."""
+    clocks, left = 0, WORD - at % WORD
+    while size >= left:
+        size, left, clocks = size - left, WORD, clocks + 1
+    return clocks + (size + 1) // 2 + 1
+
+
+def _tables_read(clock: int, written: int, size: int, tables: Iterator[Sequence[int]]) -> tuple[int, int]:
+    """The clocks after a DHT segment and after the writing of its last code."""
+    while size > 0:
+        counts = next(tables)
+        clock = max(clock + 1, written - 1) + 16 + 1  # class and number; counts; check
+        size -= 17 + sum(counts)
+        left = sum(counts)
+        for length, count in enumerate(counts, start=1):
+            if not left:
+                break
+            clock += 1
+            for _ in range(count):
+                clock = max(clock + 1, written)
+                written = clock + (1 << max(0, GROUP_BITS - length))
+            left -= count
+        clock += 1
+    return clock + 1, written
+
+
+class _Transform:
+    """Blocks from their last coefficient to their last row of samples."""
+
+    def __init__(self) -> None:
+        self._begun: list[int] = []
+        self._sent: list[int] = []
+
+    def room(self) -> int:
+        """The clock behind which coefficients of the next block are taken."""
+        before = len(self._begun) - BLOCKS
+        return self._begun[before] + BLOCK - 1 if before >= 0 else 0
+
+    def block(self, taken: int, free: int = 0) -> int:
+        """`taken`: clock of its last coefficient; its samples are taken behind `free`."""
+        begun, sent = taken + TO_TRANSFORM, 0
+        if self._begun:
+            begun, sent = max(begun, self._begun[-1] + BLOCK), self._sent[-1]
+        if len(self._sent) >= QUEUED_BLOCKS:
+            begun = max(begun, self._sent[-QUEUED_BLOCKS] + 1)
+        self._begun.append(begun)
+        self._sent.append(max(begun + TO_SAMPLES - 1, sent, free) + BLOCK)
+        return self._sent[-1]
+
+
+def transform_cycles(lengths: Sequence[int]) -> int:
+    """From the first coefficient to the last row of samples, for blocks of `lengths` coefficients: one of these a clock
+    in, a block each eight clocks out, with BLOCKS blocks in between."""
+    transform, taken, sent = _Transform(), 0, 0
+    for length in lengths:
+        taken = max(taken, transform.room()) + length
+        sent = transform.block(taken)
+    return sent
+
+
+class _Render:
+    """MCU rows through the ring to rows of pixels. With the triangle filter between rows the last row of an MCU row
+    goes with the next MCU row, whose chroma it needs, and that one's first row needs chroma of the MCU row before."""
+
+    def __init__(self, width: int, height: int, h_factor: int, v_factor: int, send: Send) -> None:
+        across = -(-width // (8 * h_factor))
+        by_4 = h_factor * v_factor == 4
+        self._places = (1 << (RING_LOG2_BY_4 if by_4 else RING_LOG2)) >> (across - 1).bit_length()
+        self._down = -(-height // (8 * v_factor))
+        self._rows = 8 * v_factor
+        self._height = height
+        self._held_back = 1 if v_factor == 2 and (h_factor == 1 or width > 4) else 0
+        self._lead = min(LEAD, _beats(width))
+        self._send = send
+        self._next = 0  # MCU row
+        self._y = 0
+        self._freed: list[int] = []
+        self.sent = 0
+
+    def free(self) -> int:
+        """The clock behind which the next MCU row is taken."""
+        before = self._next - self._places
+        return self._freed[before] if before >= 0 else 0
+
+    def mcu_row(self, written: int) -> int:
+        """Its last word was taken at `written`, and with the last MCU row the end. Returns the clock of the last pixel
+        that could then be sent."""
+        last = self._next == self._down - 1
+        end = self._height if last else (self._next + 1) * self._rows - self._held_back
+        clock = max(self.sent, written + TO_PIXELS - 1)
+        while self._y < end:
+            clock = self._send(clock)
+            if self._held_back and self._y % self._rows == 0 and self._y:
+                self._freed.append(clock - self._lead)
+            self._y += 1
+        if not self._held_back:
+            self._freed.append(clock - self._lead)
+        self._next += 1
+        self.sent = clock
+        return clock
+
+
+def render_cycles(width: int, height: int, h_factor: int, v_factor: int, components: int) -> int:
+    """From the first row of a block to the last pixels, for samples and output that never pause: MCU rows are written
+    at a word a clock into the ring and read at two pixels a clock."""
+    render = _Render(width, height, h_factor, v_factor, lambda clock: clock + _beats(width))
+    blocks = h_factor * v_factor + 2 if components == 3 else 1
+    words = 8 * blocks * -(-width // (8 * h_factor))
+    written = 0
+    for _ in range(-(-height // (8 * v_factor))):
+        written = max(written, render.free()) + words
+        render.mcu_row(written)
+    return render.sent + END_BEAT
+
+
+def decode_cycles(work: JpegWork) -> int:
+    """From the start to the last beat, the words of the file being there and the pixels being taken. Left out: clocks
+    without data, which symbols of many bits in a row cause (in photos less than 0.1 %). Not meant for images below
+    32 x 32 pixels, where single clocks count."""
+    return _decode(work, FIRST_BYTE, lambda frame: lambda clock: clock + _beats(work.width))
+
+
+def _decode(work: JpegWork, first_byte: int, begin: Callable[[int], Send]) -> int:
+    """The clock of the last pixels. `begin` is told the clock of the frame, and returns who takes its rows."""
+    pixels: list[Send] = []
+    h_factor, v_factor = work.h_factor, work.v_factor
+    render = _Render(work.width, work.height, h_factor, v_factor, lambda clock: pixels[0](clock))
+    transform = _Transform()
+    # The symbol before the first, had there been one.
+    clock = first_byte + header_cycles(work) - 1 + FIRST_SYMBOL - 1 + TO_COEFFICIENT
+    block = mcu = 0
+    for row in range(work.mcus_down):
+        free = render.free()
+        written = 0
+        for _ in range(work.mcus_across):
+            if work.restart_interval and mcu and mcu % work.restart_interval == 0:
+                clock += RESTART
+            mcu += 1
+            for _ in range(work.blocks_per_mcu):
+                clock = max(clock, transform.room()) + work.symbols[block] + work.long_codes[block]
+                written = transform.block(clock, free)
+                block += 1
+        last = END_BEAT if row == work.mcus_down - 1 else 0
+        if row == 0:
+            pixels.append(begin(written + last + TO_FRAME))
+        render.mcu_row(written + last)
+    return render.sent
+
+
+# ---- resize, crop, normalize ----
+
+# resize.sv, resize_setup.sv, resize_taps.sv
+SETUP: Final = 336  # from the frame: three divisions an axis and one for the longer side, bit by bit
+TO_READ: Final = 5  # from there to the first word read for an output row
+RING_ROWS: Final = 4
+TO_RING: Final = 1  # from a word's arrival to its reading
+TO_RESIZED: Final = 13  # from a word read to its pixels, through resize_rows.sv, resize_columns.sv and two queues
+TO_ROOM: Final = 2  # from the last word read of a row to room for another
+
+Rows = Callable[[int, int], int]  # a row between two clocks -> the clock in which its last beat could be taken
+
+
+def _beats(width: int) -> int:
+    """Streams carry two pixels a beat, and a row starts with a new one."""
+    return -(-width // 2)
+
+
+def _resized_row_cycles(width: int, out_width: int) -> int:
+    """A row takes as long as its beats, or the source's. Going down, an odd last pixel takes a clock of its own if the
+    two source pixels that complete it complete the beat before, too."""
+    scale = width / out_width
+    words = [ceil((x + 0.5) * scale - 0.5) // 2 for x in (out_width - 2, out_width - 1)]
+    alone = out_width % 2 == 1 and 1 < out_width <= width and words[0] == words[1]
+    return max(_beats(width) + alone, _beats(out_width))
+
+
+def _source_rows(size: int, out_size: int) -> list[tuple[int, int]]:
+    """The first and the last source row that each output row is made of."""
+    rows = []
+    for y in range(out_size):
+        position = max(0, round(256 * ((y + 0.5) * size / out_size - 0.5)))
+        first = min(position >> 8, size - 1)
+        rows.append((first, min(first + (position & 255 != 0), size - 1)))
+    return rows
+
+
+class _Resize:
+    """Source rows into the ring, and output rows out of it, each as soon as its last source row comes in. Going down,
+    no source row ever waits; going up, they wait for their place."""
+
+    def __init__(self, frame: int, width: int, height: int, out_width: int, out_height: int, send: Rows) -> None:
+        leading_zeros = sum(16 - min(size).bit_length() for size in ((width, out_width), (height, out_height)))
+        self._read = [frame + SETUP + leading_zeros + TO_READ - 1]  # the output rows' last words; one before
+        self._beats = _beats(width)
+        self._row = _resized_row_cycles(width, out_width)
+        self._of = _source_rows(height, out_height)
+        self._send = send
+        self._taken = 0  # source rows
+        self._free = 0  # the output row that has given the next one a place
+        self.sent = 0
+
+    def take(self, clock: int) -> int:
+        """A Send."""
+        y = self._taken
+        while self._free < len(self._of) and self._of[self._free][0] <= y - RING_ROWS:
+            self._free += 1
+        if y >= RING_ROWS:
+            clock = max(clock, self._read[self._free] + TO_ROOM)
+        end = clock + self._beats
+        while len(self._read) <= len(self._of) and self._of[len(self._read) - 1][1] <= y:
+            begun, read = self._read[-1], 0
+            if self._of[len(self._read) - 1][1] == y:  # word by word as they come
+                begun, read = max(begun, clock + TO_RING), end + TO_RING
+            read = max(begun + self._row, read)
+            self._read.append(self._send(begun + TO_RESIZED, read + TO_RESIZED) - TO_RESIZED)
+        self._taken += 1
+        # The last pixels wait for the end of the input.
+        self.sent = max(self._read[-1] + TO_RESIZED, end + TO_ROOM)
+        return end
+
+
+def resize_cycles(width: int, height: int, out_width: int, out_height: int) -> int:
+    """From the frame to the last beat of the resized image. For images below 8 x 8, or with rows of one word, the
+    formula is coarse."""
+    resize = _Resize(0, width, height, out_width, out_height, lambda _, end: end)
+    clock = 0
+    for _ in range(height):
+        clock = resize.take(clock)
+    return resize.sent
+
+
+def crop_cycles(width: int, height: int) -> int:
+    """From the frame to the last beat of a window of a `width` x `height` image, wherever it lies."""
+    return _beats(width) * height + 8
+
+
+def normalize_cycles(width: int, height: int) -> int:
+    """From the first to the last beat."""
+    return _beats(width) * height + 2
+
+
+# ---- image_cu ----
+
+# image_cu.sv, axi_read.sv: besides memory's latency, from the clock after the start to the first byte of the file: the
+# arguments are checked, the burst sized and issued, its first word goes through the FIFO and into decode
+TO_FIRST_BYTE: Final = 8
+# table_load.sv: an entry a clock; bursts of 16 words, of which two fit the FIFO
+TABLE_BURSTS, TABLE_BURST_ENTRIES, TABLE_BURSTS_AHEAD = 12, 64, 2
+TO_FIRST_ENTRY: Final = 6
+TO_NEXT_BURST: Final = 4  # from a burst's last entry to the next request's taking
+FIFO: Final = 1  # frame_fifo.sv
+TO_CROPPED: Final = 3  # crop.sv: the last beat, which waits for the end of the input
+TO_NORMALIZED: Final = 2
+# store.sv
+STORE_WORDS: Final = 512 - 8  # of a plane, less those on their way
+STORE_WORD: Final = 16  # bytes
+BURST_WORDS: Final = 32
+TO_STORED: Final = 10  # from the last pixels to the first word of the bursts that they complete
+# store.sv, image_cu.sv, record_write.sv: besides memory's latency twice, from the tensor's last word to the end
+TO_DONE: Final = 7
+
+
+class _Store:
+    """Rows of the window into the FIFOs, and words of 16 bytes, one a clock, out of them."""
+
+    def __init__(self, row_bytes: int, rows: int, planes: int, ready: int) -> None:
+        self._row_words = row_bytes / STORE_WORD
+        self._places = STORE_WORDS * planes
+        self._ready = ready
+        self._written = 0.0
+        # Each plane's last burst, which ends where the plane does.
+        ends = [-(-row_bytes * rows * (plane + 1) // planes // STORE_WORD) for plane in range(planes)]
+        self._last_words = sum((end - 1) % BURST_WORDS + 1 for end in ends)
+
+    def row(self, begun: int, end: int) -> int:
+        """As Rows. Nothing is taken before the clock `ready`."""
+        waits = max(0, self._ready - begun)
+        self._written = max(self._written, begun + waits) + self._row_words
+        return max(end + waits, ceil(self._written) - self._places)
+
+    def end(self, last: int) -> int:
+        """The clock of the last word, `last` being that of the last pixels."""
+        return max(last + TO_STORED + self._last_words, ceil(self._written))
+
+
+def _tables_loaded(latency: int) -> int:
+    loaded = [0] * TABLE_BURSTS_AHEAD
+    for burst in range(TABLE_BURSTS):
+        asked = 0 if burst < TABLE_BURSTS_AHEAD else loaded[-TABLE_BURSTS_AHEAD] + TO_NEXT_BURST - TO_FIRST_ENTRY
+        loaded.append(max(asked + TO_FIRST_ENTRY + latency - 1, loaded[-1]) + TABLE_BURST_ENTRIES)
+    return loaded[-1] + 1
+
+
+def image_cu_cycles(
+    work: JpegWork,
+    *,
+    stage: int = 3,
+    resize_short: int = 256,
+    crop_width: int = 224,
+    crop_height: int = 224,
+    element_bytes: int = 4,
+    latency: int = 120,
+) -> int:
+    """From start to done of a run with the arguments of the image CU (hls/README.md), for a window in the middle and
+    buffers at whole pages.
+
+    `latency`: clocks from an address to its first word, and from the last word of a write to its confirmation. Up to
+    some 400 of them are hidden by the words under way; a word a clock follows. Not meant for less than 2,000 clocks:
+    how the store unit's turns and the tables fall is known to some 30 only."""
+    width, height = work.width, work.height
+    if stage >= 1:
+        shorter = min(width, height)
+        width, height = resize_short * width // shorter, resize_short * height // shorter
+    window_width, window_height = (crop_width, crop_height) if stage >= 2 else (width, height)
+    top = (height - window_height) // 2
+    tables = _tables_loaded(latency) if stage == 3 else 0
+    planes = 3 if stage == 3 else 1
+    store = _Store(3 * window_width * (element_bytes if stage == 3 else 1), window_height, planes, tables)
+    row = 0
+
+    def window(begun: int, end: int) -> int:
+        nonlocal row
+        row += 1
+        return store.row(begun, end) if top < row <= top + window_height else end
+
+    resize: list[_Resize] = []
+
+    def begin(frame: int) -> Send:
+        if stage == 0:
+            return lambda clock: window(clock, clock + _beats(width))
+        resize.append(_Resize(frame + FIFO, work.width, work.height, width, height, window))
+        return lambda clock: resize[0].take(clock + FIFO) - FIFO
+
+    last = _decode(work, TO_FIRST_BYTE + latency, begin)
+    if resize:
+        last = resize[0].sent
+    else:
+        last += FIFO
+    last += 2 * FIFO + (TO_CROPPED if stage >= 2 else 0) + (TO_NORMALIZED if stage == 3 else 0)
+    return store.end(last) + 2 * latency + TO_DONE

@@ -1,0 +1,1 @@
+"""What is to be served: arrival times, models, lengths, trees."""

@@ -1,0 +1,304 @@
+"""Cellular batching: the paper's timelines, what holds for any cell graphs, and lost workers."""
+
+import math
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.batching import Ledger, NodeTimes, Request, UnknownModel, UsageError
+from headrace.batching.graphs.cell_graph import CellGraph, CellModel, CellType, lstm, seq2seq
+from headrace.batching.policies.cellular import CellularBatching
+from headrace.sim.engine import Arrivals
+from headrace.sim.hardware.v100 import complete_tree
+from headrace.sim.simulation import simulate
+
+
+class Unit:
+    def latency(self, node, batch, length):
+        return 1.0
+
+
+def timeline(policy, model, arrivals, lengths, outputs=None, workers=1):
+    """[(start, type, [(request number from 1, cell)])] of every task, and when each request left."""
+    count = len(arrivals)
+    work = Arrivals(
+        [model.name] * count, arrivals, [math.inf] * count, [float(n) for n in lengths], outputs or [1] * count
+    )
+    times = {model.name: NodeTimes(model.graph, Unit())}
+    done = simulate(policy, work, times, workers, record=True, cell_models={model.name: model})
+    tasks = [
+        (ran.started, ran.task.start, [(r.id + 1, c) for r, c in zip(ran.task.requests, ran.task.cells, strict=True)])
+        for ran in done.outcome.ran
+    ]
+    return tasks, done.outcome.finished
+
+
+def test_figure_5_of_batchmaker():
+    """Cell time 1, at most 4: requests join at every cell and leave as soon as they end."""
+    model = lstm(max_batch=4)
+    policy = CellularBatching([model], 1, max_tasks=1)
+    tasks, left = timeline(policy, model, [0, 0, 0, 0, 1.5, 2.5, 2.5, 3.5], [2, 3, 3, 5, 7, 2, 3, 1])
+    assert [sorted(request for request, _ in cells) for _, _, cells in tasks[:4]] == [
+        [1, 2, 3, 4], [1, 2, 3, 4], [2, 3, 4, 5], [4, 5, 6, 7],
+    ]  # fmt: skip
+    assert [start for start, _, _ in tasks[:4]] == [0, 1, 2, 3]
+    assert left[:4] == [2, 3, 3, 5]
+    # All others run on without a gap: 4 and 5 of them at most in each task.
+    assert max(left) == 9 and [start for start, _, _ in tasks] == list(range(9))
+
+
+def test_at_most_three_join_and_leave_at_every_step():
+    """As in Fig. 6 of LazyBatching: a maximum batch of 3, the newcomer waits for a place and not for the batch."""
+    model = lstm(max_batch=3)
+    tasks, left = timeline(CellularBatching([model], 1, max_tasks=1), model, [0, 0, 0, 0.5], [2, 3, 4, 2])
+    assert [[request for request, _ in cells] for _, _, cells in tasks] == [[1, 2, 3], [1, 2, 3], [2, 3, 4], [3, 4]]
+    assert left == [2, 3, 4, 4]
+
+
+def test_tasks_submitted_ahead_are_of_the_same_requests():
+    """With 5 tasks at a time newcomers wait until these have run; the second task needs the least batch."""
+    model = lstm(max_batch=4)
+    tasks, _ = timeline(CellularBatching([model], 1, max_tasks=5), model, [0, 0, 0.5], [6, 4, 1])
+    assert [[request for request, _ in cells] for _, _, cells in tasks] == [[1, 2]] * 4 + [[1], [1, 3]]
+    few = CellModel(
+        "few", (CellType("cell", 4, min_batch=2),), lambda request: CellGraph.chain(0, int(request.input_len))
+    )
+    tasks, _ = timeline(CellularBatching([few], 1, max_tasks=5), few, [0, 0, 0.5], [6, 4, 1])
+    assert [[request for request, _ in cells] for _, _, cells in tasks][4] == [1, 3]
+
+
+def test_a_tree_of_16_leaves_has_17_subgraphs():
+    """BatchMaker, Section 4.4: each leaf is one, all inner nodes together are one."""
+    subgraphs = complete_tree(16).subgraphs
+    assert sorted(len(s.cells) for s in subgraphs) == [1] * 16 + [15]
+    inner = max(subgraphs, key=lambda s: len(s.cells))
+    assert inner.needs == list(range(16)) and inner.missing.count(0) == 8
+
+
+def test_identical_trees_run_level_by_level():
+    tree = complete_tree(4)
+    model = CellModel("tree", (CellType("leaf", 8), CellType("inner", 8, priority=1)), lambda request: tree)
+    tasks, left = timeline(CellularBatching([model], 1), model, [0, 0], [4, 4])
+    assert [(kind, len(cells)) for _, kind, cells in tasks] == [(0, 8), (1, 4), (1, 2)]
+    assert left == [3, 3]
+
+
+def test_a_path_that_leaves_a_type_and_comes_back_makes_two_subgraphs():
+    graph = CellGraph.of([(0, ()), (0, (0,)), (1, (0,)), (0, (1, 2)), (0, (3,))])
+    assert [(s.type, s.cells, s.needs) for s in graph.subgraphs] == [
+        (0, [0, 1], []),
+        (1, [2], [0]),
+        (0, [3, 4], [1, 2]),
+    ]
+
+
+def test_a_decoder_ends_when_its_output_does():
+    model = seq2seq(encoder_batch=4, decoder_batch=4)
+    tasks, left = timeline(CellularBatching([model], 1, max_tasks=1), model, [0, 0], [2, 1], outputs=[1, 3])
+    assert left == [6, 4]  # decoding has priority: the second input cell of the first request waits for it
+    decoded = Counter(request for _, kind, cells in tasks if kind == 1 for request, _ in cells)
+    assert decoded == {1: 1, 2: 3}
+
+
+def test_decoder_steps_submitted_beyond_the_end_are_dropped():
+    model = seq2seq(encoder_batch=4, decoder_batch=4)
+    tasks, left = timeline(CellularBatching([model], 1, max_tasks=5), model, [0], [1], outputs=[2])
+    assert left == [3] and len(tasks) == 3
+
+
+def test_selection_prefers_a_full_batch_then_what_does_not_run_then_priority():
+    types = (CellType("a", 2, priority=0), CellType("b", 2, priority=1))
+    graphs = {1.0: CellGraph.chain(0, 1), 2.0: CellGraph.chain(1, 1)}
+    model = CellModel("net", types, lambda request: graphs[request.input_len])
+
+    def policy_with(*kinds, workers=2):
+        policy = CellularBatching([model], workers)
+        for number, kind in enumerate(kinds):
+            policy.submit(Request(number, "net", 0.0, input_len=kind), 0.0)
+        return policy
+
+    assert policy_with(1.0, 2.0).next_task(0, 0).start == 1  # priority
+    assert policy_with(1.0, 1.0, 2.0).next_task(0, 0).start == 0  # a full batch
+    policy = policy_with(2.0, 1.0)
+    assert policy.next_task(0, 0).start == 1
+    policy.submit(Request(9, "net", 0.0, input_len=2.0), 0.0)
+    assert policy.next_task(1, 0).start == 0  # of the other type something runs
+
+
+# What holds for any cell graphs
+
+
+@st.composite
+def cell_graphs(draw, types=3):
+    cells = []
+    for cell in range(draw(st.integers(1, 12))):
+        sources = draw(st.lists(st.integers(0, cell - 1), max_size=3, unique=True)) if cell else []
+        cells.append((draw(st.integers(0, types - 1)), tuple(sources)))
+    return cells
+
+
+def run_randomly(graphs, workers, max_tasks, batches, rng, ahead):
+    """Submits requests and runs tasks in random order, up to `ahead` outstanding on each worker, and checks every rule.
+    Returns how often each cell of each request ran."""
+    types = tuple(CellType(f"t{n}", batch, priority=n % 2) for n, batch in enumerate(batches))
+    unfolded = [CellGraph.of(cells) for cells in graphs]
+    model = CellModel("net", types, lambda request: unfolded[request.id])
+    policy = CellularBatching([model], workers, max_tasks)
+    ledger = Ledger()
+    owner_of = [{c: i for i, s in enumerate(g.subgraphs) for c in s.cells} for g in unfolded]
+    done = [set() for _ in graphs]
+    ahead_of = [[] for _ in range(workers)]  # outstanding tasks of each worker, in order
+    ran = Counter()
+    to_submit = list(range(len(graphs)))
+    steps = 0
+    while to_submit or ledger.in_flight:
+        steps += 1
+        assert steps < 20_000, "nothing moves"
+        choice = rng.randrange(3)
+        if to_submit and choice == 0:
+            request = Request(to_submit.pop(0), "net", float(steps))
+            ledger.submit(request)
+            policy.submit(request, float(steps))
+            continue
+        worker = rng.randrange(workers)
+        outstanding = ahead_of[worker]
+        if choice == 1 and len(outstanding) < ahead:
+            task = policy.next_task(worker, float(steps))
+            if task is None:
+                continue
+            entries = [(r.id, c) for r, c in zip(task.requests, task.cells, strict=True)]
+            assert len(set(entries)) == len(entries) > 0
+            assert len(entries) <= batches[task.start] and task.stop == task.start + 1
+            before = {(r, c) for other in outstanding for r, c in zip_ids(other)}
+            elsewhere = {
+                (r.id, owner_of[r.id][c])
+                for other, tasks in enumerate(ahead_of) if other != worker
+                for t in tasks for r, c in zip(t.requests, t.cells, strict=True)
+            }  # fmt: skip
+            for number, cell in entries:
+                kind, sources = graphs[number][cell]
+                assert kind == task.start and cell not in done[number], "runs twice, or as another type"
+                assert all(s in done[number] or (number, s) in before for s in sources), "a dependency is missing"
+                assert (number, owner_of[number][cell]) not in elsewhere, "a pinned subgraph runs elsewhere"
+            outstanding.append(task)
+        elif choice == 2 and outstanding:
+            task = outstanding.pop(0)
+            for number, cell in zip_ids(task):
+                done[number].add(cell)
+                ran[number, cell] += 1
+            for request in policy.complete(task, float(steps)):
+                ledger.finish(request)
+                assert len(done[request.id]) == len(graphs[request.id]), "left before its last cell"
+        ledger.check()
+    assert all(policy.next_task(worker, 0.0) is None for worker in range(workers))
+    return ran
+
+
+def zip_ids(task):
+    return [(r.id, c) for r, c in zip(task.requests, task.cells, strict=True)]
+
+
+@settings(max_examples=150)
+@given(
+    graphs=st.lists(cell_graphs(), min_size=1, max_size=8), workers=st.integers(1, 3), max_tasks=st.integers(1, 5),
+    batches=st.tuples(*[st.integers(1, 6)] * 3), seed=st.integers(0, 1 << 32), ahead=st.integers(1, 4),
+)  # fmt: skip
+def test_every_cell_runs_once_in_order_of_dependence(graphs, workers, max_tasks, batches, seed, ahead):
+    ran = run_randomly(graphs, workers, max_tasks, batches, random.Random(seed), ahead)
+    assert set(ran.values()) == {1} and len(ran) == sum(map(len, graphs))
+
+
+@settings(max_examples=100)
+@given(
+    graphs=st.lists(cell_graphs(), min_size=1, max_size=6), workers=st.integers(1, 3), max_tasks=st.integers(1, 5),
+    batches=st.tuples(*[st.integers(1, 6)] * 3), seed=st.integers(0, 1 << 32),
+)  # fmt: skip
+def test_after_the_loss_of_a_worker_its_requests_begin_anew(graphs, workers, max_tasks, batches, seed):
+    """One task outstanding a worker. Cells of a lost request may run more than once, none less."""
+    rng = random.Random(seed)
+    types = tuple(CellType(f"t{n}", batch) for n, batch in enumerate(batches))
+    unfolded = [CellGraph.of(cells) for cells in graphs]
+    policy = CellularBatching([CellModel("net", types, lambda r: unfolded[r.id])], workers, max_tasks)
+    ledger = Ledger()
+    for number in range(len(graphs)):
+        request = Request(number, "net", 0.0)
+        ledger.submit(request)
+        policy.submit(request, 0.0)
+    running = {}
+    ran = [set() for _ in graphs]
+    given_up = set()
+    steps = losses = 0
+    while ledger.in_flight or running:
+        steps += 1
+        assert steps < 20_000, "nothing moves"
+        worker = rng.randrange(workers)
+        if worker not in running:
+            task = policy.next_task(worker, 0.0)
+            if task is not None:
+                running[worker] = task
+            continue
+        task = running.pop(worker)
+        if losses < 5 and rng.random() < 0.2:
+            losses += 1
+            chosen = {request.id for request in task.requests if rng.random() < 0.8} - given_up
+            keep = [request for request in task.requests if request.id in chosen]
+            assert policy.complete(task.lost(keep), 0.0) == []
+            for request in {request.id: request for request in task.requests}.values():
+                if request.id not in {kept.id for kept in keep} | given_up:
+                    given_up.add(request.id)
+                    ledger.fail(request)
+            continue
+        for number, cell in zip_ids(task):
+            ran[number].add(cell)
+        for request in policy.complete(task, 0.0):
+            assert request.id not in given_up
+            ledger.finish(request)
+            assert ran[request.id] == set(range(len(graphs[request.id])))
+    ledger.check()
+    assert all(policy.next_task(worker, 0.0) is None for worker in range(workers))
+
+
+@settings(max_examples=60)
+@given(
+    pairs=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 8), st.floats(0, 20)), min_size=1, max_size=20),
+    workers=st.integers(1, 3), max_tasks=st.integers(1, 5),
+)  # fmt: skip
+def test_sequences_of_unknown_length_all_end(pairs, workers, max_tasks):
+    model = seq2seq(encoder_batch=3, decoder_batch=2)
+    pairs = sorted(pairs, key=lambda pair: pair[2])
+    tasks, left = timeline(
+        CellularBatching([model], workers, max_tasks), model, [p[2] for p in pairs], [p[0] for p in pairs],
+        [p[1] for p in pairs], workers,
+    )  # fmt: skip
+    assert all(end >= at + length + output - 1e-9 for end, (length, output, at) in zip(left, pairs, strict=True))
+    steps = Counter(request for _, kind, cells in tasks if kind == 1 for request, _ in cells)
+    assert all(steps[number] >= output for number, (_, output, _) in enumerate(pairs, 1))
+    assert all(len(cells) <= (3, 2)[kind] for _, kind, cells in tasks)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: CellType("cell", 0), "1 <= least <= most"),
+        (lambda: CellType("cell", 4, min_batch=5), "1 <= least <= most"),
+        (lambda: CellGraph.chain(0, 0), "chain of 0"),
+        (lambda: CellGraph.encoder_decoder(0, 0, 1), "encoder of 0"),
+        (lambda: CellGraph.of([]), "at least one cell"),
+        (lambda: CellGraph.of([(0, (0,))]), "behind those that they depend on"),
+        (lambda: CellularBatching([lstm()], 0), "0 workers"),
+        (lambda: CellularBatching([lstm()], 1, 0), "max_tasks is 0"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(UsageError, match=message):
+        call()
+
+
+def test_an_unknown_model_is_refused_and_nothing_is_kept():
+    policy = CellularBatching([lstm()], 1)
+    with pytest.raises(UnknownModel, match="'gru'"):
+        policy.submit(Request(0, "gru", 0.0), 0.0)
+    assert policy.next_task(0, 0.0) is None

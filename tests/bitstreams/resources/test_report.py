@@ -1,0 +1,297 @@
+"""Synthesis by Yosys of small modules of known cost, and what the report makes of it."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from headrace.bitstreams.errors import BuildError
+from headrace.bitstreams.resources import netlist, report
+from headrace.bitstreams.resources.report import PREBA_TABLE_1, UNITS, measure, needed_files, parts_of, resource_report
+from headrace.bitstreams.verilate import rtl_sources
+from headrace.host.cli import main as cli
+from headrace.host.cli import resource_report as printing
+
+RTL = Path(__file__).parent / "rtl"
+SOURCES = sorted(RTL.glob("*.sv"))
+CACHE = Path(__file__).parents[3] / "build" / "tests" / "report"  # by content, as what the other tests compile
+
+
+def measured(name):
+    return measure(name, SOURCES, CACHE)
+
+
+def memory(result, name):
+    return next(memory for memory in result["memories"] if memory["name"] == name)
+
+
+# ---- What is counted
+
+
+def test_each_kind_of_memory_is_told_with_its_cells():
+    result = measured("report_mixed")
+    resources = result["resources"]
+    assert resources["uram"] == 1 and resources["bram36"] == 1
+    assert memory(result, "ultra_memory")["mapping"] == "URAM"
+    assert memory(result, "ultra_memory")["primitives"] == {"URAM288": 1}
+    assert memory(result, "block_memory")["primitives"] == {"RAMB36E2": 1}
+    queue = memory(result, "u_queue.memory")
+    assert (queue["words"], queue["width"], queue["mapping"]) == (64, 32, "LUTRAM")
+    assert queue["primitives"] == {"RAM64M8": 5}  # seven bits each
+    assert resources["lutram"] == 5 * 8  # which take eight LUTs each
+
+
+def test_a_multiplier_is_a_dsp_and_a_tiny_one_is_told():
+    result = measured("report_mixed")
+    assert result["resources"]["dsp"] == 1
+    (small,) = result["soft_multipliers"]
+    assert (small["a"], small["b"]) == (3, 3) and "report_mixed.sv" in small["source"]
+
+
+def test_each_bit_of_a_carry_chain_takes_a_lut():
+    pins = {"CI": ["0"], "CYINIT": ["0"], "DI": [5, 6, "0", "0"], "S": [5, 6, 7, "0"], "O": [8, 9, 10, 11]}
+    chain = {"type": "CARRY4", "connections": {**pins, "CO": [12, 13, 14, 15]}}
+    cells = module([register(4, 5), register(4, 6), lut([5, 6], 7), chain])
+    assert (netlist.count_cells(cells)["lut"], netlist.count_cells(cells)["carry8"]) == (3, 1)
+
+
+def test_a_fifo_costs_lut_ram_and_its_pointers():
+    result = measure("stream_fifo", rtl_sources(), CACHE)  # 16 words of 8 bits
+    assert result["resources"]["lutram"] == 8 and result["resources"]["ff"] < 20
+    assert [memory["mapping"] for memory in result["memories"]] == ["LUTRAM"]
+
+
+def test_a_memory_that_became_flip_flops_is_told():
+    result = measured("report_registers")
+    found = memory(result, "memory")
+    assert (found["bits"], found["mapping"]) == (2048, "flip-flops")
+    assert result["resources"]["ff"] >= 2048 and found["primitives"]["FF"] == 2048
+
+
+WHOLE_CU = pytest.param("image_cu", marks=pytest.mark.slow)
+
+
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("unit", [WHOLE_CU, *(unit for unit in UNITS if unit != "image_cu")])
+def test_no_memory_of_a_unit_above_1_kbit_is_lost_or_became_flip_flops(unit):
+    files = rtl_sources()
+    if not any(file.stem == unit for file in files):
+        pytest.skip("no RTL yet")
+    result = measure(unit, files, CACHE)
+    wrong = [m for m in result["memories"] if m["bits"] > 1024 and m["mapping"] in ("flip-flops", "removed")]
+    assert not wrong
+    assert not result["warnings"]
+
+
+# ---- Paths
+
+
+def test_a_parity_of_36_bits_is_a_few_levels_of_luts():
+    result = measured("report_parity")
+    path = next(path for path in result["longest_paths"] if path["end"] == "parity_o")
+    assert 2 <= path["luts"] <= 4 and path["carries"] == 0  # abc9 takes a level more where a faster pin makes up for it
+    assert path["luts"] == result["most_luts_on_a_path"]
+    assert path["start"].startswith("data_q[")
+
+
+def test_a_32_bit_sum_is_one_adder_chain_from_its_lowest_bit():
+    result = measured("report_parity")
+    path = next(path for path in result["longest_paths"] if path["end"].startswith("sum_o["))
+    assert re.match(r"(first|second)_q\[[0-3]\]", path["start"])
+    assert (path["luts"], path["carries"], path["carry_cells"]) == (1, 1, 8)
+    assert result["resources"]["carry8"] == 4
+
+
+def test_abc9s_estimate_is_given():
+    assert 500 < measured("report_parity")["abc9_delay_ps"] < 5000
+
+
+def lut(inputs, output):
+    pins = {f"I{index}": [bit] for index, bit in enumerate(inputs)}
+    directions = {**dict.fromkeys(pins, "input"), "O": "output"}
+    connections = {**pins, "O": [output]}
+    return {"type": f"LUT{len(inputs)}", "connections": connections, "port_directions": directions, "parameters": {}}
+
+
+def register(data, output):
+    pins = {"C": [1], "CE": ["1"], "R": ["0"], "D": [data], "Q": [output]}
+    directions = {pin: "output" if pin == "Q" else "input" for pin in pins}
+    return {"type": "FDRE", "connections": pins, "port_directions": directions, "parameters": {}, "attributes": {}}
+
+
+def module(cells, **names):
+    nets = {name: {"hide_name": 0, "bits": [bit]} for name, bit in names.items()}
+    return {"ports": {}, "cells": {str(number): cell for number, cell in enumerate(cells)}, "netnames": nets}
+
+
+def test_a_path_ends_at_registers_and_names_what_it_passes():
+    cells = [register(9, 2), lut([2], 3), lut([3, 2], 4), register(4, 5), lut([5], 6), register(6, 7)]
+    paths, most = netlist.longest_paths(module(cells, first_q=2, middle=3, second_q=5, third_q=7))
+    assert most == 2
+    assert [(path.start, path.end, path.luts, path.via) for path in paths[:2]] == [
+        ("first_q", "second_q", 2, ("middle",)),
+        ("second_q", "third_q", 1, ()),
+    ]
+
+
+def test_a_loop_within_a_clock_is_an_error_that_names_a_signal():
+    cells = [lut([2, 4], 3), lut([3], 4), register(4, 5)]
+    with pytest.raises(netlist.LoopError, match=r"loop through (first|second)"):
+        netlist.longest_paths(module(cells, start=2, first=3, second=4, end_q=5))
+
+
+def test_a_loop_in_the_source_is_a_warning():
+    assert any("loop" in warning for warning in measured("report_loop")["warnings"])
+
+
+# ---- Shares
+
+
+def test_shares_are_per_cent_of_the_card_and_grow_with_the_compute_units():
+    resources = {"lut": 13_036.8, "ff": 26_073.6, "dsp": 902.4, "bram36": 504, "uram": 96}
+    assert report.share_of_card(resources) == pytest.approx({"lut": 1, "ff": 1, "dsp": 10, "bram36": 25, "uram": 10})
+    assert report.share_of_card(resources, 4)["bram36"] == pytest.approx(100)
+
+
+@pytest.mark.parametrize(("cycles", "cus"), [(34_883, 1), (34_884, 2), (130_000, 4), (300_000_000, 8600)])
+def test_compute_units_are_those_that_reach_the_rate(cycles, cus, tmp_path):
+    assert resource_report(tmp_path, cycles_per_image=cycles, units=())["cus"] == cus
+
+
+def test_prebas_rows_do_not_exceed_its_total():
+    rows = [PREBA_TABLE_1[unit] for unit in UNITS if unit != "image_cu"]
+    for kind, total in PREBA_TABLE_1["image_cu"].items():
+        assert sum(row[kind] for row in rows) <= total + 1e-9
+
+
+# ---- Sources
+
+
+def test_a_module_comes_with_what_it_instantiates_and_the_packages():
+    assert [file.stem for file in needed_files("report_mixed", SOURCES)] == [
+        "report_pkg",
+        "report_mixed",
+        "report_queue",
+    ]
+    assert parts_of("report_mixed", [*SOURCES, RTL / "report_queue.sv"]) == []  # rtl/ is what all share
+
+
+def test_parts_are_the_modules_that_a_unit_instantiates(tmp_path):
+    for name, text in {
+        "top": "part #(.A(1)) u_a (.x(1)); part u_b (.*); // other u_c ()",
+        "part": "",
+        "other": "",
+    }.items():
+        (tmp_path / f"{name}.sv").write_text(text)
+    assert parts_of("top", sorted(tmp_path.glob("*.sv"))) == ["part"]
+
+
+def test_a_broken_unit_has_its_error_and_the_others_are_reported():
+    result = resource_report(CACHE, units=("report_broken", "report_parity"), sources=SOURCES)
+    broken, parity = result["units"]
+    assert re.search(r"report_broken does not synthesise:\n.*report_broken\.sv:6.*never_declared", broken["error"])
+    assert parity["error"] is None and parity["resources"]["lut"] > 0
+
+
+def test_units_without_rtl_are_named(tmp_path):
+    assert resource_report(tmp_path, units=("nowhere",), sources=SOURCES)["missing_units"] == ["nowhere"]
+
+
+# ---- Running it
+
+
+def test_the_same_sources_are_not_synthesised_again(tmp_path, monkeypatch):
+    source = tmp_path / "report_parity.sv"
+    source.write_text((RTL / "report_parity.sv").read_text())
+    calls = []
+    monkeypatch.setattr(report, "_synthesise", lambda name, *_: calls.append(name) or {"resources": {}})
+    for expected in (1, 1):
+        assert measure("report_parity", [source], tmp_path / "cache") == {"resources": {}} and len(calls) == expected
+    source.write_text(source.read_text() + "// changed\n")
+    measure("report_parity", [source], tmp_path / "cache")
+    assert len(calls) == 2 and len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_progress_counts_up_to_the_end(tmp_path):
+    steps = []
+    measure("report_parity", SOURCES, tmp_path, on_step=lambda unit, step, of, name: steps.append((step, of)))
+    assert steps == sorted(steps) and steps[0][0] == 0 and steps[-1][0] == steps[-1][1]
+
+
+def test_synthesis_ends_at_the_time_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "TIME_LIMIT_S", 0.2)
+    with pytest.raises(BuildError, match=r"report_mixed: synthesis took more than 0\.2 s"):
+        measure("report_mixed", SOURCES, tmp_path)
+
+
+def test_missing_yosys_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "find_spec", lambda _: None)
+    with pytest.raises(BuildError, match=r"pip install 'headrace\[rtl\]'"):
+        resource_report(tmp_path)
+
+
+def test_ctrl_c_ends_yosys_too(tmp_path):
+    script = f"""
+import functools, sys
+from pathlib import Path
+from headrace.bitstreams.resources.report import resource_report
+from headrace.host.cli import main as cli, resource_report as printing
+files = sorted(Path({str(RTL)!r}).glob("*.sv"))
+printing.resource_report = functools.partial(resource_report, units=("report_mixed", "report_parity"), sources=files)
+sys.argv = ["headrace", "build", "--report"]
+cli.main()
+"""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen([sys.executable, "-c", script], env=environment, stderr=subprocess.PIPE, text=True)
+    first = process.stderr.readline()
+    assert "synthesising" in first, first + process.stderr.read()
+    time.sleep(0.5)  # into Yosys's work
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) == 130 and "interrupted" in process.stderr.read()
+    assert not [pid for pid in Path("/proc").glob("[0-9]*") if str(tmp_path).encode() in read(pid / "cmdline")]
+
+
+def read(file):
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
+
+
+# ---- The command
+
+
+@pytest.fixture
+def small_report(monkeypatch):
+    """`headrace build --report` on two of the modules here."""
+
+    def run(cache, **options):
+        units = ("report_mixed", "report_broken")
+        return resource_report(CACHE, units=units, sources=SOURCES, **options)
+
+    monkeypatch.setattr(printing, "resource_report", run)
+
+
+def test_the_command_prints_tables_and_fails_with_a_broken_unit(small_report):
+    done = CliRunner().invoke(cli.app, ["build", "--report", "--cycles-per-image", "70000"])
+    assert done.exit_code == 1
+    assert "URAM288" in done.stdout and "never_declared" in done.stdout and "3 CUs" in done.stdout
+
+
+def test_the_command_gives_json(small_report):
+    done = CliRunner().invoke(cli.app, ["build", "--report", "--json"])
+    rows = json.loads(done.stdout)["units"]
+    assert rows[0]["percent_of_card"]["uram"] == pytest.approx(100 / 960) and rows[1]["error"]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--report", "--info", "x"], ["--report", "-o", "x"]])
+def test_build_takes_one_task_at_a_time(arguments):
+    done = CliRunner().invoke(cli.app, ["build", *arguments])
+    assert "give -o FILE" in str(done.exception)

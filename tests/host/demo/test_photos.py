@@ -1,0 +1,31 @@
+import cv2
+import numpy as np
+import pytest
+
+from headrace.batching import UsageError
+from headrace.host.demo.photos import demo_photos, folder_photos
+
+
+def test_the_demo_photos_cover_sizes_qualities_and_subsamplings():
+    photos = demo_photos()
+    assert len(photos) >= 30 and len({photo.name for photo in photos}) == len(photos)
+    sizes = set()
+    for photo in photos:
+        image = cv2.imdecode(np.frombuffer(photo.jpeg, np.uint8), cv2.IMREAD_COLOR)
+        sizes.add(image.shape)
+    assert len(sizes) >= 10
+    for sampling in ("4:2:0", "4:2:2", "4:4:4", "4:4:0", "4:1:1"):
+        assert any(sampling in photo.name for photo in photos)
+
+
+def test_a_folder_of_ones_own_is_taken_in_order_of_name(tmp_path):
+    for name in ("b.jpg", "a.JPEG", "notes.txt"):
+        (tmp_path / name).write_bytes(b"x")
+    assert [photo.name for photo in folder_photos(tmp_path)] == ["a.JPEG", "b.jpg"]
+
+
+def test_a_folder_without_photos_is_refused_by_name(tmp_path):
+    with pytest.raises(UsageError, match="holds no"):
+        folder_photos(tmp_path)
+    with pytest.raises(UsageError, match="no such folder"):
+        folder_photos(tmp_path / "missing")

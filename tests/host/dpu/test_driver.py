@@ -1,0 +1,215 @@
+"""The DPU driver on the emulated device: right tensors, unsupported input, and faults of the hardware."""
+
+import asyncio
+import gc
+import time
+
+import cv2
+import numpy as np
+import pytest
+
+from headrace.batching import CorruptInput, UnsupportedInput, UsageError
+from headrace.bitstreams.build import build_hw_emu, build_sw_emu
+from headrace.host.demo.photos import demo_photos
+from headrace.host.dpu.driver import CpuPreprocessor, Dpu, DpuUnavailable, Fallback
+from headrace.host.dpu.image import ImageSpec, Stage, preprocess
+from headrace.host.dpu.status import Status
+from headrace.host.xrt import emulation
+from headrace.host.xrt.faults import Fault, FaultKind
+
+PHOTOS = demo_photos()[:8]
+
+
+@pytest.fixture(scope="session")
+def xclbin(tmp_path_factory):
+    path = tmp_path_factory.mktemp("dpu") / "dpu.xclbin"
+    build_sw_emu(path, image_cus=2)
+    return path
+
+
+@pytest.fixture(scope="session")
+def hw_xclbin(tmp_path_factory):
+    path = tmp_path_factory.mktemp("dpu") / "dpu.hw_emu.xclbin"
+    build_hw_emu(path, image_cus=2)
+    return path
+
+
+def with_dpu(xclbin, body, spec=None, fault=None, **settings):
+    gc.collect()  # a device ends with its last user, and injected faults end with the device
+
+    async def run():
+        async with Dpu(xclbin, spec, **settings) as dpu:
+            if fault is not None:
+                emulation.inject(emulation.device(0), fault)
+            return await body(dpu)
+
+    return asyncio.run(run())
+
+
+def progressive() -> bytes:
+    image = cv2.imdecode(np.frombuffer(PHOTOS[0].jpeg, np.uint8), cv2.IMREAD_COLOR)
+    return cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])[1].tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_concurrent_requests_get_their_own_tensors(xclbin, dtype):
+    spec = ImageSpec(dtype=dtype)
+
+    async def body(dpu):
+        tensors = await asyncio.gather(*(dpu.preprocess(photo.jpeg) for photo in PHOTOS * 2))
+        for photo, tensor in zip(PHOTOS * 2, tensors, strict=True):
+            assert np.array_equal(tensor, preprocess(photo.jpeg, spec))
+        assert dpu.counters.done == 16 and dpu.counters.on_cpu == 0
+
+    with_dpu(xclbin, body, spec)
+
+
+def test_both_units_work_at_the_same_time(xclbin):
+    async def body(dpu):
+        done = await asyncio.gather(*(dpu.process(photo.jpeg) for photo in PHOTOS))
+        assert {one.unit for one in done} == {"image_cu_1", "image_cu_2"}
+
+    with_dpu(xclbin, body)
+
+
+def test_an_output_larger_than_the_buffer_gets_a_larger_one(xclbin):
+    large = cv2.imencode(".jpg", np.zeros((1500, 2000, 3), np.uint8))[1].tobytes()
+
+    async def body(dpu):
+        done = await dpu.process(large, Stage.DECODE)
+        assert done.tensor.shape == (1500, 2000, 3) and not done.tensor.any() and done.dpu_status == "OK"
+        assert np.array_equal(await dpu.preprocess(PHOTOS[0].jpeg), preprocess(PHOTOS[0].jpeg, ImageSpec()))
+
+    with_dpu(xclbin, body)
+
+
+def test_a_file_larger_than_the_buffer_gets_a_larger_one(xclbin):
+    noise = np.random.default_rng(0).integers(0, 256, (1200, 1600, 3), np.uint8)
+    large = cv2.imencode(".jpg", noise, [cv2.IMWRITE_JPEG_QUALITY, 100])[1].tobytes()
+    assert len(large) > 1 << 20
+
+    async def body(dpu):
+        assert np.array_equal(await dpu.preprocess(large), preprocess(large, ImageSpec()))
+        assert dpu.counters.on_cpu == 0
+
+    with_dpu(xclbin, body)
+
+
+def test_what_the_dpu_cannot_take_is_done_on_the_cpu_and_counted(xclbin):
+    data = progressive()
+
+    async def body(dpu):
+        done = await dpu.process(data)
+        assert done.unit == "cpu" and done.dpu_status == "PROGRESSIVE"
+        assert np.array_equal(done.tensor, preprocess(data, ImageSpec()))
+        assert dpu.counters.unsupported == {Status.PROGRESSIVE: 1} and dpu.counters.on_cpu == 1
+
+    with_dpu(xclbin, body)
+
+
+def test_without_fallback_it_is_refused_with_the_reason(xclbin):
+    async def body(dpu):
+        with pytest.raises(UnsupportedInput, match="PROGRESSIVE: progressive"):
+            await dpu.preprocess(progressive())
+
+    with_dpu(xclbin, body, fallback=Fallback.RAISE)
+
+
+def test_what_nobody_can_decode_is_corrupt(xclbin):
+    async def body(dpu):
+        for data, status in ((b"", "NOT_JPEG"), (b"text", "NOT_JPEG"), (PHOTOS[0].jpeg[:100], "TRUNCATED")):
+            with pytest.raises(CorruptInput, match=status):
+                await dpu.preprocess(data)
+
+    with_dpu(xclbin, body)
+
+
+@pytest.mark.parametrize("kind", [FaultKind.HANG, FaultKind.ERROR])
+def test_a_failing_unit_goes_out_of_service_and_its_request_to_another(xclbin, kind):
+    async def body(dpu):
+        tensors = await asyncio.gather(*(dpu.preprocess(photo.jpeg) for photo in PHOTOS))
+        for photo, tensor in zip(PHOTOS, tensors, strict=True):
+            assert np.array_equal(tensor, preprocess(photo.jpeg, ImageSpec()))
+        assert list(dpu.out_of_service) == ["image_cu_2"] and dpu.counters.retried == 1
+        assert dpu.counters.done == 8 and dpu.counters.on_cpu == 0
+
+    with_dpu(xclbin, body, fault=Fault(kind, cu="image_cu_2", after=1), timeout_s=2.0)
+
+
+def test_a_failing_transfer_takes_its_unit_out_of_service(xclbin):
+    async def body(dpu):
+        await dpu.preprocess(PHOTOS[0].jpeg)
+        assert len(dpu.out_of_service) == 1 and "Input/output error" in next(iter(dpu.out_of_service.values()))
+
+    with_dpu(xclbin, body, fault=Fault(FaultKind.SYNC))
+
+
+def test_with_no_unit_left_requests_go_to_the_cpu_in_bounded_time(xclbin):
+    async def body(dpu):
+        started = time.monotonic()
+        tensors = await asyncio.gather(*(dpu.preprocess(photo.jpeg) for photo in PHOTOS))
+        assert time.monotonic() - started < 6
+        assert len(dpu.out_of_service) == 2 and dpu.counters.on_cpu == 8
+        assert np.array_equal(tensors[3], preprocess(PHOTOS[3].jpeg, ImageSpec()))
+
+    with_dpu(xclbin, body, fault=Fault(FaultKind.HANG, times=2), timeout_s=0.5)
+
+
+def test_with_no_unit_left_and_no_fallback_requests_are_refused(xclbin):
+    async def body(dpu):
+        with pytest.raises(DpuUnavailable, match=r"did not answer within 0\.3 s"):
+            await dpu.preprocess(PHOTOS[0].jpeg)
+
+    with_dpu(xclbin, body, fault=Fault(FaultKind.HANG, times=2), timeout_s=0.3, fallback=Fallback.RAISE)
+
+
+def test_a_caller_that_gives_up_does_not_free_a_unit_that_still_works(xclbin):
+    async def body(dpu):
+        callers = [asyncio.create_task(dpu.preprocess(photo.jpeg)) for photo in PHOTOS[:2]]
+        await asyncio.sleep(0.005)
+        for caller in callers:
+            caller.cancel()
+        tensors = await asyncio.gather(*(dpu.preprocess(photo.jpeg) for photo in PHOTOS))
+        for photo, tensor in zip(PHOTOS, tensors, strict=True):
+            assert np.array_equal(tensor, preprocess(photo.jpeg, ImageSpec()))
+        assert not dpu.out_of_service
+
+    with_dpu(xclbin, body)
+
+
+def test_on_hw_emu_it_is_the_same_with_clocks_counted(hw_xclbin):
+    spec = ImageSpec(dtype="float16")
+    photos = [PHOTOS[1], PHOTOS[2], PHOTOS[5]]
+
+    async def body(dpu):
+        done = await asyncio.gather(*(dpu.process(photo.jpeg) for photo in photos))
+        for photo, one in zip(photos, done, strict=True):
+            assert np.array_equal(one.tensor, preprocess(photo.jpeg, spec))
+            assert 0.4 < one.counters["cycles"] / one.source_pixels < 2
+            assert 0 < one.counters["symbols"] < one.counters["cycles"]
+        refused = await dpu.process(progressive())
+        assert refused.unit == "cpu" and refused.dpu_status == "PROGRESSIVE" and refused.counters is None
+        assert dpu.counters.done == 3 and not dpu.out_of_service
+
+    with_dpu(hw_xclbin, body, spec)
+
+
+def test_cpp_counts_no_clocks(xclbin):
+    async def body(dpu):
+        done = await dpu.process(PHOTOS[0].jpeg)
+        assert done.counters is None and done.source_pixels == 640 * 427
+
+    with_dpu(xclbin, body)
+
+
+def test_a_container_without_image_units_is_refused(vadd_xclbin):
+    with pytest.raises(UsageError, match="no image_cu"):
+        Dpu(vadd_xclbin)
+
+
+def test_the_cpu_preprocessor_has_the_same_interface():
+    async def body():
+        done = await CpuPreprocessor().process(PHOTOS[0].jpeg, Stage.CROP)
+        assert done.unit == "cpu" and done.tensor.shape == (224, 224, 3) and done.dpu_status is None
+
+    asyncio.run(body())

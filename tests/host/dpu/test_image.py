@@ -1,0 +1,69 @@
+"""The CPU path is the reference of everything else, so it is checked against OpenCV and numpy used directly."""
+
+import cv2
+import numpy as np
+import pytest
+
+from headrace.batching import CorruptInput, UsageError
+from headrace.host.dpu.image import IMAGENET_MEAN, IMAGENET_STD, ImageSpec, Stage, preprocess, resized_size
+
+
+def jpeg(width: int, height: int, channels: int = 3) -> bytes:
+    pixels = np.random.default_rng(1).integers(0, 256, (height, width, channels), np.uint8)
+    return cv2.imencode(".jpg", cv2.GaussianBlur(pixels, (5, 5), 0))[1].tobytes()
+
+
+def test_the_stages_are_opencv_and_numpy():
+    data = jpeg(300, 200)
+    decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    resized = cv2.resize(decoded, (384, 256), interpolation=cv2.INTER_LINEAR_EXACT)
+    cropped = resized[16:240, 80:304, ::-1]
+    normal = (cropped.astype(np.float32) / 255 - np.float32(IMAGENET_MEAN)) / np.float32(IMAGENET_STD)
+    assert np.array_equal(preprocess(data, ImageSpec(), Stage.DECODE), decoded[..., ::-1])
+    assert np.array_equal(preprocess(data, ImageSpec(), Stage.RESIZE), resized[..., ::-1])
+    assert np.array_equal(preprocess(data, ImageSpec(), Stage.CROP), cropped)
+    tensor = preprocess(data, ImageSpec())
+    assert tensor.dtype == np.float32 and np.array_equal(tensor, normal.transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_looking_up_the_tables_is_normalizing(dtype):
+    spec = ImageSpec(dtype=dtype)
+    tables = spec.tables()
+    cropped = preprocess(jpeg(260, 256), spec, Stage.CROP)
+    expected = np.stack([tables[channel][cropped[..., channel]] for channel in range(3)])
+    assert np.array_equal(preprocess(jpeg(260, 256), spec), expected) and tables.dtype == np.dtype(dtype)
+
+
+def test_int8_covers_every_value_of_the_tables():
+    spec = ImageSpec(dtype="int8")
+    float_tables = ImageSpec().tables()
+    step = np.abs(float_tables).max() / 127
+    assert np.abs(spec.tables() * step - float_tables).max() <= step / 2 * 1.001
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [((500, 375), (341, 256)), ((375, 500), (256, 341)), ((64, 64), (256, 256))]
+)
+def test_the_shorter_side_is_resized_and_the_longer_rounds_down(size, expected):
+    assert resized_size(*size, 256) == expected
+
+
+def test_what_is_no_image_is_refused():
+    for data in (b"", b"no image", jpeg(10, 10)[:20]):
+        with pytest.raises(CorruptInput):
+            preprocess(data, ImageSpec())
+
+
+def test_a_crop_outside_the_image_says_what_to_change():
+    with pytest.raises(UsageError, match="smaller or resize_short larger"):
+        preprocess(jpeg(300, 200), ImageSpec(resize_short=100))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"dtype": "float64"}, {"resize_short": 0}, {"crop_width": 70000}, {"std": (1, 0, 1)}, {"int8_step": -1.0}],
+)
+def test_impossible_specs_are_refused(change):
+    with pytest.raises(UsageError):
+        ImageSpec(**change)

@@ -1,0 +1,128 @@
+"""Simulated accelerators under the live runtime: the schedule of the simulator, in real time."""
+
+import asyncio
+import time
+
+import numpy as np
+import pytest
+
+from headrace.batching import GraphBatching, LazyBatching, ModelGraph, Node, NodeKind, NodeTimes, Task
+from headrace.batching.request import Request
+from headrace.host.live.runtime import Runtime, RuntimeClosed
+from headrace.host.memory.slots import TensorArena
+from headrace.host.workers.process import WorkerLost
+from headrace.host.workers.simulated import SimulatedPool, SimulatedWorker
+from headrace.sim.engine import Arrivals, run
+
+UNIT = 0.05  # s a node: long against what a busy machine may be late
+
+
+class Unit:
+    def latency(self, node, batch, length):
+        return UNIT
+
+
+EIGHT = ModelGraph("net", tuple(Node(letter) for letter in "ABCDEFGH"))
+TRANSLATOR = ModelGraph("net", (Node("e", NodeKind.ENCODER), Node("d", NodeKind.DECODER)))
+
+
+def live(policy, times, at, *, workers=1, lengths=None):
+    """Requests at the times `at` through a live runtime: (inferences, executions)."""
+
+    async def body():
+        arena = TensorArena(8, (2,), "float32", (3,), "float32")
+        async with (
+            SimulatedPool("npu", workers, {"net": times}) as pool,
+            Runtime(policy, pool, arena, task_timeout_s=10) as runtime,
+        ):
+
+            async def request(number):
+                await asyncio.sleep(runtime.origin + at[number] - time.monotonic())
+                inputs, outputs = (lengths or [(1, 1)] * len(at))[number]
+                return await runtime.infer("net", np.zeros(2, np.float32), input_len=inputs, output_len=outputs)
+
+            done = await asyncio.gather(*(request(number) for number in range(len(at))))
+            runtime.ledger.check()
+            assert runtime.ledger.finished == len(at)
+            return done, runtime.executions
+
+    return asyncio.run(body())
+
+
+def simulated(policy, times, at, workers=1, lengths=None):
+    lengths = lengths or [(1, 1)] * len(at)
+    load = Arrivals(
+        ["net"] * len(at), at, [float("inf")] * len(at), [float(i) for i, _ in lengths], [o for _, o in lengths]
+    )  # fmt: skip
+    return run(policy, load, {"net": times}, workers, True)
+
+
+def schedule(tasks):
+    return [(task.start, task.stop, {request.id for request in task.requests}) for task in tasks]
+
+
+@pytest.mark.parametrize(
+    ("graph", "at", "lengths"),
+    [
+        (EIGHT, [0.0, 1.5, 2.5], None),  # LazyBatching's Fig. 10
+        (TRANSLATOR, [0.0, 1.5, 7.5], [(3, 4), (5, 2), (1, 3)]),
+    ],
+)
+def test_what_is_simulated_is_what_is_served(graph, at, lengths):
+    times = NodeTimes(graph, Unit())
+    at = [UNIT * t for t in at]
+    steps = {"net": 4}
+    expected = simulated(LazyBatching({"net": times}, 1, 8, steps), times, at, lengths=lengths)
+    done, executions = live(LazyBatching({"net": times}, 1, 8, steps), times, at, lengths=lengths)
+    assert schedule(e.task for e in executions) == schedule(ran.task for ran in expected.ran)
+    for number, inference in enumerate(done):
+        assert inference.served.finished == pytest.approx(expected.finished[number], abs=0.6 * UNIT)
+        assert inference.served.started == pytest.approx(expected.started[number], abs=0.6 * UNIT)
+        assert inference.output.shape == (3,)
+
+
+def test_whole_graph_batches_take_the_modelled_time_and_are_not_interrupted():
+    times = NodeTimes(EIGHT, Unit())
+    done, executions = live(GraphBatching([EIGHT], UNIT, 4), times, [0.0, 0.01, 3 * UNIT])
+    assert [execution.task.batch_size for execution in executions] == [2, 1]
+    assert executions[0].finished - executions[0].started == pytest.approx(8 * UNIT, abs=0.5 * UNIT)
+    assert done[0].execute_s == pytest.approx(8 * UNIT, abs=0.5 * UNIT)
+
+
+def test_accelerators_work_side_by_side():
+    times = NodeTimes(EIGHT, Unit())
+    done, executions = live(LazyBatching({"net": times}, 2), times, [0.0, 0.0], workers=2)
+    assert {execution.worker for execution in executions} == {0, 1}
+    assert max(inference.served.finished for inference in done) < 12 * UNIT
+
+
+def test_a_task_beyond_its_time_limit_loses_the_worker():
+    async def body():
+        worker = SimulatedWorker("npu 0", {"net": NodeTimes(EIGHT, Unit())})
+        with pytest.raises(WorkerLost, match="npu 0: the task timed out"):
+            await worker.execute(Task(0, "net", (Request(0, "net", 0.0),), 0, 8), [0], timeout_s=0.05)
+        worker.close()
+
+    asyncio.run(body())
+
+
+def test_closing_does_not_wait_for_what_runs():
+    class Forever:
+        def latency(self, node, batch, length):
+            return 3600.0
+
+    times = NodeTimes(EIGHT, Forever())
+
+    async def body():
+        arena = TensorArena(4, (2,), "float32", (3,), "float32")
+        async with SimulatedPool("npu", 1, {"net": times}) as pool:
+            runtime = Runtime(GraphBatching([EIGHT], 0.0), pool, arena, task_timeout_s=7200)
+            request = asyncio.create_task(runtime.infer("net", np.zeros(2, np.float32)))
+            await asyncio.sleep(0.05)
+            began = time.monotonic()
+            await runtime.close()
+            with pytest.raises(RuntimeClosed):
+                await request
+        assert time.monotonic() - began < 6
+
+    asyncio.run(body())

@@ -1,0 +1,65 @@
+import csv
+
+import pytest
+
+from headrace.sim.experiments import smdp
+from headrace.sim.experiments.smdp.runs import FIGURES, LoadJob, least_s_max, run_job
+
+
+@pytest.fixture(scope="module")
+def quick(reproduced):
+    return reproduced(smdp)
+
+
+def rows_of(folder, name):
+    with (folder / f"{name}.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_figure_has_a_note(quick):
+    folder, _ = quick
+    notes = (folder / "notes.md").read_text()
+    assert all(f"- Fig. {figure}: " in notes for figure in FIGURES[:-1])
+
+
+def test_table_1_comes_out(quick):
+    folder, claims = quick
+    assert [row["s_max"] for row in rows_of(folder, "table1") if row["method"] == "rvi"] == [
+        "89", "78", "70", "161", "192",
+    ]  # fmt: skip
+    exact = [claim for claim in claims if "s_max" in claim.claim or claim.figure == "abstract"]
+    assert len(exact) == 7
+    assert [claim.measured for claim in exact] == pytest.approx([claim.paper for claim in exact], rel=1e-3)
+    iterations = [claim for claim in claims if "iterations" in claim.claim]
+    assert [claim.measured for claim in iterations] == pytest.approx([claim.paper for claim in iterations], abs=1)
+    assert all(claim.ratio == pytest.approx(1, rel=0.03) for claim in claims if claim.paper)
+
+
+def test_no_policy_costs_less_than_the_optimal_one(quick):
+    folder, _ = quick
+    rows = rows_of(folder, "figure5")
+    assert all(float(row["saving_percent"]) >= float(row["saving_over_all_percent"]) > -1e-5 for row in rows)
+    assert max(float(row["saving_percent"]) for row in rows) > 10
+    assert all(float(row["excess_percent"]) > -1e-5 for row in rows_of(folder, "figure4"))
+    # 8 requests take 3.49 ms, so 0.9 of what batches of 32 serve is too much for them.
+    assert all((row["static_8"] == "") == (row["rho"] == "0.9") for row in rows)
+
+
+def test_a_policy_of_control_limit_structure_is_the_best_one_of_that_structure(quick):
+    folder, _ = quick
+    limits = [row for row in rows_of(folder, "figure4") if row["control_limit"]]
+    assert len(limits) >= 10
+    for row in limits:
+        assert float(row["departs"]) < 1e-6 and float(row["excess_percent"]) < 1e-3
+        assert row["best_limit"] == row["control_limit"]
+
+
+def test_a_point_has_the_power_that_its_efficiency_says():
+    optimal, *_ = run_job(LoadJob(0.5, (1.0,)))
+    # 32 requests take 10.8152 ms, and half of that rate arrives.
+    assert optimal.requests_per_j == pytest.approx(0.5 * 32 / 10.8152 / optimal.power_w * 1e3)
+
+
+def test_the_search_stops_at_the_least_truncation_whatever_its_stride():
+    assert least_s_max("pi", 100.0, 1) == least_s_max("pi", 100.0, 7)
+    assert least_s_max("pi", 100.0, 1).s_max == 70

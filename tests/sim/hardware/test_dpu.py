@@ -1,0 +1,100 @@
+"""The cycle models by themselves: what must come out of them whatever the hardware. tests/hls holds them against it."""
+
+from dataclasses import replace
+
+import pytest
+
+from headrace.sim.hardware.dpu import (
+    BLOCK,
+    RESTART,
+    crop_cycles,
+    decode_cycles,
+    header_cycles,
+    image_cu_cycles,
+    normalize_cycles,
+    render_cycles,
+    resize_cycles,
+    transform_cycles,
+)
+from headrace.sim.hardware.jpeg import DHT, DQT, SOF0, SOS, JpegWork
+
+# A table with one code of each length: what is short is written to 32, 16, 8 ... groups of places.
+LADDER = (1,) * 15 + (0,)
+
+
+def photo(symbols: int, width: int = 512, height: int = 384, h_factor: int = 2, v_factor: int = 2) -> JpegWork:
+    """Every block with so many symbols."""
+    mcus = -(-width // (8 * h_factor)) * -(-height // (8 * v_factor))
+    blocks = mcus * (h_factor * v_factor + 2)
+    segments = ((DQT, 130), (SOF0, 15), (DHT, 4 * 32), (SOS, 10))
+    return JpegWork(
+        width, height, 3, h_factor, v_factor, 0, (symbols,) * blocks, (0,) * blocks, segments, (LADDER,) * 4
+    )
+
+
+def test_headers_take_a_clock_a_byte_and_what_the_states_between_add():
+    # SOI 2; DQT 5 + 1 + 64 + 1; SOF 5 + 9 and a check; DHT below; SOS 5 + 6 and a check; one to tell.
+    # DHT: 5; a table: 1 + 16, check, then a clock for each of 15 lengths and one for its symbol, where those behind the
+    # codes of 1 to 5 bits wait for the 32, 16, 8, 4, 2 groups of these, and one to see that all is done.
+    table = 1 + 16 + 1 + (1 + 1) + (32 + 16 + 8 + 4 + 2) + (1 + 1) * 9 + 1
+    work = replace(
+        photo(2, 8, 8, 1, 1), components=1, code_lengths=(LADDER,),
+        segments=((DQT, 65), (SOF0, 9), (DHT, 32), (SOS, 6)),
+    )  # fmt: skip
+    assert header_cycles(work) == 2 + (5 + 66) + (5 + 10) + (5 + table + 1) + (5 + 7) + 1
+
+
+def test_a_segment_that_says_nothing_takes_a_clock_for_16_bytes():
+    work = photo(10)
+    clocks = [header_cycles(replace(work, segments=((0xE1, size), *work.segments))) for size in (16, 1616, 16016)]
+    assert clocks[1] - clocks[0] == 100 and clocks[2] - clocks[0] == 1000
+
+
+def test_dense_photos_take_a_clock_a_symbol_and_sparse_ones_half_a_clock_a_pixel():
+    dense, sparse = photo(40), photo(3)
+    assert sum(dense.symbols) < decode_cycles(dense) < 1.10 * sum(dense.symbols) + 3000
+    assert 512 * 384 / 2 < decode_cycles(sparse) < 1.10 * 512 * 384 / 2 + 3000
+
+
+def test_long_codes_and_restarts_cost_dense_photos_their_clocks():
+    work = photo(40)
+    blocks = len(work.symbols)
+    assert decode_cycles(replace(work, long_codes=(1,) * blocks)) - decode_cycles(work) == blocks
+    mcus = work.mcus_across * work.mcus_down
+    assert decode_cycles(replace(work, restart_interval=8)) - decode_cycles(work) == RESTART * (mcus // 8 - 1)
+
+
+def test_the_transform_evens_out_as_many_sparse_blocks_as_it_can_hold():
+    assert transform_cycles([2] * 5000) == pytest.approx(5000 * BLOCK, rel=0.01)
+    assert transform_cycles([64] * 100) == pytest.approx(6400, rel=0.01)
+    evened = transform_cycles(([2] * 500 + [14] * 500) * 10)
+    assert evened == pytest.approx(10_000 * BLOCK, rel=0.01)
+    assert transform_cycles(([2] * 2000 + [14] * 2000) * 2) > 1.2 * 8000 * BLOCK
+
+
+def test_units_take_two_pixels_a_clock():
+    beats = 250 * 375
+    assert 0 < render_cycles(500, 375, 2, 2, 3) - beats < 4000  # an MCU row before, one row held back
+    assert 0 <= resize_cycles(500, 375, 341, 256) - beats < 50
+    assert 0 <= crop_cycles(500, 375) - beats < 50
+    assert 0 <= normalize_cycles(500, 375) - beats < 50
+
+
+def test_going_up_takes_the_clocks_of_the_larger_image():
+    assert resize_cycles(500, 375, 1000, 750) == pytest.approx(500 * 750, rel=0.01)
+
+
+def test_the_whole_unit_adds_little_to_decode_but_memorys_latency():
+    work = photo(12)
+    alone, whole = decode_cycles(work), image_cu_cycles(work, latency=120)
+    assert 0 < whole - alone - 3 * 120 < 300
+    assert image_cu_cycles(work, latency=220) - whole == 300
+
+
+def test_what_is_behind_decode_counts_where_it_is_slower():
+    """1.5 words of memory a clock for three planes of float32, of which one is taken."""
+    work = photo(4, 224, 224)
+    words = 3 * 224 * 224 * 4 // 16
+    assert image_cu_cycles(work, resize_short=224) > words > decode_cycles(work)
+    assert image_cu_cycles(work, resize_short=224, element_bytes=1) < words
+    assert image_cu_cycles(work, resize_short=1000, stage=1) > 1000 * 500
