@@ -1,74 +1,128 @@
-"""The live runtime: drives a `Policy` with the wall clock and runs its tasks on worker processes.
+"""The live runtime: drives any `Policy` with the wall clock and runs its tasks on workers.
 
-One asyncio loop owns all state, so nothing here needs a lock. A request's tensor lies in a slot of the shared arena
-from `infer` until its one end; workers read and write the slots, and only slot numbers travel. What happens when:
+One asyncio loop owns all state, so nothing here needs a lock. Events (a request, a worker's answer, a worker's end, an
+alarm) only tell the policy and note that something happened; then, once a turn of the loop, `_turn` asks the policy.
+So it knows all that happened at one instant before it is asked, as in the simulator. In a turn
 
-- a request arrives, a task ends, the policy's `wakeup` comes or a worker is back: every idle worker is offered a task,
-  and the others are told to end theirs at the next node boundary, where they have one;
-- a worker dies or exceeds the task timeout: its requests go back to the policy (until `attempts` are used up, then
-  they fail), and the worker is restarted while the others go on;
-- the network raises: the requests of that task fail with its error and the worker lives on.
+- running preemptible tasks that were not told yet are told to end at their next node boundary,
+- every worker that may have another task is offered one: one at a time, or as many ahead as the policy allows,
+- the alarm is set to the policy's `wakeup`,
+- and only then are finished requests answered, while the workers are at work again.
+
+What differs between kinds of task (whole networks, nodes, cells) is in a `Tasks`; its class knows a request's memory,
+what a task is in a message, and what an answer means.
+
+When a worker dies or exceeds the task timeout, its tasks are lost: the requests of the one that it was at are
+suspects, all others go back to the policy. When a network raises, all requests of that task are suspects. Suspects run
+again apart from others: one by one after a worker's death, in halves after an exception, so that a request that kills
+or raises takes nobody along. It fails with its own error when it raises alone, or with its `attempts`-th kill. A worker
+that was lost is started again, with growing pauses, for as long as the runtime lives; once no worker at all has been in
+service for the task timeout, requests are answered with NoWorker.
 
 Every wait has a bound, and the accounting invariant is kept by the ledger at each step.
 """
 
 import asyncio
 import contextlib
+import heapq
 import itertools
+import logging
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+from headrace.batching import BadInput, HeadraceError, Ledger, Policy, Request, Served, Task, UsageError
+from headrace.host.live.alarm import Alarm
+from headrace.host.workers.messages import ANSWER, DONE, INTERRUPT, TASK
+from headrace.host.workers.pool import Worker, WorkerPool
+from headrace.host.workers.process import STOP_TIMEOUT_S, ModelError, WorkerLost
 
-from headrace.batching import HeadraceError, Ledger, Policy, Request, Served, Task
-from headrace.host.memory.slots import ArenaFull, TensorArena
-from headrace.host.workers.process import ModelError, RunTimes, WorkerLost
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0  # between starts of a worker; doubling
+WATCH_S = 0.1  # how often time-outs are looked for
+
+_log = logging.getLogger(__name__)
 
 
 class Overloaded(HeadraceError):
-    """More requests are in flight than the arena has slots for; send fewer at a time, or give it more slots."""
+    """More requests are in flight than there is memory for; send fewer at a time, or give the runtime more."""
 
 
 class RuntimeClosed(HeadraceError):
-    """The runtime was closed, or has no worker left, while the request was in flight."""
+    """The runtime was closed while the request was in flight, or before."""
 
 
-class LiveWorker(Protocol):
-    """What the runtime needs of a worker: a process that runs a network, or a simulated accelerator."""
+class NoWorker(HeadraceError):
+    """No worker has been in service for longer than the task timeout."""
 
-    async def execute(self, task: Task, slots: Sequence[int], timeout_s: float) -> tuple[Task, RunTimes]:
-        """Run a task on the tensors in `slots`; returns it as it ended. Raises ModelError or WorkerLost."""
+
+class TooLate(HeadraceError):
+    """The request had not begun by its deadline, and was dropped (`drop_late`)."""
+
+
+class Tasks(Protocol):
+    """One kind of task: what the runtime leaves to it. Requests are told apart by their ids."""
+
+    nan_outputs: int  # requests that ended with NaN in an output
+
+    def admit(self, id: int, model: str, value: Any, **options: Any) -> tuple[float, int]:
+        """Take memory for a request and put its inputs there. Returns its input and output length (see `Request`).
+        Raises UnknownModel, BadInput or Overloaded, and then keeps nothing."""
         ...
 
-    def interrupt(self) -> None:
-        """Something has happened: end a preemptible task at its next node boundary."""
+    def message(self, task: Task) -> bytes:
+        """What the worker is told of the task."""
         ...
 
-    async def restart(self) -> None:
-        """After WorkerLost. Raises WorkerLost if it cannot be brought back."""
+    def ended(self, task: Task, answer: bytes) -> Task:
+        """The task as it ended, as the worker's answer says."""
         ...
 
+    def lost(self, task: Task) -> Sequence[Request]:
+        """The task did not end. Returns the requests that it was at work on."""
+        ...
 
-class Pool(Protocol):
-    @property
-    def workers(self) -> Sequence[LiveWorker]: ...
+    def restart(self, request: Request) -> None:
+        """The request begins anew: whatever was computed for it counts no more."""
+        ...
+
+    def result(self, request: Request) -> Any:
+        """The outputs of a finished request, copied out of the shared memory."""
+        ...
+
+    def release(self, request: Request) -> None:
+        """The request has left: its memory is free."""
+        ...
+
+    def apart(self) -> Policy:
+        """A new policy, for one worker, that serves a few requests at once and without waiting for more."""
+        ...
+
+    def close(self) -> None:
+        """Give the shared memory back."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """A task as it ran and ended: times in seconds from the runtime's origin; `error` is None if it ran well."""
+    """A task as it ended. Times are seconds from the runtime's origin: `handed` to the worker, which `started` and
+    `ended` it (its inputs were together at `gathered`), and when the answer was here, `finished`. `error` is None if it
+    ran well; a task that was lost with its worker has no times of the worker's, and `started` is `handed`."""
 
     worker: int
     task: Task
+    handed: float
     started: float
+    gathered: float
+    ended: float
     finished: float
-    gather_s: float
-    execute_s: float
     error: str | None
+
+    @property
+    def execute_s(self) -> float:
+        return self.ended - self.gathered
 
     @property
     def nodes(self) -> int:
@@ -78,59 +132,141 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """The network's output (a row, a copy) with the request's times and the last task that ran it. `execute_s` is the
-    time of all its tasks in the network."""
+    """A request's outputs by name (arrays, or what its kind of task gives) with its times and the last task that ran
+    it. `execute_s` is the time of all its tasks in the network."""
 
     request_id: int
-    output: NDArray[Any]
+    outputs: Any
     served: Served
     execution: Execution
     execute_s: float
 
+    @property
+    def output(self) -> Any:
+        """The output of a network that has one."""
+        if isinstance(self.outputs, Mapping):
+            (output,) = self.outputs.values()
+            return output
+        return self.outputs
 
-@dataclass(slots=True)
-class _InFlight:
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Sums since the runtime was made. `node_runs` counts node executions, `request_node_runs` those times the batch
+    they were executed for; `reasons` why tasks left, by task; `workers_up` how many are in service now."""
+
+    tasks: int
+    failed_tasks: int
+    busy_s: float
+    node_runs: int
+    request_node_runs: int
+    reasons: Mapping[str, int]
+    workers_lost: int
+    workers_up: int
+    nan_outputs: int
+
+
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """A request in flight. `policy` is who has it: the runtime's, or that of a group of suspects; None between them."""
+
     request: Request
-    slot: int
     queued: float
     done: asyncio.Future[Inference]
-    attempts: int = 0
-    started: float | None = None  # its first task
+    policy: Policy | None
+    started: float | None = None  # its first task was handed over
     execute_s: float = 0.0
+    kills: int = 0
+    failed: bool = False  # its caller was answered with an error though it goes on
+
+
+@dataclass(slots=True, eq=False)
+class _Sent:
+    number: int
+    task: Task
+    policy: Policy
+    handed: float
+
+
+@dataclass(slots=True, eq=False)
+class _Seat:
+    """A worker's place. `sent` are its tasks that have not ended, in order; `told` whether the first of them has been
+    told to end; `apart` the policy of the suspects that it has, who are `suspects`."""
+
+    index: int
+    worker: Worker
+    up: bool = False
+    sent: deque[_Sent] = field(default_factory=deque)
+    told: bool = False
+    free_since: float = 0.0  # when it ended its last task
+    apart: Policy | None = None
+    suspects: dict[int, _Flight] = field(default_factory=dict)
+    suspects_next: bool = True  # suspects and others take turns
 
 
 class Runtime:
-    """Use as an async context manager around a started pool of workers."""
+    """Use as an async context manager around a started pool of workers; the pool is its owner's to close, `tasks` too.
+
+    `drop_late` drops requests that have not begun by their deadline. `on_execution` is called with every task that
+    ended; nothing here keeps them. Raises UsageError."""
 
     def __init__(
         self,
         policy: Policy,
-        pool: Pool,
-        arena: TensorArena,
+        pool: WorkerPool,
+        tasks: Tasks,
         *,
         origin: float | None = None,
         task_timeout_s: float = 30.0,
         attempts: int = 2,
+        drop_late: bool = False,
+        on_execution: Callable[[Execution], None] | None = None,
     ) -> None:
         """`origin` is the `time.monotonic()` value that all times count from (now, if None)."""
+        if attempts < 1 or not 0 < task_timeout_s < math.inf:
+            raise UsageError(
+                f"attempts is {attempts}, task_timeout_s {task_timeout_s}; give 1 or more and a time above 0"
+            )
         self.ledger = Ledger()
-        self.executions: list[Execution] = []
-        self.workers_lost = 0
-        self._policy = policy
-        self._workers = list(pool.workers)
-        self._arena = arena
         self.origin = time.monotonic() if origin is None else origin
+        self._policy = policy
+        self._pool = pool
+        self._tasks = tasks
         self._task_timeout_s = task_timeout_s
         self._attempts = attempts
+        self._drop_late = drop_late
+        self._on_execution = on_execution
         self._ids = itertools.count()
-        self._in_flight: dict[int, _InFlight] = {}
-        self._idle: set[int] = set(range(len(self._workers)))
-        self._alive: set[int] = set(self._idle)
-        self._timer: asyncio.TimerHandle | None = None
+        self._numbers = itertools.count()
+        self._seats = [_Seat(index, worker) for index, worker in enumerate(pool.workers)]
+        self._flights: dict[int, _Flight] = {}
+        self._suspects: deque[list[_Flight]] = deque()  # groups that are to run apart
+        self._finished: list[tuple[_Flight, Execution]] = []  # to be answered in this turn
+        self._deadlines: list[tuple[float, int]] = []  # heap, with ids; of those that may be dropped
+        self._turn_is_due = False
         self._background: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self._none_up_since = math.inf
+        self._why_none = "it was never started"
+        self._closed: HeadraceError | None = None  # why no request is taken any more
+        self._is_closed = False
+        self._left: list[Request] = []  # requests answered by `_end`, whose memory a worker may still write
+        self._failed_tasks = self._node_runs = self._request_node_runs = self._workers_lost = 0
+        self._busy_s = 0.0
+        self._reasons: Counter[str] = Counter()
 
     async def __aenter__(self) -> "Runtime":
+        if self._pool.in_use:
+            raise UsageError("this pool of workers already serves another runtime; close that first")
+        self._pool.in_use = True
+        self._loop = asyncio.get_running_loop()
+        self._alarm = Alarm(self._soon)
+        for seat in self._seats:
+            if seat.worker.fileno() >= 0:
+                self._up(seat)
+            else:  # a runtime before this one has lost it
+                self._spawn(self._revive(seat))
+        self._watched()
+        self._watcher = self._loop.call_later(WATCH_S, self._watch)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -139,174 +275,458 @@ class Runtime:
     @property
     def workers(self) -> int:
         """How many workers the pool has, in service or not."""
-        return len(self._workers)
+        return len(self._seats)
 
     def now(self) -> float:
         """Seconds since `origin`."""
         return time.monotonic() - self.origin
 
+    def statistics(self) -> Statistics:
+        return Statistics(
+            self._reasons.total(), self._failed_tasks, self._busy_s, self._node_runs, self._request_node_runs,
+            dict(self._reasons), self._workers_lost, sum(seat.up for seat in self._seats), self._tasks.nan_outputs,
+        )  # fmt: skip
+
     async def infer(
         self,
         model: str,
-        tensor: NDArray[Any],
+        value: Any,
         *,
         arrival: float | None = None,
         deadline: float = math.inf,
-        input_len: float = 1.0,
-        output_len: int = 1,
+        **options: Any,
     ) -> Inference:
-        """Run one preprocessed input through the network. `input_len` and `output_len` are those of a `Request`; only a
-        simulated worker, which computes no outputs, needs to be told the second.
+        """Run one request; `value` and `options` are what its kind of task takes (`Tasks.admit`).
 
-        `arrival` is when the request came in, if preprocessing lies between (s from the origin). Raises Overloaded,
-        UnknownModel, ValueError (shape or type), ModelError, WorkerLost (after
-        `attempts` tries) or RuntimeClosed."""
-        if self._closed or not self._alive:
-            raise RuntimeClosed("the runtime takes no requests: it was closed or has no worker left")
-        layout = self._arena.layout
-        if tensor.shape != layout.input_shape or tensor.dtype != layout.input_dtype:
-            raise ValueError(
-                f"a tensor of {tensor.dtype}{tensor.shape} was given; "
-                f"the network takes {layout.input_dtype}{layout.input_shape}"
-            )
+        `arrival` is when the request came in, if preprocessing lies between (s from the origin). A caller that is
+        cancelled before the request has begun takes it out again; one that has begun runs on, and is counted.
+        Raises Overloaded, UnknownModel, BadInput, ModelError, WorkerLost (with its `attempts`-th kill), TooLate,
+        NoWorker or RuntimeClosed."""
+        if self._closed is not None:
+            raise self._closed
         now = self.now()
         arrived = now if arrival is None else arrival
-        request = Request(next(self._ids), model, arrived, deadline, input_len, output_len)
-        self.ledger.submit(request)
+        if not math.isfinite(arrived) or math.isnan(deadline):
+            raise BadInput(f"arrival is {arrival} and deadline {deadline}; give times in seconds")
+        id = next(self._ids)
+        if now - self._none_up_since > self._task_timeout_s:
+            self._shed(Request(id, model, arrived, deadline))
+            raise self._no_worker(now)
         try:
-            slot = self._arena.acquire()
-        except ArenaFull as error:
-            self.ledger.drop(request)
-            raise Overloaded(str(error)) from error
+            input_len, output_len = self._tasks.admit(id, model, value, **options)
+        except Overloaded:
+            self._shed(Request(id, model, arrived, deadline))
+            raise
+        if not 0 < input_len < math.inf:
+            self._tasks.release(Request(id, model, arrived))
+            raise BadInput(f"input_len is {input_len}; give a length above 0")
+        request = Request(id, model, arrived, deadline, input_len, output_len)
         try:
-            np.copyto(self._arena.input(slot), tensor)
             self._policy.submit(request, now)
         except BaseException:
-            self._arena.release(slot)
-            self.ledger.fail(request)
+            self._tasks.release(request)
             raise
-        flight = _InFlight(request, slot, now, asyncio.get_running_loop().create_future())
-        self._in_flight[request.id] = flight
-        self._dispatch()
-        # A caller that gives up must not take the request out of the policy's hands: it runs, and is counted.
-        return await asyncio.shield(flight.done)
-
-    def _dispatch(self) -> None:
-        """Offer every idle worker a task, then set the timer for the policy's own wish."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._closed:
-            return
-        for worker in self._alive - self._idle:
-            self._workers[worker].interrupt()
-        for worker in sorted(self._idle):
-            task = self._policy.next_task(worker, self.now())
-            if task is None:
-                continue
-            self._idle.remove(worker)
-            self._spawn(self._execute(worker, task))
-        if self._idle:
-            wakeup = self._policy.wakeup()
-            if wakeup < math.inf:
-                loop = asyncio.get_running_loop()
-                # A little late rather than early: asked too soon, the policy would only send us back to sleep.
-                self._timer = loop.call_later(max(0.0, wakeup - self.now()) + 50e-6, self._dispatch)
-
-    def _spawn(self, coroutine: Any) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-
-    async def _execute(self, index: int, task: Task) -> None:
-        worker = self._workers[index]
-        flights = [self._in_flight[request.id] for request in task.requests]
-        started = self.now()
-        for flight in flights:
-            if flight.started is None:
-                flight.started = started
-        gather_s = execute_s = 0.0
-        error: HeadraceError | None = None
+        self.ledger.submit(request)
+        flight = _Flight(request, now, self._loop.create_future(), self._policy)
+        self._flights[id] = flight
+        if self._drop_late and deadline < math.inf:
+            if len(self._deadlines) > 2 * len(self._flights) + 64:  # mostly of requests that have left
+                self._deadlines = [entry for entry in self._deadlines if entry[1] in self._flights]
+                heapq.heapify(self._deadlines)
+            heapq.heappush(self._deadlines, (deadline, id))
+        self._soon()
         try:
-            task, times = await worker.execute(task, [flight.slot for flight in flights], self._task_timeout_s)
-            gather_s, execute_s = times.gather_s, times.execute_s
-        except (ModelError, WorkerLost) as raised:
-            error = raised
-        finished = self.now()
-        execution = Execution(index, task, started, finished, gather_s, execute_s, str(error) if error else None)
-        self.executions.append(execution)
-        if self._closed:
-            return
-        if error is None:
-            for flight in flights:
-                flight.execute_s += execute_s
-            for request in self._policy.complete(task, finished):
-                self._finish(request, execution)
-            self._idle.add(index)
-        else:
-            lost = isinstance(error, WorkerLost)
-            for flight in flights:
-                flight.attempts += 1
-            keep = [f.request for f in flights if lost and f.attempts < self._attempts]
-            self._policy.complete(task.lost(keep), finished)
-            for request in set(task.requests) - set(keep):
-                self._fail(request, error)
-            if lost:
-                self.workers_lost += 1
-                self._spawn(self._revive(index))
-            else:
-                self._idle.add(index)
-        self.ledger.check()
-        self._dispatch()
+            return await flight.done
+        except asyncio.CancelledError:
+            if flight.done.cancelled() and id in self._flights and self._forget(flight):
+                self.ledger.cancel(request)
+                self._soon()
+            raise
 
-    async def _revive(self, index: int) -> None:
+    def _shed(self, request: Request) -> None:
+        self.ledger.submit(request)
+        self.ledger.turn_away(request)
+
+    # ---- events: tell the policy ----
+
+    def _soon(self) -> None:
+        """Something happened: ask the policy when all that happened at this instant has been told."""
+        if not self._turn_is_due and self._closed is None:
+            self._turn_is_due = True
+            self._loop.call_soon(self._turn)
+
+    def _readable(self, seat: _Seat) -> None:
         try:
-            await self._workers[index].restart()
+            message = seat.worker.receive()
+            if message is None:
+                return
+            self._answered(seat, message)
         except WorkerLost as error:
-            self._alive.discard(index)
-            if not self._alive:
-                for flight in list(self._in_flight.values()):
-                    self._fail(flight.request, RuntimeClosed(f"no worker is left: {error}"))
+            self._down(seat, error)
+        except Exception as error:
+            self._break(error)
+        self._soon()
+
+    def _answered(self, seat: _Seat, message: bytes) -> None:
+        """A worker's answer to the first of its tasks."""
+        now = self.now()
+        kind, _, *times = ANSWER.unpack_from(message)
+        answer = message[ANSWER.size :]
+        sent = seat.sent.popleft()
+        seat.told = False
+        seat.free_since = now
+        ran = kind == DONE
+        task = self._tasks.ended(sent.task, answer) if ran else sent.task
+        error = None if ran else ModelError(f"the network failed on worker {seat.worker.name}: {answer.decode()}")
+        execution = self._note(seat, sent, task, times, now, error)
+        if error is not None:
+            self._raised(seat, sent, error)
             return
-        if not self._closed:
-            self._idle.add(index)
-            self._dispatch()
+        for id in {request.id for request in task.requests}:
+            if id in self._flights:
+                self._flights[id].execute_s += execution.execute_s
+        if sent.policy is not self._policy and sent.policy is not seat.apart:
+            return  # of suspects that have begun anew: it ran for nothing
+        for request in sent.policy.complete(task, now):
+            self._finished.append((self._flights.pop(request.id), execution))
+            if sent.policy is seat.apart:
+                del seat.suspects[request.id]
+        if not seat.suspects:
+            seat.apart = None
 
-    def _finish(self, request: Request, execution: Execution) -> None:
-        flight = self._in_flight.pop(request.id)
-        served = Served(
-            arrival=request.arrival,
-            queued=flight.queued,
-            started=execution.started if flight.started is None else flight.started,
-            finished=execution.finished,
-            deadline=request.deadline,
-            batch=execution.task.batch_size,
+    def _note(
+        self, seat: _Seat, sent: _Sent, task: Task, times: Sequence[float], now: float, error: HeadraceError | None
+    ) -> Execution:
+        started, gathered, ended = [time - self.origin for time in times] if times else [sent.handed] * 2 + [now]
+        execution = Execution(
+            seat.index, task, sent.handed, started, gathered, ended, now, None if error is None else str(error)
         )
-        output = self._arena.output(flight.slot).copy()
-        self._arena.release(flight.slot)
-        self.ledger.finish(request)
-        if not flight.done.done():
-            flight.done.set_result(Inference(request.id, output, served, execution, flight.execute_s))
+        nodes = execution.nodes
+        self._reasons[task.reason] += 1
+        self._busy_s += ended - started
+        self._node_runs += nodes
+        self._request_node_runs += nodes * task.batch_size
+        self._failed_tasks += error is not None
+        if self._on_execution is not None:
+            self._on_execution(execution)
+        return execution
 
-    def _fail(self, request: Request, error: HeadraceError) -> None:
-        flight = self._in_flight.pop(request.id)
-        self._arena.release(flight.slot)
-        self.ledger.fail(request)
+    # ---- faults ----
+
+    def _raised(self, seat: _Seat, sent: _Sent, error: HeadraceError) -> None:
+        culprits = self._put_back(seat, sent, True)
+        if len(culprits) == 1:
+            self._fail(culprits[0], error)
+        elif culprits:
+            half = len(culprits) // 2
+            self._suspect(culprits[:half])
+            self._suspect(culprits[half:])
+
+    def _suspect(self, group: list[_Flight]) -> None:
+        """They are to run again, apart from others."""
+        for flight in group:
+            flight.policy = None
+        self._suspects.append(group)
+
+    def _put_back(self, seat: _Seat, sent: _Sent, at_work: bool) -> list[_Flight]:
+        """A task did not end. If the worker was `at_work` on it, returns the requests that may be the cause, taken from
+        their policy; all others are their policy's again."""
+        task = sent.task
+        requests = self._tasks.lost(task)
+        if sent.policy is not self._policy:  # suspects: their policy is given up, with all of them
+            if sent.policy is not seat.apart:
+                return []
+            group = list(seat.suspects.values())
+            seat.apart = None
+            seat.suspects.clear()
+            for flight in group:
+                self._tasks.restart(flight.request)
+            if not at_work:
+                self._suspect(group)
+                return []
+            return group
+        found = {request.id: self._flights[request.id] for request in requests if request.id in self._flights}
+        for flight in found.values():
+            self._tasks.restart(flight.request)
+        taken = found if at_work else {}
+        keep = {request.id: request for request in task.requests if request.id not in taken}
+        sent.policy.complete(task.lost(keep.values()), self.now())
+        return list(taken.values())
+
+    def _down(self, seat: _Seat, error: WorkerLost) -> None:
+        """The worker has died, or is given up: nothing more is heard of it."""
+        if not seat.up:
+            return
+        seat.up = False
+        self._loop.remove_reader(seat.worker.fileno())
+        self._workers_lost += 1
+        self._watched()
+        self._spawn(self._recover(seat, error))
+
+    async def _recover(self, seat: _Seat, error: WorkerLost) -> None:
+        self._lose(seat, WorkerLost(f"{error}: {await seat.worker.stop()}"))
+        self._soon()
+        await self._revive(seat)
+
+    def _lose(self, seat: _Seat, error: WorkerLost) -> None:
+        self._why_none = str(error)
+        at_work = True
+        while seat.sent:
+            sent = seat.sent.popleft()
+            if at_work:
+                self._note(seat, sent, sent.task.lost(sent.task.requests), (), self.now(), error)
+            for flight in self._put_back(seat, sent, at_work):
+                flight.kills += 1
+                if flight.kills >= self._attempts or flight.failed:
+                    self._fail(flight, error)
+                else:
+                    self._suspect([flight])
+            at_work = False
+        seat.told = False
+        if seat.apart is not None:  # none of their tasks was at the worker
+            self._suspect(list(seat.suspects.values()))
+            seat.apart = None
+            seat.suspects.clear()
+
+    async def _revive(self, seat: _Seat) -> None:
+        """Start the worker again and again, until it is in service."""
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                await seat.worker.start()
+                break
+            except WorkerLost as error:
+                self._why_none = str(error)
+                _log.warning("%s; it is started again in %g s", error, pause)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+        self._up(seat)
+        self._soon()
+
+    def _up(self, seat: _Seat) -> None:
+        seat.up = True
+        seat.free_since = self.now()
+        self._loop.add_reader(seat.worker.fileno(), self._readable, seat)
+        self._watched()
+
+    def _watched(self) -> None:
+        """Notes since when no worker has been in service."""
+        none = not any(seat.up for seat in self._seats)
+        self._none_up_since = min(self._none_up_since, self.now()) if none else math.inf
+
+    def _watch(self) -> None:
+        """Looks for time-outs, WATCH_S after WATCH_S."""
+        if self._closed is not None:
+            return
+        self._watcher = self._loop.call_later(WATCH_S, self._watch)
+        now = self.now()
+        limit = self._task_timeout_s
+        for seat in self._seats:
+            if seat.up and seat.sent and now - max(seat.sent[0].handed, seat.free_since) > limit:
+                text = f"worker {seat.worker.name} did not answer within {limit} s and was killed"
+                self._down(seat, WorkerLost(text))
+        if now - self._none_up_since > limit:
+            error = self._no_worker(now)
+            for flight in list(self._flights.values()):
+                if flight.policy is None:
+                    self._fail(flight, error)
+                elif self._forget(flight):
+                    self.ledger.fail(flight.request)
+                    self._answer(flight, error)
+                elif not flight.done.done():  # it has begun, so it goes on when it can, and ends as failed
+                    flight.failed = True
+                    self._answer(flight, error)
+
+    def _no_worker(self, now: float) -> NoWorker:
+        return NoWorker(f"no worker has been in service for {now - self._none_up_since:.1f} s: {self._why_none}")
+
+    def _break(self, error: Exception) -> None:
+        """What raises here is a bug, in a policy or in the runtime. Nobody shall wait for ever because of it."""
+        _log.error("the runtime stops on an error of its own", exc_info=error)
+        if self._closed is None:
+            self._end(RuntimeClosed(f"the runtime stopped on an error of its own: {error!r}"))
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(coroutine)
+        self._background.add(task)
+        task.add_done_callback(self._spawned_ended)
+
+    def _spawned_ended(self, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception) and self._closed is None:
+            self._break(error)
+
+    # ---- the turn: ask the policy ----
+
+    def _turn(self) -> None:
+        self._turn_is_due = False
+        if self._closed is not None:
+            return
+        try:
+            now = self.now()
+            if self._deadlines:
+                self._drop(now)
+            for seat in self._seats:
+                if seat.sent and not seat.told and seat.sent[0].task.preemptible and seat.up:
+                    seat.worker.send(INTERRUPT, seat.sent[0].number)
+                    seat.told = True
+            self._offer(now)
+            self._set_alarm()
+            self._settle()
+            self.ledger.check()
+        except Exception as error:
+            self._break(error)
+
+    def _offer(self, now: float) -> None:
+        """Offer every worker that may have another task one, in turn, until there are none."""
+        ahead = self._policy.ahead
+        seats = [seat for seat in self._seats if seat.up and len(seat.sent) < ahead]
+        while seats:
+            again = []
+            for seat in seats:
+                found = self._next_task(seat, now)
+                if found is not None:
+                    self._send(seat, *found, now)
+                    if len(seat.sent) < ahead:
+                        again.append(seat)
+            seats = again
+
+    def _next_task(self, seat: _Seat, now: float) -> tuple[Task, Policy] | None:
+        """Suspects and all others take turns."""
+        for _ in range(2):
+            policy: Policy | None = self._policy
+            worker = seat.index
+            if seat.suspects_next and (self._suspects or seat.apart is not None):
+                policy, worker = self._apart(seat, now), 0
+            seat.suspects_next = not seat.suspects_next
+            task = policy.next_task(worker, now) if policy is not None else None
+            if policy is not None and task is not None:
+                return task, policy
+            if not self._suspects and seat.apart is None:
+                return None
+        return None
+
+    def _apart(self, seat: _Seat, now: float) -> Policy | None:
+        """The policy of the suspects that this worker has; a new one for the next group, if it has none."""
+        while seat.apart is None and self._suspects:
+            group = [flight for flight in self._suspects.popleft() if flight.request.id in self._flights]
+            if group:  # the others were answered meanwhile
+                seat.apart = self._tasks.apart()
+                seat.suspects = {flight.request.id: flight for flight in group}
+                for flight in group:
+                    flight.policy = seat.apart
+                    seat.apart.submit(flight.request, now)
+        return seat.apart
+
+    def _send(self, seat: _Seat, task: Task, policy: Policy, now: float) -> None:
+        number = next(self._numbers)
+        for request in task.requests:
+            flight = self._flights[request.id]
+            if flight.started is None:
+                flight.started = now
+        seat.worker.send(TASK, number, self._tasks.message(task))
+        seat.sent.append(_Sent(number, task, policy, now))
+
+    def _set_alarm(self) -> None:
+        at = math.inf
+        if any(seat.up and not seat.sent for seat in self._seats):
+            at = self._policy.wakeup()
+        if self._deadlines:
+            at = min(at, self._deadlines[0][0])
+        self._alarm.set(at + self.origin if at < math.inf else math.inf)
+
+    def _drop(self, now: float) -> None:
+        """Requests whose deadline has come before they have begun."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            deadline, id = heapq.heappop(self._deadlines)
+            flight = self._flights.get(id)
+            if flight is not None and self._forget(flight):
+                self.ledger.drop_late(flight.request)
+                late = (now - deadline) * 1e3
+                self._answer(flight, TooLate(f"the request had not begun by its deadline, {late:.1f} ms ago"))
+
+    def _settle(self) -> None:
+        """Answer the requests that finished."""
+        for flight, execution in self._finished:
+            request = flight.request
+            if not flight.done.done():
+                served = Served(
+                    arrival=request.arrival,
+                    queued=flight.queued,
+                    started=execution.handed if flight.started is None else flight.started,
+                    finished=execution.finished,
+                    deadline=request.deadline,
+                    batch=execution.task.batch_size,
+                )
+                result = self._tasks.result(request)
+                flight.done.set_result(Inference(request.id, result, served, execution, flight.execute_s))
+            self._tasks.release(request)
+            if flight.failed:
+                self.ledger.fail(request)
+            else:
+                self.ledger.finish(request)
+        self._finished.clear()
+
+    # ---- ends ----
+
+    def _forget(self, flight: _Flight) -> bool:
+        """Take a request that has not begun out again; False if it has begun."""
+        if flight.policy is None or not flight.policy.withdraw(flight.request, self.now()):
+            return False
+        self._remove(flight)
+        return True
+
+    def _remove(self, flight: _Flight) -> None:
+        del self._flights[flight.request.id]
+        self._tasks.release(flight.request)
+
+    def _fail(self, flight: _Flight, error: HeadraceError) -> None:
+        """Of a request that no policy has."""
+        self._remove(flight)
+        self.ledger.fail(flight.request)
+        self._answer(flight, error)
+
+    def _answer(self, flight: _Flight, error: HeadraceError) -> None:
         if not flight.done.done():
             flight.done.set_exception(error)
             flight.done.exception()  # a caller that gave up never looks; that is no error of the loop's
 
-    async def close(self) -> None:
-        """Fail what is in flight and end the background tasks. The worker pool is its owner's to close."""
-        if self._closed:
-            return
-        self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-        for task in list(self._background):
+    def _end(self, why: HeadraceError) -> None:
+        """Answer all that is in flight, and take nothing more. What the workers are at goes on until `close`."""
+        self._closed = why
+        self._alarm.close()
+        self._watcher.cancel()
+        for task in self._background:
             task.cancel()
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*self._background, return_exceptions=True), timeout=5.0)
-        for flight in list(self._in_flight.values()):
-            self._fail(flight.request, RuntimeClosed("the runtime was closed while the request was in flight"))
+        for seat in self._seats:
+            if seat.up:
+                self._loop.remove_reader(seat.worker.fileno())
+        for flight in [*self._flights.values(), *(flight for flight, _ in self._finished)]:
+            self.ledger.fail(flight.request)
+            self._answer(flight, why)
+            self._left.append(flight.request)
+        self._flights.clear()
+        self._finished.clear()
+
+    async def close(self) -> None:
+        """Fail what is in flight. A worker that is at work is killed, as what it would write belongs to nobody; the
+        next runtime on its pool starts it again. Takes a few seconds at most."""
+        if not self._pool.in_use or self._is_closed:
+            return
+        self._is_closed = True
+        if self._closed is None:
+            self._end(RuntimeClosed("the runtime was closed while the request was in flight"))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await asyncio.gather(*self._background, return_exceptions=True)
+        await asyncio.gather(*(seat.worker.stop() for seat in self._seats if seat.sent or not seat.up))
+        for seat in self._seats:
+            for sent in seat.sent:
+                self._tasks.lost(sent.task)
+            seat.sent.clear()
+        for request in self._left:
+            self._tasks.release(request)
+        self._left.clear()
+        self._pool.in_use = False
         self.ledger.check()

@@ -1,100 +1,119 @@
-"""Tensors in memory that the runtime and its worker processes share.
+"""Tensors in memory that the runtime and its worker processes share: slots, each for one request of one model.
 
 A memfd and not POSIX shared memory: it has no name, so nothing is left behind after kill -9, and a container's small
-/dev/shm does not limit it.
+/dev/shm does not limit it. Pages are taken from the system when first written.
 """
 
-import math
 import mmap
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.batching import HeadraceError
+from headrace.batching import UsageError
+from headrace.host.memory.layout import TensorSpec
 
 PAGE = 4096
-
-
-class ArenaFull(HeadraceError):
-    """Every slot holds a request in flight."""
-
-
-@dataclass(frozen=True, slots=True)
-class SlotLayout:
-    """One slot: an input tensor, then an output row, each starting on a page. Shapes are without the batch."""
-
-    slots: int
-    input_shape: tuple[int, ...]
-    input_dtype: str
-    output_shape: tuple[int, ...]
-    output_dtype: str
-
-    @property
-    def output_offset(self) -> int:
-        return _pages(math.prod(self.input_shape) * np.dtype(self.input_dtype).itemsize)
-
-    @property
-    def stride(self) -> int:
-        return self.output_offset + _pages(math.prod(self.output_shape) * np.dtype(self.output_dtype).itemsize)
-
-    @property
-    def size(self) -> int:
-        return self.slots * self.stride
-
-    def views(self, memory: mmap.mmap) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
-        """The input and the output array of every slot, over `memory`."""
-        inputs = [
-            np.ndarray(self.input_shape, self.input_dtype, memory, slot * self.stride) for slot in range(self.slots)
-        ]
-        outputs = [
-            np.ndarray(self.output_shape, self.output_dtype, memory, slot * self.stride + self.output_offset)
-            for slot in range(self.slots)
-        ]
-        return inputs, outputs
 
 
 def _pages(size: int) -> int:
     return -(-max(size, 1) // PAGE) * PAGE
 
 
-class TensorArena:
-    """Slots for the tensors of requests in flight. Pages are taken from the system when first written."""
+@dataclass(frozen=True, slots=True)
+class SlotLayout:
+    """Where the requests of one model lie in the shared memory: from `offset` on, slot after slot. In a slot the named
+    inputs and then the outputs follow each other, each starting on a page, with room for its longest."""
 
-    def __init__(
-        self,
-        slots: int,
-        input_shape: tuple[int, ...],
-        input_dtype: str,
-        output_shape: tuple[int, ...],
-        output_dtype: str,
-    ) -> None:
-        self.layout = SlotLayout(slots, tuple(input_shape), input_dtype, tuple(output_shape), output_dtype)
-        self.fd = os.memfd_create("headrace-tensors", os.MFD_CLOEXEC)
-        os.ftruncate(self.fd, self.layout.size)
-        self._inputs, self._outputs = self.layout.views(mmap.mmap(self.fd, self.layout.size))
-        self._free = list(reversed(range(slots)))
+    offset: int
+    slots: int
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
 
     @property
-    def free(self) -> int:
-        return len(self._free)
+    def stride(self) -> int:
+        return sum(_pages(spec.nbytes) for spec in (*self.inputs, *self.outputs))
 
-    def acquire(self) -> int:
-        """A free slot. Raises ArenaFull."""
-        if not self._free:
-            raise ArenaFull(f"all {self.layout.slots} tensor slots hold requests in flight; send fewer at a time")
-        return self._free.pop()
+    @property
+    def end(self) -> int:
+        return self.offset + self.slots * self.stride
 
-    def release(self, slot: int) -> None:
-        self._free.append(slot)
 
-    def input(self, slot: int) -> NDArray[Any]:
-        return self._inputs[slot]
+class SlotViews:
+    """The tensors of one model's slots over the shared memory, for either side."""
 
-    def output(self, slot: int) -> NDArray[Any]:
-        return self._outputs[slot]
+    def __init__(self, layout: SlotLayout, memory: mmap.mmap) -> None:
+        offset = layout.offset
+        self.inputs: list[SlotTensors] = []
+        self.outputs: list[SlotTensors] = []
+        for specs, tensors in ((layout.inputs, self.inputs), (layout.outputs, self.outputs)):
+            for spec in specs:
+                tensors.append(SlotTensors(spec, memory, offset, layout.stride, layout.slots))
+                offset += _pages(spec.nbytes)
+
+
+class SlotTensors:
+    """One named tensor in every slot."""
+
+    def __init__(self, spec: TensorSpec, memory: mmap.mmap, offset: int, stride: int, slots: int) -> None:
+        self.spec = spec
+        self._memory, self._offset, self._stride = memory, offset, stride
+        # Where all requests have the same shape the arrays are made once: making one takes as long as copying it.
+        fixed = spec.variable is None
+        self._arrays = [self._array(slot, 0) for slot in range(slots)] if fixed else None
+
+    def _array(self, slot: int, length: int) -> NDArray[Any]:
+        shape = self.spec.sized(length)
+        return np.ndarray(shape, self.spec.dtype, self._memory, self._offset + slot * self._stride)
+
+    def at(self, slot: int, length: int = 0) -> NDArray[Any]:
+        """The tensor in `slot`, its variable dimension of `length` elements."""
+        return self._arrays[slot] if self._arrays is not None else self._array(slot, length)
+
+
+Specs = tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]  # a model's inputs and outputs
+
+
+def slot_layouts(models: Mapping[str, Specs], slots: int) -> dict[str, SlotLayout]:
+    """`slots` for each model, one model behind the other: the same on both sides."""
+    layouts: dict[str, SlotLayout] = {}
+    end = 0
+    for model, (inputs, outputs) in models.items():
+        layouts[model] = SlotLayout(end, slots, inputs, outputs)
+        end = layouts[model].end
+    return layouts
+
+
+class SlotArena:
+    """Slots for the tensors of the requests in flight, by model. Raises UsageError."""
+
+    def __init__(self, models: Mapping[str, Specs], slots: int) -> None:
+        """`models` has each one's inputs and outputs; each gets `slots` slots."""
+        if slots < 1 or not models:
+            raise UsageError(f"{slots} slots for {len(models)} models: give at least one of each")
+        self.slots = slots
+        layouts = slot_layouts(models, slots)
+        size = max(layout.end for layout in layouts.values())
+        self.fd = os.memfd_create("headrace-tensors", os.MFD_CLOEXEC)
+        os.ftruncate(self.fd, size)
+        memory = mmap.mmap(self.fd, size)
+        self.views = {model: SlotViews(layout, memory) for model, layout in layouts.items()}
+        # The slot used last is the first to be used again: it is in the cache.
+        self._free = {model: list(reversed(range(slots))) for model in models}
+
+    def free(self, model: str) -> int:
+        return len(self._free[model])
+
+    def acquire(self, model: str) -> int | None:
+        """A free slot of the model; None if every one holds a request in flight."""
+        free = self._free[model]
+        return free.pop() if free else None
+
+    def release(self, model: str, slot: int) -> None:
+        self._free[model].append(slot)
 
     def close(self) -> None:
         """Give the file back; the memory goes when the last array over it does."""

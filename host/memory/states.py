@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.host.workers.networks import Network, StatesFull
+from headrace.batching import HeadraceError
 
 ZERO = 0  # a row that stays zero: what the first cell of a chain reads
 
@@ -32,15 +32,8 @@ class StateLayout:
         return states, np.ndarray((self.rows,), np.int64, memory, self.tokens_offset)
 
 
-@dataclass(frozen=True, slots=True)
-class CellSettings:
-    """What the parent tells a worker at its start. `device` is a torch device; `threads` are for one operator."""
-
-    networks: tuple[Network, ...]
-    device: str
-    threads: int
-    memory_fd: int
-    layout: StateLayout
+class StatesFull(HeadraceError):
+    """Every state row is needed by requests in flight."""
 
 
 class StateArena:

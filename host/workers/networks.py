@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.batching import HeadraceError, UsageError
+from headrace.batching import UsageError
 from headrace.batching.graphs.cell_graph import CellGraph, CellType
 
 GO = 0  # the first token that a decoder is fed
@@ -38,10 +38,6 @@ KINDS: dict[str, tuple[CellShape, ...]] = {
 
 class BadInput(UsageError):
     """An input that the network cannot take."""
-
-
-class StatesFull(HeadraceError):
-    """Every state row is needed by requests in flight."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,27 +1,37 @@
-"""`headrace profile`: latency and throughput of a network by batch size, on this machine's workers all busy at once."""
+"""`headrace profile`: latency and throughput by batch size, on this machine's workers all busy at once."""
 
 import asyncio
+import logging
 import os
 import platform
 import statistics
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from headrace.batching import Profile, ProfilePoint
 from headrace.batching.graphs.profile import KNEE_GROWTH
-from headrace.host.memory.slots import TensorArena
+from headrace.host.memory.slots import SlotArena
+from headrace.host.workers.devices import usable_cores, worker_devices
+from headrace.host.workers.messages import write_whole
 from headrace.host.workers.models import load_model
-from headrace.host.workers.process import Worker, WorkerPool, usable_cores, worker_devices
+from headrace.host.workers.pool import WorkerPool
+from headrace.host.workers.process import WorkerProcess, processes
+from headrace.host.workers.program import WholeModel, whole_program
 
-TIME_PER_POINT_S = 1.0  # at least, over all repeats
-MIN_REPEATS = 5
+ROUNDS = 3  # each measures every point, so that a pause of the machine shows as a disagreement between them
+TIME_PER_POINT_S = 0.4  # at least, in a round
+MIN_REPEATS = 3
+DISAGREEMENT = 0.2  # of a point's throughput between rounds, relative, that is told of
 TASK_TIMEOUT_S = 60.0
+
+_log = logging.getLogger(__name__)
 
 
 def machine() -> dict[str, Any]:
-    """What a measurement must name: processor, usable cores, memory, system and torch versions."""
+    """What a measurement must name: processor, usable cores, memory, system and Python version."""
     with open("/proc/cpuinfo") as lines:
         cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -34,47 +44,103 @@ def machine() -> dict[str, Any]:
     }
 
 
-async def measure_curve(
-    model: str, weights: str | None = None, *, workers: int | None = None, max_batch: int = 128
-) -> Profile:
-    """Batch 1, 2, 4 ... up to `max_batch`, until throughput grows by less than 5 %; that last point is included.
+OnPoint = Callable[[ProfilePoint], None]
 
-    A point's latency is the median over all repeats of all workers, each of which always has a batch to run; the
-    throughput is the sum over the workers of batch / median latency. Medians, because shared machines pause now and
-    then, and one pause would move the knee. Raises UsageError and WorkerLost."""
+
+async def measure_curve(
+    model: str,
+    weights: str | None = None,
+    *,
+    input_shape: str | None = None,
+    workers: int | None = None,
+    max_batch: int = 128,
+    on_point: OnPoint = lambda _: None,
+) -> Profile:
+    """Of a whole network: batch 1, 2, 4 ... up to `max_batch`, until throughput grows by less than 5 %; that last point
+    is included. See `measure_points`. Raises UsageError and WorkerLost."""
+    loaded = load_model(model, weights, input_shape)
     devices = worker_devices(workers)
-    loaded = load_model(model, weights)
-    arena = TensorArena(len(devices) * max_batch, loaded.input_shape, "float32", (loaded.classes,), "float32")
+    arena = SlotArena({model: (loaded.inputs, loaded.outputs)}, len(devices) * max_batch)
     noise = np.random.default_rng(0)
-    for slot in range(arena.layout.slots):
-        arena.input(slot)[...] = noise.standard_normal(loaded.input_shape, np.float32)
-    points: list[ProfilePoint] = []
+    lengths = [spec.longest for spec in loaded.inputs if spec.variable is not None]
+    for tensors in arena.views[model].inputs:
+        for slot in range(arena.slots):
+            array = tensors.at(slot, tensors.spec.longest)
+            if array.dtype.kind == "f":  # whole numbers may be indices: 0 is one of any table
+                array[...] = noise.standard_normal(array.shape)
+    spec = WholeModel(model, model, loaded.inputs, loaded.outputs, max_batch, weights, input_shape)
+
+    def batch_of(number: int, batch: int) -> bytes:
+        slots = range(number * max_batch, number * max_batch + batch)
+        return write_whole(0, slots, [[length] * batch for length in lengths])
+
     try:
-        async with WorkerPool(model, weights, devices, arena, max_batch=max_batch) as pool:
-            batch = 1
-            while batch <= max_batch:
-                points.append(await measure_point(pool, batch, max_batch))
-                if len(points) > 1 and points[-1].throughput_rps < KNEE_GROWTH * points[-2].throughput_rps:
-                    break
-                batch *= 2
+        running = processes(whole_program((spec,), arena), devices)
+        points = await measure_points(running, batch_of, max_batch, on_point, to_the_knee=True)
     finally:
         arena.close()
     described = {**machine(), "devices": [device.name for device in devices], "threads": devices[0].threads}
-    return Profile(model, len(devices), tuple(points), described)
+    return Profile(model, len(devices), points, described)
 
 
-async def measure_point(pool: WorkerPool, batch: int, max_batch: int) -> ProfilePoint:
-    async def load(worker: Worker, first_slot: int) -> list[float]:
-        slots = range(first_slot, first_slot + batch)
-        await worker.run(0, slots, TASK_TIMEOUT_S)  # the shape's first run is not counted
+async def measure_points(
+    workers: Sequence[WorkerProcess],
+    batch_of: Callable[[int, int], bytes],
+    max_batch: int,
+    on_point: OnPoint,
+    *,
+    to_the_knee: bool,
+) -> tuple[ProfilePoint, ...]:
+    """Latency and throughput for batch 1, 2, 4 ... with all workers busy; `batch_of(number of worker, batch size)` is the
+    message of such a task. The workers are started and ended here.
+
+    A point's latency is the median over all repeats of all workers, each of which always has a batch to run; the
+    throughput is the sum over the workers of batch / median latency. Medians, and of ROUNDS rounds over all points,
+    because shared machines pause now and then, and one pause would move the knee. Rounds that disagree are told of in
+    the log. Raises WorkerLost."""
+    rounds: dict[int, list[ProfilePoint]] = {}
+    async with WorkerPool(workers):
+        batch, before = 1, 0.0
+        while batch <= max_batch:
+            point = await _measure(workers, batch_of, batch)
+            rounds[batch] = [point]
+            on_point(point)
+            if to_the_knee and point.throughput_rps < KNEE_GROWTH * before:
+                break
+            batch, before = 2 * batch, point.throughput_rps
+        for _ in range(ROUNDS - 1):
+            for batch, points in rounds.items():
+                points.append(await _measure(workers, batch_of, batch))
+                on_point(points[-1])
+    for batch, points in rounds.items():
+        rates = [point.throughput_rps for point in points]
+        if max(rates) - min(rates) > DISAGREEMENT * statistics.median(rates):
+            _log.warning(
+                "batch %d: %.1f to %.1f requests/s in different rounds; is the machine busy with something else? "
+                "Measure again when it is not", batch, min(rates), max(rates),
+            )  # fmt: skip
+    return tuple(
+        ProfilePoint(
+            batch,
+            statistics.median(point.latency_s for point in points),
+            statistics.median(point.throughput_rps for point in points),
+        )
+        for batch, points in rounds.items()
+    )
+
+
+async def _measure(workers: Sequence[WorkerProcess], batch_of: Callable[[int, int], bytes], batch: int) -> ProfilePoint:
+    async def load(number: int, worker: WorkerProcess) -> list[float]:
+        message = batch_of(number, batch)
+        await worker.run(message, TASK_TIMEOUT_S)  # the shape's first run is not counted
         latencies: list[float] = []
         end = time.monotonic() + TIME_PER_POINT_S
         while len(latencies) < MIN_REPEATS or time.monotonic() < end:
             started = time.monotonic()
-            await worker.run(0, slots, TASK_TIMEOUT_S)
+            await worker.run(message, TASK_TIMEOUT_S)
             latencies.append(time.monotonic() - started)
         return latencies
 
-    latencies = await asyncio.gather(*(load(worker, n * max_batch) for n, worker in enumerate(pool.workers)))
+    latencies = await asyncio.gather(*(load(number, worker) for number, worker in enumerate(workers)))
     throughput = sum(batch / statistics.median(times) for times in latencies)
     return ProfilePoint(batch, statistics.median(t for times in latencies for t in times), throughput)

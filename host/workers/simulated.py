@@ -1,91 +1,97 @@
 """A simulated accelerator as a live worker: it takes as long as the hardware would, in real time, and computes nothing.
 
-Requests, queues, policy and clock are real; only the network's outputs are zeros. Unlike a worker process that runs a
-whole network, it can be interrupted at every node boundary, so node-level policies are served as on the accelerator.
+Requests, queues, policy, messages and clock are real; only the network's outputs are zeros. It runs tasks of nodes,
+whole graphs among them, and can be interrupted at every node boundary, so node-level policies are served as
+on the accelerator.
 """
 
-import asyncio
+import contextlib
+import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
-from headrace.batching import Decoding, NodeTimes, Task
-from headrace.host.workers.process import RunTimes, WorkerLost
+from headrace.batching import Decoding, NodeTimes
+from headrace.host.workers.messages import ANSWER, HEADER, MAX_MESSAGE, READY, answer_nodes, read_nodes
+from headrace.host.workers.process import STOP_TIMEOUT_S, WorkerLost
+from headrace.host.workers.serving import Interrupts, Ran, serve
+
+
+class SimulatedExecutor:
+    def __init__(self, times: Sequence[NodeTimes]) -> None:
+        self._times = times  # by number of the model
+        self._decoding = Decoding()
+
+    def run(self, message: memoryview, interrupts: Interrupts) -> Ran:
+        model, task = read_nodes(message)
+        times = self._times[model]
+        began = time.monotonic()
+        if not task.preemptible:
+            interrupts.sleep(began + times.whole_task(task))
+            return Ran(began, answer_nodes(task))
+        length = times.task_length(task)
+        stop = self._decoding.stop(task, times.sections)
+        end = began + times.duration(task.batch_size, length, task.start, stop)
+        if interrupts.wait(end):
+            stop = times.boundary(task.batch_size, length, task.start, stop, time.monotonic() - began)
+            interrupts.sleep(began + times.duration(task.batch_size, length, task.start, stop))
+        return Ran(began, answer_nodes(self._decoding.end(task, stop, times.sections)))
 
 
 class SimulatedWorker:
-    """One accelerator. It waits in a thread of its own: an event loop's timers are only good to a millisecond."""
+    """One accelerator, in a thread of its own; `times` has the models' node latencies by number."""
 
-    def __init__(self, name: str, times: Mapping[str, NodeTimes]) -> None:
+    def __init__(self, name: str, times: Sequence[NodeTimes]) -> None:
         self.name = name
         self._times = times
-        self._decoding = Decoding()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self._wake = threading.Condition()
-        self._interrupted = False
-        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._channel: socket.socket | None = None
 
-    async def execute(self, task: Task, slots: Sequence[int], timeout_s: float) -> tuple[Task, RunTimes]:
-        """Returns the task as it ended, after the time that it takes. Raises WorkerLost beyond `timeout_s`."""
-        with self._wake:
-            self._interrupted = False
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, task, timeout_s)
-
-    def interrupt(self) -> None:
-        """End the running task, if it is preemptible, at its next node boundary."""
-        with self._wake:
-            self._interrupted = True
-            self._wake.notify_all()
-
-    def _run(self, task: Task, timeout_s: float) -> tuple[Task, RunTimes]:
-        times = self._times[task.model]
-        batch = task.batch_size
-        started = time.monotonic()
-        if not task.preemptible:
-            seconds = times.whole_task(task)
-            self._wait(started + seconds, started + timeout_s, until_interrupted=False)
-            return task, RunTimes(0.0, time.monotonic() - started)
-        length = times.task_length(task)
-        stop = self._decoding.stop(task, times.sections)
-        end = started + times.duration(batch, length, task.start, stop)
-        if self._wait(end, started + timeout_s, until_interrupted=True):
-            stop = times.boundary(batch, length, task.start, stop, time.monotonic() - started)
-            end = started + times.duration(batch, length, task.start, stop)
-            self._wait(end, started + timeout_s, until_interrupted=False)
-        return self._decoding.end(task, stop, times.sections), RunTimes(0.0, time.monotonic() - started)
-
-    def _wait(self, end: float, limit: float, *, until_interrupted: bool) -> bool:
-        """Sleep until the time `end`; True if interrupted before."""
-        with self._wake:
-            while (now := time.monotonic()) < end:
-                if self._closed or now >= limit:
-                    raise WorkerLost(f"{self.name} was closed" if self._closed else f"{self.name}: the task timed out")
-                if until_interrupted and self._interrupted:
-                    return True
-                self._wake.wait(min(end, limit) - now)
-        return False
-
-    async def restart(self) -> None:
+    async def start(self) -> None:
         """Ready for the next task; nothing of an earlier one is left."""
-        self._decoding = Decoding()
+        await self.stop()
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        executor = SimulatedExecutor(self._times)
+        self._thread = threading.Thread(target=self._run, args=(theirs, executor), name=self.name, daemon=True)
+        self._thread.start()
+        ready = self._channel.recv(MAX_MESSAGE)  # at once: there is nothing to load
+        assert ANSWER.unpack_from(ready)[0] == READY
+        self._channel.setblocking(False)
 
-    def close(self) -> None:
-        with self._wake:
-            self._closed = True
-            self._wake.notify_all()
-        self._thread.shutdown(wait=False, cancel_futures=True)
+    @staticmethod
+    def _run(channel: socket.socket, executor: SimulatedExecutor) -> None:
+        with channel:
+            serve(channel, executor)
+
+    def fileno(self) -> int:
+        return self._channel.fileno() if self._channel is not None else -1
+
+    def send(self, kind: int, number: int, message: bytes = b"") -> None:
+        assert self._channel is not None
+        with contextlib.suppress(ConnectionError):
+            self._channel.send(HEADER.pack(kind, number) + message)
+
+    def receive(self) -> bytes | None:
+        assert self._channel is not None
+        try:
+            message = self._channel.recv(MAX_MESSAGE)
+        except BlockingIOError:
+            return None
+        if not message:
+            raise WorkerLost(f"{self.name} ended")
+        return message
+
+    async def stop(self) -> str:
+        """The thread waits for nothing but its channel, which wakes it when it is closed here."""
+        thread, channel = self._thread, self._channel
+        self._thread = self._channel = None
+        if channel is not None:
+            channel.close()
+        if thread is not None:
+            thread.join(STOP_TIMEOUT_S)
+        return "it said nothing"
 
 
-class SimulatedPool:
-    """`count` equal accelerators, on which the models have the node latencies `times`. An async context manager."""
-
-    def __init__(self, kind: str, count: int, times: Mapping[str, NodeTimes]) -> None:
-        self.workers = tuple(SimulatedWorker(f"{kind} {number}", times) for number in range(count))
-
-    async def __aenter__(self) -> "SimulatedPool":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        for worker in self.workers:
-            worker.close()
+def simulated_workers(kind: str, count: int, times: Mapping[str, NodeTimes]) -> list[SimulatedWorker]:
+    """`count` equal accelerators with the models' node latencies `times`, in the order that a `NodeTasks` has them."""
+    return [SimulatedWorker(f"{kind} {number}", list(times.values())) for number in range(count)]

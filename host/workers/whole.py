@@ -1,116 +1,142 @@
-"""The main of a worker process: one network on one slice, `python -m headrace.host.workers.whole FD SETTINGS`.
+"""The executor of whole networks, in a worker process: `python -m headrace.host.workers.whole FD SETTINGS`.
 
-It talks over an inherited socket, a line of JSON each way, numbers only; tensors stay in the shared arena. It answers
-
-    {"task": 7, "slots": [3, 5]}  with  {"task": 7, "gather_s": ..., "execute_s": ...}  or  {"task": 7, "error": ...}
-
-and ends when the socket closes, which is also how it notices that its parent is gone. SIGINT is the parent's business.
+A task is a batch of requests of one model, in slots. Inputs that differ in length are padded with zeros to the longest
+of the batch.
 """
 
-import contextlib
-import json
 import mmap
-import signal
-import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
-from headrace.host.memory.slots import SlotLayout
+import numpy as np
+import torch
+from numpy.typing import NDArray
 
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the parent tells a worker at its start. `device` is a torch device; `threads` are for one operator."""
-
-    model: str
-    weights: str | None
-    device: str
-    threads: int
-    max_batch: int
-    arena_fd: int
-    layout: SlotLayout
+from headrace.host.memory.layout import TensorSpec
+from headrace.host.memory.slots import SlotViews
+from headrace.host.workers.messages import answer_whole, read_whole
+from headrace.host.workers.models import load_model
+from headrace.host.workers.program import WholeModel, WholeSettings
+from headrace.host.workers.serving import Interrupts, Ran, work
 
 
-class Executor(Protocol):
-    """Runs one task as its message says; returns what the answer says of it, with `gather_s` and `execute_s`."""
+class _Network:
+    """One loaded network with its slots and its batch tensors."""
 
-    def run(self, task: dict[str, Any]) -> dict[str, Any]: ...
+    def __init__(self, model: WholeModel, views: SlotViews, device: torch.device) -> None:
+        self.model = model
+        self._views = views
+        self._device = device
+        loaded = load_model(model.source, model.weights, model.input_shape)
+        loaded.module.to(device)
+        self._forward = loaded.forward
+        # Inputs of one shape are gathered into tensors that are kept; numpy copies them, which needs no thread's help.
+        self._batches = [
+            None if spec.variable is not None else _batch(spec, model.max_batch, 0, device) for spec in model.inputs
+        ]
+        self._variable = [place for place, spec in enumerate(model.inputs) if spec.variable is not None]
+
+    def warm_up(self, size: int) -> None:
+        """Run a batch of zeros: the first run of a shape is slow and must not be a request's."""
+        inputs = [
+            _batch(spec, self.model.max_batch, spec.longest, self._device) if batch is None else batch
+            for spec, batch in zip(self.model.inputs, self._batches, strict=True)
+        ]
+        self.forward([batch[:size] for batch in inputs])
+
+    @torch.inference_mode()
+    def forward(self, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
+        """Batched arrays in the order of the model's inputs; returns its outputs as they are specified. Raises
+        ValueError for an output of another shape."""
+        tensors = [torch.from_numpy(batch).to(self._device, non_blocking=True) for batch in inputs]
+        outputs = []
+        size = len(inputs[0])
+        for spec, output in zip(self.model.outputs, self._forward(tensors), strict=True):
+            array = output.cpu().numpy()
+            length = (
+                array.shape[1 + spec.variable] if spec.variable is not None and spec.variable + 1 < array.ndim else 0
+            )
+            if array.shape != (size, *spec.sized(length)) or length > spec.longest:
+                raise ValueError(
+                    f"output {spec.name!r} of a batch of {size} has shape {array.shape}; expected {(size, *spec.shape)}"
+                    + (f" and at most {spec.longest} in place of -1" if spec.longest else "")
+                )
+            outputs.append(array)
+        return outputs
+
+    def run(self, slots: list[int], variable: list[list[int]]) -> Ran:
+        """`variable` has the lengths of the variable inputs, by request."""
+        count = len(slots)
+        if not 1 <= count <= self.model.max_batch:
+            raise ValueError(f"a batch of {count} was sent to a worker that takes 1 to {self.model.max_batch}")
+        lengths = dict(zip(self._variable, variable, strict=True))
+        inputs = []
+        for place, tensors in enumerate(self._views.inputs):
+            batch = self._batches[place]
+            if batch is not None:
+                for row, slot in enumerate(slots):
+                    batch[row] = tensors.at(slot)
+                inputs.append(batch[:count])
+                continue
+            longest = max(lengths[place])
+            padded = _batch(tensors.spec, count, longest, self._device)
+            where = (slice(None),) * tensors.spec.variable
+            for row, (slot, length) in enumerate(zip(slots, lengths[place], strict=True)):
+                padded[row][(*where, slice(length))] = tensors.at(slot, length)
+            inputs.append(padded)
+        gathered = time.monotonic()
+        outputs = self.forward(inputs)
+        missing = np.zeros(count, bool)
+        answer = []
+        for tensors, output in zip(self._views.outputs, outputs, strict=True):
+            length = output.shape[1 + tensors.spec.variable] if tensors.spec.variable is not None else 0
+            for row, slot in enumerate(slots):
+                tensors.at(slot, length)[...] = output[row]
+            if output.dtype.kind == "f":
+                missing |= np.isnan(output.reshape(count, -1)).any(1)
+            if tensors.spec.variable is not None:
+                answer.append(length)
+        return Ran(gathered, answer_whole(int(missing.sum()), answer))
 
 
-class TorchExecutor:
-    def __init__(self, settings: Settings) -> None:
-        import torch  # here: other executors do without it
-
-        from headrace.host.workers.models import load_model
-
-        torch.set_num_threads(settings.threads)
-        memory = mmap.mmap(settings.arena_fd, settings.layout.size)
-        inputs, self._outputs = settings.layout.views(memory)
-        self._inputs = [torch.from_numpy(array) for array in inputs]
-        self._torch = torch
-        self._device = torch.device(settings.device)
-        self._max_batch = settings.max_batch
-        self._module = load_model(settings.model, settings.weights).module.to(self._device)
-        dtype = self._inputs[0].dtype
-        if dtype != torch.float32:
-            self._module = self._module.to(dtype)
-        shape = (settings.max_batch, *settings.layout.input_shape)
-        self._batch = torch.zeros(shape, dtype=dtype, pin_memory=self._device.type == "cuda")
-        for size in (1, settings.max_batch):  # the first run of a shape is slow and must not be a request's
-            self._forward(size)
-
-    def _forward(self, size: int) -> Any:
-        with self._torch.inference_mode():
-            output = self._module(self._batch[:size].to(self._device, non_blocking=True))
-            return output.to("cpu", self._torch.float32).numpy()
-
-    def run(self, task: dict[str, Any]) -> dict[str, Any]:
-        slots = task["slots"]
-        if not 1 <= len(slots) <= self._max_batch:
-            raise ValueError(f"a batch of {len(slots)} was sent to a worker that takes 1 to {self._max_batch}")
-        started = time.perf_counter()
-        for row, slot in enumerate(slots):
-            self._batch[row].copy_(self._inputs[slot])
-        gathered = time.perf_counter()
-        output = self._forward(len(slots))
-        for row, slot in enumerate(slots):
-            self._outputs[slot][...] = output[row]
-        return {"gather_s": gathered - started, "execute_s": time.perf_counter() - gathered}
+def _batch(spec: TensorSpec, size: int, length: int, device: torch.device) -> NDArray[Any]:
+    """Zeros; in memory that a GPU can read by itself, where there is one."""
+    shape = (size, *spec.sized(length))
+    kind = getattr(torch, np.dtype(spec.dtype).name)
+    return torch.zeros(shape, dtype=kind, pin_memory=device.type == "cuda").numpy()
 
 
-def serve(channel: socket.socket, executor: Executor) -> None:
-    """Answer tasks until the channel closes. An exception of the network is answered, and the worker lives on."""
-    # Two files: one for both would drop, when it is written, what it has read of tasks that are sent ahead.
-    with channel.makefile("r", encoding="utf-8") as lines, channel.makefile("w", encoding="utf-8") as answers:
-        _send(answers, {"ready": True})
-        for line in lines:
-            task = json.loads(line)
-            try:
-                _send(answers, {"task": task["task"], **executor.run(task)})
-            except Exception as error:
-                _send(answers, {"task": task["task"], "error": f"{type(error).__name__}: {error}"})
+class WholeExecutor:
+    def __init__(self, settings: WholeSettings, device: str, threads: int, at: Callable[[str], None]) -> None:
+        torch.set_num_threads(threads)
+        layouts = settings.layouts()
+        memory = mmap.mmap(settings.memory_fd, max(layout.end for layout in layouts.values()))
+        self._networks = []
+        for model in settings.models:
+            at(f"loading {model.source}")
+            network = _Network(model, SlotViews(layouts[model.name], memory), torch.device(device))
+            for size in sorted({1, model.max_batch}):
+                at(f"running {model.source} on a first batch of {size}")
+                network.warm_up(size)
+            self._networks.append(network)
+
+    def run(self, message: memoryview, interrupts: Interrupts) -> Ran:
+        model, slots, lengths = read_whole(message)
+        return self._networks[model].run(slots, lengths)
 
 
-def _send(answers: Any, message: dict[str, Any]) -> None:
-    answers.write(json.dumps(message) + "\n")
-    answers.flush()
+def _specs(body: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(**spec | {"shape": tuple(spec["shape"])}) for spec in body)
 
 
-def work(arguments: Sequence[str], executor: Callable[[dict[str, Any]], Executor]) -> None:
-    """The life of a worker process: make its executor from the settings, and answer tasks until the parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    channel = socket.socket(fileno=int(arguments[0]))
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        serve(channel, executor(json.loads(arguments[1])))
-
-
-def _executor(body: dict[str, Any]) -> Executor:
-    layout = body.pop("layout")
-    layout = SlotLayout(**layout | {key: tuple(layout[key]) for key in ("input_shape", "output_shape")})
-    return TorchExecutor(Settings(**body, layout=layout))
+def _executor(body: dict[str, Any], at: Callable[[str], None]) -> WholeExecutor:
+    models = tuple(
+        WholeModel(**model | {key: _specs(model[key]) for key in ("inputs", "outputs")}) for model in body["models"]
+    )
+    settings = WholeSettings(models, body["slots"], body["memory_fd"])
+    return WholeExecutor(settings, body["device"], body["threads"], at)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,78 @@
+"""Where workers run: a MIG device each, a GPU each, or a share of this machine's cores."""
+
+import contextlib
+import os
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from headrace.batching import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDevice:
+    """Where a worker runs: a torch device as the worker sees it, and the environment that makes it see just that."""
+
+    name: str
+    device: str = "cpu"
+    threads: int = 1
+    env: dict[str, str] = field(default_factory=dict)
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def worker_devices(count: int | None = None, nvml: ModuleType | None = None) -> list[WorkerDevice]:
+    """One worker a MIG device where there are any, else one a GPU, else `count` on the CPU.
+
+    CPU workers share the cores out between them, all but one, which is the runtime's: an operator's threads wait for
+    each other, so that one which shares its core with a busy process holds up all. One a core by default. With `count`,
+    the first `count` devices; raises UsageError if there are fewer. `nvml` is nvidia-ml-py's module, imported if
+    None."""
+    gpus = gpu_devices(nvml)
+    if gpus:
+        if count is not None and count > len(gpus):
+            raise UsageError(f"{count} workers asked for, but this machine has {len(gpus)} GPU slices")
+        return gpus[:count]
+    cores = max(1, usable_cores() - 1)
+    count = cores if count is None else count
+    return [WorkerDevice(f"cpu {number}", threads=max(1, cores // count)) for number in range(count)]
+
+
+def gpu_devices(nvml: ModuleType | None = None) -> list[WorkerDevice]:
+    """MIG devices by UUID, or whole GPUs that have none. Empty without nvidia-ml-py or without a driver."""
+    if nvml is None:
+        try:
+            import pynvml as nvml
+        except ImportError:
+            return []
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return []
+    found = []
+    try:
+        for index in range(nvml.nvmlDeviceGetCount()):
+            gpu = nvml.nvmlDeviceGetHandleByIndex(index)
+            uuids = _mig_uuids(nvml, gpu) or [_text(nvml.nvmlDeviceGetUUID(gpu))]
+            found += [WorkerDevice(uuid, "cuda", 1, {"CUDA_VISIBLE_DEVICES": uuid}) for uuid in uuids]
+    finally:
+        nvml.nvmlShutdown()
+    return found
+
+
+def _mig_uuids(nvml: ModuleType, gpu: Any) -> list[str]:
+    try:
+        enabled, _ = nvml.nvmlDeviceGetMigMode(gpu)
+    except nvml.NVMLError:  # a GPU without MIG
+        return []
+    uuids = []
+    for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu) if enabled else 0):
+        with contextlib.suppress(nvml.NVMLError):  # instance numbers have gaps
+            uuids.append(_text(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index))))
+    return uuids
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,108 @@
+"""What the runtime and a worker say to each other, over a socket that keeps messages apart (SOCK_SEQPACKET).
+
+To the worker: a HEADER, and behind it, for a TASK, the task of its kind. A worker runs its tasks in the order in which
+they came, of which several may wait in the socket; INTERRUPT asks it to end a preemptible task at its next node
+boundary, and is nothing to it if that task has ended.
+
+From the worker: STARTING with what it is at, READY once; then an ANSWER for each task, and behind it what its kind
+answers, or the error's text. Tensors stay in shared memory: a message is numbers. Times are `time.monotonic()` seconds,
+which all processes of a machine share.
+"""
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+
+from headrace.batching import Request, Task
+
+TASK, INTERRUPT = 1, 2
+HEADER = struct.Struct("<BQ")  # what it is, number of the task
+
+STARTING, READY, DONE, FAILED = 1, 2, 3, 4
+ANSWER = struct.Struct("<BQddd")  # what it is, number of the task, began, gathered, ended
+
+MAX_MESSAGE = 1 << 16  # bytes; several fit into the send buffer that Linux gives a socket by default
+MAX_TASK = MAX_MESSAGE - HEADER.size
+
+# Whole networks: a batch of slots.
+
+WHOLE = struct.Struct("<HH")  # number of the model, how many requests
+
+
+def write_whole(model: int, slots: Sequence[int], lengths: Sequence[Sequence[int]] = ()) -> bytes:
+    """`lengths` has, for each input with a variable dimension, how long it is for each request."""
+    numbers = [*slots, *(length for of_input in lengths for length in of_input)]
+    return WHOLE.pack(model, len(slots)) + struct.pack(f"<{len(numbers)}I", *numbers)
+
+
+def read_whole(message: memoryview) -> tuple[int, list[int], list[list[int]]]:
+    """The model's number, the slots, and the lengths."""
+    model, count = WHOLE.unpack_from(message)
+    slots, *lengths = np.frombuffer(message, "<u4", offset=WHOLE.size).reshape(-1, count).tolist()
+    return model, slots, lengths
+
+
+def answer_whole(nans: int, lengths: Sequence[int]) -> bytes:
+    """How many requests have NaN in an output; how long each output with a variable dimension is in this batch."""
+    return struct.pack(f"<{1 + len(lengths)}I", nans, *lengths)
+
+
+def whole_answer(answer: bytes) -> tuple[int, list[int]]:
+    nans, *lengths = struct.unpack(f"<{len(answer) // 4}I", answer)
+    return nans, lengths
+
+
+# Nodes: a sub-batch of slots and a run of consecutive nodes.
+
+NODES = struct.Struct("<HH?QQ")  # number of the model, how many requests, preemptible, first node, boundary
+STOP = struct.Struct("<Q")
+REQUEST = np.dtype([("id", "<u8"), ("slot", "<u4"), ("output_len", "<u4"), ("input_len", "<f8")])
+
+
+def write_nodes(model: int, task: Task, slots: Sequence[int]) -> bytes:
+    rows = [
+        (request.id, slot, request.output_len, request.input_len)
+        for request, slot in zip(task.requests, slots, strict=True)
+    ]
+    head = NODES.pack(model, len(rows), task.preemptible, task.start, task.stop)
+    return head + np.array(rows, REQUEST).tobytes()
+
+
+def read_nodes(message: memoryview) -> tuple[int, Task]:
+    """The model's number and the task; its requests have ids and lengths, and times of 0."""
+    model, count, preemptible, start, stop = NODES.unpack_from(message)
+    rows = np.frombuffer(message, REQUEST, count, NODES.size).tolist()
+    requests = tuple(Request(id, "", 0.0, input_len=length, output_len=steps) for id, _, steps, length in rows)
+    return model, Task(0, "", requests, start, stop, preemptible)
+
+
+def answer_nodes(task: Task) -> bytes:
+    """Of a task as it ended: the boundary that it reached, and which requests ended, by their place in it."""
+    ended = {request.id for request in task.ended}
+    places = [place for place, request in enumerate(task.requests) if request.id in ended]
+    return STOP.pack(task.stop) + np.array(places, "<u2").tobytes()
+
+
+def nodes_answer(task: Task, answer: bytes) -> Task:
+    """The task as the answer says that it ended."""
+    (stop,) = STOP.unpack_from(answer)
+    places = np.frombuffer(answer, "<u2", offset=STOP.size).tolist()
+    return task.ended_at(stop, tuple(task.requests[place] for place in places))
+
+
+# Cells: a batch of entries, each with a token, the row that it writes and the rows of the states that it reads.
+
+CELLS = struct.Struct("<HHI")  # number of the network, of the cell, how many entries
+
+
+def write_cells(network: int, cell: int, tokens: Sequence[int], writes: Sequence[int], reads: Sequence[int]) -> bytes:
+    """`reads` has the rows of every entry's states, one entry after the other. Token -1 is the one that the step before
+    left in the row: a decoder's next step may be sent before that token is known."""
+    count = len(tokens)
+    return CELLS.pack(network, cell, count) + struct.pack(f"<{count}i{count + len(reads)}I", *tokens, *writes, *reads)
+
+
+def cells_answer(answer: bytes) -> tuple[int, ...]:
+    """The tokens that the entries chose, if the cell chooses any."""
+    return struct.unpack(f"<{len(answer) // 4}i", answer)

@@ -1,0 +1,63 @@
+"""What worker processes are told at their start. No torch here: only worker processes need it for this."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.host.memory.layout import TensorSpec
+from headrace.host.memory.slots import SlotArena, SlotLayout, slot_layouts
+from headrace.host.memory.states import StateArena, StateLayout
+from headrace.host.workers.networks import Network
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a worker process runs: `python -m main FD SETTINGS`. `settings` is a dataclass of what JSON can hold;
+    `memory_fd` is the shared memory, a file descriptor that it inherits."""
+
+    main: str
+    settings: Any
+    memory_fd: int
+
+
+@dataclass(frozen=True, slots=True)
+class WholeModel:
+    """A network under the name that requests ask for. `source`, `weights` and `input_shape` are for `load_model`;
+    `inputs` and `outputs` are what it then says of the network. `max_batch` is the largest batch that will be sent,
+    which the worker warms up to."""
+
+    name: str
+    source: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    max_batch: int
+    weights: str | None = None
+    input_shape: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WholeSettings:
+    """Each model has `slots` slots in the memory."""
+
+    models: tuple[WholeModel, ...]
+    slots: int
+    memory_fd: int
+
+    def layouts(self) -> dict[str, SlotLayout]:
+        return slot_layouts({model.name: (model.inputs, model.outputs) for model in self.models}, self.slots)
+
+
+def whole_program(models: tuple[WholeModel, ...], arena: SlotArena) -> Program:
+    """Whole networks; `arena` has slots of each."""
+    return Program("headrace.host.workers.whole", WholeSettings(models, arena.slots, arena.fd), arena.fd)
+
+
+@dataclass(frozen=True, slots=True)
+class CellSettings:
+    networks: tuple[Network, ...]
+    memory_fd: int
+    layout: StateLayout
+
+
+def cell_program(networks: tuple[Network, ...], arena: StateArena) -> Program:
+    """The cells of recurrent networks."""
+    return Program("headrace.host.workers.cells", CellSettings(networks, arena.fd, arena.layout), arena.fd)

@@ -1,0 +1,143 @@
+"""The worker's end: take tasks one after the other, run them, answer. In a process of its own (`work`), or in a thread
+of the parent for an accelerator that is simulated. It ends when the parent's end of the channel closes, which is also
+how a process notices that its parent is gone."""
+
+import json
+import select
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from headrace.host.workers.messages import (
+    ANSWER,
+    DONE,
+    FAILED,
+    HEADER,
+    INTERRUPT,
+    MAX_MESSAGE,
+    READY,
+    STARTING,
+    TASK,
+)
+from headrace.host.workers.timerfd import TimerFd
+
+
+class Ran(NamedTuple):
+    """`gathered` is when the inputs were together (`time.monotonic()`)."""
+
+    gathered: float
+    answer: bytes = b""
+
+
+class Executor(Protocol):
+    """Runs tasks of one kind; reads the messages that this kind's class in live/ writes, and writes what it reads."""
+
+    def run(self, message: memoryview, interrupts: "Interrupts") -> Ran: ...
+
+
+class ChannelClosed(Exception):
+    """The parent is gone, or wants no more."""
+
+
+class Interrupts:
+    """The worker's end of the channel: the tasks that wait in it, and whether the one that runs is to end."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._waiting: deque[bytes] = deque()  # tasks that came while one ran
+        self._running = -1
+        self._interrupted = False
+        self._timer = TimerFd()
+        self._poll, self._both = select.poll(), select.poll()
+        self._poll.register(channel, select.POLLIN)
+        self._both.register(channel, select.POLLIN)
+        self._both.register(self._timer, select.POLLIN)
+
+    def close(self) -> None:
+        self._timer.close()
+
+    def next_task(self) -> tuple[int, memoryview]:
+        """Number and message of the next task. Raises ChannelClosed."""
+        while not self._waiting:
+            self._receive()
+        message = self._waiting.popleft()
+        self._running, self._interrupted = HEADER.unpack_from(message)[1], False
+        return self._running, memoryview(message)[HEADER.size :]
+
+    def _receive(self) -> None:
+        try:
+            message = self._channel.recv(MAX_MESSAGE)
+        except ConnectionError:
+            message = b""
+        if not message:
+            raise ChannelClosed
+        kind, number = HEADER.unpack_from(message)
+        if kind == TASK:
+            self._waiting.append(message)
+        elif kind == INTERRUPT and number == self._running:
+            self._interrupted = True
+
+    def wait(self, until: float) -> bool:
+        """Sleep until `until` (`time.monotonic()`); True at once if the task that runs is told to end before."""
+        self._timer.set(until)
+        while not self._interrupted:
+            if time.monotonic() >= until:
+                return False
+            if any(fd == self._channel.fileno() for fd, _ in self._both.poll()):
+                self._receive()
+        return True
+
+    def sleep(self, until: float) -> None:
+        """Sleep until `until`, interrupted or not. Raises ChannelClosed."""
+        interrupted, self._interrupted = self._interrupted, False
+        while self.wait(until):
+            interrupted, self._interrupted = True, False
+        self._interrupted = interrupted
+
+    def told(self) -> bool:
+        """Whether the task that runs is told to end: asked at node boundaries."""
+        while not self._interrupted and self._poll.poll(0):
+            self._receive()
+        return self._interrupted
+
+
+def serve(channel: socket.socket, executor: Executor) -> None:
+    """Answer tasks until the channel closes. An exception of the network is answered, and the worker lives on."""
+    interrupts = Interrupts(channel)
+    try:
+        channel.send(ANSWER.pack(READY, 0, 0.0, 0.0, 0.0))
+        while True:
+            number, message = interrupts.next_task()
+            began = time.monotonic()
+            try:
+                ran = executor.run(message, interrupts)
+                answer = ANSWER.pack(DONE, number, began, ran.gathered, time.monotonic()) + ran.answer
+            except ChannelClosed:
+                raise
+            except Exception as error:
+                text = f"{type(error).__name__}: {error}".encode()[: MAX_MESSAGE - ANSWER.size]
+                answer = ANSWER.pack(FAILED, number, began, began, time.monotonic()) + text
+            channel.send(answer)
+    except (ChannelClosed, ConnectionError):
+        return
+    finally:
+        interrupts.close()
+
+
+def work(arguments: Sequence[str], executor: Callable[[dict[str, Any], Callable[[str], None]], Executor]) -> None:
+    """The life of a worker process: make its executor from the settings, telling what takes time, and answer tasks
+    until the parent is gone. SIGINT is the parent's business."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    channel = socket.socket(fileno=int(arguments[0]))
+
+    def at(what: str) -> None:
+        channel.send(ANSWER.pack(STARTING, 0, 0.0, 0.0, 0.0) + what.encode())
+
+    try:
+        made = executor(json.loads(arguments[1]), at)
+    except ConnectionError:
+        return
+    serve(channel, made)

@@ -1,0 +1,31 @@
+"""A runtime on real worker processes for a test's body, and what holds whenever that has ended."""
+
+import asyncio
+
+from headrace.host.live.runtime import Runtime
+from headrace.host.workers.devices import worker_devices
+from headrace.host.workers.pool import WorkerPool
+from headrace.host.workers.process import processes
+
+
+def serve(policy, tasks, body, *, workers=1, **settings):
+    """`body(runtime, pool)` with the policy and the tasks; then nothing may be in flight, and all memory free."""
+
+    async def run():
+        async with WorkerPool(processes(tasks.program(), worker_devices(workers))) as pool:
+            async with Runtime(policy, pool, tasks, **settings) as runtime:
+                result = await body(runtime, pool)
+            runtime.ledger.check()
+            assert runtime.ledger.in_flight == 0
+            return result
+
+    try:
+        return asyncio.run(run())
+    finally:
+        tasks.close()
+
+
+def balanced(runtime) -> bool:
+    ledger = runtime.ledger
+    ended = ledger.finished + ledger.failed + ledger.shed + ledger.dropped + ledger.cancelled
+    return ledger.submitted == ended and ledger.in_flight == 0

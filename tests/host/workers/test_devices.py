@@ -1,0 +1,65 @@
+"""Which devices workers run on."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from headrace.batching import UsageError
+from headrace.host.workers.devices import gpu_devices, worker_devices
+
+
+def test_cpu_workers_share_the_cores_out(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    assert [device.threads for device in worker_devices(3)] == [2, 2, 2]  # of 7: one core is the runtime's
+    assert len(worker_devices()) == 7 and worker_devices(20)[0].threads == 1
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    assert [device.threads for device in worker_devices()] == [1]
+
+
+def fake_nvml(gpus: list[list[str | None] | None]) -> SimpleNamespace:
+    """nvidia-ml-py as it answers for GPUs with these MIG devices (None: a gap; no list: a GPU without MIG)."""
+
+    class Error(Exception):
+        pass
+
+    def mode(gpu):
+        if gpus[gpu] is None:
+            raise Error
+        return bool(gpus[gpu]), 0
+
+    def mig(gpu, index):
+        if gpus[gpu][index] is None:
+            raise Error
+        return gpus[gpu][index]
+
+    return SimpleNamespace(
+        NVMLError=Error,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: len(gpus),
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetMigMode=mode,
+        nvmlDeviceGetMaxMigDeviceCount=lambda gpu: len(gpus[gpu]),
+        nvmlDeviceGetMigDeviceHandleByIndex=mig,
+        nvmlDeviceGetUUID=lambda handle: handle if isinstance(handle, str) else f"GPU-{handle}",
+    )
+
+
+def test_there_is_one_worker_for_each_mig_device_or_gpu_without_any():
+    nvml = fake_nvml([["MIG-a", None, "MIG-b"], None, []])
+    devices = worker_devices(nvml=nvml)
+    assert [device.name for device in devices] == ["MIG-a", "MIG-b", "GPU-1", "GPU-2"]
+    assert all(device.env == {"CUDA_VISIBLE_DEVICES": device.name} and device.device == "cuda" for device in devices)
+    with pytest.raises(UsageError, match="has 4 GPU slices"):
+        worker_devices(5, nvml=nvml)
+
+
+def test_without_a_driver_there_are_no_gpu_devices():
+    nvml = fake_nvml([])
+
+    def no_driver():
+        raise nvml.NVMLError
+
+    nvml.nvmlInit = no_driver
+    assert gpu_devices(nvml) == []
