@@ -191,7 +191,7 @@ class CellRuntime:
         )
         self.ledger.submit(request)
         if self._reserved + unfolded.rows > self._rows:
-            self.ledger.drop(request)
+            self.ledger.turn_away(request)
             raise Overloaded(
                 f"the request needs {unfolded.rows} state rows and those in flight {self._reserved} of {self._rows}; "
                 "send fewer at a time"

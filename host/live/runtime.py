@@ -176,7 +176,7 @@ class Runtime:
         try:
             slot = self._arena.acquire()
         except ArenaFull as error:
-            self.ledger.drop(request)
+            self.ledger.turn_away(request)
             raise Overloaded(str(error)) from error
         try:
             np.copyto(self._arena.input(slot), tensor)
