@@ -2,7 +2,7 @@
 
 from headrace.batching.accounting import AccountingError, Ledger
 from headrace.batching.catalog import POLICIES, make_policy
-from headrace.batching.errors import CorruptInput, HeadraceError, UnknownModel, UnsupportedInput, UsageError
+from headrace.batching.errors import BadInput, CorruptInput, HeadraceError, UnknownModel, UnsupportedInput, UsageError
 from headrace.batching.graphs.execution import Decoding, NodeTimes
 from headrace.batching.graphs.model_graph import LENGTH, MatMul, ModelGraph, Node, NodeKind
 from headrace.batching.graphs.profile import Profile, ProfilePoint
@@ -16,13 +16,15 @@ from headrace.batching.policies.static import StaticBatching
 from headrace.batching.policies.window import BatchLimits
 from headrace.batching.policies.work_conserving import WorkConserving
 from headrace.batching.policy import LatencyModel, Policy
-from headrace.batching.request import Request, Task
+from headrace.batching.request import REASONS, Request, Task
 from headrace.batching.results import Served, ServedTimes, percentiles_ms, summarize
 
 __all__ = [
     "LENGTH",
     "POLICIES",
+    "REASONS",
     "AccountingError",
+    "BadInput",
     "BatchLimits",
     "CorruptInput",
     "Decoding",

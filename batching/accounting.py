@@ -1,4 +1,6 @@
-"""The invariant of every run, simulated or live: submitted = finished + failed + shed + in flight, at all times."""
+"""The invariant of every run, simulated or live, at all times:
+
+submitted = finished + failed + shed + dropped + cancelled + in flight."""
 
 from headrace.batching.errors import HeadraceError
 from headrace.batching.request import Request
@@ -16,6 +18,8 @@ class Ledger:
         self.finished = 0
         self.failed = 0
         self.shed = 0
+        self.dropped = 0
+        self.cancelled = 0
         self.in_flight = 0
         self._in_flight: set[int] = set()  # one look-up a change: its size tells whether there was one
 
@@ -34,10 +38,20 @@ class Ledger:
         self._end(request, "failed")
         self.failed += 1
 
-    def drop(self, request: Request) -> None:
-        """The policy or the server chose not to run it: it counts as shed."""
+    def turn_away(self, request: Request) -> None:
+        """There was no room for it: it counts as shed."""
         self._end(request, "shed")
         self.shed += 1
+
+    def drop_late(self, request: Request) -> None:
+        """Its deadline had passed before it began: it counts as dropped."""
+        self._end(request, "dropped")
+        self.dropped += 1
+
+    def cancel(self, request: Request) -> None:
+        """Its caller gave up before it began."""
+        self._end(request, "cancelled")
+        self.cancelled += 1
 
     def _end(self, request: Request, how: str) -> None:
         self._in_flight.discard(request.id)
@@ -47,9 +61,9 @@ class Ledger:
 
     def check(self) -> None:
         """Raises AccountingError unless the invariant holds."""
-        ended = self.finished + self.failed + self.shed
+        ended = self.finished + self.failed + self.shed + self.dropped + self.cancelled
         if self.submitted != ended + self.in_flight:
             raise AccountingError(
                 f"{self.submitted} submitted, but {self.finished} finished + {self.failed} failed + "
-                f"{self.shed} shed + {self.in_flight} in flight"
+                f"{self.shed} shed + {self.dropped} dropped + {self.cancelled} cancelled + {self.in_flight} in flight"
             )

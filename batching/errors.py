@@ -19,6 +19,15 @@ class UnknownModel(UsageError):
         """By a request, of a server that has the models `known`."""
         return cls(f"request {request_id} asks for model {model!r}; this server has {', '.join(sorted(known))}")
 
+    @classmethod
+    def among(cls, model: str, known: Iterable[str]) -> "UnknownModel":
+        """By nobody's request."""
+        return cls(f"there is no model {model!r}; this server has {', '.join(sorted(known))}")
+
+
+class BadInput(UsageError):
+    """An input that the network cannot take."""
+
 
 class UnsupportedInput(HeadraceError):
     """An input that the DPU cannot take, with the reason (a progressive JPEG, say). The CPU path may still take it."""

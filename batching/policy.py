@@ -11,6 +11,16 @@ from headrace.batching.request import Request, Task
 
 
 class Policy(Protocol):
+    @property
+    def ahead(self) -> int:
+        """How many tasks a worker may be handed before the first of them has ended."""
+        ...
+
+    def largest_batch(self, model: str) -> int:
+        """The largest batch that a task of `model` may have, in entries where tasks are of cells: what a worker must be
+        warmed up to. Raises UnknownModel."""
+        ...
+
     def submit(self, request: Request, now: float) -> None:
         """Take a request. Raises UnknownModel, and then keeps nothing of it."""
         ...
@@ -21,6 +31,13 @@ class Policy(Protocol):
 
     def complete(self, task: Task, now: float) -> list[Request]:
         """Told that a task ended, as it ended (see `Task`). Returns the requests that it finished."""
+        ...
+
+    def withdraw(self, request: Request, now: float) -> bool:
+        """Told that the caller of `request` has gone. True if the request had not begun: nothing of it is left here.
+        False if it is not known or has begun, and then it runs on. One that is to begin anew has not begun.
+
+        Takes time in proportion to the waiting requests at most. A worker may have become due for a task by it."""
         ...
 
     def wakeup(self) -> float:

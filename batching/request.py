@@ -9,6 +9,19 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
+from headrace.batching.errors import UsageError
+
+# Why a task left when it did (`Task.reason`).
+FULL: Final = "full"  # its batch has reached the limit
+WINDOW: Final = "window"  # its oldest request has waited as long as the policy lets it wait for others
+KNEE: Final = "knee"  # its batch has reached the knee of the profile, where more would cost latency and gain nothing
+IDLE: Final = "idle"  # a worker was idle, and nothing was to be waited for: it takes what there is, or goes on with it
+TABLE: Final = "table"  # a solved table says to serve so many at this length of the queue
+SLACK: Final = "slack"  # newcomers, let in above what ran because everyone keeps their slack: they run first
+DEADLINE: Final = "deadline"  # others wait and must not join, as a deadline would be missed: what ran goes on
+MERGE: Final = "merge"  # it goes on with what it was merged with
+REASONS: Final = (FULL, WINDOW, KNEE, IDLE, TABLE, SLACK, DEADLINE, MERGE)
+
 UNTIL_END = 1 << 40  # `Task.stop` of a decoder run: as far as the first end of a sequence
 
 
@@ -18,6 +31,8 @@ class Request:
     `input_len` is the length of the input in the model's own unit (words, or seconds of audio; 1 for images): the
     number of encoder steps is that, rounded, and at least 1. `output_len` is the true number of decoder steps: a driver
     ends the request by it and a policy must not read it.
+
+    Raises UsageError for a time or a length that is not a number: it would spread to whatever it is compared with.
     """
 
     def __init__(
@@ -29,6 +44,10 @@ class Request:
         input_len: float = 1.0,
         output_len: int = 1,
     ) -> None:
+        if arrival != arrival or deadline != deadline:
+            raise UsageError(f"request {id} arrives at {arrival} s, deadline {deadline} s: give times, or no deadline")
+        if not 0.0 <= input_len < math.inf:
+            raise UsageError(f"request {id} has an input of length {input_len}: give a length of 0 or more")
         self.id: Final[int] = id
         self.model: Final[str] = model
         self.arrival: Final[float] = arrival
@@ -59,6 +78,8 @@ class Task:
     requests whose output ended with this run's last decoder step. A task that was lost with its worker comes back with
     `stop == start`: nothing ran, whatever the worker held of its requests is lost, and they are the policy's again.
     Requests that the driver has given up on are no longer among `requests`.
+
+    `reason`, one of REASONS, is why the policy let it go when it did; it stays with the task to its end.
     """
 
     def __init__(
@@ -71,6 +92,7 @@ class Task:
         preemptible: bool = False,
         ended: tuple[Request, ...] = (),
         cells: tuple[int, ...] = (),
+        reason: str = IDLE,
     ) -> None:
         self.id: Final[int] = id
         self.model: Final[str] = model
@@ -80,14 +102,17 @@ class Task:
         self.preemptible: Final[bool] = preemptible
         self.ended: Final[tuple[Request, ...]] = ended
         self.cells: Final[tuple[int, ...]] = cells
+        self.reason: Final[str] = reason
 
     def ended_at(self, stop: int, ended: tuple[Request, ...] = ()) -> "Task":
         """The same task, ended at node boundary `stop` by the driver."""
-        return Task(self.id, self.model, self.requests, self.start, stop, self.preemptible, ended, self.cells)
+        return Task(
+            self.id, self.model, self.requests, self.start, stop, self.preemptible, ended, self.cells, self.reason
+        )
 
     def lost(self, keep: Iterable[Request]) -> "Task":
         """The same task after its worker was lost: no node ran, and only the requests in `keep` are to be run again."""
-        return Task(self.id, self.model, tuple(keep), self.start, self.start, self.preemptible)
+        return Task(self.id, self.model, tuple(keep), self.start, self.start, self.preemptible, reason=self.reason)
 
     @property
     def batch_size(self) -> int:

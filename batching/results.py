@@ -68,12 +68,14 @@ def summarize(
 ) -> dict[str, object]:
     """The result of a run.
 
-    Throughput counts from the first arrival to the last end. A request that failed or was shed missed its SLA.
+    Throughput counts from the first arrival to the last end. A request that failed, was shed or was dropped missed its
+    SLA; one that its caller cancelled has none.
     `batch_size_mean` is over node executions, which for whole-graph policies is over tasks; `queue_ms` is the mean wait
     in the batcher; `utilization` is the busy share of all workers; `energy_j` is None where nothing measured or
     modelled it; `wall_s` is how long the run took on the clock of the machine that ran it."""
-    ended = ledger.finished + ledger.failed + ledger.shed
-    late = int((served.finished > served.deadline).sum()) + ledger.failed + ledger.shed
+    unserved = ledger.failed + ledger.shed + ledger.dropped
+    late = int((served.finished > served.deadline).sum()) + unserved
+    ended = ledger.finished + unserved
     finished = len(served.finished)
     span = float(served.finished.max() - served.arrival.min()) if finished else 0.0
     return {
@@ -81,6 +83,8 @@ def summarize(
         "finished": ledger.finished,
         "failed": ledger.failed,
         "shed": ledger.shed,
+        "dropped": ledger.dropped,
+        "cancelled": ledger.cancelled,
         "throughput_rps": finished / span if span > 0 else None,
         "latency_ms": percentiles_ms(served.finished - served.arrival),
         "queue_ms": float((served.started - served.queued).mean()) * 1e3 if finished else None,

@@ -123,7 +123,9 @@ class CellGraph:
 
 @dataclass(frozen=True)
 class CellModel:
-    """A network as its cell types and the function that unfolds a request into its cells (types by number)."""
+    """A network as its cell types and the function that unfolds a request into its cells (types by number).
+
+    `unfold` is called when a request begins and whenever it must begin anew."""
 
     name: str
     types: tuple[CellType, ...]
@@ -133,6 +135,11 @@ class CellModel:
     def graph(self) -> ModelGraph:
         """One node a cell type: what a latency model is asked for."""
         return ModelGraph(self.name, tuple(Node(cell_type.name) for cell_type in self.types))
+
+    @property
+    def largest_batch(self) -> int:
+        """Of all its cell types, in cells."""
+        return max(cell_type.max_batch for cell_type in self.types)
 
 
 def lstm(name: str = "lstm", max_batch: int = 512) -> CellModel:

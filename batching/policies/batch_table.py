@@ -58,6 +58,7 @@ class BatchTable:
         self.sections: Sections = sections
         self.stack: list[SubBatch] = []  # the last is the top
         self.size: int = 0  # requests in all sub-batches
+        self.merged: bool = False  # the last push or advance merged the top with what lay below
 
     def copy(self) -> "BatchTable":
         table = BatchTable(self.sections)
@@ -68,6 +69,7 @@ class BatchTable:
     def push(self, requests: tuple[Request, ...]) -> None:
         self.stack.append(SubBatch(requests, 0, 0, [0] * len(requests)))
         self.size += len(requests)
+        self.merged = False
         self._merge_top()
 
     def next_stop(self, outputs_known: bool = False) -> int:
@@ -115,6 +117,7 @@ class BatchTable:
         first, behind = sections.first[top.node], sections.behind[top.node]
         width = behind - first
         finished: Sequence[Request] = ()
+        self.merged = False
         if stop < first or width == 0:
             top.node = stop
             if stop == sections.nodes:
@@ -149,6 +152,7 @@ class BatchTable:
             place -= 1
         if place > 0 and self.stack[place - 1].node == behind:
             self.stack[place - 1].merge(ahead)
+            self.merged = place == len(self.stack)
         else:
             self.stack.insert(place, ahead)
         return ()
@@ -157,3 +161,4 @@ class BatchTable:
         while len(self.stack) > 1 and self.stack[-1].node == self.stack[-2].node:
             top = self.stack.pop()
             self.stack[-1].merge(top)
+            self.merged = True

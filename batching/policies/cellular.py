@@ -7,6 +7,7 @@ Requests join and leave a running batch at every cell. When a worker is idle, a 
   all; among them the highest priority;
 - a task takes ready cells in the order in which their subgraphs became ready, up to the type's `max_batch`; a task
   behind the first of a decision must have `min_batch`;
+- a request has begun when a cell of it is in a task, and the task may still wait for the worker;
 - a subgraph with tasks that have not ended is pinned to their worker, which runs them in order. So when a cell was put
   into a task, those that depend on it within the subgraph are ready for the next task there, though it has not run.
 
@@ -18,10 +19,11 @@ Every cell is touched once when it is put into a task and once when that ends; n
 
 import math
 from collections.abc import Iterable
+from typing import Final
 
 from headrace.batching.errors import UnknownModel, UsageError, check_workers
 from headrace.batching.graphs.cell_graph import CellModel, CellType, Subgraph
-from headrace.batching.request import Request, Task
+from headrace.batching.request import FULL, IDLE, Request, Task
 
 MAX_TASKS = 5
 
@@ -34,6 +36,7 @@ class _Unfolded:
         self.model: int = model
         self.left: int = left
         self.open: bool = open
+        self.begun: bool = False
         self.over: bool = False
         # cell -> subgraphs that need it, where there are any
         self.followers: dict[int, list[_Active]] | None = None
@@ -94,6 +97,7 @@ class CellularBatching:
         check_workers(workers)
         if max_tasks < 1:
             raise UsageError(f"max_tasks is {max_tasks}: give 1 or more tasks to submit at a time")
+        self.ahead: Final[int] = MAX_TASKS
         self._models: list[CellModel] = list(models)
         self._numbers: dict[str, int] = {model.name: number for number, model in enumerate(self._models)}
         self._queues: list[list[_Queue]] = [
@@ -165,7 +169,7 @@ class CellularBatching:
             task = submitted.task
             submitted.task = Task(
                 task.id, task.model, tuple([task.requests[p] for p in kept]), task.start, task.stop,
-                cells=tuple([task.cells[p] for p in kept]),
+                cells=tuple([task.cells[p] for p in kept]), reason=task.reason,
             )  # fmt: skip
             submitted.owners = [submitted.owners[p] for p in kept]
         return len(kept) > 0
@@ -226,6 +230,7 @@ class CellularBatching:
             owner = active.owner
             if owner.over:
                 continue
+            owner.begun = True
             if active.cells.chain:
                 requests.append(owner.request)
                 cells.append(active.next)
@@ -264,7 +269,7 @@ class CellularBatching:
         self.scheduled_cells += len(cells)
         task = Task(
             self._tasks, self._models[queue.model].name, tuple(requests), queue.number, queue.number + 1,
-            cells=tuple(cells),
+            cells=tuple(cells), reason=FULL if room == 0 else IDLE,
         )  # fmt: skip
         self._tasks += 1
         return _Submitted(queue, worker, task, owners)
@@ -296,8 +301,7 @@ class CellularBatching:
                 if owner.followers is not None:
                     self._release(owner, cells[place])
                 if owner.left == 0 and not owner.open:
-                    owner.over = True
-                    del self._active[owner.request.id]
+                    self._drop(owner)
                     finished.append(owner.request)
                     continue
             if active.running == 0 and active.worker >= 0:
@@ -370,12 +374,31 @@ class CellularBatching:
             if owner.request.id not in gone:
                 self._unfold(owner.request, owner.model)
 
+    def withdraw(self, request: Request, now: float) -> bool:
+        owner = self._active.get(request.id)
+        if owner is None or owner.begun or owner.request.model != request.model:
+            return False
+        self._drop(owner)
+        for queue in self._queues[owner.model]:
+            queue.free = [active for active in queue.free[queue.head :] if not active.owner.over]
+            queue.head = 0
+            queue.free_cells = sum([active.count() for active in queue.free])
+        return True
+
+    def largest_batch(self, model: str) -> int:
+        number = self._numbers.get(model, -1)
+        if number < 0:
+            raise UnknownModel.among(model, self._numbers)
+        return self._models[number].largest_batch
+
     def _drop(self, owner: _Unfolded) -> None:
-        """What it has in tasks elsewhere is for nothing."""
+        """It is over: what it has in tasks is for nothing."""
         owner.over = True
         del self._active[owner.request.id]
         for active in owner.subgraphs:
             self._over += active.running
+        owner.subgraphs = []  # they know their owner: left so, nothing but the garbage collector would free it
+        owner.followers = None
 
     def wakeup(self) -> float:
         return math.inf

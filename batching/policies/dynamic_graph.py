@@ -9,17 +9,19 @@ together, with its last task; only then does the worker take another set.
   waits for: that is what a `CellGraph` knows, and exact where what is needed has depth 0 (the leaves of a tree).
 - Merging takes `merge_s` of the host's time a cell, serial with execution, as a set is merged when its worker is there
   to run it. A policy has no task for that: the worker stays idle, and `wakeup` says until when, to any driver.
+- A request has begun when its set is merged, though nothing of it may run for a while.
 - Nobody knows the end of an open chain (a decoder), so its cells are merged one depth at a time, when all of the depth
   before has run, and as long as any has not ended. The worker waits for each of these merges.
 """
 
 import math
 from collections.abc import Iterable
+from typing import Final
 
 from headrace.batching.errors import UnknownModel, UsageError, check_max_batch, check_workers
 from headrace.batching.graphs.cell_graph import CellGraph, CellModel
 from headrace.batching.policies.fifo import Fifo
-from headrace.batching.request import Request, Task
+from headrace.batching.request import IDLE, MERGE, Request, Task
 
 
 class _Unfolded:
@@ -82,13 +84,15 @@ class _Set:
 
 class DynamicGraphBatching:
     """A `Policy` for `models`, with tasks of cells (`Task.cells`). A set has at most `max_batch` requests, all of one
-    model; a task has at most the `max_batch` of its cell type. Raises UsageError."""
+    model; a task has at most the `max_batch` of its cell type. A set leaves because its worker is idle (IDLE); what
+    runs at later depths is what it was merged into (MERGE). Raises UsageError."""
 
     def __init__(self, models: Iterable[CellModel], workers: int, max_batch: int, merge_s: float = 0.0) -> None:
         check_workers(workers)
         check_max_batch(max_batch)
         if not 0.0 <= merge_s < math.inf:
             raise UsageError(f"merge_s is {merge_s}: give a merging time per cell of 0 s or more")
+        self.ahead: Final[int] = 1
         self._models: list[CellModel] = list(models)
         self._numbers: dict[str, int] = {model.name: number for number, model in enumerate(self._models)}
         self._lines: list[Fifo] = [Fifo(model.graph) for model in self._models]
@@ -144,6 +148,7 @@ class DynamicGraphBatching:
         requests: list[list[Request]] = [[] for _ in types]
         cells: list[list[int]] = [[] for _ in types]
         depth = found.depth
+        reason = IDLE if depth == 0 else MERGE
         opened = 0
         for request in found.requests:
             unfolded = self._unfolded[request.id]
@@ -160,7 +165,9 @@ class DynamicGraphBatching:
             for start in range(0, len(cells[kind]), most):
                 batch = tuple(requests[kind][start : start + most])
                 numbers = tuple(cells[kind][start : start + most])
-                task = Task(self._tasks, self._models[found.model].name, batch, kind, kind + 1, cells=numbers)
+                task = Task(
+                    self._tasks, self._models[found.model].name, batch, kind, kind + 1, cells=numbers, reason=reason
+                )
                 found.tasks.append(task)
                 self._tasks += 1
         found.depth += 1
@@ -187,12 +194,28 @@ class DynamicGraphBatching:
         return list(found.requests)
 
     def _put_back(self, found: _Set, submitted: Task, lost: Task) -> None:
-        """The worker was lost, and with it what it held of the whole set, which begins anew. Requests that the driver
-        has given up on are gone."""
+        """The worker was lost, and with it what it held of the whole set, which begins anew: its requests are unfolded
+        again. Those that the driver has given up on are gone."""
         gone = {request.id for request in submitted.requests} - {request.id for request in lost.requests}
+        again = [request for request in found.requests if request.id not in gone]
         for number in gone:
             del self._unfolded[number]
-        self._lines[found.model].put_back([request for request in found.requests if request.id not in gone])
+        for request in again:
+            self._unfolded[request.id] = _Unfolded(self._models[found.model].unfold(request))
+        self._lines[found.model].put_back(again)
+
+    def withdraw(self, request: Request, now: float) -> bool:
+        number = self._numbers.get(request.model, -1)
+        if number < 0 or not self._lines[number].remove(request):
+            return False
+        del self._unfolded[request.id]
+        return True
+
+    def largest_batch(self, model: str) -> int:
+        number = self._numbers.get(model, -1)
+        if number < 0:
+            raise UnknownModel.among(model, self._numbers)
+        return self._models[number].largest_batch
 
     def wakeup(self) -> float:
         first = math.inf

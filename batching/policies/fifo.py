@@ -45,6 +45,15 @@ class Fifo:
             self.head = 0
         return batch
 
+    def remove(self, request: Request) -> bool:
+        """Remove `request` wherever it stands; False if it does not wait here."""
+        for place in range(self.head, len(self.requests)):
+            if self.requests[place].id == request.id:
+                del self.requests[place]
+                del self.since[place]
+                return True
+        return False
+
     def put_back(self, requests: Iterable[Request]) -> None:
         """In order of entry, as if they had entered on arrival."""
         again = [(request.arrival, request) for request in requests]

@@ -25,17 +25,22 @@ Where the paper is silent:
   cannot be kept, nobody enters above it: its batch runs to the end, and then everyone waiting enters together, so that
   an overload is worked off in full batches. With `defer_late` it stands back instead, behind the requests that can
   still be met, for as long as there are any.
+
+A task says why it left: a fresh table as its worker was idle (IDLE), newcomers as all keep their slack (SLACK), a
+sub-batch as it was merged with the one below (MERGE), or as nobody may enter above it (DEADLINE); what goes on with
+nobody waiting for its model, or no room for them, does so as its worker is idle.
 """
 
 import heapq
 import math
 from collections import deque
 from collections.abc import Mapping
+from typing import Final
 
 from headrace.batching.errors import UnknownModel, UsageError, check_max_batch, check_workers
 from headrace.batching.graphs.execution import NodeTimes, steps
 from headrace.batching.policies.batch_table import BatchTable
-from headrace.batching.request import Request, Task
+from headrace.batching.request import DEADLINE, IDLE, MERGE, SLACK, Request, Task
 
 
 class SingleInputTimes:
@@ -67,6 +72,15 @@ class Waiting:
         self.single: SingleInputTimes = single
         self.waiting: deque[tuple[int, Request]] = deque()
         self.late: deque[tuple[int, Request]] = deque()  # put back by `defer_late`
+
+    def remove(self, request: Request) -> bool:
+        """Remove `request` wherever it stands; False if it does not wait here."""
+        for line in (self.waiting, self.late):
+            for place, (_, other) in enumerate(line):
+                if other.id == request.id:
+                    del line[place]
+                    return True
+        return False
 
 
 class WorkerTable:
@@ -111,6 +125,7 @@ class LazyBatching:
     ) -> None:
         check_max_batch(max_batch)
         check_workers(workers)
+        self.ahead: Final[int] = 1
         self._max_batch: int = max_batch
         self._defer_late: bool = defer_late
         self._queues: dict[str, Waiting] = {}
@@ -141,10 +156,15 @@ class LazyBatching:
             own = WorkerTable(queue)
             self._tables[worker] = own
         queue = own.queue
+        reason = IDLE
         if own.table.size < self._max_batch and (queue.waiting or queue.late):
-            self._take(own, now)
+            reason = self._take(own, now)
+        if own.table.merged:
+            reason = MERGE
         top = own.table.stack[-1]
-        task = Task(self._tasks, queue.times.graph.name, top.requests, top.node, own.table.next_stop(), True)
+        task = Task(
+            self._tasks, queue.times.graph.name, top.requests, top.node, own.table.next_stop(), True, reason=reason
+        )
         self._tasks += 1
         self._running[task.id] = worker
         return task
@@ -164,8 +184,9 @@ class LazyBatching:
                     found = queue
         return found
 
-    def _take(self, own: WorkerTable, now: float) -> None:
-        """Push the waiting requests that may enter now, as one sub-batch. An empty table gets at least one."""
+    def _take(self, own: WorkerTable, now: float) -> str:
+        """Push the waiting requests that may enter now, as one sub-batch. An empty table gets at least one. Returns the
+        reason of the task that this makes."""
         queue = own.queue
         joining = own.table.size > 0
         someone_in_time = joining
@@ -192,6 +213,9 @@ class LazyBatching:
             newcomers.append(request)
         if newcomers:
             own.table.push(tuple(newcomers))
+        if not joining:
+            return IDLE
+        return SLACK if newcomers else DEADLINE
 
     def single_s(self, queue: Waiting, request: Request) -> float:
         """The time (s) that the request takes alone, as far as this policy may know it."""
@@ -236,6 +260,15 @@ class LazyBatching:
             again.extend(sub_batch.requests)
         pairs = [(own.numbers[request.id], request) for request in again]
         own.queue.waiting = deque(sorted([*pairs, *own.queue.waiting], key=lambda pair: pair[0]))
+
+    def withdraw(self, request: Request, now: float) -> bool:
+        queue = self._queues.get(request.model)
+        return queue is not None and queue.remove(request)
+
+    def largest_batch(self, model: str) -> int:
+        if model not in self._queues:
+            raise UnknownModel.among(model, self._queues)
+        return self._max_batch
 
     def wakeup(self) -> float:
         return math.inf

@@ -11,6 +11,7 @@ from headrace.batching.errors import UsageError, check_workers
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.batching.graphs.profile import Profile
 from headrace.batching.policies.window import BatchLimits, WindowBatching
+from headrace.batching.request import KNEE
 
 
 def preba_limits(profile: Profile, workers: int) -> BatchLimits:
@@ -28,4 +29,4 @@ class Preba(WindowBatching):
             raise UsageError(
                 f"preba has no profile of {', '.join(missing)}: run `headrace profile --model {missing[0]}` first"
             )
-        super().__init__(graphs, {graph.name: preba_limits(profiles[graph.name], workers) for graph in graphs})
+        super().__init__(graphs, {graph.name: preba_limits(profiles[graph.name], workers) for graph in graphs}, KNEE)

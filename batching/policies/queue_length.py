@@ -11,11 +11,12 @@ than `max_wait_s` beside an idle worker: then all that waits is served, up to th
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from headrace.batching.errors import UnknownModel, UsageError
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.batching.policies.fifo import Fifo
-from headrace.batching.request import Request, Task
+from headrace.batching.request import FULL, IDLE, WINDOW, Request, Task
 
 MAX_WAIT_S = 1.0
 
@@ -38,6 +39,10 @@ class Rule(ABC):
     def changes(self, waiting: int, now: float) -> float:
         """When `batch(waiting, ...)`, now 0, will not be 0 any more though nothing arrives; inf if never."""
         return math.inf
+
+    def reason(self, batch: int) -> str:
+        """Why `batch`, its answer just now, leaves."""
+        return FULL if batch == self.largest else IDLE
 
 
 def check_tables(tables: Sequence[Sequence[int]], best_batch: int, max_batch: int) -> None:
@@ -62,6 +67,7 @@ class QueueLengthBatching:
             raise UsageError(f"max_wait_s is {max_wait_s}: give a longest wait of 0 s or more")
         self._lines: dict[str, _Line] = {graph.name: _Line(graph, rules[graph.name]) for graph in graphs}
         self._line_list: list[_Line] = list(self._lines.values())
+        self.ahead: Final[int] = 1
         self._max_wait_s: float = max_wait_s
         self._now: float = 0.0
         self._tasks: int = 0
@@ -78,21 +84,24 @@ class QueueLengthBatching:
         self._now = now
         ready: _Line | None = None
         count = 0
+        reason = IDLE
         oldest = math.inf
         for line in self._line_list:
             waiting = line.size()
             if waiting == 0 or line.oldest() >= oldest:
                 continue
             batch = line.rule.batch(waiting, now)
-            if batch == 0 and line.oldest() + self._max_wait_s <= now:
+            waited = batch == 0 and line.oldest() + self._max_wait_s <= now
+            if waited:
                 batch = min(waiting, line.rule.largest)
             if batch > 0:
                 ready = line
                 count = batch
+                reason = WINDOW if waited else line.rule.reason(batch)
                 oldest = line.oldest()
         if ready is None:
             return None
-        task = Task(self._tasks, ready.model, ready.take(count), 0, ready.nodes)
+        task = Task(self._tasks, ready.model, ready.take(count), 0, ready.nodes, reason=reason)
         self._tasks += 1
         return task
 
@@ -101,6 +110,18 @@ class QueueLengthBatching:
             self._lines[task.model].put_back(task.requests)
             return []
         return list(task.requests)
+
+    def withdraw(self, request: Request, now: float) -> bool:
+        """What the rule knows of arrivals stays: that it arrived is true whatever became of it."""
+        self._now = now
+        line = self._lines.get(request.model)
+        return line is not None and line.remove(request)
+
+    def largest_batch(self, model: str) -> int:
+        line = self._lines.get(model)
+        if line is None:
+            raise UnknownModel.among(model, self._lines)
+        return line.rule.largest
 
     def wakeup(self) -> float:
         first = math.inf

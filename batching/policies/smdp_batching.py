@@ -22,6 +22,7 @@ from headrace.batching.errors import UnknownModel, UsageError
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.batching.policies.queue_length import MAX_WAIT_S, QueueLengthBatching, Rule, check_tables
 from headrace.batching.policies.smdp_phases import ByPhase, PhaseTables
+from headrace.batching.request import TABLE
 
 WINDOW = 80
 SILENCE = 5.0
@@ -136,6 +137,9 @@ class ByRate(Rule):
         if serving == table:
             return now
         return self._estimator.falls_below(tables.bounds[serving])
+
+    def reason(self, batch: int) -> str:
+        return super().reason(batch) if self._tables is None else TABLE
 
 
 class SmdpBatching(QueueLengthBatching):

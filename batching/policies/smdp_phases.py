@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from headrace.batching.errors import UsageError
 from headrace.batching.policies.queue_length import Rule, check_tables
+from headrace.batching.request import TABLE
 
 
 class PhaseTables:
@@ -112,3 +113,6 @@ class ByPhase(Rule):
             return now
         switch = self._filter.switch
         return switch if now < switch and self.batch(waiting, switch) > 0 else math.inf
+
+    def reason(self, batch: int) -> str:
+        return TABLE

@@ -8,11 +8,12 @@ the graph. `serial`, `graph` and `preba` differ only in how they choose the two 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from headrace.batching.errors import UnknownModel, UsageError, check_max_batch
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.batching.policies.fifo import Fifo
-from headrace.batching.request import Request, Task
+from headrace.batching.request import FULL, WINDOW, Request, Task
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,11 @@ class _Queue(Fifo):
 
 
 class WindowBatching:
-    """A `Policy` over one queue a model, each with its own limits."""
+    """A `Policy` over one queue a model, each with its own limits. `at_limit` is why a batch of `max_batch` leaves."""
 
-    def __init__(self, graphs: Iterable[ModelGraph], limits: Mapping[str, BatchLimits]) -> None:
+    def __init__(self, graphs: Iterable[ModelGraph], limits: Mapping[str, BatchLimits], at_limit: str = FULL) -> None:
+        self.ahead: Final[int] = 1
+        self._at_limit: str = at_limit
         self._queues: dict[str, _Queue] = {graph.name: _Queue(graph, limits[graph.name]) for graph in graphs}
         self._queue_list: list[_Queue] = list(self._queues.values())
         self._tasks: int = 0
@@ -64,7 +67,8 @@ class WindowBatching:
                 oldest = queue.oldest()
         if ready is None:
             return None
-        task = Task(self._tasks, ready.model, ready.take(ready.max_batch), 0, ready.nodes)
+        reason = self._at_limit if ready.size() >= ready.max_batch else WINDOW
+        task = Task(self._tasks, ready.model, ready.take(ready.max_batch), 0, ready.nodes, reason=reason)
         self._tasks += 1
         return task
 
@@ -73,6 +77,16 @@ class WindowBatching:
             self._queues[task.model].put_back(task.requests)
             return []
         return list(task.requests)
+
+    def withdraw(self, request: Request, now: float) -> bool:
+        queue = self._queues.get(request.model)
+        return queue is not None and queue.remove(request)
+
+    def largest_batch(self, model: str) -> int:
+        queue = self._queues.get(model)
+        if queue is None:
+            raise UnknownModel.among(model, self._queues)
+        return queue.max_batch
 
     def wakeup(self) -> float:
         first = math.inf

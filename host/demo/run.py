@@ -112,7 +112,7 @@ async def run_arrivals(
             ledger.finish(whole)
         except Overloaded as raised:
             error = f"shed: {raised}"
-            ledger.drop(whole)
+            ledger.turn_away(whole)
         except HeadraceError as raised:
             error = f"{type(raised).__name__}: {raised}"
             ledger.fail(whole)

@@ -37,8 +37,8 @@ def test_a_request_ends_once():
     ledger.submit(REQUESTS[0])
     with pytest.raises(AccountingError, match="submitted twice"):
         ledger.submit(REQUESTS[0])
-    ledger.drop(REQUESTS[0])
-    for end in (ledger.finish, ledger.fail, ledger.drop):
+    ledger.turn_away(REQUESTS[0])
+    for end in (ledger.finish, ledger.fail, ledger.turn_away):
         with pytest.raises(AccountingError, match="not in flight"):
             end(REQUESTS[0])
     ledger.check()
