@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.batching import UsageError
+from headrace.batching import BadInput, UsageError
 from headrace.batching.graphs.cell_graph import CellGraph, CellType
 
 GO = 0  # the first token that a decoder is fed
@@ -34,10 +34,6 @@ KINDS: dict[str, tuple[CellShape, ...]] = {
     "seq2seq": (CellShape("encoder", 1, 512), CellShape("decoder", 1, 256, priority=1, emits=True)),
     "treelstm": (CellShape("leaf", 0, 64), CellShape("inner", 2, 64, priority=1)),
 }
-
-
-class BadInput(UsageError):
-    """An input that the network cannot take."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,8 +91,8 @@ async def measure_points(
     *,
     to_the_knee: bool,
 ) -> tuple[ProfilePoint, ...]:
-    """Latency and throughput for batch 1, 2, 4 ... with all workers busy; `batch_of(number of worker, batch size)` is the
-    message of such a task. The workers are started and ended here.
+    """Latency and throughput for batch 1, 2, 4 ... with all workers busy; `batch_of(number of worker, batch size)` is
+    the message of such a task. The workers are started and ended here.
 
     A point's latency is the median over all repeats of all workers, each of which always has a batch to run; the
     throughput is the sum over the workers of batch / median latency. Medians, and of ROUNDS rounds over all points,

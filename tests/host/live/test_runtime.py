@@ -1,4 +1,4 @@
-"""The live runtime on real worker processes: right outputs, accounting, and every way a request or a worker can fail."""
+"""The live runtime on real worker processes: right outputs, accounting, and each way to fail."""
 
 import asyncio
 import logging
