@@ -1,17 +1,34 @@
-"""Networks by name: torchvision's classification networks with fixed random weights, or a user's own. No downloads."""
+"""Networks by name: torchvision's with fixed random weights, or a user's own. No downloads.
 
+What a network takes is told, not guessed: by the caller, by the network itself, or by the transform that torchvision
+publishes with its weights. What it gives is found by running it twice, on a batch of 2 and then of 1.
+"""
+
+import contextlib
+import dataclasses
 import difflib
 import importlib
+import inspect
 import os
+import pickle
+import re
 import sys
-from dataclasses import dataclass
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from headrace.batching import UsageError
+from headrace.host.dpu.image import FORMATS, ImageSpec
+from headrace.host.memory.layout import VARIABLE, TensorSpec
 
-INPUT_SHAPE = (3, 224, 224)  # CHW
+DEFAULT_INPUT = "3x224x224"
+DTYPES = ("float32", "float16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")
+TIMM_CROP_PCT = 0.875  # timm's default for networks that do not name their own
+
 _registered: list[torch.library.Library] = []  # an operator lives as long as its library object
 
 
@@ -19,7 +36,7 @@ def import_torchvision():
     """torchvision, also beside a torch without CUDA.
 
     Its wheel's compiled operators are built against a CUDA torch and do not load beside a CPU one; importing it then
-    fails on the fake kernels of two operators that no classification network uses. Defining these two is enough."""
+    fails on the fake kernels of two operators that no network here uses. Defining these two is enough."""
     if not _registered and torch.version.cuda is None:
         library = torch.library.Library("torchvision", "DEF")
         for name in ("nms", "qnms"):
@@ -31,71 +48,407 @@ def import_torchvision():
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """`module` maps float tensors of shape (batch, *input_shape) to (batch, classes)."""
+    """A network in eval mode on the CPU, with what one request gives it and gets from it.
+
+    `transform` is how its photos become its input, None where that is not known or no ImageSpec; `categories` are the
+    labels of its classes. `by_name`: the module takes its tensors by the names of `inputs`, otherwise in their order.
+
+    torchvision resizes with an antialiasing filter, the CU as OpenCV's INTER_LINEAR_EXACT. On the demo's photos at 256
+    and 224 pixels a pixel value then differs by 1.4 of 255 on average (root mean square 2.7) where torchvision's filter
+    is bilinear, and by 1.0 (1.9) where it is bicubic; a photo that is not made smaller differs least."""
 
     name: str
     module: torch.nn.Module
-    input_shape: tuple[int, ...]
-    classes: int
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    transform: ImageSpec | None = None
+    categories: tuple[str, ...] | None = None
+    by_name: bool = False
+
+    def forward(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The module's outputs, in the order of `outputs`, for batched tensors in the order of `inputs`."""
+        given = _call(self.module, self.inputs, tensors, self.by_name)
+        return [given[output.name] for output in self.outputs]
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of a network with one input of a fixed shape. Raises UsageError for any other."""
+        if len(self.inputs) != 1 or self.inputs[0].variable is not None:
+            raise UsageError(f"model {self.name!r} has no single input of one shape; use its `inputs`")
+        return self.inputs[0].shape
+
+    @property
+    def classes(self) -> int:
+        """Of a network that maps its input to (batch, classes). Raises UsageError for any other."""
+        if len(self.outputs) != 1 or len(self.outputs[0].shape) != 1 or self.outputs[0].variable is not None:
+            raise UsageError(f"model {self.name!r} does not return (batch, classes); use its `outputs`")
+        return self.outputs[0].shape[0]
 
 
-def load_model(name: str, weights: str | None = None) -> LoadedModel:
-    """A torchvision classification network by name, or `module:function` for a function that returns one's own.
+def load_model(name: str, weights: str | None = None, input_shape: str | None = None) -> LoadedModel:
+    """A torchvision network by name, or `module:function` for a function that returns one's own.
 
-    Without `weights` (a file with a state_dict) the parameters are random but fixed. Raises UsageError."""
+    Without `weights` (a file with a state_dict) the parameters are random but fixed. `input_shape` is the text of an
+    option --input-shape, see `parse_input_shape`. Without it the network's own attribute `input_shape` counts (that
+    text, a tuple, or a mapping of names to either), then timm's `default_cfg`, then the transform of torchvision's
+    default weights; without any of them 3x224x224 float32 is tried. A module of one's own may also have `transform`,
+    an ImageSpec, and `categories`, the names of its classes. Raises UsageError."""
+    given = None if input_shape is None else parse_input_shape(input_shape)
     torch.manual_seed(0)
-    module = (_users_model(name) if ":" in name else _torchvision_model(name)).eval()
-    if weights is not None:
-        load_weights(module, Path(weights))
-    try:
-        with torch.inference_mode():
-            output = module(torch.zeros(1, *INPUT_SHAPE))
-    except Exception as error:
-        raise UsageError(f"model {name!r} does not take a float tensor of shape (1, 3, 224, 224): {error}") from error
-    if not isinstance(output, torch.Tensor) or output.ndim != 2:
-        raise UsageError(f"model {name!r} must return a tensor of shape (batch, classes)")
-    return LoadedModel(name, module, INPUT_SHAPE, output.shape[1])
+    users = ":" in name
+    with _cwd_importable(), contextlib.redirect_stdout(sys.stderr):  # stdout belongs to --json
+        if users:
+            module = _users_model(name)
+            transform, categories = _own_transform(module), _own_categories(name, module)
+            inputs = given or _own_inputs(name, module)
+        else:
+            wanted = _known_name(name)
+            transform, categories = _published(wanted)
+            inputs = given or (transform and (TensorSpec("", "float32", transform.tensor_shape),))
+            module = _torchvision_model(wanted, inputs)
+        module.eval()
+        if weights is not None:
+            load_weights(module, Path(weights))
+        named, by_name = _named(name, module, inputs or parse_input_shape(DEFAULT_INPUT))
+        outputs = _outputs(name, module, named, by_name, told=bool(inputs))
+    return LoadedModel(name, module, named, outputs, _fitted(transform, named), categories, by_name)
 
 
-def _torchvision_model(name: str) -> torch.nn.Module:
+def parse_input_shape(text: str, origin: str = "--input-shape") -> tuple[TensorSpec, ...]:
+    """One or more inputs, without the batch: `[NAME=]SIZES[:TYPE]`, separated by commas.
+
+    SIZES are numbers with an x between them, of which one may be variable, written 1..LONGEST; `scalar` has none. TYPE
+    is float32 if not named. So 3x299x299, image=3x299x299, ids=1..128:int64,mask=1..128:bool and step=scalar:int64.
+    Inputs have all a name or none. Names of the network's parameters, all or none, are how its `forward` is called.
+    Inputs without a name come back with the name "". Raises UsageError, which names `origin`."""
+    specs = tuple(_parse_input(part.strip(), f"{origin} {text}") for part in text.split(","))
+    names = [spec.name for spec in specs]
+    if any(names) and not all(names):
+        raise UsageError(f"{origin} {text}: name every input or none")
+    if any(names) and len(set(names)) < len(names):
+        raise UsageError(f"{origin} {text}: two inputs have one name; give each its own")
+    return specs
+
+
+def _parse_input(text: str, origin: str) -> TensorSpec:
+    name, named, sizes_and_type = text.rpartition("=")
+    sizes, typed, dtype = sizes_and_type.partition(":")
+    if named and not re.fullmatch(r"[A-Za-z_][\w.-]*", name):
+        raise UsageError(f"{origin}: {name!r} is no name for an input; use letters, digits, _, . and -")
+    if typed and dtype not in DTYPES:
+        raise UsageError(f"{origin}: {dtype!r} is no type of tensors; give {', '.join(DTYPES)}")
+    shape, longest = [], []
+    for size in sizes.split("x") if sizes != "scalar" else ():
+        if re.fullmatch(r"[1-9][0-9]*", size):
+            shape.append(int(size))
+        elif match := re.fullmatch(r"1\.\.([0-9]+)", size):
+            shape.append(VARIABLE)
+            longest.append(int(match[1]))
+        else:
+            raise UsageError(
+                f"{origin}: {size!r} is no size; write 3x299x299, or 1..128 for a variable size, or scalar for none"
+            )
+    if len(longest) > 1:
+        raise UsageError(f"{origin}: one dimension of an input may be variable; fix the others")
+    if longest and longest[0] < 2:
+        raise UsageError(f"{origin}: 1..{longest[0]} does not vary; the longest must be 2 or more")
+    return TensorSpec(name, dtype or "float32", tuple(shape), *longest)
+
+
+# torchvision's networks
+
+
+def _known_name(name: str) -> str:
+    """torchvision's own name of a network whose inputs are tensors. Raises UsageError with names that are close."""
     models = import_torchvision().models
-    known = models.list_models(module=models)
+    modules = (models, models.segmentation, models.video, models.optical_flow)
+    known = [known for module in modules for known in models.list_models(module=module)]
     wanted = name.replace("-", "_")
     if wanted not in known:
         close = difflib.get_close_matches(wanted, known, n=4)
         hint = f"did you mean {', '.join(close)}?" if close else "for example mobilenet_v3_small or resnet50"
         raise UsageError(f"torchvision has no network {name!r}; {hint}")
-    return models.get_model(wanted, weights=None)
+    return wanted
+
+
+def _published(name: str) -> tuple[ImageSpec | None, tuple[str, ...] | None]:
+    """The transform and the labels of torchvision's default weights, from their description alone."""
+    models = import_torchvision().models
+    weights = models.get_model_weights(name).DEFAULT
+    categories = weights.meta.get("categories")
+    transform = None
+    if name in models.list_models(module=models):  # of classification; other tasks' transforms are no ImageSpec
+        published = weights.transforms()
+        (crop,), (short,) = published.crop_size, published.resize_size
+        transform = ImageSpec(short, crop, crop, mean=tuple(published.mean), std=tuple(published.std))
+    return transform, categories and tuple(categories)
+
+
+def _torchvision_model(name: str, inputs: Sequence[TensorSpec] | None) -> torch.nn.Module:
+    """The network with random weights, otherwise built as torchvision builds it for its own weights."""
+    models = import_torchvision().models
+    builder = models.get_model_builder(name)
+    options: dict[str, Any] = {}
+    if "weights_backbone" in inspect.signature(builder).parameters:
+        options["weights_backbone"] = None  # torchvision downloads them otherwise
+    if name in ("googlenet", "inception_v3"):
+        # Their weights come from TensorFlow: photos are normalized as all others and rescaled inside.
+        options |= {"transform_input": True, "init_weights": False}  # the latter takes 10 s, for random weights
+    if inputs and len(inputs[0].shape) == 3:
+        if name.startswith("vit_"):
+            options["image_size"] = inputs[0].shape[-1]
+        if name == "maxvit_t":
+            options["input_size"] = inputs[0].shape[-2:]
+    try:
+        return builder(weights=None, **options)
+    except Exception as error:  # only of sizes that came from the caller
+        raise UsageError(f"model {name!r} cannot be built for this --input-shape: {_one_line(error)}") from error
+
+
+# a user's own
 
 
 def _users_model(name: str) -> torch.nn.Module:
     module_name, _, function = name.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     try:
         module = getattr(importlib.import_module(module_name), function)()
-    except Exception as error:
-        raise UsageError(f"--model {name}: calling it failed: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"--model {name}: calling it failed: {_one_line(error)}") from error
     if not isinstance(module, torch.nn.Module):
         raise UsageError(f"--model {name} returned a {type(module).__name__}; it must return a torch.nn.Module")
     return module
 
 
+def _own_inputs(name: str, module: torch.nn.Module) -> tuple[TensorSpec, ...] | None:
+    shape = getattr(module, "input_shape", None)
+    if shape is None:
+        shape = _timm(module).get("input_size")
+    if shape is None:
+        return None
+    try:
+        named = isinstance(shape, Mapping)
+        text = ",".join(f"{key}={_text(sizes)}" for key, sizes in shape.items()) if named else _text(shape)
+    except TypeError:
+        raise UsageError(
+            f"model {name!r}: its input_shape is a {type(shape).__name__}; make it a tuple of sizes, a text as "
+            "--input-shape takes, or a mapping of names to these"
+        ) from None
+    return parse_input_shape(text, f"model {name!r}, input_shape")
+
+
+def _text(sizes: str | Sequence[int]) -> str:
+    return sizes if isinstance(sizes, str) else "x".join(map(str, sizes)) or "scalar"
+
+
+def _timm(module: torch.nn.Module) -> Mapping[str, Any]:
+    """What timm says of a network that it made: input_size, crop_pct, mean, std; nothing of any other."""
+    described = getattr(module, "default_cfg", None)
+    return described if isinstance(described, Mapping) else {}
+
+
+def _own_transform(module: torch.nn.Module) -> ImageSpec | None:
+    transform = getattr(module, "transform", None)
+    if isinstance(transform, ImageSpec):
+        return transform
+    described = _timm(module)
+    if not {"input_size", "mean", "std"} <= described.keys():
+        return None
+    _, height, width = described["input_size"]
+    short = int(min(height, width) / (described.get("crop_pct") or TIMM_CROP_PCT))
+    return ImageSpec(short, width, height, mean=tuple(described["mean"]), std=tuple(described["std"]))
+
+
+def _own_categories(name: str, module: torch.nn.Module) -> tuple[str, ...] | None:
+    categories = getattr(module, "categories", None)
+    if categories is None:
+        return None
+    if not isinstance(categories, (list, tuple)) or not all(isinstance(label, str) for label in categories):
+        raise UsageError(f"model {name!r}: its categories must be a list of strings, one a class")
+    return tuple(categories)
+
+
+@contextlib.contextmanager
+def _cwd_importable() -> Iterator[None]:
+    """A user's module may import what lies beside it, as in a script."""
+    folder = os.getcwd()
+    if folder in sys.path:
+        yield
+        return
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+
+
+# what it takes and gives
+
+
+def _named(name: str, module: torch.nn.Module, inputs: tuple[TensorSpec, ...]) -> tuple[tuple[TensorSpec, ...], bool]:
+    """The inputs with the names that `forward` has for those without, and whether it is to be called by name."""
+    parameters = list(inspect.signature(module.forward).parameters.values())
+    taken = [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    matching = [spec.name for spec in inputs if spec.name in taken]
+    if matching and len(matching) < len(inputs):
+        unknown = next(spec.name for spec in inputs if spec.name not in taken)
+        raise UsageError(f"model {name!r} has no input {unknown!r} beside {matching[0]!r}; it has {', '.join(taken)}")
+    if len(inputs) > len(taken) and len(taken) == len(parameters):  # else *args, say, may take the others
+        raise UsageError(f"model {name!r} takes {', '.join(taken) or 'nothing'}, not {len(inputs)} inputs")
+    if not inputs[0].name:
+        others = [f"input_{number}" for number in range(len(taken), len(inputs))] if len(inputs) > 1 else ["input"]
+        inputs = tuple(replace(spec, name=own) for spec, own in zip(inputs, taken + others, strict=False))
+    return inputs, bool(matching)
+
+
+def _call(
+    module: torch.nn.Module, inputs: Sequence[TensorSpec], tensors: Sequence[torch.Tensor], by_name: bool
+) -> dict[str, torch.Tensor]:
+    """One run of the module; its outputs by name."""
+    with torch.inference_mode():
+        if by_name:
+            return _by_name(module(**{spec.name: tensor for spec, tensor in zip(inputs, tensors, strict=True)}))
+        return _by_name(module(*tensors))
+
+
+def _by_name(result: Any) -> dict[str, Any]:
+    """A network's outputs: keys of a mapping, fields of a named tuple or dataclass, else `output` or `output_0`,
+    `output_1` and so on. None stands for an output that the network does not give."""
+    if isinstance(result, Mapping):
+        outputs = {str(key): value for key, value in result.items()}
+    elif hasattr(result, "_fields"):
+        outputs = result._asdict()
+    elif dataclasses.is_dataclass(result):
+        outputs = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+    elif isinstance(result, (tuple, list)) and len(result) != 1:
+        outputs = {f"output_{number}": value for number, value in enumerate(result)}
+    else:
+        outputs = {"output": result[0] if isinstance(result, (tuple, list)) else result}
+    return {name: value for name, value in outputs.items() if value is not None}
+
+
+def _outputs(
+    name: str, module: torch.nn.Module, inputs: tuple[TensorSpec, ...], by_name: bool, told: bool
+) -> tuple[TensorSpec, ...]:
+    """What the network gives to each request, from a batch of 2 of the longest inputs and one of 1 of half of them.
+
+    The batch of 1 shows an output that has no batch, or loses it; the two lengths show which dimension varies."""
+
+    def run(batch: int, part: int) -> dict[str, torch.Tensor]:
+        tensors = [
+            torch.zeros(batch, *spec.sized(spec.longest // part), dtype=getattr(torch, spec.dtype)) for spec in inputs
+        ]
+        shown = ", ".join(
+            f"{spec.name} {spec.dtype} {tuple(tensor.shape)}" for spec, tensor in zip(inputs, tensors, strict=True)
+        )
+        try:
+            given = _call(module, inputs, tensors, by_name)
+        except (Exception, SystemExit) as error:
+            hint = "" if told else "; give the shape that it takes with --input-shape"
+            raise UsageError(f"model {name!r} does not take {shown}{hint}: {_one_line(error)}") from error
+        for output, tensor in given.items():
+            if not isinstance(tensor, torch.Tensor):
+                raise UsageError(
+                    f"model {name!r}: output {output!r} is a {type(tensor).__name__}; return tensors alone"
+                )
+            if (dtype := str(tensor.dtype).removeprefix("torch.")) not in DTYPES:
+                raise UsageError(f"model {name!r}: output {output!r} is {dtype}; convert it to {', '.join(DTYPES)}")
+            if tensor.shape[:1] != (batch,):
+                raise UsageError(
+                    f"model {name!r}: output {output!r} of a batch of {batch} has shape {tuple(tensor.shape)}; its "
+                    "first dimension must be the batch"
+                )
+        return given
+
+    two, one = run(2, 1), run(1, 2)
+    if not two:
+        raise UsageError(f"model {name!r} returns no tensors")
+    if two.keys() != one.keys():
+        raise UsageError(f"model {name!r} returns other outputs for a batch of 1; return the same for every batch")
+    return tuple(
+        _output_spec(name, output, tensor, one[output], any(spec.longest for spec in inputs))
+        for output, tensor in two.items()
+    )
+
+
+def _output_spec(name: str, output: str, two: torch.Tensor, one: torch.Tensor, may_vary: bool) -> TensorSpec:
+    """One output from that of a batch of 2 and that of a batch of 1 and, if lengths vary, of half the length."""
+    shape, other = tuple(two.shape[1:]), tuple(one.shape[1:])
+    varying = [i for i, sizes in enumerate(zip(shape, other, strict=False)) if sizes[0] != sizes[1]]
+    if len(shape) != len(other) or two.dtype != one.dtype or (varying and not may_vary):
+        raise UsageError(
+            f"model {name!r}: output {output!r} is {two.dtype} {tuple(two.shape)} for a batch of 2 and {one.dtype} "
+            f"{tuple(one.shape)} for a batch of 1; only the first dimension may depend on the batch"
+        )
+    if len(varying) > 1:
+        raise UsageError(
+            f"model {name!r}: output {output!r} has {len(varying)} dimensions that vary, {tuple(two.shape)} and "
+            f"{tuple(one.shape)}; at most one may"
+        )
+    longest = shape[varying[0]] if varying else 0
+    sizes = tuple(VARIABLE if i in varying else size for i, size in enumerate(shape))
+    return TensorSpec(output, str(two.dtype).removeprefix("torch."), sizes, longest)
+
+
+def _fitted(transform: ImageSpec | None, inputs: Sequence[TensorSpec]) -> ImageSpec | None:
+    """The transform for the input as it is: another size keeps the ratio of resize to crop. None if it makes no such
+    input."""
+    spec = inputs[0]
+    if transform is None or len(inputs) > 1 or len(spec.shape) != 3 or spec.variable is not None:
+        return None
+    channels, height, width = spec.shape
+    if channels != 3 or spec.dtype not in FORMATS:
+        return None
+    if transform.dtype != spec.dtype:
+        transform = replace(transform, dtype=spec.dtype)
+    if transform.tensor_shape == spec.shape:
+        return transform
+    short = round(transform.resize_short * max(height, width) / max(transform.crop_height, transform.crop_width))
+    return replace(transform, resize_short=short, crop_width=width, crop_height=height, crop_x=None, crop_y=None)
+
+
+# weights
+
+
 def load_weights(module: torch.nn.Module, path: Path) -> None:
+    """Load a state_dict, also one under `model`, `state_dict` or `model_state_dict`, or of a DataParallel module.
+
+    Raises UsageError, which names what is missing or not expected."""
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        found = re.search(r"Unsupported global: GLOBAL (\S+)", str(error))
+        if found is None:
+            raise UsageError(f"--weights {path} is no file of torch.save, or a damaged one") from error
+        raise UsageError(
+            f"--weights {path} holds a {found[1]}, which could run any code as it loads; "
+            "save the weights alone with torch.save(module.state_dict(), file)"
+        ) from error
+    except EOFError as error:
+        raise UsageError(f"--weights {path}: the file is empty or cut off") from error
     except Exception as error:
-        raise UsageError(f"--weights {path}: {error}") from error
-    if isinstance(state, dict) and "state_dict" in state:
-        state = state["state_dict"]
-    if not isinstance(state, dict):
+        raise UsageError(f"--weights {path}: {_one_line(error)}") from error
+    while isinstance(state, Mapping):
+        inner = (state.get(key) for key in ("model", "state_dict", "model_state_dict"))
+        nested = next((one for one in inner if isinstance(one, Mapping)), None)
+        if nested is None:
+            break
+        state = nested
+    if not isinstance(state, Mapping) or not all(isinstance(key, str) for key in state):
         raise UsageError(f"--weights {path}: it holds a {type(state).__name__}; a state_dict is needed")
+    prefix = "module."  # of DataParallel
+    if all(key.startswith(prefix) for key in state) and not all(key.startswith(prefix) for key in module.state_dict()):
+        state = {key.removeprefix(prefix): value for key, value in state.items()}
     try:
         missing, unexpected = module.load_state_dict(state, strict=False)
-    except RuntimeError as error:
-        raise UsageError(f"--weights {path} does not fit the network: {error}") from error
+    except Exception as error:
+        raise UsageError(f"--weights {path} does not fit the network: {_one_line(error)}") from error
     if missing or unexpected:
         raise UsageError(
             f"--weights {path} does not fit the network: missing {', '.join(missing[:3]) or 'nothing'}, "
             f"unexpected {', '.join(unexpected[:3]) or 'nothing'}"
         )
+
+
+def _one_line(error: BaseException) -> str:
+    """An error of someone else's code, as one line of bounded length."""
+    return textwrap.shorten(f"{type(error).__name__}: {error}", 300, placeholder=" ...")
