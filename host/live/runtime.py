@@ -17,7 +17,7 @@ suspects, all others go back to the policy. When a network raises, all requests 
 again apart from others: one by one after a worker's death, in halves after an exception, so that a request that kills
 or raises takes nobody along. It fails with its own error when it raises alone, or with its `attempts`-th kill. A worker
 that was lost is started again, with growing pauses, for as long as the runtime lives; once no worker at all has been in
-service for the task timeout, requests are answered with NoWorker.
+service for `outage_s`, requests are answered with NoWorker.
 
 Every wait has a bound, and the accounting invariant is kept by the ledger at each step.
 """
@@ -55,7 +55,7 @@ class RuntimeClosed(HeadraceError):
 
 
 class NoWorker(HeadraceError):
-    """No worker has been in service for longer than the task timeout."""
+    """No worker has been in service for longer than requests wait for one."""
 
 
 class TooLate(HeadraceError):
@@ -218,14 +218,17 @@ class Runtime:
         *,
         origin: float | None = None,
         task_timeout_s: float = 30.0,
+        outage_s: float = 30.0,
         attempts: int = 2,
         drop_late: bool = False,
         on_execution: Callable[[Execution], None] | None = None,
     ) -> None:
-        """`origin` is the `time.monotonic()` value that all times count from (now, if None)."""
-        if attempts < 1 or not 0 < task_timeout_s < math.inf:
+        """`origin` is the `time.monotonic()` value that all times count from (now, if None). A task that takes longer
+        than `task_timeout_s` costs its worker; requests wait for a worker to come into service for `outage_s`."""
+        if attempts < 1 or not 0 < task_timeout_s < math.inf or not 0 < outage_s < math.inf:
             raise UsageError(
-                f"attempts is {attempts}, task_timeout_s {task_timeout_s}; give 1 or more and a time above 0"
+                f"attempts is {attempts}, task_timeout_s {task_timeout_s}, outage_s {outage_s}; "
+                "give 1 or more attempts and times above 0"
             )
         self.ledger = Ledger()
         self.origin = time.monotonic() if origin is None else origin
@@ -233,6 +236,7 @@ class Runtime:
         self._pool = pool
         self._tasks = tasks
         self._task_timeout_s = task_timeout_s
+        self._outage_s = outage_s
         self._attempts = attempts
         self._drop_late = drop_late
         self._on_execution = on_execution
@@ -309,7 +313,7 @@ class Runtime:
         if not math.isfinite(arrived) or math.isnan(deadline):
             raise BadInput(f"arrival is {arrival} and deadline {deadline}; give times in seconds")
         id = next(self._ids)
-        if now - self._none_up_since > self._task_timeout_s:
+        if now - self._none_up_since > self._outage_s:
             self._shed(Request(id, model, arrived, deadline))
             raise self._no_worker(now)
         try:
@@ -525,7 +529,7 @@ class Runtime:
             if seat.up and seat.sent and now - max(seat.sent[0].handed, seat.free_since) > limit:
                 text = f"worker {seat.worker.name} did not answer within {limit} s and was killed"
                 self._down(seat, WorkerLost(text))
-        if now - self._none_up_since > limit:
+        if now - self._none_up_since > self._outage_s:
             error = self._no_worker(now)
             for flight in list(self._flights.values()):
                 if flight.policy is None:

@@ -13,6 +13,8 @@ GO = 0  # the first token that a decoder is fed
 EOS = 1  # the token that ends its output
 FROM_STATE = -1  # in place of an input token: take the one that the step before left in the state row
 
+_CHILDREN_DONE = object()  # on the stack of `post_order`; no value that a caller could give
+
 Tree = int | tuple["Tree", "Tree"]  # a word, or two subtrees
 
 
@@ -114,9 +116,15 @@ def plan(network: Network, value: Any, max_steps: int) -> Plan:
     tokens = [_token(network, token) for token in value]
     if network.kind == "lstm":
         return Plan(CellGraph.chain(0, len(tokens)), tokens, None, 1, 0)
-    if max_steps < 1:
-        raise BadInput(f"max_steps is {max_steps}: let network {network.name!r} decode 1 or more tokens")
-    return Plan(CellGraph.encoder_decoder(0, len(tokens), 1), [*tokens, GO], None, 1, max_steps)
+    try:
+        limit = operator.index(max_steps)
+    except TypeError:
+        limit = 0
+    if limit < 1:
+        raise BadInput(
+            f"max_steps is {max_steps}: let network {network.name!r} decode a whole number of tokens, 1 or more"
+        )
+    return Plan(CellGraph.encoder_decoder(0, len(tokens), 1), [*tokens, GO], None, 1, limit)
 
 
 def _plan_tree(network: Network, tree: Tree) -> Plan:
@@ -137,13 +145,13 @@ def post_order(tree: Tree) -> list[tuple[int, tuple[int, ...]]]:
     stack: list[Any] = [tree]
     while stack:
         top = stack.pop()
-        if top is None:  # both children of a node are done
+        if top is _CHILDREN_DONE:
             right, left = done.pop(), done.pop()
             nodes.append((0, (left, right)))
         elif isinstance(top, tuple | list):
             if len(top) != 2:
                 raise BadInput(f"a tree node with {len(top)} children; give two, or a token id for a leaf")
-            stack += [None, top[1], top[0]]
+            stack += [_CHILDREN_DONE, top[1], top[0]]
             continue
         else:
             nodes.append((top, ()))

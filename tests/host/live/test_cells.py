@@ -6,18 +6,23 @@ import os
 import random
 import signal
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from headrace.batching import Profile, UnknownModel, UsageError
-from headrace.host.live.cells import CellRuntime
-from headrace.host.live.runtime import Overloaded, RuntimeClosed
+from headrace.batching import BadInput, Profile, UnknownModel, UsageError
+from headrace.batching.policies.cellular import CellularBatching
+from headrace.batching.policies.dynamic_graph import DynamicGraphBatching
+from headrace.host.live.cells import CellTasks
+from headrace.host.live.runtime import Overloaded, Runtime, RuntimeClosed
 from headrace.host.workers.cell_modules import load_cells, run_alone
 from headrace.host.workers.cell_profiling import measure_cell
-from headrace.host.workers.networks import BadInput, Network, plan, post_order, tree_of
-from headrace.host.workers.process import ModelError, WorkerLost, worker_devices
+from headrace.host.workers.devices import worker_devices
+from headrace.host.workers.networks import Network, plan, post_order, tree_of
+from headrace.host.workers.pool import WorkerPool
+from headrace.host.workers.process import ModelError, WorkerLost, processes
 
 WORDS = 90
 LSTM = Network("lstm", "lstm", 24, WORDS, max_batch=(6,))
@@ -55,13 +60,20 @@ def unlucky(tmp_path, monkeypatch) -> Network:
     return Network("slow", "lstm", 8, WORDS, max_batch=(1,), cells="unluckynet:cells")
 
 
-def serve(networks, body, *, workers=1, **settings):
+def serve(networks, body, *, workers=1, rows=1 << 16, policy=CellularBatching, **settings):
+    """`body(runtime, pool, executions)`."""
+
     async def run():
-        async with CellRuntime(networks, worker_devices(workers), **settings) as runtime:
-            result = await body(runtime)
-            assert runtime.ledger.in_flight == 0
+        tasks = CellTasks(networks, workers, rows=rows)
+        executions = []
+        async with WorkerPool(processes(tasks.program(), worker_devices(workers))) as pool:
+            made = policy(tasks.models, workers)
+            async with Runtime(made, pool, tasks, on_execution=executions.append, **settings) as runtime:
+                result = await body(runtime, pool, executions)
+                assert runtime.ledger.in_flight == 0
         runtime.ledger.check()
-        assert runtime.arena.free == runtime.arena.rows and not runtime.arena.states[0].any()
+        assert tasks.arena.free == tasks.arena.rows and not tasks.arena.states[0].any()
+        tasks.close()
         return result
 
     return asyncio.run(run())
@@ -96,7 +108,7 @@ def check(network: Network, value, output, cells=None) -> None:
         np.testing.assert_allclose(output, alone.numpy(), rtol=1e-4, atol=1e-5)
 
 
-async def serve_all(runtime: CellRuntime, requests):
+async def serve_all(runtime: Runtime, requests):
     """Each request at its time; `serve_all` returns the inferences in the order of the requests."""
     running = []
     for network, value, pause in requests:
@@ -115,7 +127,7 @@ def check_all(requests, done) -> None:
 def test_every_request_gets_the_output_it_has_alone_whatever_it_was_batched_with(workers):
     requests = random_requests(120, workers)
 
-    async def body(runtime):
+    async def body(runtime, pool, executions):
         done = await serve_all(runtime, requests)
         check_all(requests, done)
         assert all(0 <= s.arrival <= s.queued <= s.started <= s.finished for s in (one.served for one in done))
@@ -123,16 +135,32 @@ def test_every_request_gets_the_output_it_has_alone_whatever_it_was_batched_with
         assert any(1 in tokens for tokens in decoded) and any(len(tokens) == STEPS for tokens in decoded)
         for network in ALL:
             for kind, cell in enumerate(network.types):
-                ran = [e.task for e in runtime.executions if e.task.model == network.name and e.task.start == kind]
+                ran = [e.task for e in executions if e.task.model == network.name and e.task.start == kind]
                 assert 1 < max(task.batch_size for task in ran) <= cell.max_batch
-        assert {execution.worker for execution in runtime.executions} == set(range(workers))
+        assert {execution.worker for execution in executions} == set(range(workers))
         assert (runtime.ledger.finished, runtime.ledger.submitted) == (120, 120)
 
     serve(ALL, body, workers=workers)
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_merged_graphs_of_cells_are_served_by_the_same_runtime_also_when_a_worker_dies(seed):
+    requests = random_requests(60, 20 + seed)
+
+    async def body(runtime, pool, executions):
+        running = asyncio.create_task(serve_all(runtime, requests))
+        if seed == 1:
+            while len(executions) < 20:
+                await asyncio.sleep(0.001)
+            os.kill(pool.workers[0].pid, signal.SIGKILL)
+        check_all(requests, await running)
+        assert runtime.ledger.finished == 60 and runtime.statistics().workers_lost == seed
+
+    serve(ALL, body, workers=2, policy=lambda models, workers: DynamicGraphBatching(models, workers, 8), attempts=5)
+
+
 def test_a_short_request_leaves_before_a_long_one_that_it_was_batched_with():
-    async def body(runtime):
+    async def body(runtime, pool, executions):
         long = asyncio.create_task(runtime.infer("lstm", [5] * 600))
         await asyncio.sleep(0.02)
         short = await runtime.infer("lstm", [7] * 3)
@@ -148,12 +176,12 @@ def test_at_hidden_size_1024():
     network = Network("big", "lstm", 1024, 300, max_batch=(8,))
     inputs = [list(range(first, first + 5)) for first in range(6)]
 
-    async def body(runtime):
+    async def body(runtime, pool, executions):
         done = await asyncio.gather(*(runtime.infer("big", value) for value in inputs))
         cells = load_cells(network)
         for value, inference in zip(inputs, done, strict=True):
             check(network, value, inference.output, cells)
-        assert max(execution.task.batch_size for execution in runtime.executions) > 1
+        assert max(execution.task.batch_size for execution in executions) > 1
 
     serve([network], body)
 
@@ -162,15 +190,15 @@ def test_at_hidden_size_1024():
 def test_a_worker_killed_amid_its_work_costs_no_request_its_output(seed):
     requests = random_requests(150, 10 + seed)
 
-    async def body(runtime):
+    async def body(runtime, pool, executions):
         running = asyncio.create_task(serve_all(runtime, requests))
         for _ in range(2):  # both workers, one after the other
-            target = len(runtime.executions) + 40
-            while len(runtime.executions) < target or all(worker.pid is None for worker in runtime.workers):
+            target = len(executions) + 40
+            while len(executions) < target or all(worker.pid is None for worker in pool.workers):
                 await asyncio.sleep(0.001)
-            os.kill(next(worker.pid for worker in runtime.workers if worker.pid is not None), signal.SIGKILL)
+            os.kill(next(worker.pid for worker in pool.workers if worker.pid is not None), signal.SIGKILL)
         check_all(requests, await running)
-        assert runtime.workers_lost >= 1 and runtime.ledger.finished == 150
+        assert runtime.statistics().workers_lost >= 1 and runtime.ledger.finished == 150
 
     serve(ALL, body, workers=2, attempts=5)
 
@@ -178,7 +206,7 @@ def test_a_worker_killed_amid_its_work_costs_no_request_its_output(seed):
 def test_a_cell_that_raises_kills_or_hangs_fails_its_request_alone(unlucky):
     good = [[n] * 8 for n in range(5)]
 
-    async def body(runtime):
+    async def body(runtime, pool, executions):
         others = [asyncio.create_task(runtime.infer("slow", value)) for value in good[:3]]
         bad = [asyncio.create_task(runtime.infer("slow", [3, word, 3, 3, 3])) for word in (66, 67, 68)]
         others += [asyncio.create_task(runtime.infer("slow", value)) for value in good[3:]]
@@ -194,19 +222,44 @@ def test_a_cell_that_raises_kills_or_hangs_fails_its_request_alone(unlucky):
     serve([unlucky], body, task_timeout_s=1.0, attempts=1)
 
 
+def test_cells_that_raise_or_kill_take_none_of_their_batch_mates_along(unlucky):
+    """Sixteen in a batch, over and over; the bad ones are in the middle of it when their word comes."""
+    network = replace(unlucky, max_batch=(16,))
+
+    async def body(runtime, pool, executions):
+        good = [[n] * 10 for n in range(30)]
+        calls = [asyncio.create_task(runtime.infer("slow", value)) for value in good[:15]]
+        bad = [asyncio.create_task(runtime.infer("slow", [3, 4, word, 3])) for word in (66, 67, 66)]
+        calls += [asyncio.create_task(runtime.infer("slow", value)) for value in good[15:]]
+        ends = await asyncio.gather(*bad, return_exceptions=True)
+        assert [type(end) for end in ends] == [ModelError, WorkerLost, ModelError]
+        for value, inference in zip(good, await asyncio.gather(*calls), strict=True):
+            check(network, value, inference.output)
+        assert max(execution.task.batch_size for execution in executions) > 8
+        assert (runtime.ledger.finished, runtime.ledger.failed) == (30, 3)
+
+    serve([network], body, workers=2)
+
+
 def test_what_cannot_be_served_is_refused_with_what_to_change(unlucky):
-    async def body(runtime):
+    async def body(runtime, pool, executions):
         for model, value, text in [
             ("lstm", [], "empty sequence; give at least one token"),
             ("lstm", [3, WORDS], "from 0 to 89"),
             ("lstm", ["the"], "give integers"),
             ("lstm", "the cat", "takes a list of token ids"),
             ("translate", [4], "max_steps is 0"),
+            ("tree", None, "token None"),
+            ("tree", (1, None), "token None"),
+            ("tree", ((1, 2), (None, 3)), "token None"),
             ("tree", (1, 2, 3), "3 children; give two"),
             ("tree", ((1, 2), -1), "token -1"),
         ]:
             with pytest.raises(BadInput, match=text):
                 await runtime.infer(model, value, max_steps=0)
+        for steps in (2.5, None, "3"):
+            with pytest.raises(BadInput, match="a whole number of tokens"):
+                await runtime.infer("translate", [4], max_steps=steps)
         with pytest.raises(UnknownModel, match="lstm, slow, translate, tree"):
             await runtime.infer("gru", [1])
         with pytest.raises(Overloaded, match="send fewer"):
@@ -240,7 +293,7 @@ def test_networks_and_parent_lists_that_make_no_sense_are_refused():
         with pytest.raises(UsageError, match=text):
             Network("net", **settings)
     with pytest.raises(UsageError, match="own name"):
-        CellRuntime([LSTM, LSTM], worker_devices(1))
+        CellTasks([LSTM, LSTM], 1)
     for words, parents, text in [
         ([1, 2], [3, 3], "0 roots"),
         ([1], [2, 0], "1 children"),

@@ -6,12 +6,13 @@ import time
 import numpy as np
 import pytest
 
-from headrace.batching import GraphBatching, LazyBatching, ModelGraph, Node, NodeKind, NodeTimes, Task
-from headrace.batching.request import Request
+from headrace.batching import BadInput, GraphBatching, LazyBatching, ModelGraph, Node, NodeKind, NodeTimes
+from headrace.host.live.nodes import NodeTasks
 from headrace.host.live.runtime import Runtime, RuntimeClosed
-from headrace.host.memory.slots import TensorArena
+from headrace.host.memory.layout import TensorSpec
+from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import WorkerLost
-from headrace.host.workers.simulated import SimulatedPool, SimulatedWorker
+from headrace.host.workers.simulated import simulated_workers
 from headrace.sim.engine import Arrivals, run
 
 UNIT = 0.05  # s a node: long against what a busy machine may be late
@@ -26,14 +27,20 @@ EIGHT = ModelGraph("net", tuple(Node(letter) for letter in "ABCDEFGH"))
 TRANSLATOR = ModelGraph("net", (Node("e", NodeKind.ENCODER), Node("d", NodeKind.DECODER)))
 
 
+def node_tasks(times, slots=8):
+    tensors = (TensorSpec("x", "float32", (2,)),), (TensorSpec("output", "float32", (3,)),)
+    return NodeTasks({"net": times.graph}, {"net": tensors}, slots)
+
+
 def live(policy, times, at, *, workers=1, lengths=None):
     """Requests at the times `at` through a live runtime: (inferences, executions)."""
+    executions = []
 
     async def body():
-        arena = TensorArena(8, (2,), "float32", (3,), "float32")
+        tasks = node_tasks(times, len(at))
         async with (
-            SimulatedPool("npu", workers, {"net": times}) as pool,
-            Runtime(policy, pool, arena, task_timeout_s=10) as runtime,
+            WorkerPool(simulated_workers("npu", workers, {"net": times})) as pool,
+            Runtime(policy, pool, tasks, task_timeout_s=10, on_execution=executions.append) as runtime,
         ):
 
             async def request(number):
@@ -44,7 +51,7 @@ def live(policy, times, at, *, workers=1, lengths=None):
             done = await asyncio.gather(*(request(number) for number in range(len(at))))
             runtime.ledger.check()
             assert runtime.ledger.finished == len(at)
-            return done, runtime.executions
+            return done, executions
 
     return asyncio.run(body())
 
@@ -96,12 +103,56 @@ def test_accelerators_work_side_by_side():
     assert max(inference.served.finished for inference in done) < 12 * UNIT
 
 
-def test_a_task_beyond_its_time_limit_loses_the_worker():
+def test_a_task_that_is_interrupted_in_the_turn_that_began_it_ends_at_its_first_boundary():
+    """The second request comes while the first one's task is on its way: both must run together from node 1 on."""
+    times = NodeTimes(EIGHT, Unit())
+    began = time.monotonic()
+    done, executions = live(LazyBatching({"net": times}, 1, 8), times, [0.0, 0.001])
+    assert [(e.task.start, e.task.stop, e.task.batch_size) for e in executions] == [(0, 1, 1), (0, 1, 1), (1, 8, 2)]
+    assert max(inference.served.finished for inference in done) < 10 * UNIT
+    assert time.monotonic() - began < 12 * UNIT
+
+
+def test_two_requests_of_one_turn_are_one_batch_as_in_the_simulator():
+    times = NodeTimes(EIGHT, Unit())
+    expected = simulated(LazyBatching({"net": times}, 1, 8), times, [0.0, 0.0])
+    _, executions = live(LazyBatching({"net": times}, 1, 8), times, [0.0, 0.0])
+    assert schedule(e.task for e in executions) == schedule(ran.task for ran in expected.ran) == [(0, 8, {0, 1})]
+
+
+def test_a_length_that_is_no_length_is_refused_and_the_next_request_is_served():
+    times = NodeTimes(EIGHT, Unit())
+
     async def body():
-        worker = SimulatedWorker("npu 0", {"net": NodeTimes(EIGHT, Unit())})
-        with pytest.raises(WorkerLost, match="npu 0: the task timed out"):
-            await worker.execute(Task(0, "net", (Request(0, "net", 0.0),), 0, 8), [0], timeout_s=0.05)
-        worker.close()
+        async with (
+            WorkerPool(simulated_workers("npu", 1, {"net": times})) as pool,
+            Runtime(LazyBatching({"net": times}, 1, 8), pool, node_tasks(times)) as runtime,
+        ):
+            x = np.zeros(2, np.float32)
+            for options in ({"input_len": float("nan")}, {"input_len": 0}, {"output_len": 0}, {"output_len": 2.5}):
+                with pytest.raises(BadInput, match="_len is"):
+                    await runtime.infer("net", x, **options)
+            assert runtime.ledger.submitted == 0
+            await asyncio.wait_for(runtime.infer("net", x), 5)
+
+    asyncio.run(body())
+
+
+def test_a_task_beyond_its_time_limit_loses_the_accelerator_and_its_request():
+    class Long:
+        def latency(self, node, batch, length):
+            return 3600.0
+
+    times = NodeTimes(EIGHT, Long())
+
+    async def body():
+        async with (
+            WorkerPool(simulated_workers("npu", 1, {"net": times})) as pool,
+            Runtime(GraphBatching([EIGHT], 0.0), pool, node_tasks(times), task_timeout_s=0.2) as runtime,
+        ):
+            with pytest.raises(WorkerLost, match=r"npu 0 did not answer within 0\.2 s"):
+                await runtime.infer("net", np.zeros(2, np.float32))
+            assert runtime.statistics().workers_lost == 2  # with the first of its two attempts, too
 
     asyncio.run(body())
 
@@ -114,13 +165,12 @@ def test_closing_does_not_wait_for_what_runs():
     times = NodeTimes(EIGHT, Forever())
 
     async def body():
-        arena = TensorArena(4, (2,), "float32", (3,), "float32")
-        async with SimulatedPool("npu", 1, {"net": times}) as pool:
-            runtime = Runtime(GraphBatching([EIGHT], 0.0), pool, arena, task_timeout_s=7200)
-            request = asyncio.create_task(runtime.infer("net", np.zeros(2, np.float32)))
-            await asyncio.sleep(0.05)
-            began = time.monotonic()
-            await runtime.close()
+        async with WorkerPool(simulated_workers("npu", 1, {"net": times})) as pool:
+            runtime = Runtime(GraphBatching([EIGHT], 0.0), pool, node_tasks(times), task_timeout_s=7200)
+            async with runtime:
+                request = asyncio.create_task(runtime.infer("net", np.zeros(2, np.float32)))
+                await asyncio.sleep(0.05)
+                began = time.monotonic()
             with pytest.raises(RuntimeClosed):
                 await request
         assert time.monotonic() - began < 6
