@@ -98,7 +98,8 @@ def test_whole_graph_batches_take_the_modelled_time_and_are_not_interrupted():
 
 def test_accelerators_work_side_by_side():
     times = NodeTimes(EIGHT, Unit())
-    done, executions = live(LazyBatching({"net": times}, 2), times, [0.0, 0.0], workers=2)
+    # At one instant they would be one batch.
+    done, executions = live(LazyBatching({"net": times}, 2), times, [0.0, 0.01], workers=2)
     assert {execution.worker for execution in executions} == {0, 1}
     assert max(inference.served.finished for inference in done) < 12 * UNIT
 
