@@ -1,26 +1,15 @@
-"""`headrace simulate` and `headrace reproduce`: the simulator's commands."""
+"""`headrace simulate`: one simulated run."""
 
 import dataclasses
-import importlib
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from headrace.batching import POLICIES
-from headrace.host.cli.console import Json, Stages, err, make_folder, out, progress, warn
-
-
-class Paper(StrEnum):
-    """Each has a module of its name in sim/experiments."""
-
-    LAZYBATCHING = "lazybatching"
-    SMDP = "smdp"
-    BATCHMAKER = "batchmaker"
+from headrace.host.cli.console import Json, err, make_folder, out, warn
 
 
 def simulate(
@@ -88,34 +77,3 @@ def simulate(
             shown = f"{number:.4g}" if isinstance(number, float) else "-" if number is None else str(number)
             table.add_row(f"{key} {name}".strip(), shown)
     out.print(table)
-
-
-def reproduce(
-    paper: Annotated[Paper, typer.Argument(help="Whose evaluation.")],
-    figure: Annotated[str, typer.Option(help="Figures by comma, or all.")] = "all",
-    quick: Annotated[bool, typer.Option("--quick", help="A few seconds: fewer runs.")] = False,
-    out_folder: Annotated[Path | None, typer.Option("--out", help="Folder for plots, CSV files and the table.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Run a paper's evaluation again; ends with a table of its numbers beside what came out."""
-    # Only the one that is asked for: each loads much.
-    experiments = importlib.import_module(f"headrace.sim.experiments.{paper.value}.runs")
-    figures = experiments.FIGURES if figure == "all" else tuple(name.strip() for name in figure.split(","))
-    folder = out_folder or Path("out/reproduce") / paper.value
-    make_folder(folder)
-    scale = experiments.QUICK if quick else experiments.FULL
-    with progress() as shown:
-        claims = experiments.reproduce(figures, folder, scale, Stages(shown))
-    if as_json:
-        print((folder / "table.json").read_text(), end="")
-    else:
-        table = Table(title=f"{paper.value}{' (quick)' if quick else ''}", title_justify="left")
-        for heading in ("figure", "what", "paper", "measured", "ratio", "note"):
-            table.add_column(heading, justify="right" if heading in ("paper", "measured", "ratio") else "left")
-        for claim in claims:
-            ratio = "-" if claim.ratio is None else f"{claim.ratio:.2f}"
-            table.add_row(
-                claim.figure, claim.claim, f"{claim.paper:g} {claim.unit}", claim.shown, ratio, escape(claim.note)
-            )
-        out.print(table)
-    err.print(f"wrote {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}", soft_wrap=True)

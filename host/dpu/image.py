@@ -64,22 +64,17 @@ class ImageSpec:
         return (3, self.crop_height, self.crop_width)
 
     def tables(self) -> NDArray[Any]:
-        """The normalized value of every pixel value, shape (3, 256), in `dtype`: what the CU looks up."""
-        ramp = np.broadcast_to(np.arange(256, dtype=np.uint8)[None, :, None], (3, 256, 1))
-        return np.ascontiguousarray(_normalized(ramp.transpose(1, 2, 0), self).reshape(3, 256))
+        """The normalized value of every pixel value, shape (3, 256), in `dtype`: what the CU and the CPU look up.
 
-
-def _normalized(rgb: NDArray[np.uint8], spec: ImageSpec) -> NDArray[Any]:
-    """HWC uint8 to CHW `spec.dtype`, by `(x / 255 - mean) / std` in float32."""
-    values = (rgb.astype(np.float32) / np.float32(255) - np.float32(spec.mean)) / np.float32(spec.std)
-    planes = np.ascontiguousarray(values.transpose(2, 0, 1))
-    if spec.dtype != "int8":
-        return planes.astype(spec.dtype, copy=False)
-    step = spec.int8_step
-    if step is None:
-        ends = (np.float32([[0.0], [1.0]]) - np.float32(spec.mean)) / np.float32(spec.std)
-        step = float(np.abs(ends).max()) / 127
-    return np.clip(np.rint(planes / np.float32(step)), -127, 127).astype(np.int8)
+        `(x / 255 - mean) / std` in float32, then rounded to `dtype`."""
+        mean, std = np.float32(self.mean)[:, None], np.float32(self.std)[:, None]
+        values = (np.arange(256, dtype=np.float32) / np.float32(255) - mean) / std
+        if self.dtype != "int8":
+            return values.astype(self.dtype, copy=False)
+        step = self.int8_step
+        if step is None:
+            step = float(np.abs(values).max()) / 127
+        return np.clip(np.rint(values / np.float32(step)), -127, 127).astype(np.int8)
 
 
 def resized_size(width: int, height: int, short: int) -> tuple[int, int]:
@@ -105,8 +100,12 @@ def preprocess(jpeg: bytes, spec: ImageSpec, stage: Stage = Stage.NORMALIZE) -> 
         image = cv2.resize(image, size, interpolation=cv2.INTER_LINEAR_EXACT)
     if stage >= Stage.CROP:
         image = _cropped(image, spec)
-    rgb = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
-    return _normalized(rgb, spec) if stage >= Stage.NORMALIZE else rgb
+    if stage < Stage.NORMALIZE:
+        return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
+    tensor = np.empty(spec.tensor_shape, spec.dtype)
+    for plane, table, normalized in zip(reversed(cv2.split(image)), spec.tables(), tensor, strict=True):
+        cv2.LUT(plane, table, dst=normalized)
+    return tensor
 
 
 def _decoded(jpeg: bytes) -> NDArray[np.uint8]:
@@ -131,4 +130,4 @@ def _cropped(image: NDArray[np.uint8], spec: ImageSpec) -> NDArray[np.uint8]:
             f"a crop of {spec.crop_width}x{spec.crop_height} at ({x}, {y}) is not inside the {width}x{height} image; "
             "make the crop smaller or resize_short larger"
         )
-    return np.ascontiguousarray(image[y : y + spec.crop_height, x : x + spec.crop_width])
+    return image[y : y + spec.crop_height, x : x + spec.crop_width]

@@ -106,7 +106,8 @@ def load_model(name: str, weights: str | None = None, input_shape: str | None = 
             transform, categories = _published(wanted)
             inputs = given or (transform and (TensorSpec("", "float32", transform.tensor_shape),))
             module = _torchvision_model(wanted, inputs)
-        module.eval()
+        with contextlib.suppress(NotImplementedError):  # of torch.export, whose modules stay as they were exported
+            module.eval()
         if weights is not None:
             load_weights(module, Path(weights))
         named, by_name = _named(name, module, inputs or parse_input_shape(DEFAULT_INPUT))
@@ -286,13 +287,17 @@ def _cwd_importable() -> Iterator[None]:
 
 def _named(name: str, module: torch.nn.Module, inputs: tuple[TensorSpec, ...]) -> tuple[tuple[TensorSpec, ...], bool]:
     """The inputs with the names that `forward` has for those without, and whether it is to be called by name."""
-    parameters = list(inspect.signature(module.forward).parameters.values())
-    taken = [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    try:
+        parameters = inspect.signature(module.forward).parameters.values()
+        taken = [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+        takes_more = len(parameters) > len(taken)  # *args, say
+    except ValueError:  # torch.jit.trace keeps no names
+        taken, takes_more = [], True
     matching = [spec.name for spec in inputs if spec.name in taken]
     if matching and len(matching) < len(inputs):
         unknown = next(spec.name for spec in inputs if spec.name not in taken)
         raise UsageError(f"model {name!r} has no input {unknown!r} beside {matching[0]!r}; it has {', '.join(taken)}")
-    if len(inputs) > len(taken) and len(taken) == len(parameters):  # else *args, say, may take the others
+    if len(inputs) > len(taken) and not takes_more:
         raise UsageError(f"model {name!r} takes {', '.join(taken) or 'nothing'}, not {len(inputs)} inputs")
     if not inputs[0].name:
         others = [f"input_{number}" for number in range(len(taken), len(inputs))] if len(inputs) > 1 else ["input"]

@@ -35,6 +35,40 @@ def test_looking_up_the_tables_is_normalizing(dtype):
     assert np.array_equal(preprocess(jpeg(260, 256), spec), expected) and tables.dtype == np.dtype(dtype)
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize(("crop", "offset"), [((224, 224), (None, None)), ((37, 51), (3, 5)), ((1, 1), (0, 255))])
+def test_every_type_and_crop_is_numpys(channels, dtype, crop, offset):
+    step = 0.03 if dtype == "int8" else None
+    spec = ImageSpec(256, *crop, *offset, dtype=dtype, int8_step=step)
+    data = jpeg(301, 257, channels)
+    cropped = preprocess(data, spec, Stage.CROP)
+    assert cropped.shape == (crop[1], crop[0], 3) and cropped.flags.c_contiguous
+    values = (cropped.astype(np.float32) / 255 - np.float32(IMAGENET_MEAN)) / np.float32(IMAGENET_STD)
+    if dtype == "int8":
+        values = np.clip(np.rint(values / np.float32(step)), -127, 127)
+    tensor = preprocess(data, spec)
+    assert tensor.dtype == dtype and tensor.shape == spec.tensor_shape and tensor.flags.c_contiguous
+    assert np.array_equal(tensor, values.transpose(2, 0, 1).astype(dtype))
+
+
+def test_damaged_files_become_a_tensor_or_are_refused():
+    random = np.random.default_rng(5)
+    whole = np.frombuffer(jpeg(90, 70), np.uint8)
+    spec = ImageSpec(64, 48, 48)
+    refused = 0
+    for _ in range(400):
+        damaged = whole[: random.integers(1, len(whole) + 1)].copy()
+        damaged[random.integers(0, len(damaged), random.integers(0, 8))] = random.integers(0, 256)
+        try:
+            tensor = preprocess(damaged.tobytes(), spec)
+        except (CorruptInput, UsageError):
+            refused += 1
+        else:
+            assert tensor.shape == (3, 48, 48) and np.isfinite(tensor).all()
+    assert 0 < refused < 400
+
+
 def test_int8_covers_every_value_of_the_tables():
     spec = ImageSpec(dtype="int8")
     float_tables = ImageSpec().tables()

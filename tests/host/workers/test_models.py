@@ -311,6 +311,22 @@ def test_inputs_that_the_network_does_not_have_are_refused(users, shape, message
 
 
 @pytest.mark.parametrize(
+    ("made", "name"),
+    [
+        ("torch.jit.script(nn.Linear(3, 4))", "input"),
+        ("torch.jit.trace(nn.Linear(3, 4), torch.zeros(1, 3))", "input"),
+        ("torch.export.export(Net(), (torch.ones(2, 3),), dynamic_shapes=({0: torch.export.Dim('b')},)).module()", "x"),
+        ("nn.DataParallel(nn.Linear(3, 4))", "input"),
+    ],
+)
+def test_modules_that_torch_made_of_others_are_taken(users, made, name):
+    body = network("x.sum(1, keepdim=True).expand(-1, 4)") + f"net = lambda: {made}\n"
+    model = load_model(users(body), input_shape="3")
+    assert model.inputs == (TensorSpec(name, "float32", (3,)),) and model.classes == 4
+    assert model.forward([torch.ones(5, 3)])[0].shape == (5, 4)
+
+
+@pytest.mark.parametrize(
     ("attribute", "inputs"),
     [
         ("(3, 4, 6)", [TensorSpec("x", "float32", (3, 4, 6))]),

@@ -1,0 +1,109 @@
+"""`headrace build`: containers, what is in one, and what the RTL takes of a card."""
+
+import json
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from headrace.batching import UsageError
+from headrace.bitstreams.xclbin import Xclbin, read_xclbin
+from headrace.host.cli.console import Json, err, out
+
+
+class Target(StrEnum):
+    SW_EMU = "sw_emu"
+    HW_EMU = "hw_emu"
+
+
+TARGET_HELP = "sw_emu: the C++ compiled by g++ behind the XRT API; hw_emu: the RTL, Verilated, clock by clock."
+TargetOption = Annotated[Target, typer.Option(help=TARGET_HELP)]
+
+
+def cached_xclbin(target: Target, image_cus: int) -> Path:
+    """The container for these options, built if the sources have changed since it last was."""
+    path = _cache_folder() / f"{target.value}-{image_cus}cu.xclbin"
+    _build(target, path, image_cus)
+    return path
+
+
+def _build(target: Target, path: Path, image_cus: int) -> Xclbin:
+    from headrace.bitstreams.build import build_hw_emu, build_sw_emu
+
+    tool, build = ("g++", build_sw_emu) if target is Target.SW_EMU else ("Verilator and g++", build_hw_emu)
+    with err.status(f"building {target.value} with {image_cus} image CUs ({tool}; about a minute the first time)"):
+        return build(path, image_cus=image_cus)
+
+
+def _cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace"
+
+
+def build(
+    target: TargetOption = Target.SW_EMU,
+    image_cus: Annotated[int, typer.Option(min=1, max=16, help="Number of image compute units.")] = 4,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The .xclbin to write.")] = None,
+    info: Annotated[Path | None, typer.Option(help="List what is in this .xclbin instead of building one.")] = None,
+    report: Annotated[
+        bool, typer.Option("--report", help="Resources and logic depth of the RTL units by Yosys, beside the card's.")
+    ] = False,
+    cycles_per_image: Annotated[
+        int | None, typer.Option(min=1, help="--report: clocks of an image; those of a 500x375 photo without.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Build an .xclbin container, list what is in one, or report what the RTL takes of a card."""
+    from headrace.bitstreams.build import describe
+
+    if (info is not None) + (output is not None) + report != 1:
+        raise UsageError(
+            "give -o FILE to build a container, --info FILE to list one, or --report for the resources of the RTL"
+        )
+    if report:
+        _report(cycles_per_image, as_json)
+        return
+    if info is not None:
+        description = describe(read_xclbin(info))
+    else:
+        assert output is not None
+        description = describe(_build(target, output, image_cus))
+        err.print(f"wrote {output} ({output.stat().st_size / 1024:.0f} KiB)")
+    if as_json:
+        print(json.dumps(description, indent=2))
+    elif info is not None:
+        _print_container(description)
+
+
+def _report(cycles_per_image: int | None, as_json: bool) -> None:
+    from headrace.bitstreams.resources.report import CYCLES_PER_IMAGE
+    from headrace.host.cli.resource_report import print_report, run_report
+
+    resources = run_report(_cache_folder(), cycles_per_image or CYCLES_PER_IMAGE)
+    if as_json:
+        print(json.dumps(resources, indent=2))
+    else:
+        print_report(resources)
+    if any(row["error"] for row in resources["units"]):
+        raise typer.Exit(1)
+
+
+def _print_container(description: dict[str, Any]) -> None:
+    out.print(f"mode {description['mode']}, platform {description['platform']}, uuid {description['uuid']}")
+    for kernel in description["kernels"]:
+        table = Table(title=f"kernel {kernel['name']} ({kernel['control_protocol']})", title_justify="left")
+        for heading in ("#", "argument", "type", "offset", "bytes", "port"):
+            table.add_column(heading)
+        for arg in kernel["args"]:
+            row = (arg["index"], arg["name"], arg["type"], f"0x{arg['offset']:03x}", arg["size"], arg["port"])
+            table.add_row(*map(str, row))
+        out.print(table)
+        table = Table(title="compute units", title_justify="left")
+        for heading in ("instance", "base address", "memory banks by argument"):
+            table.add_column(heading)
+        for instance in kernel["instances"]:
+            banks = ", ".join(f"{name} {bank}" for name, bank in instance["banks"].items())
+            table.add_row(instance["name"], f"0x{instance['base_address']:x}", banks)
+        out.print(table)
