@@ -2,7 +2,8 @@
 
 One asyncio loop owns all state, so nothing here needs a lock. Events (a request, a worker's answer, a worker's end, an
 alarm) only tell the policy and note that something happened; then, once a turn of the loop, `_turn` asks the policy.
-So it knows all that happened at one instant before it is asked, as in the simulator. In a turn
+So it knows all that happened at one instant before it is asked, as in the simulator. (A worker's answer brings the turn
+forward, as every microsecond until its next task is lost; what else has happened by then was told.) In a turn
 
 - running preemptible tasks that were not told yet are told to end at their next node boundary,
 - every worker that may have another task is offered one: one at a time, or as many ahead as the policy allows,
@@ -32,7 +33,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from headrace.batching import BadInput, HeadraceError, Ledger, Policy, Request, Served, Task, UsageError
 from headrace.host.live.alarm import Alarm
@@ -105,8 +106,7 @@ class Tasks(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Execution:
+class Execution(NamedTuple):
     """A task as it ended. Times are seconds from the runtime's origin: `handed` to the worker, which `started` and
     `ended` it (its inputs were together at `gathered`), and when the answer was here, `finished`. `error` is None if it
     ran well; a task that was lost with its worker has no times of the worker's, and `started` is `handed`."""
@@ -245,6 +245,7 @@ class Runtime:
         self._seats = [_Seat(index, worker) for index, worker in enumerate(pool.workers)]
         self._flights: dict[int, _Flight] = {}
         self._suspects: deque[list[_Flight]] = deque()  # groups that are to run apart
+        self._ended: list[Execution] = []  # to be noted in this turn
         self._finished: list[tuple[_Flight, Execution]] = []  # to be answered in this turn
         self._deadlines: list[tuple[float, int]] = []  # heap, with ids; of those that may be dropped
         self._turn_is_due = False
@@ -354,66 +355,59 @@ class Runtime:
     # ---- events: tell the policy ----
 
     def _soon(self) -> None:
-        """Something happened: ask the policy when all that happened at this instant has been told."""
+        """Something happened: ask the policy when all that happens in this turn of the loop has been told."""
         if not self._turn_is_due and self._closed is None:
             self._turn_is_due = True
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._due)
+
+    def _due(self) -> None:
+        if self._turn_is_due:  # else a worker's answer has brought the turn forward
+            self._turn()
 
     def _readable(self, seat: _Seat) -> None:
+        """A worker has answered. It is idle now, so the turn is at once, when the others' answers have been heard."""
+        self._receive(seat)
+        for other in self._seats:
+            if other.sent and other is not seat and other.up:
+                self._receive(other)
+        self._turn()
+
+    def _receive(self, seat: _Seat) -> None:
         try:
             message = seat.worker.receive()
-            if message is None:
-                return
-            self._answered(seat, message)
+            if message is not None:
+                self._answered(seat, message)
         except WorkerLost as error:
             self._down(seat, error)
         except Exception as error:
             self._break(error)
-        self._soon()
 
     def _answered(self, seat: _Seat, message: bytes) -> None:
-        """A worker's answer to the first of its tasks."""
+        """A worker's answer to the first of its tasks. What can wait until the worker is at work again, does."""
         now = self.now()
-        kind, _, *times = ANSWER.unpack_from(message)
+        kind, _, began, gathered, ended = ANSWER.unpack_from(message)
         answer = message[ANSWER.size :]
         sent = seat.sent.popleft()
         seat.told = False
         seat.free_since = now
-        ran = kind == DONE
-        task = self._tasks.ended(sent.task, answer) if ran else sent.task
-        error = None if ran else ModelError(f"the network failed on worker {seat.worker.name}: {answer.decode()}")
-        execution = self._note(seat, sent, task, times, now, error)
-        if error is not None:
+        times = (began - self.origin, gathered - self.origin, ended - self.origin, now)
+        if kind != DONE:
+            error = ModelError(f"the network failed on worker {seat.worker.name}: {answer.decode()}")
+            self._ended.append(Execution(seat.index, sent.task, sent.handed, *times, str(error)))
             self._raised(seat, sent, error)
             return
-        for id in {request.id for request in task.requests}:
-            if id in self._flights:
-                self._flights[id].execute_s += execution.execute_s
+        task = self._tasks.ended(sent.task, answer)
+        execution = Execution(seat.index, task, sent.handed, *times, None)
+        self._ended.append(execution)
         if sent.policy is not self._policy and sent.policy is not seat.apart:
             return  # of suspects that have begun anew: it ran for nothing
         for request in sent.policy.complete(task, now):
-            self._finished.append((self._flights.pop(request.id), execution))
-            if sent.policy is seat.apart:
-                del seat.suspects[request.id]
-        if not seat.suspects:
-            seat.apart = None
-
-    def _note(
-        self, seat: _Seat, sent: _Sent, task: Task, times: Sequence[float], now: float, error: HeadraceError | None
-    ) -> Execution:
-        started, gathered, ended = [time - self.origin for time in times] if times else [sent.handed] * 2 + [now]
-        execution = Execution(
-            seat.index, task, sent.handed, started, gathered, ended, now, None if error is None else str(error)
-        )
-        nodes = execution.nodes
-        self._reasons[task.reason] += 1
-        self._busy_s += ended - started
-        self._node_runs += nodes
-        self._request_node_runs += nodes * task.batch_size
-        self._failed_tasks += error is not None
-        if self._on_execution is not None:
-            self._on_execution(execution)
-        return execution
+            self._finished.append((self._flights[request.id], execution))
+        if sent.policy is seat.apart:
+            for flight, _ in self._finished:
+                seat.suspects.pop(flight.request.id, None)
+            if not seat.suspects:
+                seat.apart = None
 
     # ---- faults ----
 
@@ -478,7 +472,10 @@ class Runtime:
         while seat.sent:
             sent = seat.sent.popleft()
             if at_work:
-                self._note(seat, sent, sent.task.lost(sent.task.requests), (), self.now(), error)
+                now, task = self.now(), sent.task.lost(sent.task.requests)
+                self._ended.append(
+                    Execution(seat.index, task, sent.handed, sent.handed, sent.handed, now, now, str(error))
+                )
             for flight in self._put_back(seat, sent, at_work):
                 flight.kills += 1
                 if flight.kills >= self._attempts or flight.failed:
@@ -651,7 +648,20 @@ class Runtime:
                 self._answer(flight, TooLate(f"the request had not begun by its deadline, {late:.1f} ms ago"))
 
     def _settle(self) -> None:
-        """Answer the requests that finished."""
+        """Note the tasks that ended, and answer the requests that finished."""
+        for execution in self._ended:
+            task = execution.task
+            self._reasons[task.reason] += 1
+            self._busy_s += execution.ended - execution.started
+            self._node_runs += execution.nodes
+            self._request_node_runs += execution.nodes * task.batch_size
+            self._failed_tasks += execution.error is not None
+            for id in {request.id for request in task.requests}:
+                if id in self._flights:
+                    self._flights[id].execute_s += execution.execute_s
+            if self._on_execution is not None:
+                self._on_execution(execution)
+        self._ended.clear()
         for flight, execution in self._finished:
             request = flight.request
             if not flight.done.done():
@@ -665,7 +675,7 @@ class Runtime:
                 )
                 result = self._tasks.result(request)
                 flight.done.set_result(Inference(request.id, result, served, execution, flight.execute_s))
-            self._tasks.release(request)
+            self._remove(flight)
             if flight.failed:
                 self.ledger.fail(request)
             else:
@@ -706,12 +716,13 @@ class Runtime:
         for seat in self._seats:
             if seat.up:
                 self._loop.remove_reader(seat.worker.fileno())
-        for flight in [*self._flights.values(), *(flight for flight, _ in self._finished)]:
+        for flight in self._flights.values():
             self.ledger.fail(flight.request)
             self._answer(flight, why)
             self._left.append(flight.request)
         self._flights.clear()
         self._finished.clear()
+        self._ended.clear()
 
     async def close(self) -> None:
         """Fail what is in flight. A worker that is at work is killed, as what it would write belongs to nobody; the
