@@ -1,14 +1,15 @@
 """The discrete-event engine: drives any `Policy` in virtual time. A run is a function of the workload alone.
 
 At each time at which something happens, first all arrivals of that time are submitted, then all tasks that end then are
-completed, then every idle worker is offered a task. A preemptible task is ended at the first node boundary after
-something happened (an arrival, the end of another worker's task, a wake-up), which the node times tell without visiting
-the nodes in between. Policies whose answer does not change between events thus see the same as if they were asked at
-every node.
+completed, then what is too late is dropped (by option), then every idle worker is offered a task. A preemptible task is
+ended at the first node boundary after something happened (an arrival, the end of another worker's task, a drop, a
+wake-up), which the node times tell without visiting the nodes in between. Policies whose answer does not change between
+events thus see the same as if they were asked at every node.
 
 This file is compiled (setup.py); the requests' times are kept in plain lists for that reason.
 """
 
+import heapq
 import math
 from collections.abc import Callable
 
@@ -58,7 +59,7 @@ class Ran:
 
 
 class Outcome:
-    """When each request (by number in the arrivals) first ran and ended, and what the workers did.
+    """When each request (by number in the arrivals) first ran and ended, -1 if it did not; and what the workers did.
 
     `node_runs` counts node executions and `request_node_runs` those times the batch they were executed for."""
 
@@ -72,6 +73,28 @@ class Outcome:
         self.request_node_runs: int = 0
         self.ran: list[Ran] = []
         self.in_system_s: float = 0.0  # integral over time of the number of requests in the system
+
+
+class _Deadlines:
+    """Of the requests that have come and, as far as `started` tells, not begun."""
+
+    def __init__(self, started: list[float]) -> None:
+        self._started: list[float] = started
+        self._heap: list[tuple[float, int, Request]] = []  # may hold some that have begun
+
+    def add(self, request: Request) -> None:
+        if request.deadline < math.inf:
+            heapq.heappush(self._heap, (request.deadline, request.id, request))
+
+    def next(self) -> float:
+        """The first of them; inf if there is none."""
+        while self._heap and self._started[self._heap[0][1]] >= 0.0:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else math.inf
+
+    def pop(self) -> Request:
+        """The request whose deadline `next` named."""
+        return heapq.heappop(self._heap)[2]
 
 
 class _Worker:
@@ -93,11 +116,15 @@ def run(
     workers: int,
     record: bool = False,
     open_from: Callable[[Request], int] | None = None,
+    drop_late: bool = False,
 ) -> Outcome:
     """Serve all arrivals to the end. With `record`, `Outcome.ran` lists every task as it ran.
 
     For a policy with tasks of cells, `open_from` tells the number of the first cell of a request's open chain, -1 if it
     has none; the chain ends with as many cells as the request's output is long.
+
+    With `drop_late`, a request that has not begun when its deadline comes is withdrawn from the policy then, and counts
+    as dropped.
 
     Raises HeadraceError if the policy leaves requests waiting with nothing to wait for."""
     arrival, deadline = arrivals.arrival, arrivals.deadline
@@ -109,28 +136,31 @@ def run(
     pool = [_Worker(number) for number in range(workers)]
     idle = workers
     following = 0  # the next arrival
-    finished = 0
+    left = 0  # requests that have left the system
     running = 0  # requests in running tasks
+    deadlines = _Deadlines(outcome.started) if drop_late else None
     cellular = open_from is not None  # then a request that runs may wait as well
     opens = [-1] * requests if cellular else []
     now = 0.0
-    while finished < requests:
+    while left < requests:
         next_arrival = arrival[following] if following < requests else math.inf
         next_end = math.inf
         for worker in pool:
             if worker.end < next_end:
                 next_end = worker.end
         upcoming = min(next_arrival, next_end)
-        if idle > 0 and (cellular or running < following - finished):  # else nobody waits
+        if deadlines is not None:
+            upcoming = min(upcoming, deadlines.next())
+        if idle > 0 and (cellular or running < following - left):  # else nobody waits
             wakeup = policy.wakeup()
             if wakeup < upcoming:
                 upcoming = wakeup
         if upcoming == math.inf:
             raise HeadraceError(
-                f"the policy left {requests - finished} requests waiting at {now} s though all workers are idle"
+                f"the policy left {requests - left} requests waiting at {now} s though all workers are idle"
             )
         if upcoming > now:
-            outcome.in_system_s += (following - finished) * (upcoming - now)
+            outcome.in_system_s += (following - left) * (upcoming - now)
             now = upcoming
         while following < requests and arrival[following] <= now:
             request = Request(
@@ -143,6 +173,8 @@ def run(
             )
             ledger.submit(request)
             policy.submit(request, now)
+            if deadlines is not None:
+                deadlines.add(request)
             if open_from is not None:
                 opens[following] = open_from(request)
             following += 1
@@ -177,8 +209,14 @@ def run(
                 for request in policy.complete(ended, now):
                     ledger.finish(request)
                     outcome.finished[request.id] = now
-                    finished += 1
-        if idle > 0 and (cellular or running < following - finished):
+                    left += 1
+        if deadlines is not None:
+            while deadlines.next() <= now:
+                request = deadlines.pop()
+                if policy.withdraw(request, now):
+                    ledger.drop_late(request)
+                    left += 1
+        if idle > 0 and (cellular or running < following - left):
             for worker in pool:
                 if worker.task is None:
                     task = policy.next_task(worker.number, now)

@@ -52,10 +52,11 @@ class Scenario:
     cells for `cellular` and `dynamic-graph`, else padded to one length. `replay` is a trace (sim/load/workload.py)
     in place of `traffic`; "mmpp" is Poisson at 1.8 and 0.2 times the rate in turn, `burst_s` each on average.
     `corpus` is a file of sentence pairs (sim/load/lengths.py) for the lengths of translation models. `dec_timesteps`
-    overrides what `coverage` of the output lengths gives. `busy_w` is what a busy worker draws; `smdp` minimises mean
-    latency (ms) + `w2` * mean power (W), for inputs and outputs of mean length; with `by_phase` it knows of "mmpp"
-    and has a table for each phase instead of for each rate. `trees` is a file of parse trees for treelstm, `merge_us`
-    what `dynamic-graph` takes to merge a cell."""
+    overrides what `coverage` of the output lengths gives. `drop_late` drops, under any policy, what has not begun when
+    its deadline comes. `busy_w` is what a busy worker draws; `smdp` minimises mean latency (ms) + `w2` * mean power
+    (W), for inputs and outputs of mean length; with `by_phase` it knows of "mmpp" and has a table for each phase
+    instead of for each rate. `trees` is a file of parse trees for treelstm, `merge_us` what `dynamic-graph` takes to
+    merge a cell."""
 
     model: str = "resnet50"
     accelerator: str = "npu"
@@ -74,6 +75,7 @@ class Scenario:
     coverage: float = 0.9
     dec_timesteps: int | None = None
     defer_late: bool = False
+    drop_late: bool = False
     busy_w: float | None = None
     w2: float = 0.0
     by_phase: bool = False
@@ -272,6 +274,7 @@ def run_scenario(scenario: Scenario, *, record: bool = False) -> tuple[Simulatio
         record=record,
         busy_power_w=scenario.busy_w,
         cell_models=models,
+        drop_late=scenario.drop_late,
     )
     return done, warnings(scenario, times, lengths)
 

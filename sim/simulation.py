@@ -25,8 +25,9 @@ class Simulation:
     outcome: Outcome
 
     def latencies(self) -> NDArray[np.float64]:
-        """Seconds from arrival to end of each request, in order of arrival."""
-        latencies: NDArray[np.float64] = np.array(self.outcome.finished) - self.arrivals.arrays()[0]
+        """Seconds from arrival to end of each request that was served, in order of arrival."""
+        finished = np.array(self.outcome.finished)
+        latencies: NDArray[np.float64] = (finished - self.arrivals.arrays()[0])[finished >= 0.0]
         return latencies
 
 
@@ -40,24 +41,29 @@ def simulate(
     record: bool = False,
     busy_power_w: float | None = None,
     cell_models: Mapping[str, CellModel] | None = None,
+    drop_late: bool = False,
 ) -> Simulation:
     """Serve all arrivals with `workers` equal workers, whose node latencies of each model are `times`.
 
     `record` keeps every task in `Simulation.outcome.ran`. `seed` is only reported. With `busy_power_w`, what a busy
-    worker draws, the result has the energy of all of them. `cell_models` are for a policy with tasks of cells."""
+    worker draws, the result has the energy of all of them. `cell_models` are for a policy with tasks of cells. With
+    `drop_late`, a request that has not begun when its deadline comes is dropped then."""
     began = time.perf_counter()
     collecting = gc.isenabled()
     gc.disable()  # the engine makes no cycles, and searching millions of requests for them costs an eighth of the time
     try:
-        outcome = run(policy, arrivals, dict(times), workers, record, _open_from(cell_models))
+        outcome = run(policy, arrivals, dict(times), workers, record, _open_from(cell_models), drop_late)
     finally:
         if collecting:
             gc.enable()
     arrival, deadline = arrivals.arrays()
-    finished = np.array(outcome.finished)
+    started, finished = np.array(outcome.started), np.array(outcome.finished)
     outcome.ledger.check()
+    if outcome.ledger.dropped:
+        served = finished >= 0.0
+        arrival, deadline, started, finished = arrival[served], deadline[served], started[served], finished[served]
     result = summarize(
-        ServedTimes(arrival, arrival, np.array(outcome.started), finished, deadline),
+        ServedTimes(arrival, arrival, started, finished, deadline),
         outcome.ledger,
         batch_size_mean=outcome.request_node_runs / outcome.node_runs if outcome.node_runs else None,
         busy_s=outcome.busy_s,

@@ -67,7 +67,8 @@ def of_simulation(outcome: Outcome) -> list[Slice]:
             (f"worker {ran.worker}",),
             ran.started,
             ran.ended,
-            f"{ran.task.model}: batch of {ran.task.batch_size}, nodes {ran.task.start} to {ran.task.stop}",
+            f"{ran.task.model}: batch of {ran.task.batch_size} ({ran.task.reason}), "
+            f"nodes {ran.task.start} to {ran.task.stop}",
             [request.id for request in ran.task.requests],
         )
         for ran in outcome.ran

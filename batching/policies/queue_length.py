@@ -113,7 +113,6 @@ class QueueLengthBatching:
 
     def withdraw(self, request: Request, now: float) -> bool:
         """What the rule knows of arrivals stays: that it arrived is true whatever became of it."""
-        self._now = now
         line = self._lines.get(request.model)
         return line is not None and line.remove(request)
 

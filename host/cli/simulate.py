@@ -31,6 +31,7 @@ def simulate(
     coverage: Annotated[float | None, typer.Option(help="Share of outputs that dec_timesteps covers [0.9].")] = None,
     dec_timesteps: Annotated[int | None, typer.Option(help="Decoder steps that lazy assumes.")] = None,
     defer_late: Annotated[bool | None, typer.Option(help="lazy: requests past saving stand back.")] = None,
+    drop_late: Annotated[bool | None, typer.Option(help="Drop what has not begun by its deadline.")] = None,
     busy_w: Annotated[float | None, typer.Option(help="W that a busy worker draws; gives energy_j.")] = None,
     w2: Annotated[float | None, typer.Option(help="smdp: ms of mean latency that a W of power is worth [0].")] = None,
     by_phase: Annotated[bool | None, typer.Option(help="smdp: a table for each phase of mmpp.")] = None,

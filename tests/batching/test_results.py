@@ -32,14 +32,31 @@ def test_a_run_that_finished_nothing_has_no_latency():
     assert result["throughput_rps"] is None and result["latency_ms"]["p99"] is None
 
 
+def test_what_was_dropped_missed_its_sla_and_what_was_cancelled_had_none():
+    ledger = Ledger()
+    for request in REQUESTS:
+        ledger.submit(request)
+    for end, request in zip((ledger.finish, ledger.drop_late, ledger.cancel, ledger.turn_away), REQUESTS, strict=True):
+        end(request)
+    ledger.check()
+    served = [Served(arrival=0, queued=0, started=0, finished=1, deadline=2, batch=1)]
+    result = summarize(ServedTimes.of(served), ledger, batch_size_mean=1, busy_s=1, workers=1, wall_s=1, seed=0)
+    assert list(result)[:6] == ["requests", "finished", "failed", "shed", "dropped", "cancelled"]
+    assert list(result.values())[:6] == [4, 1, 0, 1, 1, 1]
+    assert result["sla_violation_rate"] == pytest.approx(2 / 3)
+
+
 def test_a_request_ends_once():
     ledger = Ledger()
     ledger.submit(REQUESTS[0])
     with pytest.raises(AccountingError, match="submitted twice"):
         ledger.submit(REQUESTS[0])
     ledger.turn_away(REQUESTS[0])
-    for end in (ledger.finish, ledger.fail, ledger.turn_away):
+    for end in (ledger.finish, ledger.fail, ledger.turn_away, ledger.drop_late, ledger.cancel):
         with pytest.raises(AccountingError, match="not in flight"):
             end(REQUESTS[0])
     ledger.check()
     assert (ledger.submitted, ledger.shed, ledger.in_flight) == (1, 1, 0)
+    ledger.cancelled += 1
+    with pytest.raises(AccountingError, match=r"1 shed . 0 dropped . 1 cancelled . 0 in flight"):
+        ledger.check()

@@ -7,8 +7,9 @@ import math
 from headrace.batching import Decoding, Task
 
 
-def node_by_node(policy, arrivals, times, workers):
-    """Returns ({request id: end}, [(worker, node, start, end, request ids)]), one entry a node executed."""
+def node_by_node(policy, arrivals, times, workers, drop_late=False):
+    """Returns ({request id: end}, [(worker, node, start, end, request ids)]), one entry a node executed. What was
+    dropped has no end."""
     from headrace.batching import Request
 
     order = itertools.count()
@@ -19,6 +20,8 @@ def node_by_node(policy, arrivals, times, workers):
             arrivals.input_len[number], arrivals.output_len[number],
         )  # fmt: skip
         heapq.heappush(events, (at, 0, next(order), request))
+        if drop_late:
+            heapq.heappush(events, (max(at, request.deadline), 2, next(order), request))
     decoding = Decoding()
     idle = set(range(workers))
     finished, nodes = {}, []
@@ -28,9 +31,12 @@ def node_by_node(policy, arrivals, times, workers):
         if now == math.inf:
             break
         while events and events[0][0] <= now:
-            _, is_end, _, payload = heapq.heappop(events)
-            if not is_end:
+            _, kind, _, payload = heapq.heappop(events)
+            if kind == 0:
                 policy.submit(payload, now)
+                continue
+            if kind == 2:
+                policy.withdraw(payload, now)
                 continue
             worker, task, stop = payload
             idle.add(worker)

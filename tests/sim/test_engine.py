@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from reference_engine import ids, node_by_node
 
 from headrace.batching import (
+    POLICIES,
     GraphBatching,
     HeadraceError,
     LazyBatching,
@@ -15,8 +16,13 @@ from headrace.batching import (
     NodeKind,
     NodeTimes,
     OracleLazyBatching,
+    RateTables,
     Serial,
+    UsageError,
+    make_policy,
 )
+from headrace.batching.catalog import CELL_POLICIES
+from headrace.batching.graphs.cell_graph import lstm, seq2seq
 from headrace.sim.engine import Arrivals, run
 from headrace.sim.load.lengths import Fixed
 from headrace.sim.load.traffic import poisson
@@ -90,9 +96,10 @@ dyadic = st.integers(0, 400).map(lambda n: n / 8)
     slope=st.sampled_from([0.0, 0.125, 0.5]),
     defer=st.booleans(),
     oracle=st.booleans(),
+    drop=st.booleans(),
 )
 def test_the_schedule_is_that_of_an_engine_that_asks_at_every_node(
-    data, models, workers, max_batch, slope, defer, oracle
+    data, models, workers, max_batch, slope, defer, oracle, drop
 ):
     times = {model: NodeTimes(GRAPHS[model], Latency(1.0, slope)) for model in models}
     request = st.tuples(dyadic, st.sampled_from(models), st.integers(1, 5), st.integers(1, 5), st.integers(1, 60))
@@ -103,14 +110,16 @@ def test_the_schedule_is_that_of_an_engine_that_asks_at_every_node(
     )  # fmt: skip
     kind = OracleLazyBatching if oracle else LazyBatching
     steps = dict.fromkeys(models, 3)
-    outcome = run(kind(times, workers, max_batch, steps, defer), load, times, workers, True)
-    finished, nodes = node_by_node(kind(times, workers, max_batch, steps, defer), load, times, workers)
+    outcome = run(kind(times, workers, max_batch, steps, defer), load, times, workers, True, drop_late=drop)
+    finished, nodes = node_by_node(kind(times, workers, max_batch, steps, defer), load, times, workers, drop)
     if oracle:
         # The oracle's answer may change while a batch runs; asked less often, it must only serve everything.
-        assert set(finished) == set(range(len(drawn))) and min(outcome.finished) >= 0
+        assert drop or (set(finished) == set(range(len(drawn))) and min(outcome.finished) >= 0)
+        assert outcome.ledger.finished + outcome.ledger.dropped == len(drawn)
         return
     assert executed_nodes(outcome, times) == sorted(nodes, key=lambda n: (n[3], n[0]))
-    assert dict(enumerate(outcome.finished)) == finished
+    assert {number: end for number, end in enumerate(outcome.finished) if end >= 0} == finished
+    assert outcome.ledger.dropped == len(drawn) - len(finished)
 
 
 @settings(max_examples=100, deadline=None)
@@ -204,6 +213,97 @@ def test_a_run_is_a_function_of_its_seed():
         runs.append(simulate(LazyBatching(times, 1, 8, {"both": 4}), work, times, 1, seed=seed))
     assert runs[0].outcome.finished == runs[1].outcome.finished != runs[2].outcome.finished
     assert {**runs[0].result, "wall_s": 0} == {**runs[1].result, "wall_s": 0}
+
+
+def test_what_has_not_begun_at_its_deadline_is_dropped_then():
+    """Each takes 3. The second begins before its deadline and ends behind it; the third is dropped at 5 and the fourth
+    as it arrives; the fifth could begin at the very time of its deadline, which is too late."""
+    times = {"net": NodeTimes(chain("net", 3), Unit())}
+    load = arrivals([0, 0, 0, 1, 2])
+    load.deadline[:] = [9, 4, 5, 0.5, 6]
+    done = simulate(Serial([chain("net", 3)]), load, times, 1, drop_late=True)
+    assert done.outcome.started == [0, 3, -1, -1, -1] and done.outcome.finished == [3, 6, -1, -1, -1]
+    assert done.outcome.in_system_s == 3 + 6 + 5 + 0 + 4
+    result = done.result
+    assert (result["requests"], result["finished"], result["dropped"]) == (5, 2, 3)
+    assert result["latency_ms"]["mean"] == 4500 and result["queue_ms"] == 1500
+    assert result["sla_violation_rate"] == 4 / 5 and result["throughput_rps"] == 2 / 6
+    assert done.latencies().tolist() == [3, 6]
+
+
+def test_all_may_be_too_late():
+    times = {"net": NodeTimes(chain("net", 3), Unit())}
+    load = arrivals([0, 0, 1], deadline=4)
+    done = simulate(GraphBatching([chain("net", 3)], 9.0, 5), load, times, 1, drop_late=True)
+    assert done.outcome.in_system_s == 3 * 4  # at their deadlines, though a worker is idle and nothing else happens
+    assert (done.result["dropped"], done.result["throughput_rps"], done.result["sla_violation_rate"]) == (3, None, 1.0)
+
+
+def policy_of(name, workers, max_batch):
+    """A policy of that name for two models, with what an engine needs to drive it."""
+    if name in CELL_POLICIES:
+        cells = {"one": lstm("one", max_batch), "two": seq2seq("two", max_batch, max_batch)}
+        times = {model: NodeTimes(cell.graph, Latency(0.5, 0.125)) for model, cell in cells.items()}
+    else:
+        cells = None
+        times = {"one": NodeTimes(chain("one", 4), Latency(0.5, 0.125))}
+        times["two"] = NodeTimes(chain("two", 1, 1, 2), Latency(0.5, 0.125))
+    table = RateTables([1.0], [[0, 0, min(2, max_batch)]], max_batch, max_batch)
+    policy = make_policy(
+        name, times, workers=workers, window_s=2.0, max_batch=max_batch, dec_timesteps={"two": 2},
+        tables=dict.fromkeys(times, table), cells=cells, bucket_width=2, merge_s=0.125,
+    )  # fmt: skip
+    return policy, times, cells
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(max_examples=60)
+@given(
+    drawn=st.lists(
+        st.tuples(dyadic, st.sampled_from(["one", "two"]), st.integers(1, 4), st.integers(1, 4),
+                  st.sampled_from([0.25, 1.0, 3.0, 9.0, math.inf])), min_size=1, max_size=25,
+    ),
+    workers=st.integers(1, 3),
+    max_batch=st.integers(1, 5),
+)  # fmt: skip
+def test_every_policy_drops_what_is_too_late_and_serves_the_rest(name, drawn, workers, max_batch):
+    drawn = sorted(drawn)
+    load = Arrivals(
+        [d[1] for d in drawn], [d[0] / 4 for d in drawn], [d[0] / 4 + d[4] for d in drawn],
+        [float(d[2]) for d in drawn], [d[3] for d in drawn],
+    )  # fmt: skip
+    policy, times, cells = policy_of(name, workers, max_batch)
+    done = simulate(policy, load, times, workers, record=True, cell_models=cells, drop_late=True)
+    ledger, outcome = done.outcome.ledger, done.outcome
+    ledger.check()
+    assert ledger.in_flight == 0 and ledger.finished + ledger.dropped == len(drawn)
+    served = {number for number, end in enumerate(outcome.finished) if end >= 0}
+    assert len(served) == ledger.finished == len(done.latencies())
+    assert served == {number for number, start in enumerate(outcome.started) if start >= 0}
+    assert served == {request.id for ran in outcome.ran for request in ran.task.requests}
+    if name not in CELL_POLICIES:  # which may be at work on a request before a task of it is handed out
+        assert all(outcome.started[number] < load.deadline[number] for number in served)
+    late = sum(outcome.finished[number] > load.deadline[number] for number in served)
+    assert done.result["sla_violation_rate"] == pytest.approx((late + ledger.dropped) / len(drawn))
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_to_drop_what_is_late_changes_nothing_where_nothing_is(name):
+    lengths = {"one": Fixed(3, 2), "two": Fixed(2, 3)}
+    load = generate(poisson(3, 300, 0), lengths, 1e6, 0)
+    runs = []
+    for drop_late in (False, True):
+        policy, times, cells = policy_of(name, 2, 4)
+        runs.append(simulate(policy, load, times, 2, cell_models=cells, drop_late=drop_late))
+    assert runs[0].outcome.finished == runs[1].outcome.finished
+    assert {**runs[0].result, "wall_s": 0} == {**runs[1].result, "wall_s": 0}
+
+
+def test_what_is_not_a_time_or_a_length_is_refused():
+    times = {"net": NodeTimes(chain("net", 3), Unit())}
+    for load in (arrivals([0], deadline=math.nan), arrivals([0], inputs=[math.nan])):
+        with pytest.raises(UsageError, match="request 0"):
+            run(Serial([chain("net", 3)]), load, times, 1)
 
 
 def test_a_policy_that_forgets_requests_is_found_out():

@@ -1,4 +1,5 @@
 import math
+import re
 
 import pytest
 
@@ -56,6 +57,8 @@ def test_a_trace_of_the_run_can_be_read_back(tmp_path):
     packets = Trace.FromString((tmp_path / "t.pftrace").read_bytes()).packet
     begins = [p for p in packets if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN]
     ends = [p for p in packets if p.track_event.type == TrackEvent.TYPE_SLICE_END]
+    assert all(re.fullmatch(r"resnet50: batch of \d+ \((idle|slack|merge|deadline)\), nodes \d+ to \d+", name)
+               for name in (p.track_event.name for p in begins))  # fmt: skip
     assert len(begins) == len(ends) == len(done.outcome.ran)
     assert {flow for p in begins for flow in p.track_event.flow_ids} == set(range(1, 51))
 
@@ -92,6 +95,15 @@ def test_impossible_settings_are_refused_by_name(settings, message):
 def test_an_unknown_model_is_refused_with_what_is_close():
     with pytest.raises(UnknownModel, match="did you mean resnet50"):
         run_scenario(Scenario(model="resnet"))
+
+
+def test_what_is_too_late_is_dropped_by_option():
+    overload = {"policy": "serial", "rate_rps": 3000.0, "requests": 600, "sla_ms": 20.0}
+    late, _ = run_scenario(Scenario(**overload))
+    done, _ = run_scenario(Scenario(**overload, drop_late=True))
+    assert late.result["dropped"] == 0 and late.result["latency_ms"]["max"] > 100
+    assert done.result["dropped"] > 200 and done.result["finished"] == 600 - done.result["dropped"]
+    assert done.result["latency_ms"]["max"] < 25
 
 
 def test_settings_that_are_hardly_meant_are_warned_about():

@@ -165,6 +165,29 @@ def test_a_set_of_a_lost_worker_begins_anew_without_those_given_up():
     assert ([request.id for request in again.requests], again.cells) == ([0, 2], (0, 0))
 
 
+def test_what_begins_anew_is_unfolded_anew():
+    unfolded = []
+    chain = lstm()
+    model = CellModel("lstm", chain.types, lambda request: unfolded.append(request.id) or chain.unfold(request))
+    policy = DynamicGraphBatching([model], workers=1, max_batch=3)
+    for number, length in enumerate((1, 2, 2)):
+        policy.submit(Request(number, "lstm", 0, input_len=length), 0)
+    policy.complete(policy.next_task(0, 0), 1)
+    task = policy.next_task(0, 1)
+    policy.complete(task.lost(task.requests[1:]), 2)
+    assert unfolded == [0, 1, 2, 0, 2]  # 1 was given up on
+
+
+def test_a_set_that_waits_to_be_merged_has_begun():
+    policy = DynamicGraphBatching([lstm()], workers=1, max_batch=1, merge_s=0.5)
+    merging, waiting = Request(0, "lstm", 0), Request(1, "lstm", 0)
+    policy.submit(merging, 0)
+    policy.submit(waiting, 0)
+    assert policy.next_task(0, 0) is None
+    assert not policy.withdraw(merging, 0.1) and policy.withdraw(waiting, 0.1)
+    assert policy.complete(policy.next_task(0, 0.5), 1.5) == [merging]
+
+
 def test_a_subgraph_may_be_listed_before_one_that_it_needs():
     graph = tree((0, ()), (1, (0,)), (0, ()), (1, (1, 2)))  # the subgraph of cells 1 and 3 needs cell 2
     tasks, _ = serve_cells(CellModel("tree", TREE_TYPES, lambda request: graph), [(0, 1, 1)])

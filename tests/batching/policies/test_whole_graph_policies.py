@@ -16,7 +16,6 @@ from headrace.batching import (
     ProfilePoint,
     Request,
     Serial,
-    Task,
     UnknownModel,
     UsageError,
     preba_limits,
@@ -164,10 +163,3 @@ def test_requests_of_one_model_start_in_order_and_never_wait_beyond_the_window_f
     assert [request.id for _, _, task in trace.started for request in task.requests] == [r.id for r in requests]
     for time, _, task in trace.started:
         assert time - task.requests[0].arrival <= window_s + 1e-6  # workers are as good as always idle
-
-
-def test_a_task_knows_how_it_ended():
-    task = Task(1, "net", tuple(at(0, 0)), 2, 9, preemptible=True)
-    assert task.ended_at(5).stop == 5
-    lost = task.lost([task.requests[0]])
-    assert (lost.requests, lost.start, lost.stop) == ((task.requests[0],), 2, 2)

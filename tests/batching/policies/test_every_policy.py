@@ -1,0 +1,367 @@
+"""What the seam promises of every policy, under any order of events: reasons, withdrawal, the largest batch."""
+
+import gc
+import math
+import random
+import sys
+import time
+from types import FunctionType, ModuleType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.batching import (
+    POLICIES,
+    REASONS,
+    Decoding,
+    Ledger,
+    ModelGraph,
+    Node,
+    NodeKind,
+    NodeTimes,
+    Profile,
+    ProfilePoint,
+    RateTables,
+    Request,
+    UnknownModel,
+    make_policy,
+)
+from headrace.batching.catalog import CELL_POLICIES
+from headrace.batching.graphs.cell_graph import CellGraph, CellModel, CellType, lstm, seq2seq
+from headrace.batching.policies.cellular import MAX_TASKS
+
+KNOWN_REASONS = {
+    "serial": {"idle"},
+    "graph": {"full", "window"},
+    "static": {"full", "window"},
+    "work-conserving": {"full", "idle"},
+    "bucketed-graph": {"full", "idle"},
+    "dynamic-graph": {"idle", "merge"},
+    "cellular": {"full", "idle"},
+    "lazy": {"idle", "slack", "merge", "deadline"},
+    "oracle": {"idle", "slack", "merge", "deadline"},
+    "preba": {"knee", "window"},
+    "smdp": {"table", "window"},
+}
+
+
+class Half:
+    """A node takes half a second, and a tenth of that more for each further request."""
+
+    def latency(self, node, batch, length):
+        return 0.5 + 0.05 * (batch - 1)
+
+
+def graph(name, *kinds):
+    return ModelGraph(name, tuple(Node(f"{name}{number}", kind) for number, kind in enumerate(kinds)))
+
+
+GRAPHS = (
+    graph("a", NodeKind.STATIC, NodeKind.STATIC, NodeKind.STATIC),
+    graph("b", NodeKind.STATIC, NodeKind.ENCODER, NodeKind.DECODER, NodeKind.DECODER),
+)
+
+
+class Bench:
+    """A policy of that name for the models a and b, and what a driver needs to run its tasks."""
+
+    def __init__(self, name, workers=1, max_batch=3, merge_s=0.0):
+        self.cells = {}
+        if name in CELL_POLICIES:
+            self.cells = {"a": lstm("a", max_batch), "b": seq2seq("b", max_batch, max(1, max_batch - 1))}
+        graphs = [model.graph for model in self.cells.values()] or GRAPHS
+        self.times = {graph.name: NodeTimes(graph, Half()) for graph in graphs}
+        limit = min(2, max_batch)
+        table = RateTables([1.0], [[0] * limit + [limit]], max_batch, max_batch)
+        knee = ProfilePoint(max_batch, 1.5, max_batch / 1.5)
+        self.decoding = Decoding()
+        self.policy = make_policy(
+            name, self.times, workers=workers, window_s=2.0, max_batch=max_batch, dec_timesteps={"b": 2},
+            tables=dict.fromkeys("ab", table), profiles={model: Profile(model, 1, (knee,)) for model in "ab"},
+            cells=self.cells or None, bucket_width=2, merge_s=merge_s,
+        )  # fmt: skip
+
+    def ended(self, task, rng):
+        """The task as it may have ended: somewhere, if it is preemptible."""
+        if task.preemptible:
+            sections = self.times[task.model].sections
+            return self.decoding.end(task, rng.randint(task.start + 1, self.decoding.stop(task, sections)), sections)
+        if not task.cells:
+            return task
+        ended = []
+        for request, cell in zip(task.requests, task.cells, strict=True):
+            first = self.cells[task.model].unfold(request).open_from
+            if 0 <= first <= cell and cell - first + 1 >= request.output_len:
+                ended.append(request)
+        return task.ended_at(task.stop, tuple(ended))
+
+
+@st.composite
+def requests_of(draw, least=0):
+    count = draw(st.integers(least, 14))
+    return [
+        Request(
+            number, draw(st.sampled_from("ab")), 0.0, draw(st.sampled_from([3.0, 9.0, 40.0, math.inf])),
+            draw(st.integers(1, 4)), draw(st.integers(1, 3)),
+        )
+        for number in range(count)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(max_examples=60)
+@given(
+    requests=requests_of(1), workers=st.integers(1, 3), max_batch=st.integers(1, 4),
+    merge_s=st.sampled_from([0.0, 0.3]),
+    seed=st.integers(0, 1 << 32),
+)  # fmt: skip
+def test_whatever_happens_in_whatever_order(name, requests, workers, max_batch, merge_s, seed):
+    """Requests come, are withdrawn, run, and are lost with their workers; a few are then given up."""
+    rng = random.Random(seed)
+    bench = Bench(name, workers, max_batch, merge_s)
+    policy, ledger = bench.policy, Ledger()
+    references = {request.id: sys.getrefcount(request) for request in requests}
+    to_come = list(requests)
+    alive = {}  # in flight: id -> request
+    fresh = set()  # the policy has not been asked since it got these
+    begun = {}  # id -> the worker that it ran on
+    gone = []  # ended in one way or another
+    running = {worker: [] for worker in range(workers)}
+    now, losses = 0.0, 0
+    for _ in range(20_000):
+        if not to_come and not alive and not any(running.values()):
+            break
+        now += rng.choice([0.0, 0.1, 1.0])
+        worker = rng.randrange(workers)
+        tasks = running[worker]
+        act = rng.choice(["come", "withdraw", "ask", "ask", "end", "end", "lose"])
+        if act == "come" and to_come:
+            request = to_come.pop()
+            ledger.submit(request)
+            policy.submit(request, now)
+            alive[request.id] = request
+            fresh.add(request.id)
+        elif act == "withdraw" and rng.random() < 0.4:
+            request = rng.choice(requests)
+            known = request.id in alive
+            withdrawn = policy.withdraw(request, now)
+            if name in CELL_POLICIES:  # these may have begun before a task of theirs is handed out
+                assert known or not withdrawn
+                assert not (withdrawn and request.id in begun)
+                assert withdrawn or request.id not in fresh & alive.keys()
+            else:
+                assert withdrawn == (known and request.id not in begun)
+            if withdrawn:
+                ledger.cancel(alive.pop(request.id))
+                gone.append(request.id)
+                assert sys.getrefcount(request) == references[request.id], "something of it stays"
+                assert not policy.withdraw(request, now), "it is forgotten"
+        elif act == "ask" and len(tasks) < policy.ahead:
+            task = policy.next_task(worker, now)
+            fresh.clear()
+            if task is None:
+                if not to_come and not any(running.values()) and policy.wakeup() < math.inf:
+                    now = max(now, policy.wakeup())
+                continue
+            assert 1 <= task.batch_size <= policy.largest_batch(task.model)
+            assert task.reason in KNOWN_REASONS[name] & set(REASONS)
+            if task.reason in ("full", "knee") and not task.cells:
+                assert task.batch_size == policy.largest_batch(task.model)
+            for request in task.requests:
+                assert request.id in alive, "one that was withdrawn, or is over, runs"
+                begun[request.id] = worker
+            tasks.append(task)
+        elif act == "end" and tasks:
+            ended = bench.ended(tasks.pop(0), rng)
+            for request in policy.complete(ended, now):
+                ledger.finish(alive.pop(request.id))
+                gone.append(request.id)
+                assert not policy.withdraw(request, now), "it is over"
+        elif act == "lose" and tasks and losses < 3:
+            losses += 1
+            given_up = {request.id for request in tasks[0].requests if rng.random() < 0.2 and request.id in alive}
+            for place, task in enumerate(tasks):
+                out = given_up if place == 0 else set()
+                assert policy.complete(task.lost(r for r in task.requests if r.id not in out), now) == []
+            tasks.clear()
+            for number in given_up:
+                ledger.fail(alive.pop(number))
+                gone.append(number)
+            for request in requests:
+                if begun.get(request.id) == worker:
+                    bench.decoding.forget(request)
+                    del begun[request.id]
+        task = ended = None  # no reference to a request may stay here either
+        ledger.check()
+    else:
+        pytest.fail("nothing moves")
+    assert sorted(gone) == sorted(references)
+    assert policy.wakeup() == math.inf
+    assert all(policy.next_task(worker, now) is None for worker in range(workers))
+
+
+@pytest.mark.parametrize("name", sorted({*POLICIES} - {"smdp"}))  # whose estimate of the rate counts it: it did arrive
+@settings(max_examples=40)
+@given(
+    load=st.lists(st.tuples(st.integers(0, 12), st.booleans()), min_size=1, max_size=14), requests=requests_of(14),
+    workers=st.integers(1, 2), seed=st.integers(0, 1 << 32),
+)  # fmt: skip
+def test_a_request_that_was_withdrawn_at_once_leaves_no_trace(name, load, requests, workers, seed):
+    """Every decision is as if it had never come."""
+
+    def play(with_ghosts):
+        rng = random.Random(seed)
+        bench = Bench(name, workers)
+        policy = bench.policy
+        tasks, running, now = [], {}, 0.0
+        coming = sorted((at, ghost, number) for number, (at, ghost) in enumerate(load))
+        for step in range(2000):
+            while coming and coming[0][0] <= now:
+                _, ghost, number = coming.pop(0)
+                if ghost and not with_ghosts:
+                    continue
+                policy.submit(requests[number], now)
+                assert not ghost or policy.withdraw(requests[number], now)
+            for worker in range(workers):
+                if worker in running and rng.random() < 0.5:
+                    policy.complete(bench.ended(running.pop(worker), rng), now)
+                if worker not in running:
+                    task = policy.next_task(worker, now)
+                    if task is not None:
+                        running[worker] = task
+                        tasks.append((now, worker, repr(task), task.cells, task.reason))
+                tasks.append(policy.wakeup())
+            now = 0.5 * step
+        return tasks
+
+    assert play(True) == play(False)
+
+
+def entries(policy):
+    """Of all lists, dictionaries and the like that can be reached from it."""
+    seen, following, total = set(), [policy], 0
+    while following:
+        found = following.pop()
+        if id(found) in seen or isinstance(found, (type, FunctionType, ModuleType)):
+            continue
+        seen.add(id(found))
+        total += len(found) if hasattr(found, "__len__") and not isinstance(found, str) else 0
+        following += gc.get_referents(found)
+    return total
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_does_not_grow_with_what_was_withdrawn(name):
+    bench = Bench(name)
+    policy = bench.policy
+    requests = [Request(number, "ab"[number % 2], 0.0, input_len=1 + number // 10) for number in range(100)]
+    for request in requests:
+        if bench.cells:
+            bench.cells[request.model].unfold(request)  # it remembers shapes, up to a number
+    before = entries(policy)
+    for request in requests:
+        policy.submit(request, 0.0)
+    assert entries(policy) > before + 100
+    random.Random(0).shuffle(requests)
+    for request in requests:
+        assert policy.withdraw(request, 0.0)
+    assert entries(policy) == before
+
+
+def waiting(name, count):
+    """A policy with so many requests waiting in it."""
+    policy = Bench(name, max_batch=64).policy
+    requests = [Request(number, "ab"[number % 2], 0.0, input_len=3.0) for number in range(count)]
+    for request in requests:
+        policy.submit(request, 0.0)
+    return policy, requests
+
+
+def seconds_to_withdraw(policies, chosen):
+    best = math.inf
+    for policy, requests in policies:
+        began = time.process_time()
+        for number in chosen(len(requests)):
+            assert policy.withdraw(requests[number], 1.0)
+        best = min(best, time.process_time() - began)
+    return best
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_withdrawing_takes_time_in_proportion_to_what_waits(name):
+    last = lambda count: range(count - 1, count - 21, -1)  # noqa: E731
+    few = seconds_to_withdraw([waiting(name, 1000) for _ in range(5)], last)
+    many = seconds_to_withdraw([waiting(name, 16_000) for _ in range(5)], last)
+    assert many < 64 * few + 0.001, "16 times as many: 16 times as long, not 256"
+
+
+def test_withdrawing_a_tree_takes_time_in_proportion_to_what_waits():
+    """A leaf of a tree waits by itself."""
+
+    def trees(leaves):
+        tree = CellGraph.of([*[(0, ())] * leaves, (1, tuple(range(leaves)))])
+        model = CellModel("tree", (CellType("leaf", 4), CellType("inner", 4)), lambda request: tree)
+        times = {"tree": NodeTimes(model.graph, Half())}
+        policy = make_policy("cellular", times, workers=1, window_s=0, max_batch=4, cells={"tree": model})
+        requests = [Request(number, "tree", 0.0) for number in range(2)]
+        for request in requests:
+            policy.submit(request, 0.0)
+        return policy, requests
+
+    few = seconds_to_withdraw([trees(1000) for _ in range(5)], lambda count: [1])
+    many = seconds_to_withdraw([trees(16_000) for _ in range(5)], lambda count: [1])
+    assert many < 64 * few + 0.001
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_what_is_not_known_is_not_withdrawn(name):
+    policy = Bench(name).policy
+    assert not policy.withdraw(Request(0, "a", 0.0), 0.0)
+    assert not policy.withdraw(Request(0, "nobody", 0.0), 0.0)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_worker_is_handed_one_task_at_a_time_but_for_cells(name):
+    assert Bench(name).policy.ahead == (MAX_TASKS if name == "cellular" else 1)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_largest_batch_is_of_a_model_that_the_policy_has(name):
+    policy = Bench(name, max_batch=8).policy
+    assert policy.largest_batch("a") == policy.largest_batch("b") == (1 if name == "serial" else 8)
+    with pytest.raises(UnknownModel, match="no model 'nobody'; this server has a, b"):
+        policy.largest_batch("nobody")
+
+
+def test_a_lone_withdrawn_request_leaves_no_wake_up_behind():
+    for name in ("graph", "static", "smdp", "preba"):
+        policy = Bench(name).policy
+        request = Request(0, "a", 0.0)
+        policy.submit(request, 0.0)
+        assert policy.wakeup() < math.inf
+        assert policy.withdraw(request, 1.0) and policy.wakeup() == math.inf
+
+
+def test_the_rest_of_a_bucket_keeps_its_turn():
+    policy = Bench("bucketed-graph", max_batch=1).policy
+    requests = [Request(number, "a", 0.0, input_len=length) for number, length in enumerate((1, 3, 3, 1))]
+    for request in requests:
+        policy.submit(request, 0.0)
+    assert policy.withdraw(requests[0], 0.0) and policy.withdraw(requests[2], 0.0)
+    assert [policy.next_task(0, 0.0).requests[0].id for _ in range(2)] == [3, 1]
+    assert policy.next_task(0, 0.0) is None
+
+
+def test_a_late_request_that_stands_back_can_be_withdrawn():
+    bench = Bench("lazy")
+    policy = make_policy(
+        "lazy", bench.times, workers=1, window_s=0, max_batch=1, dec_timesteps={"b": 1}, defer_late=True
+    )
+    late, soon = Request(0, "a", 0.0, deadline=0.1), Request(1, "a", 0.0, deadline=99.0)
+    policy.submit(late, 0.0)
+    policy.submit(soon, 0.0)
+    task = policy.next_task(0, 1.0)
+    assert task.requests == (soon,)
+    assert policy.withdraw(late, 1.0) and not policy.withdraw(soon, 1.0)
+    assert policy.complete(task, 2.0) == [soon] and policy.next_task(0, 2.0) is None
