@@ -16,7 +16,8 @@ from pathlib import Path
 
 from headrace.bitstreams.build import build_sw_emu
 from headrace.host.demo.photos import demo_photos
-from headrace.host.dpu.driver import CpuPreprocessor, Dpu
+from headrace.host.dpu.driver import Dpu
+from headrace.host.dpu.preprocessor import CpuPreprocessor
 from headrace.host.workers.profiling import machine
 
 ROUNDS = 3
@@ -42,11 +43,11 @@ async def images_per_s(preprocessor, photos, at_once: int, seconds: float) -> fl
 async def measure(xclbin: Path, seconds: float) -> dict:
     photos = demo_photos()
     figures: dict[str, list[float]] = {}
-    async with Dpu(xclbin) as dpu:
+    async with Dpu(xclbin) as dpu, CpuPreprocessor(threads=machine()["cores"]) as cpu:
         for _ in range(ROUNDS):
             for name, preprocessor, at_once in (
-                ("cpu, 1 at a time", CpuPreprocessor(), 1),
-                ("cpu, all cores", CpuPreprocessor(), machine()["cores"]),
+                ("cpu, 1 at a time", cpu, 1),
+                ("cpu, all cores", cpu, machine()["cores"]),
                 ("dpu sw_emu, 1 at a time", dpu, 1),
                 ("dpu sw_emu, all CUs", dpu, len(dpu.cus)),
             ):

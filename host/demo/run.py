@@ -4,21 +4,17 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import HeadraceError, Ledger, Request, ServedTimes, percentiles_ms, summarize
 from headrace.host.demo.photos import Photo
-from headrace.host.dpu.driver import Preprocessed
+from headrace.host.dpu.preprocessor import Preprocessed, Preprocessor
 from headrace.host.live.runtime import Execution, Inference, Overloaded, Runtime
 
 DRAIN_TIMEOUT_S = 120.0  # after the last arrival; what is in flight by then fails
-
-
-class Preprocessor(Protocol):
-    async def process(self, jpeg: bytes) -> Preprocessed: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,9 @@ from headrace.bitstreams.build import CLOCK_MHZ
 from headrace.host.demo.photos import Photo
 from headrace.host.demo.run import Run, compare, run_arrivals
 from headrace.host.dpu import image
-from headrace.host.dpu.driver import CpuPreprocessor, Dpu
+from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.image import ImageSpec
+from headrace.host.dpu.preprocessor import CpuPreprocessor
 from headrace.host.live.runtime import Runtime
 from headrace.host.memory.slots import TensorArena
 from headrace.host.workers.models import LoadedModel, load_model
@@ -135,7 +136,7 @@ async def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
     usable, skipped, cpu_rps = _references(options.photos, spec, progress.step)
     photos, references = [photo for photo, _ in usable], [tensor for _, tensor in usable]
     hardware = _SimulatedNpus(model, options) if options.npus else _RealWorkers(options)
-    async with Dpu(options.xclbin, spec) as dpu:
+    async with Dpu(options.xclbin, spec) as dpu, CpuPreprocessor(spec, machine()["cores"]) as cpu:
         progress.stage("DPU tensors against OpenCV's", len(photos))
         equality, clocks, dpu_rps = await _compare(dpu, photos, references, progress.step)
         profile = options.profile
@@ -178,7 +179,7 @@ async def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
                                 f"{preprocessor} + {name}",
                                 options.model,
                                 runtime,
-                                dpu if preprocessor == "dpu" else CpuPreprocessor(spec),
+                                dpu if preprocessor == "dpu" else cpu,
                                 photos,
                                 arrivals,
                                 seed=options.seed,

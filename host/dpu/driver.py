@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -26,12 +25,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.batching import CorruptInput, HeadraceError, UnsupportedInput, UsageError
+from headrace.batching import CorruptInput, UnsupportedInput, UsageError
 from headrace.bitstreams.xclbin import Mode, read_xclbin
 from headrace.host import xrt
-from headrace.host.dpu import image
 from headrace.host.dpu.image import FORMATS, ImageSpec, Stage
+from headrace.host.dpu.preprocessor import CpuPreprocessor, Fallback, Preprocessed, PreprocessorUnavailable
 from headrace.host.dpu.status import Status
+from headrace.host.dpu.units import Units
 
 KERNEL = "image_cu"
 RESULT_WORDS = 8  # status, out_width, out_height, src_width, src_height, output bytes (low, high), 0
@@ -43,32 +43,8 @@ HW_EMU_TIMEOUT_S = 1800.0  # a clock takes microseconds there; the device itself
 _log = logging.getLogger(__name__)
 
 
-class DpuUnavailable(HeadraceError):
-    """No CU is left in service, or none became free in time."""
-
-
-class Fallback(Enum):
-    """What happens to an input that the DPU cannot take."""
-
-    CPU = "cpu"
-    RAISE = "raise"
-
-
-@dataclass(frozen=True, slots=True)
-class Preprocessed:
-    """`tensor` with where it was made (a CU instance's name, or "cpu") and when (`time.monotonic()` seconds).
-
-    `dpu_status` is the name of the CU's status code, also when the CPU then did the work; None if no CU was asked.
-    `source_pixels` and `counters` come from the CU: pixels of the photo, and, from devices that are clocked and tell,
-    the clocks that the request took (`cycles`) and what they were spent on."""
-
-    tensor: NDArray[Any]
-    unit: str
-    started: float
-    finished: float
-    dpu_status: str | None = None
-    source_pixels: int | None = None
-    counters: Mapping[str, int] | None = None
+class DpuUnavailable(PreprocessorUnavailable):
+    """No CU is left in service, or the driver was closed."""
 
 
 @dataclass(slots=True)
@@ -204,8 +180,8 @@ class Dpu:
         timeout_s: float | None = None,
         fallback: Fallback = Fallback.CPU,
     ) -> None:
-        """`timeout_s` bounds one run of a CU, and the wait for a free one to `timeout_s` per request ahead; without
-        it, TIMEOUT_S or, where every clock is emulated, HW_EMU_TIMEOUT_S.
+        """`timeout_s` bounds each start of a CU, of which a request makes at most two, and so the wait for a free CU;
+        without it, TIMEOUT_S or, where every clock is emulated, HW_EMU_TIMEOUT_S.
 
         Raises UsageError for a file without image CUs, DpuUnavailable, and what `xrt.api_for` raises."""
         self.spec = spec or ImageSpec()
@@ -221,16 +197,15 @@ class Dpu:
         api = xrt.api_for(xclbin)
         self.cus = names
         self.out_of_service: dict[str, str] = {}  # CU name -> reason
-        self._free: asyncio.Queue[_Cu] = asyncio.Queue()
         self._closing = threading.Event()
         try:
             card = api.device(device)
             context = api.hw_context(card, card.register_xclbin(api.xclbin(str(xclbin))))
-            for name in names:
-                self._free.put_nowait(_Cu(api, card, context, name, self.spec, self._closing))
+            self._units = Units(_Cu(api, card, context, name, self.spec, self._closing) for name in names)
         except RuntimeError as error:  # what XRT raises, whatever happened
             raise DpuUnavailable(f"device {device} cannot be used with {xclbin}: {error}") from error
         self._threads = ThreadPoolExecutor(len(names), thread_name_prefix="dpu")
+        self._cpu = CpuPreprocessor(self.spec)
 
     async def __aenter__(self) -> "Dpu":
         return self
@@ -239,11 +214,12 @@ class Dpu:
         self.close()
 
     def close(self) -> None:
-        """Let go of the device; a run that still hangs ends with it."""
+        """Let go of the device; a run that still hangs ends with it. Calls that are not done are refused, whatever the
+        fallback, as are all that come later."""
         self._closing.set()
-        self._threads.shutdown(cancel_futures=True)  # at most a slice of waiting away
-        while not self._free.empty():
-            self._free.get_nowait()
+        self._units.refuse(lambda: DpuUnavailable("the driver was closed"))
+        self._threads.shutdown()  # at most a slice of waiting away
+        self._cpu.close()
 
     async def preprocess(self, jpeg: bytes) -> NDArray[Any]:
         """JPEG bytes to the model's input tensor, CHW in `spec.dtype`. Raises as `process` does."""
@@ -253,11 +229,12 @@ class Dpu:
         """Run the stages up to `stage`: HWC uint8 RGB up to the crop, CHW `spec.dtype` after normalize.
 
         Raises CorruptInput or UsageError when the CPU path cannot take the input either; UnsupportedInput with
-        `Fallback.RAISE`; DpuUnavailable with `Fallback.RAISE` when no CU is left."""
+        `Fallback.RAISE`; DpuUnavailable with `Fallback.RAISE` when no CU is left; PreprocessorUnavailable, of which
+        that is one, when the driver is closed."""
         try:
             done, status = await self._on_cu(jpeg, stage)
         except DpuUnavailable:
-            if self.fallback is Fallback.RAISE:
+            if self.fallback is Fallback.RAISE or self._closing.is_set():
                 raise
             return await self._on_cpu(jpeg, stage)
         if status == Status.OK:
@@ -273,8 +250,9 @@ class Dpu:
 
     async def _on_cu(self, jpeg: bytes, stage: Stage) -> tuple[Preprocessed, Status]:
         loop = asyncio.get_running_loop()
+        lost = False
         while True:
-            cu = await self._acquire()
+            cu = await self._units.acquire(again=lost)
             started = time.monotonic()
             run = loop.run_in_executor(self._threads, cu.run, jpeg, stage, self._timeout_s)
             run.add_done_callback(partial(self._release, cu))
@@ -282,7 +260,8 @@ class Dpu:
                 # A caller that gives up does not stop the CU, which is not free before its run has ended.
                 result = await asyncio.shield(run)
             except _CuLost:
-                self.counters.retried += 1
+                lost = True
+                self.counters.retried += not self._closing.is_set()
                 continue
             done = Preprocessed(
                 result.output, cu.name, started, time.monotonic(), result.status.name, result.source_pixels,
@@ -291,46 +270,16 @@ class Dpu:
             return done, result.status
 
     def _release(self, cu: _Cu, run: "asyncio.Future[Any]") -> None:
-        error = None if run.cancelled() else run.exception()
-        if self._closing.is_set():
-            return
-        if error is not None:
+        error = run.exception()
+        if error is None:
+            self._units.release(cu)
+        elif not self._closing.is_set():
             self.out_of_service[cu.name] = reason = str(error)
             _log.warning("a CU goes out of service: %s", reason)  # not the exception: its frames hold the device
-        else:
-            self._free.put_nowait(cu)
-
-    async def _acquire(self) -> _Cu:
-        """A free CU. Every CU comes back or goes out of service within its time-out, so the wait is polled for that."""
-        while len(self.out_of_service) < len(self.cus):
-            if self._closing.is_set():
-                raise DpuUnavailable("the driver was closed")
-            try:
-                return await asyncio.wait_for(self._free.get(), timeout=0.5)
-            except TimeoutError:
-                continue
-        reasons = "; ".join(self.out_of_service.values())
-        raise DpuUnavailable(f"no CU is in service ({reasons}); load the bitstream again")
+            if len(self.out_of_service) == len(self.cus):
+                reasons = "; ".join(self.out_of_service.values())
+                self._units.refuse(lambda: DpuUnavailable(f"no CU is in service ({reasons}); load the bitstream again"))
 
     async def _on_cpu(self, jpeg: bytes, stage: Stage) -> Preprocessed:
         self.counters.on_cpu += 1
-        return await CpuPreprocessor(self.spec).process(jpeg, stage)
-
-
-class CpuPreprocessor:
-    """The same interface on the CPU: OpenCV in the event loop's default thread pool (OpenCV releases the lock)."""
-
-    def __init__(self, spec: ImageSpec | None = None) -> None:
-        self.spec = spec or ImageSpec()
-
-    async def preprocess(self, jpeg: bytes) -> NDArray[Any]:
-        return (await self.process(jpeg)).tensor
-
-    async def process(self, jpeg: bytes, stage: Stage = Stage.NORMALIZE) -> Preprocessed:
-        """Raises CorruptInput or UsageError."""
-
-        def timed() -> Preprocessed:
-            started = time.monotonic()
-            return Preprocessed(image.preprocess(jpeg, self.spec, stage), "cpu", started, time.monotonic())
-
-        return await asyncio.get_running_loop().run_in_executor(None, timed)
+        return await self._cpu.process(jpeg, stage)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from headrace.batching import HeadraceError
-from headrace.host.dpu.driver import Dpu, Fallback
+from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.image import ImageSpec, Stage
+from headrace.host.dpu.preprocessor import Fallback
 from headrace.host.xrt import emulation
 
 

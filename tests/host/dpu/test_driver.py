@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import random
+import threading
 import time
 
 import cv2
@@ -11,8 +13,9 @@ import pytest
 from headrace.batching import CorruptInput, UnsupportedInput, UsageError
 from headrace.bitstreams.build import build_hw_emu, build_sw_emu
 from headrace.host.demo.photos import demo_photos
-from headrace.host.dpu.driver import CpuPreprocessor, Dpu, DpuUnavailable, Fallback
+from headrace.host.dpu.driver import Dpu, DpuUnavailable
 from headrace.host.dpu.image import ImageSpec, Stage, preprocess
+from headrace.host.dpu.preprocessor import Fallback, PreprocessorUnavailable
 from headrace.host.dpu.status import Status
 from headrace.host.xrt import emulation
 from headrace.host.xrt.faults import Fault, FaultKind
@@ -177,6 +180,118 @@ def test_a_caller_that_gives_up_does_not_free_a_unit_that_still_works(xclbin):
     with_dpu(xclbin, body)
 
 
+def test_a_unit_that_hangs_is_given_to_nobody_else_when_its_caller_gives_up(xclbin):
+    async def body(dpu):
+        hanging = asyncio.create_task(dpu.preprocess(PHOTOS[0].jpeg))
+        await asyncio.sleep(0.05)
+        hanging.cancel()
+        done = await asyncio.gather(*(dpu.process(photo.jpeg) for photo in PHOTOS))
+        assert {one.unit for one in done} == {"image_cu_2"} and dpu.counters.retried == 0
+        async with asyncio.timeout(5):
+            while not dpu.out_of_service:
+                await asyncio.sleep(0.05)
+        assert list(dpu.out_of_service) == ["image_cu_1"] and hanging.cancelled()
+
+    with_dpu(xclbin, body, fault=Fault(FaultKind.HANG, cu="image_cu_1"), timeout_s=2.0)
+
+
+def test_units_take_requests_in_the_order_in_which_they_came(xclbin):
+    asked, started = [], []
+
+    async def client(dpu, choose):
+        for photo in PHOTOS:
+            ticket = len(asked)
+            asked.append(ticket)
+            call = dpu.process(photo.jpeg)
+            if choose.random() < 0.2:  # the caller gives up soon
+                try:
+                    async with asyncio.timeout(choose.random() * 0.01):
+                        started.append(((await call).started, ticket))
+                except TimeoutError:
+                    pass
+            else:
+                started.append(((await call).started, ticket))
+
+    async def body(dpu):
+        choose = random.Random(3)
+        await asyncio.gather(*(client(dpu, choose) for _ in range(12)))
+        order = [ticket for _, ticket in sorted(started)]
+        assert len(order) > 50 and order == sorted(order)
+        assert dpu.counters.done == len(order) and not dpu.counters.on_cpu
+
+    with_dpu(xclbin, body)
+
+
+def test_a_request_moved_off_a_failing_unit_is_next(xclbin):
+    slow = cv2.imencode(".jpg", np.zeros((3000, 4000, 3), np.uint8))[1].tobytes()
+
+    async def body(dpu):
+        done = await asyncio.gather(*(dpu.process(data) for data in (slow, *(photo.jpeg for photo in PHOTOS))))
+        assert dpu.counters.retried == 1 and {one.unit for one in done} == {"image_cu_1"}
+        assert [one.started for one in done] == sorted(one.started for one in done)
+
+    with_dpu(xclbin, body, fault=Fault(FaultKind.ERROR, cu="image_cu_2"))
+
+
+def test_when_the_last_unit_goes_all_who_wait_are_told_at_once(xclbin):
+    async def body(dpu):
+        calls = [asyncio.create_task(dpu.preprocess(photo.jpeg)) for photo in PHOTOS]
+        ended = []
+        for call in calls:
+            call.add_done_callback(lambda _: ended.append(time.monotonic()))
+        refused = await asyncio.gather(*calls, return_exceptions=True)
+        assert {type(error) for error in refused} == {DpuUnavailable}
+        assert max(ended) - min(ended) < 0.2
+        assert dpu.counters.on_cpu == 0
+
+    fault = Fault(FaultKind.HANG, times=2)
+    with_dpu(xclbin, body, fault=fault, timeout_s=0.4, fallback=Fallback.RAISE)
+
+
+def test_a_tensor_stays_what_it_is_when_its_unit_takes_the_next_request(xclbin):
+    async def body(dpu):
+        first = [await dpu.preprocess(PHOTOS[0].jpeg) for _ in dpu.cus]
+        for photo in PHOTOS[1:]:
+            await dpu.preprocess(photo.jpeg)
+        for tensor in first:
+            assert np.array_equal(tensor, preprocess(PHOTOS[0].jpeg, ImageSpec())) and tensor.flags.writeable
+
+    with_dpu(xclbin, body)
+
+
+@pytest.mark.parametrize("fallback", Fallback)
+def test_a_close_ends_runs_and_waits_at_once(xclbin, fallback):
+    """The runs hang, so that only the close can end them; nothing is then done on the CPU, whatever the fallback."""
+
+    async def body(dpu):
+        calls = [asyncio.create_task(dpu.preprocess(photo.jpeg)) for photo in PHOTOS[:5]]  # two run, three wait
+        await asyncio.sleep(0.1)
+        started = time.monotonic()
+        dpu.close()
+        async with asyncio.timeout(2):
+            ended = await asyncio.gather(*calls, return_exceptions=True)
+        assert time.monotonic() - started < 2
+        assert [(type(error), str(error)) for error in ended] == [(DpuUnavailable, "the driver was closed")] * 5
+        with pytest.raises(DpuUnavailable, match="the driver was closed"):
+            await dpu.preprocess(PHOTOS[0].jpeg)
+        assert not dpu.out_of_service and dpu.counters.retried == 0 and dpu.counters.on_cpu == 0
+
+    with_dpu(xclbin, body, fault=Fault(FaultKind.HANG, times=2), timeout_s=30.0, fallback=fallback)
+
+
+def test_a_close_after_all_units_have_gone_refuses_what_the_cpu_would_take(xclbin):
+    async def body(dpu):
+        await dpu.preprocess(PHOTOS[0].jpeg)
+        assert len(dpu.out_of_service) == 2 and dpu.counters.on_cpu == 1
+        dpu.close()
+        with pytest.raises(PreprocessorUnavailable, match="closed"):
+            await dpu.preprocess(PHOTOS[0].jpeg)
+        assert dpu.counters.on_cpu == 1
+        assert not [one for one in threading.enumerate() if one.name.startswith(("dpu", "cpu-preprocessor"))]
+
+    with_dpu(xclbin, body, fault=Fault(FaultKind.ERROR, times=2))
+
+
 def test_on_hw_emu_it_is_the_same_with_clocks_counted(hw_xclbin):
     spec = ImageSpec(dtype="float16")
     photos = [PHOTOS[1], PHOTOS[2], PHOTOS[5]]
@@ -205,11 +320,3 @@ def test_cpp_counts_no_clocks(xclbin):
 def test_a_container_without_image_units_is_refused(vadd_xclbin):
     with pytest.raises(UsageError, match="no image_cu"):
         Dpu(vadd_xclbin)
-
-
-def test_the_cpu_preprocessor_has_the_same_interface():
-    async def body():
-        done = await CpuPreprocessor().process(PHOTOS[0].jpeg, Stage.CROP)
-        assert done.unit == "cpu" and done.tensor.shape == (224, 224, 3) and done.dpu_status is None
-
-    asyncio.run(body())

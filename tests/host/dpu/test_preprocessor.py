@@ -1,0 +1,144 @@
+"""The CPU's preprocessor: as many requests at a time as it has threads, in order, and a clean end."""
+
+import asyncio
+import os
+import threading
+
+import cv2
+import numpy as np
+import pytest
+
+from headrace.batching import CorruptInput
+from headrace.host.demo.photos import demo_photos
+from headrace.host.dpu.image import ImageSpec, Stage, preprocess
+from headrace.host.dpu.preprocessor import CpuPreprocessor, PreprocessorUnavailable
+
+PHOTOS = demo_photos()[:8]
+
+
+def large() -> bytes:
+    """Takes a thread some tens of milliseconds."""
+    noise = np.random.default_rng(0).integers(0, 256, (2000, 2000, 3), np.uint8)
+    return cv2.imencode(".jpg", noise)[1].tobytes()
+
+
+class Watched(bytes):
+    """Knows whether anybody has looked at it."""
+
+    seen = False
+
+    def __len__(self) -> int:
+        self.seen = True
+        return super().__len__()
+
+
+async def working(cpu: CpuPreprocessor, data: bytes) -> "asyncio.Task":
+    """A call that has its thread."""
+    watched = Watched(data)
+    task = asyncio.create_task(cpu.process(watched))
+    async with asyncio.timeout(5):
+        while not watched.seen:
+            await asyncio.sleep(0.001)
+    return task
+
+
+def with_cpu(body, spec=None, threads=None):
+    async def run():
+        async with CpuPreprocessor(spec, threads) as cpu:
+            return await body(cpu)
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_it_gives_what_the_reference_gives(dtype):
+    spec = ImageSpec(dtype=dtype)
+
+    async def body(cpu):
+        tensors = await asyncio.gather(*(cpu.preprocess(photo.jpeg) for photo in PHOTOS))
+        for photo, tensor in zip(PHOTOS, tensors, strict=True):
+            assert np.array_equal(tensor, preprocess(photo.jpeg, spec))
+        done = await cpu.process(PHOTOS[0].jpeg, Stage.CROP)
+        assert done.unit == "cpu" and done.tensor.shape == (224, 224, 3) and done.dpu_status is None
+        with pytest.raises(CorruptInput):
+            await cpu.preprocess(b"text")
+
+    with_cpu(body, spec)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_requests_are_worked_on_in_order_and_as_many_at_a_time_as_there_are_threads(threads):
+    async def body(cpu):
+        done = await asyncio.gather(*(cpu.process(photo.jpeg) for photo in PHOTOS * 3))
+        for earlier, later in zip(done, done[threads:], strict=False):
+            assert earlier.started < later.started
+        for one in done:
+            assert sum(other.started <= one.started < other.finished for other in done) <= threads
+
+    with_cpu(body, threads=threads)
+
+
+def test_a_core_is_left_for_the_event_loop_where_there_are_several():
+    async def threads(cpu):
+        return cpu.threads
+
+    cores = os.sched_getaffinity(0)
+    if len(cores) > 1:
+        assert with_cpu(threads) == len(cores) - 1
+    try:
+        os.sched_setaffinity(0, {min(cores)})
+        assert with_cpu(threads) == 1
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def test_opencv_takes_one_thread_a_request():
+    async def body(cpu):
+        await cpu.preprocess(PHOTOS[0].jpeg)
+        assert cv2.getNumThreads() == 1
+
+    cv2.setNumThreads(2)
+    with_cpu(body)
+
+
+def test_a_call_that_is_given_up_while_it_waits_is_never_worked_on():
+    async def body(cpu):
+        busy = await working(cpu, large())
+        given_up = [Watched(PHOTOS[0].jpeg) for _ in range(20)]
+        calls = [asyncio.create_task(cpu.process(data)) for data in given_up]
+        await asyncio.sleep(0)
+        for call in calls:
+            call.cancel()
+        assert np.array_equal(await cpu.preprocess(PHOTOS[1].jpeg), preprocess(PHOTOS[1].jpeg, ImageSpec()))
+        assert busy.done() and not any(data.seen for data in given_up)
+
+    with_cpu(body, threads=1)
+
+
+def test_a_close_ends_what_is_worked_on_and_refuses_the_rest():
+    async def body(cpu):
+        busy = await working(cpu, large())
+        waiting = asyncio.create_task(cpu.process(PHOTOS[0].jpeg))
+        await asyncio.sleep(0)
+        cpu.close()
+        with pytest.raises(PreprocessorUnavailable, match="closed"):
+            await waiting
+        assert (await busy).unit == "cpu"
+        with pytest.raises(PreprocessorUnavailable, match="closed"):
+            await cpu.preprocess(PHOTOS[0].jpeg)
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("cpu-preprocessor")]
+
+    with_cpu(body, threads=1)
+
+
+def test_a_caller_that_gives_up_does_not_free_its_thread():
+    async def body(cpu):
+        (await working(cpu, large())).cancel()
+        waiting = asyncio.create_task(cpu.process(data := Watched(PHOTOS[0].jpeg)))
+        await asyncio.sleep(0.001)
+        cpu.close()  # refuses what has no thread yet
+        with pytest.raises(PreprocessorUnavailable):
+            await waiting
+        assert not data.seen
+
+    with_cpu(body, threads=1)
