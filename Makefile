@@ -1,5 +1,5 @@
 # Each target sets up all that it needs; nothing is repeated when nothing changed.
-.PHONY: help setup demo test test-all coverage lint types clean
+.PHONY: help setup demo test test-all coverage lint types links clean
 .DEFAULT_GOAL := help
 
 help:
@@ -24,15 +24,18 @@ test-all: lint types
 coverage: setup
 	.venv/bin/python scripts/coverage_rtl.py
 
-lint: setup
+lint: links
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check --quiet .
+	PYTHONPATH=build/typing .venv/bin/lint-imports --no-cache --no-logo
 
-# mypy does not see setuptools' mapping of folders into the namespace, so it is given one made of links.
-types: setup
-	@mkdir -p build/typing/headrace
-	@for folder in batching sim; do ln -sfn ../../../$$folder build/typing/headrace/$$folder; done
+types: links
 	.venv/bin/mypy
+
+# mypy and import-linter do not see setuptools' mapping of folders into the namespace: they are given one made of links.
+links: setup
+	@mkdir -p build/typing/headrace
+	@for folder in batching bitstreams host sim; do ln -sfn ../../../$$folder build/typing/headrace/$$folder; done
 
 clean:
 	rm -rf build out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from uuid import UUID
 
-from headrace.batching import HeadraceError
+from headrace.batching.errors import HeadraceError
 
 MAGIC = b"xclbin2\0"
 # struct axlf up to m_header: magic, m_signature_length, reserved, m_keyBlock, m_uniqueId
