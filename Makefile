@@ -1,5 +1,5 @@
 # Each target sets up all that it needs; nothing is repeated when nothing changed.
-.PHONY: help setup demo test test-all coverage lint types clean
+.PHONY: help setup demo test test-all coverage lint imports types links clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,24 +15,35 @@ setup:
 demo: setup
 	.venv/bin/headrace demo --out out/demo
 
+# First the tests that many processes may share the machine for, then those that look at the clock, one at a time.
+parallel = .venv/bin/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadgroup
+timed = .venv/bin/python -m pytest
+
 test: lint types
-	.venv/bin/python -m pytest
+	$(parallel) -m "not timed and not slow"
+	$(timed) -m "timed and not slow"
 
 test-all: lint types
-	.venv/bin/python -m pytest -m "slow or not slow"
+	$(parallel) -m "not timed"
+	$(timed) -m "timed"
 
 coverage: setup
 	.venv/bin/python scripts/coverage_rtl.py
 
-lint: setup
+lint: imports
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check --quiet .
 
-# mypy does not see setuptools' mapping of folders into the namespace, so it is given one made of links.
-types: setup
-	@mkdir -p build/typing/headrace
-	@for folder in batching sim; do ln -sfn ../../../$$folder build/typing/headrace/$$folder; done
+imports: links
+	PYTHONPATH=build/typing .venv/bin/lint-imports --no-cache --no-logo
+
+types: links
 	.venv/bin/mypy
+
+# mypy and import-linter do not see setuptools' mapping of folders into the namespace: they are given one made of links.
+links: setup
+	@mkdir -p build/typing/headrace
+	@for folder in batching bitstreams host sim; do ln -sfn ../../../$$folder build/typing/headrace/$$folder; done
 
 clean:
 	rm -rf build out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,6 +1,6 @@
 """What can go wrong while a container is built."""
 
-from headrace.batching import HeadraceError
+from headrace.batching.errors import HeadraceError
 
 
 class BuildError(HeadraceError):

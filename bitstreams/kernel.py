@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headrace.batching import HeadraceError
+from headrace.batching.errors import HeadraceError
 
 SCALAR, GLOBAL = 0, 1  # addressQualifier: a register of its own, or a pointer to device memory
 

@@ -5,6 +5,7 @@ trusts nothing: every count, offset and size is checked against the file before 
 """
 
 import hashlib
+import os
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from uuid import UUID
 
-from headrace.batching import HeadraceError
+from headrace.batching.errors import HeadraceError
 
 MAGIC = b"xclbin2\0"
 # struct axlf up to m_header: magic, m_signature_length, reserved, m_keyBlock, m_uniqueId
@@ -176,7 +177,7 @@ def to_bytes(xclbin: Xclbin) -> bytes:
 def write_xclbin(path: Path, xclbin: Xclbin) -> None:
     """Write the file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(f"{path.name}.{os.getpid()}")  # another process may write it, too
     partial.write_bytes(to_bytes(xclbin))
     partial.replace(path)
 

@@ -1,6 +1,10 @@
+import gc
+import hashlib
+import os
 import subprocess
 from pathlib import Path
 
+import csim
 import pytest
 from hypothesis import settings
 
@@ -9,6 +13,16 @@ from headrace.bitstreams.build import build_kernels
 from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.xclbin import Mode
 
+ROOT = Path(__file__).parents[1]
+VADD = ROOT / "tests" / "bitstreams" / "vadd"
+
+# Below these, tests wait for processes and threads, and some bound how long: they must not be starved by other tests.
+TIMED = (ROOT / "tests" / "host", ROOT / "tests" / "e2e" / "test_demo.py")
+# Here, tests share what takes long to compute: one process runs them all.
+EXPERIMENTS = ROOT / "tests" / "sim" / "experiments"
+
+# What make hands to what it starts is not for a make that a test starts.
+os.environ.pop("MAKEFLAGS", None)
 settings.register_profile("headrace", deadline=None)  # shared machines pause; a slow example is no failure
 settings.load_profile("headrace")
 
@@ -16,25 +30,47 @@ settings.load_profile("headrace")
 def pytest_sessionstart():
     """What is compiled must be what is written; make sees to that, and pytest alone would test yesterday's policies."""
     compiled = not lazy.__file__.endswith(".py")
-    setup = Path(__file__).parent.parent / "scripts" / "setup"
+    setup = ROOT / "scripts" / "setup"
     if compiled and subprocess.run([setup, "--check"], check=False).returncode != 0:
         pytest.exit("the compiled modules are older than their sources: run scripts/setup", returncode=3)
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if any(item.path.is_relative_to(path) for path in TIMED):
+            item.add_marker(pytest.mark.timed)
+        if item.path.is_relative_to(EXPERIMENTS):
+            item.add_marker(pytest.mark.xdist_group("experiments"))
+
+
+def pytest_collection_finish():
+    """Modules stay; a test that collects garbage to see a device end need not search them each time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
-def vadd_xclbin(tmp_path_factory):
+def vadd_xclbin():
     """A container with two compute units of a small kernel, see tests/bitstreams/vadd."""
-    folder = Path(__file__).parent / "bitstreams" / "vadd"
-    path = tmp_path_factory.mktemp("vadd") / "vadd.xclbin"
-    build_kernels(path, [folder / "vadd.cpp"], [], [(folder / "kernel.xml").read_bytes()], {"vadd": 2})
-    return path
+    return vadd([VADD / "vadd.cpp"], Mode.SW_EMU)
 
 
 @pytest.fixture(scope="session")
-def vadd_hw_xclbin(tmp_path_factory):
+def vadd_hw_xclbin():
     """The same of the kernel's RTL, for hw_emu."""
-    folder = Path(__file__).parent / "bitstreams" / "vadd"
-    path = tmp_path_factory.mktemp("vadd") / "vadd.hw_emu.xclbin"
-    sources = [hls_folder() / "rtl" / "stream_fifo.sv", folder / "vadd.sv"]
-    build_kernels(path, sources, [], [(folder / "kernel.xml").read_bytes()], {"vadd": 2}, Mode.HW_EMU)
-    return path
+    return vadd([hls_folder() / "rtl" / "stream_fifo.sv", VADD / "vadd.sv"], Mode.HW_EMU)
+
+
+def vadd(sources: list[Path], mode: Mode) -> Path:
+    """Kept in build/tests/ by the contents of what goes into it and of what builds it."""
+    digest = hashlib.sha256()
+    kinds = (".py", ".cpp", ".hpp", ".h")
+    builders = sorted(path for path in (ROOT / "bitstreams").rglob("*") if path.suffix in kinds)
+    for path in (*builders, VADD / "kernel.xml", *sources):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+
+    def build(path: Path) -> None:
+        build_kernels(path, sources, [], [(VADD / "kernel.xml").read_bytes()], {"vadd": 2}, mode)
+
+    return csim.built(f"vadd_{mode.name.lower()}", digest.hexdigest(), ".xclbin", build)

@@ -2,6 +2,8 @@
 
 import random
 import struct
+import subprocess
+import sys
 from uuid import UUID
 
 import pytest
@@ -118,3 +120,21 @@ def test_a_damaged_container_is_refused_or_read_and_never_crashes():
 def test_a_missing_file_is_refused_by_name(tmp_path):
     with pytest.raises(XclbinError, match="nowhere"):
         read_xclbin(tmp_path / "nowhere.xclbin")
+
+
+def test_two_processes_that_write_one_file_leave_it_whole(tmp_path):
+    script = """
+import sys
+from pathlib import Path
+from headrace.bitstreams.xclbin import Mode, make_xclbin, read_xclbin, write_xclbin
+path, content = Path(sys.argv[1]), sys.argv[2].encode() * 500_000
+parts = {"memories": [], "ips": [], "connections": [], "metadata_xml": b"<project/>", "build_metadata": b"{}"}
+mine = make_xclbin(mode=Mode.SW_EMU, platform="card", bitstream=content, **parts)
+for _ in range(40):
+    write_xclbin(path, mine)
+    assert len(set(read_xclbin(path).bitstream)) == 1
+"""
+    command = [sys.executable, "-c", script, str(tmp_path / "x.xclbin")]
+    both = [subprocess.Popen([*command, letter], stderr=subprocess.PIPE, text=True) for letter in "ab"]
+    assert [process.communicate(timeout=60)[1] for process in both] == ["", ""]
+    assert [path.name for path in tmp_path.iterdir()] == ["x.xclbin"]

@@ -1,14 +1,16 @@
-"""Compiles HLS units and their test benches with g++ and caches the result by content.
+"""Compiles HLS units and their test benches with g++ and keeps the result by content; other models are kept by `built`.
 
 The key is the hash of the sources, of every C++ file below hls/ and of the command line, so that a stale
 library cannot be loaded and an unchanged one costs nothing. Builds land in build/tests/.
 """
 
 import ctypes
+import fcntl
 import hashlib
-import os
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from headrace.bitstreams.sources import hls_folder, include_folders
@@ -23,13 +25,34 @@ FLAGS = ["-std=c++17", "-O2", "-Wall", *QUIET]
 SANITIZE = ["-g1", "-fsanitize=address,undefined", "-fno-sanitize=shift-base", "-fno-sanitize-recover=all"]
 
 
-def build_library(name: str, sources: list[Path], sanitize: bool = False) -> Path:
-    """Shared library of `sources`; load it with `load`. A sanitised one needs libasan preloaded."""
-    return _build(f"lib{name}", ".so", sources, ["-shared", "-fPIC", *(SANITIZE if sanitize else [])])
+@contextmanager
+def alone(name: str) -> Iterator[None]:
+    """Processes that test at the same time build `name` one after the other, so that the second finds it."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with (BUILD / f"{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
-def build_executable(name: str, sources: list[Path], sanitize: bool = False) -> Path:
-    return _build(name, "", sources, SANITIZE if sanitize else [])
+def built(stem: str, digest: str, suffix: str, build: Callable[[Path], object]) -> Path:
+    """The file of these contents, which build(path) makes if it is not there yet; older ones are removed."""
+    target = BUILD / f"{stem}-{digest[:16]}{suffix}"
+    with alone(stem):
+        if not target.exists():
+            for stale in BUILD.glob(f"{stem}-{'?' * 16}{suffix}"):
+                stale.unlink()
+            build(target)
+    return target
+
+
+def build_library(name: str, sources: list[Path]) -> Path:
+    """Shared library of `sources`; load it with `load`."""
+    return _build(f"lib{name}", ".so", sources, ["-shared", "-fPIC"])
+
+
+def build_executable(name: str, sources: list[Path]) -> Path:
+    """A program under the address and UB sanitizers."""
+    return _build(name, "", sources, SANITIZE)
 
 
 def load(library: Path) -> ctypes.CDLL:
@@ -50,14 +73,13 @@ def _build(stem: str, suffix: str, sources: list[Path], flags: list[str]) -> Pat
     for path in sources:  # their order is part of the command
         digest.update(str(path).encode())
 
-    BUILD.mkdir(parents=True, exist_ok=True)
-    target = BUILD / f"{stem}-{digest.hexdigest()[:16]}{suffix}"
-    if not target.exists():
-        partial = target.with_name(f"{target.name}.{os.getpid()}")  # renamed when whole: builds may race
+    def compile(target: Path) -> None:
+        partial = target.with_suffix(".partial")  # renamed when whole
         done = subprocess.run(
             [*command, *map(str, sources), "-o", str(partial)], capture_output=True, text=True, check=False
         )
         if done.returncode:
             raise RuntimeError(f"g++ failed on {stem}:\n{done.stderr}")
         partial.replace(target)
-    return target
+
+    return built(stem, digest.hexdigest(), suffix, compile)

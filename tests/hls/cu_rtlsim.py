@@ -45,14 +45,12 @@ def library() -> ctypes.CDLL:
     digest = hashlib.sha256(repr((coverage, VERILATE_FLAGS, COMPILE_FLAGS, LIBRARY_FLAGS, spec())).encode())
     for path in (*sources, *drivers):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    csim.BUILD.mkdir(parents=True, exist_ok=True)
-    stem = f"libhw_emu_image_cu{'_coverage' if coverage else ''}-"
-    target = csim.BUILD / f"{stem}{digest.hexdigest()[:16]}.so"
-    if not target.exists():
-        for stale in csim.BUILD.glob(f"{stem}*.so"):
-            stale.unlink(missing_ok=True)
+    stem = f"libhw_emu_image_cu{'_coverage' if coverage else ''}"
+
+    def build(target: Path) -> None:
         build_library(spec(), sources, target, coverage=coverage)
-    return ctypes.CDLL(str(target))
+
+    return ctypes.CDLL(str(csim.built(stem, digest.hexdigest(), ".so", build)))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Verilates a unit with its C++ bench and caches the result by content in build/tests/, as csim.py does for C++.
+"""Verilates a unit with its C++ bench and keeps the result by content in build/tests/, as csim.py does for C++.
 
 With HEADRACE_RTL_COVERAGE in the environment, every model also counts lines and toggles, and writes them to that folder
 at the end; scripts/coverage_rtl.py makes tables of them.
@@ -43,11 +43,10 @@ def build(top: str, drivers: Sequence[Path], *, coverage: bool = False) -> Path:
         if path.parent == HERE and path not in drivers and path.suffix in (".cpp", ".sv"):
             continue  # another unit's bench
         digest.update(str(path).encode() + b"\0" + path.read_bytes())
-    csim.BUILD.mkdir(parents=True, exist_ok=True)
-    stem = f"libV{top}_coverage-" if coverage else f"libV{top}-"
-    target = csim.BUILD / f"{stem}{digest.hexdigest()[:16]}.so"
-    if not target.exists():
-        for stale in csim.BUILD.glob(f"{stem}*.so"):
-            stale.unlink(missing_ok=True)
-        verilate(top, rtl_sources(), drivers, target, includes=include_folders(), coverage=coverage)
-    return target
+    stem = f"libV{top}_coverage" if coverage else f"libV{top}"
+    return csim.built(
+        stem,
+        digest.hexdigest(),
+        ".so",
+        lambda target: verilate(top, rtl_sources(), drivers, target, includes=include_folders(), coverage=coverage),
+    )

