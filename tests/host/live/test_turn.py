@@ -1,0 +1,193 @@
+"""The order of things in a turn, with workers whose answers the test writes: no clock decides what is seen."""
+
+import asyncio
+import socket
+import time
+
+import numpy as np
+from small_nets import graphs
+
+from headrace.batching import GraphBatching, LazyBatching, ModelGraph, Node, NodeTimes, Serial, WorkConserving
+from headrace.host.live.nodes import NodeTasks
+from headrace.host.live.runtime import Runtime
+from headrace.host.memory.layout import TensorSpec
+from headrace.host.workers.messages import ANSWER, DONE, INTERRUPT, TASK, answer_nodes, read_nodes
+from headrace.host.workers.pool import WorkerPool
+
+X = np.zeros(2, np.float32)
+
+
+class Scripted:
+    """A worker that does what the test says; `log` has what it was sent, by kind, with the task."""
+
+    def __init__(self, name, log):
+        self.name = name
+        self.log = log
+        self.tasks = []
+        self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._ours.setblocking(False)
+
+    def fileno(self):
+        return self._ours.fileno()
+
+    async def start(self):
+        pass
+
+    def send(self, kind, number, message=b""):
+        if kind == TASK:
+            self.tasks.append((number, read_nodes(memoryview(message))[1]))
+            self.log.append(("task", self.name))
+        elif kind == INTERRUPT:
+            assert number == self.tasks[0][0]
+            self.log.append(("interrupt", self.name))
+
+    def answer(self):
+        number, task = self.tasks.pop(0)
+        now = time.monotonic()
+        self._theirs.send(ANSWER.pack(DONE, number, now, now, now) + answer_nodes(task))
+
+    def receive(self):
+        try:
+            return self._ours.recv(1 << 16)
+        except BlockingIOError:
+            return None
+
+    async def stop(self):
+        self._ours.close()
+        self._theirs.close()
+        return ""
+
+
+class Told:
+    """A policy, and in `log` what it is told and asked."""
+
+    def __init__(self, policy, log):
+        self._policy, self._log = policy, log
+
+    def __getattr__(self, name):
+        return getattr(self._policy, name)
+
+    def complete(self, task, now):
+        self._log.append(("complete", len(task.requests)))
+        return self._policy.complete(task, now)
+
+    def next_task(self, worker, now):
+        self._log.append(("asked", worker))
+        return self._policy.next_task(worker, now)
+
+
+def serve(policy, body, workers=1, graph=None):
+    log = []
+
+    async def run():
+        spec = (TensorSpec("x", "float32", (2,)),)
+        graph_ = graph or graphs(["net"])[0]
+        tasks = NodeTasks({"net": graph_}, {"net": (spec, spec)}, 16)
+        scripted = [Scripted(str(number), log) for number in range(workers)]
+        async with WorkerPool(scripted) as pool, Runtime(Told(policy, log), pool, tasks) as runtime:
+            await body(runtime, scripted, log)
+        tasks.close()
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+async def turns(count=3):
+    for _ in range(count):
+        await asyncio.sleep(0.005)
+
+
+def test_answers_of_two_workers_at_one_instant_are_both_told_before_the_policy_is_asked():
+    async def body(runtime, workers, log):
+        calls = [asyncio.create_task(runtime.infer("net", X)) for _ in range(4)]
+        await turns()
+        log.clear()
+        for worker in workers:
+            worker.answer()
+        await turns()
+        told = [entry[0] for entry in log]
+        assert told[:2] == ["complete", "complete"] and "complete" not in told[2:]
+        for worker in workers:
+            worker.answer()
+        await asyncio.gather(*calls)
+
+    serve(Serial(graphs(["net"])), body, workers=2)
+
+
+def test_workers_are_at_work_again_before_callers_are_answered():
+    async def body(runtime, workers, log):
+        async def caller():
+            await runtime.infer("net", X)
+            log.append(("answered",))
+
+        calls = [asyncio.create_task(caller()) for _ in range(2)]
+        await turns()
+        log.clear()
+        workers[0].answer()
+        await turns()
+        assert [entry[0] for entry in log if entry[0] != "asked"] == ["complete", "task", "answered"]
+        workers[0].answer()
+        await asyncio.gather(*calls)
+
+    serve(Serial(graphs(["net"])), body)
+
+
+def test_requests_of_one_turn_are_told_before_the_policy_is_asked():
+    async def body(runtime, workers, log):
+        calls = [asyncio.create_task(runtime.infer("net", X)) for _ in range(5)]
+        await turns()
+        assert [task.batch_size for _, task in workers[0].tasks] == [5]
+        workers[0].answer()
+        await asyncio.gather(*calls)
+
+    serve(WorkConserving(graphs(["net"]), 8), body)
+
+
+class Unit:
+    def latency(self, node, batch, length):
+        return 1.0
+
+
+def test_a_preemptible_task_is_told_to_end_once_and_again_the_next_one():
+    graph = ModelGraph("net", (Node("a"), Node("b")))
+
+    async def body(runtime, workers, log):
+        calls = [asyncio.create_task(runtime.infer("net", X))]
+        await turns()
+        assert log[-1] == ("task", "0")
+        for _ in range(3):
+            calls.append(asyncio.create_task(runtime.infer("net", X)))
+            await turns()
+        assert [entry[0] for entry in log].count("interrupt") == 1
+        workers[0].answer()  # at its end; the three others are next
+        await turns()
+        calls.append(asyncio.create_task(runtime.infer("net", X)))
+        await turns()
+        assert [entry[0] for entry in log].count("interrupt") == 2
+        while not all(call.done() for call in calls):
+            workers[0].answer()
+            await turns()
+
+    serve(LazyBatching({"net": NodeTimes(graph, Unit())}, 1, 8), body, graph=graph)
+
+
+def test_a_task_of_a_whole_network_is_never_interrupted():
+    async def body(runtime, workers, log):
+        calls = [asyncio.create_task(runtime.infer("net", X))]
+        await turns()
+        calls.append(asyncio.create_task(runtime.infer("net", X)))
+        await turns()
+        assert ("interrupt", "0") not in log
+        workers[0].answer()
+        await turns()
+        workers[0].answer()
+        await asyncio.gather(*calls)
+
+    serve(GraphBatching(graphs(["net"]), 0.0, 1), body)
+
+
+def test_an_idle_runtime_does_nothing():
+    async def body(runtime, workers, log):
+        await asyncio.sleep(0.3)
+        assert log == []
+
+    serve(GraphBatching(graphs(["net"]), 0.01, 4), body)
