@@ -76,13 +76,24 @@ class Told:
         return self._policy.next_task(worker, now)
 
 
+class Watched(NodeTasks):
+    """Tasks that tell in `log` when a result is copied."""
+
+    log: list
+
+    def result(self, request):
+        self.log.append(("copied",))
+        return super().result(request)
+
+
 def serve(policy, body, workers=1, graph=None):
     log = []
 
     async def run():
         spec = (TensorSpec("x", "float32", (2,)),)
         graph_ = graph or graphs(["net"])[0]
-        tasks = NodeTasks({"net": graph_}, {"net": (spec, spec)}, 16)
+        tasks = Watched({"net": graph_}, {"net": (spec, spec)}, 16)
+        tasks.log = log
         scripted = [Scripted(str(number), log) for number in range(workers)]
         async with WorkerPool(scripted) as pool, Runtime(Told(policy, log), pool, tasks) as runtime:
             await body(runtime, scripted, log)
@@ -113,7 +124,7 @@ def test_answers_of_two_workers_at_one_instant_are_both_told_before_the_policy_i
     serve(Serial(graphs(["net"])), body, workers=2)
 
 
-def test_workers_are_at_work_again_before_callers_are_answered():
+def test_workers_are_at_work_again_before_results_are_copied_and_callers_answered():
     async def body(runtime, workers, log):
         async def caller():
             await runtime.infer("net", X)
@@ -124,7 +135,7 @@ def test_workers_are_at_work_again_before_callers_are_answered():
         log.clear()
         workers[0].answer()
         await turns()
-        assert [entry[0] for entry in log if entry[0] != "asked"] == ["complete", "task", "answered"]
+        assert [entry[0] for entry in log if entry[0] != "asked"] == ["complete", "task", "copied", "answered"]
         workers[0].answer()
         await asyncio.gather(*calls)
 
