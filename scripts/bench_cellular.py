@@ -12,10 +12,11 @@ import json
 import statistics
 import time
 
-from headrace.batching import Request, lazy
+from headrace.batching import Request
 from headrace.batching.graphs.cell_graph import CellModel, lstm, seq2seq
+from headrace.batching.policies import lazy
 from headrace.batching.policies.cellular import CellularBatching
-from headrace.sim.hardware.v100 import tree_lstm
+from headrace.sim.zoo.cells import tree_lstm
 
 LENGTH = 24
 

@@ -14,7 +14,8 @@ import statistics
 import time
 from collections.abc import Callable
 
-from headrace.batching import GraphBatching, LazyBatching, MatMul, ModelGraph, Node, NodeTimes, Serial, lazy
+from headrace.batching import GraphBatching, LazyBatching, MatMul, ModelGraph, Node, NodeTimes, Serial
+from headrace.batching.policies import lazy
 from headrace.sim.engine import Arrivals
 from headrace.sim.hardware.npu import npu_times
 from headrace.sim.load.traffic import poisson

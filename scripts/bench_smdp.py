@@ -20,7 +20,8 @@ from collections.abc import Callable
 # these but wait for each other, and a server has its other cores for other work: so one core is what is measured.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
-from headrace.batching import ModelGraph, NodeTimes, Policy, SmdpBatching, WorkConserving, lazy
+from headrace.batching import ModelGraph, NodeTimes, Policy, SmdpBatching, WorkConserving
+from headrace.batching.policies import lazy
 from headrace.batching.smdp import BatchService, Weights, build, policy_iteration, relative_value_iteration, solve
 from headrace.batching.smdp.tables import rate_tables
 from headrace.batching.smdp.tail import LatencyTail

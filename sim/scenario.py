@@ -23,12 +23,23 @@ from headrace.batching.smdp.tables import phase_tables, rate_tables
 from headrace.sim.engine import Arrivals
 from headrace.sim.hardware.npu import npu_times
 from headrace.sim.hardware.profiles import read_profile
-from headrace.sim.hardware.v100 import CELL_NETWORKS, WMT15, Sentences, cell_network, padded_times, read_trees
+from headrace.sim.hardware.v100 import padded_times
 from headrace.sim.load import traffic
-from headrace.sim.load.lengths import SPEECH, TRANSLATION, Fixed, Lengths, dec_timesteps, read_corpus
-from headrace.sim.load.workload import generate, read_trace
+from headrace.sim.load.lengths import (
+    SPEECH,
+    TRANSLATION,
+    WMT15,
+    Fixed,
+    Lengths,
+    Sentences,
+    dec_timesteps,
+    read_corpus,
+)
+from headrace.sim.load.replay import read_trace
+from headrace.sim.load.trees import read_trees
 from headrace.sim.simulation import Simulation, simulate
 from headrace.sim.zoo import model_graph
+from headrace.sim.zoo.cells import CELL_NETWORKS, cell_network
 
 ACCELERATORS = ("npu", "profile", "v100")
 TRAFFICS = ("poisson", "deterministic", "mmpp")
@@ -48,8 +59,8 @@ class Scenario:
     """`model` may name several, separated by commas: they share the workers and the arrivals.
 
     `accelerator` "npu" runs networks of the zoo on the NPU model; "profile" runs the one network of the file
-    `profile`, as a whole, with the latencies measured there; "v100" the recurrent networks of sim/hardware/v100.py, as
-    cells for `cellular` and `dynamic-graph`, else padded to one length. `replay` is a trace (sim/load/workload.py)
+    `profile`, as a whole, with the latencies measured there; "v100" the recurrent networks of sim/zoo/cells.py, as
+    cells for `cellular` and `dynamic-graph`, else padded to one length. `replay` is a trace (sim/load/replay.py)
     in place of `traffic`; "mmpp" is Poisson at 1.8 and 0.2 times the rate in turn, `burst_s` each on average.
     `corpus` is a file of sentence pairs (sim/load/lengths.py) for the lengths of translation models. `dec_timesteps`
     overrides what `coverage` of the output lengths gives. `drop_late` drops, under any policy, what has not begun when
@@ -313,4 +324,4 @@ def _arrivals(scenario: Scenario, lengths: Mapping[str, Lengths]) -> Arrivals:
             times = traffic.mmpp2(_mmpp_rates(scenario), (scenario.burst_s, scenario.burst_s), count, seed)
         case _:
             times = traffic.poisson(rate, count, seed)
-    return generate(times, lengths, scenario.sla_ms / 1e3, seed)
+    return traffic.generate(times, lengths, scenario.sla_ms / 1e3, seed)

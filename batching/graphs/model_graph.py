@@ -7,7 +7,6 @@ computes, from which an accelerator model derives its latency; a scheduler looks
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 
 class NodeKind(Enum):
@@ -97,13 +96,3 @@ class ModelGraph:
     def opaque(cls, name: str) -> "ModelGraph":
         """A network that a scheduler sees as one node: it runs whole, or not at all."""
         return cls(name, (Node(name),))
-
-    @classmethod
-    def from_torch(cls, module: Any, example: Any, *, name: str | None = None) -> "ModelGraph":
-        """The graph of a `torch.nn.Module`, traced with `example` (a batch of one: a tensor, or a tuple of arguments).
-
-        One STATIC node for each module or function that multiplies matrices, in the order of execution; what lies
-        between (activations, pooling, norms) belongs to the node before. Raises UsageError if it cannot be traced."""
-        from headrace.batching.graphs.torch_graph import trace  # torch takes seconds to import
-
-        return trace(module, example, name or type(module).__name__)

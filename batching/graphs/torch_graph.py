@@ -10,6 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
 from headrace.batching.errors import UsageError
 from headrace.batching.graphs.model_graph import MatMul, ModelGraph, Node
 
@@ -19,11 +22,13 @@ _HINT = (
 )
 
 
-def trace(module: Any, example: Any, name: str) -> ModelGraph:
-    """See `ModelGraph.from_torch`."""
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
+def from_torch(module: Any, example: Any, *, name: str | None = None) -> ModelGraph:
+    """The graph of a `torch.nn.Module`, traced with `example` (a batch of one: a tensor, or a tuple of arguments).
 
+    One STATIC node for each module or function that multiplies matrices, in the order of execution; what lies between
+    (activations, pooling, norms) belongs to the node before. `name` is the module's class name if None. Raises
+    UsageError if it cannot be traced."""
+    name = name or type(module).__name__
     if not isinstance(module, torch.nn.Module):
         raise UsageError(f"{name} is a {type(module).__name__}; give a torch.nn.Module")
     arguments = example if isinstance(example, tuple) else (example,)
@@ -91,8 +96,6 @@ def trace(module: Any, example: Any, name: str) -> ModelGraph:
 
 def _decompositions() -> Any:
     """torch's own, but for products with a vector, which these turn into sums of elements."""
-    import torch
-
     table = torch.export.default_decompositions()
     for operator in (torch.ops.aten.mv.default, torch.ops.aten.dot.default):
         del table[operator]

@@ -27,6 +27,7 @@ from headrace.batching import (
     UsageError,
     make_policy,
 )
+from headrace.batching.graphs.torch_graph import from_torch
 from headrace.batching.smdp import BatchService, Weights
 from headrace.batching.smdp.tables import rate_tables
 from headrace.bitstreams.build import CLOCK_MHZ
@@ -251,7 +252,7 @@ class _SimulatedNpus:
     kind = "simulated NPUs"
 
     def __init__(self, model: LoadedModel, options: DemoOptions) -> None:
-        graph = ModelGraph.from_torch(model.module, torch.zeros(1, *model.input_shape), name=options.model)
+        graph = from_torch(model.module, torch.zeros(1, *model.input_shape), name=options.model)
         self._times = npu_times(graph)
         self._model = options.model
         self.count = options.npus

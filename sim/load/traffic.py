@@ -1,9 +1,15 @@
-"""Arrival processes: arrival times in seconds, rising, shape (requests,). Each is a function of its seed."""
+"""Traffic: arrival processes, and the requests that arrive.
+
+An arrival process gives arrival times in seconds, rising, shape (requests,). All here is a function of its seed."""
+
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching.errors import UsageError
+from headrace.sim.engine import Arrivals
+from headrace.sim.load.lengths import Lengths
 
 Times = NDArray[np.float64]
 
@@ -39,6 +45,34 @@ def mmpp2(rates_rps: tuple[float, float], mean_dwell_s: tuple[float, float], req
         count += len(chunk)
         begin, phase = end, 1 - phase
     return np.concatenate(chunks)[:requests]
+
+
+def generate(arrival: Times, lengths: Mapping[str, Lengths], sla_s: float, seed: int) -> Arrivals:
+    """Requests at the times `arrival`, each of one of the models in `lengths`, all equally likely.
+
+    `sla_s` may be inf. Models, lengths and arrivals are drawn independently, each a function of `seed`."""
+    check_sla(sla_s)
+    if not (np.isfinite(arrival).all() and (np.diff(arrival, prepend=0.0) >= 0).all()):
+        raise UsageError("the times of arrival must be 0 or more and in rising order")
+    models = list(lengths)
+    chosen = np.random.default_rng((seed, 1)).integers(0, len(models), len(arrival))
+    inputs = np.ones(len(arrival), np.int64)
+    outputs = np.ones(len(arrival), np.int64)
+    for number, model in enumerate(models):
+        mine = chosen == number
+        inputs[mine], outputs[mine] = lengths[model].sample(int(mine.sum()), np.random.default_rng((seed, 2, number)))
+    return Arrivals(
+        [models[number] for number in chosen.tolist()],
+        arrival.tolist(),
+        (arrival + sla_s).tolist(),
+        inputs.astype(np.float64).tolist(),
+        outputs.tolist(),
+    )
+
+
+def check_sla(sla_s: float) -> None:
+    if not sla_s > 0:  # also refuses NaN
+        raise UsageError(f"the SLA is {sla_s} s; give a time above 0")
 
 
 def _check(requests: int, *rates_rps: float) -> None:

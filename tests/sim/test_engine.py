@@ -25,8 +25,7 @@ from headrace.batching.catalog import CELL_POLICIES
 from headrace.batching.graphs.cell_graph import lstm, seq2seq
 from headrace.sim.engine import Arrivals, run
 from headrace.sim.load.lengths import Fixed
-from headrace.sim.load.traffic import poisson
-from headrace.sim.load.workload import generate
+from headrace.sim.load.traffic import generate, poisson
 from headrace.sim.simulation import simulate
 
 

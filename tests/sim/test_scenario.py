@@ -7,6 +7,7 @@ from headrace.batching import POLICIES, Profile, ProfilePoint, UnknownModel, Usa
 from headrace.batching.catalog import CELL_POLICIES
 from headrace.sim.scenario import Scenario, check_given, read_settings, run_scenario
 from headrace.sim.trace import of_simulation, write
+from headrace.sim.zoo.cells import CELL_NETWORKS
 
 SMALL = {"requests": 300, "rate_rps": 300.0}
 
@@ -19,6 +20,21 @@ def test_every_policy_serves_every_network(policy, model):
     assert result["requests"] == result["finished"] == 300 and result["failed"] == result["shed"] == 0
     assert 0 < result["utilization"] <= 1 and result["batch_size_mean"] >= 1
     assert done.latencies().min() > 0
+
+
+@pytest.mark.parametrize("network", CELL_NETWORKS)
+@pytest.mark.parametrize("policy", ["cellular", "dynamic-graph", "bucketed-graph", "graph"])
+def test_scenarios_on_cells(network, policy):
+    scenario = Scenario(
+        network, "v100", policy=policy, rate_rps=500, requests=600, max_batch=64, npus=2, window_ms=0, sla_ms=1e4
+    )
+    if network == "treelstm" and policy in ("bucketed-graph", "graph"):
+        with pytest.raises(UsageError, match="no padded graph"):
+            run_scenario(scenario)
+        return
+    done, warnings = run_scenario(scenario)
+    assert done.result["finished"] == 600 and not warnings
+    assert done.result["batch_size_mean"] <= 64
 
 
 @pytest.mark.parametrize("traffic", ["poisson", "deterministic", "mmpp"])
@@ -85,6 +101,13 @@ def test_a_trace_of_the_run_can_be_read_back(tmp_path):
         ({"model": "gnmt", "coverage": 1.5}, "coverage"),
         ({"replay": "/no/such/file"}, "/no/such/file"),
         ({"model": "gnmt", "corpus": "/no/such/file"}, "/no/such/file"),
+        ({"model": "resnet50", "accelerator": "v100"}, "--model resnet50 is not for --accelerator v100"),
+        ({"model": "lstm"}, "--model lstm is not for --accelerator npu"),
+        ({"policy": "cellular"}, "give --accelerator v100"),
+        ({"model": "lstm", "accelerator": "v100", "trees": "x"}, "--trees is for --model treelstm"),
+        ({"model": "treelstm", "accelerator": "v100", "policy": "cellular", "trees": "/nowhere"}, "/nowhere"),
+        ({"model": "lstm", "accelerator": "v100", "policy": "bucketed-graph", "bucket_width": 0}, "--bucket-width 0"),
+        ({"model": "lstm", "accelerator": "v100", "policy": "dynamic-graph", "merge_us": -1.0}, "--merge-us -1"),
     ],
 )
 def test_impossible_settings_are_refused_by_name(settings, message):

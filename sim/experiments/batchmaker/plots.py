@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib
 
@@ -10,8 +10,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-if TYPE_CHECKING:
-    from headrace.sim.experiments.batchmaker.runs import Runs
+from headrace.sim.experiments.batchmaker.rows import Runs
 
 COLORS = {"cellular": "C3", "bucketed-graph": "C1", "graph": "0.5", "dynamic-graph": "C0", "lazy": "C2"}
 NAMES = {"graph": "padded graphs", "bucketed-graph": "bucketed graphs", "dynamic-graph": "merged graphs"}
@@ -33,11 +32,11 @@ def figure_3(path: Path, batches: Sequence[int], step_s: Sequence[float]) -> Non
     _save(figure, path)
 
 
-def _kinds(runs: "Runs") -> list[tuple[str, int]]:
+def _kinds(runs: Runs) -> list[tuple[str, int]]:
     return list(dict.fromkeys((row.policy, row.setting) for row in runs.rows))
 
 
-def _curves(axes: Any, runs: "Runs", field: str) -> None:
+def _curves(axes: Any, runs: Runs, field: str) -> None:
     """A field against the rate that was served, a line a policy and setting."""
     kinds = _kinds(runs)
     names = [policy for policy, _ in kinds]
@@ -55,14 +54,14 @@ def _curves(axes: Any, runs: "Runs", field: str) -> None:
     axes.legend(fontsize=8)
 
 
-def latency_by_throughput(path: Path, runs: "Runs", field: str) -> None:
+def latency_by_throughput(path: Path, runs: Runs, field: str) -> None:
     figure, axes = plt.subplots(figsize=(6.5, 4.2), layout="constrained")
     _curves(axes, runs, field)
     axes.set(ylabel="p90 latency, ms", title="LSTM, lengths of WMT-15, one GPU")
     _save(figure, path)
 
 
-def waits(path: Path, runs: "Runs") -> None:
+def waits(path: Path, runs: Runs) -> None:
     figure, axes = plt.subplots(figsize=(6.5, 3.6), layout="constrained")
     kinds = _kinds(runs)
     places = np.arange(len(kinds))
@@ -76,7 +75,7 @@ def waits(path: Path, runs: "Runs") -> None:
     _save(figure, path)
 
 
-def by_lengths(path: Path, runs: "Runs") -> None:
+def by_lengths(path: Path, runs: Runs) -> None:
     kinds = list(dict.fromkeys(row.lengths for row in runs.rows))
     figure, panels = plt.subplots(1, len(kinds), figsize=(4.6 * len(kinds), 4), sharey=True, layout="constrained")
     for axes, lengths in zip(panels, kinds, strict=True):
@@ -86,7 +85,7 @@ def by_lengths(path: Path, runs: "Runs") -> None:
     _save(figure, path)
 
 
-def widths(path: Path, runs: "Runs") -> None:
+def widths(path: Path, runs: Runs) -> None:
     figure, axes = plt.subplots(figsize=(6.5, 4.2), layout="constrained")
     kinds = _kinds(runs)
     shades = plt.get_cmap("viridis")
@@ -100,7 +99,7 @@ def widths(path: Path, runs: "Runs") -> None:
     _save(figure, path)
 
 
-def seq2seq(path: Path, runs: "Runs") -> None:
+def seq2seq(path: Path, runs: Runs) -> None:
     figure, panels = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
     for axes, workers in zip(panels, (2, 4), strict=True):
         _curves(axes, runs.select(workers=workers), "p90_ms")
@@ -109,14 +108,14 @@ def seq2seq(path: Path, runs: "Runs") -> None:
     _save(figure, path)
 
 
-def trees(path: Path, runs: "Runs") -> None:
+def trees(path: Path, runs: Runs) -> None:
     figure, axes = plt.subplots(figsize=(6.5, 4.2), layout="constrained")
     _curves(axes, runs, "p90_ms")
     axes.set(ylabel="p90 latency, ms", title=f"TreeLSTM, {runs.rows[0].lengths} (merged: us a cell)")
     _save(figure, path)
 
 
-def compare(path: Path, runs: "Runs") -> None:
+def compare(path: Path, runs: Runs) -> None:
     networks = list(dict.fromkeys(row.network for row in runs.rows))
     figure, panels = plt.subplots(2, len(networks), figsize=(5.2 * len(networks), 7), layout="constrained")
     for column, network in enumerate(networks):

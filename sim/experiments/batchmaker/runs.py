@@ -30,32 +30,28 @@ from headrace.batching.policies.lazy import LazyBatching
 from headrace.batching.policy import Policy
 from headrace.batching.request import Request
 from headrace.sim.experiments.batchmaker import plots
+from headrace.sim.experiments.batchmaker.rows import Row, Runs
 from headrace.sim.experiments.report import Claim, write_claims, write_rows
 from headrace.sim.experiments.sweep import Progress, run_figures
 from headrace.sim.hardware.npu import npu_times
 from headrace.sim.hardware.v100 import (
     DECODER_FULL_BATCH,
     FULL_BATCH,
-    WMT15,
-    Clipped,
-    Sentences,
     cell_times,
     decoder_step_s,
     lstm_step_s,
     padded_graph,
     padded_times,
-    tree_lstm,
 )
-from headrace.sim.load.lengths import Fixed, Lengths, dec_timesteps
-from headrace.sim.load.traffic import poisson
-from headrace.sim.load.workload import generate
+from headrace.sim.load.lengths import WMT15, Clipped, Fixed, Lengths, Sentences, dec_timesteps
+from headrace.sim.load.traffic import generate, poisson
 from headrace.sim.simulation import simulate
+from headrace.sim.zoo.cells import tree_lstm
 
 FIGURES = ("3", "7", "8", "9", "11", "13", "14", "15", "compare")
 BUCKET = 10
 WIDTHS = (1, 5, 10, 20, 40)
 TREE_BATCH = 64
-KEEPS_UP = 0.97  # of the rate of arrival
 # What merging costs for each cell of each request, on the host: our assumption, of the order of what a dynamic
 # framework takes to make an operation.
 MERGE_S = 10e-6
@@ -103,28 +99,6 @@ class Job:
     seed: int
     requests: int
     policies: tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One run; times in ms. `wait` is from arrival to the first cell, `run` from there to the end."""
-
-    experiment: str
-    network: str
-    lengths: str
-    workers: int
-    rate_rps: float
-    seed: int
-    policy: str
-    setting: int
-    throughput_rps: float
-    mean_ms: float
-    p50_ms: float
-    p90_ms: float
-    p99_ms: float
-    wait_p99_ms: float
-    run_p99_ms: float
-    batch_size_mean: float
 
 
 # Networks
@@ -290,35 +264,6 @@ def reproduce(figures: Sequence[str], folder: Path, scale: Scale, progress: Prog
         claims += REPORTS[figure](Runs(rows), folder)
     write_claims(folder, claims)
     return claims
-
-
-class Runs:
-    """Rows, averaged over seeds where asked."""
-
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self.rows = list(rows)
-
-    def select(self, **settings: object) -> "Runs":
-        return Runs([row for row in self.rows if all(getattr(row, name) == value for name, value in settings.items())])
-
-    def rates(self) -> list[float]:
-        return sorted({row.rate_rps for row in self.rows})
-
-    def mean(self, field: str, **settings: object) -> float:
-        return float(np.mean([getattr(row, field) for row in self.select(**settings).rows]))
-
-    def curve(self, field: str, **settings: object) -> list[float]:
-        """Mean over seeds at each rate."""
-        return [self.mean(field, rate_rps=rate, **settings) for rate in self.rates()]
-
-    def peak(self, **settings: object) -> float:
-        """The highest rate that is served as it arrives."""
-        served = self.curve("throughput_rps", **settings)
-        return max([0.0, *(done for rate, done in zip(self.rates(), served, strict=True) if done >= KEEPS_UP * rate)])
-
-    def near(self, rate: float) -> float:
-        """The rate that was run nearest to this one."""
-        return min(self.rates(), key=lambda other: abs(other - rate))
 
 
 def figure_3(runs: Runs, folder: Path) -> list[Claim]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib
 
@@ -10,8 +10,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-if TYPE_CHECKING:
-    from headrace.sim.experiments.lazybatching.runs import Runs
+from headrace.sim.experiments.lazybatching.rows import TARGETS_MS, Runs
 
 COLORS = {"serial": "0.5", "lazy": "C3", "oracle": "C0"}
 
@@ -37,7 +36,7 @@ def figure_3(path: Path, batches: Sequence[int], latency_s: Sequence[float]) -> 
     _save(figure, path)
 
 
-def figure_5(path: Path, runs: "Runs") -> None:
+def figure_5(path: Path, runs: Runs) -> None:
     figure, (latency, throughput) = plt.subplots(1, 2, figsize=(11, 4))
     for rate in runs.rates():
         groups = sorted(runs.select(rate_rps=rate, policy="graph"), key=lambda group: group[0].window_ms)
@@ -53,7 +52,7 @@ def figure_5(path: Path, runs: "Runs") -> None:
     _save(figure, path)
 
 
-def by_load(path: Path, runs: "Runs", field: str, label: str) -> None:
+def by_load(path: Path, runs: Runs, field: str, label: str) -> None:
     """A field against the load, a panel a network: every GraphB window grey to brown, the others in colour."""
     models = runs.models()
     figure, panels = plt.subplots(1, len(models), figsize=(5 * len(models), 4), squeeze=False)
@@ -73,7 +72,7 @@ def by_load(path: Path, runs: "Runs", field: str, label: str) -> None:
     _save(figure, path)
 
 
-def _line(axes: Any, runs: "Runs", field: str, label: str | None, color: Any, width: float, **settings: object) -> None:
+def _line(axes: Any, runs: Runs, field: str, label: str | None, color: Any, width: float, **settings: object) -> None:
     groups = sorted(runs.select(**settings), key=lambda group: group[0].rate_rps)
     rates = [group[0].rate_rps for group in groups]
     values = [[getattr(row, field) for row in group] for group in groups]
@@ -82,7 +81,7 @@ def _line(axes: Any, runs: "Runs", field: str, label: str | None, color: Any, wi
         axes.fill_between(rates, [min(v) for v in values], [max(v) for v in values], color=color, alpha=0.15)
 
 
-def figure_14(path: Path, runs: "Runs") -> None:
+def figure_14(path: Path, runs: Runs) -> None:
     models = runs.models()
     figure, panels = plt.subplots(1, len(models), figsize=(5 * len(models), 4), squeeze=False)
     share = np.linspace(0, 100, 101)
@@ -103,9 +102,7 @@ def figure_14(path: Path, runs: "Runs") -> None:
     _save(figure, path)
 
 
-def figure_15(path: Path, runs: "Runs") -> None:
-    from headrace.sim.experiments.lazybatching.runs import TARGETS_MS
-
+def figure_15(path: Path, runs: Runs) -> None:
     models, rates = runs.models(), runs.rates()
     figure, panels = plt.subplots(
         len(rates), len(models), figsize=(5 * len(models), 3.2 * len(rates)), squeeze=False, sharex=True, sharey=True
@@ -137,7 +134,7 @@ def figure_15(path: Path, runs: "Runs") -> None:
     _save(figure, path)
 
 
-def figure_16(path: Path, steps: "Runs", max_batch: "Runs", together: "Runs") -> None:
+def figure_16(path: Path, steps: Runs, max_batch: Runs, together: Runs) -> None:
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(16, 4))
     for model, mark in zip(steps.models(), "os^", strict=False):
         for number, rate in enumerate(steps.rates()):

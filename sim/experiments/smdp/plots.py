@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib
 
@@ -10,8 +10,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-if TYPE_CHECKING:
-    from headrace.sim.experiments.smdp.runs import Cost, Point, Truncation
+from headrace.sim.experiments.smdp.rows import Cost, Point, Truncation
 
 STATES = 48  # queue lengths drawn in Fig. 4
 DRAWN_WEIGHTS = (0.0, 0.1, 1.0, 10.0, 100.0)
@@ -29,7 +28,7 @@ def _save(figure: Any, path: Path) -> None:
     plt.close(figure)
 
 
-def _heat_map(axes: Any, points: Sequence["Point"], labels: Sequence[str]) -> Any:
+def _heat_map(axes: Any, points: Sequence[Point], labels: Sequence[str]) -> Any:
     """A column a policy. States that it does not visit are pale; a cross above is for no control-limit structure."""
     actions = np.array([point.actions[: STATES + 1] for point in points]).T
     unseen = np.arange(STATES + 1)[:, None] >= np.array([point.visited for point in points])
@@ -45,7 +44,7 @@ def _heat_map(axes: Any, points: Sequence["Point"], labels: Sequence[str]) -> An
     return mesh
 
 
-def figure_4(path: Path, points: Sequence["Point"], loads: Sequence[float]) -> None:
+def figure_4(path: Path, points: Sequence[Point], loads: Sequence[float]) -> None:
     figure, rows = plt.subplots(2, len(loads), figsize=(3.1 * len(loads), 7.2), sharey=True, layout="constrained")
     for axes, rho in zip(rows[0], loads, strict=True):
         column = [point for point in points if point.rho == rho]
@@ -69,7 +68,7 @@ def figure_4(path: Path, points: Sequence["Point"], loads: Sequence[float]) -> N
     _save(figure, path)
 
 
-def figure_5(path: Path, rows: Sequence["Cost"], loads: Sequence[float]) -> None:
+def figure_5(path: Path, rows: Sequence[Cost], loads: Sequence[float]) -> None:
     figure, panels = plt.subplots(2, len(loads), figsize=(3.1 * len(loads), 6.4), sharex=True, layout="constrained")
     for (upper, lower), rho in zip(panels.T, loads, strict=True):
         mine = [row for row in rows if row.rho == rho]
@@ -92,7 +91,7 @@ def figure_5(path: Path, rows: Sequence["Cost"], loads: Sequence[float]) -> None
     _save(figure, path)
 
 
-def trade_off(path: Path, points: Sequence["Point"], loads: Sequence[float], name: str, label: str) -> None:
+def trade_off(path: Path, points: Sequence[Point], loads: Sequence[float], name: str, label: str) -> None:
     figure, panels = plt.subplots(1, len(loads), figsize=(3.3 * len(loads), 4.2), layout="constrained")
     for axes, rho in zip(panels, loads, strict=True):
         mine = [point for point in points if point.rho == rho]
@@ -131,7 +130,7 @@ def trade_off(path: Path, points: Sequence["Point"], loads: Sequence[float], nam
     _save(figure, path)
 
 
-def figure_8(path: Path, rows: Sequence["Truncation"], costs: Sequence[float], exact: float, tolerance: float) -> None:
+def figure_8(path: Path, rows: Sequence[Truncation], costs: Sequence[float], exact: float, tolerance: float) -> None:
     figure, panels = plt.subplots(2, 2, figsize=(11, 7.4), sharex=True, sharey="row", layout="constrained")
     names = {"rvi": "relative value iteration", "pi": "policy iteration (never waits in S_o)"}
     for (upper, lower), (method, title) in zip(panels.T, names.items(), strict=True):

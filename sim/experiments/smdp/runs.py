@@ -34,6 +34,7 @@ from headrace.batching.smdp.model import Indices
 from headrace.batching.smdp.solution import RARE
 from headrace.sim.experiments.report import Claim, write_claims, write_rows
 from headrace.sim.experiments.smdp import plots
+from headrace.sim.experiments.smdp.rows import Cost, Point, Truncation
 from headrace.sim.experiments.sweep import Progress, run_figures
 
 FIGURES = ("4", "5", "6", "7", "8", "table1")
@@ -84,50 +85,6 @@ class SearchJob:
 
     overflow_cost: float
     stride: int
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """What a policy costs at a load. The optimal one depends on `w2`; the others do not, and have None there.
-
-    `size` is the batch of a static policy or the Q of a control limit. `departs` is the least probability, over all Q,
-    of a decision other than the control-limit policy's; `actions` are those of the first states, and `visited` the
-    number of them up to the last that is visited."""
-
-    rho: float
-    policy: str
-    size: int | None
-    w2: float | None
-    latency_ms: float
-    power_w: float
-    requests_per_j: float
-    control_limit: int | None = None
-    departs: float = 0.0
-    visited: int = 0
-    actions: tuple[int, ...] = ()
-
-    def cost(self, w2: float) -> float:
-        return self.latency_ms + w2 * self.power_w
-
-
-@dataclass(frozen=True, slots=True)
-class Truncation:
-    """One solution of the truncated process. `overflow` is the share of time in S_o; `waits`: it never leaves it."""
-
-    overflow_cost: float
-    s_max: int
-    method: str
-    iterations: int
-    g: float
-    delta: float
-    control_limit: int | None
-    overflow: float
-    waits: bool
-
-    @property
-    def lost(self) -> bool:
-        """Whether S_o has most of the time: the answer is one of the truncation, not of the queue."""
-        return self.overflow > 0.5
 
 
 Job = LoadJob | TruncationJob | SearchJob
@@ -329,22 +286,6 @@ def figure_4(found: Sequence[Point], folder: Path) -> list[str]:
             f"than the optimum (rho {dearest.rho:g}, w2 {dearest.w2:g})."
         )
     return notes
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Average costs of Fig. 5 in ms, None where unstable. The savings are of the optimum over the best of the policies
-    drawn, and over the best of work-conserving and all 32 static ones."""
-
-    rho: float
-    w2: float
-    optimal: float
-    work_conserving: float
-    static_8: float | None
-    static_16: float | None
-    static_32: float | None
-    saving_percent: float
-    saving_over_all_percent: float
 
 
 def costs(found: Sequence[Point]) -> list[Cost]:

@@ -4,11 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from headrace.batching import MatMul, ModelGraph, UsageError
+from headrace.batching import MatMul, UsageError
+from headrace.batching.graphs.torch_graph import from_torch
 
 
 def operators(module, *example):
-    graph = ModelGraph.from_torch(module, example)
+    graph = from_torch(module, example)
     assert graph.parameters() == sum(parameter.numel() for parameter in module.parameters())
     return [operator for node in graph.nodes for operator in node.operators]
 
@@ -51,7 +52,7 @@ def test_a_recurrent_layer_is_one_product_for_the_input_and_one_a_step(cell, gat
 
 def test_parameters_before_the_first_product_belong_to_it():
     net = nn.Sequential(nn.Embedding(10, 8), nn.Linear(8, 4))
-    graph = ModelGraph.from_torch(net, torch.zeros(1, 3, dtype=torch.long), name="words")
+    graph = from_torch(net, torch.zeros(1, 3, dtype=torch.long), name="words")
     assert (graph.name, [node.parameters for node in graph.nodes]) == ("words", [80 + 36])
 
 
@@ -97,7 +98,7 @@ def test_tracing_leaves_the_module_and_the_logging_as_they_were():
     before = logging.root.manager.disable
     logging.disable(logging.INFO)
     try:
-        ModelGraph.from_torch(net, torch.zeros(1, 3))
+        from_torch(net, torch.zeros(1, 3))
         assert logging.root.manager.disable == logging.INFO
     finally:
         logging.disable(before)
@@ -126,4 +127,4 @@ def branch(self, x):
 )
 def test_what_cannot_be_traced_is_refused_with_the_reason(module, example, message):
     with pytest.raises(UsageError, match=message):
-        ModelGraph.from_torch(module, example)
+        from_torch(module, example)

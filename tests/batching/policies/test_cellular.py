@@ -12,7 +12,7 @@ from headrace.batching import Ledger, NodeTimes, Request, UnknownModel, UsageErr
 from headrace.batching.graphs.cell_graph import CellGraph, CellModel, CellType, lstm, seq2seq
 from headrace.batching.policies.cellular import CellularBatching
 from headrace.sim.engine import Arrivals
-from headrace.sim.hardware.v100 import complete_tree
+from headrace.sim.load.trees import complete_tree
 from headrace.sim.simulation import simulate
 
 

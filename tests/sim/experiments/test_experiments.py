@@ -7,7 +7,9 @@ import pytest
 from progress_counter import Counter
 
 from headrace.batching import UsageError
-from headrace.sim.experiments import batchmaker, lazybatching, smdp
+from headrace.sim.experiments.batchmaker import runs as batchmaker
+from headrace.sim.experiments.lazybatching import runs as lazybatching
+from headrace.sim.experiments.smdp import runs as smdp
 from headrace.sim.experiments.sweep import sweep
 
 

@@ -2,8 +2,9 @@ import csv
 
 import pytest
 
-from headrace.sim.experiments import lazybatching
-from headrace.sim.experiments.lazybatching.runs import NETWORKS, Job, Runs, run_job
+from headrace.sim.experiments.lazybatching import runs as lazybatching
+from headrace.sim.experiments.lazybatching.rows import Runs
+from headrace.sim.experiments.lazybatching.runs import NETWORKS, Job, run_job
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@ import csv
 
 import pytest
 
-from headrace.sim.experiments import smdp
+from headrace.sim.experiments.smdp import runs as smdp
 from headrace.sim.experiments.smdp.runs import FIGURES, LoadJob, least_s_max, run_job
 
 

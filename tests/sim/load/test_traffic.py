@@ -1,10 +1,13 @@
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.batching import UsageError
-from headrace.sim.load.traffic import deterministic, mmpp2, poisson
+from headrace.sim.load.lengths import TRANSLATION, Fixed
+from headrace.sim.load.traffic import deterministic, generate, mmpp2, poisson
 
 
 def test_poisson_arrivals_have_the_rate_and_the_spread_of_a_poisson_process():
@@ -60,3 +63,31 @@ def test_impossible_traffic_is_refused(rate, count):
 def test_phases_without_duration_are_refused():
     with pytest.raises(UsageError, match="phases last"):
         mmpp2((1.0, 2.0), (0.0, 1.0), 10, 0)
+
+
+def test_generated_requests_have_their_models_lengths_and_deadlines():
+    arrival = poisson(100, 3000, 0)
+    load = generate(arrival, {"image": Fixed(), "text": TRANSLATION}, 0.5, 0)
+    assert load.arrival == arrival.tolist()
+    np.testing.assert_allclose(np.array(load.deadline) - arrival, 0.5)
+    share = sum(model == "text" for model in load.models) / 3000
+    assert share == pytest.approx(0.5, abs=0.04)
+    image = [
+        (i, o) for model, i, o in zip(load.models, load.input_len, load.output_len, strict=True) if model == "image"
+    ]
+    assert set(image) == {(1.0, 1)}
+    assert load.output_len == generate(arrival, {"image": Fixed(), "text": TRANSLATION}, 0.5, 0).output_len
+    assert load.output_len != generate(arrival, {"image": Fixed(), "text": TRANSLATION}, 0.5, 1).output_len
+    assert generate(arrival, {"image": Fixed()}, math.inf, 0).deadline[0] == math.inf
+
+
+@pytest.mark.parametrize("sla_s", [0.0, -1.0, math.nan])
+def test_generated_requests_need_a_target_above_0(sla_s):
+    with pytest.raises(UsageError, match="the SLA is"):
+        generate(np.array([0.5]), {"image": Fixed()}, sla_s, 0)
+
+
+@pytest.mark.parametrize("arrival", [[0.5, math.nan], [math.nan, 0.5], [math.inf], [-0.5], [1.0, 0.5]])
+def test_requests_arrive_at_rising_times(arrival):
+    with pytest.raises(UsageError, match="times of arrival"):
+        generate(np.array(arrival), {"image": Fixed()}, 1.0, 0)

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from headrace.batching import ModelGraph, NodeKind, UnknownModel
+from headrace.batching import NodeKind, UnknownModel
+from headrace.batching.graphs.torch_graph import from_torch
 from headrace.host.workers.models import import_torchvision
 from headrace.sim.zoo import MODELS, model_graph
 from headrace.sim.zoo.transformer import transformer
@@ -56,7 +57,7 @@ def count(module):
 def test_the_layers_are_torchvisions(name):
     extra = {"aux_logits": False, "init_weights": False} if name == "googlenet" else {}
     module = models.get_model(name, weights=None, **extra)
-    traced = ModelGraph.from_torch(module, torch.zeros(1, 3, 224, 224))
+    traced = from_torch(module, torch.zeros(1, 3, 224, 224))
     ours = [operator for node in model_graph(name).nodes for operator in node.operators]
     theirs = [operator for node in traced.nodes for operator in node.operators]
     # As multisets: the shortcut of a residual block may come before or after its branch.

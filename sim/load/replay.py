@@ -1,44 +1,20 @@
-"""What a simulation serves: arrivals with models, deadlines and lengths, generated or read from a trace."""
+"""Traces of arrivals, to be served again as they were."""
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
 
 from headrace.batching.errors import UsageError
 from headrace.sim.engine import Arrivals
-from headrace.sim.load.lengths import Lengths
-from headrace.sim.load.traffic import Times
+from headrace.sim.load.traffic import check_sla
 
 TRACE_COLUMNS = ("arrival_s", "model", "input_len", "output_len")
 
 
-def generate(arrival: Times, lengths: Mapping[str, Lengths], sla_s: float, seed: int) -> Arrivals:
-    """Requests at the times `arrival`, each of one of the models in `lengths`, all equally likely.
-
-    `sla_s` may be inf. Models, lengths and arrivals are drawn independently, each a function of `seed`."""
-    if not sla_s > 0:
-        raise UsageError(f"the SLA is {sla_s} s; give a time above 0")
-    models = list(lengths)
-    chosen = np.random.default_rng((seed, 1)).integers(0, len(models), len(arrival))
-    inputs = np.ones(len(arrival), np.int64)
-    outputs = np.ones(len(arrival), np.int64)
-    for number, model in enumerate(models):
-        mine = chosen == number
-        inputs[mine], outputs[mine] = lengths[model].sample(int(mine.sum()), np.random.default_rng((seed, 2, number)))
-    return Arrivals(
-        [models[number] for number in chosen.tolist()],
-        arrival.tolist(),
-        (arrival + sla_s).tolist(),
-        inputs.astype(np.float64).tolist(),
-        outputs.tolist(),
-    )
-
-
 def read_trace(path: Path, models: Sequence[str], sla_s: float) -> Arrivals:
     """A CSV file with the header arrival_s,model,input_len,output_len. Raises UsageError that names file and line."""
+    check_sla(sla_s)
     arrival: list[float] = []
     names: list[str] = []
     inputs: list[float] = []

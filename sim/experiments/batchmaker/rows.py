@@ -1,0 +1,59 @@
+"""What the runs give, and what the plots show."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+KEEPS_UP = 0.97  # of the rate of arrival
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One run; times in ms. `wait` is from arrival to the first cell, `run` from there to the end."""
+
+    experiment: str
+    network: str
+    lengths: str
+    workers: int
+    rate_rps: float
+    seed: int
+    policy: str
+    setting: int
+    throughput_rps: float
+    mean_ms: float
+    p50_ms: float
+    p90_ms: float
+    p99_ms: float
+    wait_p99_ms: float
+    run_p99_ms: float
+    batch_size_mean: float
+
+
+class Runs:
+    """Rows, averaged over seeds where asked."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = list(rows)
+
+    def select(self, **settings: object) -> "Runs":
+        return Runs([row for row in self.rows if all(getattr(row, name) == value for name, value in settings.items())])
+
+    def rates(self) -> list[float]:
+        return sorted({row.rate_rps for row in self.rows})
+
+    def mean(self, field: str, **settings: object) -> float:
+        return float(np.mean([getattr(row, field) for row in self.select(**settings).rows]))
+
+    def curve(self, field: str, **settings: object) -> list[float]:
+        """Mean over seeds at each rate."""
+        return [self.mean(field, rate_rps=rate, **settings) for rate in self.rates()]
+
+    def peak(self, **settings: object) -> float:
+        """The highest rate that is served as it arrives."""
+        served = self.curve("throughput_rps", **settings)
+        return max([0.0, *(done for rate, done in zip(self.rates(), served, strict=True) if done >= KEEPS_UP * rate)])
+
+    def near(self, rate: float) -> float:
+        """The rate that was run nearest to this one."""
+        return min(self.rates(), key=lambda other: abs(other - rate))

@@ -1,0 +1,46 @@
+"""The recurrent networks of BatchMaker's evaluation (EuroSys 2018, Section 7), as cells with their latencies."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from headrace.batching.graphs.cell_graph import CellGraph, CellModel, CellType, lstm, seq2seq
+from headrace.batching.graphs.execution import NodeTimes
+from headrace.batching.request import Request
+from headrace.sim.hardware.v100 import DECODER_FULL_BATCH, FLAT_BATCH, FULL_BATCH, cell_times
+from headrace.sim.load.trees import complete_tree, random_tree
+
+CELL_NETWORKS = ("lstm", "seq2seq", "treelstm")
+
+
+def tree_lstm(
+    name: str = "tree", max_batch: int = 64, complete: int = 0, trees: Sequence[CellGraph] | None = None
+) -> CellModel:
+    """Every request has a tree of its own with as many leaves as its input is long; or, with `complete`, the complete
+    tree of so many leaves; or the next one of `trees`, over and over. Inner nodes have priority over leaves: they end
+    requests (Section 7.5: batches of 64)."""
+    types = (CellType("leaf", max_batch), CellType("inner", max_batch, priority=1))
+    if trees is not None:
+        given = list(trees)
+        return CellModel(name, types, lambda request: given[request.id % len(given)])
+    if complete:
+        tree = complete_tree(complete)
+        return CellModel(name, types, lambda request: tree)
+    # Shapes repeat after 64 requests of a length, so that a run does not spend its time on growing trees.
+    grown = lru_cache(maxsize=1 << 14)(random_tree)
+
+    def unfold(request: Request) -> CellGraph:
+        return grown(max(2, round(request.input_len)), request.id % 64)
+
+    return CellModel(name, types, unfold)
+
+
+def cell_network(name: str, max_batch: int, trees: Sequence[CellGraph] | None = None) -> tuple[CellModel, NodeTimes]:
+    """One of CELL_NETWORKS with the paper's batch limits, or `max_batch` where that is less, and its latencies."""
+    match name:
+        case "lstm":
+            model = lstm(name, min(max_batch, FULL_BATCH))
+        case "seq2seq":
+            model = seq2seq(name, min(max_batch, FULL_BATCH), min(max_batch, DECODER_FULL_BATCH))
+        case _:
+            model = tree_lstm(name, min(max_batch, FLAT_BATCH), trees=trees)
+    return model, cell_times(model, (1,) if name == "seq2seq" else ())
