@@ -1,29 +1,24 @@
 """The demo's report: a table for people, JSON for machines, a picture and a trace."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from headrace.batching import preba_limits
 from headrace.bitstreams.build import CLOCK_MHZ
-from headrace.host.demo.run import Run
-from headrace.host.demo.stages import Clocks, DemoReport
+from headrace.host.demo.equality import Clocks, Equality
+from headrace.host.demo.labels import RANDOM_NOTE
+from headrace.host.demo.load import in_batches_rps, one_by_one_rps
+from headrace.host.demo.options import BEFOREHAND
+from headrace.host.demo.picture import PART_NAMES, draw
+from headrace.host.demo.serving import Run
+from headrace.host.demo.stages import DemoReport
 from headrace.host.demo.trace import write_trace
 
-PARTS = {
-    "cu_wait": "wait for a unit",
-    "preprocess": "preprocess",
-    "queue": "queue",
-    "batch": "batch",
-    "execute": "execute",
-}
 EMULATION_NOTE = (
     "The DPU is emulated: its C++ runs on this machine's cores, which it shares with the network. "
     "Its wall time says nothing of a card's."
@@ -32,57 +27,61 @@ CLOCKED_NOTE = (
     "The DPU is emulated clock by clock: its RTL runs, Verilated, on this machine's cores, which it shares with the "
     "network. Its wall time says nothing of a card's; its cycles do."
 )
-
 SIMULATION_NOTE = "The NPUs are simulated: the network takes the time that the model says and computes nothing."
-
-
-def workers_kind(report: DemoReport) -> str:
-    return "simulated NPUs" if report.simulated else "workers"
 
 
 def as_json(report: DemoReport) -> dict[str, Any]:
     """Everything measured, with the result keys of every Headrace run."""
     options = report.options
-    knee = report.profile.knee()
     note = CLOCKED_NOTE if report.clocks else EMULATION_NOTE
-    limits = {"batch_max": knee.batch, "time_queue_ms": knee.latency_s / report.workers * 1e3}
+    profiles = list(report.profiles.values())
     return {
-        "model": options.model,
-        "photos": report.equality.photos,
-        "skipped": report.skipped,
+        "models": {name: _model(report, name) for name in report.networks},
+        "photos": len(report.distinct[0].photos),
+        "skipped": {name: reason for part in report.distinct for name, reason in part.skipped.items()},
         "machine": report.machine,
         "workers": report.workers,
-        "workers_simulated": report.simulated,
+        "workers_simulated": bool(options.npus),
         "image_cus": report.cus,
-        "rate_rps": report.rate_rps,
+        "rates_rps": dict(report.rates_rps),
+        "one_by_one_rps": one_by_one_rps(profiles),
+        "in_batches_rps": in_batches_rps(profiles),
         "sla_ms": options.sla_s * 1e3,
         "window_ms": options.window_s * 1e3,
         "max_batch": options.max_batch,
-        "preba": limits,
-        "preprocess_images_per_s": report.preprocess_rps,
+        "shows": shows(report),
+        "note": f"{note} {SIMULATION_NOTE}" if options.npus else note,
+        "equality": _equality(report.equality),
         "dpu_clocks": _clocks(report.clocks),
-        "note": f"{note} {SIMULATION_NOTE}" if report.simulated else note,
-        "equality": {
-            "photos": report.equality.photos,
-            "on_dpu": report.equality.on_dpu,
-            "equal": report.equality.equal,
-            "max_difference": report.equality.max_difference,
-            "unsupported": report.equality.unsupported,
+        "runs": [_run(report, run) for run in report.runs],
+    }
+
+
+def _model(report: DemoReport, name: str) -> dict[str, Any]:
+    network, prepared, profile = report.networks[name], report.prepared[name], report.profiles[name]
+    limits = preba_limits(profile, report.workers)
+    return {
+        "input_shape": list(network.loaded.inputs[0].shape),
+        "resize_short": network.spec.resize_short,
+        "knee": {"batch": profile.knee().batch, "throughput_rps": profile.knee().throughput_rps},
+        "preba": {"batch_max": limits.max_batch, "time_queue_ms": limits.window_s * 1e3},
+        "preprocess_images_per_s": prepared.images_per_s,
+        "equality": _equality(prepared.equality),
+        "labels": {
+            photo: {"label": found.label, "probability": found.probability}
+            for photo, found in report.labels[name].items()
         },
-        "runs": [
-            {
-                "name": run.name,
-                **run.result,
-                "breakdown_ms": run.breakdown_ms(),
-                "preprocessed_on_cpu": _on_cpu(run),
-                "tensors_compared": _compared(run),
-                "tensors_equal": sum(record.equal is True for record in run.records),
-                "max_difference": max((r.max_difference or 0.0 for r in run.records), default=0.0),
-                "workers_lost": run.workers_lost,
-                "errors": sorted({record.error for record in run.records if record.error}),
-            }
-            for run in report.runs
-        ],
+        "labels_note": RANDOM_NOTE if report.labels[name] and network.is_random else None,
+    }
+
+
+def _equality(equality: Equality) -> dict[str, Any]:
+    return {
+        "photos": equality.photos,
+        "on_dpu": equality.on_dpu,
+        "equal": equality.equal,
+        "max_difference": equality.max_difference,
+        "unsupported": equality.unsupported,
     }
 
 
@@ -99,12 +98,57 @@ def _clocks(clocks: Clocks | None) -> dict[str, Any] | None:
     }
 
 
-def _on_cpu(run: Run) -> int:
-    return sum(record.preprocessed is not None and record.preprocessed.unit == "cpu" for record in run.records)
+def _run(report: DemoReport, run: Run) -> dict[str, Any]:
+    records = run.records
+    return {
+        "name": run.name,
+        "preprocessor": run.preprocessor,
+        "policy": run.policy,
+        "rate_rps": report.rates_rps[run.preprocessor],
+        **run.result,
+        "breakdown_ms": run.breakdown_ms(),
+        "preprocessed_on_cpu": sum(r.preprocessed is not None and r.preprocessed.unit == "cpu" for r in records),
+        "tensors_compared": sum(r.equal is not None for r in records),
+        "tensors_equal": sum(r.equal is True for r in records),
+        "max_difference": max((r.max_difference or 0.0 for r in records), default=0.0),
+        "errors": sorted({r.error for r in records if r.error}),
+    }
 
 
-def _compared(run: Run) -> int:
-    return sum(record.equal is not None for record in run.records)
+def shows(report: DemoReport) -> list[str]:
+    """What the runs show, a sentence for each load, from what was measured."""
+    rate = report.rates_rps.get(BEFOREHAND)
+    sentences = []
+    if rate is not None:
+        profiles = list(report.profiles.values())
+        alone, batched = one_by_one_rps(profiles), in_batches_rps(profiles)
+        runs = [run for run in report.runs if run.preprocessor == BEFOREHAND]
+        sentences.append(
+            f"At {rate:.0f} requests/s, {rate / alone:.2f} times what the workers sustain one by one ({alone:.0f}/s) "
+            f"and {rate / batched:.2f} times what they sustain in batches of the knee ({batched:.0f}/s), a request "
+            f"took on average {_each(runs, [run.policy for run in runs])}."
+        )
+        if batched < 1.1 * alone:
+            sentences.append("Batches bring hardly any throughput here, so batching cannot pay.")
+        elif rate < alone:
+            sentences.append("The workers sustain that one by one, so batching has nothing to gain.")
+    policy = report.options.policies[0]
+    runs = [run for run in report.runs if run.preprocessor != BEFOREHAND and run.policy == policy]
+    if len(runs) > 1:
+        names = {"cpu": "OpenCV on the CPU", "dpu": "the emulated DPU"}
+        sentences.append(
+            f"From JPEG to output, at {report.rates_rps[runs[0].preprocessor]:.0f} requests/s, it took under {policy} "
+            f"{_each(runs, [names[run.preprocessor] for run in runs])}."
+        )
+    return sentences
+
+
+def _each(runs: Sequence[Run], names: Sequence[str]) -> str:
+    parts = []
+    for run, name in zip(runs, names, strict=True):
+        mean = run.result["latency_ms"]["mean"]
+        parts.append(f"{'-' if mean is None else f'{mean:.0f} ms'} with {name}")
+    return ", ".join(parts)
 
 
 def _number(value: object, digits: int = 1) -> str:
@@ -112,118 +156,96 @@ def _number(value: object, digits: int = 1) -> str:
 
 
 def print_report(report: DemoReport, console: Console) -> None:
+    def line(text: str) -> None:
+        console.print(text, highlight=False, markup=False)
+
     data = as_json(report)
     equality = report.equality
-    console.print(
-        f"{data['model']} on {report.workers} {workers_kind(report)}, {report.cus} emulated image CUs, "
-        f"{report.options.requests} Poisson requests at {report.rate_rps:.1f} requests/s over {data['photos']} photos; "
+    line(
+        f"{' and '.join(report.networks)} on {report.hardware}, "
+        f"{report.cus} emulated image CUs, Poisson requests over {data['photos']} photos; "
         f"{report.machine['cpu']}, {report.machine['cores']} cores."
     )
-    console.print(
+    line(
         f"DPU against OpenCV: {equality.equal} of {equality.on_dpu} tensors equal bit for bit, "
         f"max difference {equality.max_difference:g}."
         + (f" Not taken by the DPU: {equality.unsupported}." if equality.unsupported else "")
     )
     if (clocks := data["dpu_clocks"]) is not None:
-        console.print(
+        line(
             f"Image CU: {clocks['cycles_mean']:,.0f} cycles a photo, {clocks['cycles_per_pixel']:.3f} a pixel; "
             f"{clocks['images_per_s_per_cu']:,.0f} such photos/s from each CU at {clocks['clock_mhz']} MHz."
         )
-    for name, reason in report.skipped.items():
-        console.print(f"Skipped {name}: {reason}", highlight=False, markup=False)
-    knee = report.profile.knee()
-    console.print(
-        f"Knee of the profile: batch {knee.batch}, {knee.latency_s * 1e3:.1f} ms, "
-        f"{knee.throughput_rps:.0f} requests/s; preba: Batch_max {data['preba']['batch_max']}, "
-        f"Time_queue {data['preba']['time_queue_ms']:.1f} ms."
-    )
-    results = Table(title="Throughput and latency", title_justify="left")
-    breakdown = Table(title="Mean time of a request, ms", title_justify="left")
-    for heading in ("run", "done", "failed", "req/s", "mean ms", "p50", "p95", "p99", "batch", "late", "DPU=CV"):
-        results.add_column(heading, justify="left" if heading == "run" else "right")
-    breakdown.add_column("run")
-    for heading in PARTS.values():
-        breakdown.add_column(heading, justify="right")
-    for run in data["runs"]:
-        latency = run["latency_ms"]
-        late = run["sla_violation_rate"]
-        results.add_row(
-            run["name"],
-            str(run["finished"]),
-            str(run["failed"] + run["shed"]),
-            _number(run["throughput_rps"]),
-            *(_number(latency[key]) for key in ("mean", "p50", "p95", "p99")),
-            _number(run["batch_size_mean"], 2),
-            "-" if late is None else f"{late:.1%}",
-            f"{run['tensors_equal']}/{run['tensors_compared']}",
-        )
-        breakdown.add_row(run["name"], *(_number(run["breakdown_ms"][part]) for part in PARTS))
-    console.print(results)
-    console.print(breakdown)
+    for name, reason in data["skipped"].items():
+        line(f"Skipped {name}: {reason}")
+    for name, model in data["models"].items():
+        _print_model(line, name, model, report.profiles[name].knee().latency_s * 1e3)
+    console.print(_results(data["runs"]))
+    console.print(_breakdown(data["runs"]))
     for run in data["runs"]:
         if run["workers_lost"]:
-            console.print(f"{run['name']}: {run['workers_lost']} worker(s) lost and started again.")
+            line(f"{run['name']}: {run['workers_lost']} worker(s) lost and started again.")
         for error in run["errors"]:
-            console.print(f"{run['name']}: {error}")
-    console.print(data["note"])
+            line(f"{run['name']}: {error}")
+    for sentence in data["shows"]:
+        line(sentence)
+    line(data["note"])
+
+
+def _print_model(line: Any, name: str, model: dict[str, Any], knee_ms: float) -> None:
+    line(
+        f"{name}, input {'x'.join(map(str, model['input_shape']))}: knee of the profile at batch "
+        f"{model['knee']['batch']}, {knee_ms:.1f} ms, {model['knee']['throughput_rps']:.0f} requests/s; "
+        f"preba: Batch_max {model['preba']['batch_max']}, Time_queue {model['preba']['time_queue_ms']:.1f} ms."
+    )
+    for photo, found in model["labels"].items():
+        line(f"  {photo}: {found['label']}, {found['probability']:.1%}")
+    if model["labels_note"]:
+        line(f"  ({model['labels_note']})")
+
+
+def _results(runs: Sequence[dict[str, Any]]) -> Table:
+    table = Table(title="Throughput and latency", title_justify="left")
+    headings = ("run", "asked/s", "done", "failed", "done/s", "mean ms", "p50", "p95", "p99", "batch", "late", "DPU=CV")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "run" else "right", no_wrap=True)
+    for run in runs:
+        late = run["sla_violation_rate"]
+        table.add_row(
+            run["name"],
+            _number(run["rate_rps"]),
+            str(run["finished"]),
+            str(run["requests"] - run["finished"]),
+            _number(run["throughput_rps"]),
+            *(_number(run["latency_ms"][key]) for key in ("mean", "p50", "p95", "p99")),
+            _number(run["batch_size_mean"], 2),
+            "-" if late is None else f"{late:.1%}",
+            f"{run['tensors_equal']}/{run['tensors_compared']}" if run["tensors_compared"] else "-",
+        )
+    return table
+
+
+def _breakdown(runs: Sequence[dict[str, Any]]) -> Table:
+    table = Table(title="Mean time of a request, ms, and why tasks left", title_justify="left")
+    table.add_column("run", no_wrap=True)
+    for heading in PART_NAMES.values():
+        table.add_column(heading, justify="right")
+    table.add_column("tasks")
+    for run in runs:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(run["reasons"].items()))
+        table.add_row(run["name"], *(_number(run["breakdown_ms"][part]) for part in PART_NAMES), reasons)
+    return table
 
 
 def write_report(report: DemoReport, folder: Path) -> list[Path]:
-    """Writes report.json, profile.json, demo.png and trace.pftrace into `folder`."""
+    """Writes report.json, demo.png, trace.pftrace and a profile for each network into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / name for name in ("report.json", "profile.json", "demo.png", "trace.pftrace")]
+    profiles = {"profile.json" if len(report.profiles) == 1 else f"profile.{name.replace(':', '.')}.json": profile
+                for name, profile in report.profiles.items()}  # fmt: skip
+    paths = [folder / name for name in ("report.json", "demo.png", "trace.pftrace", *profiles)]
     paths[0].write_text(json.dumps(as_json(report), indent=2) + "\n")
-    paths[1].write_text(report.profile.to_json())
-    _plot(report, paths[2])
-    write_trace(paths[3], report.runs)
+    draw(report, shows(report), paths[1])
+    write_trace(paths[2], report.runs)
+    for path, profile in zip(paths[3:], profiles.values(), strict=True):
+        path.write_text(profile.to_json())
     return paths
-
-
-def _plot(report: DemoReport, path: Path) -> None:
-    figure, (cdf, bars, curve) = plt.subplots(1, 3, figsize=(17, 5), width_ratios=(1.1, 1.2, 1))
-    for number, run in enumerate(report.runs):
-        latencies = sorted(
-            (r.inference.served.finished - r.inference.served.arrival) * 1e3 for r in run.records if r.inference
-        )
-        shares = np.arange(1, len(latencies) + 1) / max(1, len(latencies))
-        cdf.step(latencies, shares, where="post", label=run.name, color=f"C{number}")
-    cdf.set(xlabel="latency, ms", ylabel="share of requests", ylim=(0, 1), title="Latency, arrival to output")
-    cdf.set_xscale("log")
-    cdf.grid(alpha=0.3, which="both")
-    cdf.legend(loc="lower right", fontsize=8)
-
-    names = [run.name for run in report.runs]
-    left = np.zeros(len(names))
-    for part, label in PARTS.items():
-        width = np.array([run.breakdown_ms()[part] or 0.0 for run in report.runs])
-        bars.barh(names, width, left=left, label=label)
-        left += width
-    bars.invert_yaxis()
-    bars.set(xlabel="mean ms of a request", title="Where the time went")
-    bars.legend(fontsize=8)
-
-    knee = report.profile.knee()
-    curve.plot(
-        [p.throughput_rps for p in report.profile.points], [p.latency_s * 1e3 for p in report.profile.points], "o-"
-    )
-    for point in report.profile.points:
-        curve.annotate(
-            f"batch {point.batch}", (point.throughput_rps, point.latency_s * 1e3),
-            textcoords="offset points", xytext=(-8, 6), fontsize=8, ha="right",
-        )  # fmt: skip
-    curve.plot(knee.throughput_rps, knee.latency_s * 1e3, "o", ms=13, mfc="none", mec="C3", label="knee")
-    curve.set(
-        xlabel="requests/s, all workers", ylabel="latency of a batch, ms", title=f"Profile of {report.profile.model}"
-    )
-    curve.margins(0.18)  # room for the labels
-    curve.grid(alpha=0.3)
-    curve.legend()
-    figure.suptitle(
-        f"{report.options.model}, {report.workers} {workers_kind(report)}, {report.cus} emulated CUs, "
-        f"{report.rate_rps:.0f} requests/s ({report.machine['cpu']}, {report.machine['cores']} cores; "
-        "the emulated DPU's time is not a card's)",
-        fontsize=10,
-    )
-    figure.tight_layout()
-    figure.savefig(path, dpi=100)
-    plt.close(figure)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from headrace.host.demo.run import Run
+from headrace.host.demo.serving import Run
 from headrace.sim.trace import Slice, write
 
 
@@ -25,8 +25,12 @@ def write_trace(path: Path, runs: Iterable[Run]) -> None:
         for execution in run.executions:
             track = (run.name, f"worker {execution.worker}")
             flows = [flow_of_run + numbers[r.id] for r in execution.task.requests if r.id in numbers]
-            name = f"batch of {execution.task.batch_size}" + (f": {execution.error}" if execution.error else "")
-            slices.append(Slice(track, run.origin + execution.started, run.origin + execution.finished, name, flows))
+            name = f"batch of {execution.task.batch_size}, {execution.task.reason}"
+            if len(run.result["models"]) > 1:
+                name = f"{execution.task.model}: {name}"
+            if execution.error:
+                name = f"{name}: {execution.error}"
+            slices.append(Slice(track, run.origin + execution.started, run.origin + execution.ended, name, flows))
         flow_of_run += len(run.records)
     write(path, slices)
 

@@ -1,0 +1,93 @@
+"""What the networks run on: this machine's workers, or simulated NPUs. Each tells their latency and makes a pool."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import torch
+
+from headrace.batching import ModelGraph, NodeTimes, Profile
+from headrace.batching.graphs.torch_graph import from_torch
+from headrace.host.demo.networks import Network
+from headrace.host.live.nodes import NodeTasks
+from headrace.host.live.runtime import Tasks
+from headrace.host.live.whole import WholeTasks
+from headrace.host.workers.devices import WorkerDevice
+from headrace.host.workers.pool import WorkerPool
+from headrace.host.workers.process import processes
+from headrace.host.workers.profiling import measure_curve
+from headrace.host.workers.program import WholeModel
+from headrace.host.workers.simulated import simulated_workers
+from headrace.sim.hardware.npu import npu_times
+
+
+class Hardware(Protocol):
+    kind: str
+    count: int
+
+    async def profile(self, network: Network, max_batch: int) -> Profile: ...
+
+    def times(self, profile: Profile) -> NodeTimes:
+        """Of the network that `profile` is of."""
+        ...
+
+    def serving(self, max_batch: Mapping[str, int], slots: int) -> tuple[Tasks, WorkerPool]:
+        """For batches of up to `max_batch`, by model, and `slots` requests in flight of each. The tasks are the
+        caller's to close, the pool to start."""
+        ...
+
+
+class RealWorkers:
+    """Worker processes, which run a network as one piece: a profile tells its latency."""
+
+    kind = "workers"
+
+    def __init__(self, networks: Sequence[Network], devices: Sequence[WorkerDevice]) -> None:
+        self._networks = networks
+        self._devices = devices
+        self.count = len(devices)
+
+    async def profile(self, network: Network, max_batch: int) -> Profile:
+        return await measure_curve(
+            network.name, network.weights, input_shape=network.input_shape, workers=self.count, max_batch=max_batch
+        )
+
+    def times(self, profile: Profile) -> NodeTimes:
+        return NodeTimes(ModelGraph.opaque(profile.model), profile)
+
+    def serving(self, max_batch: Mapping[str, int], slots: int) -> tuple[Tasks, WorkerPool]:
+        models = [
+            WholeModel(
+                network.name, network.name, network.loaded.inputs, network.loaded.outputs, max_batch[network.name],
+                network.weights, network.input_shape,
+            )
+            for network in self._networks
+        ]  # fmt: skip
+        tasks = WholeTasks(models, slots)
+        return tasks, WorkerPool(processes(tasks.program(), self._devices))
+
+
+class SimulatedNpus:
+    """The networks' own graphs on the NPU model: they take the modelled time and compute nothing."""
+
+    kind = "simulated NPUs"
+
+    def __init__(self, networks: Sequence[Network], count: int) -> None:
+        self._networks = networks
+        self._times = {network.name: npu_times(_graph(network)) for network in networks}
+        self.count = count
+
+    async def profile(self, network: Network, max_batch: int) -> Profile:
+        return Profile.of(network.name, self._times[network.name], self.count, max_batch)
+
+    def times(self, profile: Profile) -> NodeTimes:
+        return self._times[profile.model]
+
+    def serving(self, max_batch: Mapping[str, int], slots: int) -> tuple[Tasks, WorkerPool]:
+        tensors = {network.name: (network.loaded.inputs, network.loaded.outputs) for network in self._networks}
+        tasks = NodeTasks({name: times.graph for name, times in self._times.items()}, tensors, slots)
+        return tasks, WorkerPool(simulated_workers("npu", self.count, self._times))
+
+
+def _graph(network: Network) -> ModelGraph:
+    loaded = network.loaded
+    return from_torch(loaded.module, torch.zeros(1, *loaded.input_shape), name=network.name)

@@ -1,0 +1,107 @@
+"""The demo's picture: a row for each load, how long requests took there and why, beside the networks' profiles."""
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import ScalarFormatter
+
+from headrace.host.demo.options import BEFOREHAND
+from headrace.host.demo.serving import Run
+from headrace.host.demo.stages import DemoReport
+
+PART_NAMES = {
+    "sent_late": "sent late",
+    "cu_wait": "wait for a unit",
+    "preprocess": "preprocess",
+    "queue": "queue",
+    "batch": "batch",
+    "execute": "execute",
+}
+LINES = {BEFOREHAND: "-", "cpu": "-", "dpu": "--"}
+
+
+def draw(report: DemoReport, sentences: Sequence[str], path: Path) -> None:
+    """`sentences` are what the runs show."""
+    loads: dict[float, list[Run]] = {}
+    for run in report.runs:
+        loads.setdefault(report.rates_rps[run.preprocessor], []).append(run)
+    figure = plt.figure(figsize=(16, 2 + 4.2 * len(loads)), layout="constrained")
+    grid = figure.add_gridspec(len(loads), 3, width_ratios=(1.15, 1.15, 0.9))
+    for row, (rate, runs) in enumerate(loads.items()):
+        from_tensors = all(run.preprocessor == BEFOREHAND for run in runs)
+        title = f"{rate:.0f} requests/s, {'tensors made beforehand' if from_tensors else 'from JPEG to output'}"
+        names = [run.policy if from_tensors else run.name for run in runs]
+        _latencies(figure.add_subplot(grid[row, 0]), runs, names, f"{title}: latency")
+        _times(figure.add_subplot(grid[row, 1]), runs, names, f"{title}: where the time went")
+    _profiles(figure.add_subplot(grid[:, 2]), report, list(loads))
+    lines = [line for sentence in sentences for line in textwrap.wrap(sentence, 140)]
+    figure.suptitle("\n".join(lines), fontsize=13, weight="bold", x=0.01, ha="left")
+    figure.supxlabel(
+        f"{' and '.join(report.networks)} on {report.hardware}; {report.machine['cpu']}, "
+        f"{report.machine['cores']} cores. The emulated DPU's time is not a card's.",
+        fontsize=10, x=0.01, ha="left",
+    )  # fmt: skip
+    figure.savefig(path, dpi=100)
+    plt.close(figure)
+
+
+def _latencies(axes: Axes, runs: Sequence[Run], names: Sequence[str], title: str) -> None:
+    policies = list(dict.fromkeys(run.policy for run in runs))
+    for name, run in zip(names, runs, strict=True):
+        latencies = sorted((r.served.finished - r.served.arrival) * 1e3 for r in run.records if r.served)
+        shares = np.arange(1, len(latencies) + 1) / max(1, len(latencies))
+        axes.step(
+            latencies, shares, where="post", label=name, lw=2,
+            color=f"C{policies.index(run.policy)}", ls=LINES[run.preprocessor],
+        )  # fmt: skip
+    axes.set(xlabel="latency, ms", ylabel="share of requests", ylim=(0, 1), xscale="log", title=title)
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.grid(alpha=0.3, which="both")
+    axes.legend(fontsize=9)
+
+
+def _times(axes: Axes, runs: Sequence[Run], names: Sequence[str], title: str) -> None:
+    left = np.zeros(len(names))
+    for part, label in PART_NAMES.items():
+        width = np.array([run.breakdown_ms()[part] or 0.0 for run in runs])
+        axes.barh(names, width, left=left, label=label)
+        left += width
+    for place, total in enumerate(left):
+        axes.annotate(f" {total:.0f} ms", (total, place), va="center", fontsize=10)
+    axes.set(xlabel="mean ms of a request", xlim=(0, 1.2 * left.max() or 1), title=title)
+    axes.set_ylim(len(names) + 0.3, -0.6)  # the first on top, and room for the legend below the last
+    axes.legend(fontsize=9, ncols=len(PART_NAMES), loc="lower center", columnspacing=1, handlelength=1)
+
+
+def _profiles(axes: Axes, report: DemoReport, rates: Sequence[float]) -> None:
+    for number, (name, profile) in enumerate(report.profiles.items()):
+        batches, throughputs = zip(*((p.batch, p.throughput_rps) for p in profile.points), strict=True)
+        axes.plot(batches, throughputs, "o-", color=f"C{number}", lw=2, label=name)
+        knee = profile.knee()
+        axes.plot(knee.batch, knee.throughput_rps, "o", ms=14, mfc="none", mec="C3", mew=2)
+        axes.annotate(
+            f"knee: batch {knee.batch}, {knee.latency_s * 1e3:.0f} ms", (knee.batch, knee.throughput_rps),
+            textcoords="offset points", xytext=(0, 14), ha="center", fontsize=9,
+        )  # fmt: skip
+    for rate in rates:
+        axes.axhline(rate, color="gray", ls=":")
+        axes.annotate(
+            f"load: {rate:.0f}/s", (0.98, rate), xycoords=("axes fraction", "data"),
+            textcoords="offset points", xytext=(0, 3), ha="right", fontsize=9,
+        )  # fmt: skip
+    axes.set(xscale="log", xlabel="batch size", ylabel="requests/s, all workers", title="Profile: why batching pays")
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.minorticks_off()
+    points = [point.batch for profile in report.profiles.values() for point in profile.points]
+    axes.set_xticks(sorted(set(points)))
+    axes.margins(x=0.12, y=0.12)
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower left", fontsize=9)
