@@ -1,6 +1,6 @@
 """`headrace profile --cell`: latency and throughput of one cell by batch size, on this machine's workers all busy."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -45,6 +45,7 @@ async def measure_cell(
     weights: str | None = None,
     workers: int | None = None,
     max_batch: int = 512,
+    on_point: Callable[[ProfilePoint], None] = lambda _: None,
 ) -> Profile:
     """Batch 1, 2, 4 ... up to `max_batch`, all of them: a CPU's matrix product may gain nothing from 2 to 4 rows and
     ten times as much beyond, so that the first step that does not pay tells little.
@@ -68,6 +69,7 @@ async def measure_cell(
         batch = 1
         while batch <= max_batch:
             points.append(await measure_point(_CellPool(running), batch, max_batch))
+            on_point(points[-1])
             batch *= 2
     finally:
         await stop_all(running)

@@ -5,6 +5,7 @@ import os
 import platform
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,12 @@ def machine() -> dict[str, Any]:
 
 
 async def measure_curve(
-    model: str, weights: str | None = None, *, workers: int | None = None, max_batch: int = 128
+    model: str,
+    weights: str | None = None,
+    *,
+    workers: int | None = None,
+    max_batch: int = 128,
+    on_point: Callable[[ProfilePoint], None] = lambda _: None,
 ) -> Profile:
     """Batch 1, 2, 4 ... up to `max_batch`, until throughput grows by less than 5 %; that last point is included.
 
@@ -54,6 +60,7 @@ async def measure_curve(
             batch = 1
             while batch <= max_batch:
                 points.append(await measure_point(pool, batch, max_batch))
+                on_point(points[-1])
                 if len(points) > 1 and points[-1].throughput_rps < KNEE_GROWTH * points[-2].throughput_rps:
                     break
                 batch *= 2
