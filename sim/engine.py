@@ -21,6 +21,9 @@ from headrace.batching.errors import HeadraceError
 from headrace.batching.graphs.execution import Decoding, NodeTimes
 from headrace.batching.policy import Policy
 from headrace.batching.request import Request, Task
+from headrace.sim.interrupt import look_for_signals
+
+TURNS_BETWEEN_LOOKS = 1 << 14  # some milliseconds
 
 
 class Arrivals:
@@ -142,7 +145,11 @@ def run(
     cellular = open_from is not None  # then a request that runs may wait as well
     opens = [-1] * requests if cellular else []
     now = 0.0
+    turns = 0
     while left < requests:
+        turns += 1
+        if turns % TURNS_BETWEEN_LOOKS == 0:
+            look_for_signals()
         next_arrival = arrival[following] if following < requests else math.inf
         next_end = math.inf
         for worker in pool:

@@ -165,7 +165,7 @@ def _check(scenario: Scenario) -> None:
     if scenario.trees is not None and "treelstm" not in scenario.models():
         raise UsageError("--trees is for --model treelstm")
     for option, number, most in (("--npus", scenario.npus, 1024), ("--requests", scenario.requests, 100_000_000),
-        ("--bucket-width", scenario.bucket_width, 100_000),
+        ("--bucket-width", scenario.bucket_width, 100_000), ("--max-batch", scenario.max_batch, 4096),
     ):  # fmt: skip
         if not 1 <= number <= most:
             raise UsageError(f"{option} {number}: give 1 to {most}")
@@ -177,10 +177,14 @@ def _check(scenario: Scenario) -> None:
     ):  # fmt: skip
         if not positive > 0 or (math.isinf(positive) and option != "--sla-ms"):
             raise UsageError(f"{option} {positive}: give a number above 0")
-    if not (scenario.merge_us >= 0 and math.isfinite(scenario.merge_us)):
-        raise UsageError(f"--merge-us {scenario.merge_us}: give a number of 0 or more")
-    if not (scenario.w2 >= 0 and math.isfinite(scenario.w2)):
-        raise UsageError(f"--w2 {scenario.w2}: give a number of 0 or more")
+    for option, amount in (
+        ("--window-ms", scenario.window_ms), ("--merge-us", scenario.merge_us), ("--w2", scenario.w2),
+        ("--seed", scenario.seed),
+    ):  # fmt: skip
+        if not (amount >= 0 and math.isfinite(amount)):
+            raise UsageError(f"{option} {amount}: give a number of 0 or more")
+    if not 0 < scenario.coverage <= 1:
+        raise UsageError(f"--coverage {scenario.coverage}: give a share above 0 and at most 1")
     if scenario.w2 > 0 and scenario.busy_w is None:
         raise UsageError("--w2 weighs the power; give what a busy worker draws, --busy-w")
     if scenario.by_phase and (scenario.traffic != "mmpp" or scenario.replay is not None):

@@ -13,6 +13,7 @@ Pivots are not found by subtraction, but as the sum of the probabilities of leav
 (Operations Research 33(5), 1985): so times and visits have full relative accuracy though they may be 1e90 apart.
 """
 
+from cpython.exc cimport PyErr_CheckSignals
 from libc.math cimport INFINITY, exp, fabs, lgamma, log
 
 import numpy as np
@@ -163,6 +164,7 @@ def iterate(
             visits[x] = 0.0
         closed = -1
         for x in range(n):
+            PyErr_CheckSignals()  # Ctrl-C
             row = band + x * width + lower - x
             home[x] = 0.0
             if x == reference:
@@ -249,6 +251,7 @@ def iterate(
         for a in range(actions):
             if a > s_max:
                 break
+            PyErr_CheckSignals()
             for f in range(phases):
                 for i in range(s_max + 1 - a):
                     expected[i] = base[a, f] - g * sojourn[a, f] + slope[a, f] * (i + a)

@@ -9,6 +9,7 @@ Under `P(latency > L) <= p` the same policies are searched: their violation most
 the whole range is scanned, and refined where the answer lies. The tail is computed (tail.py), not bounded.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,11 +49,20 @@ class Target:
         return LatencyTail(solution, 1.01 * self.latency).probability(self.latency) - (1 - self.quantile)
 
 
-def least_power(service: BatchService, rate: float, target: Target, servers: int = 1) -> Solution:
-    """Raises UsageError for what cannot be asked, and Infeasible with what is missing."""
+def least_power(
+    service: BatchService,
+    rate: float,
+    target: Target,
+    servers: int = 1,
+    step: Callable[[], None] = lambda: None,
+) -> Solution:
+    """`step` is called after each policy that is solved on the way, at most 1 + SCANNED + BISECTIONS of them. Raises
+    UsageError for what cannot be asked, and Infeasible with what is missing."""
 
     def optimal(weight: float) -> Solution:
-        return solve(build(service, rate, Weights(1.0, weight), servers))
+        solution = solve(build(service, rate, Weights(1.0, weight), servers))
+        step()
+        return solution
 
     fastest = optimal(0.0)
     if not service.energy.any():

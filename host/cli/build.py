@@ -1,6 +1,5 @@
 """`headrace build`: containers, what is in one, and what the RTL takes of a card."""
 
-import json
 import os
 from enum import StrEnum
 from pathlib import Path
@@ -10,8 +9,9 @@ import typer
 from rich.table import Table
 
 from headrace.batching import UsageError
-from headrace.bitstreams.xclbin import Xclbin, read_xclbin
-from headrace.host.cli.console import Json, err, out
+from headrace.bitstreams.xclbin import Xclbin, XclbinError, read_xclbin
+from headrace.host.cli.console import out, show, show_json, tell, working
+from headrace.host.cli.options import Json, command, readable, writable
 
 
 class Target(StrEnum):
@@ -34,19 +34,32 @@ def _build(target: Target, path: Path, image_cus: int) -> Xclbin:
     from headrace.bitstreams.build import build_hw_emu, build_sw_emu
 
     tool, build = ("g++", build_sw_emu) if target is Target.SW_EMU else ("Verilator and g++", build_hw_emu)
-    with err.status(f"building {target.value} with {image_cus} image CUs ({tool}; about a minute the first time)"):
+    with working(f"building {target.value} with {image_cus} image CUs ({tool}; about a minute the first time)"):
         return build(path, image_cus=image_cus)
+
+
+def read_container(option: str, path: Path) -> Xclbin:
+    """Raises UsageError that names the option if the file is no sound container."""
+    try:
+        return read_xclbin(path)
+    except XclbinError as error:
+        raise UsageError(f"{option} {error}; `headrace build -o FILE` writes one") from error
 
 
 def _cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace"
 
 
+@command
 def build(
     target: TargetOption = Target.SW_EMU,
     image_cus: Annotated[int, typer.Option(min=1, max=16, help="Number of image compute units.")] = 4,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="The .xclbin to write.")] = None,
-    info: Annotated[Path | None, typer.Option(help="List what is in this .xclbin instead of building one.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", callback=writable, help="The .xclbin to write.")
+    ] = None,
+    info: Annotated[
+        Path | None, typer.Option(callback=readable, help="List what is in this .xclbin instead of building one.")
+    ] = None,
     report: Annotated[
         bool, typer.Option("--report", help="Resources and logic depth of the RTL units by Yosys, beside the card's.")
     ] = False,
@@ -66,13 +79,13 @@ def build(
         _report(cycles_per_image, as_json)
         return
     if info is not None:
-        description = describe(read_xclbin(info))
+        description = describe(read_container("--info", info))
     else:
         assert output is not None
         description = describe(_build(target, output, image_cus))
-        err.print(f"wrote {output} ({output.stat().st_size / 1024:.0f} KiB)")
+        tell(f"wrote {output} ({output.stat().st_size / 1024:.0f} KiB)")
     if as_json:
-        print(json.dumps(description, indent=2))
+        show_json(description)
     elif info is not None:
         _print_container(description)
 
@@ -83,7 +96,7 @@ def _report(cycles_per_image: int | None, as_json: bool) -> None:
 
     resources = run_report(_cache_folder(), cycles_per_image or CYCLES_PER_IMAGE)
     if as_json:
-        print(json.dumps(resources, indent=2))
+        show_json(resources)
     else:
         print_report(resources)
     if any(row["error"] for row in resources["units"]):
@@ -91,7 +104,7 @@ def _report(cycles_per_image: int | None, as_json: bool) -> None:
 
 
 def _print_container(description: dict[str, Any]) -> None:
-    out.print(f"mode {description['mode']}, platform {description['platform']}, uuid {description['uuid']}")
+    show(f"mode {description['mode']}, platform {description['platform']}, uuid {description['uuid']}")
     for kernel in description["kernels"]:
         table = Table(title=f"kernel {kernel['name']} ({kernel['control_protocol']})", title_justify="left")
         for heading in ("#", "argument", "type", "offset", "bytes", "port"):

@@ -1,38 +1,72 @@
-"""What all commands share: results on stdout, prose and progress on stderr, folders for output."""
+"""What all commands print with: results on stdout, prose, progress and logs on stderr.
+
+Whatever is printed is taken as it is: no markup, no emoji codes, no highlighting, for names of files and models and
+texts of errors may hold anything, brackets and colons included."""
 
 import contextlib
+import json
+import logging
 import sys
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
-from headrace.batching import UsageError
+LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)  # by how often --verbose is given
 
-out = Console(width=None if sys.stdout.isatty() else 120)  # a pipe has no width of its own
-err = Console(stderr=True)
+_terminal = sys.stdout is not None and sys.stdout.isatty()
+out = Console(width=None if _terminal else 120, markup=False, emoji=False, highlight=False)  # a pipe has no width
+err = Console(stderr=True, markup=False, emoji=False, highlight=False)
 
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
+
+def show(text: str) -> None:
+    """A line of the result, however long."""
+    out.print(text, soft_wrap=True)
+
+
+def show_json(value: Any) -> None:
+    """The result as JSON: all that a command prints on stdout."""
+    print(json.dumps(value, indent=2))
+
+
+def tell(text: str) -> None:
+    """A line of prose, however long."""
+    err.print(text, soft_wrap=True)
 
 
 def warn(text: str) -> None:
-    err.print(f"headrace: warning: {text}", soft_wrap=True, highlight=False, markup=False)
+    tell(f"headrace: warning: {text}")
 
 
-def make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--out {path}: {error.strerror}; name a folder that can be written") from error
+class _Log(logging.Handler):
+    """Prints above a progress bar, where there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tell(self.format(record))
+
+
+def log(verbose: int) -> None:
+    """Logs of Headrace go to stderr: warnings, with `verbose` 1 what is done, and with 2 every detail."""
+    handler = _Log()
+    handler.setFormatter(logging.Formatter("headrace: {levelname}: {name}: {message}", style="{"))
+    ours = logging.getLogger("headrace")
+    ours.handlers = [handler]
+    ours.propagate = False
+    ours.setLevel(LEVELS[min(verbose, len(LEVELS) - 1)])
+
+
+def working(text: str) -> contextlib.AbstractContextManager[Any]:
+    """Shows that something of unknown length goes on."""
+    return err.status(Text(text))
 
 
 @contextlib.contextmanager
 def progress() -> Iterator[Progress]:
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=err, disable=not err.is_terminal) as shown:
+    text = TextColumn("{task.description}", markup=False)
+    columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, disable=not err.is_terminal) as shown:
         yield shown
 
 
@@ -49,7 +83,7 @@ class Stages:
             self._shown.update(self._bar, total=task.total or 1, completed=task.total or 1)
         self._bar = self._shown.add_task(text, total=total)
         if not err.is_terminal:
-            err.print(text)
+            tell(text)
 
     def step(self) -> None:
         self._shown.advance(self._bar)

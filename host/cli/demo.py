@@ -1,20 +1,27 @@
 """`headrace demo`: photos, DPU, batcher and network, live."""
 
-import json
+import contextlib
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from headrace.batching import UsageError
-from headrace.host.cli.build import Target, TargetOption, cached_xclbin
-from headrace.host.cli.console import Json, Stages, err, make_folder, out, progress
+from headrace.batching import POLICIES, UsageError
+from headrace.batching.catalog import CELL_POLICIES
+from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_container
+from headrace.host.cli.console import Stages, out, progress, show_json, tell
+from headrace.host.cli.options import Json, command, make_folder, readable
 from headrace.sim.hardware.profiles import read_profile
 
+PHOTO_POLICIES = tuple(name for name in POLICIES if name not in CELL_POLICIES)
 
+
+@command
 def demo(
     requests: Annotated[
-        int | None, typer.Option(min=1, help="Requests of each run; as many as come in 6 s if not given.")
+        int | None,
+        typer.Option(min=1, max=1_000_000, help="Requests of each run; as many as come in 6 s if not given."),
     ] = None,
     rate_rps: Annotated[
         float | None,
@@ -35,23 +42,32 @@ def demo(
         str | None,
         typer.Option(help="A number of workers (one per MIG device or core by default), or npu:N simulated NPUs."),
     ] = None,
-    policies: Annotated[str, typer.Option("--policies", "--policy", help="Comma-separated.")] = "serial,graph,preba",
+    policies: Annotated[
+        str,
+        typer.Option(
+            "--policies",
+            "--policy",
+            autocompletion=lambda: list(PHOTO_POLICIES),
+            help=f"Comma-separated, of {', '.join(PHOTO_POLICIES)}.",
+        ),
+    ] = "serial,graph,preba",
     preprocessors: Annotated[
         str, typer.Option(help="Comma-separated, of beforehand (tensors made before the run), cpu and dpu.")
     ] = "beforehand,cpu,dpu",
     window_ms: Annotated[float, typer.Option(min=0, help="Window of the graph policy.")] = 5.0,
     max_batch: Annotated[
-        int,
-        typer.Option(min=1, help="Largest batch to profile, and of graph and others."),
+        int, typer.Option(min=1, max=1024, help="Largest batch to profile, and of graph and others.")
     ] = 32,
     sla_ms: Annotated[float, typer.Option(min=0, help="Latency beyond which a request counts as late.")] = 500.0,
     target: TargetOption = Target.SW_EMU,
-    xclbin: Annotated[Path | None, typer.Option(help="Use this container instead of building one.")] = None,
+    xclbin: Annotated[
+        Path | None, typer.Option(callback=readable, help="Use this container instead of building one.")
+    ] = None,
     image_cus: Annotated[int, typer.Option(min=1, max=16)] = 4,
     profile_files: Annotated[
         list[Path] | None, typer.Option("--profile", help="From `headrace profile`, once a model; measured without.")
     ] = None,
-    seed: Annotated[int, typer.Option()] = 0,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
     out_folder: Annotated[Path, typer.Option("--out", help="Folder for the report.")] = Path("out/demo"),
     as_json: Json = False,
 ) -> None:
@@ -62,6 +78,7 @@ def demo(
 
     Prints a table of throughput and latency and where the time went, and writes report.json, demo.png and a trace
     for https://ui.perfetto.dev into --out."""
+    from headrace.host.demo.networks import load_networks
     from headrace.host.demo.options import DemoOptions
     from headrace.host.demo.photos import demo_photos, folder_photos
     from headrace.host.demo.report import as_json as report_json
@@ -87,18 +104,22 @@ def demo(
         sla_s=sla_ms / 1e3,
         seed=seed,
     )
-    make_folder(out_folder)
-    container = xclbin or cached_xclbin(target, image_cus)  # building one takes a minute: after all checks
-    with progress() as shown:
-        report = run(options, container, Stages(shown))
+    if xclbin is not None:
+        read_container("--xclbin", xclbin)
+    make_folder("--out", out_folder)
+    with contextlib.redirect_stdout(sys.stderr):  # a user's network may print
+        networks = load_networks(options)
+        container = xclbin or cached_xclbin(target, image_cus)  # building one takes a minute: after all checks
+        with progress() as shown:
+            report = run(options, networks, container, Stages(shown))
     paths = write_report(report, out_folder)
     if as_json:
-        print(json.dumps(report_json(report), indent=2))
+        show_json(report_json(report))
     else:
         print_report(report, out)
-    err.print("wrote " + ", ".join(map(str, paths)), soft_wrap=True)
+    tell("wrote " + ", ".join(map(str, paths)))
     if report.unequal or report.unserved:
-        err.print(f"{report.unequal} DPU tensors differ from OpenCV's; {report.unserved} requests failed or were shed")
+        tell(f"{report.unequal} DPU tensors differ from OpenCV's; {report.unserved} requests failed or were shed")
         raise typer.Exit(1)
 
 

@@ -1,43 +1,154 @@
-"""The `headrace` command: prose and progress on stderr, results on stdout; exit 0, 1 (ran and failed), 2 (usage)."""
+"""The `headrace` command: results on stdout, prose and progress on stderr; exit 0, 1 (ran and failed), 2 (bad usage).
 
+A command lives in the module of its name, which is imported when the command is called for: so `headrace --help` is
+quick, and a command runs without what only others need."""
+
+import importlib
+import os
 import sys
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
-from headrace.batching import HeadraceError, UsageError
-from headrace.host.cli import preprocess
-from headrace.host.cli.build import build
-from headrace.host.cli.console import err
-from headrace.host.cli.demo import demo
-from headrace.host.cli.profile import profile
-from headrace.host.cli.reproduce import reproduce
-from headrace.host.cli.simulate import simulate
-from headrace.host.cli.smdp import smdp
+from headrace.host.cli import interrupt
+
+COMMANDS = {  # what `headrace --help` says of each
+    "build": "Build an .xclbin container, list what is in one, or report the RTL's resources.",
+    "demo": "Photos through the DPU, batchers and a real network, live, compared.",
+    "preprocess": "Run files through the DPU.",
+    "profile": "Measure a network's latency by batch size and find its knee.",
+    "reproduce": "Run a paper's evaluation again.",
+    "simulate": "Simulate one run: arrivals, a policy, and a model of the hardware.",
+    "smdp": "The optimal batch for every queue length.",
+}
+EXTRAS = {"torch": ("PyTorch", "torch"), "torchvision": ("torchvision", "torch")}  # module: what it is, its extra
+
+
+class Commands(TyperGroup):
+    """The commands by name, none of them loaded before it is called for."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = dict.fromkeys(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        return getattr(importlib.import_module(f"headrace.host.cli.{cmd_name}"), cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
 
 app = typer.Typer(
-    name="headrace",
+    cls=Commands,
     help="FPGA preprocessing units, slice-aware batching and simulation for inference servers.",
-    no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.add_typer(preprocess.app, name="preprocess")
-for command in (build, demo, profile, reproduce, simulate, smdp):
-    app.command()(command)
+
+
+def _print_version(asked: bool) -> None:
+    if not asked:
+        return
+    from importlib.metadata import PackageNotFoundError, version
+    from platform import python_version
+
+    print(f"headrace {version('headrace')}\nPython {python_version()}")
+    try:
+        print(f"PyTorch {version('torch')}")
+    except PackageNotFoundError:
+        print("no PyTorch: what needs it is refused")
+    raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    ctx: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Versions, and exit.")
+    ] = False,
+    verbose: Annotated[
+        int,
+        typer.Option(
+            "--verbose", "-v", count=True, show_default=False, help="Log on stderr what is done; twice, in detail."
+        ),
+    ] = 0,
+) -> None:
+    from headrace.host.cli.console import err, log
+
+    log(verbose)
+    if ctx.invoked_subcommand is None:
+        err.print(ctx.get_help())
+        raise typer.Exit(2)
 
 
 def main() -> None:
-    """Entry point: turns Headrace's errors into a message and an exit status."""
+    """Entry point: turns every error into a message and an exit status."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None where a shell has closed it
+        stream.reconfigure(errors="backslashreplace")  # names of files need not be text
     try:
-        app(standalone_mode=True)
-    except UsageError as error:
-        err.print(f"headrace: {error}", soft_wrap=True, highlight=False, markup=False)
-        sys.exit(2)
-    except HeadraceError as error:
-        err.print(f"headrace: {error}", soft_wrap=True, highlight=False, markup=False)
-        sys.exit(1)
-    except SystemExit as end:
-        if end.code == 130:  # typer's answer to Ctrl-C; it says nothing
-            err.print("headrace: interrupted")
-        raise
+        with interrupt.bounded():
+            status = app(prog_name="headrace", standalone_mode=False) or 0
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BaseException as error:
+        status = _failed(error)
+    if status == interrupt.STATUS:  # of a KeyboardInterrupt, which typer makes an exit status
+        _say("interrupted")
+        interrupt.end()
+    sys.exit(status)
+
+
+def _failed(error: BaseException) -> int:
+    """The exit status of what went wrong, once the user has been told; faults of our own are raised again."""
+    from headrace.batching import HeadraceError, UsageError
+
+    match error:
+        case KeyboardInterrupt():
+            return interrupt.STATUS
+        case TyperException():
+            where = getattr(error, "ctx", None)
+            hint = f"; see {where.command_path} --help" if where else ""
+            _say(_one_line(error.format_message()).rstrip(".") + hint)
+            return error.exit_code
+        case UsageError():
+            _say(_one_line(str(error)))
+            return 2
+        case HeadraceError():
+            _say(str(error))
+            return 1
+        case ModuleNotFoundError(name=str(name)) if name in EXTRAS:
+            what, extra = EXTRAS[name]
+            _say(f"this needs {what}: pip install 'headrace[{extra}]'")
+            return 2
+        case MemoryError():
+            _say("out of memory; ask for less at a time")
+            return 1
+        case BrokenPipeError():  # who read our output has seen enough
+            _drop_output()
+            return 1
+        case OSError():  # a full disk, say
+            _drop_output()
+            _say(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+            return 1
+    raise error
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.splitlines())
+
+
+def _say(text: str) -> None:
+    from headrace.host.cli.console import tell
+
+    tell(f"headrace: {text}")
+
+
+def _drop_output() -> None:
+    """What is still buffered for stdout goes nowhere, for Python writes it as it ends and would fail again."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,7 +1,7 @@
 """`headrace preprocess`: files through the DPU."""
 
 import asyncio
-import json
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -9,11 +9,19 @@ from typing import Annotated
 import typer
 
 from headrace.batching import UsageError
-from headrace.bitstreams.xclbin import Mode, read_xclbin
-from headrace.host.cli.build import Target, TargetOption, cached_xclbin
-from headrace.host.cli.console import Json, make_folder, out, progress
+from headrace.bitstreams.xclbin import Mode
+from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_container
+from headrace.host.cli.console import err, progress, show, show_json
+from headrace.host.cli.options import Command, Json, check_readable, make_folder, readable, why_unreadable, writable
 
-app = typer.Typer(help="Run files through the DPU.", no_args_is_help=True)
+app = typer.Typer(help="Run files through the DPU.", add_completion=False, rich_markup_mode=None)
+
+
+@app.callback(invoke_without_command=True)
+def _help(ctx: typer.Context) -> None:
+    if ctx.invoked_subcommand is None:
+        err.print(ctx.get_help())
+        raise typer.Exit(2)
 
 
 class StageName(StrEnum):
@@ -34,12 +42,14 @@ class TensorType(StrEnum):
     INT8 = "int8"
 
 
-@app.command("image")
+@app.command("image", cls=Command, short_help="JPEG files to tensors, one .npy a file.")
 def preprocess_image(
     files: Annotated[list[Path], typer.Argument(help="JPEG files.")],
     out_folder: Annotated[Path, typer.Option("--out", help="Folder for one .npy a file.")],
     target: TargetOption = Target.SW_EMU,
-    xclbin: Annotated[Path | None, typer.Option(help="Use this container instead of building one.")] = None,
+    xclbin: Annotated[
+        Path | None, typer.Option(callback=readable, help="Use this container instead of building one.")
+    ] = None,
     image_cus: Annotated[int, typer.Option(min=1, max=16)] = 4,
     stage: Annotated[StageName, typer.Option(help="The last stage to run.")] = StageName.NORMALIZE,
     resize_short: Annotated[int, typer.Option(help="Shorter side after resize, pixels.")] = 256,
@@ -48,7 +58,9 @@ def preprocess_image(
     fallback: Annotated[FallbackName, typer.Option(help="What to do with inputs that the DPU cannot take.")] = (
         FallbackName.CPU
     ),
-    wave: Annotated[Path | None, typer.Option(help="hw_emu: write a VCD waveform of the one file's request.")] = None,
+    wave: Annotated[
+        Path | None, typer.Option(callback=writable, help="hw_emu: write a VCD waveform of the one file's request.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write each file's image as .npy: HWC uint8 RGB up to the crop, CHW after normalize.
@@ -60,9 +72,17 @@ def preprocess_image(
     from headrace.host.dpu.image import ImageSpec, Stage
 
     spec = ImageSpec(resize_short=resize_short, crop_width=crop[0], crop_height=crop[1], dtype=dtype.value)
-    if wave is not None:
-        _check_wave(wave, files, target, xclbin)
-    make_folder(out_folder)
+    mode = Mode[target.name] if xclbin is None else read_container("--xclbin", xclbin).mode
+    if wave is not None and mode is not Mode.HW_EMU:
+        raise UsageError(f"--wave: {mode.name.lower()} has no signals to show; use --target hw_emu")
+    if wave is not None and len(files) != 1:
+        raise UsageError(f"--wave: a waveform is of one request; give one file, not {len(files)}")
+    # A file that is missing is reported beside the good ones; a folder or a pipe was never meant.
+    unreadable = [file for file in files if why_unreadable(file)]
+    strange = [file for file in unreadable if os.path.exists(file) and not os.path.isfile(file)]
+    if strange or len(unreadable) == len(files):
+        check_readable("FILES", (strange or unreadable)[0])
+    make_folder("--out", out_folder)
     container = xclbin or cached_xclbin(target, image_cus)
     with progress() as shown:
         bar = shown.add_task("files", total=len(files))
@@ -73,29 +93,20 @@ def preprocess_image(
             )
         )  # fmt: skip
     if as_json:
-        print(json.dumps({"stage": stage.value, "files": outcomes}, indent=2))
+        show_json({"stage": stage.value, "files": outcomes})
     else:
         for outcome in outcomes:
             note = "" if outcome["dpu_status"] in (None, "OK") else f" (DPU: {outcome['dpu_status']})"
             if outcome["error"]:
-                out.print(f"{outcome['file']}: FAILED: {outcome['error']}", soft_wrap=True, highlight=False)
+                show(f"{outcome['file']}: FAILED: {outcome['error']}")
             else:
                 shape = "x".join(map(str, outcome["shape"]))
                 text = f"{outcome['file']}: {outcome['output']} {shape} {outcome['dtype']} by {outcome['unit']}{note}"
                 if "cycles" in outcome:
                     text += f", {outcome['cycles']} cycles, {outcome['cycles_per_pixel']:.3f} a pixel"
-                out.print(text, soft_wrap=True, highlight=False)
+                show(text)
     if any(outcome["error"] for outcome in outcomes):
         raise typer.Exit(1)
 
 
-def _check_wave(wave: Path, files: list[Path], target: Target, xclbin: Path | None) -> None:
-    mode = read_xclbin(xclbin).mode if xclbin is not None else Mode[target.name]
-    if mode is not Mode.HW_EMU:
-        raise UsageError(f"--wave: {mode.name.lower()} has no signals to show; use --target hw_emu")
-    if len(files) != 1:
-        raise UsageError(f"--wave: a waveform is of one request; give one file, not {len(files)}")
-    try:
-        wave.open("wb").close()
-    except OSError as error:
-        raise UsageError(f"--wave {wave}: {error.strerror}; name a file that can be written") from error
+preprocess = typer.main.get_command(app)

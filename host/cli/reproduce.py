@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
-from headrace.host.cli.console import Json, Stages, err, make_folder, out, progress
+from headrace.host.cli.console import Stages, out, progress, tell
+from headrace.host.cli.options import Json, command, make_folder
 
 
 class Paper(StrEnum):
@@ -20,6 +20,7 @@ class Paper(StrEnum):
     BATCHMAKER = "batchmaker"
 
 
+@command
 def reproduce(
     paper: Annotated[Paper, typer.Argument(help="Whose evaluation.")],
     figure: Annotated[str, typer.Option(help="Figures by comma, or all.")] = "all",
@@ -32,7 +33,7 @@ def reproduce(
     experiments = importlib.import_module(f"headrace.sim.experiments.{paper.value}.runs")
     figures = experiments.FIGURES if figure == "all" else tuple(name.strip() for name in figure.split(","))
     folder = out_folder or Path("out/reproduce") / paper.value
-    make_folder(folder)
+    make_folder("--out", folder)
     scale = experiments.QUICK if quick else experiments.FULL
     with progress() as shown:
         claims = experiments.reproduce(figures, folder, scale, Stages(shown))
@@ -44,8 +45,6 @@ def reproduce(
             table.add_column(heading, justify="right" if heading in ("paper", "measured", "ratio") else "left")
         for claim in claims:
             ratio = "-" if claim.ratio is None else f"{claim.ratio:.2f}"
-            table.add_row(
-                claim.figure, claim.claim, f"{claim.paper:g} {claim.unit}", claim.shown, ratio, escape(claim.note)
-            )
+            table.add_row(claim.figure, claim.claim, f"{claim.paper:g} {claim.unit}", claim.shown, ratio, claim.note)
         out.print(table)
-    err.print(f"wrote {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}", soft_wrap=True)
+    tell(f"wrote {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")

@@ -5,11 +5,10 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
 from rich.table import Table
 
 from headrace.bitstreams.resources.report import U55C, resource_report
-from headrace.host.cli.console import err, out, progress
+from headrace.host.cli.console import err, out, progress, show, tell
 
 COLUMNS = {"lut": "LUT", "ff": "FF", "dsp": "DSP", "bram36": "BRAM36", "uram": "URAM"}
 LISTED_MEMORY_BITS = 1024
@@ -25,7 +24,7 @@ def run_report(cache: Path, cycles_per_image: int) -> dict[str, Any]:
             if unit not in bars:
                 bars[unit] = shown.add_task(text, total=of)
                 if not err.is_terminal:
-                    err.print(f"synthesising {unit}" if step < of else text, highlight=False)
+                    tell(f"synthesising {unit}" if step < of else text)
             shown.update(bars[unit], completed=step, description=text)
 
         return resource_report(cache, cycles_per_image=cycles_per_image, on_step=on_step)
@@ -42,16 +41,16 @@ def print_report(report: dict[str, Any]) -> None:
         _print_memories([row for row in units if row["unit"] == "image_cu"] or units or rows)
     for row in rows:
         for warning in row["warnings"]:
-            out.print(f"{row['unit']}: warning: {warning}", soft_wrap=True, highlight=False, markup=False)
+            show(f"{row['unit']}: warning: {warning}")
         if row["soft_multipliers"]:
             sizes = ", ".join(f"{m['a']}x{m['b']} ({m['source'].rpartition('/')[2]})" for m in row["soft_multipliers"])
-            out.print(f"{row['unit']}: multiplied in LUTs: {sizes}", soft_wrap=True, highlight=False, markup=False)
+            show(f"{row['unit']}: multiplied in LUTs: {sizes}")
     for row in report["units"]:
         if row["error"] is not None:
-            out.print(row["error"], soft_wrap=True, highlight=False, markup=False)
+            show(row["error"])
     if report["missing_units"]:
-        out.print(f"no RTL yet: {', '.join(report['missing_units'])}")
-    out.print(f"by {report['tool']}; nothing was placed or routed, and delays are estimates", soft_wrap=True)
+        show(f"no RTL yet: {', '.join(report['missing_units'])}")
+    show(f"by {report['tool']}; nothing was placed or routed, and delays are estimates")
 
 
 def _name(row: dict[str, Any]) -> str:
@@ -102,7 +101,7 @@ def _print_paths(rows: list[dict[str, Any]]) -> None:
         carry = f"{path['carries']} ({path['carry_cells']})" if path["carries"] else "0"
         delay = f"{row['abc9_delay_ps'] / 1e3:.1f} ns" if row["abc9_delay_ps"] else "-"
         counts = (str(path["luts"]), carry, str(path["muxes"]), str(path["dsps"]), str(row["most_luts_on_a_path"]))
-        table.add_row(_name(row), *counts, delay, escape(path["start"]), escape(path["end"]))
+        table.add_row(_name(row), *counts, delay, path["start"], path["end"])
     out.print(table)
 
 
@@ -118,5 +117,5 @@ def _print_memories(rows: list[dict[str, Any]]) -> None:
                 groups[re.sub(r"\[\d+\]", "[*]", memory["name"]), size, memory["mapping"], cells].append(memory["name"])
         for (name, size, mapping, cells), names in groups.items():
             times = f"{len(names)} times " if len(names) > 1 else ""
-            table.add_row(row["unit"], escape(name), times + size, mapping, cells)
+            table.add_row(row["unit"], name, times + size, mapping, cells)
     out.print(table)

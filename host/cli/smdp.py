@@ -1,7 +1,6 @@
 """`headrace smdp`: the optimal batch for every queue length. Times in ms, energies in mJ and so powers in W."""
 
 import dataclasses
-import json
 import time
 from enum import StrEnum
 from pathlib import Path
@@ -25,8 +24,11 @@ from headrace.batching.smdp import (
 )
 from headrace.batching.smdp.slo import Target, least_power
 from headrace.batching.smdp.tail import LatencyTail
-from headrace.host.cli.console import Json, err, out, warn
+from headrace.host.cli.console import Stages, out, progress, show_json, warn
+from headrace.host.cli.options import Json, command, readable
 from headrace.sim.hardware.profiles import read_profile
+
+QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 class Method(StrEnum):
@@ -34,11 +36,14 @@ class Method(StrEnum):
     RVI = "rvi"
 
 
+@command
 def smdp(
     tau: Annotated[str | None, typer.Option(help="ALPHA,TAU0: a batch of b takes ALPHA b + TAU0 ms.")] = None,
     zeta: Annotated[str | None, typer.Option(help="BETA,ZETA0: and BETA b + ZETA0 mJ.")] = None,
     bmax: Annotated[int | None, typer.Option(min=1, max=4096, help="Largest batch [32, or the profile's].")] = None,
-    profile: Annotated[Path | None, typer.Option(help="Latencies from `headrace profile`, in place of --tau.")] = None,
+    profile: Annotated[
+        Path | None, typer.Option(callback=readable, help="Latencies from `headrace profile`, in place of --tau.")
+    ] = None,
     busy_w: Annotated[float | None, typer.Option(help="W of a busy server, in place of --zeta.")] = None,
     rho: Annotated[float | None, typer.Option(help="Load: arrivals by what batches of --bmax serve.")] = None,
     rate_rps: Annotated[float | None, typer.Option(help="Arrivals/s, in place of --rho.")] = None,
@@ -61,8 +66,6 @@ def smdp(
     `policy` lists the batch to serve by requests waiting, 0 to wait for more; its last entry is the overflow state."""
     service = _service(tau, zeta, bmax, profile, busy_w)
     arrivals = _arrivals(service, servers, rho, rate_rps, mmpp)
-    if not service.energy.any() and w2:
-        warn("--w2 has no effect: no energies are given (--zeta, or --busy-w)")
     began = time.perf_counter()
     if slo_ms is not None:
         _leave_out(
@@ -72,19 +75,25 @@ def smdp(
         if method is Method.RVI:
             raise UsageError("--slo-ms is solved by policy iteration; leave out --method")
         target = Target(slo_ms, slo_quantile)
-        with err.status("searching the weight of power"):
-            solution = least_power(service, float(arrivals), target, servers)  # type: ignore[arg-type]
+        with progress() as shown:
+            stages = Stages(shown)
+            stages.stage("searching the weight of power; solved")
+            solution = least_power(service, float(arrivals), target, servers, stages.step)  # type: ignore[arg-type]
     else:
         if slo_quantile is not None:
             raise UsageError("--slo-quantile needs --slo-ms")
         weights = Weights(1.0 if w1 is None else w1, 0.0 if w2 is None else w2)
         solution = _solve(build(service, arrivals, weights, servers), smax, overflow_cost, method, eps)
     solve_ms = 1e3 * (time.perf_counter() - began)
+    if w2 and not service.energy.any():
+        warn("--w2 has no effect: no energies are given (--zeta, or --busy-w)")
     if solution.waits_for_ever:
         warn("it is cheapest never to serve: raise --smax or --overflow-cost, or leave both out")
     result = _as_json(solution, solve_ms)
+    if None in (result["latency_quantiles_ms"] or {}).values():
+        warn(f"the queue outgrows --smax {solution.s_max}: raise it, or leave out --smax and --overflow-cost")
     if as_json:
-        print(json.dumps(result, indent=2))
+        show_json(result)
     else:
         _print(solution, result)
 
@@ -138,6 +147,9 @@ def _arrivals(
     if mmpp is not None:
         slow, fast, dwell0, dwell1 = _numbers("--mmpp", mmpp, "RPS0,RPS1,MS0,MS1")
         return Mmpp2(np.array([slow, fast]) / 1e3, np.array([dwell0, dwell1]))
+    for option, value in (("--rate-rps", rate_rps), ("--rho", rho)):
+        if value is not None and value <= 0:
+            raise UsageError(f"{option} {value}: give a number above 0")
     if rate_rps is not None:
         return rate_rps / 1e3
     assert rho is not None
@@ -185,16 +197,16 @@ def _as_json(solution: Solution, solve_ms: float) -> dict[str, Any]:
     }
 
 
-def _quantiles(solution: Solution) -> dict[str, float]:
-    found: dict[str, float] = {}
-    horizon = 4 * solution.latency
-    while len(found) < 3:
-        tail = LatencyTail(solution, horizon)
-        for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
-            latency = tail.quantile(share)
-            if latency is not None:
-                found.setdefault(name, latency)
-        horizon *= 2
+def _quantiles(solution: Solution) -> dict[str, float | None]:
+    """None where the truncation hides it: by Markov's inequality p99 is at most 100 times the mean."""
+    found: dict[str, float | None] = dict.fromkeys(QUANTILES)
+    for means in (4, 8, 16, 32, 64, 128):
+        tail = LatencyTail(solution, means * solution.latency)
+        for name, share in QUANTILES.items():
+            if found[name] is None:
+                found[name] = tail.quantile(share)
+        if None not in found.values():
+            break
     return found
 
 

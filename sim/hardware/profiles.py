@@ -10,5 +10,5 @@ def read_profile(path: Path) -> Profile:
     """What `headrace profile` wrote. Raises UsageError."""
     try:
         return Profile.from_json(path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, UsageError) as error:
         raise UsageError(f"--profile {path}: {error}") from error

@@ -1,0 +1,57 @@
+"""A bound on how long a command takes to end after Ctrl-C."""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+STATUS = 130  # as a shell has it: 128 + SIGINT
+GRACE_S = 1.5  # for the command to clean up behind itself
+
+
+@contextlib.contextmanager
+def bounded() -> Iterator[None]:
+    """Ends the process GRACE_S after Ctrl-C if what runs inside has not ended by then.
+
+    KeyboardInterrupt waits for its turn: behind an import, a call of a library, a thread or a process that is waited
+    for. The wake-up descriptor is written at once, and a thread of ours waits for that."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(reading,), daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(writing)  # the thread reads the end, and ends
+
+
+def _watch(reading: int) -> None:
+    deadline = None
+    with open(reading, "rb", buffering=0) as signals:
+        while select.select([signals], [], [], None if deadline is None else max(0.0, deadline - time.monotonic()))[0]:
+            numbers = signals.read(64)
+            if not numbers:
+                return
+            if deadline is None and signal.SIGINT in numbers:
+                deadline = time.monotonic() + GRACE_S
+    if sys.stderr is not None and sys.stderr.isatty():
+        os.write(2, b"\x1b[?25h")  # a progress display hides the cursor
+    os.write(2, b"headrace: interrupted\n")
+    end()
+
+
+def end() -> NoReturn:
+    """The process ends here and now, with all its children: Python's own end would wait for threads and take libraries
+    down, seconds for torch."""
+    for children in Path("/proc/self/task").glob("*/children"):
+        for child in children.read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(child), signal.SIGKILL)
+    os._exit(STATUS)

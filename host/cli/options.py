@@ -1,0 +1,110 @@
+"""What the options of all commands share: help in groups, and checks of numbers, files and folders before any work."""
+
+import errno
+import math
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from headrace.batching import UsageError
+
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
+
+
+class Command(TyperCommand):
+    """Its help lists options under their `rich_help_panel`, in plain text; numbers must be finite."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            usual = "Arguments" if param.param_type_name == "argument" else "Options"
+            if (record := param.get_help_record(ctx)) is not None:
+                groups.setdefault(getattr(param, "rich_help_panel", None) or usual, []).append(record)
+        for name, records in groups.items():
+            with formatter.section(name):
+                formatter.write_dl(records)
+
+    def invoke(self, ctx: Any) -> Any:
+        for param in self.params:
+            check_finite(param.opts[0], ctx.params.get(param.name))
+        return super().invoke(ctx)
+
+
+def command(function: Callable[..., None]) -> TyperCommand:
+    """Makes a function the command of its name."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(cls=Command)(function)
+    return typer.main.get_command(app)
+
+
+def check_finite(option: str, value: Any) -> None:
+    """Raises UsageError for nan and inf, which no range of numbers keeps out."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"{option} {value}: give a finite number")
+
+
+def why_unreadable(path: Path) -> str | None:
+    """What keeps a file from being read; None if nothing does. What is no regular file, such as a pipe, might never
+    end, or never begin."""
+    try:
+        if (reason := _irregular(path.stat().st_mode)) is None:
+            path.open("rb").close()
+        return reason
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name, from a settings file
+        return getattr(error, "strerror", None) or str(error)
+
+
+def _irregular(mode: int) -> str | None:
+    return None if stat.S_ISREG(mode) else os.strerror(errno.EISDIR) if stat.S_ISDIR(mode) else "Not a regular file"
+
+
+def check_readable(option: str, path: Path) -> None:
+    """Raises UsageError unless this is a file that can be read."""
+    if (reason := why_unreadable(path)) is not None:
+        raise UsageError(f"{option} {path}: {reason}; name a file that can be read")
+
+
+def check_writable(option: str, path: Path) -> None:
+    """Raises UsageError unless this file can be written: by opening it, for permissions do not tell all. Nothing is
+    left behind."""
+    try:
+        present = path.exists()
+        reason = _irregular(path.stat().st_mode) if present else None
+        if reason is None:
+            path.open("ab").close()
+            if not present:
+                path.unlink()
+    except OSError as error:
+        reason = error.strerror
+    if reason is not None:
+        raise UsageError(f"{option} {path}: {reason}; name a file that can be written, in a folder that exists")
+
+
+def make_folder(option: str, path: Path) -> None:
+    """Raises UsageError unless this is, or can be made, a folder that files can be written to."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
+    except OSError as error:
+        reason = os.strerror(errno.ENOTDIR) if isinstance(error, FileExistsError) else error.strerror
+        raise UsageError(f"{option} {path}: {reason}; name a folder that can be written") from error
+
+
+def readable(param: typer.CallbackParam, path: Path | None) -> Path | None:
+    """Callback of an option that names a file to read."""
+    if path is not None:
+        check_readable(param.opts[0], path)
+    return path
+
+
+def writable(param: typer.CallbackParam, path: Path | None) -> Path | None:
+    """Callback of an option that names a file to write."""
+    if path is not None:
+        check_writable(param.opts[0], path)
+    return path
