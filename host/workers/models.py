@@ -17,6 +17,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -32,7 +33,7 @@ TIMM_CROP_PCT = 0.875  # timm's default for networks that do not name their own
 _registered: list[torch.library.Library] = []  # an operator lives as long as its library object
 
 
-def import_torchvision():
+def import_torchvision() -> ModuleType:
     """torchvision, also beside a torch without CUDA.
 
     Its wheel's compiled operators are built against a CUDA torch and do not load beside a CPU one; importing it then
@@ -110,7 +111,7 @@ def load_model(name: str, weights: str | None = None, input_shape: str | None = 
             module.eval()
         if weights is not None:
             load_weights(module, Path(weights))
-        named, by_name = _named(name, module, inputs or parse_input_shape(DEFAULT_INPUT))
+        named, by_name = _named_inputs(name, module, inputs or parse_input_shape(DEFAULT_INPUT))
         outputs = _outputs(name, module, named, by_name, told=bool(inputs))
     return LoadedModel(name, module, named, outputs, _fitted(transform, named), categories, by_name)
 
@@ -285,7 +286,9 @@ def _cwd_importable() -> Iterator[None]:
 # what it takes and gives
 
 
-def _named(name: str, module: torch.nn.Module, inputs: tuple[TensorSpec, ...]) -> tuple[tuple[TensorSpec, ...], bool]:
+def _named_inputs(
+    name: str, module: torch.nn.Module, inputs: tuple[TensorSpec, ...]
+) -> tuple[tuple[TensorSpec, ...], bool]:
     """The inputs with the names that `forward` has for those without, and whether it is to be called by name."""
     try:
         parameters = inspect.signature(module.forward).parameters.values()
@@ -311,11 +314,11 @@ def _call(
     """One run of the module; its outputs by name."""
     with torch.inference_mode():
         if by_name:
-            return _by_name(module(**{spec.name: tensor for spec, tensor in zip(inputs, tensors, strict=True)}))
-        return _by_name(module(*tensors))
+            return _named_outputs(module(**{spec.name: tensor for spec, tensor in zip(inputs, tensors, strict=True)}))
+        return _named_outputs(module(*tensors))
 
 
-def _by_name(result: Any) -> dict[str, Any]:
+def _named_outputs(result: Any) -> dict[str, Any]:
     """A network's outputs: keys of a mapping, fields of a named tuple or dataclass, else `output` or `output_0`,
     `output_1` and so on. None stands for an output that the network does not give."""
     if isinstance(result, Mapping):
@@ -389,7 +392,7 @@ def _output_spec(name: str, output: str, two: torch.Tensor, one: torch.Tensor, m
             f"model {name!r}: output {output!r} has {len(varying)} dimensions that vary, {tuple(two.shape)} and "
             f"{tuple(one.shape)}; at most one may"
         )
-    longest = shape[varying[0]] if varying else 0
+    longest = max(shape[varying[0]], other[varying[0]]) if varying else 0
     sizes = tuple(VARIABLE if i in varying else size for i, size in enumerate(shape))
     return TensorSpec(output, str(two.dtype).removeprefix("torch."), sizes, longest)
 
@@ -420,18 +423,8 @@ def load_weights(module: torch.nn.Module, path: Path) -> None:
     Raises UsageError, which names what is missing or not expected."""
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        found = re.search(r"Unsupported global: GLOBAL (\S+)", str(error))
-        if found is None:
-            raise UsageError(f"--weights {path} is no file of torch.save, or a damaged one") from error
-        raise UsageError(
-            f"--weights {path} holds a {found[1]}, which could run any code as it loads; "
-            "save the weights alone with torch.save(module.state_dict(), file)"
-        ) from error
-    except EOFError as error:
-        raise UsageError(f"--weights {path}: the file is empty or cut off") from error
     except Exception as error:
-        raise UsageError(f"--weights {path}: {_one_line(error)}") from error
+        raise UsageError(f"--weights {path}: {_why_not_loaded(error)}") from error
     while isinstance(state, Mapping):
         inner = (state.get(key) for key in ("model", "state_dict", "model_state_dict"))
         nested = next((one for one in inner if isinstance(one, Mapping)), None)
@@ -452,6 +445,17 @@ def load_weights(module: torch.nn.Module, path: Path) -> None:
             f"--weights {path} does not fit the network: missing {', '.join(missing[:3]) or 'nothing'}, "
             f"unexpected {', '.join(unexpected[:3]) or 'nothing'}"
         )
+
+
+def _why_not_loaded(error: Exception) -> str:
+    if found := re.search(r"Unsupported global: GLOBAL (\S+)|TorchScript", str(error)):
+        return (
+            f"it holds more than weights ({found[1] or found[0]}), which could run any code as it loads; "
+            "save the weights alone with torch.save(module.state_dict(), file)"
+        )
+    if isinstance(error, (pickle.UnpicklingError, EOFError)):
+        return "it is no file of torch.save, or a damaged one"
+    return _one_line(error)
 
 
 def _one_line(error: BaseException) -> str:

@@ -102,7 +102,10 @@ def test_a_network_that_refuses_the_default_says_so_and_how_to_give_a_shape():
 
 
 def test_no_network_by_name_downloads_anything(monkeypatch):
-    monkeypatch.setattr("torch.hub.load_state_dict_from_url", lambda *_, **__: pytest.fail("it downloads"))
+    def download(*_, **__):
+        raise AssertionError("it downloads")
+
+    monkeypatch.setattr(import_torchvision().models._api, "load_state_dict_from_url", download)
     load_model("lraspp_mobilenet_v3_large", input_shape="3x64x64")
 
 
@@ -478,18 +481,22 @@ def test_a_whole_module_is_refused_without_running_its_code(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     for number, content in enumerate((torch.nn.Linear(3, 4), {"model": Dangerous()})):
         torch.save(content, tmp_path / f"{number}.pt")
-        with pytest.raises(UsageError, match=r"holds a .*save the weights alone with torch\.save") as raised:
+        with pytest.raises(UsageError, match=r"more than weights.*save the weights alone with torch\.save") as raised:
             load_model("squeezenet1_1", str(tmp_path / f"{number}.pt"))
         assert "\n" not in str(raised.value)
     assert not (tmp_path / "touched").exists()
+    torch.jit.trace(torch.nn.Linear(3, 4), torch.zeros(1, 3)).save(tmp_path / "script.pt")
+    with pytest.raises(UsageError, match=r"\(TorchScript\).*save the weights alone"):
+        load_model("squeezenet1_1", str(tmp_path / "script.pt"))
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (None, "No such file"),
-        (b"", "empty or cut off"),
+        (b"", "no file of torch.save, or a damaged one"),
         (b"garbage", "no file of torch.save"),
+        (b"PK\x03\x04 cut off", "PytorchStreamReader failed"),
         ([1, 2], "holds a list"),
         ({1: torch.ones(1)}, "a state_dict is needed"),
         ({"epoch": 3}, "missing.*unexpected epoch"),
