@@ -14,7 +14,7 @@ from headrace.host.demo.options import BEFOREHAND, DemoOptions
 
 LIGHT = 0.6  # of the slowest set-up's estimated capacity: stable on a noisy machine
 HEAVY = 0.85  # of what the workers sustain at the knee, at most: a queue that is stable for whoever batches
-MOST_RPS = 500.0  # of a load that is chosen: simulated NPUs can do more than one process can send and answer
+NPU_RPS = 250.0  # at most: simulated NPUs can do more than this process, which sends and answers, on a busy core
 RUN_S = 6.0  # a run's arrivals, if not told
 FEWEST, MOST = 20, 2000  # requests of a run, if not told
 
@@ -32,9 +32,12 @@ def run_rates(
     if options.rate_rps is not None:
         return dict.fromkeys(options.preprocessors, options.rate_rps)
     one_by_one, in_batches = one_by_one_rps(profiles), in_batches_rps(profiles)
-    heavy = min(math.sqrt(one_by_one * in_batches), HEAVY * in_batches, MOST_RPS)
+    most = NPU_RPS if options.npus else math.inf
+    heavy = min(math.sqrt(one_by_one * in_batches), HEAVY * in_batches, most)
     preprocessors = [name for name in options.preprocessors if name != BEFOREHAND]
-    light = LIGHT * _sustained(preprocessors, prepared, one_by_one, cores, bool(options.npus)) if preprocessors else 0.0
+    light = 0.0
+    if preprocessors:
+        light = min(LIGHT * _sustained(preprocessors, prepared, one_by_one, cores, bool(options.npus)), most)
     return {name: heavy if name == BEFOREHAND else light for name in options.preprocessors}
 
 
@@ -57,8 +60,8 @@ def _sustained(
     measured = [rate for rate in images if rate > 0]
     slowest = min(measured, default=_mixed([part.images_per_s["cpu"] for part in prepared]))  # the DPU took none
     if beside:
-        return min(slowest * max(1, cores - 1), one_by_one, MOST_RPS)
-    return min(1 / (1 / (slowest * cores) + 1 / one_by_one), MOST_RPS)
+        return min(slowest * max(1, cores - 1), one_by_one)
+    return 1 / (1 / (slowest * cores) + 1 / one_by_one)
 
 
 def _mixed(rates: Sequence[float]) -> float:

@@ -25,6 +25,7 @@ PART_NAMES = {
     "execute": "execute",
 }
 LINES = {BEFOREHAND: "-", "cpu": "-", "dpu": "--"}
+SCALES = 30  # rates that lie further apart are drawn on a logarithmic scale
 
 
 def draw(report: DemoReport, sentences: Sequence[str], path: Path) -> None:
@@ -76,8 +77,8 @@ def _times(axes: Axes, runs: Sequence[Run], names: Sequence[str], title: str) ->
     for place, total in enumerate(left):
         axes.annotate(f" {total:.0f} ms", (total, place), va="center", fontsize=10)
     axes.set(xlabel="mean ms of a request", xlim=(0, 1.2 * left.max() or 1), title=title)
-    axes.set_ylim(len(names) + 0.3, -0.6)  # the first on top, and room for the legend below the last
-    axes.legend(fontsize=9, ncols=len(PART_NAMES), loc="lower center", columnspacing=1, handlelength=1)
+    axes.set_ylim(1.25 * len(names) - 0.4, -0.6)  # the first on top, and room for the legend below the last
+    axes.legend(fontsize=9, ncols=3, loc="lower right", columnspacing=1, handlelength=1)
 
 
 def _profiles(axes: Axes, report: DemoReport, rates: Sequence[float]) -> None:
@@ -96,12 +97,15 @@ def _profiles(axes: Axes, report: DemoReport, rates: Sequence[float]) -> None:
             f"load: {rate:.0f}/s", (0.98, rate), xycoords=("axes fraction", "data"),
             textcoords="offset points", xytext=(0, 3), ha="right", fontsize=9,
         )  # fmt: skip
-    axes.set(xscale="log", xlabel="batch size", ylabel="requests/s, all workers", title="Profile: why batching pays")
+    axes.set(xscale="log", xlabel="batch size", ylabel="requests/s, all workers", title="Profile: what batching brings")
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.minorticks_off()
-    points = [point.batch for profile in report.profiles.values() for point in profile.points]
-    axes.set_xticks(sorted(set(points)))
-    axes.margins(x=0.12, y=0.12)
-    axes.set_ylim(bottom=0)
+    points = [point for profile in report.profiles.values() for point in profile.points]
+    axes.set_xticks(sorted({point.batch for point in points}))
+    axes.margins(x=0.15, y=0.12)
+    if max(point.throughput_rps for point in points) > SCALES * min(*rates, *(p.throughput_rps for p in points)):
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
     axes.legend(loc="lower left", fontsize=9)

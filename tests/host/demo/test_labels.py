@@ -1,0 +1,43 @@
+import numpy as np
+import pytest
+
+from headrace.host.demo.labels import LABELLED, Labels, first_label
+
+CATS = ("tabby", "lynx", "puma")
+
+
+def test_logits_become_a_probability_by_softmax():
+    found = first_label([np.float32([1, 3, 2])], CATS)
+    assert found.label == "lynx" and found.probability == pytest.approx(0.66524, abs=1e-5)
+
+
+def test_large_logits_do_not_overflow():
+    assert first_label([np.float32([1e4, 0, -1e4])], CATS).probability == 1
+
+
+def test_probabilities_are_taken_as_they_are():
+    found = first_label([np.float32([0.1, 0.2, 0.7])], CATS)
+    assert found.label == "puma" and found.probability == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        [np.float32([1, np.nan, 2])],
+        [np.zeros(2, np.float32)],  # an embedding
+        [np.zeros((3, 3), np.float32)],
+        [np.zeros(3, np.int64)],
+        [np.zeros(3, np.float32), np.zeros(3, np.float32)],
+    ],
+)
+def test_what_has_no_number_a_class_has_no_label(outputs):
+    assert first_label(outputs, CATS) is None
+
+
+def test_the_first_distinct_photos_of_each_network_are_labelled_and_no_more():
+    labels = Labels({"cats": CATS, "embedding": None})
+    for number in [0, 0, *range(10)]:
+        for model in ("cats", "embedding"):
+            labels.see(model, f"photo {number}", {"output": np.eye(3, dtype=np.float32)[number % 3]})
+    assert list(labels.of["cats"]) == [f"photo {number}" for number in range(LABELLED)]
+    assert labels.of["cats"]["photo 1"].label == "lynx" and labels.of["embedding"] == {}
