@@ -375,6 +375,9 @@ def main() -> None:
     except HeadraceError as error:
         err.print(f"headrace: {error}", soft_wrap=True, highlight=False, markup=False)
         sys.exit(1)
+    except KeyboardInterrupt:  # while no command runs
+        err.print("headrace: interrupted")
+        sys.exit(130)
     except SystemExit as end:
         if end.code == 130:  # typer's answer to Ctrl-C; it says nothing
             err.print("headrace: interrupted")

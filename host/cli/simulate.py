@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import json
+import signal
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -99,6 +100,8 @@ def reproduce(
     as_json: Json = False,
 ) -> None:
     """Run a paper's evaluation again; ends with a table of its numbers beside what came out."""
+    # A shell's background job ignores interrupts, and what it starts inherits that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Only the one that is asked for: each loads much.
     experiments = importlib.import_module(f"headrace.sim.experiments.{paper.value}.runs")
     figures = experiments.FIGURES if figure == "all" else tuple(name.strip() for name in figure.split(","))
