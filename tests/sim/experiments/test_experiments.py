@@ -10,7 +10,6 @@ from headrace.batching import UsageError
 from headrace.sim.experiments.batchmaker import runs as batchmaker
 from headrace.sim.experiments.lazybatching import runs as lazybatching
 from headrace.sim.experiments.smdp import runs as smdp
-from headrace.sim.experiments.sweep import sweep
 
 
 @pytest.mark.parametrize("paper", [lazybatching, smdp, batchmaker])
@@ -32,9 +31,3 @@ def test_every_figure_has_a_plot_and_its_numbers(paper, reproduced):
 def test_an_unknown_figure_is_refused(paper, figure, known, tmp_path):
     with pytest.raises(UsageError, match=f"--figure {figure}: choose from {known}"):
         paper.reproduce([figure], tmp_path, paper.QUICK, Counter())
-
-
-def test_a_sweep_keeps_the_order_of_its_jobs_and_passes_errors_on():
-    assert sweep(abs, [-3, 1, -2], lambda: None) == [3, 1, 2]
-    with pytest.raises(TypeError):
-        sweep(abs, [1, "x"], lambda: None)

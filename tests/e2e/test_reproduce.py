@@ -1,0 +1,50 @@
+"""Ctrl-C during `headrace reproduce`."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+# The command, which says on stdout when its main function has been entered.
+COMMAND = """
+from headrace.host.cli import main
+app = main.app
+main.app = lambda **options: (print("begins", flush=True), app(**options))
+main.main()
+"""
+
+
+def start(folder, disposition):
+    """The full evaluation, which takes minutes, with interrupts handled so at first."""
+    return subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "reproduce", "lazybatching", "--out", str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, disposition),
+    )
+
+
+@pytest.mark.parametrize("disposition", [signal.default_int_handler, signal.SIG_IGN])
+@pytest.mark.parametrize("after_s", [0.0, 0.2, 1.0])
+def test_an_interrupt_ends_it_while_it_runs(tmp_path, disposition, after_s):
+    """Even where it was started with interrupts ignored, as a shell starts its background jobs."""
+    process = start(tmp_path, disposition)
+    assert process.stdout.readline() == "begins\n"
+    assert "simulated runs" in process.stderr.readline()
+    time.sleep(after_s)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)  # 2 s on an idle machine
+    assert process.returncode == 130 and errors.endswith("headrace: interrupted\n") and "Traceback" not in errors
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.01, 0.03, 0.1, 0.3])
+def test_an_interrupt_ends_it_while_it_starts(tmp_path, after_s):
+    process = start(tmp_path, signal.default_int_handler)
+    assert process.stdout.readline() == "begins\n"
+    time.sleep(after_s)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130 and errors.endswith("headrace: interrupted\n") and "Traceback" not in errors
