@@ -4,6 +4,12 @@ import os
 import subprocess
 from pathlib import Path
 
+# Before numpy and torch are loaded: what they compute here is small. Several threads would wait for each other, and by
+# spinning, which on a busy machine takes several times as long.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.pop("MAKEFLAGS", None)  # what make hands to what it starts is not for a make that a test starts
+
 import csim
 import pytest
 from hypothesis import settings
@@ -21,8 +27,6 @@ TIMED = (ROOT / "tests" / "host", ROOT / "tests" / "e2e" / "test_demo.py")
 # Here, tests share what takes long to compute: one process runs them all.
 EXPERIMENTS = ROOT / "tests" / "sim" / "experiments"
 
-# What make hands to what it starts is not for a make that a test starts.
-os.environ.pop("MAKEFLAGS", None)
 settings.register_profile("headrace", deadline=None)  # shared machines pause; a slow example is no failure
 settings.load_profile("headrace")
 
