@@ -62,6 +62,7 @@ def demo(
 
     Prints a table of throughput and latency and where the time went, and writes report.json, demo.png and a trace
     for https://ui.perfetto.dev into --out."""
+    from headrace.host.demo.networks import load_networks
     from headrace.host.demo.options import DemoOptions
     from headrace.host.demo.photos import demo_photos, folder_photos
     from headrace.host.demo.report import as_json as report_json
@@ -88,9 +89,10 @@ def demo(
         seed=seed,
     )
     make_folder(out_folder)
-    container = xclbin or cached_xclbin(target, image_cus)  # building one takes a minute: after all checks
+    networks = load_networks(options)
+    container = xclbin or cached_xclbin(target, image_cus)  # after all checks: building one may take a minute
     with progress() as shown:
-        report = run(options, container, Stages(shown))
+        report = run(options, networks, container, Stages(shown))
     paths = write_report(report, out_folder)
     if as_json:
         print(json.dumps(report_json(report), indent=2))

@@ -21,7 +21,7 @@ from headrace.host.demo.equality import Clocks, Equality, Prepared, prepare
 from headrace.host.demo.hardware import Hardware, RealWorkers, SimulatedNpus
 from headrace.host.demo.labels import Label, Labels
 from headrace.host.demo.load import run_rates, run_requests
-from headrace.host.demo.networks import Network, load_networks
+from headrace.host.demo.networks import Network
 from headrace.host.demo.options import BEFOREHAND, DemoOptions
 from headrace.host.demo.serving import Arrivals, Preprocessor, Run, Source, run_arrivals
 from headrace.host.dpu.driver import CpuPreprocessor, Dpu
@@ -87,14 +87,15 @@ class Progress(Protocol):
     def step(self) -> None: ...
 
 
-def demo(options: DemoOptions, xclbin: Path, progress: Progress) -> DemoReport:
-    return asyncio.run(run_demo(options, xclbin, progress))
+def demo(options: DemoOptions, loaded: Sequence[Network], xclbin: Path, progress: Progress) -> DemoReport:
+    return asyncio.run(run_demo(options, loaded, xclbin, progress))
 
 
-async def run_demo(options: DemoOptions, xclbin: Path, progress: Progress) -> DemoReport:
-    """Raises UsageError for options that cannot be met, and WorkerLost if no worker can be started."""
-    networks = {network.name: network for network in load_networks(options)}
-    hardware = _hardware(options, list(networks.values()))
+async def run_demo(options: DemoOptions, loaded: Sequence[Network], xclbin: Path, progress: Progress) -> DemoReport:
+    """`loaded` is what `load_networks` made of the options. Raises UsageError for options that cannot be met, and
+    WorkerLost if no worker can be started."""
+    networks = {network.name: network for network in loaded}
+    hardware = _hardware(options, loaded)
     async with _dpus(xclbin, networks.values()) as dpus:
         by_spec = {}
         for spec, dpu in dpus.items():
