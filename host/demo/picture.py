@@ -40,7 +40,7 @@ def draw(report: DemoReport, sentences: Sequence[str], path: Path) -> None:
         title = f"{rate:.0f} requests/s, {'tensors made beforehand' if from_tensors else 'from JPEG to output'}"
         names = [run.policy if from_tensors else run.name for run in runs]
         _latencies(figure.add_subplot(grid[row, 0]), runs, names, f"{title}: latency")
-        _times(figure.add_subplot(grid[row, 1]), runs, names, f"{title}: where the time went")
+        _times(figure.add_subplot(grid[row, 1]), runs, names, "where the time went")
     _profiles(figure.add_subplot(grid[:, 2]), report, list(loads))
     lines = [line for sentence in sentences for line in textwrap.wrap(sentence, 140)]
     figure.suptitle("\n".join(lines), fontsize=13, weight="bold", x=0.01, ha="left")
@@ -89,7 +89,7 @@ def _profiles(axes: Axes, report: DemoReport, rates: Sequence[float]) -> None:
         axes.plot(knee.batch, knee.throughput_rps, "o", ms=14, mfc="none", mec="C3", mew=2)
         axes.annotate(
             f"knee: batch {knee.batch}, {knee.latency_s * 1e3:.0f} ms", (knee.batch, knee.throughput_rps),
-            textcoords="offset points", xytext=(0, 14), ha="center", fontsize=9,
+            textcoords="offset points", xytext=(10, 14), ha="right", fontsize=9,
         )  # fmt: skip
     for rate in rates:
         axes.axhline(rate, color="gray", ls=":")

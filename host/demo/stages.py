@@ -92,10 +92,10 @@ def demo(options: DemoOptions, loaded: Sequence[Network], xclbin: Path, progress
 
 
 async def run_demo(options: DemoOptions, loaded: Sequence[Network], xclbin: Path, progress: Progress) -> DemoReport:
-    """`loaded` is what `load_networks` gives for the options. Raises UsageError for what cannot be met, and WorkerLost
-    if no worker can be started."""
+    """`loaded` is what `load_networks` made of the options. Raises UsageError for options that cannot be met, and
+    WorkerLost if no worker can be started."""
     networks = {network.name: network for network in loaded}
-    hardware = _hardware(options, list(networks.values()))
+    hardware = _hardware(options, loaded)
     async with _dpus(xclbin, networks.values()) as dpus:
         by_spec = {}
         for spec, dpu in dpus.items():

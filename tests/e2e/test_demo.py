@@ -1,4 +1,4 @@
-"""The demo under load: its report, a killed worker, Ctrl-C."""
+"""The demo under load: its report, networks of a user's own, a killed worker, Ctrl-C."""
 
 import json
 import os
@@ -43,17 +43,17 @@ def wait_for_load(process: subprocess.Popen[str], run: str) -> list[int]:
     raise AssertionError("the demo ended before the run began")
 
 
-def profile_file(folder: Path) -> Path:
+def profile_file(folder: Path, model: str = "squeezenet1_1") -> Path:
     points = [{"batch": b, "latency_s": 0.005 * b, "throughput_rps": 300 + b} for b in (1, 2, 4)]
-    body = {"version": 1, "model": "squeezenet1_1", "workers": 2, "points": points, "machine": {}}
-    path = folder / "profile.json"
+    body = {"version": 1, "model": model, "workers": 2, "points": points, "machine": {}}
+    path = folder / f"{model.replace(':', '.')}.json"
     path.write_text(json.dumps(body))
     return path
 
 
 def test_the_demo_reports_every_policy_and_every_tensor_equals_opencvs(tmp_path):
     arguments = ["--requests", "60", "--rate-rps", "25", "--workers", "2", "--out", str(tmp_path), "--json"]
-    arguments += ["--policies", "serial,graph,preba,smdp"]
+    arguments += ["--policies", "serial,graph,preba,smdp", "--preprocessors", "cpu,dpu"]
     done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
@@ -67,6 +67,8 @@ def test_the_demo_reports_every_policy_and_every_tensor_equals_opencvs(tmp_path)
         assert run["tensors_equal"] == run["tensors_compared"] == 60
         assert abs(sum(run["breakdown_ms"].values()) - run["latency_ms"]["mean"]) < 0.5
         assert run["preprocessed_on_cpu"] == (60 if run["name"].startswith("cpu") else 0)
+        assert sum(run["reasons"].values()) == round(60 / run["batch_size_mean"])
+        assert 0 <= run["arrival_late_ms"]["p50"] <= run["arrival_late_ms"]["max"] < run["latency_ms"]["max"]
     assert all(run["batch_size_mean"] == 1 for run in report["runs"] if "serial" in run["name"])
     assert json.loads((tmp_path / "report.json").read_text()) == report
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
@@ -77,6 +79,113 @@ def test_the_demo_reports_every_policy_and_every_tensor_equals_opencvs(tmp_path)
     begins = [p.track_event for p in trace.packet if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN]
     flows = [flow for event in begins for flow in event.flow_ids]
     assert len(set(flows)) == 8 * 60 and len(flows) == 2 * 8 * 60  # each request: its CU, then its task
+    assert any(event.name == "batch of 1, idle" for event in begins) and any("window" in event.name for event in begins)
+    no_slices_of_a_worker_overlap(trace)
+
+
+def no_slices_of_a_worker_overlap(trace: Trace) -> None:
+    workers = {p.track_descriptor.uuid for p in trace.packet if p.track_descriptor.name.startswith("worker")}
+    open_on = dict.fromkeys(workers, 0)
+    for packet in trace.packet:
+        track = packet.track_event.track_uuid
+        if track in workers:
+            open_on[track] += 1 if packet.track_event.type == TrackEvent.TYPE_SLICE_BEGIN else -1
+            assert open_on[track] in (0, 1)
+
+
+NETS = """
+import torch
+
+class Means(torch.nn.Module):
+    def __init__(self, shape, outputs):
+        super().__init__()
+        self.input_shape = shape
+        self.head = torch.nn.Linear(3, outputs)
+
+    def forward(self, photos):
+        return self.head(photos.mean((2, 3)))
+
+def classes():
+    torch.manual_seed(1)
+    module = Means("3x48x64", 3)
+    module.categories = ["tabby", "lynx", "puma"]
+    return module
+
+def embedding():
+    return Means("3x32x32", 7)
+
+def words():
+    module = torch.nn.Embedding(10, 2)
+    module.input_shape = "1..8:int64"
+    return module
+"""
+
+
+def own_nets(folder: Path, arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    (folder / "own.py").write_text(NETS)
+    command = [*COMMAND, *arguments, "--out", str(folder), "--json"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=folder)
+
+
+def test_two_networks_of_ones_own_are_served_in_one_run_each_with_its_own_photos(tmp_path):
+    arguments = ["--model", "own:classes,own:embedding", "--policies", "serial,preba", "--requests", "40"]
+    arguments += ["--rate-rps", "100", "--preprocessors", "beforehand,dpu", "--workers", "1"]
+    for name in ("own:classes", "own:embedding"):
+        arguments += ["--profile", str(profile_file(tmp_path, name))]
+    done = own_nets(tmp_path, arguments)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    classes, embedding = report["models"]["own:classes"], report["models"]["own:embedding"]
+    assert (classes["input_shape"], classes["resize_short"]) == ([3, 48, 64], 73)
+    assert (embedding["input_shape"], embedding["resize_short"]) == ([3, 32, 32], 37)
+    assert len(classes["labels"]) == 5 and embedding["labels"] == {} and classes["labels_note"] is None
+    for found in classes["labels"].values():
+        assert found["label"] in ("tabby", "lynx", "puma") and 1 / 3 <= found["probability"] <= 1
+    assert report["equality"]["equal"] == report["equality"]["on_dpu"] == 2 * report["photos"]
+    for run in report["runs"]:
+        parts = run["models"]
+        assert set(parts) == {"own:classes", "own:embedding"}
+        assert run["finished"] == sum(part["finished"] for part in parts.values()) == 40
+        assert all(part["finished"] == part["requests"] > 10 for part in parts.values())
+        assert run["tensors_equal"] == run["tensors_compared"] == (40 if run["preprocessor"] == "dpu" else 0)
+    names = [p.track_event.name for p in Trace.FromString((tmp_path / "trace.pftrace").read_bytes()).packet]
+    assert any(name.startswith("own:classes: batch of") for name in names)
+    for name in ("own.classes", "own.embedding"):
+        assert json.loads((tmp_path / f"profile.{name}.json").read_text())["workers"] == 2
+
+
+def test_the_load_comes_from_what_was_measured_and_the_report_says_what_it_shows(tmp_path):
+    points = [{"batch": b, "latency_s": 0.02, "throughput_rps": 50 * b} for b in (1, 2)]
+    body = {"version": 1, "model": "squeezenet1_1", "workers": 1, "points": points, "machine": {}}
+    (tmp_path / "profile.json").write_text(json.dumps(body))
+    arguments = ["--model", "squeezenet1_1", "--policies", "serial,preba", "--preprocessors", "beforehand,cpu"]
+    arguments += ["--requests", "10", "--workers", "1", "--profile", str(tmp_path / "profile.json")]
+    done = own_nets(tmp_path, arguments)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["one_by_one_rps"], report["in_batches_rps"]) == (50, 100)
+    assert 50 < report["rates_rps"]["beforehand"] < 85 and report["rates_rps"]["cpu"] < 30
+    assert [run["rate_rps"] for run in report["runs"]] == [
+        report["rates_rps"][name] for name in ("beforehand", "beforehand", "cpu", "cpu")
+    ]
+    assert report["shows"][0].startswith("At 71 requests/s, 1.41 times what the workers sustain one by one (50/s)")
+    assert report["models"]["squeezenet1_1"]["labels_note"] == "random weights: labels mean nothing"
+
+
+def test_a_network_that_takes_no_photo_is_refused(tmp_path):
+    done = own_nets(tmp_path, ["--model", "own:words"])
+    assert done.returncode == 2 and "the demo sends photos" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_node_level_policies_run_on_simulated_npus_and_say_why_tasks_left(tmp_path):
+    arguments = ["--workers", "npu:2", "--model", "squeezenet1_1", "--policies", "lazy,graph", "--requests", "60"]
+    done = own_nets(tmp_path, [*arguments, "--rate-rps", "60", "--preprocessors", "beforehand"])
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["workers_simulated"] and [run["finished"] for run in report["runs"]] == [60, 60]
+    assert report["runs"][0]["reasons"]["idle"] > 0 and report["runs"][1]["reasons"]["window"] > 0
+    assert report["models"]["squeezenet1_1"]["labels"] == {}
+    no_slices_of_a_worker_overlap(Trace.FromString((tmp_path / "trace.pftrace").read_bytes()))
 
 
 def test_photos_that_cannot_be_used_are_named_and_the_others_are_served(tmp_path):
@@ -137,7 +246,7 @@ def test_a_worker_killed_under_load_loses_no_request(tmp_path):
 def test_ctrl_c_ends_cleanly_and_leaves_no_process(tmp_path):
     arguments = [
         "--requests", "3000", "--rate-rps", "20", "--workers", "2", "--profile", str(profile_file(tmp_path)),
-        "--model", "squeezenet1_1", "--policies", "graph", "--out", str(tmp_path),
+        "--model", "squeezenet1_1", "--policies", "graph", "--preprocessors", "cpu", "--out", str(tmp_path),
     ]  # fmt: skip
     process = start(arguments)
     pids = wait_for_load(process, "cpu + graph")
