@@ -26,6 +26,9 @@ def profile(
     weights: Annotated[
         Path | None, typer.Option(callback=readable, help="A state_dict file; fixed random weights without.")
     ] = None,
+    input_shape: Annotated[
+        str | None, typer.Option(help="3x299x299 or ids=1..128:int64, say; what the network tells if not given.")
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, max=64, help="Workers; one per MIG device or core by default.")
     ] = None,
@@ -36,9 +39,11 @@ def profile(
     """Measure a network's latency by batch size and find its knee.
 
     Batch 1, 2, 4 ... with all workers busy, until throughput grows by less than 5 %. The knee is the last batch size
-    before that step. With --cell all batch sizes are measured."""
+    before that step. With --cell all batch sizes are measured. All is measured three times, and points whose rounds
+    disagree are told of."""
     from headrace.host.workers.cell_profiling import measure_cell
-    from headrace.host.workers.profiling import measure_curve, worker_devices
+    from headrace.host.workers.devices import worker_devices
+    from headrace.host.workers.profiling import measure_curve
 
     count = len(worker_devices(workers))
     name = model if cell is None else f"{cell}-{hidden}"
@@ -56,7 +61,9 @@ def profile(
                 tell(text)
 
         if cell is None:
-            measuring = measure_curve(model, file, workers=count, max_batch=max_batch, on_point=on_point)
+            measuring = measure_curve(
+                model, file, input_shape=input_shape, workers=count, max_batch=max_batch, on_point=on_point
+            )
         else:
             measuring = measure_cell(cell, hidden, weights=file, workers=count, max_batch=max_batch, on_point=on_point)
         measured = asyncio.run(measuring)
