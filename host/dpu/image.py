@@ -67,7 +67,7 @@ class ImageSpec:
         """The normalized value of every pixel value, shape (3, 256), in `dtype`: what the CU and the CPU look up.
 
         `(x / 255 - mean) / std` in float32, then rounded to `dtype`."""
-        mean, std = np.float32(self.mean)[:, None], np.float32(self.std)[:, None]
+        mean, std = (np.asarray(value, np.float32)[:, None] for value in (self.mean, self.std))
         values = (np.arange(256, dtype=np.float32) / np.float32(255) - mean) / std
         if self.dtype != "int8":
             return values.astype(self.dtype, copy=False)

@@ -16,30 +16,28 @@ from headrace.host.dpu.preprocessor import CpuPreprocessor, PreprocessorUnavaila
 PHOTOS = demo_photos()[:8]
 
 
-def large() -> bytes:
-    """Takes a thread some tens of milliseconds."""
-    noise = np.random.default_rng(0).integers(0, 256, (2000, 2000, 3), np.uint8)
-    return cv2.imencode(".jpg", noise)[1].tobytes()
-
-
 class Watched(bytes):
-    """Knows whether anybody has looked at it."""
+    """Knows whether anybody has looked at it, and holds up who does until `go` is set."""
 
-    seen = False
+    def __new__(cls, data: bytes, held: bool = False) -> "Watched":
+        self = super().__new__(cls, data)
+        self.seen, self.go = threading.Event(), threading.Event()
+        if not held:
+            self.go.set()
+        return self
 
     def __len__(self) -> int:
-        self.seen = True
+        self.seen.set()
+        assert self.go.wait(20)
         return super().__len__()
 
 
-async def working(cpu: CpuPreprocessor, data: bytes) -> "asyncio.Task":
-    """A call that has its thread."""
-    watched = Watched(data)
-    task = asyncio.create_task(cpu.process(watched))
-    async with asyncio.timeout(5):
-        while not watched.seen:
-            await asyncio.sleep(0.001)
-    return task
+async def working(cpu: CpuPreprocessor) -> tuple[Watched, "asyncio.Task"]:
+    """A call that has its thread and keeps it until its `go` is set."""
+    data = Watched(PHOTOS[0].jpeg, held=True)
+    task = asyncio.create_task(cpu.process(data))
+    assert await asyncio.to_thread(data.seen.wait, 20)
+    return data, task
 
 
 def with_cpu(body, spec=None, threads=None):
@@ -103,23 +101,25 @@ def test_opencv_takes_one_thread_a_request():
 
 def test_a_call_that_is_given_up_while_it_waits_is_never_worked_on():
     async def body(cpu):
-        busy = await working(cpu, large())
+        held, busy = await working(cpu)
         given_up = [Watched(PHOTOS[0].jpeg) for _ in range(20)]
         calls = [asyncio.create_task(cpu.process(data)) for data in given_up]
         await asyncio.sleep(0)
         for call in calls:
             call.cancel()
+        held.go.set()
         assert np.array_equal(await cpu.preprocess(PHOTOS[1].jpeg), preprocess(PHOTOS[1].jpeg, ImageSpec()))
-        assert busy.done() and not any(data.seen for data in given_up)
+        assert busy.done() and not any(data.seen.is_set() for data in given_up)
 
     with_cpu(body, threads=1)
 
 
 def test_a_close_ends_what_is_worked_on_and_refuses_the_rest():
     async def body(cpu):
-        busy = await working(cpu, large())
+        held, busy = await working(cpu)
         waiting = asyncio.create_task(cpu.process(PHOTOS[0].jpeg))
         await asyncio.sleep(0)
+        threading.Timer(0.1, held.go.set).start()
         cpu.close()
         with pytest.raises(PreprocessorUnavailable, match="closed"):
             await waiting
@@ -133,12 +133,14 @@ def test_a_close_ends_what_is_worked_on_and_refuses_the_rest():
 
 def test_a_caller_that_gives_up_does_not_free_its_thread():
     async def body(cpu):
-        (await working(cpu, large())).cancel()
+        held, given_up = await working(cpu)
+        given_up.cancel()
         waiting = asyncio.create_task(cpu.process(data := Watched(PHOTOS[0].jpeg)))
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)
+        threading.Timer(0.1, held.go.set).start()
         cpu.close()  # refuses what has no thread yet
         with pytest.raises(PreprocessorUnavailable):
             await waiting
-        assert not data.seen
+        assert not data.seen.is_set()
 
     with_cpu(body, threads=1)
