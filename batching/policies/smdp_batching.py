@@ -175,7 +175,7 @@ class SmdpBatching(QueueLengthBatching):
         return list(self._by_rate)
 
     def install(self, model: str, tables: RateTables) -> None:
-        """Serve `model` by these tables from now on."""
+        """Serve `model` by these tables from now on. Their largest batch is then the largest of the model."""
         rule = self._by_rate.get(model)
         if rule is None:
             raise UnknownModel(f"there are tables of {model!r}; by rate this server has {', '.join(self.models)}")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.batching import Ledger, NodeTimes, Request, UnknownModel, UsageError
 from headrace.batching.graphs.cell_graph import CellGraph, CellModel, CellType, lstm, seq2seq
-from headrace.batching.policies.cellular import CellularBatching
+from headrace.batching.policies.cellular import MAX_TASKS, CellularBatching
 from headrace.sim.engine import Arrivals
 from headrace.sim.load.trees import complete_tree
 from headrace.sim.simulation import simulate
@@ -126,6 +126,17 @@ def test_selection_prefers_a_full_batch_then_what_does_not_run_then_priority():
     assert policy.next_task(0, 0).start == 1
     policy.submit(Request(9, "net", 0.0, input_len=2.0), 0.0)
     assert policy.next_task(1, 0).start == 0  # of the other type something runs
+
+
+def test_a_request_whose_task_waits_for_the_worker_has_begun():
+    policy = CellularBatching([lstm(max_batch=1)], 1)
+    requests = [Request(number, "lstm", 0.0) for number in range(MAX_TASKS + 1)]
+    for request in requests:
+        policy.submit(request, 0.0)
+    assert policy.next_task(0, 0.0).requests == (requests[0],)
+    assert [policy.withdraw(request, 0.0) for request in requests] == [False] * MAX_TASKS + [True]
+    assert [policy.next_task(0, 0.0).requests[0].id for _ in range(4)] == [1, 2, 3, 4]
+    assert policy.next_task(0, 0.0) is None
 
 
 # What holds for any cell graphs

@@ -93,7 +93,9 @@ def test_installed_tables_take_effect_for_their_model_alone():
 
 def test_installed_tables_bring_their_largest_batch():
     policy = SmdpBatching([NET], {}, 2, max_wait_s=1.0)
+    assert policy.largest_batch("net") == 2
     policy.install("net", waits_for(9, rate=0.001, max_batch=6))
+    assert policy.largest_batch("net") == 6
     for number in range(7):
         policy.submit(Request(number, "net", 0.0), 0.0)
     assert policy.next_task(0, 0.0) is None
