@@ -41,8 +41,7 @@ from headrace.host.workers.process import processes
 from headrace.host.workers.profiling import machine
 from headrace.host.workers.program import WholeModel
 from headrace.sim.load.lengths import Fixed
-from headrace.sim.load.traffic import poisson
-from headrace.sim.load.workload import generate
+from headrace.sim.load.traffic import generate, poisson
 from headrace.sim.simulation import simulate
 
 ALPHA_S, TAU0_S = 0.3051e-3, 1.052e-3
