@@ -16,7 +16,7 @@ demo: setup
 	.venv/bin/headrace demo --out out/demo
 
 # First the tests that many processes may share the machine for, then those that look at the clock, one at a time.
-parallel = .venv/bin/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadgroup
+parallel = .venv/bin/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 timed = .venv/bin/python -m pytest
 
 test: lint types

@@ -10,8 +10,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("MAKEFLAGS", None)  # what make hands to what it starts is not for a make that a test starts
 
-import csim
 import pytest
+from builds import built
 from hypothesis import settings
 
 from headrace.batching.policies import lazy
@@ -24,8 +24,6 @@ VADD = ROOT / "tests" / "bitstreams" / "vadd"
 
 # Below these, tests wait for processes and threads, and some bound how long: they must not be starved by other tests.
 TIMED = (ROOT / "tests" / "host", ROOT / "tests" / "e2e" / "test_demo.py")
-# Here, tests share what takes long to compute: one process runs them all.
-EXPERIMENTS = ROOT / "tests" / "sim" / "experiments"
 
 settings.register_profile("headrace", deadline=None)  # shared machines pause; a slow example is no failure
 settings.load_profile("headrace")
@@ -39,13 +37,9 @@ def pytest_sessionstart():
         pytest.exit("the compiled modules are older than their sources: run scripts/setup", returncode=3)
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m chooses
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if any(item.path.is_relative_to(path) for path in TIMED):
-            item.add_marker(pytest.mark.timed)
-        if item.path.is_relative_to(EXPERIMENTS):
-            item.add_marker(pytest.mark.xdist_group("experiments"))
+def pytest_itemcollected(item):
+    if any(item.path.is_relative_to(path) for path in TIMED):
+        item.add_marker(pytest.mark.timed)
 
 
 def pytest_collection_finish():
@@ -77,4 +71,4 @@ def vadd(sources: list[Path], mode: Mode) -> Path:
     def build(path: Path) -> None:
         build_kernels(path, sources, [], [(VADD / "kernel.xml").read_bytes()], {"vadd": 2}, mode)
 
-    return csim.built(f"vadd_{mode.name.lower()}", digest.hexdigest(), ".xclbin", build)
+    return built(f"vadd_{mode.name.lower()}", digest.hexdigest(), ".xclbin", build)

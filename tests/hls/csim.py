@@ -1,48 +1,25 @@
-"""Compiles HLS units and their test benches with g++ and keeps the result by content; other models are kept by `built`.
+"""Compiles HLS units and their test benches with g++ and keeps the result by content, see builds.py.
 
 The key is the hash of the sources, of every C++ file below hls/ and of the command line, so that a stale
-library cannot be loaded and an unchanged one costs nothing. Builds land in build/tests/.
+library cannot be loaded and an unchanged one costs nothing.
 """
 
 import ctypes
-import fcntl
 import hashlib
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
+
+from builds import built
 
 from headrace.bitstreams.sources import hls_folder, include_folders
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = ROOT / "build" / "tests"
 # g++ knows no `#pragma HLS`, and takes the vendor's way of setting an ap_uint for a use before it is set.
 QUIET = ["-Wno-unknown-pragmas", "-Wno-uninitialized", "-Wno-maybe-uninitialized"]
 FLAGS = ["-std=c++17", "-O2", "-Wall", *QUIET]
 # Without shift-base: the vendor's default constructor masks what happens to lie in memory, and by chance that is a
 # negative number shifted left. Its authors exempt the function for clang; C++20 defines such shifts.
 SANITIZE = ["-g1", "-fsanitize=address,undefined", "-fno-sanitize=shift-base", "-fno-sanitize-recover=all"]
-
-
-@contextmanager
-def alone(name: str) -> Iterator[None]:
-    """Processes that test at the same time build `name` one after the other, so that the second finds it."""
-    BUILD.mkdir(parents=True, exist_ok=True)
-    with (BUILD / f"{name}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def built(stem: str, digest: str, suffix: str, build: Callable[[Path], object]) -> Path:
-    """The file of these contents, which build(path) makes if it is not there yet; older ones are removed."""
-    target = BUILD / f"{stem}-{digest[:16]}{suffix}"
-    with alone(stem):
-        if not target.exists():
-            for stale in BUILD.glob(f"{stem}-{'?' * 16}{suffix}"):
-                stale.unlink()
-            build(target)
-    return target
 
 
 def build_library(name: str, sources: list[Path]) -> Path:

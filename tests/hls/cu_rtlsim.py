@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import csim
 import numpy as np
+from builds import built
 from numpy.typing import NDArray
 from rtlsim import COVERAGE_FOLDER, coverage_file
 from units import CENTRED, CuResult
@@ -50,7 +50,7 @@ def library() -> ctypes.CDLL:
     def build(target: Path) -> None:
         build_library(spec(), sources, target, coverage=coverage)
 
-    return ctypes.CDLL(str(csim.built(stem, digest.hexdigest(), ".so", build)))
+    return ctypes.CDLL(str(built(stem, digest.hexdigest(), ".so", build)))
 
 
 @cache

