@@ -8,7 +8,9 @@ registers at 64 KiB steps, and each memory argument of each unit an HBM bank of 
 
 import hashlib
 import json
+import logging
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -44,6 +46,8 @@ CLOCK_MHZ = 300
 MAX_CUS = 16
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-Wno-unknown-pragmas")
 COMPILE_TIMEOUT_S = 600
+
+_log = logging.getLogger(__name__)
 
 
 def build_sw_emu(path: Path, image_cus: int = 4) -> Xclbin:
@@ -90,9 +94,11 @@ def build_kernels(
     try:
         present = read_xclbin(path)
         if json.loads(present.build_metadata) == build:
+            _log.info("%s is up to date", path)
             return present
     except (XclbinError, ValueError):
         pass  # nothing there yet, or nothing usable
+    _log.info("building %s of %d sources", path, len(sources))
     ips = _instances(specs, cus)
     connections = _connections(specs, ips)
     used = {connection.memory_index for connection in connections}
@@ -180,6 +186,7 @@ def _verilator_metadata() -> dict[str, Any]:
 
 
 def _run(command: Sequence[str], what: str) -> None:
+    _log.debug("%s", shlex.join(command))
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:

@@ -3,13 +3,15 @@
 from importlib.util import find_spec
 from pathlib import Path
 
+from headrace.bitstreams.errors import MissingExtra
+
 
 def _package_folder(name: str) -> Path:
     spec = find_spec(name)  # finds the files without importing the package
     for location in (spec.submodule_search_locations or []) if spec else []:
         if Path(location).is_dir():
             return Path(location)
-    raise FileNotFoundError(f"package {name} is not installed; run `pip install headrace` again")
+    raise FileNotFoundError(f"package {name} is not installed")
 
 
 def hls_folder() -> Path:
@@ -18,6 +20,10 @@ def hls_folder() -> Path:
 
 
 def include_folders() -> list[Path]:
-    """Include path of a g++ build, in order: our sources, our `hls_stream.h` shim, Xilinx's ap_types from hls4ml."""
+    """Include path of a g++ build, in order: our sources, our `hls_stream.h` shim, Xilinx's ap_types from hls4ml.
+
+    Raises MissingExtra."""
+    if find_spec("hls4ml") is None:
+        raise MissingExtra("the ap_types headers of hls4ml", "emulation")
     hls = hls_folder()
     return [hls / "include", hls / "include" / "csim", hls, _package_folder("hls4ml") / "templates/vivado/ap_types"]

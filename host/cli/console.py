@@ -44,15 +44,13 @@ class _Log(logging.Handler):
     """Prints above a progress bar, where there is one."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        tell(self.format(record))
+        tell(f"headrace: {record.levelname.lower()}: {self.format(record)}")
 
 
 def log(verbose: int) -> None:
     """Logs of Headrace go to stderr: warnings, with `verbose` 1 what is done, and with 2 every detail."""
-    handler = _Log()
-    handler.setFormatter(logging.Formatter("headrace: {levelname}: {name}: {message}", style="{"))
     ours = logging.getLogger("headrace")
-    ours.handlers = [handler]
+    ours.handlers = [_Log()]
     ours.propagate = False
     ours.setLevel(LEVELS[min(verbose, len(LEVELS) - 1)])
 

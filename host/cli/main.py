@@ -4,6 +4,7 @@ A command lives in the module of its name, which is imported when the command is
 quick, and a command runs without what only others need."""
 
 import importlib
+import logging
 import os
 import sys
 from typing import Annotated, Any
@@ -107,6 +108,7 @@ def _failed(error: BaseException) -> int:
     """The exit status of what went wrong, once the user has been told; faults of our own are raised again."""
     from headrace.batching import HeadraceError, UsageError
 
+    logging.getLogger("headrace").debug("where it went wrong:", exc_info=error)
     match error:
         case KeyboardInterrupt():
             return interrupt.STATUS
@@ -133,7 +135,8 @@ def _failed(error: BaseException) -> int:
             return 1
         case OSError():  # a full disk, say
             _drop_output()
-            _say(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+            reason = error.strerror or str(error)
+            _say(f"{error.filename}: {reason}" if error.filename else reason)
             return 1
     raise error
 

@@ -25,9 +25,9 @@ from headrace.host.workers.messages import (
 )
 from headrace.host.workers.timerfd import TimerFd
 
-# A process that blocks comes back to cold caches, and on a virtual machine has to be woken through its host: measured, a
-# task began 100 us after it was sent and took 150 us longer. So where a task came this soon after the last answer, as
-# requests were waiting, the next one is looked for as long. Never where the parent needs this very core to send it.
+# A process that blocks comes back to cold caches, and on a virtual machine is woken through its host: measured, a task
+# began 100 us after it was sent and took 150 us longer. So where a task came this soon after the last answer, as many
+# were waiting, the next one is looked for as long. Never where the parent needs this very core to send it.
 SPIN_S = 300e-6
 
 

@@ -1,10 +1,33 @@
-"""`headrace` as a process of its own."""
+"""`headrace` as a process of its own, or, where hundreds of calls are made, in this one."""
 
+import contextlib
+import io
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
+
+from headrace.host.cli import main
+
+COMMAND = [sys.executable, "-c", "from headrace.host.cli.main import main; main()"]
 
 
 def headrace(*arguments: str | Path, timeout: float = 240) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from headrace.host.cli.main import main; main()", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=timeout)
+
+
+def headrace_here(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
+    command: Sequence[str] = ["headrace", *map(str, arguments)]
+    status = None
+    with mock.patch.object(sys, "argv", command), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main.main()
+        except SystemExit as end:
+            status = end.code
+    texts = []
+    for stream in (out, err):
+        stream.flush()
+        texts.append(stream.buffer.getvalue().decode())
+    return subprocess.CompletedProcess(command, status, *texts)

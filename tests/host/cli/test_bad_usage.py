@@ -1,0 +1,251 @@
+"""Bad values for every option of every command: one line on stderr that says what to change, status 2, at once."""
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+import typer
+from command import headrace_here
+
+from headrace.host.cli.main import COMMANDS, app
+from headrace.host.demo.photos import bundled_photos
+
+SIMULATE = ("simulate", "--requests", "10")
+SMDP = ("smdp", "--tau", "0.3051,1.052", "--zeta", "19.9,19.6")
+TREES = ("simulate", "--accelerator", "v100", "--model", "treelstm", "--policy", "cellular")
+NUMBERS = {  # what is no number of 0 or more, and of those above 0
+    "float": ("x", "", "nan", "inf", "-1"),
+    "int": ("x", "", "1.5", "nan", "-1"),
+}
+FILE_OPTIONS = (
+    ("simulate", "--config"),
+    ("simulate", "--replay"),
+    ("simulate", "--model", "gnmt", "--corpus"),
+    ("simulate", "--accelerator", "profile", "--profile"),
+    (*TREES, "--trees"),
+    ("smdp", "--rho", "0.5", "--profile"),
+    ("demo", "--profile"),
+    ("demo", "--weights"),
+    ("demo", "--xclbin"),
+    ("profile", "--weights"),
+    ("build", "--info"),
+    ("preprocess", "image", "photo.jpg", "--out", "tensors", "--xclbin"),
+    ("preprocess", "image", "--out", "tensors"),  # its argument
+)
+OUTPUT_OPTIONS = (
+    ("simulate", "--trace"),
+    ("build", "-o"),
+    ("profile", "-o"),
+    ("preprocess", "image", "photo.jpg", "--target", "hw_emu", "--out", "tensors", "--wave"),
+)
+FOLDER_OPTIONS = (("demo", "--out"), ("reproduce", "smdp", "--out"), ("preprocess", "image", "photo.jpg", "--out"))
+NAMED = (  # choices and lists of names
+    (*SIMULATE, "--policy"), (*SIMULATE, "--traffic"), (*SIMULATE, "--model"), (*SIMULATE, "--accelerator"),
+    (*SMDP, "--rho", "0.5", "--method"), ("build", "-o", "new.xclbin", "--target"), ("demo", "--target"),
+    ("demo", "--policies"), ("demo", "--policy"), ("demo", "--preprocessors"), ("demo", "--workers"),
+    ("demo", "--model"), ("profile", "--model"), ("profile", "--cell"),
+    ("reproduce", "smdp", "--quick", "--figure"), ("reproduce",),
+    *(("preprocess", "image", "photo.jpg", "--out", "tensors", option)
+      for option in ("--target", "--stage", "--dtype", "--fallback")),
+)  # fmt: skip
+# Options with a number, the values that are bad beside those of NUMBERS, and those of NUMBERS that are good.
+RANGES = (
+    (SIMULATE, "--rate-rps", "float", ("0",), ()),
+    ((*SIMULATE, "--traffic", "mmpp"), "--burst-s", "float", ("0",), ()),
+    (("simulate",), "--requests", "int", ("0", "999999999999"), ()),
+    (SIMULATE, "--sla-ms", "float", ("0",), ()),
+    (SIMULATE, "--npus", "int", ("0", "1025"), ()),
+    (SIMULATE, "--busy-w", "float", ("0",), ()),
+    ((*SIMULATE, "--policy", "graph"), "--window-ms", "float", (), ()),
+    ((*SIMULATE, "--policy", "graph"), "--max-batch", "int", ("0", "4097"), ()),
+    (SIMULATE, "--coverage", "float", ("0", "1.1"), ()),
+    ((*SIMULATE, "--model", "gnmt"), "--dec-timesteps", "int", ("0",), ()),
+    ((*SIMULATE, "--policy", "smdp", "--busy-w", "5"), "--w2", "float", (), ()),
+    ((*SIMULATE, "--policy", "bucketed-graph"), "--bucket-width", "int", ("0",), ()),
+    (SIMULATE, "--merge-us", "float", (), ()),
+    (SIMULATE, "--seed", "int", (), ()),
+    (("smdp", "--rho", "0.5"), "--tau", "float", ("1", "1,2,3", "1,nan", "-1,-1", "0,0"), ()),
+    (("smdp", "--tau", "0.3,1", "--rho", "0.5"), "--zeta", "float", ("1", "1,nan", "-1,-1"), ()),
+    ((*SMDP, "--rho", "0.5"), "--bmax", "int", ("0", "4097"), ()),
+    (("smdp", "--tau", "0.3,1", "--rho", "0.5"), "--busy-w", "float", ("0",), ()),
+    (SMDP, "--rho", "float", ("0", "1"), ()),
+    (SMDP, "--rate-rps", "float", ("0", "1e9"), ()),
+    (SMDP, "--mmpp", "float", ("1,2,3", "0,0,1,1", "-1,1,1,1", "1,1,0,1", "1,1,1,nan"), ()),
+    ((*SMDP, "--rho", "0.5"), "--servers", "int", ("0", "1025"), ()),
+    ((*SMDP, "--rho", "0.5"), "--w1", "float", ("0",), ()),
+    ((*SMDP, "--rho", "0.5"), "--w2", "float", (), ()),
+    ((*SMDP, "--rho", "0.5", "--overflow-cost", "1"), "--smax", "int", ("0",), ()),
+    ((*SMDP, "--rho", "0.5", "--smax", "70"), "--overflow-cost", "float", (), ()),
+    ((*SMDP, "--rho", "0.5", "--method", "rvi"), "--eps", "float", ("0",), ()),
+    ((*SMDP, "--rho", "0.5"), "--slo-ms", "float", ("0",), ()),
+    ((*SMDP, "--rho", "0.5", "--slo-ms", "9"), "--slo-quantile", "float", ("0", "1"), ()),
+    (("build", "-o", "new.xclbin"), "--image-cus", "int", ("0", "17"), ()),
+    (("build", "--report"), "--cycles-per-image", "int", ("0",), ()),
+    (("preprocess", "image", "photo.jpg", "--out", "tensors"), "--image-cus", "int", ("0", "17"), ()),
+    (("preprocess", "image", "photo.jpg", "--out", "tensors"), "--resize-short", "int", ("0", "65536"), ()),
+    (("profile",), "--hidden", "int", ("0", "8193"), ()),
+    (("profile",), "--workers", "int", ("0", "65"), ()),
+    (("profile",), "--max-batch", "int", ("0", "1025"), ()),
+    (("demo",), "--requests", "int", ("0", "1000001"), ()),
+    (("demo",), "--rate-rps", "float", ("0",), ()),
+    (("demo",), "--window-ms", "float", (), ()),
+    (("demo",), "--max-batch", "int", ("0", "1025"), ()),
+    (("demo",), "--sla-ms", "float", (), ()),
+    (("demo",), "--image-cus", "int", ("0", "17"), ()),
+    (("demo",), "--seed", "int", (), ()),
+)  # fmt: skip
+SETTINGS = (  # of a file for --config
+    "seed = -1", "rate-rps = nan", "sla_ms = inf", 'replay = "missing"', 'trees = "folder"', 'profile = "pipe"',
+    'corpus = "a\\u0000b"', "window-ms = -1", "max-batch = 0", 'policy = "x"', "requests = 1.5", "what = 1", "[",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def folder(tmp_path_factory):
+    """The current folder: a photo, and what is no file to read or to write."""
+    before, folder = Path.cwd(), tmp_path_factory.mktemp("usage")
+    os.chdir(folder)
+    Path("folder").mkdir()
+    os.mkfifo("pipe")
+    Path("binary").write_bytes(bytes(range(256)))
+    shutil.copy(next(path for path in bundled_photos() if path.suffix == ".jpg"), "photo.jpg")
+    yield folder
+    os.chdir(before)
+
+
+def refused(*arguments, wording: str = "") -> None:
+    files, began = set(Path.cwd().rglob("*")), time.monotonic()
+    done = headrace_here(*arguments)
+    lines = done.stderr.splitlines()
+    assert done.returncode == 2 and done.stdout == "" and len(lines) == 1, (done.returncode, done.stderr)
+    assert lines[0].startswith("headrace: ") and wording in lines[0]
+    assert time.monotonic() - began < 60  # nothing is built, measured or waited for
+    left = set(Path.cwd().rglob("*")) - files
+    assert not any(path.is_file() for path in left)
+
+
+@pytest.mark.parametrize("command", FILE_OPTIONS, ids=" ".join)
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        ("missing", "No such file or directory"),
+        ("no/such/file", "No such file or directory"),
+        ("folder", "Is a directory"),
+        ("pipe", "Not a regular file"),
+        ("x" * 300, "File name too long"),
+    ],
+    ids=lambda value: value[:20],
+)
+def test_a_file_that_cannot_be_read(command, file, reason):
+    option = "FILES" if command[0] == "preprocess" and command[-1] == "tensors" else command[-1]
+    refused(*command, file, wording=f"{option} {file}: {reason}; name a file that can be read")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission():
+    Path("secret").touch(mode=0)
+    refused("smdp", "--rho", "0.5", "--profile", "secret", wording="--profile secret: Permission denied")
+
+
+@pytest.mark.parametrize("images", ["missing", "binary", "pipe", "folder"])
+def test_a_folder_without_photos(images):
+    refused("demo", "--images", images, wording=f"--images {images}: ")
+
+
+@pytest.mark.parametrize("command", [each for each in FILE_OPTIONS if each[-1] != "tensors"], ids=" ".join)
+def test_a_file_of_something_else(command):
+    refused(*command, "binary", wording="binary")
+
+
+@pytest.mark.parametrize("command", OUTPUT_OPTIONS, ids=" ".join)
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        ("missing/file", "No such file or directory"),
+        ("binary/file", "Not a directory"),
+        ("folder", "Is a directory"),
+        ("pipe", "Not a regular file"),
+        ("/sys/file", ""),  # no file can be made there, whoever one is
+    ],
+)
+def test_an_output_that_cannot_be_written(command, file, reason):
+    refused(*command, file, wording=f"{command[-1]} {file}: {reason}")
+
+
+@pytest.mark.parametrize("command", FOLDER_OPTIONS, ids=" ".join)
+@pytest.mark.parametrize(
+    ("folder", "reason"), [("binary", "Not a directory"), ("pipe", "Not a directory"), ("/sys/x", "")]
+)
+def test_an_output_folder_that_cannot_be_written(command, folder, reason):
+    refused(*command, folder, wording=f"--out {folder}: {reason}")
+
+
+@pytest.mark.parametrize("value", ["magic", "", ",", "[red]x[/red]", ":smile:"])
+@pytest.mark.parametrize("command", NAMED, ids=" ".join)
+def test_a_name_that_is_not_known(command, value):
+    refused(*command, value)
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "value"),
+    [
+        pytest.param(command, option, value, id=f"{command[0]} {option} {value}")
+        for command, option, kind, more, good in RANGES
+        for value in (*NUMBERS[kind], *more)
+        if value not in good
+    ],
+)
+def test_a_number_out_of_range(command, option, value):
+    refused(*command, option, value)
+
+
+@pytest.mark.parametrize("text", SETTINGS)
+def test_a_setting_in_a_file_is_held_to_what_options_are(text, tmp_path):
+    file = tmp_path / "settings.toml"
+    file.write_text(text)
+    refused("simulate", "--config", file)
+
+
+@pytest.mark.parametrize("policies", ["cellular", "serial,dynamic-graph"])
+def test_the_demo_names_the_policies_that_can_serve_photos(policies):
+    refused(
+        "demo", "--policies", policies,
+        wording="choose from serial, graph, static, work-conserving, bucketed-graph, lazy, oracle, preba, smdp",
+    )  # fmt: skip
+
+
+def test_the_crop_is_held_to_what_the_unit_takes():
+    refused("preprocess", "image", "photo.jpg", "--out", "tensors", "--crop", "0", "9", wording="crop_width is 0")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("simulat",), ("simulate", "--rate"), ("simulate", "stray"), ("simulate", "--rate-rps"), ("reproduce",), ("-x",)],
+)
+def test_what_is_no_command_or_option(command):
+    refused(*command)
+
+
+@pytest.mark.parametrize("command", [(), ("preprocess",)])
+def test_without_a_command_the_help_is_shown(command):
+    done = headrace_here(*command)
+    assert done.returncode == 2 and done.stderr.startswith("Usage: headrace") and done.stdout == ""
+
+
+def test_every_option_that_takes_a_value_is_tried_here():
+    tried = {(row[0][0], row[1]) for row in RANGES}
+    tried |= {(row[0], row[-1]) for row in (*FILE_OPTIONS, *OUTPUT_OPTIONS, *FOLDER_OPTIONS, *NAMED)}
+    tried |= {("preprocess", "--crop"), ("preprocess", "files"), ("demo", "--images"), ("reproduce", "paper")}
+    missing = []
+    group = typer.main.get_command(app)
+    for name in COMMANDS:
+        command = group.get_command(None, name)
+        for each in (command, *getattr(command, "commands", {}).values()):
+            missing += [
+                (name, param.opts)
+                for param in each.params
+                if not getattr(param, "is_flag", False) and not any((name, option) in tried for option in param.opts)
+            ]
+    assert missing == []
