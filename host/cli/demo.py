@@ -12,7 +12,7 @@ from headrace.batching.catalog import CELL_POLICIES
 from headrace.bitstreams.xclbin import Mode
 from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_container
 from headrace.host.cli.console import Stages, out, progress, show_json, tell
-from headrace.host.cli.options import Json, command, make_folder, readable
+from headrace.host.cli.options import Json, command, make_folder, readable, readable_folder
 from headrace.sim.hardware.profiles import read_profile
 
 PHOTO_POLICIES = tuple(name for name in POLICIES if name not in CELL_POLICIES)
@@ -32,7 +32,10 @@ def demo(
     weights: Annotated[
         Path | None, typer.Option(callback=readable, help="A state_dict file; fixed random weights without.")
     ] = None,
-    images: Annotated[Path | None, typer.Option(help="A folder of JPEG files instead of the bundled photos.")] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(callback=readable_folder, help="A folder of JPEG files instead of bundled photos."),
+    ] = None,
     workers: Annotated[
         str | None,
         typer.Option(help="A number of workers (one per MIG device or core by default), or npu:N simulated NPUs."),
