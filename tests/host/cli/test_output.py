@@ -157,7 +157,9 @@ def test_json_of_a_container_and_of_files(xclbin, photos, tmp_path):
 
 def shell(line: str) -> subprocess.CompletedProcess[str]:
     """With `headrace` for the command; the status is that of the first in a pipe that fails."""
-    script = f'set -o pipefail; headrace() {{ "{sys.executable}" -c "{COMMAND[-1]}" "$@"; }}; {line}'
+    script = (
+        f'set -o pipefail; unset PYTHONUNBUFFERED; headrace() {{ "{sys.executable}" -c "{COMMAND[-1]}" "$@"; }}; {line}'
+    )
     return subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120)
 
 
