@@ -11,7 +11,7 @@ from rich.table import Table
 from headrace.batching import UsageError
 from headrace.bitstreams.xclbin import Xclbin, XclbinError, read_xclbin
 from headrace.host.cli.console import out, show, show_json, tell, working
-from headrace.host.cli.options import Json, command, readable, writable
+from headrace.host.cli.options import Json, check_readable, check_writable, command
 
 
 class Target(StrEnum):
@@ -54,12 +54,8 @@ def _cache_folder() -> Path:
 def build(
     target: TargetOption = Target.SW_EMU,
     image_cus: Annotated[int, typer.Option(min=1, max=16, help="Number of image compute units.")] = 4,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", callback=writable, help="The .xclbin to write.")
-    ] = None,
-    info: Annotated[
-        Path | None, typer.Option(callback=readable, help="List what is in this .xclbin instead of building one.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The .xclbin to write.")] = None,
+    info: Annotated[Path | None, typer.Option(help="List what is in this .xclbin instead of building one.")] = None,
     report: Annotated[
         bool, typer.Option("--report", help="Resources and logic depth of the RTL units by Yosys, beside the card's.")
     ] = False,
@@ -79,9 +75,11 @@ def build(
         _report(cycles_per_image, as_json)
         return
     if info is not None:
+        check_readable("--info", info)
         description = describe(read_container("--info", info))
     else:
         assert output is not None
+        check_writable("-o", output)
         description = describe(_build(target, output, image_cus))
         tell(f"wrote {output} ({output.stat().st_size / 1024:.0f} KiB)")
     if as_json:

@@ -11,7 +11,7 @@ from headrace.batching import POLICIES, UsageError
 from headrace.batching.catalog import CELL_POLICIES
 from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_container
 from headrace.host.cli.console import Stages, out, progress, show_json, tell
-from headrace.host.cli.options import Json, command, make_folder, readable
+from headrace.host.cli.options import Json, command, make_folder, readable, readable_folder
 from headrace.sim.hardware.profiles import read_profile
 
 PHOTO_POLICIES = tuple(name for name in POLICIES if name not in CELL_POLICIES)
@@ -37,7 +37,10 @@ def demo(
     input_shape: Annotated[
         list[str] | None, typer.Option(help="3xHEIGHTxWIDTH, once a model; what it says of itself if not given.")
     ] = None,
-    images: Annotated[Path | None, typer.Option(help="A folder of JPEG files instead of the bundled photos.")] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(callback=readable_folder, help="A folder of JPEG files instead of bundled photos."),
+    ] = None,
     workers: Annotated[
         str | None,
         typer.Option(help="A number of workers (one per MIG device or core by default), or npu:N simulated NPUs."),

@@ -103,6 +103,16 @@ def readable(param: typer.CallbackParam, path: Path | None) -> Path | None:
     return path
 
 
+def readable_folder(param: typer.CallbackParam, path: Path | None) -> Path | None:
+    """Callback of an option that names a folder to read from."""
+    if path is not None:
+        try:
+            os.scandir(path).close()
+        except OSError as error:
+            raise UsageError(f"{param.opts[0]} {path}: {error.strerror}; name a folder that can be read") from error
+    return path
+
+
 def writable(param: typer.CallbackParam, path: Path | None) -> Path | None:
     """Callback of an option that names a file to write."""
     if path is not None:

@@ -36,6 +36,13 @@ def test_the_truncation_is_chosen_and_the_table_is_readable():
     assert done.returncode == 0 and "66.1338" in done.stdout and "7 to 32" in done.stdout
 
 
+def test_a_truncation_that_hides_a_quantile_is_told_of():
+    done = headrace(*GOOGLENET, "--rho", "0.5", "--smax", "1", "--overflow-cost", "100", "--json", timeout=60)
+    found = json.loads(done.stdout)["latency_quantiles_ms"]
+    assert done.returncode == 0 and found["p50"] > 0 and found["p99"] is None
+    assert "the queue outgrows --smax 1: raise it" in done.stderr
+
+
 def test_least_power_within_a_latency():
     found = result(*GOOGLENET, "--rho", "0.7", "--slo-ms", "12", "--slo-quantile", "0.95")
     assert 11 < found["latency_quantiles_ms"]["p95"] <= 12.05

@@ -116,13 +116,13 @@ def folder(tmp_path_factory):
 
 
 def refused(*arguments, wording: str = "") -> None:
-    files, began = set(Path.cwd().rglob("*")), time.monotonic()
+    files, began = set(Path().rglob("*")), time.monotonic()
     done = headrace_here(*arguments)
     lines = done.stderr.splitlines()
     assert done.returncode == 2 and done.stdout == "" and len(lines) == 1, (done.returncode, done.stderr)
     assert lines[0].startswith("headrace: ") and wording in lines[0]
     assert time.monotonic() - began < 60  # nothing is built, measured or waited for
-    left = set(Path.cwd().rglob("*")) - files
+    left = set(Path().rglob("*")) - files
     assert not any(path.is_file() for path in left)
 
 
@@ -143,15 +143,37 @@ def test_a_file_that_cannot_be_read(command, file, reason):
     refused(*command, file, wording=f"{option} {file}: {reason}; name a file that can be read")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_without_permission():
+def test_a_file_and_a_folder_without_permission(folder):
+    folder.chmod(0o755)
     Path("secret").touch(mode=0)
-    refused("smdp", "--rho", "0.5", "--profile", "secret", wording="--profile secret: Permission denied")
+    commands = (
+        ("smdp", "--rho", "0.5", "--profile", "secret"),
+        ("simulate", "--trace", "new.pftrace"),
+        ("reproduce", "smdp", "--out", "new"),
+    )
+    for command in commands:  # loads what they need
+        refused(*command[:-1], "binary/x")
+    ourselves = os.geteuid()
+    if ourselves == 0:  # root may read and write everything
+        os.seteuid(65534)
+    try:
+        for command in commands:
+            refused(*command, wording=f"{command[-2]} {command[-1]}: Permission denied; name a f")
+    finally:
+        os.seteuid(ourselves)
 
 
-@pytest.mark.parametrize("images", ["missing", "binary", "pipe", "folder"])
-def test_a_folder_without_photos(images):
-    refused("demo", "--images", images, wording=f"--images {images}: ")
+@pytest.mark.parametrize(
+    ("images", "reason"),
+    [
+        ("missing", "No such file or directory"),
+        ("binary", "Not a directory"),
+        ("pipe", "Not a directory"),
+        ("folder", "it holds no .jpg"),
+    ],
+)
+def test_a_folder_without_photos(images, reason):
+    refused("demo", "--images", images, wording=f"--images {images}: {reason}")
 
 
 @pytest.mark.parametrize("command", [each for each in FILE_OPTIONS if each[-1] != "tensors"], ids=" ".join)

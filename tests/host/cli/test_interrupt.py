@@ -1,0 +1,108 @@
+"""Ctrl-C ends every command soon, with one line, status 130 and nothing left running."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SOON_S = 4.0  # two seconds, and as much again for a machine that is busy with other tests
+CODE = "import sys; from headrace.host.cli.main import main; print('up', file=sys.stderr, flush=True); main()"
+
+
+def start(command: list[str], **environment: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env={**os.environ, **environment},
+        # A shell's background job ignores interrupts, and what it starts inherits that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+
+
+def interrupted(process: "subprocess.Popen[str]", group: bool = True) -> str:
+    """What it says on stderr once it has ended."""
+    began = time.monotonic()
+    (os.killpg if group else os.kill)(process.pid, signal.SIGINT)
+    try:
+        out, err = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert time.monotonic() - began < SOON_S
+    assert process.returncode == 130 and out == ""
+    return err
+
+
+def alive(group: int) -> list[str]:
+    found = subprocess.run(["ps", "-o", "stat=,args=", "-g", str(group)], capture_output=True, text=True).stdout
+    return [line for line in found.splitlines() if not line.startswith("Z")]  # those have ended
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("simulate", "--npus", "1024", "--rate-rps", "200000", "--policy", "serial", "--requests", "3000000"),
+        ("smdp", "--tau", "0.3051,1.052", "--bmax", "4096", "--rho", "0.9"),  # compiled, and does not let go
+        ("smdp", "--tau", "0.3,1", "--rho", "0.9", "--method", "rvi", "--smax", "99999", "--overflow-cost", "9"),
+        ("build", "-o", "new.xclbin"),
+        ("build", "--target", "hw_emu", "-o", "new.xclbin"),
+        ("profile", "--cell", "lstm"),
+        ("profile",),
+    ],
+    ids=lambda command: " ".join(command)[:40],
+)
+@pytest.mark.parametrize("after_s", [0.5, 5])
+def test_ctrl_c(command, after_s, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    process = start([sys.executable, "-c", CODE, *command], XDG_CACHE_HOME=str(tmp_path), CCACHE_DISABLE="1")
+    assert process.stderr.readline() == "up\n"
+    time.sleep(after_s)
+    assert process.poll() is None, "it has ended by itself"
+    assert interrupted(process) == "headrace: interrupted\n"
+    time.sleep(0.5)
+    assert alive(process.pid) == []
+    assert not Path("new.xclbin").exists()
+
+
+STUBBORN = """
+import subprocess, sys, time
+from headrace.host.cli.interrupt import bounded
+with bounded():
+    subprocess.Popen(["sleep", "60"])
+    print("up", file=sys.stderr, flush=True)
+    while True:
+        try:
+            time.sleep(60)
+        except KeyboardInterrupt:
+            pass
+"""
+DONE_IN_TIME = """
+import sys, time
+from headrace.host.cli.interrupt import GRACE_S, bounded
+with bounded():
+    print("up", file=sys.stderr, flush=True)
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        pass
+time.sleep(GRACE_S + 1)
+print("on it goes")
+"""
+
+
+def test_what_does_not_end_is_ended_with_its_children():
+    process = start([sys.executable, "-c", STUBBORN])
+    assert process.stderr.readline() == "up\n"
+    assert interrupted(process, group=False) == "headrace: interrupted\n"
+    assert alive(process.pid) == []
+
+
+def test_what_has_ended_in_time_is_left_alone():
+    process = start([sys.executable, "-c", DONE_IN_TIME])
+    assert process.stderr.readline() == "up\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (0, "on it goes\n", "")
