@@ -1,0 +1,57 @@
+"""scripts/setup on a machine that lacks something. scripts/fresh_machine tries it on whole machines."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TOOLS = ("bash", "basename", "cat", "dirname", "grep", "id", "make", "perl", "sha256sum", "tr")
+PYTHON = Path(sys.base_prefix) / "bin" / "python3"
+COMPILERS = ("g++", "ccache")
+# A Python without its headers: whatever asks for them fails.
+WITHOUT_HEADERS = '#!/bin/sh\ncase "$*" in *Python.h*) exit 1; esac\nexec {} "$@"\n'
+
+
+@pytest.fixture
+def setup(tmp_path):
+    """setup(*tools, python=...) runs it in a copy, on a PATH of these tools. Without apt, nothing is installed."""
+    for folder in ("batching", "sim"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    for file in ("pyproject.toml", "setup.py", "scripts/setup"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / file, tmp_path / file)
+
+    def run(*tools, python="python3"):
+        bin = tmp_path / "bin"
+        bin.mkdir()
+        for tool in tools:
+            (bin / Path(tool).name).symlink_to(shutil.which(tool))
+        (bin / "python3.11").write_text(WITHOUT_HEADERS.format(PYTHON))
+        (bin / "python3.11").chmod(0o755)
+        environment = {"PATH": str(bin), "PYTHON": python}
+        command = [tmp_path / "scripts" / "setup"]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+
+    return run
+
+
+def test_missing_compilers_are_named_with_the_line_that_installs_them(setup):
+    done = setup(*TOOLS, PYTHON)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "setup: as root: apt-get update && apt-get install --no-install-recommends g++ ccache"
+    )
+
+
+def test_missing_headers_are_those_of_the_python_that_is_used(setup):
+    done = setup(*TOOLS, *COMPILERS, python="python3.11")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith("--no-install-recommends python3.11-dev")
+
+
+def test_a_machine_without_python_is_told_all_that_it_needs(setup):
+    done = setup(*TOOLS, *COMPILERS)
+    assert done.stderr.splitlines()[-1].endswith("--no-install-recommends python3 python3-venv python3-dev")
