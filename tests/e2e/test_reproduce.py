@@ -7,11 +7,13 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.timed
+
 # The command, which says on stdout when its main function has been entered.
 COMMAND = """
 from headrace.host.cli import main
 app = main.app
-main.app = lambda **options: (print("begins", flush=True), app(**options))
+main.app = lambda **options: (print("begins", flush=True), app(**options))[1]
 main.main()
 """
 
