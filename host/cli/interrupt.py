@@ -13,6 +13,7 @@ from typing import NoReturn
 
 STATUS = 130  # as a shell has it: 128 + SIGINT
 GRACE_S = 1.5  # for the command to clean up behind itself
+REAP_S = 0.3  # for its children to be gone when they are killed
 
 
 @contextlib.contextmanager
@@ -48,10 +49,21 @@ def _watch(reading: int) -> None:
 
 
 def end() -> NoReturn:
-    """The process ends here and now, with all its children: Python's own end would wait for threads and take libraries
-    down, seconds for torch."""
-    for children in Path("/proc/self/task").glob("*/children"):
-        for child in children.read_text().split():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(child), signal.SIGKILL)
+    """The process ends here and now, behind all its children: Python's own end would wait for threads and take
+    libraries down, seconds for torch."""
+    tasks = Path("/proc/self/task").glob("*/children")
+    children = [int(child) for task in tasks for child in task.read_text().split()]
+    for child in children:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+    deadline = time.monotonic() + REAP_S
+    while any([_lives(child) for child in children]) and time.monotonic() < deadline:
+        time.sleep(0.005)
     os._exit(STATUS)
+
+
+def _lives(child: int) -> bool:
+    try:
+        return os.waitpid(child, os.WNOHANG)[0] == 0
+    except ChildProcessError:  # somebody else has waited for it
+        return False

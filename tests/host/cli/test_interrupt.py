@@ -72,9 +72,12 @@ import subprocess, sys, time
 from headrace.host.cli.interrupt import bounded
 with bounded():
     subprocess.Popen(["sleep", "60"])
-    print("up", file=sys.stderr, flush=True)
+    said = False
     while True:
         try:
+            if not said:
+                said = True
+                print("up", file=sys.stderr, flush=True)
             time.sleep(60)
         except KeyboardInterrupt:
             pass
@@ -83,8 +86,8 @@ DONE_IN_TIME = """
 import sys, time
 from headrace.host.cli.interrupt import GRACE_S, bounded
 with bounded():
-    print("up", file=sys.stderr, flush=True)
     try:
+        print("up", file=sys.stderr, flush=True)
         time.sleep(60)
     except KeyboardInterrupt:
         pass
