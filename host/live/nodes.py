@@ -3,29 +3,25 @@
 The accelerators that run them are simulated (workers/simulated.py), which need to be told the true number of decoder
 steps: they compute no outputs that would tell."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
-from numpy.typing import NDArray
-
-from headrace.batching import BadInput, Policy, Request, Task, WorkConserving
+from headrace.batching import BadInput, Policy, Task, WorkConserving
 from headrace.batching.graphs.model_graph import ModelGraph
-from headrace.host.live.whole import Slots, Tensors
-from headrace.host.memory.layout import TensorSpec
+from headrace.host.live.slots import SlotTasks, Tensors
+from headrace.host.memory.slots import Specs
 from headrace.host.workers.messages import nodes_answer, write_nodes
 
 
-class NodeTasks:
+class NodeTasks(SlotTasks):
     """`graphs` of the models, whose inputs and outputs are `tensors`, under the same names and in the same order."""
 
     def __init__(
         self,
         graphs: Mapping[str, ModelGraph],
-        tensors: Mapping[str, tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]],
+        tensors: Mapping[str, Specs],
         slots: int,
     ) -> None:
-        self.slots = Slots(tensors, slots)
-        self.nan_outputs = 0
+        super().__init__(tensors, slots)
         self._graphs = dict(graphs)
         self._numbers = {name: number for number, name in enumerate(graphs)}
 
@@ -38,26 +34,11 @@ class NodeTasks:
         """`input_len` is that of the tensor if not given."""
         if not isinstance(output_len, int) or output_len < 1:
             raise BadInput(f"output_len is {output_len}; give a whole number of 1 or more steps")
-        length = self.slots.admit(id, model, value)
+        length = self.take(id, model, value)
         return length if input_len is None else input_len, output_len
 
     def message(self, task: Task) -> bytes:
-        return write_nodes(self._numbers[task.model], task, self.slots.slots(task.requests))
+        return write_nodes(self._numbers[task.model], task, self.slots(task.requests))
 
     def ended(self, task: Task, answer: bytes) -> Task:
         return nodes_answer(task, answer)
-
-    def lost(self, task: Task) -> Sequence[Request]:
-        return task.requests
-
-    def restart(self, request: Request) -> None:
-        """Its inputs still lie in its slot."""
-
-    def result(self, request: Request) -> dict[str, NDArray[Any]]:
-        return self.slots.result(request)
-
-    def release(self, request: Request) -> None:
-        self.slots.release(request)
-
-    def close(self) -> None:
-        self.slots.close()

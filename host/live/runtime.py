@@ -37,9 +37,10 @@ from typing import Any, NamedTuple, Protocol
 
 from headrace.batching import BadInput, HeadraceError, Ledger, Policy, Request, Served, Task, UsageError
 from headrace.host.live.alarm import Alarm
+from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.messages import ANSWER, DONE, INTERRUPT, TASK
 from headrace.host.workers.pool import Worker, WorkerPool
-from headrace.host.workers.process import STOP_TIMEOUT_S, ModelError, WorkerLost
+from headrace.host.workers.process import STOP_TIMEOUT_S, ModelError
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0  # between starts of a worker; doubling
 WATCH_S = 0.1  # how often time-outs are looked for

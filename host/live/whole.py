@@ -1,106 +1,15 @@
 """Tasks of whole networks: a request is a slot of tensors, a task a batch of slots."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
-from headrace.batching import BadInput, Policy, Request, Task, UnknownModel, UsageError, WorkConserving
+from headrace.batching import Policy, Task, UsageError, WorkConserving
 from headrace.batching.graphs.model_graph import ModelGraph
-from headrace.host.live.runtime import Overloaded
-from headrace.host.memory.layout import TensorSpec
-from headrace.host.memory.slots import SlotArena
+from headrace.host.live.slots import SlotTasks, Tensors
 from headrace.host.workers.messages import MAX_TASK, WHOLE, whole_answer, write_whole
 from headrace.host.workers.program import Program, WholeModel, whole_program
 
-Tensors = NDArray[Any] | Mapping[str, NDArray[Any]]
 
-
-class Slots:
-    """The slots of the requests in flight, and what lies in them: what tasks on tensors share."""
-
-    def __init__(self, models: Mapping[str, tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]], slots: int) -> None:
-        self.arena = SlotArena(models, slots)
-        self._places: dict[int, tuple[str, int, list[int]]] = {}  # id -> model, slot, lengths of variable inputs
-        self.output_lengths: dict[int, list[int]] = {}
-
-    def admit(self, id: int, model: str, value: Tensors) -> float:
-        """Copy the inputs into a slot. Returns the request's input length: that of the first variable dimension, 1
-        without one. Raises UnknownModel, BadInput and Overloaded."""
-        views = self.arena.views.get(model)
-        if views is None:
-            raise UnknownModel.asked_for(id, model, self.arena.views)
-        specs = [tensors.spec for tensors in views.inputs]
-        arrays = _named(model, specs, value)
-        lengths = [
-            array.shape[spec.variable] for spec, array in zip(specs, arrays, strict=True) if spec.variable is not None
-        ]
-        slot = self.arena.acquire(model)
-        if slot is None:
-            raise Overloaded(
-                f"all {self.arena.slots} tensor slots of model {model!r} hold requests in flight; send fewer at a time"
-            )
-        for spec, tensors, array in zip(specs, views.inputs, arrays, strict=True):
-            length = array.shape[spec.variable] if spec.variable is not None else 0
-            np.copyto(tensors.at(slot, length), array)
-        self._places[id] = (model, slot, lengths)
-        return float(lengths[0]) if lengths else 1.0
-
-    def slots(self, requests: Sequence[Request]) -> list[int]:
-        return [self._places[request.id][1] for request in requests]
-
-    def lengths(self, requests: Sequence[Request]) -> list[list[int]]:
-        """Of every variable input, by request."""
-        return [list(of_input) for of_input in zip(*(self._places[request.id][2] for request in requests), strict=True)]
-
-    def result(self, request: Request) -> dict[str, NDArray[Any]]:
-        """Copies of the outputs: the slot is the next request's."""
-        model, slot, _ = self._places[request.id]
-        lengths = iter(self.output_lengths.get(request.id, ()))
-        return {
-            tensors.spec.name: tensors.at(slot, 0 if tensors.spec.variable is None else next(lengths)).copy()
-            for tensors in self.arena.views[model].outputs
-        }
-
-    def release(self, request: Request) -> None:
-        model, slot, _ = self._places.pop(request.id)
-        self.output_lengths.pop(request.id, None)
-        self.arena.release(model, slot)
-
-    def close(self) -> None:
-        self.arena.close()
-
-
-def _named(model: str, specs: Sequence[TensorSpec], value: Tensors) -> list[NDArray[Any]]:
-    """The inputs in their order. Raises BadInput."""
-    if not isinstance(value, Mapping):
-        if len(specs) != 1:
-            names = ", ".join(spec.name for spec in specs)
-            raise BadInput(f"model {model!r} takes {len(specs)} inputs; give a mapping with {names}")
-        value = {specs[0].name: value}
-    if unknown := set(value) - {spec.name for spec in specs}:
-        raise BadInput(
-            f"model {model!r} has no input {sorted(unknown)[0]!r}; it takes {', '.join(s.name for s in specs)}"
-        )
-    arrays = []
-    for spec in specs:
-        array = value.get(spec.name)
-        if array is None:
-            raise BadInput(f"model {model!r} was given no input {spec.name!r}")
-        array = np.asarray(array)
-        length = array.shape[spec.variable] if spec.variable is not None and spec.variable < array.ndim else 0
-        if array.dtype != spec.dtype or array.shape != spec.sized(length) or (spec.longest and length > spec.longest):
-            most = f" with at most {spec.longest} in place of -1" if spec.longest else ""
-            raise BadInput(
-                f"input {spec.name!r} of model {model!r} was given as a tensor of {array.dtype}{array.shape}; "
-                f"it takes {spec.dtype}{spec.shape}{most}"
-            )
-        arrays.append(array)
-    return arrays
-
-
-class WholeTasks:
+class WholeTasks(SlotTasks):
     """Networks that run as one piece on worker processes. Raises UsageError."""
 
     def __init__(self, models: Sequence[WholeModel], slots: int) -> None:
@@ -112,13 +21,12 @@ class WholeTasks:
             most = (MAX_TASK - WHOLE.size) // (4 * (1 + variable))
             if not 1 <= model.max_batch <= most:
                 raise UsageError(f"model {model.name!r}: batches of {model.max_batch}; give 1 to {most}")
-        self.slots = Slots({model.name: (model.inputs, model.outputs) for model in models}, slots)
-        self.nan_outputs = 0
+        super().__init__({model.name: (model.inputs, model.outputs) for model in models}, slots)
         self._numbers = {name: number for number, name in enumerate(self.models)}
 
     def program(self) -> Program:
         """For the worker processes."""
-        return whole_program(tuple(self.models.values()), self.slots.arena)
+        return whole_program(tuple(self.models.values()), self.arena)
 
     def apart(self) -> Policy:
         return WorkConserving(
@@ -126,32 +34,15 @@ class WholeTasks:
         )
 
     def admit(self, id: int, model: str, value: Tensors) -> tuple[float, int]:
-        return self.slots.admit(id, model, value), 1
+        return self.take(id, model, value), 1
 
     def message(self, task: Task) -> bytes:
-        return write_whole(
-            self._numbers[task.model], self.slots.slots(task.requests), self.slots.lengths(task.requests)
-        )
+        return write_whole(self._numbers[task.model], self.slots(task.requests), self.lengths(task.requests))
 
     def ended(self, task: Task, answer: bytes) -> Task:
         nans, lengths = whole_answer(answer)
         self.nan_outputs += nans
         if lengths:
             for request in task.requests:
-                self.slots.output_lengths[request.id] = lengths
+                self.output_lengths[request.id] = lengths
         return task
-
-    def lost(self, task: Task) -> Sequence[Request]:
-        return task.requests
-
-    def restart(self, request: Request) -> None:
-        """Its inputs still lie in its slot."""
-
-    def result(self, request: Request) -> dict[str, NDArray[Any]]:
-        return self.slots.result(request)
-
-    def release(self, request: Request) -> None:
-        self.slots.release(request)
-
-    def close(self) -> None:
-        self.slots.close()

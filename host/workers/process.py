@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from headrace.batching import HeadraceError
+from headrace.host.workers.channel import Channel, WorkerLost
 from headrace.host.workers.devices import WorkerDevice
-from headrace.host.workers.messages import ANSWER, FAILED, HEADER, MAX_MESSAGE, STARTING, TASK
+from headrace.host.workers.messages import ANSWER, FAILED, MAX_MESSAGE, STARTING, TASK
 from headrace.host.workers.program import Program
 
 START_TIMEOUT_S = 180.0  # a cold import of torch on a busy machine, and the warm-up runs
@@ -31,10 +32,6 @@ ENVIRONMENT = {
 }
 
 _log = logging.getLogger(__name__)
-
-
-class WorkerLost(HeadraceError):
-    """The worker's process died, could not be started, or did not answer in time and was killed."""
 
 
 class ModelError(HeadraceError):
@@ -58,7 +55,7 @@ class WorkerProcess:
         self.device = device
         self._program = program
         self._process: asyncio.subprocess.Process | None = None
-        self._channel: socket.socket | None = None
+        self._channel: Channel | None = None
         self._errors: asyncio.Task[str] | None = None  # ends with the last lines of the process's stderr
 
     @property
@@ -71,22 +68,20 @@ class WorkerProcess:
 
     def fileno(self) -> int:
         """Readable when there is a message; -1 if the process does not run."""
-        return self._channel.fileno() if self._channel is not None else -1
+        return self._channel.ours.fileno() if self._channel is not None else -1
 
     async def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Start the process and wait until it has warmed up. Raises WorkerLost with the end of its stderr."""
         await self.stop()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
+        self._channel = channel = Channel()
         threads = str(self.device.threads)
         env = {**os.environ, **ENVIRONMENT, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **self.device.env}
         settings = json.dumps({**asdict(self._program.settings), "device": self.device.device, "threads": int(threads)})
-        command = [sys.executable, "-m", self._program.main, str(theirs.fileno()), settings]
-        self._channel = ours
+        command = [sys.executable, "-m", self._program.main, str(channel.theirs.fileno()), settings]
         try:
-            with theirs:
+            with channel.theirs:
                 self._process = await asyncio.create_subprocess_exec(
-                    *command, env=env, pass_fds=(theirs.fileno(), self._program.memory_fd),
+                    *command, env=env, pass_fds=(channel.theirs.fileno(), self._program.memory_fd),
                     stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
                     stderr=asyncio.subprocess.PIPE,
                 )  # fmt: skip
@@ -95,7 +90,7 @@ class WorkerProcess:
             slow = asyncio.get_running_loop().call_later(SLOW_START_S, self._tell_slow, at)
             try:
                 async with asyncio.timeout(timeout_s):
-                    await self._ready(ours, at)
+                    await self._ready(channel.ours, at)
             finally:
                 slow.cancel()
         except (TimeoutError, ConnectionError) as error:
@@ -118,23 +113,12 @@ class WorkerProcess:
         _log.warning("worker %s is still starting after %g s: %s", self.name, SLOW_START_S, at[0])
 
     def send(self, kind: int, number: int, message: bytes = b"") -> None:
-        """If the process has died the message is lost, as `receive` will tell."""
         assert self._channel is not None
-        with contextlib.suppress(ConnectionError):
-            self._channel.send(HEADER.pack(kind, number) + message)
+        self._channel.send(kind, number, message)
 
     def receive(self) -> bytes | None:
-        """The next message, at least as long as ANSWER; None if there is none yet. Raises WorkerLost."""
         assert self._channel is not None
-        try:
-            message = self._channel.recv(MAX_MESSAGE)
-        except BlockingIOError:
-            return None
-        except ConnectionError:
-            message = b""
-        if not message:
-            raise WorkerLost(f"worker {self.name} (process {self.pid}) died")
-        return message
+        return self._channel.receive(f"{self.name} (process {self.pid})")
 
     async def run(self, message: bytes, timeout_s: float) -> RunTimes:
         """Run one task and wait for it, for a worker that no runtime has. Raises ModelError, or WorkerLost with the
@@ -145,7 +129,7 @@ class WorkerProcess:
         self.send(TASK, 0, message)
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await asyncio.get_running_loop().sock_recv(channel, MAX_MESSAGE)
+                answer = await asyncio.get_running_loop().sock_recv(channel.ours, MAX_MESSAGE)
         except TimeoutError as error:
             await self.stop()
             raise WorkerLost(f"worker {self.name} did not answer within {timeout_s} s and was killed") from error
@@ -165,7 +149,7 @@ class WorkerProcess:
         process, channel, errors = self._process, self._channel, self._errors
         self._process = self._channel = self._errors = None
         if channel is not None:
-            channel.close()
+            channel.ours.close()
         if process is not None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()

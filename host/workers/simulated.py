@@ -5,15 +5,16 @@ whole graphs among them, and can be interrupted at every node boundary, so node-
 on the accelerator.
 """
 
-import contextlib
+import asyncio
 import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
 
 from headrace.batching import Decoding, NodeTimes
-from headrace.host.workers.messages import ANSWER, HEADER, MAX_MESSAGE, READY, answer_nodes, read_nodes
-from headrace.host.workers.process import STOP_TIMEOUT_S, WorkerLost
+from headrace.host.workers.channel import Channel
+from headrace.host.workers.messages import ANSWER, READY, answer_nodes, read_nodes
+from headrace.host.workers.process import STOP_TIMEOUT_S
 from headrace.host.workers.serving import Interrupts, Ran, serve
 
 
@@ -45,18 +46,18 @@ class SimulatedWorker:
         self.name = name
         self._times = times
         self._thread: threading.Thread | None = None
-        self._channel: socket.socket | None = None
+        self._channel: Channel | None = None
 
     async def start(self) -> None:
         """Ready for the next task; nothing of an earlier one is left."""
         await self.stop()
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel = channel = Channel()
         executor = SimulatedExecutor(self._times)
-        self._thread = threading.Thread(target=self._run, args=(theirs, executor), name=self.name, daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(channel.theirs, executor), name=self.name, daemon=True)
         self._thread.start()
-        ready = self._channel.recv(MAX_MESSAGE)  # at once: there is nothing to load
+        while (ready := channel.receive(self.name)) is None:  # at once: there is nothing to load
+            await asyncio.sleep(0.001)
         assert ANSWER.unpack_from(ready)[0] == READY
-        self._channel.setblocking(False)
 
     @staticmethod
     def _run(channel: socket.socket, executor: SimulatedExecutor) -> None:
@@ -64,29 +65,22 @@ class SimulatedWorker:
             serve(channel, executor)
 
     def fileno(self) -> int:
-        return self._channel.fileno() if self._channel is not None else -1
+        return self._channel.ours.fileno() if self._channel is not None else -1
 
     def send(self, kind: int, number: int, message: bytes = b"") -> None:
         assert self._channel is not None
-        with contextlib.suppress(ConnectionError):
-            self._channel.send(HEADER.pack(kind, number) + message)
+        self._channel.send(kind, number, message)
 
     def receive(self) -> bytes | None:
         assert self._channel is not None
-        try:
-            message = self._channel.recv(MAX_MESSAGE)
-        except BlockingIOError:
-            return None
-        if not message:
-            raise WorkerLost(f"{self.name} ended")
-        return message
+        return self._channel.receive(self.name)
 
     async def stop(self) -> str:
         """The thread waits for nothing but its channel, which wakes it when it is closed here."""
         thread, channel = self._thread, self._channel
         self._thread = self._channel = None
         if channel is not None:
-            channel.close()
+            channel.ours.close()
         if thread is not None:
             thread.join(STOP_TIMEOUT_S)
         return "it said nothing"

@@ -19,10 +19,11 @@ from headrace.host.live.cells import CellTasks
 from headrace.host.live.runtime import Overloaded, Runtime, RuntimeClosed
 from headrace.host.workers.cell_modules import load_cells, run_alone
 from headrace.host.workers.cell_profiling import measure_cell
+from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.devices import worker_devices
 from headrace.host.workers.networks import Network, plan, post_order, tree_of
 from headrace.host.workers.pool import WorkerPool
-from headrace.host.workers.process import ModelError, WorkerLost, processes
+from headrace.host.workers.process import ModelError, processes
 
 WORDS = 90
 LSTM = Network("lstm", "lstm", 24, WORDS, max_batch=(6,))

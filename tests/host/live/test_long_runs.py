@@ -10,7 +10,7 @@ from serving import balanced, serve
 from small_nets import NET, OTHER, graphs, small, tasks, tensor  # noqa: F401 - a fixture
 
 from headrace.batching import WorkConserving
-from headrace.host.workers.process import WorkerLost
+from headrace.host.workers.channel import WorkerLost
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("small"), pytest.mark.timeout(1200)]
 

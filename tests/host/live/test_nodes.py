@@ -10,8 +10,8 @@ from headrace.batching import BadInput, GraphBatching, LazyBatching, ModelGraph,
 from headrace.host.live.nodes import NodeTasks
 from headrace.host.live.runtime import Runtime, RuntimeClosed
 from headrace.host.memory.layout import TensorSpec
+from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.pool import WorkerPool
-from headrace.host.workers.process import WorkerLost
 from headrace.host.workers.simulated import simulated_workers
 from headrace.sim.engine import Arrivals, run
 

@@ -18,10 +18,11 @@ from headrace.host.live import runtime as runtime_module
 from headrace.host.live.runtime import NoWorker, Overloaded, Runtime, RuntimeClosed, TooLate
 from headrace.host.live.whole import WholeTasks
 from headrace.host.memory.layout import TensorSpec
+from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.devices import worker_devices
 from headrace.host.workers.models import load_model
 from headrace.host.workers.pool import WorkerPool
-from headrace.host.workers.process import ModelError, WorkerLost, processes
+from headrace.host.workers.process import ModelError, processes
 from headrace.host.workers.program import WholeModel
 
 pytestmark = pytest.mark.usefixtures("small")
@@ -51,7 +52,7 @@ def test_every_request_gets_its_own_output_whatever_batch_it_ran_in():
         assert {t.batch for t in times} == {4}
         assert all(0 <= t.arrival <= t.queued <= t.started <= t.finished for t in times)
         assert (runtime.ledger.finished, runtime.ledger.submitted) == (12, 12)
-        assert served.slots.arena.free(NET) == 16
+        assert served.arena.free(NET) == 16
 
     serve(graph(), served, body, workers=2)
 
@@ -279,7 +280,7 @@ def test_a_bad_input_is_refused_and_costs_nothing():
         ]:
             with pytest.raises(BadInput, match=text):
                 await runtime.infer(NET, value, **options)
-        assert runtime.ledger.submitted == 0 and served.slots.arena.free(NET) == 16
+        assert runtime.ledger.submitted == 0 and served.arena.free(NET) == 16
         await runtime.infer(NET, tensor())
 
     serve(graph(), served, body)
@@ -296,7 +297,7 @@ def test_a_caller_that_gives_up_before_its_request_began_takes_it_out_again():
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert served.slots.arena.free(NET) == 1 and runtime.ledger.cancelled == 1
+        assert served.arena.free(NET) == 1 and runtime.ledger.cancelled == 1
         await running
         assert runtime.statistics().tasks == 1  # it never ran
         assert balanced(runtime)
@@ -432,7 +433,7 @@ def test_a_pool_serves_one_runtime_after_the_other_even_if_the_first_left_a_task
                 await call
             async with Runtime(graph(0.0), pool, served) as second:
                 assert (await second.infer(NET, tensor())).output.shape == (5,)
-                assert served.slots.arena.free(NET) == 4
+                assert served.arena.free(NET) == 4
 
     asyncio.run(run())
 

@@ -17,11 +17,12 @@ from small_nets import NET, OTHER, SHAPE, small, tensor  # noqa: F401 - a fixtur
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.memory.slots import SlotArena
 from headrace.host.workers import process
+from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.devices import worker_devices
 from headrace.host.workers.messages import whole_answer, write_whole
 from headrace.host.workers.models import load_model
 from headrace.host.workers.pool import WorkerPool
-from headrace.host.workers.process import ModelError, WorkerLost, WorkerProcess, processes
+from headrace.host.workers.process import ModelError, WorkerProcess, processes
 from headrace.host.workers.program import WholeModel, whole_program
 
 
@@ -155,6 +156,7 @@ from headrace.host.memory.layout import TensorSpec
 from headrace.host.memory.slots import SlotArena
 from headrace.host.workers.devices import worker_devices
 from headrace.host.workers.pool import WorkerPool
+from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.process import processes
 from headrace.host.workers.program import WholeModel, whole_program
 

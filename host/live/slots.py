@@ -1,0 +1,104 @@
+"""What tasks on tensors share: a request is a slot of the shared memory, with its inputs and outputs by name."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.batching import BadInput, Request, Task, UnknownModel
+from headrace.host.live.runtime import Overloaded
+from headrace.host.memory.layout import TensorSpec
+from headrace.host.memory.slots import SlotArena, Specs
+
+Tensors = NDArray[Any] | Mapping[str, NDArray[Any]]
+
+
+class SlotTasks:
+    """The part of a `Tasks` that is alike for all tasks on tensors. `models` has each one's inputs and outputs."""
+
+    def __init__(self, models: Mapping[str, Specs], slots: int) -> None:
+        self.arena = SlotArena(models, slots)
+        self.nan_outputs = 0
+        self._places: dict[int, tuple[str, int, list[int]]] = {}  # id -> model, slot, lengths of variable inputs
+        self.output_lengths: dict[int, list[int]] = {}
+
+    def take(self, id: int, model: str, value: Tensors) -> float:
+        """Copy the inputs into a slot. Returns the request's input length: that of the first variable dimension, 1
+        without one. Raises UnknownModel, BadInput and Overloaded."""
+        views = self.arena.views.get(model)
+        if views is None:
+            raise UnknownModel.asked_for(id, model, self.arena.views)
+        specs = [tensors.spec for tensors in views.inputs]
+        arrays = _named(model, specs, value)
+        lengths = [
+            array.shape[spec.variable] for spec, array in zip(specs, arrays, strict=True) if spec.variable is not None
+        ]
+        slot = self.arena.acquire(model)
+        if slot is None:
+            raise Overloaded(
+                f"all {self.arena.slots} tensor slots of model {model!r} hold requests in flight; send fewer at a time"
+            )
+        for spec, tensors, array in zip(specs, views.inputs, arrays, strict=True):
+            length = array.shape[spec.variable] if spec.variable is not None else 0
+            np.copyto(tensors.at(slot, length), array)
+        self._places[id] = (model, slot, lengths)
+        return float(lengths[0]) if lengths else 1.0
+
+    def slots(self, requests: Sequence[Request]) -> list[int]:
+        return [self._places[request.id][1] for request in requests]
+
+    def lengths(self, requests: Sequence[Request]) -> list[list[int]]:
+        """Of every variable input, by request."""
+        return [list(of_input) for of_input in zip(*(self._places[request.id][2] for request in requests), strict=True)]
+
+    def result(self, request: Request) -> dict[str, NDArray[Any]]:
+        """Copies of the outputs: the slot is the next request's."""
+        model, slot, _ = self._places[request.id]
+        lengths = iter(self.output_lengths.get(request.id, ()))
+        return {
+            tensors.spec.name: tensors.at(slot, 0 if tensors.spec.variable is None else next(lengths)).copy()
+            for tensors in self.arena.views[model].outputs
+        }
+
+    def release(self, request: Request) -> None:
+        model, slot, _ = self._places.pop(request.id)
+        self.output_lengths.pop(request.id, None)
+        self.arena.release(model, slot)
+
+    def lost(self, task: Task) -> Sequence[Request]:
+        return task.requests
+
+    def restart(self, request: Request) -> None:
+        """Its inputs still lie in its slot."""
+
+    def close(self) -> None:
+        self.arena.close()
+
+
+def _named(model: str, specs: Sequence[TensorSpec], value: Tensors) -> list[NDArray[Any]]:
+    """The inputs in their order. Raises BadInput."""
+    if not isinstance(value, Mapping):
+        if len(specs) != 1:
+            names = ", ".join(spec.name for spec in specs)
+            raise BadInput(f"model {model!r} takes {len(specs)} inputs; give a mapping with {names}")
+        value = {specs[0].name: value}
+    if unknown := set(value) - {spec.name for spec in specs}:
+        raise BadInput(
+            f"model {model!r} has no input {sorted(unknown)[0]!r}; it takes {', '.join(s.name for s in specs)}"
+        )
+    arrays = []
+    for spec in specs:
+        array = value.get(spec.name)
+        if array is None:
+            raise BadInput(f"model {model!r} was given no input {spec.name!r}")
+        array = np.asarray(array)
+        length = array.shape[spec.variable] if spec.variable is not None and spec.variable < array.ndim else 0
+        if array.dtype != spec.dtype or array.shape != spec.sized(length) or (spec.longest and length > spec.longest):
+            most = f" with at most {spec.longest} in place of -1" if spec.longest else ""
+            raise BadInput(
+                f"input {spec.name!r} of model {model!r} was given as a tensor of {array.dtype}{array.shape}; "
+                f"it takes {spec.dtype}{spec.shape}{most}"
+            )
+        arrays.append(array)
+    return arrays
