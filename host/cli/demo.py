@@ -11,7 +11,7 @@ from headrace.batching import POLICIES, UsageError
 from headrace.batching.catalog import CELL_POLICIES
 from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_container
 from headrace.host.cli.console import Stages, out, progress, show_json, tell
-from headrace.host.cli.options import Json, command, make_folder, readable, readable_folder
+from headrace.host.cli.options import Json, check_readable, command, make_folder, readable, readable_folder
 from headrace.sim.hardware.profiles import read_profile
 
 PHOTO_POLICIES = tuple(name for name in POLICIES if name not in CELL_POLICIES)
@@ -88,6 +88,9 @@ def demo(
     from headrace.host.demo.report import print_report, write_report
     from headrace.host.demo.stages import demo as run
 
+    for option, paths in (("--weights", map(Path, filter(None, weights or ()))), ("--profile", profile_files or ())):
+        for path in paths:
+            check_readable(option, path)
     worker_count, npus = _workers(workers)
     photos = folder_photos(images) if images else demo_photos()
     options = DemoOptions(
