@@ -92,12 +92,13 @@ def demo(
         for path in paths:
             check_readable(option, path)
     worker_count, npus = _workers(workers)
+    names = _names(model)
     photos = folder_photos(images) if images else demo_photos()
     options = DemoOptions(
         photos=photos,
-        models=_names(model),
+        models=names,
         weights=[name or None for name in weights or ()],
-        input_shapes=[shape or None for shape in input_shape or ()],
+        input_shapes=[shape if shape or len(names) == 1 else None for shape in input_shape or ()],
         profiles=[read_profile(path) for path in profile_files or ()],
         requests=requests,
         rate_rps=rate_rps,

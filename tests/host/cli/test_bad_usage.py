@@ -45,7 +45,8 @@ NAMED = (  # choices and lists of names
     (*SIMULATE, "--policy"), (*SIMULATE, "--traffic"), (*SIMULATE, "--model"), (*SIMULATE, "--accelerator"),
     (*SMDP, "--rho", "0.5", "--method"), ("build", "-o", "new.xclbin", "--target"), ("demo", "--target"),
     ("demo", "--policies"), ("demo", "--policy"), ("demo", "--preprocessors"), ("demo", "--workers"),
-    ("demo", "--model"), ("profile", "--model"), ("profile", "--cell"),
+    ("demo", "--model"), ("demo", "--input-shape"), ("profile", "--model"), ("profile", "--cell"),
+    ("profile", "--input-shape"),
     ("reproduce", "smdp", "--quick", "--figure"), ("reproduce",),
     *(("preprocess", "image", "photo.jpg", "--out", "tensors", option)
       for option in ("--target", "--stage", "--dtype", "--fallback")),
