@@ -1,5 +1,6 @@
 """What the options of all commands share: help in groups, and checks of numbers, files and folders before any work."""
 
+import contextlib
 import errno
 import math
 import os
@@ -84,6 +85,15 @@ def check_writable(option: str, path: Path) -> None:
         reason = error.strerror
     if reason is not None:
         raise UsageError(f"{option} {path}: {reason}; name a file that can be written, in a folder that exists")
+
+
+def creatable(param: typer.CallbackParam, path: Path | None) -> Path | None:
+    """Callback of an option that names a file to write, in a folder that is made if there is none."""
+    if path is not None:
+        with contextlib.suppress(OSError):  # the check tells of the file why it cannot be
+            path.parent.mkdir(parents=True, exist_ok=True)
+        check_writable(param.opts[0], path)
+    return path
 
 
 def make_folder(option: str, path: Path) -> None:

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from headrace.batching import POLICIES
 from headrace.host.cli.console import out, show_json, tell, warn, working
-from headrace.host.cli.options import Json, check_finite, check_readable, command, readable, writable
+from headrace.host.cli.options import Json, check_finite, check_readable, command, creatable, readable
 from headrace.sim.scenario import ACCELERATORS, TRAFFICS, Scenario, check_given, read_settings, run_scenario
 from headrace.sim.trace import of_simulation, write
 
@@ -55,7 +55,7 @@ def simulate(
     ] = None,
     seed: Annotated[int | None, _option(OUTPUT, "The run is a function of it [0].")] = None,
     trace: Annotated[
-        Path | None, _option(OUTPUT, "Write a Perfetto trace of every task here.", callback=writable)
+        Path | None, _option(OUTPUT, "Write a Perfetto trace of every task here.", callback=creatable)
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -158,7 +158,7 @@ RESULT_KEYS = {
 
 
 def test_simulate_reports_the_result_keys_and_writes_a_trace(tmp_path):
-    trace = tmp_path / "run.pftrace"
+    trace = tmp_path / "new" / "run.pftrace"
     settings = "--model resnet50 --accelerator npu --npus 1 --policy lazy --rate-rps 1000 --requests 2000 --sla-ms 100"
     more = "--window-ms 5 --max-batch 64 --seed 0 --json --trace"
     done = headrace("simulate", *settings.split(), *more.split(), trace)

@@ -186,7 +186,6 @@ def test_a_file_of_something_else(command):
 @pytest.mark.parametrize(
     ("file", "reason"),
     [
-        ("missing/file", "No such file or directory"),
         ("binary/file", "Not a directory"),
         ("folder", "Is a directory"),
         ("pipe", "Not a regular file"),
@@ -195,6 +194,11 @@ def test_a_file_of_something_else(command):
 )
 def test_an_output_that_cannot_be_written(command, file, reason):
     refused(*command, file, wording=f"{command[-1]} {file}: {reason}")
+
+
+@pytest.mark.parametrize("command", OUTPUT_OPTIONS[1:], ids=" ".join)  # a trace's folder is made
+def test_an_output_in_a_missing_folder(command):
+    refused(*command, "missing/file", wording=f"{command[-1]} missing/file: No such file or directory")
 
 
 @pytest.mark.parametrize("command", FOLDER_OPTIONS, ids=" ".join)
