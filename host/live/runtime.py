@@ -37,6 +37,7 @@ from typing import Any, NamedTuple, Protocol
 
 from headrace.batching import BadInput, HeadraceError, Ledger, Policy, Request, Served, Task, UsageError
 from headrace.host.live.alarm import Alarm
+from headrace.host.live.quick import awake_cores, without_long_collections
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.messages import ANSWER, DONE, INTERRUPT, TASK
 from headrace.host.workers.pool import Worker, WorkerPool
@@ -222,10 +223,12 @@ class Runtime:
         outage_s: float = 30.0,
         attempts: int = 2,
         drop_late: bool = False,
+        keep_awake: bool = False,
         on_execution: Callable[[Execution], None] | None = None,
     ) -> None:
         """`origin` is the `time.monotonic()` value that all times count from (now, if None). A task that takes longer
-        than `task_timeout_s` costs its worker; requests wait for a worker to come into service for `outage_s`."""
+        than `task_timeout_s` costs its worker; requests wait for a worker to come into service for `outage_s`.
+        `keep_awake` keeps the machine's cores from sleeping while the runtime is open, where the system allows it."""
         if attempts < 1 or not 0 < task_timeout_s < math.inf or not 0 < outage_s < math.inf:
             raise UsageError(
                 f"attempts is {attempts}, task_timeout_s {task_timeout_s}, outage_s {outage_s}; "
@@ -241,6 +244,8 @@ class Runtime:
         self._attempts = attempts
         self._drop_late = drop_late
         self._on_execution = on_execution
+        self._keep_awake = keep_awake
+        self._quick = contextlib.ExitStack()
         self._ids = itertools.count()
         self._numbers = itertools.count()
         self._seats = [_Seat(index, worker) for index, worker in enumerate(pool.workers)]
@@ -264,6 +269,9 @@ class Runtime:
         if self._pool.in_use:
             raise UsageError("this pool of workers already serves another runtime; close that first")
         self._pool.in_use = True
+        self._quick.enter_context(without_long_collections())
+        if self._keep_awake:
+            self._quick.enter_context(awake_cores())
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._soon)
         for seat in self._seats:
@@ -745,4 +753,5 @@ class Runtime:
             self._tasks.release(request)
         self._left.clear()
         self._pool.in_use = False
+        self._quick.close()
         self.ledger.check()

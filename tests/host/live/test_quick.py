@@ -1,0 +1,62 @@
+"""What keeps a serving process from pausing: real files, the real garbage collector."""
+
+import gc
+import logging
+import os
+import struct
+
+import pytest
+from serving import serve
+from small_nets import NET, graphs, small, tasks, tensor  # noqa: F401 - a fixture
+
+from headrace.batching import GraphBatching
+from headrace.host.live import quick
+
+pytestmark = pytest.mark.usefixtures("small")
+
+
+def holds_awake() -> bool:
+    """Whether this process has the file open; only then does the system keep cores awake."""
+    opened = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
+    return any(os.path.islink(path) and os.readlink(path) == quick.LATENCY_FILE for path in opened)
+
+
+def test_what_lived_before_is_not_looked_through_while_a_runtime_is_open():
+    gc.unfreeze()
+    before = gc.get_freeze_count()
+
+    async def body(runtime, _):
+        assert gc.get_freeze_count() > before + 10_000
+        with quick.without_long_collections():  # another runtime that opens and closes meanwhile
+            pass
+        assert gc.get_freeze_count() > before + 10_000
+        await runtime.infer(NET, tensor())
+
+    serve(GraphBatching(graphs(), 0.0, 4), tasks(), body)
+    assert gc.get_freeze_count() == before
+
+
+@pytest.mark.parametrize("keep_awake", (False, True))
+def test_cores_are_kept_awake_while_the_runtime_is_open_if_it_was_asked_for(tmp_path, monkeypatch, keep_awake):
+    told = tmp_path / "cpu_dma_latency"
+    told.touch()
+    monkeypatch.setattr(quick, "LATENCY_FILE", str(told))
+
+    async def body(runtime, _):
+        assert holds_awake() == keep_awake
+        assert told.read_bytes() == (struct.pack("i", 0) if keep_awake else b"")
+        await runtime.infer(NET, tensor())
+
+    serve(GraphBatching(graphs(), 0.0, 4), tasks(), body, keep_awake=keep_awake)
+    assert not holds_awake()
+
+
+def test_a_system_that_does_not_allow_it_is_told_of_and_served_all_the_same(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(quick, "LATENCY_FILE", str(tmp_path / "absent" / "file"))
+
+    async def body(runtime, _):
+        await runtime.infer(NET, tensor())
+
+    with caplog.at_level(logging.WARNING):
+        serve(GraphBatching(graphs(), 0.0, 4), tasks(), body, keep_awake=True)
+    assert "cores are not kept awake" in caplog.text
