@@ -11,8 +11,8 @@
 - Cells: LSTM of 24 steps, 64 callers.
 
 All is interleaved in each round, so that a slow moment of the machine meets all alike; medians of the rounds. It wants
-two cores of its own: one for this process, one for the worker. Real-time priority is no help: Linux stops it for 50 ms of
-every second that it fills.
+two cores of its own: one for this process, one for the worker. Real-time priority is no help: Linux stops it for 50 ms
+of every second that it fills.
 """
 
 import argparse
