@@ -1,12 +1,15 @@
 """From a `torch.nn.Module` to a model graph, by torch.export: every operator that multiplies matrices becomes a node.
 
-Exported and decomposed, a network is a list of elementary operators on tensors of known shape, whatever modules it was
-written with: a recurrent network over T steps is T small products, attention two products for each head.
+Exported, a network is a list of operators on tensors of known shape, whatever modules it was written with; each is
+decomposed into elementary ones to see what it multiplies: a recurrent layer over T steps is an operator of T small
+products, attention one of two products for each head. A node can be left only where its operator ends, so the same
+network can be run node by node (host/workers/split.py).
 """
 
+import contextlib
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,9 +28,9 @@ _HINT = (
 def from_torch(module: Any, example: Any, *, name: str | None = None) -> ModelGraph:
     """The graph of a `torch.nn.Module`, traced with `example` (a batch of one: a tensor, or a tuple of arguments).
 
-    One STATIC node for each module or function that multiplies matrices, in the order of execution; what lies between
-    (activations, pooling, norms) belongs to the node before. `name` is the module's class name if None. Raises
-    UsageError if it cannot be traced."""
+    One STATIC node for each operator that multiplies matrices, in the order of execution and under its name in the
+    exported graph; what lies between (activations, pooling, norms) belongs to the node before. `name` is the module's
+    class name if None. Raises UsageError if it cannot be traced."""
     name = name or type(module).__name__
     if not isinstance(module, torch.nn.Module):
         raise UsageError(f"{name} is a {type(module).__name__}; give a torch.nn.Module")
@@ -38,23 +41,8 @@ def from_torch(module: Any, example: Any, *, name: str | None = None) -> ModelGr
                 f"the example has a tensor of shape {tuple(tensor.shape)}; a graph is that of one request, so the "
                 "first dimension of each tensor must be a batch of 1"
             )
-    training = {part: part.training for part in module.modules()}
-    logged = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # what goes wrong is in the exception; torch also logs it, with its own stack
-    try:
-        # Attention as the two products that it is.
-        with warnings.catch_warnings(), torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-            warnings.simplefilter("ignore")
-            exported = torch.export.export(module.eval(), arguments).run_decompositions(_decompositions())
-    except Exception as error:
-        reason = str(error).strip().splitlines() or [""]
-        raise UsageError(
-            f"{name} cannot be traced: {type(error).__name__}: {reason[0] or type(error).__name__}; {_HINT}"
-        ) from error
-    finally:
-        logging.disable(logged)
-        for part, mode in training.items():
-            part.training = mode
+    with tracing(module, name), sdpa_kernel(SDPBackend.MATH):  # attention as the two products that it is
+        exported = torch.export.export(module, arguments).run_decompositions(_decompositions())
     # A tensor that modules share has several names; the first, by which named_parameters knows it, stands for all.
     first_name = {id(parameter): key for key, parameter in module.named_parameters()}
     own_name = {key: first_name[id(value)] for key, value in module.named_parameters(remove_duplicate=False)}
@@ -80,8 +68,12 @@ def from_torch(module: Any, example: Any, *, name: str | None = None) -> ModelGr
         counted |= used
         parameters = sum(sizes.get(key, 0) for key in used)
         product = _product(call, weights)
-        if product is not None:
-            nodes.append(Node(str(call.name), operators=(product,), parameters=parameters + between))
+        source = _source(call)
+        if product is not None and nodes and nodes[-1].name == source:
+            products = (*nodes[-1].operators, product)
+            nodes[-1] = replace(nodes[-1], operators=products, parameters=nodes[-1].parameters + parameters)
+        elif product is not None:
+            nodes.append(Node(source, operators=(product,), parameters=parameters + between))
             between = 0
         elif nodes:
             nodes[-1] = replace(nodes[-1], parameters=nodes[-1].parameters + parameters)
@@ -92,6 +84,36 @@ def from_torch(module: Any, example: Any, *, name: str | None = None) -> ModelGr
     unread = sum(size for key, size in sizes.items() if key not in counted)  # such as heads used in training only
     nodes[-1] = replace(nodes[-1], parameters=nodes[-1].parameters + unread)
     return ModelGraph(name, tuple(nodes))
+
+
+@contextlib.contextmanager
+def tracing(module: torch.nn.Module, name: str) -> Iterator[None]:
+    """Around torch.export: the module in eval mode, no noise, and what goes wrong as one line.
+
+    Raises UsageError, and leaves module and logging as they were."""
+    training = {part: part.training for part in module.modules()}
+    logged = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # what goes wrong is in the exception; torch also logs it, with its own stack
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            module.eval()
+            yield
+    except Exception as error:
+        reason = str(error).strip().splitlines() or [""]
+        raise UsageError(
+            f"{name} cannot be traced: {type(error).__name__}: {reason[0] or type(error).__name__}; {_HINT}"
+        ) from error
+    finally:
+        logging.disable(logged)
+        for part, mode in training.items():
+            part.training = mode
+
+
+def _source(call: Any) -> str:
+    """The name of the operator that a decomposed call comes from."""
+    sources = call.meta.get("from_node")
+    return str(sources[-1].name if sources else call.name)
 
 
 def _decompositions() -> Any:

@@ -226,7 +226,7 @@ class Runtime:
         keep_awake: bool = False,
         on_execution: Callable[[Execution], None] | None = None,
     ) -> None:
-        """`origin` is the `time.monotonic()` value that all times count from (now, if None). A task that takes longer
+        """`origin` is the `time.monotonic()` value that all times count from (when it opens, if None). A task that takes longer
         than `task_timeout_s` costs its worker; requests wait for a worker to come into service for `outage_s`.
         `keep_awake` keeps the machine's cores from sleeping while the runtime is open, where the system allows it."""
         if attempts < 1 or not 0 < task_timeout_s < math.inf or not 0 < outage_s < math.inf:
@@ -236,6 +236,7 @@ class Runtime:
             )
         self.ledger = Ledger()
         self.origin = time.monotonic() if origin is None else origin
+        self._origin_is_given = origin is not None
         self._policy = policy
         self._pool = pool
         self._tasks = tasks
@@ -272,6 +273,8 @@ class Runtime:
         self._quick.enter_context(without_long_collections())
         if self._keep_awake:
             self._quick.enter_context(awake_cores())
+        if not self._origin_is_given:  # to be ready takes a tenth of a second
+            self.origin = time.monotonic()
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._soon)
         for seat in self._seats:

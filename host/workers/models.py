@@ -67,7 +67,8 @@ class LoadedModel:
     by_name: bool = False
 
     def forward(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The module's outputs, in the order of `outputs`, for batched tensors in the order of `inputs`."""
+        """The module's outputs, in the order of `outputs`, for batched tensors in the order of `inputs`; to be called
+        without autograd."""
         given = _call(self.module, self.inputs, tensors, self.by_name)
         return [given[output.name] for output in self.outputs]
 
@@ -312,10 +313,9 @@ def _call(
     module: torch.nn.Module, inputs: Sequence[TensorSpec], tensors: Sequence[torch.Tensor], by_name: bool
 ) -> dict[str, torch.Tensor]:
     """One run of the module; its outputs by name."""
-    with torch.inference_mode():
-        if by_name:
-            return _named_outputs(module(**{spec.name: tensor for spec, tensor in zip(inputs, tensors, strict=True)}))
-        return _named_outputs(module(*tensors))
+    if by_name:
+        return _named_outputs(module(**{spec.name: tensor for spec, tensor in zip(inputs, tensors, strict=True)}))
+    return _named_outputs(module(*tensors))
 
 
 def _named_outputs(result: Any) -> dict[str, Any]:
@@ -349,7 +349,8 @@ def _outputs(
             f"{spec.name} {spec.dtype} {tuple(tensor.shape)}" for spec, tensor in zip(inputs, tensors, strict=True)
         )
         try:
-            given = _call(module, inputs, tensors, by_name)
+            with torch.inference_mode():
+                given = _call(module, inputs, tensors, by_name)
         except (Exception, SystemExit) as error:
             hint = "" if told else "; give the shape that it takes with --input-shape"
             raise UsageError(f"model {name!r} does not take {shown}{hint}: {_one_line(error)}") from error

@@ -35,9 +35,10 @@ def photos(tmp_path) -> list[Path]:
 
 
 def on_terminal(*command: str) -> str:
-    """What a command writes to a terminal on stderr; its status must be 0."""
+    """What a command writes to a wide terminal on stderr; its status must be 0."""
     ours, theirs = pty.openpty()
-    with subprocess.Popen(command, stdin=theirs, stdout=subprocess.DEVNULL, stderr=theirs) as process:
+    wide = {**os.environ, "COLUMNS": "160"}
+    with subprocess.Popen(command, stdin=theirs, stdout=subprocess.DEVNULL, stderr=theirs, env=wide) as process:
         os.close(theirs)
         written = b""
         try:

@@ -1,0 +1,360 @@
+"""A network cut into nodes, each run by itself: what lets requests join and leave in the middle of it.
+
+`torch.export` turns a user's module, called on a batch of unknown size, into a list of operators: the same ones that
+the module itself calls, so a node-by-node run gives the module's own bits. The list is cut before every operator that
+multiplies matrices, where `ModelGraph.from_torch` has its nodes. What is alive at such a boundary, tensors alone, is all
+that a request in flight consists of. Two sub-batches that stand there become one by concatenating each of these tensors
+along its batch dimension, which the exported graph names. That dimension may count several rows of each request (the
+windows of a Swin, the heads of an attention), as long as a request's rows follow each other.
+
+Whether they do, and whether a network keeps its requests apart at all, no shape can tell. So two requests are run, alone
+and together, and compared at every boundary: one at which they differ is no boundary, and what belongs to it joins the
+node before. Neither is one where two tensors alive share memory that is written later.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import getitem
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from headrace.batching import ModelGraph, UsageError
+from headrace.batching.graphs.model_graph import Node
+from headrace.batching.graphs.torch_graph import from_torch, tracing
+from headrace.host.memory.layout import TensorSpec
+from headrace.host.workers.models import LoadedModel
+
+# Beside the largest value of a tensor: rows of another request differ by more, kernels for other batches by less.
+SAME = 1e-3
+
+Live = tuple[Tensor, ...]  # what is alive at a boundary, of one sub-batch
+_INSTEAD = "serve it whole, or change that"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the requests of a sub-batch lie in a tensor: `rows` of each, one after the other, along `dim`."""
+
+    dim: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Before a node: the names of the tensors alive there, and their places; None for one that is alike for all."""
+
+    alive: tuple[str, ...]
+    places: tuple[Place | None, ...]
+
+
+class SplitNetwork:
+    """`graph` has the nodes as schedulers see them; `boundaries[i]` stands before node i, the last one behind all.
+
+    Make it by `split`, or where the nodes are known already, by `split_at`. Runs are to be made without autograd."""
+
+    def __init__(self, graph: ModelGraph, exported: "_Exported", cuts: Sequence[str]) -> None:
+        self.graph = graph
+        self.boundaries, self._nodes = exported.cut(cuts)
+        self._constants = exported.constants
+        self._sizes = exported.sizes
+
+    def run(self, node: int, batch: int, live: Live) -> Live:
+        """One node, from what is alive before it, of `batch` requests, to what is alive behind it."""
+        return self._nodes[node](self._constants, self._sizes(batch), *live)
+
+    def whole(self, inputs: Sequence[Tensor]) -> Live:
+        """All nodes, one after the other."""
+        live = tuple(inputs)
+        for node in range(len(self._nodes)):
+            live = self.run(node, len(inputs[0]), live)
+        return live
+
+    def join(self, boundary: int, parts: Sequence[Live]) -> Live:
+        """Several sub-batches that stand at `boundary` as one, in their order."""
+        if len(parts) == 1:
+            return parts[0]
+        return tuple(
+            tensors[0] if place is None else torch.cat(tensors, place.dim)
+            for tensors, place in zip(zip(*parts, strict=True), self.boundaries[boundary].places, strict=True)
+        )
+
+    def take(self, boundary: int, live: Live, first: int, count: int) -> Live:
+        """`count` requests of a sub-batch that stands at `boundary`, from its `first` on; views."""
+        return tuple(
+            tensor if place is None else tensor.narrow(place.dim, first * place.rows, count * place.rows)
+            for tensor, place in zip(live, self.boundaries[boundary].places, strict=True)
+        )
+
+
+def split(loaded: LoadedModel) -> SplitNetwork:
+    """At the nodes of `from_torch`, on the CPU. Raises UsageError, with the reason, for a network that cannot be."""
+    varying = [spec.name for spec in loaded.inputs if spec.variable is not None]
+    if varying:
+        raise UsageError(
+            f"model {loaded.name!r}: input {varying[0]!r} varies in length, so requests in the middle of the network "
+            "differ in shape; give it one shape with --input-shape, or serve it whole"
+        )
+    cpu = torch.device("cpu")
+    example = _requests(loaded.inputs, cpu)[0]
+    graph = from_torch(_InOrder(loaded), tuple(example), name=loaded.name)
+    exported = _Exported(loaded, cpu)
+    with torch.no_grad():
+        cuts = exported.where_requests_are_apart([node.name for node in graph.nodes])
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if node.name in cuts:
+            nodes.append(node)
+        else:
+            last = nodes.pop()
+            operators, parameters = (*last.operators, *node.operators), last.parameters + node.parameters
+            nodes.append(Node(last.name, last.kind, operators, parameters))
+    return SplitNetwork(ModelGraph(graph.name, tuple(nodes)), exported, cuts)
+
+
+def split_at(loaded: LoadedModel, graph: ModelGraph, device: torch.device) -> SplitNetwork:
+    """At the nodes that `split` found, with the module on `device`."""
+    return SplitNetwork(graph, _Exported(loaded, device), [node.name for node in graph.nodes])
+
+
+class _InOrder(torch.nn.Module):
+    """The network with its inputs and outputs in the order of `loaded`."""
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        super().__init__()
+        self.network = loaded.module
+        self._loaded = loaded
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(self._loaded.forward(tensors))
+
+
+def _requests(specs: Sequence[TensorSpec], device: torch.device) -> tuple[list[Tensor], list[Tensor]]:
+    """Two requests, unlike each other; their whole numbers, which may be indices of any table, are 0 and 1."""
+    made: tuple[list[Tensor], list[Tensor]] = ([], [])
+    for seed, tensors in enumerate(made):
+        generator = torch.Generator().manual_seed(seed)
+        for spec in specs:
+            kind = getattr(torch, spec.dtype)
+            shape = (1, *spec.shape)
+            noise = torch.randn(shape, generator=generator)
+            tensors.append(
+                (noise.to(kind) if kind.is_floating_point else torch.full(shape, seed, dtype=kind)).to(device)
+            )
+    return made
+
+
+class _Exported:
+    """The network as a list of operators, and the values that they find in it: `constants`, by name."""
+
+    def __init__(self, loaded: LoadedModel, device: torch.device) -> None:
+        self._name = loaded.name
+        loaded.module.to(device)
+        network = _InOrder(loaded)
+        self._two = _requests(loaded.inputs, device)
+        size = torch.export.Dim("batch", min=1, max=1 << 16)
+        both = tuple(torch.cat(pair) for pair in zip(*self._two, strict=True))
+        with tracing(network, loaded.name):
+            exported = torch.export.export(network, both, dynamic_shapes=(tuple({0: size} for _ in both),))
+        held = {**exported.state_dict, **exported.constants}
+        self.constants = SimpleNamespace()
+        self._of_placeholder: dict[str, str] = {}
+        for spec in exported.graph_signature.input_specs:
+            if spec.target is not None:
+                setattr(self.constants, spec.arg.name, held[spec.target])
+                self._of_placeholder[spec.arg.name] = spec.target
+        self._constant: set[fx.Node] = set()
+        self._inputs: list[fx.Node] = []
+        self._operators: list[fx.Node] = []
+        self._expressions: dict[fx.Node, int] = {}  # sizes, by place in what `sizes` gives
+        self._formulas: list[Any] = []
+        for node in exported.graph.nodes:
+            if node.op == "placeholder":
+                if node.name in self._of_placeholder:
+                    self._constant.add(node)
+                else:
+                    self._inputs.append(node)
+            elif node.op == "output":
+                (self._outputs,) = node.args
+            elif node.op != "call_function" or isinstance(node.target, torch._ops.HigherOrderOperator):
+                raise UsageError(f"model {self._name!r} calls {node.target}, whose work depends on data; {_INSTEAD}")
+            elif isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool):
+                self._expressions[node] = len(self._formulas)
+                self._formulas.append(node.meta["val"].node.expr)
+            elif not str(node.target).startswith(("aten._assert", "aten.sym_constrain")):
+                self._operators.append(node)
+        self._symbol = self._inputs[0].meta["val"].shape[0].node.expr
+        self._by_batch: dict[int, tuple[Any, ...]] = {}
+        self._operators = self._parts_behind_wholes()
+        self._fold()
+
+    def _parts_behind_wholes(self) -> list[fx.Node]:
+        """An operator that gives several tensors has them taken apart at once: only tensors are alive at boundaries."""
+        ordered: list[fx.Node] = []
+        for node in self._operators:
+            if node.target is not getitem:
+                ordered += [node, *(user for user in node.users if user.target is getitem)]
+        return ordered
+
+    def _fold(self) -> None:
+        """Compute once what depends on nothing but trained values, unless it is written later."""
+        written: set[Any] = set()
+        for node in self._operators:
+            value = node.args[0] if _writes(node) else None
+            while isinstance(value, fx.Node) and value not in written:  # a view of a view of what is written
+                written.add(value)
+                value = value.args[0] if value.args else None
+        found: dict[fx.Node, Any] = {node: getattr(self.constants, node.name) for node in self._constant}
+        left: list[fx.Node] = []
+        for node in self._operators:
+            alone = all(value in found for value in node.all_input_nodes)
+            if alone and not _writes(node) and not _random(node) and node not in written:
+                args, kwargs = fx.node.map_arg((node.args, node.kwargs), found.__getitem__)
+                with torch.no_grad():
+                    found[node] = node.target(*args, **kwargs)
+                setattr(self.constants, node.name, found[node])
+                self._constant.add(node)
+            else:
+                left.append(node)
+        self._operators = left
+
+    def sizes(self, batch: int) -> tuple[Any, ...]:
+        """What depends on the batch alone."""
+        found = self._by_batch.get(batch)
+        if found is None:
+            found = tuple(_number(formula.subs(self._symbol, batch)) for formula in self._formulas)
+            self._by_batch[batch] = found
+        return found
+
+    def cut(self, cuts: Sequence[str]) -> tuple[tuple[Boundary, ...], list[Callable[..., Live]]]:
+        """The boundaries and the functions of the nodes that begin with these operators. A function takes `constants`,
+        `sizes`, and what is alive before it. Raises UsageError."""
+        begins = {name: number for number, name in enumerate(cuts)}
+        of: dict[fx.Node, int] = dict.fromkeys(self._inputs, -1)  # node of the schedulers' by operator
+        parts: list[list[fx.Node]] = [[] for _ in cuts]
+        number = 0
+        for operator in self._operators:
+            number = begins.pop(operator.name, number)
+            of[operator] = number
+            parts[number].append(operator)
+        if begins:
+            raise UsageError(
+                f"model {self._name!r} does other work for a batch than for one request ({min(begins)}); {_INSTEAD}"
+            )
+        last = {value: max((of[user] for user in value.users if user in of), default=-1) for value in of}
+        boundaries = [self._inputs]
+        boundaries += [
+            [value for value in of if of[value] < number <= last[value] and isinstance(value.meta["val"], Tensor)]
+            for number in range(1, len(cuts))
+        ] + [list(self._outputs)]  # fmt: skip
+        functions = [
+            self._function(operators, boundaries[number], boundaries[number + 1])
+            for number, operators in enumerate(parts)
+        ]
+        return tuple(
+            Boundary(tuple(value.name for value in alive), tuple(self._place(value) for value in alive))
+            for alive in boundaries
+        ), functions
+
+    def _function(
+        self, operators: Sequence[fx.Node], before: Sequence[fx.Node], behind: Sequence[fx.Node]
+    ) -> Callable[..., Live]:
+        graph = fx.Graph()
+        sizes = graph.placeholder("sizes")
+        here = {value: graph.placeholder(value.name) for value in before}
+
+        def value(node: fx.Node) -> fx.Node:
+            if node not in here:
+                if node in self._constant:
+                    here[node] = graph.create_node("get_attr", node.name)
+                else:
+                    here[node] = graph.call_function(getitem, (sizes, self._expressions[node]))
+            return here[node]
+
+        for operator in operators:
+            here[operator] = graph.node_copy(operator, value)
+        graph.output(tuple(value(node) for node in behind))
+        code = graph.python_code("self")  # its constants are attributes of that
+        names = dict(code.globals)
+        exec(compile(code.src, f"<node of {self._name}>", "exec"), names)
+        function: Callable[..., Live] = names["forward"]
+        return function
+
+    def _place(self, value: fx.Node) -> Place | None:
+        """Rows of 0 where no single dimension counts the requests."""
+        counted = [
+            (dim, size.node.expr) for dim, size in enumerate(value.meta["val"].shape) if isinstance(size, torch.SymInt)
+        ]
+        if not counted:
+            return None
+        (dim, formula), *others = counted
+        rows = formula.subs(self._symbol, 1)
+        exact = not others and rows.is_integer and formula == rows * self._symbol
+        return Place(dim, int(rows) if exact else 0)
+
+    def where_requests_are_apart(self, cuts: Sequence[str]) -> list[str]:
+        """Those of `cuts` before which a request's part of every tensor is what it would be alone. Raises UsageError if
+        even the outputs depend on the others of a batch, or if the network changes itself as it runs."""
+        boundaries, functions = self.cut(cuts)
+        held = {name: value for name, value in vars(self.constants).items() if isinstance(value, Tensor)}
+        before = {name: value._version for name, value in held.items()}
+        both = [torch.cat(pair) for pair in zip(*self._two, strict=True)]
+        first, second, together = (self._alive(functions, inputs) for inputs in (*self._two, both))
+        changed = [name for name, value in held.items() if value._version != before[name]]
+        if changed:
+            own = self._of_placeholder.get(changed[0], changed[0]).removeprefix("network.")
+            raise UsageError(f"model {self._name!r} changes its {own!r} as it runs; {_INSTEAD}")
+        writes = any(map(_writes, self._operators))
+        kept = []
+        for number, boundary in enumerate(boundaries):
+            alone = zip(first[number][0], second[number][0], together[number][0], boundary.places, strict=True)
+            shares = together[number][1] and writes
+            if all(_apart(*tensors, place) for *tensors, place in alone) and not shares:
+                kept.append(number)
+        if len(cuts) not in kept:
+            raise UsageError(f"model {self._name!r}: a request's output depends on the others of its batch; {_INSTEAD}")
+        return [name for number, name in enumerate(cuts) if number in kept or number == 0]
+
+    def _alive(self, functions: Sequence[Callable[..., Live]], inputs: Sequence[Tensor]) -> list[tuple[Live, bool]]:
+        """By boundary: copies of the tensors alive there, and whether two of them share memory."""
+        live: Live = tuple(tensor.clone() for tensor in inputs)
+        found = [(tuple(inputs), False)]
+        for function in functions:
+            live = function(self.constants, self.sizes(len(inputs[0])), *live)
+            memories = {tensor.untyped_storage().data_ptr() for tensor in live}
+            found.append((tuple(tensor.clone() for tensor in live), len(memories) < len(live)))
+        return found
+
+
+def _writes(node: fx.Node) -> bool:
+    """Into one of its inputs."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def _random(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+
+
+def _number(formula: Any) -> Any:
+    """Of a sympy formula without symbols."""
+    if formula.is_Boolean:
+        return bool(formula)
+    return int(formula) if formula.is_integer else float(formula)
+
+
+def _apart(first: Tensor, second: Tensor, together: Tensor, place: Place | None) -> bool:
+    if place is None:
+        return _same(first, together) and _same(second, together)
+    return place.rows > 0 and _same(torch.cat((first, second), place.dim), together)
+
+
+def _same(left: Tensor, right: Tensor) -> bool:
+    if left.shape != right.shape or left.dtype != right.dtype:
+        return False
+    if not left.is_floating_point():
+        return torch.equal(left, right)
+    finite = right[right.isfinite()]
+    largest = float(finite.abs().max()) if finite.numel() else 0.0
+    return torch.allclose(left, right, rtol=0.0, atol=SAME * largest, equal_nan=True)
