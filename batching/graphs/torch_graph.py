@@ -100,6 +100,11 @@ def tracing(module: torch.nn.Module, name: str) -> Iterator[None]:
             module.eval()
             yield
     except Exception as error:
+        if "specialized it to be a constant" in str(error):
+            raise UsageError(
+                f"{name} cannot be traced: it takes the size of its batch as a constant, as len(tensor) does; "
+                "write tensor.shape[0]"
+            ) from error
         reason = str(error).strip().splitlines() or [""]
         raise UsageError(
             f"{name} cannot be traced: {type(error).__name__}: {reason[0] or type(error).__name__}; {_HINT}"

@@ -1,15 +1,16 @@
 """Tasks of nodes: a sub-batch that runs some nodes of a graph and may be interrupted at their boundaries.
 
-The accelerators that run them are simulated (workers/simulated.py), which need to be told the true number of decoder
-steps: they compute no outputs that would tell."""
+On worker processes they run networks that are split (`SplitTasks`; workers/nodes.py). Simulated accelerators
+(workers/simulated.py) need to be told the true number of decoder steps: they compute no outputs that would tell."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from headrace.batching import BadInput, Policy, Task, WorkConserving
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.host.live.slots import SlotTasks, Tensors
 from headrace.host.memory.slots import Specs
 from headrace.host.workers.messages import nodes_answer, write_nodes
+from headrace.host.workers.program import NodeModel, Program, node_program
 
 
 class NodeTasks(SlotTasks):
@@ -41,4 +42,23 @@ class NodeTasks(SlotTasks):
         return write_nodes(self._numbers[task.model], task, self.slots(task.requests))
 
     def ended(self, task: Task, answer: bytes) -> Task:
-        return nodes_answer(task, answer)
+        task, nans, lengths = nodes_answer(task, answer)
+        self.nan_outputs += nans
+        self.output_lengths.update(lengths)
+        return task
+
+
+class SplitTasks(NodeTasks):
+    """Networks that are split, on worker processes; `graphs` as `split` gives them, under the models' names."""
+
+    def __init__(self, models: Sequence[NodeModel], graphs: Mapping[str, ModelGraph], slots: int) -> None:
+        super().__init__(
+            {model.name: graphs[model.name] for model in models},
+            {model.name: (model.inputs, model.outputs) for model in models},
+            slots,
+        )
+        self.models = tuple(models)
+
+    def program(self) -> Program:
+        """For the worker processes."""
+        return node_program(self.models, self.arena)

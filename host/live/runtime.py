@@ -39,7 +39,7 @@ from headrace.batching import BadInput, HeadraceError, Ledger, Policy, Request, 
 from headrace.host.live.alarm import Alarm
 from headrace.host.live.quick import awake_cores, without_long_collections
 from headrace.host.workers.channel import WorkerLost
-from headrace.host.workers.messages import ANSWER, DONE, INTERRUPT, TASK
+from headrace.host.workers.messages import ANSWER, DONE
 from headrace.host.workers.pool import Worker, WorkerPool
 from headrace.host.workers.process import STOP_TIMEOUT_S, ModelError
 
@@ -226,9 +226,10 @@ class Runtime:
         keep_awake: bool = False,
         on_execution: Callable[[Execution], None] | None = None,
     ) -> None:
-        """`origin` is the `time.monotonic()` value that all times count from (when it opens, if None). A task that takes longer
-        than `task_timeout_s` costs its worker; requests wait for a worker to come into service for `outage_s`.
-        `keep_awake` keeps the machine's cores from sleeping while the runtime is open, where the system allows it."""
+        """`origin` is the `time.monotonic()` value that all times count from (when it opens, if None). A task that
+        takes longer than `task_timeout_s` costs its worker; requests wait for a worker to come into service for
+        `outage_s`. `keep_awake` keeps the machine's cores from sleeping while the runtime is open, where the system
+        allows it."""
         if attempts < 1 or not 0 < task_timeout_s < math.inf or not 0 < outage_s < math.inf:
             raise UsageError(
                 f"attempts is {attempts}, task_timeout_s {task_timeout_s}, outage_s {outage_s}; "
@@ -582,7 +583,7 @@ class Runtime:
                 self._drop(now)
             for seat in self._seats:
                 if seat.sent and not seat.told and seat.sent[0].task.preemptible and seat.up:
-                    seat.worker.send(INTERRUPT, seat.sent[0].number)
+                    seat.worker.interrupt(seat.sent[0].number)
                     seat.told = True
             self._offer(now)
             self._set_alarm()
@@ -638,7 +639,7 @@ class Runtime:
             flight = self._flights[request.id]
             if flight.started is None:
                 flight.started = now
-        seat.worker.send(TASK, number, self._tasks.message(task))
+        seat.worker.send(number, self._tasks.message(task))
         seat.sent.append(_Sent(number, task, policy, now))
 
     def _set_alarm(self) -> None:

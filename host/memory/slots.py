@@ -6,7 +6,7 @@ A memfd and not POSIX shared memory: it has no name, so nothing is left behind a
 
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +53,30 @@ class SlotViews:
             for spec in specs:
                 tensors.append(SlotTensors(spec, memory, offset, layout.stride, layout.slots))
                 offset += _pages(spec.nbytes)
+
+    def write_outputs(self, slots: Sequence[int], outputs: Sequence[NDArray[Any]]) -> tuple[int, list[int]]:
+        """Copy batched outputs to the requests in `slots`. Returns how many have NaN in one, and how long each output
+        with a variable dimension is. Raises ValueError for an output of another shape or type."""
+        missing = np.zeros(len(slots), bool)
+        lengths = []
+        for tensors, output in zip(self.outputs, outputs, strict=True):
+            spec = tensors.spec
+            length = (
+                output.shape[1 + spec.variable] if spec.variable is not None and spec.variable + 1 < output.ndim else 0
+            )
+            if output.shape != (len(slots), *spec.sized(length)) or length > spec.longest or output.dtype != spec.dtype:
+                raise ValueError(
+                    f"output {spec.name!r} of a batch of {len(slots)} is {output.dtype}{output.shape}; expected "
+                    f"{spec.dtype}{(len(slots), *spec.shape)}"
+                    + (f" and at most {spec.longest} in place of -1" if spec.longest else "")
+                )
+            for row, slot in enumerate(slots):
+                tensors.at(slot, length)[...] = output[row]
+            if output.dtype.kind == "f":
+                missing |= np.isnan(output.reshape(len(slots), -1)).any(1)
+            if spec.variable is not None:
+                lengths.append(length)
+        return int(missing.sum()), lengths
 
 
 class SlotTensors:

@@ -1,10 +1,12 @@
-"""The runtime's end of the socket to a worker, and what can be lost on it."""
+"""What connects the runtime and a worker: a socket for messages, and a word of shared memory that interrupts."""
 
 import contextlib
+import mmap
+import os
 import socket
 
 from headrace.batching import HeadraceError
-from headrace.host.workers.messages import HEADER, MAX_MESSAGE
+from headrace.host.workers.messages import HEADER, MAX_MESSAGE, TASK, WAKE
 
 
 class WorkerLost(HeadraceError):
@@ -12,16 +14,32 @@ class WorkerLost(HeadraceError):
 
 
 class Channel:
-    """Keeps messages apart and never blocks; `theirs` is the worker's end."""
+    """The runtime's end, which never blocks; `theirs` and `interrupted` are the worker's.
+
+    `interrupted` is the number of the task that is to end at its next node boundary, plus 1: a worker reads a word of
+    memory at every boundary, where asking a socket would take as long as a small node."""
 
     def __init__(self) -> None:
         self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.ours.setblocking(False)
+        self.interrupted_fd = os.memfd_create("headrace-interrupted", os.MFD_CLOEXEC)
+        os.ftruncate(self.interrupted_fd, mmap.PAGESIZE)
+        self.interrupted = interrupted_word(self.interrupted_fd)
 
-    def send(self, kind: int, number: int, message: bytes = b"") -> None:
-        """If the worker has died the message is lost, as `receive` will tell."""
+    def send(self, number: int, message: bytes) -> None:
+        """A task. If the worker has died it is lost, as `receive` will tell."""
+        self._send(HEADER.pack(TASK, number) + message)
+
+    def interrupt(self, number: int) -> None:
+        self.interrupted[0] = number + 1
+
+    def wake(self) -> None:
+        """Let a worker that waits for its socket look at the word."""
+        self._send(HEADER.pack(WAKE, 0))
+
+    def _send(self, message: bytes) -> None:
         with contextlib.suppress(ConnectionError):
-            self.ours.send(HEADER.pack(kind, number) + message)
+            self.ours.send(message)
 
     def receive(self, worker: str) -> bytes | None:
         """The next message, at least as long as ANSWER; None if there is none yet. Raises WorkerLost, of `worker`."""
@@ -34,3 +52,14 @@ class Channel:
         if not message:
             raise WorkerLost(f"worker {worker} died")
         return message
+
+    def close(self) -> None:
+        self.ours.close()
+        if self.interrupted_fd >= 0:
+            os.close(self.interrupted_fd)
+            self.interrupted_fd = -1
+
+
+def interrupted_word(fd: int) -> memoryview:
+    """The word that the file holds: memory that both sides see."""
+    return memoryview(mmap.mmap(fd, mmap.PAGESIZE)).cast("Q")

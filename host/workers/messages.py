@@ -1,8 +1,8 @@
 """What the runtime and a worker say to each other, over a socket that keeps messages apart (SOCK_SEQPACKET).
 
 To the worker: a HEADER, and behind it, for a TASK, the task of its kind. A worker runs its tasks in the order in which
-they came, of which several may wait in the socket; INTERRUPT asks it to end a preemptible task at its next node
-boundary, and is nothing to it if that task has ended.
+they came, of which several may wait in the socket. What ends a preemptible task early is a word of shared memory
+(channel.py); WAKE is for a worker that sleeps while it stands in for hardware.
 
 From the worker: STARTING with what it is at, READY once; then an ANSWER for each task, and behind it what its kind
 answers, or the error's text. Tensors stay in shared memory: a message is numbers. Times are `time.monotonic()` seconds,
@@ -10,13 +10,14 @@ which all processes of a machine share.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
 from headrace.batching import Request, Task
 
-TASK, INTERRUPT = 1, 2
+TASK, WAKE = 1, 2
 HEADER = struct.Struct("<BQ")  # what it is, number of the task
 
 STARTING, READY, DONE, FAILED = 1, 2, 3, 4
@@ -56,7 +57,6 @@ def whole_answer(answer: bytes) -> tuple[int, list[int]]:
 # Nodes: a sub-batch of slots and a run of consecutive nodes.
 
 NODES = struct.Struct("<HH?QQ")  # number of the model, how many requests, preemptible, first node, boundary
-STOP = struct.Struct("<Q")
 REQUEST = np.dtype([("id", "<u8"), ("slot", "<u4"), ("output_len", "<u4"), ("input_len", "<f8")])
 
 
@@ -69,26 +69,35 @@ def write_nodes(model: int, task: Task, slots: Sequence[int]) -> bytes:
     return head + np.array(rows, REQUEST).tobytes()
 
 
-def read_nodes(message: memoryview) -> tuple[int, Task]:
-    """The model's number and the task; its requests have ids and lengths, and times of 0."""
+def read_nodes(message: memoryview) -> tuple[int, Task, list[int]]:
+    """The model's number, the task, whose requests have ids and lengths, and times of 0, and their slots."""
     model, count, preemptible, start, stop = NODES.unpack_from(message)
     rows = np.frombuffer(message, REQUEST, count, NODES.size).tolist()
     requests = tuple(Request(id, "", 0.0, input_len=length, output_len=steps) for id, _, steps, length in rows)
-    return model, Task(0, "", requests, start, stop, preemptible)
+    return model, Task(0, "", requests, start, stop, preemptible), [slot for _, slot, _, _ in rows]
 
 
-def answer_nodes(task: Task) -> bytes:
-    """Of a task as it ended: the boundary that it reached, and which requests ended, by their place in it."""
+NODES_ANSWER = struct.Struct("<QIHHH")  # boundary, NaNs, how many ended, how many have lengths, lengths of each
+
+
+def answer_nodes(task: Task, nans: int = 0, lengths: Mapping[int, Sequence[int]] = MappingProxyType({})) -> bytes:
+    """Of a task as it ended: the boundary that it reached, and which requests ended, by their place in it; how many
+    have NaN in an output; by place, how long the outputs with a variable dimension are that were written."""
     ended = {request.id for request in task.ended}
     places = [place for place, request in enumerate(task.requests) if request.id in ended]
-    return STOP.pack(task.stop) + np.array(places, "<u2").tobytes()
+    each = len(next(iter(lengths.values()), ()))
+    head = NODES_ANSWER.pack(task.stop, nans, len(places), len(lengths), each)
+    numbers = [number for of_request in lengths.values() for number in of_request]
+    return head + np.array([*places, *lengths], "<u2").tobytes() + np.array(numbers, "<u4").tobytes()
 
 
-def nodes_answer(task: Task, answer: bytes) -> Task:
-    """The task as the answer says that it ended."""
-    (stop,) = STOP.unpack_from(answer)
-    places = np.frombuffer(answer, "<u2", offset=STOP.size).tolist()
-    return task.ended_at(stop, tuple(task.requests[place] for place in places))
+def nodes_answer(task: Task, answer: bytes) -> tuple[Task, int, dict[int, list[int]]]:
+    """The task as the answer says that it ended, how many requests have NaN, and the lengths by the request's id."""
+    stop, nans, ended, written, each = NODES_ANSWER.unpack_from(answer)
+    places = np.frombuffer(answer, "<u2", ended + written, NODES_ANSWER.size).tolist()
+    numbers = np.frombuffer(answer, "<u4", offset=NODES_ANSWER.size + 2 * len(places)).reshape(written, each).tolist()
+    lengths = {task.requests[place].id: of for place, of in zip(places[ended:], numbers, strict=True)}
+    return task.ended_at(stop, tuple(task.requests[place] for place in places[:ended])), nans, lengths
 
 
 # Cells: a batch of entries, each with a token, the row that it writes and the rows of the states that it reads.

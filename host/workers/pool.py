@@ -21,7 +21,13 @@ class Worker(Protocol):
         """Start it, also again after its end; returns when it is ready. Raises WorkerLost."""
         ...
 
-    def send(self, kind: int, number: int, message: bytes = b"") -> None: ...
+    def send(self, number: int, message: bytes) -> None:
+        """A task, under a number of its own."""
+        ...
+
+    def interrupt(self, number: int) -> None:
+        """End that task, if it is preemptible, at the next node boundary; nothing if it has ended."""
+        ...
 
     def receive(self) -> bytes | None:
         """The next message, None if there is none yet. Raises WorkerLost."""

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from headrace.batching import HeadraceError
 from headrace.host.workers.channel import Channel, WorkerLost
 from headrace.host.workers.devices import WorkerDevice
-from headrace.host.workers.messages import ANSWER, FAILED, MAX_MESSAGE, STARTING, TASK
+from headrace.host.workers.messages import ANSWER, FAILED, MAX_MESSAGE, STARTING
 from headrace.host.workers.program import Program
 
 START_TIMEOUT_S = 180.0  # a cold import of torch on a busy machine, and the warm-up runs
@@ -77,11 +77,12 @@ class WorkerProcess:
         threads = str(self.device.threads)
         env = {**os.environ, **ENVIRONMENT, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **self.device.env}
         settings = json.dumps({**asdict(self._program.settings), "device": self.device.device, "threads": int(threads)})
-        command = [sys.executable, "-m", self._program.main, str(channel.theirs.fileno()), settings]
+        fds = (channel.theirs.fileno(), channel.interrupted_fd)
+        command = [sys.executable, "-m", self._program.main, *map(str, fds), settings]
         try:
             with channel.theirs:
                 self._process = await asyncio.create_subprocess_exec(
-                    *command, env=env, pass_fds=(channel.theirs.fileno(), self._program.memory_fd),
+                    *command, env=env, pass_fds=(*fds, self._program.memory_fd),
                     stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
                     stderr=asyncio.subprocess.PIPE,
                 )  # fmt: skip
@@ -112,9 +113,13 @@ class WorkerProcess:
     def _tell_slow(self, at: list[str]) -> None:
         _log.warning("worker %s is still starting after %g s: %s", self.name, SLOW_START_S, at[0])
 
-    def send(self, kind: int, number: int, message: bytes = b"") -> None:
+    def send(self, number: int, message: bytes) -> None:
         assert self._channel is not None
-        self._channel.send(kind, number, message)
+        self._channel.send(number, message)
+
+    def interrupt(self, number: int) -> None:
+        assert self._channel is not None
+        self._channel.interrupt(number)
 
     def receive(self) -> bytes | None:
         assert self._channel is not None
@@ -126,7 +131,7 @@ class WorkerProcess:
         channel = self._channel
         if channel is None:
             raise WorkerLost(f"worker {self.name} is not running")
-        self.send(TASK, 0, message)
+        self.send(0, message)
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await asyncio.get_running_loop().sock_recv(channel.ours, MAX_MESSAGE)
@@ -149,7 +154,7 @@ class WorkerProcess:
         process, channel, errors = self._process, self._channel, self._errors
         self._process = self._channel = self._errors = None
         if channel is not None:
-            channel.ours.close()
+            channel.close()
         if process is not None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()

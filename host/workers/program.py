@@ -35,6 +35,13 @@ class WholeModel:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeModel(WholeModel):
+    """The same, run node by node: `nodes` has the names of the operators that begin one (`split`)."""
+
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class WholeSettings:
     """Each model has `slots` slots in the memory."""
 
@@ -46,9 +53,24 @@ class WholeSettings:
         return slot_layouts({model.name: (model.inputs, model.outputs) for model in self.models}, self.slots)
 
 
+@dataclass(frozen=True, slots=True)
+class NodeSettings(WholeSettings):
+    models: tuple[NodeModel, ...]
+
+
+def tensor_specs(body: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
+    """From what JSON makes of them."""
+    return tuple(TensorSpec(**spec | {"shape": tuple(spec["shape"])}) for spec in body)
+
+
 def whole_program(models: tuple[WholeModel, ...], arena: SlotArena) -> Program:
     """Whole networks; `arena` has slots of each."""
     return Program("headrace.host.workers.whole", WholeSettings(models, arena.slots, arena.fd), arena.fd)
+
+
+def node_program(models: tuple[NodeModel, ...], arena: SlotArena) -> Program:
+    """Networks node by node; `arena` has slots of each."""
+    return Program("headrace.host.workers.nodes", NodeSettings(models, arena.slots, arena.fd), arena.fd)
 
 
 @dataclass(frozen=True, slots=True)

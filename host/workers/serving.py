@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from headrace.host.workers.channel import interrupted_word
 from headrace.host.workers.messages import (
     ANSWER,
     DONE,
     FAILED,
     HEADER,
-    INTERRUPT,
     MAX_MESSAGE,
     READY,
     STARTING,
@@ -52,11 +52,11 @@ class ChannelClosed(Exception):
 class Interrupts:
     """The worker's end of the channel: the tasks that wait in it, and whether the one that runs is to end."""
 
-    def __init__(self, channel: socket.socket, spins: bool) -> None:
+    def __init__(self, channel: socket.socket, interrupted: memoryview, spins: bool) -> None:
         self._channel = channel
+        self._interrupted = interrupted
         self._waiting: deque[bytes] = deque()  # tasks that came while one ran
-        self._running = -1
-        self._interrupted = False
+        self._running = 0  # number of the task, plus 1
         self._spins = spins
         self._soon = False
         self._timer = TimerFd()
@@ -78,8 +78,9 @@ class Interrupts:
             self._receive()
         self._soon = self._spins and time.monotonic() - since < SPIN_S
         message = self._waiting.popleft()
-        self._running, self._interrupted = HEADER.unpack_from(message)[1], False
-        return self._running, memoryview(message)[HEADER.size :]
+        number = HEADER.unpack_from(message)[1]
+        self._running = number + 1
+        return number, memoryview(message)[HEADER.size :]
 
     def _receive(self) -> None:
         try:
@@ -88,16 +89,13 @@ class Interrupts:
             message = b""
         if not message:
             raise ChannelClosed
-        kind, number = HEADER.unpack_from(message)
-        if kind == TASK:
+        if HEADER.unpack_from(message)[0] == TASK:
             self._waiting.append(message)
-        elif kind == INTERRUPT and number == self._running:
-            self._interrupted = True
 
     def wait(self, until: float) -> bool:
         """Sleep until `until` (`time.monotonic()`); True at once if the task that runs is told to end before."""
         self._timer.set(until)
-        while not self._interrupted:
+        while not self.told():
             if time.monotonic() >= until:
                 return False
             if any(fd == self._channel.fileno() for fd, _ in self._both.poll()):
@@ -106,22 +104,20 @@ class Interrupts:
 
     def sleep(self, until: float) -> None:
         """Sleep until `until`, interrupted or not. Raises ChannelClosed."""
-        interrupted, self._interrupted = self._interrupted, False
-        while self.wait(until):
-            interrupted, self._interrupted = True, False
-        self._interrupted = interrupted
+        self._timer.set(until)
+        while time.monotonic() < until:
+            if any(fd == self._channel.fileno() for fd, _ in self._both.poll()):
+                self._receive()
 
     def told(self) -> bool:
         """Whether the task that runs is told to end: asked at node boundaries."""
-        while not self._interrupted and self._poll.poll(0):
-            self._receive()
-        return self._interrupted
+        return bool(self._interrupted[0] == self._running)
 
 
-def serve(channel: socket.socket, executor: Executor, *, spins: bool = False) -> None:
+def serve(channel: socket.socket, interrupted: memoryview, executor: Executor, *, spins: bool = False) -> None:
     """Answer tasks until the channel closes. An exception of the network is answered, and the worker lives on. `spins`
     is for a process with a core to itself."""
-    interrupts = Interrupts(channel, spins)
+    interrupts = Interrupts(channel, interrupted, spins)
     try:
         channel.send(ANSWER.pack(READY, 0, 0.0, 0.0, 0.0))
         while True:
@@ -152,10 +148,10 @@ def work(arguments: Sequence[str], executor: Callable[[dict[str, Any], Callable[
         channel.send(ANSWER.pack(STARTING, 0, 0.0, 0.0, 0.0) + what.encode())
 
     try:
-        made = executor(json.loads(arguments[1]), at)
+        made = executor(json.loads(arguments[2]), at)
     except ConnectionError:
         return
     # What was loaded stays until the end: looking through it again for garbage took 0.1 s, in the middle of a task.
     gc.collect()
     gc.freeze()
-    serve(channel, made, spins=len(os.sched_getaffinity(0)) > 1)
+    serve(channel, interrupted_word(int(arguments[1])), made, spins=len(os.sched_getaffinity(0)) > 1)

@@ -6,7 +6,6 @@ on the accelerator.
 """
 
 import asyncio
-import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,7 @@ class SimulatedExecutor:
         self._decoding = Decoding()
 
     def run(self, message: memoryview, interrupts: Interrupts) -> Ran:
-        model, task = read_nodes(message)
+        model, task, _ = read_nodes(message)
         times = self._times[model]
         began = time.monotonic()
         if not task.preemptible:
@@ -53,23 +52,28 @@ class SimulatedWorker:
         await self.stop()
         self._channel = channel = Channel()
         executor = SimulatedExecutor(self._times)
-        self._thread = threading.Thread(target=self._run, args=(channel.theirs, executor), name=self.name, daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(channel, executor), name=self.name, daemon=True)
         self._thread.start()
         while (ready := channel.receive(self.name)) is None:  # at once: there is nothing to load
             await asyncio.sleep(0.001)
         assert ANSWER.unpack_from(ready)[0] == READY
 
     @staticmethod
-    def _run(channel: socket.socket, executor: SimulatedExecutor) -> None:
-        with channel:
-            serve(channel, executor)
+    def _run(channel: Channel, executor: SimulatedExecutor) -> None:
+        with channel.theirs:
+            serve(channel.theirs, channel.interrupted, executor)
 
     def fileno(self) -> int:
         return self._channel.ours.fileno() if self._channel is not None else -1
 
-    def send(self, kind: int, number: int, message: bytes = b"") -> None:
+    def send(self, number: int, message: bytes) -> None:
         assert self._channel is not None
-        self._channel.send(kind, number, message)
+        self._channel.send(number, message)
+
+    def interrupt(self, number: int) -> None:
+        assert self._channel is not None
+        self._channel.interrupt(number)
+        self._channel.wake()
 
     def receive(self) -> bytes | None:
         assert self._channel is not None
@@ -80,7 +84,7 @@ class SimulatedWorker:
         thread, channel = self._thread, self._channel
         self._thread = self._channel = None
         if channel is not None:
-            channel.ours.close()
+            channel.close()
         if thread is not None:
             thread.join(STOP_TIMEOUT_S)
         return "it said nothing"

@@ -2,17 +2,18 @@
 
 `torch.export` turns a user's module, called on a batch of unknown size, into a list of operators: the same ones that
 the module itself calls, so a node-by-node run gives the module's own bits. The list is cut before every operator that
-multiplies matrices, where `ModelGraph.from_torch` has its nodes. What is alive at such a boundary, tensors alone, is all
-that a request in flight consists of. Two sub-batches that stand there become one by concatenating each of these tensors
-along its batch dimension, which the exported graph names. That dimension may count several rows of each request (the
-windows of a Swin, the heads of an attention), as long as a request's rows follow each other.
+multiplies matrices, where `from_torch` has its nodes. What is alive at such a boundary, tensors alone, is all that a
+request in flight consists of. Two sub-batches that stand there become one by concatenating each of these tensors along
+its batch dimension, which the exported graph names. That dimension may count several rows of each request (windows of
+a Swin, heads of an attention), as long as a request's rows follow each other.
 
-Whether they do, and whether a network keeps its requests apart at all, no shape can tell. So two requests are run, alone
-and together, and compared at every boundary: one at which they differ is no boundary, and what belongs to it joins the
-node before. Neither is one where two tensors alive share memory that is written later.
+Whether they do, and whether a network keeps its requests apart at all, no shape can tell. So two requests are run,
+alone and together, and compared at every boundary: one at which they differ is no boundary, and what belongs to it
+joins the node before. Neither is one where two tensors alive share memory that is written later.
 """
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import getitem
 from types import SimpleNamespace
@@ -25,7 +26,8 @@ from headrace.batching import ModelGraph, UsageError
 from headrace.batching.graphs.model_graph import Node
 from headrace.batching.graphs.torch_graph import from_torch, tracing
 from headrace.host.memory.layout import TensorSpec
-from headrace.host.workers.models import LoadedModel
+from headrace.host.workers.models import LoadedModel, load_model
+from headrace.host.workers.program import NodeModel
 
 # Beside the largest value of a tensor: rows of another request differ by more, kernels for other batches by less.
 SAME = 1e-3
@@ -51,24 +53,24 @@ class Boundary:
 
 
 class SplitNetwork:
-    """`graph` has the nodes as schedulers see them; `boundaries[i]` stands before node i, the last one behind all.
+    """`nodes` has the names of the nodes; `boundaries[i]` stands before node i, the last one behind all.
 
     Make it by `split`, or where the nodes are known already, by `split_at`. Runs are to be made without autograd."""
 
-    def __init__(self, graph: ModelGraph, exported: "_Exported", cuts: Sequence[str]) -> None:
-        self.graph = graph
-        self.boundaries, self._nodes = exported.cut(cuts)
+    def __init__(self, exported: "_Exported", nodes: Sequence[str]) -> None:
+        self.nodes = tuple(nodes)
+        self.boundaries, self._functions = exported.cut(nodes)
         self._constants = exported.constants
         self._sizes = exported.sizes
 
     def run(self, node: int, batch: int, live: Live) -> Live:
         """One node, from what is alive before it, of `batch` requests, to what is alive behind it."""
-        return self._nodes[node](self._constants, self._sizes(batch), *live)
+        return self._functions[node](self._constants, self._sizes(batch), *live)
 
     def whole(self, inputs: Sequence[Tensor]) -> Live:
         """All nodes, one after the other."""
         live = tuple(inputs)
-        for node in range(len(self._nodes)):
+        for node in range(len(self.nodes)):
             live = self.run(node, len(inputs[0]), live)
         return live
 
@@ -89,19 +91,20 @@ class SplitNetwork:
         )
 
 
-def split(loaded: LoadedModel) -> SplitNetwork:
-    """At the nodes of `from_torch`, on the CPU. Raises UsageError, with the reason, for a network that cannot be."""
+def split(loaded: LoadedModel) -> tuple[SplitNetwork, ModelGraph]:
+    """At the nodes of `from_torch`, on the CPU, and the graph with those of them at whose boundary requests can be told
+    apart. Raises UsageError, with the reason, for a network that cannot be split."""
     varying = [spec.name for spec in loaded.inputs if spec.variable is not None]
     if varying:
         raise UsageError(
             f"model {loaded.name!r}: input {varying[0]!r} varies in length, so requests in the middle of the network "
-            "differ in shape; give it one shape with --input-shape, or serve it whole"
+            f"differ in shape; give it one shape with --input-shape, or {_INSTEAD}"
         )
     cpu = torch.device("cpu")
     example = _requests(loaded.inputs, cpu)[0]
     graph = from_torch(_InOrder(loaded), tuple(example), name=loaded.name)
     exported = _Exported(loaded, cpu)
-    with torch.no_grad():
+    with torch.no_grad(), one_thread():
         cuts = exported.where_requests_are_apart([node.name for node in graph.nodes])
     nodes: list[Node] = []
     for node in graph.nodes:
@@ -111,12 +114,57 @@ def split(loaded: LoadedModel) -> SplitNetwork:
             last = nodes.pop()
             operators, parameters = (*last.operators, *node.operators), last.parameters + node.parameters
             nodes.append(Node(last.name, last.kind, operators, parameters))
-    return SplitNetwork(ModelGraph(graph.name, tuple(nodes)), exported, cuts)
+    return SplitNetwork(exported, cuts), ModelGraph(graph.name, tuple(nodes))
 
 
-def split_at(loaded: LoadedModel, graph: ModelGraph, device: torch.device) -> SplitNetwork:
+def split_at(loaded: LoadedModel, nodes: Sequence[str], device: torch.device) -> SplitNetwork:
     """At the nodes that `split` found, with the module on `device`."""
-    return SplitNetwork(graph, _Exported(loaded, device), [node.name for node in graph.nodes])
+    return SplitNetwork(_Exported(loaded, device), nodes)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Several threads of an operator, beside other processes, wait for each other: measured, six times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class Unsplit:
+    """A network as one node, for those that cannot be split."""
+
+    def __init__(self, loaded: LoadedModel, device: torch.device) -> None:
+        loaded.module.to(device)
+        self.nodes = (loaded.name,)
+        self._loaded = loaded
+
+    def run(self, node: int, batch: int, live: Live) -> Live:
+        return tuple(self._loaded.forward(live))
+
+
+def node_model(
+    source: str,
+    max_batch: int,
+    weights: str | None = None,
+    input_shape: str | None = None,
+    *,
+    name: str | None = None,
+    whole: bool = False,
+) -> tuple[NodeModel, ModelGraph]:
+    """A network to be served node by node, under `name` (its source, if None), in batches up to `max_batch`; `whole`
+    makes it one node, as for one that cannot be split. Raises UsageError, with the reason."""
+    loaded = load_model(source, weights, input_shape)
+    name = name or source
+    nodes: tuple[str, ...] = ()
+    graph = ModelGraph.opaque(name)
+    if not whole:
+        network, found = split(loaded)
+        nodes, graph = network.nodes, ModelGraph(name, found.nodes)
+    model = NodeModel(name, source, loaded.inputs, loaded.outputs, max_batch, weights, input_shape, nodes=nodes)
+    return model, graph
 
 
 class _InOrder(torch.nn.Module):
@@ -244,6 +292,7 @@ class _Exported:
                 f"model {self._name!r} does other work for a batch than for one request ({min(begins)}); {_INSTEAD}"
             )
         last = {value: max((of[user] for user in value.users if user in of), default=-1) for value in of}
+        last |= dict.fromkeys(self._outputs, len(cuts))
         boundaries = [self._inputs]
         boundaries += [
             [value for value in of if of[value] < number <= last[value] and isinstance(value.meta["val"], Tensor)]

@@ -18,7 +18,7 @@ from headrace.host.memory.layout import TensorSpec
 from headrace.host.memory.slots import SlotViews
 from headrace.host.workers.messages import answer_whole, read_whole
 from headrace.host.workers.models import load_model
-from headrace.host.workers.program import WholeModel, WholeSettings
+from headrace.host.workers.program import WholeModel, WholeSettings, tensor_specs
 from headrace.host.workers.serving import Interrupts, Ran, work
 
 
@@ -48,23 +48,9 @@ class _Network:
 
     @torch.inference_mode()
     def forward(self, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
-        """Batched arrays in the order of the model's inputs; returns its outputs as they are specified. Raises
-        ValueError for an output of another shape."""
+        """Batched arrays in the order of the model's inputs; returns those of its outputs."""
         tensors = [torch.from_numpy(batch).to(self._device, non_blocking=True) for batch in inputs]
-        outputs = []
-        size = len(inputs[0])
-        for spec, output in zip(self.model.outputs, self._forward(tensors), strict=True):
-            array = output.cpu().numpy()
-            length = (
-                array.shape[1 + spec.variable] if spec.variable is not None and spec.variable + 1 < array.ndim else 0
-            )
-            if array.shape != (size, *spec.sized(length)) or length > spec.longest:
-                raise ValueError(
-                    f"output {spec.name!r} of a batch of {size} has shape {array.shape}; expected {(size, *spec.shape)}"
-                    + (f" and at most {spec.longest} in place of -1" if spec.longest else "")
-                )
-            outputs.append(array)
-        return outputs
+        return [output.cpu().numpy() for output in self._forward(tensors)]
 
     def run(self, slots: list[int], variable: list[list[int]]) -> Ran:
         """`variable` has the lengths of the variable inputs, by request."""
@@ -87,18 +73,8 @@ class _Network:
                 padded[row][(*where, slice(length))] = tensors.at(slot, length)
             inputs.append(padded)
         gathered = time.monotonic()
-        outputs = self.forward(inputs)
-        missing = np.zeros(count, bool)
-        answer = []
-        for tensors, output in zip(self._views.outputs, outputs, strict=True):
-            length = output.shape[1 + tensors.spec.variable] if tensors.spec.variable is not None else 0
-            for row, slot in enumerate(slots):
-                tensors.at(slot, length)[...] = output[row]
-            if output.dtype.kind == "f":
-                missing |= np.isnan(output.reshape(count, -1)).any(1)
-            if tensors.spec.variable is not None:
-                answer.append(length)
-        return Ran(gathered, answer_whole(int(missing.sum()), answer))
+        nans, written = self._views.write_outputs(slots, self.forward(inputs))
+        return Ran(gathered, answer_whole(nans, written))
 
 
 def _batch(spec: TensorSpec, size: int, length: int, device: torch.device) -> NDArray[Any]:
@@ -127,13 +103,10 @@ class WholeExecutor:
         return self._networks[model].run(slots, lengths)
 
 
-def _specs(body: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec(**spec | {"shape": tuple(spec["shape"])}) for spec in body)
-
-
 def _executor(body: dict[str, Any], at: Callable[[str], None]) -> WholeExecutor:
     models = tuple(
-        WholeModel(**model | {key: _specs(model[key]) for key in ("inputs", "outputs")}) for model in body["models"]
+        WholeModel(**model | {key: tensor_specs(model[key]) for key in ("inputs", "outputs")})
+        for model in body["models"]
     )
     settings = WholeSettings(models, body["slots"], body["memory_fd"])
     return WholeExecutor(settings, body["device"], body["threads"], at)

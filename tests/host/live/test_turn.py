@@ -11,7 +11,7 @@ from headrace.batching import GraphBatching, LazyBatching, ModelGraph, Node, Nod
 from headrace.host.live.nodes import NodeTasks
 from headrace.host.live.runtime import Runtime
 from headrace.host.memory.layout import TensorSpec
-from headrace.host.workers.messages import ANSWER, DONE, INTERRUPT, TASK, answer_nodes, read_nodes
+from headrace.host.workers.messages import ANSWER, DONE, answer_nodes, read_nodes
 from headrace.host.workers.pool import WorkerPool
 
 X = np.zeros(2, np.float32)
@@ -33,13 +33,13 @@ class Scripted:
     async def start(self):
         pass
 
-    def send(self, kind, number, message=b""):
-        if kind == TASK:
-            self.tasks.append((number, read_nodes(memoryview(message))[1]))
-            self.log.append(("task", self.name))
-        elif kind == INTERRUPT:
-            assert number == self.tasks[0][0]
-            self.log.append(("interrupt", self.name))
+    def send(self, number, message):
+        self.tasks.append((number, read_nodes(memoryview(message))[1]))
+        self.log.append(("task", self.name))
+
+    def interrupt(self, number):
+        assert number == self.tasks[0][0]
+        self.log.append(("interrupt", self.name))
 
     def answer(self):
         number, task = self.tasks.pop(0)

@@ -1,0 +1,201 @@
+"""Small networks of a user's own with what real ones do at their boundaries."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Residual(nn.Module):
+    """Batch norm, in-place operators, and a value that lives across boundaries."""
+
+    input_shape = (3, 8, 8)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 6, 3, padding=1)
+        self.norm = nn.BatchNorm2d(6)
+        self.second = nn.Conv2d(6, 6, 3, padding=1, groups=2)
+        self.third = nn.Conv2d(6, 6, 1)
+        self.head = nn.Linear(6, 5)
+        self.norm.running_mean.uniform_(-1, 1)
+
+    def forward(self, x):
+        x = F.relu_(self.norm(self.first(x)))
+        y = self.third(F.hardswish(self.second(x), inplace=True))
+        y += x
+        return self.head(y.relu_().mean((2, 3)))
+
+
+class Attention(nn.Module):
+    """Layer norm and self-attention, once with the batch in front and once behind the sequence."""
+
+    input_shape = (5, 16)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.front = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+        self.behind = nn.TransformerEncoderLayer(16, 4, 32, norm_first=True)
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, x):
+        return self.head(self.behind(self.front(x).transpose(0, 1)).mean(0))
+
+
+class Windows(nn.Module):
+    """Several rows a request, as in a Swin: windows are cut out, attended to, and put together again."""
+
+    input_shape = (4, 4, 8)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(8, 24)
+        self.out = nn.Linear(8, 8)
+        self.bias = nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, x):
+        batch = x.shape[0]
+        windows = x.view(batch, 2, 2, 2, 2, 8).permute(0, 1, 3, 2, 4, 5).reshape(batch * 4, 4, 8)
+        q, k, v = self.qkv(windows).chunk(3, -1)
+        weights = (q @ k.transpose(1, 2) + self.bias.tanh()).softmax(-1)
+        windows = self.out(weights @ v)
+        return (windows.view(batch, 2, 2, 2, 2, 8).permute(0, 1, 3, 2, 4, 5).reshape(batch, 4, 4, 8) + x).flatten(1)
+
+
+class BatchLast(nn.Module):
+    """In its middle the rows of a request do not follow each other: there it must not be cut."""
+
+    input_shape = (3, 4)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        y = self.first(x).transpose(0, 1)  # (3, batch, 4)
+        y = self.second(y.reshape(-1, 4))  # (3 * batch, 4), one row of every request and then the next
+        return self.third(y.view(3, -1, 4).transpose(0, 1)).flatten(1)
+
+
+class Views(nn.Module):
+    """Two names for one memory, which is written behind a boundary."""
+
+    input_shape = (4,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.first(x)
+        view = y[:, :2]
+        z = self.second(x)
+        view.add_(1)
+        return self.third(z + y) + view.sum(1, keepdim=True)
+
+
+class Several(nn.Module):
+    """Named outputs, two inputs, an operator that gives several tensors, and a recurrent layer."""
+
+    input_shape = "a=6x4,b=4"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = nn.LSTM(4, 8, batch_first=True)
+        self.join = nn.Linear(12, 6)
+
+    def forward(self, a, b):
+        states, (h, _) = self.steps(a)
+        left, right = self.join(torch.cat((h[0], b), 1)).split((2, 4), 1)
+        return {"left": left, "right": right, "states": states}
+
+
+class Mixes(nn.Module):
+    """A request's output depends on who else is there."""
+
+    input_shape = (4,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(x - x.mean(0))
+
+
+class Counts(nn.Module):
+    """Remembers how often it has run."""
+
+    input_shape = (4,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("runs", torch.zeros(1))
+
+    def forward(self, x):
+        self.runs.add_(1)
+        return self.layer(x)
+
+
+class Decides(nn.Module):
+    """What it computes depends on what it is given."""
+
+    input_shape = (4,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(x) if x.sum() > 0 else self.layer(-x)
+
+
+class Fixed(nn.Module):
+    """Takes the size of its batch for a constant."""
+
+    input_shape = (4,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(x.view(len(x), 4))
+
+
+class Killer(Residual):
+    """Kills its process in the middle when the first value is 13, and raises when it is 666."""
+
+    def forward(self, x):
+        x = F.relu(self.norm(self.first(x)))
+        return self.head(torch.ops.headrace_tests.strike(self.third(self.second(x))).mean((2, 3)))
+
+
+def made(kind):
+    def make():
+        torch.manual_seed(3)
+        return kind()
+
+    return make
+
+
+residual, attention, windows, batch_last, views = map(made, (Residual, Attention, Windows, BatchLast, Views))
+several, mixes, counts, decides, fixed, killer = map(made, (Several, Mixes, Counts, Decides, Fixed, Killer))
+
+
+@torch.library.custom_op("headrace_tests::strike", mutates_args=())
+def strike(x: torch.Tensor) -> torch.Tensor:
+    import os
+    import signal
+
+    largest = float(x.abs().max())
+    if 1e20 < largest < 1e30:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if largest > 1e30:
+        raise ValueError("unlucky number")
+    return x.clone()
+
+
+@strike.register_fake
+def _(x):
+    return torch.empty_like(x)

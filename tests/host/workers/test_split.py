@@ -1,0 +1,128 @@
+"""Networks cut into nodes, against the same network run whole and alone."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.batching import UsageError
+from headrace.host.workers.models import load_model
+from headrace.host.workers.split import node_model, split, split_at
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+# nn.TransformerEncoderLayer, run whole, may take one fused operator for all of it, which rounds otherwise.
+torch.backends.mha.set_fastpath_enabled(False)
+
+SPLIT = ("residual", "attention", "windows", "batch_last", "views", "several")
+_made = {}
+
+
+def network(name):
+    if name not in _made:
+        loaded = load_model(f"split_nets:{name}")
+        _made[name] = (loaded, *split(loaded))
+    return _made[name]
+
+
+def inputs(loaded, batch, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(batch, *spec.shape, generator=generator) for spec in loaded.inputs]
+
+
+@pytest.mark.parametrize("name", SPLIT)
+@pytest.mark.parametrize("batch", (1, 2, 5))
+def test_node_by_node_gives_the_bits_of_the_network_run_whole(name, batch):
+    loaded, cut, graph = network(name)
+    assert len(graph.nodes) == len(cut.nodes) >= 2
+    given = inputs(loaded, batch)
+    with torch.no_grad():
+        expected = loaded.forward([tensor.clone() for tensor in given])
+        for own, other in zip(cut.whole([tensor.clone() for tensor in given]), expected, strict=True):
+            assert torch.equal(own, other)
+
+
+@pytest.mark.parametrize("name", SPLIT)
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_joining_and_leaving_at_any_boundary_changes_nobodys_output(name, data):
+    loaded, cut, _ = network(name)
+    given = inputs(loaded, 6, seed=data.draw(st.integers(0, 9)))
+    groups = [
+        (0, tuple(tensor[first : first + 2].clone() for tensor in given), [first, first + 1]) for first in (0, 2, 4)
+    ]
+    found = {}
+    with torch.no_grad():
+        alone = [loaded.forward([tensor[row : row + 1].clone() for tensor in given]) for row in range(6)]
+        while groups:
+            number = data.draw(st.integers(0, len(groups) - 1))
+            boundary, live, rows = groups.pop(number)
+            what = data.draw(st.sampled_from(("run", "run", "join", "leave")))
+            same = [group for group in groups if group[0] == boundary]
+            if what == "join" and same:
+                other = same[0]
+                groups.remove(other)
+                groups.append((boundary, cut.join(boundary, [live, other[1]]), rows + other[2]))
+            elif what == "leave" and len(rows) > 1:
+                # A view and what is left of it: as a worker that goes on with a part has them.
+                left, right = (
+                    tuple(tensor.clone() for tensor in cut.take(boundary, live, first, count))
+                    for first, count in ((0, 1), (1, len(rows) - 1))
+                )
+                groups += [(boundary, left, rows[:1]), (boundary, right, rows[1:])]
+            elif boundary == len(cut.nodes):
+                for place, row in enumerate(rows):
+                    found[row] = cut.take(boundary, live, place, 1)
+            else:
+                groups.append((boundary + 1, cut.run(boundary, len(rows), live), rows))
+    for row, expected in enumerate(alone):
+        for own, other in zip(found[row], expected, strict=True):
+            torch.testing.assert_close(own, other, atol=1e-5, rtol=1e-4)
+
+
+def test_a_boundary_at_which_a_requests_rows_are_scattered_is_left_out():
+    _, cut, graph = network("batch_last")
+    assert [node.name for node in graph.nodes] == list(cut.nodes) == ["linear", "linear_2"]
+    assert [len(node.operators) for node in graph.nodes] == [2, 1]
+
+
+def test_a_boundary_between_two_names_of_a_memory_that_is_written_later_is_left_out():
+    _, cut, _ = network("views")
+    assert cut.nodes == ("linear", "linear_2")
+
+
+def test_what_depends_on_trained_values_alone_is_computed_once():
+    _, cut, _ = network("windows")
+    assert not any("tanh" in name for boundary in cut.boundaries for name in boundary.alive)
+
+
+def test_a_worker_cuts_where_the_runtime_was_told():
+    loaded, cut, graph = network("residual")
+    again = split_at(load_model("split_nets:residual"), cut.nodes, torch.device("cpu"))
+    assert again.boundaries == cut.boundaries
+    assert graph.parameters() == sum(parameter.numel() for parameter in loaded.module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("source", "shape", "message"),
+    [
+        ("split_nets:mixes", None, "depends on the others of its batch"),
+        ("split_nets:counts", None, "changes its 'runs' as it runs"),
+        ("split_nets:decides", None, "cannot be traced.*control flow"),
+        ("split_nets:fixed", None, r"write tensor.shape\[0\]"),
+        ("torch.nn:Identity", "4", "multiplies no matrices"),
+    ],
+)
+def test_what_cannot_be_split_is_refused_with_the_reason_and_can_be_one_node(source, shape, message):
+    with pytest.raises(UsageError, match=message):
+        node_model(source, 4, input_shape=shape)
+    model, graph = node_model(source, 4, input_shape=shape, whole=True)
+    assert model.nodes == () and [node.name for node in graph.nodes] == [source]
+
+
+def test_an_input_that_varies_in_length_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"varies in length.*--input-shape"):
+        node_model("split_nets:attention", 4, input_shape="x=1..5x16")
