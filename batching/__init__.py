@@ -5,6 +5,7 @@ from headrace.batching.catalog import POLICIES, make_policy
 from headrace.batching.errors import BadInput, CorruptInput, HeadraceError, UnknownModel, UnsupportedInput, UsageError
 from headrace.batching.graphs.execution import Decoding, NodeTimes
 from headrace.batching.graphs.model_graph import LENGTH, MatMul, ModelGraph, Node, NodeKind
+from headrace.batching.graphs.node_latencies import NodeLatencies
 from headrace.batching.graphs.profile import Profile, ProfilePoint
 from headrace.batching.policies.graph_batching import GraphBatching
 from headrace.batching.policies.lazy import LazyBatching, OracleLazyBatching
@@ -37,6 +38,7 @@ __all__ = [
     "ModelGraph",
     "Node",
     "NodeKind",
+    "NodeLatencies",
     "NodeTimes",
     "OracleLazyBatching",
     "PhaseTables",
