@@ -10,6 +10,7 @@ from headrace.batching.graphs.profile import Profile, ProfilePoint
 from headrace.batching.policies.graph_batching import GraphBatching
 from headrace.batching.policies.lazy import LazyBatching, OracleLazyBatching
 from headrace.batching.policies.preba import Preba, preba_limits
+from headrace.batching.policies.preba_lazy import PrebaLazy
 from headrace.batching.policies.serial import Serial
 from headrace.batching.policies.smdp_batching import RateTables, SmdpBatching
 from headrace.batching.policies.smdp_phases import PhaseTables
@@ -44,6 +45,7 @@ __all__ = [
     "PhaseTables",
     "Policy",
     "Preba",
+    "PrebaLazy",
     "Profile",
     "ProfilePoint",
     "RateTables",
