@@ -14,6 +14,8 @@ from typing import Any
 from headrace.batching.errors import UsageError
 from headrace.batching.graphs.model_graph import ModelGraph, Node, NodeKind
 
+LARGEST_BATCH = 1 << 20  # that a file may tell of: more than any device holds, and little enough to compute with
+
 
 def latency_at_batch(batches: Sequence[int], latency_s: Sequence[float], batch: int) -> float:
     """Latency (s) of `batch` requests, of which `batches` took `latency_s`: linear between them and beyond the last,
@@ -53,9 +55,9 @@ class NodeLatencies:
                 f"node latencies of {len(self.names)} names and {len(self.kinds)} kinds; give each node both"
             )
         self.graph("")
-        for what, points, least in (("batch sizes", self.batches, 1), ("lengths", self.lengths, 0)):
-            if not points or not all(point >= least and 0 < point < math.inf for point in points):
-                raise UsageError(f"node latencies have no {what}, or one that is not positive; measure them again")
+        for what, points, most in (("batch sizes", self.batches, LARGEST_BATCH), ("lengths", self.lengths, math.inf)):
+            if not points or not all(0 < point < most for point in points):
+                raise UsageError(f"node latencies have no {what}, or one that is impossible; measure them again")
             if any(low >= high for low, high in pairwise(points)):
                 raise UsageError(f"node latencies must list their {what} in rising order")
         rows = [row for node in self.latency_s for row in node]

@@ -16,7 +16,7 @@ from typing import Any
 from headrace.batching.errors import UsageError
 from headrace.batching.graphs.execution import NodeTimes
 from headrace.batching.graphs.model_graph import ModelGraph
-from headrace.batching.graphs.node_latencies import NodeLatencies, latency_at_batch
+from headrace.batching.graphs.node_latencies import LARGEST_BATCH, NodeLatencies, latency_at_batch
 
 KNEE_GROWTH = 1.05
 FORMAT_VERSION = 2
@@ -48,10 +48,14 @@ class Profile:
         if not self.points:
             raise UsageError(f"the profile of {self.model!r} has no points; measure it again")
         if any(
-            point.batch < 1 or not 0 < point.latency_s < math.inf or not 0 < point.throughput_rps < math.inf
+            not (
+                0 < point.batch < LARGEST_BATCH
+                and 0 < point.latency_s < math.inf
+                and 0 < point.throughput_rps < math.inf
+            )
             for point in self.points
         ):
-            raise UsageError(f"the profile of {self.model!r} has a point that is not positive; measure it again")
+            raise UsageError(f"the profile of {self.model!r} has a point that is impossible; measure it again")
         if any(low.batch >= high.batch for low, high in pairwise(self.points)):
             raise UsageError(f"the profile of {self.model!r} must list batch sizes in rising order")
 
