@@ -21,6 +21,7 @@ COMPILED = (
     "batching/policies/graph_batching.py",
     "batching/policies/lazy.py",
     "batching/policies/preba.py",
+    "batching/policies/preba_lazy.py",
     "batching/policies/queue_length.py",
     "batching/request.py",
     "batching/policies/serial.py",

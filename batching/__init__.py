@@ -5,10 +5,12 @@ from headrace.batching.catalog import POLICIES, make_policy
 from headrace.batching.errors import BadInput, CorruptInput, HeadraceError, UnknownModel, UnsupportedInput, UsageError
 from headrace.batching.graphs.execution import Decoding, NodeTimes
 from headrace.batching.graphs.model_graph import LENGTH, MatMul, ModelGraph, Node, NodeKind
+from headrace.batching.graphs.node_latencies import NodeLatencies
 from headrace.batching.graphs.profile import Profile, ProfilePoint
 from headrace.batching.policies.graph_batching import GraphBatching
 from headrace.batching.policies.lazy import LazyBatching, OracleLazyBatching
 from headrace.batching.policies.preba import Preba, preba_limits
+from headrace.batching.policies.preba_lazy import PrebaLazy
 from headrace.batching.policies.serial import Serial
 from headrace.batching.policies.smdp_batching import RateTables, SmdpBatching
 from headrace.batching.policies.smdp_phases import PhaseTables
@@ -37,11 +39,13 @@ __all__ = [
     "ModelGraph",
     "Node",
     "NodeKind",
+    "NodeLatencies",
     "NodeTimes",
     "OracleLazyBatching",
     "PhaseTables",
     "Policy",
     "Preba",
+    "PrebaLazy",
     "Profile",
     "ProfilePoint",
     "RateTables",

@@ -12,6 +12,7 @@ from headrace.batching.policies.dynamic_graph import DynamicGraphBatching
 from headrace.batching.policies.graph_batching import GraphBatching
 from headrace.batching.policies.lazy import LazyBatching, OracleLazyBatching
 from headrace.batching.policies.preba import Preba
+from headrace.batching.policies.preba_lazy import PrebaLazy
 from headrace.batching.policies.serial import Serial
 from headrace.batching.policies.smdp_batching import RateTables, SmdpBatching
 from headrace.batching.policies.smdp_phases import PhaseTables
@@ -23,7 +24,7 @@ from headrace.batching.smdp.tables import rate_tables
 
 POLICIES = (
     "serial", "graph", "static", "work-conserving", "bucketed-graph", "dynamic-graph", "cellular", "lazy", "oracle",
-    "preba", "smdp",
+    "preba", "smdp", "preba-lazy",
 )  # fmt: skip
 CELL_POLICIES = ("cellular", "dynamic-graph")  # their tasks are of cells
 
@@ -44,9 +45,9 @@ def make_policy(
     merge_s: float = 0.0,
 ) -> Policy:
     """A new policy for one run of the models in `times`. Those that need no window, limit, profile or number of decoder
-    steps ignore them. Without `profiles`, `preba` takes the curves that follow from `times`, as `smdp` does without
-    `tables`, for the least mean latency of inputs and outputs of length 1; a model that is missing in `tables` can be
-    installed later. The batch of `static` is `max_batch`. `cells` are the networks of CELL_POLICIES.
+    steps ignore them. Without `profiles`, `preba` and `preba-lazy` take the curves that follow from `times`, as
+    `smdp` does without `tables`, for the least mean latency of inputs and outputs of length 1; a model that is missing
+    in `tables` can be installed later. The batch of `static` is `max_batch`. `cells` are the networks of CELL_POLICIES.
 
     Raises UsageError."""
     graphs = [known.graph for known in times.values()]
@@ -80,8 +81,10 @@ def make_policy(
             return LazyBatching(times, workers, max_batch, dec_timesteps, defer_late)
         case "oracle":
             return OracleLazyBatching(times, workers, max_batch, dec_timesteps, defer_late)
-        case "preba":
+        case "preba" | "preba-lazy":
             curves = profiles or {model: Profile.of(model, known, workers) for model, known in times.items()}
-            return Preba(graphs, curves, workers)
+            if name == "preba":
+                return Preba(graphs, curves, workers)
+            return PrebaLazy(times, curves, workers, dec_timesteps)
         case _:
             raise UsageError(f"there is no policy {name!r}; choose from {', '.join(POLICIES)}")

@@ -13,7 +13,8 @@ from headrace.batching.catalog import CELL_POLICIES, POLICIES, make_policy
 from headrace.batching.errors import UsageError
 from headrace.batching.graphs.cell_graph import CellModel
 from headrace.batching.graphs.execution import NodeTimes
-from headrace.batching.graphs.model_graph import ModelGraph
+from headrace.batching.graphs.model_graph import NodeKind
+from headrace.batching.graphs.profile import Profile
 from headrace.batching.policies.bucketed_graph import BUCKET_WIDTH
 from headrace.batching.policies.smdp_batching import RateTables
 from headrace.batching.policies.smdp_phases import PhaseTables
@@ -59,9 +60,10 @@ class Scenario:
     """`model` may name several, separated by commas: they share the workers and the arrivals.
 
     `accelerator` "npu" runs networks of the zoo on the NPU model; "profile" runs the one network of the file
-    `profile`, as a whole, with the latencies measured there; "v100" the recurrent networks of sim/zoo/cells.py, as
-    cells for `cellular` and `dynamic-graph`, else padded to one length. `replay` is a trace (sim/load/replay.py)
-    in place of `traffic`; "mmpp" is Poisson at 1.8 and 0.2 times the rate in turn, `burst_s` each on average.
+    `profile` with the latencies measured there, node by node if its nodes were measured, else as a whole; "v100" the
+    recurrent networks of sim/zoo/cells.py, as cells for `cellular` and `dynamic-graph`, else padded to one length.
+    `replay` is a trace (sim/load/replay.py) in place of `traffic`; "mmpp" is Poisson at 1.8 and 0.2 times the rate in
+    turn, `burst_s` each on average.
     `corpus` is a file of sentence pairs (sim/load/lengths.py) for the lengths of translation models. `dec_timesteps`
     overrides what `coverage` of the output lengths gives. `drop_late` drops, under any policy, what has not begun when
     its deadline comes. `busy_w` is what a busy worker draws; `smdp` minimises mean latency (ms) + `w2` * mean power
@@ -123,19 +125,38 @@ def _cells(scenario: Scenario) -> dict[str, tuple[CellModel, NodeTimes]]:
     return {name: cell_network(name, scenario.max_batch, trees) for name in scenario.models()}
 
 
-def _times(scenario: Scenario, cells: Mapping[str, tuple[CellModel, NodeTimes]]) -> dict[str, NodeTimes]:
+def _times(
+    scenario: Scenario, cells: Mapping[str, tuple[CellModel, NodeTimes]], profiles: Mapping[str, Profile]
+) -> dict[str, NodeTimes]:
     if cells:
         return {name: times for name, (_, times) in cells.items()}
     if scenario.accelerator == "v100":
         return {name: padded_times(name, decoder=name == "seq2seq") for name in scenario.models()}
     if scenario.accelerator == "npu":
         return {name: npu_times(model_graph(name)) for name in scenario.models()}
+    return {model: profile.times() for model, profile in profiles.items()}
+
+
+def _profiles(scenario: Scenario) -> dict[str, Profile]:
+    """What was measured, by model; empty if the hardware is a model of it."""
+    if scenario.accelerator != "profile":
+        return {}
     if scenario.profile is None:
         raise UsageError("--accelerator profile needs --profile FILE, which `headrace profile` writes")
     profile = read_profile(Path(scenario.profile))
     if scenario.models() != [profile.model]:
         raise UsageError(f"--profile {scenario.profile} is of {profile.model!r}; give --model {profile.model}")
-    return {profile.model: NodeTimes(ModelGraph.opaque(profile.model), profile)}
+    return {profile.model: profile}
+
+
+def _lengths(model: str, profile: Profile | None) -> Lengths:
+    """Its usual ones; sentences, for a measured network that is none of the zoo's and takes inputs of many lengths."""
+    usual = usual_lengths(model)
+    nodes = profile.nodes if profile is not None else None
+    if nodes is None or not isinstance(usual, Fixed):
+        return usual
+    steps = any(kind is not NodeKind.STATIC for kind in nodes.kinds)
+    return TRANSLATION if steps or len(nodes.lengths) > 1 else usual
 
 
 def _check(scenario: Scenario) -> None:
@@ -197,14 +218,15 @@ def check_given(scenario: Scenario, given: set[str]) -> list[str]:
         raise UsageError(
             f"--replay brings its own arrivals and lengths; leave out {', '.join(map(_option, sorted(both)))}"
         )
-    lazy, unsized = ("lazy", "oracle"), ("serial", "preba")
+    lazy, unsized = ("lazy", "oracle"), ("serial", "preba", "preba-lazy")
+    single = (*lazy, "preba-lazy")  # they estimate the time of a single input
     useless = {
         "window_ms": scenario.policy != "graph",
         "max_batch": scenario.policy in unsized,
         "bucket_width": scenario.policy != "bucketed-graph",
         "merge_us": scenario.policy != "dynamic-graph",
-        "dec_timesteps": scenario.policy not in lazy,
-        "coverage": scenario.policy not in lazy,
+        "dec_timesteps": scenario.policy not in single,
+        "coverage": scenario.policy not in single,
         "defer_late": scenario.policy not in lazy,
         "w2": scenario.policy != "smdp",
         "by_phase": scenario.policy != "smdp",
@@ -254,11 +276,12 @@ def run_scenario(scenario: Scenario, *, record: bool = False) -> tuple[Simulatio
     """The simulated run, and warnings about the settings. `record` keeps every task. Raises UsageError."""
     _check(scenario)
     cells = _cells(scenario) if scenario.policy in CELL_POLICIES else {}
-    times = _times(scenario, cells)
+    profiles = _profiles(scenario)
+    times = _times(scenario, cells, profiles)
     corpus = read_corpus(Path(scenario.corpus)) if scenario.corpus else None
     lengths: dict[str, Lengths] = {}
     for model in times:
-        usual = usual_lengths(model)
+        usual = _lengths(model, profiles.get(model))
         lengths[model] = corpus if corpus is not None and usual in (TRANSLATION, WMT15) else usual
     assumed = {
         model: scenario.dec_timesteps or dec_timesteps(lengths[model], scenario.coverage)
@@ -272,6 +295,7 @@ def run_scenario(scenario: Scenario, *, record: bool = False) -> tuple[Simulatio
         workers=scenario.npus,
         window_s=scenario.window_ms / 1e3,
         max_batch=scenario.max_batch,
+        profiles=profiles,
         dec_timesteps=assumed,
         defer_late=scenario.defer_late,
         tables=_tables(scenario, times, lengths),

@@ -1,4 +1,5 @@
-"""Measured latency of a model on one kind of worker, by batch size, and its knee.
+"""Measured latency of a model on one kind of worker, by batch size, and its knee; of its nodes, too, if they were
+measured (node_latencies.py).
 
 The knee rule, exactly: walk the profiled batch sizes upwards; the knee is the last one reached before the first step
 whose throughput is less than `KNEE_GROWTH` (1.05) times the throughput before it. If every step grows by at
@@ -6,6 +7,7 @@ least that, the knee is the largest batch size profiled.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
@@ -13,9 +15,12 @@ from typing import Any
 
 from headrace.batching.errors import UsageError
 from headrace.batching.graphs.execution import NodeTimes
+from headrace.batching.graphs.model_graph import ModelGraph
+from headrace.batching.graphs.node_latencies import LARGEST_BATCH, NodeLatencies, latency_at_batch
 
 KNEE_GROWTH = 1.05
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+READ_VERSIONS = (1, 2)  # 1 had no nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +34,28 @@ class ProfilePoint:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The curve of `model` measured with `workers` equal workers all busy, on the machine that `machine` describes."""
+    """The curve of `model` measured with `workers` equal workers all busy, on the machine that `machine` describes.
+
+    `nodes` has the latencies of its nodes, if they were measured."""
 
     model: str
     workers: int
     points: tuple[ProfilePoint, ...]
     machine: Mapping[str, Any] = field(default_factory=dict)
+    nodes: NodeLatencies | None = None
 
     def __post_init__(self) -> None:
         if not self.points:
             raise UsageError(f"the profile of {self.model!r} has no points; measure it again")
-        if any(point.batch < 1 or not point.latency_s > 0 or not point.throughput_rps > 0 for point in self.points):
-            raise UsageError(f"the profile of {self.model!r} has a point that is not positive; measure it again")
+        if any(
+            not (
+                0 < point.batch < LARGEST_BATCH
+                and 0 < point.latency_s < math.inf
+                and 0 < point.throughput_rps < math.inf
+            )
+            for point in self.points
+        ):
+            raise UsageError(f"the profile of {self.model!r} has a point that is impossible; measure it again")
         if any(low.batch >= high.batch for low, high in pairwise(self.points)):
             raise UsageError(f"the profile of {self.model!r} must list batch sizes in rising order")
 
@@ -55,12 +70,15 @@ class Profile:
         """`LatencyModel` of the whole graph as one node (s): linear between the points and beyond the last.
 
         Below the smallest profiled batch it is that batch's latency."""
-        points = self.points
-        if batch <= points[0].batch or len(points) == 1:
-            return points[0].latency_s * max(1.0, batch / points[0].batch)
-        low, high = next((pair for pair in pairwise(points) if batch <= pair[1].batch), (points[-2], points[-1]))
-        slope = (high.latency_s - low.latency_s) / (high.batch - low.batch)
-        return low.latency_s + slope * (batch - low.batch)
+        return latency_at_batch(
+            [point.batch for point in self.points], [point.latency_s for point in self.points], batch
+        )
+
+    def times(self) -> NodeTimes:
+        """Of its nodes if they were measured, else of the whole network as one node."""
+        if self.nodes is not None:
+            return NodeTimes(self.nodes.graph(self.model), self.nodes)
+        return NodeTimes(ModelGraph.opaque(self.model), self)
 
     @classmethod
     def of(cls, model: str, times: NodeTimes, workers: int, max_batch: int = 128) -> "Profile":
@@ -79,18 +97,23 @@ class Profile:
     def to_json(self) -> str:
         knee = self.knee()
         body = {"version": FORMAT_VERSION, **asdict(self), "knee": asdict(knee)}
+        body["nodes"] = None if self.nodes is None else self.nodes.to_body()
         return json.dumps(body, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> "Profile":
-        """Read what `to_json` wrote. Raises UsageError that names what is wrong."""
+        """Read what `to_json` wrote, in this version or an earlier one. Raises UsageError that names what is wrong."""
         try:
             body = json.loads(text)
-            if body["version"] != FORMAT_VERSION:
-                raise UsageError(f"profile version {body['version']} is not {FORMAT_VERSION}; measure it again")
+            if body["version"] not in READ_VERSIONS:
+                raise UsageError(f"profile version {body['version']!r} is none of {READ_VERSIONS}; measure it again")
             points = tuple(
                 ProfilePoint(int(p["batch"]), float(p["latency_s"]), float(p["throughput_rps"])) for p in body["points"]
             )
-            return cls(str(body["model"]), int(body["workers"]), points, dict(body["machine"]))
-        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            nodes = body.get("nodes")
+            return cls(
+                str(body["model"]), int(body["workers"]), points, dict(body["machine"]),
+                None if nodes is None else NodeLatencies.from_body(nodes),
+            )  # fmt: skip
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             raise UsageError(f"this is not a profile that `headrace profile` wrote: {error!r}") from error

@@ -27,6 +27,10 @@ class Fifo:
         """When the first request entered; inf if nothing waits."""
         return self.since[self.head] if self.head < len(self.since) else math.inf
 
+    def first(self) -> Request:
+        """The request that entered first; something must wait."""
+        return self.requests[self.head]
+
     def append(self, request: Request, now: float) -> None:
         self.requests.append(request)
         self.since.append(now)

@@ -33,13 +33,13 @@ nobody waiting for its model, or no room for them, does so as its worker is idle
 
 import heapq
 import math
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headrace.batching.errors import UnknownModel, UsageError, check_max_batch, check_workers
 from headrace.batching.graphs.execution import NodeTimes, steps
 from headrace.batching.policies.batch_table import BatchTable
+from headrace.batching.policies.fifo import Fifo
 from headrace.batching.request import DEADLINE, IDLE, MERGE, SLACK, Request, Task
 
 
@@ -65,22 +65,14 @@ class SingleInputTimes:
 
 
 class Waiting:
-    """InfQ of one model. Requests stand with the number of their submission, which tells who has waited longest."""
+    """InfQ of one model, and how many requests of it a table may hold."""
 
-    def __init__(self, times: NodeTimes, single: SingleInputTimes) -> None:
+    def __init__(self, times: NodeTimes, single: SingleInputTimes, line: Fifo, max_batch: int) -> None:
         self.times: NodeTimes = times
         self.single: SingleInputTimes = single
-        self.waiting: deque[tuple[int, Request]] = deque()
-        self.late: deque[tuple[int, Request]] = deque()  # put back by `defer_late`
-
-    def remove(self, request: Request) -> bool:
-        """Remove `request` wherever it stands; False if it does not wait here."""
-        for line in (self.waiting, self.late):
-            for place, (_, other) in enumerate(line):
-                if other.id == request.id:
-                    del line[place]
-                    return True
-        return False
+        self.line: Fifo = line
+        self.late: Fifo = Fifo(times.graph)  # put back by `defer_late`
+        self.max_batch: int = max_batch
 
 
 class WorkerTable:
@@ -90,132 +82,154 @@ class WorkerTable:
         self.queue: Waiting = queue
         self.table: BatchTable = BatchTable(queue.times.sections)
         self.single_s: float = 0.0  # sum of the single-input times of all requests in the table
-        self.numbers: dict[int, int] = {}  # id of each request in the table -> number of its submission
+        self.inside: set[int] = set()  # ids of the requests in the table
         # SLA_target - T_wait of each request, what was left of its SLA when it entered: a heap, with request ids, that
         # may hold some that have left.
         self._budgets_s: list[tuple[float, int]] = []
 
-    def enter(self, number: int, request: Request, single_s: float, budget_s: float) -> None:
-        self.numbers[request.id] = number
+    def enter(self, request: Request, single_s: float, budget_s: float) -> None:
+        self.inside.add(request.id)
         self.single_s += single_s
         heapq.heappush(self._budgets_s, (budget_s, request.id))
 
     def leave(self, request: Request, single_s: float) -> None:
-        del self.numbers[request.id]
+        self.inside.discard(request.id)
         self.single_s -= single_s
 
     def least_budget_s(self) -> float:
         """The least SLA_target - T_wait among the requests in the table; inf if it is empty."""
-        while self._budgets_s and self._budgets_s[0][1] not in self.numbers:
+        while self._budgets_s and self._budgets_s[0][1] not in self.inside:
             heapq.heappop(self._budgets_s)
         return self._budgets_s[0][0] if self._budgets_s else math.inf
 
 
 class LazyBatching:
     """`times` has the node latencies of each model on these workers; `dec_timesteps` the decoder steps assumed for each
-    model that has a decoder. Raises UsageError."""
+    model that has a decoder; `max_batch` is for all models, or by model. Requests may wait in `lines`, by model, that
+    another policy keeps and puts them into (see preba_lazy.py). Raises UsageError."""
 
     def __init__(
         self,
         times: Mapping[str, NodeTimes],
         workers: int,
-        max_batch: int = 64,
+        max_batch: int | Mapping[str, int] = 64,
         dec_timesteps: Mapping[str, int] | None = None,
         defer_late: bool = False,
+        lines: Mapping[str, Fifo] | None = None,
     ) -> None:
-        check_max_batch(max_batch)
         check_workers(workers)
         self.ahead: Final[int] = 1
-        self._max_batch: int = max_batch
         self._defer_late: bool = defer_late
         self._queues: dict[str, Waiting] = {}
         assumed = dec_timesteps or {}
         for model, node_times in times.items():
             if len(node_times.sections.decoder) > 0 and model not in assumed:
                 raise UsageError(f"model {model!r} has a decoder: give its dec_timesteps")
-            self._queues[model] = Waiting(node_times, SingleInputTimes(node_times, assumed.get(model, 1)))
+            most = max_batch if isinstance(max_batch, int) else max_batch[model]
+            check_max_batch(most)
+            line = Fifo(node_times.graph) if lines is None else lines[model]
+            self._queues[model] = Waiting(node_times, SingleInputTimes(node_times, assumed.get(model, 1)), line, most)
         self._queue_list: list[Waiting] = list(self._queues.values())
         self._tables: list[WorkerTable | None] = [None] * workers
         self._running: dict[int, int] = {}  # task id -> worker
-        self._submitted: int = 0
         self._tasks: int = 0
 
     def submit(self, request: Request, now: float) -> None:
         queue = self._queues.get(request.model)
         if queue is None:
             raise UnknownModel.asked_for(request.id, request.model, self._queues)
-        queue.waiting.append((self._submitted, request))
-        self._submitted += 1
+        queue.line.append(request, now)
 
     def next_task(self, worker: int, now: float) -> Task | None:
         own = self._tables[worker]
+        reason = IDLE
         if own is None:
             queue = self._longest_waiting()
             if queue is None:
                 return None
             own = WorkerTable(queue)
             self._tables[worker] = own
-        queue = own.queue
-        reason = IDLE
-        if own.table.size < self._max_batch and (queue.waiting or queue.late):
-            reason = self._take(own, now)
-        if own.table.merged:
-            reason = MERGE
+            self._take(own, now)
+        elif own.table.size < own.queue.max_batch and (own.queue.line.size() > 0 or own.queue.late.size() > 0):
+            reason = SLACK if self._take(own, now) else DEADLINE
+        return self._run_top(worker, own, reason)
+
+    def running(self, worker: int) -> str | None:
+        """The model in the table of `worker`; None if it is empty."""
+        own = self._tables[worker]
+        return None if own is None else own.queue.line.model
+
+    def start(self, worker: int, model: str, group: Sequence[Request], reason: str, now: float) -> Task:
+        """In place of `next_task` where the table is empty: it takes `group`, requests that wait no more."""
+        own = WorkerTable(self._queues[model])
+        self._tables[worker] = own
+        for request in group:
+            own.enter(request, self.single_s(own.queue, request), request.deadline - now)
+        own.table.push(tuple(group))
+        return self._run_top(worker, own, reason)
+
+    def go_on(self, worker: int) -> Task:
+        """In place of `next_task` where the table is not empty: nobody may enter."""
+        own = self._tables[worker]
+        assert own is not None
+        return self._run_top(worker, own, IDLE)
+
+    def _run_top(self, worker: int, own: WorkerTable, reason: str) -> Task:
         top = own.table.stack[-1]
         task = Task(
-            self._tasks, queue.times.graph.name, top.requests, top.node, own.table.next_stop(), True, reason=reason
-        )
+            self._tasks, own.queue.line.model, top.requests, top.node, own.table.next_stop(), True,
+            reason=MERGE if own.table.merged else reason,
+        )  # fmt: skip
         self._tasks += 1
         self._running[task.id] = worker
         return task
 
     def _longest_waiting(self) -> Waiting | None:
-        """The queue whose first request was submitted first; late ones count only where no other waits."""
+        """The queue whose first request has waited longest; late ones count only where no other waits."""
         found: Waiting | None = None
-        first = self._submitted
+        oldest = math.inf
         for queue in self._queue_list:
-            if queue.waiting and queue.waiting[0][0] < first:
-                first = queue.waiting[0][0]
+            if queue.line.oldest() < oldest:
+                oldest = queue.line.oldest()
                 found = queue
         if found is None and self._defer_late:
             for queue in self._queue_list:
-                if queue.late and queue.late[0][0] < first:
-                    first = queue.late[0][0]
+                if queue.late.oldest() < oldest:
+                    oldest = queue.late.oldest()
                     found = queue
         return found
 
-    def _take(self, own: WorkerTable, now: float) -> str:
-        """Push the waiting requests that may enter now, as one sub-batch. An empty table gets at least one. Returns the
-        reason of the task that this makes."""
+    def _take(self, own: WorkerTable, now: float) -> bool:
+        """Push the waiting requests that may enter now, as one sub-batch; whether there are any. An empty table gets at
+        least one."""
         queue = own.queue
         joining = own.table.size > 0
         someone_in_time = joining
         newcomers: list[Request] = []
-        while own.table.size + len(newcomers) < self._max_batch:
-            from_late = not queue.waiting
-            line = queue.late if from_late else queue.waiting
-            if not line:
+        while own.table.size + len(newcomers) < queue.max_batch:
+            from_late = queue.line.size() == 0
+            line = queue.late if from_late else queue.line
+            if line.size() == 0:
                 break
-            number, request = line[0]
+            request = line.first()
             single_s = self.single_s(queue, request)
             if joining and not self._keep_slack(own, newcomers, request, single_s, now):
                 break
             if from_late and someone_in_time:
                 break
-            line.popleft()
+            since = line.oldest()
+            line.take(1)
             budget_s = request.deadline - now
             if self._defer_late and not from_late:
                 if single_s > budget_s:
-                    queue.late.append((number, request))
+                    queue.late.append(request, since)
                     continue
                 someone_in_time = True
-            own.enter(number, request, single_s, budget_s)
+            own.enter(request, single_s, budget_s)
             newcomers.append(request)
         if newcomers:
             own.table.push(tuple(newcomers))
-        if not joining:
-            return IDLE
-        return SLACK if newcomers else DEADLINE
+        return len(newcomers) > 0
 
     def single_s(self, queue: Waiting, request: Request) -> float:
         """The time (s) that the request takes alone, as far as this policy may know it."""
@@ -231,8 +245,8 @@ class LazyBatching:
     def _others_keep_slack(self, own: WorkerTable, done: float) -> bool:
         """Whether the first request of each other model keeps its slack if this worker is at work until `done`."""
         for queue in self._queue_list:
-            if queue is not own.queue and queue.waiting:
-                request = queue.waiting[0][1]
+            if queue is not own.queue and queue.line.size() > 0:
+                request = queue.line.first()
                 if done + self.single_s(queue, request) > request.deadline:
                     return False
         return True
@@ -254,21 +268,21 @@ class LazyBatching:
         return finished
 
     def _put_back(self, own: WorkerTable, task: Task) -> None:
-        """The worker was lost, and with it all that it had computed: its whole table waits again, in its old place."""
-        again = list(task.requests)
+        """The worker was lost, and with it all that it had computed: its whole table waits again."""
+        again: list[Request] = []
         for sub_batch in own.table.stack[:-1]:
             again.extend(sub_batch.requests)
-        pairs = [(own.numbers[request.id], request) for request in again]
-        own.queue.waiting = deque(sorted([*pairs, *own.queue.waiting], key=lambda pair: pair[0]))
+        own.queue.line.put_back([*again, *task.requests])
 
     def withdraw(self, request: Request, now: float) -> bool:
         queue = self._queues.get(request.model)
-        return queue is not None and queue.remove(request)
+        return queue is not None and (queue.line.remove(request) or queue.late.remove(request))
 
     def largest_batch(self, model: str) -> int:
-        if model not in self._queues:
+        queue = self._queues.get(model)
+        if queue is None:
             raise UnknownModel.among(model, self._queues)
-        return self._max_batch
+        return queue.max_batch
 
     def wakeup(self) -> float:
         return math.inf

@@ -29,7 +29,7 @@ class BatchLimits:
             raise UsageError(f"window_s is {self.window_s}: give a batching window of 0 s or more")
 
 
-class _Queue(Fifo):
+class WindowLine(Fifo):
     def __init__(self, graph: ModelGraph, limits: BatchLimits) -> None:
         super().__init__(graph)
         self.max_batch: int = limits.max_batch
@@ -41,30 +41,39 @@ class _Queue(Fifo):
 
 
 class WindowBatching:
-    """A `Policy` over one queue a model, each with its own limits. `at_limit` is why a batch of `max_batch` leaves."""
+    """A `Policy` over one queue a model, each with its own limits. `at_limit` is why a batch of `max_batch` leaves.
+
+    Requests wait in `lines`, by model."""
 
     def __init__(self, graphs: Iterable[ModelGraph], limits: Mapping[str, BatchLimits], at_limit: str = FULL) -> None:
         self.ahead: Final[int] = 1
         self._at_limit: str = at_limit
-        self._queues: dict[str, _Queue] = {graph.name: _Queue(graph, limits[graph.name]) for graph in graphs}
-        self._queue_list: list[_Queue] = list(self._queues.values())
+        self.lines: Final[dict[str, WindowLine]] = {
+            graph.name: WindowLine(graph, limits[graph.name]) for graph in graphs
+        }
+        self._line_list: list[WindowLine] = list(self.lines.values())
         self._tasks: int = 0
 
     def submit(self, request: Request, now: float) -> None:
-        queue = self._queues.get(request.model)
-        if queue is None:
-            raise UnknownModel.asked_for(request.id, request.model, self._queues)
-        queue.append(request, now)
+        line = self.lines.get(request.model)
+        if line is None:
+            raise UnknownModel.asked_for(request.id, request.model, self.lines)
+        line.append(request, now)
+
+    def ready(self, now: float) -> WindowLine | None:
+        """The line whose batch may leave; of several, that whose first request has waited longest."""
+        found: WindowLine | None = None
+        oldest = math.inf
+        for line in self._line_list:
+            size = line.size()
+            # `due` is also what `wakeup` names: at that time, to the last bit, the batch is ready.
+            if size > 0 and (size >= line.max_batch or line.due() <= now) and line.oldest() < oldest:
+                found = line
+                oldest = line.oldest()
+        return found
 
     def next_task(self, worker: int, now: float) -> Task | None:
-        ready: _Queue | None = None
-        oldest = math.inf
-        for queue in self._queue_list:
-            size = queue.size()
-            # `due` is also what `wakeup` names: at that time, to the last bit, the batch is ready.
-            if size > 0 and (size >= queue.max_batch or queue.due() <= now) and queue.oldest() < oldest:
-                ready = queue
-                oldest = queue.oldest()
+        ready = self.ready(now)
         if ready is None:
             return None
         reason = self._at_limit if ready.size() >= ready.max_batch else WINDOW
@@ -74,22 +83,22 @@ class WindowBatching:
 
     def complete(self, task: Task, now: float) -> list[Request]:
         if task.stop == task.start:  # the worker was lost
-            self._queues[task.model].put_back(task.requests)
+            self.lines[task.model].put_back(task.requests)
             return []
         return list(task.requests)
 
     def withdraw(self, request: Request, now: float) -> bool:
-        queue = self._queues.get(request.model)
-        return queue is not None and queue.remove(request)
+        line = self.lines.get(request.model)
+        return line is not None and line.remove(request)
 
     def largest_batch(self, model: str) -> int:
-        queue = self._queues.get(model)
-        if queue is None:
-            raise UnknownModel.among(model, self._queues)
-        return queue.max_batch
+        line = self.lines.get(model)
+        if line is None:
+            raise UnknownModel.among(model, self.lines)
+        return line.max_batch
 
     def wakeup(self) -> float:
         first = math.inf
-        for queue in self._queue_list:
-            first = min(first, queue.due())
+        for line in self._line_list:
+            first = min(first, line.due())
         return first

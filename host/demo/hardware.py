@@ -52,7 +52,7 @@ class RealWorkers:
         )
 
     def times(self, profile: Profile) -> NodeTimes:
-        return NodeTimes(ModelGraph.opaque(profile.model), profile)
+        return profile.times()
 
     def serving(self, max_batch: Mapping[str, int], slots: int) -> tuple[Tasks, WorkerPool]:
         models = [

@@ -178,12 +178,13 @@ def test_a_network_that_takes_no_photo_is_refused(tmp_path):
 
 
 def test_node_level_policies_run_on_simulated_npus_and_say_why_tasks_left(tmp_path):
-    arguments = ["--workers", "npu:2", "--model", "squeezenet1_1", "--policies", "lazy,graph", "--requests", "60"]
-    done = own_nets(tmp_path, [*arguments, "--rate-rps", "60", "--preprocessors", "beforehand"])
+    arguments = ["--workers", "npu:2", "--model", "squeezenet1_1", "--policies", "lazy,graph,preba-lazy"]
+    done = own_nets(tmp_path, [*arguments, "--requests", "60", "--rate-rps", "60", "--preprocessors", "beforehand"])
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert report["workers_simulated"] and [run["finished"] for run in report["runs"]] == [60, 60]
-    assert report["runs"][0]["reasons"]["idle"] > 0 and report["runs"][1]["reasons"]["window"] > 0
+    assert report["workers_simulated"] and [run["finished"] for run in report["runs"]] == [60, 60, 60]
+    lazy, graph, preba_lazy = [run["reasons"] for run in report["runs"]]
+    assert lazy["idle"] > 0 and graph["window"] > 0 and preba_lazy["window"] > 0
     assert report["models"]["squeezenet1_1"]["labels"] == {}
     no_slices_of_a_worker_overlap(Trace.FromString((tmp_path / "trace.pftrace").read_bytes()))
 

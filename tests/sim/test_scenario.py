@@ -3,10 +3,20 @@ import re
 
 import pytest
 
-from headrace.batching import POLICIES, Profile, ProfilePoint, UnknownModel, UsageError
+from headrace.batching import (
+    POLICIES,
+    NodeKind,
+    NodeLatencies,
+    Profile,
+    ProfilePoint,
+    UnknownModel,
+    UsageError,
+)
 from headrace.batching.catalog import CELL_POLICIES
+from headrace.sim.hardware.npu import npu_times
 from headrace.sim.scenario import Scenario, check_given, read_settings, run_scenario
 from headrace.sim.trace import of_simulation, write
+from headrace.sim.zoo import model_graph
 from headrace.sim.zoo.cells import CELL_NETWORKS
 
 SMALL = {"requests": 300, "rate_rps": 300.0}
@@ -51,6 +61,70 @@ def test_a_measured_profile_is_hardware_too(tmp_path):
     assert done.result["latency_ms"]["p50"] == pytest.approx(10)
     with pytest.raises(UsageError, match="is of 'net'"):
         run_scenario(Scenario(**{**settings, "model": "resnet50"}))
+
+
+@pytest.fixture(scope="module", params=[("resnet50", 64, 1), ("gnmt", 16, 80)], ids=lambda param: param[0])
+def measured_npu(request, tmp_path_factory):
+    """Settings of a network on a profile of the NPU's own node latencies, at every batch size and length up to these.
+    The largest batch is beyond the knee. The NPU model's embeddings
+    take no time, which no measurement finds."""
+    model, max_batch, longest = request.param
+    times = npu_times(model_graph(model))
+    lengths = range(1, longest + 1)
+    sums = [[times.sums(batch, length) for batch in range(1, max_batch + 1)] for length in lengths]
+    nodes = NodeLatencies(
+        tuple(node.name for node in times.graph.nodes), tuple(node.kind for node in times.graph.nodes),
+        tuple(range(1, max_batch + 1)), tuple(map(float, lengths)),
+        tuple(
+            tuple(tuple(max(1e-12, until[node + 1] - until[node]) for until in row) for row in sums)
+            for node in range(len(times.graph.nodes))
+        ),
+    )  # fmt: skip
+    points = Profile.of(model, times, 1, max_batch).points
+    file = tmp_path_factory.mktemp("measured") / "net.json"
+    file.write_text(Profile(model, 1, points, nodes=nodes).to_json())
+    return {"model": model, "accelerator": "profile", "profile": str(file)}
+
+
+@pytest.mark.parametrize("policy", [name for name in POLICIES if name not in CELL_POLICIES])
+def test_measured_nodes_of_the_npu_serve_as_the_npu_does(policy, measured_npu):
+    """Preemption at nodes, encoder and decoder steps, the length distribution and dec_timesteps: all are the same."""
+    model = measured_npu["model"]
+    settings = {**SMALL, "policy": policy, "max_batch": 16, "rate_rps": 900.0 if model == "resnet50" else 300.0}
+    expected, _ = run_scenario(Scenario(model=model, **settings))
+    done, _ = run_scenario(Scenario(**measured_npu, **settings))
+    assert done.arrivals.input_len == expected.arrivals.input_len
+    assert done.outcome.finished == pytest.approx(expected.outcome.finished, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "lengths", "sentences"),
+    [
+        ((NodeKind.STATIC, NodeKind.STATIC), (1.0,), False),
+        ((NodeKind.STATIC, NodeKind.STATIC), (1.0, 40.0), True),
+        ((NodeKind.ENCODER, NodeKind.DECODER), (1.0,), True),
+    ],
+)
+def test_a_measured_network_gets_sentences_if_it_takes_inputs_of_many_lengths(kinds, lengths, sentences, tmp_path):
+    file, corpus = tmp_path / "net.json", tmp_path / "corpus.tsv"
+    nodes = NodeLatencies(("a", "b"), kinds, (1, 2), lengths, (((0.001, 0.002),) * len(lengths),) * 2)
+    file.write_text(Profile("net", 1, (ProfilePoint(1, 0.01, 100.0),), nodes=nodes).to_json())
+    settings = {"model": "net", "accelerator": "profile", "profile": str(file), "requests": 50, "rate_rps": 5.0}
+    done, _ = run_scenario(Scenario(**settings))
+    assert (len(set(done.arrivals.input_len)) > 1) == sentences
+    corpus.write_text("7\t9\n")
+    done, _ = run_scenario(Scenario(**settings, corpus=str(corpus)))
+    assert set(done.arrivals.input_len) == {7.0 if sentences else 1.0}
+
+
+def test_preba_takes_its_knee_from_the_measured_curve(tmp_path):
+    """Beyond the last point it is not known, even if throughput still grew there."""
+    file = tmp_path / "net.json"
+    file.write_text(Profile("net", 1, (ProfilePoint(1, 0.01, 100.0), ProfilePoint(2, 0.011, 180.0))).to_json())
+    settings = {"model": "net", "accelerator": "profile", "profile": str(file), "requests": 500, "rate_rps": 150.0}
+    for policy in ("preba", "preba-lazy"):
+        done, _ = run_scenario(Scenario(**settings, policy=policy), record=True)
+        assert max(ran.task.batch_size for ran in done.outcome.ran) == 2
 
 
 def test_a_replayed_trace_and_a_corpus_decide_what_is_served(tmp_path):
@@ -141,6 +215,8 @@ def test_settings_without_effect_are_warned_about_and_contradictions_refused():
     notes = check_given(Scenario(policy="serial"), {"policy", "max_batch", "window_ms", "coverage"})
     assert [note.split()[0] for note in notes] == ["--window-ms", "--max-batch", "--coverage"]
     assert check_given(Scenario(policy="graph"), {"window_ms", "max_batch"}) == []
+    notes = check_given(Scenario(policy="preba-lazy"), {"max_batch", "defer_late", "coverage", "dec_timesteps"})
+    assert [note.split()[0] for note in notes] == ["--max-batch", "--defer-late"]
     with pytest.raises(UsageError, match=r"--replay brings its own arrivals.*--rate-rps, --requests"):
         check_given(Scenario(replay="x"), {"replay", "rate_rps", "requests"})
 

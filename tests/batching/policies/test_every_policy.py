@@ -43,6 +43,7 @@ KNOWN_REASONS = {
     "oracle": {"idle", "slack", "merge", "deadline"},
     "preba": {"knee", "window"},
     "smdp": {"table", "window"},
+    "preba-lazy": {"knee", "window", "idle", "slack", "merge", "deadline"},
 }
 
 
@@ -335,7 +336,7 @@ def test_the_largest_batch_is_of_a_model_that_the_policy_has(name):
 
 
 def test_a_lone_withdrawn_request_leaves_no_wake_up_behind():
-    for name in ("graph", "static", "smdp", "preba"):
+    for name in ("graph", "static", "smdp", "preba", "preba-lazy"):
         policy = Bench(name).policy
         request = Request(0, "a", 0.0)
         policy.submit(request, 0.0)

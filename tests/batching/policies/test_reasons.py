@@ -16,6 +16,7 @@ from headrace.batching import (
     OracleLazyBatching,
     PhaseTables,
     Preba,
+    PrebaLazy,
     Profile,
     ProfilePoint,
     RateTables,
@@ -120,6 +121,22 @@ def test_lazy_goes_on_beside_a_full_table():
         (0, {1}, "idle"),
         (5, {1}, "idle"),
         (8, {2}, "idle"),
+    ]
+
+
+def test_preba_lazy_starts_as_preba_does_and_goes_on_as_lazy_does():
+    """A knee of 2 and a Time_queue of 4."""
+    curve = {"net": Profile("net", 1, (ProfilePoint(2, 4.0, 0.5),))}
+    assert serve(PrebaLazy(TIMES, curve, 1), EIGHT, [0, 4.5, 5.5, 13]) == [
+        (4, {1}, "window"),
+        (5, {2}, "slack"),
+        (6, {1, 2}, "merge"),
+        (13, {3, 4}, "knee"),
+    ]
+    assert serve(PrebaLazy(TIMES, curve, 1), EIGHT, [0, 6], sla=14) == [
+        (4, {1}, "window"),
+        (6, {1}, "deadline"),
+        (12, {2}, "window"),
     ]
 
 
