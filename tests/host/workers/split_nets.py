@@ -8,7 +8,7 @@ from torch.nn import functional as F
 class Residual(nn.Module):
     """Batch norm, in-place operators, and a value that lives across boundaries."""
 
-    input_shape = (3, 8, 8)
+    input_shape = (3, 96, 96)
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Residual(nn.Module):
 class Attention(nn.Module):
     """Layer norm and self-attention, once with the batch in front and once behind the sequence."""
 
-    input_shape = (5, 16)
+    input_shape = (160, 16)
 
     def __init__(self) -> None:
         super().__init__()
