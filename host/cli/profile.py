@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import sys
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from headrace.batching import ProfilePoint
+from headrace.batching import NodeLatencies, Profile, ProfilePoint, UsageError
 from headrace.host.cli.console import err, out, progress, tell
 from headrace.host.cli.options import Json, check_writable, command, readable
 
@@ -29,6 +30,9 @@ def profile(
     input_shape: Annotated[
         str | None, typer.Option(help="3x299x299 or ids=1..128:int64, say; what the network tells if not given.")
     ] = None,
+    nodes: Annotated[
+        bool, typer.Option("--nodes", help="Measure every node of the network too, for policies that schedule nodes.")
+    ] = False,
     workers: Annotated[
         int | None, typer.Option(min=1, max=64, help="Workers; one per MIG device or core by default.")
     ] = None,
@@ -40,10 +44,15 @@ def profile(
 
     Batch 1, 2, 4 ... with all workers busy, until throughput grows by less than 5 %. The knee is the last batch size
     before that step. With --cell all batch sizes are measured. All is measured three times, and points whose rounds
-    disagree are told of."""
+    disagree are told of. With --nodes the network is cut into nodes, and what a batch changes in a request's results is
+    told."""
+    if nodes and cell is not None:
+        raise UsageError("--nodes is for networks, which --cell is not: leave one of them out")
     from headrace.host.workers.cell_profiling import measure_cell
     from headrace.host.workers.devices import worker_devices
+    from headrace.host.workers.node_profiling import measure_nodes
     from headrace.host.workers.profiling import measure_curve
+    from headrace.host.workers.split import node_model
 
     count = len(worker_devices(workers))
     name = model if cell is None else f"{cell}-{hidden}"
@@ -60,7 +69,11 @@ def profile(
             if not err.is_terminal:
                 tell(text)
 
-        if cell is None:
+        measuring: Coroutine[Any, Any, Profile]
+        if nodes:
+            split, graph = node_model(model, max_batch, file, input_shape)
+            measuring = measure_nodes(split, graph, workers=count, on_point=on_point)
+        elif cell is None:
             measuring = measure_curve(
                 model, file, input_shape=input_shape, workers=count, max_batch=max_batch, on_point=on_point
             )
@@ -79,4 +92,25 @@ def profile(
             mark = "knee" if point == knee else ""
             table.add_row(str(point.batch), f"{point.latency_s * 1e3:.2f}", f"{point.throughput_rps:.1f}", mark)
         out.print(table)
+        if measured.nodes is not None:
+            out.print(_nodes_table(measured.nodes))
+            out.print(_difference(measured.machine["batch_difference"]))
     tell(f"wrote {path}")
+
+
+def _nodes_table(nodes: NodeLatencies) -> Table:
+    table = Table(title="latency of each node, ms, by batch", title_justify="left")
+    for heading in ("node", *map(str, nodes.batches)):
+        table.add_column(heading, justify="left" if heading == "node" else "right")
+    for name, ((*latencies,), *_) in zip(nodes.names, nodes.latency_s, strict=True):
+        table.add_row(name, *(f"{latency * 1e3:.3f}" for latency in latencies))
+    return table
+
+
+def _difference(found: Mapping[str, Any]) -> str:
+    if found["first_node"] is None:
+        return "A request's results are the same bits alone and in a batch."
+    return (
+        f"A request's results in a batch differ from those alone by at most {found['largest']:.1e} of the largest, "
+        f"from {found['first_node']} on."
+    )

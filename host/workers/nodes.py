@@ -147,34 +147,37 @@ class NodeExecutor:
         torch.set_num_threads(threads)
         layouts = settings.layouts()
         memory = mmap.mmap(settings.memory_fd, max(layout.end for layout in layouts.values()))
-        self._networks: list[NodeNetwork] = []
+        self.networks: list[NodeNetwork] = []
         for model in settings.models:
             at(f"splitting {model.source}")
             network = SplitRequests(model, SlotViews(layouts[model.name], memory), torch.device(device))
             at(f"running {model.source} on its first batches")
             network.warm_up()
-            self._networks.append(network)
+            self.networks.append(network)
 
     def run(self, message: memoryview, interrupts: Interrupts) -> Ran:
         model, task, slots = read_nodes(message)
         try:
-            task, gathered, nans, lengths = self._networks[model].run(task, slots, interrupts.told)
+            task, gathered, nans, lengths = self.networks[model].run(task, slots, interrupts.told)
         except Exception:
             if task.preemptible:
-                for network in self._networks:
+                for network in self.networks:
                     network.drop()
             raise
         return Ran(gathered, answer_nodes(task, nans, lengths))
 
 
-def _executor(body: dict[str, Any], at: Callable[[str], None]) -> NodeExecutor:
+def node_executor(kind: type[NodeExecutor], body: dict[str, Any], at: Callable[[str], None]) -> NodeExecutor:
     models = tuple(
-        NodeModel(**model | {key: tensor_specs(model[key]) for key in ("inputs", "outputs")})
+        NodeModel(
+            **model
+            | {key: tensor_specs(model[key]) for key in ("inputs", "outputs")}
+            | {"nodes": tuple(model["nodes"])}
+        )
         for model in body["models"]
     )
-    settings = NodeSettings(models, body["slots"], body["memory_fd"])
-    return NodeExecutor(settings, body["device"], body["threads"], at)
+    return kind(NodeSettings(models, body["slots"], body["memory_fd"]), body["device"], body["threads"], at)
 
 
 if __name__ == "__main__":
-    work(sys.argv[1:], _executor)
+    work(sys.argv[1:], lambda body, at: node_executor(NodeExecutor, body, at))

@@ -18,7 +18,7 @@ from headrace.host.workers.devices import usable_cores, worker_devices
 from headrace.host.workers.messages import write_whole
 from headrace.host.workers.models import load_model
 from headrace.host.workers.pool import WorkerPool
-from headrace.host.workers.process import WorkerProcess, processes
+from headrace.host.workers.process import RunTimes, WorkerProcess, processes
 from headrace.host.workers.program import WholeModel, whole_program
 
 ROUNDS = 3  # each measures every point, so that a pause of the machine shows as a disagreement between them
@@ -90,9 +90,10 @@ async def measure_points(
     on_point: OnPoint,
     *,
     to_the_knee: bool,
+    on_run: Callable[[int, RunTimes], None] = lambda batch, ran: None,
 ) -> tuple[ProfilePoint, ...]:
     """Latency and throughput for batch 1, 2, 4 ... with all workers busy; `batch_of(number of worker, batch size)` is
-    the message of such a task. The workers are started and ended here.
+    the message of such a task, and `on_run` sees each batch that was run. The workers are started and ended here.
 
     A point's latency is the median over all repeats of all workers, each of which always has a batch to run; the
     throughput is the sum over the workers of batch / median latency. Medians, and of ROUNDS rounds over all points,
@@ -102,7 +103,7 @@ async def measure_points(
     async with WorkerPool(workers):
         batch, before = 1, 0.0
         while batch <= max_batch:
-            point = await _measure(workers, batch_of, batch)
+            point = await _measure(workers, batch_of, batch, on_run)
             rounds[batch] = [point]
             on_point(point)
             if to_the_knee and point.throughput_rps < KNEE_GROWTH * before:
@@ -110,7 +111,7 @@ async def measure_points(
             batch, before = 2 * batch, point.throughput_rps
         for _ in range(ROUNDS - 1):
             for batch, points in rounds.items():
-                points.append(await _measure(workers, batch_of, batch))
+                points.append(await _measure(workers, batch_of, batch, on_run))
                 on_point(points[-1])
     for batch, points in rounds.items():
         rates = [point.throughput_rps for point in points]
@@ -129,7 +130,12 @@ async def measure_points(
     )
 
 
-async def _measure(workers: Sequence[WorkerProcess], batch_of: Callable[[int, int], bytes], batch: int) -> ProfilePoint:
+async def _measure(
+    workers: Sequence[WorkerProcess],
+    batch_of: Callable[[int, int], bytes],
+    batch: int,
+    on_run: Callable[[int, RunTimes], None],
+) -> ProfilePoint:
     async def load(number: int, worker: WorkerProcess) -> list[float]:
         message = batch_of(number, batch)
         await worker.run(message, TASK_TIMEOUT_S)  # the shape's first run is not counted
@@ -137,8 +143,9 @@ async def _measure(workers: Sequence[WorkerProcess], batch_of: Callable[[int, in
         end = time.monotonic() + TIME_PER_POINT_S
         while len(latencies) < MIN_REPEATS or time.monotonic() < end:
             started = time.monotonic()
-            await worker.run(message, TASK_TIMEOUT_S)
+            ran = await worker.run(message, TASK_TIMEOUT_S)
             latencies.append(time.monotonic() - started)
+            on_run(batch, ran)
         return latencies
 
     latencies = await asyncio.gather(*(load(number, worker) for number, worker in enumerate(workers)))

@@ -1,0 +1,31 @@
+"""A worker that times its nodes: `python -m headrace.host.workers.node_timing FDS SETTINGS`.
+
+It runs a task as the executor of nodes does, and looks at the clock at every node boundary. Its answer is these times:
+`time.monotonic()` before the first node and behind each, float64.
+"""
+
+import sys
+import time
+
+import numpy as np
+
+from headrace.host.workers.messages import read_nodes
+from headrace.host.workers.nodes import NodeExecutor, node_executor
+from headrace.host.workers.serving import Interrupts, Ran, work
+
+
+class TimingExecutor(NodeExecutor):
+    def run(self, message: memoryview, interrupts: Interrupts) -> Ran:
+        model, task, slots = read_nodes(message)
+        times: list[float] = []
+
+        def look() -> bool:
+            times.append(time.monotonic())
+            return False
+
+        ran = self.networks[model].run(task, slots, look)
+        return Ran(ran.gathered, np.array([ran.gathered, *times, time.monotonic()]).tobytes())
+
+
+if __name__ == "__main__":
+    work(sys.argv[1:], lambda body, at: node_executor(TimingExecutor, body, at))
