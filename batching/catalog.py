@@ -27,6 +27,7 @@ POLICIES = (
     "preba", "smdp", "preba-lazy",
 )  # fmt: skip
 CELL_POLICIES = ("cellular", "dynamic-graph")  # their tasks are of cells
+NODE_POLICIES = ("lazy", "oracle", "preba-lazy")  # their tasks may end at any node
 
 
 def make_policy(

@@ -45,6 +45,9 @@ def demo(
         str | None,
         typer.Option(help="A number of workers (one per MIG device or core by default), or npu:N simulated NPUs."),
     ] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Under policies that schedule nodes, keep the networks in one piece.")
+    ] = False,
     policies: Annotated[
         str,
         typer.Option(
@@ -104,6 +107,7 @@ def demo(
         rate_rps=rate_rps,
         workers=worker_count,
         npus=npus,
+        whole=whole,
         policies=_names(policies),
         preprocessors=_names(preprocessors),
         window_s=window_ms / 1e3,

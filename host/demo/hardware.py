@@ -1,22 +1,25 @@
 """What the networks run on: this machine's workers, or simulated NPUs. Each tells their latency and makes a pool."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import torch
 
-from headrace.batching import ModelGraph, NodeTimes, Profile
+from headrace.batching import ModelGraph, NodeTimes, Profile, UsageError
 from headrace.batching.graphs.torch_graph import from_torch
 from headrace.host.demo.networks import Network
-from headrace.host.live.nodes import NodeTasks
+from headrace.host.live.nodes import NodeTasks, SplitTasks
 from headrace.host.live.runtime import Tasks
 from headrace.host.live.whole import WholeTasks
 from headrace.host.workers.devices import WorkerDevice
+from headrace.host.workers.node_profiling import measure_nodes
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import processes
 from headrace.host.workers.profiling import measure_curve
 from headrace.host.workers.program import WholeModel
 from headrace.host.workers.simulated import simulated_workers
+from headrace.host.workers.split import node_model
 from headrace.sim.hardware.npu import npu_times
 
 
@@ -37,7 +40,7 @@ class Hardware(Protocol):
 
 
 class RealWorkers:
-    """Worker processes, which run a network as one piece: a profile tells its latency."""
+    """Worker processes that run a network as one piece, whose latency a profile tells."""
 
     kind = "workers"
 
@@ -63,6 +66,39 @@ class RealWorkers:
             for network in self._networks
         ]  # fmt: skip
         tasks = WholeTasks(models, slots)
+        return tasks, WorkerPool(processes(tasks.program(), self._devices))
+
+
+class NodeWorkers:
+    """Worker processes that run a network node by node; a profile tells each node's latency. Cutting the networks takes
+    seconds. Raises UsageError for one that cannot be cut."""
+
+    kind = "workers"
+
+    def __init__(self, networks: Sequence[Network], devices: Sequence[WorkerDevice], whole: bool) -> None:
+        self._devices = devices
+        self._models = {
+            network.name: node_model(network.name, 1, network.weights, network.input_shape, whole=whole)
+            for network in networks
+        }
+        self.count = len(devices)
+
+    async def profile(self, network: Network, max_batch: int) -> Profile:
+        model, graph = self._models[network.name]
+        return await measure_nodes(replace(model, max_batch=max_batch), graph, workers=self.count)
+
+    def times(self, profile: Profile) -> NodeTimes:
+        times, (_, graph) = profile.times(), self._models[profile.model]
+        if [node.name for node in times.graph.nodes] != [node.name for node in graph.nodes]:
+            raise UsageError(
+                f"the profile of {profile.model!r} is not of its {len(graph.nodes)} nodes; run `headrace profile "
+                f"--nodes --model {profile.model}`"
+            )
+        return times
+
+    def serving(self, max_batch: Mapping[str, int], slots: int) -> tuple[Tasks, WorkerPool]:
+        models = [replace(model, max_batch=max_batch[name]) for name, (model, _) in self._models.items()]
+        tasks = SplitTasks(models, {name: graph for name, (_, graph) in self._models.items()}, slots)
         return tasks, WorkerPool(processes(tasks.program(), self._devices))
 
 

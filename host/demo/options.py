@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.batching import POLICIES, Profile, UsageError
-from headrace.batching.catalog import CELL_POLICIES
+from headrace.batching.catalog import CELL_POLICIES, NODE_POLICIES
 from headrace.host.demo.photos import Photo
 
 BEFOREHAND = "beforehand"  # every photo was made a tensor, by the DPU, before the run: the workers alone are loaded
@@ -18,7 +18,9 @@ class DemoOptions:
     """`weights` and `input_shapes` are empty or have one for each of `models`, of which some may be None. `profiles`
     are found by their models' names; what has none is measured. `workers` of None are as many as there are devices.
 
-    Without `rate_rps` loads are chosen (load.py), and without `requests` a run takes a few seconds.
+    Networks are cut into nodes if a policy schedules nodes, or a profile has their latencies; `whole` keeps them in one
+    piece, as those must be that cannot be cut. Without `rate_rps` loads are chosen (load.py), and without `requests` a
+    run takes a few seconds.
     Raises UsageError."""
 
     photos: Sequence[Photo]
@@ -30,6 +32,7 @@ class DemoOptions:
     rate_rps: float | None = None
     workers: int | None = None
     npus: int = 0  # simulated NPUs instead of workers
+    whole: bool = False
     policies: Sequence[str] = ("serial", "graph", "preba")
     preprocessors: Sequence[str] = PREPROCESSORS
     window_s: float = 0.005
@@ -55,6 +58,12 @@ class DemoOptions:
             raise UsageError(f"{self.requests} requests asked for; give at least 1")
         if self.rate_rps is not None and not 0 < self.rate_rps < math.inf:
             raise UsageError(f"the rate is {self.rate_rps} requests/s; give a rate above 0, or none to have one chosen")
+
+    @property
+    def by_node(self) -> bool:
+        """Whether real workers run the networks node by node."""
+        scheduled = any(name in NODE_POLICIES for name in self.policies)
+        return scheduled or any(profile.nodes is not None for profile in self.profiles)
 
 
 def check_names(what: str, names: Sequence[str], known: Sequence[str] = ()) -> None:

@@ -128,6 +128,7 @@ def shows(report: DemoReport) -> list[str]:
             f"and {rate / batched:.2f} times what they sustain in batches of the knee ({batched:.0f}/s), a request "
             f"took on average {_each(runs, [run.policy for run in runs])}."
         )
+        sentences += _gains(runs)
         if batched < 1.1 * alone:
             sentences.append("Batches bring hardly any throughput here, so batching cannot pay.")
         elif rate < alone:
@@ -140,6 +141,23 @@ def shows(report: DemoReport) -> list[str]:
             f"From JPEG to output, at {report.rates_rps[runs[0].preprocessor]:.0f} requests/s, it took under {policy} "
             f"{_each(runs, [names[run.preprocessor] for run in runs])}."
         )
+    return sentences
+
+
+def _gains(runs: Sequence[Run]) -> list[str]:
+    """Of every policy, beside the first."""
+    sentences = []
+    for run in runs[1:]:
+        parts = []
+        for what, key in (("mean latency", "mean"), ("95th percentile", "p95")):
+            before, after = runs[0].result["latency_ms"][key], run.result["latency_ms"][key]
+            if before and after:
+                parts.append(f"{after / before:.2f} times its {what}")
+        late = [one.result["sla_violation_rate"] for one in (run, runs[0])]
+        if None not in late:
+            parts.append(f"{late[0]:.1%} late requests instead of {late[1]:.1%}")
+        if parts:
+            sentences.append(f"Beside {runs[0].policy}, {run.policy} had {', '.join(parts)}.")
     return sentences
 
 

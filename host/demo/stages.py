@@ -18,7 +18,7 @@ from headrace.batching import Policy, Profile, SmdpBatching, make_policy
 from headrace.batching.smdp import BatchService, Weights
 from headrace.batching.smdp.tables import rate_tables
 from headrace.host.demo.equality import Clocks, Equality, Prepared, prepare
-from headrace.host.demo.hardware import Hardware, RealWorkers, SimulatedNpus
+from headrace.host.demo.hardware import Hardware, NodeWorkers, RealWorkers, SimulatedNpus
 from headrace.host.demo.labels import Label, Labels
 from headrace.host.demo.load import run_rates, run_requests
 from headrace.host.demo.networks import Network
@@ -95,6 +95,8 @@ async def run_demo(options: DemoOptions, loaded: Sequence[Network], xclbin: Path
     """`loaded` is what `load_networks` made of the options. Raises UsageError for options that cannot be met, and
     WorkerLost if no worker can be started."""
     networks = {network.name: network for network in loaded}
+    if options.by_node and not options.npus:
+        progress.stage(f"cutting {' and '.join(networks)} into nodes")
     hardware = _hardware(options, loaded)
     async with _dpus(xclbin, networks.values()) as dpus:
         by_spec = {}
@@ -128,7 +130,8 @@ async def run_demo(options: DemoOptions, loaded: Sequence[Network], xclbin: Path
 def _hardware(options: DemoOptions, networks: Sequence[Network]) -> Hardware:
     if options.npus:
         return SimulatedNpus(networks, options.npus)
-    return RealWorkers(networks, worker_devices(options.workers))
+    devices = worker_devices(options.workers)
+    return NodeWorkers(networks, devices, options.whole) if options.by_node else RealWorkers(networks, devices)
 
 
 @contextlib.asynccontextmanager

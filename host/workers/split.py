@@ -33,7 +33,7 @@ from headrace.host.workers.program import NodeModel
 SAME = 1e-3
 
 Live = tuple[Tensor, ...]  # what is alive at a boundary, of one sub-batch
-_INSTEAD = "serve it whole, or change that"
+_INSTEAD = "keep it in one piece (--whole), or change that"
 
 
 @dataclass(frozen=True, slots=True)
