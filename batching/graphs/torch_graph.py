@@ -7,6 +7,7 @@ network can be run node by node (host/workers/split.py).
 """
 
 import contextlib
+import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -87,15 +88,16 @@ def from_torch(module: Any, example: Any, *, name: str | None = None) -> ModelGr
 
 
 @contextlib.contextmanager
-def tracing(module: torch.nn.Module, name: str) -> Iterator[None]:
-    """Around torch.export: the module in eval mode, no noise, and what goes wrong as one line.
+def tracing(module: torch.nn.Module, name: str, hint: str = _HINT) -> Iterator[None]:
+    """Around torch.export: the module in eval mode, no noise, and what goes wrong as one line with a `hint`.
 
     Raises UsageError, and leaves module and logging as they were."""
     training = {part: part.training for part in module.modules()}
     logged = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # what goes wrong is in the exception; torch also logs it, with its own stack
+    # What goes wrong is in the exception; torch also logs it, with its own stack, and prints the graph.
+    logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()), torch.no_grad():
             warnings.simplefilter("ignore")
             module.eval()
             yield
@@ -107,7 +109,7 @@ def tracing(module: torch.nn.Module, name: str) -> Iterator[None]:
             ) from error
         reason = str(error).strip().splitlines() or [""]
         raise UsageError(
-            f"{name} cannot be traced: {type(error).__name__}: {reason[0] or type(error).__name__}; {_HINT}"
+            f"{name} cannot be traced: {type(error).__name__}: {reason[0] or type(error).__name__}; {hint}"
         ) from error
     finally:
         logging.disable(logged)

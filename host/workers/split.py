@@ -101,9 +101,9 @@ def split(loaded: LoadedModel) -> tuple[SplitNetwork, ModelGraph]:
             f"differ in shape; give it one shape with --input-shape, or {_INSTEAD}"
         )
     cpu = torch.device("cpu")
+    exported = _Exported(loaded, cpu)  # first: it has the reasons that help
     example = _requests(loaded.inputs, cpu)[0]
     graph = from_torch(_InOrder(loaded), tuple(example), name=loaded.name)
-    exported = _Exported(loaded, cpu)
     with torch.no_grad(), one_thread():
         cuts = exported.where_requests_are_apart([node.name for node in graph.nodes])
     nodes: list[Node] = []
@@ -204,7 +204,7 @@ class _Exported:
         self._two = _requests(loaded.inputs, device)
         size = torch.export.Dim("batch", min=1, max=1 << 16)
         both = tuple(torch.cat(pair) for pair in zip(*self._two, strict=True))
-        with tracing(network, loaded.name):
+        with tracing(network, loaded.name, f"write it without control flow that depends on data; or {_INSTEAD}"):
             exported = torch.export.export(network, both, dynamic_shapes=(tuple({0: size} for _ in both),))
         held = {**exported.state_dict, **exported.constants}
         self.constants = SimpleNamespace()

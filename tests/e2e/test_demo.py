@@ -114,6 +114,26 @@ def classes():
 def embedding():
     return Means("3x32x32", 7)
 
+class Convolutions(torch.nn.Sequential):
+    input_shape = "3x64x64"
+
+    def __init__(self):
+        torch.manual_seed(2)
+        layers = [torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.ReLU(inplace=True)]
+        for _ in range(6):
+            layers += [torch.nn.Conv2d(16, 16, 3, padding=1), torch.nn.ReLU(inplace=True)]
+        super().__init__(*layers, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(16, 5))
+
+class Decides(Convolutions):
+    def forward(self, photos):
+        return super().forward(photos if photos.sum() > 0 else -photos)
+
+def convolutions():
+    return Convolutions()
+
+def decides():
+    return Decides()
+
 def words():
     module = torch.nn.Embedding(10, 2)
     module.input_shape = "1..8:int64"
@@ -187,6 +207,37 @@ def test_node_level_policies_run_on_simulated_npus_and_say_why_tasks_left(tmp_pa
     assert lazy["idle"] > 0 and graph["window"] > 0 and preba_lazy["window"] > 0
     assert report["models"]["squeezenet1_1"]["labels"] == {}
     no_slices_of_a_worker_overlap(Trace.FromString((tmp_path / "trace.pftrace").read_bytes()))
+
+
+def test_node_level_policies_run_a_network_of_ones_own_on_real_workers(tmp_path):
+    arguments = ["--workers", "1", "--model", "own:convolutions", "--policies", "graph,lazy,preba,preba-lazy"]
+    arguments += ["--requests", "150", "--preprocessors", "beforehand,dpu", "--max-batch", "8", "--sla-ms", "200"]
+    done = own_nets(tmp_path, arguments)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert not report["workers_simulated"] and all(run["finished"] == 150 for run in report["runs"])
+    lazy = [run for run in report["runs"] if run["policy"] == "lazy"]
+    assert any(run["reasons"].get("merge", 0) > 0 for run in lazy), "nobody joined in the middle"
+    assert len(json.loads((tmp_path / "profile.json").read_text())["nodes"]["names"]) == 8
+    assert any(sentence.startswith("Beside graph, lazy had ") for sentence in report["shows"])
+    no_slices_of_a_worker_overlap(Trace.FromString((tmp_path / "trace.pftrace").read_bytes()))
+    # The profile that it wrote serves the next run, and one without nodes is not enough.
+    again = ["--workers", "1", "--model", "own:convolutions", "--policies", "lazy", "--requests", "20"]
+    again += ["--rate-rps", "50", "--preprocessors", "beforehand", "--profile"]
+    done = own_nets(tmp_path, [*again, str(tmp_path / "profile.json")])
+    assert done.returncode == 0, done.stderr
+    done = own_nets(tmp_path, [*again, str(profile_file(tmp_path, "own:convolutions"))])
+    assert done.returncode == 2 and "profile --nodes --model own:convolutions" in done.stderr
+
+
+def test_a_network_that_cannot_be_cut_into_nodes_is_refused_or_kept_in_one_piece(tmp_path):
+    arguments = ["--workers", "1", "--model", "own:decides", "--policies", "lazy", "--requests", "20"]
+    arguments += ["--rate-rps", "50", "--preprocessors", "beforehand"]
+    done = own_nets(tmp_path, arguments)
+    assert done.returncode == 2 and "cannot be traced" in done.stderr and "--whole" in done.stderr, done.stderr
+    done = own_nets(tmp_path, [*arguments, "--whole"])
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["runs"][0]["finished"] == 20
 
 
 def test_photos_that_cannot_be_used_are_named_and_the_others_are_served(tmp_path):
