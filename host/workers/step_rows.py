@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from headrace.batching.graphs.model_graph import NodeKind
@@ -104,6 +105,10 @@ class StepRows:
             elif step.reads == 1 and not torch.equal(reads, writes):
                 block.index_copy_(0, writes, block.index_select(0, reads))
         return gathered, chosen.cpu() if chosen is not None else None
+
+    def state(self, name: str, row: int) -> NDArray[Any]:
+        """A fixed state of a row, on the CPU."""
+        return self._blocks[name][row].cpu().numpy()
 
     @torch.inference_mode()
     def warm_up(self, number: int, batch: int) -> None:
