@@ -67,13 +67,14 @@ class CellExecutor:
                     made.rows.warm_up(number, batch)
 
     def run(self, message: memoryview, interrupts: Interrupts) -> Ran:
-        network, cell, batch = CELLS.unpack_from(message)
-        step = self._networks[network].signature.steps[cell]
+        number, cell, batch = CELLS.unpack_from(message)
+        network: _Network = self._networks[number]
+        step = network.signature.steps[cell]
         if not 1 <= batch <= step.max_batch:
             raise ValueError(f"a batch of {batch} was sent to cell {step.name!r}, which takes 1 to {step.max_batch}")
         # torch's indices are int64; a copy, as the message is read only
         numbers = torch.from_numpy(np.frombuffer(message, "<i4", offset=CELLS.size).astype(np.int64))
-        return self._networks[network].run(cell, numbers[:batch], numbers[batch : 2 * batch], numbers[2 * batch :])
+        return network.run(cell, numbers[:batch], numbers[batch : 2 * batch], numbers[2 * batch :])
 
 
 def _executor(body: dict[str, Any], at: Callable[[str], None]) -> CellExecutor:

@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from headrace.batching import HeadraceError, UsageError
 from headrace.batching.graphs.model_graph import NodeKind
 from headrace.host.memory.layout import TensorSpec
-from headrace.host.workers.models import load_weights
+from headrace.host.workers.models import DTYPES, load_weights
 from headrace.host.workers.networks import KINDS, Network, Tree, plan, post_order
 from headrace.host.workers.recurrent import lstm, seq2seq, treelstm
 from headrace.host.workers.step_rows import States, call_step
@@ -86,10 +87,15 @@ def _loaded(network: Network, model: Any) -> LoadedSteps:
             raise UsageError(
                 f"{where}: a {type(model).__name__} without {attribute!r}; give it states, vocabulary, steps"
             )
-    states, steps = tuple(model.states), tuple(model.steps)
-    for what, kind, values in (("states", TensorSpec, states), ("steps", Step, steps)):
+    for what, kind in (("states", TensorSpec), ("steps", Step)):
+        if not isinstance(values := getattr(model, what), Sequence):
+            raise UsageError(f"{where}: its {what} are no sequence but a {type(values).__name__}; give a list or tuple")
         if wrong := [value for value in values if not isinstance(value, kind)]:
             raise UsageError(f"{where}: a {type(wrong[0]).__name__} in its {what}; give a {kind.__name__}")
+    states, steps = tuple(model.states), tuple(model.steps)
+    for spec in states:
+        if spec.dtype not in DTYPES:
+            raise UsageError(f"{where}: state {spec.name!r} of {spec.dtype}; give one of {', '.join(DTYPES)}")
     for step in steps:
         if not isinstance(step.module, nn.Module):
             raise UsageError(f"{where}: the module of step {step.name!r} is no torch.nn.Module; make it one")

@@ -1,7 +1,6 @@
 """Runs a step of a network on a batch of requests whose states lie in rows: gather, module, scatter."""
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -56,7 +55,7 @@ class StepRows:
     def __init__(
         self,
         signature: Signature,
-        modules: Sequence[nn.Module],
+        modules: nn.ModuleList,
         views: StateViews,
         device: torch.device,
         *,

@@ -56,9 +56,12 @@ class Step:
 
 
 class StepModel(Protocol):
-    states: Sequence[TensorSpec]
-    vocabulary: int
-    steps: Sequence[Step]
+    @property
+    def states(self) -> Sequence[TensorSpec]: ...
+    @property
+    def vocabulary(self) -> int: ...
+    @property
+    def steps(self) -> Sequence[Step]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,8 @@ class Signature:
             if spec.variable != 0:
                 return f"state {spec.name!r} of shape {spec.shape}; put the dimension that grows, -1, first"
         for step in self.steps:
+            if not isinstance(step.kind, NodeKind):
+                return f"step {step.name!r} of kind {step.kind!r}; give STATIC, ENCODER or DECODER of NodeKind"
             if step.max_batch < 1:
                 return f"step {step.name!r}: batches of {step.max_batch}; give 1 or more"
             if unknown := set(step.appends) - growing:

@@ -36,7 +36,8 @@ class Embedding(nn.Module):
         self.register_buffer("positions", sinusoidal_positions(longest, hidden), persistent=False)
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        return self.words(tokens) * math.sqrt(self.positions.shape[1]) + self.positions[positions]
+        words: Tensor = self.words(tokens)
+        return words * math.sqrt(self.positions.shape[1]) + self.positions[positions]
 
 
 class EncoderStep(nn.Module):
@@ -95,8 +96,8 @@ class DecoderLayer(nn.Module):
 
     def _attention(self, query: Tensor, keys_values: Tensor, counts: Tensor) -> Tensor:
         """(batch, hidden), of one query a request."""
-        keys, values = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in keys_values.unbind(2))
-        heads = query.unflatten(1, (self.heads, 1, -1))
+        keys, values = (part.view(*part.shape[:2], self.heads, -1).transpose(1, 2) for part in keys_values.unbind(2))
+        heads = query.view(len(query), self.heads, 1, -1)
         return scaled_dot_product_attention(heads, keys, values, counts[:, None, None]).flatten(1)
 
 

@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import ModelError, processes
 from headrace.host.workers.step_models import load_steps, run_alone, signature
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 WORDS = 90
 LSTM = Network("lstm", "lstm", 24, WORDS, max_batch=(6,))
 SEQ2SEQ = Network("translate", "seq2seq", 32, 12, seed=6, max_batch=(8, 4))
@@ -168,6 +170,22 @@ def test_merged_graphs_of_cells_are_served_by_the_same_runtime_also_when_a_worke
     serve(ALL, body, workers=2, policy=lambda models, workers: DynamicGraphBatching(models, workers, 8), attempts=5)
 
 
+def test_a_step_model_of_ones_own_is_served(monkeypatch):
+    monkeypatch.chdir(EXAMPLES)
+    network = Network("own", "moving_average:model", max_batch=(4, 3))
+    rng = random.Random(4)
+    inputs = [[rng.randrange(50) for _ in range(rng.randint(1, 30))] for _ in range(40)]
+
+    async def body(runtime, pool, executions):
+        done = await asyncio.gather(*(runtime.infer("own", value, max_steps=STEPS) for value in inputs))
+        loaded = load_steps(network)
+        for value, inference in zip(inputs, done, strict=True):
+            check(network, value, inference.output, loaded)
+        assert {execution.task.batch_size for execution in executions if execution.task.start == 1} >= {3}
+
+    serve([network], body)
+
+
 def test_a_short_request_leaves_before_a_long_one_that_it_was_batched_with():
     async def body(runtime, pool, executions):
         long = asyncio.create_task(runtime.infer("lstm", [5] * 600))
@@ -266,6 +284,10 @@ def test_what_cannot_be_served_is_refused_with_what_to_change(unlucky):
         ]:
             with pytest.raises(BadInput, match=text):
                 await runtime.infer(model, value, max_steps=0)
+        with pytest.raises(BadInput, match="takes at most 20 tokens, not 21; give fewer"):
+            await runtime.infer("attend", [4] * 21)
+        with pytest.raises(BadInput, match=r"at most 12 steps in 'cache'.*max_steps 13"):
+            await runtime.infer("attend", [4] * 20, max_steps=13)
         for steps in (2.5, None, "3"):
             with pytest.raises(BadInput, match="a whole number of tokens"):
                 await runtime.infer("translate", [4], max_steps=steps)
@@ -367,3 +389,10 @@ def test_a_cells_curve_is_measured(monkeypatch):
     assert Profile.from_json(profile.to_json()) == profile
     with pytest.raises(UsageError, match="lstm, encoder, decoder, leaf, inner"):
         asyncio.run(measure_cell("gru"))
+
+
+@pytest.mark.parametrize("cell", ["transformer-encoder", "transformer-decoder"])
+def test_a_transformers_steps_are_measured_at_their_longest(cell, monkeypatch):
+    monkeypatch.setattr("headrace.host.workers.profiling.TIME_PER_POINT_S", 0.05)
+    profile = asyncio.run(measure_cell(cell, 32, vocabulary=50, workers=1, max_batch=2))
+    assert profile.model == f"{cell}-32" and [point.batch for point in profile.points] == [1, 2]
