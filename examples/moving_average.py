@@ -1,17 +1,26 @@
-"""A step model of one's own, as small as one can be: it predicts the word that was near the last ones most often.
+"""A step model of one's own, as small as one can be, and requests to it: run this file.
 
-    Network("own", "moving_average:model")
-
-serves it where this file is importable. `encode` takes the whole input at once (STATIC), `decode` one token at a time
-(DECODER). Between them a request keeps two states: `words`, which grows by an entry for each token read or written, and
-`bias`, which does not. The protocol is in headrace/host/workers/steps.py.
+The next word follows from the mean of all words so far. `Encode` takes the whole input at once (STATIC), `Decode` a
+token at a time (DECODER). In between a request keeps two states: `words`, which grows by an entry for each token read
+or written, and `bias`, of one size. The protocol stands in host/workers/steps.py.
 """
+
+import asyncio
+import os
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from headrace.batching.graphs.model_graph import NodeKind
+from headrace.batching.policies.cellular import CellularBatching
+from headrace.host.live.cells import CellTasks
+from headrace.host.live.runtime import Runtime
 from headrace.host.memory.layout import TensorSpec
+from headrace.host.workers.devices import worker_devices
+from headrace.host.workers.networks import Network
+from headrace.host.workers.pool import WorkerPool
+from headrace.host.workers.process import processes
 from headrace.host.workers.steps import Step
 
 VOCABULARY, SIZE, LONGEST = 50, 16, 64
@@ -51,5 +60,17 @@ class Model:
         ]
 
 
-def model() -> Model:
-    return Model()
+async def main() -> None:
+    tasks = CellTasks([Network("own", "moving_average:Model")], workers=1)
+    policy = CellularBatching(tasks.models, 1)
+    workers = processes(tasks.program(), worker_devices(1))
+    async with WorkerPool(workers) as pool, Runtime(policy, pool, tasks) as runtime:
+        inputs = ([17, 4, 23], [8], list(range(2, 40)))
+        for done in await asyncio.gather(*(runtime.infer("own", tokens, max_steps=9) for tokens in inputs)):
+            print(f"in a batch of {done.served.batch}: {done.output}")
+    tasks.close()
+
+
+if __name__ == "__main__":
+    os.chdir(Path(__file__).parent)  # where the workers find this module
+    asyncio.run(main())

@@ -145,6 +145,7 @@ class CellTasks:
             held += own or [row]  # the other children's rows are no longer the request's, and only held by this task
             entries.append((admitted, unfolded))
             if input is not None:
+                input[row] = 0  # padding of the batch
                 input[row, : len(admitted.plan.input)] = admitted.plan.input
             tokens.append(admitted.plan.token(cell))
             reads += own or [ZERO] * step.reads

@@ -35,7 +35,6 @@ class _Network:
             if self.signature.steps[number].kind is NodeKind.STATIC:
                 counts = tokens
                 tokens = self._input[:, : int(counts.max())].index_select(0, writes)
-                tokens[torch.arange(tokens.shape[1]) >= counts[:, None]] = 0
             else:
                 tokens = torch.where(tokens < 0, self._tokens[writes], tokens)  # a chain writes the row that it reads
             gathered, chosen = self.rows.run(number, tokens, reads, writes, counts)

@@ -6,6 +6,7 @@ import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from headrace.batching.graphs.execution import Sections, steps
@@ -44,7 +45,8 @@ class StepNetwork:
         self._signature = model.signature
         self._sections = Sections(self.graph)
         (self._input,), (self._output,) = views.inputs, views.outputs
-        specs = StateSpecs(model.signature.states)  # the input lies in the slot
+        self._tokens = np.zeros((slots, self._input.spec.longest), np.int64)  # of each slot, and zeros behind them
+        specs = StateSpecs(model.signature.states)
         # Row ZERO, one for each slot, and one for what a whole-graph task computes of requests that have ended.
         memory = mmap.mmap(-1, StateViews(specs, slots + 2).end)
         rows = StateViews(specs, slots + 2, memory=memory)
@@ -108,6 +110,8 @@ class StepNetwork:
             )
         if known is not None:
             self._by_id.pop(known.id, None)
+        self._tokens[slot, :length] = self._input.at(slot, length)
+        self._tokens[slot, length:] = 0
         kept = _Kept(request.id, slot, length, request.output_len)
         self._by_slot[slot] = self._by_id[request.id] = kept
         return kept
@@ -130,15 +134,11 @@ class StepNetwork:
         active = [True] * len(kept)
         if kind is NodeKind.STATIC:
             counts = torch.tensor([one.length for one in kept])
-            tokens = torch.zeros(len(kept), int(counts.max()), dtype=torch.int64)
-            for entry, one in enumerate(kept):
-                tokens[entry, : one.length] = torch.from_numpy(self._input.at(one.slot, one.length))
+            tokens = torch.from_numpy(self._tokens[[one.slot for one in kept], : int(counts.max())])
         elif kind is NodeKind.ENCODER:
             active = [one.read < one.length for one in kept]
-            last = [min(one.read, one.length - 1) for one in kept]
-            tokens = torch.tensor(
-                [self._input.at(one.slot, one.length)[at] for one, at in zip(kept, last, strict=True)]
-            )
+            places = [min(one.read, one.length - 1) for one in kept]
+            tokens = torch.from_numpy(self._tokens[[one.slot for one in kept], places])
         else:
             active = [not one.over for one in kept]
             tokens = torch.tensor([one.token for one in kept])

@@ -27,6 +27,7 @@ from headrace.host.workers.process import ModelError, processes
 from headrace.host.workers.step_models import load_steps, run_alone, signature
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
+SMALL_STEPS = Path(__file__).parents[1] / "workers"
 WORDS = 90
 LSTM = Network("lstm", "lstm", 24, WORDS, max_batch=(6,))
 SEQ2SEQ = Network("translate", "seq2seq", 32, 12, seed=6, max_batch=(8, 4))
@@ -154,6 +155,22 @@ def test_every_request_gets_the_output_it_has_alone_whatever_it_was_batched_with
     serve(ALL, body, workers=workers)
 
 
+@pytest.mark.parametrize("policy", [CellularBatching, lambda models, workers: DynamicGraphBatching(models, workers, 8)])
+def test_networks_with_steps_that_take_the_whole_input_are_served(policy, monkeypatch):
+    monkeypatch.chdir(SMALL_STEPS)
+    networks = [Network("stray", "small_steps:stray"), Network("sections", "small_steps:sections", seed=4)]
+    rng = random.Random(3)
+    requests = [(network, [rng.randrange(20) for _ in range(rng.randint(1, 15))], 0.0) for network in networks * 60]
+
+    async def body(runtime, pool, executions):
+        loaded = {network.name: load_steps(network) for network in networks}
+        for wave in (requests[:60], requests[60:]):  # the second finds rows that the first has left
+            for (network, value, _), inference in zip(wave, await serve_all(runtime, wave), strict=True):
+                check(network, value, inference.output, loaded[network.name])
+
+    serve(networks, body, policy=policy)
+
+
 @pytest.mark.parametrize("seed", [0, 1])
 def test_merged_graphs_of_cells_are_served_by_the_same_runtime_also_when_a_worker_dies(seed):
     requests = random_requests(60, 20 + seed)
@@ -172,7 +189,7 @@ def test_merged_graphs_of_cells_are_served_by_the_same_runtime_also_when_a_worke
 
 def test_a_step_model_of_ones_own_is_served(monkeypatch):
     monkeypatch.chdir(EXAMPLES)
-    network = Network("own", "moving_average:model", max_batch=(4, 3))
+    network = Network("own", "moving_average:Model", max_batch=(4, 3))
     rng = random.Random(4)
     inputs = [[rng.randrange(50) for _ in range(rng.randint(1, 30))] for _ in range(40)]
 

@@ -154,7 +154,7 @@ def example(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "moving_average", raising=False)
-    return Network("own", "moving_average:model")
+    return Network("own", "moving_average:Model")
 
 
 def test_only_what_is_new_of_a_growing_state_is_written_and_what_lies_behind_it_is_never_seen(example):

@@ -26,7 +26,9 @@ NETWORKS = {
     "lstm": Network("lstm", "lstm", 16, 40, seed=3, **ROOM),
     "seq2seq": Network("seq2seq", "seq2seq", 32, 12, seed=6, **ROOM),
     "transformer": Network("transformer", "transformer", 32, 12, seed=1, heads=4, **ROOM),
-    "own": Network("own", "moving_average:model", **ROOM),
+    "own": Network("own", "moving_average:Model", **ROOM),
+    "stray": Network("stray", "small_steps:stray", **ROOM),
+    "sections": Network("sections", "small_steps:sections", seed=4, **ROOM),
 }
 
 
