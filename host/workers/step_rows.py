@@ -151,9 +151,9 @@ class StepRows:
 def _padded(block: Tensor, rows: Tensor, used: Tensor) -> Tensor:
     """The first `used` steps of the rows, (batch, most of them, ...), and zeros behind: what lies there is another
     request's, and may be NaN, which no mask of attention would stop."""
-    most = int(used.max())
-    gathered = block[:, :most].index_select(0, rows)
-    if int(used.min()) < most:
-        behind = torch.arange(most, device=block.device) >= used[:, None]
-        gathered[behind] = 0
+    lengths = used.tolist()
+    gathered = block[:, : max(lengths)].index_select(0, rows)
+    for entry, length in enumerate(lengths):  # a mask over all of it takes three times as long
+        if length < gathered.shape[1]:
+            gathered[entry, length:] = 0
     return gathered

@@ -25,6 +25,7 @@ No torch here: who plans and schedules needs no weights. What runs steps is step
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 from headrace.batching import BadInput, UsageError
@@ -64,7 +65,7 @@ class StepModel(Protocol):
     def steps(self) -> Sequence[Step]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: what requests are planned by is found once
 class Signature:
     """What is known of a step model without its weights, under the name that requests ask for. `longest_input` and
     `longest_output` are the most tokens that room is laid out for where that must be known: the input of a STATIC step,
@@ -124,15 +125,15 @@ class Signature:
             )
         return None
 
-    @property
+    @cached_property
     def tree(self) -> bool:
         return any(step.reads != 1 for step in self.steps)
 
-    @property
+    @cached_property
     def decodes(self) -> bool:
         return self.steps[-1].kind is NodeKind.DECODER
 
-    @property
+    @cached_property
     def growing(self) -> tuple[TensorSpec, ...]:
         return tuple(spec for spec in self.states if spec.variable is not None)
 
@@ -161,15 +162,16 @@ class Signature:
     @property
     def row(self) -> StateSpecs:
         """What is kept of a request: the states, and its input where a step takes all of it at once."""
-        return StateSpecs(self.states, self.longest_input if any(self._static) else 0)
+        return StateSpecs(self.states, self.longest_input if self._takes_all else 0)
 
-    @property
-    def _static(self) -> list[bool]:
-        return [step.kind is NodeKind.STATIC and step.reads == 1 for step in self.steps]
+    @cached_property
+    def _takes_all(self) -> bool:
+        """Whether a step takes the whole input at once."""
+        return any(step.kind is NodeKind.STATIC for step in self.steps)
 
     def check_lengths(self, tokens: int, max_steps: int) -> None:
         """Raises BadInput if `tokens` input tokens and `max_steps` decoder steps find no room in the states."""
-        if tokens > self.longest_input and any(self._static):
+        if self._takes_all and tokens > self.longest_input:
             raise BadInput(f"network {self.name!r} takes at most {self.longest_input} tokens, not {tokens}; give fewer")
         for spec in self.growing:
             read = tokens * sum(spec.name in step.appends for step in self.steps if step.kind is not NodeKind.DECODER)
