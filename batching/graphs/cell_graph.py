@@ -75,15 +75,29 @@ class CellGraph:
         """`length` cells, each depending on the one before."""
         if length < 1:
             raise UsageError(f"a chain of {length} cells: give at least 1")
-        return cls([Subgraph(type, [0, length - 1], [], None, False)], length)
+        return cls.chains([(type, length)])
 
     @classmethod
     def encoder_decoder(cls, encoder: int, length: int, decoder: int) -> "CellGraph":
         """A chain of `length` encoder cells, and behind it a chain of decoder cells that ends when its output does."""
         if length < 1:
             raise UsageError(f"an encoder of {length} cells: give at least 1")
-        chain = Subgraph(encoder, [0, length - 1], [], None, False)
-        return cls([chain, Subgraph(decoder, [length], [length - 1], None, True)], length, length)
+        return cls.chains([(encoder, length)], decoder)
+
+    @classmethod
+    def chains(cls, chains: Sequence[tuple[int, int]], decoder: int = -1) -> "CellGraph":
+        """Chains one behind the other, each (cell type, length of 1 or more), and behind them all, if `decoder` is a
+        cell type, a chain of it that ends when its output does."""
+        subgraphs: list[Subgraph] = []
+        first = 0
+        for type, length in chains:
+            needs = [first - 1] if first > 0 else []
+            subgraphs.append(Subgraph(type, [first, first + length - 1], needs, None, False))
+            first += length
+        if decoder < 0:
+            return cls(subgraphs, first)
+        subgraphs.append(Subgraph(decoder, [first], [first - 1], None, True))
+        return cls(subgraphs, first, first)
 
     @classmethod
     def of(cls, cells: Sequence[tuple[int, Sequence[int]]]) -> "CellGraph":

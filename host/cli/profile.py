@@ -21,7 +21,10 @@ def profile(
         "mobilenet_v3_small"
     ),
     cell: Annotated[
-        str | None, typer.Option(help="A recurrent cell in place of a network: lstm, encoder, decoder, leaf, inner.")
+        str | None,
+        typer.Option(
+            help="A cell in place of a network: lstm, encoder, decoder, leaf, inner, transformer-encoder or -decoder."
+        ),
     ] = None,
     hidden: Annotated[int, typer.Option(min=1, max=8192, help="Hidden size of --cell.")] = 1024,
     weights: Annotated[

@@ -1,4 +1,5 @@
-"""Tasks of recurrent cells (BatchMaker, EuroSys 2018, Section 5). Of a request only rows of the shared states travel:
+"""Tasks of cells (BatchMaker, EuroSys 2018, Section 5): the steps of networks over sequences and trees, an LSTM's
+or a Transformer's say, whose states lie in rows of the shared memory. Of a request only numbers of rows travel:
 
 - a chain keeps one row, which each of its cells reads and writes; a tree has one for each subtree that is done, and an
   inner node writes the row of its left child. So a request never needs more rows than its plan says, and it is let in
@@ -19,12 +20,15 @@ from numpy.typing import NDArray
 
 from headrace.batching import Policy, Request, Task, UnknownModel, UsageError
 from headrace.batching.graphs.cell_graph import CellGraph, CellModel
+from headrace.batching.graphs.model_graph import NodeKind
 from headrace.batching.policies.cellular import MAX_TASKS, CellularBatching
 from headrace.host.live.runtime import Overloaded
 from headrace.host.memory.states import ZERO, StateArena
 from headrace.host.workers.messages import CELLS, MAX_TASK, cells_answer, write_cells
-from headrace.host.workers.networks import EOS, Network, Plan, plan
+from headrace.host.workers.networks import Network, Plan, plan
 from headrace.host.workers.program import Program, cell_program
+from headrace.host.workers.step_models import signature
+from headrace.host.workers.steps import EOS, Signature
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +41,7 @@ class _Unfolded:
 
 @dataclass(slots=True, eq=False)
 class _Admitted:
-    network: Network
+    signature: Signature
     plan: Plan
     unfolded: _Unfolded = field(default_factory=_Unfolded)
 
@@ -59,25 +63,27 @@ class CellTasks:
     def __init__(
         self, networks: Sequence[Network], workers: int, *, rows: int = 1 << 16, ahead: int = MAX_TASKS
     ) -> None:
-        self._networks = {network.name: network for network in networks}
+        self._networks = tuple(networks)
+        self._signatures = {network.name: signature(network) for network in networks}
         self._numbers = {network.name: number for number, network in enumerate(networks)}
-        if not networks or len(self._networks) < len(networks):
+        if not networks or len(self._numbers) < len(networks):
             raise UsageError("give one or more networks, each under its own name")
         if workers < 1 or ahead < 1 or rows < 1:
             raise UsageError(f"workers is {workers}, ahead {ahead}, rows {rows}; give 1 or more of each")
         sent = 0
-        for network in networks:
-            for shape, kind in zip(network.shapes, network.types, strict=True):
-                sent = max(sent, (shape.reads + 1) * kind.max_batch)
-                if CELLS.size + 4 * (shape.reads + 2) * kind.max_batch > MAX_TASK:
+        for told in self._signatures.values():
+            for step in told.steps:
+                sent = max(sent, (step.reads + 1) * step.max_batch)
+                if CELLS.size + 4 * (step.reads + 2) * step.max_batch > MAX_TASK:
                     raise UsageError(
-                        f"cell {shape.name!r} of network {network.name!r}: batches of {kind.max_batch}; "
-                        f"give at most {(MAX_TASK - CELLS.size) // (4 * (shape.reads + 2))}"
+                        f"cell {step.name!r} of network {told.name!r}: batches of {step.max_batch}; "
+                        f"give at most {(MAX_TASK - CELLS.size) // (4 * (step.reads + 2))}"
                     )
-        self.models = [CellModel(network.name, network.types, self._unfold) for network in networks]
+        self.models = [CellModel(told.name, told.types, self._unfold) for told in self._signatures.values()]
         self.nan_outputs = 0
         # A request that is unfolded anew takes rows while tasks that were sent before still hold the former ones.
-        self.arena = StateArena(rows + workers * ahead * sent, max(network.hidden for network in networks))
+        specs = {name: told.row for name, told in self._signatures.items()}
+        self.arena = StateArena(specs, rows + workers * ahead * sent)
         self._rows = rows
         self._reserved = 0
         self._admitted: dict[int, _Admitted] = {}
@@ -85,25 +91,25 @@ class CellTasks:
 
     def program(self) -> Program:
         """For the worker processes."""
-        return cell_program(tuple(self._networks.values()), self.arena)
+        return cell_program(self._networks, self.arena)
 
     def apart(self) -> Policy:
         return CellularBatching(self.models, 1)
 
     def admit(self, id: int, model: str, value: Any, *, max_steps: int = 50) -> tuple[float, int]:
         """`value` is a list of token ids, or a tree of them as nested pairs (networks.Tree); `max_steps` is the most
-        tokens that a seq2seq decodes."""
-        network = self._networks.get(model)
-        if network is None:
-            raise UnknownModel.asked_for(id, model, self._networks)
-        unfolded = plan(network, value, max_steps)
+        tokens that a decoder decodes."""
+        told = self._signatures.get(model)
+        if told is None:
+            raise UnknownModel.asked_for(id, model, self._signatures)
+        unfolded = plan(told, value, max_steps)
         if self._reserved + unfolded.rows > self._rows:
             raise Overloaded(
                 f"the request needs {unfolded.rows} state rows and those in flight {self._reserved} of {self._rows}; "
                 "send fewer at a time"
             )
         self._reserved += unfolded.rows
-        self._admitted[id] = _Admitted(network, unfolded)
+        self._admitted[id] = _Admitted(told, unfolded)
         return float(unfolded.graph.cells), max(1, unfolded.limit)
 
     def _unfold(self, request: Request) -> CellGraph:
@@ -122,7 +128,8 @@ class CellTasks:
         admitted.unfolded.rows.clear()
 
     def message(self, task: Task) -> bytes:
-        reads_each = self._networks[task.model].shapes[task.start].reads
+        step = self._signatures[task.model].steps[task.start]
+        input = self.arena.views[task.model].input if step.kind is NodeKind.STATIC else None
         entries: list[tuple[_Admitted, _Unfolded]] = []
         tokens: list[int] = []
         reads: list[int] = []
@@ -137,8 +144,11 @@ class CellTasks:
             self.arena.hold(row)
             held += own or [row]  # the other children's rows are no longer the request's, and only held by this task
             entries.append((admitted, unfolded))
+            if input is not None:
+                input[row] = 0  # padding of the batch
+                input[row, : len(admitted.plan.input)] = admitted.plan.input
             tokens.append(admitted.plan.token(cell))
-            reads += own or [ZERO] * reads_each
+            reads += own or [ZERO] * step.reads
             writes.append(row)
         self._messages[task] = _Message(entries, held)
         return write_cells(self._numbers[task.model], task.start, tokens, writes, reads)
@@ -169,14 +179,15 @@ class CellTasks:
         entries = zip(task.requests, message.entries, strict=True)
         return [request for request, entry in entries if self._current(request, *entry)]
 
-    def result(self, request: Request) -> NDArray[np.float32] | list[int]:
-        """The final h or the root's h, (hidden,) float32; or the decoded tokens, with <eos> if it came."""
+    def result(self, request: Request) -> NDArray[Any] | list[int]:
+        """The first state as the last cell, or the root, left it; or the decoded tokens, with <eos> if it came."""
         admitted = self._admitted[request.id]
         if admitted.plan.limit > 0:
             return admitted.unfolded.tokens
         (row,) = admitted.unfolded.rows.values()
-        output = self.arena.states[row, 0, : admitted.network.hidden].copy()
-        self.nan_outputs += bool(np.isnan(output).any())
+        told = admitted.signature
+        output: NDArray[Any] = self.arena.views[told.name].states[told.states[0].name][row].copy()
+        self.nan_outputs += output.dtype.kind == "f" and bool(np.isnan(output).any())
         return output
 
     def release(self, request: Request) -> None:

@@ -1,35 +1,62 @@
-"""State rows in memory that the runtime and its worker processes share: h, c and the last token of a cell's output."""
+"""Rows of states in memory: what is kept of a request between the steps of its network (workers/steps.py).
 
+The rows of a model lie in blocks, one for each state, (rows, *its shape at its longest), one for the used length of
+each state that grows, one for the last token of each row and one for the input of a step that takes all of it at once.
+A row has room for the longest that there may be; pages are taken from the system when first written.
+"""
+
+import math
 import mmap
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import HeadraceError
+from headrace.host.memory.layout import TensorSpec
 
-ZERO = 0  # a row that stays zero: what the first cell of a chain reads
+ZERO = 0  # a row that stays zero, and empty: what the first step of a request reads
+ALIGNED = 64  # bytes, where each block begins: a cache line
 
 
 @dataclass(frozen=True, slots=True)
-class StateLayout:
-    """`states`: (rows, 2, hidden) float32, h and then c; behind them `tokens`: (rows,) int64."""
+class StateSpecs:
+    """What a row of a model holds; `input` is the most input tokens that are kept with it."""
 
-    rows: int
-    hidden: int
+    states: tuple[TensorSpec, ...]
+    input: int = 0
 
-    @property
-    def tokens_offset(self) -> int:
-        return self.rows * 2 * self.hidden * 4
 
-    @property
-    def size(self) -> int:
-        return self.tokens_offset + self.rows * 8
+class StateViews:
+    """The blocks of one model over `memory`, from `offset` to `end`, for either side. Without `memory` only `end` is
+    found."""
 
-    def views(self, memory: mmap.mmap) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        states = np.ndarray((self.rows, 2, self.hidden), np.float32, memory)
-        return states, np.ndarray((self.rows,), np.int64, memory, self.tokens_offset)
+    def __init__(self, specs: StateSpecs, rows: int, offset: int = 0, memory: mmap.mmap | None = None) -> None:
+        self.end = offset
+
+        def block(dtype: str, *shape: int) -> NDArray[Any]:
+            begin = -(-self.end // ALIGNED) * ALIGNED
+            self.end = begin + math.prod(shape) * np.dtype(dtype).itemsize
+            return np.ndarray(shape, dtype, memory, begin) if memory is not None else np.empty(0)
+
+        self.states = {spec.name: block(spec.dtype, rows, *spec.sized(spec.longest)) for spec in specs.states}
+        self.lengths = {spec.name: block("int64", rows) for spec in specs.states if spec.variable is not None}
+        self.tokens = block("int64", rows)
+        self.input = block("int64", rows, specs.input)
+
+
+def state_views(models: Mapping[str, StateSpecs], rows: int, memory: mmap.mmap | None = None) -> dict[str, StateViews]:
+    """`rows` for each model, one model behind the other: the same on both sides. Any model may use any row, as each has
+    blocks of its own."""
+    views: dict[str, StateViews] = {}
+    end = 0
+    for model, specs in models.items():
+        views[model] = StateViews(specs, rows, end, memory)
+        end = views[model].end
+    return views
 
 
 class StatesFull(HeadraceError):
@@ -38,14 +65,14 @@ class StatesFull(HeadraceError):
 
 class StateArena:
     """Rows are kept by the request that will read them and held by the tasks that were sent to a worker with them; a
-    row is free again when neither needs it. Pages are taken from the system when first written."""
+    row is free again when neither needs it."""
 
-    def __init__(self, rows: int, hidden: int) -> None:
-        self.layout = StateLayout(rows + 1, hidden)
+    def __init__(self, models: Mapping[str, StateSpecs], rows: int) -> None:
+        self.all_rows = rows + 1
+        size = max(views.end for views in state_views(models, self.all_rows).values())
         self.fd = os.memfd_create("headrace-states", os.MFD_CLOEXEC)
-        os.ftruncate(self.fd, self.layout.size)
-        self._memory = mmap.mmap(self.fd, self.layout.size)
-        self.states, self.tokens = self.layout.views(self._memory)
+        os.ftruncate(self.fd, size)
+        self.views = state_views(models, self.all_rows, mmap.mmap(self.fd, size))
         self.rows = rows
         self._free = list(range(rows, ZERO, -1))  # the row used last is the first to be used again: it is in the cache
         self._uses = [0] * (rows + 1)

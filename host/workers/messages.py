@@ -107,7 +107,8 @@ CELLS = struct.Struct("<HHI")  # number of the network, of the cell, how many en
 
 def write_cells(network: int, cell: int, tokens: Sequence[int], writes: Sequence[int], reads: Sequence[int]) -> bytes:
     """`reads` has the rows of every entry's states, one entry after the other. Token -1 is the one that the step before
-    left in the row: a decoder's next step may be sent before that token is known."""
+    left in the row: a decoder's next step may be sent before that token is known. For a step that takes the whole input
+    it is how many tokens of that lie in the row."""
     count = len(tokens)
     return CELLS.pack(network, cell, count) + struct.pack(f"<{count}i{count + len(reads)}I", *tokens, *writes, *reads)
 

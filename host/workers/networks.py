@@ -1,5 +1,5 @@
-"""What a recurrent network takes and how one input of it unfolds into cells. No torch here: the runtime plans, and only
-worker processes hold weights."""
+"""The networks over sequences and trees that requests ask for, and how one input of a network unfolds into cells. No
+torch here: the runtime plans, and only worker processes hold weights."""
 
 import operator
 from collections.abc import Sequence
@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.batching import BadInput, UsageError
-from headrace.batching.graphs.cell_graph import CellGraph, CellType
+from headrace.batching.graphs.cell_graph import CellGraph
+from headrace.batching.graphs.model_graph import NodeKind
+from headrace.host.workers.steps import EOS, GO, Signature
 
-GO = 0  # the first token that a decoder is fed
-EOS = 1  # the token that ends its output
 FROM_STATE = -1  # in place of an input token: take the one that the step before left in the state row
+KINDS = ("lstm", "seq2seq", "treelstm", "transformer")
 
 _CHILDREN_DONE = object()  # on the stack of `post_order`; no value that a caller could give
 
@@ -19,33 +20,14 @@ Tree = int | tuple["Tree", "Tree"]  # a word, or two subtrees
 
 
 @dataclass(frozen=True, slots=True)
-class CellShape:
-    """A cell type with how many states (h, c) it reads and whether it answers with the tokens that it chose."""
-
-    name: str
-    reads: int
-    max_batch: int
-    priority: int = 0
-    emits: bool = False
-
-
-# Batch limits of LSTM and Seq2Seq: BatchMaker, Section 7; decoding has priority, as it ends requests. The cells of a
-# tree go by the same rule: inner nodes end requests.
-KINDS: dict[str, tuple[CellShape, ...]] = {
-    "lstm": (CellShape("lstm", 1, 512),),
-    "seq2seq": (CellShape("encoder", 1, 512), CellShape("decoder", 1, 256, priority=1, emits=True)),
-    "treelstm": (CellShape("leaf", 0, 64), CellShape("inner", 2, 64, priority=1)),
-}
-
-
-@dataclass(frozen=True, slots=True)
 class Network:
-    """A recurrent network under the name that requests ask for.
+    """A network over sequences or trees under the name that requests ask for.
 
-    `kind` is one of KINDS. `cells`, `module:function`, names a function of `hidden` and `vocabulary` that returns the
-    torch modules of one's own for that kind's cells, in their order (see cells/modules.py for what they take).
-    `weights` is a file with the state_dict of these modules in a ModuleList; without it they are random but fixed by
-    `seed`. `max_batch` has a limit for each cell type; the kind's own ones if empty. Raises UsageError."""
+    `kind` is one of KINDS, or `module:function`, which names a function of no arguments that returns a step model of
+    one's own (see steps.py); `hidden`, `vocabulary`, `heads`, `layers` (of the encoder, and as many of the decoder) and
+    `norm_first` are for KINDS. `weights` is a file with the state_dict of the steps' modules in a ModuleList; without
+    they are random but fixed by `seed`. `max_batch` has a limit for each step; the model's own ones if empty. For
+    `longest_input` and `longest_output`, in tokens, see `Signature`. Raises UsageError."""
 
     name: str
     kind: str = "lstm"
@@ -54,44 +36,53 @@ class Network:
     weights: str | None = None
     seed: int = 0
     max_batch: tuple[int, ...] = ()
-    cells: str | None = None
+    heads: int = 8
+    layers: int = 2
+    norm_first: bool = False
+    longest_input: int = 128
+    longest_output: int = 128
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise UsageError(f"network {self.name!r} of kind {self.kind!r}; give one of {', '.join(KINDS)}")
+        if self.kind not in KINDS and ":" not in self.kind:
+            raise UsageError(
+                f"network {self.name!r} of kind {self.kind!r}; give one of {', '.join(KINDS)}, or module:function"
+            )
         if self.hidden < 1 or self.vocabulary <= EOS:
             raise UsageError(
                 f"network {self.name!r}: hidden size {self.hidden}, vocabulary {self.vocabulary}; give a hidden size "
                 f"of 1 or more and a vocabulary of {EOS + 1} or more words"
             )
-        if self.max_batch and len(self.max_batch) != len(KINDS[self.kind]):
-            names = ", ".join(shape.name for shape in KINDS[self.kind])
-            raise UsageError(f"network {self.name!r}: max_batch {self.max_batch}; give one for each of {names}")
-
-    @property
-    def shapes(self) -> tuple[CellShape, ...]:
-        return KINDS[self.kind]
-
-    @property
-    def types(self) -> tuple[CellType, ...]:
-        limits = self.max_batch or [shape.max_batch for shape in self.shapes]
-        return tuple(
-            CellType(shape.name, limit, priority=shape.priority)
-            for shape, limit in zip(self.shapes, limits, strict=True)
-        )
+        if self.kind == "transformer" and (self.layers < 1 or self.heads < 1 or self.hidden % self.heads):
+            raise UsageError(
+                f"network {self.name!r}: {self.layers} layers of {self.heads} heads, hidden size {self.hidden}; give 1 "
+                "or more layers, and heads that divide the hidden size"
+            )
+        if self.longest_input < 1 or self.longest_output < 1:
+            raise UsageError(
+                f"network {self.name!r}: longest input {self.longest_input}, output {self.longest_output}; give 1 or "
+                "more tokens"
+            )
 
 
 class Plan:
     """One input, unfolded: its cell graph, the input token of each cell and the cells whose states each one reads.
 
-    `rows` is how many states it needs to keep at a time. `limit` is the most tokens that it decodes."""
+    `rows` is how many states it needs to keep at a time. `limit` is the most tokens that it decodes, `input` the tokens
+    that a STATIC step takes."""
 
     def __init__(
-        self, graph: CellGraph, tokens: Sequence[int], sources: Sequence[Sequence[int]] | None, rows: int, limit: int
+        self,
+        graph: CellGraph,
+        tokens: Sequence[int],
+        sources: Sequence[Sequence[int]] | None,
+        rows: int,
+        limit: int,
+        input: Sequence[int] = (),
     ) -> None:
         self.graph = graph
         self.rows = rows
         self.limit = limit
+        self.input = input
         self._tokens = tokens
         self._sources = sources
 
@@ -104,35 +95,58 @@ class Plan:
         return (cell - 1,) if cell > 0 else ()
 
 
-def plan(network: Network, value: Any, max_steps: int) -> Plan:
-    """Unfold `value`: a sequence of tokens, or a Tree for a treelstm; `max_steps` limits what a decoder decodes.
-    Raises BadInput."""
-    if network.kind == "treelstm":
-        return _plan_tree(network, value)
+def plan(signature: Signature, value: Any, max_steps: int) -> Plan:
+    """Unfold `value`: a sequence of tokens, or a Tree for a network over trees; `max_steps` limits what a decoder
+    decodes. A STATIC step is one cell, whose token is the length of the input; an ENCODER step a chain of one cell for
+    each token. Raises BadInput."""
+    if signature.tree:
+        return _plan_tree(signature, value)
+    tokens = tokens_of(signature, value)
+    limit = _limit(signature, max_steps) if signature.decodes else 0
+    signature.check_lengths(len(tokens), limit)
+    cells: list[int] = []
+    chains: list[tuple[int, int]] = []
+    for number, step in enumerate(signature.steps):
+        if step.kind is NodeKind.ENCODER:
+            cells += tokens
+            chains.append((number, len(tokens)))
+        elif step.kind is NodeKind.STATIC:
+            cells.append(len(tokens))
+            chains.append((number, 1))
+        else:
+            cells.append(GO)
+    decoder = len(signature.steps) - 1 if signature.decodes else -1
+    return Plan(CellGraph.chains(chains, decoder), cells, None, 1, limit, tokens)
+
+
+def tokens_of(signature: Signature, value: Any) -> list[int]:
+    """The input as tokens of the vocabulary. Raises BadInput."""
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise BadInput(f"network {network.name!r} takes a list of token ids, not a {type(value).__name__}")
+        raise BadInput(f"network {signature.name!r} takes a list of token ids, not a {type(value).__name__}")
     if not value:
-        raise BadInput(f"network {network.name!r} was given an empty sequence; give at least one token")
-    tokens = [_token(network, token) for token in value]
-    if network.kind == "lstm":
-        return Plan(CellGraph.chain(0, len(tokens)), tokens, None, 1, 0)
+        raise BadInput(f"network {signature.name!r} was given an empty sequence; give at least one token")
+    return [_token(signature, token) for token in value]
+
+
+def _limit(signature: Signature, max_steps: Any) -> int:
     try:
         limit = operator.index(max_steps)
     except TypeError:
         limit = 0
     if limit < 1:
         raise BadInput(
-            f"max_steps is {max_steps}: let network {network.name!r} decode a whole number of tokens, 1 or more"
+            f"max_steps is {max_steps}: let network {signature.name!r} decode a whole number of tokens, 1 or more"
         )
-    return Plan(CellGraph.encoder_decoder(0, len(tokens), 1), [*tokens, GO], None, 1, limit)
+    return limit
 
 
-def _plan_tree(network: Network, tree: Tree) -> Plan:
+def _plan_tree(signature: Signature, tree: Tree) -> Plan:
+    leaf, inner = sorted(range(2), key=lambda number: signature.steps[number].reads)
     cells: list[tuple[int, Sequence[int]]] = []
     tokens: list[int] = []
     for token, children in post_order(tree):
-        cells.append((1 if children else 0, children))
-        tokens.append(token if children else _token(network, token))
+        cells.append((inner if children else leaf, children))
+        tokens.append(token if children else _token(signature, token))
     return Plan(CellGraph.of(cells), tokens, [sources for _, sources in cells], (len(cells) + 1) // 2, 0)
 
 
@@ -193,13 +207,14 @@ def tree_of(words: Sequence[int], parents: Sequence[int]) -> Tree:
     return built[roots[0]]
 
 
-def _token(network: Network, token: Any) -> int:
+def _token(signature: Signature, token: Any) -> int:
     try:
         number = operator.index(token)  # numpy's integers too, which JSON does not take
     except TypeError:
         number = -1
-    if not 0 <= number < network.vocabulary:
+    if not 0 <= number < signature.vocabulary:
         raise BadInput(
-            f"token {token!r} is not one of network {network.name!r}; give integers from 0 to {network.vocabulary - 1}"
+            f"token {token!r} is not one of network {signature.name!r}; give integers from 0 to "
+            f"{signature.vocabulary - 1}"
         )
     return number

@@ -5,7 +5,7 @@ from typing import Any
 
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.memory.slots import SlotArena, SlotLayout, slot_layouts
-from headrace.host.memory.states import StateArena, StateLayout
+from headrace.host.memory.states import StateArena
 from headrace.host.workers.networks import Network
 
 
@@ -75,11 +75,13 @@ def node_program(models: tuple[NodeModel, ...], arena: SlotArena) -> Program:
 
 @dataclass(frozen=True, slots=True)
 class CellSettings:
+    """Each network has `rows` rows in the memory."""
+
     networks: tuple[Network, ...]
     memory_fd: int
-    layout: StateLayout
+    rows: int
 
 
 def cell_program(networks: tuple[Network, ...], arena: StateArena) -> Program:
-    """The cells of recurrent networks."""
-    return Program("headrace.host.workers.cells", CellSettings(networks, arena.fd, arena.layout), arena.fd)
+    """The cells of networks over sequences and trees; `arena` has rows of each."""
+    return Program("headrace.host.workers.cells", CellSettings(networks, arena.fd, arena.all_rows), arena.fd)

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SECTIONS = ("Commands", "Simulation", "The best batch for every queue length", "Cellular batching")
+SECTIONS = (
+    "Commands",
+    "Simulation",
+    "The best batch for every queue length",
+    "Cellular batching",
+    "A step model of your own",
+)
 SLOW = ("demo", "profile", "reproduce", "build --target hw_emu", "build --report")  # half a minute to many minutes
 
 
@@ -16,7 +22,11 @@ def commands() -> list[str]:
     found = []
     for part in (ROOT / "README.md").read_text().split("\n## ")[1:]:
         title, _, body = part.partition("\n")
-        lines = re.findall(r"^    (\S*headrace .*?)(?:\s+#.*)?$", body, re.MULTILINE) if title in SECTIONS else []
+        lines = (
+            re.findall(r"^    (\S*(?:headrace|python) .*?)(?:\s+#.*)?$", body, re.MULTILINE)
+            if title in SECTIONS
+            else []
+        )
         assert lines or title not in SECTIONS, f"{title}: no commands"
         found += lines
     return found

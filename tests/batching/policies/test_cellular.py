@@ -290,6 +290,14 @@ def test_sequences_of_unknown_length_all_end(pairs, workers, max_tasks):
     assert all(len(cells) <= (3, 2)[kind] for _, kind, cells in tasks)
 
 
+def test_chains_follow_each_other_and_the_decoder_them_all():
+    graph = CellGraph.chains([(2, 1), (0, 4)], 1)
+    found = [(part.type, part.first, part.needs, part.open) for part in graph.subgraphs]
+    assert found == [(2, 0, [], False), (0, 1, [0], False), (1, 5, [4], True)]
+    assert (graph.cells, graph.open_from) == (5, 5)
+    assert CellGraph.chains([(0, 3)]).open_from == -1
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

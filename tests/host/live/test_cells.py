@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,28 +18,34 @@ from headrace.batching.policies.cellular import CellularBatching
 from headrace.batching.policies.dynamic_graph import DynamicGraphBatching
 from headrace.host.live.cells import CellTasks
 from headrace.host.live.runtime import Overloaded, Runtime, RuntimeClosed
-from headrace.host.workers.cell_modules import load_cells, run_alone
 from headrace.host.workers.cell_profiling import measure_cell
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.devices import worker_devices
 from headrace.host.workers.networks import Network, plan, post_order, tree_of
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import ModelError, processes
+from headrace.host.workers.step_models import load_steps, run_alone, signature
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
+SMALL_STEPS = Path(__file__).parents[1] / "workers"
 WORDS = 90
 LSTM = Network("lstm", "lstm", 24, WORDS, max_batch=(6,))
 SEQ2SEQ = Network("translate", "seq2seq", 32, 12, seed=6, max_batch=(8, 4))
 TREE = Network("tree", "treelstm", 16, WORDS, seed=5, max_batch=(5, 4))
-ALL = (LSTM, SEQ2SEQ, TREE)
+TRANSFORMER = Network(
+    "attend", "transformer", 32, 30, seed=1, max_batch=(3, 6), heads=4, longest_input=20, longest_output=12
+)
+ALL = (LSTM, SEQ2SEQ, TREE, TRANSFORMER)
 STEPS = 12
 
 # A word 66 raises, 67 kills its process, 68 hangs; every step takes a while, so that there is time to kill a worker.
 UNLUCKY = """
 import os, time
-from headrace.host.workers.cell_modules import LstmCell
+from headrace.host.workers import recurrent
+from headrace.host.workers.steps import Step
 
-class Unlucky(LstmCell):
-    def forward(self, tokens, h, c):
+class Unlucky(recurrent.LstmStep):
+    def forward(self, tokens, state, lengths):
         if (tokens == 66).any():
             raise ValueError("unlucky word")
         if (tokens == 67).any():
@@ -46,10 +53,12 @@ class Unlucky(LstmCell):
         if (tokens == 68).any():
             time.sleep(60)
         time.sleep(0.003)
-        return super().forward(tokens, h, c)
+        return super().forward(tokens, state, lengths)
 
-def cells(hidden, vocabulary):
-    return [Unlucky(hidden, vocabulary)]
+def model():
+    made = recurrent.lstm(8, 90)
+    made.steps = [Step("lstm", made.steps[0].kind, Unlucky(8, 90))]
+    return made
 """
 
 
@@ -58,7 +67,7 @@ def unlucky(tmp_path, monkeypatch) -> Network:
     (tmp_path / "unluckynet.py").write_text(UNLUCKY)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "unluckynet", raising=False)
-    return Network("slow", "lstm", 8, WORDS, max_batch=(1,), cells="unluckynet:cells")
+    return Network("slow", "unluckynet:model", max_batch=(1,))
 
 
 def serve(networks, body, *, workers=1, rows=1 << 16, policy=CellularBatching, **settings):
@@ -73,7 +82,9 @@ def serve(networks, body, *, workers=1, rows=1 << 16, policy=CellularBatching, *
                 result = await body(runtime, pool, executions)
                 assert runtime.ledger.in_flight == 0
         runtime.ledger.check()
-        assert tasks.arena.free == tasks.arena.rows and not tasks.arena.states[0].any()
+        assert tasks.arena.free == tasks.arena.rows
+        for views in tasks.arena.views.values():
+            assert not any(block[0].any() for block in (*views.states.values(), *views.lengths.values()))
         tasks.close()
         return result
 
@@ -101,8 +112,8 @@ def random_requests(count: int, seed: int):
     ]
 
 
-def check(network: Network, value, output, cells=None) -> None:
-    alone = run_alone(network, cells or load_cells(network), value, STEPS)
+def check(network: Network, value, output, loaded=None) -> None:
+    alone = run_alone(loaded or load_steps(network), value, STEPS)
     if isinstance(alone, list):
         assert output == alone
     else:
@@ -119,9 +130,9 @@ async def serve_all(runtime: Runtime, requests):
 
 
 def check_all(requests, done) -> None:
-    cells = {network.name: load_cells(network) for network in ALL}
+    loaded = {network.name: load_steps(network) for network in ALL}
     for (network, value, _), inference in zip(requests, done, strict=True):
-        check(network, value, inference.output, cells[network.name])
+        check(network, value, inference.output, loaded[network.name])
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -135,13 +146,29 @@ def test_every_request_gets_the_output_it_has_alone_whatever_it_was_batched_with
         decoded = [one.output for one in done if isinstance(one.output, list)]
         assert any(1 in tokens for tokens in decoded) and any(len(tokens) == STEPS for tokens in decoded)
         for network in ALL:
-            for kind, cell in enumerate(network.types):
+            for kind, cell in enumerate(signature(network).types):
                 ran = [e.task for e in executions if e.task.model == network.name and e.task.start == kind]
                 assert 1 < max(task.batch_size for task in ran) <= cell.max_batch
         assert {execution.worker for execution in executions} == set(range(workers))
         assert (runtime.ledger.finished, runtime.ledger.submitted) == (120, 120)
 
     serve(ALL, body, workers=workers)
+
+
+@pytest.mark.parametrize("policy", [CellularBatching, lambda models, workers: DynamicGraphBatching(models, workers, 8)])
+def test_networks_with_steps_that_take_the_whole_input_are_served(policy, monkeypatch):
+    monkeypatch.chdir(SMALL_STEPS)
+    networks = [Network("stray", "small_steps:stray"), Network("sections", "small_steps:sections", seed=4)]
+    rng = random.Random(3)
+    requests = [(network, [rng.randrange(20) for _ in range(rng.randint(1, 15))], 0.0) for network in networks * 60]
+
+    async def body(runtime, pool, executions):
+        loaded = {network.name: load_steps(network) for network in networks}
+        for wave in (requests[:60], requests[60:]):  # the second finds rows that the first has left
+            for (network, value, _), inference in zip(wave, await serve_all(runtime, wave), strict=True):
+                check(network, value, inference.output, loaded[network.name])
+
+    serve(networks, body, policy=policy)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -158,6 +185,22 @@ def test_merged_graphs_of_cells_are_served_by_the_same_runtime_also_when_a_worke
         assert runtime.ledger.finished == 60 and runtime.statistics().workers_lost == seed
 
     serve(ALL, body, workers=2, policy=lambda models, workers: DynamicGraphBatching(models, workers, 8), attempts=5)
+
+
+def test_a_step_model_of_ones_own_is_served(monkeypatch):
+    monkeypatch.chdir(EXAMPLES)
+    network = Network("own", "moving_average:Model", max_batch=(4, 3))
+    rng = random.Random(4)
+    inputs = [[rng.randrange(50) for _ in range(rng.randint(1, 30))] for _ in range(40)]
+
+    async def body(runtime, pool, executions):
+        done = await asyncio.gather(*(runtime.infer("own", value, max_steps=STEPS) for value in inputs))
+        loaded = load_steps(network)
+        for value, inference in zip(inputs, done, strict=True):
+            check(network, value, inference.output, loaded)
+        assert {execution.task.batch_size for execution in executions if execution.task.start == 1} >= {3}
+
+    serve([network], body)
 
 
 def test_a_short_request_leaves_before_a_long_one_that_it_was_batched_with():
@@ -179,9 +222,9 @@ def test_at_hidden_size_1024():
 
     async def body(runtime, pool, executions):
         done = await asyncio.gather(*(runtime.infer("big", value) for value in inputs))
-        cells = load_cells(network)
+        loaded = load_steps(network)
         for value, inference in zip(inputs, done, strict=True):
-            check(network, value, inference.output, cells)
+            check(network, value, inference.output, loaded)
         assert max(execution.task.batch_size for execution in executions) > 1
 
     serve([network], body)
@@ -258,6 +301,10 @@ def test_what_cannot_be_served_is_refused_with_what_to_change(unlucky):
         ]:
             with pytest.raises(BadInput, match=text):
                 await runtime.infer(model, value, max_steps=0)
+        with pytest.raises(BadInput, match="takes at most 20 tokens, not 21; give fewer"):
+            await runtime.infer("attend", [4] * 21)
+        with pytest.raises(BadInput, match=r"at most 12 steps in 'cache'.*max_steps 13"):
+            await runtime.infer("attend", [4] * 20, max_steps=13)
         for steps in (2.5, None, "3"):
             with pytest.raises(BadInput, match="a whole number of tokens"):
                 await runtime.infer("translate", [4], max_steps=steps)
@@ -289,10 +336,10 @@ def test_networks_and_parent_lists_that_make_no_sense_are_refused():
     for settings, text in [
         ({"kind": "gru"}, "lstm, seq2seq, treelstm"),
         ({"hidden": 0}, "hidden size of 1"),
-        ({"kind": "seq2seq", "max_batch": (3,)}, "one for each of encoder, decoder"),
+        ({"kind": "seq2seq", "hidden": 8, "max_batch": (3,)}, "one for each of encoder, decoder"),
     ]:
         with pytest.raises(UsageError, match=text):
-            Network("net", **settings)
+            CellTasks([Network("net", **settings)], 1)
     with pytest.raises(UsageError, match="own name"):
         CellTasks([LSTM, LSTM], 1)
     for words, parents, text in [
@@ -309,26 +356,27 @@ def test_a_parent_list_and_a_very_deep_tree_unfold():
     deep = 1
     for _ in range(5000):
         deep = (deep, 2)
-    unfolded = plan(TREE, deep, 1)
+    unfolded = plan(signature(TREE), deep, 1)
     assert (unfolded.graph.cells, unfolded.rows, len(post_order(deep))) == (10001, 5001, 10001)
 
 
 def test_the_lstm_alone_is_torchs(tmp_path):
-    cells = load_cells(Network("l", "lstm", 12, 30, seed=9))
-    torch.save(cells.state_dict(), tmp_path / "weights.pt")
+    step, *_ = modules = load_steps(Network("l", "lstm", 12, 30, seed=9)).modules
+    torch.save(modules.state_dict(), tmp_path / "weights.pt")
     network = Network("l", "lstm", 12, 30, weights=str(tmp_path / "weights.pt"))
     reference = torch.nn.LSTM(12, 12)
-    reference.load_state_dict({f"{name}_l0": value for name, value in cells[0].step.state_dict().items()})
+    reference.load_state_dict({f"{name}_l0": value for name, value in step.step.state_dict().items()})
     words = [4, 29, 0, 17]
     with torch.inference_mode():
-        _, (h, _) = reference(cells[0].embedding(torch.tensor(words)))
-    torch.testing.assert_close(run_alone(network, load_cells(network), words), h[0])
+        _, (h, _) = reference(step.embedding(torch.tensor(words)))
+    torch.testing.assert_close(run_alone(load_steps(network), words), h[0])
 
 
 def test_the_treelstm_alone_follows_the_equations():
     """Tai, Socher, Manning 2015, equations 9 to 14, gate by gate, for ((5, 3), 8)."""
     network = Network("t", "treelstm", 10, 20, seed=2)
-    leaf, inner = cells = load_cells(network)
+    loaded = load_steps(network)
+    leaf, inner = loaded.modules
     sigmoid, tanh = torch.sigmoid, torch.tanh
 
     def rows(linear, gate):
@@ -348,7 +396,7 @@ def test_the_treelstm_alone_follows_the_equations():
 
     with torch.inference_mode():
         expected = of_inner(of_inner(of_leaf(5), of_leaf(3)), of_leaf(8))[0]
-    torch.testing.assert_close(run_alone(network, cells, ((5, 3), 8)), expected)
+    torch.testing.assert_close(run_alone(loaded, ((5, 3), 8)), expected)
 
 
 def test_a_cells_curve_is_measured(monkeypatch):
@@ -358,3 +406,10 @@ def test_a_cells_curve_is_measured(monkeypatch):
     assert Profile.from_json(profile.to_json()) == profile
     with pytest.raises(UsageError, match="lstm, encoder, decoder, leaf, inner"):
         asyncio.run(measure_cell("gru"))
+
+
+@pytest.mark.parametrize("cell", ["transformer-encoder", "transformer-decoder"])
+def test_a_transformers_steps_are_measured_at_their_longest(cell, monkeypatch):
+    monkeypatch.setattr("headrace.host.workers.profiling.TIME_PER_POINT_S", 0.05)
+    profile = asyncio.run(measure_cell(cell, 32, vocabulary=50, workers=1, max_batch=2))
+    assert profile.model == f"{cell}-32" and [point.batch for point in profile.points] == [1, 2]
