@@ -14,8 +14,7 @@ import torch
 from headrace.batching.graphs.model_graph import NodeKind
 from headrace.host.memory.states import StateViews, state_views
 from headrace.host.workers.messages import CELLS
-from headrace.host.workers.networks import Network
-from headrace.host.workers.program import CellSettings
+from headrace.host.workers.program import CellSettings, read_network
 from headrace.host.workers.serving import Interrupts, Ran, work
 from headrace.host.workers.step_models import LoadedSteps, load_steps
 from headrace.host.workers.step_rows import StepRows
@@ -77,7 +76,7 @@ class CellExecutor:
 
 
 def _executor(body: dict[str, Any], at: Callable[[str], None]) -> CellExecutor:
-    networks = tuple(Network(**{**one, "max_batch": tuple(one["max_batch"])}) for one in body["networks"])
+    networks = tuple(map(read_network, body["networks"]))
     settings = CellSettings(networks, body["memory_fd"], body["rows"])
     return CellExecutor(settings, body["device"], body["threads"], at)
 

@@ -102,7 +102,7 @@ def plan(signature: Signature, value: Any, max_steps: int) -> Plan:
     if signature.tree:
         return _plan_tree(signature, value)
     tokens = tokens_of(signature, value)
-    limit = _limit(signature, max_steps) if signature.decodes else 0
+    limit = limit_of(signature, max_steps) if signature.decodes else 0
     signature.check_lengths(len(tokens), limit)
     cells: list[int] = []
     chains: list[tuple[int, int]] = []
@@ -128,7 +128,8 @@ def tokens_of(signature: Signature, value: Any) -> list[int]:
     return [_token(signature, token) for token in value]
 
 
-def _limit(signature: Signature, max_steps: Any) -> int:
+def limit_of(signature: Signature, max_steps: Any) -> int:
+    """`max_steps` as the number that it must be. Raises BadInput."""
     try:
         limit = operator.index(max_steps)
     except TypeError:

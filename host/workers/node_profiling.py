@@ -49,7 +49,7 @@ async def measure_nodes(
     def on_run(batch: int, ran: RunTimes) -> None:
         times.setdefault(batch, []).append(np.diff(np.frombuffer(ran.answer)))
 
-    program = replace(node_program((model,), arena), main="headrace.host.workers.node_timing")
+    program = replace(node_program((model,), (), arena), main="headrace.host.workers.node_timing")
     try:
         running = processes(program, devices)
         points = await measure_points(running, batch_of, model.max_batch, on_point, to_the_knee=True, on_run=on_run)

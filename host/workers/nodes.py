@@ -20,9 +20,11 @@ from headrace.host.memory.slots import SlotViews
 from headrace.host.workers.captured import CapturedNodes
 from headrace.host.workers.messages import answer_nodes, read_nodes
 from headrace.host.workers.models import load_model
-from headrace.host.workers.program import NodeModel, NodeSettings, tensor_specs
+from headrace.host.workers.program import NodeModel, NodeSettings, StepNodes, read_network, tensor_specs
 from headrace.host.workers.serving import Interrupts, Ran, work
 from headrace.host.workers.split import Live, SplitNetwork, Unsplit, split_at
+from headrace.host.workers.step_models import load_steps
+from headrace.host.workers.step_network import StepNetwork
 
 
 class TaskRan(NamedTuple):
@@ -142,6 +144,28 @@ class SplitRequests:
         self._kept.clear()
 
 
+class StepRequests:
+    """A step model with the requests that are between its steps."""
+
+    def __init__(self, model: StepNodes, views: SlotViews, device: torch.device, slots: int) -> None:
+        self._network = StepNetwork(load_steps(model.network), views, device, slots)
+        self._max_batch = model.max_batch
+
+    def warm_up(self) -> None:
+        self._network.warm_up(self._max_batch)
+
+    def run(self, task: Task, slots: Sequence[int], told: Callable[[], bool]) -> TaskRan:
+        if not 1 <= len(slots) <= self._max_batch:
+            raise ValueError(f"a batch of {len(slots)} was sent to a worker that takes 1 to {self._max_batch}")
+        gathered = time.monotonic()
+        ran = self._network.run(task, slots, told)
+        lengths = zip(*self._network.output_lengths(task), strict=True)
+        return TaskRan(ran, gathered, 0, dict(enumerate(lengths)))
+
+    def drop(self) -> None:
+        self._network.drop()
+
+
 class NodeExecutor:
     def __init__(self, settings: NodeSettings, device: str, threads: int, at: Callable[[str], None]) -> None:
         torch.set_num_threads(threads)
@@ -154,6 +178,12 @@ class NodeExecutor:
             at(f"running {model.source} on its first batches")
             network.warm_up()
             self.networks.append(network)
+        for steps in settings.step_models:
+            at(f"loading {steps.name} and running its first steps")
+            views = SlotViews(layouts[steps.name], memory)
+            requests = StepRequests(steps, views, torch.device(device), settings.slots)
+            requests.warm_up()
+            self.networks.append(requests)
 
     def run(self, message: memoryview, interrupts: Interrupts) -> Ran:
         model, task, slots = read_nodes(message)
@@ -176,7 +206,15 @@ def node_executor(kind: type[NodeExecutor], body: dict[str, Any], at: Callable[[
         )
         for model in body["models"]
     )
-    return kind(NodeSettings(models, body["slots"], body["memory_fd"]), body["device"], body["threads"], at)
+    step_models = tuple(
+        StepNodes(
+            **model | {key: tensor_specs(model[key]) for key in ("inputs", "outputs")}
+            | {"network": read_network(model["network"])}
+        )
+        for model in body["step_models"]
+    )  # fmt: skip
+    settings = NodeSettings(models, step_models, body["slots"], body["memory_fd"])
+    return kind(settings, body["device"], body["threads"], at)
 
 
 if __name__ == "__main__":

@@ -54,8 +54,31 @@ class WholeSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSettings(WholeSettings):
+class StepNodes:
+    """A step model, run by its steps in batches up to `max_batch`; `inputs` and `outputs` are of its `Signature`."""
+
+    network: Network
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    max_batch: int
+
+    @property
+    def name(self) -> str:
+        return self.network.name
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """Networks that are cut into nodes, and behind them, in their numbers, step models."""
+
     models: tuple[NodeModel, ...]
+    step_models: tuple[StepNodes, ...]
+    slots: int
+    memory_fd: int
+
+    def layouts(self) -> dict[str, SlotLayout]:
+        every = (*self.models, *self.step_models)
+        return slot_layouts({model.name: (model.inputs, model.outputs) for model in every}, self.slots)
 
 
 def tensor_specs(body: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
@@ -63,14 +86,20 @@ def tensor_specs(body: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
     return tuple(TensorSpec(**spec | {"shape": tuple(spec["shape"])}) for spec in body)
 
 
+def read_network(body: dict[str, Any]) -> Network:
+    """From what JSON makes of it."""
+    return Network(**body | {"max_batch": tuple(body["max_batch"])})
+
+
 def whole_program(models: tuple[WholeModel, ...], arena: SlotArena) -> Program:
     """Whole networks; `arena` has slots of each."""
     return Program("headrace.host.workers.whole", WholeSettings(models, arena.slots, arena.fd), arena.fd)
 
 
-def node_program(models: tuple[NodeModel, ...], arena: SlotArena) -> Program:
+def node_program(models: tuple[NodeModel, ...], step_models: tuple[StepNodes, ...], arena: SlotArena) -> Program:
     """Networks node by node; `arena` has slots of each."""
-    return Program("headrace.host.workers.nodes", NodeSettings(models, arena.slots, arena.fd), arena.fd)
+    settings = NodeSettings(models, step_models, arena.slots, arena.fd)
+    return Program("headrace.host.workers.nodes", settings, arena.fd)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from headrace.batching import HeadraceError, UsageError
-from headrace.batching.graphs.model_graph import NodeKind
+from headrace.batching.graphs.model_graph import ModelGraph, NodeKind
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.models import DTYPES, load_weights
 from headrace.host.workers.networks import KINDS, Network, Tree, plan, post_order
+from headrace.host.workers.program import StepNodes
 from headrace.host.workers.recurrent import lstm, seq2seq, treelstm
 from headrace.host.workers.step_rows import States, call_step
 from headrace.host.workers.steps import EOS, GO, Signature, Step, StepModel
@@ -54,6 +55,13 @@ def signature(network: Network) -> Signature:
     except Exception as error:
         raise UsageError(f"network {network.name!r}, {network.kind}: a first run failed: {_said(error)}") from error
     return loaded.signature
+
+
+def step_nodes(network: Network, max_batch: int) -> tuple[StepNodes, ModelGraph]:
+    """A step model to be served by node-level policies, in batches up to `max_batch`, and its steps as their graph.
+    Raises UsageError, for a network over trees too."""
+    told = signature(network)
+    return StepNodes(network, told.inputs, told.outputs, max_batch), told.graph
 
 
 def _own(network: Network) -> StepModel:
