@@ -54,12 +54,12 @@ async def measure_cell(
         else:
             views.lengths[spec.name][1:] = spec.longest
 
-    def batch_of(worker: int, batch: int) -> bytes:
+    def batch_of(worker: int, batch: int) -> list[bytes]:
         rows = range(worker * max_batch + 1, worker * max_batch + 1 + batch)  # row 0 stays zero
         if step.kind is NodeKind.STATIC:
-            return write_cells(0, number, [told.longest_input] * batch, rows, [ZERO] * batch)
+            return [write_cells(0, number, [told.longest_input] * batch, rows, [ZERO] * batch)]
         reads = [row for row in rows for _ in range(step.reads)]
-        return write_cells(0, number, [row % 2 for row in rows], rows, reads)
+        return [write_cells(0, number, [row % 2 for row in rows], rows, reads)]
 
     try:
         running = processes(cell_program((network,), arena), devices)

@@ -1,5 +1,6 @@
 """`headrace profile --nodes`: the latency of every node by batch size, on this machine's workers all busy at once."""
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -7,15 +8,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from headrace.batching import ModelGraph, NodeLatencies, Profile, Request, Task
+from headrace.batching import ModelGraph, NodeKind, NodeLatencies, Profile, ProfilePoint, Request, Task
+from headrace.batching.graphs.execution import Sections
+from headrace.batching.request import UNTIL_END
 from headrace.host.memory.slots import SlotArena
 from headrace.host.workers.devices import worker_devices
 from headrace.host.workers.messages import write_nodes
 from headrace.host.workers.models import LoadedModel, load_model
 from headrace.host.workers.process import RunTimes, processes
 from headrace.host.workers.profiling import OnPoint, machine, measure_points
-from headrace.host.workers.program import NodeModel, node_program
+from headrace.host.workers.program import NodeModel, Program, StepNodes, node_program
 from headrace.host.workers.split import SplitNetwork, one_thread, split_at
+from headrace.host.workers.steps import GO
+
+STEPS = 16  # of a decoder, at most: enough for a median
 
 
 async def measure_nodes(
@@ -38,38 +44,122 @@ async def measure_nodes(
             array = tensors.at(slot)
             if array.dtype.kind == "f":
                 array[...] = noise.standard_normal(array.shape)
-    times: dict[int, list[np.ndarray[Any, np.dtype[np.float64]]]] = {}
+    found = _NodeTimes(graph)
 
-    def batch_of(number: int, batch: int) -> bytes:
+    def batch_of(number: int, batch: int) -> list[bytes]:
         slots = range(number * model.max_batch, number * model.max_batch + batch)
         requests = tuple(Request(slot, model.name, 0.0) for slot in slots)
         # Preemptible, as only such a task is asked to look at its boundaries.
-        return write_nodes(0, Task(0, model.name, requests, 0, len(graph.nodes), True), slots)
+        return [write_nodes(0, Task(0, model.name, requests, 0, len(graph.nodes), True), slots)]
 
-    def on_run(batch: int, ran: RunTimes) -> None:
-        times.setdefault(batch, []).append(np.diff(np.frombuffer(ran.answer)))
+    def on_run(batch: int, ran: Sequence[RunTimes]) -> None:
+        found.see(1.0, batch, 0, ran[0].answer)
 
-    program = replace(node_program((model,), (), arena), main="headrace.host.workers.node_timing")
+    program = _timed(node_program((model,), (), arena))
     try:
         running = processes(program, devices)
         points = await measure_points(running, batch_of, model.max_batch, on_point, to_the_knee=True, on_run=on_run)
     finally:
         arena.close()
     batches = tuple(point.batch for point in points)
-    medians = {batch: np.median(np.stack(times[batch]), 0) for batch in batches}
-    latencies = NodeLatencies(
-        tuple(node.name for node in graph.nodes),
-        tuple(node.kind for node in graph.nodes),
-        batches,
-        (1.0,),
-        tuple((tuple(float(medians[batch][node]) for batch in batches),) for node in range(len(graph.nodes))),
-    )
+    latencies = found.latencies(batches, (1.0,))
     described = {**machine(), "devices": [device.name for device in devices], "threads": devices[0].threads}
     loaded = load_model(model.source, model.weights, model.input_shape)
     if model.nodes:
         with one_thread():
             described["batch_difference"] = batch_difference(loaded, model.nodes, batches[1:4])
     return Profile(model.name, len(devices), points, described, latencies)
+
+
+async def measure_steps(
+    model: StepNodes,
+    graph: ModelGraph,
+    *,
+    workers: int | None = None,
+    on_point: OnPoint = lambda _: None,
+) -> Profile:
+    """Of a step model (`step_nodes`), batch 1, 2, 4 ... up to its largest, each for inputs of three lengths, the longest
+    among them; the batches are those until throughput at the longest grows by less than 5 %. A decoder's latency is the
+    median of its first steps. The points of the profile are of the middle length, with as many decoder steps. Raises
+    UsageError and WorkerLost."""
+    devices = worker_devices(workers)
+    arena = SlotArena({model.name: (model.inputs, model.outputs)}, len(devices) * model.max_batch)
+    ((tokens,), sections) = arena.views[model.name].inputs, Sections(graph)
+    longest = tokens.spec.longest
+    lengths = sorted({max(1, longest // 16), max(1, longest // 4), longest})
+    (output,) = model.outputs
+    found = _NodeTimes(graph)
+    points: dict[int, tuple[ProfilePoint, ...]] = {}
+    try:
+        largest, to_the_knee = model.max_batch, True
+        for length in reversed(lengths):
+            decoded = min(length, STEPS, output.longest) if graph.section(NodeKind.DECODER) else 1
+            for slot in range(arena.slots):
+                tokens.at(slot, length)[:] = GO  # a token that every network has
+
+            def batch_of(number: int, batch: int, length: int = length, decoded: int = decoded) -> list[bytes]:
+                slots = range(number * model.max_batch, number * model.max_batch + batch)
+                requests = tuple(Request(slot, model.name, 0.0, input_len=length, output_len=decoded) for slot in slots)
+                tasks = [Task(0, model.name, requests, 0, len(graph.nodes), True)]
+                if encoder := graph.section(NodeKind.ENCODER):  # a preemptible run does not leave a section by itself
+                    stop = encoder.start + length * len(encoder)
+                    tasks = [Task(0, model.name, requests, 0, stop, True)]
+                if (decoder := graph.section(NodeKind.DECODER)) and encoder:
+                    tasks.append(Task(0, model.name, requests, encoder.stop, UNTIL_END, True))
+                elif decoder:
+                    tasks = [Task(0, model.name, requests, 0, UNTIL_END, True)]
+                return [write_nodes(0, task, slots) for task in tasks]
+
+            def on_run(batch: int, ran: Sequence[RunTimes], length: int = length) -> None:
+                for start, part in zip((0, sections.encoder.stop), ran, strict=False):
+                    found.see(float(length), batch, start, part.answer)
+
+            running = processes(_timed(node_program((), (model,), arena)), devices)
+            points[length] = await measure_points(
+                running, batch_of, largest, on_point, to_the_knee=to_the_knee, on_run=on_run
+            )
+            largest, to_the_knee = points[length][-1].batch, False
+    finally:
+        arena.close()
+    batches = tuple(point.batch for point in points[longest])
+    described = {**machine(), "devices": [device.name for device in devices], "threads": devices[0].threads}
+    latencies = found.latencies(batches, tuple(map(float, lengths)))
+    return Profile(model.name, len(devices), points[lengths[len(lengths) // 2]], described, latencies)
+
+
+class _NodeTimes:
+    """How long each node took, by batch and length."""
+
+    def __init__(self, graph: ModelGraph) -> None:
+        self._graph = graph
+        self._sections = Sections(graph)
+        self._times: dict[tuple[int, float, int], list[float]] = {}
+
+    def see(self, length: float, batch: int, start: int, answer: bytes) -> None:
+        """The times that a run from node `start` has answered."""
+        first, behind = self._sections.first[start], self._sections.behind[start]
+        for boundary, took in enumerate(np.diff(np.frombuffer(answer)).tolist(), start):
+            node = boundary if boundary < behind else first + (boundary - first) % (behind - first)
+            self._times.setdefault((node, length, batch), []).append(took)
+
+    def latencies(self, batches: Sequence[int], lengths: Sequence[float]) -> NodeLatencies:
+        return NodeLatencies(
+            tuple(node.name for node in self._graph.nodes),
+            tuple(node.kind for node in self._graph.nodes),
+            tuple(batches),
+            tuple(lengths),
+            tuple(
+                tuple(
+                    tuple(statistics.median(self._times[node, length, batch]) for batch in batches)
+                    for length in lengths
+                )
+                for node in range(len(self._graph.nodes))
+            ),
+        )
+
+
+def _timed(program: Program) -> Program:
+    return replace(program, main="headrace.host.workers.node_timing")
 
 
 def batch_difference(loaded: LoadedModel, nodes: Sequence[str], batches: Sequence[int]) -> dict[str, Any]:

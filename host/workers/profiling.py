@@ -70,9 +70,9 @@ async def measure_curve(
                 array[...] = noise.standard_normal(array.shape)
     spec = WholeModel(model, model, loaded.inputs, loaded.outputs, max_batch, weights, input_shape)
 
-    def batch_of(number: int, batch: int) -> bytes:
+    def batch_of(number: int, batch: int) -> list[bytes]:
         slots = range(number * max_batch, number * max_batch + batch)
-        return write_whole(0, slots, [[length] * batch for length in lengths])
+        return [write_whole(0, slots, [[length] * batch for length in lengths])]
 
     try:
         running = processes(whole_program((spec,), arena), devices)
@@ -85,15 +85,15 @@ async def measure_curve(
 
 async def measure_points(
     workers: Sequence[WorkerProcess],
-    batch_of: Callable[[int, int], bytes],
+    batch_of: Callable[[int, int], Sequence[bytes]],
     max_batch: int,
     on_point: OnPoint,
     *,
     to_the_knee: bool,
-    on_run: Callable[[int, RunTimes], None] = lambda batch, ran: None,
+    on_run: Callable[[int, Sequence[RunTimes]], None] = lambda batch, ran: None,
 ) -> tuple[ProfilePoint, ...]:
     """Latency and throughput for batch 1, 2, 4 ... with all workers busy; `batch_of(number of worker, batch size)` is
-    the message of such a task, and `on_run` sees each batch that was run. The workers are started and ended here.
+    the messages of such a batch's tasks, and `on_run` sees each batch that was run. The workers are started and ended here.
 
     A point's latency is the median over all repeats of all workers, each of which always has a batch to run; the
     throughput is the sum over the workers of batch / median latency. Medians, and of ROUNDS rounds over all points,
@@ -132,18 +132,22 @@ async def measure_points(
 
 async def _measure(
     workers: Sequence[WorkerProcess],
-    batch_of: Callable[[int, int], bytes],
+    batch_of: Callable[[int, int], Sequence[bytes]],
     batch: int,
-    on_run: Callable[[int, RunTimes], None],
+    on_run: Callable[[int, Sequence[RunTimes]], None],
 ) -> ProfilePoint:
     async def load(number: int, worker: WorkerProcess) -> list[float]:
-        message = batch_of(number, batch)
-        await worker.run(message, TASK_TIMEOUT_S)  # the shape's first run is not counted
+        messages = batch_of(number, batch)
+
+        async def run() -> list[RunTimes]:
+            return [await worker.run(message, TASK_TIMEOUT_S) for message in messages]
+
+        await run()  # the shape's first run is not counted
         latencies: list[float] = []
         end = time.monotonic() + TIME_PER_POINT_S
         while len(latencies) < MIN_REPEATS or time.monotonic() < end:
             started = time.monotonic()
-            ran = await worker.run(message, TASK_TIMEOUT_S)
+            ran = await run()
             latencies.append(time.monotonic() - started)
             on_run(batch, ran)
         return latencies
