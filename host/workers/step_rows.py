@@ -40,6 +40,8 @@ def call_step(
     for name in step.appends:
         if name not in updates:
             raise ValueError(f"step {step.name!r} appends nothing to state {name!r}; take it out of `appends`")
+    if step.reads != 1 and (missing := specs.keys() - updates.keys()):
+        raise ValueError(f"step {step.name!r} of a tree gives no state {min(missing)!r}; return every state")
     if step.kind is not NodeKind.DECODER:
         if chosen is not None:
             raise ValueError(f"step {step.name!r} chooses tokens; only a DECODER step does, return None")
