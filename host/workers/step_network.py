@@ -69,11 +69,19 @@ class StepNetwork:
     def run(self, task: Task, slots: Sequence[int], told: Callable[[], bool]) -> Task:
         """The task as it ended (see `Task`); `told` is asked at node boundaries whether it is to end. `slots` are those
         of its requests. A whole-graph task begins every request anew, a preemptible one those that it meets at the
-        first node. Raises ValueError for a request that has no room or whose states are not here."""
+        first node. Raises ValueError and BadInput for a request that has no room or whose states are not here."""
         kept = [self._kept(task, request, slot) for request, slot in zip(task.requests, slots, strict=True)]
-        if not task.preemptible:
+        try:
+            if task.preemptible:
+                return self._run_nodes(task, kept, told)
             self._run_whole(kept)
             return task
+        except Exception:
+            for one in kept:  # some nodes may have run: nothing can go on from there
+                self._forget(one)
+            raise
+
+    def _run_nodes(self, task: Task, kept: Sequence[_Kept], told: Callable[[], bool]) -> Task:
         first, behind = self._sections.first[task.start], self._sections.behind[task.start]
         boundary = task.start
         while boundary < task.stop:
@@ -104,17 +112,23 @@ class StepNetwork:
         length = steps(request.input_len)
         if length > self._input.spec.longest:
             raise ValueError(f"request {request.id} has {length} tokens; give at most {self._input.spec.longest}")
-        if self._signature.decodes and not 1 <= request.output_len <= self._output.spec.longest:
+        limit = request.output_len if self._signature.decodes else 0
+        if self._signature.decodes and not 1 <= limit <= self._output.spec.longest:
             raise ValueError(
-                f"request {request.id} decodes up to {request.output_len} tokens; give 1 to {self._output.spec.longest}"
+                f"request {request.id} decodes up to {limit} tokens; give 1 to {self._output.spec.longest}"
             )
+        self._signature.check_lengths(length, limit)
         if known is not None:
-            self._by_id.pop(known.id, None)
+            self._forget(known)
         self._tokens[slot, :length] = self._input.at(slot, length)
         self._tokens[slot, length:] = 0
-        kept = _Kept(request.id, slot, length, request.output_len)
+        kept = _Kept(request.id, slot, length, limit)
         self._by_slot[slot] = self._by_id[request.id] = kept
         return kept
+
+    def _forget(self, one: _Kept) -> None:
+        self._by_slot[one.slot] = None
+        self._by_id.pop(one.id, None)
 
     def _run_whole(self, kept: Sequence[_Kept]) -> None:
         """A padded batch: it stays as large as it began until its longest request has ended."""

@@ -40,6 +40,8 @@ def call_step(
     for name in step.appends:
         if name not in updates:
             raise ValueError(f"step {step.name!r} appends nothing to state {name!r}; take it out of `appends`")
+    if step.reads != 1 and (missing := specs.keys() - updates.keys()):
+        raise ValueError(f"step {step.name!r} of a tree gives no state {min(missing)!r}; return every state")
     if step.kind is not NodeKind.DECODER:
         if chosen is not None:
             raise ValueError(f"step {step.name!r} chooses tokens; only a DECODER step does, return None")
@@ -63,9 +65,9 @@ class StepRows:
     ) -> None:
         self._steps, self._modules = signature.steps, modules
         self._specs = {spec.name: spec for spec in signature.states}
-        self._device, self._rows = device, device if rows_on_device else torch.device("cpu")
-        self._blocks = {name: torch.from_numpy(block).to(self._rows) for name, block in views.states.items()}
-        self._lengths = {name: torch.from_numpy(block).to(self._rows) for name, block in views.lengths.items()}
+        self._device, self._home = device, device if rows_on_device else torch.device("cpu")
+        self._blocks = {name: torch.from_numpy(block).to(self._home) for name, block in views.states.items()}
+        self._lengths = {name: torch.from_numpy(block).to(self._home) for name, block in views.lengths.items()}
 
     @torch.inference_mode()
     def run(
@@ -77,7 +79,7 @@ class StepRows:
         entry after the other. Returns when the batch was together (`time.monotonic()`) and what it chose, (batch,), on
         the CPU. Raises ValueError for updates that do not fit the states."""
         step, device = self._steps[number], self._device
-        reads, writes = reads.to(self._rows), writes.to(self._rows)
+        reads, writes = reads.to(self._home), writes.to(self._home)
         state: States = {}
         lengths: States = {}
         used: States = {}
@@ -100,7 +102,7 @@ class StepRows:
             if name in used:
                 self._append(name, updates.get(name), used[name], writes, counts)
             elif name in updates:
-                block.index_copy_(0, writes, updates[name].to(self._rows))
+                block.index_copy_(0, writes, updates[name].to(self._home))
             elif step.reads == 1 and not torch.equal(reads, writes):
                 block.index_copy_(0, writes, block.index_select(0, reads))
         return gathered, chosen.cpu() if chosen is not None else None
@@ -134,15 +136,15 @@ class StepRows:
         if update is None:
             lengths.index_copy_(0, writes, used)
             return
-        update = update.to(self._rows)
+        update = update.to(self._home)
         longest = block.shape[1]
         if counts is None:
             block[writes, used.clamp(max=longest - 1)] = update[:, 0]
             lengths.index_copy_(0, writes, (used + 1).clamp(max=longest))
             return
-        counts = counts.to(self._rows)
+        counts = counts.to(self._home)
         start = torch.minimum(used, longest - counts)
-        there = torch.arange(update.shape[1], device=self._rows) < counts[:, None]
+        there = torch.arange(update.shape[1], device=self._home) < counts[:, None]
         entry, place = there.nonzero(as_tuple=True)
         block[writes[entry], start[entry] + place] = update[there]
         lengths.index_copy_(0, writes, start + counts)

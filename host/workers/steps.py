@@ -15,8 +15,8 @@ A step's module is called on a batch as `module(tokens, state, lengths)` and ret
   longest of the batch;
 - `lengths`: (batch,) int64, how much of each growing state is there, by name, and of a STATIC step's `tokens`, under
   "tokens". Masking what is behind is the module's duty: a request's result must not depend on its batch;
-- `updates`: by name. A fixed state is replaced, or stays if it is not there. A growing state, named in the step's
-  `appends`, gets it appended: (batch, 1, ...); of a STATIC step (batch, longest, ...), whose padding is cut off;
+- `updates`: by name. A fixed state is replaced, or stays if it is not there (not in trees). A growing state, named in
+  the step's `appends`, gets it appended: (batch, 1, ...); of a STATIC step (batch, longest, ...), without its padding;
 - `chosen`: (batch,) int64, the tokens that a DECODER step chose, which are the output; None of all others.
 
 No torch here: who plans and schedules needs no weights. What runs steps is step_rows.py; step_models.py loads them.

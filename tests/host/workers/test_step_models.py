@@ -100,6 +100,7 @@ def chooses(batch):
             Model(step(gives=lambda batch: ({"grown": torch.zeros(batch, 1, 4)}, None)), states=(SUM, GROWN)),
             "name it in the step's `appends`",
         ),
+        (Model(step(reads=0, gives=lambda batch: ({}, None)), step(reads=2, name="b")), "gives no state 'sum'"),
         (Model(step(gives=lambda batch: 1 / 0)), "a first run failed: ZeroDivisionError"),
     ],
 )  # fmt: skip

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.batching import LazyBatching, NodeTimes, Request, Task, UsageError
+from headrace.batching import BadInput, LazyBatching, NodeTimes, Request, Task, UsageError
 from headrace.batching.request import UNTIL_END
 from headrace.host.memory.slots import SlotArena
 from headrace.host.workers.networks import Network
@@ -30,13 +30,14 @@ NETWORKS = {
     "stray": Network("stray", "small_steps:stray", **ROOM),
     "sections": Network("sections", "small_steps:sections", seed=4, **ROOM),
 }
+LONG = Network("long", "moving_average:Model", longest_input=60, longest_output=10)  # of 64 that it has room for
 
 
 @cache
 def loaded(kind: str) -> LoadedSteps:
     sys.path.insert(0, str(EXAMPLES))
     try:
-        return load_steps(NETWORKS[kind])
+        return load_steps(LONG if kind == "long" else NETWORKS[kind])
     finally:
         sys.path.remove(str(EXAMPLES))
 
@@ -160,6 +161,28 @@ def test_a_request_that_begins_again_after_its_states_were_dropped_begins_anew()
     served.check(request, task)
 
 
+def test_nothing_goes_on_from_where_a_task_failed(monkeypatch):
+    served = Served("lstm", 2, random.Random(2))
+    requests = served.request(0, length=8), served.request(1, length=8)
+    module, calls = loaded("lstm").modules[0], []
+    forward = module.forward
+
+    def fails_at_the_third(*given):
+        calls.append(given)
+        if len(calls) == 3:
+            raise RuntimeError("out of luck")
+        return forward(*given)
+
+    monkeypatch.setattr(module, "forward", fails_at_the_third)
+    for number, preemptible in enumerate((True, False)):
+        calls.clear()
+        with pytest.raises(RuntimeError, match="out of luck"):
+            served.run(Task(number, "", requests, 0, 8 if preemptible else 1, preemptible))
+    task = served.run(Task(2, "", requests, 0, 8, True))
+    for request in requests:
+        served.check(request, task)
+
+
 def test_what_cannot_be_run_is_refused():
     served = Served("seq2seq", 1, random.Random(2))
     request = served.request(0)
@@ -171,6 +194,9 @@ def test_what_cannot_be_run_is_refused():
     ):
         with pytest.raises(ValueError, match=text):
             served.run(Task(0, "", (wrong,), 0, 2))
+    long = Served("long", 1, random.Random(2))
+    with pytest.raises(BadInput, match="an input of 60 tokens and max_steps 5 need 65"):
+        long.run(Task(0, "", (long.request(0, length=60, limit=5),), 0, 2))
     with pytest.raises(UsageError, match="serve it by cells"):
         StepNetwork(load_steps(Network("t", "treelstm", 8, 9)), served.views, torch.device("cpu"), 1)
 
