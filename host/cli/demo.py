@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +29,11 @@ def demo(
         typer.Option(help="Arrival rate of all runs; if not given, loads that this machine was measured for."),
     ] = None,
     model: Annotated[
-        str, typer.Option(help="torchvision networks by name, or module:function; several with commas.")
+        str,
+        typer.Option(
+            help="torchvision networks by name, or module:function, several with commas; or one that reads sentences: "
+            "transformer, seq2seq, lstm, or module:function of a step model."
+        ),
     ] = "mobilenet_v3_small",
     weights: Annotated[
         list[str] | None,
@@ -84,6 +89,7 @@ def demo(
 
     Prints a table of throughput and latency and where the time went, and writes report.json, demo.png and a trace
     for https://ui.perfetto.dev into --out."""
+    from headrace.host.demo import sentences
     from headrace.host.demo.networks import load_networks
     from headrace.host.demo.options import DemoOptions
     from headrace.host.demo.photos import demo_photos, folder_photos
@@ -119,6 +125,18 @@ def demo(
         read_container("--xclbin", xclbin)
     make_folder("--out", out_folder)
     with contextlib.redirect_stdout(sys.stderr):  # a user's network may print
+        if (network := sentences.network_of(options)) is not None:
+            with progress() as shown:
+                read = sentences.demo(options, network, Stages(shown))
+            paths = sentences.write_report(read, out_folder)
+    if network is not None:
+        if as_json:
+            show_json(sentences.as_json(read))
+        else:
+            sentences.print_report(read, out)
+        _end(paths, read.unserved, f"{read.unserved} requests failed or were shed")
+        return
+    with contextlib.redirect_stdout(sys.stderr):
         networks = load_networks(options)
         container = xclbin or cached_xclbin(target, image_cus)  # building one takes a minute: after all checks
         with progress() as shown:
@@ -128,9 +146,14 @@ def demo(
         show_json(report_json(report))
     else:
         print_report(report, out)
+    wrong = f"{report.unequal} DPU tensors differ from OpenCV's; {report.unserved} requests failed or were shed"
+    _end(paths, report.unequal + report.unserved, wrong)
+
+
+def _end(paths: Sequence[Path], faults: int, text: str) -> None:
     tell("wrote " + ", ".join(map(str, paths)))
-    if report.unequal or report.unserved:
-        tell(f"{report.unequal} DPU tensors differ from OpenCV's; {report.unserved} requests failed or were shed")
+    if faults:
+        tell(text)
         raise typer.Exit(1)
 
 

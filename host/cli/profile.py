@@ -17,16 +17,18 @@ from headrace.host.cli.options import Json, check_writable, command, readable
 
 @command
 def profile(
-    model: Annotated[str, typer.Option(help="A torchvision network by name, or module:function.")] = (
-        "mobilenet_v3_small"
-    ),
+    model: Annotated[
+        str, typer.Option(help="A torchvision network by name, or module:function; with --nodes a step model too.")
+    ] = ("mobilenet_v3_small"),
     cell: Annotated[
         str | None,
         typer.Option(
             help="A cell in place of a network: lstm, encoder, decoder, leaf, inner, transformer-encoder or -decoder."
         ),
     ] = None,
-    hidden: Annotated[int, typer.Option(min=1, max=8192, help="Hidden size of --cell.")] = 1024,
+    hidden: Annotated[
+        int, typer.Option(min=1, max=8192, help="Hidden size of --cell, and of transformer, seq2seq and lstm.")
+    ] = 1024,
     weights: Annotated[
         Path | None, typer.Option(callback=readable, help="A state_dict file; fixed random weights without.")
     ] = None,
@@ -53,9 +55,11 @@ def profile(
         raise UsageError("--nodes is for networks, which --cell is not: leave one of them out")
     from headrace.host.workers.cell_profiling import measure_cell
     from headrace.host.workers.devices import worker_devices
-    from headrace.host.workers.node_profiling import measure_nodes
+    from headrace.host.workers.networks import Network
+    from headrace.host.workers.node_profiling import measure_nodes, measure_steps
     from headrace.host.workers.profiling import measure_curve
     from headrace.host.workers.split import node_model
+    from headrace.host.workers.step_models import is_step_model, step_nodes
 
     count = len(worker_devices(workers))
     name = model if cell is None else f"{cell}-{hidden}"
@@ -73,7 +77,10 @@ def profile(
                 tell(text)
 
         measuring: Coroutine[Any, Any, Profile]
-        if nodes:
+        if nodes and is_step_model(model):
+            steps, graph = step_nodes(Network(model, model, hidden, weights=file), max_batch)
+            measuring = measure_steps(steps, graph, workers=count, on_point=on_point)
+        elif nodes:
             split, graph = node_model(model, max_batch, file, input_shape)
             measuring = measure_nodes(split, graph, workers=count, on_point=on_point)
         elif cell is None:
@@ -97,16 +104,18 @@ def profile(
         out.print(table)
         if measured.nodes is not None:
             out.print(_nodes_table(measured.nodes))
-            out.print(_difference(measured.machine["batch_difference"]))
+            if found := measured.machine.get("batch_difference"):
+                out.print(_difference(found))
     tell(f"wrote {path}")
 
 
 def _nodes_table(nodes: NodeLatencies) -> Table:
     table = Table(title="latency of each node, ms, by batch", title_justify="left")
-    for heading in ("node", *map(str, nodes.batches)):
+    for heading in ("node", "length", *map(str, nodes.batches)):
         table.add_column(heading, justify="left" if heading == "node" else "right")
-    for name, ((*latencies,), *_) in zip(nodes.names, nodes.latency_s, strict=True):
-        table.add_row(name, *(f"{latency * 1e3:.3f}" for latency in latencies))
+    for name, rows in zip(nodes.names, nodes.latency_s, strict=True):
+        for length, latencies in zip(nodes.lengths, rows, strict=True):
+            table.add_row(name, f"{length:g}", *(f"{latency * 1e3:.3f}" for latency in latencies))
     return table
 
 

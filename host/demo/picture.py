@@ -1,8 +1,9 @@
 """The demo's picture: a row for each load, how long requests took there and why, beside the networks' profiles."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 import matplotlib
 
@@ -12,9 +13,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import ScalarFormatter
 
+from headrace.batching import Profile
 from headrace.host.demo.options import BEFOREHAND
 from headrace.host.demo.serving import Run
-from headrace.host.demo.stages import DemoReport
 
 PART_NAMES = {
     "sent_late": "sent late",
@@ -28,7 +29,24 @@ LINES = {BEFOREHAND: "-", "cpu": "-", "dpu": "--"}
 SCALES = 30  # rates that lie further apart are drawn on a logarithmic scale
 
 
-def draw(report: DemoReport, sentences: Sequence[str], path: Path) -> None:
+class Drawn(Protocol):
+    """What the picture needs of a report. `footnote` says what it must not be taken for."""
+
+    @property
+    def runs(self) -> Sequence[Run]: ...
+    @property
+    def rates_rps(self) -> Mapping[str, float]: ...
+    @property
+    def profiles(self) -> Mapping[str, Profile]: ...
+    @property
+    def machine(self) -> Mapping[str, Any]: ...
+    @property
+    def hardware(self) -> str: ...
+    @property
+    def footnote(self) -> str: ...
+
+
+def draw(report: Drawn, sentences: Sequence[str], path: Path) -> None:
     """`sentences` are what the runs show."""
     loads: dict[float, list[Run]] = {}
     for run in report.runs:
@@ -37,7 +55,8 @@ def draw(report: DemoReport, sentences: Sequence[str], path: Path) -> None:
     grid = figure.add_gridspec(len(loads), 3, width_ratios=(1.15, 1.15, 0.9))
     for row, (rate, runs) in enumerate(loads.items()):
         from_tensors = all(run.preprocessor == BEFOREHAND for run in runs)
-        title = f"{rate:.0f} requests/s, {'tensors made beforehand' if from_tensors else 'from JPEG to output'}"
+        what = "nothing to preprocess" if from_tensors else "from JPEG to output"
+        title = f"{rate:.0f} requests/s, {what}"
         names = [run.policy if from_tensors else run.name for run in runs]
         _latencies(figure.add_subplot(grid[row, 0]), runs, names, f"{title}: latency")
         _times(figure.add_subplot(grid[row, 1]), runs, names, "where the time went")
@@ -45,8 +64,8 @@ def draw(report: DemoReport, sentences: Sequence[str], path: Path) -> None:
     lines = [line for sentence in sentences for line in textwrap.wrap(sentence, 140)]
     figure.suptitle("\n".join(lines), fontsize=13, weight="bold", x=0.01, ha="left")
     figure.supxlabel(
-        f"{' and '.join(report.networks)} on {report.hardware}; {report.machine['cpu']}, "
-        f"{report.machine['cores']} cores. The emulated DPU's time is not a card's.",
+        f"{' and '.join(report.profiles)} on {report.hardware}; {report.machine['cpu']}, "
+        f"{report.machine['cores']} cores. {report.footnote}",
         fontsize=10, x=0.01, ha="left",
     )  # fmt: skip
     figure.savefig(path, dpi=100)
@@ -81,7 +100,7 @@ def _times(axes: Axes, runs: Sequence[Run], names: Sequence[str], title: str) ->
     axes.legend(fontsize=9, ncols=3, loc="lower right", columnspacing=1, handlelength=1)
 
 
-def _profiles(axes: Axes, report: DemoReport, rates: Sequence[float]) -> None:
+def _profiles(axes: Axes, report: Drawn, rates: Sequence[float]) -> None:
     for number, (name, profile) in enumerate(report.profiles.items()):
         batches, throughputs = zip(*((p.batch, p.throughput_rps) for p in profile.points), strict=True)
         axes.plot(batches, throughputs, "o-", color=f"C{number}", lw=2, label=name)

@@ -53,7 +53,7 @@ def as_json(report: DemoReport) -> dict[str, Any]:
         "note": f"{note} {SIMULATION_NOTE}" if options.npus else note,
         "equality": _equality(report.equality),
         "dpu_clocks": _clocks(report.clocks),
-        "runs": [_run(report, run) for run in report.runs],
+        "runs": [run_json(run, report.rates_rps[run.preprocessor]) for run in report.runs],
     }
 
 
@@ -98,13 +98,13 @@ def _clocks(clocks: Clocks | None) -> dict[str, Any] | None:
     }
 
 
-def _run(report: DemoReport, run: Run) -> dict[str, Any]:
+def run_json(run: Run, rate_rps: float) -> dict[str, Any]:
     records = run.records
     return {
         "name": run.name,
         "preprocessor": run.preprocessor,
         "policy": run.policy,
-        "rate_rps": report.rates_rps[run.preprocessor],
+        "rate_rps": rate_rps,
         **run.result,
         "breakdown_ms": run.breakdown_ms(),
         "preprocessed_on_cpu": sum(r.preprocessed is not None and r.preprocessed.unit == "cpu" for r in records),
@@ -126,9 +126,9 @@ def shows(report: DemoReport) -> list[str]:
         sentences.append(
             f"At {rate:.0f} requests/s, {rate / alone:.2f} times what the workers sustain one by one ({alone:.0f}/s) "
             f"and {rate / batched:.2f} times what they sustain in batches of the knee ({batched:.0f}/s), a request "
-            f"took on average {_each(runs, [run.policy for run in runs])}."
+            f"took on average {each_mean(runs, [run.policy for run in runs])}."
         )
-        sentences += _gains(runs)
+        sentences += gains(runs)
         if batched < 1.1 * alone:
             sentences.append("Batches bring hardly any throughput here, so batching cannot pay.")
         elif rate < alone:
@@ -139,12 +139,12 @@ def shows(report: DemoReport) -> list[str]:
         names = {"cpu": "OpenCV on the CPU", "dpu": "the emulated DPU"}
         sentences.append(
             f"From JPEG to output, at {report.rates_rps[runs[0].preprocessor]:.0f} requests/s, it took under {policy} "
-            f"{_each(runs, [names[run.preprocessor] for run in runs])}."
+            f"{each_mean(runs, [names[run.preprocessor] for run in runs])}."
         )
     return sentences
 
 
-def _gains(runs: Sequence[Run]) -> list[str]:
+def gains(runs: Sequence[Run]) -> list[str]:
     """Of every policy, beside the first."""
     sentences = []
     for run in runs[1:]:
@@ -161,7 +161,7 @@ def _gains(runs: Sequence[Run]) -> list[str]:
     return sentences
 
 
-def _each(runs: Sequence[Run], names: Sequence[str]) -> str:
+def each_mean(runs: Sequence[Run], names: Sequence[str]) -> str:
     parts = []
     for run, name in zip(runs, names, strict=True):
         mean = run.result["latency_ms"]["mean"]
@@ -198,16 +198,21 @@ def print_report(report: DemoReport, console: Console) -> None:
         line(f"Skipped {name}: {reason}")
     for name, model in data["models"].items():
         _print_model(line, name, model, report.profiles[name].knee().latency_s * 1e3)
-    console.print(_results(data["runs"]))
-    console.print(_breakdown(data["runs"]))
-    for run in data["runs"]:
-        if run["workers_lost"]:
-            line(f"{run['name']}: {run['workers_lost']} worker(s) lost and started again.")
-        for error in run["errors"]:
-            line(f"{run['name']}: {error}")
+    print_runs(data["runs"], console)
     for sentence in data["shows"]:
         line(sentence)
     line(data["note"])
+
+
+def print_runs(runs: Sequence[dict[str, Any]], console: Console) -> None:
+    """As tables, from what `run_json` made, with what went wrong."""
+    console.print(_results(runs))
+    console.print(_breakdown(runs))
+    for run in runs:
+        if run["workers_lost"]:
+            console.print(f"{run['name']}: {run['workers_lost']} worker(s) lost and started again.", markup=False)
+        for error in run["errors"]:
+            console.print(f"{run['name']}: {error}", markup=False)
 
 
 def _print_model(line: Any, name: str, model: dict[str, Any], knee_ms: float) -> None:

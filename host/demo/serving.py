@@ -22,17 +22,63 @@ from headrace.host.live.runtime import Execution, Overloaded, Runtime
 PARTS = ("sent_late", "cu_wait", "preprocess", "queue", "batch", "execute")
 
 
+class Progress(Protocol):
+    """What the demo tells while it works; the command line draws it."""
+
+    def stage(self, text: str, total: int | None = None) -> None: ...
+
+    def step(self) -> None: ...
+
+
 class Preprocessor(Protocol):
     async def process(self, jpeg: bytes) -> Preprocessed: ...
 
 
+class Source(Protocol):
+    """Where a network's inputs come from."""
+
+    def name(self, number: int) -> str:
+        """Of what request `number` sends."""
+        ...
+
+    async def value(self, number: int) -> tuple[Any, Preprocessed | None]:
+        """What the request sends, and how it was preprocessed, if it was."""
+        ...
+
+    def options(self, number: int) -> Mapping[str, Any]:
+        """Of `Tasks.admit`."""
+        ...
+
+    def compare(self, number: int, tensor: NDArray[Any]) -> tuple[bool, float]:
+        """What was preprocessed, with its reference: whether they are equal, and the largest difference."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Where a network's inputs come from: its photos through `preprocessor` or, without one, the tensors that were
-    made of them beforehand."""
+class Photos:
+    """Photo number i mod len(photos), through `preprocessor` or, without one, as the tensor that was made of it
+    beforehand."""
 
     prepared: Prepared
     preprocessor: Preprocessor | None
+
+    def _place(self, number: int) -> int:
+        return number % len(self.prepared.photos)
+
+    def name(self, number: int) -> str:
+        return self.prepared.photos[self._place(number)].name
+
+    async def value(self, number: int) -> tuple[Any, Preprocessed | None]:
+        if self.preprocessor is None:
+            return self.prepared.tensors[self._place(number)], None
+        preprocessed = await self.preprocessor.process(self.prepared.photos[self._place(number)].jpeg)
+        return preprocessed.tensor, preprocessed
+
+    def options(self, number: int) -> Mapping[str, Any]:
+        return {}
+
+    def compare(self, number: int, tensor: NDArray[Any]) -> tuple[bool, float]:
+        return compare(tensor, self.prepared.references[self._place(number)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +96,7 @@ class Record:
 
     number: int
     model: str
-    photo: str
+    input: str  # the photo's name, or what else it sends
     arrival: float
     sent: float | None  # None: the run's end came first
     preprocessed: Preprocessed | None
@@ -136,12 +182,12 @@ async def run_arrivals(
     on_answer: Callable[[str, str, Any], None],
     on_done: Callable[[], None],
 ) -> Run:
-    """Send photo number i mod len(photos) of its model at `arrivals.at[i]` from now, and wait for all answers.
+    """Send what its model's source has for request i at `arrivals.at[i]` from now, and wait for all answers.
 
     A request that fails is recorded with its error and the others go on; so is one that has no answer
     `drain_timeout_s` after the last arrival. A tensor that was made here is compared with its reference after its
     request has ended, so off its latency. `executions` is where `runtime` puts them; `on_answer` is called with model,
-    photo and outputs."""
+    name of the input and outputs."""
     origin = time.monotonic()
     planned = [origin + float(at) for at in arrivals.at]
     end = planned[-1] + drain_timeout_s
@@ -151,8 +197,7 @@ async def run_arrivals(
     async def request(number: int) -> Record:
         model, arrival = arrivals.models[number], planned[number]
         source = sources[model]
-        place = number % len(source.prepared.photos)
-        photo = source.prepared.photos[place]
+        name = source.name(number)
         at = arrival - runtime.origin
         whole = Request(number, model, at, at + sla_s)
         ledger.submit(whole)
@@ -161,14 +206,12 @@ async def run_arrivals(
             async with asyncio.timeout_at(end):  # asyncio's clock is time.monotonic
                 await gates.gates[number]
                 sent = time.monotonic()
-                if source.preprocessor is None:
-                    tensor = source.prepared.tensors[place]
-                else:
-                    preprocessed = await source.preprocessor.process(photo.jpeg)
-                    tensor = preprocessed.tensor
-                inference = await runtime.infer(model, tensor, arrival=at, deadline=whole.deadline)
+                value, preprocessed = await source.value(number)
+                inference = await runtime.infer(
+                    model, value, arrival=at, deadline=whole.deadline, **source.options(number)
+                )
             ledger.finish(whole)
-            on_answer(model, photo.name, inference.outputs)
+            on_answer(model, name, inference.outputs)
         except TimeoutError:
             error = f"not answered within {drain_timeout_s:g} s of the last arrival"
             ledger.fail(whole)
@@ -180,13 +223,13 @@ async def run_arrivals(
             ledger.fail(whole)
         equal = difference = None
         if preprocessed is not None:
-            equal, difference = compare(preprocessed.tensor, source.prepared.references[place])
+            equal, difference = source.compare(number, preprocessed.tensor)
             preprocessed = replace(preprocessed, tensor=np.empty(0))  # a few hundred are hundreds of megabytes
         on_done()
         return Record(
             number=number,
             model=model,
-            photo=photo.name,
+            input=name,
             arrival=arrival,
             sent=sent,
             preprocessed=preprocessed,

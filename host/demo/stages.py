@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from headrace.host.demo.labels import Label, Labels
 from headrace.host.demo.load import run_rates, run_requests
 from headrace.host.demo.networks import Network
 from headrace.host.demo.options import BEFOREHAND, DemoOptions
-from headrace.host.demo.serving import Arrivals, Preprocessor, Run, Source, run_arrivals
+from headrace.host.demo.serving import Arrivals, Photos, Preprocessor, Progress, Run, Source, run_arrivals
 from headrace.host.dpu.driver import CpuPreprocessor, Dpu
 from headrace.host.dpu.image import ImageSpec
 from headrace.host.live.runtime import Execution, Runtime
@@ -56,6 +56,8 @@ class DemoReport:
         kind = "simulated NPU" if self.options.npus else "worker"
         return f"{self.workers} {kind}{'s' if self.workers > 1 else ''}"
 
+    footnote = "The emulated DPU's time is not a card's."
+
     @property
     def distinct(self) -> list[Prepared]:
         """Networks that take the same tensors share them."""
@@ -77,14 +79,6 @@ class DemoReport:
     @property
     def unserved(self) -> int:
         return sum(run.result["requests"] - run.result["finished"] for run in self.runs)
-
-
-class Progress(Protocol):
-    """What the demo tells while it works; the command line draws it."""
-
-    def stage(self, text: str, total: int | None = None) -> None: ...
-
-    def step(self) -> None: ...
 
 
 def demo(options: DemoOptions, loaded: Sequence[Network], xclbin: Path, progress: Progress) -> DemoReport:
@@ -117,7 +111,7 @@ async def run_demo(options: DemoOptions, loaded: Sequence[Network], xclbin: Path
         labels = Labels({name: None if options.npus else net.loaded.categories for name, net in networks.items()})
         sources = {
             preprocessor: {
-                name: Source(prepared[name], _preprocessor(preprocessor, network.spec, dpus))
+                name: Photos(prepared[name], _preprocessor(preprocessor, network.spec, dpus))
                 for name, network in networks.items()
             }
             for preprocessor in options.preprocessors

@@ -19,7 +19,7 @@ def write_trace(path: Path, runs: Iterable[Run]) -> None:
             lane = _free_lane(lanes.setdefault(pre.unit, []), pre.started, pre.finished)
             # A CU does one request at a time, so it has one lane; the CPU's threads overlap.
             track = (run.name, pre.unit if lane == 0 else f"{pre.unit} ({lane + 1})")
-            name = f"request {record.number}: {record.photo}"
+            name = f"request {record.number}: {record.input}"
             slices.append(Slice(track, pre.started, pre.finished, name, [flow_of_run + record.number]))
         numbers = {record.request_id: record.number for record in run.records if record.request_id is not None}
         for execution in run.executions:

@@ -19,6 +19,7 @@ from headrace.host.workers.process import RunTimes, processes
 from headrace.host.workers.profiling import OnPoint, machine, measure_points
 from headrace.host.workers.program import NodeModel, Program, StepNodes, node_program
 from headrace.host.workers.split import SplitNetwork, one_thread, split_at
+from headrace.host.workers.step_models import signature
 from headrace.host.workers.steps import GO
 
 STEPS = 16  # of a decoder, at most: enough for a median
@@ -78,22 +79,24 @@ async def measure_steps(
     workers: int | None = None,
     on_point: OnPoint = lambda _: None,
 ) -> Profile:
-    """Of a step model (`step_nodes`), batch 1, 2, 4 ... up to its largest, each for inputs of three lengths, the longest
-    among them; the batches are those until throughput at the longest grows by less than 5 %. A decoder's latency is the
-    median of its first steps. The points of the profile are of the middle length, with as many decoder steps. Raises
-    UsageError and WorkerLost."""
+    """Of a step model (`step_nodes`), batch 1, 2, 4 ... up to its largest, each for inputs of three lengths, the
+    longest among them; the batches are those until throughput at the longest grows by less than 5 %. A decoder's
+    latency is the median of its first steps. The points of the profile are of the middle length, with as many decoder
+    steps, STEPS at most. Raises UsageError and WorkerLost."""
     devices = worker_devices(workers)
     arena = SlotArena({model.name: (model.inputs, model.outputs)}, len(devices) * model.max_batch)
     ((tokens,), sections) = arena.views[model.name].inputs, Sections(graph)
+    told = signature(model.network)
     longest = tokens.spec.longest
+    while longest > 1 and not told.fits(longest, min(longest, STEPS)):
+        longest //= 2
     lengths = sorted({max(1, longest // 16), max(1, longest // 4), longest})
-    (output,) = model.outputs
     found = _NodeTimes(graph)
     points: dict[int, tuple[ProfilePoint, ...]] = {}
     try:
         largest, to_the_knee = model.max_batch, True
         for length in reversed(lengths):
-            decoded = min(length, STEPS, output.longest) if graph.section(NodeKind.DECODER) else 1
+            decoded = min(length, STEPS, told.longest_output)
             for slot in range(arena.slots):
                 tokens.at(slot, length)[:] = GO  # a token that every network has
 

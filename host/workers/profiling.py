@@ -93,7 +93,8 @@ async def measure_points(
     on_run: Callable[[int, Sequence[RunTimes]], None] = lambda batch, ran: None,
 ) -> tuple[ProfilePoint, ...]:
     """Latency and throughput for batch 1, 2, 4 ... with all workers busy; `batch_of(number of worker, batch size)` is
-    the messages of such a batch's tasks, and `on_run` sees each batch that was run. The workers are started and ended here.
+    the messages of such a batch's tasks, and `on_run` sees each batch that was run. The workers are started and ended
+    here.
 
     A point's latency is the median over all repeats of all workers, each of which always has a batch to run; the
     throughput is the sum over the workers of batch / median latency. Medians, and of ROUNDS rounds over all points,

@@ -57,6 +57,11 @@ def signature(network: Network) -> Signature:
     return loaded.signature
 
 
+def is_step_model(name: str) -> bool:
+    """Whether this names one: one of KINDS, or a function of a user's own that returns one. Raises UsageError."""
+    return name in KINDS or (":" in name and hasattr(_users(Network(name, name)), "steps"))
+
+
 def step_nodes(network: Network, max_batch: int) -> tuple[StepNodes, ModelGraph]:
     """A step model to be served by node-level policies, in batches up to `max_batch`, and its steps as their graph.
     Raises UsageError, for a network over trees too."""

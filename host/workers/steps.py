@@ -169,6 +169,16 @@ class Signature:
         """Whether a step takes the whole input at once."""
         return any(step.kind is NodeKind.STATIC for step in self.steps)
 
+    def fits(self, tokens: int, max_steps: int) -> bool:
+        """Whether such a request finds room in a slot and in the states."""
+        if tokens > self.longest_input or (self.decodes and max_steps > self.longest_output):
+            return False
+        try:
+            self.check_lengths(tokens, max_steps)
+        except BadInput:
+            return False
+        return True
+
     def check_lengths(self, tokens: int, max_steps: int) -> None:
         """Raises BadInput if `tokens` input tokens and `max_steps` decoder steps find no room in the states."""
         if self._takes_all and tokens > self.longest_input:

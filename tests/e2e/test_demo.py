@@ -14,6 +14,9 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from headrace.host.demo.photos import demo_photos
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+OWN_STEPS = "moving_average:Model"
+
 COMMAND = [sys.executable, "-c", "from headrace.host.cli.main import main; main()", "demo"]
 
 
@@ -228,6 +231,33 @@ def test_node_level_policies_run_a_network_of_ones_own_on_real_workers(tmp_path)
     assert done.returncode == 0, done.stderr
     done = own_nets(tmp_path, [*again, str(profile_file(tmp_path, "own:convolutions"))])
     assert done.returncode == 2 and "profile --nodes --model own:convolutions" in done.stderr
+
+
+def test_sentences_through_a_step_model_end_at_their_own_lengths_under_every_policy(tmp_path):
+    arguments = ["--workers", "1", "--model", "transformer", "--policies", "graph,lazy,preba", "--requests", "80"]
+    done = own_nets(tmp_path, [*arguments, "--max-batch", "8"])
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert [(run["name"], run["finished"]) for run in report["runs"]] == [("graph", 80), ("lazy", 80), ("preba", 80)]
+    assert report["runs"][1]["reasons"]["merge"] > 0, "nobody joined between two steps"
+    nodes = json.loads((tmp_path / "profile.json").read_text())["nodes"]
+    assert nodes["names"] == ["transformer-encoder", "transformer-decoder"] and len(nodes["lengths"]) == 3
+    no_slices_of_a_worker_overlap(Trace.FromString((tmp_path / "trace.pftrace").read_bytes()))
+
+
+def test_a_step_model_of_ones_own_is_served_and_what_does_not_fit_is_refused(tmp_path):
+    (tmp_path / "moving_average.py").write_text((EXAMPLES / "moving_average.py").read_text())
+    arguments = ["--workers", "1", "--model", OWN_STEPS, "--policies", "lazy", "--requests", "20", "--max-batch", "4"]
+    done = own_nets(tmp_path, arguments)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["runs"][0]["finished"] == 20
+    for options, message in (
+        (["--workers", "npu:1"], "on worker processes"),
+        (["--model", f"{OWN_STEPS},resnet18"], "give it alone"),
+        (["--model", "treelstm"], "trees"),
+    ):
+        done = own_nets(tmp_path, [*arguments, *options])
+        assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_network_that_cannot_be_cut_into_nodes_is_refused_or_kept_in_one_piece(tmp_path):

@@ -12,7 +12,7 @@ from small_nets import NET, graphs, small, tasks, tensor  # noqa: F401 - a fixtu
 from headrace.batching import Serial
 from headrace.host.demo.equality import Equality, Prepared
 from headrace.host.demo.photos import Photo
-from headrace.host.demo.serving import PARTS, Arrivals, Source, run_arrivals
+from headrace.host.demo.serving import PARTS, Arrivals, Photos, run_arrivals
 from headrace.host.dpu.driver import CpuPreprocessor
 from headrace.host.dpu.image import ImageSpec, preprocess
 
@@ -24,7 +24,7 @@ SPEC = ImageSpec(4, 4, 4)
 
 def source(tensors, photos=None, preprocessor=None):
     photos = photos or [Photo(f"photo {number}", b"") for number in range(len(tensors))]
-    return Source(Prepared(photos, tensors, tensors, {}, Equality(), None, {}), preprocessor)
+    return Photos(Prepared(photos, tensors, tensors, {}, Equality(), None, {}), preprocessor)
 
 
 def run(given, at, *, drain_timeout_s=60.0, beside=None, on_answer=lambda *_: None):
