@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What it costs to run a network node by node, and what LazyBatching gains by it, on real worker processes.
 
-    .venv/bin/python scripts/bench_nodes.py [--rounds 3] [--seconds 6] [--json FILE] [--input-shape 3x112x112]
+    .venv/bin/python scripts/bench_nodes.py [--rounds 3] [--seconds 4] [--json FILE] [--input-shape 3x112x112]
         [--only whole|joins|interrupts|live] [--networks resnet50,bert_base]
 
 - whole: throughput of a network split into nodes beside the same run as one piece, each in a worker process, batches
@@ -36,7 +36,7 @@ from bench_runtime import open_loop
 from headrace.batching import Policy, Profile, Request, ServedTimes, Task, make_policy
 from headrace.batching.results import summarize
 from headrace.host.live.nodes import SplitTasks
-from headrace.host.live.runtime import Runtime
+from headrace.host.live.runtime import Execution, Runtime
 from headrace.host.memory.slots import SlotArena
 from headrace.host.workers.devices import WorkerDevice
 from headrace.host.workers.messages import write_nodes, write_whole
@@ -226,18 +226,28 @@ def policies(served: Served) -> Iterator[tuple[str, Callable[[], Policy]]]:
 async def live_run(
     policy: Policy, pool: WorkerPool, served: Served, arrivals: np.ndarray, sla_s: float
 ) -> dict[str, Any]:
-    async with Runtime(policy, pool, served.tasks) as runtime:
+    times = served.profile.times()
+    measured_s = profiled_s = 0.0
+
+    def on_execution(execution: Execution) -> None:
+        nonlocal measured_s, profiled_s
+        task = execution.task
+        measured_s += execution.execute_s
+        profiled_s += times.duration(task.batch_size, 1.0, task.start, task.stop)
+
+    async with Runtime(policy, pool, served.tasks, on_execution=on_execution) as runtime:
         done, late = await open_loop(runtime, served.name, served.value, arrivals, sla_s)
         counts = runtime.statistics()
     result = summarize(
         ServedTimes.of(done), runtime.ledger, batch_size_mean=counts.request_node_runs / counts.node_runs,
         busy_s=counts.busy_s, workers=1, wall_s=0.0, seed=None,
     )  # fmt: skip
-    return {**result, "late_ms": 1e3 * median(late), "tasks": counts.tasks, "reasons": dict(counts.reasons)}
+    return {**result, "late_ms": 1e3 * median(late), "tasks": counts.tasks, "machine": measured_s / profiled_s}
 
 
 async def live_part(served: Served, rounds: int, seconds: float) -> dict[str, list[dict[str, Any]]]:
-    """By load and policy, the live and the simulated results of each round."""
+    """By load and policy, the live and the simulated results of each round. `machine` is the time that the nodes took,
+    as a multiple of what the profile says of the same nodes and batches: how much slower the machine was then."""
     times = {served.name: served.profile.times()}
     capacity = served.profile.knee().throughput_rps
     sla_s = SLA * times[served.name].whole(MAX_BATCH, 1.0, 1)
@@ -323,8 +333,8 @@ def print_live(found: dict[str, list[dict[str, Any]]], profile: dict[str, Any]) 
     print(f"\nResNet-50, ms by batch: {points}; at the knee {profile['knee']['throughput_rps']:.1f} requests/s")
     print(
         "\n| load, policy (window x latency alone) | live mean, p95 ms | requests/s | late % | mean batch "
-        "| simulated mean, p95 ms | late % | live / simulated mean (range), p95 |\n"
-        "| --- | --- | --- | --- | --- | --- | --- | --- |"
+        "| simulated mean, p95 ms | late % | live / simulated mean (range), p95 "
+        "| nodes live / profile |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     )
     for case, runs in found.items():
 
@@ -344,7 +354,8 @@ def print_live(found: dict[str, list[dict[str, Any]]], profile: dict[str, Any]) 
             f"| {of('live', 'batch_size_mean'):.2f} "
             f"| {of('simulated', 'latency_ms', 'mean'):.0f}, {of('simulated', 'latency_ms', 'p95'):.0f} "
             f"| {100 * of('simulated', 'sla_violation_rate'):.1f} "
-            f"| {median(mean):.2f} ({min(mean):.2f} to {max(mean):.2f}), {median(p95):.2f} |"
+            f"| {median(mean):.2f} ({min(mean):.2f} to {max(mean):.2f}), {median(p95):.2f} "
+            f"| {of('live', 'machine'):.2f} |"
         )
     for load in LOADS:
         lazy = found[f"{load} lazy"]
@@ -365,7 +376,7 @@ def print_live(found: dict[str, list[dict[str, Any]]], profile: dict[str, Any]) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each measurement in a round")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement in a round")
     parser.add_argument("--only", choices=("whole", "joins", "interrupts", "live"))
     parser.add_argument("--networks", type=lambda text: text.split(","), default=list(NETWORKS))
     parser.add_argument("--input-shape", default="3x112x112", help="of ResNet-50 in the part live")
