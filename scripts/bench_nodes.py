@@ -328,6 +328,12 @@ def print_interrupts(found: dict[str, Any]) -> None:
         print(f"| {name} | {' | '.join(cells)} | {len(of['to_answer'])} |")
 
 
+def _at(result: Any, *keys: str) -> float:
+    for key in keys:
+        result = result[key]
+    return float(result)
+
+
 def print_live(found: dict[str, list[dict[str, Any]]], profile: dict[str, Any]) -> None:
     points = ", ".join(f"{point['batch']}: {1e3 * point['latency_s']:.1f}" for point in profile["points"])
     print(f"\nResNet-50, ms by batch: {points}; at the knee {profile['knee']['throughput_rps']:.1f} requests/s")
@@ -339,10 +345,7 @@ def print_live(found: dict[str, list[dict[str, Any]]], profile: dict[str, Any]) 
     for case, runs in found.items():
 
         def of(side: str, *keys: str, runs: list[dict[str, Any]] = runs) -> float:
-            values = [run[side] for run in runs]
-            for key in keys:
-                values = [value[key] for value in values]
-            return median(values)
+            return median([_at(run[side], *keys) for run in runs])
 
         mean, p95 = (
             [run["live"]["latency_ms"][key] / run["simulated"]["latency_ms"][key] for run in runs]
@@ -358,18 +361,16 @@ def print_live(found: dict[str, list[dict[str, Any]]], profile: dict[str, Any]) 
             f"| {of('live', 'machine'):.2f} |"
         )
     for load in LOADS:
-        lazy = found[f"{load} lazy"]
-        windows = {case: runs for case, runs in found.items() if case.startswith(f"{load} graph")}
-        for what, value in (
-            ("mean latency", lambda run: run["live"]["latency_ms"]["mean"]),
-            ("late", lambda run: run["live"]["sla_violation_rate"]),
-        ):
-            graph = {case: median([value(run) for run in runs]) for case, runs in windows.items()}
-            own = median([value(run) for run in lazy])
-            best, worst = min(graph, key=graph.__getitem__), max(graph, key=graph.__getitem__)
+        for what, keys in (("mean latency, ms", ("latency_ms", "mean")), ("late, of all", ("sla_violation_rate",))):
+            of_policy = {}
+            for case, runs in found.items():
+                if case.startswith(f"{load} "):
+                    of_policy[case.split()[-1]] = median([_at(run["live"], *keys) for run in runs])
+            lazy = of_policy.pop("lazy")
+            best, worst = min(of_policy, key=of_policy.__getitem__), max(of_policy, key=of_policy.__getitem__)
             print(
-                f"load {load}, {what}: lazy {own:.3g}; best window {graph[best]:.3g} ({best.split()[-1]}), "
-                f"worst {graph[worst]:.3g} ({worst.split()[-1]})"
+                f"load {load}, {what}: lazy {lazy:.3g}; best window {of_policy[best]:.3g} ({best}), "
+                f"worst {of_policy[worst]:.3g} ({worst})"
             )
 
 

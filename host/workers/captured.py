@@ -43,7 +43,7 @@ class CapturedNodes:
         self._captures: dict[tuple[int, int], _Capture] = {}
         self._queued: deque[torch.cuda.Event] = deque()
         self._pool = torch.cuda.graph_pool_handle()
-        self._stream = torch.cuda.Stream()
+        self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         batch = 1
         while batch <= min(max_batch, LARGEST):
             if not self._capture(batch, [torch.zeros(batch, *tensor.shape[1:]).to(tensor) for tensor in inputs]):
@@ -87,7 +87,7 @@ class CapturedNodes:
                     own.copy_(given)
             capture.graph.replay()
             behind = capture.behind
-        event = torch.cuda.Event()
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
         self._queued.append(event)
         if len(self._queued) > AHEAD:
