@@ -65,7 +65,7 @@ TIMEOUT_S = 60.0
 MAX_BATCH = 8
 LOADS = (0.3, 0.6, 0.9)
 WINDOWS = (0.0, 0.5, 1.0, 2.5, 5.0)  # of `graph`, times the latency of a request alone
-SLA = 3.0  # times the latency of a batch of MAX_BATCH
+SLA = 1.5  # times the latency of a batch of MAX_BATCH
 
 
 def median(values: list[float]) -> float:
