@@ -1,14 +1,17 @@
-"""The networks that bench_runtime.py serves in real worker processes: `timed` keeps its core busy for as long as a GPU
-takes that the SMDP paper measured; `empty_small` and `empty_image` take no time at all."""
+"""The networks that benchmarks serve in real worker processes, beside torchvision's: `timed` keeps its core busy for as
+long as a GPU takes that the SMDP paper measured; `empty_small` and `empty_image` take no time at all; `bert_base` is
+BERT-base (Devlin et al., NAACL 2019, Section 3) with random weights, from token ids to the states of all tokens."""
 
 import time
 
 import torch
+from torch import nn
+from torch.nn import functional as F
 
 ALPHA_S, TAU0_S = 0.3051e-3, 1.052e-3  # tau(b) = ALPHA b + TAU0: SMDP (ICC 2023), Section V, GoogLeNet on a P4
 
 
-class Timed(torch.nn.Module):
+class Timed(nn.Module):
     input_shape = (1,)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -18,7 +21,7 @@ class Timed(torch.nn.Module):
         return x
 
 
-class Empty(torch.nn.Module):
+class Empty(nn.Module):
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.input_shape = shape
@@ -27,13 +30,58 @@ class Empty(torch.nn.Module):
         return x.flatten(1)[:, :1]
 
 
-def timed() -> torch.nn.Module:
+class BertLayer(nn.Module):
+    """Self-attention and a feed-forward network, each added to its input and then normalised."""
+
+    def __init__(self, width: int, heads: int, inner: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, width)
+        self.out = nn.Linear(width, width)
+        self.attention_norm = nn.LayerNorm(width, eps=1e-12)
+        self.up, self.down = nn.Linear(width, inner), nn.Linear(inner, width)
+        self.norm = nn.LayerNorm(width, eps=1e-12)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Of shape (batch, tokens, width)."""
+        q, k, v = (
+            part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.query, self.key, self.value)
+        )
+        attended = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        x = self.attention_norm(x + self.out(attended))
+        normed: torch.Tensor = self.norm(x + self.down(F.gelu(self.up(x))))
+        return normed
+
+
+class BertBase(nn.Module):
+    input_shape = "128:int64"
+
+    def __init__(self) -> None:
+        super().__init__()
+        tokens, positions, width = 30522, 512, 768
+        self.words, self.positions = nn.Embedding(tokens, width), nn.Embedding(positions, width)
+        self.segments = nn.Embedding(2, width)
+        self.norm = nn.LayerNorm(width, eps=1e-12)
+        self.layers = nn.Sequential(*(BertLayer(width, 12, 3072) for _ in range(12)))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.words(ids) + self.positions.weight[: ids.shape[1]] + self.segments.weight[0]
+        states: torch.Tensor = self.layers(self.norm(x))
+        return states
+
+
+def timed() -> nn.Module:
     return Timed()
 
 
-def empty_small() -> torch.nn.Module:
+def empty_small() -> nn.Module:
     return Empty((1,))
 
 
-def empty_image() -> torch.nn.Module:
+def empty_image() -> nn.Module:
     return Empty((3, 224, 224))
+
+
+def bert_base() -> nn.Module:
+    torch.manual_seed(0)
+    return BertBase()

@@ -18,6 +18,7 @@ of every second that it fills.
 import argparse
 import asyncio
 import json
+import math
 import os
 import statistics
 import time
@@ -28,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.batching import ModelGraph, NodeTimes, Policy, Profile, ProfilePoint, make_policy, percentiles_ms
+from headrace.batching import ModelGraph, NodeTimes, Policy, Profile, ProfilePoint, Served, make_policy, percentiles_ms
 from headrace.batching.policies.cellular import CellularBatching
 from headrace.host.live.alarm import Alarm
 from headrace.host.live.cells import CellTasks
@@ -73,47 +74,53 @@ def policy_of(name: str, times: dict[str, NodeTimes], profile: Profile) -> Polic
     return make_policy(name, times, workers=1, window_s=0.002, max_batch=MAX_BATCH, profiles=profiles)
 
 
+async def open_loop(
+    runtime: Runtime, model: str, value: Any, arrivals: np.ndarray, sla_s: float = math.inf
+) -> tuple[list[Served], list[float]]:
+    """Requests at the times `arrivals` (s), from a moment after now: those served, as they were, and how late each was
+    sent (s). Latency counts from the planned arrival."""
+    served: list[Served] = []
+    late: list[float] = []
+    done = asyncio.Event()
+    begin = time.monotonic() + 0.05
+    calls = set()
+
+    async def call(planned: float) -> None:
+        arrival = planned - runtime.origin
+        inference = await runtime.infer(model, value, arrival=arrival, deadline=arrival + sla_s)
+        served.append(inference.served)
+        if len(served) == len(arrivals):
+            done.set()
+
+    def ring() -> None:
+        now = time.monotonic()
+        while len(late) < len(arrivals) and begin + arrivals[len(late)] <= now:
+            planned = begin + float(arrivals[len(late)])
+            late.append(now - planned)
+            calls.add(asyncio.ensure_future(call(planned)))
+        if len(late) < len(arrivals):
+            alarm.set(begin + float(arrivals[len(late)]))
+
+    alarm = Alarm(ring)
+    alarm.set(begin + float(arrivals[0]))
+    await asyncio.wait_for(done.wait(), float(arrivals[-1]) + 30)
+    alarm.close()
+    return served, late
+
+
 async def live_run(
     policy: Policy, pool: WorkerPool, tasks: WholeTasks, arrivals: np.ndarray, keep_awake: bool
 ) -> dict[str, Any]:
     executions: list[Execution] = []
-    latencies: list[float] = []
-    late: list[float] = []
-    x = np.zeros(1, np.float32)
-    done = asyncio.Event()
     async with Runtime(policy, pool, tasks, keep_awake=keep_awake, on_execution=executions.append) as runtime:
-        begin = time.monotonic() + 0.05
-        following = 0
-        calls = set()
-
-        async def call(planned: float) -> None:
-            inference = await runtime.infer("net", x, arrival=planned - runtime.origin)
-            latencies.append(inference.served.finished - inference.served.arrival)
-            if len(latencies) == len(arrivals):
-                done.set()
-
-        def ring() -> None:
-            nonlocal following
-            now = time.monotonic()
-            while following < len(arrivals) and begin + arrivals[following] <= now:
-                planned = begin + float(arrivals[following])
-                late.append(now - planned)
-                calls.add(asyncio.ensure_future(call(planned)))
-                following += 1
-            if following < len(arrivals):
-                alarm.set(begin + float(arrivals[following]))
-
-        alarm = Alarm(ring)
-        alarm.set(begin + float(arrivals[0]))
-        await asyncio.wait_for(done.wait(), float(arrivals[-1]) + 30)
-        alarm.close()
+        served, late = await open_loop(runtime, "net", np.zeros(1, np.float32), arrivals)
     turns = [
         after.started - before.ended
         for before, after in pairwise(executions)
         if min(request.arrival for request in after.task.requests) < before.ended
     ]
     return {
-        "latency_ms": percentiles_ms(latencies),
+        "latency_ms": percentiles_ms([one.finished - one.arrival for one in served]),
         "late_ms": percentiles_ms(late),
         "turn_us": {"median": float(np.median(turns)) * 1e6, "p99": float(np.percentile(turns, 99)) * 1e6}
         if len(turns) > 20

@@ -1,7 +1,7 @@
 """A worker that times its nodes: `python -m headrace.host.workers.node_timing FDS SETTINGS`.
 
-It runs a task as the executor of nodes does, and looks at the clock at every node boundary. Its answer is these times:
-`time.monotonic()` before the first node and behind each, float64.
+It runs a task as the executor of nodes does, and looks at the clock at every boundary at which it may be interrupted.
+Its answer is these times, float64: `time.monotonic()` before the first node, behind each, and when it was done.
 """
 
 import sys
@@ -21,7 +21,7 @@ class TimingExecutor(NodeExecutor):
 
         def look() -> bool:
             times.append(time.monotonic())
-            return False
+            return interrupts.told()
 
         ran = self.networks[model].run(task, slots, look)
         return Ran(ran.gathered, np.array([ran.gathered, *times, time.monotonic()]).tobytes())

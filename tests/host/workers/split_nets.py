@@ -109,6 +109,32 @@ class Several(nn.Module):
         return {"left": left, "right": right, "states": states}
 
 
+class Products(nn.Module):
+    """Multiplies single values: there is no sum whose order a batch could change."""
+
+    input_shape = (9, 1)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
+
+    def forward(self, x):
+        return self.second(self.first(x).relu())
+
+
+class Wide(nn.Module):
+    """Long sums, which a kernel for one request takes in another order than one for several."""
+
+    input_shape = (2048,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(2048, 512), nn.Linear(512, 64)
+
+    def forward(self, x):
+        return self.second(self.first(x).relu())
+
+
 class Mixes(nn.Module):
     """A request's output depends on who else is there."""
 
@@ -180,6 +206,7 @@ def made(kind):
 
 
 residual, attention, windows, batch_last, views = map(made, (Residual, Attention, Windows, BatchLast, Views))
+products, wide = map(made, (Products, Wide))
 several, mixes, counts, decides, fixed, killer = map(made, (Several, Mixes, Counts, Decides, Fixed, Killer))
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.batching import UsageError
 from headrace.host.workers.models import load_model
-from headrace.host.workers.split import node_model, split, split_at
+from headrace.host.workers.split import node_model, one_thread, split, split_at
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -23,7 +23,8 @@ _made = {}
 
 def network(name):
     if name not in _made:
-        loaded = load_model(f"split_nets:{name}")
+        own = name in SPLIT
+        loaded = load_model(f"split_nets:{name}") if own else load_model(name, input_shape="3x64x64")
         _made[name] = (loaded, *split(loaded))
     return _made[name]
 
@@ -126,3 +127,60 @@ def test_what_cannot_be_split_is_refused_with_the_reason_and_can_be_one_node(sou
 def test_an_input_that_varies_in_length_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"varies in length.*--input-shape"):
         node_model("split_nets:attention", 4, input_shape="x=1..5x16")
+
+
+# Real networks: residual, dense and inverted bottlenecks, shifted windows, a transformer.
+TORCHVISION = [
+    "resnet18",
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("mobilenet_v3_small", "swin_t", "densenet121", "vit_b_32")
+    ),
+]
+
+
+@pytest.mark.parametrize("name", TORCHVISION)
+def test_a_real_network_gives_its_own_bits_node_by_node_from_any_boundary_on(name):
+    loaded, cut, graph = network(name)
+    assert len(cut.nodes) == len(graph.nodes) > 20
+    batch = 3
+    (given,) = inputs(loaded, batch)
+    with torch.no_grad(), one_thread():
+        (expected,) = loaded.forward([given.clone()])
+        live = (given.clone(),)
+        boundaries = []
+        for node in range(len(cut.nodes)):
+            boundaries.append(tuple(tensor.clone() for tensor in live))
+            live = cut.run(node, batch, live)
+        assert torch.equal(live[0], expected)
+        # Tensors in memory of their own, as those of a sub-batch that has waited, go on to the same bits.
+        for node, live in enumerate(boundaries):
+            after = cut.run(node, batch, tuple(tensor.clone() for tensor in live))
+            standing = boundaries[node + 1] if node + 1 < len(cut.nodes) else (expected,)
+            for own, other in zip(after, standing, strict=True):
+                assert torch.equal(own, other), cut.nodes[node]
+
+
+@pytest.mark.parametrize("name", TORCHVISION)
+def test_requests_of_a_real_network_may_join_at_every_boundary(name):
+    """Two sub-batches that stand there become one, which is what the batched run has there, but for what kernels for
+    another batch round otherwise."""
+    loaded, cut, _ = network(name)
+    (given,) = inputs(loaded, 3)
+    with torch.no_grad(), one_thread():
+        (expected,) = loaded.forward([given.clone()])
+        parts = [(given[:1].clone(),), (given[1:].clone(),)]
+        together = (given.clone(),)
+        for node in range(len(cut.nodes) + 1):
+            joined = cut.join(node, parts)
+            for own, other in zip(joined, together, strict=True):
+                scale = float(other.abs().max())
+                torch.testing.assert_close(own, other, atol=1e-5 * scale, rtol=0.0)
+            for first, count, part in ((0, 1, parts[0]), (1, 2, parts[1])):
+                for own, other in zip(cut.take(node, joined, first, count), part, strict=True):
+                    assert torch.equal(own, other)  # who leaves at once is who joined
+            if node == len(cut.nodes):
+                break
+            parts = [cut.run(node, count, part) for count, part in zip((1, 2), parts, strict=True)]
+            together = cut.run(node, 3, together)
+        torch.testing.assert_close(joined[0], expected, atol=1e-5, rtol=1e-4)
