@@ -9,7 +9,8 @@
 - joins: `SplitNetwork.join` of two sub-batches and `take` of the first, at each boundary, beside what a node takes.
 - interrupts: from the word that interrupts to the boundary, the rest of the node that runs, which is nobody's loss; and
   from there to the worker's answer, which is.
-- live: ResNet-50 on one worker at 0.3, 0.6 and 0.9 of its throughput at the knee, under `lazy` and under `graph` with
+- live: ResNet-50 on one worker at 0.3, 0.6 and 0.9 of its throughput at the knee, and a Transformer (2 + 2 layers of
+  256, lengths of translations) at these shares of what padded batches sustain, under `lazy` and under `graph` with
   windows relative to the latency of a request alone. Poisson arrivals, tensors made beforehand; the simulator gets the
   same arrivals and the measured latencies of the nodes. The comparison is LazyBatching's Fig. 17, a prototype on a GPU:
   1.4 to 56 times the latency, 1.3 times fewer violations.
@@ -24,7 +25,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,13 +42,16 @@ from headrace.host.memory.slots import SlotArena
 from headrace.host.workers.devices import WorkerDevice
 from headrace.host.workers.messages import write_nodes, write_whole
 from headrace.host.workers.models import load_model
-from headrace.host.workers.node_profiling import batch_difference, measure_nodes
+from headrace.host.workers.networks import Network
+from headrace.host.workers.node_profiling import batch_difference, measure_nodes, measure_steps
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import ENVIRONMENT, WorkerProcess
 from headrace.host.workers.profiling import machine
 from headrace.host.workers.program import NodeModel, WholeModel, node_program, whole_program
 from headrace.host.workers.split import Live, node_model, one_thread, split_at
-from headrace.sim.load.lengths import Fixed
+from headrace.host.workers.step_models import step_nodes
+from headrace.sim.engine import Arrivals
+from headrace.sim.load.lengths import TRANSLATION, Fixed, Lengths, dec_timesteps
 from headrace.sim.load.traffic import generate, poisson
 from headrace.sim.simulation import simulate
 
@@ -197,48 +201,82 @@ async def interrupts_part(model: NodeModel, seconds: float) -> dict[str, list[fl
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A network with its measured latencies, and a request's value. Networks of other kinds (sequence to sequence)
-    belong beside `split_network`, with the tasks and the profile of their kind."""
+    """A network with its measured latencies, the lengths of its requests and the value of one of `input_len`; the
+    latency of a usual request alone, what batches of MAX_BATCH sustain, and until when a request is in time."""
 
     name: str
     tasks: SplitTasks
     profile: Profile
-    value: np.ndarray
+    lengths: Lengths
+    value: Callable[[int], Any]
+    dec_timesteps: Mapping[str, int]
+    alone_s: float
+    capacity_rps: float
+    sla_s: float
 
 
 async def split_network(source: str, input_shape: str) -> Served:
     model, graph = node_model(source, MAX_BATCH, input_shape=input_shape)
     profile = await measure_nodes(model, graph, workers=1)
     value = np.random.default_rng(0).standard_normal(model.inputs[0].shape, np.float32)
-    return Served(source, SplitTasks([model], {model.name: graph}, 1024), profile, value)
+    tasks = SplitTasks([model], {model.name: graph}, 1024)
+    sla_s = SLA * profile.times().whole(MAX_BATCH, 1.0, 1)
+    capacity = profile.knee().throughput_rps
+    return Served(source, tasks, profile, Fixed(), lambda _: value, {}, profile.points[0].latency_s, capacity, sla_s)
+
+
+async def transformer() -> Served:
+    """A padded batch of MAX_BATCH takes as long as the longest of them: the length that 90 % do not exceed, here."""
+    network = Network("transformer", "transformer", hidden=256, vocabulary=8000, heads=4)
+    model, graph = step_nodes(network, MAX_BATCH)
+    profile = await measure_steps(model, graph, workers=1)
+    times = profile.times()
+    inputs, outputs = TRANSLATION.sample(10_000, np.random.default_rng(0))
+    alone_s = times.whole(1, float(inputs.mean()), round(outputs.mean()))
+    padded_s = times.whole(MAX_BATCH, float(np.quantile(inputs, 0.9)), round(np.quantile(outputs, 0.9)))
+    tasks = SplitTasks([], {model.name: graph}, 4096, [model])
+    return Served(
+        network.name, tasks, profile, TRANSLATION, lambda length: [2] * length,
+        {network.name: dec_timesteps(TRANSLATION)}, alone_s, MAX_BATCH / padded_s, SLA * padded_s,
+    )  # fmt: skip
 
 
 def policies(served: Served) -> Iterator[tuple[str, Callable[[], Policy]]]:
     times = {served.name: served.profile.times()}
-    alone_s = served.profile.points[0].latency_s
+    alone_s = served.alone_s
 
     def maker(name: str, window_s: float = 0.0) -> Callable[[], Policy]:
-        return lambda: make_policy(name, times, workers=1, window_s=window_s, max_batch=MAX_BATCH)
+        return lambda: make_policy(
+            name, times, workers=1, window_s=window_s, max_batch=MAX_BATCH, dec_timesteps=served.dec_timesteps
+        )
 
     yield "lazy", maker("lazy")
     for window in WINDOWS:
         yield f"graph {window:g}", maker("graph", window * alone_s)
 
 
-async def live_run(
-    policy: Policy, pool: WorkerPool, served: Served, arrivals: np.ndarray, sla_s: float
-) -> dict[str, Any]:
+async def live_run(policy: Policy, pool: WorkerPool, served: Served, arrivals: Arrivals) -> dict[str, Any]:
     times = served.profile.times()
+    step_model = bool(served.dec_timesteps)
+
+    def value(number: int) -> tuple[Any, dict[str, Any]]:
+        options = {"output_len": arrivals.output_len[number]} if step_model else {}
+        return served.value(int(arrivals.input_len[number])), options
+
     measured_s = profiled_s = 0.0
 
     def on_execution(execution: Execution) -> None:
         nonlocal measured_s, profiled_s
         task = execution.task
         measured_s += execution.execute_s
-        profiled_s += times.duration(task.batch_size, 1.0, task.start, task.stop)
+        profiled_s += (
+            times.duration(task.batch_size, times.task_length(task), task.start, task.stop)
+            if task.preemptible
+            else times.whole_task(task)
+        )
 
     async with Runtime(policy, pool, served.tasks, on_execution=on_execution) as runtime:
-        done, late = await open_loop(runtime, served.name, served.value, arrivals, sla_s)
+        done, late = await open_loop(runtime, served.name, value, np.array(arrivals.arrival), served.sla_s)
         counts = runtime.statistics()
     result = summarize(
         ServedTimes.of(done), runtime.ledger, batch_size_mean=counts.request_node_runs / counts.node_runs,
@@ -251,18 +289,16 @@ async def live_part(served: Served, rounds: int, seconds: float) -> dict[str, li
     """By load and policy, the live and the simulated results of each round. `machine` is the time that the nodes took,
     as a multiple of what the profile says of the same nodes and batches: how much slower the machine was then."""
     times = {served.name: served.profile.times()}
-    capacity = served.profile.knee().throughput_rps
-    sla_s = SLA * times[served.name].whole(MAX_BATCH, 1.0, 1)
     found: dict[str, list[dict[str, Any]]] = {}
     async with WorkerPool([WorkerProcess(CPU, served.tasks.program())]) as pool:
         for number in range(rounds):
             for load in LOADS:
-                rate = load * capacity
-                arrivals = poisson(rate, max(50, round(rate * seconds)), number)
+                rate = load * served.capacity_rps
+                at = poisson(rate, max(50, round(rate * seconds)), number)
+                arrivals = generate(at, {served.name: served.lengths}, served.sla_s, number)
                 for name, policy in policies(served):
-                    generated = generate(arrivals, {served.name: Fixed()}, sla_s, number)
-                    simulated = simulate(policy(), generated, times, 1)
-                    live = await live_run(policy(), pool, served, arrivals, sla_s)
+                    simulated = simulate(policy(), arrivals, times, 1)
+                    live = await live_run(policy(), pool, served, arrivals)
                     found.setdefault(f"{load} {name}", []).append({"simulated": simulated.result, "live": live})
     served.tasks.close()
     return found
@@ -273,7 +309,9 @@ async def live_part(served: Served, rounds: int, seconds: float) -> dict[str, li
 
 async def bench(options: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name in options.networks if options.only != "live" else ():
+    for name in NETWORKS if options.only != "live" else ():
+        if name not in options.networks:
+            continue
         model, _ = node_model(NETWORKS[name], max(BATCHES))
         if options.only in (None, "whole"):
             found.setdefault("whole", {})[name] = await whole_part(model, options.rounds, options.seconds)
@@ -283,9 +321,15 @@ async def bench(options: argparse.Namespace) -> dict[str, Any]:
             found.setdefault("interrupts", {})[name] = await interrupts_part(model, options.seconds)
         print(f"{name} done", file=sys.stderr)
     if options.only in (None, "live"):
-        served = await split_network("resnet50", options.input_shape)
-        found["profile"] = json.loads(served.profile.to_json())
-        found["live"] = await live_part(served, options.rounds, options.seconds)
+        wanted = {"resnet50": split_network("resnet50", options.input_shape), "transformer": transformer()}
+        for name, made in wanted.items():
+            if name not in options.networks:
+                made.close()
+                continue
+            served = await made
+            found.setdefault("profiles", {})[name] = json.loads(served.profile.to_json())
+            found.setdefault("live", {})[name] = await live_part(served, options.rounds, options.seconds)
+            print(f"{name} live done", file=sys.stderr)
     return found
 
 
@@ -336,9 +380,9 @@ def _at(result: Any, *keys: str) -> float:
     return float(result)
 
 
-def print_live(found: dict[str, list[dict[str, Any]]], profile: dict[str, Any]) -> None:
+def print_live(name: str, found: dict[str, list[dict[str, Any]]], profile: dict[str, Any]) -> None:
     points = ", ".join(f"{point['batch']}: {1e3 * point['latency_s']:.1f}" for point in profile["points"])
-    print(f"\nResNet-50, ms by batch: {points}; at the knee {profile['knee']['throughput_rps']:.1f} requests/s")
+    print(f"\n{name}, ms by batch: {points}; at the knee {profile['knee']['throughput_rps']:.1f} requests/s")
     print(
         "\n| load, policy (window x latency alone) | live mean, p95 ms | requests/s | late % | mean batch "
         "| simulated mean, p95 ms | late % | live / simulated mean (range), p95 "
@@ -381,12 +425,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement in a round")
     parser.add_argument("--only", choices=("whole", "joins", "interrupts", "live"))
-    parser.add_argument("--networks", type=lambda text: text.split(","), default=list(NETWORKS))
+    parser.add_argument("--networks", type=lambda text: text.split(","), default=[*NETWORKS, "transformer"])
     parser.add_argument("--input-shape", default="3x112x112", help="of ResNet-50 in the part live")
     parser.add_argument("--json", type=lambda text: Path(text).resolve(), help="write all that was measured here")
     options = parser.parse_args()
-    if unknown := set(options.networks) - set(NETWORKS):
-        parser.error(f"--networks: there is no {min(unknown)}; choose from {', '.join(NETWORKS)}")
+    if unknown := set(options.networks) - {*NETWORKS, "transformer"}:
+        parser.error(f"--networks: there is no {min(unknown)}; choose from {', '.join(NETWORKS)}, transformer")
     script = Path(__file__).resolve()
     os.chdir(script.parent)  # where the workers find bench_nets
     if any(os.environ.get(name) != value for name, value in ENVIRONMENT.items()):
@@ -397,7 +441,8 @@ def main() -> None:
         if name in found:
             show(found[name])
     if "live" in found:
-        print_live(found["live"], found["profile"])
+        for name, runs in found["live"].items():
+            print_live(name, runs, found["profiles"][name])
     if options.json:
         options.json.write_text(json.dumps({"machine": machine(), **found}, indent=2) + "\n")
 

@@ -22,7 +22,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -75,19 +75,25 @@ def policy_of(name: str, times: dict[str, NodeTimes], profile: Profile) -> Polic
 
 
 async def open_loop(
-    runtime: Runtime, model: str, value: Any, arrivals: np.ndarray, sla_s: float = math.inf
+    runtime: Runtime,
+    model: str,
+    value: Callable[[int], tuple[Any, Mapping[str, Any]]],
+    arrivals: np.ndarray,
+    sla_s: float = math.inf,
 ) -> tuple[list[Served], list[float]]:
-    """Requests at the times `arrivals` (s), from a moment after now: those served, as they were, and how late each was
-    sent (s). Latency counts from the planned arrival."""
+    """Requests at the times `arrivals` (s), from a moment after now, each of the value and with the options that
+    `value` has for its number: those served, as they were, and how late each was sent (s). Latency counts from the
+    planned arrival."""
     served: list[Served] = []
     late: list[float] = []
     done = asyncio.Event()
     begin = time.monotonic() + 0.05
     calls = set()
 
-    async def call(planned: float) -> None:
+    async def call(number: int, planned: float) -> None:
         arrival = planned - runtime.origin
-        inference = await runtime.infer(model, value, arrival=arrival, deadline=arrival + sla_s)
+        given, options = value(number)
+        inference = await runtime.infer(model, given, arrival=arrival, deadline=arrival + sla_s, **options)
         served.append(inference.served)
         if len(served) == len(arrivals):
             done.set()
@@ -96,8 +102,8 @@ async def open_loop(
         now = time.monotonic()
         while len(late) < len(arrivals) and begin + arrivals[len(late)] <= now:
             planned = begin + float(arrivals[len(late)])
+            calls.add(asyncio.ensure_future(call(len(late), planned)))
             late.append(now - planned)
-            calls.add(asyncio.ensure_future(call(planned)))
         if len(late) < len(arrivals):
             alarm.set(begin + float(arrivals[len(late)]))
 
@@ -113,7 +119,8 @@ async def live_run(
 ) -> dict[str, Any]:
     executions: list[Execution] = []
     async with Runtime(policy, pool, tasks, keep_awake=keep_awake, on_execution=executions.append) as runtime:
-        served, late = await open_loop(runtime, "net", np.zeros(1, np.float32), arrivals)
+        x = np.zeros(1, np.float32)
+        served, late = await open_loop(runtime, "net", lambda _: (x, {}), arrivals)
     turns = [
         after.started - before.ended
         for before, after in pairwise(executions)
