@@ -11,7 +11,7 @@ from headrace.host.workers.devices import worker_devices
 from headrace.host.workers.messages import write_cells
 from headrace.host.workers.networks import KINDS, Network
 from headrace.host.workers.process import processes
-from headrace.host.workers.profiling import OnPoint, machine, measure_points
+from headrace.host.workers.profiling import OnPoint, doubling, machine, measure_points
 from headrace.host.workers.program import cell_program
 from headrace.host.workers.step_models import signature
 
@@ -63,7 +63,7 @@ async def measure_cell(
 
     try:
         running = processes(cell_program((network,), arena), devices)
-        points = await measure_points(running, batch_of, max_batch, on_point, to_the_knee=False)
+        points = await measure_points(running, batch_of, doubling(max_batch), on_point, to_the_knee=False)
     finally:
         arena.close()
     described = {**machine(), "devices": [device.name for device in devices], "threads": devices[0].threads}

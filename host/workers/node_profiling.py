@@ -16,13 +16,14 @@ from headrace.host.workers.devices import worker_devices
 from headrace.host.workers.messages import write_nodes
 from headrace.host.workers.models import LoadedModel, load_model
 from headrace.host.workers.process import RunTimes, processes
-from headrace.host.workers.profiling import OnPoint, machine, measure_points
+from headrace.host.workers.profiling import OnPoint, doubling, machine, measure_points
 from headrace.host.workers.program import NodeModel, Program, StepNodes, node_program
 from headrace.host.workers.split import SplitNetwork, one_thread, split_at
 from headrace.host.workers.step_models import signature
 from headrace.host.workers.steps import GO
 
 STEPS = 16  # of a decoder, at most: enough for a median
+FINE = 8  # up to here every batch size of a step model is measured
 
 
 async def measure_nodes(
@@ -59,7 +60,8 @@ async def measure_nodes(
     program = _timed(node_program((model,), (), arena))
     try:
         running = processes(program, devices)
-        points = await measure_points(running, batch_of, model.max_batch, on_point, to_the_knee=True, on_run=on_run)
+        sizes = doubling(model.max_batch)
+        points = await measure_points(running, batch_of, sizes, on_point, to_the_knee=True, on_run=on_run)
     finally:
         arena.close()
     batches = tuple(point.batch for point in points)
@@ -79,10 +81,10 @@ async def measure_steps(
     workers: int | None = None,
     on_point: OnPoint = lambda _: None,
 ) -> Profile:
-    """Of a step model (`step_nodes`), batch 1, 2, 4 ... up to its largest, each for inputs of three lengths, the
-    longest among them; the batches are those until throughput at the longest grows by less than 5 %. A decoder's
-    latency is the median of its first steps. The points of the profile are of the middle length, with as many decoder
-    steps, STEPS at most. Raises UsageError and WorkerLost."""
+    """Of a step model (`step_nodes`), batches up to its largest, each for inputs of three lengths, the longest among
+    them; the batches are those until throughput at the longest grows by less than 5 %. A decoder's latency is the
+    median of its first steps. The points of the profile are of the middle length, with as many decoder steps, STEPS at
+    most. Raises UsageError and WorkerLost."""
     devices = worker_devices(workers)
     arena = SlotArena({model.name: (model.inputs, model.outputs)}, len(devices) * model.max_batch)
     ((tokens,), sections) = arena.views[model.name].inputs, Sections(graph)
@@ -94,7 +96,7 @@ async def measure_steps(
     found = _NodeTimes(graph)
     points: dict[int, tuple[ProfilePoint, ...]] = {}
     try:
-        largest, to_the_knee = model.max_batch, True
+        sizes, to_the_knee = _fine(model.max_batch), True
         for length in reversed(lengths):
             decoded = min(length, STEPS, told.longest_output)
             for slot in range(arena.slots):
@@ -119,15 +121,23 @@ async def measure_steps(
 
             running = processes(_timed(node_program((), (model,), arena)), devices)
             points[length] = await measure_points(
-                running, batch_of, largest, on_point, to_the_knee=to_the_knee, on_run=on_run
+                running, batch_of, sizes, on_point, to_the_knee=to_the_knee, on_run=on_run
             )
-            largest, to_the_knee = points[length][-1].batch, False
+            sizes, to_the_knee = [point.batch for point in points[length]], False
     finally:
         arena.close()
-    batches = tuple(point.batch for point in points[longest])
     described = {**machine(), "devices": [device.name for device in devices], "threads": devices[0].threads}
-    latencies = found.latencies(batches, tuple(map(float, lengths)))
-    return Profile(model.name, len(devices), points[lengths[len(lengths) // 2]], described, latencies)
+    latencies = found.latencies(sizes, tuple(map(float, lengths)))
+    curve = tuple(point for point in points[lengths[len(lengths) // 2]] if point.batch in doubling(model.max_batch))
+    return Profile(model.name, len(devices), curve, described, latencies)
+
+
+def _fine(max_batch: int) -> list[int]:
+    """Batch sizes between the powers of two, too: joining makes all of them, and a product of 3 or 7 rows may take a
+    fifth longer than what lies between those of 2 and 4, or 4 and 8."""
+    return sorted(
+        {*range(1, min(FINE, max_batch) + 1), *doubling(max_batch), *(3 * half for half in doubling(max_batch // 3))}
+    )
 
 
 class _NodeTimes:

@@ -6,7 +6,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,25 +76,35 @@ async def measure_curve(
 
     try:
         running = processes(whole_program((spec,), arena), devices)
-        points = await measure_points(running, batch_of, max_batch, on_point, to_the_knee=True)
+        points = await measure_points(running, batch_of, doubling(max_batch), on_point, to_the_knee=True)
     finally:
         arena.close()
     described = {**machine(), "devices": [device.name for device in devices], "threads": devices[0].threads}
     return Profile(model, len(devices), points, described)
 
 
+def doubling(max_batch: int) -> list[int]:
+    """1, 2, 4 ... up to `max_batch`."""
+    return [1 << power for power in range(max_batch.bit_length()) if 1 << power <= max_batch]
+
+
+def _is_power(batch: int) -> bool:
+    return batch & (batch - 1) == 0
+
+
 async def measure_points(
     workers: Sequence[WorkerProcess],
     batch_of: Callable[[int, int], Sequence[bytes]],
-    max_batch: int,
+    sizes: Iterable[int],
     on_point: OnPoint,
     *,
     to_the_knee: bool,
     on_run: Callable[[int, Sequence[RunTimes]], None] = lambda batch, ran: None,
 ) -> tuple[ProfilePoint, ...]:
-    """Latency and throughput for batch 1, 2, 4 ... with all workers busy; `batch_of(number of worker, batch size)` is
-    the messages of such a batch's tasks, and `on_run` sees each batch that was run. The workers are started and ended
-    here.
+    """Latency and throughput for batches of these `sizes`, in rising order, with all workers busy, and if
+    `to_the_knee` only until a power of two brings too little over the one before. `batch_of(number of worker, batch
+    size)` is the messages of such a batch's tasks, and `on_run` sees each batch that was run. The workers are started
+    and ended here.
 
     A point's latency is the median over all repeats of all workers, each of which always has a batch to run; the
     throughput is the sum over the workers of batch / median latency. Medians, and of ROUNDS rounds over all points,
@@ -102,14 +112,13 @@ async def measure_points(
     the log. Raises WorkerLost."""
     rounds: dict[int, list[ProfilePoint]] = {}
     async with WorkerPool(workers):
-        batch, before = 1, 0.0
-        while batch <= max_batch:
+        for batch in sizes:
             point = await _measure(workers, batch_of, batch, on_run)
             rounds[batch] = [point]
             on_point(point)
-            if to_the_knee and point.throughput_rps < KNEE_GROWTH * before:
+            half = rounds[batch // 2][0].throughput_rps if batch > 1 and _is_power(batch) else 0.0
+            if to_the_knee and point.throughput_rps < KNEE_GROWTH * half:
                 break
-            batch, before = 2 * batch, point.throughput_rps
         for _ in range(ROUNDS - 1):
             for batch, points in rounds.items():
                 points.append(await _measure(workers, batch_of, batch, on_run))
