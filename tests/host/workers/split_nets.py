@@ -93,6 +93,21 @@ class Views(nn.Module):
         return self.third(z + y) + view.sum(1, keepdim=True)
 
 
+class Writes(nn.Module):
+    """Makes a constant anew in every run, and writes it in place through a view."""
+
+    input_shape = (4,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        scale = torch.ones(4)
+        scale[:2].add_(1)
+        return self.second(self.first(x) * scale)
+
+
 class Several(nn.Module):
     """Named outputs, two inputs, an operator that gives several tensors, and a recurrent layer."""
 
@@ -205,7 +220,9 @@ def made(kind):
     return make
 
 
-residual, attention, windows, batch_last, views = map(made, (Residual, Attention, Windows, BatchLast, Views))
+residual, attention, windows, batch_last, views, writes = map(
+    made, (Residual, Attention, Windows, BatchLast, Views, Writes)
+)
 products, wide = map(made, (Products, Wide))
 several, mixes, counts, decides, fixed, killer = map(made, (Several, Mixes, Counts, Decides, Fixed, Killer))
 

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 # nn.TransformerEncoderLayer, run whole, may take one fused operator for all of it, which rounds otherwise.
 torch.backends.mha.set_fastpath_enabled(False)
 
-SPLIT = ("residual", "attention", "windows", "batch_last", "views", "several")
+SPLIT = ("residual", "attention", "windows", "batch_last", "views", "writes", "several")
 _made = {}
 
 
