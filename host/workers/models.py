@@ -67,8 +67,12 @@ class LoadedModel:
     by_name: bool = False
 
     def forward(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The module's outputs, in the order of `outputs`, for batched tensors in the order of `inputs`; to be called
-        without autograd."""
+        """The module's outputs, in the order of `outputs`, for batched tensors in the order of `inputs`."""
+        with torch.inference_mode():
+            return self.call(tensors)
+
+    def call(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The same, in the mode of the caller."""
         given = _call(self.module, self.inputs, tensors, self.by_name)
         return [given[output.name] for output in self.outputs]
 

@@ -142,7 +142,7 @@ class Unsplit:
         self._loaded = loaded
 
     def run(self, node: int, batch: int, live: Live) -> Live:
-        return tuple(self._loaded.forward(live))
+        return tuple(self._loaded.call(live))
 
 
 def node_model(
@@ -176,7 +176,7 @@ class _InOrder(torch.nn.Module):
         self._loaded = loaded
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        return tuple(self._loaded.forward(tensors))
+        return tuple(self._loaded.call(tensors))
 
 
 def _requests(specs: Sequence[TensorSpec], device: torch.device) -> tuple[list[Tensor], list[Tensor]]:

@@ -31,7 +31,7 @@ class _Network:
         self._device = device
         loaded = load_model(model.source, model.weights, model.input_shape)
         loaded.module.to(device)
-        self._forward = loaded.forward
+        self._call = loaded.call
         # Inputs of one shape are gathered into tensors that are kept; numpy copies them, which needs no thread's help.
         self._batches = [
             None if spec.variable is not None else _batch(spec, model.max_batch, 0, device) for spec in model.inputs
@@ -50,7 +50,7 @@ class _Network:
     def forward(self, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
         """Batched arrays in the order of the model's inputs; returns those of its outputs."""
         tensors = [torch.from_numpy(batch).to(self._device, non_blocking=True) for batch in inputs]
-        return [output.cpu().numpy() for output in self._forward(tensors)]
+        return [output.cpu().numpy() for output in self._call(tensors)]
 
     def run(self, slots: list[int], variable: list[list[int]]) -> Ran:
         """`variable` has the lengths of the variable inputs, by request."""

@@ -1,5 +1,6 @@
 """Ctrl-C ends every command soon, with one line, status 130 and nothing left running."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -36,9 +37,16 @@ def interrupted(process: "subprocess.Popen[str]", group: bool = True) -> str:
     return err
 
 
-def alive(group: int) -> list[str]:
-    found = subprocess.run(["ps", "-o", "stat=,args=", "-g", str(group)], capture_output=True, text=True).stdout
-    return [line for line in found.splitlines() if not line.startswith("Z")]  # those have ended
+def alive(session: int) -> list[str]:
+    """State and command line of each process of the session that has not ended."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, NotADirectoryError):
+            if folder.name.isdecimal():
+                state, _, _, its_session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+                if int(its_session) == session and state not in "ZX":
+                    found.append(f"{state} {(folder / 'cmdline').read_bytes().decode().replace(chr(0), ' ')}")
+    return found
 
 
 @pytest.mark.parametrize(

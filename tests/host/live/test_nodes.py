@@ -108,7 +108,7 @@ def test_a_task_that_is_interrupted_in_the_turn_that_began_it_ends_at_its_first_
     """The second request comes while the first one's task is on its way: both must run together from node 1 on."""
     times = NodeTimes(EIGHT, Unit())
     began = time.monotonic()
-    done, executions = live(LazyBatching({"net": times}, 1, 8), times, [0.0, 0.001])
+    done, executions = live(LazyBatching({"net": times}, 1, 8), times, [0.0, 0.2 * UNIT])
     assert [(e.task.start, e.task.stop, e.task.batch_size) for e in executions] == [(0, 1, 1), (0, 1, 1), (1, 8, 2)]
     assert max(inference.served.finished for inference in done) < 10 * UNIT
     assert time.monotonic() - began < 12 * UNIT

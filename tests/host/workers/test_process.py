@@ -70,7 +70,7 @@ def test_an_exception_of_the_network_is_answered_and_the_worker_lives_on(small):
 def test_an_output_of_another_shape_than_was_said_is_refused_and_nan_is_counted(small):  # noqa: F811
     async def body(worker: WorkerProcess, views):
         views.inputs[0].at(0)[...] = 7
-        with pytest.raises(ModelError, match=r"shape \(2, 1\); expected \(2, 3\)"):
+        with pytest.raises(ModelError, match=r"is float32\(2, 1\); expected float32\(2, 3\)"):
             await worker.run(write_whole(0, [0, 1]), 10)
         assert not views.outputs[0].at(0).any()
         views.inputs[0].at(0)[...] = np.nan
