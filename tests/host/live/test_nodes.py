@@ -107,11 +107,9 @@ def test_accelerators_work_side_by_side():
 def test_a_task_that_is_interrupted_in_the_turn_that_began_it_ends_at_its_first_boundary():
     """The second request comes while the first one's task is on its way: both must run together from node 1 on."""
     times = NodeTimes(EIGHT, Unit())
-    began = time.monotonic()
     done, executions = live(LazyBatching({"net": times}, 1, 8), times, [0.0, 0.2 * UNIT])
     assert [(e.task.start, e.task.stop, e.task.batch_size) for e in executions] == [(0, 1, 1), (0, 1, 1), (1, 8, 2)]
     assert max(inference.served.finished for inference in done) < 10 * UNIT
-    assert time.monotonic() - began < 12 * UNIT
 
 
 def test_two_requests_of_one_turn_are_one_batch_as_in_the_simulator():
