@@ -128,3 +128,14 @@ def writable(param: typer.CallbackParam, path: Path | None) -> Path | None:
     if path is not None:
         check_writable(param.opts[0], path)
     return path
+
+
+def parsed_workers(text: str | None) -> tuple[int | None, int]:
+    """Worker processes asked for (None: as many as there are devices), and simulated NPUs."""
+    kind, colon, count = (text or "").partition(":")
+    number = count if colon else kind
+    if text is None:
+        return None, 0
+    if (colon and kind != "npu") or not number.isdecimal() or not 1 <= int(number) <= 64:
+        raise UsageError(f"--workers {text!r}: give a number of 1 to 64, or npu:N for N simulated NPUs")
+    return (None, int(number)) if colon else (int(number), 0)
