@@ -105,6 +105,11 @@ def serve(
     `end_now` ends the process with an exit status, at the second signal, or where ending takes too long. Returns
     whether every request that was let in has been answered. Raises UsageError, and WorkerLost if no worker can be
     started."""
+    for name in ("http", "grpc", "metrics"):  # before work that takes half a minute
+        address: Address = getattr(options, name)
+        with _port_of(name, address):
+            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+            socket.create_server((address.host, address.port), family=family).close()
     hardware = _hardware(options, networks)
     profiles = _profiles(options, networks, hardware, on_stage)
     on_stage(f"starting {hardware.count} {hardware.kind}")

@@ -226,7 +226,9 @@ def _photos(inputs: Mapping[str, NDArray[Any]]) -> list[Row]:
     for photo in found:
         assert isinstance(photo, bytes)
         # A library that reads dozens of formats shall see only these.
-        if not (photo[:3] == b"\xff\xd8\xff" or photo[:8] == b"\x89PNG\r\n\x1a\n" or photo[8:12] == b"WEBP"):
+        if not (
+            photo[:3] == b"\xff\xd8\xff" or photo[:8] == b"\x89PNG\r\n\x1a\n" or photo[:4] + photo[8:12] == b"RIFFWEBP"
+        ):
             raise CorruptInput(f"{IMAGE} holds {len(photo)} bytes that are no JPEG, PNG or WebP file")
     return found
 

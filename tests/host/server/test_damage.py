@@ -6,7 +6,9 @@ import socket
 import struct
 import time
 
+import cv2
 import grpc
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -18,7 +20,9 @@ INFER = "/v2/models/scale/infer"
 
 @pytest.fixture(scope="module")
 def server():
-    with serving("--max-body-mib", "1", "--max-bodies-mib", "2", "--max-connections", "64") as running:
+    with serving(
+        "--max-body-mib", "1", "--max-bodies-mib", "2", "--max-connections", "64", "--max-megapixels", "1"
+    ) as running:
         yield running
         assert running.lives()
         status, _, body = running.request("POST", INFER, scale_request(2.0))
@@ -114,6 +118,16 @@ def binary(raw, size, **more):
 def test_bytes_that_do_not_fit_their_tensor_are_refused(server, given, text):
     status, error = server.error("POST", INFER, *given)
     assert status == 400 and text in error
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp"])
+def test_a_photo_of_more_pixels_than_are_allowed_is_never_decoded(server, suffix):
+    for width, expected in ((1000, 200), (1100, 400)):
+        photo = cv2.imencode(suffix, np.zeros((1000, width, 3), np.uint8))[1].tobytes()
+        raw = struct.pack("<I", len(photo)) + photo
+        body, headers = binary(raw, len(raw), name="IMAGE", datatype="BYTES", shape=[1])
+        status, _, answer = server.request("POST", "/v2/models/means/infer", body, headers)
+        assert status == expected, answer
 
 
 @pytest.mark.parametrize(
