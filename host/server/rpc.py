@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from headrace.batching import BadInput, HeadraceError
+from headrace.batching import BadInput, HeadraceError, UnknownModel
 from headrace.host.server import describe
 from headrace.host.server.protocol import (
     BYTES,
@@ -111,7 +111,10 @@ class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
         return pb.ServerReadyResponse(ready=self._service.ready)
 
     async def ModelReady(self, request: Any, context: Any) -> Any:
-        await self._model(request, context)
+        try:
+            self._service.model(request.name, request.version)
+        except UnknownModel:  # no error, as on Triton
+            return pb.ModelReadyResponse(ready=False)
         return pb.ModelReadyResponse(ready=self._service.ready)
 
     async def ServerMetadata(self, request: Any, context: Any) -> Any:

@@ -181,7 +181,10 @@ async def _serve(
             ):  # fmt: skip
                 on_ready(ports)
                 await stop.wait()
-                return await service.drain(options.drain_s)
+                drained = await service.drain(options.drain_s)
+                if not drained:  # those who wait are told so while the ports are still open
+                    await service.runtime.close()
+                return drained
 
 
 def _signals(drain_s: float, end_now: Callable[[int], None]) -> asyncio.Event:

@@ -56,6 +56,7 @@ def plain(transport, answer):
 def test_a_server_says_what_it_is_and_has(client, transport):
     assert client.is_server_live() and client.is_server_ready() and client.is_model_ready("scale")
     assert client.is_model_ready("scale", "1")
+    assert not client.is_model_ready("scale", "2") and not client.is_model_ready("nobody")
     assert plain(transport, client.get_server_metadata())["name"] == "headrace"
     metadata = plain(transport, client.get_model_metadata("pair"))
     assert [(each["name"], each["datatype"]) for each in metadata["inputs"]] == [("ids", "INT64"), ("mask", "BOOL")]
