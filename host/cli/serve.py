@@ -15,7 +15,7 @@ from headrace.batching.catalog import CELL_POLICIES
 from headrace.host.cli import interrupt
 from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_container
 from headrace.host.cli.console import tell
-from headrace.host.cli.options import Json, check_readable, command, parsed_workers, readable
+from headrace.host.cli.options import Json, check_readable, command, defaults_of_file, parsed_workers, readable
 from headrace.sim.hardware.profiles import read_profile
 
 SERVER_POLICIES = tuple(name for name in POLICIES if name not in CELL_POLICIES)
@@ -99,12 +99,20 @@ def serve(
     drain_s: Annotated[
         float, typer.Option(min=0, max=3600, help="At the end, how long to wait for requests that are in flight.")
     ] = 30.0,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            callback=defaults_of_file, is_eager=True, help="A TOML file with settings named as these options."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Serve networks to clients of the Open Inference Protocol (KServe, Triton), over HTTP and gRPC.
 
     Ends at SIGTERM or Ctrl-C, when all that was let in is answered; a second one ends it at once."""
-    os.environ["OPENCV_IO_MAX_IMAGE_PIXELS"] = str(max_megapixels * 10**6)  # OpenCV reads it as it is loaded
+    # Both libraries read these as they are loaded. gRPC need not prepare for forks: workers are programs of their own.
+    os.environ["OPENCV_IO_MAX_IMAGE_PIXELS"] = str(max_megapixels * 10**6)
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     for option, paths in (("--weights", map(Path, filter(None, weights or ()))), ("--profile", profile_files or ())):
         for path in paths:
             check_readable(option, path)

@@ -34,6 +34,7 @@ FILE_OPTIONS = (
     ("serve", "--weights"),
     ("serve", "--preprocess", "dpu", "--xclbin"),
     ("serve", "--token-file"),
+    ("serve", "--config"),
     ("build", "--info"),
     ("preprocess", "image", "photo.jpg", "--out", "tensors", "--xclbin"),
     ("preprocess", "image", "--out", "tensors"),  # its argument

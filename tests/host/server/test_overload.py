@@ -104,6 +104,30 @@ def test_a_killed_worker_costs_no_request():
         assert "headrace_workers_lost_total 1.0" in server.metrics()
 
 
+def test_many_times_too_many_requests_are_each_answered_though_a_worker_dies():
+    with serving("--max-queue", "8", models=("scale",)) as server:
+        (worker,) = server.workers()
+        threading.Timer(0.5, os.kill, (worker, signal.SIGKILL)).start()
+        end = time.monotonic() + 2
+
+        def load(_):
+            statuses = []
+            while time.monotonic() < end:
+                statuses.append(infer(server, 1000.01)[0])
+            return statuses
+
+        with ThreadPoolExecutor(24) as threads:
+            statuses = [status for found in threads.map(load, range(24)) for status in found]
+        assert set(statuses) == {200, 503}
+        text = server.metrics()
+        found = re.findall(r'headrace_requests_total{.*outcome="(\w+)",transport="http"} (\S+)', text)
+        counted = {name: float(number) for name, number in found}
+        assert counted["ok"] == statuses.count(200) and sum(counted.values()) == len(statuses)
+        assert 'headrace_in_flight{model="scale"} 0.0' in text and "headrace_workers_lost_total 1.0" in text
+        _, said = server.end()
+        assert server.process.returncode == 0 and "fork" not in said
+
+
 def test_a_request_that_kills_its_worker_twice_fails_and_the_server_goes_on():
     with serving(models=("scale",)) as server:
         status, headers, body, _ = infer(server, 13.0)

@@ -52,6 +52,39 @@ def test_options_that_do_not_go_together_are_refused(options, text):
     assert done.returncode == 2 and text in done.stderr and len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ("max-quue = 5", "there is no setting 'max-quue'; known are drain-s, drop-late,"),
+        ("max-queue = 1.5", "--max-queue"),
+        ("max-queue = 0", "--max-queue"),
+        ("max-queue = true", "give a text or a number"),
+        ("max-queue = [5]", "give a text or a number"),
+        ('model = "resnet18"', "give a list of texts or numbers"),
+        ("model = [true]", "give a list of texts or numbers"),
+        ("drop-late = 1", "give true or false"),
+        ("sla-ms = nan", "--sla-ms"),
+        ('policy = "best"', "choose from serial"),
+        ('token-file = "missing"', "No such file"),
+        ("[", "server.toml: "),
+        ("\x00", "line 1"),
+    ],
+)
+def test_a_file_of_settings_is_checked_as_options_are(settings, text, tmp_path):
+    file = tmp_path / "server.toml"
+    file.write_text(settings)
+    done = headrace_here("serve", "--config", file)
+    assert done.returncode == 2 and text in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_a_file_gives_what_the_command_line_leaves_open(tmp_path):
+    file = tmp_path / "server.toml"
+    file.write_text('max-queue = 3\npolicy = "serial"\ndrop-late = true\nmodel = ["overridden"]\n')
+    with serving("--config", str(file), models=("scale",)) as server:
+        status, error = server.error("POST", "/v2/models/scale/infer", scale_request(1.0, 2.0, 3.0, 4.0))
+        assert status == 400 and "at most 3" in error
+
+
 @pytest.mark.parametrize("content", ["", "two words", "x" * 5000, "\u00e9"])
 def test_a_token_that_no_header_could_bring_is_refused(content, tmp_path):
     file = tmp_path / "token"
