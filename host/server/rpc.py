@@ -146,18 +146,24 @@ class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
     async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         """A stream's requests run side by side; their answers come in their order. One that fails says so in its
         answer, and the stream goes on."""
-        running: asyncio.Queue[asyncio.Task[Any] | None] = asyncio.Queue(STREAM_AHEAD)
+        running: asyncio.Queue[asyncio.Task[Any] | None] = asyncio.Queue()
+        room = asyncio.Semaphore(STREAM_AHEAD)
 
         async def read() -> None:
-            async for request in requests:
-                await running.put(asyncio.create_task(self._stream_answer(request)))
-            await running.put(None)
+            try:
+                async for request in requests:
+                    await room.acquire()
+                    running.put_nowait(asyncio.create_task(self._stream_answer(request)))
+            finally:
+                running.put_nowait(None)
 
         reader = asyncio.create_task(read())
         task = None
         try:
             while (task := await running.get()) is not None:
                 yield await task
+                room.release()
+            await reader  # a message that is none raises here
         finally:  # the client may have gone
             reader.cancel()
             while task is not None:

@@ -276,6 +276,17 @@ def test_any_message_on_the_grpc_port_is_answered(channel, raw):
         assert refused.value.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND)
 
 
+def test_a_message_that_is_none_ends_its_stream_with_an_error(channel):
+    good = service_pb2.ModelInferRequest(model_name="nobody").SerializeToString()
+    answers = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")(
+        iter([good, b"\x00"]), timeout=10
+    )
+    with pytest.raises(grpc.RpcError) as refused:
+        for answer in answers:
+            assert b"there is no model" in answer
+    assert refused.value.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
+
+
 @pytest.fixture(scope="module")
 def channel(server):
     with grpc.insecure_channel(server.url("grpc")) as found:

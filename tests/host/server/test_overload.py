@@ -90,6 +90,20 @@ def test_a_client_that_goes_takes_out_what_has_not_begun(transport):
         until(lambda: f'outcome="cancelled",transport="{transport}"}} 1.0' in server.metrics())
 
 
+def test_a_stream_whose_client_goes_takes_out_what_has_not_begun():
+    with serving(models=("scale",)) as server:
+        with tritonclient.grpc.InferenceServerClient(server.url("grpc")) as client:
+            client.start_stream(lambda result, error: None)
+            tensor = tritonclient.grpc.InferInput("x", [1, 4], "FP32")
+            tensor.set_data_from_numpy(np.float32([[SLOW, 0, 0, 0]]))
+            for _ in range(100):  # more than a stream has in flight
+                client.async_stream_infer("scale", [tensor])
+            until(lambda: 'headrace_in_flight{model="scale"} 64.0' in server.metrics())
+            client.stop_stream(cancel_requests=True)
+        until(lambda: 'headrace_in_flight{model="scale"} 0.0' in server.metrics(), 5)
+        assert infer(server, 1.0)[0] == 200
+
+
 def test_a_killed_worker_costs_no_request():
     with serving(models=("scale",)) as server:
         (worker,) = server.workers()
