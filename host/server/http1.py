@@ -2,7 +2,9 @@
 
 Of RFC 9112 what clients of this server use: requests with Content-Length, kept alive, pipelined, with `Expect:
 100-continue`; no chunks (411), no upgrade. A body is received into memory of its own size at once, and never copied:
-general servers hand it on in pieces, which costs more than all else where a body is a tensor.
+general servers hand it on in pieces, which costs more than all else where a body is a tensor. Echoes of 602,112 bytes a
+second on two busy cores, at 1 and at 4 connections: uvicorn 700 to 1,400 and 1,500 to 2,000, granian (RSGI, its threads
+beside the loop) 2,300 to 3,500 and 1,400 to 2,400, this on uvloop 2,800 and 4,000; small bodies 18,000, 15,000, 30,000.
 
 Every state has an end. A head and a body must be here, and an answer taken, within a time that grows with the size;
 the sizes of head, body and all bodies together and the number of connections are limited. What a client sends while
