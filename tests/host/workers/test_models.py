@@ -42,7 +42,8 @@ def network(forward: str, attributes: str = "", parameters: str = "x") -> str:
 
 
 def logits(model) -> np.ndarray:
-    return model.forward([torch.ones(2, *model.input_shape)])[0].numpy()
+    with torch.inference_mode():
+        return model.forward([torch.ones(2, *model.input_shape)])[0].numpy()
 
 
 # torchvision's
