@@ -8,11 +8,19 @@ from typing import Annotated
 
 import typer
 
-from headrace.batching import POLICIES, UsageError
+from headrace.batching import POLICIES
 from headrace.batching.catalog import CELL_POLICIES
 from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_container
 from headrace.host.cli.console import Stages, out, progress, show_json, tell
-from headrace.host.cli.options import Json, check_readable, command, make_folder, readable, readable_folder
+from headrace.host.cli.options import (
+    Json,
+    check_readable,
+    command,
+    make_folder,
+    parsed_workers,
+    readable,
+    readable_folder,
+)
 from headrace.sim.hardware.profiles import read_profile
 
 PHOTO_POLICIES = tuple(name for name in POLICIES if name not in CELL_POLICIES)
@@ -100,7 +108,7 @@ def demo(
     for option, paths in (("--weights", map(Path, filter(None, weights or ()))), ("--profile", profile_files or ())):
         for path in paths:
             check_readable(option, path)
-    worker_count, npus = _workers(workers)
+    worker_count, npus = parsed_workers(workers)
     names = _names(model)
     photos = folder_photos(images) if images else demo_photos()
     options = DemoOptions(
@@ -155,17 +163,6 @@ def _end(paths: Sequence[Path], faults: int, text: str) -> None:
     if faults:
         tell(text)
         raise typer.Exit(1)
-
-
-def _workers(text: str | None) -> tuple[int | None, int]:
-    """Worker processes asked for (None: as many as there are devices), and simulated NPUs."""
-    kind, colon, count = (text or "").partition(":")
-    number = count if colon else kind
-    if text is None:
-        return None, 0
-    if (colon and kind != "npu") or not number.isdecimal() or not 1 <= int(number) <= 64:
-        raise UsageError(f"--workers {text!r}: give a number of 1 to 64, or npu:N for N simulated NPUs")
-    return (None, int(number)) if colon else (int(number), 0)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -21,10 +21,18 @@ COMMANDS = {  # what `headrace --help` says of each
     "preprocess": "Run files through the DPU.",
     "profile": "Measure a network's latency by batch size and find its knee.",
     "reproduce": "Run a paper's evaluation again.",
+    "serve": "Serve networks to clients of the Open Inference Protocol, over HTTP and gRPC.",
     "simulate": "Simulate one run: arrivals, a policy, and a model of the hardware.",
     "smdp": "The optimal batch for every queue length.",
 }
-EXTRAS = {"torch": ("PyTorch", "torch"), "torchvision": ("torchvision", "torch")}  # module: what it is, its extra
+EXTRAS = {  # module: what it is, its extra
+    "torch": ("PyTorch", "torch"),
+    "torchvision": ("torchvision", "torch"),
+    "uvloop": ("uvloop", "server"),
+    "grpc": ("gRPC", "server"),
+    "tritonclient": ("tritonclient", "server"),
+    "prometheus_client": ("prometheus-client", "server"),
+}
 
 
 class Commands(TyperGroup):

@@ -6,6 +6,7 @@ import math
 import os
 import stat
 import tempfile
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -113,6 +114,46 @@ def readable(param: typer.CallbackParam, path: Path | None) -> Path | None:
     return path
 
 
+def defaults_of_file(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
+    """Callback, to be eager, of an option that names a TOML file with settings for the others: a key is an option's
+    name without its dashes, its value what the command line would have; a list, where an option may come several times.
+    The command line goes before the file. Raises UsageError."""
+    if path is None:
+        return None
+    where = f"{param.opts[0]} {path}"
+    check_readable(param.opts[0], path)
+    try:
+        settings = tomllib.loads(path.read_bytes().decode())
+    except ValueError as error:  # also of what is no text
+        raise UsageError(f"{where}: {error}") from error
+    known = {
+        option.opts[0].removeprefix("--"): option
+        for option in ctx.command.params
+        if option.name not in ("help", param.name)
+    }
+    ctx.default_map = {}
+    for key, value in settings.items():
+        option = known.get(key)
+        if option is None:
+            raise UsageError(f"{where}: there is no setting {key!r}; known are {', '.join(sorted(known))}")
+        ctx.default_map[option.name] = _as_given(f"{where}: {key}", option, value)
+    return path
+
+
+def _as_given(what: str, option: Any, value: Any) -> Any:
+    """A setting as the command line would give it."""
+    if option.is_flag:
+        if not isinstance(value, bool):
+            raise UsageError(f"{what} is {value!r}; give true or false")
+        return value
+    values = value if option.multiple else [value]
+    if not isinstance(values, list) or not all(type(each) in (str, int, float) for each in values):
+        kind = "a list of texts or numbers" if option.multiple else "a text or a number"
+        raise UsageError(f"{what} is {value!r}; give {kind}")
+    texts = [str(each) for each in values]
+    return texts if option.multiple else texts[0]
+
+
 def readable_folder(param: typer.CallbackParam, path: Path | None) -> Path | None:
     """Callback of an option that names a folder to read from."""
     if path is not None:
@@ -128,3 +169,14 @@ def writable(param: typer.CallbackParam, path: Path | None) -> Path | None:
     if path is not None:
         check_writable(param.opts[0], path)
     return path
+
+
+def parsed_workers(text: str | None) -> tuple[int | None, int]:
+    """Worker processes asked for (None: as many as there are devices), and simulated NPUs."""
+    kind, colon, count = (text or "").partition(":")
+    number = count if colon else kind
+    if text is None:
+        return None, 0
+    if (colon and kind != "npu") or not number.isdecimal() or not 1 <= int(number) <= 64:
+        raise UsageError(f"--workers {text!r}: give a number of 1 to 64, or npu:N for N simulated NPUs")
+    return (None, int(number)) if colon else (int(number), 0)

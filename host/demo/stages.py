@@ -14,19 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from headrace.batching import Policy, Profile, SmdpBatching, make_policy
-from headrace.batching.smdp import BatchService, Weights
-from headrace.batching.smdp.tables import rate_tables
+from headrace.batching import Policy, Profile, make_policy
+from headrace.batching.smdp import BatchService
 from headrace.host.demo.equality import Clocks, Equality, Prepared, prepare
-from headrace.host.demo.hardware import Hardware, NodeWorkers, RealWorkers, SimulatedNpus
 from headrace.host.demo.labels import Label, Labels
 from headrace.host.demo.load import run_rates, run_requests
-from headrace.host.demo.networks import Network
+from headrace.host.demo.networks import PhotoNetwork
 from headrace.host.demo.options import BEFOREHAND, DemoOptions
 from headrace.host.demo.serving import Arrivals, Photos, Preprocessor, Progress, Run, Source, run_arrivals
 from headrace.host.dpu.driver import CpuPreprocessor, Dpu
 from headrace.host.dpu.image import ImageSpec
+from headrace.host.live.hardware import Hardware, NodeWorkers, RealWorkers, SimulatedNpus
 from headrace.host.live.runtime import Execution, Runtime
+from headrace.host.live.tables import tables_beside
 from headrace.host.workers.devices import worker_devices
 from headrace.host.workers.profiling import machine
 from headrace.sim.load.traffic import poisson
@@ -43,7 +43,7 @@ class DemoReport:
     machine: dict[str, Any]
     workers: int
     cus: int
-    networks: Mapping[str, Network]
+    networks: Mapping[str, PhotoNetwork]
     prepared: Mapping[str, Prepared]
     profiles: Mapping[str, Profile]
     rates_rps: Mapping[str, float]
@@ -81,11 +81,13 @@ class DemoReport:
         return sum(run.result["requests"] - run.result["finished"] for run in self.runs)
 
 
-def demo(options: DemoOptions, loaded: Sequence[Network], xclbin: Path, progress: Progress) -> DemoReport:
+def demo(options: DemoOptions, loaded: Sequence[PhotoNetwork], xclbin: Path, progress: Progress) -> DemoReport:
     return asyncio.run(run_demo(options, loaded, xclbin, progress))
 
 
-async def run_demo(options: DemoOptions, loaded: Sequence[Network], xclbin: Path, progress: Progress) -> DemoReport:
+async def run_demo(
+    options: DemoOptions, loaded: Sequence[PhotoNetwork], xclbin: Path, progress: Progress
+) -> DemoReport:
     """`loaded` is what `load_networks` made of the options. Raises UsageError for options that cannot be met, and
     WorkerLost if no worker can be started."""
     networks = {network.name: network for network in loaded}
@@ -121,7 +123,7 @@ async def run_demo(options: DemoOptions, loaded: Sequence[Network], xclbin: Path
     return DemoReport(options, here, hardware.count, cus, networks, prepared, profiles, rates, labels.of, runs)
 
 
-def _hardware(options: DemoOptions, networks: Sequence[Network]) -> Hardware:
+def _hardware(options: DemoOptions, networks: Sequence[PhotoNetwork]) -> Hardware:
     if options.npus:
         return SimulatedNpus(networks, options.npus)
     devices = worker_devices(options.workers)
@@ -129,7 +131,7 @@ def _hardware(options: DemoOptions, networks: Sequence[Network]) -> Hardware:
 
 
 @contextlib.asynccontextmanager
-async def _dpus(xclbin: Path, networks: Iterable[Network]) -> AsyncIterator[dict[ImageSpec, Dpu]]:
+async def _dpus(xclbin: Path, networks: Iterable[PhotoNetwork]) -> AsyncIterator[dict[ImageSpec, Dpu]]:
     """A driver for each kind of tensor, all of the same CUs."""
     async with contextlib.AsyncExitStack() as stack:
         specs = {network.spec for network in networks}
@@ -180,7 +182,7 @@ async def _live_runs(
                     progress.stage(f"{preprocessor} + {name}", len(planned.at))
                     async with (
                         Runtime(serving, pool, tasks, on_execution=executions.append) as runtime,
-                        _tables_beside(serving, services, hardware.count),
+                        tables_beside(serving, services, hardware.count),
                     ):
                         run = await run_arrivals(
                             preprocessor, name, runtime, executions, sources[preprocessor], planned,
@@ -196,23 +198,3 @@ def _arrivals(options: DemoOptions, rate_rps: float, models: Sequence[str]) -> A
     at = poisson(rate_rps, run_requests(options, rate_rps), options.seed)
     chosen = np.random.default_rng([options.seed, 1]).integers(len(models), size=len(at))
     return Arrivals(at, [models[number] for number in chosen])
-
-
-@contextlib.asynccontextmanager
-async def _tables_beside(policy: Policy, services: Mapping[str, BatchService], workers: int) -> AsyncIterator[None]:
-    """`smdp` gets its tables while it already serves: they are solved in a thread, for the least mean latency, as
-    nothing here measures energy."""
-    if not isinstance(policy, SmdpBatching):
-        yield
-        return
-
-    async def solve() -> None:
-        for model, service in services.items():
-            policy.install(model, await asyncio.to_thread(rate_tables, service, Weights(), workers))
-
-    solving = asyncio.create_task(solve())
-    try:
-        yield
-        await solving
-    finally:
-        solving.cancel()

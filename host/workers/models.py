@@ -28,6 +28,7 @@ from headrace.host.memory.layout import VARIABLE, TensorSpec
 
 DEFAULT_INPUT = "3x224x224"
 DTYPES = ("float32", "float16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")
+RESIZE, CROP = 256, 224  # of ImageNet's transform: their ratio is kept where a network names no transform of its own
 TIMM_CROP_PCT = 0.875  # timm's default for networks that do not name their own
 
 _registered: list[torch.library.Library] = []  # an operator lives as long as its library object
@@ -75,6 +76,19 @@ class LoadedModel:
         """The same, in the mode of the caller."""
         given = _call(self.module, self.inputs, tensors, self.by_name)
         return [given[output.name] for output in self.outputs]
+
+    @property
+    def image_spec(self) -> ImageSpec | None:
+        """How a photo becomes its input: its transform, or a plain one of its size. None if it does not take one
+        float32 image."""
+        spec = self.inputs[0]
+        is_image = spec.dtype == "float32" and spec.variable is None and len(spec.shape) == 3 and spec.shape[0] == 3
+        if len(self.inputs) != 1 or not is_image:
+            return None
+        if self.transform is not None:
+            return self.transform
+        _, height, width = spec.shape
+        return ImageSpec(round(max(height, width) * RESIZE / CROP), width, height)
 
     @property
     def input_shape(self) -> tuple[int, ...]:

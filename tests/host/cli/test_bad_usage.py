@@ -30,6 +30,11 @@ FILE_OPTIONS = (
     ("demo", "--weights"),
     ("demo", "--xclbin"),
     ("profile", "--weights"),
+    ("serve", "--profile"),
+    ("serve", "--weights"),
+    ("serve", "--preprocess", "dpu", "--xclbin"),
+    ("serve", "--token-file"),
+    ("serve", "--config"),
     ("build", "--info"),
     ("preprocess", "image", "photo.jpg", "--out", "tensors", "--xclbin"),
     ("preprocess", "image", "--out", "tensors"),  # its argument
@@ -47,6 +52,10 @@ NAMED = (  # choices and lists of names
     ("demo", "--policies"), ("demo", "--policy"), ("demo", "--preprocessors"), ("demo", "--workers"),
     ("demo", "--model"), ("demo", "--input-shape"), ("profile", "--model"), ("profile", "--cell"),
     ("profile", "--input-shape"),
+    *(("serve", option) for option in (
+        "--model", "--input-shape", "--policy", "--workers", "--preprocess", "--target", "--http", "--grpc",
+        "--metrics",
+    )),
     ("reproduce", "smdp", "--quick", "--figure"), ("reproduce",),
     *(("preprocess", "image", "photo.jpg", "--out", "tensors", option)
       for option in ("--target", "--stage", "--dtype", "--fallback")),
@@ -96,6 +105,16 @@ RANGES = (
     (("demo",), "--sla-ms", "float", (), ()),
     (("demo",), "--image-cus", "int", ("0", "17"), ()),
     (("demo",), "--seed", "int", (), ()),
+    (("serve",), "--window-ms", "float", (), ()),
+    (("serve",), "--max-batch", "int", ("0", "1025"), ()),
+    (("serve",), "--sla-ms", "float", ("0",), ()),
+    (("serve",), "--max-queue", "int", ("0", "65537"), ()),
+    (("serve",), "--image-cus", "int", ("0", "17"), ()),
+    (("serve",), "--max-body-mib", "int", ("0", "2048"), ()),
+    (("serve",), "--max-bodies-mib", "int", ("0",), ()),
+    (("serve",), "--max-connections", "int", ("0",), ()),
+    (("serve",), "--max-megapixels", "int", ("0", "1001"), ()),
+    (("serve",), "--drain-s", "float", ("3601",), ()),
 )  # fmt: skip
 SETTINGS = (  # of a file for --config
     "seed = -1", "rate-rps = nan", "sla_ms = inf", 'replay = "missing"', 'trees = "folder"', 'profile = "pipe"',

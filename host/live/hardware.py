@@ -1,18 +1,18 @@
 """What the networks run on: this machine's workers, or simulated NPUs. Each tells their latency and makes a pool."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 
 from headrace.batching import ModelGraph, NodeTimes, Profile, UsageError
 from headrace.batching.graphs.torch_graph import from_torch
-from headrace.host.demo.networks import Network
 from headrace.host.live.nodes import NodeTasks, SplitTasks
 from headrace.host.live.runtime import Tasks
 from headrace.host.live.whole import WholeTasks
 from headrace.host.workers.devices import WorkerDevice
+from headrace.host.workers.models import LoadedModel
 from headrace.host.workers.node_profiling import measure_nodes
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import processes
@@ -21,6 +21,23 @@ from headrace.host.workers.program import WholeModel
 from headrace.host.workers.simulated import simulated_workers
 from headrace.host.workers.split import node_model
 from headrace.sim.hardware.npu import npu_times
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A network under the name that requests ask for; `source`, `weights` and `input_shape` are what `load_model` was
+    given for it."""
+
+    name: str
+    source: str
+    loaded: LoadedModel
+    weights: str | None
+    input_shape: str | None
+
+    @property
+    def is_random(self) -> bool:
+        """Whether its weights are known to be random. A function of one's own may have loaded some."""
+        return self.weights is None and ":" not in self.source
 
 
 class Hardware(Protocol):
@@ -50,9 +67,10 @@ class RealWorkers:
         self.count = len(devices)
 
     async def profile(self, network: Network, max_batch: int) -> Profile:
-        return await measure_curve(
-            network.name, network.weights, input_shape=network.input_shape, workers=self.count, max_batch=max_batch
+        profile = await measure_curve(
+            network.source, network.weights, input_shape=network.input_shape, workers=self.count, max_batch=max_batch
         )
+        return replace(profile, model=network.name)
 
     def times(self, profile: Profile) -> NodeTimes:
         return profile.times()
@@ -60,7 +78,7 @@ class RealWorkers:
     def serving(self, max_batch: Mapping[str, int], slots: int) -> tuple[Tasks, WorkerPool]:
         models = [
             WholeModel(
-                network.name, network.name, network.loaded.inputs, network.loaded.outputs, max_batch[network.name],
+                network.name, network.source, network.loaded.inputs, network.loaded.outputs, max_batch[network.name],
                 network.weights, network.input_shape,
             )
             for network in self._networks
@@ -78,7 +96,9 @@ class NodeWorkers:
     def __init__(self, networks: Sequence[Network], devices: Sequence[WorkerDevice], whole: bool) -> None:
         self._devices = devices
         self._models = {
-            network.name: node_model(network.name, 1, network.weights, network.input_shape, whole=whole)
+            network.name: node_model(
+                network.source, 1, network.weights, network.input_shape, name=network.name, whole=whole
+            )
             for network in networks
         }
         self.count = len(devices)

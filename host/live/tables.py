@@ -1,0 +1,29 @@
+"""The tables of `smdp`, solved while it already serves."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+
+from headrace.batching import Policy, SmdpBatching
+from headrace.batching.smdp import BatchService, Weights
+from headrace.batching.smdp.tables import rate_tables
+
+
+@contextlib.asynccontextmanager
+async def tables_beside(policy: Policy, services: Mapping[str, BatchService], workers: int) -> AsyncIterator[None]:
+    """`smdp` gets its tables while it already serves: they are solved in a thread, for the least mean latency, as
+    nothing here measures energy."""
+    if not isinstance(policy, SmdpBatching):
+        yield
+        return
+
+    async def solve() -> None:
+        for model, service in services.items():
+            policy.install(model, await asyncio.to_thread(rate_tables, service, Weights(), workers))
+
+    solving = asyncio.create_task(solve())
+    try:
+        yield
+        await solving
+    finally:
+        solving.cancel()

@@ -1,0 +1,92 @@
+"""What the server tells of itself and its models, as the protocol's messages in JSON: HTTP sends them as they are."""
+
+from importlib.metadata import version
+from typing import Any
+
+from headrace.host.memory.layout import TensorSpec
+from headrace.host.server.protocol import BYTES, DATATYPE_OF, EXTENSIONS, SERVER, VERSION
+from headrace.host.server.service import IMAGE, ServedModel, Service
+
+_CONFIG_TYPE = {BYTES: "TYPE_STRING"}  # else TYPE_ and the datatype
+
+
+def server_metadata() -> dict[str, Any]:
+    return {"name": SERVER, "version": version("headrace"), "extensions": list(EXTENSIONS)}
+
+
+def model_metadata(model: ServedModel) -> dict[str, Any]:
+    """Inputs with the batch as first dimension. A model of photos takes either IMAGE or its own input."""
+    inputs = [_tensor(spec) for spec in model.inputs]
+    if model.takes_photos:
+        inputs.append({"name": IMAGE, "datatype": BYTES, "shape": [-1, 1]})
+    return {
+        "name": model.name,
+        "versions": [VERSION],
+        "platform": SERVER,
+        "inputs": inputs,
+        "outputs": [_tensor(spec) for spec in model.outputs],
+    }
+
+
+def model_config(service: Service, model: ServedModel) -> dict[str, Any]:
+    """Triton's; shapes without the batch. `max_batch_size` is how many rows a request may have."""
+
+    def described(tensor: dict[str, Any]) -> dict[str, Any]:
+        datatype = tensor["datatype"]
+        kind = _CONFIG_TYPE.get(datatype, f"TYPE_{datatype}")
+        found = {"name": tensor["name"], "data_type": kind, "dims": tensor["shape"][1:]}
+        return {**found, "optional": True} if tensor["name"] == IMAGE and model.takes_photos else found
+
+    metadata = model_metadata(model)
+    return {
+        "name": model.name,
+        "platform": SERVER,
+        "backend": SERVER,
+        "max_batch_size": service.max_queue,
+        "input": [described(tensor) for tensor in metadata["inputs"]],
+        "output": [described(tensor) for tensor in metadata["outputs"]],
+        "dynamic_batching": {},
+    }
+
+
+def model_statistics(service: Service, models: list[ServedModel]) -> dict[str, Any]:
+    """`compute_input` is preprocessing; `queue` and `compute_infer` are sums over rows."""
+    found = []
+    for model in models:
+        sums = service.metrics.sums[model.name]
+
+        def duration(count: int, ns: int) -> dict[str, int]:
+            return {"count": count, "ns": ns}
+
+        found.append(
+            {
+                "name": model.name,
+                "version": VERSION,
+                "last_inference": sums.last_inference_ms,
+                "inference_count": sums.inferences,
+                "execution_count": sums.executions,
+                "inference_stats": {
+                    "success": duration(sums.success, sums.success_ns),
+                    "fail": duration(sums.fail, sums.fail_ns),
+                    "queue": duration(sums.inferences, sums.queue_ns),
+                    "compute_input": duration(sums.inferences, sums.preprocess_ns),
+                    "compute_infer": duration(sums.inferences, sums.execute_ns),
+                },
+                "batch_stats": [
+                    {"batch_size": size, "compute_infer": duration(count, ns)}
+                    for size, (count, ns) in sorted(sums.by_batch.items())
+                ],
+            }
+        )
+    return {"model_stats": found}
+
+
+def repository_index(service: Service, only_ready: bool) -> list[dict[str, Any]]:
+    if only_ready and not service.ready:
+        return []
+    state = {"state": "READY", "reason": ""} if service.ready else {"state": "UNAVAILABLE", "reason": "not ready"}
+    return [{"name": name, "version": VERSION, **state} for name in service.models]
+
+
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "datatype": DATATYPE_OF[spec.dtype], "shape": [-1, *spec.shape]}

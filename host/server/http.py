@@ -1,0 +1,313 @@
+"""The Open Inference Protocol v2 over HTTP: JSON, and tensors as bytes behind it (Triton's binary tensor data)."""
+
+import json
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.batching import BadInput, HeadraceError, UnknownModel
+from headrace.host.server import describe
+from headrace.host.server.http1 import Request, Response
+from headrace.host.server.metrics import CONTENT_TYPE
+from headrace.host.server.protocol import (
+    BYTES,
+    MAX_CLASSES,
+    InferRequest,
+    Output,
+    Unauthorized,
+    Wanted,
+    bytes_tensor,
+    checked_shape,
+    from_raw,
+    numpy_type,
+    outcome,
+    to_raw,
+)
+from headrace.host.server.service import Service
+
+HEADER_LENGTH = "inference-header-content-length"
+RETRY_AFTER_S = 1
+JSON_CONTENT = {"content-type": "application/json"}
+
+_JSON_TYPES: dict[str, set[type]] = {
+    "f": {int, float}, "i": {int}, "u": {int}, "b": {bool}, "O": {str},
+}  # fmt: skip
+
+_log = logging.getLogger(__name__)
+
+
+class NoSuchPath(UnknownModel):
+    """A path that this server does not have."""
+
+
+class HttpApi:
+    """The handler of the server's HTTP port."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def handle(self, request: Request) -> Response:
+        try:
+            path = [unquote(part) for part in request.target.partition("?")[0].strip("/").split("/")]
+            if path[:2] != ["v2", "health"]:  # whoever looks after the process has no token
+                check_token(self._service, request)
+            return await self._route(request, path)
+        except Exception as error:
+            return error_response(error)
+
+    async def _route(self, request: Request, path: Sequence[str]) -> Response:
+        service = self._service
+        match path:
+            case ["v2"]:
+                found: Any = describe.server_metadata()
+            case ["v2", "health", "live"]:
+                return Response(200)
+            case ["v2", "health", "ready"]:
+                return Response(200 if service.ready else 503)
+            case ["v2", "models", "stats"]:
+                found = describe.model_statistics(service, list(service.models.values()))
+            case ["v2", "repository", "index"]:
+                return self._index(request)
+            case ["v2", "models", name, "versions", version, *rest] if len(rest) < 2:
+                return await self._model(request, name, version, *rest)
+            case ["v2", "models", name, *rest] if len(rest) < 2:
+                return await self._model(request, name, "", *rest)
+            case _:
+                raise NoSuchPath(f"there is no path {request.target.partition('?')[0][:200]}")
+        return as_json(found) if request.method == "GET" else _method_not_allowed("GET")
+
+    async def _model(self, request: Request, name: str, version: str, what: str = "") -> Response:
+        service = self._service
+        if what == "infer":
+            return (
+                await self._infer(request, name, version) if request.method == "POST" else _method_not_allowed("POST")
+            )
+        model = service.model(name, version)
+        match what:
+            case "":
+                found = describe.model_metadata(model)
+            case "ready":
+                return Response(200 if service.ready else 503)
+            case "config":
+                found = describe.model_config(service, model)
+            case "stats":
+                found = describe.model_statistics(service, [model])
+            case _:
+                raise NoSuchPath(f"a model has no {what[:200]!r}; give infer, ready, config or stats")
+        return as_json(found) if request.method == "GET" else _method_not_allowed("GET")
+
+    def _index(self, request: Request) -> Response:
+        if request.method != "POST":
+            return _method_not_allowed("POST")
+        asked = _json(bytes(request.body)) if request.body else {}
+        return as_json(describe.repository_index(self._service, asked.get("ready") is True))
+
+    async def _infer(self, request: Request, name: str, version: str) -> Response:
+        service = self._service
+        with service.counted(name, "http"):
+            service.model(name, version)  # before a long body is looked at
+            asked = infer_request(name, version, request)
+            return infer_response(asked, await service.infer(asked))
+
+
+class MetricsApi:
+    """The handler of the metrics' port."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def handle(self, request: Request) -> Response:
+        try:
+            check_token(self._service, request)
+            if request.target.partition("?")[0] != "/metrics":
+                raise NoSuchPath("there is only the path /metrics")
+            return Response(200, [self._service.metrics.text()], {"content-type": CONTENT_TYPE})
+        except Exception as error:
+            return error_response(error)
+
+
+def check_token(service: Service, request: Request) -> None:
+    """Raises Unauthorized."""
+    if not service.authorized(request.headers.get("authorization")):
+        raise Unauthorized("send the header Authorization: Bearer TOKEN with this server's token")
+
+
+def error_response(error: Exception) -> Response:
+    """What is no error for a user to see goes to the log."""
+    if not isinstance(error, HeadraceError):
+        _log.error("a request ended with an error of the server's own", exc_info=error)
+    text = str(error) if isinstance(error, HeadraceError) else "the server failed; its log has the reason"
+    return refusal(outcome(error).http, text)
+
+
+def refusal(status: int, text: str) -> Response:
+    headers = dict(JSON_CONTENT)
+    if status == 503:
+        headers["retry-after"] = str(RETRY_AFTER_S)
+    if status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return Response(status, [json.dumps({"error": text}).encode()], headers)
+
+
+def as_json(value: Any) -> Response:
+    return Response(200, [json.dumps(value).encode()], JSON_CONTENT)
+
+
+def _method_not_allowed(allowed: str) -> Response:
+    response = refusal(405, f"the method of this path is {allowed}")
+    return Response(405, response.parts, {**response.headers, "allow": allowed})
+
+
+# requests
+
+
+def infer_request(model: str, version: str, request: Request) -> InferRequest:
+    """Raises BadInput."""
+    if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
+        raise BadInput(f"the body is encoded as {encoding[:50]}; send it as it is")
+    length = request.headers.get(HEADER_LENGTH)
+    if length is None:
+        header, binary = request.body, memoryview(b"")
+    elif not length.isdecimal() or len(length) > 18 or int(length) > len(request.body):
+        raise BadInput(f"Inference-Header-Content-Length must be a number of at most {len(request.body)}, the body's")
+    else:
+        header, binary = request.body[: int(length)], request.body[int(length) :]
+    asked = _json(bytes(header))
+    inputs: dict[str, NDArray[Any]] = {}
+    at = 0
+    for given in _objects(asked, "inputs"):
+        name = _text(given, "name", "an input")
+        if name in inputs:
+            raise BadInput(f"input {name!r} was given twice")
+        shape = checked_shape(name, given.get("shape"))
+        if (size := _number(_parameters(given), "binary_data_size")) is None:
+            inputs[name] = _from_json(name, given.get("datatype"), shape, given.get("data"))
+            continue
+        if at + size > len(binary):
+            raise BadInput(f"input {name!r}: {size} bytes of binary data, of which {len(binary) - at} came")
+        inputs[name] = from_raw(name, given.get("datatype"), shape, binary[at : at + size])
+        at += size
+    if at != len(binary):
+        raise BadInput(f"the body has {len(binary) - at} bytes that belong to no input")
+    parameters = _parameters(asked)
+    all_binary = parameters.get("binary_data_output") is True
+    outputs = []
+    for given in _objects(asked, "outputs"):
+        own = _parameters(given)
+        binary_wanted = own.get("binary_data", all_binary) is True
+        classes = _number(own, "classification") or 0
+        if classes > MAX_CLASSES:
+            raise BadInput(f"classification of {classes}; ask for at most {MAX_CLASSES} labels")
+        outputs.append(Wanted(_text(given, "name", "an output"), classes, binary_wanted))
+    id = asked.get("id", "")
+    if not isinstance(id, str):
+        raise BadInput("the id must be a text")
+    return InferRequest(
+        model, inputs, outputs, version, id,
+        timeout_us=_number(parameters, "timeout") or 0, priority=_number(parameters, "priority") or 0,
+        binary=all_binary,
+    )  # fmt: skip
+
+
+def _json(raw: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(raw, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:  # of numbers, texts and nesting beyond all measure too
+        raise BadInput(f"the body is no JSON: {type(error).__name__}: {str(error)[:200]}") from None
+    if not isinstance(value, dict):
+        raise BadInput("the body must be a JSON object")
+    return value
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(f"{text} is no JSON; send it as binary data")
+
+
+def _objects(asked: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    found = asked.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise BadInput(f"{key} must be a list of objects")
+    return found
+
+
+def _parameters(asked: Mapping[str, Any]) -> dict[str, Any]:
+    found = asked.get("parameters", {})
+    if not isinstance(found, dict):
+        raise BadInput("parameters must be an object")
+    return found
+
+
+def _text(asked: Mapping[str, Any], key: str, what: str) -> str:
+    found = asked.get(key)
+    if not isinstance(found, str) or not found:
+        raise BadInput(f"{what} has no {key}")
+    return found
+
+
+def _number(parameters: Mapping[str, Any], key: str) -> int | None:
+    found = parameters.get(key)
+    if found is None:
+        return None
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < 2**62:
+        raise BadInput(f"the parameter {key} must be a whole number of 0 or more")
+    return found
+
+
+def _from_json(name: str, datatype: Any, shape: tuple[int, ...], data: Any) -> NDArray[Any]:
+    """`data` is a list of elements, nested as the shape or flat. Raises BadInput."""
+    if not isinstance(data, list):
+        raise BadInput(f"input {name!r} has neither data nor a binary_data_size")
+    dtype = np.dtype(object if datatype == BYTES else numpy_type(name, datatype))
+    for _ in range(len(shape) - 1):
+        if data and all(isinstance(each, list) for each in data):
+            data = list(chain.from_iterable(data))
+    if not _JSON_TYPES[dtype.kind].issuperset(map(type, data)):  # numpy would make numbers of much
+        raise BadInput(f"input {name!r}: its data are no list of {datatype}, flat or nested as its shape")
+    if datatype == BYTES:
+        return bytes_tensor(name, shape, [text.encode("utf-8", "surrogatepass") for text in data])
+    if len(data) != math.prod(shape):
+        raise BadInput(f"input {name!r}: shape {list(shape)} does not hold the {len(data)} elements that came")
+    try:
+        with np.errstate(over="ignore"):  # beyond FP16 is infinity
+            return np.array(data, dtype).reshape(shape)
+    except OverflowError:
+        raise BadInput(f"input {name!r}: its data go beyond {datatype}") from None
+
+
+# answers
+
+
+def infer_response(asked: InferRequest, outputs: Sequence[Output]) -> Response:
+    """Raises HeadraceError for numbers that JSON does not have."""
+    described, parts = [], list[bytes | memoryview]()
+    for output in outputs:
+        entry: dict[str, Any] = {
+            "name": output.wanted.name, "datatype": output.datatype, "shape": list(output.array.shape)
+        }  # fmt: skip
+        if output.wanted.binary:
+            raw = to_raw(output.array)
+            entry["parameters"] = {"binary_data_size": len(raw)}
+            parts.append(raw)
+        else:
+            flat = output.array.ravel().tolist()
+            entry["data"] = (
+                [element.decode("utf-8", "replace") for element in flat] if output.datatype == BYTES else flat
+            )
+        described.append(entry)
+    answer: dict[str, Any] = {"model_name": asked.model, "model_version": "1", "outputs": described}
+    if asked.id:
+        answer["id"] = asked.id
+    try:
+        header = json.dumps(answer, allow_nan=False).encode()
+    except ValueError:
+        raise HeadraceError("an output holds NaN or infinity, which JSON has not; ask for binary data") from None
+    if not parts:
+        return Response(200, [header], JSON_CONTENT)
+    headers = {"content-type": "application/octet-stream", "inference-header-content-length": str(len(header))}
+    return Response(200, [header, *parts], headers)

@@ -1,0 +1,246 @@
+"""The Open Inference Protocol v2 over gRPC: `inference.GRPCInferenceService`, with Triton's messages."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import numpy as np
+from google.protobuf import json_format
+from grpc import aio
+from numpy.typing import NDArray
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
+
+from headrace.batching import BadInput, HeadraceError, UnknownModel
+from headrace.host.server import describe
+from headrace.host.server.protocol import (
+    BYTES,
+    MAX_CLASSES,
+    VERSION,
+    InferRequest,
+    Outcome,
+    Unauthorized,
+    Wanted,
+    bytes_tensor,
+    checked_shape,
+    from_raw,
+    numpy_type,
+    outcome,
+    to_raw,
+)
+from headrace.host.server.service import Service
+
+STREAM_AHEAD = 64  # requests of a stream that are not answered yet; more are not read
+# Where numbers of a datatype lie that are not sent as bytes; FP16 has no such place.
+_CONTENTS = {
+    "BOOL": "bool_contents", "UINT8": "uint_contents", "INT8": "int_contents", "INT16": "int_contents",
+    "INT32": "int_contents", "INT64": "int64_contents", "FP32": "fp32_contents", "FP64": "fp64_contents",
+}  # fmt: skip
+
+_log = logging.getLogger(__name__)
+
+
+class GrpcServer:
+    """Messages of up to `message_bytes`, of at most `calls` calls at a time."""
+
+    def __init__(self, service: Service, message_bytes: int, calls: int) -> None:
+        options = [
+            ("grpc.max_receive_message_length", message_bytes),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.so_reuseport", 0),  # a port that is taken is an error
+        ]
+        self._server = aio.server(interceptors=[_Token(service)], options=options, maximum_concurrent_rpcs=calls)
+        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(_Servicer(service), self._server)
+
+    async def start(self, host: str, port: int) -> int:
+        """Returns the port. Raises RuntimeError where it cannot be had."""
+        found: int = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        await self._server.start()
+        return found
+
+    async def stop(self, bound_s: float) -> None:
+        await self._server.stop(bound_s)
+
+
+def _status(error: Exception) -> tuple[Outcome, str]:
+    if not isinstance(error, HeadraceError):
+        _log.error("a call ended with an error of the server's own", exc_info=error)
+        return outcome(error), "the server failed; its log has the reason"
+    return outcome(error), str(error)
+
+
+async def _abort(context: Any, error: Exception) -> None:
+    found, text = _status(error)
+    await context.abort(grpc.StatusCode[found.grpc], text)
+
+
+class _Token(aio.ServerInterceptor):
+    """Lets only those in who bring the token."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        handler = await continuation(details)
+        given = dict(details.invocation_metadata).get("authorization")
+        if handler is None or self._service.authorized(given):
+            return handler
+        error = Unauthorized("send the metadata authorization: Bearer TOKEN with this server's token")
+
+        async def refuse(_: Any, context: Any) -> None:
+            await _abort(context, error)
+
+        kind = (
+            grpc.stream_stream_rpc_method_handler if handler.request_streaming else grpc.unary_unary_rpc_method_handler
+        )
+        return kind(refuse, handler.request_deserializer, handler.response_serializer)
+
+
+class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
+    """What is not here answers UNIMPLEMENTED."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def ServerLive(self, request: Any, context: Any) -> Any:
+        return pb.ServerLiveResponse(live=True)
+
+    async def ServerReady(self, request: Any, context: Any) -> Any:
+        return pb.ServerReadyResponse(ready=self._service.ready)
+
+    async def ModelReady(self, request: Any, context: Any) -> Any:
+        try:
+            self._service.model(request.name, request.version)
+        except UnknownModel:  # no error, as on Triton
+            return pb.ModelReadyResponse(ready=False)
+        return pb.ModelReadyResponse(ready=self._service.ready)
+
+    async def ServerMetadata(self, request: Any, context: Any) -> Any:
+        return json_format.ParseDict(describe.server_metadata(), pb.ServerMetadataResponse())
+
+    async def ModelMetadata(self, request: Any, context: Any) -> Any:
+        model = await self._model(request, context)
+        return json_format.ParseDict(describe.model_metadata(model), pb.ModelMetadataResponse())
+
+    async def ModelConfig(self, request: Any, context: Any) -> Any:
+        config = describe.model_config(self._service, await self._model(request, context))
+        return json_format.ParseDict({"config": config}, pb.ModelConfigResponse())
+
+    async def ModelStatistics(self, request: Any, context: Any) -> Any:
+        """Of all models, where none is named."""
+        models = [await self._model(request, context)] if request.name else list(self._service.models.values())
+        return json_format.ParseDict(describe.model_statistics(self._service, models), pb.ModelStatisticsResponse())
+
+    async def RepositoryIndex(self, request: Any, context: Any) -> Any:
+        models = describe.repository_index(self._service, request.ready)
+        return json_format.ParseDict({"models": models}, pb.RepositoryIndexResponse())
+
+    async def ModelInfer(self, request: Any, context: Any) -> Any:
+        try:
+            return await self._answer(request)
+        except Exception as error:
+            await _abort(context, error)
+
+    async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        """A stream's requests run side by side; their answers come in their order. One that fails says so in its
+        answer, and the stream goes on."""
+        running: asyncio.Queue[asyncio.Task[Any] | None] = asyncio.Queue()
+        room = asyncio.Semaphore(STREAM_AHEAD)
+
+        async def read() -> None:
+            try:
+                async for request in requests:
+                    await room.acquire()
+                    running.put_nowait(asyncio.create_task(self._stream_answer(request)))
+            finally:
+                running.put_nowait(None)
+
+        reader = asyncio.create_task(read())
+        task = None
+        try:
+            while (task := await running.get()) is not None:
+                yield await task
+                room.release()
+            await reader  # a message that is none raises here
+        finally:  # the client may have gone
+            reader.cancel()
+            while task is not None:
+                task.cancel()
+                task = None if running.empty() else running.get_nowait()
+
+    async def _stream_answer(self, request: Any) -> Any:
+        try:
+            return pb.ModelStreamInferResponse(infer_response=await self._answer(request))
+        except Exception as error:
+            answer = pb.ModelStreamInferResponse(error_message=_status(error)[1])
+            answer.infer_response.id = request.id
+            return answer
+
+    async def _answer(self, request: Any) -> Any:
+        with self._service.counted(request.model_name, "grpc"):
+            self._service.model(request.model_name, request.model_version)
+            asked = infer_request(request)
+            answer = pb.ModelInferResponse(model_name=asked.model, model_version=VERSION, id=asked.id)
+            for output in await self._service.infer(asked):
+                answer.outputs.add(name=output.wanted.name, datatype=output.datatype, shape=output.array.shape)
+                answer.raw_output_contents.append(bytes(to_raw(output.array)))
+            return answer
+
+    async def _model(self, request: Any, context: Any) -> Any:
+        try:
+            return self._service.model(request.name, request.version)
+        except Exception as error:
+            await _abort(context, error)
+
+
+def infer_request(request: Any) -> InferRequest:
+    """Of a ModelInferRequest. Raises BadInput."""
+    raw = request.raw_input_contents
+    if raw and len(raw) != len(request.inputs):
+        raise BadInput(f"{len(request.inputs)} inputs with {len(raw)} raw contents; give each its own, or none")
+    inputs: dict[str, NDArray[Any]] = {}
+    for number, given in enumerate(request.inputs):
+        if given.name in inputs:
+            raise BadInput(f"input {given.name!r} was given twice")
+        shape = checked_shape(given.name, list(given.shape))
+        if raw:
+            inputs[given.name] = from_raw(given.name, given.datatype, shape, raw[number])
+        else:
+            inputs[given.name] = _from_contents(given, shape)
+    outputs = []
+    for wanted in request.outputs:
+        classes = _number(wanted.parameters, "classification")
+        if classes > MAX_CLASSES:
+            raise BadInput(f"classification of {classes}; ask for at most {MAX_CLASSES} labels")
+        outputs.append(Wanted(wanted.name, classes))
+    return InferRequest(
+        request.model_name, inputs, outputs, request.model_version, request.id,
+        timeout_us=_number(request.parameters, "timeout"), priority=_number(request.parameters, "priority"),
+    )  # fmt: skip
+
+
+def _number(parameters: Any, key: str) -> int:
+    """0 if it is not given."""
+    if key not in parameters:
+        return 0
+    kind = parameters[key].WhichOneof("parameter_choice")
+    value = getattr(parameters[key], kind) if kind in ("int64_param", "uint64_param") else -1
+    if not 0 <= value < 2**62:
+        raise BadInput(f"the parameter {key} must be a whole number of 0 or more")
+    return int(value)
+
+
+def _from_contents(given: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    if given.datatype == BYTES:
+        return bytes_tensor(given.name, shape, list(given.contents.bytes_contents))
+    dtype = numpy_type(given.name, given.datatype)
+    if given.datatype not in _CONTENTS:
+        raise BadInput(f"input {given.name!r}: send {given.datatype} in raw_input_contents")
+    values = getattr(given.contents, _CONTENTS[given.datatype])
+    try:
+        array = np.array(values, dtype)
+    except OverflowError:
+        raise BadInput(f"input {given.name!r}: its data go beyond {given.datatype}") from None
+    return from_raw(given.name, given.datatype, shape, array.tobytes())

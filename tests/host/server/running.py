@@ -1,0 +1,170 @@
+"""`headrace serve` as a process of its own, with small networks, and what tests send it."""
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headrace.batching import Profile, ProfilePoint
+from headrace.host.dpu.image import ImageSpec
+
+PHOTO = (Path(__file__).parents[3] / "examples" / "chelsea.jpg").read_bytes()
+SPEC = ImageSpec(73, 64, 64)  # of the photos that `means` takes
+COMMAND = [sys.executable, "-c", "from headrace.host.cli.main import main; main()"]
+SOURCE = """
+import os, signal, time, torch
+
+class Scale(torch.nn.Module):
+    "Twice its input; a first element of 666 raises, 13 kills the process, 1000 + s sleeps s seconds."
+    input_shape = (4,)
+
+    def forward(self, x):
+        for first in x[:, 0].tolist():
+            if first == 666:
+                raise ValueError("unlucky number")
+            if first == 13:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if first > 1000:
+                time.sleep(first - 1000)
+        return 2 * x
+
+class Means(torch.nn.Module):
+    "A photo's mean by channel."
+    input_shape = (3, 64, 64)
+    categories = ("red", "green", "blue")
+
+    def forward(self, x):
+        return x.mean((2, 3))
+
+class Pair(torch.nn.Module):
+    input_shape = "ids=1..8:int64,mask=1..8:bool"
+
+    def forward(self, ids, mask):
+        return {"kept": ids * mask, "sum": (ids * mask).sum(1, keepdim=True)}
+
+class Deep(torch.nn.Sequential):
+    "The sum of eight numbers, in two steps."
+    input_shape = (8,)
+
+    def __init__(self):
+        super().__init__(torch.nn.Linear(8, 4, bias=False), torch.nn.ReLU(), torch.nn.Linear(4, 1, bias=False))
+        for parameter in self.parameters():
+            torch.nn.init.constant_(parameter, 0.5)
+
+scale, means, pair, deep = Scale, Means, Pair, Deep
+"""
+MODELS = ("scale", "means", "pair")
+
+
+@dataclass
+class Server:
+    process: "subprocess.Popen[str]"
+    ports: dict[str, str]
+
+    def url(self, name: str = "http") -> str:
+        return self.ports[name]
+
+    def connection(self, name: str = "http") -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(self.ports[name], timeout=30)
+
+    def request(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, port: str = "http"
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers in lower case and body of an answer; a `body` that is not bytes goes as JSON."""
+        raw = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        with contextlib.closing(self.connection(port)) as connection:
+            connection.request(method, path, raw, headers or {})
+            answer = connection.getresponse()
+            return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+
+    def error(self, *request: Any, **more: Any) -> tuple[int, str]:
+        """Status and text of a request that is refused."""
+        status, _, body = self.request(*request, **more)
+        return status, json.loads(body)["error"]
+
+    def raw(self, data: bytes, *, then_s: float = 10.0) -> bytes:
+        """All that comes back for these bytes until the server closes."""
+        host, port = self.ports["http"].rsplit(":", 1)
+        with socket.create_connection((host, int(port)), timeout=then_s) as client:
+            client.sendall(data)
+            found = b""
+            with contextlib.suppress(TimeoutError, ConnectionResetError):
+                while piece := client.recv(65536):
+                    found += piece
+            return found
+
+    def metrics(self) -> str:
+        return self.request("GET", "/metrics", port="metrics")[2].decode()
+
+    def lives(self) -> bool:
+        return self.process.poll() is None and self.request("GET", "/v2/health/live")[0] == 200
+
+    def workers(self) -> list[int]:
+        """Process ids."""
+        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        return [int(child) for task in tasks for child in task.read_text().split()]
+
+    def end(self, number: int = signal.SIGTERM, timeout_s: float = 30.0) -> tuple[int, str]:
+        """Exit status and what it said."""
+        self.process.send_signal(number)
+        _, said = self.process.communicate(timeout=timeout_s)
+        return self.process.returncode, said
+
+
+@contextlib.contextmanager
+def serving(*options: str, models: tuple[str, ...] = MODELS, profiled: bool = True) -> Iterator[Server]:
+    """A server on free ports with one worker; where `profiled`, no profile needs to be measured."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "served.py").write_text(SOURCE)
+        command = [*COMMAND, "serve", "--json", "--workers", "1", "--policy", "work-conserving", "--max-batch", "4"]
+        for port in ("http", "grpc", "metrics"):
+            command += [f"--{port}", "127.0.0.1:0"]
+        for name in models:
+            profile = Profile(name, 1, tuple(ProfilePoint(batch, 1e-3, batch * 1e3) for batch in (1, 2, 4)), {})
+            Path(folder, f"{name}.json").write_text(profile.to_json())
+            command += ["--model", f"{name}=served:{name}", *(["--profile", f"{name}.json"] if profiled else [])]
+        process = subprocess.Popen(
+            [*command, *options], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "no_proxy": "*"}, start_new_session=True,
+        )  # fmt: skip
+        try:
+            assert process.stdout is not None and process.stderr is not None
+            line = process.stdout.readline()
+            assert line, process.stderr.read()
+            yield Server(process, json.loads(line))
+        finally:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+def scale_request(*first: float, **parameters: Any) -> dict[str, Any]:
+    """For `scale`: a row for each of the first elements."""
+    data = [[number, 1.0, 2.0, 3.0] for number in first]
+    tensor = {"name": "x", "datatype": "FP32", "shape": [len(first), 4], "data": data}
+    return {"inputs": [tensor], "parameters": parameters}
+
+
+def scaled(answer: bytes) -> np.ndarray:
+    output = json.loads(answer)["outputs"][0]
+    return np.array(output["data"], np.float32).reshape(output["shape"])
+
+
+def until(condition: Any, timeout_s: float = 20.0) -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)

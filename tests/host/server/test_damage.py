@@ -1,0 +1,293 @@
+"""Bytes that no client should send: always an answer that says what is wrong, and the server lives."""
+
+import json
+import re
+import socket
+import struct
+import time
+
+import cv2
+import grpc
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from running import scale_request, scaled, serving
+from tritonclient.grpc import service_pb2
+
+INFER = "/v2/models/scale/infer"
+
+
+@pytest.fixture(scope="module")
+def server():
+    with serving(
+        "--max-body-mib", "1", "--max-bodies-mib", "2", "--max-connections", "64", "--max-megapixels", "1"
+    ) as running:
+        yield running
+        assert running.lives()
+        status, _, body = running.request("POST", INFER, scale_request(2.0))
+        assert status == 200 and scaled(body)[0, 0] == 4
+        code, said = running.end()
+        assert code == 0 and "Traceback" not in said
+
+
+def changed(**more):
+    return {"inputs": [{**scale_request(1.0)["inputs"][0], **more}]}
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b"", "no JSON"),
+        (b"{", "no JSON"),
+        (b"\xff\xfe", "no JSON"),
+        (b"[" * 100_000, "no JSON"),
+        (b'{"inputs": [' + b'{"a":' * 50_000, "no JSON"),
+        (b'{"inputs": ' + b"9" * 10_000 + b"}", "no JSON"),
+        ([], "must be a JSON object"),
+        ({"inputs": {}}, "inputs must be a list"),
+        ({"inputs": [7]}, "inputs must be a list"),
+        ({"inputs": []}, "was given no input"),
+        ({}, "was given no input"),
+        ({"inputs": [{}]}, "an input has no name"),
+        ({"inputs": 2 * scale_request(1.0)["inputs"]}, "given twice"),
+        ({**scale_request(1.0), "id": 7}, "id must be a text"),
+        ({**scale_request(1.0), "outputs": [{"name": 5}]}, "an output has no name"),
+        ({**scale_request(1.0), "parameters": 5}, "parameters must be"),
+        (scale_request(1.0, timeout="soon"), "the parameter timeout"),
+        (scale_request(1.0, timeout=-5), "the parameter timeout"),
+        (scale_request(1.0, priority=1.5), "the parameter priority"),
+        (changed(datatype="FP128"), "no datatype 'FP128'"),
+        (changed(datatype=None), "no datatype None"),
+        (changed(datatype=["FP32"]), "no datatype"),
+        (changed(shape=[4]), "no list of FP32|does not hold"),
+        (changed(shape=[-1, 4]), "its shape must be"),
+        (changed(shape=[1, 4.0]), "its shape must be"),
+        (changed(shape=[True, 4]), "its shape must be"),
+        (changed(shape="14"), "its shape must be"),
+        (changed(shape=[1] * 9), "its shape must be"),
+        (changed(shape=[2**40, 2**40]), "does not hold"),
+        (changed(shape=[2**63]), "its shape must be"),
+        (changed(data=5), "neither data"),
+        (changed(data=["1", "2", "3", "4"]), "no list of FP32"),
+        (changed(data=["x" * 100_000, 2, 3, 4]), "no list of FP32"),
+        (changed(data=[[1, 2], [3, [4]]]), "no list of FP32"),
+        (changed(data=[1, 2, 3]), "does not hold the 3"),
+        (changed(data=[None, 2, 3, 4]), "no list of FP32"),
+        (changed(datatype="INT8", data=[1, 2, 3, 400]), "beyond INT8"),
+        (changed(datatype="INT8", data=[1, 2, 3, 4.5]), "no list of INT8"),
+        (changed(datatype="BOOL", data=[1, 0, 1, 0]), "no list of BOOL"),
+        (changed(datatype="BYTES", data=["a", "b"]), "does not hold the 2"),
+        (changed(parameters={"binary_data_size": 16}), "of which 0 came"),
+        (changed(parameters={"binary_data_size": -16}), "binary_data_size must be"),
+        (b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [NaN]}]}', "NaN is no JSON"),
+    ],
+)  # fmt: skip
+def test_a_body_that_is_wrong_is_a_bad_request(server, body, text):
+    status, error = server.error("POST", INFER, body)
+    assert status == 400 and re.search(text, error), error
+
+
+@pytest.mark.parametrize(
+    ("length", "text"),
+    [("-1", "must be a number"), ("9" * 30, "must be a number"), ("1e3", "must be a number"), ("5", "no JSON")],
+)
+def test_a_header_length_that_lies_is_refused(server, length, text):
+    status, error = server.error("POST", INFER, scale_request(1.0), {"Inference-Header-Content-Length": length})
+    assert status == 400 and text in error
+
+
+def binary(raw, size, **more):
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1, 4], **more, "parameters": {"binary_data_size": size}}
+    header = json.dumps({"inputs": [tensor]}).encode()
+    return header + raw, {"Inference-Header-Content-Length": str(len(header))}
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (binary(bytes(16), 15), "is 16 bytes, and 15 came"),
+        (binary(bytes(16), 17), "of which 16 came"),
+        (binary(bytes(20), 16), "4 bytes that belong to no input"),
+        (binary(bytes(16), 16, shape=[2**31, 2**31]), "bytes, and 16 came"),
+        (binary(struct.pack("<I", 2**32 - 1) + b"abc", 7, datatype="BYTES", shape=[1]), "goes beyond its end"),
+        (binary(b"ab", 2, datatype="BYTES", shape=[1]), "no whole length"),
+        (binary(bytes(8), 8, datatype="BYTES", shape=[1]), "does not hold the 2 elements"),
+    ],
+)
+def test_bytes_that_do_not_fit_their_tensor_are_refused(server, given, text):
+    status, error = server.error("POST", INFER, *given)
+    assert status == 400 and text in error
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp"])
+def test_a_photo_of_more_pixels_than_are_allowed_is_never_decoded(server, suffix):
+    for width, expected in ((1000, 200), (1100, 400)):
+        photo = cv2.imencode(suffix, np.zeros((1000, width, 3), np.uint8))[1].tobytes()
+        raw = struct.pack("<I", len(photo)) + photo
+        body, headers = binary(raw, len(raw), name="IMAGE", datatype="BYTES", shape=[1])
+        status, _, answer = server.request("POST", "/v2/models/means/infer", body, headers)
+        assert status == expected, answer
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET /v2 HTTP/2.0\r\nHost: a\r\n\r\n", 400),
+        (b"GET /v2 HTTP/1.1\r\n\r\n", 400),
+        (b"GET /v2 HTTP/1.1\r\nHost: a\r\n folded\r\n\r\n", 400),
+        (b"GET /v2 HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
+        (b"GET /v2 HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\n", 400),
+        (b"POST /v2 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 411),
+        (b"POST /v2 HTTP/1.1\r\nHost: a\r\nContent-Length: 1048577\r\n\r\n", 413),
+        (b"GET /v2 HTTP/1.1\r\nHost: a\r\nx: " + b"y" * 40_000, 431),
+        (bytes(range(256)) * 4 + b"\r\n\r\n", 400),
+    ],
+)
+def test_a_head_that_is_wrong_is_refused_and_the_connection_closed(server, head, status):
+    answer = server.raw(head)
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode()) and b'{"error": ' in answer
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/", 404), ("GET", "/v3", 404), ("GET", "/v2/models/scale/weights", 404), ("GET", INFER, 405),
+        ("POST", "/v2", 405), ("DELETE", "/v2/models/scale", 405), ("GET", "/v2/models/..%2f..%2fetc/ready", 404),
+        ("POST", "/v2/models/scale/infer/more", 404), ("GET", "/v2/repository/index", 405),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_says_so(server, method, path, status):
+    assert server.error(method, path)[0] == status
+
+
+def test_requests_in_one_piece_are_answered_one_by_one(server):
+    body = json.dumps(scale_request(5.0)).encode()
+    one = b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (INFER.encode(), len(body), body)
+    last = b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    answer = server.raw(3 * one + last)
+    assert answer.count(b"HTTP/1.1 200 OK") == 4 and answer.count(b"10.0") == 3
+
+
+def test_a_body_is_asked_for_where_the_client_waits(server):
+    body = json.dumps(scale_request(5.0)).encode()
+    host, port = server.ports["http"].split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as client:
+        client.sendall(
+            b"POST %s HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
+            % (INFER.encode(), len(body))
+        )
+        assert client.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.sendall(body)
+        assert client.recv(1000).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_bodies_that_do_not_come_hold_no_place_for_ever(server):
+    host, port = server.ports["http"].split(":")
+    clients = [socket.create_connection((host, int(port)), timeout=10) for _ in range(3)]
+    for client in clients:
+        client.sendall(b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nx" % INFER.encode())
+        time.sleep(0.1)
+    assert clients[2].recv(1000).startswith(b"HTTP/1.1 503 ")  # two are all that --max-bodies-mib lets in
+    for client in clients:
+        client.close()
+    time.sleep(0.2)
+    assert server.request("POST", INFER, scale_request(1.0))[0] == 200
+
+
+def test_connections_are_bounded(server):
+    host, port = server.ports["http"].split(":")
+    clients = [socket.create_connection((host, int(port)), timeout=10) for _ in range(70)]
+    assert clients[-1].recv(1000).startswith(b"HTTP/1.1 503 ")
+    for client in clients:
+        client.close()
+    time.sleep(0.3)
+    assert server.lives()
+
+
+FUZZ = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+TENSOR = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": st.sampled_from(["x", "IMAGE", "y"]) | JSON,
+        "datatype": st.sampled_from(["FP32", "INT64", "BYTES", "FP16", "BOOL"]) | JSON,
+        "shape": st.lists(st.integers(-2, 2**65), max_size=4) | st.just([1, 4]) | JSON,
+        "data": st.lists(st.integers() | st.floats(allow_nan=False), max_size=5) | JSON,
+        "parameters": st.fixed_dictionaries({"binary_data_size": st.integers(-1, 20)}) | JSON,
+    },
+)
+ASKED = st.fixed_dictionaries(
+    {"inputs": st.lists(TENSOR, max_size=3) | JSON},
+    optional={"outputs": JSON, "parameters": JSON, "id": JSON},
+)
+
+
+@FUZZ
+@given(asked=ASKED, rest=st.binary(max_size=24), told=st.none() | st.integers(0, 400))
+def test_any_json_and_any_bytes_behind_it_are_answered(server, asked, rest, told):
+    header = json.dumps(asked).encode()
+    headers = {"Inference-Header-Content-Length": str(len(header) if told is None else told)}
+    status, _, body = server.request("POST", INFER, header + rest, headers)
+    assert status in (200, 400) and (status == 200 or json.loads(body)["error"])
+
+
+@FUZZ
+@given(raw=st.binary(max_size=200) | st.from_regex(rb"(GET|POST) [/a-z0-9%]{1,20} HTTP/1.1\r\n[ -~\r\n]{0,80}\r\n\r\n"))
+def test_any_bytes_on_the_http_port_are_answered_or_end(server, raw):
+    host, port = server.ports["http"].split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as client:
+        client.sendall(raw)
+        client.shutdown(socket.SHUT_WR)
+        answer = client.recv(65536)
+    assert answer[:9] in (b"", b"HTTP/1.1 ")
+    assert not answer.startswith(b"HTTP/1.1 500")
+
+
+@FUZZ
+@given(
+    raw=st.binary(max_size=100)
+    | st.builds(
+        lambda shape, datatype, raw: service_pb2.ModelInferRequest(
+            model_name="scale",
+            inputs=[service_pb2.ModelInferRequest.InferInputTensor(name="x", datatype=datatype, shape=shape)],
+            raw_input_contents=raw,
+        ).SerializeToString(),
+        st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4),
+        st.sampled_from(["FP32", "BYTES", "", "INT4"]),
+        st.lists(st.binary(max_size=20), max_size=2),
+    )
+)
+def test_any_message_on_the_grpc_port_is_answered(channel, raw):
+    call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+    with pytest.raises(grpc.RpcError) as refused:
+        call(raw, timeout=10)
+    # A message that is none is refused by grpc itself.
+    if refused.value.code() is grpc.StatusCode.UNKNOWN:
+        assert "Error parsing message" in refused.value.details()
+    else:
+        assert refused.value.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND)
+
+
+def test_a_message_that_is_none_ends_its_stream_with_an_error(channel):
+    good = service_pb2.ModelInferRequest(model_name="nobody").SerializeToString()
+    answers = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")(
+        iter([good, b"\x00"]), timeout=10
+    )
+    with pytest.raises(grpc.RpcError) as refused:
+        for answer in answers:
+            assert b"there is no model" in answer
+    assert refused.value.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+@pytest.fixture(scope="module")
+def channel(server):
+    with grpc.insecure_channel(server.url("grpc")) as found:
+        yield found

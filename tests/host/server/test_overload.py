@@ -1,0 +1,238 @@
+"""More than a server can do, workers that die, clients that go, and the end: every request is answered."""
+
+import json
+import os
+import re
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+from running import PHOTO, SPEC, scale_request, scaled, serving, until
+from tritonclient.utils import InferenceServerException
+
+from headrace.host.dpu.image import preprocess
+
+INFER = "/v2/models/scale/infer"
+SLOW_S = 0.4
+SLOW = 1000 + SLOW_S  # keeps the worker busy for as long
+
+
+def together(calls):
+    with ThreadPoolExecutor(len(calls)) as threads:
+        return [done.result() for done in [threads.submit(*call) for call in calls]]
+
+
+def infer(server, first, **parameters):
+    """Status, and the first element or what is wrong, with the time that it took."""
+    began = time.monotonic()
+    status, headers, body = server.request("POST", INFER, scale_request(first, **parameters))
+    return status, headers, body, time.monotonic() - began
+
+
+def test_what_goes_beyond_the_queue_is_refused_at_once_on_both_transports():
+    with serving("--max-queue", "2", models=("scale",)) as server:
+        with ThreadPoolExecutor(2) as threads:
+            slow = [threads.submit(infer, server, 1001.0) for _ in range(2)]
+            until(lambda: 'headrace_in_flight{model="scale"} 2.0' in server.metrics())
+            status, headers, body, took_s = infer(server, 1.0)
+            assert status == 503 and headers["retry-after"] == "1" and b"at most 2 may be" in body and took_s < 0.5
+            with tritonclient.grpc.InferenceServerClient(server.url("grpc")) as client:
+                tensor = tritonclient.grpc.InferInput("x", [1, 4], "FP32")
+                tensor.set_data_from_numpy(np.ones((1, 4), np.float32))
+                with pytest.raises(InferenceServerException, match="RESOURCE_EXHAUSTED"):
+                    client.infer("scale", [tensor])
+            assert [done.result()[0] for done in slow] == [200, 200]
+        assert infer(server, 1.0)[0] == 200
+        assert 'outcome="shed",transport="grpc"} 1.0' in server.metrics()
+
+
+def test_a_request_that_could_not_begin_by_its_timeout_is_dropped_where_that_is_asked_for():
+    with serving("--drop-late", models=("scale",)) as server:
+        with ThreadPoolExecutor(1) as threads:
+            slow = threads.submit(infer, server, SLOW)
+            until(lambda: 'headrace_in_flight{model="scale"} 1.0' in server.metrics())
+            # Two behind it: one task may be sent ahead.
+            late = together([(infer, server, 1.0), *[(lambda: infer(server, 2.0, timeout=50_000),)] * 3])
+            assert slow.result()[0] == 200
+        assert {each[0] for each in late} <= {200, 504} and 504 in {each[0] for each in late[1:]}
+        assert 'outcome="late"' in server.metrics()
+
+
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_a_client_that_goes_takes_out_what_has_not_begun(transport):
+    with serving("--max-queue", "8", models=("scale",)) as server:
+        with ThreadPoolExecutor(3) as threads:
+            slow = [threads.submit(infer, server, SLOW) for _ in range(2)]
+            until(lambda: 'headrace_in_flight{model="scale"} 2.0' in server.metrics())
+            module = tritonclient.http if transport == "http" else tritonclient.grpc
+            tensor = module.InferInput("x", [1, 4], "FP32")
+            tensor.set_data_from_numpy(np.float32([[1005, 0, 0, 0]]))  # it would take 5 s
+            if transport == "http":
+                connection = server.connection()
+                connection.request("POST", INFER, json.dumps(scale_request(1005.0)))
+                until(lambda: 'headrace_in_flight{model="scale"} 3.0' in server.metrics())
+                connection.close()
+            else:
+                with tritonclient.grpc.InferenceServerClient(server.url("grpc")) as client:
+                    call = client.async_infer("scale", [tensor], callback=lambda result, error: None)
+                    until(lambda: 'headrace_in_flight{model="scale"} 3.0' in server.metrics())
+                    call.cancel()
+                    until(lambda: 'headrace_in_flight{model="scale"} 3.0' not in server.metrics())
+            assert [done.result()[0] for done in slow] == [200, 200]
+        began = time.monotonic()
+        assert infer(server, 1.0)[0] == 200 and time.monotonic() - began < 3
+        until(lambda: f'outcome="cancelled",transport="{transport}"}} 1.0' in server.metrics())
+
+
+def test_a_stream_whose_client_goes_takes_out_what_has_not_begun():
+    with serving(models=("scale",)) as server:
+        with tritonclient.grpc.InferenceServerClient(server.url("grpc")) as client:
+            client.start_stream(lambda result, error: None)
+            tensor = tritonclient.grpc.InferInput("x", [1, 4], "FP32")
+            tensor.set_data_from_numpy(np.float32([[SLOW, 0, 0, 0]]))
+            for _ in range(100):  # more than a stream has in flight
+                client.async_stream_infer("scale", [tensor])
+            until(lambda: 'headrace_in_flight{model="scale"} 64.0' in server.metrics())
+            client.stop_stream(cancel_requests=True)
+        until(lambda: 'headrace_in_flight{model="scale"} 0.0' in server.metrics(), 5)
+        assert infer(server, 1.0)[0] == 200
+
+
+def test_a_killed_worker_costs_no_request():
+    with serving(models=("scale",)) as server:
+        (worker,) = server.workers()
+        threading.Timer(0.5, os.kill, (worker, signal.SIGKILL)).start()
+        with ThreadPoolExecutor(8) as threads:
+            began, answers = time.monotonic(), []
+            while time.monotonic() - began < 1.5:
+                answers += list(threads.map(lambda n: (n, *infer(server, float(n))), range(100, 108)))
+        assert len(answers) > 8
+        for number, status, _, body, _ in answers:
+            assert status == 200 and scaled(body)[0, 0] == 2 * number
+        assert "headrace_workers_lost_total 1.0" in server.metrics()
+
+
+def test_many_times_too_many_requests_are_each_answered_though_a_worker_dies():
+    with serving("--max-queue", "8", models=("scale",)) as server:
+        (worker,) = server.workers()
+        threading.Timer(0.5, os.kill, (worker, signal.SIGKILL)).start()
+        end = time.monotonic() + 2
+
+        def load(_):
+            statuses = []
+            while time.monotonic() < end:
+                statuses.append(infer(server, 1000.01)[0])
+            return statuses
+
+        with ThreadPoolExecutor(24) as threads:
+            statuses = [status for found in threads.map(load, range(24)) for status in found]
+        assert set(statuses) == {200, 503}
+        text = server.metrics()
+        found = re.findall(r'headrace_requests_total{.*outcome="(\w+)",transport="http"} (\S+)', text)
+        counted = {name: float(number) for name, number in found}
+        assert counted["ok"] == statuses.count(200) and sum(counted.values()) == len(statuses)
+        assert 'headrace_in_flight{model="scale"} 0.0' in text and "headrace_workers_lost_total 1.0" in text
+        _, said = server.end()
+        assert server.process.returncode == 0 and "fork" not in said
+
+
+def test_a_request_that_kills_its_worker_twice_fails_and_the_server_goes_on():
+    with serving(models=("scale",)) as server:
+        status, headers, body, _ = infer(server, 13.0)
+        assert status == 503 and b"died" in body and "retry-after" in headers
+        assert infer(server, 1.0)[0] == 200
+
+
+def test_at_sigterm_what_was_let_in_is_answered_and_what_comes_is_told_to_go():
+    with serving(models=("scale",)) as server:
+        idle = server.connection()
+        idle.request("GET", "/v2/health/ready")
+        assert idle.getresponse().read() == b""
+        with ThreadPoolExecutor(6) as threads:
+            slow = [threads.submit(infer, server, SLOW) for _ in range(6)]
+            until(lambda: 'headrace_in_flight{model="scale"} 6.0' in server.metrics())
+            server.process.send_signal(signal.SIGTERM)
+            until(lambda: server.request("GET", "/v2/health/ready")[0] == 503)
+            status, headers, body, _ = infer(server, 1.0)
+            assert status == 503 and b"about to end" in body and "retry-after" in headers
+            assert server.request("GET", "/v2/health/live")[0] == 200
+            assert [done.result()[0] for done in slow] == [200] * 6
+        _, said = server.process.communicate(timeout=15)
+        assert server.process.returncode == 0 and "Traceback" not in said
+
+
+def test_what_takes_longer_than_the_drain_is_cut_and_said():
+    with serving("--drain-s", "0.5", models=("scale",)) as server, ThreadPoolExecutor(1) as threads:
+        slow = threads.submit(infer, server, 1020.0)
+        until(lambda: 'headrace_in_flight{model="scale"} 1.0' in server.metrics())
+        code, said = server.end()
+        assert code == 1 and "were cut" in said
+        assert slow.exception() is not None or slow.result()[0] == 503
+
+
+def test_a_second_signal_ends_it_at_once():
+    with serving(models=("scale",)) as server:
+        workers = server.workers()
+        with ThreadPoolExecutor(1) as threads:
+            slow = threads.submit(infer, server, 1020.0)
+            until(lambda: 'headrace_in_flight{model="scale"} 1.0' in server.metrics())
+            server.process.send_signal(signal.SIGTERM)
+            until(lambda: server.request("GET", "/v2/health/ready")[0] == 503)
+            began = time.monotonic()
+            code, _ = server.end()
+            assert code == 128 + signal.SIGTERM and time.monotonic() - began < 2
+            assert slow.exception() is not None
+        until(lambda: not any(os.path.exists(f"/proc/{worker}") for worker in workers))
+
+
+def test_only_who_brings_the_token_is_served(tmp_path):
+    file = tmp_path / "token"
+    file.write_text("open-sesame\n")
+    with serving("--token-file", str(file), models=("scale",)) as server:
+        own = {"Authorization": "Bearer open-sesame"}
+        for headers in ({}, {"Authorization": "Bearer open-sesam"}, {"Authorization": "open-sesame"}):
+            status, _, body = server.request("POST", INFER, scale_request(1.0), headers)
+            assert status == 401 and b"Bearer" in body
+            assert server.request("GET", "/metrics", headers=headers, port="metrics")[0] == 401
+        assert server.request("GET", "/v2/health/ready")[0] == 200
+        assert server.request("POST", INFER, scale_request(1.0), own)[0] == 200
+        assert server.request("GET", "/metrics", headers=own, port="metrics")[0] == 200
+        with tritonclient.grpc.InferenceServerClient(server.url("grpc")) as client:
+            with pytest.raises(InferenceServerException, match="UNAUTHENTICATED"):
+                client.get_model_metadata("scale")
+            assert client.get_model_metadata("scale", headers={"authorization": "Bearer open-sesame"}).name == "scale"
+            errors = []
+            client.start_stream(lambda result, error: errors.append(str(error)))
+            until(lambda: errors)
+            assert grpc.StatusCode.UNAUTHENTICATED.name in errors[0]
+
+
+def test_photos_go_through_the_dpu_and_what_it_cannot_take_to_the_cpu():
+    import cv2
+
+    pixels = cv2.imdecode(np.frombuffer(PHOTO, np.uint8), cv2.IMREAD_COLOR)
+    png = cv2.imencode(".png", pixels)[1].tobytes()
+    with (
+        serving("--preprocess", "dpu", "--image-cus", "1", models=("means",)) as server,
+        tritonclient.http.InferenceServerClient(server.url()) as client,
+    ):
+        for photo in (PHOTO, png):
+            tensor = tritonclient.http.InferInput("IMAGE", [1], "BYTES")
+            tensor.set_data_from_numpy(np.array([photo], object))
+            answer = client.infer("means", [tensor]).as_numpy("output")
+            np.testing.assert_allclose(answer, [preprocess(photo, SPEC).mean((1, 2))], rtol=1e-5)
+        assert re.findall(r'headrace_dpu_fallbacks_total\{reason="\w+"\} (\S+)', server.metrics()) == ["1.0"]
+
+
+@pytest.mark.parametrize(("workers", "answer"), [("1", 8.0), ("npu:2", 0.0)])  # a simulated NPU computes nothing
+def test_node_level_policies_are_served_on_workers_and_simulated_npus(workers, answer):
+    with serving("--policy", "lazy", "--workers", workers, models=("deep",), profiled=False) as server:
+        tensor = {"name": "input", "datatype": "FP32", "shape": [2, 8], "data": [1.0] * 16}
+        status, _, body = server.request("POST", "/v2/models/deep/infer", {"inputs": [tensor]})
+        assert status == 200 and scaled(body).tolist() == [[answer], [answer]]

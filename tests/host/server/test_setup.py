@@ -1,0 +1,111 @@
+"""What is refused before anything is served, and ways to start and to end."""
+
+import shutil
+import socket
+import subprocess
+
+import pytest
+from command import headrace_here
+from running import scale_request, scaled, serving
+
+from headrace.batching import UsageError
+from headrace.host.server.serve import Address
+
+
+@pytest.mark.parametrize("option", ["--http", "--grpc", "--metrics"])
+def test_other_machines_are_served_only_where_that_is_said(option):
+    done = headrace_here("serve", option, "0.0.0.0:0")
+    assert done.returncode == 2 and "--token-file" in done.stderr and "--insecure" in done.stderr
+
+
+def test_only_addresses_that_this_machine_alone_reaches_are_loopback():
+    loopback = ["127.0.0.1:80", "127.9.9.9:80", "[::1]:80", "localhost:80"]
+    assert [Address.parsed("--http", text).is_loopback() for text in loopback] == [True] * 4
+    assert [Address.parsed("--http", text).is_loopback() for text in ("0.0.0.0:80", "[::]:80", "10.0.0.1:80")] == [
+        False
+    ] * 3
+    for text in ("", "8000", "localhost", ":8000", "a:b", "a:65536"):
+        with pytest.raises(UsageError, match="give HOST:PORT"):
+            Address.parsed("--http", text)
+
+
+@pytest.mark.parametrize("port", ["http", "grpc", "metrics"])
+def test_a_port_that_is_taken_is_named_at_once(port):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = headrace_here("serve", f"--{port}", address)  # of a network whose profile would have to be measured
+        assert done.returncode == 2 and f"headrace: --{port} {address}: Address already in use" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--model", "a=resnet18", "--model", "a=resnet50"), "a name of its own"),
+        (("--model", "a/b=resnet18"), "without /"),
+        (("--weights", "", "--weights", ""), "2 for 1 models"),
+        (("--policy", "cellular"), "choose from serial"),
+        (("--xclbin", "x"), "x"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options, text):
+    done = headrace_here("serve", *options)
+    assert done.returncode == 2 and text in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ("max-quue = 5", "there is no setting 'max-quue'; known are drain-s, drop-late,"),
+        ("max-queue = 1.5", "--max-queue"),
+        ("max-queue = 0", "--max-queue"),
+        ("max-queue = true", "give a text or a number"),
+        ("max-queue = [5]", "give a text or a number"),
+        ('model = "resnet18"', "give a list of texts or numbers"),
+        ("model = [true]", "give a list of texts or numbers"),
+        ("drop-late = 1", "give true or false"),
+        ("sla-ms = nan", "--sla-ms"),
+        ('policy = "best"', "choose from serial"),
+        ('token-file = "missing"', "No such file"),
+        ("[", "server.toml: "),
+        ("\x00", "line 1"),
+    ],
+)
+def test_a_file_of_settings_is_checked_as_options_are(settings, text, tmp_path):
+    file = tmp_path / "server.toml"
+    file.write_text(settings)
+    done = headrace_here("serve", "--config", file)
+    assert done.returncode == 2 and text in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_a_file_gives_what_the_command_line_leaves_open(tmp_path):
+    file = tmp_path / "server.toml"
+    file.write_text('max-queue = 3\npolicy = "serial"\ndrop-late = true\nmodel = ["overridden"]\n')
+    with serving("--config", str(file), models=("scale",)) as server:
+        status, error = server.error("POST", "/v2/models/scale/infer", scale_request(1.0, 2.0, 3.0, 4.0))
+        assert status == 400 and "at most 3" in error
+
+
+@pytest.mark.parametrize("content", ["", "two words", "x" * 5000, "\u00e9"])
+def test_a_token_that_no_header_could_bring_is_refused(content, tmp_path):
+    file = tmp_path / "token"
+    file.write_text(content)
+    done = headrace_here("serve", "--token-file", file)
+    assert done.returncode == 2 and "printable" in done.stderr
+
+
+@pytest.mark.parametrize("policy", ["serial", "graph", "preba", "smdp"])
+def test_policies_of_whole_networks_serve_and_end_soon(policy):
+    with serving("--policy", policy, models=("scale",)) as server:
+        status, _, body = server.request("POST", "/v2/models/scale/infer", scale_request(3.0, 4.0))
+        assert status == 200 and scaled(body)[:, 0].tolist() == [6, 8]
+        assert server.end(timeout_s=15)[0] == 0
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl")
+def test_curl_is_served():
+    with serving(models=("scale",)) as server:
+        tensor = '{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}'
+        url = f"http://{server.url()}/v2/models/scale/infer"
+        command = ["curl", "--noproxy", "*", "--silent", "--show-error", "--fail", "--data", tensor, url]
+        done = subprocess.run(command, capture_output=True, timeout=30)
+        assert done.returncode == 0 and scaled(done.stdout).tolist() == [[2, 4, 6, 8]]
