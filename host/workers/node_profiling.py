@@ -1,5 +1,6 @@
 """`headrace profile --nodes`: the latency of every node by batch size, on this machine's workers all busy at once."""
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,8 +20,9 @@ from headrace.host.workers.process import RunTimes, processes
 from headrace.host.workers.profiling import OnPoint, doubling, machine, measure_points
 from headrace.host.workers.program import NodeModel, Program, StepNodes, node_program
 from headrace.host.workers.split import SplitNetwork, one_thread, split_at
-from headrace.host.workers.step_models import signature
-from headrace.host.workers.steps import GO
+from headrace.host.workers.step_models import LoadedSteps, load_steps, signature
+from headrace.host.workers.step_network import StepNetwork
+from headrace.host.workers.steps import GO, Signature
 
 STEPS = 16  # of a decoder, at most: enough for a median
 FINE = 8  # up to here every batch size of a step model is measured
@@ -84,14 +86,12 @@ async def measure_steps(
     """Of a step model (`step_nodes`), batches up to its largest, each for inputs of three lengths, the longest among
     them; the batches are those until throughput at the longest grows by less than 5 %. A decoder's latency is the
     median of its first steps. The points of the profile are of the middle length, with as many decoder steps, STEPS at
-    most. Raises UsageError and WorkerLost."""
+    most. `machine` has what a batch changes in the results (`step_difference`). Raises UsageError and WorkerLost."""
     devices = worker_devices(workers)
     arena = SlotArena({model.name: (model.inputs, model.outputs)}, len(devices) * model.max_batch)
     ((tokens,), sections) = arena.views[model.name].inputs, Sections(graph)
     told = signature(model.network)
-    longest = tokens.spec.longest
-    while longest > 1 and not told.fits(longest, min(longest, STEPS)):
-        longest //= 2
+    longest = _longest(told)
     lengths = sorted({max(1, longest // 16), max(1, longest // 4), longest})
     found = _NodeTimes(graph)
     points: dict[int, tuple[ProfilePoint, ...]] = {}
@@ -127,9 +127,60 @@ async def measure_steps(
     finally:
         arena.close()
     described = {**machine(), "devices": [device.name for device in devices], "threads": devices[0].threads}
+    with one_thread():
+        described["batch_difference"] = step_difference(load_steps(model.network), sizes[-1])
     latencies = found.latencies(sizes, tuple(map(float, lengths)))
     curve = tuple(point for point in points[lengths[len(lengths) // 2]] if point.batch in doubling(model.max_batch))
     return Profile(model.name, len(devices), curve, described, latencies)
+
+
+def step_difference(loaded: LoadedSteps, batch: int) -> dict[str, Any]:
+    """As `batch_difference`, of a step model on the CPU, for a batch of inputs of random lengths: `largest` is of the
+    states at the end, `first_node` the first step that appends to one that differs, or the first one at all."""
+    told = loaded.signature
+    arena = SlotArena({told.name: (told.inputs, told.outputs)}, 2 * batch)
+    views, chance = arena.views[told.name], np.random.default_rng(0)
+    network = StepNetwork(loaded, views, torch.device("cpu"), arena.slots)
+
+    def run(slots: Sequence[int], lengths: Sequence[int]) -> None:
+        requests = tuple(
+            Request(slot, told.name, 0.0, input_len=length, output_len=min(length, STEPS, told.longest_output))
+            for slot, length in zip(slots, lengths, strict=True)
+        )
+        network.run(Task(0, told.name, requests, 0, len(told.graph.nodes)), slots, lambda: False)
+
+    lengths = []
+    for place in range(batch):
+        length = int(chance.integers(1, _longest(told) + 1))
+        words = chance.integers(0, told.vocabulary, length)
+        for slot in (place, batch + place):
+            views.inputs[0].at(slot, length)[:] = words
+        lengths.append(length)
+    run(range(batch), lengths)
+    largest, differing = 0.0, set()
+    for place, length in enumerate(lengths):
+        run([batch + place], [length])
+        together = network.states(place)
+        for name, alone in network.states(batch + place).items():
+            scale = float(np.abs(alone).max(initial=0.0)) or 1.0
+            if together[name].shape != alone.shape:  # other tokens were chosen, and the output ended elsewhere
+                largest = math.inf
+                differing.add(name)
+            elif not np.array_equal(together[name], alone):
+                largest = max(largest, float(np.abs(together[name] - alone).max()) / scale)
+                differing.add(name)
+    arena.close()
+    appending = [step.name for step in told.steps if differing & set(step.appends)]
+    first = (appending or [told.steps[0].name])[0] if differing else None
+    return {"largest": largest, "first_node": first}
+
+
+def _longest(told: Signature) -> int:
+    """The longest input, halved until it fits with as many decoder steps."""
+    longest = told.longest_input
+    while longest > 1 and not told.fits(longest, min(longest, STEPS)):
+        longest //= 2
+    return longest
 
 
 def _fine(max_batch: int) -> list[int]:

@@ -5,9 +5,11 @@ and are preempted at. What is kept of a request between its tasks lies in a row 
 import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from headrace.batching.graphs.execution import Sections, steps
 from headrace.batching.graphs.model_graph import NodeKind
@@ -54,6 +56,10 @@ class StepNetwork:
         self._rows = StepRows(model.signature, model.modules.to(device), rows, device, rows_on_device=True)
         self._by_slot: list[_Kept | None] = [None] * slots
         self._by_id: dict[int, _Kept] = {}
+
+    def states(self, slot: int) -> dict[str, NDArray[Any]]:
+        """What is kept of the request in a slot."""
+        return {spec.name: self._rows.state(spec.name, 1 + slot) for spec in self._signature.states}
 
     def warm_up(self, max_batch: int) -> None:
         """Run every step on a batch of 1 and of `max_batch`."""

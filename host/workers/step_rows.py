@@ -108,8 +108,9 @@ class StepRows:
         return gathered, chosen.cpu() if chosen is not None else None
 
     def state(self, name: str, row: int) -> NDArray[Any]:
-        """A fixed state of a row, on the CPU."""
-        return self._blocks[name][row].cpu().numpy()
+        """A state of a row, on the CPU; of one that grows, what there is."""
+        state: NDArray[Any] = self._blocks[name][row].cpu().numpy()
+        return state[: int(self._lengths[name][row])] if name in self._lengths else state
 
     @torch.inference_mode()
     def warm_up(self, number: int, batch: int) -> None:
