@@ -84,7 +84,7 @@ async def measure_steps(
     on_point: OnPoint = lambda _: None,
 ) -> Profile:
     """Of a step model (`step_nodes`), batches up to its largest, each for inputs of three lengths, the longest among
-    them; the batches are those until throughput at the longest grows by less than 5 %. A decoder's latency is the
+    them; the batches are those until throughput at the middle one grows by less than 5 %. A decoder's latency is the
     median of its first steps. The points of the profile are of the middle length, with as many decoder steps, STEPS at
     most. `machine` has what a batch changes in the results (`step_difference`). Raises UsageError and WorkerLost."""
     devices = worker_devices(workers)
@@ -93,11 +93,12 @@ async def measure_steps(
     told = signature(model.network)
     longest = _longest(told)
     lengths = sorted({max(1, longest // 16), max(1, longest // 4), longest})
+    middle = lengths[len(lengths) // 2]
     found = _NodeTimes(graph)
     points: dict[int, tuple[ProfilePoint, ...]] = {}
     try:
         sizes, to_the_knee = _fine(model.max_batch), True
-        for length in reversed(lengths):
+        for length in sorted(lengths, key=lambda length: length != middle):  # it says how far batches are measured
             decoded = min(length, STEPS, told.longest_output)
             for slot in range(arena.slots):
                 tokens.at(slot, length)[:] = GO  # a token that every network has
@@ -130,7 +131,7 @@ async def measure_steps(
     with one_thread():
         described["batch_difference"] = step_difference(load_steps(model.network), sizes[-1])
     latencies = found.latencies(sizes, tuple(map(float, lengths)))
-    curve = tuple(point for point in points[lengths[len(lengths) // 2]] if point.batch in doubling(model.max_batch))
+    curve = tuple(point for point in points[middle] if point.batch in doubling(model.max_batch))
     return Profile(model.name, len(devices), curve, described, latencies)
 
 
