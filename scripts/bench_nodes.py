@@ -46,7 +46,7 @@ from headrace.host.workers.networks import Network
 from headrace.host.workers.node_profiling import batch_difference, measure_nodes, measure_steps
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import ENVIRONMENT, WorkerProcess
-from headrace.host.workers.profiling import machine
+from headrace.host.workers.profiling import fill_with_noise, machine
 from headrace.host.workers.program import NodeModel, WholeModel, node_program, whole_program
 from headrace.host.workers.split import Live, node_model, one_thread, split_at
 from headrace.host.workers.step_models import step_nodes
@@ -87,11 +87,7 @@ def of_nodes(model: NodeModel, batch: int) -> bytes:
 
 def slots_of_noise(model: WholeModel) -> SlotArena:
     arena = SlotArena({model.name: (model.inputs, model.outputs)}, model.max_batch)
-    noise = np.random.default_rng(0)
-    for tensors in arena.views[model.name].inputs:
-        for slot in range(arena.slots):
-            array = tensors.at(slot)
-            array[...] = noise.standard_normal(array.shape) if array.dtype.kind == "f" else 0
+    fill_with_noise(arena.views[model.name].inputs)
     return arena
 
 

@@ -13,7 +13,13 @@ from headrace.batching.catalog import CELL_POLICIES
 from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_container
 from headrace.host.cli.console import Stages, out, progress, show_json, tell
 from headrace.host.cli.options import (
+    ImageCus,
     Json,
+    MaxBatch,
+    ProfileFiles,
+    Whole,
+    WindowMs,
+    Workers,
     check_readable,
     command,
     make_folder,
@@ -54,13 +60,8 @@ def demo(
         Path | None,
         typer.Option(callback=readable_folder, help="A folder of JPEG files instead of bundled photos."),
     ] = None,
-    workers: Annotated[
-        str | None,
-        typer.Option(help="A number of workers (one per MIG device or core by default), or npu:N simulated NPUs."),
-    ] = None,
-    whole: Annotated[
-        bool, typer.Option("--whole", help="Under policies that schedule nodes, keep the networks in one piece.")
-    ] = False,
+    workers: Workers = None,
+    whole: Whole = False,
     policies: Annotated[
         str,
         typer.Option(
@@ -73,19 +74,15 @@ def demo(
     preprocessors: Annotated[
         str, typer.Option(help="Comma-separated, of beforehand (tensors made before the run), cpu and dpu.")
     ] = "beforehand,cpu,dpu",
-    window_ms: Annotated[float, typer.Option(min=0, help="Window of the graph policy.")] = 5.0,
-    max_batch: Annotated[
-        int, typer.Option(min=1, max=1024, help="Largest batch to profile, and of graph and others.")
-    ] = 32,
+    window_ms: WindowMs = 5.0,
+    max_batch: MaxBatch = 32,
     sla_ms: Annotated[float, typer.Option(min=0, help="Latency beyond which a request counts as late.")] = 500.0,
     target: TargetOption = Target.SW_EMU,
     xclbin: Annotated[
         Path | None, typer.Option(callback=readable, help="Use this container instead of building one.")
     ] = None,
-    image_cus: Annotated[int, typer.Option(min=1, max=16)] = 4,
-    profile_files: Annotated[
-        list[Path] | None, typer.Option("--profile", help="From `headrace profile`, once a model; measured without.")
-    ] = None,
+    image_cus: ImageCus = 4,
+    profile_files: ProfileFiles = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     out_folder: Annotated[Path, typer.Option("--out", help="Folder for the report.")] = Path("out/demo"),
     as_json: Json = False,

@@ -18,6 +18,21 @@ from headrace.batching import UsageError
 
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
 
+# Of what serves live: `demo` and `serve`.
+Workers = Annotated[
+    str | None,
+    typer.Option(help="A number of workers (one per MIG device or core by default), or npu:N simulated NPUs."),
+]
+Whole = Annotated[
+    bool, typer.Option("--whole", help="Under policies that schedule nodes, keep the networks in one piece.")
+]
+WindowMs = Annotated[float, typer.Option(min=0, help="Window of the graph policy.")]
+MaxBatch = Annotated[int, typer.Option(min=1, max=1024, help="Largest batch to profile, and of graph and others.")]
+ProfileFiles = Annotated[
+    list[Path] | None, typer.Option("--profile", help="From `headrace profile`, once a model; measured without.")
+]
+ImageCus = Annotated[int, typer.Option(min=1, max=16)]
+
 
 class Command(TyperCommand):
     """Its help lists options under their `rich_help_panel`, in plain text; numbers must be finite."""

@@ -15,7 +15,20 @@ from headrace.batching.catalog import CELL_POLICIES
 from headrace.host.cli import interrupt
 from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_container
 from headrace.host.cli.console import tell
-from headrace.host.cli.options import Json, check_readable, command, defaults_of_file, parsed_workers, readable
+from headrace.host.cli.options import (
+    ImageCus,
+    Json,
+    MaxBatch,
+    ProfileFiles,
+    Whole,
+    WindowMs,
+    Workers,
+    check_readable,
+    command,
+    defaults_of_file,
+    parsed_workers,
+    readable,
+)
 from headrace.sim.hardware.profiles import read_profile
 
 SERVER_POLICIES = tuple(name for name in POLICIES if name not in CELL_POLICIES)
@@ -49,20 +62,11 @@ def serve(
             autocompletion=lambda: list(SERVER_POLICIES), help=f"Of all models: {', '.join(SERVER_POLICIES)}."
         ),
     ] = "preba",
-    workers: Annotated[
-        str | None,
-        typer.Option(help="A number of workers (one per MIG device or core by default), or npu:N simulated NPUs."),
-    ] = None,
-    whole: Annotated[
-        bool, typer.Option("--whole", help="Under policies that schedule nodes, keep the networks in one piece.")
-    ] = False,
-    window_ms: Annotated[float, typer.Option(min=0, help="Window of the graph policy.")] = 5.0,
-    max_batch: Annotated[
-        int, typer.Option(min=1, max=1024, help="Largest batch to profile, and of graph and others.")
-    ] = 32,
-    profile_files: Annotated[
-        list[Path] | None, typer.Option("--profile", help="From `headrace profile`, once a model; measured without.")
-    ] = None,
+    workers: Workers = None,
+    whole: Whole = False,
+    window_ms: WindowMs = 5.0,
+    max_batch: MaxBatch = 32,
+    profile_files: ProfileFiles = None,
     sla_ms: Annotated[
         float, typer.Option(min=0.001, help="Latency after which a request without a timeout is late.")
     ] = 100.0,
@@ -79,7 +83,7 @@ def serve(
     xclbin: Annotated[
         Path | None, typer.Option(callback=readable, help="The DPU's container, instead of building one.")
     ] = None,
-    image_cus: Annotated[int, typer.Option(min=1, max=16)] = 4,
+    image_cus: ImageCus = 4,
     http: Annotated[str, typer.Option(help="HOST:PORT; port 0 takes any that is free.")] = "127.0.0.1:8000",
     grpc: Annotated[str, typer.Option(help="HOST:PORT.")] = "127.0.0.1:8001",
     metrics: Annotated[str, typer.Option(help="HOST:PORT.")] = "127.0.0.1:8002",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.batching import POLICIES, Profile, UsageError
-from headrace.batching.catalog import CELL_POLICIES, NODE_POLICIES
+from headrace.batching.catalog import CELL_POLICIES
 from headrace.host.demo.photos import Photo
 
 BEFOREHAND = "beforehand"  # every photo was made a tensor, by the DPU, before the run: the workers alone are loaded
@@ -58,12 +58,6 @@ class DemoOptions:
             raise UsageError(f"{self.requests} requests asked for; give at least 1")
         if self.rate_rps is not None and not 0 < self.rate_rps < math.inf:
             raise UsageError(f"the rate is {self.rate_rps} requests/s; give a rate above 0, or none to have one chosen")
-
-    @property
-    def by_node(self) -> bool:
-        """Whether real workers run the networks node by node."""
-        scheduled = any(name in NODE_POLICIES for name in self.policies)
-        return scheduled or any(profile.nodes is not None for profile in self.profiles)
 
 
 def check_names(what: str, names: Sequence[str], known: Sequence[str] = ()) -> None:

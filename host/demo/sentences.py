@@ -22,7 +22,7 @@ from headrace.batching.graphs.execution import NodeTimes
 from headrace.host.demo.load import HEAVY, run_requests
 from headrace.host.demo.options import BEFOREHAND, DemoOptions
 from headrace.host.demo.picture import draw
-from headrace.host.demo.report import gains, print_runs, run_json
+from headrace.host.demo.report import each_mean, gains, print_runs, run_json
 from headrace.host.demo.serving import Arrivals, Progress, Run, run_arrivals
 from headrace.host.demo.trace import write_trace
 from headrace.host.dpu.driver import Preprocessed
@@ -153,6 +153,7 @@ async def _runs(
     progress: Progress,
 ) -> list[Run]:
     name = model.name
+    assumed = {name: dec_timesteps(TRANSLATION)}
     devices = worker_devices(options.workers)
     runs = []
     tasks = SplitTasks([], {name: graph}, len(arrivals.at), [model])
@@ -162,7 +163,7 @@ async def _runs(
                 serving = make_policy(
                     policy, {name: times}, workers=len(devices), window_s=options.window_s,
                     max_batch=options.max_batch, profiles={name: profile},
-                    dec_timesteps={name: dec_timesteps(TRANSLATION)},
+                    dec_timesteps=assumed,
                 )  # fmt: skip
                 executions: list[Execution] = []
                 progress.stage(policy, len(arrivals.at))
@@ -178,11 +179,7 @@ async def _runs(
 
 def shows(report: SentenceReport) -> list[str]:
     rate, alone, batched = report.rates_rps[BEFOREHAND], report.one_by_one_rps, report.in_batches_rps
-    means = ", ".join(
-        f"{'-' if mean is None else f'{mean:.0f} ms'} with {run.policy}"
-        for run in report.runs
-        for mean in (run.result["latency_ms"]["mean"],)
-    )
+    means = each_mean(report.runs, [run.policy for run in report.runs])
     return [
         f"At {rate:.0f} sentences/s, {rate / alone:.2f} times what the workers sustain one by one ({alone:.0f}/s) and "
         f"{rate / batched:.2f} times what they sustain in batches without padding ({batched:.0f}/s), one took on "

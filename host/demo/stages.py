@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from headrace.batching import Policy, Profile, make_policy
-from headrace.batching.smdp import BatchService
 from headrace.host.demo.equality import Clocks, Equality, Prepared, prepare
 from headrace.host.demo.labels import Label, Labels
 from headrace.host.demo.load import run_rates, run_requests
@@ -24,10 +23,9 @@ from headrace.host.demo.options import BEFOREHAND, DemoOptions
 from headrace.host.demo.serving import Arrivals, Photos, Preprocessor, Progress, Run, Source, run_arrivals
 from headrace.host.dpu.driver import CpuPreprocessor, Dpu
 from headrace.host.dpu.image import ImageSpec
-from headrace.host.live.hardware import Hardware, NodeWorkers, RealWorkers, SimulatedNpus
+from headrace.host.live.hardware import Hardware, hardware_of, schedules_nodes
 from headrace.host.live.runtime import Execution, Runtime
 from headrace.host.live.tables import tables_beside
-from headrace.host.workers.devices import worker_devices
 from headrace.host.workers.profiling import machine
 from headrace.sim.load.traffic import poisson
 
@@ -91,9 +89,10 @@ async def run_demo(
     """`loaded` is what `load_networks` made of the options. Raises UsageError for options that cannot be met, and
     WorkerLost if no worker can be started."""
     networks = {network.name: network for network in loaded}
-    if options.by_node and not options.npus:
+    by_node = schedules_nodes(options.policies, options.profiles)
+    if by_node and not options.npus:
         progress.stage(f"cutting {' and '.join(networks)} into nodes")
-    hardware = _hardware(options, loaded)
+    hardware = hardware_of(loaded, workers=options.workers, npus=options.npus, by_node=by_node, whole=options.whole)
     async with _dpus(xclbin, networks.values()) as dpus:
         by_spec = {}
         for spec, dpu in dpus.items():
@@ -121,13 +120,6 @@ async def run_demo(
         runs = await _live_runs(options, hardware, profiles, rates, sources, labels, progress)
         cus = len(next(iter(dpus.values())).cus)
     return DemoReport(options, here, hardware.count, cus, networks, prepared, profiles, rates, labels.of, runs)
-
-
-def _hardware(options: DemoOptions, networks: Sequence[PhotoNetwork]) -> Hardware:
-    if options.npus:
-        return SimulatedNpus(networks, options.npus)
-    devices = worker_devices(options.workers)
-    return NodeWorkers(networks, devices, options.whole) if options.by_node else RealWorkers(networks, devices)
 
 
 @contextlib.asynccontextmanager
@@ -166,11 +158,6 @@ async def _live_runs(
     largest = {name: max(policy.largest_batch(name) for policy in policies) for name in profiles}
     arrivals = {name: _arrivals(options, rate, list(profiles)) for name, rate in rates_rps.items()}
     slots = min(MAX_IN_FLIGHT, max(len(planned.at) for planned in arrivals.values()))
-    services = {
-        # Beyond the profile's points latencies are only extrapolated.
-        name: BatchService.of_times(times[name], min(options.max_batch, profile.points[-1].batch))
-        for name, profile in profiles.items()
-    }
     runs = []
     tasks, workers = hardware.serving(largest, slots)
     with contextlib.closing(tasks):
@@ -182,7 +169,7 @@ async def _live_runs(
                     progress.stage(f"{preprocessor} + {name}", len(planned.at))
                     async with (
                         Runtime(serving, pool, tasks, on_execution=executions.append) as runtime,
-                        tables_beside(serving, services, hardware.count),
+                        tables_beside(serving, times, profiles, options.max_batch, hardware.count),
                     ):
                         run = await run_arrivals(
                             preprocessor, name, runtime, executions, sources[preprocessor], planned,

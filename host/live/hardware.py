@@ -1,17 +1,18 @@
 """What the networks run on: this machine's workers, or simulated NPUs. Each tells their latency and makes a pool."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 
 from headrace.batching import ModelGraph, NodeTimes, Profile, UsageError
+from headrace.batching.catalog import NODE_POLICIES
 from headrace.batching.graphs.torch_graph import from_torch
 from headrace.host.live.nodes import NodeTasks, SplitTasks
 from headrace.host.live.runtime import Tasks
 from headrace.host.live.whole import WholeTasks
-from headrace.host.workers.devices import WorkerDevice
+from headrace.host.workers.devices import WorkerDevice, worker_devices
 from headrace.host.workers.models import LoadedModel
 from headrace.host.workers.node_profiling import measure_nodes
 from headrace.host.workers.pool import WorkerPool
@@ -142,6 +143,20 @@ class SimulatedNpus:
         tensors = {network.name: (network.loaded.inputs, network.loaded.outputs) for network in self._networks}
         tasks = NodeTasks({name: times.graph for name, times in self._times.items()}, tensors, slots)
         return tasks, WorkerPool(simulated_workers("npu", self.count, self._times))
+
+
+def schedules_nodes(policies: Iterable[str], profiles: Iterable[Profile]) -> bool:
+    """Whether real workers are to run networks node by node: a policy schedules nodes, or a profile has their
+    latencies."""
+    return any(name in NODE_POLICIES for name in policies) or any(profile.nodes is not None for profile in profiles)
+
+
+def hardware_of(networks: Sequence[Network], *, workers: int | None, npus: int, by_node: bool, whole: bool) -> Hardware:
+    """`npus` simulated NPUs if there are any, else `workers` real ones (as many as there are devices, if None)."""
+    if npus:
+        return SimulatedNpus(networks, npus)
+    devices = worker_devices(workers)
+    return NodeWorkers(networks, devices, whole) if by_node else RealWorkers(networks, devices)
 
 
 def _graph(network: Network) -> ModelGraph:

@@ -4,18 +4,26 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 
-from headrace.batching import Policy, SmdpBatching
+from headrace.batching import NodeTimes, Policy, Profile, SmdpBatching
 from headrace.batching.smdp import BatchService, Weights
 from headrace.batching.smdp.tables import rate_tables
 
 
 @contextlib.asynccontextmanager
-async def tables_beside(policy: Policy, services: Mapping[str, BatchService], workers: int) -> AsyncIterator[None]:
+async def tables_beside(
+    policy: Policy, times: Mapping[str, NodeTimes], profiles: Mapping[str, Profile], max_batch: int, workers: int
+) -> AsyncIterator[None]:
     """`smdp` gets its tables while it already serves: they are solved in a thread, for the least mean latency, as
     nothing here measures energy."""
     if not isinstance(policy, SmdpBatching):
         yield
         return
+
+    services = {
+        # Beyond the profile's points latencies are only extrapolated.
+        model: BatchService.of_times(times[model], min(max_batch, profile.points[-1].batch))
+        for model, profile in profiles.items()
+    }
 
     async def solve() -> None:
         for model, service in services.items():

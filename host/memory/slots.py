@@ -84,6 +84,7 @@ class SlotTensors:
 
     def __init__(self, spec: TensorSpec, memory: mmap.mmap, offset: int, stride: int, slots: int) -> None:
         self.spec = spec
+        self.slots = slots
         self._memory, self._offset, self._stride = memory, offset, stride
         # Where all requests have the same shape the arrays are made once: making one takes as long as copying it.
         fixed = spec.variable is None

@@ -18,6 +18,7 @@ from headrace.host.server.metrics import CONTENT_TYPE
 from headrace.host.server.protocol import (
     BYTES,
     MAX_CLASSES,
+    VERSION,
     InferRequest,
     Output,
     Unauthorized,
@@ -300,7 +301,7 @@ def infer_response(asked: InferRequest, outputs: Sequence[Output]) -> Response:
                 [element.decode("utf-8", "replace") for element in flat] if output.datatype == BYTES else flat
             )
         described.append(entry)
-    answer: dict[str, Any] = {"model_name": asked.model, "model_version": "1", "outputs": described}
+    answer: dict[str, Any] = {"model_name": asked.model, "model_version": VERSION, "outputs": described}
     if asked.id:
         answer["id"] = asked.id
     try:
@@ -309,5 +310,5 @@ def infer_response(asked: InferRequest, outputs: Sequence[Output]) -> Response:
         raise HeadraceError("an output holds NaN or infinity, which JSON has not; ask for binary data") from None
     if not parts:
         return Response(200, [header], JSON_CONTENT)
-    headers = {"content-type": "application/octet-stream", "inference-header-content-length": str(len(header))}
+    headers = {"content-type": "application/octet-stream", HEADER_LENGTH: str(len(header))}
     return Response(200, [header, *parts], headers)

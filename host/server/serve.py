@@ -13,18 +13,16 @@ from pathlib import Path
 import uvloop
 
 from headrace.batching import Profile, UsageError, make_policy
-from headrace.batching.catalog import CELL_POLICIES, NODE_POLICIES
-from headrace.batching.smdp import BatchService
+from headrace.batching.catalog import CELL_POLICIES
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.image import ImageSpec
 from headrace.host.dpu.preprocessor import CpuPreprocessor, Preprocessor
-from headrace.host.live.hardware import Hardware, Network, NodeWorkers, RealWorkers, SimulatedNpus
+from headrace.host.live.hardware import Hardware, Network, hardware_of, schedules_nodes
 from headrace.host.live.tables import tables_beside
 from headrace.host.server.http import HttpApi, MetricsApi, refusal
 from headrace.host.server.http1 import HttpServer, Limits
 from headrace.host.server.rpc import GrpcServer
 from headrace.host.server.service import ServedModel, Service
-from headrace.host.workers.devices import worker_devices
 
 STOP_S = 5.0  # for what is on its way when all is drained, and for workers to end
 
@@ -110,19 +108,14 @@ def serve(
         with _port_of(name, address):
             family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
             socket.create_server((address.host, address.port), family=family).close()
-    hardware = _hardware(options, networks)
+    hardware = hardware_of(
+        networks, workers=options.workers, npus=options.npus,
+        by_node=schedules_nodes([options.policy], options.profiles), whole=options.whole,
+    )  # fmt: skip
     profiles = _profiles(options, networks, hardware, on_stage)
     on_stage(f"starting {hardware.count} {hardware.kind}")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(options, networks, hardware, profiles, on_ready, end_now))
-
-
-def _hardware(options: ServeOptions, networks: Sequence[Network]) -> Hardware:
-    if options.npus:
-        return SimulatedNpus(networks, options.npus)
-    devices = worker_devices(options.workers)
-    by_node = options.policy in NODE_POLICIES or any(profile.nodes is not None for profile in options.profiles)
-    return NodeWorkers(networks, devices, options.whole) if by_node else RealWorkers(networks, devices)
 
 
 def _profiles(
@@ -155,11 +148,6 @@ async def _serve(
         options.policy, times, workers=hardware.count, window_s=options.window_s, max_batch=options.max_batch,
         profiles=profiles, tables={},
     )  # fmt: skip
-    services = {
-        # Beyond the profile's points latencies are only extrapolated.
-        name: BatchService.of_times(times[name], min(options.max_batch, profile.points[-1].batch))
-        for name, profile in profiles.items()
-    }
     largest = {name: policy.largest_batch(name) for name in profiles}
     tasks, pool = hardware.serving(largest, options.max_queue)
     with contextlib.closing(tasks):
@@ -176,7 +164,7 @@ async def _serve(
                     models, policy, pool, tasks, max_queue=options.max_queue, drop_late=options.drop_late,
                     token=options.token,
                 ) as service,
-                tables_beside(policy, services, hardware.count),
+                tables_beside(policy, times, profiles, options.max_batch, hardware.count),
                 _ports(options, service) as ports,
             ):  # fmt: skip
                 on_ready(ports)

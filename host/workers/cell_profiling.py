@@ -11,7 +11,7 @@ from headrace.host.workers.devices import worker_devices
 from headrace.host.workers.messages import write_cells
 from headrace.host.workers.networks import KINDS, Network
 from headrace.host.workers.process import processes
-from headrace.host.workers.profiling import OnPoint, doubling, machine, measure_points
+from headrace.host.workers.profiling import OnPoint, described, doubling, measure_points
 from headrace.host.workers.program import cell_program
 from headrace.host.workers.step_models import signature
 
@@ -66,5 +66,4 @@ async def measure_cell(
         points = await measure_points(running, batch_of, doubling(max_batch), on_point, to_the_knee=False)
     finally:
         arena.close()
-    described = {**machine(), "devices": [device.name for device in devices], "threads": devices[0].threads}
-    return Profile(network.name, len(devices), points, described)
+    return Profile(network.name, len(devices), points, described(devices))

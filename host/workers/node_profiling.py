@@ -17,7 +17,7 @@ from headrace.host.workers.devices import worker_devices
 from headrace.host.workers.messages import write_nodes
 from headrace.host.workers.models import LoadedModel, load_model
 from headrace.host.workers.process import RunTimes, processes
-from headrace.host.workers.profiling import OnPoint, doubling, machine, measure_points
+from headrace.host.workers.profiling import OnPoint, described, doubling, fill_with_noise, measure_points
 from headrace.host.workers.program import NodeModel, Program, StepNodes, node_program
 from headrace.host.workers.split import SplitNetwork, one_thread, split_at
 from headrace.host.workers.step_models import LoadedSteps, load_steps, signature
@@ -42,12 +42,7 @@ async def measure_nodes(
     UsageError and WorkerLost."""
     devices = worker_devices(workers)
     arena = SlotArena({model.name: (model.inputs, model.outputs)}, len(devices) * model.max_batch)
-    noise = np.random.default_rng(0)
-    for tensors in arena.views[model.name].inputs:
-        for slot in range(arena.slots):
-            array = tensors.at(slot)
-            if array.dtype.kind == "f":
-                array[...] = noise.standard_normal(array.shape)
+    fill_with_noise(arena.views[model.name].inputs)
     found = _NodeTimes(graph)
 
     def batch_of(number: int, batch: int) -> list[bytes]:
@@ -68,12 +63,12 @@ async def measure_nodes(
         arena.close()
     batches = tuple(point.batch for point in points)
     latencies = found.latencies(batches, (1.0,))
-    described = {**machine(), "devices": [device.name for device in devices], "threads": devices[0].threads}
+    where = described(devices)
     loaded = load_model(model.source, model.weights, model.input_shape)
     if model.nodes:
         with one_thread():
-            described["batch_difference"] = batch_difference(loaded, model.nodes, batches[1:4])
-    return Profile(model.name, len(devices), points, described, latencies)
+            where["batch_difference"] = batch_difference(loaded, model.nodes, batches[1:4])
+    return Profile(model.name, len(devices), points, where, latencies)
 
 
 async def measure_steps(
@@ -127,12 +122,12 @@ async def measure_steps(
             sizes, to_the_knee = [point.batch for point in points[length]], False
     finally:
         arena.close()
-    described = {**machine(), "devices": [device.name for device in devices], "threads": devices[0].threads}
+    where = described(devices)
     with one_thread():
-        described["batch_difference"] = step_difference(load_steps(model.network), sizes[-1])
+        where["batch_difference"] = step_difference(load_steps(model.network), sizes[-1])
     latencies = found.latencies(sizes, tuple(map(float, lengths)))
     curve = tuple(point for point in points[middle] if point.batch in doubling(model.max_batch))
-    return Profile(model.name, len(devices), curve, described, latencies)
+    return Profile(model.name, len(devices), curve, where, latencies)
 
 
 def step_difference(loaded: LoadedSteps, batch: int) -> dict[str, Any]:

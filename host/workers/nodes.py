@@ -21,7 +21,7 @@ from headrace.host.workers.captured import CapturedNodes
 from headrace.host.workers.messages import answer_nodes, read_nodes
 from headrace.host.workers.models import load_model
 from headrace.host.workers.program import NodeModel, NodeSettings, StepNodes, read_network, tensor_specs
-from headrace.host.workers.serving import Interrupts, Ran, work
+from headrace.host.workers.serving import Interrupts, Ran, check_batch, work
 from headrace.host.workers.split import Live, SplitNetwork, Unsplit, split_at
 from headrace.host.workers.step_models import load_steps
 from headrace.host.workers.step_network import StepNetwork
@@ -83,9 +83,7 @@ class SplitRequests:
                 torch.zeros(size, *tensors.spec.shape, dtype=getattr(torch, tensors.spec.dtype), device=self._device)
                 for tensors in self._views.inputs
             ]
-            live: Live = tuple(inputs)
-            for node in range(self._last):
-                live = self._network.run(node, size, live)
+            self._network.whole(inputs)
         if self._device.type == "cuda" and isinstance(self._network, SplitNetwork):
             captured = CapturedNodes(self._network, inputs, self._max_batch)
             self._run, self._keep = captured.run, captured.keep
@@ -93,8 +91,7 @@ class SplitRequests:
     @torch.inference_mode()
     def run(self, task: Task, slots: Sequence[int], told: Callable[[], bool]) -> TaskRan:
         batch, node = len(slots), task.start
-        if not 1 <= batch <= self._max_batch:
-            raise ValueError(f"a batch of {batch} was sent to a worker that takes 1 to {self._max_batch}")
+        check_batch(batch, self._max_batch)
         live = self._begin(slots) if node == 0 else self._take_up(node, slots)
         gathered = time.monotonic()
         while True:
@@ -155,8 +152,7 @@ class StepRequests:
         self._network.warm_up(self._max_batch)
 
     def run(self, task: Task, slots: Sequence[int], told: Callable[[], bool]) -> TaskRan:
-        if not 1 <= len(slots) <= self._max_batch:
-            raise ValueError(f"a batch of {len(slots)} was sent to a worker that takes 1 to {self._max_batch}")
+        check_batch(len(slots), self._max_batch)
         gathered = time.monotonic()
         ran = self._network.run(task, slots, told)
         lengths = zip(*self._network.output_lengths(task), strict=True)

@@ -13,8 +13,8 @@ import numpy as np
 
 from headrace.batching import Profile, ProfilePoint
 from headrace.batching.graphs.profile import KNEE_GROWTH
-from headrace.host.memory.slots import SlotArena
-from headrace.host.workers.devices import usable_cores, worker_devices
+from headrace.host.memory.slots import SlotArena, SlotTensors
+from headrace.host.workers.devices import WorkerDevice, usable_cores, worker_devices
 from headrace.host.workers.messages import write_whole
 from headrace.host.workers.models import load_model
 from headrace.host.workers.pool import WorkerPool
@@ -44,6 +44,21 @@ def machine() -> dict[str, Any]:
     }
 
 
+def described(devices: Sequence[WorkerDevice]) -> dict[str, Any]:
+    """What a profile says of where it was measured."""
+    return {**machine(), "devices": [device.name for device in devices], "threads": devices[0].threads}
+
+
+def fill_with_noise(tensors: Iterable[SlotTensors]) -> None:
+    """Every slot, at its longest. Whole numbers may be indices, and stay 0, which is one of any table."""
+    noise = np.random.default_rng(0)
+    for each in tensors:
+        for slot in range(each.slots):
+            array = each.at(slot, each.spec.longest)
+            if array.dtype.kind == "f":
+                array[...] = noise.standard_normal(array.shape)
+
+
 OnPoint = Callable[[ProfilePoint], None]
 
 
@@ -61,13 +76,8 @@ async def measure_curve(
     loaded = load_model(model, weights, input_shape)
     devices = worker_devices(workers)
     arena = SlotArena({model: (loaded.inputs, loaded.outputs)}, len(devices) * max_batch)
-    noise = np.random.default_rng(0)
     lengths = [spec.longest for spec in loaded.inputs if spec.variable is not None]
-    for tensors in arena.views[model].inputs:
-        for slot in range(arena.slots):
-            array = tensors.at(slot, tensors.spec.longest)
-            if array.dtype.kind == "f":  # whole numbers may be indices: 0 is one of any table
-                array[...] = noise.standard_normal(array.shape)
+    fill_with_noise(arena.views[model].inputs)
     spec = WholeModel(model, model, loaded.inputs, loaded.outputs, max_batch, weights, input_shape)
 
     def batch_of(number: int, batch: int) -> list[bytes]:
@@ -79,8 +89,7 @@ async def measure_curve(
         points = await measure_points(running, batch_of, doubling(max_batch), on_point, to_the_knee=True)
     finally:
         arena.close()
-    described = {**machine(), "devices": [device.name for device in devices], "threads": devices[0].threads}
-    return Profile(model, len(devices), points, described)
+    return Profile(model, len(devices), points, described(devices))
 
 
 def doubling(max_batch: int) -> list[int]:

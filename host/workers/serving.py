@@ -45,6 +45,12 @@ class Executor(Protocol):
     def run(self, message: memoryview, interrupts: "Interrupts") -> Ran: ...
 
 
+def check_batch(size: int, most: int) -> None:
+    """Raises ValueError."""
+    if not 1 <= size <= most:
+        raise ValueError(f"a batch of {size} was sent to a worker that takes 1 to {most}")
+
+
 class ChannelClosed(Exception):
     """The parent is gone, or wants no more."""
 

@@ -144,6 +144,9 @@ class Unsplit:
     def run(self, node: int, batch: int, live: Live) -> Live:
         return tuple(self._loaded.call(live))
 
+    def whole(self, inputs: Sequence[Tensor]) -> Live:
+        return self.run(0, len(inputs[0]), tuple(inputs))
+
 
 def node_model(
     source: str,

@@ -19,7 +19,7 @@ from headrace.host.memory.slots import SlotViews
 from headrace.host.workers.messages import answer_whole, read_whole
 from headrace.host.workers.models import load_model
 from headrace.host.workers.program import WholeModel, WholeSettings, tensor_specs
-from headrace.host.workers.serving import Interrupts, Ran, work
+from headrace.host.workers.serving import Interrupts, Ran, check_batch, work
 
 
 class _Network:
@@ -55,8 +55,7 @@ class _Network:
     def run(self, slots: list[int], variable: list[list[int]]) -> Ran:
         """`variable` has the lengths of the variable inputs, by request."""
         count = len(slots)
-        if not 1 <= count <= self.model.max_batch:
-            raise ValueError(f"a batch of {count} was sent to a worker that takes 1 to {self.model.max_batch}")
+        check_batch(count, self.model.max_batch)
         lengths = dict(zip(self._variable, variable, strict=True))
         inputs = []
         for place, tensors in enumerate(self._views.inputs):

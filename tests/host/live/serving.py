@@ -1,11 +1,30 @@
 """A runtime on real worker processes for a test's body, and what holds whenever that has ended."""
 
 import asyncio
+from pathlib import Path
+
+import pytest
 
 from headrace.host.live.runtime import Runtime
 from headrace.host.workers.devices import worker_devices
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import processes
+
+NETS = Path(__file__).parents[1] / "workers"
+
+
+@pytest.fixture
+def beside_the_networks(monkeypatch):
+    """Workers find the modules of the small networks."""
+    monkeypatch.chdir(NETS)
+    monkeypatch.syspath_prepend(str(NETS))
+
+
+class PerNode:
+    """One millisecond a node, whatever the batch: joining always pays."""
+
+    def latency(self, node, batch, length):
+        return 1e-3
 
 
 def serve(policy, tasks, body, *, workers=1, **settings):

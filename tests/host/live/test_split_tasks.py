@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from serving import balanced, serve
+from serving import PerNode, balanced, beside_the_networks, serve  # noqa: F401 - a fixture
 
 from headrace.batching import GraphBatching, LazyBatching, NodeTimes, Serial
 from headrace.host.live.nodes import SplitTasks
@@ -18,22 +18,11 @@ from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.models import load_model
 from headrace.host.workers.process import ModelError
 
-NETS = Path(split_module.__file__).parents[2] / "tests/host/workers"
 RESIDUAL, ATTENTION, KILLER = "split_nets:residual", "split_nets:attention", "split_nets:killer"
 _models = {}
 
 
-@pytest.fixture(autouse=True)
-def beside_the_networks(monkeypatch):
-    monkeypatch.chdir(NETS)
-    monkeypatch.syspath_prepend(str(NETS))
-
-
-class PerNode:
-    """One millisecond a node, whatever the batch: joining always pays."""
-
-    def latency(self, node, batch, length):
-        return 1e-3
+pytestmark = pytest.mark.usefixtures("beside_the_networks")
 
 
 def made(source, whole=False):

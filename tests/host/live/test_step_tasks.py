@@ -3,11 +3,10 @@
 import asyncio
 import os
 import signal
-from pathlib import Path
 
 import numpy as np
 import pytest
-from serving import balanced, serve
+from serving import PerNode, balanced, beside_the_networks, serve  # noqa: F401 - a fixture
 
 from headrace.batching import BadInput, GraphBatching, LazyBatching, NodeTimes, make_policy
 from headrace.host.live.nodes import SplitTasks
@@ -15,7 +14,6 @@ from headrace.host.workers.networks import Network
 from headrace.host.workers.split import node_model
 from headrace.host.workers.step_models import load_steps, run_alone, step_nodes
 
-NETS = Path(__file__).parents[1] / "workers"
 RESIDUAL = "split_nets:residual"
 TRANSFORMER = Network("transformer", "transformer", hidden=32, vocabulary=50, heads=2, longest_input=24)
 SEQ2SEQ = Network("seq2seq", "seq2seq", hidden=32, vocabulary=50)
@@ -23,21 +21,13 @@ LSTM = Network("lstm", "lstm", hidden=16, vocabulary=50)
 STEPS = 12
 
 
-@pytest.fixture(autouse=True)
-def beside_the_networks(monkeypatch):
-    monkeypatch.chdir(NETS)
-    monkeypatch.syspath_prepend(str(NETS))
-
-
-class PerStep:
-    def latency(self, node, batch, length):
-        return 1e-3
+pytestmark = pytest.mark.usefixtures("beside_the_networks")
 
 
 def made(*networks, slots=128):
     found = [step_nodes(network, 64) for network in networks]
     graphs = {model.name: graph for model, graph in found}
-    times = {name: NodeTimes(graph, PerStep()) for name, graph in graphs.items()}
+    times = {name: NodeTimes(graph, PerNode()) for name, graph in graphs.items()}
     return SplitTasks([], graphs, slots, [model for model, _ in found]), times
 
 
@@ -87,7 +77,7 @@ def test_a_transformer_and_a_cut_network_share_a_worker():
     steps.close()
     model, graph = node_model(RESIDUAL, 8)
     both = SplitTasks([model], {model.name: graph, **{n: t.graph for n, t in times.items()}}, 128, steps.step_models)
-    times = {model.name: NodeTimes(graph, PerStep()), **times}
+    times = {model.name: NodeTimes(graph, PerNode()), **times}
 
     async def body(runtime, _):
         values = sentences(20)
