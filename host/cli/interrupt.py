@@ -1,6 +1,7 @@
 """A bound on how long a command takes to end after Ctrl-C."""
 
 import contextlib
+import itertools
 import os
 import select
 import signal
@@ -51,8 +52,7 @@ def _watch(reading: int) -> None:
 def end(status: int = STATUS) -> NoReturn:
     """The process ends here and now, behind all its children: Python's own end would wait for threads and take
     libraries down, seconds for torch."""
-    tasks = Path("/proc/self/task").glob("*/children")
-    children = [int(child) for task in tasks for child in task.read_text().split()]
+    children = _children()
     for child in children:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
@@ -60,6 +60,15 @@ def end(status: int = STATUS) -> NoReturn:
     while any([_lives(child) for child in children]) and time.monotonic() < deadline:
         time.sleep(0.005)
     os._exit(status)
+
+
+def _children() -> set[int]:
+    """Of all threads of this process; twice looked for, as those of a thread that ends meanwhile become another's."""
+    found = set()
+    for task in itertools.chain.from_iterable(Path("/proc/self/task").iterdir() for _ in range(2)):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            found.update(map(int, (task / "children").read_text().split()))
+    return found
 
 
 def _lives(child: int) -> bool:

@@ -119,3 +119,28 @@ def test_what_has_ended_in_time_is_left_alone():
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (0, "on it goes\n", "")
+
+
+THREADS_COME_AND_GO = """
+import subprocess, threading, time
+from headrace.host.cli import interrupt
+
+def come_and_go():
+    while True:
+        threads = [threading.Thread(target=time.sleep, args=(0.0002,)) for _ in range(20)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+
+child = subprocess.Popen(["sleep", "60"])
+for _ in range(3):
+    threading.Thread(target=come_and_go, daemon=True).start()
+for _ in range(800):
+    assert interrupt._children() == {child.pid}
+interrupt.end(7)
+"""
+
+
+def test_the_end_does_not_mind_threads_that_end_at_that_moment():
+    process = start([sys.executable, "-c", THREADS_COME_AND_GO])
+    assert process.communicate(timeout=60) == ("", "") and process.returncode == 7
+    assert alive(process.pid) == []
