@@ -176,7 +176,7 @@ class Statistics:
 
 
 class WorkerState(NamedTuple):
-    """`busy_s` is how long it has been at tasks since the runtime was made, up to now; `at` is the task that it is at."""
+    """`busy_s` is how long it has been at tasks since the runtime was made, up to now; `at` the task that it is at."""
 
     name: str
     up: bool

@@ -31,6 +31,7 @@ from headrace.host.server.protocol import (
     to_raw,
 )
 from headrace.host.server.service import Service
+from headrace.host.server.watch import Visit
 
 HEADER_LENGTH = "inference-header-content-length"
 RETRY_AFTER_S = 1
@@ -57,10 +58,16 @@ class HttpApi:
         try:
             path = [unquote(part) for part in request.target.partition("?")[0].strip("/").split("/")]
             if path[:2] != ["v2", "health"]:  # whoever looks after the process has no token
-                check_token(self._service, request)
+                self._check_token(request)
             return await self._route(request, path)
         except Exception as error:
             return error_response(error)
+
+    def _check_token(self, request: Request) -> None:
+        """Raises Unauthorized, and counts that."""
+        if not self._service.authorized(request.headers.get("authorization")):
+            with self._service.counted(_visit(request, "")):
+                check_token(self._service, request)
 
     async def _route(self, request: Request, path: Sequence[str]) -> Response:
         service = self._service
@@ -111,10 +118,10 @@ class HttpApi:
 
     async def _infer(self, request: Request, name: str, version: str) -> Response:
         service = self._service
-        with service.counted(name, "http"):
+        with service.counted(_visit(request, name)) as visit:
             service.model(name, version)  # before a long body is looked at
             asked = infer_request(name, version, request)
-            return infer_response(asked, await service.infer(asked))
+            return infer_response(asked, await service.infer(asked, visit))
 
 
 class MetricsApi:
@@ -131,6 +138,10 @@ class MetricsApi:
             return Response(200, [self._service.metrics.text()], {"content-type": CONTENT_TYPE})
         except Exception as error:
             return error_response(error)
+
+
+def _visit(request: Request, model: str) -> Visit:
+    return Visit(model, "http", request.peer, request.headers.get("traceparent", ""))
 
 
 def check_token(service: Service, request: Request) -> None:

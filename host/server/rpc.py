@@ -1,6 +1,7 @@
 """The Open Inference Protocol v2 over gRPC: `inference.GRPCInferenceService`, with Triton's messages."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -31,6 +32,7 @@ from headrace.host.server.protocol import (
     to_raw,
 )
 from headrace.host.server.service import Service
+from headrace.host.server.watch import Visit
 
 STREAM_AHEAD = 64  # requests of a stream that are not answered yet; more are not read
 # Where numbers of a datatype lie that are not sent as bytes; FP16 has no such place.
@@ -76,6 +78,11 @@ async def _abort(context: Any, error: Exception) -> None:
     await context.abort(grpc.StatusCode[found.grpc], text)
 
 
+def _visit(context: Any, model: str) -> Visit:
+    given = dict(context.invocation_metadata())
+    return Visit(model, "grpc", context.peer(), str(given.get("traceparent", "")))
+
+
 class _Token(aio.ServerInterceptor):
     """Lets only those in who bring the token."""
 
@@ -90,6 +97,8 @@ class _Token(aio.ServerInterceptor):
         error = Unauthorized("send the metadata authorization: Bearer TOKEN with this server's token")
 
         async def refuse(_: Any, context: Any) -> None:
+            with contextlib.suppress(Unauthorized), self._service.counted(_visit(context, "")):
+                raise error
             await _abort(context, error)
 
         kind = (
@@ -139,7 +148,7 @@ class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
 
     async def ModelInfer(self, request: Any, context: Any) -> Any:
         try:
-            return await self._answer(request)
+            return await self._answer(request, context)
         except Exception as error:
             await _abort(context, error)
 
@@ -153,7 +162,7 @@ class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
             try:
                 async for request in requests:
                     await room.acquire()
-                    running.put_nowait(asyncio.create_task(self._stream_answer(request)))
+                    running.put_nowait(asyncio.create_task(self._stream_answer(request, context)))
             finally:
                 running.put_nowait(None)
 
@@ -170,20 +179,20 @@ class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
                 task.cancel()
                 task = None if running.empty() else running.get_nowait()
 
-    async def _stream_answer(self, request: Any) -> Any:
+    async def _stream_answer(self, request: Any, context: Any) -> Any:
         try:
-            return pb.ModelStreamInferResponse(infer_response=await self._answer(request))
+            return pb.ModelStreamInferResponse(infer_response=await self._answer(request, context))
         except Exception as error:
             answer = pb.ModelStreamInferResponse(error_message=_status(error)[1])
             answer.infer_response.id = request.id
             return answer
 
-    async def _answer(self, request: Any) -> Any:
-        with self._service.counted(request.model_name, "grpc"):
+    async def _answer(self, request: Any, context: Any) -> Any:
+        with self._service.counted(_visit(context, request.model_name)) as visit:
             self._service.model(request.model_name, request.model_version)
             asked = infer_request(request)
             answer = pb.ModelInferResponse(model_name=asked.model, model_version=VERSION, id=asked.id)
-            for output in await self._service.infer(asked):
+            for output in await self._service.infer(asked, visit):
                 answer.outputs.add(name=output.wanted.name, datatype=output.datatype, shape=output.array.shape)
                 answer.raw_output_contents.append(bytes(to_raw(output.array)))
             return answer

@@ -11,6 +11,7 @@ model's SLO, times `priority` where that is given: 1 is the most urgent, as ever
 import asyncio
 import hmac
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,15 +20,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.batching import BadInput, CorruptInput, Policy, UnknownModel
+from headrace.batching import BadInput, CorruptInput, HeadraceError, Policy, UnknownModel
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.preprocessor import Preprocessor
-from headrace.host.live.runtime import Inference, Overloaded, Runtime, Tasks
+from headrace.host.live.runtime import Execution, Inference, Overloaded, Runtime, Tasks
 from headrace.host.memory.layout import TensorSpec
-from headrace.host.server.metrics import Gauges, Metrics
+from headrace.host.server.live import Live
+from headrace.host.server.metrics import Metrics
 from headrace.host.server.protocol import (
     BYTES,
-    CANCELLED,
     DATATYPE_OF,
     OK,
     VERSION,
@@ -38,6 +39,7 @@ from headrace.host.server.protocol import (
     classification,
     outcome,
 )
+from headrace.host.server.watch import RowVisit, Standing, Visit, Watcher
 from headrace.host.workers.pool import WorkerPool
 
 IMAGE = "IMAGE"  # the input of encoded photos
@@ -62,7 +64,8 @@ class ServedModel:
 
 class Service:
     """Use as an async context manager, around a started pool; the pool, the tasks and the preprocessors are their
-    owner's to close. `token`, if there is one, is what requests must bring."""
+    owner's to close. `token`, if there is one, is what requests must bring; `watchers` are told of all beside the
+    service's own."""
 
     def __init__(
         self,
@@ -74,20 +77,28 @@ class Service:
         max_queue: int,
         drop_late: bool = False,
         token: str | None = None,
+        watchers: Sequence[Watcher] = (),
     ) -> None:
         self.models = {model.name: model for model in models}
         self.max_queue = max_queue
-        self.metrics = Metrics(self.models, self._gauges)
-        self.runtime = Runtime(policy, pool, tasks, drop_late=drop_late, on_execution=self.metrics.executed)
+        self.metrics = Metrics(self.models, self.standing)
+        self.live = Live(self.models, self.standing)
+        self._watchers: tuple[Watcher, ...] = (self.metrics, self.live, *watchers)
+        self.runtime = Runtime(policy, pool, tasks, drop_late=drop_late, on_execution=self._executed)
+        self._pool = pool
+        self._tasks = tasks
         self.draining = False
         self._in_flight = dict.fromkeys(self.models, 0)  # rows that are admitted and not answered
+        self._preprocessing = dict.fromkeys(self.models, 0)
         self._token = None if token is None else token.encode()
 
     async def __aenter__(self) -> "Service":
         await self.runtime.__aenter__()
+        await self.live.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.live.__aexit__()
         await self.runtime.close()
 
     @property
@@ -121,22 +132,29 @@ class Service:
         return True
 
     @contextmanager
-    def counted(self, model: str, transport: str) -> Iterator[None]:
-        """Counts the request for which this runs, by how it ends."""
-        began = time.monotonic()
-        ended = CANCELLED
+    def counted(self, visit: Visit) -> Iterator[Visit]:
+        """Tells the watchers of the request for which this runs, by how it ends."""
         try:
-            yield
-            ended = OK
+            yield visit
+            visit.outcome = OK
         except Exception as error:
-            ended = outcome(error)
+            visit.outcome = outcome(error)
+            visit.error = str(error) if isinstance(error, HeadraceError) else repr(error)
             raise
         finally:
-            self.metrics.answered(model, transport, ended, time.monotonic() - began)
+            visit.answered = time.monotonic()
+            for watcher in self._watchers:
+                watcher.answered(visit)
 
-    async def infer(self, request: InferRequest) -> list[Output]:
+    def _executed(self, execution: Execution) -> None:
+        worker = self._pool.workers[execution.worker].name
+        for watcher in self._watchers:
+            watcher.executed(worker, self.runtime.origin, execution)
+
+    async def infer(self, request: InferRequest, visit: Visit) -> list[Output]:
         """Raises what `protocol.outcome` knows. A caller that is cancelled takes out what has not begun."""
-        arrived = time.monotonic()
+        arrived = visit.arrived
+        visit.id = request.id
         model = self.model(request.model, request.version)
         wanted = request.outputs or [Wanted(spec.name, binary=request.binary) for spec in model.outputs]
         names = {spec.name for spec in model.outputs}
@@ -145,7 +163,8 @@ class Service:
         rows = _rows(model, request.inputs)
         self._admit(model, len(rows))
         try:
-            done = await self._all(model, rows, request, arrived)
+            visit.rows = [RowVisit(origin=self.runtime.origin) for _ in rows]
+            done = await self._all(model, rows, visit.rows, request, arrived)
         finally:
             self._in_flight[model.name] -= len(rows)
         return [_joined(model, output, done) for output in wanted]
@@ -163,40 +182,54 @@ class Service:
         self._in_flight[model.name] += rows
 
     async def _all(
-        self, model: ServedModel, rows: Sequence["Row"], request: InferRequest, arrived: float
+        self,
+        model: ServedModel,
+        rows: Sequence["Row"],
+        visits: Sequence[RowVisit],
+        request: InferRequest,
+        arrived: float,
     ) -> list[Inference]:
         at = arrived - self.runtime.origin
         deadline = at + (request.timeout_us / 1e6 if request.timeout_us else model.sla_s * max(1, request.priority))
         if len(rows) == 1:
-            return [await self._row(model, rows[0], arrived, deadline)]
-        running = [asyncio.ensure_future(self._row(model, row, arrived, deadline)) for row in rows]
+            return [await self._row(model, rows[0], visits[0], arrived, deadline)]
+        running = [
+            asyncio.ensure_future(self._row(model, row, visit, arrived, deadline))
+            for row, visit in zip(rows, visits, strict=True)
+        ]
         try:
             return await asyncio.gather(*running)
         finally:  # of the first error: the others are of no use
             for task in running:
                 task.cancel()
 
-    async def _row(self, model: ServedModel, row: "Row", arrived: float, deadline: float) -> Inference:
+    async def _row(self, model: ServedModel, row: "Row", visit: RowVisit, arrived: float, deadline: float) -> Inference:
         value: Any = row
         if isinstance(row, bytes):
             assert model.preprocessor is not None
-            done = await model.preprocessor.process(row)
-            self.metrics.preprocessed(model.name, arrived, done)
-            value = done.tensor
-        inference = await self.runtime.infer(
+            self._preprocessing[model.name] += 1
+            try:
+                visit.preprocessed = await model.preprocessor.process(row)
+            finally:
+                self._preprocessing[model.name] -= 1
+            value = visit.preprocessed.tensor
+        visit.inference = await self.runtime.infer(
             model.name, value, arrival=arrived - self.runtime.origin, deadline=deadline
         )
-        self.metrics.inferred(model.name, inference, time.time_ns() // 10**6)
-        return inference
+        return visit.inference
 
-    def _gauges(self) -> Gauges:
+    def standing(self) -> Standing:
         statistics = self.runtime.statistics()
-        fallbacks: dict[str, int] = {}
-        for dpu in {id(model.preprocessor): model.preprocessor for model in self.models.values()}.values():
-            if isinstance(dpu, Dpu):
-                for status, count in dpu.counters.unsupported.items():
-                    fallbacks[status.name] = fallbacks.get(status.name, 0) + count
-        return Gauges(statistics.workers_up, statistics.workers_lost, dict(self._in_flight), fallbacks)
+        units, fallbacks = [], Counter[str]()
+        for made in {id(model.preprocessor): model.preprocessor for model in self.models.values()}.values():
+            if made is not None:
+                units += made.states()
+            if isinstance(made, Dpu):
+                fallbacks.update({status.name: count for status, count in made.counters.unsupported.items()})
+        return Standing(
+            self.runtime.worker_states(), statistics.workers_lost, units, dict(self._in_flight),
+            dict(self._preprocessing), statistics.waiting, statistics.running, self._tasks.arena_use(), fallbacks,
+        )  # fmt: skip
 
 
 Row = bytes | Mapping[str, NDArray[Any]]  # a photo, or the model's own inputs
