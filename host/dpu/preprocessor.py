@@ -47,6 +47,8 @@ class Preprocessed:
 
 
 class Preprocessor(Protocol):
+    spec: ImageSpec
+
     async def process(self, data: bytes, /) -> Preprocessed:
         """Raises CorruptInput or UsageError of an input that it cannot take, and PreprocessorUnavailable."""
         ...

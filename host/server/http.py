@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import BadInput, HeadraceError, UnknownModel
-from headrace.host.server import describe
+from headrace.host.server import describe, page
 from headrace.host.server.http1 import Request, Response
 from headrace.host.server.metrics import CONTENT_TYPE
 from headrace.host.server.protocol import (
@@ -35,6 +35,8 @@ from headrace.host.server.watch import Visit
 
 HEADER_LENGTH = "inference-header-content-length"
 RETRY_AFTER_S = 1
+# Whoever looks after the process has no token, and the page asks for it.
+NEED_NO_TOKEN = (["v2", "health", "live"], ["v2", "health", "ready"], [""])
 JSON_CONTENT = {"content-type": "application/json"}
 
 _JSON_TYPES: dict[str, set[type]] = {
@@ -57,7 +59,7 @@ class HttpApi:
     async def handle(self, request: Request) -> Response:
         try:
             path = [unquote(part) for part in request.target.partition("?")[0].strip("/").split("/")]
-            if path[:2] != ["v2", "health"]:  # whoever looks after the process has no token
+            if path not in NEED_NO_TOKEN:
                 self._check_token(request)
             return await self._route(request, path)
         except Exception as error:
@@ -78,6 +80,12 @@ class HttpApi:
                 return Response(200)
             case ["v2", "health", "ready"]:
                 return Response(200 if service.ready else 503)
+            case [""]:
+                return page.RESPONSE if request.method == "GET" else _method_not_allowed("GET")
+            case ["status"]:
+                found = page.status(service, request.target.partition("?")[2])
+            case ["photo", name]:
+                return await self._photo(request, name)
             case ["v2", "models", "stats"]:
                 found = describe.model_statistics(service, list(service.models.values()))
             case ["v2", "repository", "index"]:
@@ -115,6 +123,11 @@ class HttpApi:
             return _method_not_allowed("POST")
         asked = _json(bytes(request.body)) if request.body else {}
         return as_json(describe.repository_index(self._service, asked.get("ready") is True))
+
+    async def _photo(self, request: Request, name: str) -> Response:
+        if request.method != "POST":
+            return _method_not_allowed("POST")
+        return as_json(await page.photo(self._service, _visit(request, name), bytes(request.body)))
 
     async def _infer(self, request: Request, name: str, version: str) -> Response:
         service = self._service

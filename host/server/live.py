@@ -130,6 +130,8 @@ class Live:
         fresh = max(0, min(len(over), self._number - 1 - since))
         standing = self._look()
         return {
+            "began": self._began,
+            "up_s": round(now - self._began, 1),
             "seconds": self._history(models, over[len(over) - fresh :]),
             "outcomes": dict(
                 sum((self._outcomes[name] for name in models), self._elsewhere if model is None else Counter())

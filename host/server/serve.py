@@ -155,7 +155,7 @@ async def _serve(
             models = [
                 ServedModel(
                     network.name, network.loaded.inputs, network.loaded.outputs, options.sla_s,
-                    network.loaded.categories, preprocessors.get(network.loaded.image_spec),
+                    network.loaded.categories, preprocessors.get(network.loaded.image_spec), network.is_random,
                 )
                 for network in networks
             ]  # fmt: skip

@@ -56,6 +56,7 @@ class ServedModel:
     sla_s: float
     categories: Sequence[str] | None = None
     preprocessor: Preprocessor | None = None
+    random_weights: bool = False
 
     @property
     def takes_photos(self) -> bool:
@@ -147,9 +148,12 @@ class Service:
                 watcher.answered(visit)
 
     def _executed(self, execution: Execution) -> None:
-        worker = self._pool.workers[execution.worker].name
+        worker = self._worker(execution)
         for watcher in self._watchers:
             watcher.executed(worker, self.runtime.origin, execution)
+
+    def _worker(self, execution: Execution) -> str:
+        return self._pool.workers[execution.worker].name
 
     async def infer(self, request: InferRequest, visit: Visit) -> list[Output]:
         """Raises what `protocol.outcome` knows. A caller that is cancelled takes out what has not begun."""
@@ -216,6 +220,7 @@ class Service:
         visit.inference = await self.runtime.infer(
             model.name, value, arrival=arrived - self.runtime.origin, deadline=deadline
         )
+        visit.worker = self._worker(visit.inference.execution)
         return visit.inference
 
     def standing(self) -> Standing:

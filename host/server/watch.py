@@ -16,11 +16,13 @@ from headrace.host.server.protocol import CANCELLED, Outcome
 
 @dataclass(slots=True)
 class RowVisit:
-    """A row of a request, as far as it got. Times in `inference` count from `origin`, a `time.monotonic()` value."""
+    """A row of a request, as far as it got. Times in `inference` count from `origin`, a `time.monotonic()` value;
+    `worker` ran the last of its tasks."""
 
     preprocessed: Preprocessed | None = None
     inference: Inference | None = None
     origin: float = 0.0
+    worker: str = ""
 
 
 @dataclass(slots=True)
