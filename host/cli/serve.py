@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Mapping
 from enum import StrEnum
@@ -28,6 +29,7 @@ from headrace.host.cli.options import (
     defaults_of_file,
     parsed_workers,
     readable,
+    writable,
 )
 from headrace.sim.hardware.profiles import read_profile
 
@@ -103,6 +105,16 @@ def serve(
     drain_s: Annotated[
         float, typer.Option(min=0, max=3600, help="At the end, how long to wait for requests that are in flight.")
     ] = 30.0,
+    access_log: Annotated[
+        str | None, typer.Option(help="Append a JSON line for each request to this file; - is stdout.")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(callback=writable, help="Write a Perfetto trace at the end: the last 200,000 events.")
+    ] = None,
+    otlp: Annotated[
+        str | None,
+        typer.Option(help="Send OpenTelemetry spans to this collector: http://127.0.0.1:4317, or https:// with TLS."),
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -131,6 +143,8 @@ def serve(
     for option, given in (("--weights", weights), ("--input-shape", input_shape)):
         if given and len(given) != len(named):
             raise UsageError(f"{option}: {len(given)} for {len(named)} models; give one for each, or none")
+    if otlp is not None and not re.fullmatch(r"https?://[^/\s]+/?", otlp):
+        raise UsageError(f"--otlp {otlp!r}: give http://HOST:PORT, or https://HOST:PORT")
     token = _token(token_file)
 
     from headrace.host.live.hardware import Network
@@ -157,6 +171,9 @@ def serve(
         insecure=insecure,
         limits=Limits(max_body_mib << 20, max_bodies_mib << 20, max_connections),
         drain_s=drain_s,
+        access_log=access_log,
+        trace=trace,
+        otlp=otlp,
     )
     with contextlib.redirect_stdout(sys.stderr):  # a user's network may print
         networks = []

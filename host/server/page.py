@@ -117,5 +117,5 @@ def _tensor(made: Preprocessed, spec: ImageSpec) -> dict[str, Any]:
         "unit": made.unit,
         "dpu_status": made.dpu_status,
         "cycles": (made.counters or {}).get("cycles"),
-        "png": base64.b64encode(png).decode(),
+        "png": base64.b64encode(png.tobytes()).decode(),
     }

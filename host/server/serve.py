@@ -19,10 +19,13 @@ from headrace.host.dpu.image import ImageSpec
 from headrace.host.dpu.preprocessor import CpuPreprocessor, Preprocessor
 from headrace.host.live.hardware import Hardware, Network, hardware_of, schedules_nodes
 from headrace.host.live.tables import tables_beside
+from headrace.host.server.access_log import AccessLog
 from headrace.host.server.http import HttpApi, MetricsApi, refusal
 from headrace.host.server.http1 import HttpServer, Limits
 from headrace.host.server.rpc import GrpcServer
 from headrace.host.server.service import ServedModel, Service
+from headrace.host.server.trace import Trace
+from headrace.host.server.watch import Watcher
 
 STOP_S = 5.0  # for what is on its way when all is drained, and for workers to end
 
@@ -59,7 +62,8 @@ class Address:
 class ServeOptions:
     """`profiles` are found by their models' names or sources; what has none is measured. With `xclbin` photos go
     through its DPU. `workers` of None are as many as there are devices. Without `token` everybody who reaches the
-    server is served, so that beyond loopback `insecure` must say so. Raises UsageError."""
+    server is served, so that beyond loopback `insecure` must say so. `access_log` is a file or `-`, `otlp` the URL of
+    an OpenTelemetry collector. Raises UsageError."""
 
     policy: str
     http: Address
@@ -79,6 +83,9 @@ class ServeOptions:
     insecure: bool = False
     limits: Limits = field(default_factory=Limits)
     drain_s: float = 30.0
+    access_log: str | None = None
+    trace: Path | None = None
+    otlp: str | None = None
 
     def __post_init__(self) -> None:
         if self.policy in CELL_POLICIES:
@@ -150,7 +157,7 @@ async def _serve(
     )  # fmt: skip
     largest = {name: policy.largest_batch(name) for name in profiles}
     tasks, pool = hardware.serving(largest, options.max_queue)
-    with contextlib.closing(tasks):
+    with contextlib.closing(tasks), _watchers(options, len(networks) > 1) as watchers:
         async with _preprocessors(options, networks) as preprocessors, pool:
             models = [
                 ServedModel(
@@ -162,7 +169,7 @@ async def _serve(
             async with (
                 Service(
                     models, policy, pool, tasks, max_queue=options.max_queue, drop_late=options.drop_late,
-                    token=options.token,
+                    token=options.token, watchers=watchers,
                 ) as service,
                 tables_beside(policy, times, profiles, options.max_batch, hardware.count),
                 _ports(options, service) as ports,
@@ -173,6 +180,24 @@ async def _serve(
                 if not drained:  # those who wait are told so while the ports are still open
                     await service.runtime.close()
                 return drained
+
+
+@contextlib.contextmanager
+def _watchers(options: ServeOptions, several: bool) -> Iterator[list[Watcher]]:
+    """Those that options ask for. Raises UsageError."""
+    with contextlib.ExitStack() as stack:
+        watchers: list[Watcher] = []
+        if options.access_log is not None:
+            watchers.append(stack.enter_context(AccessLog(options.access_log)))
+        if options.trace is not None:
+            watchers.append(stack.enter_context(Trace(options.trace, several)))
+        if options.otlp is not None:
+            try:
+                from headrace.host.server.spans import Spans
+            except ModuleNotFoundError as error:
+                raise UsageError(f"--otlp needs {error.name}; install headrace[server,otel]") from None
+            watchers.append(stack.enter_context(Spans.to(options.otlp)))
+        yield watchers
 
 
 def _signals(drain_s: float, end_now: Callable[[int], None]) -> asyncio.Event:
