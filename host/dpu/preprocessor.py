@@ -71,7 +71,7 @@ class CpuPreprocessor:
         self.threads = max(1, len(os.sched_getaffinity(0)) - 1) if threads is None else threads
         cv2.setNumThreads(1)  # requests are what runs in parallel; OpenCV's threads within one only get in the way
         self._threads = ThreadPoolExecutor(self.threads, thread_name_prefix="cpu-preprocessor")
-        self._slots = Units(range(self.threads), "cpu {}".format)
+        self._slots = Units(range(self.threads), "cpu thread {}".format)
 
     async def __aenter__(self) -> "CpuPreprocessor":
         return self

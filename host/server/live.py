@@ -56,7 +56,7 @@ class Live:
         self._elsewhere = Counter[str]()  # outcomes of requests for no model
         self._seconds: deque[dict[str, _Second]] = deque(maxlen=SECONDS)
         self._batches: deque[_Batch] = deque(maxlen=BATCHES)
-        self._busy: deque[tuple[float, dict[str, float]]] = deque(maxlen=LOAD_LOOKS)
+        self._busy: deque[tuple[float, dict[tuple[str, str], float]]] = deque(maxlen=LOAD_LOOKS)
         self._began = time.monotonic()
         self._number = -1  # of the second that is counted now, since the start
         self._turns = self._began  # when that second is over
@@ -175,7 +175,7 @@ class Live:
         passed = max(now - then, 1e-9)
         busy = _busy(standing)
 
-        def load(name: str) -> float:
+        def load(*name: str) -> float:
             return round(min(1.0, max(0.0, (busy[name] - before.get(name, busy[name])) / passed)), 3)
 
         return {
@@ -183,14 +183,14 @@ class Live:
                 {
                     "name": worker.name,
                     "up": worker.up,
-                    "load": load(worker.name),
+                    "load": load("worker", worker.name),
                     "at": None if worker.at is None else {"model": worker.at.model, "size": worker.at.batch_size},
                 }
                 for worker in standing.workers
             ],
             "workers_lost": standing.workers_lost,
             "units": [
-                {"name": unit.name, "busy": unit.busy, "load": load(unit.name), "lost": unit.lost}
+                {"name": unit.name, "busy": unit.busy, "load": load("unit", unit.name), "lost": unit.lost}
                 for unit in standing.units
             ],
             "dpu_fallbacks": dict(standing.dpu_fallbacks),
@@ -201,9 +201,10 @@ class Live:
         }
 
 
-def _busy(standing: Standing) -> dict[str, float]:
-    units = {unit.name: unit.busy_s for unit in standing.units}
-    return {worker.name: worker.busy_s for worker in standing.workers} | units
+def _busy(standing: Standing) -> dict[tuple[str, str], float]:
+    """By name; a worker and a CU may have the same."""
+    units = {("unit", unit.name): unit.busy_s for unit in standing.units}
+    return {("worker", worker.name): worker.busy_s for worker in standing.workers} | units
 
 
 def _sum(counters: Iterable[Counter[Any]]) -> Counter[Any]:

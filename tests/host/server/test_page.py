@@ -94,7 +94,7 @@ def test_the_page_fills_under_load(browser, server):
         expect(page.locator("#reasons .tag", has_text=reason)).to_have_count(1)
         expect(page.locator("#reasons .why").first).not_to_be_empty()
         expect(page.locator("#units li", has_text="worker")).to_have_count(1)
-        expect(page.locator("#units li", has_text="cpu 0")).not_to_have_count(0)
+        expect(page.locator("#units li", has_text="cpu thread 0")).not_to_have_count(0)
         expect(page.locator("#sizes li")).not_to_have_count(0)
         for chart in ("rate", "latency", "inside"):
             expect(page.locator(f"#chart-{chart} path").first).to_have_attribute("d", re.compile(r"M[\d.]+ [\d.]+L"))
