@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import grpc
@@ -21,6 +21,7 @@ from headrace.host.server.protocol import (
     VERSION,
     InferRequest,
     Outcome,
+    Output,
     Unauthorized,
     Wanted,
     bytes_tensor,
@@ -33,6 +34,8 @@ from headrace.host.server.protocol import (
 from headrace.host.server.service import Service
 
 STREAM_AHEAD = 64  # requests of a stream that are not answered yet; more are not read
+# Of Triton's decoupled models: whether an answer is the last, and whether the client wants an empty one as the last.
+FINAL, WANTS_FINAL = "triton_final_response", "triton_enable_empty_final_response"
 # Where numbers of a datatype lie that are not sent as bytes; FP16 has no such place.
 _CONTENTS = {
     "BOOL": "bool_contents", "UINT8": "uint_contents", "INT8": "int_contents", "INT16": "int_contents",
@@ -112,10 +115,10 @@ class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
 
     async def ModelReady(self, request: Any, context: Any) -> Any:
         try:
-            self._service.model(request.name, request.version)
+            ready = self._service.model(request.name, request.version).ready
         except UnknownModel:  # no error, as on Triton
-            return pb.ModelReadyResponse(ready=False)
-        return pb.ModelReadyResponse(ready=self._service.ready)
+            ready = False
+        return pb.ModelReadyResponse(ready=ready and not self._service.draining)
 
     async def ServerMetadata(self, request: Any, context: Any) -> Any:
         return json_format.ParseDict(describe.server_metadata(), pb.ServerMetadataResponse())
@@ -125,7 +128,7 @@ class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
         return json_format.ParseDict(describe.model_metadata(model), pb.ModelMetadataResponse())
 
     async def ModelConfig(self, request: Any, context: Any) -> Any:
-        config = describe.model_config(self._service, await self._model(request, context))
+        config = describe.model_config(await self._model(request, context))
         return json_format.ParseDict({"config": config}, pb.ModelConfigResponse())
 
     async def ModelStatistics(self, request: Any, context: Any) -> Any:
@@ -137,6 +140,22 @@ class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
         models = describe.repository_index(self._service, request.ready)
         return json_format.ParseDict({"models": models}, pb.RepositoryIndexResponse())
 
+    async def RepositoryModelLoad(self, request: Any, context: Any) -> Any:
+        try:
+            if request.parameters:
+                raise BadInput("a model is loaded as its repository has it: leave the parameters out")
+            await self._service.load(request.model_name)
+            return pb.RepositoryModelLoadResponse()
+        except Exception as error:
+            await _abort(context, error)
+
+    async def RepositoryModelUnload(self, request: Any, context: Any) -> Any:
+        try:
+            await self._service.unload(request.model_name)
+            return pb.RepositoryModelUnloadResponse()
+        except Exception as error:
+            await _abort(context, error)
+
     async def ModelInfer(self, request: Any, context: Any) -> Any:
         try:
             return await self._answer(request)
@@ -144,55 +163,82 @@ class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
             await _abort(context, error)
 
     async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-        """A stream's requests run side by side; their answers come in their order. One that fails says so in its
-        answer, and the stream goes on."""
-        running: asyncio.Queue[asyncio.Task[Any] | None] = asyncio.Queue()
+        """A stream's requests run side by side. Answers come in the order of the requests, but a decoder's tokens as
+        they come. A request that fails says so in its answer, and the stream goes on."""
+        answers: asyncio.Queue[Any] = asyncio.Queue()
         room = asyncio.Semaphore(STREAM_AHEAD)
+        running: set[asyncio.Task[None]] = set()
+
+        async def run(request: Any, before: asyncio.Task[None] | None) -> None:
+            try:
+                async for answer, in_order in self._stream_answers(request):
+                    if in_order and before is not None:
+                        await asyncio.wait([before])
+                    answers.put_nowait(answer)
+            finally:
+                room.release()
 
         async def read() -> None:
-            try:
-                async for request in requests:
-                    await room.acquire()
-                    running.put_nowait(asyncio.create_task(self._stream_answer(request)))
-            finally:
-                running.put_nowait(None)
+            last = None
+            async for request in requests:
+                await room.acquire()
+                last = asyncio.create_task(run(request, last))
+                running.add(last)
+                last.add_done_callback(running.discard)
+            if running:
+                await asyncio.wait(running)
 
         reader = asyncio.create_task(read())
-        task = None
+        reader.add_done_callback(lambda _: answers.put_nowait(None))
         try:
-            while (task := await running.get()) is not None:
-                yield await task
-                room.release()
+            while (answer := await answers.get()) is not None:
+                yield answer
             await reader  # a message that is none raises here
         finally:  # the client may have gone
             reader.cancel()
-            while task is not None:
+            for task in running:
                 task.cancel()
-                task = None if running.empty() else running.get_nowait()
 
-    async def _stream_answer(self, request: Any) -> Any:
+    async def _stream_answers(self, request: Any) -> AsyncIterator[tuple[Any, bool]]:
+        """Each answer, and whether it has to wait for those of former requests."""
         try:
-            return pb.ModelStreamInferResponse(infer_response=await self._answer(request))
+            with self._service.counted(request.model_name, "grpc"):
+                streams = self._service.model(request.model_name, request.model_version).streams
+                asked = infer_request(request)
+                async for outputs in self._service.stream(asked):
+                    answer = infer_response(asked, outputs)
+                    if streams:
+                        answer.parameters[FINAL].bool_param = False
+                    yield pb.ModelStreamInferResponse(infer_response=answer), not streams
+            if streams and request.parameters[WANTS_FINAL].bool_param:
+                answer = infer_response(asked, [])
+                answer.parameters[FINAL].bool_param = True
+                yield pb.ModelStreamInferResponse(infer_response=answer), False
         except Exception as error:
-            answer = pb.ModelStreamInferResponse(error_message=_status(error)[1])
-            answer.infer_response.id = request.id
-            return answer
+            failed = pb.ModelStreamInferResponse(error_message=_status(error)[1])
+            failed.infer_response.id = request.id
+            yield failed, True
 
     async def _answer(self, request: Any) -> Any:
         with self._service.counted(request.model_name, "grpc"):
             self._service.model(request.model_name, request.model_version)
             asked = infer_request(request)
-            answer = pb.ModelInferResponse(model_name=asked.model, model_version=VERSION, id=asked.id)
-            for output in await self._service.infer(asked):
-                answer.outputs.add(name=output.wanted.name, datatype=output.datatype, shape=output.array.shape)
-                answer.raw_output_contents.append(bytes(to_raw(output.array)))
-            return answer
+            return infer_response(asked, await self._service.infer(asked))
 
     async def _model(self, request: Any, context: Any) -> Any:
         try:
             return self._service.model(request.name, request.version)
         except Exception as error:
             await _abort(context, error)
+
+
+def infer_response(asked: InferRequest, outputs: Sequence[Output]) -> Any:
+    """A ModelInferResponse."""
+    answer = pb.ModelInferResponse(model_name=asked.model, model_version=VERSION, id=asked.id)
+    for output in outputs:
+        answer.outputs.add(name=output.wanted.name, datatype=output.datatype, shape=output.array.shape)
+        answer.raw_output_contents.append(bytes(to_raw(output.array)))
+    return answer
 
 
 def infer_request(request: Any) -> InferRequest:
@@ -218,6 +264,7 @@ def infer_request(request: Any) -> InferRequest:
     return InferRequest(
         request.model_name, inputs, outputs, request.model_version, request.id,
         timeout_us=_number(request.parameters, "timeout"), priority=_number(request.parameters, "priority"),
+        max_tokens=_number(request.parameters, "max_tokens"),
     )  # fmt: skip
 
 

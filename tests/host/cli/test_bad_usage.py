@@ -45,7 +45,12 @@ OUTPUT_OPTIONS = (
     ("profile", "-o"),
     ("preprocess", "image", "photo.jpg", "--target", "hw_emu", "--out", "tensors", "--wave"),
 )
-FOLDER_OPTIONS = (("demo", "--out"), ("reproduce", "smdp", "--out"), ("preprocess", "image", "photo.jpg", "--out"))
+FOLDER_OPTIONS = (
+    ("demo", "--out"),
+    ("reproduce", "smdp", "--out"),
+    ("preprocess", "image", "photo.jpg", "--out"),
+    ("serve", "--repository"),
+)
 NAMED = (  # choices and lists of names
     (*SIMULATE, "--policy"), (*SIMULATE, "--traffic"), (*SIMULATE, "--model"), (*SIMULATE, "--accelerator"),
     (*SMDP, "--rho", "0.5", "--method"), ("build", "-o", "new.xclbin", "--target"), ("demo", "--target"),
