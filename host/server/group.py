@@ -191,6 +191,11 @@ def _load(settings: Sequence[ModelSettings]) -> _Models:
             steps.append(_Steps(own, network, signature(network)))
         else:
             found = load_model(own.source, weights, own.input_shape)
+            if own.max_batch > found.largest_batch:
+                raise UsageError(
+                    f"model {own.name!r} was exported for batches of at most {found.largest_batch}: give --max-batch "
+                    f"{found.largest_batch}, or export it anew"
+                )
             networks.append(_Loaded(own, Network(own.name, own.source, found, weights, own.input_shape)))
     return _Models(networks, steps)
 
