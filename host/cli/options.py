@@ -16,6 +16,8 @@ from typer.core import TyperCommand
 
 from headrace.batching import UsageError
 
+MAX_TOKEN = 4096  # bytes of its file
+
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
 
 # Of what serves live: `demo` and `serve`.
@@ -184,6 +186,17 @@ def writable(param: typer.CallbackParam, path: Path | None) -> Path | None:
     if path is not None:
         check_writable(param.opts[0], path)
     return path
+
+
+def bearer_token(option: str, path: Path | None) -> str | None:
+    """The token in a file; None without one. Raises UsageError."""
+    if path is None:
+        return None
+    with path.open("rb") as file:
+        raw = file.read(MAX_TOKEN + 1).strip()
+    if not raw or len(raw) > MAX_TOKEN or not raw.isascii() or not raw.decode().isprintable() or b" " in raw:
+        raise UsageError(f"{option} {path}: write one line of 1 to {MAX_TOKEN} printable characters into it")
+    return raw.decode()
 
 
 def parsed_workers(text: str | None) -> tuple[int | None, int]:

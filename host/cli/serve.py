@@ -23,6 +23,7 @@ from headrace.host.cli.options import (
     Whole,
     WindowMs,
     Workers,
+    bearer_token,
     check_readable,
     command,
     defaults_of_file,
@@ -32,7 +33,6 @@ from headrace.host.cli.options import (
 from headrace.sim.hardware.profiles import read_profile
 
 SERVER_POLICIES = tuple(name for name in POLICIES if name not in CELL_POLICIES)
-MAX_TOKEN = 4096  # bytes of its file
 
 
 class Preprocess(StrEnum):
@@ -131,7 +131,7 @@ def serve(
     for option, given in (("--weights", weights), ("--input-shape", input_shape)):
         if given and len(given) != len(named):
             raise UsageError(f"{option}: {len(given)} for {len(named)} models; give one for each, or none")
-    token = _token(token_file)
+    token = bearer_token("--token-file", token_file)
 
     from headrace.host.live.hardware import Network
     from headrace.host.server.http1 import Limits
@@ -194,14 +194,3 @@ def _named(models: list[str]) -> dict[str, str]:
             raise UsageError(f"--model {text!r}: give each model a name of its own, without /, as in NAME=resnet50")
         found[name] = source
     return found
-
-
-def _token(path: Path | None) -> str | None:
-    """Raises UsageError."""
-    if path is None:
-        return None
-    with path.open("rb") as file:
-        raw = file.read(MAX_TOKEN + 1).strip()
-    if not raw or len(raw) > MAX_TOKEN or not raw.isascii() or not raw.decode().isprintable() or b" " in raw:
-        raise UsageError(f"--token-file {path}: write one line of 1 to {MAX_TOKEN} printable characters into it")
-    return raw.decode()
