@@ -92,7 +92,8 @@ def _dtype(tensor: TensorMetadata) -> np.dtype[Any]:
     found = triton_to_np_dtype(tensor.datatype)
     if found is None:
         raise UsageError(f"input {tensor.name!r} is {tensor.datatype}, which this client cannot make")
-    return np.dtype(found)
+    dtype: np.dtype[Any] = np.dtype(found)
+    return dtype
 
 
 def _random(tensor: TensorMetadata, open_size: int, rng: np.random.Generator) -> NDArray[Any]:

@@ -15,6 +15,7 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -107,10 +108,15 @@ def check(target: Target, message: bytes) -> None:
     """Send one request, before all others. Raises HeadraceError if the server cannot take it."""
 
     async def ask() -> None:
-        answer = asyncio.get_running_loop().create_future()
-        async with target.client(lambda *found: answer.done() or answer.set_result(found), 1) as client:
+        answer: asyncio.Future[tuple[Status, str]] = asyncio.get_running_loop().create_future()
+
+        def on_answer(number: int, sent: float | None, status: Status, text: str) -> None:
+            if not answer.done():
+                answer.set_result((status, text))
+
+        async with target.client(on_answer, 1) as client:
             client.send(0, message)
-            _, _, status, text = await asyncio.wait_for(answer, ASK_S)
+            status, text = await asyncio.wait_for(answer, ASK_S)
         if status == Status.ERROR:
             raise HeadraceError(f"{target} refuses the first request: {text}")
 
@@ -139,6 +145,7 @@ def _processes(jobs: Sequence[tuple[Any, ...]]) -> Iterator[list[Connection]]:
     context = multiprocessing.get_context("spawn")
     running, pipes = list[Any](), list[Connection]()
     # Ctrl-C goes to a terminal's whole group: it is for this process, which ends the others.
+    resource_tracker.ensure_running()  # of multiprocessing: it would let the signal through as it starts
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         try:
@@ -176,7 +183,8 @@ def _told(pipe: Connection, bound_s: float) -> Any:
 def _process(pipe: Connection, target: Target, plan: Plan, messages: Sequence[bytes], connections: int) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection is a file
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    # Who waits for this may have gone.
+    with contextlib.suppress(EOFError, ConnectionError), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         pipe.send(runner.run(_Run(plan, messages).run(target, connections, pipe)))
 
 
@@ -215,8 +223,8 @@ class _Run:
         return answers
 
     def _answers(self, cpu_s: float) -> Answers:
-        times = (np.array(values) - self._begin for values in (self._sent, self._ended))
-        return Answers(np.array(self._planned), *times, np.array(self._status, np.int8), self._said, cpu_s)
+        sent, ended = np.array(self._sent) - self._begin, np.array(self._ended) - self._begin
+        return Answers(np.array(self._planned), sent, ended, np.array(self._status, np.int8), self._said, cpu_s)
 
     def _send_due(self) -> None:
         now = time.monotonic()

@@ -72,19 +72,16 @@ def bench(
     the client was is told apart. A request ends as one of: ok; shed, the server has too many; late, past its timeout;
     unavailable; error; unanswered, connection lost or no answer in time."""
     rates = _rates(rate_rps)
-    for option, given in (("--rate-rps", rate_rps), ("--requests", requests)):
-        if concurrency is not None and given is not None:
-            raise UsageError(f"--concurrency and {option} exclude each other: give one of them")
-    if requests is not None and duration_s is not None:
-        raise UsageError("--requests and --duration-s exclude each other: give one of them")
+    _exclude(("--concurrency", concurrency), ("--rate-rps", rate_rps))
+    _exclude(("--concurrency", concurrency), ("--requests", requests))
+    _exclude(("--requests", requests), ("--duration-s", duration_s))
     trace = None if arrivals in ("poisson", "bursts") else Path(arrivals)
     if trace is not None:
         if not trace.suffix:
             raise UsageError(f"--arrivals: there is no {arrivals!r}; give poisson, bursts, or a CSV file")
         check_readable("--arrivals", trace)
-        for option, given in (("--rate-rps", rate_rps), ("--concurrency", concurrency), ("--duration-s", duration_s)):
-            if given is not None:
-                raise UsageError(f"{option} is not for a trace, which has its own times: leave it out")
+        for other in (("--rate-rps", rate_rps), ("--concurrency", concurrency), ("--duration-s", duration_s)):
+            _exclude(("--arrivals of a file", trace), other)
     if input is not None and not input.is_dir():
         check_readable("--input", input)
     if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
@@ -103,9 +100,9 @@ def bench(
     elif concurrency is not None:
         plans.append((None, ClosedLoop(concurrency, duration_s or 10.0, wait_s)))
     else:
-        for rate in rates:
-            count = requests_in(duration_s, rate) if duration_s is not None else requests or REQUESTS
-            plans.append((rate, OpenLoop(planned(arrivals, rate, count, seed), wait_s)))
+        for asked_rps in rates:
+            count = requests_in(duration_s, asked_rps) if duration_s is not None else requests or REQUESTS
+            plans.append((asked_rps, OpenLoop(planned(arrivals, asked_rps, count, seed), wait_s)))
     metadata = target.metadata(model)
     tensors = random_inputs(metadata, open_size, seed) if input is None else photo_inputs(metadata, input)
     asked = Asked(0 if timeout_ms is None else max(1, round(timeout_ms * 1e3)), classes)
@@ -135,6 +132,12 @@ def bench(
         show_json({"url": url, "model": model, "runs": runs, "warnings": found})
     else:
         out.print(table(title, runs))
+
+
+def _exclude(first: tuple[str, object], second: tuple[str, object]) -> None:
+    """Raises UsageError if both options are given."""
+    if first[1] is not None and second[1] is not None:
+        raise UsageError(f"{first[0]} and {second[0]} exclude each other: give one of them")
 
 
 def _rates(text: str | None) -> list[float]:
