@@ -86,7 +86,7 @@ def bench(
         check_readable("--input", input)
     if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
         raise UsageError(f"--plot {plot}: name a file that ends in .png, .svg or .pdf")
-    target = _target(url, bearer_token("--token-file", token_file))
+    target = target_of(url, bearer_token("--token-file", token_file))
 
     from headrace.host.bench.client import Asked
     from headrace.host.bench.inputs import photo_inputs, random_inputs
@@ -151,7 +151,7 @@ def _rates(text: str | None) -> list[float]:
     return found
 
 
-def _target(url: str, token: str | None) -> "Target":
+def target_of(url: str, token: str | None) -> "Target":
     """Raises UsageError."""
     parts = urlsplit(url)
     try:
