@@ -17,6 +17,7 @@ from typer.core import TyperCommand
 from headrace.batching import UsageError
 
 SETTINGS_TABLES = "headrace.tables"
+MAX_TOKEN = 4096  # bytes of its file
 
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
 
@@ -196,3 +197,14 @@ def writable(param: typer.CallbackParam, path: Path | None) -> Path | None:
     if path is not None:
         check_writable(param.opts[0], path)
     return path
+
+
+def bearer_token(option: str, path: Path | None) -> str | None:
+    """The token in a file; None without one. Raises UsageError."""
+    if path is None:
+        return None
+    with path.open("rb") as file:
+        raw = file.read(MAX_TOKEN + 1).strip()
+    if not raw or len(raw) > MAX_TOKEN or not raw.isascii() or not raw.decode().isprintable() or b" " in raw:
+        raise UsageError(f"{option} {path}: write one line of 1 to {MAX_TOKEN} printable characters into it")
+    return raw.decode()

@@ -24,6 +24,7 @@ from headrace.host.cli.options import (
     Whole,
     WindowMs,
     Workers,
+    bearer_token,
     check_readable,
     command,
     defaults_of_file,
@@ -32,8 +33,6 @@ from headrace.host.cli.options import (
 )
 from headrace.host.server.settings import ModelSettings, with_settings
 from headrace.sim.hardware.profiles import read_profile
-
-MAX_TOKEN = 4096  # bytes of its file
 
 
 class Preprocess(StrEnum):
@@ -187,7 +186,7 @@ def serve(
         metrics=Address.parsed("--metrics", metrics),
         container=lambda: xclbin or cached_xclbin(target, image_cus),
         repository=None if repository is None else Repository(repository, base),
-        token=_token(token_file),
+        token=bearer_token("--token-file", token_file),
         insecure=insecure,
         limits=Limits(max_body_mib << 20, max_bodies_mib << 20, max_connections),
         drain_s=drain_s,
@@ -256,14 +255,3 @@ def _with_profiles(settings: Sequence[ModelSettings], files: Sequence[Path]) -> 
             raise UsageError(f"--profile {file}: it is of {of!r}, and no model is; leave it out")
         found.update({own.name: file for own in fits})
     return [replace(own, profile=found.get(own.name)) for own in settings]
-
-
-def _token(path: Path | None) -> str | None:
-    """Raises UsageError."""
-    if path is None:
-        return None
-    with path.open("rb") as file:
-        raw = file.read(MAX_TOKEN + 1).strip()
-    if not raw or len(raw) > MAX_TOKEN or not raw.isascii() or not raw.decode().isprintable() or b" " in raw:
-        raise UsageError(f"--token-file {path}: write one line of 1 to {MAX_TOKEN} printable characters into it")
-    return raw.decode()

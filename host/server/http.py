@@ -158,7 +158,10 @@ def error_response(error: Exception) -> Response:
     if not isinstance(error, HeadraceError):
         _log.error("a request ended with an error of the server's own", exc_info=error)
     text = str(error) if isinstance(error, HeadraceError) else "the server failed; its log has the reason"
-    return refusal(outcome(error).http, text)
+    found = outcome(error)
+    response = refusal(found.http, text)
+    # Of a 503 too many requests and no worker are told apart by it.
+    return Response(response.status, response.parts, {**response.headers, "headrace-outcome": found.name})
 
 
 def refusal(status: int, text: str) -> Response:
