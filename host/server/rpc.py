@@ -1,20 +1,24 @@
-"""The Open Inference Protocol v2 over gRPC: `inference.GRPCInferenceService`, with Triton's messages."""
+"""The Open Inference Protocol v2 over gRPC: `inference.GRPCInferenceService`, with Triton's messages.
+
+Calls that carry tensors are handled on bytes (see `wire`), all others on protobuf's messages."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
 import numpy as np
-from google.protobuf import json_format
+from google.protobuf import json_format, message_factory
 from grpc import aio
 from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2 as pb
-from tritonclient.grpc import service_pb2_grpc
 
 from headrace.batching import BadInput, HeadraceError, UnknownModel
+from headrace.host.live.runtime import Overloaded
 from headrace.host.server import describe
+from headrace.host.server.http1 import Limits
 from headrace.host.server.protocol import (
     BYTES,
     MAX_CLASSES,
@@ -31,7 +35,9 @@ from headrace.host.server.protocol import (
     to_raw,
 )
 from headrace.host.server.service import Service
+from headrace.host.server.wire import Bytes, read_request, write_response, write_stream_response
 
+SERVICE = "inference.GRPCInferenceService"
 STREAM_AHEAD = 64  # requests of a stream that are not answered yet; more are not read
 # Where numbers of a datatype lie that are not sent as bytes; FP16 has no such place.
 _CONTENTS = {
@@ -43,16 +49,20 @@ _log = logging.getLogger(__name__)
 
 
 class GrpcServer:
-    """Messages of up to `message_bytes`, of at most `calls` calls at a time."""
+    """A message is as long as a body may be, and there are at most as many calls at a time as connections."""
 
-    def __init__(self, service: Service, message_bytes: int, calls: int) -> None:
+    def __init__(self, service: Service, limits: Limits) -> None:
         options = [
-            ("grpc.max_receive_message_length", message_bytes),
+            ("grpc.max_receive_message_length", limits.body),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),  # a port that is taken is an error
         ]
-        self._server = aio.server(interceptors=[_Token(service)], options=options, maximum_concurrent_rpcs=calls)
-        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(_Servicer(service), self._server)
+        interceptors = [_Token(service)] if service.needs_token else []
+        self._server = aio.server(
+            interceptors=interceptors, options=options, maximum_concurrent_rpcs=limits.connections
+        )
+        handlers = _handlers(_Calls(service)) | _TensorCalls(service, limits.bodies).handlers()
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     async def start(self, host: str, port: int) -> int:
         """Returns the port. Raises RuntimeError where it cannot be had."""
@@ -98,8 +108,18 @@ class _Token(aio.ServerInterceptor):
         return kind(refuse, handler.request_deserializer, handler.response_serializer)
 
 
-class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
-    """What is not here answers UNIMPLEMENTED."""
+def _handlers(calls: "_Calls") -> dict[str, Any]:
+    found = {}
+    for method in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods:
+        call = getattr(calls, method.name, None)
+        if call is not None:  # what has none answers UNIMPLEMENTED
+            asked, answer = map(message_factory.GetMessageClass, (method.input_type, method.output_type))
+            found[method.name] = grpc.unary_unary_rpc_method_handler(call, asked.FromString, answer.SerializeToString)
+    return found
+
+
+class _Calls:
+    """The calls that carry no tensors, by their names."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -137,23 +157,46 @@ class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
         models = describe.repository_index(self._service, request.ready)
         return json_format.ParseDict({"models": models}, pb.RepositoryIndexResponse())
 
-    async def ModelInfer(self, request: Any, context: Any) -> Any:
+    async def _model(self, request: Any, context: Any) -> Any:
         try:
-            return await self._answer(request)
+            return self._service.model(request.name, request.version)
         except Exception as error:
             await _abort(context, error)
 
-    async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+
+class _TensorCalls:
+    """The calls that carry tensors. Their messages hold at most `most` bytes together."""
+
+    def __init__(self, service: Service, most: int) -> None:
+        self._service = service
+        self._most = most
+        self._held = 0
+
+    def handlers(self) -> dict[str, Any]:
+        return {
+            "ModelInfer": grpc.unary_unary_rpc_method_handler(self._infer),
+            "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._stream_infer),
+        }
+
+    async def _infer(self, message: bytes, context: Any) -> bytes | None:
+        try:
+            with self._room(message):
+                return await self._answer(*read_request(message))
+        except Exception as error:
+            await _abort(context, error)
+            return None
+
+    async def _stream_infer(self, messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         """A stream's requests run side by side; their answers come in their order. One that fails says so in its
         answer, and the stream goes on."""
-        running: asyncio.Queue[asyncio.Task[Any] | None] = asyncio.Queue()
+        running: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue()
         room = asyncio.Semaphore(STREAM_AHEAD)
 
         async def read() -> None:
             try:
-                async for request in requests:
+                async for message in messages:
                     await room.acquire()
-                    running.put_nowait(asyncio.create_task(self._stream_answer(request)))
+                    running.put_nowait(asyncio.create_task(self._stream_answer(message)))
             finally:
                 running.put_nowait(None)
 
@@ -163,41 +206,49 @@ class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
             while (task := await running.get()) is not None:
                 yield await task
                 room.release()
-            await reader  # a message that is none raises here
+            await reader  # what ended it raises here
         finally:  # the client may have gone
             reader.cancel()
             while task is not None:
                 task.cancel()
                 task = None if running.empty() else running.get_nowait()
 
-    async def _stream_answer(self, request: Any) -> Any:
+    async def _stream_answer(self, message: bytes) -> bytes:
+        id = ""
         try:
-            return pb.ModelStreamInferResponse(infer_response=await self._answer(request))
+            with self._room(message):
+                request, contents = read_request(message)
+                id = request.id
+                return write_stream_response(await self._answer(request, contents))
         except Exception as error:
             answer = pb.ModelStreamInferResponse(error_message=_status(error)[1])
-            answer.infer_response.id = request.id
-            return answer
+            answer.infer_response.id = id
+            return bytes(answer.SerializeToString())
 
-    async def _answer(self, request: Any) -> Any:
+    @contextmanager
+    def _room(self, message: bytes) -> Iterator[None]:
+        if self._held + len(message) > self._most:
+            raise Overloaded("there is no room for the message; try again")
+        self._held += len(message)
+        try:
+            yield
+        finally:
+            self._held -= len(message)
+
+    async def _answer(self, request: Any, contents: Sequence[Bytes]) -> bytes:
         with self._service.counted(request.model_name, "grpc"):
             self._service.model(request.model_name, request.model_version)
-            asked = infer_request(request)
+            asked = infer_request(request, contents)
             answer = pb.ModelInferResponse(model_name=asked.model, model_version=VERSION, id=asked.id)
+            raw = []
             for output in await self._service.infer(asked):
                 answer.outputs.add(name=output.wanted.name, datatype=output.datatype, shape=output.array.shape)
-                answer.raw_output_contents.append(bytes(to_raw(output.array)))
-            return answer
-
-    async def _model(self, request: Any, context: Any) -> Any:
-        try:
-            return self._service.model(request.name, request.version)
-        except Exception as error:
-            await _abort(context, error)
+                raw.append(to_raw(output.array))
+            return write_response(answer, raw)
 
 
-def infer_request(request: Any) -> InferRequest:
-    """Of a ModelInferRequest. Raises BadInput."""
-    raw = request.raw_input_contents
+def infer_request(request: Any, raw: Sequence[Bytes]) -> InferRequest:
+    """Of a ModelInferRequest and its raw contents. Raises BadInput."""
     if raw and len(raw) != len(request.inputs):
         raise BadInput(f"{len(request.inputs)} inputs with {len(raw)} raw contents; give each its own, or none")
     inputs: dict[str, NDArray[Any]] = {}

@@ -18,6 +18,7 @@ from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.image import ImageSpec
 from headrace.host.dpu.preprocessor import CpuPreprocessor, Preprocessor
 from headrace.host.live.hardware import Hardware, Network, hardware_of, schedules_nodes
+from headrace.host.live.quick import keep_freed_memory
 from headrace.host.live.tables import tables_beside
 from headrace.host.server.http import HttpApi, MetricsApi, refusal
 from headrace.host.server.http1 import HttpServer, Limits
@@ -103,6 +104,7 @@ def serve(
     `end_now` ends the process with an exit status, at the second signal, or where ending takes too long. Returns
     whether every request that was let in has been answered. Raises UsageError, and WorkerLost if no worker can be
     started."""
+    keep_freed_memory()
     for name in ("http", "grpc", "metrics"):  # before work that takes half a minute
         address: Address = getattr(options, name)
         with _port_of(name, address):
@@ -218,7 +220,7 @@ async def _ports(options: ServeOptions, service: Service) -> AsyncIterator[dict[
                 host, port = await server.start(address.host, address.port)
             stack.push_async_callback(server.stop, STOP_S)
             ports[name] = str(Address(host, port))
-        calls = GrpcServer(service, limits.body, limits.connections)
+        calls = GrpcServer(service, limits)
         with _port_of("grpc", options.grpc):
             port = await calls.start(options.grpc.host, options.grpc.port)
         stack.push_async_callback(calls.stop, STOP_S)
