@@ -35,6 +35,7 @@ from headrace.host.server.protocol import (
     to_raw,
 )
 from headrace.host.server.service import Service
+from headrace.host.server.shared_memory import Regions, Shared
 from headrace.host.server.wire import Bytes, read_request, write_response, write_stream_response
 
 SERVICE = "inference.GRPCInferenceService"
@@ -51,7 +52,7 @@ _log = logging.getLogger(__name__)
 class GrpcServer:
     """A message is as long as a body may be, and there are at most as many calls at a time as connections."""
 
-    def __init__(self, service: Service, limits: Limits) -> None:
+    def __init__(self, service: Service, limits: Limits, regions: Regions | None) -> None:
         options = [
             ("grpc.max_receive_message_length", limits.body),
             ("grpc.max_send_message_length", -1),
@@ -61,7 +62,7 @@ class GrpcServer:
         self._server = aio.server(
             interceptors=interceptors, options=options, maximum_concurrent_rpcs=limits.connections
         )
-        handlers = _handlers(_Calls(service)) | _TensorCalls(service, limits.bodies).handlers()
+        handlers = _handlers(_Calls(service, regions)) | _TensorCalls(service, limits.bodies, regions).handlers()
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     async def start(self, host: str, port: int) -> int:
@@ -121,8 +122,9 @@ def _handlers(calls: "_Calls") -> dict[str, Any]:
 class _Calls:
     """The calls that carry no tensors, by their names."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, regions: Regions | None) -> None:
         self._service = service
+        self._regions = regions
 
     async def ServerLive(self, request: Any, context: Any) -> Any:
         return pb.ServerLiveResponse(live=True)
@@ -138,7 +140,7 @@ class _Calls:
         return pb.ModelReadyResponse(ready=self._service.ready)
 
     async def ServerMetadata(self, request: Any, context: Any) -> Any:
-        return json_format.ParseDict(describe.server_metadata(), pb.ServerMetadataResponse())
+        return json_format.ParseDict(describe.server_metadata(self._regions is not None), pb.ServerMetadataResponse())
 
     async def ModelMetadata(self, request: Any, context: Any) -> Any:
         model = await self._model(request, context)
@@ -157,6 +159,33 @@ class _Calls:
         models = describe.repository_index(self._service, request.ready)
         return json_format.ParseDict({"models": models}, pb.RepositoryIndexResponse())
 
+    async def SystemSharedMemoryStatus(self, request: Any, context: Any) -> Any:
+        """Of all regions, where none is named."""
+        try:
+            regions = {each["name"]: each for each in self._shared().status(request.name)}
+            return json_format.ParseDict({"regions": regions}, pb.SystemSharedMemoryStatusResponse())
+        except Exception as error:
+            await _abort(context, error)
+
+    async def SystemSharedMemoryRegister(self, request: Any, context: Any) -> Any:
+        try:
+            self._shared().register(request.name, request.key, request.offset, request.byte_size)
+            return pb.SystemSharedMemoryRegisterResponse()
+        except Exception as error:
+            await _abort(context, error)
+
+    async def SystemSharedMemoryUnregister(self, request: Any, context: Any) -> Any:
+        try:
+            self._shared().unregister(request.name)
+            return pb.SystemSharedMemoryUnregisterResponse()
+        except Exception as error:
+            await _abort(context, error)
+
+    def _shared(self) -> Regions:
+        if self._regions is None:
+            raise BadInput("this server does not use shared memory; start it with --shared-memory")
+        return self._regions
+
     async def _model(self, request: Any, context: Any) -> Any:
         try:
             return self._service.model(request.name, request.version)
@@ -167,8 +196,9 @@ class _Calls:
 class _TensorCalls:
     """The calls that carry tensors. Their messages hold at most `most` bytes together."""
 
-    def __init__(self, service: Service, most: int) -> None:
+    def __init__(self, service: Service, most: int, regions: Regions | None) -> None:
         self._service = service
+        self._regions = regions
         self._most = most
         self._held = 0
 
@@ -238,49 +268,66 @@ class _TensorCalls:
     async def _answer(self, request: Any, contents: Sequence[Bytes]) -> bytes:
         with self._service.counted(request.model_name, "grpc"):
             self._service.model(request.model_name, request.model_version)
-            asked = infer_request(request, contents)
+            asked = infer_request(request, contents, self._regions)
             answer = pb.ModelInferResponse(model_name=asked.model, model_version=VERSION, id=asked.id)
-            raw = []
+            contents = []
             for output in await self._service.infer(asked):
-                answer.outputs.add(name=output.wanted.name, datatype=output.datatype, shape=output.array.shape)
-                raw.append(to_raw(output.array))
-            return write_response(answer, raw)
+                told = answer.outputs.add(name=output.wanted.name, datatype=output.datatype, shape=output.array.shape)
+                raw, window = to_raw(output.array), output.wanted.window
+                if window is not None:
+                    window.write(raw)
+                    for name, value in window.described(len(raw)).items():
+                        kind = "string_param" if isinstance(value, str) else "int64_param"
+                        setattr(told.parameters[name], kind, value)
+                contents.append(raw if window is None else b"")  # clients find them by the output's place
+            return write_response(answer, contents)
 
 
-def infer_request(request: Any, raw: Sequence[Bytes]) -> InferRequest:
-    """Of a ModelInferRequest and its raw contents. Raises BadInput."""
-    if raw and len(raw) != len(request.inputs):
-        raise BadInput(f"{len(request.inputs)} inputs with {len(raw)} raw contents; give each its own, or none")
+def infer_request(request: Any, contents: Sequence[Bytes], regions: Regions | None) -> InferRequest:
+    """Of a ModelInferRequest and its raw contents. Raises BadInput and UnknownRegion."""
+    raw = iter(contents)
+    shared = Shared(regions)
     inputs: dict[str, NDArray[Any]] = {}
-    for number, given in enumerate(request.inputs):
+    for given in request.inputs:
         if given.name in inputs:
             raise BadInput(f"input {given.name!r} was given twice")
         shape = checked_shape(given.name, list(given.shape))
-        if raw:
-            inputs[given.name] = from_raw(given.name, given.datatype, shape, raw[number])
-        else:
-            inputs[given.name] = _from_contents(given, shape)
+        found = shared.input(given.name, _plain(given.parameters))
+        if found is None and contents:
+            found = next(raw, None)
+            if found is None:
+                raise BadInput(f"input {given.name!r} has no raw contents; give each input its own, or none")
+        inputs[given.name] = (
+            _from_contents(given, shape) if found is None else from_raw(given.name, given.datatype, shape, found)
+        )
+    if next(raw, None) is not None:
+        raise BadInput(f"{len(contents)} raw contents are more than the inputs that are not in shared memory")
     outputs = []
     for wanted in request.outputs:
-        classes = _number(wanted.parameters, "classification")
+        own = _plain(wanted.parameters)
+        classes = _number(own, "classification")
         if classes > MAX_CLASSES:
             raise BadInput(f"classification of {classes}; ask for at most {MAX_CLASSES} labels")
-        outputs.append(Wanted(wanted.name, classes))
+        outputs.append(Wanted(wanted.name, classes, window=shared.window(wanted.name, own)))
+    parameters = _plain(request.parameters)
     return InferRequest(
         request.model_name, inputs, outputs, request.model_version, request.id,
-        timeout_us=_number(request.parameters, "timeout"), priority=_number(request.parameters, "priority"),
+        timeout_us=_number(parameters, "timeout"), priority=_number(parameters, "priority"),
     )  # fmt: skip
 
 
-def _number(parameters: Any, key: str) -> int:
+def _plain(parameters: Any) -> dict[str, Any]:
+    """Their values, whatever their kind."""
+    chosen = ((name, each, each.WhichOneof("parameter_choice")) for name, each in parameters.items())
+    return {name: getattr(each, kind) for name, each, kind in chosen if kind is not None}
+
+
+def _number(parameters: dict[str, Any], name: str) -> int:
     """0 if it is not given."""
-    if key not in parameters:
-        return 0
-    kind = parameters[key].WhichOneof("parameter_choice")
-    value = getattr(parameters[key], kind) if kind in ("int64_param", "uint64_param") else -1
-    if not 0 <= value < 2**62:
-        raise BadInput(f"the parameter {key} must be a whole number of 0 or more")
-    return int(value)
+    value = parameters.get(name, 0)
+    if type(value) is not int or not 0 <= value < 2**62:
+        raise BadInput(f"the parameter {name} must be a whole number of 0 or more")
+    return value
 
 
 def _from_contents(given: Any, shape: tuple[int, ...]) -> NDArray[Any]:
