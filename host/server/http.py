@@ -81,6 +81,8 @@ class HttpApi:
                 return self._shared_memory(request, what, name)
             case ["v2", "systemsharedmemory", what]:
                 return self._shared_memory(request, what, "")
+            case ["v2", "repository", "models", name, "load" | "unload" as what]:
+                return await self._change(request, name, what)
             case ["v2", "models", name, "versions", version, *rest] if len(rest) < 2:
                 return await self._model(request, name, version, *rest)
             case ["v2", "models", name, *rest] if len(rest) < 2:
@@ -100,9 +102,9 @@ class HttpApi:
             case "":
                 found = describe.model_metadata(model)
             case "ready":
-                return Response(200 if service.ready else 503)
+                return Response(200 if model.ready and not service.draining else 503)
             case "config":
-                found = describe.model_config(service, model)
+                found = describe.model_config(model)
             case "stats":
                 found = describe.model_statistics(service, [model])
             case _:
@@ -136,6 +138,18 @@ class HttpApi:
             case _:
                 raise NoSuchPath(f"shared memory has no {what[:200]!r}; give status, register or unregister")
         return Response(200)
+
+    async def _change(self, request: Request, name: str, what: str) -> Response:
+        if request.method != "POST":
+            return _method_not_allowed("POST")
+        asked = _json(bytes(request.body)) if request.body else {}
+        if what == "unload":
+            await self._service.unload(name)
+        elif asked.get("parameters"):
+            raise BadInput("a model is loaded as its repository has it: leave the parameters out")
+        else:
+            await self._service.load(name)
+        return as_json({})
 
     async def _infer(self, request: Request, name: str, version: str) -> Response:
         service = self._service
@@ -246,7 +260,7 @@ def infer_request(model: str, version: str, request: Request, regions: Regions |
     return InferRequest(
         model, inputs, outputs, version, id,
         timeout_us=_number(parameters, "timeout") or 0, priority=_number(parameters, "priority") or 0,
-        binary=all_binary,
+        max_tokens=_number(parameters, "max_tokens") or 0, binary=all_binary,
     )  # fmt: skip
 
 

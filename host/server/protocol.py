@@ -25,6 +25,7 @@ EXTENSIONS = (
     "binary_tensor_data",
     "classification",
     "model_configuration",
+    "model_repository",
     "schedule_policy",
     "statistics",
 )
@@ -96,7 +97,7 @@ class InferRequest:
     """`inputs` have the batch as their first dimension. Without `outputs` all of the model's are asked for, as `binary`
     says.
 
-    `timeout_us` and `priority` of 0 are not given."""
+    `timeout_us`, `priority` and `max_tokens` of 0 are not given."""
 
     model: str
     inputs: Mapping[str, NDArray[Any]]
@@ -105,6 +106,7 @@ class InferRequest:
     id: str = ""
     timeout_us: int = 0
     priority: int = 0
+    max_tokens: int = 0
     binary: bool = False
 
 

@@ -4,8 +4,9 @@ Calls that carry tensors are handled on bytes (see `wire`), all others on protob
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import grpc
@@ -25,6 +26,7 @@ from headrace.host.server.protocol import (
     VERSION,
     InferRequest,
     Outcome,
+    Output,
     Unauthorized,
     Wanted,
     bytes_tensor,
@@ -40,11 +42,14 @@ from headrace.host.server.wire import Bytes, read_request, write_response, write
 
 SERVICE = "inference.GRPCInferenceService"
 STREAM_AHEAD = 64  # requests of a stream that are not answered yet; more are not read
+# Of Triton's decoupled models: whether an answer is the last, and whether the client wants an empty one as the last.
+FINAL, WANTS_FINAL = "triton_final_response", "triton_enable_empty_final_response"
 # Where numbers of a datatype lie that are not sent as bytes; FP16 has no such place.
 _CONTENTS = {
     "BOOL": "bool_contents", "UINT8": "uint_contents", "INT8": "int_contents", "INT16": "int_contents",
     "INT32": "int_contents", "INT64": "int64_contents", "FP32": "fp32_contents", "FP64": "fp64_contents",
 }  # fmt: skip
+_PARAMETER = {str: "string_param", int: "int64_param", bool: "bool_param"}
 
 _log = logging.getLogger(__name__)
 
@@ -134,10 +139,10 @@ class _Calls:
 
     async def ModelReady(self, request: Any, context: Any) -> Any:
         try:
-            self._service.model(request.name, request.version)
+            ready = self._service.model(request.name, request.version).ready
         except UnknownModel:  # no error, as on Triton
-            return pb.ModelReadyResponse(ready=False)
-        return pb.ModelReadyResponse(ready=self._service.ready)
+            ready = False
+        return pb.ModelReadyResponse(ready=ready and not self._service.draining)
 
     async def ServerMetadata(self, request: Any, context: Any) -> Any:
         return json_format.ParseDict(describe.server_metadata(self._regions is not None), pb.ServerMetadataResponse())
@@ -147,7 +152,7 @@ class _Calls:
         return json_format.ParseDict(describe.model_metadata(model), pb.ModelMetadataResponse())
 
     async def ModelConfig(self, request: Any, context: Any) -> Any:
-        config = describe.model_config(self._service, await self._model(request, context))
+        config = describe.model_config(await self._model(request, context))
         return json_format.ParseDict({"config": config}, pb.ModelConfigResponse())
 
     async def ModelStatistics(self, request: Any, context: Any) -> Any:
@@ -158,6 +163,22 @@ class _Calls:
     async def RepositoryIndex(self, request: Any, context: Any) -> Any:
         models = describe.repository_index(self._service, request.ready)
         return json_format.ParseDict({"models": models}, pb.RepositoryIndexResponse())
+
+    async def RepositoryModelLoad(self, request: Any, context: Any) -> Any:
+        try:
+            if request.parameters:
+                raise BadInput("a model is loaded as its repository has it: leave the parameters out")
+            await self._service.load(request.model_name)
+            return pb.RepositoryModelLoadResponse()
+        except Exception as error:
+            await _abort(context, error)
+
+    async def RepositoryModelUnload(self, request: Any, context: Any) -> Any:
+        try:
+            await self._service.unload(request.model_name)
+            return pb.RepositoryModelUnloadResponse()
+        except Exception as error:
+            await _abort(context, error)
 
     async def SystemSharedMemoryStatus(self, request: Any, context: Any) -> Any:
         """Of all regions, where none is named."""
@@ -217,43 +238,61 @@ class _TensorCalls:
             return None
 
     async def _stream_infer(self, messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-        """A stream's requests run side by side; their answers come in their order. One that fails says so in its
-        answer, and the stream goes on."""
-        running: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue()
+        """A stream's requests run side by side. Answers come in the order of the requests, but a decoder's tokens as
+        they come. A request that fails says so in its answer, and the stream goes on."""
+        answers: asyncio.Queue[bytes | None] = asyncio.Queue()
         room = asyncio.Semaphore(STREAM_AHEAD)
+        running: set[asyncio.Task[None]] = set()
+
+        async def run(message: bytes, before: asyncio.Task[None] | None) -> None:
+            try:
+                async for answer, in_order in self._stream_answers(message):
+                    if in_order and before is not None:
+                        await asyncio.wait([before])
+                    answers.put_nowait(answer)
+            finally:
+                room.release()
 
         async def read() -> None:
-            try:
-                async for message in messages:
-                    await room.acquire()
-                    running.put_nowait(asyncio.create_task(self._stream_answer(message)))
-            finally:
-                running.put_nowait(None)
+            last = None
+            async for message in messages:
+                await room.acquire()
+                last = asyncio.create_task(run(message, last))
+                running.add(last)
+                last.add_done_callback(running.discard)
+            if running:
+                await asyncio.wait(running)
 
         reader = asyncio.create_task(read())
-        task = None
+        reader.add_done_callback(lambda _: answers.put_nowait(None))
         try:
-            while (task := await running.get()) is not None:
-                yield await task
-                room.release()
+            while (answer := await answers.get()) is not None:
+                yield answer
             await reader  # what ended it raises here
         finally:  # the client may have gone
             reader.cancel()
-            while task is not None:
+            for task in running:
                 task.cancel()
-                task = None if running.empty() else running.get_nowait()
 
-    async def _stream_answer(self, message: bytes) -> bytes:
+    async def _stream_answers(self, message: bytes) -> AsyncIterator[tuple[bytes, bool]]:
+        """Each answer, and whether it has to wait for those of former requests."""
         id = ""
         try:
             with self._room(message):
                 request, contents = read_request(message)
                 id = request.id
-                return write_stream_response(await self._answer(request, contents))
+                with self._service.counted(request.model_name, "grpc"):
+                    streams = self._service.model(request.model_name, request.model_version).streams
+                    asked = infer_request(request, contents, self._regions)
+                    final = {FINAL: False} if streams else {}
+                    async for outputs in self._service.stream(asked):
+                        yield write_stream_response(infer_response(asked, outputs, final)), not streams
+            if streams and _plain(request.parameters).get(WANTS_FINAL) is True:
+                yield write_stream_response(infer_response(asked, [], {FINAL: True})), False
         except Exception as error:
-            answer = pb.ModelStreamInferResponse(error_message=_status(error)[1])
-            answer.infer_response.id = id
-            return bytes(answer.SerializeToString())
+            failed = pb.ModelStreamInferResponse(error_message=_status(error)[1])
+            failed.infer_response.id = id
+            yield failed.SerializeToString(), True
 
     @contextmanager
     def _room(self, message: bytes) -> Iterator[None]:
@@ -269,18 +308,7 @@ class _TensorCalls:
         with self._service.counted(request.model_name, "grpc"):
             self._service.model(request.model_name, request.model_version)
             asked = infer_request(request, contents, self._regions)
-            answer = pb.ModelInferResponse(model_name=asked.model, model_version=VERSION, id=asked.id)
-            contents = []
-            for output in await self._service.infer(asked):
-                told = answer.outputs.add(name=output.wanted.name, datatype=output.datatype, shape=output.array.shape)
-                raw, window = to_raw(output.array), output.wanted.window
-                if window is not None:
-                    window.write(raw)
-                    for name, value in window.described(len(raw)).items():
-                        kind = "string_param" if isinstance(value, str) else "int64_param"
-                        setattr(told.parameters[name], kind, value)
-                contents.append(raw if window is None else b"")  # clients find them by the output's place
-            return write_response(answer, contents)
+            return infer_response(asked, await self._service.infer(asked))
 
 
 def infer_request(request: Any, contents: Sequence[Bytes], regions: Regions | None) -> InferRequest:
@@ -313,13 +341,36 @@ def infer_request(request: Any, contents: Sequence[Bytes], regions: Regions | No
     return InferRequest(
         request.model_name, inputs, outputs, request.model_version, request.id,
         timeout_us=_number(parameters, "timeout"), priority=_number(parameters, "priority"),
+        max_tokens=_number(parameters, "max_tokens"),
     )  # fmt: skip
+
+
+def infer_response(
+    asked: InferRequest, outputs: Sequence[Output], parameters: Mapping[str, str | int | bool] = MappingProxyType({})
+) -> bytes:
+    """A ModelInferResponse. Raises BadInput for an output that its window does not hold."""
+    answer = pb.ModelInferResponse(model_name=asked.model, model_version=VERSION, id=asked.id)
+    _set(answer.parameters, parameters)
+    contents = list[Bytes]()
+    for output in outputs:
+        described = answer.outputs.add(name=output.wanted.name, datatype=output.datatype, shape=output.array.shape)
+        raw, window = to_raw(output.array), output.wanted.window
+        if window is not None:
+            window.write(raw)
+            _set(described.parameters, window.described(len(raw)))
+        contents.append(raw if window is None else b"")  # clients find them by the output's place
+    return write_response(answer, contents)
 
 
 def _plain(parameters: Any) -> dict[str, Any]:
     """Their values, whatever their kind."""
     chosen = ((name, each, each.WhichOneof("parameter_choice")) for name, each in parameters.items())
     return {name: getattr(each, kind) for name, each, kind in chosen if kind is not None}
+
+
+def _set(parameters: Any, values: Mapping[str, str | int | bool]) -> None:
+    for name, value in values.items():
+        setattr(parameters[name], _PARAMETER[type(value)], value)
 
 
 def _number(parameters: dict[str, Any], name: str) -> int:

@@ -45,7 +45,11 @@ OUTPUT_OPTIONS = (
     ("profile", "-o"),
     ("preprocess", "image", "photo.jpg", "--target", "hw_emu", "--out", "tensors", "--wave"),
 )
-FOLDER_OPTIONS = (("demo", "--out"), ("reproduce", "smdp", "--out"), ("preprocess", "image", "photo.jpg", "--out"))
+FOLDER_OPTIONS = (
+    ("demo", "--out"),
+    ("reproduce", "smdp", "--out"),
+    ("preprocess", "image", "photo.jpg", "--out"),
+)
 NAMED = (  # choices and lists of names
     (*SIMULATE, "--policy"), (*SIMULATE, "--traffic"), (*SIMULATE, "--model"), (*SIMULATE, "--accelerator"),
     (*SMDP, "--rho", "0.5", "--method"), ("build", "-o", "new.xclbin", "--target"), ("demo", "--target"),
@@ -283,7 +287,13 @@ def test_without_a_command_the_help_is_shown(command):
 def test_every_option_that_takes_a_value_is_tried_here():
     tried = {(row[0][0], row[1]) for row in RANGES}
     tried |= {(row[0], row[-1]) for row in (*FILE_OPTIONS, *OUTPUT_OPTIONS, *FOLDER_OPTIONS, *NAMED)}
-    tried |= {("preprocess", "--crop"), ("preprocess", "files"), ("demo", "--images"), ("reproduce", "paper")}
+    tried |= {
+        ("preprocess", "--crop"),
+        ("preprocess", "files"),
+        ("demo", "--images"),
+        ("reproduce", "paper"),
+        ("serve", "--repository"),
+    }
     missing = []
     group = typer.main.get_command(app)
     for name in COMMANDS:

@@ -128,7 +128,9 @@ def serving(*options: str, models: tuple[str, ...] = MODELS, profiled: bool = Tr
     """A server on free ports with one worker; where `profiled`, no profile needs to be measured."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "served.py").write_text(SOURCE)
-        command = [*COMMAND, "serve", "--json", "--workers", "1", "--policy", "work-conserving", "--max-batch", "4"]
+        command = [*COMMAND, "serve", "--json", "--workers", "1", "--max-batch", "4"]
+        if not {"--policy", "--config"} & set(options):
+            command += ["--policy", "work-conserving"]
         for port in ("http", "grpc", "metrics"):
             command += [f"--{port}", "127.0.0.1:0"]
         for name in models:
