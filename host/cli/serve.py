@@ -112,6 +112,14 @@ def serve(
         typer.Option(callback=readable, help="Serve only who brings the token in this file: Authorization: Bearer."),
     ] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Serve other machines without a token.")] = False,
+    shared_memory: Annotated[
+        bool,
+        typer.Option(
+            "--shared-memory",
+            help="Clients may name files of /dev/shm to hold inputs and outputs: let in only those that may read all "
+            "that this user may read there.",
+        ),
+    ] = False,
     max_body_mib: Annotated[int, typer.Option(min=1, max=2047, help="Largest request.")] = 64,
     max_bodies_mib: Annotated[
         int, typer.Option(min=1, max=1 << 20, help="All HTTP requests together that are here at a time.")
@@ -190,6 +198,7 @@ def serve(
         insecure=insecure,
         limits=Limits(max_body_mib << 20, max_bodies_mib << 20, max_connections),
         drain_s=drain_s,
+        shared_memory=shared_memory,
     )
     stdout = sys.stdout
 

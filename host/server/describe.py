@@ -11,8 +11,9 @@ from headrace.host.server.service import Service
 _CONFIG_TYPE = {BYTES: "TYPE_STRING"}  # else TYPE_ and the datatype
 
 
-def server_metadata() -> dict[str, Any]:
-    return {"name": SERVER, "version": version("headrace"), "extensions": list(EXTENSIONS)}
+def server_metadata(shared_memory: bool) -> dict[str, Any]:
+    extensions = [*EXTENSIONS, "system_shared_memory"] if shared_memory else list(EXTENSIONS)
+    return {"name": SERVER, "version": version("headrace"), "extensions": extensions}
 
 
 def model_metadata(model: ServedModel) -> dict[str, Any]:

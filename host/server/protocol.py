@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from headrace.batching import BadInput, CorruptInput, HeadraceError, UnknownModel, UnsupportedInput, UsageError
 from headrace.host.dpu.preprocessor import PreprocessorUnavailable
 from headrace.host.live.runtime import NoWorker, Overloaded, RuntimeClosed, TooLate
+from headrace.host.server.shared_memory import Window
 from headrace.host.workers.channel import WorkerLost
 
 SERVER = "headrace"
@@ -83,11 +84,12 @@ def outcome(error: BaseException) -> Outcome:
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """An output that is asked for: itself, or with `classes` above 0 the labels of its largest elements. `binary` is of
-    HTTP."""
+    HTTP. With a `window` it is laid there, and not into the answer."""
 
     name: str
     classes: int = 0
     binary: bool = False
+    window: Window | None = None
 
 
 @dataclass(frozen=True, slots=True)

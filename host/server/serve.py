@@ -13,6 +13,7 @@ from pathlib import Path
 import uvloop
 
 from headrace.batching import UsageError
+from headrace.host.live.quick import keep_freed_memory
 from headrace.host.server.group import Preprocessors
 from headrace.host.server.http import HttpApi, MetricsApi, refusal
 from headrace.host.server.http1 import HttpServer, Limits
@@ -20,6 +21,7 @@ from headrace.host.server.repository import Repository
 from headrace.host.server.rpc import GrpcServer
 from headrace.host.server.service import Service
 from headrace.host.server.settings import ModelSettings
+from headrace.host.server.shared_memory import Regions
 
 STOP_S = 5.0  # for what is on its way when all is drained, and for workers to end
 
@@ -66,6 +68,7 @@ class ServeOptions:
     token: str | None = None
     insecure: bool = False
     limits: Limits = field(default_factory=Limits)
+    shared_memory: bool = False
     drain_s: float = 30.0
 
     def __post_init__(self) -> None:
@@ -89,6 +92,7 @@ def serve(
     `end_now` ends the process with an exit status, at the second signal, or where ending takes too long. Returns
     whether every request that was let in has been answered. Raises UsageError, and WorkerLost if no worker can be
     started."""
+    keep_freed_memory()
     for name in ("http", "grpc", "metrics"):  # before work that takes half a minute
         address: Address = getattr(options, name)
         with _port_of(name, address):
@@ -144,16 +148,17 @@ def _signals(drain_s: float, end_now: Callable[[int], None]) -> asyncio.Event:
 async def _ports(options: ServeOptions, service: Service) -> AsyncIterator[dict[str, str]]:
     """All ports open; their addresses by name. Raises UsageError for one that cannot be had."""
     limits = options.limits
+    regions = Regions(limits.body) if options.shared_memory else None
     async with contextlib.AsyncExitStack() as stack:
         ports = {}
-        for name, handler in (("http", HttpApi(service).handle), ("metrics", MetricsApi(service).handle)):
+        for name, handler in (("http", HttpApi(service, regions).handle), ("metrics", MetricsApi(service).handle)):
             server = HttpServer(handler, refusal, limits)
             address: Address = getattr(options, name)
             with _port_of(name, address):
                 host, port = await server.start(address.host, address.port)
             stack.push_async_callback(server.stop, STOP_S)
             ports[name] = str(Address(host, port))
-        calls = GrpcServer(service, limits.body, limits.connections)
+        calls = GrpcServer(service, limits, regions)
         with _port_of("grpc", options.grpc):
             port = await calls.start(options.grpc.host, options.grpc.port)
         stack.push_async_callback(calls.stop, STOP_S)

@@ -129,6 +129,10 @@ class Service:
         """Whether it makes sense to send requests."""
         return not self.draining and all(model.ready for model in self.models.values())
 
+    @property
+    def needs_token(self) -> bool:
+        return self._token is not None
+
     def authorized(self, authorization: str | None) -> bool:
         """Whether this is what the header `Authorization` must be."""
         if self._token is None:
