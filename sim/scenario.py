@@ -330,15 +330,11 @@ def _tables(
         service = BatchService.of_times(known, scenario.max_batch, typical, power)
         if scenario.by_phase:
             share = 1 / len(times)  # of the arrivals, whatever the phase
-            bursts = Mmpp2(np.array(_mmpp_rates(scenario)) * share, np.array([scenario.burst_s] * 2))
+            bursts = Mmpp2(np.array(traffic.burst_rates(scenario.rate_rps)) * share, np.array([scenario.burst_s] * 2))
             tables[model] = phase_tables(service, bursts, weights, scenario.npus)
         else:
             tables[model] = rate_tables(service, weights, scenario.npus)
     return tables
-
-
-def _mmpp_rates(scenario: Scenario) -> tuple[float, float]:
-    return 1.8 * scenario.rate_rps, 0.2 * scenario.rate_rps
 
 
 def _arrivals(scenario: Scenario, lengths: Mapping[str, Lengths]) -> Arrivals:
@@ -349,7 +345,9 @@ def _arrivals(scenario: Scenario, lengths: Mapping[str, Lengths]) -> Arrivals:
         case "deterministic":
             times = traffic.deterministic(rate, count)
         case "mmpp":
-            times = traffic.mmpp2(_mmpp_rates(scenario), (scenario.burst_s, scenario.burst_s), count, seed)
+            times = traffic.mmpp2(
+                traffic.burst_rates(scenario.rate_rps), (scenario.burst_s, scenario.burst_s), count, seed
+            )
         case _:
             times = traffic.poisson(rate, count, seed)
     return traffic.generate(times, lengths, scenario.sla_ms / 1e3, seed)

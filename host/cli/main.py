@@ -16,6 +16,7 @@ from typer.exceptions import TyperException
 from headrace.host.cli import interrupt
 
 COMMANDS = {  # what `headrace --help` says of each
+    "bench": "Send a server requests at planned times, and tell how long it takes to answer.",
     "build": "Build an .xclbin container, list what is in one, or report the RTL's resources.",
     "demo": "Photos through the DPU, batchers and a real network, live, compared.",
     "preprocess": "Run files through the DPU.",
@@ -29,6 +30,7 @@ EXTRAS = {  # module: what it is, its extra
     "torch": ("PyTorch", "torch"),
     "torchvision": ("torchvision", "torch"),
     "uvloop": ("uvloop", "server"),
+    "httptools": ("httptools", "server"),
     "grpc": ("gRPC", "server"),
     "tritonclient": ("tritonclient", "server"),
     "prometheus_client": ("prometheus-client", "server"),

@@ -7,12 +7,11 @@ and a line says how many.
 import contextlib
 import json
 import logging
-import sys
 import threading
 import time
 from collections import deque
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import Any
 
 from headrace.batching import UsageError
 from headrace.host.live.runtime import Execution
@@ -37,13 +36,13 @@ class AccessLog:
 
     def __enter__(self) -> "AccessLog":
         """Raises UsageError."""
-        self._file: TextIO = sys.stdout
-        if self._path != "-":
-            try:
-                self._file = self._stack.enter_context(open(self._path, "a", encoding="utf-8"))
-            except OSError as error:
-                text = f"--access-log {self._path}: {error.strerror}; name a file that can be written"
-                raise UsageError(text) from None
+        stdout = self._path == "-"  # the file, as sys.stdout is where networks may print to
+        try:
+            file = open(1 if stdout else self._path, "a", encoding="utf-8", closefd=not stdout)
+        except OSError as error:
+            text = f"--access-log {self._path}: {error.strerror}; name a file that can be written"
+            raise UsageError(text) from None
+        self._file = self._stack.enter_context(file)
         self._writer.start()
         return self
 

@@ -41,6 +41,9 @@ class _Second:
     reasons: Counter[str] = field(default_factory=Counter)
 
 
+_NONE = _Second()  # of a model that was not there yet
+
+
 class _Batch(NamedTuple):
     at: float  # time.monotonic()
     worker: str
@@ -50,9 +53,9 @@ class _Batch(NamedTuple):
 class Live:
     """A watcher. Use as an async context manager; `look` is asked while it is open."""
 
-    def __init__(self, models: Iterable[str], look: Callable[[], Standing]) -> None:
+    def __init__(self, look: Callable[[], Standing]) -> None:
         self._look = look
-        self._outcomes = {model: Counter[str]() for model in models}
+        self._outcomes: dict[str, Counter[str]] = {}  # by model; `add` them
         self._elsewhere = Counter[str]()  # outcomes of requests for no model
         self._seconds: deque[dict[str, _Second]] = deque(maxlen=SECONDS)
         self._batches: deque[_Batch] = deque(maxlen=BATCHES)
@@ -68,6 +71,14 @@ class Live:
 
     async def __aexit__(self, *_: object) -> None:
         self._timer.cancel()
+
+    def add(self, model: str) -> None:
+        """Before anything is told of it. One that was here before goes on from where it was."""
+        if model not in self._outcomes:
+            self._outcomes[model] = Counter()
+            for second in self._seconds:
+                second[model] = _NONE
+            self._now[model] = _Second()
 
     # ---- watching ----
 
@@ -175,8 +186,9 @@ class Live:
         passed = max(now - then, 1e-9)
         busy = _busy(standing)
 
-        def load(*name: str) -> float:
-            return round(min(1.0, max(0.0, (busy[name] - before.get(name, busy[name])) / passed)), 3)
+        def load(kind: str, name: str) -> float:
+            at = (kind, name)
+            return round(min(1.0, max(0.0, (busy[at] - before.get(at, busy[at])) / passed)), 3)
 
         return {
             "workers": [

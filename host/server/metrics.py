@@ -33,11 +33,23 @@ class ModelSums:
     by_batch: dict[int, tuple[int, int]] = field(default_factory=dict)  # batch size -> executions, their time
 
 
+class _ByModel(dict[str, Histogram]):
+    """The part of a histogram that is a model's, looked up once."""
+
+    def __init__(self, histogram: Histogram) -> None:
+        super().__init__()
+        self._histogram = histogram
+
+    def __missing__(self, model: str) -> Histogram:
+        self[model] = self._histogram.labels(model)
+        return self[model]
+
+
 class Metrics:
     """A watcher. `look` is asked whenever somebody reads the metrics."""
 
-    def __init__(self, models: Iterable[str], look: Callable[[], Standing]) -> None:
-        self.sums = {model: ModelSums() for model in models}
+    def __init__(self, look: Callable[[], Standing]) -> None:
+        self.sums: dict[str, ModelSums] = {}  # by model; `add` them
         self._look = look
         self._registry = registry = CollectorRegistry()
         self._requests = Counter(
@@ -45,9 +57,8 @@ class Metrics:
             ("model", "transport", "outcome"), registry=registry,
         )  # fmt: skip
 
-        def seconds(name: str, what: str) -> dict[str, Histogram]:
-            histogram = Histogram(f"headrace_{name}_seconds", what, ("model",), buckets=SECONDS, registry=registry)
-            return {model: histogram.labels(model) for model in self.sums}
+        def seconds(name: str, what: str) -> _ByModel:
+            return _ByModel(Histogram(f"headrace_{name}_seconds", what, ("model",), buckets=SECONDS, registry=registry))
 
         self._total = seconds("request", "A request, from its arrival to its answer, if that was good.")
         self._preprocess = seconds("preprocess", "From a photo's arrival to its tensor, waiting included.")
@@ -56,14 +67,19 @@ class Metrics:
             "batch", "A task, from the policy to its end: behind others at its worker, and at work."
         )
         self._execute = seconds("execute", "A row's tasks in the network.")
-        sizes = Histogram(
-            "headrace_batch_size", "Requests in a task, by model.", ("model",), buckets=BATCHES, registry=registry
+        self._batch = _ByModel(
+            Histogram(
+                "headrace_batch_size", "Requests in a task, by model.", ("model",), buckets=BATCHES, registry=registry
+            )
         )
-        self._batch = {model: sizes.labels(model) for model in self.sums}
         self._tasks = Counter(
             "headrace_tasks", "Tasks ended, by model and why they left.", ("model", "reason"), registry=registry
         )
         registry.register(self)
+
+    def add(self, model: str) -> None:
+        """Before anything is told of it. One that was here before goes on from where it was."""
+        self.sums.setdefault(model, ModelSums())
 
     def answered(self, visit: Visit) -> None:
         """A request for a model that is not here counts under no name."""
@@ -115,18 +131,14 @@ class Metrics:
         yield CounterMetricFamily("headrace_workers_lost", "Workers that died or hung.", now.workers_lost)
         cus = sum(not unit.lost for unit in now.units)
         yield GaugeMetricFamily("headrace_cus_up", "CUs of the DPU, or threads that preprocess, in service.", cus)
-        busy = CounterMetricFamily(
-            "headrace_worker_busy_seconds", "Time that a worker was at tasks.", labels=("worker",)
-        )
-        for worker in now.workers:
-            busy.add_metric((worker.name,), worker.busy_s)
-        yield busy
-        busy = CounterMetricFamily(
-            "headrace_cu_busy_seconds", "Time that a CU or a thread was at photos.", labels=("cu",)
-        )
-        for unit in now.units:
-            busy.add_metric((unit.name,), unit.busy_s)
-        yield busy
+        for kind, what, all_busy in (
+            ("worker", "at tasks", {worker.name: worker.busy_s for worker in now.workers}),
+            ("cu", "at photos", {unit.name: unit.busy_s for unit in now.units}),
+        ):
+            busy = CounterMetricFamily(f"headrace_{kind}_busy_seconds", f"Time that it was {what}.", labels=(kind,))
+            for name, busy_s in all_busy.items():
+                busy.add_metric((name,), busy_s)
+            yield busy
         in_flight = GaugeMetricFamily("headrace_in_flight", "Rows admitted and not answered.", labels=("model",))
         depth = GaugeMetricFamily(
             "headrace_queue_depth", "Rows in flight, by where they are: preprocess, queue or execute.",

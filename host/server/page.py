@@ -20,7 +20,8 @@ from headrace.host.dpu.image import ImageSpec, pixels
 from headrace.host.dpu.preprocessor import Preprocessed
 from headrace.host.server.http1 import Response
 from headrace.host.server.protocol import DATATYPE_OF, InferRequest, Wanted, bytes_tensor
-from headrace.host.server.service import IMAGE, Service
+from headrace.host.server.rows import IMAGE
+from headrace.host.server.service import Service
 from headrace.host.server.watch import Visit
 
 TOP = 5  # labels of a photo
@@ -62,7 +63,12 @@ def status(service: Service, query: str) -> dict[str, Any]:
         "ready": service.ready,
         "draining": service.draining,
         "models": [
-            {"name": each.name, "takes_photos": each.takes_photos, "sla_ms": each.sla_s * 1e3}
+            {
+                "name": each.name,
+                "takes_photos": each.rows.encoded == IMAGE,
+                "policy": each.settings.policy,
+                "sla_ms": each.settings.sla_s * 1e3,
+            }
             for each in service.models.values()
         ],
         **service.live.status(model, int(since)),
@@ -74,7 +80,7 @@ async def photo(service: Service, visit: Visit, raw: bytes) -> dict[str, Any]:
     Raises what `Service.infer` does."""
     with service.counted(visit):
         model = service.model(visit.model)
-        if model.preprocessor is None or not model.takes_photos:
+        if model.preprocessor is None or model.rows.encoded != IMAGE:
             raise BadInput(f"model {model.name!r} takes no photos")
         request = InferRequest(model.name, {IMAGE: bytes_tensor(IMAGE, (1,), [raw])}, [Wanted(model.outputs[0].name)])
         (output,) = await service.infer(request, visit)

@@ -14,10 +14,8 @@ EVENTS = 200_000  # slices and their flows that are kept, some 40 MB; of a longe
 class Trace:
     """A watcher. Use as a context manager, which writes the file at its end."""
 
-    def __init__(self, path: Path, several: bool) -> None:
-        """`several` models name their tasks."""
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._several = several
         self._slices: deque[Slice] = deque()
         self._events = 0
 
@@ -45,7 +43,7 @@ class Trace:
 
     def executed(self, worker: str, origin: float, execution: Execution) -> None:
         flows = [_flow(origin, request.id) for request in execution.task.requests]
-        name = name_of(execution, self._several)
+        name = name_of(execution, several=True)
         self._keep(Slice(("workers", worker), origin + execution.started, origin + execution.ended, name, flows))
 
     def _keep(self, each: Slice) -> None:

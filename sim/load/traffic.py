@@ -47,6 +47,11 @@ def mmpp2(rates_rps: tuple[float, float], mean_dwell_s: tuple[float, float], req
     return np.concatenate(chunks)[:requests]
 
 
+def burst_rates(rate_rps: float) -> tuple[float, float]:
+    """Of a burst and of a lull, for `mmpp2`: where both last as long on average, they make `rate_rps`."""
+    return 1.8 * rate_rps, 0.2 * rate_rps
+
+
 def generate(arrival: Times, lengths: Mapping[str, Lengths], sla_s: float, seed: int) -> Arrivals:
     """Requests at the times `arrival`, each of one of the models in `lengths`, all equally likely.
 

@@ -35,6 +35,7 @@ FILE_OPTIONS = (
     ("serve", "--preprocess", "dpu", "--xclbin"),
     ("serve", "--token-file"),
     ("serve", "--config"),
+    ("bench", "http://h:1", "--token-file"),
     ("build", "--info"),
     ("preprocess", "image", "photo.jpg", "--out", "tensors", "--xclbin"),
     ("preprocess", "image", "--out", "tensors"),  # its argument
@@ -43,15 +44,21 @@ OUTPUT_OPTIONS = (
     ("simulate", "--trace"),
     ("build", "-o"),
     ("profile", "-o"),
+    ("bench", "http://h:1", "--plot"),
     ("preprocess", "image", "photo.jpg", "--target", "hw_emu", "--out", "tensors", "--wave"),
 )
-FOLDER_OPTIONS = (("demo", "--out"), ("reproduce", "smdp", "--out"), ("preprocess", "image", "photo.jpg", "--out"))
+FOLDER_OPTIONS = (
+    ("demo", "--out"),
+    ("reproduce", "smdp", "--out"),
+    ("preprocess", "image", "photo.jpg", "--out"),
+)
 NAMED = (  # choices and lists of names
     (*SIMULATE, "--policy"), (*SIMULATE, "--traffic"), (*SIMULATE, "--model"), (*SIMULATE, "--accelerator"),
     (*SMDP, "--rho", "0.5", "--method"), ("build", "-o", "new.xclbin", "--target"), ("demo", "--target"),
     ("demo", "--policies"), ("demo", "--policy"), ("demo", "--preprocessors"), ("demo", "--workers"),
     ("demo", "--model"), ("demo", "--input-shape"), ("profile", "--model"), ("profile", "--cell"),
     ("profile", "--input-shape"),
+    ("bench", "http://h:1", "--arrivals"),
     *(("serve", option) for option in (
         "--model", "--input-shape", "--policy", "--workers", "--preprocess", "--target", "--http", "--grpc",
         "--metrics",
@@ -105,6 +112,19 @@ RANGES = (
     (("demo",), "--sla-ms", "float", (), ()),
     (("demo",), "--image-cus", "int", ("0", "17"), ()),
     (("demo",), "--seed", "int", (), ()),
+    *((("bench", "http://h:1"), *case, ()) for case in (
+        ("--rate-rps", "float", ("0", "1,,2", "1,0", "1,nan")),
+        ("--concurrency", "int", ("0", "4097")),
+        ("--requests", "int", ("0", "10000001")),
+        ("--duration-s", "float", ("0", "86401")),
+        ("--open-size", "int", ("0",)),
+        ("--classes", "int", ("1001",)),
+        ("--timeout-ms", "float", ("0",)),
+        ("--wait-s", "float", ("3601",)),
+        ("--processes", "int", ("0", "65")),
+        ("--connections", "int", ("0", "65537")),
+        ("--seed", "int", ()),
+    )),
     (("serve",), "--window-ms", "float", (), ()),
     (("serve",), "--max-batch", "int", ("0", "1025"), ()),
     (("serve",), "--sla-ms", "float", ("0",), ()),
@@ -284,6 +304,8 @@ def test_every_option_that_takes_a_value_is_tried_here():
     tried = {(row[0][0], row[1]) for row in RANGES}
     tried |= {(row[0], row[-1]) for row in (*FILE_OPTIONS, *OUTPUT_OPTIONS, *FOLDER_OPTIONS, *NAMED)}
     tried |= {("preprocess", "--crop"), ("preprocess", "files"), ("demo", "--images"), ("reproduce", "paper")}
+    tried |= {("bench", option) for option in ("url", "--model", "--input")}  # in tests/host/bench
+    tried |= {("serve", "--repository")}  # in tests/host/server
     missing = []
     group = typer.main.get_command(app)
     for name in COMMANDS:

@@ -22,6 +22,13 @@ from headrace.host.server.watch import Standing, Visit
 NOTHING = Standing([], 0, [], {}, {}, {}, {}, {}, {})
 
 
+def of(*models, look=lambda: NOTHING):
+    watched = Live(look)
+    for model in models:
+        watched.add(model)
+    return watched
+
+
 def visit(model, took_s, at=None, outcome=OK):
     answered = time.monotonic() if at is None else at
     return Visit(model, "http", arrived=answered - took_s, outcome=outcome, answered=answered)
@@ -40,7 +47,7 @@ def turned(watched, seconds=1.0):
 @settings(deadline=None)
 @given(st.lists(st.floats(2e-5, 900), min_size=1, max_size=300))
 def test_percentiles_are_within_a_half_step_of_the_scale(times):
-    watched = Live(["m"], lambda: NOTHING)
+    watched = of("m")
     for took_s in times:
         watched.answered(visit("m", took_s, watched._began + 0.5))
     turned(watched)
@@ -52,7 +59,7 @@ def test_percentiles_are_within_a_half_step_of_the_scale(times):
 
 
 def test_a_second_that_nobody_was_there_for_is_empty_and_only_the_last_are_kept():
-    watched = Live(["m"], lambda: NOTHING)
+    watched = of("m")
     watched.answered(visit("m", 0.01, watched._began + 0.5))
     watched.answered(visit("m", 0.01, watched._began + 3.5))
     turned(watched)
@@ -67,7 +74,7 @@ def test_a_second_that_nobody_was_there_for_is_empty_and_only_the_last_are_kept(
 
 
 def test_models_are_told_apart_and_together():
-    watched = Live(["a", "b"], lambda: NOTHING)
+    watched = of("a", "b")
     at = watched._began
     watched.answered(visit("a", 0.01, at))
     watched.answered(visit("b", 0.02, at, Outcome("shed", 503, "RESOURCE_EXHAUSTED")))
@@ -92,7 +99,7 @@ def test_load_is_the_share_of_the_last_seconds_also_of_names_that_are_alike():
         return Standing(workers, 0, [UnitState("cpu 0", busy[1], False)], {}, {}, {}, {}, {}, {})
 
     async def run():
-        async with Live(["m"], look) as watched:
+        async with of("m", look=look) as watched:
             then, _ = watched._busy[0]
             busy[:] = [busy[0] + 10.0, busy[1]]
             await asyncio.sleep(0.05)
@@ -105,7 +112,7 @@ def test_load_is_the_share_of_the_last_seconds_also_of_names_that_are_alike():
 
 
 def test_memory_is_bounded_whatever_comes():
-    watched = Live(["m"], lambda: NOTHING)
+    watched = of("m")
     for number in range(2000):
         at = watched._began + number / 4
         watched.answered(visit("m", 0.01, at))

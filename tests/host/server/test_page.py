@@ -81,6 +81,11 @@ def load(server, clients=4):
             each.result()
 
 
+def give(page, how):
+    expect(page.locator("#photo")).to_be_visible()  # the page knows who takes photos
+    page.evaluate(how, base64.b64encode(PHOTO).decode())
+
+
 def number(page, id):
     return float(re.match(r"[\d.,]*", page.locator(id).inner_text().replace(",", ""))[0] or -1)
 
@@ -118,7 +123,7 @@ def test_a_photo_shows_its_tensor_its_labels_and_its_times(browser, server, way,
             path.write_bytes(PHOTO)
             page.set_input_files("#file", path)
         else:
-            page.evaluate(DROP if way == "drop" else PASTE, base64.b64encode(PHOTO).decode())
+            give(page, DROP if way == "drop" else PASTE)
         labels = page.locator("#top li")
         expect(labels).to_have_count(3)
         means = preprocess(PHOTO, SPEC).mean((1, 2))
@@ -150,7 +155,7 @@ def test_a_file_that_is_no_photo_is_refused_with_the_reason(browser, server, tmp
 @pytest.mark.parametrize("width", [320, 390, 800, 1280])
 def test_nothing_goes_beyond_the_width_of_a_screen(browser, server, scheme, width):
     with opened(browser, server, viewport={"width": width, "height": 844}, color_scheme=scheme) as page:
-        page.evaluate(DROP, base64.b64encode(PHOTO).decode())
+        give(page, DROP)
         expect(page.locator("#top li")).to_have_count(3)
         assert page.evaluate(ROOM)
         background = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
@@ -190,7 +195,7 @@ def test_a_server_with_a_token_asks_for_it_and_shows_nothing_before(browser, tmp
             page.keyboard.press("Enter")
             expect(page.locator("#locked")).to_be_hidden()
             expect(page.locator("#about")).to_contain_text("means")
-            page.evaluate(DROP, base64.b64encode(PHOTO).decode())
+            give(page, DROP)
             expect(page.locator("#top li")).to_have_count(3)
             expect(page.locator("#outcomes")).to_contain_text("no token")
             page.reload()  # it is kept for this tab

@@ -138,7 +138,7 @@ def test_the_trace_has_every_task_and_the_photos_before_them(tmp_path):
 
 def test_the_trace_of_a_long_run_keeps_the_last(tmp_path, monkeypatch):
     monkeypatch.setattr(trace, "EVENTS", 100)
-    with trace.Trace(tmp_path / "run.pftrace", several=False) as kept:
+    with trace.Trace(tmp_path / "run.pftrace") as kept:
         for number in range(1000):
             requests = tuple(Request(4 * number + each, "m", 0.0) for each in range(4))
             task = Task(number, "m", requests, 0, 1)

@@ -1,0 +1,81 @@
+"""What both transports have in common: a server that is asked, clients that send it requests, and how those end."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+from headrace.batching import HeadraceError
+from headrace.host.bench.inputs import ModelMetadata, Tensor
+
+ASK_S = 10.0  # for a question about the server or a model
+
+
+class Unreachable(HeadraceError):
+    """The server does not answer, or not as the protocol has it."""
+
+
+class Status(IntEnum):
+    """How a request ended. `SHED`: refused, as there are too many (HTTP 429, 503 with Retry-After; RESOURCE_EXHAUSTED).
+    `LATE`: past its timeout (408, 504; DEADLINE_EXCEEDED). `UNAVAILABLE`: 503 else, or UNAVAILABLE. `UNANSWERED`: the
+    connection was refused or lost, or no answer came within the run's bound."""
+
+    OK = 0
+    SHED = 1
+    LATE = 2
+    UNAVAILABLE = 3
+    ERROR = 4
+    UNANSWERED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What a server of the statistics extension has counted of a model so far."""
+
+    inferences: int
+    executions: int
+    queue_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What requests ask for beside their tensors: `classes` labels in place of each output; 0 is not asked for."""
+
+    timeout_us: int = 0
+    classes: int = 0
+
+
+# Of a request's number: when it was sent (`time.monotonic()` seconds; None if it never was), how it ended, and what the
+# server said if that is not OK.
+OnAnswer = Callable[[int, float | None, Status, str], None]
+
+
+class Client(Protocol):
+    """Use as an async context manager. At its end, what is not answered is cut."""
+
+    async def __aenter__(self) -> "Client": ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    def send(self, number: int, message: bytes) -> None:
+        """Send at once, if there is a connection to be had; else as soon as there is. Every request is told of once,
+        but those that are cut."""
+        ...
+
+
+class Target(Protocol):
+    """A server, with what is needed to ask it; it can be pickled."""
+
+    def metadata(self, model: str) -> ModelMetadata:
+        """Raises Unreachable, with what the server says."""
+        ...
+
+    def statistics(self, model: str) -> Statistics | None:
+        """None where the server has none."""
+        ...
+
+    def message(self, model: ModelMetadata, tensors: Sequence[Tensor], asked: Asked) -> bytes:
+        """A whole request, ready to be sent. Raises UsageError."""
+        ...
+
+    def client(self, on_answer: OnAnswer, connections: int) -> Client: ...

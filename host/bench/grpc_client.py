@@ -1,0 +1,125 @@
+"""The Open Inference Protocol over gRPC: requests as bytes that were made before, answers that are not parsed."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Any
+
+import grpc
+from grpc import aio
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
+
+from headrace.host.bench.client import ASK_S, Asked, OnAnswer, Statistics, Status, Unreachable
+from headrace.host.bench.http_client import raw
+from headrace.host.bench.inputs import ModelMetadata, Tensor, TensorMetadata
+
+METHOD = "/inference.GRPCInferenceService/ModelInfer"
+CHANNELS = 4  # connections of a process, at most
+OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.use_local_subchannel_pool", 1),  # else all channels are one connection
+    ("grpc.enable_http_proxy", 0),
+)
+
+_STATUSES = {
+    grpc.StatusCode.RESOURCE_EXHAUSTED: Status.SHED,
+    grpc.StatusCode.DEADLINE_EXCEEDED: Status.LATE,
+    grpc.StatusCode.UNAVAILABLE: Status.UNAVAILABLE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcTarget:
+    host: str
+    port: int
+    token: str | None = None
+
+    def metadata(self, model: str) -> ModelMetadata:
+        found = self._asked("ModelMetadata", pb.ModelMetadataRequest(name=model))
+        return ModelMetadata(
+            model,
+            [TensorMetadata(each.name, each.datatype, tuple(each.shape)) for each in found.inputs],
+            [each.name for each in found.outputs],
+            takes_binary=True,
+        )
+
+    def statistics(self, model: str) -> Statistics | None:
+        try:
+            (found,) = self._asked("ModelStatistics", pb.ModelStatisticsRequest(name=model)).model_stats
+        except (Unreachable, ValueError):
+            return None
+        return Statistics(found.inference_count, found.execution_count, found.inference_stats.queue.ns)
+
+    def message(self, model: ModelMetadata, tensors: Sequence[Tensor], asked: Asked) -> bytes:
+        request = pb.ModelInferRequest(model_name=model.name)
+        for tensor in tensors:
+            request.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.array.shape)
+            request.raw_input_contents.append(raw(tensor))
+        if asked.timeout_us:
+            request.parameters["timeout"].int64_param = asked.timeout_us
+        if asked.classes:
+            for name in model.outputs:
+                request.outputs.add(name=name).parameters["classification"].int64_param = asked.classes
+        message: bytes = request.SerializeToString()
+        return message
+
+    def client(self, on_answer: OnAnswer, connections: int) -> "GrpcClient":
+        return GrpcClient(self, on_answer, min(connections, CHANNELS))
+
+    def headers(self) -> list[tuple[str, str]]:
+        return [] if self.token is None else [("authorization", f"Bearer {self.token}")]
+
+    def _asked(self, name: str, request: Any) -> Any:
+        with grpc.insecure_channel(str(self), OPTIONS) as channel:
+            method = getattr(service_pb2_grpc.GRPCInferenceServiceStub(channel), name)
+            try:
+                return method(request, timeout=ASK_S, metadata=self.headers())
+            except grpc.RpcError as error:
+                said = " ".join((error.details() or "").split())[:300]
+                raise Unreachable(f"{self} answers {name} with {error.code().name}: {said}") from None
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class GrpcClient:
+    """Requests go to its channels in turn; on each, as many as the server lets at a time, and the others wait."""
+
+    def __init__(self, target: GrpcTarget, on_answer: OnAnswer, channels: int) -> None:
+        self._on_answer = on_answer
+        self._headers = target.headers()
+        self._calls: set[asyncio.Task[None]] = set()
+        self._channels = [aio.insecure_channel(str(target), OPTIONS) for _ in range(channels)]
+        self._methods = cycle([channel.unary_unary(METHOD) for channel in self._channels])
+
+    async def __aenter__(self) -> "GrpcClient":
+        for channel in self._channels:
+            try:
+                await asyncio.wait_for(channel.channel_ready(), ASK_S)
+            except TimeoutError:
+                break  # the requests will say so
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for call in list(self._calls):
+            call.cancel()
+        await asyncio.wait([asyncio.ensure_future(channel.close()) for channel in self._channels], timeout=ASK_S)
+
+    def send(self, number: int, message: bytes) -> None:
+        call = asyncio.get_running_loop().create_task(self._call(number, message))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+
+    async def _call(self, number: int, message: bytes) -> None:
+        sent = time.monotonic()
+        status, text = Status.OK, ""
+        try:
+            await next(self._methods)(message, metadata=self._headers)
+        except aio.AioRpcError as error:
+            status = _STATUSES.get(error.code(), Status.ERROR)
+            text = f"{error.code().name}: {' '.join((error.details() or '').split())[:300]}"
+        self._on_answer(number, sent, status, text)

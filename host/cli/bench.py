@@ -1,0 +1,169 @@
+"""`headrace bench`: an open-loop load generator for servers of the Open Inference Protocol."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+
+from headrace.batching import UsageError
+from headrace.host.cli.console import out, show_json, tell, warn, working
+from headrace.host.cli.options import Json, bearer_token, check_readable, command, readable, writable
+
+if TYPE_CHECKING:
+    from headrace.host.bench.client import Target
+
+PORTS = {"http": 8000, "grpc": 8001}
+MAX_RATES = 64
+REQUESTS = 1000  # where neither --requests nor --duration-s is given
+
+
+@command
+def bench(
+    url: Annotated[str, typer.Argument(help="http://HOST:PORT or grpc://HOST:PORT.")],
+    model: Annotated[str, typer.Option(help="The model's name.")] = "mobilenet_v3_small",
+    rate_rps: Annotated[
+        str | None, typer.Option(help="Requests/s on average, one run for each of several by comma [100].")
+    ] = None,
+    arrivals: Annotated[
+        str,
+        typer.Option(
+            help="poisson, bursts (1.8 and 0.2 times the rate for 1 s each on average), or a CSV as in "
+            "`simulate --replay`."
+        ),
+    ] = "poisson",
+    concurrency: Annotated[
+        int | None,
+        typer.Option(min=1, max=4096, help="In place of a rate, as many requests at any time: what the server can do."),
+    ] = None,
+    requests: Annotated[int | None, typer.Option(min=1, max=10_000_000, help="Of each run [1000].")] = None,
+    duration_s: Annotated[
+        float | None, typer.Option(min=0.001, max=86400, help="Of each run, in place of --requests.")
+    ] = None,
+    input: Annotated[Path | None, typer.Option(help="A photo, or a folder of photos; random tensors without.")] = None,
+    open_size: Annotated[
+        int, typer.Option(min=1, max=1 << 24, help="Of tensors, the sizes that the model leaves open, but the batch.")
+    ] = 1,
+    classes: Annotated[
+        int, typer.Option(min=0, max=1000, help="Ask for as many best labels in place of the output tensors.")
+    ] = 0,
+    timeout_ms: Annotated[
+        float | None, typer.Option(min=0.001, max=1e9, help="The parameter `timeout` of every request.")
+    ] = None,
+    wait_s: Annotated[
+        float, typer.Option(min=0, max=3600, help="How long to wait for answers after the last request.")
+    ] = 10.0,
+    processes: Annotated[int, typer.Option(min=1, max=64, help="That send requests.")] = 1,
+    connections: Annotated[
+        int, typer.Option(min=1, max=65536, help="HTTP connections at most; what finds none free waits for one.")
+    ] = 1000,
+    token_file: Annotated[
+        Path | None, typer.Option(callback=readable, help="Send the token in this file: Authorization: Bearer.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of arrivals and random tensors.")] = 0,
+    plot: Annotated[
+        Path | None, typer.Option(callback=writable, help="Write latency by load here, as PNG, SVG or PDF.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Send requests to a server of the Open Inference Protocol (KServe, Triton) and tell how long it takes to answer.
+
+    Requests leave at times that were planned before, however slow the server is, and latency counts from then; how late
+    the client was is told apart. A request ends as one of: ok; shed, the server has too many; late, past its timeout;
+    unavailable; error; unanswered, connection lost or no answer in time."""
+    rates = _rates(rate_rps)
+    _exclude(("--concurrency", concurrency), ("--rate-rps", rate_rps))
+    _exclude(("--concurrency", concurrency), ("--requests", requests))
+    _exclude(("--requests", requests), ("--duration-s", duration_s))
+    trace = None if arrivals in ("poisson", "bursts") else Path(arrivals)
+    if trace is not None:
+        if not trace.suffix:
+            raise UsageError(f"--arrivals: there is no {arrivals!r}; give poisson, bursts, or a CSV file")
+        check_readable("--arrivals", trace)
+        for other in (("--rate-rps", rate_rps), ("--concurrency", concurrency), ("--duration-s", duration_s)):
+            _exclude(("--arrivals of a file", trace), other)
+    if input is not None and not input.is_dir():
+        check_readable("--input", input)
+    if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
+        raise UsageError(f"--plot {plot}: name a file that ends in .png, .svg or .pdf")
+    target = target_of(url, bearer_token("--token-file", token_file))
+
+    from headrace.host.bench.client import Asked
+    from headrace.host.bench.inputs import photo_inputs, random_inputs
+    from headrace.host.bench.plan import planned, replayed, requests_in
+    from headrace.host.bench.report import draw, notes, result, table
+    from headrace.host.bench.run import Answers, ClosedLoop, OpenLoop, Plan, check, run
+
+    plans: list[tuple[float | None, Plan]] = []
+    if trace is not None:
+        plans.append((None, OpenLoop(replayed(trace, model, requests), wait_s)))
+    elif concurrency is not None:
+        plans.append((None, ClosedLoop(concurrency, duration_s or 10.0, wait_s)))
+    else:
+        for asked_rps in rates:
+            count = requests_in(duration_s, asked_rps) if duration_s is not None else requests or REQUESTS
+            plans.append((asked_rps, OpenLoop(planned(arrivals, asked_rps, count, seed), wait_s)))
+    metadata = target.metadata(model)
+    tensors = random_inputs(metadata, open_size, seed) if input is None else photo_inputs(metadata, input)
+    asked = Asked(0 if timeout_ms is None else max(1, round(timeout_ms * 1e3)), classes)
+    messages = [target.message(metadata, each, asked) for each in tensors]
+    check(target, messages[0])
+    runs, all_answers, found = list[dict[str, Any]](), list[Answers](), list[str]()
+    for rate, plan in plans:
+        what = f"{rate:g} requests/s" if rate is not None else f"{concurrency} at a time" if concurrency else str(trace)
+        with working(f"{what}, about {plan.length_s:.0f} s"):
+            before = target.statistics(model)
+            answers = run(target, plan, messages, processes=processes, connections=connections)
+            after = target.statistics(model)
+        runs.append(
+            result(
+                answers, rate_rps=rate, timeout_s=timeout_ms and timeout_ms / 1e3, before=before, after=after, seed=seed
+            )
+        )
+        all_answers.append(answers)
+        found += [f"{what}: {note}" for note in notes(runs[-1], answers)]
+    for note in found:
+        warn(note)
+    title = f"{model} at {url}, {arrivals if concurrency is None else f'{concurrency} at a time'}, seed {seed}"
+    if plot is not None:
+        draw(plot, title, runs, all_answers)
+        tell(f"wrote {plot}")
+    if as_json:
+        show_json({"url": url, "model": model, "runs": runs, "warnings": found})
+    else:
+        out.print(table(title, runs))
+
+
+def _exclude(first: tuple[str, object], second: tuple[str, object]) -> None:
+    """Raises UsageError if both options are given."""
+    if first[1] is not None and second[1] is not None:
+        raise UsageError(f"{first[0]} and {second[0]} exclude each other: give one of them")
+
+
+def _rates(text: str | None) -> list[float]:
+    """Raises UsageError."""
+    try:
+        found = [float(part) for part in ("100" if text is None else text).split(",")]
+    except ValueError:
+        found = []
+    if not found or len(found) > MAX_RATES or not all(0 < rate < 1e7 for rate in found):
+        raise UsageError(f"--rate-rps {text!r}: give 1 to {MAX_RATES} rates above 0, as in 100,200,400")
+    return found
+
+
+def target_of(url: str, token: str | None) -> "Target":
+    """Raises UsageError."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        port = -1
+    if parts.scheme not in PORTS or not parts.hostname or port == -1 or parts.path.strip("/") or parts.query:
+        raise UsageError(f"{url!r}: give http://HOST:PORT or grpc://HOST:PORT")
+    if parts.scheme == "http":
+        from headrace.host.bench.http_client import HttpTarget
+
+        return HttpTarget(parts.hostname, port or PORTS["http"], token)
+    from headrace.host.bench.grpc_client import GrpcTarget
+
+    return GrpcTarget(parts.hostname, port or PORTS["grpc"], token)

@@ -1,0 +1,485 @@
+"""`headrace bench` against a real server, and against small ones that stall, refuse, break off or are none."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from concurrent import futures
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from command import headrace, headrace_here
+from running import COMMAND, PHOTO, serving, until
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
+
+from headrace.host.bench.client import Asked, Status
+from headrace.host.bench.grpc_client import GrpcTarget
+from headrace.host.bench.http_client import HttpTarget
+from headrace.host.bench.inputs import Tensor
+from headrace.host.bench.plan import planned, replayed
+from headrace.host.bench.report import result
+from headrace.host.bench.run import OpenLoop, run
+
+TRANSPORTS = ("http", "grpc")
+
+
+@pytest.fixture(scope="module")
+def server():
+    with serving() as server:
+        yield server
+
+
+def bench(url, *options, status=0):
+    """The one run's result."""
+    done = headrace("bench", url, *options, "--json")
+    assert done.returncode == status, done.stderr
+    return json.loads(done.stdout)["runs"][0] if status == 0 else done.stderr
+
+
+def url_of(server, transport):
+    return f"{transport}://{server.url(transport)}"
+
+
+# ---- a real server ----
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_every_request_is_sent_once_and_counted(server, transport, processes):
+    before = headrace_of(server, "scale")
+    found = bench(
+        url_of(server, transport), "--model", "scale", "--rate-rps", "200", "--requests", "101",
+        "--processes", str(processes),
+    )  # fmt: skip
+    assert found["requests"] == found["finished"] == found["statuses"]["ok"] == 101
+    assert found["failed"] == found["shed"] == found["dropped"] == 0
+    assert headrace_of(server, "scale") - before == 101 + 1  # one is sent ahead, to see whether the server takes it
+    latency, service, late = found["latency_ms"], found["service_ms"], found["lateness_ms"]
+    assert 0 < latency["p50"] <= latency["p95"] <= latency["p99"] <= latency["max"]
+    assert late["p50"] >= 0 and service["mean"] + late["mean"] == pytest.approx(latency["mean"])
+    assert 1 <= found["batch_size_mean"] <= 4 and found["queue_ms"] >= 0
+    assert found["rate_rps"] == 200 and found["seed"] == 0 and found["client_cpu_us"] > 0
+
+
+def headrace_of(server, model):
+    status, _, body = server.request("GET", f"/v2/models/{model}/stats")
+    assert status == 200
+    return json.loads(body)["model_stats"][0]["inference_count"]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("model", ["scale", "means", "pair"])
+def test_tensors_are_made_after_the_models_metadata(server, transport, model):
+    found = bench(url_of(server, transport), "--model", model, "--requests", "9", "--open-size", "5")
+    assert found["finished"] == 9
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_photos_go_as_images_and_labels_come_back(server, transport, tmp_path):
+    (tmp_path / "one.jpg").write_bytes(PHOTO)
+    (tmp_path / "two.jpeg").write_bytes(PHOTO)
+    (tmp_path / "notes.txt").write_text("no photo")
+    for path in (tmp_path, tmp_path / "one.jpg"):
+        found = bench(
+            url_of(server, transport), "--model", "means", "--input", str(path), "--classes", "2", "--requests", "9"
+        )
+        assert found["finished"] == 9
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_closed_loop_keeps_as_many_on_their_way(server, transport):
+    found = bench(
+        url_of(server, transport), "--model", "scale", "--concurrency", "3", "--duration-s", "0.5", "--processes", "2"
+    )
+    assert found["finished"] == found["requests"] > 10 and found["rate_rps"] is None
+    # Little's law: mean in flight = rate x mean time.
+    assert found["throughput_rps"] * found["latency_ms"]["mean"] / 1e3 == pytest.approx(3, rel=0.3)
+
+
+def test_a_table_a_plot_and_rates(server, tmp_path):
+    plot = tmp_path / "plot.png"
+    done = headrace(
+        "bench", url_of(server, "http"), "--model", "scale", "--rate-rps", "50,100", "--duration-s", "0.2", "--plot",
+        str(plot), "--arrivals", "bursts",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith("│")]
+    assert [(row[1], row[3], row[5]) for row in rows] == [("50", "10", "10"), ("100", "20", "20")]
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_trace_is_replayed_at_its_times(server, tmp_path):
+    trace = tmp_path / "trace.csv"
+    rows = "".join(f"{at},scale,1,1\n" for at in (0.1, 0.1, 0.3, 0.4))
+    trace.write_text("arrival_s,model,input_len,output_len\n" + rows)
+    found = bench(url_of(server, "http"), "--model", "scale", "--arrivals", str(trace))
+    assert found["requests"] == found["finished"] == 4 and found["wall_s"] >= 0.4
+    assert replayed(trace, "scale", 3).tolist() == [0.1, 0.1, 0.3]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_what_the_server_sheds_is_told_apart_from_what_it_has_no_worker_for(transport):
+    with serving("--max-queue", "2", "--sla-ms", "1", models=("scale",)) as server:
+        found = bench(url_of(server, transport), "--model", "scale", "--rate-rps", "4000", "--requests", "400")
+        assert found["shed"] == found["statuses"]["shed"] > 0 and found["failed"] == 0
+        assert found["shed"] + found["finished"] == 400
+        target = target_of(server, transport)
+        model = target.metadata("scale")
+        deadly = np.float32([[13, 0, 0, 0]])  # kills the worker
+        message = target.message(model, [tensor(model.inputs[0], deadly)], Asked())
+        answers = run(target, OpenLoop(np.array([0.0]), 30.0), [message], processes=1, connections=1)
+        assert answers.status.tolist() == [Status.UNAVAILABLE] and "died" in answers.said[Status.UNAVAILABLE][0]
+
+
+def target_of(server, transport):
+    host, port = server.url(transport).rsplit(":", 1)
+    return {"http": HttpTarget, "grpc": GrpcTarget}[transport](host, int(port))
+
+
+def tensor(metadata, array):
+    return Tensor(metadata.name, metadata.datatype, array)
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_timeout_reaches_the_server(transport):
+    with serving("--drop-late", models=("scale",)) as server:
+        target = target_of(server, transport)
+        model = target.metadata("scale")
+        slow = target.message(model, [tensor(model.inputs[0], np.float32([[1000.5, 0, 0, 0]]))], Asked())
+        quick = target.message(model, [tensor(model.inputs[0], np.ones((1, 4), np.float32))], Asked(timeout_us=50_000))
+        times = np.array([0.0, 0.1, 0.15, 0.2])  # one task may be sent ahead
+        answers = run(target, OpenLoop(times, 30.0), [slow, quick, quick, quick], processes=1, connections=9)
+        assert answers.status[0] == Status.OK and Status.LATE in answers.status[2:]
+    found = result(answers, rate_rps=None, timeout_s=0.05, before=None, after=None, seed=0)
+    assert found["sla_violation_rate"] >= 0.5 and found["dropped"] >= 1
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_the_token_of_a_server_that_wants_one(transport, tmp_path):
+    token = tmp_path / "token"
+    token.write_text("open-sesame\n")
+    with serving("--token-file", str(token), models=("scale",)) as server:
+        options = ("--model", "scale", "--requests", "5")
+        assert bench(url_of(server, transport), *options, "--token-file", str(token))["finished"] == 5
+        assert "token" in bench(url_of(server, transport), *options, status=1)
+
+
+# ---- servers that are not as they should be ----
+
+
+class Handler(BaseHTTPRequestHandler):
+    """As much of the protocol as it takes; `answer` says how requests go."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def do_GET(self):
+        if self.path == "/v2":
+            self.reply(200, {"name": "small", "version": "1", "extensions": self.server.extensions})
+        elif self.path == "/v2/models/net":
+            tensor = {"name": "x", "datatype": "FP32", "shape": [-1, 2]}
+            self.reply(200, {"name": "net", "inputs": [tensor], "outputs": [{**tensor, "name": "y"}]})
+        else:
+            self.reply(404, {"error": "not here"})
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.server.bodies.append(body)
+        self.server.answer(self, len(self.server.bodies))
+
+    def reply(self, status, value, **headers):
+        raw = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(raw)))
+        for name, text in headers.items():
+            self.send_header(name.replace("_", "-"), text)
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def small_server(answer, extensions=("binary_tensor_data",)):
+    class Server(ThreadingHTTPServer):
+        request_queue_size = 1024
+        daemon_threads = True
+
+    server = Server(("127.0.0.1", 0), Handler)
+    server.answer, server.extensions, server.bodies = answer, list(extensions), []
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server, f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class Stall:
+    """All answers wait while it lasts: `length_s` from when it is first asked after `after` requests."""
+
+    def __init__(self, after, length_s):
+        self._after = after
+        self._length_s = length_s
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def pass_through(self):
+        with self._lock:
+            self._count += 1
+            if self._count == self._after:
+                time.sleep(self._length_s)
+
+
+class StallingGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
+    def __init__(self, stall):
+        self._stall = stall
+
+    def ModelMetadata(self, request, context):
+        tensor = pb.ModelMetadataResponse.TensorMetadata(name="x", datatype="FP32", shape=[-1, 2])
+        return pb.ModelMetadataResponse(name="net", inputs=[tensor], outputs=[tensor])
+
+    def ModelInfer(self, request, context):
+        assert len(request.raw_input_contents[0]) == 8
+        self._stall.pass_through()
+        return pb.ModelInferResponse(model_name="net")
+
+
+@contextlib.contextmanager
+def stalling(transport, stall):
+    if transport == "http":
+
+        def answer(handler, _):
+            stall.pass_through()
+            handler.reply(200, {"outputs": []})
+
+        with small_server(answer) as (_, url):
+            yield url
+        return
+    server = grpc.server(futures.ThreadPoolExecutor(8))
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(StallingGrpc(stall), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"grpc://127.0.0.1:{port}"
+    finally:
+        server.stop(None)
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_server_that_stalls_cannot_hide_behind_a_client_that_waits(transport):
+    """A second's stall in 4 s at 100/s keeps a quarter of all requests waiting, for half of it on average. A client
+    of one request at a time would have seen one slow request in 300."""
+    with stalling(transport, Stall(after=150, length_s=1.0)) as url:
+        found = bench(url, "--model", "net", "--rate-rps", "100", "--requests", "400")
+    assert found["finished"] == 400
+    latency = found["latency_ms"]
+    assert latency["max"] >= 950 and latency["p99"] > 800 and latency["p90"] > 300
+    assert found["lateness_ms"]["p99"] < 500  # it is the server's doing
+
+
+@pytest.mark.timed
+def test_requests_that_wait_for_a_connection_wait_since_they_were_planned():
+    with stalling("http", Stall(after=50, length_s=1.0)) as url:
+        found = bench(url, "--model", "net", "--rate-rps", "100", "--requests", "200", "--connections", "1")
+    assert found["finished"] == 200
+    assert found["latency_ms"]["p90"] > 500 and found["lateness_ms"]["max"] > 800
+    assert found["service_ms"]["p90"] < 500  # of those that it had, but one
+
+
+def test_a_server_without_binary_tensors_gets_json():
+    with small_server(lambda handler, _: handler.reply(200, {"outputs": []}), extensions=()) as (server, url):
+        assert bench(url, "--model", "net", "--requests", "3")["finished"] == 3
+        (tensor,) = json.loads(server.bodies[-1])["inputs"]
+        assert tensor["datatype"] == "FP32" and tensor["shape"] == [1, 2] and len(tensor["data"]) == 2
+
+
+def test_how_requests_end_is_counted_by_kind():
+    def answer(handler, number):
+        match number % 7:
+            case 0:
+                handler.reply(503, {"error": "too many"}, retry_after="1")
+            case 2:
+                handler.reply(503, {"error": "no worker"})
+            case 3:
+                handler.reply(504, {"error": "too late"})
+            case 4:
+                handler.reply(500, {"error": "broken"})
+            case 5:
+                handler.close_connection = True
+            case 6:
+                handler.reply(429, {"error": "slow down"})
+            case _:
+                handler.reply(200, {"outputs": []})
+
+    with small_server(answer) as (_, url):
+        done = headrace("bench", url, "--model", "net", "--rate-rps", "500", "--requests", "70", "--json")
+    found = json.loads(done.stdout)
+    statuses = found["runs"][0]["statuses"]
+    assert statuses == {"ok": 10, "shed": 20, "late": 10, "unavailable": 10, "error": 10, "unanswered": 10}
+    assert found["runs"][0]["failed"] == 30 and found["runs"][0]["dropped"] == 10
+    assert "500 requests/s: error: 500: broken" in found["warnings"]
+    assert "headrace: warning: 500 requests/s: late: 504: too late" in done.stderr
+
+
+@pytest.mark.timed
+def test_what_is_never_answered_is_waited_for_no_longer_than_said():
+    held = threading.Event()
+
+    def answer(handler, number):
+        if number > 1:  # the first one sees whether the server is there
+            held.wait(30)
+        handler.reply(200, {"outputs": []})
+
+    with small_server(answer) as (_, url):
+        began = time.monotonic()
+        found = bench(url, "--model", "net", "--requests", "5", "--rate-rps", "100", "--wait-s", "0.5")
+        held.set()
+    assert found["statuses"]["unanswered"] == found["failed"] == 5 and time.monotonic() - began < 15
+    assert found["latency_ms"]["p50"] is None and found["throughput_rps"] is None
+
+
+def test_a_body_in_chunks_is_an_answer():
+    def answer(handler, _):
+        handler.send_response(200)
+        handler.send_header("transfer-encoding", "chunked")
+        handler.end_headers()
+        for piece in (b'5\r\n{"out\r\n', b'9\r\nputs": []\r\n', b"1\r\n}\r\n", b"0\r\n\r\n"):
+            handler.wfile.write(piece)
+            time.sleep(0.001)
+
+    with small_server(answer) as (_, url):
+        assert bench(url, "--model", "net", "--requests", "20")["finished"] == 20
+
+
+def test_a_request_that_the_server_refuses_ends_it_at_once_with_the_servers_words():
+    with small_server(lambda handler, _: handler.reply(400, {"error": "x must be 3 wide"})) as (server, url):
+        assert "refuses the first request: 400: x must be 3 wide" in bench(url, "--model", "net", status=1)
+        assert len(server.bodies) == 1
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_model_that_the_server_has_not(server, transport):
+    said = bench(url_of(server, transport), "--model", "other", status=1)
+    assert "there is no model 'other'" in said and len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "grpc://127.0.0.1:1"])
+def test_a_server_that_is_not_there(url):
+    said = bench(url, status=1)
+    assert said.startswith(f"headrace: {url.partition('//')[2]}") and len(said.splitlines()) == 1
+
+
+def test_what_is_no_server_of_the_protocol(tmp_path):
+    class Silent(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>")
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Silent)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    assert "Open Inference Protocol" in bench(f"http://127.0.0.1:{server.server_port}", status=1)
+    server.shutdown()
+
+
+# ---- usage ----
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wording"),
+    [
+        (("127.0.0.1:8000",), "give http://HOST:PORT or grpc://HOST:PORT"),
+        (("https://h:1",), "give http://HOST:PORT"),
+        (("http://h:x",), "give http://HOST:PORT"),
+        (("http://h:1/path",), "give http://HOST:PORT"),
+        (("http://",), "give http://HOST:PORT"),
+        (("http://h:1", "--requests", "5", "--duration-s", "1"), "exclude each other"),
+        (("http://h:1", "--requests", "5", "--concurrency", "1"), "exclude each other"),
+        (("http://h:1", "--rate-rps", "5", "--concurrency", "1"), "exclude each other"),
+        (("http://h:1", "--arrivals", "trace.csv"), "--arrivals trace.csv: No such file"),
+        (("http://h:1", "--input", "missing.jpg"), "--input missing.jpg: No such file"),
+        (("http://h:1", "--plot", "plot.txt"), "ends in .png"),
+        (("http://h:1", "--rate-rps", "1e6", "--duration-s", "1000"), "at most 10000000 requests"),
+    ],
+)
+def test_bad_usage_is_told_in_one_line(arguments, wording, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = headrace_here("bench", *arguments)
+    assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
+    assert wording in done.stderr
+
+
+@pytest.mark.parametrize(("model", "photo"), [("scale", True), ("means", False)])
+def test_inputs_that_the_model_does_not_take(server, model, photo, tmp_path):
+    given = tmp_path / "photo.jpg"
+    if photo:
+        given.write_bytes(PHOTO)
+    else:
+        given.mkdir()
+    done = headrace("bench", url_of(server, "http"), "--model", model, "--input", str(given))
+    assert done.returncode == 2 and "--input" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_plan_is_a_function_of_its_seed():
+    for arrivals in ("poisson", "bursts"):
+        first, again, other = (planned(arrivals, 100.0, 500, seed) for seed in (1, 1, 2))
+        assert (first == again).all() and (first != other).any() and (np.diff(first) >= 0).all()
+    assert planned("poisson", 100.0, 20_000, 0)[-1] == pytest.approx(200, rel=0.05)
+
+
+# ---- the end ----
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("after_s", [0.7, 3.0])
+def test_ctrl_c_ends_it_soon_and_leaves_nothing_running(server, transport, after_s):
+    process = subprocess.Popen(
+        [*COMMAND, "bench", url_of(server, transport), "--model", "scale", "--requests", "100000", "--processes", "2"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    time.sleep(after_s)
+    began = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130 and out == "" and time.monotonic() - began < 4
+    assert err.splitlines()[-1:] == ["headrace: interrupted"] and "Traceback" not in err
+    until(lambda: not in_session(process.pid), 5)
+
+
+def test_its_processes_end_when_it_is_killed(server):
+    process = subprocess.Popen(
+        [*COMMAND, "bench", url_of(server, "http"), "--model", "scale", "--requests", "100000", "--processes", "2"],
+        stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    until(lambda: len(in_session(process.pid)) >= 3)
+    time.sleep(1.0)
+    process.kill()
+    process.wait()
+    until(lambda: not in_session(process.pid), 10)
+
+
+def in_session(session):
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            state, _, _, its_session = stat.read_text().rpartition(")")[2].split()[:4]
+            if int(its_session) == session and state not in "ZX":
+                found.append(int(stat.parent.name))
+    return found
