@@ -111,6 +111,11 @@ def serve(
         Path | None,
         typer.Option(callback=readable, help="Serve only who brings the token in this file: Authorization: Bearer."),
     ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(callback=readable, help="A PEM file of certificates, the server's first: all ports are TLS."),
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(callback=readable, help="The certificate's key, a PEM file.")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Serve other machines without a token.")] = False,
     shared_memory: Annotated[
         bool,
@@ -183,10 +188,14 @@ def serve(
         if repository is None and all(own.preprocess == "cpu" for own in settings):
             raise UsageError("--xclbin is the DPU's: give --preprocess dpu too, or leave it out")
 
+    if (tls_cert is None) != (tls_key is None):
+        raise UsageError("--tls-cert and --tls-key: give both, or none")
+
     from headrace.host.server.http1 import Limits
     from headrace.host.server.repository import Repository
     from headrace.host.server.serve import Address, ServeOptions
     from headrace.host.server.serve import serve as run
+    from headrace.host.server.tls import Tls
 
     options = ServeOptions(
         http=Address.parsed("--http", http),
@@ -199,6 +208,7 @@ def serve(
         limits=Limits(max_body_mib << 20, max_bodies_mib << 20, max_connections),
         drain_s=drain_s,
         shared_memory=shared_memory,
+        tls=Tls.read(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None,
     )
     stdout = sys.stdout
 

@@ -15,6 +15,7 @@ import asyncio
 import logging
 import math
 import re
+import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -82,7 +83,11 @@ class _Head:
 class HttpServer:
     """Answers by `handler`, which raises nothing; `refusal` makes the answer to what never gets there."""
 
-    def __init__(self, handler: Handler, refusal: Refusal, limits: Limits) -> None:
+    def __init__(
+        self, handler: Handler, refusal: Refusal, limits: Limits, context: ssl.SSLContext | None = None
+    ) -> None:
+        """With a `context` all connections are TLS."""
+        self._context = context
         self.handler = handler
         self.refusal = refusal
         self.limits = limits
@@ -93,7 +98,10 @@ class HttpServer:
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Returns where it listens. Raises OSError."""
         loop = asyncio.get_running_loop()
-        self._listening = await loop.create_server(lambda: Connection(self), host, port, backlog=1024)
+        self._listening = await loop.create_server(
+            lambda: Connection(self), host, port, backlog=1024, ssl=self._context,
+            ssl_handshake_timeout=None if self._context is None else READ_S,
+        )  # fmt: skip
         self._sweeper = asyncio.create_task(self._sweep())
         address = self._listening.sockets[0].getsockname()
         return address[0], address[1]
@@ -277,7 +285,8 @@ class Connection(asyncio.BufferedProtocol):
         """Say why, then let the client read it: to close with bytes unread would take the answer away from it."""
         self._discards = True
         self._write(self._server.refusal(status, text), keep_alive=False)
-        self._transport.write_eof()
+        if self._transport.can_write_eof():  # TLS cannot
+            self._transport.write_eof()
         self.due = self._loop.time() + LINGER_S
 
     def expired(self) -> None:

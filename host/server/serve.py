@@ -22,6 +22,7 @@ from headrace.host.server.rpc import GrpcServer
 from headrace.host.server.service import Service
 from headrace.host.server.settings import ModelSettings
 from headrace.host.server.shared_memory import Regions
+from headrace.host.server.tls import Tls
 
 STOP_S = 5.0  # for what is on its way when all is drained, and for workers to end
 
@@ -69,6 +70,7 @@ class ServeOptions:
     insecure: bool = False
     limits: Limits = field(default_factory=Limits)
     shared_memory: bool = False
+    tls: Tls | None = None
     drain_s: float = 30.0
 
     def __post_init__(self) -> None:
@@ -152,13 +154,13 @@ async def _ports(options: ServeOptions, service: Service) -> AsyncIterator[dict[
     async with contextlib.AsyncExitStack() as stack:
         ports = {}
         for name, handler in (("http", HttpApi(service, regions).handle), ("metrics", MetricsApi(service).handle)):
-            server = HttpServer(handler, refusal, limits)
+            server = HttpServer(handler, refusal, limits, options.tls.context if options.tls else None)
             address: Address = getattr(options, name)
             with _port_of(name, address):
                 host, port = await server.start(address.host, address.port)
             stack.push_async_callback(server.stop, STOP_S)
             ports[name] = str(Address(host, port))
-        calls = GrpcServer(service, limits, regions)
+        calls = GrpcServer(service, limits, regions, options.tls)
         with _port_of("grpc", options.grpc):
             port = await calls.start(options.grpc.host, options.grpc.port)
         stack.push_async_callback(calls.stop, STOP_S)
