@@ -191,7 +191,7 @@ def serve(
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert and --tls-key: give both, or none")
 
-    from headrace.host.server.http1 import Limits
+    from headrace.host.server.limits import Limits
     from headrace.host.server.repository import Repository
     from headrace.host.server.serve import Address, ServeOptions
     from headrace.host.server.serve import serve as run

@@ -19,7 +19,7 @@ from tritonclient.grpc import service_pb2 as pb
 from headrace.batching import BadInput, HeadraceError, UnknownModel
 from headrace.host.live.runtime import Overloaded
 from headrace.host.server import describe
-from headrace.host.server.http1 import Limits
+from headrace.host.server.limits import Limits
 from headrace.host.server.protocol import (
     BYTES,
     MAX_CLASSES,

@@ -16,7 +16,8 @@ from headrace.batching import UsageError
 from headrace.host.live.quick import keep_freed_memory
 from headrace.host.server.group import Preprocessors
 from headrace.host.server.http import HttpApi, MetricsApi, refusal
-from headrace.host.server.http1 import HttpServer, Limits
+from headrace.host.server.http1 import HttpServer
+from headrace.host.server.limits import Limits
 from headrace.host.server.repository import Repository
 from headrace.host.server.rpc import GrpcServer
 from headrace.host.server.service import Service
