@@ -1,6 +1,7 @@
 """The networks that benchmarks serve in real worker processes, beside torchvision's: `timed` keeps its core busy for as
-long as a GPU takes that the SMDP paper measured; `empty_small` and `empty_image` take no time at all; `bert_base` is
-BERT-base (Devlin et al., NAACL 2019, Section 3) with random weights, from token ids to the states of all tokens."""
+long as a GPU takes that the SMDP paper measured; `empty_small` and `empty_image` take no time at all, `echo` and
+`means` next to none; `bert_base` is BERT-base (Devlin et al., NAACL 2019, Section 3) with random weights, from token
+ids to the states of all tokens."""
 
 import time
 
@@ -28,6 +29,23 @@ class Empty(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.flatten(1)[:, :1]
+
+
+class Echo(nn.Module):
+    input_shape = (3, 224, 224)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+class Means(nn.Module):
+    """A classifier that costs next to nothing: the brightest colour of a photo."""
+
+    input_shape = (3, 224, 224)
+    categories = ("red", "green", "blue")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, :, ::8, ::8].mean((2, 3))
 
 
 class BertLayer(nn.Module):
@@ -80,6 +98,14 @@ def empty_small() -> nn.Module:
 
 def empty_image() -> nn.Module:
     return Empty((3, 224, 224))
+
+
+def echo() -> nn.Module:
+    return Echo()
+
+
+def means() -> nn.Module:
+    return Means()
 
 
 def bert_base() -> nn.Module:

@@ -1,12 +1,12 @@
 """What both transports have in common: a server that is asked, clients that send it requests, and how those end."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
 
 from headrace.batching import HeadraceError
-from headrace.host.bench.inputs import ModelMetadata, Tensor
+from headrace.host.bench.inputs import ModelMetadata, Place, Tensor
 
 ASK_S = 10.0  # for a question about the server or a model
 
@@ -39,10 +39,12 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What requests ask for beside their tensors: `classes` labels in place of each output; 0 is not asked for."""
+    """What requests ask for beside their tensors: `classes` labels in place of each output, or `outputs` in shared
+    memory, by name; 0 is not asked for."""
 
     timeout_us: int = 0
     classes: int = 0
+    outputs: Mapping[str, Place] = field(default_factory=dict)
 
 
 # Of a request's number: when it was sent (`time.monotonic()` seconds; None if it never was), how it ended, and what the
@@ -76,6 +78,14 @@ class Target(Protocol):
 
     def message(self, model: ModelMetadata, tensors: Sequence[Tensor], asked: Asked) -> bytes:
         """A whole request, ready to be sent. Raises UsageError."""
+        ...
+
+    def register(self, region: str, key: str, size: int) -> None:
+        """Tell the server of a region of shared memory. Raises Unreachable."""
+        ...
+
+    def unregister(self, region: str) -> None:
+        """A server that has gone is left in peace."""
         ...
 
     def client(self, on_answer: OnAnswer, connections: int) -> Client: ...

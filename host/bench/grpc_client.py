@@ -1,6 +1,7 @@
 """The Open Inference Protocol over gRPC: requests as bytes that were made before, answers that are not parsed."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +14,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from headrace.host.bench.client import ASK_S, Asked, OnAnswer, Statistics, Status, Unreachable
-from headrace.host.bench.http_client import raw
-from headrace.host.bench.inputs import ModelMetadata, Tensor, TensorMetadata
+from headrace.host.bench.inputs import ModelMetadata, Place, Tensor, TensorMetadata, raw
 
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 CHANNELS = 4  # connections of a process, at most
@@ -43,7 +43,7 @@ class GrpcTarget:
         return ModelMetadata(
             model,
             [TensorMetadata(each.name, each.datatype, tuple(each.shape)) for each in found.inputs],
-            [each.name for each in found.outputs],
+            [TensorMetadata(each.name, each.datatype, tuple(each.shape)) for each in found.outputs],
             takes_binary=True,
         )
 
@@ -57,15 +57,28 @@ class GrpcTarget:
     def message(self, model: ModelMetadata, tensors: Sequence[Tensor], asked: Asked) -> bytes:
         request = pb.ModelInferRequest(model_name=model.name)
         for tensor in tensors:
-            request.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.array.shape)
-            request.raw_input_contents.append(raw(tensor))
+            given = request.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.array.shape)
+            if tensor.place is not None:
+                _place(given, tensor.place)
+            else:
+                request.raw_input_contents.append(raw(tensor))
         if asked.timeout_us:
             request.parameters["timeout"].int64_param = asked.timeout_us
         if asked.classes:
-            for name in model.outputs:
-                request.outputs.add(name=name).parameters["classification"].int64_param = asked.classes
+            for output in model.outputs:
+                request.outputs.add(name=output.name).parameters["classification"].int64_param = asked.classes
+        for name, place in asked.outputs.items():
+            _place(request.outputs.add(name=name), place)
         message: bytes = request.SerializeToString()
         return message
+
+    def register(self, region: str, key: str, size: int) -> None:
+        request = pb.SystemSharedMemoryRegisterRequest(name=region, key=key, byte_size=size)
+        self._asked("SystemSharedMemoryRegister", request)
+
+    def unregister(self, region: str) -> None:
+        with contextlib.suppress(Unreachable):
+            self._asked("SystemSharedMemoryUnregister", pb.SystemSharedMemoryUnregisterRequest(name=region))
 
     def client(self, on_answer: OnAnswer, connections: int) -> "GrpcClient":
         return GrpcClient(self, on_answer, min(connections, CHANNELS))
@@ -84,6 +97,12 @@ class GrpcTarget:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def _place(tensor: Any, place: Place) -> None:
+    tensor.parameters["shared_memory_region"].string_param = place.region
+    tensor.parameters["shared_memory_offset"].int64_param = place.offset
+    tensor.parameters["shared_memory_byte_size"].int64_param = place.size
 
 
 class GrpcClient:

@@ -3,6 +3,7 @@
 The answer is parsed by llhttp and its body thrown away; only of what is not 200 the first bytes are kept."""
 
 import asyncio
+import contextlib
 import http.client
 import json
 import time
@@ -13,12 +14,10 @@ from typing import Any, cast
 from urllib.parse import quote
 
 import httptools
-import numpy as np
-from tritonclient.utils import serialize_byte_tensor
 
 from headrace.batching import UsageError
 from headrace.host.bench.client import ASK_S, Asked, OnAnswer, Statistics, Status, Unreachable
-from headrace.host.bench.inputs import BYTES, ModelMetadata, Tensor, TensorMetadata
+from headrace.host.bench.inputs import BYTES, ModelMetadata, Place, Tensor, TensorMetadata, raw
 
 CONNECT_S = 5.0
 READY = 8  # connections that are open before the first request
@@ -39,10 +38,10 @@ class HttpTarget:
             return ModelMetadata(
                 model,
                 [TensorMetadata(each["name"], each["datatype"], tuple(each["shape"])) for each in found["inputs"]],
-                [each["name"] for each in found["outputs"]],
-                {"binary_tensor_data", "binary_data"} & set(server.get("extensions", ())) != set(),
+                [TensorMetadata(each["name"], each["datatype"], tuple(each["shape"])) for each in found["outputs"]],
+                {"binary_tensor_data", "binary_data"} & set(server.get("extensions") or ()) != set(),
             )
-        except (LookupError, TypeError) as error:
+        except (LookupError, TypeError, AttributeError) as error:
             raise Unreachable(f"{self}: its metadata are not as the protocol has them: {error!r}") from None
 
     def statistics(self, model: str) -> Statistics | None:
@@ -58,7 +57,9 @@ class HttpTarget:
         inputs, parts = list[dict[str, Any]](), list[bytes]()
         for tensor in tensors:
             entry = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.array.shape)}
-            if model.takes_binary:
+            if tensor.place is not None:
+                inputs.append({**entry, "parameters": _placed(tensor.place)})
+            elif model.takes_binary:
                 parts.append(raw(tensor))
                 inputs.append({**entry, "parameters": {"binary_data_size": len(parts[-1])}})
             elif tensor.datatype == BYTES:
@@ -71,7 +72,9 @@ class HttpTarget:
         body: dict[str, Any] = {"inputs": inputs, "parameters": parameters}
         if asked.classes:
             wanted = {"classification": asked.classes, "binary_data": model.takes_binary}
-            body["outputs"] = [{"name": name, "parameters": wanted} for name in model.outputs]
+            body["outputs"] = [{"name": output.name, "parameters": wanted} for output in model.outputs]
+        if asked.outputs:
+            body["outputs"] = [{"name": name, "parameters": _placed(place)} for name, place in asked.outputs.items()]
         header = json.dumps(body).encode()
         lines = [f"POST {_path(model.name)}/infer HTTP/1.1", f"host: {self}"]
         lines += [f"{name}: {value}" for name, value in self._headers().items()]
@@ -82,26 +85,35 @@ class HttpTarget:
         lines.append(f"content-length: {len(header) + sum(map(len, parts))}")
         return b"".join([("\r\n".join(lines) + "\r\n\r\n").encode(), header, *parts])
 
+    def register(self, region: str, key: str, size: int) -> None:
+        self._asked(f"{_region(region)}/register", {"key": key, "offset": 0, "byte_size": size})
+
+    def unregister(self, region: str) -> None:
+        with contextlib.suppress(Unreachable):
+            self._asked(f"{_region(region)}/unregister", {})
+
     def client(self, on_answer: OnAnswer, connections: int) -> "HttpClient":
         return HttpClient(self, on_answer, connections)
 
     def _headers(self) -> dict[str, str]:
         return {} if self.token is None else {"authorization": f"Bearer {self.token}"}
 
-    def _asked(self, path: str) -> Any:
+    def _asked(self, path: str, value: Any = None) -> Any:
+        """The JSON that comes for a GET, or for a POST of `value`; None if nothing does."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=ASK_S)
         try:
-            connection.request("GET", path, headers=self._headers())
+            body = None if value is None else json.dumps(value).encode()
+            connection.request("GET" if value is None else "POST", path, body, self._headers())
             answer = connection.getresponse()
-            body = answer.read(1 << 20)
+            came = answer.read(1 << 20)
         except (OSError, http.client.HTTPException) as error:
             raise Unreachable(f"{self}: {getattr(error, 'strerror', None) or error!r}; is the server there?") from None
         finally:
             connection.close()
         if answer.status != 200:
-            raise Unreachable(f"{self}{path} answers {answer.status}: {_reason(body)}")
+            raise Unreachable(f"{self}{path} answers {answer.status}: {_reason(came)}")
         try:
-            return json.loads(body)
+            return json.loads(came) if came else None
         except ValueError:
             raise Unreachable(f"{self}{path} answers no JSON: is it a server of the Open Inference Protocol?") from None
 
@@ -264,11 +276,16 @@ def _reason(body: bytes) -> str:
     return " ".join(str(text).split())[:300]
 
 
-def raw(tensor: Tensor) -> bytes:
-    if tensor.datatype == BYTES:
-        return bytes(serialize_byte_tensor(tensor.array).item())
-    return np.ascontiguousarray(tensor.array).tobytes()
+def _placed(place: Place) -> dict[str, Any]:
+    return {
+        "shared_memory_region": place.region, "shared_memory_offset": place.offset,
+        "shared_memory_byte_size": place.size,
+    }  # fmt: skip
 
 
 def _path(model: str) -> str:
     return f"/v2/models/{quote(model, safe='')}"
+
+
+def _region(name: str) -> str:
+    return f"/v2/systemsharedmemory/region/{quote(name, safe='')}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tritonclient.utils import triton_to_np_dtype
+from tritonclient.utils import serialize_byte_tensor, triton_to_np_dtype
 
 from headrace.batching import UsageError
 
@@ -33,17 +33,27 @@ class ModelMetadata:
 
     name: str
     inputs: Sequence[TensorMetadata]
-    outputs: Sequence[str]
+    outputs: Sequence[TensorMetadata]
     takes_binary: bool
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor's bytes lie in a region of shared memory."""
+
+    region: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Tensor:
-    """`array` has the batch; of BYTES it holds objects, which are `bytes`."""
+    """`array` has the batch; of BYTES it holds objects, which are `bytes`. With a `place` it goes by that."""
 
     name: str
     datatype: str
     array: NDArray[Any]
+    place: Place | None = None
 
 
 def random_inputs(model: ModelMetadata, open_size: int, seed: int) -> list[list[Tensor]]:
@@ -54,7 +64,7 @@ def random_inputs(model: ModelMetadata, open_size: int, seed: int) -> list[list[
         raise UsageError(f"model {model.name!r} takes {BYTES}: give --input with a file or a folder of photos")
     size = 0
     for tensor in given:
-        size += math.prod(_shape(tensor, open_size)) * _dtype(tensor).itemsize
+        size += math.prod(row_shape(tensor, open_size)) * dtype_of(tensor).itemsize
     if size > MAX_BYTES:
         raise UsageError(f"a request has {size >> 20} MiB, and at most {MAX_BYTES >> 20} can be sent; see --open-size")
     rng = np.random.default_rng((seed, 3))
@@ -79,25 +89,34 @@ def photo_inputs(model: ModelMetadata, path: Path) -> list[list[Tensor]]:
     for file in files:
         array = np.empty(1, object)
         array[0] = file.read_bytes()
-        found.append([Tensor(takes[0].name, BYTES, array.reshape(_shape(takes[0], 1)))])
+        found.append([Tensor(takes[0].name, BYTES, array.reshape(row_shape(takes[0], 1)))])
     return found
 
 
-def _shape(tensor: TensorMetadata, open_size: int) -> tuple[int, ...]:
+def raw(tensor: Tensor) -> bytes:
+    """As the protocol has it."""
+    if tensor.datatype == BYTES:
+        return bytes(serialize_byte_tensor(tensor.array).item())
+    return np.ascontiguousarray(tensor.array).tobytes()
+
+
+def row_shape(tensor: TensorMetadata, open_size: int) -> tuple[int, ...]:
+    """Of a batch of one."""
     batch = [1 if size < 0 else size for size in tensor.shape[:1]]
     return (*batch, *(open_size if size < 0 else size for size in tensor.shape[1:]))
 
 
-def _dtype(tensor: TensorMetadata) -> np.dtype[Any]:
+def dtype_of(tensor: TensorMetadata) -> np.dtype[Any]:
+    """Of numbers. Raises UsageError."""
     found = triton_to_np_dtype(tensor.datatype)
     if found is None:
-        raise UsageError(f"input {tensor.name!r} is {tensor.datatype}, which this client cannot make")
+        raise UsageError(f"tensor {tensor.name!r} is {tensor.datatype}, which this client cannot make")
     dtype: np.dtype[Any] = np.dtype(found)
     return dtype
 
 
 def _random(tensor: TensorMetadata, open_size: int, rng: np.random.Generator) -> NDArray[Any]:
-    dtype, shape = _dtype(tensor), _shape(tensor, open_size)
+    dtype, shape = dtype_of(tensor), row_shape(tensor, open_size)
     if dtype.kind in "iub":
         return rng.integers(0, 2, shape).astype(dtype)
     return rng.random(shape, np.float32).astype(dtype)

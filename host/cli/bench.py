@@ -1,5 +1,6 @@
 """`headrace bench`: an open-loop load generator for servers of the Open Inference Protocol."""
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -47,6 +48,10 @@ def bench(
     classes: Annotated[
         int, typer.Option(min=0, max=1000, help="Ask for as many best labels in place of the output tensors.")
     ] = 0,
+    shared_memory: Annotated[
+        bool,
+        typer.Option("--shared-memory", help="Tensors lie in shared memory; for a server of this machine that may."),
+    ] = False,
     timeout_ms: Annotated[
         float | None, typer.Option(min=0.001, max=1e9, help="The parameter `timeout` of every request.")
     ] = None,
@@ -93,35 +98,37 @@ def bench(
     from headrace.host.bench.plan import planned, replayed, requests_in
     from headrace.host.bench.report import draw, notes, result, table
     from headrace.host.bench.run import Answers, ClosedLoop, OpenLoop, Plan, check, run
+    from headrace.host.bench.shared_memory import in_shared_memory
 
-    plans: list[tuple[float | None, Plan]] = []
+    plans: list[tuple[str, float | None, Plan]] = []
     if trace is not None:
-        plans.append((None, OpenLoop(replayed(trace, model, requests), wait_s)))
+        plans.append((str(trace), None, OpenLoop(replayed(trace, model, requests), wait_s)))
     elif concurrency is not None:
-        plans.append((None, ClosedLoop(concurrency, duration_s or 10.0, wait_s)))
+        plans.append((f"{concurrency} at a time", None, ClosedLoop(concurrency, duration_s or 10.0, wait_s)))
     else:
-        for asked_rps in rates:
-            count = requests_in(duration_s, asked_rps) if duration_s is not None else requests or REQUESTS
-            plans.append((asked_rps, OpenLoop(planned(arrivals, asked_rps, count, seed), wait_s)))
+        for rate in rates:
+            count = requests_in(duration_s, rate) if duration_s is not None else requests or REQUESTS
+            plans.append((f"{rate:g} requests/s", rate, OpenLoop(planned(arrivals, rate, count, seed), wait_s)))
     metadata = target.metadata(model)
     tensors = random_inputs(metadata, open_size, seed) if input is None else photo_inputs(metadata, input)
     asked = Asked(0 if timeout_ms is None else max(1, round(timeout_ms * 1e3)), classes)
-    messages = [target.message(metadata, each, asked) for each in tensors]
-    check(target, messages[0])
-    runs, all_answers, found = list[dict[str, Any]](), list[Answers](), list[str]()
-    for rate, plan in plans:
-        what = f"{rate:g} requests/s" if rate is not None else f"{concurrency} at a time" if concurrency else str(trace)
-        with working(f"{what}, about {plan.length_s:.0f} s"):
-            before = target.statistics(model)
-            answers = run(target, plan, messages, processes=processes, connections=connections)
-            after = target.statistics(model)
-        runs.append(
-            result(
-                answers, rate_rps=rate, timeout_s=timeout_ms and timeout_ms / 1e3, before=before, after=after, seed=seed
-            )
+    with contextlib.ExitStack() as stack:
+        messages = (
+            stack.enter_context(in_shared_memory(target, metadata, tensors, asked))
+            if shared_memory
+            else [target.message(metadata, each, asked) for each in tensors]
         )
-        all_answers.append(answers)
-        found += [f"{what}: {note}" for note in notes(runs[-1], answers)]
+        check(target, messages[0])
+        runs, all_answers, found = list[dict[str, Any]](), list[Answers](), list[str]()
+        for what, asked_rps, plan in plans:
+            with working(f"{what}, about {plan.length_s:.0f} s"):
+                before = target.statistics(model)
+                answers = run(target, plan, messages, processes=processes, connections=connections)
+                after = target.statistics(model)
+            timeout_s = None if timeout_ms is None else timeout_ms / 1e3
+            runs.append(result(answers, rate_rps=asked_rps, timeout_s=timeout_s, before=before, after=after, seed=seed))
+            all_answers.append(answers)
+            found += [f"{what}: {note}" for note in notes(runs[-1], answers)]
     for note in found:
         warn(note)
     title = f"{model} at {url}, {arrivals if concurrency is None else f'{concurrency} at a time'}, seed {seed}"

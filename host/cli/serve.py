@@ -113,6 +113,11 @@ def serve(
         Path | None,
         typer.Option(callback=readable, help="Serve only who brings the token in this file: Authorization: Bearer."),
     ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(callback=readable, help="A PEM file of certificates, the server's first: all ports are TLS."),
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(callback=readable, help="The certificate's key, a PEM file.")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Serve other machines without a token.")] = False,
     shared_memory: Annotated[
         bool,
@@ -197,10 +202,14 @@ def serve(
         if repository is None and all(own.preprocess == "cpu" for own in settings):
             raise UsageError("--xclbin is the DPU's: give --preprocess dpu too, or leave it out")
 
-    from headrace.host.server.http1 import Limits
+    if (tls_cert is None) != (tls_key is None):
+        raise UsageError("--tls-cert and --tls-key: give both, or none")
+
+    from headrace.host.server.limits import Limits
     from headrace.host.server.repository import Repository
     from headrace.host.server.serve import Address, ServeOptions
     from headrace.host.server.serve import serve as run
+    from headrace.host.server.tls import Tls
 
     options = ServeOptions(
         http=Address.parsed("--http", http),
@@ -216,6 +225,7 @@ def serve(
         access_log=access_log,
         trace=trace,
         otlp=otlp,
+        tls=Tls.read(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None,
     )
     stdout = sys.stdout
 

@@ -19,7 +19,7 @@ from tritonclient.grpc import service_pb2 as pb
 from headrace.batching import BadInput, HeadraceError, UnknownModel
 from headrace.host.live.runtime import Overloaded
 from headrace.host.server import describe
-from headrace.host.server.http1 import Limits
+from headrace.host.server.limits import Limits
 from headrace.host.server.protocol import (
     BYTES,
     MAX_CLASSES,
@@ -38,6 +38,7 @@ from headrace.host.server.protocol import (
 )
 from headrace.host.server.service import Service
 from headrace.host.server.shared_memory import Regions, Shared
+from headrace.host.server.tls import Tls
 from headrace.host.server.watch import Visit
 from headrace.host.server.wire import Bytes, read_request, write_response, write_stream_response
 
@@ -58,7 +59,8 @@ _log = logging.getLogger(__name__)
 class GrpcServer:
     """A message is as long as a body may be, and there are at most as many calls at a time as connections."""
 
-    def __init__(self, service: Service, limits: Limits, regions: Regions | None) -> None:
+    def __init__(self, service: Service, limits: Limits, regions: Regions | None, tls: Tls | None) -> None:
+        self._tls = tls
         options = [
             ("grpc.max_receive_message_length", limits.body),
             ("grpc.max_send_message_length", -1),
@@ -73,7 +75,11 @@ class GrpcServer:
 
     async def start(self, host: str, port: int) -> int:
         """Returns the port. Raises RuntimeError where it cannot be had."""
-        found: int = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if self._tls is None:
+            found: int = self._server.add_insecure_port(address)
+        else:
+            found = self._server.add_secure_port(address, self._tls.credentials())
         await self._server.start()
         return found
 

@@ -17,12 +17,14 @@ from headrace.host.live.quick import keep_freed_memory
 from headrace.host.server.access_log import AccessLog
 from headrace.host.server.group import Preprocessors
 from headrace.host.server.http import HttpApi, MetricsApi, refusal
-from headrace.host.server.http1 import HttpServer, Limits
+from headrace.host.server.http1 import HttpServer
+from headrace.host.server.limits import Limits
 from headrace.host.server.repository import Repository
 from headrace.host.server.rpc import GrpcServer
 from headrace.host.server.service import Service
 from headrace.host.server.settings import ModelSettings
 from headrace.host.server.shared_memory import Regions
+from headrace.host.server.tls import Tls
 from headrace.host.server.trace import Trace
 from headrace.host.server.watch import Watcher
 
@@ -73,6 +75,7 @@ class ServeOptions:
     insecure: bool = False
     limits: Limits = field(default_factory=Limits)
     shared_memory: bool = False
+    tls: Tls | None = None
     drain_s: float = 30.0
     access_log: str | None = None
     trace: Path | None = None
@@ -178,13 +181,13 @@ async def _ports(options: ServeOptions, service: Service) -> AsyncIterator[dict[
     async with contextlib.AsyncExitStack() as stack:
         ports = {}
         for name, handler in (("http", HttpApi(service, regions).handle), ("metrics", MetricsApi(service).handle)):
-            server = HttpServer(handler, refusal, limits)
+            server = HttpServer(handler, refusal, limits, options.tls.context if options.tls else None)
             address: Address = getattr(options, name)
             with _port_of(name, address):
                 host, port = await server.start(address.host, address.port)
             stack.push_async_callback(server.stop, STOP_S)
             ports[name] = str(Address(host, port))
-        calls = GrpcServer(service, limits, regions)
+        calls = GrpcServer(service, limits, regions, options.tls)
         with _port_of("grpc", options.grpc):
             port = await calls.start(options.grpc.host, options.grpc.port)
         stack.push_async_callback(calls.stop, STOP_S)
