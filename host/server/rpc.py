@@ -5,7 +5,7 @@ Calls that carry tensors are handled on bytes (see `wire`), all others on protob
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -39,6 +39,7 @@ from headrace.host.server.protocol import (
 from headrace.host.server.service import Service
 from headrace.host.server.shared_memory import Regions, Shared
 from headrace.host.server.tls import Tls
+from headrace.host.server.watch import Visit
 from headrace.host.server.wire import Bytes, read_request, write_response, write_stream_response
 
 SERVICE = "inference.GRPCInferenceService"
@@ -98,6 +99,11 @@ async def _abort(context: Any, error: Exception) -> None:
     await context.abort(grpc.StatusCode[found.grpc], text)
 
 
+def _visit(context: Any, model: str) -> Visit:
+    given = dict(context.invocation_metadata())
+    return Visit(model, "grpc", context.peer(), str(given.get("traceparent", "")))
+
+
 class _Token(aio.ServerInterceptor):
     """Lets only those in who bring the token."""
 
@@ -112,6 +118,8 @@ class _Token(aio.ServerInterceptor):
         error = Unauthorized("send the metadata authorization: Bearer TOKEN with this server's token")
 
         async def refuse(_: Any, context: Any) -> None:
+            with suppress(Unauthorized), self._service.counted(_visit(context, "")):
+                raise error
             await _abort(context, error)
 
         kind = (
@@ -238,7 +246,7 @@ class _TensorCalls:
     async def _infer(self, message: bytes, context: Any) -> bytes | None:
         try:
             with self._room(message):
-                return await self._answer(*read_request(message))
+                return await self._answer(*read_request(message), context)
         except Exception as error:
             await _abort(context, error)
             return None
@@ -252,7 +260,7 @@ class _TensorCalls:
 
         async def run(message: bytes, before: asyncio.Task[None] | None) -> None:
             try:
-                async for answer, in_order in self._stream_answers(message):
+                async for answer, in_order in self._stream_answers(message, context):
                     if in_order and before is not None:
                         await asyncio.wait([before])
                     answers.put_nowait(answer)
@@ -280,18 +288,18 @@ class _TensorCalls:
             for task in running:
                 task.cancel()
 
-    async def _stream_answers(self, message: bytes) -> AsyncIterator[tuple[bytes, bool]]:
+    async def _stream_answers(self, message: bytes, context: Any) -> AsyncIterator[tuple[bytes, bool]]:
         """Each answer, and whether it has to wait for those of former requests."""
         id = ""
         try:
             with self._room(message):
                 request, contents = read_request(message)
                 id = request.id
-                with self._service.counted(request.model_name, "grpc"):
+                with self._service.counted(_visit(context, request.model_name)) as visit:
                     streams = self._service.model(request.model_name, request.model_version).streams
                     asked = infer_request(request, contents, self._regions)
                     final = {FINAL: False} if streams else {}
-                    async for outputs in self._service.stream(asked):
+                    async for outputs in self._service.stream(asked, visit):
                         yield write_stream_response(infer_response(asked, outputs, final)), not streams
             if streams and _plain(request.parameters).get(WANTS_FINAL) is True:
                 yield write_stream_response(infer_response(asked, [], {FINAL: True})), False
@@ -310,11 +318,11 @@ class _TensorCalls:
         finally:
             self._held -= len(message)
 
-    async def _answer(self, request: Any, contents: Sequence[Bytes]) -> bytes:
-        with self._service.counted(request.model_name, "grpc"):
+    async def _answer(self, request: Any, contents: Sequence[Bytes], context: Any) -> bytes:
+        with self._service.counted(_visit(context, request.model_name)) as visit:
             self._service.model(request.model_name, request.model_version)
             asked = infer_request(request, contents, self._regions)
-            return infer_response(asked, await self._service.infer(asked))
+            return infer_response(asked, await self._service.infer(asked, visit))
 
 
 def infer_request(request: Any, contents: Sequence[Bytes], regions: Regions | None) -> InferRequest:
