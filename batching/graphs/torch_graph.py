@@ -99,7 +99,8 @@ def tracing(module: torch.nn.Module, name: str, hint: str = _HINT) -> Iterator[N
     try:
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()), torch.no_grad():
             warnings.simplefilter("ignore")
-            module.eval()
+            with contextlib.suppress(NotImplementedError):  # of programs that were exported before
+                module.eval()
             yield
     except Exception as error:
         if "specialized it to be a constant" in str(error):

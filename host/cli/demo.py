@@ -23,10 +23,10 @@ from headrace.host.cli.options import (
     check_readable,
     command,
     make_folder,
-    parsed_workers,
     readable,
     readable_folder,
 )
+from headrace.host.workers.devices import parsed_workers
 from headrace.sim.hardware.profiles import read_profile
 
 PHOTO_POLICIES = tuple(name for name in POLICIES if name not in CELL_POLICIES)

@@ -16,6 +16,7 @@ from typer.core import TyperCommand
 
 from headrace.batching import UsageError
 
+SETTINGS_TABLES = "headrace.tables"
 MAX_TOKEN = 4096  # bytes of its file
 
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
@@ -64,8 +65,9 @@ def command(function: Callable[..., None]) -> TyperCommand:
 
 def check_finite(option: str, value: Any) -> None:
     """Raises UsageError for nan and inf, which no range of numbers keeps out."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise UsageError(f"{option} {value}: give a finite number")
+    for each in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(each, float) and not math.isfinite(each):
+            raise UsageError(f"{option} {each}: give a finite number")
 
 
 def why_unreadable(path: Path) -> str | None:
@@ -131,10 +133,14 @@ def readable(param: typer.CallbackParam, path: Path | None) -> Path | None:
     return path
 
 
-def defaults_of_file(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
+def defaults_of_file(
+    ctx: typer.Context, param: typer.CallbackParam, path: Path | None, tables: str | None = None
+) -> Path | None:
     """Callback, to be eager, of an option that names a TOML file with settings for the others: a key is an option's
-    name without its dashes, its value what the command line would have; a list, where an option may come several times.
-    The command line goes before the file. Raises UsageError."""
+    name without its dashes, its value what the command line would have, or a list where an option may come several
+    times.
+    The command line goes before the file. Under the name `tables` the file may have a list of tables, which the
+    context's `meta` then has as SETTINGS_TABLES. Raises UsageError."""
     if path is None:
         return None
     where = f"{param.opts[0]} {path}"
@@ -149,6 +155,11 @@ def defaults_of_file(ctx: typer.Context, param: typer.CallbackParam, path: Path 
         if option.name not in ("help", param.name)
     }
     ctx.default_map = {}
+    if tables in settings:
+        found = settings.pop(tables)
+        if not isinstance(found, list) or not found or not all(isinstance(each, dict) for each in found):
+            raise UsageError(f"{where}: {tables} is {found!r}; give tables, each under [[{tables}]]")
+        ctx.meta[SETTINGS_TABLES] = found
     for key, value in settings.items():
         option = known.get(key)
         if option is None:
@@ -163,9 +174,9 @@ def _as_given(what: str, option: Any, value: Any) -> Any:
         if not isinstance(value, bool):
             raise UsageError(f"{what} is {value!r}; give true or false")
         return value
-    values = value if option.multiple else [value]
-    if not isinstance(values, list) or not all(type(each) in (str, int, float) for each in values):
-        kind = "a list of texts or numbers" if option.multiple else "a text or a number"
+    values = value if option.multiple and isinstance(value, list) else [value]
+    if not all(type(each) in (str, int, float) for each in values):
+        kind = "a text or a number, or a list of these" if option.multiple else "a text or a number"
         raise UsageError(f"{what} is {value!r}; give {kind}")
     texts = [str(each) for each in values]
     return texts if option.multiple else texts[0]
@@ -197,14 +208,3 @@ def bearer_token(option: str, path: Path | None) -> str | None:
     if not raw or len(raw) > MAX_TOKEN or not raw.isascii() or not raw.decode().isprintable() or b" " in raw:
         raise UsageError(f"{option} {path}: write one line of 1 to {MAX_TOKEN} printable characters into it")
     return raw.decode()
-
-
-def parsed_workers(text: str | None) -> tuple[int | None, int]:
-    """Worker processes asked for (None: as many as there are devices), and simulated NPUs."""
-    kind, colon, count = (text or "").partition(":")
-    number = count if colon else kind
-    if text is None:
-        return None, 0
-    if (colon and kind != "npu") or not number.isdecimal() or not 1 <= int(number) <= 64:
-        raise UsageError(f"--workers {text!r}: give a number of 1 to 64, or npu:N for N simulated NPUs")
-    return (None, int(number)) if colon else (int(number), 0)

@@ -3,19 +3,20 @@
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from headrace.batching import POLICIES, UsageError
-from headrace.batching.catalog import CELL_POLICIES
 from headrace.host.cli import interrupt
 from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_container
 from headrace.host.cli.console import tell
 from headrace.host.cli.options import (
+    SETTINGS_TABLES,
     ImageCus,
     Json,
     MaxBatch,
@@ -27,12 +28,11 @@ from headrace.host.cli.options import (
     check_readable,
     command,
     defaults_of_file,
-    parsed_workers,
     readable,
+    readable_folder,
 )
+from headrace.host.server.settings import ModelSettings, with_settings
 from headrace.sim.hardware.profiles import read_profile
-
-SERVER_POLICIES = tuple(name for name in POLICIES if name not in CELL_POLICIES)
 
 
 class Preprocess(StrEnum):
@@ -40,13 +40,18 @@ class Preprocess(StrEnum):
     DPU = "dpu"
 
 
+def _settings_file(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
+    return defaults_of_file(ctx, param, path, tables="models")
+
+
 @command
 def serve(
+    ctx: typer.Context,
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help="A torchvision network by name, or module:function; NAME=... names it for clients. Once a model; "
-            "mobilenet_v3_small without."
+            help="A torchvision network by name, module:function, FILE.pt2 of torch.export, or a step model; NAME=... "
+            "names it for clients. Once a model; mobilenet_v3_small without."
         ),
     ] = None,
     weights: Annotated[
@@ -57,19 +62,24 @@ def serve(
         typer.Option(help="3x299x299, say, once a model; what it says of itself if not given."),
     ] = None,
     policy: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
-            autocompletion=lambda: list(SERVER_POLICIES), help=f"Of all models: {', '.join(SERVER_POLICIES)}."
+            autocompletion=lambda: list(POLICIES),
+            help=f"Once for all models, or once for each: {', '.join(POLICIES)}; preba without. Models of one policy "
+            "share their workers.",
         ),
-    ] = "preba",
+    ] = None,
     workers: Workers = None,
     whole: Whole = False,
     window_ms: WindowMs = 5.0,
     max_batch: MaxBatch = 32,
     profile_files: ProfileFiles = None,
     sla_ms: Annotated[
-        float, typer.Option(min=0.001, help="Latency after which a request without a timeout is late.")
-    ] = 100.0,
+        list[float] | None,
+        typer.Option(
+            min=0.001, help="Latency after which a request without a timeout is late, once or for each; 100 without."
+        ),
+    ] = None,
     drop_late: Annotated[
         bool, typer.Option("--drop-late", help="Answer requests that have not begun by their deadline with an error.")
     ] = False,
@@ -77,13 +87,23 @@ def serve(
         int, typer.Option(min=1, max=65536, help="Inputs in flight, by model; what comes beyond is refused.")
     ] = 256,
     preprocess: Annotated[
-        Preprocess, typer.Option(help="Where photos become tensors; what the DPU cannot take goes to the CPU.")
-    ] = Preprocess.CPU,
+        list[Preprocess] | None,
+        typer.Option(
+            help="Where photos become tensors, once or for each; what the DPU cannot take goes to the CPU; cpu without."
+        ),
+    ] = None,
     target: TargetOption = Target.SW_EMU,
     xclbin: Annotated[
         Path | None, typer.Option(callback=readable, help="The DPU's container, instead of building one.")
     ] = None,
     image_cus: ImageCus = 4,
+    repository: Annotated[
+        Path | None,
+        typer.Option(
+            callback=readable_folder,
+            help="Let clients load and unload models: those in this folder, as NAME.toml or NAME.pt2.",
+        ),
+    ] = None,
     http: Annotated[str, typer.Option(help="HOST:PORT; port 0 takes any that is free.")] = "127.0.0.1:8000",
     grpc: Annotated[str, typer.Option(help="HOST:PORT.")] = "127.0.0.1:8001",
     metrics: Annotated[str, typer.Option(help="HOST:PORT.")] = "127.0.0.1:8002",
@@ -91,7 +111,20 @@ def serve(
         Path | None,
         typer.Option(callback=readable, help="Serve only who brings the token in this file: Authorization: Bearer."),
     ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(callback=readable, help="A PEM file of certificates, the server's first: all ports are TLS."),
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(callback=readable, help="The certificate's key, a PEM file.")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Serve other machines without a token.")] = False,
+    shared_memory: Annotated[
+        bool,
+        typer.Option(
+            "--shared-memory",
+            help="Clients may name files of /dev/shm to hold inputs and outputs: let in only those that may read all "
+            "that this user may read there.",
+        ),
+    ] = False,
     max_body_mib: Annotated[int, typer.Option(min=1, max=2047, help="Largest request.")] = 64,
     max_bodies_mib: Annotated[
         int, typer.Option(min=1, max=1 << 20, help="All HTTP requests together that are here at a time.")
@@ -106,7 +139,9 @@ def serve(
     config: Annotated[
         Path | None,
         typer.Option(
-            callback=defaults_of_file, is_eager=True, help="A TOML file with settings named as these options."
+            callback=_settings_file,
+            is_eager=True,
+            help="A TOML file with settings named as these options, and a table [[models]] for each model.",
         ),
     ] = None,
     as_json: Json = False,
@@ -117,80 +152,125 @@ def serve(
     # Both libraries read these as they are loaded. gRPC need not prepare for forks: workers are programs of their own.
     os.environ["OPENCV_IO_MAX_IMAGE_PIXELS"] = str(max_megapixels * 10**6)
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
-    for option, paths in (("--weights", map(Path, filter(None, weights or ()))), ("--profile", profile_files or ())):
-        for path in paths:
-            check_readable(option, path)
-    if policy not in SERVER_POLICIES:
-        raise UsageError(f"--policy: there is no {policy!r} here; choose from {', '.join(SERVER_POLICIES)}")
+    base = ModelSettings(
+        "model", "mobilenet_v3_small", workers=workers, whole=whole, window_s=window_ms / 1e3, max_batch=max_batch,
+        drop_late=drop_late, max_queue=max_queue,
+    )  # fmt: skip
+    tables = ctx.meta.get(SETTINGS_TABLES)
+    if tables is not None and model:
+        raise UsageError("--model and tables [[models]] of --config: give the models in one of these places")
+    count = len(tables or model or [""])
+    every = {
+        "policy": _each("--policy", policy, count), "sla-ms": _each("--sla-ms", sla_ms, count),
+        "preprocess": _each("--preprocess", preprocess and [each.value for each in preprocess], count),
+    }  # fmt: skip
+    settings = [
+        with_settings(base, {key: values[number] for key, values in every.items() if values}, "the options")
+        for number in range(count)
+    ]
+    if tables is not None:
+        for option, given in (("--weights", weights), ("--input-shape", input_shape), ("--profile", profile_files)):
+            if given:
+                raise UsageError(f"{option}: with tables [[models]], say it in the model's table")
+        settings = [_of_table(own, table, f"--config {config}") for own, table in zip(settings, tables, strict=True)]
+    else:
+        settings = _of_options(settings, model or ["mobilenet_v3_small"], weights, input_shape)
+        settings = _with_profiles(settings, profile_files or ())
+    names = [own.name for own in settings]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"--model: two are named {twice[0]!r}; give each model a name of its own, as in NAME=resnet50")
+    for own in settings:
+        for option, path in (("--weights", own.weights), ("--profile", own.profile)):
+            if path is not None:
+                check_readable(option, path)
     if xclbin is not None:
         read_container("--xclbin", xclbin)
-        if preprocess is Preprocess.CPU:
+        if repository is None and all(own.preprocess == "cpu" for own in settings):
             raise UsageError("--xclbin is the DPU's: give --preprocess dpu too, or leave it out")
-    worker_count, npus = parsed_workers(workers)
-    named = _named(model or ["mobilenet_v3_small"])
-    for option, given in (("--weights", weights), ("--input-shape", input_shape)):
-        if given and len(given) != len(named):
-            raise UsageError(f"{option}: {len(given)} for {len(named)} models; give one for each, or none")
-    token = bearer_token("--token-file", token_file)
 
-    from headrace.host.live.hardware import Network
-    from headrace.host.server.http1 import Limits
+    if (tls_cert is None) != (tls_key is None):
+        raise UsageError("--tls-cert and --tls-key: give both, or none")
+
+    from headrace.host.server.limits import Limits
+    from headrace.host.server.repository import Repository
     from headrace.host.server.serve import Address, ServeOptions
     from headrace.host.server.serve import serve as run
-    from headrace.host.workers.models import load_model
+    from headrace.host.server.tls import Tls
 
     options = ServeOptions(
-        policy=policy,
         http=Address.parsed("--http", http),
         grpc=Address.parsed("--grpc", grpc),
         metrics=Address.parsed("--metrics", metrics),
-        sla_s=sla_ms / 1e3,
-        max_queue=max_queue,
-        profiles=[read_profile(path) for path in profile_files or ()],
-        workers=worker_count,
-        npus=npus,
-        whole=whole,
-        window_s=window_ms / 1e3,
-        max_batch=max_batch,
-        drop_late=drop_late,
-        token=token,
+        container=lambda: xclbin or cached_xclbin(target, image_cus),
+        repository=None if repository is None else Repository(repository, base),
+        token=bearer_token("--token-file", token_file),
         insecure=insecure,
         limits=Limits(max_body_mib << 20, max_bodies_mib << 20, max_connections),
         drain_s=drain_s,
+        shared_memory=shared_memory,
+        tls=Tls.read(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None,
     )
-    with contextlib.redirect_stdout(sys.stderr):  # a user's network may print
-        networks = []
-        for number, (name, source) in enumerate(named.items()):
-            file = (weights[number] or None) if weights else None
-            shape = input_shape[number] if input_shape else None
-            if len(named) > 1:  # of several models one may be left to itself
-                shape = shape or None
-            networks.append(Network(name, source, load_model(source, file, shape), file, shape))
-    if preprocess is Preprocess.DPU:
-        from dataclasses import replace
-
-        options = replace(options, xclbin=xclbin or cached_xclbin(target, image_cus))
+    stdout = sys.stdout
 
     def on_ready(ports: Mapping[str, str]) -> None:
         if as_json:
             import json
 
-            print(json.dumps({"models": list(named), **ports}), flush=True)
+            print(json.dumps({"models": names, **ports}), flush=True, file=stdout)
         else:
-            tell(f"serving {', '.join(named)}: HTTP {ports['http']}, gRPC {ports['grpc']}, metrics {ports['metrics']}")
+            tell(f"serving {', '.join(names)}: HTTP {ports['http']}, gRPC {ports['grpc']}, metrics {ports['metrics']}")
 
-    if not run(options, networks, tell, on_ready, interrupt.end):
+    with contextlib.redirect_stdout(sys.stderr):  # a user's network may print
+        drained = run(options, settings, tell, on_ready, interrupt.end)
+    if not drained:
         tell(f"requests were still in flight {drain_s:g} s after the end was asked for, and were cut")
         raise typer.Exit(1)
 
 
-def _named(models: list[str]) -> dict[str, str]:
-    """Sources by name. Raises UsageError."""
-    found: dict[str, str] = {}
-    for text in models:
+def _each(option: str, given: Sequence[Any] | None, count: int) -> Sequence[Any]:
+    """Of an option that is given once for all models, or once for each: one for each; nothing if not given."""
+    if given and len(given) not in (1, count):
+        raise UsageError(f"{option}: {len(given)} for {count} models; give one for all, or one for each")
+    return [] if not given else list(given) * count if len(given) == 1 else given
+
+
+def _of_options(
+    settings: Sequence[ModelSettings],
+    models: Sequence[str],
+    weights: Sequence[str] | None,
+    input_shape: Sequence[str] | None,
+) -> list[ModelSettings]:
+    """Raises UsageError."""
+    for option, given in (("--weights", weights), ("--input-shape", input_shape)):
+        if given and len(given) != len(models):
+            raise UsageError(f"{option}: {len(given)} for {len(models)} models; give one for each, or none")
+    found = []
+    for number, (own, text) in enumerate(zip(settings, models, strict=True)):
         name, _, source = text.rpartition("=")
-        name = name or source
-        if not source or "/" in name or name in found:
-            raise UsageError(f"--model {text!r}: give each model a name of its own, without /, as in NAME=resnet50")
-        found[name] = source
+        file = Path(weights[number]) if weights and weights[number] else None
+        shape = input_shape[number] if input_shape else None
+        if len(models) > 1:  # of several models one may be left to itself
+            shape = shape or None
+        name = name or (Path(source).stem if source.endswith(".pt2") else source)
+        found.append(replace(own, name=name, source=source, weights=file, input_shape=shape))
     return found
+
+
+def _of_table(own: ModelSettings, table: Any, where: str) -> ModelSettings:
+    """Raises UsageError."""
+    if not isinstance(table, dict) or not isinstance(table.get("source"), str):
+        raise UsageError(f'{where}: a table of [[models]] has no source; give it, as in source = "resnet50"')
+    return with_settings(replace(own, name=table["source"]), table, where)
+
+
+def _with_profiles(settings: Sequence[ModelSettings], files: Sequence[Path]) -> list[ModelSettings]:
+    """Profiles find their models by name or source. Raises UsageError."""
+    found = {}
+    for file in files:
+        check_readable("--profile", file)
+        of = read_profile(file).model
+        fits = [own for own in settings if of in (own.name, own.source)]
+        if not fits:
+            raise UsageError(f"--profile {file}: it is of {of!r}, and no model is; leave it out")
+        found.update({own.name: file for own in fits})
+    return [replace(own, profile=found.get(own.name)) for own in settings]

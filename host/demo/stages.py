@@ -103,10 +103,10 @@ async def run_demo(
         prepared = {name: by_spec[network.spec] for name, network in networks.items()}
         given = {profile.model: profile for profile in options.profiles}
         profiles = {}
-        for name, network in networks.items():
+        for name in networks:
             if name not in given:
                 progress.stage(f"profile of {name} on {hardware.count} {hardware.kind}")
-            profiles[name] = given.get(name) or await hardware.profile(network, options.max_batch)
+            profiles[name] = given.get(name) or await hardware.profile(name, options.max_batch)
         here = machine()
         rates = run_rates(options, list(profiles.values()), list(prepared.values()), here["cores"])
         labels = Labels({name: None if options.npus else net.loaded.categories for name, net in networks.items()})

@@ -11,7 +11,7 @@ or a Transformer's say, whose states lie in rows of the shared memory. Of a requ
 A task may end when its request was unfolded anew, or has left, meanwhile: that entry has run for nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,8 +41,12 @@ class _Unfolded:
 
 @dataclass(slots=True, eq=False)
 class _Admitted:
+    """`on_token` is told of each token that is decoded, once; `told` counts those."""
+
     signature: Signature
     plan: Plan
+    on_token: Callable[[int], None] | None
+    told: int = 0
     unfolded: _Unfolded = field(default_factory=_Unfolded)
 
 
@@ -96,9 +100,17 @@ class CellTasks:
     def apart(self) -> Policy:
         return CellularBatching(self.models, 1)
 
-    def admit(self, id: int, model: str, value: Any, *, max_steps: int = 50) -> tuple[float, int]:
+    def admit(
+        self,
+        id: int,
+        model: str,
+        value: Any,
+        *,
+        max_steps: int = 50,
+        on_token: Callable[[int], None] | None = None,
+    ) -> tuple[float, int]:
         """`value` is a list of token ids, or a tree of them as nested pairs (networks.Tree); `max_steps` is the most
-        tokens that a decoder decodes."""
+        tokens that a decoder decodes, and `on_token` is called with each as it comes."""
         told = self._signatures.get(model)
         if told is None:
             raise UnknownModel.asked_for(id, model, self._signatures)
@@ -109,7 +121,7 @@ class CellTasks:
                 "send fewer at a time"
             )
         self._reserved += unfolded.rows
-        self._admitted[id] = _Admitted(told, unfolded)
+        self._admitted[id] = _Admitted(told, unfolded, on_token)
         return float(unfolded.graph.cells), max(1, unfolded.limit)
 
     def _unfold(self, request: Request) -> CellGraph:
@@ -165,6 +177,9 @@ class CellTasks:
         ):
             if self._current(request, admitted, unfolded):
                 unfolded.tokens.append(token)
+                if admitted.on_token is not None and len(unfolded.tokens) > admitted.told:  # else it began anew
+                    admitted.told += 1
+                    admitted.on_token(token)
                 if token == EOS or len(unfolded.tokens) == admitted.plan.limit:
                     ended.append(request)
         for row in message.rows:

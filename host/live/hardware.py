@@ -14,13 +14,15 @@ from headrace.host.live.runtime import Tasks
 from headrace.host.live.whole import WholeTasks
 from headrace.host.workers.devices import WorkerDevice, worker_devices
 from headrace.host.workers.models import LoadedModel
-from headrace.host.workers.node_profiling import measure_nodes
+from headrace.host.workers.networks import Network as StepNetwork
+from headrace.host.workers.node_profiling import measure_nodes, measure_steps
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import processes
 from headrace.host.workers.profiling import measure_curve
 from headrace.host.workers.program import WholeModel
 from headrace.host.workers.simulated import simulated_workers
 from headrace.host.workers.split import node_model
+from headrace.host.workers.step_models import step_nodes
 from headrace.sim.hardware.npu import npu_times
 
 
@@ -45,7 +47,7 @@ class Hardware(Protocol):
     kind: str
     count: int
 
-    async def profile(self, network: Network, max_batch: int) -> Profile: ...
+    async def profile(self, name: str, max_batch: int) -> Profile: ...
 
     def times(self, profile: Profile) -> NodeTimes:
         """Of the network that `profile` is of."""
@@ -63,15 +65,16 @@ class RealWorkers:
     kind = "workers"
 
     def __init__(self, networks: Sequence[Network], devices: Sequence[WorkerDevice]) -> None:
-        self._networks = networks
+        self._networks = {network.name: network for network in networks}
         self._devices = devices
         self.count = len(devices)
 
-    async def profile(self, network: Network, max_batch: int) -> Profile:
+    async def profile(self, name: str, max_batch: int) -> Profile:
+        network = self._networks[name]
         profile = await measure_curve(
             network.source, network.weights, input_shape=network.input_shape, workers=self.count, max_batch=max_batch
         )
-        return replace(profile, model=network.name)
+        return replace(profile, model=name)
 
     def times(self, profile: Profile) -> NodeTimes:
         return profile.times()
@@ -82,19 +85,25 @@ class RealWorkers:
                 network.name, network.source, network.loaded.inputs, network.loaded.outputs, max_batch[network.name],
                 network.weights, network.input_shape,
             )
-            for network in self._networks
+            for network in self._networks.values()
         ]  # fmt: skip
         tasks = WholeTasks(models, slots)
         return tasks, WorkerPool(processes(tasks.program(), self._devices))
 
 
 class NodeWorkers:
-    """Worker processes that run a network node by node; a profile tells each node's latency. Cutting the networks takes
-    seconds. Raises UsageError for one that cannot be cut."""
+    """Worker processes that run a network node by node, and `steps`, which are step models; a profile tells each node's
+    latency. Cutting the networks takes seconds. Raises UsageError for one that cannot be cut."""
 
     kind = "workers"
 
-    def __init__(self, networks: Sequence[Network], devices: Sequence[WorkerDevice], whole: bool) -> None:
+    def __init__(
+        self,
+        networks: Sequence[Network],
+        devices: Sequence[WorkerDevice],
+        whole: bool,
+        steps: Sequence[StepNetwork] = (),
+    ) -> None:
         self._devices = devices
         self._models = {
             network.name: node_model(
@@ -102,14 +111,19 @@ class NodeWorkers:
             )
             for network in networks
         }
+        self._steps = {network.name: step_nodes(network, 1) for network in steps}
+        self._graphs = {name: graph for name, (_, graph) in (self._models | self._steps).items()}
         self.count = len(devices)
 
-    async def profile(self, network: Network, max_batch: int) -> Profile:
-        model, graph = self._models[network.name]
-        return await measure_nodes(replace(model, max_batch=max_batch), graph, workers=self.count)
+    async def profile(self, name: str, max_batch: int) -> Profile:
+        graph = self._graphs[name]
+        if name in self._steps:
+            step_model = replace(self._steps[name][0], max_batch=max_batch)
+            return await measure_steps(step_model, graph, workers=self.count)
+        return await measure_nodes(replace(self._models[name][0], max_batch=max_batch), graph, workers=self.count)
 
     def times(self, profile: Profile) -> NodeTimes:
-        times, (_, graph) = profile.times(), self._models[profile.model]
+        times, graph = profile.times(), self._graphs[profile.model]
         if [node.name for node in times.graph.nodes] != [node.name for node in graph.nodes]:
             raise UsageError(
                 f"the profile of {profile.model!r} is not of its {len(graph.nodes)} nodes; run `headrace profile "
@@ -119,7 +133,8 @@ class NodeWorkers:
 
     def serving(self, max_batch: Mapping[str, int], slots: int) -> tuple[Tasks, WorkerPool]:
         models = [replace(model, max_batch=max_batch[name]) for name, (model, _) in self._models.items()]
-        tasks = SplitTasks(models, {name: graph for name, (_, graph) in self._models.items()}, slots)
+        steps = [replace(model, max_batch=max_batch[name]) for name, (model, _) in self._steps.items()]
+        tasks = SplitTasks(models, self._graphs, slots, steps)
         return tasks, WorkerPool(processes(tasks.program(), self._devices))
 
 
@@ -133,8 +148,8 @@ class SimulatedNpus:
         self._times = {network.name: npu_times(_graph(network)) for network in networks}
         self.count = count
 
-    async def profile(self, network: Network, max_batch: int) -> Profile:
-        return Profile.of(network.name, self._times[network.name], self.count, max_batch)
+    async def profile(self, name: str, max_batch: int) -> Profile:
+        return Profile.of(name, self._times[name], self.count, max_batch)
 
     def times(self, profile: Profile) -> NodeTimes:
         return self._times[profile.model]

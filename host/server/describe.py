@@ -4,21 +4,23 @@ from importlib.metadata import version
 from typing import Any
 
 from headrace.host.memory.layout import TensorSpec
+from headrace.host.server.group import ServedModel
 from headrace.host.server.protocol import BYTES, DATATYPE_OF, EXTENSIONS, SERVER, VERSION
-from headrace.host.server.service import IMAGE, ServedModel, Service
+from headrace.host.server.service import Service
 
 _CONFIG_TYPE = {BYTES: "TYPE_STRING"}  # else TYPE_ and the datatype
 
 
-def server_metadata() -> dict[str, Any]:
-    return {"name": SERVER, "version": version("headrace"), "extensions": list(EXTENSIONS)}
+def server_metadata(shared_memory: bool) -> dict[str, Any]:
+    extensions = [*EXTENSIONS, "system_shared_memory"] if shared_memory else list(EXTENSIONS)
+    return {"name": SERVER, "version": version("headrace"), "extensions": extensions}
 
 
 def model_metadata(model: ServedModel) -> dict[str, Any]:
     """Inputs with the batch as first dimension. A model of photos takes either IMAGE or its own input."""
-    inputs = [_tensor(spec) for spec in model.inputs]
-    if model.takes_photos:
-        inputs.append({"name": IMAGE, "datatype": BYTES, "shape": [-1, 1]})
+    inputs = [_tensor(spec) for spec in model.rows.inputs]
+    if model.rows.encoded is not None:
+        inputs.append({"name": model.rows.encoded, "datatype": BYTES, "shape": [-1, 1]})
     return {
         "name": model.name,
         "versions": [VERSION],
@@ -28,8 +30,9 @@ def model_metadata(model: ServedModel) -> dict[str, Any]:
     }
 
 
-def model_config(service: Service, model: ServedModel) -> dict[str, Any]:
-    """Triton's; shapes without the batch. `max_batch_size` is how many rows a request may have.
+def model_config(model: ServedModel) -> dict[str, Any]:
+    """Triton's; shapes without the batch. `max_batch_size` is how many rows a request may have. A model is decoupled
+    whose stream sends each token as it comes.
 
     A model of photos takes either of its inputs: both are optional."""
 
@@ -37,17 +40,19 @@ def model_config(service: Service, model: ServedModel) -> dict[str, Any]:
         datatype = tensor["datatype"]
         kind = _CONFIG_TYPE.get(datatype, f"TYPE_{datatype}")
         found = {"name": tensor["name"], "data_type": kind, "dims": tensor["shape"][1:]}
-        return {**found, "optional": True} if is_input and model.takes_photos else found
+        return {**found, "optional": True} if is_input and model.rows.encoded is not None else found
 
     metadata = model_metadata(model)
     return {
         "name": model.name,
         "platform": SERVER,
         "backend": SERVER,
-        "max_batch_size": service.max_queue,
+        "max_batch_size": model.settings.max_queue,
         "input": [described(tensor, is_input=True) for tensor in metadata["inputs"]],
         "output": [described(tensor, is_input=False) for tensor in metadata["outputs"]],
         "dynamic_batching": {},
+        "model_transaction_policy": {"decoupled": model.streams},
+        "parameters": {"policy": {"string_value": model.settings.policy}},
     }
 
 
@@ -86,10 +91,17 @@ def model_statistics(service: Service, models: list[ServedModel]) -> dict[str, A
 
 
 def repository_index(service: Service, only_ready: bool) -> list[dict[str, Any]]:
-    if only_ready and not service.ready:
-        return []
-    state = {"state": "READY", "reason": ""} if service.ready else {"state": "UNAVAILABLE", "reason": "not ready"}
-    return [{"name": name, "version": VERSION, **state} for name in service.models]
+    """Of the models that are served, and those that could be loaded."""
+    found = []
+    for name, model in service.models.items():
+        if service.draining or not model.ready:
+            found.append({"name": name, "version": VERSION, "state": "UNAVAILABLE", "reason": "not ready"})
+        else:
+            found.append({"name": name, "version": VERSION, "state": "READY", "reason": ""})
+    for name in service.repository.names() if service.repository is not None else ():
+        if name not in service.models:
+            found.append({"name": name, "version": "", "state": "UNAVAILABLE", "reason": "unloaded"})
+    return [each for each in found if each["state"] == "READY" or not only_ready]
 
 
 def _tensor(spec: TensorSpec) -> dict[str, Any]:

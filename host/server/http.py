@@ -31,6 +31,7 @@ from headrace.host.server.protocol import (
     to_raw,
 )
 from headrace.host.server.service import Service
+from headrace.host.server.shared_memory import Regions, Shared
 
 HEADER_LENGTH = "inference-header-content-length"
 RETRY_AFTER_S = 1
@@ -48,10 +49,11 @@ class NoSuchPath(UnknownModel):
 
 
 class HttpApi:
-    """The handler of the server's HTTP port."""
+    """The handler of the server's HTTP port. Without `regions` there is no shared memory."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, regions: Regions | None) -> None:
         self._service = service
+        self._regions = regions
 
     async def handle(self, request: Request) -> Response:
         try:
@@ -66,7 +68,7 @@ class HttpApi:
         service = self._service
         match path:
             case ["v2"]:
-                found: Any = describe.server_metadata()
+                found: Any = describe.server_metadata(self._regions is not None)
             case ["v2", "health", "live"]:
                 return Response(200)
             case ["v2", "health", "ready"]:
@@ -75,6 +77,12 @@ class HttpApi:
                 found = describe.model_statistics(service, list(service.models.values()))
             case ["v2", "repository", "index"]:
                 return self._index(request)
+            case ["v2", "systemsharedmemory", "region", name, what]:
+                return self._shared_memory(request, what, name)
+            case ["v2", "systemsharedmemory", what]:
+                return self._shared_memory(request, what, "")
+            case ["v2", "repository", "models", name, "load" | "unload" as what]:
+                return await self._change(request, name, what)
             case ["v2", "models", name, "versions", version, *rest] if len(rest) < 2:
                 return await self._model(request, name, version, *rest)
             case ["v2", "models", name, *rest] if len(rest) < 2:
@@ -94,9 +102,9 @@ class HttpApi:
             case "":
                 found = describe.model_metadata(model)
             case "ready":
-                return Response(200 if service.ready else 503)
+                return Response(200 if model.ready and not service.draining else 503)
             case "config":
-                found = describe.model_config(service, model)
+                found = describe.model_config(model)
             case "stats":
                 found = describe.model_statistics(service, [model])
             case _:
@@ -109,11 +117,45 @@ class HttpApi:
         asked = _json(bytes(request.body)) if request.body else {}
         return as_json(describe.repository_index(self._service, asked.get("ready") is True))
 
+    def _shared_memory(self, request: Request, what: str, name: str) -> Response:
+        if self._regions is None:
+            raise NoSuchPath("this server does not use shared memory; start it with --shared-memory")
+        if (method := "GET" if what == "status" else "POST") != request.method:
+            return _method_not_allowed(method)
+        match what:
+            case "status":
+                return as_json(self._regions.status(name))
+            case "register":
+                asked = _json(bytes(request.body))
+                size = _number(asked, "byte_size")
+                if size is None:
+                    raise BadInput(f"shared memory region {name!r} has no byte_size")
+                self._regions.register(
+                    name, _text(asked, "key", f"shared memory region {name!r}"), _number(asked, "offset") or 0, size
+                )
+            case "unregister":
+                self._regions.unregister(name)
+            case _:
+                raise NoSuchPath(f"shared memory has no {what[:200]!r}; give status, register or unregister")
+        return Response(200)
+
+    async def _change(self, request: Request, name: str, what: str) -> Response:
+        if request.method != "POST":
+            return _method_not_allowed("POST")
+        asked = _json(bytes(request.body)) if request.body else {}
+        if what == "unload":
+            await self._service.unload(name)
+        elif asked.get("parameters"):
+            raise BadInput("a model is loaded as its repository has it: leave the parameters out")
+        else:
+            await self._service.load(name)
+        return as_json({})
+
     async def _infer(self, request: Request, name: str, version: str) -> Response:
         service = self._service
         with service.counted(name, "http"):
             service.model(name, version)  # before a long body is looked at
-            asked = infer_request(name, version, request)
+            asked = infer_request(name, version, request, self._regions)
             return infer_response(asked, await service.infer(asked))
 
 
@@ -171,8 +213,8 @@ def _method_not_allowed(allowed: str) -> Response:
 # requests
 
 
-def infer_request(model: str, version: str, request: Request) -> InferRequest:
-    """Raises BadInput."""
+def infer_request(model: str, version: str, request: Request, regions: Regions | None) -> InferRequest:
+    """Raises BadInput and UnknownRegion."""
     if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
         raise BadInput(f"the body is encoded as {encoding[:50]}; send it as it is")
     length = request.headers.get(HEADER_LENGTH)
@@ -184,13 +226,18 @@ def infer_request(model: str, version: str, request: Request) -> InferRequest:
         header, binary = request.body[: int(length)], request.body[int(length) :]
     asked = _json(bytes(header))
     inputs: dict[str, NDArray[Any]] = {}
+    shared = Shared(regions)
     at = 0
     for given in _objects(asked, "inputs"):
         name = _text(given, "name", "an input")
         if name in inputs:
             raise BadInput(f"input {name!r} was given twice")
         shape = checked_shape(name, given.get("shape"))
-        if (size := _number(_parameters(given), "binary_data_size")) is None:
+        own = _parameters(given)
+        if (raw := shared.input(name, own)) is not None:
+            inputs[name] = from_raw(name, given.get("datatype"), shape, raw)
+            continue
+        if (size := _number(own, "binary_data_size")) is None:
             inputs[name] = _from_json(name, given.get("datatype"), shape, given.get("data"))
             continue
         if at + size > len(binary):
@@ -208,14 +255,15 @@ def infer_request(model: str, version: str, request: Request) -> InferRequest:
         classes = _number(own, "classification") or 0
         if classes > MAX_CLASSES:
             raise BadInput(f"classification of {classes}; ask for at most {MAX_CLASSES} labels")
-        outputs.append(Wanted(_text(given, "name", "an output"), classes, binary_wanted))
+        output = _text(given, "name", "an output")
+        outputs.append(Wanted(output, classes, binary_wanted, shared.window(output, own)))
     id = asked.get("id", "")
     if not isinstance(id, str):
         raise BadInput("the id must be a text")
     return InferRequest(
         model, inputs, outputs, version, id,
         timeout_us=_number(parameters, "timeout") or 0, priority=_number(parameters, "priority") or 0,
-        binary=all_binary,
+        max_tokens=_number(parameters, "max_tokens") or 0, binary=all_binary,
     )  # fmt: skip
 
 
@@ -288,13 +336,17 @@ def _from_json(name: str, datatype: Any, shape: tuple[int, ...], data: Any) -> N
 
 
 def infer_response(asked: InferRequest, outputs: Sequence[Output]) -> Response:
-    """Raises HeadraceError for numbers that JSON does not have."""
+    """Raises BadInput for an output that its window does not hold, HeadraceError for numbers that JSON has not."""
     described, parts = [], list[bytes | memoryview]()
     for output in outputs:
         entry: dict[str, Any] = {
             "name": output.wanted.name, "datatype": output.datatype, "shape": list(output.array.shape)
         }  # fmt: skip
-        if output.wanted.binary:
+        if output.wanted.window is not None:
+            raw = to_raw(output.array)
+            output.wanted.window.write(raw)
+            entry["parameters"] = output.wanted.window.described(len(raw))
+        elif output.wanted.binary:
             raw = to_raw(output.array)
             entry["parameters"] = {"binary_data_size": len(raw)}
             parts.append(raw)

@@ -1,10 +1,11 @@
 """HTTP/1.1 for answers that come from one asyncio loop: a connection is a protocol, and reads a body where it stays.
 
-Of RFC 9112 what clients of this server use: requests with Content-Length, kept alive, pipelined, with `Expect:
-100-continue`; no chunks (411), no upgrade. A body is received into memory of its own size at once, and never copied:
-general servers hand it on in pieces, which costs more than all else where a body is a tensor. Echoes of 602,112 bytes a
-second on two busy cores, at 1 and at 4 connections: uvicorn 700 to 1,400 and 1,500 to 2,000, granian (RSGI, its threads
-beside the loop) 2,300 to 3,500 and 1,400 to 2,400, this on uvloop 2,800 and 4,000; small bodies 18,000, 15,000, 30,000.
+Heads are parsed by llhttp (httptools); bodies never pass through it. Of RFC 9112 what clients of this server use:
+requests with Content-Length, kept alive, pipelined, with `Expect: 100-continue`; no chunks (411), no upgrade. A body is
+received into memory of its own size at once, and never copied: general servers hand it on in pieces, which costs more
+than all else where a body is a tensor. Echoes of 602,112 bytes a second on two busy cores, at 1 and at 4 connections:
+uvicorn 700 to 1,400 and 1,500 to 2,000, granian (RSGI, its threads beside the loop) 2,300 to 3,500 and 1,400 to 2,400,
+this on uvloop 2,800 and 4,000; small bodies 18,000, 15,000, 30,000.
 
 Every state has an end. A head and a body must be here, and an answer taken, within a time that grows with the size;
 the sizes of head, body and all bodies together and the number of connections are limited. What a client sends while
@@ -14,35 +15,25 @@ its request is answered is read, so that its going away is seen at once, and can
 import asyncio
 import logging
 import math
-import re
+import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import cast
 
+import httptools
 import numpy as np
 
-MAX_HEAD = 32 * 1024
-READ_S = 15.0  # for a head, or an answer's first bytes, and beside what its size is given below
-BYTES_PER_S = 100_000
+from headrace.host.server.limits import BYTES_PER_S, Limits
+
 IDLE_S = 120.0  # a connection without a request
 LINGER_S = 2.0  # a client that is still sending may read why it was refused
 SWEEP_S = 0.5
 
-_REQUEST = re.compile(rb"([A-Z]{1,16}) ([!-~]+) HTTP/1\.([01])")
-_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~\x80-\xff]*?)[ \t]*")
-_LENGTH = re.compile(r"[0-9]{1,18}")
+# Fields that say where something ends or goes: two that differ are an attack, or a mistake.
+_ONCE = ("host", "inference-header-content-length")
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """In bytes, but `connections`. `bodies` is for all of a server's together."""
-
-    body: int = 64 << 20
-    bodies: int = 1 << 30
-    connections: int = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +73,11 @@ class _Head:
 class HttpServer:
     """Answers by `handler`, which raises nothing; `refusal` makes the answer to what never gets there."""
 
-    def __init__(self, handler: Handler, refusal: Refusal, limits: Limits) -> None:
+    def __init__(
+        self, handler: Handler, refusal: Refusal, limits: Limits, context: ssl.SSLContext | None = None
+    ) -> None:
+        """With a `context` all connections are TLS."""
+        self._context = context
         self.handler = handler
         self.refusal = refusal
         self.limits = limits
@@ -93,7 +88,10 @@ class HttpServer:
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Returns where it listens. Raises OSError."""
         loop = asyncio.get_running_loop()
-        self._listening = await loop.create_server(lambda: Connection(self), host, port, backlog=1024)
+        self._listening = await loop.create_server(
+            lambda: Connection(self), host, port, backlog=1024, ssl=self._context,
+            ssl_handshake_timeout=None if self._context is None else self.limits.client_s,
+        )  # fmt: skip
         self._sweeper = asyncio.create_task(self._sweep())
         address = self._listening.sockets[0].getsockname()
         return address[0], address[1]
@@ -123,12 +121,14 @@ class HttpServer:
 class Connection(asyncio.BufferedProtocol):
     def __init__(self, server: HttpServer) -> None:
         self._server = server
+        self._limits = server.limits
         self._loop = asyncio.get_running_loop()
-        self._buffer = memoryview(bytearray(MAX_HEAD))  # of heads, and of what comes behind a body
+        self._buffer = memoryview(bytearray(self._limits.head))  # of heads, and of what comes behind a body
         self._held = 0  # bytes in it
         self._head: _Head | None = None  # of the request that is received or answered
         self._body = memoryview(b"")
         self._received = 0  # bytes of the body
+        self._began = 0.0  # when the first of them could come
         self._answering: asyncio.Task[None] | None = None
         self._writable: asyncio.Future[None] | None = None  # while the client does not take what is written
         self._idle = False  # nothing of the next request is here
@@ -140,9 +140,9 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._server.connections.add(self)
-        self.due = self._loop.time() + READ_S
-        if len(self._server.connections) > self._server.limits.connections:
-            self._refuse(503, f"{self._server.limits.connections} connections are open; close one, or try again")
+        self.due = self._loop.time() + self._limits.client_s
+        if len(self._server.connections) > self._limits.connections:
+            self._refuse(503, f"{self._limits.connections} connections are open; close one, or try again")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)
@@ -176,6 +176,8 @@ class Connection(asyncio.BufferedProtocol):
             self._received += nbytes
             if self._received == len(self._body):
                 self._answer()
+            else:
+                self.due = self._began + self._limits.client_s + self._received / BYTES_PER_S
             return
         self._held += nbytes
         if self._answering is None:
@@ -196,20 +198,19 @@ class Connection(asyncio.BufferedProtocol):
         end = raw.find(b"\r\n\r\n")
         if end < 0:
             if self._held == len(self._buffer):
-                self._refuse(431, f"the request's head is longer than {MAX_HEAD} bytes")
+                self._refuse(431, f"the request's head is longer than {self._limits.head} bytes")
             elif not self._held:
                 self._idle = True
                 self.due = self._loop.time() + IDLE_S
             elif self._idle:  # of the first byte: those that follow give it no more time
                 self._idle = False
-                self.due = self._loop.time() + READ_S
+                self.due = self._loop.time() + self._limits.client_s
             return
         try:
-            head = _parsed(raw[:end])
-            limits = self._server.limits
-            if head.length > limits.body:
-                raise _Refused(413, f"the body has {head.length} bytes; this server takes at most {limits.body}")
-            if self._server.bodies + head.length > limits.bodies:
+            head = _parsed(raw[: end + 4])
+            if head.length > self._limits.body:
+                raise _Refused(413, f"the body has {head.length} bytes; this server takes at most {self._limits.body}")
+            if self._server.bodies + head.length > self._limits.bodies:
                 raise _Refused(503, "there is no room for the body; try again")
         except _Refused as refused:
             self._refuse(*refused.args)
@@ -228,7 +229,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._received == head.length:
             self._answer()
             return
-        self.due = self._loop.time() + READ_S + head.length / BYTES_PER_S
+        self._began = self._loop.time()
+        self.due = self._began + self._limits.client_s
         if head.headers.get("expect", "").lower() == "100-continue":
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -245,9 +247,9 @@ class Connection(asyncio.BufferedProtocol):
         self._write(response, keep_alive)
         if not keep_alive:
             self._transport.close()
-            self.due = self._loop.time() + READ_S + self._transport.get_write_buffer_size() / BYTES_PER_S
+            self.due = self._loop.time() + self._limits.client_s + self._transport.get_write_buffer_size() / BYTES_PER_S
         elif self._writable is not None:  # the next request waits for this answer's end
-            self.due = self._loop.time() + READ_S + self._transport.get_write_buffer_size() / BYTES_PER_S
+            self.due = self._loop.time() + self._limits.client_s + self._transport.get_write_buffer_size() / BYTES_PER_S
             await self._writable
 
     def _request_ended(self, task: "asyncio.Task[None] | None" = None) -> None:
@@ -277,7 +279,8 @@ class Connection(asyncio.BufferedProtocol):
         """Say why, then let the client read it: to close with bytes unread would take the answer away from it."""
         self._discards = True
         self._write(self._server.refusal(status, text), keep_alive=False)
-        self._transport.write_eof()
+        if self._transport.can_write_eof():  # TLS cannot
+            self._transport.write_eof()
         self.due = self._loop.time() + LINGER_S
 
     def expired(self) -> None:
@@ -296,27 +299,44 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
 
+class _Fields:
+    """What llhttp finds in a head."""
+
+    def __init__(self) -> None:
+        self.target = ""
+        self.headers: dict[str, str] = {}
+        self.twice = ""
+
+    def on_url(self, url: bytes) -> None:
+        self.target = url.decode("latin-1")
+
+    def on_header(self, raw_name: bytes, raw_value: bytes) -> None:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        if name in self.headers:
+            value = f"{self.headers[name]}, {value}"
+            if name in _ONCE:
+                self.twice = name
+        self.headers[name] = value
+
+
 def _parsed(raw: bytes) -> _Head:
-    first, *lines = raw.split(b"\r\n")
-    request = _REQUEST.fullmatch(first)
-    if request is None:
-        raise _Refused(400, "the request's first line is not METHOD TARGET HTTP/1.1")
-    headers: dict[str, str] = {}
-    for line in lines:
-        found = _FIELD.fullmatch(line)
-        if found is None:
-            raise _Refused(400, "a line of the request's head is not NAME: VALUE")
-        name, value = found[1].decode().lower(), found[2].decode("latin-1")
-        if name in headers and name in ("content-length", "host", "inference-header-content-length"):
-            raise _Refused(400, f"the request has {name} twice")
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    """Of a head with its empty line. Raises _Refused."""
+    fields = _Fields()
+    parser = httptools.HttpRequestParser(fields)
+    try:
+        parser.feed_data(raw)
+    except httptools.HttpParserUpgrade:
+        pass  # as it may, this server goes on with HTTP/1.1
+    except httptools.HttpParserError as error:
+        raise _Refused(400, f"the request's head is no HTTP/1.1: {error}") from None
+    method, version, headers = parser.get_method().decode(), parser.get_http_version(), fields.headers
+    if version not in ("1.0", "1.1"):
+        raise _Refused(400, f"the request is of HTTP/{version}; send HTTP/1.1")
+    if fields.twice:
+        raise _Refused(400, f"the request has {fields.twice} twice")
     if "transfer-encoding" in headers:
         raise _Refused(411, "send the body in one piece, with Content-Length")
-    length = headers.get("content-length", "0")
-    if not _LENGTH.fullmatch(length):
-        raise _Refused(400, "Content-Length is no number of bytes")
-    if request[3] == b"1" and "host" not in headers:
+    if version == "1.1" and "host" not in headers:
         raise _Refused(400, "the request names no Host")
-    tokens = [token.strip().lower() for token in headers.get("connection", "").split(",")]
-    keep_alive = request[3] == b"1" and "close" not in tokens
-    return _Head(request[1].decode(), request[2].decode(), headers, int(length), keep_alive)
+    keep_alive = version == "1.1" and parser.should_keep_alive()
+    return _Head(method, fields.target, headers, int(headers.get("content-length", 0)), keep_alive)

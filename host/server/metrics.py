@@ -44,11 +44,23 @@ class ModelSums:
     by_batch: dict[int, tuple[int, int]] = field(default_factory=dict)  # batch size -> executions, their time
 
 
+class _ByModel(dict[str, Histogram]):
+    """The part of a histogram that is a model's, looked up once."""
+
+    def __init__(self, histogram: Histogram) -> None:
+        super().__init__()
+        self._histogram = histogram
+
+    def __missing__(self, model: str) -> Histogram:
+        self[model] = self._histogram.labels(model)
+        return self[model]
+
+
 class Metrics:
     """`gauges` is asked whenever somebody looks."""
 
-    def __init__(self, models: Iterable[str], gauges: Callable[[], Gauges]) -> None:
-        self.sums = {model: ModelSums() for model in models}
+    def __init__(self, gauges: Callable[[], Gauges]) -> None:
+        self.sums: dict[str, ModelSums] = {}  # by model; `add` them
         self._gauges = gauges
         self._registry = registry = CollectorRegistry()
         self._requests = Counter(
@@ -56,22 +68,26 @@ class Metrics:
             ("model", "transport", "outcome"), registry=registry,
         )  # fmt: skip
 
-        def seconds(name: str, what: str) -> dict[str, Histogram]:
-            histogram = Histogram(f"headrace_{name}_seconds", what, ("model",), buckets=SECONDS, registry=registry)
-            return {model: histogram.labels(model) for model in self.sums}
+        def seconds(name: str, what: str) -> _ByModel:
+            return _ByModel(Histogram(f"headrace_{name}_seconds", what, ("model",), buckets=SECONDS, registry=registry))
 
         self._total = seconds("request", "A request, from its arrival to its answer, if that was good.")
         self._preprocess = seconds("preprocess", "From a photo's arrival to its tensor, waiting included.")
         self._queue = seconds("queue", "A row in the batcher.")
         self._execute = seconds("execute", "A row's tasks in the network.")
-        sizes = Histogram(
-            "headrace_batch_size", "Requests in a task, by model.", ("model",), buckets=BATCHES, registry=registry
+        self._batch = _ByModel(
+            Histogram(
+                "headrace_batch_size", "Requests in a task, by model.", ("model",), buckets=BATCHES, registry=registry
+            )
         )
-        self._batch = {model: sizes.labels(model) for model in self.sums}
         self._tasks = Counter(
             "headrace_tasks", "Tasks ended, by model and why they left.", ("model", "reason"), registry=registry
         )
         registry.register(self)
+
+    def add(self, model: str) -> None:
+        """Before anything is told of it. One that was here before goes on from where it was."""
+        self.sums.setdefault(model, ModelSums())
 
     def answered(self, model: str, transport: str, outcome: Outcome, seconds: float) -> None:
         """A request that has ended; one for a model that is not here counts under no name."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from headrace.batching import BadInput, CorruptInput, HeadraceError, UnknownModel, UnsupportedInput, UsageError
 from headrace.host.dpu.preprocessor import PreprocessorUnavailable
 from headrace.host.live.runtime import NoWorker, Overloaded, RuntimeClosed, TooLate
+from headrace.host.server.shared_memory import Window
 from headrace.host.workers.channel import WorkerLost
 
 SERVER = "headrace"
@@ -24,6 +25,7 @@ EXTENSIONS = (
     "binary_tensor_data",
     "classification",
     "model_configuration",
+    "model_repository",
     "schedule_policy",
     "statistics",
 )
@@ -82,11 +84,12 @@ def outcome(error: BaseException) -> Outcome:
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """An output that is asked for: itself, or with `classes` above 0 the labels of its largest elements. `binary` is of
-    HTTP."""
+    HTTP. With a `window` it is laid there, and not into the answer."""
 
     name: str
     classes: int = 0
     binary: bool = False
+    window: Window | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ class InferRequest:
     """`inputs` have the batch as their first dimension. Without `outputs` all of the model's are asked for, as `binary`
     says.
 
-    `timeout_us` and `priority` of 0 are not given."""
+    `timeout_us`, `priority` and `max_tokens` of 0 are not given."""
 
     model: str
     inputs: Mapping[str, NDArray[Any]]
@@ -103,6 +106,7 @@ class InferRequest:
     id: str = ""
     timeout_us: int = 0
     priority: int = 0
+    max_tokens: int = 0
     binary: bool = False
 
 

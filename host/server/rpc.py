@@ -1,26 +1,32 @@
-"""The Open Inference Protocol v2 over gRPC: `inference.GRPCInferenceService`, with Triton's messages."""
+"""The Open Inference Protocol v2 over gRPC: `inference.GRPCInferenceService`, with Triton's messages.
+
+Calls that carry tensors are handled on bytes (see `wire`), all others on protobuf's messages."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import grpc
 import numpy as np
-from google.protobuf import json_format
+from google.protobuf import json_format, message_factory
 from grpc import aio
 from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2 as pb
-from tritonclient.grpc import service_pb2_grpc
 
 from headrace.batching import BadInput, HeadraceError, UnknownModel
+from headrace.host.live.runtime import Overloaded
 from headrace.host.server import describe
+from headrace.host.server.limits import Limits
 from headrace.host.server.protocol import (
     BYTES,
     MAX_CLASSES,
     VERSION,
     InferRequest,
     Outcome,
+    Output,
     Unauthorized,
     Wanted,
     bytes_tensor,
@@ -31,32 +37,48 @@ from headrace.host.server.protocol import (
     to_raw,
 )
 from headrace.host.server.service import Service
+from headrace.host.server.shared_memory import Regions, Shared
+from headrace.host.server.tls import Tls
+from headrace.host.server.wire import Bytes, read_request, write_response, write_stream_response
 
+SERVICE = "inference.GRPCInferenceService"
 STREAM_AHEAD = 64  # requests of a stream that are not answered yet; more are not read
+# Of Triton's decoupled models: whether an answer is the last, and whether the client wants an empty one as the last.
+FINAL, WANTS_FINAL = "triton_final_response", "triton_enable_empty_final_response"
 # Where numbers of a datatype lie that are not sent as bytes; FP16 has no such place.
 _CONTENTS = {
     "BOOL": "bool_contents", "UINT8": "uint_contents", "INT8": "int_contents", "INT16": "int_contents",
     "INT32": "int_contents", "INT64": "int64_contents", "FP32": "fp32_contents", "FP64": "fp64_contents",
 }  # fmt: skip
+_PARAMETER = {str: "string_param", int: "int64_param", bool: "bool_param"}
 
 _log = logging.getLogger(__name__)
 
 
 class GrpcServer:
-    """Messages of up to `message_bytes`, of at most `calls` calls at a time."""
+    """A message is as long as a body may be, and there are at most as many calls at a time as connections."""
 
-    def __init__(self, service: Service, message_bytes: int, calls: int) -> None:
+    def __init__(self, service: Service, limits: Limits, regions: Regions | None, tls: Tls | None) -> None:
+        self._tls = tls
         options = [
-            ("grpc.max_receive_message_length", message_bytes),
+            ("grpc.max_receive_message_length", limits.body),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),  # a port that is taken is an error
         ]
-        self._server = aio.server(interceptors=[_Token(service)], options=options, maximum_concurrent_rpcs=calls)
-        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(_Servicer(service), self._server)
+        interceptors = [_Token(service)] if service.needs_token else []
+        self._server = aio.server(
+            interceptors=interceptors, options=options, maximum_concurrent_rpcs=limits.connections
+        )
+        handlers = _handlers(_Calls(service, regions)) | _TensorCalls(service, limits.bodies, regions).handlers()
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     async def start(self, host: str, port: int) -> int:
         """Returns the port. Raises RuntimeError where it cannot be had."""
-        found: int = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if self._tls is None:
+            found: int = self._server.add_insecure_port(address)
+        else:
+            found = self._server.add_secure_port(address, self._tls.credentials())
         await self._server.start()
         return found
 
@@ -98,11 +120,22 @@ class _Token(aio.ServerInterceptor):
         return kind(refuse, handler.request_deserializer, handler.response_serializer)
 
 
-class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
-    """What is not here answers UNIMPLEMENTED."""
+def _handlers(calls: "_Calls") -> dict[str, Any]:
+    found = {}
+    for method in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods:
+        call = getattr(calls, method.name, None)
+        if call is not None:  # what has none answers UNIMPLEMENTED
+            asked, answer = map(message_factory.GetMessageClass, (method.input_type, method.output_type))
+            found[method.name] = grpc.unary_unary_rpc_method_handler(call, asked.FromString, answer.SerializeToString)
+    return found
 
-    def __init__(self, service: Service) -> None:
+
+class _Calls:
+    """The calls that carry no tensors, by their names."""
+
+    def __init__(self, service: Service, regions: Regions | None) -> None:
         self._service = service
+        self._regions = regions
 
     async def ServerLive(self, request: Any, context: Any) -> Any:
         return pb.ServerLiveResponse(live=True)
@@ -112,20 +145,20 @@ class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
 
     async def ModelReady(self, request: Any, context: Any) -> Any:
         try:
-            self._service.model(request.name, request.version)
+            ready = self._service.model(request.name, request.version).ready
         except UnknownModel:  # no error, as on Triton
-            return pb.ModelReadyResponse(ready=False)
-        return pb.ModelReadyResponse(ready=self._service.ready)
+            ready = False
+        return pb.ModelReadyResponse(ready=ready and not self._service.draining)
 
     async def ServerMetadata(self, request: Any, context: Any) -> Any:
-        return json_format.ParseDict(describe.server_metadata(), pb.ServerMetadataResponse())
+        return json_format.ParseDict(describe.server_metadata(self._regions is not None), pb.ServerMetadataResponse())
 
     async def ModelMetadata(self, request: Any, context: Any) -> Any:
         model = await self._model(request, context)
         return json_format.ParseDict(describe.model_metadata(model), pb.ModelMetadataResponse())
 
     async def ModelConfig(self, request: Any, context: Any) -> Any:
-        config = describe.model_config(self._service, await self._model(request, context))
+        config = describe.model_config(await self._model(request, context))
         return json_format.ParseDict({"config": config}, pb.ModelConfigResponse())
 
     async def ModelStatistics(self, request: Any, context: Any) -> Any:
@@ -137,56 +170,48 @@ class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
         models = describe.repository_index(self._service, request.ready)
         return json_format.ParseDict({"models": models}, pb.RepositoryIndexResponse())
 
-    async def ModelInfer(self, request: Any, context: Any) -> Any:
+    async def RepositoryModelLoad(self, request: Any, context: Any) -> Any:
         try:
-            return await self._answer(request)
+            if request.parameters:
+                raise BadInput("a model is loaded as its repository has it: leave the parameters out")
+            await self._service.load(request.model_name)
+            return pb.RepositoryModelLoadResponse()
         except Exception as error:
             await _abort(context, error)
 
-    async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-        """A stream's requests run side by side; their answers come in their order. One that fails says so in its
-        answer, and the stream goes on."""
-        running: asyncio.Queue[asyncio.Task[Any] | None] = asyncio.Queue()
-        room = asyncio.Semaphore(STREAM_AHEAD)
-
-        async def read() -> None:
-            try:
-                async for request in requests:
-                    await room.acquire()
-                    running.put_nowait(asyncio.create_task(self._stream_answer(request)))
-            finally:
-                running.put_nowait(None)
-
-        reader = asyncio.create_task(read())
-        task = None
+    async def RepositoryModelUnload(self, request: Any, context: Any) -> Any:
         try:
-            while (task := await running.get()) is not None:
-                yield await task
-                room.release()
-            await reader  # a message that is none raises here
-        finally:  # the client may have gone
-            reader.cancel()
-            while task is not None:
-                task.cancel()
-                task = None if running.empty() else running.get_nowait()
-
-    async def _stream_answer(self, request: Any) -> Any:
-        try:
-            return pb.ModelStreamInferResponse(infer_response=await self._answer(request))
+            await self._service.unload(request.model_name)
+            return pb.RepositoryModelUnloadResponse()
         except Exception as error:
-            answer = pb.ModelStreamInferResponse(error_message=_status(error)[1])
-            answer.infer_response.id = request.id
-            return answer
+            await _abort(context, error)
 
-    async def _answer(self, request: Any) -> Any:
-        with self._service.counted(request.model_name, "grpc"):
-            self._service.model(request.model_name, request.model_version)
-            asked = infer_request(request)
-            answer = pb.ModelInferResponse(model_name=asked.model, model_version=VERSION, id=asked.id)
-            for output in await self._service.infer(asked):
-                answer.outputs.add(name=output.wanted.name, datatype=output.datatype, shape=output.array.shape)
-                answer.raw_output_contents.append(bytes(to_raw(output.array)))
-            return answer
+    async def SystemSharedMemoryStatus(self, request: Any, context: Any) -> Any:
+        """Of all regions, where none is named."""
+        try:
+            regions = {each["name"]: each for each in self._shared().status(request.name)}
+            return json_format.ParseDict({"regions": regions}, pb.SystemSharedMemoryStatusResponse())
+        except Exception as error:
+            await _abort(context, error)
+
+    async def SystemSharedMemoryRegister(self, request: Any, context: Any) -> Any:
+        try:
+            self._shared().register(request.name, request.key, request.offset, request.byte_size)
+            return pb.SystemSharedMemoryRegisterResponse()
+        except Exception as error:
+            await _abort(context, error)
+
+    async def SystemSharedMemoryUnregister(self, request: Any, context: Any) -> Any:
+        try:
+            self._shared().unregister(request.name)
+            return pb.SystemSharedMemoryUnregisterResponse()
+        except Exception as error:
+            await _abort(context, error)
+
+    def _shared(self) -> Regions:
+        if self._regions is None:
+            raise BadInput("this server does not use shared memory; start it with --shared-memory")
+        return self._regions
 
     async def _model(self, request: Any, context: Any) -> Any:
         try:
@@ -195,41 +220,171 @@ class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
             await _abort(context, error)
 
 
-def infer_request(request: Any) -> InferRequest:
-    """Of a ModelInferRequest. Raises BadInput."""
-    raw = request.raw_input_contents
-    if raw and len(raw) != len(request.inputs):
-        raise BadInput(f"{len(request.inputs)} inputs with {len(raw)} raw contents; give each its own, or none")
+class _TensorCalls:
+    """The calls that carry tensors. Their messages hold at most `most` bytes together."""
+
+    def __init__(self, service: Service, most: int, regions: Regions | None) -> None:
+        self._service = service
+        self._regions = regions
+        self._most = most
+        self._held = 0
+
+    def handlers(self) -> dict[str, Any]:
+        return {
+            "ModelInfer": grpc.unary_unary_rpc_method_handler(self._infer),
+            "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._stream_infer),
+        }
+
+    async def _infer(self, message: bytes, context: Any) -> bytes | None:
+        try:
+            with self._room(message):
+                return await self._answer(*read_request(message))
+        except Exception as error:
+            await _abort(context, error)
+            return None
+
+    async def _stream_infer(self, messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+        """A stream's requests run side by side. Answers come in the order of the requests, but a decoder's tokens as
+        they come. A request that fails says so in its answer, and the stream goes on."""
+        answers: asyncio.Queue[bytes | None] = asyncio.Queue()
+        room = asyncio.Semaphore(STREAM_AHEAD)
+        running: set[asyncio.Task[None]] = set()
+
+        async def run(message: bytes, before: asyncio.Task[None] | None) -> None:
+            try:
+                async for answer, in_order in self._stream_answers(message):
+                    if in_order and before is not None:
+                        await asyncio.wait([before])
+                    answers.put_nowait(answer)
+            finally:
+                room.release()
+
+        async def read() -> None:
+            last = None
+            async for message in messages:
+                await room.acquire()
+                last = asyncio.create_task(run(message, last))
+                running.add(last)
+                last.add_done_callback(running.discard)
+            if running:
+                await asyncio.wait(running)
+
+        reader = asyncio.create_task(read())
+        reader.add_done_callback(lambda _: answers.put_nowait(None))
+        try:
+            while (answer := await answers.get()) is not None:
+                yield answer
+            await reader  # what ended it raises here
+        finally:  # the client may have gone
+            reader.cancel()
+            for task in running:
+                task.cancel()
+
+    async def _stream_answers(self, message: bytes) -> AsyncIterator[tuple[bytes, bool]]:
+        """Each answer, and whether it has to wait for those of former requests."""
+        id = ""
+        try:
+            with self._room(message):
+                request, contents = read_request(message)
+                id = request.id
+                with self._service.counted(request.model_name, "grpc"):
+                    streams = self._service.model(request.model_name, request.model_version).streams
+                    asked = infer_request(request, contents, self._regions)
+                    final = {FINAL: False} if streams else {}
+                    async for outputs in self._service.stream(asked):
+                        yield write_stream_response(infer_response(asked, outputs, final)), not streams
+            if streams and _plain(request.parameters).get(WANTS_FINAL) is True:
+                yield write_stream_response(infer_response(asked, [], {FINAL: True})), False
+        except Exception as error:
+            failed = pb.ModelStreamInferResponse(error_message=_status(error)[1])
+            failed.infer_response.id = id
+            yield failed.SerializeToString(), True
+
+    @contextmanager
+    def _room(self, message: bytes) -> Iterator[None]:
+        if self._held + len(message) > self._most:
+            raise Overloaded("there is no room for the message; try again")
+        self._held += len(message)
+        try:
+            yield
+        finally:
+            self._held -= len(message)
+
+    async def _answer(self, request: Any, contents: Sequence[Bytes]) -> bytes:
+        with self._service.counted(request.model_name, "grpc"):
+            self._service.model(request.model_name, request.model_version)
+            asked = infer_request(request, contents, self._regions)
+            return infer_response(asked, await self._service.infer(asked))
+
+
+def infer_request(request: Any, contents: Sequence[Bytes], regions: Regions | None) -> InferRequest:
+    """Of a ModelInferRequest and its raw contents. Raises BadInput and UnknownRegion."""
+    raw = iter(contents)
+    shared = Shared(regions)
     inputs: dict[str, NDArray[Any]] = {}
-    for number, given in enumerate(request.inputs):
+    for given in request.inputs:
         if given.name in inputs:
             raise BadInput(f"input {given.name!r} was given twice")
         shape = checked_shape(given.name, list(given.shape))
-        if raw:
-            inputs[given.name] = from_raw(given.name, given.datatype, shape, raw[number])
-        else:
-            inputs[given.name] = _from_contents(given, shape)
+        found = shared.input(given.name, _plain(given.parameters))
+        if found is None and contents:
+            found = next(raw, None)
+            if found is None:
+                raise BadInput(f"input {given.name!r} has no raw contents; give each input its own, or none")
+        inputs[given.name] = (
+            _from_contents(given, shape) if found is None else from_raw(given.name, given.datatype, shape, found)
+        )
+    if next(raw, None) is not None:
+        raise BadInput(f"{len(contents)} raw contents are more than the inputs that are not in shared memory")
     outputs = []
     for wanted in request.outputs:
-        classes = _number(wanted.parameters, "classification")
+        own = _plain(wanted.parameters)
+        classes = _number(own, "classification")
         if classes > MAX_CLASSES:
             raise BadInput(f"classification of {classes}; ask for at most {MAX_CLASSES} labels")
-        outputs.append(Wanted(wanted.name, classes))
+        outputs.append(Wanted(wanted.name, classes, window=shared.window(wanted.name, own)))
+    parameters = _plain(request.parameters)
     return InferRequest(
         request.model_name, inputs, outputs, request.model_version, request.id,
-        timeout_us=_number(request.parameters, "timeout"), priority=_number(request.parameters, "priority"),
+        timeout_us=_number(parameters, "timeout"), priority=_number(parameters, "priority"),
+        max_tokens=_number(parameters, "max_tokens"),
     )  # fmt: skip
 
 
-def _number(parameters: Any, key: str) -> int:
+def infer_response(
+    asked: InferRequest, outputs: Sequence[Output], parameters: Mapping[str, str | int | bool] = MappingProxyType({})
+) -> bytes:
+    """A ModelInferResponse. Raises BadInput for an output that its window does not hold."""
+    answer = pb.ModelInferResponse(model_name=asked.model, model_version=VERSION, id=asked.id)
+    _set(answer.parameters, parameters)
+    contents = list[Bytes]()
+    for output in outputs:
+        described = answer.outputs.add(name=output.wanted.name, datatype=output.datatype, shape=output.array.shape)
+        raw, window = to_raw(output.array), output.wanted.window
+        if window is not None:
+            window.write(raw)
+            _set(described.parameters, window.described(len(raw)))
+        contents.append(raw if window is None else b"")  # clients find them by the output's place
+    return write_response(answer, contents)
+
+
+def _plain(parameters: Any) -> dict[str, Any]:
+    """Their values, whatever their kind."""
+    chosen = ((name, each, each.WhichOneof("parameter_choice")) for name, each in parameters.items())
+    return {name: getattr(each, kind) for name, each, kind in chosen if kind is not None}
+
+
+def _set(parameters: Any, values: Mapping[str, str | int | bool]) -> None:
+    for name, value in values.items():
+        setattr(parameters[name], _PARAMETER[type(value)], value)
+
+
+def _number(parameters: dict[str, Any], name: str) -> int:
     """0 if it is not given."""
-    if key not in parameters:
-        return 0
-    kind = parameters[key].WhichOneof("parameter_choice")
-    value = getattr(parameters[key], kind) if kind in ("int64_param", "uint64_param") else -1
-    if not 0 <= value < 2**62:
-        raise BadInput(f"the parameter {key} must be a whole number of 0 or more")
-    return int(value)
+    value = parameters.get(name, 0)
+    if type(value) is not int or not 0 <= value < 2**62:
+        raise BadInput(f"the parameter {name} must be a whole number of 0 or more")
+    return value
 
 
 def _from_contents(given: Any, shape: tuple[int, ...]) -> NDArray[Any]:

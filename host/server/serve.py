@@ -7,22 +7,23 @@ import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvloop
 
-from headrace.batching import Profile, UsageError, make_policy
-from headrace.batching.catalog import CELL_POLICIES
-from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.image import ImageSpec
-from headrace.host.dpu.preprocessor import CpuPreprocessor, Preprocessor
-from headrace.host.live.hardware import Hardware, Network, hardware_of, schedules_nodes
-from headrace.host.live.tables import tables_beside
+from headrace.batching import UsageError
+from headrace.host.live.quick import keep_freed_memory
+from headrace.host.server.group import Preprocessors
 from headrace.host.server.http import HttpApi, MetricsApi, refusal
-from headrace.host.server.http1 import HttpServer, Limits
+from headrace.host.server.http1 import HttpServer
+from headrace.host.server.limits import Limits
+from headrace.host.server.repository import Repository
 from headrace.host.server.rpc import GrpcServer
-from headrace.host.server.service import ServedModel, Service
+from headrace.host.server.service import Service
+from headrace.host.server.settings import ModelSettings
+from headrace.host.server.shared_memory import Regions
+from headrace.host.server.tls import Tls
 
 STOP_S = 5.0  # for what is on its way when all is drained, and for workers to end
 
@@ -57,32 +58,23 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """`profiles` are found by their models' names or sources; what has none is measured. With `xclbin` photos go
-    through its DPU. `workers` of None are as many as there are devices. Without `token` everybody who reaches the
-    server is served, so that beyond loopback `insecure` must say so. Raises UsageError."""
+    """`container` builds or finds the DPU's .xclbin; it is asked for when the first model needs it. Without `token`
+    everybody who reaches the server is served, so that beyond loopback `insecure` must say so. With `repository` the
+    models in it may be loaded while the server runs. Raises UsageError."""
 
-    policy: str
     http: Address
     grpc: Address
     metrics: Address
-    sla_s: float
-    max_queue: int
-    profiles: Sequence[Profile] = ()
-    xclbin: Path | None = None
-    workers: int | None = None
-    npus: int = 0
-    whole: bool = False
-    window_s: float = 0.005
-    max_batch: int = 32
-    drop_late: bool = False
+    container: Callable[[], Path]
+    repository: Repository | None = None
     token: str | None = None
     insecure: bool = False
     limits: Limits = field(default_factory=Limits)
+    shared_memory: bool = False
+    tls: Tls | None = None
     drain_s: float = 30.0
 
     def __post_init__(self) -> None:
-        if self.policy in CELL_POLICIES:
-            raise UsageError(f"--policy {self.policy}: it serves networks of cells; choose another")
         for option in ("http", "grpc", "metrics"):
             address: Address = getattr(self, option)
             if self.token is None and not self.insecure and not address.is_loopback():
@@ -94,7 +86,7 @@ class ServeOptions:
 
 def serve(
     options: ServeOptions,
-    networks: Sequence[Network],
+    models: Sequence[ModelSettings],
     on_stage: Callable[[str], None],
     on_ready: Callable[[Mapping[str, str]], None],
     end_now: Callable[[int], None],
@@ -103,76 +95,39 @@ def serve(
     `end_now` ends the process with an exit status, at the second signal, or where ending takes too long. Returns
     whether every request that was let in has been answered. Raises UsageError, and WorkerLost if no worker can be
     started."""
+    keep_freed_memory()
     for name in ("http", "grpc", "metrics"):  # before work that takes half a minute
         address: Address = getattr(options, name)
         with _port_of(name, address):
             family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
             socket.create_server((address.host, address.port), family=family).close()
-    hardware = hardware_of(
-        networks, workers=options.workers, npus=options.npus,
-        by_node=schedules_nodes([options.policy], options.profiles), whole=options.whole,
-    )  # fmt: skip
-    profiles = _profiles(options, networks, hardware, on_stage)
-    on_stage(f"starting {hardware.count} {hardware.kind}")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(options, networks, hardware, profiles, on_ready, end_now))
-
-
-def _profiles(
-    options: ServeOptions, networks: Sequence[Network], hardware: Hardware, on_stage: Callable[[str], None]
-) -> dict[str, Profile]:
-    given = {profile.model: profile for profile in options.profiles}
-    found = {}
-    for network in networks:
-        profile = given.pop(network.name, None) or given.pop(network.source, None)
-        if profile is None:
-            on_stage(f"profile of {network.name} on {hardware.count} {hardware.kind}")
-            profile = asyncio.run(hardware.profile(network, options.max_batch))
-        found[network.name] = replace(profile, model=network.name)
-    if given:
-        raise UsageError(f"--profile: it is of {next(iter(given))!r}, and no model is; leave it out")
-    return found
+        return runner.run(_serve(options, models, on_stage, on_ready, end_now))
 
 
 async def _serve(
     options: ServeOptions,
-    networks: Sequence[Network],
-    hardware: Hardware,
-    profiles: Mapping[str, Profile],
+    models: Sequence[ModelSettings],
+    on_stage: Callable[[str], None],
     on_ready: Callable[[Mapping[str, str]], None],
     end_now: Callable[[int], None],
 ) -> bool:
-    stop = _signals(options.drain_s, end_now)
-    times = {name: hardware.times(profile) for name, profile in profiles.items()}
-    policy = make_policy(
-        options.policy, times, workers=hardware.count, window_s=options.window_s, max_batch=options.max_batch,
-        profiles=profiles, tables={},
-    )  # fmt: skip
-    largest = {name: policy.largest_batch(name) for name in profiles}
-    tasks, pool = hardware.serving(largest, options.max_queue)
-    with contextlib.closing(tasks):
-        async with _preprocessors(options, networks) as preprocessors, pool:
-            models = [
-                ServedModel(
-                    network.name, network.loaded.inputs, network.loaded.outputs, options.sla_s,
-                    network.loaded.categories, preprocessors.get(network.loaded.image_spec),
-                )
-                for network in networks
-            ]  # fmt: skip
-            async with (
-                Service(
-                    models, policy, pool, tasks, max_queue=options.max_queue, drop_late=options.drop_late,
-                    token=options.token,
-                ) as service,
-                tables_beside(policy, times, profiles, options.max_batch, hardware.count),
-                _ports(options, service) as ports,
-            ):  # fmt: skip
-                on_ready(ports)
-                await stop.wait()
-                drained = await service.drain(options.drain_s)
-                if not drained:  # those who wait are told so while the ports are still open
-                    await service.runtime.close()
-                return drained
+    async with (
+        Preprocessors(options.container) as preprocessors,
+        Service(
+            preprocessors, token=options.token, repository=options.repository, drain_s=options.drain_s,
+            on_stage=on_stage,
+        ) as service,
+    ):  # fmt: skip
+        await service.open(models)
+        stop = _signals(options.drain_s, end_now)
+        async with _ports(options, service) as ports:
+            on_ready(ports)
+            await stop.wait()
+            drained = await service.drain(options.drain_s)
+            if not drained:  # those who wait are told so while the ports are still open
+                await service.close()
+            return drained
 
 
 def _signals(drain_s: float, end_now: Callable[[int], None]) -> asyncio.Event:
@@ -193,32 +148,20 @@ def _signals(drain_s: float, end_now: Callable[[int], None]) -> asyncio.Event:
 
 
 @contextlib.asynccontextmanager
-async def _preprocessors(
-    options: ServeOptions, networks: Sequence[Network]
-) -> AsyncIterator[dict[ImageSpec | None, Preprocessor]]:
-    """One for each kind of tensor; the DPU's are all of the same CUs."""
-    async with contextlib.AsyncExitStack() as stack:
-        found: dict[ImageSpec | None, Preprocessor] = {}
-        for spec in {network.loaded.image_spec for network in networks} - {None}:
-            made = CpuPreprocessor(spec) if options.xclbin is None else Dpu(options.xclbin, spec)
-            found[spec] = await stack.enter_async_context(made)
-        yield found
-
-
-@contextlib.asynccontextmanager
 async def _ports(options: ServeOptions, service: Service) -> AsyncIterator[dict[str, str]]:
     """All ports open; their addresses by name. Raises UsageError for one that cannot be had."""
     limits = options.limits
+    regions = Regions(limits.body) if options.shared_memory else None
     async with contextlib.AsyncExitStack() as stack:
         ports = {}
-        for name, handler in (("http", HttpApi(service).handle), ("metrics", MetricsApi(service).handle)):
-            server = HttpServer(handler, refusal, limits)
+        for name, handler in (("http", HttpApi(service, regions).handle), ("metrics", MetricsApi(service).handle)):
+            server = HttpServer(handler, refusal, limits, options.tls.context if options.tls else None)
             address: Address = getattr(options, name)
             with _port_of(name, address):
                 host, port = await server.start(address.host, address.port)
             stack.push_async_callback(server.stop, STOP_S)
             ports[name] = str(Address(host, port))
-        calls = GrpcServer(service, limits.body, limits.connections)
+        calls = GrpcServer(service, limits, regions, options.tls)
         with _port_of("grpc", options.grpc):
             port = await calls.start(options.grpc.host, options.grpc.port)
         stack.push_async_callback(calls.stop, STOP_S)

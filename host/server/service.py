@@ -1,29 +1,23 @@
-"""What both transports stand on: models by name over one runtime, with admission, preprocessing and counting.
+"""What both transports stand on: models by name, with admission, preprocessing and counting.
 
-All models share the workers and one policy, and so one runtime: it batches each model's requests by themselves and
-gives the workers' time to all of them. (A policy for each model would need workers of its own for each.)
-
-A request of n rows is n requests of the runtime and one answer. Admission is by model and in rows: beyond `max_queue`
-a request is refused at once, as a whole. A deadline is the request's `timeout` from its arrival; without one it is the
-model's SLO, times `priority` where that is given: 1 is the most urgent, as everything without a priority is.
+A request of n rows is n requests of its model's runtime and one answer. Admission is by model and in rows: beyond
+`max_queue` a request is refused at once, as a whole. A deadline is the request's `timeout` from its arrival; without
+one it is the model's SLO, times `priority` where that is given: 1 is the most urgent, as everything without a priority
+is.
 """
 
 import asyncio
 import hmac
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from headrace.batching import BadInput, CorruptInput, Policy, UnknownModel
+from headrace.batching import BadInput, HeadraceError, UnknownModel, UsageError
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.preprocessor import Preprocessor
-from headrace.host.live.runtime import Inference, Overloaded, Runtime, Tasks
-from headrace.host.memory.layout import TensorSpec
+from headrace.host.live.runtime import Inference, Overloaded
+from headrace.host.server.group import Group, OnStage, Preprocessors, ServedModel, groups_of, open_group
 from headrace.host.server.metrics import Gauges, Metrics
 from headrace.host.server.protocol import (
     BYTES,
@@ -38,62 +32,106 @@ from headrace.host.server.protocol import (
     classification,
     outcome,
 )
-from headrace.host.workers.pool import WorkerPool
+from headrace.host.server.repository import Repository
+from headrace.host.server.rows import Row, outputs_by_name
+from headrace.host.server.settings import ModelSettings
 
-IMAGE = "IMAGE"  # the input of encoded photos
 DRAIN_LOOK_S = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class ServedModel:
-    """`preprocessor` makes the one input of photos, None where it takes none. `sla_s` is its SLO."""
-
-    name: str
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    sla_s: float
-    categories: Sequence[str] | None = None
-    preprocessor: Preprocessor | None = None
-
-    @property
-    def takes_photos(self) -> bool:
-        return self.preprocessor is not None and all(spec.name != IMAGE for spec in self.inputs)
-
-
 class Service:
-    """Use as an async context manager, around a started pool; the pool, the tasks and the preprocessors are their
-    owner's to close. `token`, if there is one, is what requests must bring."""
+    """The models that are served, which come and go: `open` them before the first request. Use as an async context
+    manager around that; the preprocessors are their owner's to close. `token`, if there is one, is what requests must
+    bring; `repository` has the models that may be loaded, None where none may."""
 
     def __init__(
         self,
-        models: Sequence[ServedModel],
-        policy: Policy,
-        pool: WorkerPool,
-        tasks: Tasks,
+        preprocessors: Preprocessors,
         *,
-        max_queue: int,
-        drop_late: bool = False,
         token: str | None = None,
+        repository: Repository | None = None,
+        drain_s: float = 30.0,
+        on_stage: OnStage = lambda _: None,
     ) -> None:
-        self.models = {model.name: model for model in models}
-        self.max_queue = max_queue
-        self.metrics = Metrics(self.models, self._gauges)
-        self.runtime = Runtime(policy, pool, tasks, drop_late=drop_late, on_execution=self.metrics.executed)
+        self.models: dict[str, ServedModel] = {}
+        self.groups: list[Group] = []
+        self.metrics = Metrics(self._gauges)
         self.draining = False
-        self._in_flight = dict.fromkeys(self.models, 0)  # rows that are admitted and not answered
+        self.repository = repository
+        self._preprocessors = preprocessors
+        self._drain_s = drain_s
+        self._on_stage = on_stage
+        self._changing = asyncio.Lock()  # models are loaded and unloaded one after the other
         self._token = None if token is None else token.encode()
 
     async def __aenter__(self) -> "Service":
-        await self.runtime.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.runtime.close()
+        await self.close()
+
+    async def close(self) -> None:
+        """Requests that are in flight are answered with RuntimeClosed."""
+        for group in reversed(self.groups):
+            await group.close()
+        self.groups.clear()
+
+    async def open(self, settings: Sequence[ModelSettings]) -> None:
+        """Serve these models; those that agree share their workers. Raises UsageError and WorkerLost."""
+        for together in groups_of(settings):
+            group = await open_group(together, self._preprocessors, self._on_stage, self.metrics.executed)
+            self.groups.append(group)
+            for name, model in group.models.items():
+                self.metrics.add(name)
+                self.models[name] = model
+
+    async def load(self, name: str) -> None:
+        """Serve this model of the repository, on workers of its own; one that is served already is loaded anew, and
+        serves as it was until that is done. Raises UnknownModel and UsageError."""
+        repository = self._may_change()
+        async with self._changing:
+            settings = await asyncio.to_thread(repository.settings, name)
+            former = self.models.get(name)
+            try:
+                await self.open([settings])
+            except HeadraceError:
+                raise
+            except Exception as error:  # of a user's own network
+                raise UsageError(f"model {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
+            if former is not None:
+                await self._retire(former)
+
+    async def unload(self, name: str) -> None:
+        """Serve this model no more; answers what is in flight, within the bound of `drain`. Raises UnknownModel and
+        UsageError."""
+        self._may_change()
+        async with self._changing:
+            model = self.model(name)
+            del self.models[name]
+            await self._retire(model)
+
+    def _may_change(self) -> Repository:
+        if self.repository is None:
+            raise UsageError("this server loads and unloads no models; start it with --repository FOLDER")
+        return self.repository
+
+    async def _retire(self, model: ServedModel) -> None:
+        """The model has no name any more. Its workers end with the last model that they serve."""
+        await self._idle([model], self._drain_s)
+        (group,) = (group for group in self.groups if group.models.get(model.name) is model)
+        del group.models[model.name]
+        if not group.models:
+            self.groups.remove(group)
+            await group.close()
 
     @property
     def ready(self) -> bool:
         """Whether it makes sense to send requests."""
-        return not self.draining and self.runtime.statistics().workers_up > 0
+        return not self.draining and all(model.ready for model in self.models.values())
+
+    @property
+    def needs_token(self) -> bool:
+        return self._token is not None
 
     def authorized(self, authorization: str | None) -> bool:
         """Whether this is what the header `Authorization` must be."""
@@ -113,8 +151,11 @@ class Service:
     async def drain(self, bound_s: float) -> bool:
         """Take no more requests, and wait for those that are here; False if some are still here after `bound_s`."""
         self.draining = True
+        return await self._idle([model for group in self.groups for model in group.models.values()], bound_s)
+
+    async def _idle(self, models: Sequence[ServedModel], bound_s: float) -> bool:
         end = time.monotonic() + bound_s
-        while any(self._in_flight.values()):
+        while any(model.in_flight for model in models):
             if time.monotonic() > end:
                 return False
             await asyncio.sleep(DRAIN_LOOK_S)
@@ -138,35 +179,67 @@ class Service:
         """Raises what `protocol.outcome` knows. A caller that is cancelled takes out what has not begun."""
         arrived = time.monotonic()
         model = self.model(request.model, request.version)
-        wanted = request.outputs or [Wanted(spec.name, binary=request.binary) for spec in model.outputs]
-        names = {spec.name for spec in model.outputs}
-        if unknown := [output.name for output in wanted if output.name not in names]:
-            raise BadInput(f"model {model.name!r} has no output {unknown[0]!r}; it gives {', '.join(sorted(names))}")
-        rows = _rows(model, request.inputs)
-        self._admit(model, len(rows))
-        try:
+        wanted = self._wanted(model, request)
+        rows = model.rows.of(request)
+        with self._admitted(model, len(rows)):
             done = await self._all(model, rows, request, arrived)
-        finally:
-            self._in_flight[model.name] -= len(rows)
         return [_joined(model, output, done) for output in wanted]
 
-    def _admit(self, model: ServedModel, rows: int) -> None:
+    async def stream(self, request: InferRequest) -> AsyncIterator[list[Output]]:
+        """The same, where the model decodes and the request has one row: each token as it comes. All in one, else."""
+        model = self.model(request.model, request.version)
+        wanted = self._wanted(model, request)
+        rows = model.rows.of(request) if model.streams else []
+        if len(rows) != 1 or any(output.classes for output in wanted):
+            yield await self.infer(request)
+            return
+        arrived = time.monotonic()
+        tokens: asyncio.Queue[int | None] = asyncio.Queue()
+        row = Row(rows[0].value, {**rows[0].options, "on_token": tokens.put_nowait})
+        with self._admitted(model, 1):
+            running = asyncio.ensure_future(self._row(model, row, arrived, self._deadline(model, request, arrived)))
+            running.add_done_callback(lambda _: tokens.put_nowait(None))
+            try:
+                while (token := await tokens.get()) is not None:
+                    yield [Output(output, "INT64", np.array([[token]])) for output in wanted]
+                await running
+            finally:
+                running.cancel()
+
+    def _wanted(self, model: ServedModel, request: InferRequest) -> Sequence[Wanted]:
+        names = {spec.name for spec in model.outputs}
+        if unknown := [output.name for output in request.outputs if output.name not in names]:
+            raise BadInput(f"model {model.name!r} has no output {unknown[0]!r}; it gives {', '.join(sorted(names))}")
+        return request.outputs or [Wanted(spec.name, binary=request.binary) for spec in model.outputs]
+
+    @contextmanager
+    def _admitted(self, model: ServedModel, rows: int) -> Iterator[None]:
+        """Raises BadInput, Overloaded and Draining."""
+        most = model.settings.max_queue
         if self.draining:
             raise Draining("this server is about to end; send the request to another")
-        if rows > self.max_queue:
-            raise BadInput(f"{rows} rows in a request; this server takes at most {self.max_queue} at a time")
-        if self._in_flight[model.name] + rows > self.max_queue:
+        if rows > most:
+            raise BadInput(f"{rows} rows in a request; model {model.name!r} takes at most {most} at a time")
+        if model.in_flight + rows > most:
             raise Overloaded(
-                f"{self._in_flight[model.name]} rows of model {model.name!r} are in flight, and at most "
-                f"{self.max_queue} may be; send fewer at a time"
+                f"{model.in_flight} rows of model {model.name!r} are in flight, and at most "
+                f"{most} may be; send fewer at a time"
             )
-        self._in_flight[model.name] += rows
+        model.in_flight += rows
+        try:
+            yield
+        finally:
+            model.in_flight -= rows
+
+    def _deadline(self, model: ServedModel, request: InferRequest, arrived: float) -> float:
+        """In seconds of the runtime's clock."""
+        bound_s = request.timeout_us / 1e6 or model.settings.sla_s * max(1, request.priority)
+        return arrived - model.runtime.origin + bound_s
 
     async def _all(
-        self, model: ServedModel, rows: Sequence["Row"], request: InferRequest, arrived: float
+        self, model: ServedModel, rows: Sequence[Row], request: InferRequest, arrived: float
     ) -> list[Inference]:
-        at = arrived - self.runtime.origin
-        deadline = at + (request.timeout_us / 1e6 if request.timeout_us else model.sla_s * max(1, request.priority))
+        deadline = self._deadline(model, request, arrived)
         if len(rows) == 1:
             return [await self._row(model, rows[0], arrived, deadline)]
         running = [asyncio.ensure_future(self._row(model, row, arrived, deadline)) for row in rows]
@@ -176,65 +249,34 @@ class Service:
             for task in running:
                 task.cancel()
 
-    async def _row(self, model: ServedModel, row: "Row", arrived: float, deadline: float) -> Inference:
-        value: Any = row
-        if isinstance(row, bytes):
+    async def _row(self, model: ServedModel, row: Row, arrived: float, deadline: float) -> Inference:
+        value = row.value
+        if isinstance(value, bytes):
             assert model.preprocessor is not None
-            done = await model.preprocessor.process(row)
+            done = await model.preprocessor.process(value)
             self.metrics.preprocessed(model.name, arrived, done)
             value = done.tensor
-        inference = await self.runtime.infer(
-            model.name, value, arrival=arrived - self.runtime.origin, deadline=deadline
+        inference = await model.runtime.infer(
+            model.name, value, arrival=arrived - model.runtime.origin, deadline=deadline, **row.options
         )
         self.metrics.inferred(model.name, inference, time.time_ns() // 10**6)
         return inference
 
     def _gauges(self) -> Gauges:
-        statistics = self.runtime.statistics()
+        statistics = [group.runtime.statistics() for group in self.groups]
         fallbacks: dict[str, int] = {}
-        for dpu in {id(model.preprocessor): model.preprocessor for model in self.models.values()}.values():
+        for dpu in self._preprocessors.all():
             if isinstance(dpu, Dpu):
                 for status, count in dpu.counters.unsupported.items():
                     fallbacks[status.name] = fallbacks.get(status.name, 0) + count
-        return Gauges(statistics.workers_up, statistics.workers_lost, dict(self._in_flight), fallbacks)
-
-
-Row = bytes | Mapping[str, NDArray[Any]]  # a photo, or the model's own inputs
-
-
-def _rows(model: ServedModel, inputs: Mapping[str, NDArray[Any]]) -> list[Row]:
-    """What each row of a request gives the model. Raises BadInput and CorruptInput."""
-    if not inputs:
-        raise BadInput(f"model {model.name!r} was given no input")
-    if IMAGE in inputs and model.takes_photos:
-        return _photos(inputs)
-    counts = {len(array) if array.ndim else 0 for array in inputs.values()}
-    if len(counts) > 1 or not min(counts):
-        shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in inputs.items())
-        raise BadInput(f"the first dimension of every input is the batch, 1 or more and alike; these are {shapes}")
-    (count,) = counts
-    return [{name: array[row] for name, array in inputs.items()} for row in range(count)]
-
-
-def _photos(inputs: Mapping[str, NDArray[Any]]) -> list[Row]:
-    photos = inputs[IMAGE]
-    if len(inputs) > 1 or photos.dtype != object or photos.ndim not in (1, 2) or photos.shape[1:] not in ((), (1,)):
-        raise BadInput(f"{IMAGE} is {BYTES} of shape [photos] or [photos, 1], and needs no other input")
-    found: list[Row] = photos.ravel().tolist()
-    if not found:
-        raise BadInput(f"{IMAGE} holds no photo")
-    for photo in found:
-        assert isinstance(photo, bytes)
-        # A library that reads dozens of formats shall see only these.
-        if not (
-            photo[:3] == b"\xff\xd8\xff" or photo[:8] == b"\x89PNG\r\n\x1a\n" or photo[:4] + photo[8:12] == b"RIFFWEBP"
-        ):
-            raise CorruptInput(f"{IMAGE} holds {len(photo)} bytes that are no JPEG, PNG or WebP file")
-    return found
+        return Gauges(
+            sum(each.workers_up for each in statistics), sum(each.workers_lost for each in statistics),
+            {name: model.in_flight for name, model in self.models.items()}, fallbacks,
+        )  # fmt: skip
 
 
 def _joined(model: ServedModel, wanted: Wanted, done: Sequence[Inference]) -> Output:
-    arrays = [inference.outputs[wanted.name] for inference in done]
+    arrays = [outputs_by_name(model.outputs, inference.outputs)[wanted.name] for inference in done]
     if len({array.shape for array in arrays}) > 1:
         raise BadInput(f"output {wanted.name!r} is not as long for every row; send rows of one length together")
     array = np.stack(arrays) if len(arrays) > 1 else arrays[0][None]

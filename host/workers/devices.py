@@ -40,6 +40,17 @@ def worker_devices(count: int | None = None, nvml: ModuleType | None = None) -> 
     return [WorkerDevice(f"cpu {number}", threads=max(1, cores // count)) for number in range(count)]
 
 
+def parsed_workers(text: str | None) -> tuple[int | None, int]:
+    """Worker processes asked for (None: as many as there are devices), and simulated NPUs."""
+    kind, colon, count = (text or "").partition(":")
+    number = count if colon else kind
+    if text is None:
+        return None, 0
+    if (colon and kind != "npu") or not number.isdecimal() or not 1 <= int(number) <= 64:
+        raise UsageError(f"--workers {text!r}: give a number of 1 to 64, or npu:N for N simulated NPUs")
+    return (None, int(number)) if colon else (int(number), 0)
+
+
 def gpu_devices(nvml: ModuleType | None = None) -> list[WorkerDevice]:
     """MIG devices by UUID, or whole GPUs that have none. Empty without nvidia-ml-py or without a driver."""
     if nvml is None:

@@ -25,6 +25,7 @@ import torch
 from headrace.batching import UsageError
 from headrace.host.dpu.image import FORMATS, ImageSpec
 from headrace.host.memory.layout import VARIABLE, TensorSpec
+from headrace.host.workers.exported import MOST, SUFFIX, load_exported
 
 DEFAULT_INPUT = "3x224x224"
 DTYPES = ("float32", "float16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")
@@ -54,6 +55,7 @@ class LoadedModel:
 
     `transform` is how its photos become its input, None where that is not known or no ImageSpec; `categories` are the
     labels of its classes. `by_name`: the module takes its tensors by the names of `inputs`, otherwise in their order.
+    Batches may have up to `largest_batch` requests.
 
     torchvision resizes with an antialiasing filter, the CU as OpenCV's INTER_LINEAR_EXACT. On the demo's photos at 256
     and 224 pixels a pixel value then differs by 1.4 of 255 on average (root mean square 2.7) where torchvision's filter
@@ -66,6 +68,7 @@ class LoadedModel:
     transform: ImageSpec | None = None
     categories: tuple[str, ...] | None = None
     by_name: bool = False
+    largest_batch: int = MOST
 
     def forward(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The module's outputs, in the order of `outputs`, for batched tensors in the order of `inputs`."""
@@ -106,7 +109,8 @@ class LoadedModel:
 
 
 def load_model(name: str, weights: str | None = None, input_shape: str | None = None) -> LoadedModel:
-    """A torchvision network by name, or `module:function` for a function that returns one's own.
+    """A torchvision network by name, `module:function` for a function that returns one's own, or a file that
+    torch.export has saved (`.pt2`), whose inputs are what it was exported with.
 
     Without `weights` (a file with a state_dict) the parameters are random but fixed. `input_shape` is the text of an
     option --input-shape, see `parse_input_shape`. Without it the network's own attribute `input_shape` counts (that
@@ -115,9 +119,14 @@ def load_model(name: str, weights: str | None = None, input_shape: str | None = 
     an ImageSpec, and `categories`, the names of its classes. Raises UsageError."""
     given = None if input_shape is None else parse_input_shape(input_shape)
     torch.manual_seed(0)
-    users = ":" in name
+    exported, users, largest = name.endswith(SUFFIX), ":" in name, MOST
     with _cwd_importable(), contextlib.redirect_stdout(sys.stderr):  # stdout belongs to --json
-        if users:
+        if exported:
+            if given is not None:
+                raise UsageError(f"model {name!r} has inputs of its own: leave --input-shape out")
+            module, inputs, by_name, largest = load_exported(Path(name))
+            transform = categories = None
+        elif users:
             module = _users_model(name)
             transform, categories = _own_transform(module), _own_categories(name, module)
             inputs = given or _own_inputs(name, module)
@@ -130,9 +139,11 @@ def load_model(name: str, weights: str | None = None, input_shape: str | None = 
             module.eval()
         if weights is not None:
             load_weights(module, Path(weights))
-        named, by_name = _named_inputs(name, module, inputs or parse_input_shape(DEFAULT_INPUT))
-        outputs = _outputs(name, module, named, by_name, told=bool(inputs))
-    return LoadedModel(name, module, named, outputs, _fitted(transform, named), categories, by_name)
+        told = bool(inputs)
+        if not exported:
+            inputs, by_name = _named_inputs(name, module, inputs or parse_input_shape(DEFAULT_INPUT))
+        outputs = _outputs(name, module, inputs, by_name, told=told)
+    return LoadedModel(name, module, inputs, outputs, _fitted(transform, inputs), categories, by_name, largest)
 
 
 def parse_input_shape(text: str, origin: str = "--input-shape") -> tuple[TensorSpec, ...]:

@@ -205,7 +205,7 @@ class _Exported:
         loaded.module.to(device)
         network = _InOrder(loaded)
         self._two = _requests(loaded.inputs, device)
-        size = torch.export.Dim("batch", min=1, max=1 << 16)
+        size = torch.export.Dim("batch", min=1, max=loaded.largest_batch)
         both = tuple(torch.cat(pair) for pair in zip(*self._two, strict=True))
         with tracing(network, loaded.name, f"write it without control flow that depends on data; or {_INSTEAD}"):
             exported = torch.export.export(network, both, dynamic_shapes=(tuple({0: size} for _ in both),))

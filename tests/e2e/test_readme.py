@@ -72,7 +72,30 @@ def test_a_network_of_ones_own_is_profiled_simulated_and_served_node_by_node(tmp
         run(line, tmp_path)
 
 
+def serve_commands() -> list:
+    return [line for line in commands_of("Server") if "/headrace serve " in line]
+
+
+@pytest.mark.slow  # they measure profiles
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("line", serve_commands())
+def test_a_server_of_the_readme_becomes_ready_and_ends(line, root):
+    ports = " ".join(f"--{port} 127.0.0.1:0" for port in ("http", "grpc", "metrics"))
+    process = subprocess.Popen(
+        ["bash", "-c", f"exec {line} --json {ports}"], cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    try:
+        ready = process.stdout.readline()
+        assert ready, process.stderr.read()
+        process.terminate()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_every_example_is_named_by_a_command():
-    used = " ".join(commands())
+    used = " ".join([*commands(), *commands_of("Server")])
     files = {path.name for path in (ROOT / "examples").iterdir()} - {"README.md"}
     assert files and all(f"examples/{name}" in used or f"examples/*{Path(name).suffix}" in used for name in files)

@@ -47,7 +47,11 @@ OUTPUT_OPTIONS = (
     ("bench", "http://h:1", "--plot"),
     ("preprocess", "image", "photo.jpg", "--target", "hw_emu", "--out", "tensors", "--wave"),
 )
-FOLDER_OPTIONS = (("demo", "--out"), ("reproduce", "smdp", "--out"), ("preprocess", "image", "photo.jpg", "--out"))
+FOLDER_OPTIONS = (
+    ("demo", "--out"),
+    ("reproduce", "smdp", "--out"),
+    ("preprocess", "image", "photo.jpg", "--out"),
+)
 NAMED = (  # choices and lists of names
     (*SIMULATE, "--policy"), (*SIMULATE, "--traffic"), (*SIMULATE, "--model"), (*SIMULATE, "--accelerator"),
     (*SMDP, "--rho", "0.5", "--method"), ("build", "-o", "new.xclbin", "--target"), ("demo", "--target"),
@@ -301,6 +305,7 @@ def test_every_option_that_takes_a_value_is_tried_here():
     tried |= {(row[0], row[-1]) for row in (*FILE_OPTIONS, *OUTPUT_OPTIONS, *FOLDER_OPTIONS, *NAMED)}
     tried |= {("preprocess", "--crop"), ("preprocess", "files"), ("demo", "--images"), ("reproduce", "paper")}
     tried |= {("bench", option) for option in ("url", "--model", "--input")}  # in tests/host/bench
+    tried |= {("serve", "--repository")}  # in tests/host/server
     missing = []
     group = typer.main.get_command(app)
     for name in COMMANDS:

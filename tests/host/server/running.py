@@ -123,18 +123,27 @@ class Server:
         return self.process.returncode, said
 
 
+def write_profile(folder: Path, name: str) -> Path:
+    """A file for --profile: what is measured takes seconds, and what it says does not matter here."""
+    profile = Profile(name, 1, tuple(ProfilePoint(batch, 1e-3, batch * 1e3) for batch in (1, 2, 4)), {})
+    (folder / f"{name}.json").write_text(profile.to_json())
+    return folder / f"{name}.json"
+
+
 @contextlib.contextmanager
 def serving(*options: str, models: tuple[str, ...] = MODELS, profiled: bool = True) -> Iterator[Server]:
     """A server on free ports with one worker; where `profiled`, no profile needs to be measured."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "served.py").write_text(SOURCE)
-        command = [*COMMAND, "serve", "--json", "--workers", "1", "--policy", "work-conserving", "--max-batch", "4"]
+        command = [*COMMAND, "serve", "--json", "--workers", "1", "--max-batch", "4"]
+        if not {"--policy", "--config"} & set(options):
+            command += ["--policy", "work-conserving"]
         for port in ("http", "grpc", "metrics"):
             command += [f"--{port}", "127.0.0.1:0"]
         for name in models:
-            profile = Profile(name, 1, tuple(ProfilePoint(batch, 1e-3, batch * 1e3) for batch in (1, 2, 4)), {})
-            Path(folder, f"{name}.json").write_text(profile.to_json())
-            command += ["--model", f"{name}=served:{name}", *(["--profile", f"{name}.json"] if profiled else [])]
+            command += ["--model", f"{name}=served:{name}"]
+            if profiled:
+                command += ["--profile", str(write_profile(Path(folder), name))]
         process = subprocess.Popen(
             [*command, *options], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env={**os.environ, "no_proxy": "*"}, start_new_session=True,

@@ -204,7 +204,7 @@ def test_grpc_takes_typed_contents_too_and_names_what_it_has_not(server):
         answer = stub.ModelInfer(asked)
         assert np.frombuffer(answer.raw_output_contents[0], np.float32).tolist() == [2, 4, 6, 8]
         with pytest.raises(grpc.RpcError) as refused:
-            stub.RepositoryModelLoad(service_pb2.RepositoryModelLoadRequest(model_name="scale"))
+            stub.CudaSharedMemoryStatus(service_pb2.CudaSharedMemoryStatusRequest())
         assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 

@@ -6,14 +6,15 @@ import pytest
 
 from headrace.host.server import http1
 from headrace.host.server.http import refusal
-from headrace.host.server.http1 import HttpServer, Limits, Response
+from headrace.host.server.http1 import HttpServer, Response
+from headrace.host.server.limits import Limits
 
 HEAD = b"POST / HTTP/1.1\r\nHost: a\r\n"
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    for name, value in (("READ_S", 0.3), ("IDLE_S", 0.6), ("LINGER_S", 0.3), ("SWEEP_S", 0.05), ("BYTES_PER_S", 1e9)):
+    for name, value in (("IDLE_S", 0.6), ("LINGER_S", 0.3), ("SWEEP_S", 0.05), ("BYTES_PER_S", 1e9)):
         monkeypatch.setattr(http1, name, value)
 
 
@@ -21,7 +22,7 @@ def serve(handler, body):
     """`body(server, reader, writer)` with a connection; then no connection and no byte of a body may be left."""
 
     async def run():
-        server = HttpServer(handler, refusal, Limits())
+        server = HttpServer(handler, refusal, Limits(client_s=0.3))
         host, port = await server.start("127.0.0.1", 0)
         reader, writer = await asyncio.open_connection(host, port)
         async with asyncio.timeout(10):

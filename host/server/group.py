@@ -1,0 +1,259 @@
+"""Models that are served together: one policy, one runtime and its workers."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from headrace.batching import NodeTimes, Policy, Profile, UsageError, make_policy
+from headrace.batching.catalog import CELL_POLICIES
+from headrace.host.dpu.driver import Dpu
+from headrace.host.dpu.image import ImageSpec
+from headrace.host.dpu.preprocessor import CpuPreprocessor, Preprocessor
+from headrace.host.live.cells import CellTasks
+from headrace.host.live.hardware import Hardware, Network, NodeWorkers, hardware_of, schedules_nodes
+from headrace.host.live.runtime import Execution, Runtime, Tasks
+from headrace.host.live.tables import tables_beside
+from headrace.host.memory.layout import TensorSpec
+from headrace.host.server.rows import Rows, TensorRows, TokenRows, TreeRows
+from headrace.host.server.settings import ModelSettings
+from headrace.host.workers.devices import parsed_workers, worker_devices
+from headrace.host.workers.models import load_model
+from headrace.host.workers.networks import Network as StepNetwork
+from headrace.host.workers.pool import WorkerPool
+from headrace.host.workers.process import processes
+from headrace.host.workers.step_models import is_step_model, signature
+from headrace.host.workers.steps import Signature
+from headrace.sim.hardware.profiles import read_profile
+from headrace.sim.load.lengths import TRANSLATION, dec_timesteps
+
+OnStage = Callable[[str], None]
+
+
+@dataclass(slots=True, eq=False)
+class ServedModel:
+    """What the service knows of a model. `rows` is what a request's tensors mean to it; `preprocessor` makes its input
+    of photos; `streams` tells whether its runtime tells of each token as it comes; `in_flight` counts the rows that
+    are admitted and not answered."""
+
+    settings: ModelSettings
+    runtime: Runtime
+    rows: Rows
+    outputs: tuple[TensorSpec, ...]
+    categories: Sequence[str] | None = None
+    preprocessor: Preprocessor | None = None
+    streams: bool = False
+    in_flight: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+    @property
+    def ready(self) -> bool:
+        return self.runtime.statistics().workers_up > 0
+
+
+class Group:
+    """Models whose settings agree in `shared`; use `open_group`. `kind` is what they run on."""
+
+    def __init__(self, kind: str, runtime: Runtime, models: Sequence[ServedModel], stack: contextlib.AsyncExitStack):
+        self.kind = kind
+        self.runtime = runtime
+        self.models = {model.name: model for model in models}
+        self._stack = stack
+
+    async def close(self) -> None:
+        """Requests that are in flight are answered with RuntimeClosed."""
+        await self._stack.aclose()
+
+
+def groups_of(models: Sequence[ModelSettings]) -> list[list[ModelSettings]]:
+    """Those that are served together, in their order."""
+    found: dict[tuple[object, ...], list[ModelSettings]] = {}
+    for model in models:
+        found.setdefault(model.shared, []).append(model)
+    return list(found.values())
+
+
+class Preprocessors:
+    """One for each kind of tensor, shared by all models; those of a DPU are all of its CUs. `container` makes or finds
+    its .xclbin when the first model asks for it. Use as an async context manager."""
+
+    def __init__(self, container: Callable[[], Path]) -> None:
+        self._container = container
+        self._made: dict[tuple[str, ImageSpec], Preprocessor] = {}
+        self._stack = contextlib.AsyncExitStack()
+
+    async def of(self, kind: str, spec: ImageSpec) -> Preprocessor:
+        if (kind, spec) not in self._made:
+            if kind == "cpu":
+                made: CpuPreprocessor | Dpu = CpuPreprocessor(spec)
+            else:
+                made = Dpu(await asyncio.to_thread(self._container), spec)
+            self._made[kind, spec] = await self._stack.enter_async_context(made)
+        return self._made[kind, spec]
+
+    def all(self) -> list[Preprocessor]:
+        return list(self._made.values())
+
+    async def __aenter__(self) -> "Preprocessors":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+
+async def open_group(
+    settings: Sequence[ModelSettings],
+    preprocessors: Preprocessors,
+    on_stage: OnStage,
+    on_execution: Callable[[Execution], None],
+) -> Group:
+    """Load the models, measure what has no profile, start workers. Raises UsageError, and WorkerLost if no worker can
+    be started."""
+    loaded = await asyncio.to_thread(_load, settings)
+    parts = await (_cells(loaded) if settings[0].policy in CELL_POLICIES else _networks(loaded, on_stage))
+    on_stage(f"starting {parts.count} {parts.kind} for {', '.join(model.name for model in settings)}")
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(parts.tasks.close)
+        pool = await stack.enter_async_context(parts.pool)
+        made = Runtime(
+            parts.policy, pool, parts.tasks, drop_late=settings[0].drop_late, on_execution=on_execution
+        )  # fmt: skip
+        runtime = await stack.enter_async_context(made)
+        await stack.enter_async_context(
+            tables_beside(parts.policy, parts.times, parts.profiles, settings[0].max_batch, parts.count)
+        )
+        models = []
+        for each in loaded.networks:
+            own, network = each.settings, each.network
+            spec = network.loaded.image_spec
+            preprocessor = None if spec is None else await preprocessors.of(own.preprocess, spec)
+            rows = TensorRows(own.name, network.loaded.inputs, preprocessor is not None)
+            models.append(
+                ServedModel(own, runtime, rows, network.loaded.outputs, network.loaded.categories, preprocessor)
+            )
+        for step in loaded.steps:
+            told = step.signature
+            by_cell = step.settings.policy in CELL_POLICIES
+            found = TreeRows(told) if told.tree else TokenRows(told, "max_steps" if by_cell else "output_len")
+            models.append(ServedModel(step.settings, runtime, found, told.outputs, streams=by_cell and told.decodes))
+        return Group(parts.kind, runtime, models, stack.pop_all())
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    settings: ModelSettings
+    network: Network
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    settings: ModelSettings
+    network: StepNetwork
+    signature: Signature
+
+
+@dataclass(frozen=True, slots=True)
+class _Models:
+    """Of a group: networks that take tensors, and step models."""
+
+    networks: Sequence[_Loaded]
+    steps: Sequence[_Steps]
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    kind: str
+    count: int
+    tasks: Tasks
+    pool: WorkerPool
+    policy: Policy
+    times: Mapping[str, NodeTimes]
+    profiles: Mapping[str, Profile]
+
+
+def _load(settings: Sequence[ModelSettings]) -> _Models:
+    networks, steps = [], []
+    for own in settings:
+        weights = None if own.weights is None else str(own.weights)
+        if is_step_model(own.source):
+            if own.input_shape is not None:
+                raise UsageError(f"model {own.name!r} takes tokens: leave --input-shape out")
+            sizes = {
+                name: value
+                for name in ("hidden", "vocabulary", "longest_input", "longest_output")
+                if (value := getattr(own, name)) is not None
+            }
+            network = StepNetwork(own.name, own.source, weights=weights, **sizes)
+            steps.append(_Steps(own, network, signature(network)))
+        else:
+            found = load_model(own.source, weights, own.input_shape)
+            if own.max_batch > found.largest_batch:
+                raise UsageError(
+                    f"model {own.name!r} was exported for batches of at most {found.largest_batch}: give --max-batch "
+                    f"{found.largest_batch}, or export it anew"
+                )
+            networks.append(_Loaded(own, Network(own.name, own.source, found, weights, own.input_shape)))
+    return _Models(networks, steps)
+
+
+async def _cells(models: _Models) -> _Parts:
+    """Step models whose tasks are of cells."""
+    if models.networks:
+        first = models.networks[0].settings
+        raise UsageError(f"--policy {first.policy}: it serves step models, and {first.name!r} is none; choose another")
+    own = models.steps[0].settings
+    count, npus = parsed_workers(own.workers)
+    if npus or any(step.settings.profile is not None for step in models.steps):
+        raise UsageError(f"--policy {own.policy}: cells run on real workers, and need no profile; leave those out")
+    devices = worker_devices(count)
+    tasks = CellTasks([step.network for step in models.steps], len(devices))
+    policy = make_policy(
+        own.policy, {}, workers=len(devices), window_s=own.window_s, max_batch=own.max_batch,
+        cells={model.name: model for model in tasks.models},
+    )  # fmt: skip
+    return _Parts("workers", len(devices), tasks, WorkerPool(processes(tasks.program(), devices)), policy, {}, {})
+
+
+async def _networks(models: _Models, on_stage: OnStage) -> _Parts:
+    every: list[_Loaded | _Steps] = [*models.networks, *models.steps]
+    own = every[0].settings
+    given = {
+        each.settings.name: replace(read_profile(each.settings.profile), model=each.settings.name)
+        for each in every
+        if each.settings.profile is not None
+    }
+    hardware = await asyncio.to_thread(_hardware, models, own, list(given.values()))
+    profiles = {}
+    for each in every:
+        name = each.settings.name
+        if name not in given:
+            on_stage(f"profile of {name} on {hardware.count} {hardware.kind}")
+        profiles[name] = given.get(name) or await hardware.profile(name, own.max_batch)
+    times = {name: hardware.times(profile) for name, profile in profiles.items()}
+    assumed = {
+        step.settings.name: step.settings.dec_timesteps
+        or min(step.signature.longest_output, dec_timesteps(TRANSLATION))
+        for step in models.steps
+    }
+    policy = make_policy(
+        own.policy, times, workers=hardware.count, window_s=own.window_s, max_batch=own.max_batch,
+        profiles=profiles, dec_timesteps=assumed, tables={},
+    )  # fmt: skip
+    largest = {name: policy.largest_batch(name) for name in profiles}
+    tasks, pool = hardware.serving(largest, max(each.settings.max_queue for each in every))
+    return _Parts(hardware.kind, hardware.count, tasks, pool, policy, times, profiles)
+
+
+def _hardware(models: _Models, own: ModelSettings, given: Sequence[Profile]) -> Hardware:
+    workers, npus = parsed_workers(own.workers)
+    networks = [each.network for each in models.networks]
+    if not models.steps:
+        by_node = schedules_nodes([own.policy], given)
+        return hardware_of(networks, workers=workers, npus=npus, by_node=by_node, whole=own.whole)
+    if npus:
+        raise UsageError(f"--workers {own.workers}: {models.steps[0].settings.name!r} needs real workers")
+    return NodeWorkers(networks, worker_devices(workers), own.whole, [step.network for step in models.steps])

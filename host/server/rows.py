@@ -1,0 +1,135 @@
+"""What a request's tensors mean to a model: a row of the batch is one request of the runtime."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.batching import BadInput, CorruptInput
+from headrace.host.memory.layout import TensorSpec
+from headrace.host.server.protocol import BYTES, InferRequest
+from headrace.host.workers.networks import tree_of
+from headrace.host.workers.steps import Signature
+
+IMAGE = "IMAGE"  # the input of encoded photos
+TOKENS, WORDS, PARENTS = "tokens", "words", "parents"
+LONGEST_TREE = 1 << 16  # nodes
+
+Tensors = Mapping[str, NDArray[Any]]
+
+
+class Row(NamedTuple):
+    """What `Runtime.infer` is given; bytes are a photo, to be preprocessed before."""
+
+    value: Any
+    options: Mapping[str, Any] = {}
+
+
+class Rows(Protocol):
+    """`inputs` are those that metadata tell, without the batch; `encoded` is one of files, beside them."""
+
+    @property
+    def inputs(self) -> Sequence[TensorSpec]: ...
+    @property
+    def encoded(self) -> str | None: ...
+    def of(self, request: InferRequest) -> list[Row]:
+        """Raises BadInput and CorruptInput."""
+        ...
+
+
+class TensorRows:
+    """Of a network that takes `inputs`, or photos in their place."""
+
+    def __init__(self, model: str, inputs: Sequence[TensorSpec], takes_photos: bool) -> None:
+        self.inputs = tuple(inputs)
+        self.encoded = IMAGE if takes_photos and all(spec.name != IMAGE for spec in inputs) else None
+        self._model = model
+
+    def of(self, request: InferRequest) -> list[Row]:
+        inputs = request.inputs
+        if self.encoded is not None and self.encoded in inputs:
+            return [Row(photo) for photo in _photos(inputs)]
+        count = _batch(self._model, inputs)
+        return [Row({name: array[row] for name, array in inputs.items()}) for row in range(count)]
+
+
+class TokenRows:
+    """Of a step model over sequences. Rows of one request are sequences of one length. The parameter `max_tokens`
+    limits what is decoded, its longest output without; the runtime knows it as `limit`."""
+
+    encoded = None
+
+    def __init__(self, signature: Signature, limit: str) -> None:
+        self.inputs = (TensorSpec(TOKENS, "int64", (-1,), signature.longest_input),)
+        self._signature = signature
+        self._limit = limit
+
+    def of(self, request: InferRequest) -> list[Row]:
+        count = _batch(self._signature.name, request.inputs)
+        (tokens,) = _integers(self._signature.name, request.inputs, (TOKENS,))
+        options: dict[str, int] = {}
+        if self._signature.decodes:
+            options[self._limit] = request.max_tokens or self._signature.longest_output
+        return [Row(tokens[row].tolist(), options) for row in range(count)]
+
+
+class TreeRows:
+    """Of a step model over binary trees: the words, and of every node its parent, as `tree_of` takes them."""
+
+    encoded = None
+
+    def __init__(self, signature: Signature) -> None:
+        self.inputs = tuple(TensorSpec(name, "int64", (-1,), LONGEST_TREE) for name in (WORDS, PARENTS))
+        self._model = signature.name
+
+    def of(self, request: InferRequest) -> list[Row]:
+        count = _batch(self._model, request.inputs)
+        words, parents = _integers(self._model, request.inputs, (WORDS, PARENTS))
+        if parents.shape[1] > LONGEST_TREE:
+            raise BadInput(f"a tree of {parents.shape[1]} nodes; give at most {LONGEST_TREE}")
+        return [Row(tree_of(words[row].tolist(), parents[row].tolist())) for row in range(count)]
+
+
+def _batch(model: str, inputs: Tensors) -> int:
+    if not inputs:
+        raise BadInput(f"model {model!r} was given no input")
+    counts = {len(array) if array.ndim else 0 for array in inputs.values()}
+    if len(counts) > 1 or not min(counts):
+        shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in inputs.items())
+        raise BadInput(f"the first dimension of every input is the batch, 1 or more and alike; these are {shapes}")
+    return counts.pop()
+
+
+def _integers(model: str, inputs: Tensors, names: Sequence[str]) -> list[NDArray[Any]]:
+    """The inputs of these names, which are all that there may be."""
+    if set(inputs) != set(names):
+        raise BadInput(f"model {model!r} takes {' and '.join(names)}, and was given {', '.join(sorted(inputs))}")
+    for name in names:
+        array = inputs[name]
+        if array.dtype.kind not in "iu" or array.ndim != 2:
+            raise BadInput(
+                f"input {name!r} is whole numbers of shape [rows, length], not {array.dtype} of {list(array.shape)}"
+            )
+    return [inputs[name] for name in names]
+
+
+def _photos(inputs: Tensors) -> list[bytes]:
+    photos = inputs[IMAGE]
+    if len(inputs) > 1 or photos.dtype != object or photos.ndim not in (1, 2) or photos.shape[1:] not in ((), (1,)):
+        raise BadInput(f"{IMAGE} is {BYTES} of shape [photos] or [photos, 1], and needs no other input")
+    found: list[bytes] = photos.ravel().tolist()
+    if not found:
+        raise BadInput(f"{IMAGE} holds no photo")
+    for photo in found:
+        # A library that reads dozens of formats shall see only these.
+        if not (
+            photo[:3] == b"\xff\xd8\xff" or photo[:8] == b"\x89PNG\r\n\x1a\n" or photo[:4] + photo[8:12] == b"RIFFWEBP"
+        ):
+            raise CorruptInput(f"{IMAGE} holds {len(photo)} bytes that are no JPEG, PNG or WebP file")
+    return found
+
+
+def outputs_by_name(specs: Sequence[TensorSpec], found: Any) -> Tensors:
+    """A request's outputs, where its kind of task gives the only one without its name."""
+    return found if isinstance(found, Mapping) else {specs[0].name: np.asarray(found, specs[0].dtype)}

@@ -1,0 +1,164 @@
+"""How each model is served: what the options of `headrace serve` say, or a table of a TOML file with their names."""
+
+import math
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from headrace.batching import POLICIES, UsageError
+from headrace.batching.catalog import CELL_POLICIES
+from headrace.host.workers.devices import parsed_workers
+
+NAME = re.compile(r"[\w-][\w.: -]{0,254}")  # no way out of a folder, no part of a path in a URL
+PREPROCESSORS = ("cpu", "dpu")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """`source` is a torchvision network, `module:function`, a file of torch.export's (`.pt2`), or a step model of
+    `headrace.host.workers.networks.KINDS`; `hidden` to `longest_output` are such a one's (see `Network` there), and
+    `dec_timesteps` the decoder steps that policies which predict assume.
+
+    A `profile` file of None is measured. `workers` is what the option takes: a number, npu:N, or None. Models that
+    agree in `shared` have their workers and one policy in common. Raises UsageError."""
+
+    name: str
+    source: str
+    weights: Path | None = None
+    input_shape: str | None = None
+    policy: str = "preba"
+    preprocess: str = "cpu"
+    profile: Path | None = None
+    workers: str | None = None
+    whole: bool = False
+    window_s: float = 0.005
+    max_batch: int = 32
+    sla_s: float = 0.1
+    drop_late: bool = False
+    max_queue: int = 256
+    dec_timesteps: int | None = None
+    hidden: int | None = None
+    vocabulary: int | None = None
+    longest_input: int | None = None
+    longest_output: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.source or not NAME.fullmatch(self.name) or self.name.strip() != self.name:
+            raise UsageError(
+                f"--model {self.name + '=' + self.source!r}: give each model a name of letters, digits and . _ - :, as "
+                "in NAME=resnet50"
+            )
+        if self.policy not in POLICIES:
+            raise UsageError(f"--policy: there is no {self.policy!r} here; choose from {', '.join(POLICIES)}")
+        parsed_workers(self.workers)
+
+    @property
+    def shared(self) -> tuple[object, ...]:
+        """Of what models must have in common to share workers."""
+        kind = self.policy in CELL_POLICIES  # cells are programs of their own
+        return (kind, self.policy, self.workers, self.whole, self.window_s, self.max_batch, self.drop_late)
+
+
+def with_settings(base: ModelSettings, table: Mapping[str, Any], where: str) -> ModelSettings:
+    """`base` with what a table says; `where` names it in errors. Raises UsageError."""
+    changes = {}
+    for key, value in table.items():
+        known = KEYS.get(key)
+        if known is None:
+            raise UsageError(f"{where}: there is no setting {key!r}; known are {', '.join(sorted(KEYS))}")
+        try:
+            changes[known.field] = known.read(value)
+        except ValueError as error:
+            raise UsageError(f"{where}: {key} is {value!r}; {error}") from None
+    return replace(base, **changes)
+
+
+def read_toml(path: Path, where: str) -> dict[str, Any]:
+    """Raises UsageError."""
+    try:
+        return tomllib.loads(path.read_bytes().decode())
+    except OSError as error:
+        raise UsageError(f"{where}: {error.strerror}; name a file that can be read") from None
+    except ValueError as error:  # also of what is no text
+        raise UsageError(f"{where}: {error}") from None
+
+
+class _Key(NamedTuple):
+    """A key of a table: the field that it sets, and how its value is read. `read` raises ValueError with what to
+    give."""
+
+    field: str
+    read: Callable[[Any], Any]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ValueError("give a text")
+    return value
+
+
+def _file(value: Any) -> Path:
+    return Path(_text(value))
+
+
+def _workers(value: Any) -> str:
+    return str(value) if type(value) is int else _text(value)
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("give true or false")
+    return value
+
+
+def _one_of(names: tuple[str, ...]) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if value not in names:
+            raise ValueError(f"choose from {', '.join(names)}")
+        return str(value)
+
+    return read
+
+
+def _whole(least: int, most: int) -> Callable[[Any], int]:
+    def read(value: Any) -> int:
+        if type(value) is not int or not least <= value <= most:
+            raise ValueError(f"give a whole number of {least} to {most}")
+        return value
+
+    return read
+
+
+def _seconds(least_ms: float) -> Callable[[Any], float]:
+    def read(value: Any) -> float:
+        if type(value) not in (int, float) or not least_ms <= value < math.inf:
+            raise ValueError(f"give {least_ms:g} or more milliseconds")
+        return float(value) / 1e3
+
+    return read
+
+
+KEYS = {
+    "name": _Key("name", _text),
+    "source": _Key("source", _text),
+    "weights": _Key("weights", _file),
+    "input-shape": _Key("input_shape", _text),
+    "policy": _Key("policy", _one_of(POLICIES)),
+    "preprocess": _Key("preprocess", _one_of(PREPROCESSORS)),
+    "profile": _Key("profile", _file),
+    "workers": _Key("workers", _workers),
+    "whole": _Key("whole", _flag),
+    "window-ms": _Key("window_s", _seconds(0)),
+    "max-batch": _Key("max_batch", _whole(1, 1024)),
+    "sla-ms": _Key("sla_s", _seconds(0.001)),
+    "drop-late": _Key("drop_late", _flag),
+    "max-queue": _Key("max_queue", _whole(1, 65536)),
+    "dec-timesteps": _Key("dec_timesteps", _whole(1, 1 << 20)),
+    "hidden": _Key("hidden", _whole(1, 1 << 20)),
+    "vocabulary": _Key("vocabulary", _whole(2, 1 << 24)),
+    "longest-input": _Key("longest_input", _whole(1, 1 << 20)),
+    "longest-output": _Key("longest_output", _whole(1, 1 << 20)),
+}
