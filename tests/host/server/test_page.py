@@ -187,7 +187,7 @@ def test_a_server_with_a_token_asks_for_it_and_shows_nothing_before(browser, tmp
         assert server.request("POST", "/photo/means", PHOTO)[0] == 401
         with opened(browser, server, said="401") as page:
             expect(page.locator("#locked")).to_be_visible()
-            expect(page.locator("#about")).to_be_empty()
+            expect(page.locator("main")).to_be_hidden()
             page.locator("#token").fill("wrong")
             page.keyboard.press("Enter")
             expect(page.locator("#locked-why")).to_contain_text("not it")
