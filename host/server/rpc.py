@@ -69,7 +69,7 @@ class GrpcServer:
         self._server = aio.server(
             interceptors=interceptors, options=options, maximum_concurrent_rpcs=limits.connections
         )
-        handlers = _handlers(_Calls(service, regions)) | _TensorCalls(service, limits.bodies, regions).handlers()
+        handlers = _handlers(_Calls(service, regions)) | _TensorCalls(service, limits, regions).handlers()
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     async def start(self, host: str, port: int) -> int:
@@ -221,12 +221,12 @@ class _Calls:
 
 
 class _TensorCalls:
-    """The calls that carry tensors. Their messages hold at most `most` bytes together."""
+    """The calls that carry tensors."""
 
-    def __init__(self, service: Service, most: int, regions: Regions | None) -> None:
+    def __init__(self, service: Service, limits: Limits, regions: Regions | None) -> None:
         self._service = service
+        self._limits = limits
         self._regions = regions
-        self._most = most
         self._held = 0
 
     def handlers(self) -> dict[str, Any]:
@@ -289,7 +289,7 @@ class _TensorCalls:
                 id = request.id
                 with self._service.counted(request.model_name, "grpc"):
                     streams = self._service.model(request.model_name, request.model_version).streams
-                    asked = infer_request(request, contents, self._regions)
+                    asked = infer_request(request, contents, self._limits, self._regions)
                     final = {FINAL: False} if streams else {}
                     async for outputs in self._service.stream(asked):
                         yield write_stream_response(infer_response(asked, outputs, final)), not streams
@@ -302,7 +302,7 @@ class _TensorCalls:
 
     @contextmanager
     def _room(self, message: bytes) -> Iterator[None]:
-        if self._held + len(message) > self._most:
+        if self._held + len(message) > self._limits.bodies:
             raise Overloaded("there is no room for the message; try again")
         self._held += len(message)
         try:
@@ -313,11 +313,11 @@ class _TensorCalls:
     async def _answer(self, request: Any, contents: Sequence[Bytes]) -> bytes:
         with self._service.counted(request.model_name, "grpc"):
             self._service.model(request.model_name, request.model_version)
-            asked = infer_request(request, contents, self._regions)
+            asked = infer_request(request, contents, self._limits, self._regions)
             return infer_response(asked, await self._service.infer(asked))
 
 
-def infer_request(request: Any, contents: Sequence[Bytes], regions: Regions | None) -> InferRequest:
+def infer_request(request: Any, contents: Sequence[Bytes], limits: Limits, regions: Regions | None) -> InferRequest:
     """Of a ModelInferRequest and its raw contents. Raises BadInput and UnknownRegion."""
     raw = iter(contents)
     shared = Shared(regions)
@@ -325,7 +325,7 @@ def infer_request(request: Any, contents: Sequence[Bytes], regions: Regions | No
     for given in request.inputs:
         if given.name in inputs:
             raise BadInput(f"input {given.name!r} was given twice")
-        shape = checked_shape(given.name, list(given.shape))
+        shape = checked_shape(given.name, list(given.shape), limits.elements)
         found = shared.input(given.name, _plain(given.parameters))
         if found is None and contents:
             found = next(raw, None)

@@ -180,7 +180,7 @@ class Service:
         arrived = time.monotonic()
         model = self.model(request.model, request.version)
         wanted = self._wanted(model, request)
-        rows = model.rows.of(request)
+        rows = _rows(model, request)
         with self._admitted(model, len(rows)):
             done = await self._all(model, rows, request, arrived)
         return [_joined(model, output, done) for output in wanted]
@@ -189,7 +189,7 @@ class Service:
         """The same, where the model decodes and the request has one row: each token as it comes. All in one, else."""
         model = self.model(request.model, request.version)
         wanted = self._wanted(model, request)
-        rows = model.rows.of(request) if model.streams else []
+        rows = _rows(model, request) if model.streams else []
         if len(rows) != 1 or any(output.classes for output in wanted):
             yield await self.infer(request)
             return
@@ -214,12 +214,10 @@ class Service:
 
     @contextmanager
     def _admitted(self, model: ServedModel, rows: int) -> Iterator[None]:
-        """Raises BadInput, Overloaded and Draining."""
+        """Raises Overloaded and Draining."""
         most = model.settings.max_queue
         if self.draining:
             raise Draining("this server is about to end; send the request to another")
-        if rows > most:
-            raise BadInput(f"{rows} rows in a request; model {model.name!r} takes at most {most} at a time")
         if model.in_flight + rows > most:
             raise Overloaded(
                 f"{model.in_flight} rows of model {model.name!r} are in flight, and at most "
@@ -273,6 +271,15 @@ class Service:
             sum(each.workers_up for each in statistics), sum(each.workers_lost for each in statistics),
             {name: model.in_flight for name, model in self.models.items()}, fallbacks,
         )  # fmt: skip
+
+
+def _rows(model: ServedModel, request: InferRequest) -> list[Row]:
+    """No more than may be in flight: few bytes can say that they are any number. Raises BadInput and CorruptInput."""
+    rows = max((len(array) for array in request.inputs.values() if array.ndim), default=0)
+    most = model.settings.max_queue
+    if rows > most:
+        raise BadInput(f"{rows} rows in a request; model {model.name!r} takes at most {most} at a time")
+    return model.rows.of(request)
 
 
 def _joined(model: ServedModel, wanted: Wanted, done: Sequence[Inference]) -> Output:
