@@ -1,7 +1,7 @@
 """The networks that benchmarks serve in real worker processes, beside torchvision's: `timed` keeps its core busy for as
-long as a GPU takes that the SMDP paper measured; `empty_small` and `empty_image` take no time at all, `echo` and
-`means` next to none; `bert_base` is BERT-base (Devlin et al., NAACL 2019, Section 3) with random weights, from token
-ids to the states of all tokens."""
+long as a GPU takes that the SMDP paper measured, `paced` sleeps; `empty_small` and `empty_image` take no time at all,
+`echo` and `means` next to none; `bert_base` is BERT-base (Devlin et al., NAACL 2019, Section 3) with random weights,
+from token ids to the states of all tokens."""
 
 import time
 
@@ -19,6 +19,16 @@ class Timed(nn.Module):
         end = time.monotonic() + ALPHA_S * len(x) + TAU0_S
         while time.monotonic() < end:
             pass
+        return x
+
+
+class Paced(nn.Module):
+    """Sleeps 20 ms + 2.5 ms for each of its batch, and leaves the core to others meanwhile."""
+
+    input_shape = (1,)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(20e-3 + 2.5e-3 * len(x))
         return x
 
 
@@ -90,6 +100,10 @@ class BertBase(nn.Module):
 
 def timed() -> nn.Module:
     return Timed()
+
+
+def paced() -> nn.Module:
+    return Paced()
 
 
 def empty_small() -> nn.Module:

@@ -22,6 +22,7 @@ import contextlib
 import http.client
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -35,6 +36,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from headrace.batching import HeadraceError, Profile, ProfilePoint
 from headrace.host.bench.client import Asked, Target
 from headrace.host.bench.grpc_client import GrpcTarget
@@ -44,6 +47,7 @@ from headrace.host.bench.plan import planned
 from headrace.host.bench.report import result
 from headrace.host.bench.run import ClosedLoop, OpenLoop, Plan, run
 from headrace.host.bench.shared_memory import in_shared_memory
+from headrace.host.workers.models import load_model
 from headrace.host.workers.profiling import machine
 
 HERE = Path(__file__).resolve().parent
@@ -51,7 +55,7 @@ PHOTO = HERE.parent / "examples" / "chelsea.jpg"
 ALPHA_S, TAU0_S = 0.3051e-3, 1.052e-3  # as in bench_nets
 MAX_BATCH = 32
 REQUIREMENTS = (
-    "nvidia-pytriton==0.7.0", "numpy<2", "opencv-python-headless<4.12", "torch>=2.13,<2.14", "torchvision>=0.28,<0.29",
+    "nvidia-pytriton==0.7.0", "numpy<2", "opencv-python-headless<4.12", "torch>=2.13,<2.14",
 )  # fmt: skip
 START_S = 180.0
 CONNECTIONS = 1000
@@ -84,7 +88,7 @@ def started(command: Sequence[str], folder: Path, server: Server, environment: d
         end = time.monotonic() + START_S
         while not is_ready(server):
             if process.poll() is not None or time.monotonic() > end:
-                raise HeadraceError(f"{server.name} did not start: {log.read_text()[-2000:]}")
+                raise HeadraceError(f"{server.name} did not start: {log.read_text()[-20000:]}")
             time.sleep(0.1)
         yield server
     finally:
@@ -108,15 +112,21 @@ def is_ready(server: Server) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]
+    """Below those that the kernel gives to clients, of which one could take it before the server does."""
+    found = list[int]()
+    while len(found) < count:
+        port = random.randrange(20_000, 32_000)
+        with contextlib.suppress(OSError):
+            socket.create_server(("127.0.0.1", port)).close()
+            found.append(port)
+    return found
 
 
 def headrace(
     folder: Path, name: str, model: str, source: str, policy: str, *options: str
 ) -> contextlib.AbstractContextManager[Server]:
-    """One worker, as Triton has one instance. `model` is its name for clients."""
+    """One worker, as Triton has one instance. `model` is its name for clients. The profile is of the network of
+    `batches`; no other case's policy reads it, but without one each would be measured first."""
     server = Server(name, *(ports := free_ports(3))[:2])
     points = tuple(
         ProfilePoint(batch, latency_s, batch / latency_s)
@@ -127,10 +137,8 @@ def headrace(
     profile.write_text(Profile(model, 1, points, {}).to_json())
     command = [
         sys.executable, "-m", "headrace.host.cli.main", "serve", "--model", f"{model}={source}", "--policy", policy,
-        "--workers", "1", "--max-batch", str(MAX_BATCH), "--max-queue", "4096", *options,
+        "--workers", "1", "--max-batch", str(MAX_BATCH), "--max-queue", "4096", "--profile", str(profile), *options,
     ]  # fmt: skip
-    if source == "bench_nets:timed":
-        command += ["--profile", str(profile)]
     for option, port in zip(("--http", "--grpc", "--metrics"), ports, strict=True):
         command += [option, f"127.0.0.1:{port}"]
     command[1:3] = ["-c", "from headrace.host.cli.main import main; main()"]
@@ -304,9 +312,12 @@ def batches(triton: Triton, folder: Path, seconds: float, stack: contextlib.Exit
 
 def photos(triton: Triton, folder: Path, seconds: float, stack: contextlib.ExitStack) -> list[Case]:
     found = []
+    mobilenet = load_model("mobilenet_v3_small")
+    script = folder / "mobilenet.torchscript"
+    torch.jit.trace(mobilenet.module, torch.zeros(2, 3, 224, 224)).save(script)
     for name, ours, theirs, outputs in (
         ("means", "bench_nets:means", "bench_nets:means", 3),
-        ("mobilenet", "mobilenet_v3_small", "torchvision.models:mobilenet_v3_small", 1000),
+        ("mobilenet", "mobilenet_v3_small", str(script), 1000),
     ):
         network = python_model(IMAGE, tensor("output", "FP32", (outputs,)), BATCHING, theirs)
         step = python_model(PHOTO_BYTES, IMAGE, BATCHING)

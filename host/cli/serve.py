@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -30,6 +31,7 @@ from headrace.host.cli.options import (
     defaults_of_file,
     readable,
     readable_folder,
+    writable,
 )
 from headrace.host.server.settings import ModelSettings, with_settings
 from headrace.sim.hardware.profiles import read_profile
@@ -145,6 +147,16 @@ def serve(
     drain_s: Annotated[
         float, typer.Option(min=0, max=3600, help="At the end, how long to wait for requests that are in flight.")
     ] = 30.0,
+    access_log: Annotated[
+        str | None, typer.Option(help="Append a JSON line for each request to this file; - is stdout.")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(callback=writable, help="Write a Perfetto trace at the end: the last 200,000 events.")
+    ] = None,
+    otlp: Annotated[
+        str | None,
+        typer.Option(help="Send OpenTelemetry spans to this collector: http://127.0.0.1:4317, or https:// with TLS."),
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -192,6 +204,8 @@ def serve(
         for option, path in (("--weights", own.weights), ("--profile", own.profile)):
             if path is not None:
                 check_readable(option, path)
+    if otlp is not None and not re.fullmatch(r"https?://[^/\s]+/?", otlp):
+        raise UsageError(f"--otlp {otlp!r}: give http://HOST:PORT, or https://HOST:PORT")
     if xclbin is not None:
         read_container("--xclbin", xclbin)
         if repository is None and all(own.preprocess == "cpu" for own in settings):
@@ -226,6 +240,9 @@ def serve(
         ),
         drain_s=drain_s,
         shared_memory=shared_memory,
+        access_log=access_log,
+        trace=trace,
+        otlp=otlp,
         tls=Tls.read(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None,
     )
     stdout = sys.stdout

@@ -13,7 +13,7 @@ import orjson
 from numpy.typing import NDArray
 
 from headrace.batching import BadInput, HeadraceError, UnknownModel
-from headrace.host.server import describe
+from headrace.host.server import describe, page
 from headrace.host.server.http1 import Request, Response
 from headrace.host.server.limits import Limits
 from headrace.host.server.metrics import CONTENT_TYPE
@@ -35,9 +35,12 @@ from headrace.host.server.protocol import (
 )
 from headrace.host.server.service import Service
 from headrace.host.server.shared_memory import Regions, Shared
+from headrace.host.server.watch import Visit
 
 HEADER_LENGTH = "inference-header-content-length"
 RETRY_AFTER_S = 1
+# Whoever looks after the process has no token, and the page asks for it.
+NEED_NO_TOKEN = (["v2", "health", "live"], ["v2", "health", "ready"], [""])
 JSON_CONTENT = {"content-type": "application/json"}
 
 _JSON_TYPES: dict[str, set[type]] = {
@@ -64,11 +67,17 @@ class HttpApi:
     async def handle(self, request: Request) -> Response:
         try:
             path = [unquote(part) for part in request.target.partition("?")[0].strip("/").split("/")]
-            if path[:2] != ["v2", "health"]:  # whoever looks after the process has no token
-                check_token(self._service, request)
+            if path not in NEED_NO_TOKEN:
+                self._check_token(request)
             return await self._route(request, path)
         except Exception as error:
             return error_response(error)
+
+    def _check_token(self, request: Request) -> None:
+        """Raises Unauthorized, and counts that."""
+        if not self._service.authorized(request.headers.get("authorization")):
+            with self._service.counted(_visit(request, "")):
+                check_token(self._service, request)
 
     async def _route(self, request: Request, path: Sequence[str]) -> Response:
         service = self._service
@@ -79,6 +88,12 @@ class HttpApi:
                 return Response(200)
             case ["v2", "health", "ready"]:
                 return Response(200 if service.ready else 503)
+            case [""]:
+                return page.RESPONSE if request.method == "GET" else _method_not_allowed("GET")
+            case ["status"]:
+                found = page.status(service, request.target.partition("?")[2])
+            case ["photo", name]:
+                return await self._photo(request, name)
             case ["v2", "models", "stats"]:
                 found = describe.model_statistics(service, list(service.models.values()))
             case ["v2", "repository", "index"]:
@@ -157,12 +172,17 @@ class HttpApi:
             await self._service.load(name)
         return as_json({})
 
+    async def _photo(self, request: Request, name: str) -> Response:
+        if request.method != "POST":
+            return _method_not_allowed("POST")
+        return as_json(await page.photo(self._service, _visit(request, name), bytes(request.body)))
+
     async def _infer(self, request: Request, name: str, version: str) -> Response:
         service = self._service
-        with service.counted(name, "http"):
+        with service.counted(_visit(request, name)) as visit:
             service.model(name, version)  # before a long body is looked at
             asked = infer_request(name, version, request, self._limits, self._regions)
-            return infer_response(asked, await service.infer(asked))
+            return infer_response(asked, await service.infer(asked, visit))
 
 
 class MetricsApi:
@@ -179,6 +199,10 @@ class MetricsApi:
             return Response(200, [self._service.metrics.text()], {"content-type": CONTENT_TYPE})
         except Exception as error:
             return error_response(error)
+
+
+def _visit(request: Request, model: str) -> Visit:
+    return Visit(model, "http", request.peer, request.headers.get("traceparent", ""))
 
 
 def check_token(service: Service, request: Request) -> None:

@@ -1,6 +1,6 @@
 """A PyTorch network on one thread: the requests that Triton's dynamic batcher brings together run as one batch.
 
-The parameter `network` of config.pbtxt names it, as module:function."""
+The parameter `network` of config.pbtxt names it: module:function, or a file of TorchScript."""
 
 import importlib
 import json
@@ -12,8 +12,10 @@ import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def initialize(self, args):
         torch.set_num_threads(1)
-        module, _, function = json.loads(args["model_config"])["parameters"]["network"]["string_value"].partition(":")
-        self.network = getattr(importlib.import_module(module), function)().eval()
+        name = json.loads(args["model_config"])["parameters"]["network"]["string_value"]
+        module, _, function = name.partition(":")
+        made = getattr(importlib.import_module(module), function)() if function else torch.jit.load(name)
+        self.network = made.eval()
 
     def execute(self, requests):
         inputs = [torch.from_numpy(pb_utils.get_input_tensor_by_name(each, "x").as_numpy()) for each in requests]

@@ -159,7 +159,7 @@ def test_a_head_that_is_wrong_is_refused_and_the_connection_closed(server, head,
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/", 404), ("GET", "/v3", 404), ("GET", "/v2/models/scale/weights", 404), ("GET", INFER, 405),
+        ("GET", "/v3", 404), ("GET", "/v2/models/scale/weights", 404), ("GET", INFER, 405),
         ("POST", "/v2", 405), ("DELETE", "/v2/models/scale", 405), ("GET", "/v2/models/..%2f..%2fetc/ready", 404),
         ("POST", "/v2/models/scale/infer/more", 404), ("GET", "/v2/repository/index", 405),
     ],
