@@ -205,7 +205,7 @@ def serve(
         repository=None if repository is None else Repository(repository, base),
         token=bearer_token("--token-file", token_file),
         insecure=insecure,
-        limits=Limits(max_body_mib << 20, max_bodies_mib << 20, max_connections),
+        limits=Limits(body=max_body_mib << 20, bodies=max_bodies_mib << 20, connections=max_connections),
         drain_s=drain_s,
         shared_memory=shared_memory,
         tls=Tls.read(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None,
