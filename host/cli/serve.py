@@ -129,11 +129,20 @@ def serve(
     ] = False,
     max_body_mib: Annotated[int, typer.Option(min=1, max=2047, help="Largest request.")] = 64,
     max_bodies_mib: Annotated[
-        int, typer.Option(min=1, max=1 << 20, help="All HTTP requests together that are here at a time.")
+        int, typer.Option(min=1, max=1 << 20, help="All requests together that are here at a time, by transport.")
     ] = 1024,
+    max_head_kib: Annotated[int, typer.Option(min=1, max=1024, help="Largest head of a request.")] = 32,
+    max_json_mib: Annotated[
+        int, typer.Option(min=1, max=2047, help="Most JSON in a request; nothing else is served while it is read.")
+    ] = 16,
+    max_json_depth: Annotated[int, typer.Option(min=8, max=1024, help="How deep JSON may nest.")] = 64,
+    max_elements: Annotated[int, typer.Option(min=1, max=1 << 40, help="Of a tensor.")] = 1 << 28,
     max_connections: Annotated[
-        int, typer.Option(min=1, max=100_000, help="HTTP connections, and gRPC calls at a time.")
+        int, typer.Option(min=1, max=100_000, help="Of HTTP; of gRPC connections, and calls at a time.")
     ] = 1024,
+    client_timeout_s: Annotated[
+        float, typer.Option(min=0.1, max=3600, help="How long a request may stall on its way in, or an answer out.")
+    ] = 15.0,
     max_megapixels: Annotated[int, typer.Option(min=1, max=1000, help="Of a photo.")] = 100,
     drain_s: Annotated[
         float, typer.Option(min=0, max=3600, help="At the end, how long to wait for requests that are in flight.")
@@ -219,7 +228,16 @@ def serve(
         repository=None if repository is None else Repository(repository, base),
         token=bearer_token("--token-file", token_file),
         insecure=insecure,
-        limits=Limits(max_body_mib << 20, max_bodies_mib << 20, max_connections),
+        limits=Limits(
+            body=max_body_mib << 20,
+            bodies=max_bodies_mib << 20,
+            head=max_head_kib << 10,
+            json=max_json_mib << 20,
+            json_depth=max_json_depth,
+            elements=max_elements,
+            connections=max_connections,
+            client_s=client_timeout_s,
+        ),
         drain_s=drain_s,
         shared_memory=shared_memory,
         access_log=access_log,

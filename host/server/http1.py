@@ -24,9 +24,8 @@ from typing import cast
 import httptools
 import numpy as np
 
-from headrace.host.server.limits import BYTES_PER_S, Limits
+from headrace.host.server.limits import BYTES_PER_S, IDLE_S, Limits
 
-IDLE_S = 120.0  # a connection without a request
 LINGER_S = 2.0  # a client that is still sending may read why it was refused
 SWEEP_S = 0.5
 

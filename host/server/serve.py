@@ -180,8 +180,9 @@ async def _ports(options: ServeOptions, service: Service) -> AsyncIterator[dict[
     regions = Regions(limits.body) if options.shared_memory else None
     async with contextlib.AsyncExitStack() as stack:
         ports = {}
-        for name, handler in (("http", HttpApi(service, regions).handle), ("metrics", MetricsApi(service).handle)):
-            server = HttpServer(handler, refusal, limits, options.tls.context if options.tls else None)
+        context = None if options.tls is None else options.tls.context
+        for name, api in (("http", HttpApi(service, limits, regions)), ("metrics", MetricsApi(service))):
+            server = HttpServer(api.handle, refusal, limits, context)
             address: Address = getattr(options, name)
             with _port_of(name, address):
                 host, port = await server.start(address.host, address.port)

@@ -140,10 +140,6 @@ class Service:
         """Whether it makes sense to send requests."""
         return not self.draining and all(model.ready for model in self.models.values())
 
-    @property
-    def needs_token(self) -> bool:
-        return self._token is not None
-
     def authorized(self, authorization: str | None) -> bool:
         """Whether this is what the header `Authorization` must be."""
         if self._token is None:
@@ -196,7 +192,7 @@ class Service:
         model = self.model(request.model, request.version)
         visit.id = request.id
         wanted = self._wanted(model, request)
-        rows = model.rows.of(request)
+        rows = _rows(model, request)
         with self._admitted(model, len(rows)):
             done = await self._all(model, rows, request, visit)
         return [_joined(model, output, done) for output in wanted]
@@ -206,7 +202,7 @@ class Service:
         model = self.model(request.model, request.version)
         visit.id = request.id
         wanted = self._wanted(model, request)
-        rows = model.rows.of(request) if model.streams else []
+        rows = _rows(model, request) if model.streams else []
         if len(rows) != 1 or any(output.classes for output in wanted):
             yield await self.infer(request, visit)
             return
@@ -230,12 +226,10 @@ class Service:
 
     @contextmanager
     def _admitted(self, model: ServedModel, rows: int) -> Iterator[None]:
-        """Raises BadInput, Overloaded and Draining."""
+        """Raises Overloaded and Draining."""
         most = model.settings.max_queue
         if self.draining:
             raise Draining("this server is about to end; send the request to another")
-        if rows > most:
-            raise BadInput(f"{rows} rows in a request; model {model.name!r} takes at most {most} at a time")
         if model.in_flight + rows > most:
             raise Overloaded(
                 f"{model.in_flight} rows of model {model.name!r} are in flight, and at most "
@@ -306,6 +300,15 @@ class Service:
             workers, lost, self._preprocessors.states(), {name: model.in_flight for name, model in models},
             {name: model.preprocessing for name, model in models}, waiting, running, arena, fallbacks,
         )  # fmt: skip
+
+
+def _rows(model: ServedModel, request: InferRequest) -> list[Row]:
+    """No more than may be in flight: few bytes can say that they are any number. Raises BadInput and CorruptInput."""
+    rows = max((len(array) for array in request.inputs.values() if array.ndim), default=0)
+    most = model.settings.max_queue
+    if rows > most:
+        raise BadInput(f"{rows} rows in a request; model {model.name!r} takes at most {most} at a time")
+    return model.rows.of(request)
 
 
 def _joined(model: ServedModel, wanted: Wanted, done: Sequence[Inference]) -> Output:

@@ -36,6 +36,7 @@ FILE_OPTIONS = (
     ("serve", "--token-file"),
     ("serve", "--config"),
     ("bench", "http://h:1", "--token-file"),
+    ("bench", "https://h:1", "--ca-file"),
     ("build", "--info"),
     ("preprocess", "image", "photo.jpg", "--out", "tensors", "--xclbin"),
     ("preprocess", "image", "--out", "tensors"),  # its argument
