@@ -168,7 +168,9 @@ def test_the_keyboard_reaches_everything(browser, server):
         reached = []
         for _ in range(12):
             page.keyboard.press("Tab")
-            reached.append(page.evaluate("(e => e.id || e.closest('section[id]')?.id || e.className)(document.activeElement)"))
+            reached.append(
+                page.evaluate("(e => e.id || e.closest('section[id]')?.id || e.className)(document.activeElement)")
+            )
         assert {"model", "chart-rate", "chart-latency", "chart-inside", "scroll", "file"} <= set(reached)
         page.locator("#chart-rate svg").focus()
         page.keyboard.press("ArrowLeft")
