@@ -34,6 +34,8 @@ FILE_OPTIONS = (
     ("serve", "--weights"),
     ("serve", "--preprocess", "dpu", "--xclbin"),
     ("serve", "--token-file"),
+    ("serve", "--tls-cert"),
+    ("serve", "--tls-key"),
     ("serve", "--config"),
     ("bench", "http://h:1", "--token-file"),
     ("bench", "https://h:1", "--ca-file"),
@@ -133,6 +135,11 @@ RANGES = (
     (("serve",), "--image-cus", "int", ("0", "17"), ()),
     (("serve",), "--max-body-mib", "int", ("0", "2048"), ()),
     (("serve",), "--max-bodies-mib", "int", ("0",), ()),
+    (("serve",), "--max-head-kib", "int", ("0", "1025"), ()),
+    (("serve",), "--max-json-mib", "int", ("0", "2048"), ()),
+    (("serve",), "--max-json-depth", "int", ("7", "1025"), ()),
+    (("serve",), "--max-elements", "int", ("0",), ()),
+    (("serve",), "--client-timeout-s", "float", ("0", "3601"), ()),
     (("serve",), "--max-connections", "int", ("0",), ()),
     (("serve",), "--max-megapixels", "int", ("0", "1001"), ()),
     (("serve",), "--drain-s", "float", ("3601",), ()),
@@ -306,7 +313,7 @@ def test_every_option_that_takes_a_value_is_tried_here():
     tried |= {(row[0], row[-1]) for row in (*FILE_OPTIONS, *OUTPUT_OPTIONS, *FOLDER_OPTIONS, *NAMED)}
     tried |= {("preprocess", "--crop"), ("preprocess", "files"), ("demo", "--images"), ("reproduce", "paper")}
     tried |= {("bench", option) for option in ("url", "--model", "--input")}  # in tests/host/bench
-    tried |= {("serve", "--repository")}  # in tests/host/server
+    tried |= {("serve", option) for option in ("--repository", "--otlp", "--access-log")}  # in tests/host/server
     missing = []
     group = typer.main.get_command(app)
     for name in COMMANDS:
