@@ -47,6 +47,7 @@ OUTPUT_OPTIONS = (
     ("simulate", "--trace"),
     ("build", "-o"),
     ("profile", "-o"),
+    ("serve", "--trace"),
     ("bench", "http://h:1", "--plot"),
     ("preprocess", "image", "photo.jpg", "--target", "hw_emu", "--out", "tensors", "--wave"),
 )
@@ -224,7 +225,11 @@ def test_a_folder_without_photos(images, reason):
     refused("demo", "--images", images, wording=f"--images {images}: {reason}")
 
 
-@pytest.mark.parametrize("command", [each for each in FILE_OPTIONS if each[-1] != "tensors"], ids=" ".join)
+# A certificate is read when its key is there too: tests/host/server/test_tls.py.
+OTHERS = [each for each in FILE_OPTIONS if each[-1] not in ("tensors", "--tls-cert", "--tls-key")]
+
+
+@pytest.mark.parametrize("command", OTHERS, ids=" ".join)
 def test_a_file_of_something_else(command):
     refused(*command, "binary", wording="binary")
 
