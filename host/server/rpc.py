@@ -5,7 +5,7 @@ Calls that carry tensors are handled on bytes (see `wire`), all others on protob
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -127,19 +127,29 @@ class _Entrance(aio.ServerInterceptor):
         if handler is None:
             return None
         if not self._service.authorized(dict(details.invocation_metadata).get("authorization")):
-            return _refusing(Unauthorized("send the metadata authorization: Bearer TOKEN with this server's token"))
+            return self._refusing(Unauthorized("send the metadata authorization: Bearer TOKEN with this server's token"))
         if handler.request_streaming:
             return handler
         try:
             async with asyncio.timeout(self._limits.client_s):
                 await self._room.acquire()
         except TimeoutError:
-            return _refusing(Overloaded("there is no room for the message; try again"))
+            return self._refusing(Overloaded("there is no room for the message; try again"))
         task = asyncio.current_task()
         assert task is not None
         self._coming[task] = self._cut_after(self._limits.client_s + self._limits.body / BYTES_PER_S, task)
         task.add_done_callback(self._arrived)  # if it never comes
         return handler
+
+    def _refusing(self, error: HeadraceError) -> Any:
+        """As a handler of streams it does not wait for a message."""
+
+        async def refuse(_: Any, context: Any) -> None:
+            with suppress(HeadraceError), self._service.counted(_visit(context, "")):
+                raise error
+            await _abort(context, error)
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
 
     def unary(self, call: Call, deserializer: Any = None, serializer: Any = None) -> Any:
         """The handler of a call that passed here."""
@@ -168,15 +178,6 @@ class _Entrance(aio.ServerInterceptor):
 
     def _cut_after(self, delay_s: float, task: asyncio.Task[Any]) -> asyncio.TimerHandle:
         return task.get_loop().call_later(delay_s, task.cancel)
-
-
-def _refusing(error: HeadraceError) -> Any:
-    """As a handler of streams it does not wait for a message."""
-
-    async def refuse(_: Any, context: Any) -> None:
-        await _abort(context, error)
-
-    return grpc.stream_stream_rpc_method_handler(refuse)
 
 
 def _handlers(calls: "_Calls", entrance: _Entrance) -> dict[str, Any]:
