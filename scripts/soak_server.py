@@ -41,7 +41,7 @@ TIMEOUT_S = 0.5
 KILL_S = 5.0
 LOOK_S = 2.0
 GROWTH = 1.05  # of the median memory of the last quarter over that of the second
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 class Watch(threading.Thread):
@@ -139,16 +139,20 @@ def main() -> int:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     found = {"machine": machine(), **soak(options.requests, options.workers, options.out)}
-    print(
-        "| requests | asked/s | capacity/s | 200 | 503 full | 503 no worker | 504 | lost | workers killed | server MiB |"
-    )
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     ends, memory = found["statuses"], found["memory_mib"]
-    print(
-        f"| {found['requests']} | {found['rate_rps']:.0f} | {found['capacity_rps']:.0f} | {ends['ok']} | {ends['shed']} "
-        f"| {ends['unavailable']} | {ends['late']} | {ends['error'] + ends['unanswered']} | {found['workers_killed']} "
-        f"| {memory['second_quarter']:.0f}, then {memory['last_quarter']:.0f} |"
-    )
+    row = {
+        "requests": found["requests"],
+        "asked/s": round(found["rate_rps"]),
+        "capacity/s": round(found["capacity_rps"]),
+        "200": ends["ok"],
+        "503, full": ends["shed"],
+        "503, no worker": ends["unavailable"],
+        "504": ends["late"],
+        "lost": ends["error"] + ends["unanswered"],
+        "workers killed": found["workers_killed"],
+        "server MiB": f"{memory['second_quarter']:.0f}, then {memory['last_quarter']:.0f}",
+    }
+    print(f"| {' | '.join(row)} |\n|{' --- |' * len(row)}\n| {' | '.join(map(str, row.values()))} |")
     print(found["said"])
     if options.json:
         options.json.write_text(json.dumps(found, indent=2) + "\n")

@@ -1,14 +1,30 @@
 """What both transports have in common: a server that is asked, clients that send it requests, and how those end."""
 
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from pathlib import Path
 from typing import Protocol
 
-from headrace.batching import HeadraceError
+from headrace.batching import HeadraceError, UsageError
 from headrace.host.bench.inputs import ModelMetadata, Place, Tensor
 
 ASK_S = 10.0  # for a question about the server or a model
+
+
+@dataclass(frozen=True, slots=True)
+class Secure:
+    """TLS; the server's certificate must come from one in the file, or, without, from one that this machine trusts."""
+
+    authorities: Path | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Raises UsageError."""
+        try:
+            return ssl.create_default_context(cafile=self.authorities)
+        except ssl.SSLError as error:
+            raise UsageError(f"{self.authorities}: {error.reason or error}; give certificates as PEM") from None
 
 
 class Unreachable(HeadraceError):

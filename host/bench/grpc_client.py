@@ -13,7 +13,7 @@ from grpc import aio
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from headrace.host.bench.client import ASK_S, Asked, OnAnswer, Statistics, Status, Unreachable
+from headrace.host.bench.client import ASK_S, Asked, OnAnswer, Secure, Statistics, Status, Unreachable
 from headrace.host.bench.inputs import ModelMetadata, Place, Tensor, TensorMetadata, raw
 
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
@@ -37,6 +37,7 @@ class GrpcTarget:
     host: str
     port: int
     token: str | None = None
+    secure: Secure | None = None
 
     def metadata(self, model: str) -> ModelMetadata:
         found = self._asked("ModelMetadata", pb.ModelMetadataRequest(name=model))
@@ -83,11 +84,21 @@ class GrpcTarget:
     def client(self, on_answer: OnAnswer, connections: int) -> "GrpcClient":
         return GrpcClient(self, on_answer, min(connections, CHANNELS))
 
+    def channel(self) -> Any:
+        return self._channel(aio)
+
+    def _channel(self, made_by: Any) -> Any:
+        if self.secure is None:
+            return made_by.insecure_channel(str(self), OPTIONS)
+        self.secure.context()  # tells of a file that holds no certificates
+        roots = None if self.secure.authorities is None else self.secure.authorities.read_bytes()
+        return made_by.secure_channel(str(self), grpc.ssl_channel_credentials(roots), OPTIONS)
+
     def headers(self) -> list[tuple[str, str]]:
         return [] if self.token is None else [("authorization", f"Bearer {self.token}")]
 
     def _asked(self, name: str, request: Any) -> Any:
-        with grpc.insecure_channel(str(self), OPTIONS) as channel:
+        with self._channel(grpc) as channel:
             method = getattr(service_pb2_grpc.GRPCInferenceServiceStub(channel), name)
             try:
                 return method(request, timeout=ASK_S, metadata=self.headers())
@@ -112,7 +123,7 @@ class GrpcClient:
         self._on_answer = on_answer
         self._headers = target.headers()
         self._calls: set[asyncio.Task[None]] = set()
-        self._channels = [aio.insecure_channel(str(target), OPTIONS) for _ in range(channels)]
+        self._channels = [target.channel() for _ in range(channels)]
         self._methods = cycle([channel.unary_unary(METHOD) for channel in self._channels])
 
     async def __aenter__(self) -> "GrpcClient":

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import httptools
 
 from headrace.batching import UsageError
-from headrace.host.bench.client import ASK_S, Asked, OnAnswer, Statistics, Status, Unreachable
+from headrace.host.bench.client import ASK_S, Asked, OnAnswer, Secure, Statistics, Status, Unreachable
 from headrace.host.bench.inputs import BYTES, ModelMetadata, Place, Tensor, TensorMetadata, raw
 
 CONNECT_S = 5.0
@@ -31,6 +31,7 @@ class HttpTarget:
     host: str
     port: int
     token: str | None = None
+    secure: Secure | None = None
 
     def metadata(self, model: str) -> ModelMetadata:
         server, found = self._asked("/v2"), self._asked(_path(model))
@@ -100,7 +101,11 @@ class HttpTarget:
 
     def _asked(self, path: str, value: Any = None) -> Any:
         """The JSON that comes for a GET, or for a POST of `value`; None if nothing does."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=ASK_S)
+        if self.secure is None:
+            connection = http.client.HTTPConnection(self.host, self.port, timeout=ASK_S)
+        else:
+            context = self.secure.context()
+            connection = http.client.HTTPSConnection(self.host, self.port, timeout=ASK_S, context=context)
         try:
             body = None if value is None else json.dumps(value).encode()
             connection.request("GET" if value is None else "POST", path, body, self._headers())
@@ -128,6 +133,7 @@ class HttpClient:
         self.on_answer = on_answer
         self.buffer = memoryview(bytearray(1 << 18))  # of all connections: what comes is looked at before more comes
         self._target = target
+        self._context = None if target.secure is None else target.secure.context()
         self._most = connections
         self._open: set[_Connection] = set()
         self._idle: list[_Connection] = []  # the one used last is used next
@@ -182,7 +188,7 @@ class HttpClient:
         try:
             async with asyncio.timeout(CONNECT_S):
                 _, connection = await loop.create_connection(
-                    lambda: _Connection(self), self._target.host, self._target.port
+                    lambda: _Connection(self), self._target.host, self._target.port, ssl=self._context
                 )
         except OSError as error:  # TimeoutError is one
             self._opening -= 1

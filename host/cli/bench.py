@@ -1,6 +1,7 @@
 """`headrace bench`: an open-loop load generator for servers of the Open Inference Protocol."""
 
 import contextlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -14,14 +15,14 @@ from headrace.host.cli.options import Json, bearer_token, check_readable, comman
 if TYPE_CHECKING:
     from headrace.host.bench.client import Target
 
-PORTS = {"http": 8000, "grpc": 8001}
+PORTS = {"http": 8000, "https": 8000, "grpc": 8001, "grpcs": 8001}
 MAX_RATES = 64
 REQUESTS = 1000  # where neither --requests nor --duration-s is given
 
 
 @command
 def bench(
-    url: Annotated[str, typer.Argument(help="http://HOST:PORT or grpc://HOST:PORT.")],
+    url: Annotated[str, typer.Argument(help="http://HOST:PORT or grpc://HOST:PORT; https and grpcs with TLS.")],
     model: Annotated[str, typer.Option(help="The model's name.")] = "mobilenet_v3_small",
     rate_rps: Annotated[
         str | None, typer.Option(help="Requests/s on average, one run for each of several by comma [100].")
@@ -65,6 +66,9 @@ def bench(
     token_file: Annotated[
         Path | None, typer.Option(callback=readable, help="Send the token in this file: Authorization: Bearer.")
     ] = None,
+    ca_file: Annotated[
+        Path | None, typer.Option(callback=readable, help="Certificates, as PEM, to trust in place of this machine's.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of arrivals and random tensors.")] = 0,
     plot: Annotated[
         Path | None, typer.Option(callback=writable, help="Write latency by load here, as PNG, SVG or PDF.")
@@ -76,6 +80,7 @@ def bench(
     Requests leave at times that were planned before, however slow the server is, and latency counts from then; how late
     the client was is told apart. A request ends as one of: ok; shed, the server has too many; late, past its timeout;
     unavailable; error; unanswered, connection lost or no answer in time."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC would tell on stderr what its errors say anyway
     rates = _rates(rate_rps)
     _exclude(("--concurrency", concurrency), ("--rate-rps", rate_rps))
     _exclude(("--concurrency", concurrency), ("--requests", requests))
@@ -91,7 +96,7 @@ def bench(
         check_readable("--input", input)
     if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
         raise UsageError(f"--plot {plot}: name a file that ends in .png, .svg or .pdf")
-    target = target_of(url, bearer_token("--token-file", token_file))
+    target = target_of(url, bearer_token("--token-file", token_file), ca_file)
 
     from headrace.host.bench.client import Asked
     from headrace.host.bench.inputs import photo_inputs, random_inputs
@@ -158,7 +163,7 @@ def _rates(text: str | None) -> list[float]:
     return found
 
 
-def target_of(url: str, token: str | None) -> "Target":
+def target_of(url: str, token: str | None, authorities: Path | None = None) -> "Target":
     """Raises UsageError."""
     parts = urlsplit(url)
     try:
@@ -166,11 +171,19 @@ def target_of(url: str, token: str | None) -> "Target":
     except ValueError:
         port = -1
     if parts.scheme not in PORTS or not parts.hostname or port == -1 or parts.path.strip("/") or parts.query:
-        raise UsageError(f"{url!r}: give http://HOST:PORT or grpc://HOST:PORT")
-    if parts.scheme == "http":
+        raise UsageError(f"{url!r}: give http://HOST:PORT or grpc://HOST:PORT, or https or grpcs in place of these")
+    from headrace.host.bench.client import Secure
+
+    secure = Secure(authorities) if parts.scheme in ("https", "grpcs") else None
+    if secure is None and authorities is not None:
+        raise UsageError(f"--ca-file is for https and grpcs, and {url!r} is neither: leave it out")
+    if secure is not None:
+        secure.context()
+    where = (parts.hostname, port or PORTS[parts.scheme], token, secure)
+    if parts.scheme in ("http", "https"):
         from headrace.host.bench.http_client import HttpTarget
 
-        return HttpTarget(parts.hostname, port or PORTS["http"], token)
+        return HttpTarget(*where)
     from headrace.host.bench.grpc_client import GrpcTarget
 
-    return GrpcTarget(parts.hostname, port or PORTS["grpc"], token)
+    return GrpcTarget(*where)

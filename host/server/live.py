@@ -92,8 +92,9 @@ class Live:
         self._outcomes[visit.model][visit.outcome.name] += 1
         if visit.outcome.http == 200:
             second.answered += 1
-            step = int(math.log(visit.total_s / FASTEST_S) * STEPS_PER_E) if visit.total_s > FASTEST_S else 0
-            second.latencies[min(step, STEPS - 1)] += 1
+            ratio = visit.total_s / FASTEST_S
+            step = int(math.log(ratio) * STEPS_PER_E) if ratio > 1 else 0
+            second.latencies[step if step < STEPS else STEPS - 1] += 1
         else:
             second.failed += 1
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -33,16 +34,19 @@ class ModelSums:
     by_batch: dict[int, tuple[int, int]] = field(default_factory=dict)  # batch size -> executions, their time
 
 
-class _ByModel(dict[str, Histogram]):
-    """The part of a histogram that is a model's, looked up once."""
+M = TypeVar("M", Counter, Histogram)
 
-    def __init__(self, histogram: Histogram) -> None:
+
+class _ByLabels(dict[tuple[str, ...], M]):
+    """The parts of a metric, by the values of its labels, each looked up once."""
+
+    def __init__(self, metric: M) -> None:
         super().__init__()
-        self._histogram = histogram
+        self._metric: M = metric
 
-    def __missing__(self, model: str) -> Histogram:
-        self[model] = self._histogram.labels(model)
-        return self[model]
+    def __missing__(self, labels: tuple[str, ...]) -> M:
+        self[labels] = self._metric.labels(*labels)
+        return self[labels]
 
 
 class Metrics:
@@ -52,13 +56,12 @@ class Metrics:
         self.sums: dict[str, ModelSums] = {}  # by model; `add` them
         self._look = look
         self._registry = registry = CollectorRegistry()
-        self._requests = Counter(
-            "headrace_requests", "Requests answered, by model, transport and outcome.",
-            ("model", "transport", "outcome"), registry=registry,
-        )  # fmt: skip
+        answers = ("headrace_requests", "Requests answered, by model, transport and outcome.")
+        self._requests = _ByLabels(Counter(*answers, ("model", "transport", "outcome"), registry=registry))
 
-        def seconds(name: str, what: str) -> _ByModel:
-            return _ByModel(Histogram(f"headrace_{name}_seconds", what, ("model",), buckets=SECONDS, registry=registry))
+        def seconds(name: str, what: str) -> _ByLabels[Histogram]:
+            found = Histogram(f"headrace_{name}_seconds", what, ("model",), buckets=SECONDS, registry=registry)
+            return _ByLabels(found)
 
         self._total = seconds("request", "A request, from its arrival to its answer, if that was good.")
         self._preprocess = seconds("preprocess", "From a photo's arrival to its tensor, waiting included.")
@@ -67,13 +70,15 @@ class Metrics:
             "batch", "A task, from the policy to its end: behind others at its worker, and at work."
         )
         self._execute = seconds("execute", "A row's tasks in the network.")
-        self._batch = _ByModel(
+        self._batch = _ByLabels(
             Histogram(
                 "headrace_batch_size", "Requests in a task, by model.", ("model",), buckets=BATCHES, registry=registry
             )
         )
-        self._tasks = Counter(
-            "headrace_tasks", "Tasks ended, by model and why they left.", ("model", "reason"), registry=registry
+        self._tasks = _ByLabels(
+            Counter(
+                "headrace_tasks", "Tasks ended, by model and why they left.", ("model", "reason"), registry=registry
+            )
         )
         registry.register(self)
 
@@ -84,12 +89,12 @@ class Metrics:
     def answered(self, visit: Visit) -> None:
         """A request for a model that is not here counts under no name."""
         sums = self.sums.get(visit.model)
-        self._requests.labels(visit.model if sums is not None else "", visit.transport, visit.outcome.name).inc()
+        self._requests[visit.model if sums is not None else "", visit.transport, visit.outcome.name].inc()
         if sums is None:
             return
         seconds = visit.total_s
         if visit.outcome.http == 200:
-            self._total[visit.model].observe(seconds)
+            self._total[visit.model,].observe(seconds)
             sums.success += 1
             sums.success_ns += int(seconds * 1e9)
         else:
@@ -101,12 +106,12 @@ class Metrics:
     def _row(self, model: str, sums: ModelSums, arrived: float, row: RowVisit) -> None:
         if row.preprocessed is not None:
             took_s = row.preprocessed.finished - arrived
-            self._preprocess[model].observe(took_s)
+            self._preprocess[model,].observe(took_s)
             sums.preprocess_ns += int(took_s * 1e9)
         if row.inference is not None:
             queue_s = row.inference.served.started - row.inference.served.queued
-            self._queue[model].observe(queue_s)
-            self._execute[model].observe(row.inference.execute_s)
+            self._queue[model,].observe(queue_s)
+            self._execute[model,].observe(row.inference.execute_s)
             sums.inferences += 1
             sums.queue_ns += int(queue_s * 1e9)
             sums.execute_ns += int(row.inference.execute_s * 1e9)
@@ -114,10 +119,10 @@ class Metrics:
 
     def executed(self, worker: str, origin: float, execution: Execution) -> None:
         task = execution.task
-        self._tasks.labels(task.model, task.reason).inc()
+        self._tasks[task.model, task.reason].inc()
         if execution.error is None:
-            self._batch[task.model].observe(task.batch_size)
-            self._batch_s[task.model].observe(execution.finished - execution.handed)
+            self._batch[task.model,].observe(task.batch_size)
+            self._batch_s[task.model,].observe(execution.finished - execution.handed)
             sums = self.sums[task.model]
             sums.executions += 1
             count, time_ns = sums.by_batch.get(task.batch_size, (0, 0))

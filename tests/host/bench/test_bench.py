@@ -14,6 +14,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
+import trustme
 from command import headrace, headrace_here
 from running import COMMAND, PHOTO, serving, until
 from tritonclient.grpc import service_pb2 as pb
@@ -171,6 +172,35 @@ def test_the_token_of_a_server_that_wants_one(transport, tmp_path):
         options = ("--model", "scale", "--requests", "5")
         assert bench(url_of(server, transport), *options, "--token-file", str(token))["finished"] == 5
         assert "token" in bench(url_of(server, transport), *options, status=1)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_tensors_may_lie_in_shared_memory(transport):
+    with serving("--shared-memory", models=("scale", "pair")) as server:
+        options = ("--requests", "20", "--shared-memory")
+        assert bench(url_of(server, transport), "--model", "scale", *options)["finished"] == 20
+        assert not list(Path("/dev/shm").glob("headrace-bench-*"))
+        status, _, body = server.request("GET", "/v2/systemsharedmemory/status")
+        assert status == 200 and json.loads(body) == []
+        done = headrace("bench", url_of(server, transport), "--model", "pair", *options)
+        assert done.returncode == 2 and "no size that is known before" in done.stderr
+    with serving(models=("scale",)) as server:  # which does not offer it
+        said = bench(url_of(server, transport), "--model", "scale", *options, status=1)
+        assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_tls_with_certificates_to_trust(transport, tmp_path):
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    issued = authority.issue_cert("127.0.0.1", "localhost")
+    issued.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "server.pem"))
+    files = ("--tls-cert", str(tmp_path / "server.pem"), "--tls-key", str(tmp_path / "server.pem"))
+    with serving(*files, models=("scale",)) as server:
+        url = f"{transport}s://{server.url(transport)}"
+        options = ("--model", "scale", "--requests", "20")
+        assert bench(url, *options, "--ca-file", str(tmp_path / "ca.pem"))["finished"] == 20
+        assert len(bench(url, *options, status=1).splitlines()) == 1  # nobody on this machine vouches for it
 
 
 # ---- servers that are not as they should be ----
@@ -404,7 +434,9 @@ def test_what_is_no_server_of_the_protocol(tmp_path):
     ("arguments", "wording"),
     [
         (("127.0.0.1:8000",), "give http://HOST:PORT or grpc://HOST:PORT"),
-        (("https://h:1",), "give http://HOST:PORT"),
+        (("ftp://h:1",), "give http://HOST:PORT"),
+        (("http://h:1", "--ca-file", "plain.txt"), "--ca-file is for https and grpcs"),
+        (("grpcs://h:1", "--ca-file", "plain.txt"), "give certificates as PEM"),
         (("http://h:x",), "give http://HOST:PORT"),
         (("http://h:1/path",), "give http://HOST:PORT"),
         (("http://",), "give http://HOST:PORT"),
@@ -419,6 +451,7 @@ def test_what_is_no_server_of_the_protocol(tmp_path):
 )
 def test_bad_usage_is_told_in_one_line(arguments, wording, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "plain.txt").write_text("no certificate")
     done = headrace_here("bench", *arguments)
     assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
     assert wording in done.stderr

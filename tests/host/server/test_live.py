@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from running import scale_request, serving, until
+from prometheus_client.parser import text_string_to_metric_families
+from running import PHOTO, scale_request, serving, until
 
 from headrace.batching import Request, Task
 from headrace.host.dpu.units import UnitState
@@ -119,6 +120,46 @@ def test_memory_is_bounded_whatever_comes():
         watched.executed("w", at, execution(size=1 + number % 8, id=number))
     assert len(watched._batches) == live.BATCHES and len(watched._seconds) == live.SECONDS
     assert len(json.dumps(watched.status())) < 30_000
+
+
+def test_workers_of_every_policy_have_names_of_their_own():
+    with serving("--policy", "serial", "--policy", "work-conserving", models=("scale", "means")) as server:
+        assert server.request("POST", "/v2/models/scale/infer", scale_request(1.0))[0] == 200
+        assert server.request("POST", "/photo/means", PHOTO)[0] == 200
+        status = json.loads(server.request("GET", "/status")[2])
+        assert [worker["name"] for worker in status["workers"]] == ["cpu 0", "cpu 0 (means)"]
+        assert {(each["model"], each["worker"]) for each in status["batches"]} == {
+            ("scale", "cpu 0"),
+            ("means", "cpu 0 (means)"),
+        }
+        assert [(each["name"], each["policy"]) for each in status["models"]] == [
+            ("scale", "serial"),
+            ("means", "work-conserving"),
+        ]
+        samples = [
+            (sample.name, tuple(sorted(sample.labels.items())))
+            for family in text_string_to_metric_families(server.metrics())
+            for sample in family.samples
+        ]
+        assert len(set(samples)) == len(samples)  # Prometheus takes no series twice
+        names = {name for name, _ in samples}
+        for stage in ("preprocess", "queue", "batch", "execute", "request"):
+            assert f"headrace_{stage}_seconds_bucket" in names
+        assert names >= {
+            "headrace_requests_total", "headrace_tasks_total", "headrace_batch_size_bucket", "headrace_workers_up",
+            "headrace_workers_lost_total", "headrace_cus_up", "headrace_queue_depth", "headrace_arena_used",
+            "headrace_worker_busy_seconds_total", "headrace_cu_busy_seconds_total", "headrace_in_flight",
+        }  # fmt: skip
+
+
+def test_what_is_no_photo_is_refused_with_a_reason():
+    with serving(models=("scale", "means")) as server:
+        for photo in (b"", b"text", PHOTO[:200], b"\x89PNG\r\n\x1a\n" + bytes(100)):
+            status, text = server.error("POST", "/photo/means", photo)
+            assert status == 400 and text
+        assert server.error("POST", "/photo/scale", PHOTO) == (400, "model 'scale' takes no photos")
+        assert server.error("POST", "/photo/nobody", PHOTO)[0] == 404
+        assert server.request("POST", "/photo/means", PHOTO)[0] == 200
 
 
 def test_what_waits_and_what_runs_is_told_while_it_does():

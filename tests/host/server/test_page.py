@@ -168,7 +168,9 @@ def test_the_keyboard_reaches_everything(browser, server):
         reached = []
         for _ in range(12):
             page.keyboard.press("Tab")
-            reached.append(page.evaluate("(e => e.id || e.closest('[id]')?.id || e.className)(document.activeElement)"))
+            reached.append(
+                page.evaluate("(e => e.id || e.closest('section[id]')?.id || e.className)(document.activeElement)")
+            )
         assert {"model", "chart-rate", "chart-latency", "chart-inside", "scroll", "file"} <= set(reached)
         page.locator("#chart-rate svg").focus()
         page.keyboard.press("ArrowLeft")
@@ -187,7 +189,7 @@ def test_a_server_with_a_token_asks_for_it_and_shows_nothing_before(browser, tmp
         assert server.request("POST", "/photo/means", PHOTO)[0] == 401
         with opened(browser, server, said="401") as page:
             expect(page.locator("#locked")).to_be_visible()
-            expect(page.locator("#about")).to_be_empty()
+            expect(page.locator("main")).to_be_hidden()
             page.locator("#token").fill("wrong")
             page.keyboard.press("Enter")
             expect(page.locator("#locked-why")).to_contain_text("not it")
