@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -30,6 +31,7 @@ from headrace.host.cli.options import (
     defaults_of_file,
     readable,
     readable_folder,
+    writable,
 )
 from headrace.host.server.settings import ModelSettings, with_settings
 from headrace.sim.hardware.profiles import read_profile
@@ -127,15 +129,34 @@ def serve(
     ] = False,
     max_body_mib: Annotated[int, typer.Option(min=1, max=2047, help="Largest request.")] = 64,
     max_bodies_mib: Annotated[
-        int, typer.Option(min=1, max=1 << 20, help="All HTTP requests together that are here at a time.")
+        int, typer.Option(min=1, max=1 << 20, help="All requests together that are here at a time, by transport.")
     ] = 1024,
+    max_head_kib: Annotated[int, typer.Option(min=1, max=1024, help="Largest head of a request.")] = 32,
+    max_json_mib: Annotated[
+        int, typer.Option(min=1, max=2047, help="Most JSON in a request; nothing else is served while it is read.")
+    ] = 16,
+    max_json_depth: Annotated[int, typer.Option(min=8, max=1024, help="How deep JSON may nest.")] = 64,
+    max_elements: Annotated[int, typer.Option(min=1, max=1 << 40, help="Of a tensor.")] = 1 << 28,
     max_connections: Annotated[
-        int, typer.Option(min=1, max=100_000, help="HTTP connections, and gRPC calls at a time.")
+        int, typer.Option(min=1, max=100_000, help="Of HTTP; of gRPC connections, and calls at a time.")
     ] = 1024,
+    client_timeout_s: Annotated[
+        float, typer.Option(min=0.1, max=3600, help="How long a request may stall on its way in, or an answer out.")
+    ] = 15.0,
     max_megapixels: Annotated[int, typer.Option(min=1, max=1000, help="Of a photo.")] = 100,
     drain_s: Annotated[
         float, typer.Option(min=0, max=3600, help="At the end, how long to wait for requests that are in flight.")
     ] = 30.0,
+    access_log: Annotated[
+        str | None, typer.Option(help="Append a JSON line for each request to this file; - is stdout.")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(callback=writable, help="Write a Perfetto trace at the end: the last 200,000 events.")
+    ] = None,
+    otlp: Annotated[
+        str | None,
+        typer.Option(help="Send OpenTelemetry spans to this collector: http://127.0.0.1:4317, or https:// with TLS."),
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -183,6 +204,8 @@ def serve(
         for option, path in (("--weights", own.weights), ("--profile", own.profile)):
             if path is not None:
                 check_readable(option, path)
+    if otlp is not None and not re.fullmatch(r"https?://[^/\s]+/?", otlp):
+        raise UsageError(f"--otlp {otlp!r}: give http://HOST:PORT, or https://HOST:PORT")
     if xclbin is not None:
         read_container("--xclbin", xclbin)
         if repository is None and all(own.preprocess == "cpu" for own in settings):
@@ -205,9 +228,21 @@ def serve(
         repository=None if repository is None else Repository(repository, base),
         token=bearer_token("--token-file", token_file),
         insecure=insecure,
-        limits=Limits(body=max_body_mib << 20, bodies=max_bodies_mib << 20, connections=max_connections),
+        limits=Limits(
+            body=max_body_mib << 20,
+            bodies=max_bodies_mib << 20,
+            head=max_head_kib << 10,
+            json=max_json_mib << 20,
+            json_depth=max_json_depth,
+            elements=max_elements,
+            connections=max_connections,
+            client_s=client_timeout_s,
+        ),
         drain_s=drain_s,
         shared_memory=shared_memory,
+        access_log=access_log,
+        trace=trace,
+        otlp=otlp,
         tls=Tls.read(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None,
     )
     stdout = sys.stdout

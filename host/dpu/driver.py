@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,7 +32,7 @@ from headrace.host import xrt
 from headrace.host.dpu.image import FORMATS, ImageSpec, Stage
 from headrace.host.dpu.preprocessor import CpuPreprocessor, Fallback, Preprocessed, PreprocessorUnavailable
 from headrace.host.dpu.status import Status
-from headrace.host.dpu.units import Units
+from headrace.host.dpu.units import Units, UnitState
 
 KERNEL = "image_cu"
 RESULT_WORDS = 8  # status, out_width, out_height, src_width, src_height, output bytes (low, high), 0
@@ -201,7 +202,8 @@ class Dpu:
         try:
             card = api.device(device)
             context = api.hw_context(card, card.register_xclbin(api.xclbin(str(xclbin))))
-            self._units = Units(_Cu(api, card, context, name, self.spec, self._closing) for name in names)
+            cus = (_Cu(api, card, context, name, self.spec, self._closing) for name in names)
+            self._units = Units(cus, attrgetter("name"))
         except RuntimeError as error:  # what XRT raises, whatever happened
             raise DpuUnavailable(f"device {device} cannot be used with {xclbin}: {error}") from error
         self._threads = ThreadPoolExecutor(len(names), thread_name_prefix="dpu")
@@ -220,6 +222,14 @@ class Dpu:
         self._units.refuse(lambda: DpuUnavailable("the driver was closed"))
         self._threads.shutdown()  # at most a slice of waiting away
         self._cpu.close()
+
+    def states(self) -> list[UnitState]:
+        """Of the CUs, not of the CPU that does what they cannot take."""
+        lost = self.out_of_service
+        return [
+            state._replace(busy=state.busy and state.name not in lost, lost=lost.get(state.name, ""))
+            for state in self._units.states()
+        ]
 
     async def preprocess(self, jpeg: bytes) -> NDArray[Any]:
         """JPEG bytes to the model's input tensor, CHW in `spec.dtype`. Raises as `process` does."""

@@ -77,6 +77,12 @@ class ImageSpec:
         return np.clip(np.rint(values / np.float32(step)), -127, 127).astype(np.int8)
 
 
+def pixels(tensor: NDArray[Any], spec: ImageSpec) -> NDArray[np.uint8]:
+    """HWC RGB: the pixels that `tensor` was looked up for, as far as its type tells them apart."""
+    planes = [np.searchsorted(table, plane) for table, plane in zip(spec.tables(), tensor, strict=True)]
+    return np.stack(planes, axis=-1).clip(0, 255).astype(np.uint8)
+
+
 def resized_size(width: int, height: int, short: int) -> tuple[int, int]:
     """(width, height) after the shorter side becomes `short`; the longer rounds down, as torchvision's Resize does."""
     if width <= height:

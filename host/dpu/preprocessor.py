@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from headrace.batching import HeadraceError
 from headrace.host.dpu import image
 from headrace.host.dpu.image import ImageSpec, Stage
-from headrace.host.dpu.units import Units
+from headrace.host.dpu.units import Units, UnitState
 
 
 class PreprocessorUnavailable(HeadraceError):
@@ -47,9 +47,15 @@ class Preprocessed:
 
 
 class Preprocessor(Protocol):
-    """Raises CorruptInput or UsageError of an input that it cannot take, and PreprocessorUnavailable."""
+    spec: ImageSpec
 
-    async def process(self, data: bytes, /) -> Preprocessed: ...
+    async def process(self, data: bytes, /) -> Preprocessed:
+        """Raises CorruptInput or UsageError of an input that it cannot take, and PreprocessorUnavailable."""
+        ...
+
+    def states(self) -> list[UnitState]:
+        """Of every unit that does the work."""
+        ...
 
 
 class CpuPreprocessor:
@@ -65,13 +71,16 @@ class CpuPreprocessor:
         self.threads = max(1, len(os.sched_getaffinity(0)) - 1) if threads is None else threads
         cv2.setNumThreads(1)  # requests are what runs in parallel; OpenCV's threads within one only get in the way
         self._threads = ThreadPoolExecutor(self.threads, thread_name_prefix="cpu-preprocessor")
-        self._slots = Units(range(self.threads))
+        self._slots = Units(range(self.threads), "cpu thread {}".format)
 
     async def __aenter__(self) -> "CpuPreprocessor":
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self.close()
+
+    def states(self) -> list[UnitState]:
+        return self._slots.states()
 
     def close(self) -> None:
         """What a thread works on is finished, what waits is refused, as is all that comes later."""

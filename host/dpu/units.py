@@ -6,18 +6,31 @@ come, or when its caller gives up.
 """
 
 import asyncio
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 Unit = TypeVar("Unit")
+
+
+class UnitState(NamedTuple):
+    """`busy_s` is how long callers have had it, up to now; `lost` why it is out of service, if it is."""
+
+    name: str
+    busy_s: float
+    busy: bool
+    lost: str = ""
 
 
 class Units(Generic[Unit]):
     """For one event loop. A wait lasts as long as callers keep the units, which is their owner's to bound."""
 
-    def __init__(self, units: Iterable[Unit]) -> None:
+    def __init__(self, units: Iterable[Unit], name: Callable[[Unit], str] = str) -> None:
         self._free = deque(units)  # nobody waits while there are any
+        self._name = name
+        self._busy_s = dict.fromkeys(map(name, self._free), 0.0)  # by name: a unit that is let go of is held by nobody
+        self._since: dict[str, float] = {}  # when those that callers have were given to them
         self._waiters: OrderedDict[asyncio.Future[Unit], None] = OrderedDict()
         self._refusal: Callable[[], Exception] | None = None
 
@@ -27,7 +40,7 @@ class Units(Generic[Unit]):
         if self._refusal is not None:
             raise self._refusal()
         if self._free:
-            return self._free.popleft()
+            return self._given(self._free.popleft())
         waiter: asyncio.Future[Unit] = asyncio.get_running_loop().create_future()
         self._waiters[waiter] = None
         if again:
@@ -42,12 +55,14 @@ class Units(Generic[Unit]):
 
     def release(self, unit: Unit) -> None:
         """Hand it to the first who waits."""
+        name = self._name(unit)
+        self._busy_s[name] += time.monotonic() - self._since.pop(name)
         if self._refusal is not None:
             return  # what nobody may have is let go of
         while self._waiters:
             waiter, _ = self._waiters.popitem(last=False)
             if not waiter.done():  # else its caller has just given up
-                waiter.set_result(unit)
+                waiter.set_result(self._given(unit))
                 return
         self._free.append(unit)
 
@@ -59,3 +74,15 @@ class Units(Generic[Unit]):
             waiter, _ = self._waiters.popitem(last=False)
             if not waiter.done():
                 waiter.set_exception(refusal())
+
+    def _given(self, unit: Unit) -> Unit:
+        self._since[self._name(unit)] = time.monotonic()
+        return unit
+
+    def states(self) -> list[UnitState]:
+        """Of all there ever were, in their order."""
+        now = time.monotonic()
+        return [
+            UnitState(name, busy_s + now - self._since.get(name, now), name in self._since)
+            for name, busy_s in self._busy_s.items()
+        ]

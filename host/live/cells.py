@@ -11,7 +11,7 @@ or a Transformer's say, whose states lie in rows of the shared memory. Of a requ
 A task may end when its request was unfolded anew, or has left, meanwhile: that entry has run for nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -209,6 +209,9 @@ class CellTasks:
         admitted = self._admitted.pop(request.id)
         self._free(admitted)
         self._reserved -= admitted.plan.rows
+
+    def arena_use(self) -> Mapping[str, tuple[int, int]]:
+        return {"states": (self._reserved, self._rows)}
 
     def close(self) -> None:
         self.arena.close()

@@ -99,6 +99,10 @@ class Tasks(Protocol):
         """The request has left: its memory is free."""
         ...
 
+    def arena_use(self) -> Mapping[str, tuple[int, int]]:
+        """How many places of the shared memory requests hold, and how many there are: slots by model, or the states."""
+        ...
+
     def apart(self) -> Policy:
         """A new policy, for one worker, that serves a few requests at once and without waiting for more."""
         ...
@@ -155,7 +159,8 @@ class Inference:
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """Sums since the runtime was made. `node_runs` counts node executions, `request_node_runs` those times the batch
-    they were executed for; `reasons` why tasks left, by task; `workers_up` how many are in service now."""
+    they were executed for; `reasons` why tasks left, by task; `workers_up` how many are in service now. `waiting` and
+    `running` are the requests in flight now, by model: those that have not begun, and those that have."""
 
     tasks: int
     failed_tasks: int
@@ -166,6 +171,17 @@ class Statistics:
     workers_lost: int
     workers_up: int
     nan_outputs: int
+    waiting: Mapping[str, int]
+    running: Mapping[str, int]
+
+
+class WorkerState(NamedTuple):
+    """`busy_s` is how long it has been at tasks since the runtime was made, up to now; `at` the task that it is at."""
+
+    name: str
+    up: bool
+    busy_s: float
+    at: Task | None
 
 
 @dataclass(slots=True, eq=False)
@@ -201,6 +217,7 @@ class _Seat:
     sent: deque[_Sent] = field(default_factory=deque)
     told: bool = False
     free_since: float = 0.0  # when it ended its last task
+    busy_s: float = 0.0
     apart: Policy | None = None
     suspects: dict[int, _Flight] = field(default_factory=dict)
     suspects_next: bool = True  # suspects and others take turns
@@ -266,6 +283,8 @@ class Runtime:
         self._failed_tasks = self._node_runs = self._request_node_runs = self._workers_lost = 0
         self._busy_s = 0.0
         self._reasons: Counter[str] = Counter()
+        self._waiting: Counter[str] = Counter()
+        self._running: Counter[str] = Counter()
 
     async def __aenter__(self) -> "Runtime":
         if self._pool.in_use:
@@ -303,7 +322,17 @@ class Runtime:
         return Statistics(
             self._reasons.total(), self._failed_tasks, self._busy_s, self._node_runs, self._request_node_runs,
             dict(self._reasons), self._workers_lost, sum(seat.up for seat in self._seats), self._tasks.nan_outputs,
+            dict(self._waiting), dict(self._running),
         )  # fmt: skip
+
+    def worker_states(self) -> list[WorkerState]:
+        """Of every worker, in the pool's order."""
+        now, found = self.now(), []
+        for seat in self._seats:
+            sent = seat.sent[0] if seat.sent else None
+            busy_s = seat.busy_s + (now - max(sent.handed, seat.free_since) if sent is not None else 0.0)
+            found.append(WorkerState(seat.worker.name, seat.up, busy_s, None if sent is None else sent.task))
+        return found
 
     async def infer(
         self,
@@ -347,6 +376,7 @@ class Runtime:
         self.ledger.submit(request)
         flight = _Flight(request, now, self._loop.create_future(), self._policy)
         self._flights[id] = flight
+        self._waiting[model] += 1
         if self._drop_late and deadline < math.inf:
             if len(self._deadlines) > 2 * len(self._flights) + 64:  # mostly of requests that have left
                 self._deadlines = [entry for entry in self._deadlines if entry[1] in self._flights]
@@ -639,6 +669,8 @@ class Runtime:
             flight = self._flights[request.id]
             if flight.started is None:
                 flight.started = now
+                self._waiting[task.model] -= 1
+                self._running[task.model] += 1
         seat.worker.send(number, self._tasks.message(task))
         seat.sent.append(_Sent(number, task, policy, now))
 
@@ -666,6 +698,7 @@ class Runtime:
             task = execution.task
             self._reasons[task.reason] += 1
             self._busy_s += execution.ended - execution.started
+            self._seats[execution.worker].busy_s += execution.ended - execution.started
             self._node_runs += execution.nodes
             self._request_node_runs += execution.nodes * task.batch_size
             self._failed_tasks += execution.error is not None
@@ -706,6 +739,7 @@ class Runtime:
 
     def _remove(self, flight: _Flight) -> None:
         del self._flights[flight.request.id]
+        (self._waiting if flight.started is None else self._running)[flight.request.model] -= 1
         self._tasks.release(flight.request)
 
     def _fail(self, flight: _Flight, error: HeadraceError) -> None:
@@ -734,6 +768,8 @@ class Runtime:
             self._answer(flight, why)
             self._left.append(flight.request)
         self._flights.clear()
+        self._waiting.clear()
+        self._running.clear()
         self._finished.clear()
         self._ended.clear()
 

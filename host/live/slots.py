@@ -66,6 +66,10 @@ class SlotTasks:
         self.output_lengths.pop(request.id, None)
         self.arena.release(model, slot)
 
+    def arena_use(self) -> Mapping[str, tuple[int, int]]:
+        slots = self.arena.slots
+        return {model: (slots - self.arena.free(model), slots) for model in self.arena.views}
+
     def lost(self, task: Task) -> Sequence[Request]:
         return task.requests
 

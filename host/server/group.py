@@ -11,6 +11,7 @@ from headrace.batching.catalog import CELL_POLICIES
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.image import ImageSpec
 from headrace.host.dpu.preprocessor import CpuPreprocessor, Preprocessor
+from headrace.host.dpu.units import UnitState
 from headrace.host.live.cells import CellTasks
 from headrace.host.live.hardware import Hardware, Network, NodeWorkers, hardware_of, schedules_nodes
 from headrace.host.live.runtime import Execution, Runtime, Tasks
@@ -33,18 +34,22 @@ OnStage = Callable[[str], None]
 
 @dataclass(slots=True, eq=False)
 class ServedModel:
-    """What the service knows of a model. `rows` is what a request's tensors mean to it; `preprocessor` makes its input
-    of photos; `streams` tells whether its runtime tells of each token as it comes; `in_flight` counts the rows that
-    are admitted and not answered."""
+    """What the service knows of a model. `workers` are the names of its runtime's; `rows` is what a request's tensors
+    mean to it; `preprocessor` makes its input of photos; `streams` tells whether its runtime tells of each token as it
+    comes. `in_flight` counts the rows that are admitted and not answered, `preprocessing` those of them that are at its
+    preprocessor, or wait for it."""
 
     settings: ModelSettings
     runtime: Runtime
+    workers: Sequence[str]
     rows: Rows
     outputs: tuple[TensorSpec, ...]
     categories: Sequence[str] | None = None
     preprocessor: Preprocessor | None = None
     streams: bool = False
+    random_weights: bool = False
     in_flight: int = 0
+    preprocessing: int = 0
 
     @property
     def name(self) -> str:
@@ -58,9 +63,19 @@ class ServedModel:
 class Group:
     """Models whose settings agree in `shared`; use `open_group`. `kind` is what they run on."""
 
-    def __init__(self, kind: str, runtime: Runtime, models: Sequence[ServedModel], stack: contextlib.AsyncExitStack):
+    def __init__(
+        self,
+        kind: str,
+        runtime: Runtime,
+        workers: Sequence[str],
+        tasks: Tasks,
+        models: Sequence[ServedModel],
+        stack: contextlib.AsyncExitStack,
+    ):
         self.kind = kind
         self.runtime = runtime
+        self.workers = tuple(workers)
+        self.tasks = tasks
         self.models = {model.name: model for model in models}
         self._stack = stack
 
@@ -98,6 +113,16 @@ class Preprocessors:
     def all(self) -> list[Preprocessor]:
         return list(self._made.values())
 
+    def states(self) -> list[UnitState]:
+        """Of all units; with the size of the photos, where there are several kinds of tensors."""
+        if len(self._made) == 1:
+            return [state for made in self._made.values() for state in made.states()]
+        return [
+            state._replace(name=f"{state.name}, {spec.crop_width} x {spec.crop_height} of {spec.resize_short}")
+            for (_, spec), made in self._made.items()
+            for state in made.states()
+        ]
+
     async def __aenter__(self) -> "Preprocessors":
         return self
 
@@ -109,18 +134,22 @@ async def open_group(
     settings: Sequence[ModelSettings],
     preprocessors: Preprocessors,
     on_stage: OnStage,
-    on_execution: Callable[[Execution], None],
+    on_execution: Callable[[str, float, Execution], None],
+    suffix: str = "",
 ) -> Group:
-    """Load the models, measure what has no profile, start workers. Raises UsageError, and WorkerLost if no worker can
-    be started."""
+    """Load the models, measure what has no profile, start workers. `suffix` tells the workers' names from those of
+    other groups; `on_execution` is told the worker's, the runtime's origin, and a task that ended. Raises UsageError,
+    and WorkerLost if no worker can be started."""
     loaded = await asyncio.to_thread(_load, settings)
     parts = await (_cells(loaded) if settings[0].policy in CELL_POLICIES else _networks(loaded, on_stage))
     on_stage(f"starting {parts.count} {parts.kind} for {', '.join(model.name for model in settings)}")
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(parts.tasks.close)
         pool = await stack.enter_async_context(parts.pool)
+        workers = [worker.name + suffix for worker in pool.workers]
         made = Runtime(
-            parts.policy, pool, parts.tasks, drop_late=settings[0].drop_late, on_execution=on_execution
+            parts.policy, pool, parts.tasks, drop_late=settings[0].drop_late,
+            on_execution=lambda execution: on_execution(workers[execution.worker], made.origin, execution),
         )  # fmt: skip
         runtime = await stack.enter_async_context(made)
         await stack.enter_async_context(
@@ -133,14 +162,25 @@ async def open_group(
             preprocessor = None if spec is None else await preprocessors.of(own.preprocess, spec)
             rows = TensorRows(own.name, network.loaded.inputs, preprocessor is not None)
             models.append(
-                ServedModel(own, runtime, rows, network.loaded.outputs, network.loaded.categories, preprocessor)
+                ServedModel(
+                    own,
+                    runtime,
+                    workers,
+                    rows,
+                    network.loaded.outputs,
+                    network.loaded.categories,
+                    preprocessor,
+                    random_weights=network.is_random,
+                )
             )
         for step in loaded.steps:
             told = step.signature
             by_cell = step.settings.policy in CELL_POLICIES
             found = TreeRows(told) if told.tree else TokenRows(told, "max_steps" if by_cell else "output_len")
-            models.append(ServedModel(step.settings, runtime, found, told.outputs, streams=by_cell and told.decodes))
-        return Group(parts.kind, runtime, models, stack.pop_all())
+            models.append(
+                ServedModel(step.settings, runtime, workers, found, told.outputs, streams=by_cell and told.decodes)
+            )
+        return Group(parts.kind, runtime, workers, parts.tasks, models, stack.pop_all())
 
 
 @dataclass(frozen=True, slots=True)

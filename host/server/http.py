@@ -1,23 +1,26 @@
 """The Open Inference Protocol v2 over HTTP: JSON, and tensors as bytes behind it (Triton's binary tensor data)."""
 
-import json
 import logging
 import math
+import re
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from headrace.batching import BadInput, HeadraceError, UnknownModel
-from headrace.host.server import describe
+from headrace.host.server import describe, page
 from headrace.host.server.http1 import Request, Response
+from headrace.host.server.limits import Limits
 from headrace.host.server.metrics import CONTENT_TYPE
 from headrace.host.server.protocol import (
     BYTES,
     MAX_CLASSES,
+    MAX_RANK,
     VERSION,
     InferRequest,
     Output,
@@ -32,14 +35,19 @@ from headrace.host.server.protocol import (
 )
 from headrace.host.server.service import Service
 from headrace.host.server.shared_memory import Regions, Shared
+from headrace.host.server.watch import Visit
 
 HEADER_LENGTH = "inference-header-content-length"
 RETRY_AFTER_S = 1
+# Whoever looks after the process has no token, and the page asks for it.
+NEED_NO_TOKEN = (["v2", "health", "live"], ["v2", "health", "ready"], [""])
 JSON_CONTENT = {"content-type": "application/json"}
 
 _JSON_TYPES: dict[str, set[type]] = {
     "f": {int, float}, "i": {int}, "u": {int}, "b": {bool}, "O": {str},
 }  # fmt: skip
+
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 _log = logging.getLogger(__name__)
 
@@ -51,18 +59,25 @@ class NoSuchPath(UnknownModel):
 class HttpApi:
     """The handler of the server's HTTP port. Without `regions` there is no shared memory."""
 
-    def __init__(self, service: Service, regions: Regions | None) -> None:
+    def __init__(self, service: Service, limits: Limits, regions: Regions | None) -> None:
         self._service = service
+        self._limits = limits
         self._regions = regions
 
     async def handle(self, request: Request) -> Response:
         try:
             path = [unquote(part) for part in request.target.partition("?")[0].strip("/").split("/")]
-            if path[:2] != ["v2", "health"]:  # whoever looks after the process has no token
-                check_token(self._service, request)
+            if path not in NEED_NO_TOKEN:
+                self._check_token(request)
             return await self._route(request, path)
         except Exception as error:
             return error_response(error)
+
+    def _check_token(self, request: Request) -> None:
+        """Raises Unauthorized, and counts that."""
+        if not self._service.authorized(request.headers.get("authorization")):
+            with self._service.counted(_visit(request, "")):
+                check_token(self._service, request)
 
     async def _route(self, request: Request, path: Sequence[str]) -> Response:
         service = self._service
@@ -73,6 +88,12 @@ class HttpApi:
                 return Response(200)
             case ["v2", "health", "ready"]:
                 return Response(200 if service.ready else 503)
+            case [""]:
+                return page.RESPONSE if request.method == "GET" else _method_not_allowed("GET")
+            case ["status"]:
+                found = page.status(service, request.target.partition("?")[2])
+            case ["photo", name]:
+                return await self._photo(request, name)
             case ["v2", "models", "stats"]:
                 found = describe.model_statistics(service, list(service.models.values()))
             case ["v2", "repository", "index"]:
@@ -114,7 +135,7 @@ class HttpApi:
     def _index(self, request: Request) -> Response:
         if request.method != "POST":
             return _method_not_allowed("POST")
-        asked = _json(bytes(request.body)) if request.body else {}
+        asked = _json(request.body, self._limits) if request.body else {}
         return as_json(describe.repository_index(self._service, asked.get("ready") is True))
 
     def _shared_memory(self, request: Request, what: str, name: str) -> Response:
@@ -126,7 +147,7 @@ class HttpApi:
             case "status":
                 return as_json(self._regions.status(name))
             case "register":
-                asked = _json(bytes(request.body))
+                asked = _json(request.body, self._limits)
                 size = _number(asked, "byte_size")
                 if size is None:
                     raise BadInput(f"shared memory region {name!r} has no byte_size")
@@ -142,7 +163,7 @@ class HttpApi:
     async def _change(self, request: Request, name: str, what: str) -> Response:
         if request.method != "POST":
             return _method_not_allowed("POST")
-        asked = _json(bytes(request.body)) if request.body else {}
+        asked = _json(request.body, self._limits) if request.body else {}
         if what == "unload":
             await self._service.unload(name)
         elif asked.get("parameters"):
@@ -151,12 +172,17 @@ class HttpApi:
             await self._service.load(name)
         return as_json({})
 
+    async def _photo(self, request: Request, name: str) -> Response:
+        if request.method != "POST":
+            return _method_not_allowed("POST")
+        return as_json(await page.photo(self._service, _visit(request, name), bytes(request.body)))
+
     async def _infer(self, request: Request, name: str, version: str) -> Response:
         service = self._service
-        with service.counted(name, "http"):
+        with service.counted(_visit(request, name)) as visit:
             service.model(name, version)  # before a long body is looked at
-            asked = infer_request(name, version, request, self._regions)
-            return infer_response(asked, await service.infer(asked))
+            asked = infer_request(name, version, request, self._limits, self._regions)
+            return infer_response(asked, await service.infer(asked, visit))
 
 
 class MetricsApi:
@@ -173,6 +199,10 @@ class MetricsApi:
             return Response(200, [self._service.metrics.text()], {"content-type": CONTENT_TYPE})
         except Exception as error:
             return error_response(error)
+
+
+def _visit(request: Request, model: str) -> Visit:
+    return Visit(model, "http", request.peer, request.headers.get("traceparent", ""))
 
 
 def check_token(service: Service, request: Request) -> None:
@@ -198,11 +228,11 @@ def refusal(status: int, text: str) -> Response:
         headers["retry-after"] = str(RETRY_AFTER_S)
     if status == 401:
         headers["www-authenticate"] = "Bearer"
-    return Response(status, [json.dumps({"error": text}).encode()], headers)
+    return Response(status, [orjson.dumps({"error": text})], headers)
 
 
 def as_json(value: Any) -> Response:
-    return Response(200, [json.dumps(value).encode()], JSON_CONTENT)
+    return Response(200, [orjson.dumps(value)], JSON_CONTENT)
 
 
 def _method_not_allowed(allowed: str) -> Response:
@@ -213,7 +243,7 @@ def _method_not_allowed(allowed: str) -> Response:
 # requests
 
 
-def infer_request(model: str, version: str, request: Request, regions: Regions | None) -> InferRequest:
+def infer_request(model: str, version: str, request: Request, limits: Limits, regions: Regions | None) -> InferRequest:
     """Raises BadInput and UnknownRegion."""
     if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
         raise BadInput(f"the body is encoded as {encoding[:50]}; send it as it is")
@@ -224,7 +254,7 @@ def infer_request(model: str, version: str, request: Request, regions: Regions |
         raise BadInput(f"Inference-Header-Content-Length must be a number of at most {len(request.body)}, the body's")
     else:
         header, binary = request.body[: int(length)], request.body[int(length) :]
-    asked = _json(bytes(header))
+    asked = _json(header, limits)
     inputs: dict[str, NDArray[Any]] = {}
     shared = Shared(regions)
     at = 0
@@ -232,7 +262,7 @@ def infer_request(model: str, version: str, request: Request, regions: Regions |
         name = _text(given, "name", "an input")
         if name in inputs:
             raise BadInput(f"input {name!r} was given twice")
-        shape = checked_shape(name, given.get("shape"))
+        shape = checked_shape(name, given.get("shape"), limits.elements)
         own = _parameters(given)
         if (raw := shared.input(name, own)) is not None:
             inputs[name] = from_raw(name, given.get("datatype"), shape, raw)
@@ -267,18 +297,27 @@ def infer_request(model: str, version: str, request: Request, regions: Regions |
     )  # fmt: skip
 
 
-def _json(raw: bytes) -> dict[str, Any]:
+def _json(raw: memoryview, limits: Limits) -> dict[str, Any]:
+    if len(raw) > limits.json:
+        raise BadInput(f"{len(raw)} bytes of JSON; send at most {limits.json}, and tensors as binary data")
     try:
-        value = json.loads(raw, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:  # of numbers, texts and nesting beyond all measure too
-        raise BadInput(f"the body is no JSON: {type(error).__name__}: {str(error)[:200]}") from None
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:  # of numbers and nesting beyond all measure too
+        raise BadInput(f"the body is no JSON: {str(error)[:200]}") from None
+    if _depth(bytes(raw)) > limits.json_depth:
+        raise BadInput(f"the body's JSON nests deeper than {limits.json_depth}")
     if not isinstance(value, dict):
         raise BadInput("the body must be a JSON object")
     return value
 
 
-def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is no JSON; send it as binary data")
+def _depth(raw: bytes) -> int:
+    """Of what is JSON; an upper bound where that is small."""
+    if (most := raw.count(b"[") + raw.count(b"{")) < MAX_RANK:
+        return most
+    lower = np.frombuffer(_STRING.sub(b"", raw), np.uint8) | 0x20  # makes { of [ and } of ], and of nothing else
+    brackets = lower[(lower == ord("{")) | (lower == ord("}"))].astype(np.int8)
+    return int(np.cumsum(ord("|") - brackets, dtype=np.int32).max())  # | is between { and }
 
 
 def _objects(asked: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
@@ -351,19 +390,23 @@ def infer_response(asked: InferRequest, outputs: Sequence[Output]) -> Response:
             entry["parameters"] = {"binary_data_size": len(raw)}
             parts.append(raw)
         else:
-            flat = output.array.ravel().tolist()
-            entry["data"] = (
-                [element.decode("utf-8", "replace") for element in flat] if output.datatype == BYTES else flat
-            )
+            entry["data"] = _plain(output)
         described.append(entry)
     answer: dict[str, Any] = {"model_name": asked.model, "model_version": VERSION, "outputs": described}
     if asked.id:
         answer["id"] = asked.id
-    try:
-        header = json.dumps(answer, allow_nan=False).encode()
-    except ValueError:
-        raise HeadraceError("an output holds NaN or infinity, which JSON has not; ask for binary data") from None
+    header = orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
     if not parts:
         return Response(200, [header], JSON_CONTENT)
     headers = {"content-type": "application/octet-stream", HEADER_LENGTH: str(len(header))}
     return Response(200, [header, *parts], headers)
+
+
+def _plain(output: Output) -> NDArray[Any] | list[str]:
+    """All elements, one after the other. Raises HeadraceError for numbers that JSON does not have."""
+    flat = output.array.ravel()
+    if output.datatype == BYTES:
+        return [element.decode("utf-8", "replace") for element in flat]
+    if flat.dtype.kind == "f" and not np.isfinite(flat).all():
+        raise HeadraceError("an output holds NaN or infinity, which JSON has not; ask for binary data")
+    return flat

@@ -24,9 +24,8 @@ from typing import cast
 import httptools
 import numpy as np
 
-from headrace.host.server.limits import BYTES_PER_S, Limits
+from headrace.host.server.limits import BYTES_PER_S, IDLE_S, Limits
 
-IDLE_S = 120.0  # a connection without a request
 LINGER_S = 2.0  # a client that is still sending may read why it was refused
 SWEEP_S = 0.5
 
@@ -38,12 +37,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Names in `headers` are in lower case. `target` is the path with the query."""
+    """Names in `headers` are in lower case. `target` is the path with the query, `peer` the client's address."""
 
     method: str
     target: str
     headers: Mapping[str, str]
     body: memoryview
+    peer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +139,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._peer = str((transport.get_extra_info("peername") or [""])[0])
         self._server.connections.add(self)
         self.due = self._loop.time() + self._limits.client_s
         if len(self._server.connections) > self._limits.connections:
@@ -242,7 +243,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _answered(self) -> None:
         assert self._head is not None
         head = self._head
-        response = await self._server.handler(Request(head.method, head.target, head.headers, self._body))
+        response = await self._server.handler(Request(head.method, head.target, head.headers, self._body, self._peer))
         keep_alive = head.keep_alive and not self._server.closing
         self._write(response, keep_alive)
         if not keep_alive:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+IDLE_S = 120.0  # of a connection without a request
 BYTES_PER_S = 100_000  # a client that sends or takes less is cut
 
 

@@ -117,8 +117,9 @@ class Output:
     array: NDArray[Any]
 
 
-def checked_shape(name: str, shape: Any) -> tuple[int, ...]:
-    """Raises BadInput unless this is a list of at most MAX_RANK whole numbers of 0 or more."""
+def checked_shape(name: str, shape: Any, elements: int) -> tuple[int, ...]:
+    """Raises BadInput unless this is a list of at most MAX_RANK whole numbers of 0 or more, of a tensor of at most
+    `elements`."""
     sizes = list(shape) if isinstance(shape, Sequence) and not isinstance(shape, str) else None
     if (
         sizes is None
@@ -126,6 +127,8 @@ def checked_shape(name: str, shape: Any) -> tuple[int, ...]:
         or not all(isinstance(size, int) and not isinstance(size, bool) and 0 <= size < 2**62 for size in sizes)
     ):
         raise BadInput(f"input {name!r}: its shape must be a list of at most {MAX_RANK} sizes of 0 or more")
+    if math.prod(max(size, 1) for size in sizes) > elements:  # numpy counts so too, be a size 0
+        raise BadInput(f"input {name!r} of shape {sizes} has too many elements; send at most {elements}")
     return tuple(sizes)
 
 

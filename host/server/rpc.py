@@ -5,7 +5,7 @@ Calls that carry tensors are handled on bytes (see `wire`), all others on protob
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -19,7 +19,7 @@ from tritonclient.grpc import service_pb2 as pb
 from headrace.batching import BadInput, HeadraceError, UnknownModel
 from headrace.host.live.runtime import Overloaded
 from headrace.host.server import describe
-from headrace.host.server.limits import Limits
+from headrace.host.server.limits import BYTES_PER_S, IDLE_S, Limits
 from headrace.host.server.protocol import (
     BYTES,
     MAX_CLASSES,
@@ -39,10 +39,11 @@ from headrace.host.server.protocol import (
 from headrace.host.server.service import Service
 from headrace.host.server.shared_memory import Regions, Shared
 from headrace.host.server.tls import Tls
+from headrace.host.server.watch import Visit
 from headrace.host.server.wire import Bytes, read_request, write_response, write_stream_response
 
 SERVICE = "inference.GRPCInferenceService"
-STREAM_AHEAD = 64  # requests of a stream that are not answered yet; more are not read
+STREAM_AHEAD = 64  # requests of a stream that are not answered yet, and answers not taken; more are not read, or made
 # Of Triton's decoupled models: whether an answer is the last, and whether the client wants an empty one as the last.
 FINAL, WANTS_FINAL = "triton_final_response", "triton_enable_empty_final_response"
 # Where numbers of a datatype lie that are not sent as bytes; FP16 has no such place.
@@ -52,24 +53,30 @@ _CONTENTS = {
 }  # fmt: skip
 _PARAMETER = {str: "string_param", int: "int64_param", bool: "bool_param"}
 
+Call = Callable[[Any, Any], Awaitable[Any]]
+
 _log = logging.getLogger(__name__)
 
 
 class GrpcServer:
-    """A message is as long as a body may be, and there are at most as many calls at a time as connections."""
-
     def __init__(self, service: Service, limits: Limits, regions: Regions | None, tls: Tls | None) -> None:
         self._tls = tls
         options = [
             ("grpc.max_receive_message_length", limits.body),
             ("grpc.max_send_message_length", -1),
+            ("grpc.max_metadata_size", limits.head),
+            ("grpc.absolute_max_metadata_size", limits.head),
+            ("grpc.max_allowed_incoming_connections", limits.connections),
+            ("grpc.server_handshake_timeout_ms", int(limits.client_s * 1e3)),
+            ("grpc.max_connection_idle_ms", int(IDLE_S * 1e3)),
+            ("grpc.keepalive_time_ms", int(IDLE_S * 1e3)),  # a peer that is gone without a word
+            ("grpc.keepalive_timeout_ms", int(limits.client_s * 1e3)),
             ("grpc.so_reuseport", 0),  # a port that is taken is an error
         ]
-        interceptors = [_Token(service)] if service.needs_token else []
-        self._server = aio.server(
-            interceptors=interceptors, options=options, maximum_concurrent_rpcs=limits.connections
-        )
-        handlers = _handlers(_Calls(service, regions)) | _TensorCalls(service, limits.bodies, regions).handlers()
+        entrance = _Entrance(service, limits)
+        self._server = aio.server(interceptors=[entrance], options=options, maximum_concurrent_rpcs=limits.connections)
+        handlers = _handlers(_Calls(service, regions), entrance)
+        handlers |= _TensorCalls(service, limits, regions).handlers(entrance)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     async def start(self, host: str, port: int) -> int:
@@ -98,35 +105,88 @@ async def _abort(context: Any, error: Exception) -> None:
     await context.abort(grpc.StatusCode[found.grpc], text)
 
 
-class _Token(aio.ServerInterceptor):
-    """Lets only those in who bring the token."""
+def _visit(context: Any, model: str) -> Visit:
+    given = dict(context.invocation_metadata())
+    return Visit(model, "grpc", context.peer(), str(given.get("traceparent", "")))
 
-    def __init__(self, service: Service) -> None:
+
+class _Entrance(aio.ServerInterceptor):
+    """Lets in who brings the token. So many messages come in at a time as `limits.bodies` hold, be they as long as they
+    may; a client that is too slow with its message, or in taking its answer, loses its call.
+
+    (How long a message is, gRPC tells when it is here. A stream's messages come in beside this.)"""
+
+    def __init__(self, service: Service, limits: Limits) -> None:
         self._service = service
+        self._limits = limits
+        self._room = asyncio.Semaphore(max(1, limits.bodies // limits.body))
+        self._coming: dict[asyncio.Task[Any], asyncio.TimerHandle] = {}
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
         handler = await continuation(details)
-        given = dict(details.invocation_metadata).get("authorization")
-        if handler is None or self._service.authorized(given):
+        if handler is None:
+            return None
+        if not self._service.authorized(dict(details.invocation_metadata).get("authorization")):
+            return self._refusing(Unauthorized("send the metadata authorization: Bearer TOKEN with this server's token"))
+        if handler.request_streaming:
             return handler
-        error = Unauthorized("send the metadata authorization: Bearer TOKEN with this server's token")
+        try:
+            async with asyncio.timeout(self._limits.client_s):
+                await self._room.acquire()
+        except TimeoutError:
+            return self._refusing(Overloaded("there is no room for the message; try again"))
+        task = asyncio.current_task()
+        assert task is not None
+        self._coming[task] = self._cut_after(self._limits.client_s + self._limits.body / BYTES_PER_S, task)
+        task.add_done_callback(self._arrived)  # if it never comes
+        return handler
+
+    def _refusing(self, error: HeadraceError) -> Any:
+        """As a handler of streams it does not wait for a message."""
 
         async def refuse(_: Any, context: Any) -> None:
+            with suppress(HeadraceError), self._service.counted(_visit(context, "")):
+                raise error
             await _abort(context, error)
 
-        kind = (
-            grpc.stream_stream_rpc_method_handler if handler.request_streaming else grpc.unary_unary_rpc_method_handler
-        )
-        return kind(refuse, handler.request_deserializer, handler.response_serializer)
+        return grpc.stream_stream_rpc_method_handler(refuse)
+
+    def unary(self, call: Call, deserializer: Any = None, serializer: Any = None) -> Any:
+        """The handler of a call that passed here."""
+
+        async def run(request: Any, context: Any) -> Any:
+            task = asyncio.current_task()
+            assert task is not None
+            self._arrived(task)
+            answer = await call(request, context)
+            timer = self.taken(answer, task)
+            task.add_done_callback(lambda _: timer.cancel())
+            return answer
+
+        return grpc.unary_unary_rpc_method_handler(run, deserializer, serializer)
+
+    def taken(self, answer: Any, task: asyncio.Task[Any]) -> asyncio.TimerHandle:
+        """The client has to take the answer before this ends the task; to be cancelled then."""
+        size = len(answer) if isinstance(answer, bytes) else 0
+        return self._cut_after(self._limits.client_s + size / BYTES_PER_S, task)
+
+    def _arrived(self, task: asyncio.Task[Any]) -> None:
+        timer = self._coming.pop(task, None)
+        if timer is not None:
+            timer.cancel()
+            self._room.release()
+
+    def _cut_after(self, delay_s: float, task: asyncio.Task[Any]) -> asyncio.TimerHandle:
+        return task.get_loop().call_later(delay_s, task.cancel)
 
 
-def _handlers(calls: "_Calls") -> dict[str, Any]:
+def _handlers(calls: "_Calls", entrance: _Entrance) -> dict[str, Any]:
     found = {}
     for method in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods:
         call = getattr(calls, method.name, None)
         if call is not None:  # what has none answers UNIMPLEMENTED
             asked, answer = map(message_factory.GetMessageClass, (method.input_type, method.output_type))
-            found[method.name] = grpc.unary_unary_rpc_method_handler(call, asked.FromString, answer.SerializeToString)
+            found[method.name] = entrance.unary(call, asked.FromString, answer.SerializeToString)
     return found
 
 
@@ -221,24 +281,32 @@ class _Calls:
 
 
 class _TensorCalls:
-    """The calls that carry tensors. Their messages hold at most `most` bytes together."""
+    """The calls that carry tensors."""
 
-    def __init__(self, service: Service, most: int, regions: Regions | None) -> None:
+    def __init__(self, service: Service, limits: Limits, regions: Regions | None) -> None:
         self._service = service
+        self._limits = limits
         self._regions = regions
-        self._most = most
         self._held = 0
 
-    def handlers(self) -> dict[str, Any]:
+    def handlers(self, entrance: _Entrance) -> dict[str, Any]:
+        async def stream(messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+            task = asyncio.current_task()
+            assert task is not None
+            async for answer in self._stream_infer(messages, context):
+                timer = entrance.taken(answer, task)
+                yield answer
+                timer.cancel()
+
         return {
-            "ModelInfer": grpc.unary_unary_rpc_method_handler(self._infer),
-            "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._stream_infer),
+            "ModelInfer": entrance.unary(self._infer),
+            "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(stream),
         }
 
     async def _infer(self, message: bytes, context: Any) -> bytes | None:
         try:
             with self._room(message):
-                return await self._answer(*read_request(message))
+                return await self._answer(*read_request(message), context)
         except Exception as error:
             await _abort(context, error)
             return None
@@ -247,14 +315,15 @@ class _TensorCalls:
         """A stream's requests run side by side. Answers come in the order of the requests, but a decoder's tokens as
         they come. A request that fails says so in its answer, and the stream goes on."""
         answers: asyncio.Queue[bytes | None] = asyncio.Queue()
-        room = asyncio.Semaphore(STREAM_AHEAD)
+        room, unread = asyncio.Semaphore(STREAM_AHEAD), asyncio.Semaphore(STREAM_AHEAD)
         running: set[asyncio.Task[None]] = set()
 
         async def run(message: bytes, before: asyncio.Task[None] | None) -> None:
             try:
-                async for answer, in_order in self._stream_answers(message):
+                async for answer, in_order in self._stream_answers(message, context):
                     if in_order and before is not None:
                         await asyncio.wait([before])
+                    await unread.acquire()
                     answers.put_nowait(answer)
             finally:
                 room.release()
@@ -274,24 +343,25 @@ class _TensorCalls:
         try:
             while (answer := await answers.get()) is not None:
                 yield answer
+                unread.release()
             await reader  # what ended it raises here
         finally:  # the client may have gone
             reader.cancel()
             for task in running:
                 task.cancel()
 
-    async def _stream_answers(self, message: bytes) -> AsyncIterator[tuple[bytes, bool]]:
+    async def _stream_answers(self, message: bytes, context: Any) -> AsyncIterator[tuple[bytes, bool]]:
         """Each answer, and whether it has to wait for those of former requests."""
         id = ""
         try:
             with self._room(message):
                 request, contents = read_request(message)
                 id = request.id
-                with self._service.counted(request.model_name, "grpc"):
+                with self._service.counted(_visit(context, request.model_name)) as visit:
                     streams = self._service.model(request.model_name, request.model_version).streams
-                    asked = infer_request(request, contents, self._regions)
+                    asked = infer_request(request, contents, self._limits, self._regions)
                     final = {FINAL: False} if streams else {}
-                    async for outputs in self._service.stream(asked):
+                    async for outputs in self._service.stream(asked, visit):
                         yield write_stream_response(infer_response(asked, outputs, final)), not streams
             if streams and _plain(request.parameters).get(WANTS_FINAL) is True:
                 yield write_stream_response(infer_response(asked, [], {FINAL: True})), False
@@ -302,7 +372,7 @@ class _TensorCalls:
 
     @contextmanager
     def _room(self, message: bytes) -> Iterator[None]:
-        if self._held + len(message) > self._most:
+        if self._held + len(message) > self._limits.bodies:
             raise Overloaded("there is no room for the message; try again")
         self._held += len(message)
         try:
@@ -310,14 +380,14 @@ class _TensorCalls:
         finally:
             self._held -= len(message)
 
-    async def _answer(self, request: Any, contents: Sequence[Bytes]) -> bytes:
-        with self._service.counted(request.model_name, "grpc"):
+    async def _answer(self, request: Any, contents: Sequence[Bytes], context: Any) -> bytes:
+        with self._service.counted(_visit(context, request.model_name)) as visit:
             self._service.model(request.model_name, request.model_version)
-            asked = infer_request(request, contents, self._regions)
-            return infer_response(asked, await self._service.infer(asked))
+            asked = infer_request(request, contents, self._limits, self._regions)
+            return infer_response(asked, await self._service.infer(asked, visit))
 
 
-def infer_request(request: Any, contents: Sequence[Bytes], regions: Regions | None) -> InferRequest:
+def infer_request(request: Any, contents: Sequence[Bytes], limits: Limits, regions: Regions | None) -> InferRequest:
     """Of a ModelInferRequest and its raw contents. Raises BadInput and UnknownRegion."""
     raw = iter(contents)
     shared = Shared(regions)
@@ -325,7 +395,7 @@ def infer_request(request: Any, contents: Sequence[Bytes], regions: Regions | No
     for given in request.inputs:
         if given.name in inputs:
             raise BadInput(f"input {given.name!r} was given twice")
-        shape = checked_shape(given.name, list(given.shape))
+        shape = checked_shape(given.name, list(given.shape), limits.elements)
         found = shared.input(given.name, _plain(given.parameters))
         if found is None and contents:
             found = next(raw, None)

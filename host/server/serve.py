@@ -14,6 +14,7 @@ import uvloop
 
 from headrace.batching import UsageError
 from headrace.host.live.quick import keep_freed_memory
+from headrace.host.server.access_log import AccessLog
 from headrace.host.server.group import Preprocessors
 from headrace.host.server.http import HttpApi, MetricsApi, refusal
 from headrace.host.server.http1 import HttpServer
@@ -24,6 +25,8 @@ from headrace.host.server.service import Service
 from headrace.host.server.settings import ModelSettings
 from headrace.host.server.shared_memory import Regions
 from headrace.host.server.tls import Tls
+from headrace.host.server.trace import Trace
+from headrace.host.server.watch import Watcher
 
 STOP_S = 5.0  # for what is on its way when all is drained, and for workers to end
 
@@ -60,7 +63,8 @@ class Address:
 class ServeOptions:
     """`container` builds or finds the DPU's .xclbin; it is asked for when the first model needs it. Without `token`
     everybody who reaches the server is served, so that beyond loopback `insecure` must say so. With `repository` the
-    models in it may be loaded while the server runs. Raises UsageError."""
+    models in it may be loaded while the server runs. `access_log` is a file or `-`, `otlp` the URL of an OpenTelemetry
+    collector. Raises UsageError."""
 
     http: Address
     grpc: Address
@@ -73,6 +77,9 @@ class ServeOptions:
     shared_memory: bool = False
     tls: Tls | None = None
     drain_s: float = 30.0
+    access_log: str | None = None
+    trace: Path | None = None
+    otlp: str | None = None
 
     def __post_init__(self) -> None:
         for option in ("http", "grpc", "metrics"):
@@ -112,22 +119,41 @@ async def _serve(
     on_ready: Callable[[Mapping[str, str]], None],
     end_now: Callable[[int], None],
 ) -> bool:
-    async with (
-        Preprocessors(options.container) as preprocessors,
-        Service(
-            preprocessors, token=options.token, repository=options.repository, drain_s=options.drain_s,
-            on_stage=on_stage,
-        ) as service,
-    ):  # fmt: skip
-        await service.open(models)
-        stop = _signals(options.drain_s, end_now)
-        async with _ports(options, service) as ports:
-            on_ready(ports)
-            await stop.wait()
-            drained = await service.drain(options.drain_s)
-            if not drained:  # those who wait are told so while the ports are still open
-                await service.close()
-            return drained
+    with _watchers(options) as watchers:
+        async with (
+            Preprocessors(options.container) as preprocessors,
+            Service(
+                preprocessors, token=options.token, repository=options.repository, drain_s=options.drain_s,
+                on_stage=on_stage, watchers=watchers,
+            ) as service,
+        ):  # fmt: skip
+            await service.open(models)
+            stop = _signals(options.drain_s, end_now)
+            async with _ports(options, service) as ports:
+                on_ready(ports)
+                await stop.wait()
+                drained = await service.drain(options.drain_s)
+                if not drained:  # those who wait are told so while the ports are still open
+                    await service.close()
+                return drained
+
+
+@contextlib.contextmanager
+def _watchers(options: ServeOptions) -> Iterator[list[Watcher]]:
+    """Those that options ask for. Raises UsageError."""
+    with contextlib.ExitStack() as stack:
+        watchers: list[Watcher] = []
+        if options.access_log is not None:
+            watchers.append(stack.enter_context(AccessLog(options.access_log)))
+        if options.trace is not None:
+            watchers.append(stack.enter_context(Trace(options.trace)))
+        if options.otlp is not None:
+            try:
+                from headrace.host.server.spans import Spans
+            except ModuleNotFoundError as error:
+                raise UsageError(f"--otlp needs {error.name}; install headrace[server,otel]") from None
+            watchers.append(stack.enter_context(Spans.to(options.otlp)))
+        yield watchers
 
 
 def _signals(drain_s: float, end_now: Callable[[int], None]) -> asyncio.Event:
@@ -154,8 +180,9 @@ async def _ports(options: ServeOptions, service: Service) -> AsyncIterator[dict[
     regions = Regions(limits.body) if options.shared_memory else None
     async with contextlib.AsyncExitStack() as stack:
         ports = {}
-        for name, handler in (("http", HttpApi(service, regions).handle), ("metrics", MetricsApi(service).handle)):
-            server = HttpServer(handler, refusal, limits, options.tls.context if options.tls else None)
+        context = None if options.tls is None else options.tls.context
+        for name, api in (("http", HttpApi(service, limits, regions)), ("metrics", MetricsApi(service))):
+            server = HttpServer(api.handle, refusal, limits, context)
             address: Address = getattr(options, name)
             with _port_of(name, address):
                 host, port = await server.start(address.host, address.port)

@@ -9,6 +9,7 @@ is.
 import asyncio
 import hmac
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -16,12 +17,12 @@ import numpy as np
 
 from headrace.batching import BadInput, HeadraceError, UnknownModel, UsageError
 from headrace.host.dpu.driver import Dpu
-from headrace.host.live.runtime import Inference, Overloaded
+from headrace.host.live.runtime import Execution, Inference, Overloaded
 from headrace.host.server.group import Group, OnStage, Preprocessors, ServedModel, groups_of, open_group
-from headrace.host.server.metrics import Gauges, Metrics
+from headrace.host.server.live import Live
+from headrace.host.server.metrics import Metrics
 from headrace.host.server.protocol import (
     BYTES,
-    CANCELLED,
     DATATYPE_OF,
     OK,
     VERSION,
@@ -35,6 +36,7 @@ from headrace.host.server.protocol import (
 from headrace.host.server.repository import Repository
 from headrace.host.server.rows import Row, outputs_by_name
 from headrace.host.server.settings import ModelSettings
+from headrace.host.server.watch import RowVisit, Standing, Visit, Watcher
 
 DRAIN_LOOK_S = 0.02
 
@@ -42,7 +44,8 @@ DRAIN_LOOK_S = 0.02
 class Service:
     """The models that are served, which come and go: `open` them before the first request. Use as an async context
     manager around that; the preprocessors are their owner's to close. `token`, if there is one, is what requests must
-    bring; `repository` has the models that may be loaded, None where none may."""
+    bring; `repository` has the models that may be loaded, None where none may; `watchers` are told of all, beside the
+    service's own."""
 
     def __init__(
         self,
@@ -52,10 +55,13 @@ class Service:
         repository: Repository | None = None,
         drain_s: float = 30.0,
         on_stage: OnStage = lambda _: None,
+        watchers: Sequence[Watcher] = (),
     ) -> None:
         self.models: dict[str, ServedModel] = {}
         self.groups: list[Group] = []
-        self.metrics = Metrics(self._gauges)
+        self.metrics = Metrics(self.standing)
+        self.live = Live(self.standing)
+        self._watchers: tuple[Watcher, ...] = (self.metrics, self.live, *watchers)
         self.draining = False
         self.repository = repository
         self._preprocessors = preprocessors
@@ -65,9 +71,11 @@ class Service:
         self._token = None if token is None else token.encode()
 
     async def __aenter__(self) -> "Service":
+        await self.live.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.live.__aexit__()
         await self.close()
 
     async def close(self) -> None:
@@ -79,11 +87,14 @@ class Service:
     async def open(self, settings: Sequence[ModelSettings]) -> None:
         """Serve these models; those that agree share their workers. Raises UsageError and WorkerLost."""
         for together in groups_of(settings):
-            group = await open_group(together, self._preprocessors, self._on_stage, self.metrics.executed)
-            self.groups.append(group)
-            for name, model in group.models.items():
+            names = [model.name for model in together]
+            for name in names:
                 self.metrics.add(name)
-                self.models[name] = model
+                self.live.add(name)
+            suffix = f" ({', '.join(names)})" if self.groups else ""
+            group = await open_group(together, self._preprocessors, self._on_stage, self._executed, suffix)
+            self.groups.append(group)
+            self.models.update(group.models)
 
     async def load(self, name: str) -> None:
         """Serve this model of the repository, on workers of its own; one that is served already is loaded anew, and
@@ -129,10 +140,6 @@ class Service:
         """Whether it makes sense to send requests."""
         return not self.draining and all(model.ready for model in self.models.values())
 
-    @property
-    def needs_token(self) -> bool:
-        return self._token is not None
-
     def authorized(self, authorization: str | None) -> bool:
         """Whether this is what the header `Authorization` must be."""
         if self._token is None:
@@ -162,42 +169,47 @@ class Service:
         return True
 
     @contextmanager
-    def counted(self, model: str, transport: str) -> Iterator[None]:
-        """Counts the request for which this runs, by how it ends."""
-        began = time.monotonic()
-        ended = CANCELLED
+    def counted(self, visit: Visit) -> Iterator[Visit]:
+        """Tells the watchers of the request for which this runs, by how it ends."""
         try:
-            yield
-            ended = OK
+            yield visit
+            visit.outcome = OK
         except Exception as error:
-            ended = outcome(error)
+            visit.outcome = outcome(error)
+            visit.error = str(error) if isinstance(error, HeadraceError) else repr(error)
             raise
         finally:
-            self.metrics.answered(model, transport, ended, time.monotonic() - began)
+            visit.answered = time.monotonic()
+            for watcher in self._watchers:
+                watcher.answered(visit)
 
-    async def infer(self, request: InferRequest) -> list[Output]:
+    def _executed(self, worker: str, origin: float, execution: Execution) -> None:
+        for watcher in self._watchers:
+            watcher.executed(worker, origin, execution)
+
+    async def infer(self, request: InferRequest, visit: Visit) -> list[Output]:
         """Raises what `protocol.outcome` knows. A caller that is cancelled takes out what has not begun."""
-        arrived = time.monotonic()
         model = self.model(request.model, request.version)
+        visit.id = request.id
         wanted = self._wanted(model, request)
-        rows = model.rows.of(request)
+        rows = _rows(model, request)
         with self._admitted(model, len(rows)):
-            done = await self._all(model, rows, request, arrived)
+            done = await self._all(model, rows, request, visit)
         return [_joined(model, output, done) for output in wanted]
 
-    async def stream(self, request: InferRequest) -> AsyncIterator[list[Output]]:
+    async def stream(self, request: InferRequest, visit: Visit) -> AsyncIterator[list[Output]]:
         """The same, where the model decodes and the request has one row: each token as it comes. All in one, else."""
         model = self.model(request.model, request.version)
+        visit.id = request.id
         wanted = self._wanted(model, request)
-        rows = model.rows.of(request) if model.streams else []
+        rows = _rows(model, request) if model.streams else []
         if len(rows) != 1 or any(output.classes for output in wanted):
-            yield await self.infer(request)
+            yield await self.infer(request, visit)
             return
-        arrived = time.monotonic()
         tokens: asyncio.Queue[int | None] = asyncio.Queue()
         row = Row(rows[0].value, {**rows[0].options, "on_token": tokens.put_nowait})
         with self._admitted(model, 1):
-            running = asyncio.ensure_future(self._row(model, row, arrived, self._deadline(model, request, arrived)))
+            running = asyncio.ensure_future(self._all(model, [row], request, visit))
             running.add_done_callback(lambda _: tokens.put_nowait(None))
             try:
                 while (token := await tokens.get()) is not None:
@@ -214,12 +226,10 @@ class Service:
 
     @contextmanager
     def _admitted(self, model: ServedModel, rows: int) -> Iterator[None]:
-        """Raises BadInput, Overloaded and Draining."""
+        """Raises Overloaded and Draining."""
         most = model.settings.max_queue
         if self.draining:
             raise Draining("this server is about to end; send the request to another")
-        if rows > most:
-            raise BadInput(f"{rows} rows in a request; model {model.name!r} takes at most {most} at a time")
         if model.in_flight + rows > most:
             raise Overloaded(
                 f"{model.in_flight} rows of model {model.name!r} are in flight, and at most "
@@ -237,42 +247,68 @@ class Service:
         return arrived - model.runtime.origin + bound_s
 
     async def _all(
-        self, model: ServedModel, rows: Sequence[Row], request: InferRequest, arrived: float
+        self, model: ServedModel, rows: Sequence[Row], request: InferRequest, visit: Visit
     ) -> list[Inference]:
-        deadline = self._deadline(model, request, arrived)
+        deadline = self._deadline(model, request, visit.arrived)
+        visit.rows = [RowVisit(origin=model.runtime.origin) for _ in rows]
         if len(rows) == 1:
-            return [await self._row(model, rows[0], arrived, deadline)]
-        running = [asyncio.ensure_future(self._row(model, row, arrived, deadline)) for row in rows]
+            return [await self._row(model, rows[0], visit.rows[0], visit.arrived, deadline)]
+        running = [
+            asyncio.ensure_future(self._row(model, row, told, visit.arrived, deadline))
+            for row, told in zip(rows, visit.rows, strict=True)
+        ]
         try:
             return await asyncio.gather(*running)
         finally:  # of the first error: the others are of no use
             for task in running:
                 task.cancel()
 
-    async def _row(self, model: ServedModel, row: Row, arrived: float, deadline: float) -> Inference:
+    async def _row(self, model: ServedModel, row: Row, told: RowVisit, arrived: float, deadline: float) -> Inference:
         value = row.value
         if isinstance(value, bytes):
             assert model.preprocessor is not None
-            done = await model.preprocessor.process(value)
-            self.metrics.preprocessed(model.name, arrived, done)
-            value = done.tensor
-        inference = await model.runtime.infer(
+            model.preprocessing += 1
+            try:
+                told.preprocessed = await model.preprocessor.process(value)
+            finally:
+                model.preprocessing -= 1
+            value = told.preprocessed.tensor
+        told.inference = await model.runtime.infer(
             model.name, value, arrival=arrived - model.runtime.origin, deadline=deadline, **row.options
         )
-        self.metrics.inferred(model.name, inference, time.time_ns() // 10**6)
-        return inference
+        told.worker = model.workers[told.inference.execution.worker]
+        return told.inference
 
-    def _gauges(self) -> Gauges:
-        statistics = [group.runtime.statistics() for group in self.groups]
-        fallbacks: dict[str, int] = {}
-        for dpu in self._preprocessors.all():
-            if isinstance(dpu, Dpu):
-                for status, count in dpu.counters.unsupported.items():
-                    fallbacks[status.name] = fallbacks.get(status.name, 0) + count
-        return Gauges(
-            sum(each.workers_up for each in statistics), sum(each.workers_lost for each in statistics),
-            {name: model.in_flight for name, model in self.models.items()}, fallbacks,
+    def standing(self) -> Standing:
+        workers, waiting, running = [], Counter[str](), Counter[str]()
+        arena: dict[str, tuple[int, int]] = {}
+        lost = 0
+        for group in self.groups:
+            statistics = group.runtime.statistics()
+            lost += statistics.workers_lost
+            waiting.update(statistics.waiting)
+            running.update(statistics.running)
+            arena.update(group.tasks.arena_use())
+            states = zip(group.workers, group.runtime.worker_states(), strict=True)
+            workers += [state._replace(name=name) for name, state in states]
+        fallbacks = Counter[str]()
+        for made in self._preprocessors.all():
+            if isinstance(made, Dpu):
+                fallbacks.update({status.name: count for status, count in made.counters.unsupported.items()})
+        models = self.models.items()
+        return Standing(
+            workers, lost, self._preprocessors.states(), {name: model.in_flight for name, model in models},
+            {name: model.preprocessing for name, model in models}, waiting, running, arena, fallbacks,
         )  # fmt: skip
+
+
+def _rows(model: ServedModel, request: InferRequest) -> list[Row]:
+    """No more than may be in flight: few bytes can say that they are any number. Raises BadInput and CorruptInput."""
+    rows = max((len(array) for array in request.inputs.values() if array.ndim), default=0)
+    most = model.settings.max_queue
+    if rows > most:
+        raise BadInput(f"{rows} rows in a request; model {model.name!r} takes at most {most} at a time")
+    return model.rows.of(request)
 
 
 def _joined(model: ServedModel, wanted: Wanted, done: Sequence[Inference]) -> Output:

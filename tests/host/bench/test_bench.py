@@ -128,12 +128,12 @@ def test_a_trace_is_replayed_at_its_times(server, tmp_path):
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_what_the_server_sheds_is_told_apart_from_what_it_has_no_worker_for(transport):
-    with serving("--max-queue", "2", "--sla-ms", "1", models=("scale",)) as server:
-        found = bench(url_of(server, transport), "--model", "scale", "--rate-rps", "4000", "--requests", "400")
+    with serving("--max-queue", "2", "--sla-ms", "1", models=("slow",)) as server:
+        found = bench(url_of(server, transport), "--model", "slow", "--rate-rps", "2000", "--requests", "400")
         assert found["shed"] == found["statuses"]["shed"] > 0 and found["failed"] == 0
         assert found["shed"] + found["finished"] == 400
         target = target_of(server, transport)
-        model = target.metadata("scale")
+        model = target.metadata("slow")
         deadly = np.float32([[13, 0, 0, 0]])  # kills the worker
         message = target.message(model, [tensor(model.inputs[0], deadly)], Asked())
         answers = run(target, OpenLoop(np.array([0.0]), 30.0), [message], processes=1, connections=1)

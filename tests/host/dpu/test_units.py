@@ -202,3 +202,25 @@ def test_those_who_gave_up_are_forgotten():
         assert not units._waiters
 
     asyncio.run(body())
+
+
+def test_the_time_that_callers_have_a_unit_is_told_by_name():
+    async def run():
+        units = Units(range(2), "unit {}".format)
+        assert units.states() == [("unit 0", 0.0, False, ""), ("unit 1", 0.0, False, "")]
+        first, second = await units.acquire(), await units.acquire()
+        waiter = asyncio.ensure_future(units.acquire())
+        await asyncio.sleep(0.02)
+        units.release(second)
+        units.release(first)  # to the waiter at once
+        (_, busy_0, at_0, _), (_, busy_1, at_1, _) = units.states()
+        assert {at_0, at_1} == {False, True} and min(busy_0, busy_1) >= 0.02
+        held = await waiter
+        await asyncio.sleep(0.01)
+        again = units.states()[held]
+        assert again.busy and again.busy_s >= (busy_0, busy_1)[held] + 0.01
+        units.refuse(lambda: RuntimeError("closed"))
+        units.release(held)
+        assert not units.states()[held].busy
+
+    asyncio.run(run())

@@ -49,6 +49,9 @@ def test_a_port_that_is_taken_is_named_at_once(port):
         (("--policy", "lazy", "--policy", "serial"), "2 for 1 models"),
         (("--xclbin", "x"), "x"),
         (("--repository", "nowhere"), "No such file"),
+        (("--trace", "no/such/folder"), "name a file that can be written"),
+        (("--access-log", "no/such/folder"), "name a file that can be written"),
+        (("--otlp", "collector:4317"), "give http://HOST:PORT"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options, text):
@@ -59,7 +62,7 @@ def test_options_that_do_not_go_together_are_refused(options, text):
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ("max-quue = 5", "there is no setting 'max-quue'; known are drain-s, drop-late,"),
+        ("max-quue = 5", "there is no setting 'max-quue'; known are access-log, client-timeout-s,"),
         ("max-queue = 1.5", "--max-queue"),
         ("max-queue = 0", "--max-queue"),
         ("max-queue = true", "give a text or a number"),

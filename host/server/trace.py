@@ -1,0 +1,58 @@
+"""`--trace`: the server's run for Perfetto, a track per CU and per worker, and a flow per request between them."""
+
+from collections import deque
+from pathlib import Path
+
+from headrace.host.live.runtime import Execution
+from headrace.host.live.trace import Lanes, name_of
+from headrace.host.server.watch import Visit
+from headrace.sim.trace import Slice, write
+
+EVENTS = 200_000  # slices and their flows that are kept, some 40 MB; of a longer run the last are written
+
+
+class Trace:
+    """A watcher. Use as a context manager, which writes the file at its end."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._slices: deque[Slice] = deque()
+        self._events = 0
+
+    def __enter__(self) -> "Trace":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        lanes = Lanes()
+        slices = sorted(self._slices, key=lambda each: each.start)
+        write(self._path, (self._on_lane(each, lanes) if each.track[0] == "preprocessing" else each for each in slices))
+
+    def _on_lane(self, each: Slice, lanes: Lanes) -> Slice:
+        return Slice(
+            (each.track[0], lanes.of(each.track[1], each.start, each.end)), each.start, each.end, each.name, each.flows
+        )
+
+    def answered(self, visit: Visit) -> None:
+        for row in visit.rows:
+            if (made := row.preprocessed) is not None:
+                flows = [] if row.inference is None else [_flow(row.origin, row.inference.request_id)]
+                name = f"photo for {visit.model}" + (
+                    f" ({made.dpu_status})" if made.dpu_status not in (None, "OK") else ""
+                )
+                self._keep(Slice(("preprocessing", made.unit), made.started, made.finished, name, flows))
+
+    def executed(self, worker: str, origin: float, execution: Execution) -> None:
+        flows = [_flow(origin, request.id) for request in execution.task.requests]
+        name = name_of(execution, several=True)
+        self._keep(Slice(("workers", worker), origin + execution.started, origin + execution.ended, name, flows))
+
+    def _keep(self, each: Slice) -> None:
+        self._slices.append(each)
+        self._events += 1 + len(each.flows)
+        while self._events > EVENTS:
+            self._events -= 1 + len(self._slices.popleft().flows)
+
+
+def _flow(origin: float, request: int) -> int:
+    """Requests of runtimes that began at different times have different flows."""
+    return hash((origin, request)) & (1 << 62) - 1

@@ -1,0 +1,108 @@
+"""The README's picture of the live page: `headrace serve` under load, after a photo, in Debian's Chromium.
+
+.venv/bin/python scripts/picture_page.py host/server/page.png [--dark] [--width 390] [--seconds 120]
+"""
+
+import argparse
+import contextlib
+import http.client
+import io
+import json
+import math
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+PHOTO = Path(__file__).parents[1] / "examples" / "chelsea.jpg"
+MODEL = "mobilenet_v3_small"
+CLIENTS = 64
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("picture", type=Path)
+    parser.add_argument("--dark", action="store_true")
+    parser.add_argument("--width", type=int, default=1080)
+    parser.add_argument("--seconds", type=float, default=120, help="of load before the picture")
+    parser.add_argument("--rate-rps", type=float, default=14, help="mean; it swings by two thirds")
+    options = parser.parse_args()
+    with serving() as address, load(address, options.rate_rps):
+        time.sleep(options.seconds)
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(
+                executable_path="/usr/bin/chromium-headless-shell", args=["--no-sandbox"]
+            )
+            page = browser.new_page(
+                viewport={"width": options.width, "height": 800}, color_scheme="dark" if options.dark else "light"
+            )
+            page.goto(f"http://{address}/")
+            page.set_input_files("#file", PHOTO)
+            page.locator("#top li").first.wait_for()
+            time.sleep(1.5)  # the batch of the photo is in what the page has asked for
+            shot = page.screenshot(full_page=True)
+            browser.close()
+    Image.open(io.BytesIO(shot)).quantize(256).save(options.picture, optimize=True)  # a third of the size
+    print(f"wrote {options.picture}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[str]:
+    """The address of a server's HTTP port."""
+    command = [Path(sys.executable).with_name("headrace"), "serve", "--json", "--model", MODEL, "--policy", "preba"]
+    command += ["--preprocess", "dpu", "--image-cus", "2", "--workers", "1", "--max-batch", "8"]
+    for port in ("http", "grpc", "metrics"):
+        command += [f"--{port}", "127.0.0.1:0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())["http"]
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@contextlib.contextmanager
+def load(address: str, rate_rps: float) -> Iterator[None]:
+    """Photos at random times, from connections that stay open."""
+    photo = PHOTO.read_bytes()
+    raw = len(photo).to_bytes(4, "little") + photo
+    tensor = {"name": "IMAGE", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": len(raw)}}
+    top = {"name": "output", "parameters": {"classification": 5}}
+    header = json.dumps({"inputs": [tensor], "outputs": [top]}).encode()
+    done, own = threading.Event(), threading.local()
+
+    def send() -> None:
+        if not hasattr(own, "connection"):
+            own.connection = http.client.HTTPConnection(address, timeout=60)
+        own.connection.request(
+            "POST", f"/v2/models/{MODEL}/infer", header + raw, {"Inference-Header-Content-Length": str(len(header))}
+        )
+        own.connection.getresponse().read()
+
+    def run() -> None:
+        with ThreadPoolExecutor(CLIENTS) as clients:
+            began = time.monotonic()
+            while not done.is_set():
+                swing = 1 + 2 / 3 * math.sin((time.monotonic() - began) / 8)
+                time.sleep(random.expovariate(rate_rps * swing))
+                clients.submit(send)
+
+    sender = threading.Thread(target=run)
+    sender.start()
+    try:
+        yield
+    finally:
+        done.set()
+        sender.join()
+
+
+if __name__ == "__main__":
+    main()

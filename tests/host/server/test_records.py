@@ -1,0 +1,183 @@
+"""What a server's run leaves behind: access log, Perfetto trace, and spans at an OpenTelemetry collector."""
+
+import contextlib
+import json
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import grpc
+import numpy as np
+import pytest
+import tritonclient.grpc
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+from running import PHOTO, scale_request, serving, until
+
+from headrace.batching import Request, Task
+from headrace.host.live.runtime import Execution
+from headrace.host.server import access_log, trace
+from headrace.host.server.access_log import AccessLog
+from headrace.host.server.watch import Visit
+
+INFER = "/v2/models/scale/infer"
+TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
+PARENT = f"00-{TRACE_ID}-b7ad6b7169203331-01"
+
+
+class Collector(trace_service_pb2_grpc.TraceServiceServicer):
+    """Keeps the spans that come."""
+
+    def __init__(self):
+        self.services, self.spans = set(), []
+
+    def Export(self, request, context):
+        for resource in request.resource_spans:
+            self.services |= {a.value.string_value for a in resource.resource.attributes if a.key == "service.name"}
+            for scope in resource.scope_spans:
+                self.spans += scope.spans
+        return trace_service_pb2.ExportTraceServiceResponse()
+
+
+@contextlib.contextmanager
+def collecting():
+    found = Collector()
+    with ThreadPoolExecutor(2) as threads:
+        server = grpc.server(threads)
+        trace_service_pb2_grpc.add_TraceServiceServicer_to_server(found, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        yield found, f"http://127.0.0.1:{port}"
+        server.stop(None).wait()
+
+
+def over_grpc(server, **headers):
+    with tritonclient.grpc.InferenceServerClient(server.url("grpc")) as client:
+        tensor = tritonclient.grpc.InferInput("x", [1, 4], "FP32")
+        tensor.set_data_from_numpy(np.ones((1, 4), np.float32))
+        return client.infer("scale", [tensor], request_id="g", headers=headers)
+
+
+def attributes(span):
+    return {a.key: getattr(a.value, a.value.WhichOneof("value")) for a in span.attributes}
+
+
+def test_every_request_has_a_line_in_the_access_log(tmp_path):
+    path = tmp_path / "access.jsonl"
+    path.write_text("kept\n")
+    with serving("--access-log", str(path), models=("scale", "means")) as server:
+        body = {**scale_request(1.0, 2.0), "id": "h"}
+        assert server.request("POST", INFER, body, {"traceparent": PARENT})[0] == 200
+        over_grpc(server)
+        assert server.request("POST", "/photo/means", PHOTO)[0] == 200
+        assert server.request("POST", INFER, scale_request(666.0))[0] == 500
+        assert server.request("POST", "/v2/models/nobody/infer", {})[0] == 404
+        assert server.end()[0] == 0
+    kept, *lines = path.read_text().splitlines()
+    http, by_grpc, photo, failed, unknown = map(json.loads, lines)
+    assert kept == "kept"
+    assert (http["model"], http["transport"], http["peer"], http["id"]) == ("scale", "http", "127.0.0.1", "h")
+    assert (http["outcome"], http["status"], http["rows"], http["traceparent"]) == ("ok", 200, 2, PARENT)
+    assert http["total_ms"] >= http["queue_ms"] + http["execute_ms"] > 0 and http["worker"] == "cpu 0"
+    assert abs(datetime.fromisoformat(http["time"]) - datetime.now(UTC)) < timedelta(minutes=2)
+    assert (by_grpc["transport"], by_grpc["status"], by_grpc["id"]) == ("grpc", "OK", "g")
+    assert "127.0.0.1" in by_grpc["peer"]
+    assert photo["preprocess_ms"] > 0 and photo["unit"] == "cpu" and photo["batch"] == 1 and photo["reason"]
+    assert (failed["outcome"], failed["status"]) == ("failed", 500) and "unlucky" in failed["error"]
+    assert (unknown["outcome"], unknown["status"], unknown["rows"]) == ("unknown", 404, 0)
+
+
+def test_who_comes_without_the_token_is_in_the_access_log_too(tmp_path):
+    (tmp_path / "token").write_text("open-sesame")
+    path = tmp_path / "access.jsonl"
+    options = ("--access-log", str(path), "--token-file", str(tmp_path / "token"))
+    with serving(*options, models=("scale",)) as server:
+        assert server.request("POST", INFER, scale_request(1.0))[0] == 401
+        with pytest.raises(tritonclient.utils.InferenceServerException, match="UNAUTHENTICATED"):
+            over_grpc(server)
+        assert server.end()[0] == 0
+    assert [(each["transport"], each["outcome"]) for each in map(json.loads, path.read_text().splitlines())] == [
+        ("http", "unauthorized"),
+        ("grpc", "unauthorized"),
+    ]
+    assert "open-sesame" not in path.read_text()
+
+
+def test_the_access_log_may_be_stdout():
+    with serving("--access-log", "-", models=("scale",)) as server:
+        assert server.request("POST", INFER, scale_request(1.0))[0] == 200
+        assert json.loads(server.process.stdout.readline())["outcome"] == "ok"
+
+
+def test_an_access_log_that_nobody_takes_holds_up_nothing_and_says_what_it_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(access_log, "LINES", 10)
+    path = tmp_path / "log"
+    with AccessLog(str(path)) as log:
+        for number in range(1000):
+            log.answered(Visit("m", "http", id=str(number)))
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert sum(line.get("left_out", 0) for line in lines) + sum("id" in line for line in lines) == 1000
+    assert sum("id" in line for line in lines) < 1000
+
+
+def test_the_trace_has_every_task_and_the_photos_before_them(tmp_path):
+    path = tmp_path / "run.pftrace"
+    with serving("--trace", str(path), models=("scale", "means")) as server:
+        assert server.request("POST", INFER, scale_request(1.0, 2.0))[0] == 200
+        assert server.request("POST", "/photo/means", PHOTO)[0] == 200
+        assert server.end()[0] == 0
+    packets = Trace.FromString(path.read_bytes()).packet
+    tracks = {p.track_descriptor.uuid: p.track_descriptor.name for p in packets if p.HasField("track_descriptor")}
+    began = [p.track_event for p in packets if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN]
+    ended = [p.track_event for p in packets if p.track_event.type == TrackEvent.TYPE_SLICE_END]
+    assert {tracks[event.track_uuid] for event in began} == {"cpu", "cpu 0"} and len(began) == len(ended)
+    (photo,) = [event for event in began if event.name == "photo for means"]
+    (task,) = [event for event in began if event.name.startswith("means: batch of 1, ")]
+    assert list(photo.flow_ids) == list(task.flow_ids) and len(task.flow_ids) == 1
+    assert sum(event.name.startswith("scale: batch of") for event in began) >= 1
+
+
+def test_the_trace_of_a_long_run_keeps_the_last(tmp_path, monkeypatch):
+    monkeypatch.setattr(trace, "EVENTS", 100)
+    with trace.Trace(tmp_path / "run.pftrace") as kept:
+        for number in range(1000):
+            requests = tuple(Request(4 * number + each, "m", 0.0) for each in range(4))
+            task = Task(number, "m", requests, 0, 1)
+            kept.executed("w", 0.0, Execution(0, task, number, number, number, number + 0.5, number + 0.5, None))
+        assert len(kept._slices) == 20
+    packets = Trace.FromString((tmp_path / "run.pftrace").read_bytes()).packet
+    began = [p for p in packets if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN]
+    assert len(began) == 20 and len(began[-1].track_event.flow_ids) == 4
+
+
+def test_spans_go_to_a_collector_in_the_trace_of_the_request():
+    with collecting() as (collector, url), serving("--otlp", url, models=("scale", "means")) as server:
+        assert server.request("POST", INFER, scale_request(1.0), {"traceparent": PARENT})[0] == 200
+        over_grpc(server, traceparent=PARENT)
+        assert server.request("POST", "/photo/means", PHOTO)[0] == 200
+        assert server.request("POST", INFER, scale_request(666.0), {"traceparent": "no-trace-context"})[0] == 500
+        assert server.end()[0] == 0  # what is on its way is sent
+        until(lambda: sum(span.name.startswith("infer") for span in collector.spans) == 4)
+    assert collector.services == {"headrace"}
+    roots = [span for span in collector.spans if span.name.startswith("infer")]
+    by_http, by_grpc, photo, failed = sorted(roots, key=lambda span: span.start_time_unix_nano)
+    for span in (by_http, by_grpc):
+        assert span.trace_id.hex() == TRACE_ID and span.parent_span_id.hex() == "b7ad6b7169203331"
+    assert photo.trace_id.hex() != TRACE_ID and photo.parent_span_id == b""
+    assert attributes(by_grpc)["headrace.transport"] == "grpc" and attributes(photo)["headrace.model"] == "means"
+    assert "unlucky" in failed.status.message and attributes(failed)["headrace.outcome"] == "failed"
+    children = [span for span in collector.spans if span.parent_span_id == photo.span_id]
+    names = [span.name for span in sorted(children, key=lambda span: span.start_time_unix_nano)]
+    assert names == ["preprocess", "queue", "execute"]
+    for span in children:
+        assert photo.start_time_unix_nano <= span.start_time_unix_nano <= span.end_time_unix_nano
+        assert span.end_time_unix_nano <= photo.end_time_unix_nano
+    (execute,) = [span for span in children if span.name == "execute"]
+    assert attributes(execute)["headrace.batch_size"] == 1 and attributes(execute)["headrace.worker"] == "cpu 0"
+
+
+def test_a_collector_that_is_not_there_holds_up_no_request_and_no_end():
+    with serving("--otlp", "http://127.0.0.1:1", models=("scale",)) as server:
+        with ThreadPoolExecutor(4) as threads:
+            found = threads.map(lambda n: server.request("POST", INFER, scale_request(float(n)))[0], range(100, 300))
+            assert set(found) == {200}
+        assert server.end(timeout_s=20)[0] == 0
