@@ -175,6 +175,7 @@ class _Entrance:
         self._held -= size
 
     def _check(self, context: Any) -> None:
+        """Raises Unauthorized, and counts that."""
         if not self._service.authorized(dict(context.invocation_metadata()).get("authorization")):
             error = Unauthorized("send the metadata authorization: Bearer TOKEN with this server's token")
             self._refuse(context, error)
@@ -312,7 +313,8 @@ class _TensorCalls:
         }
 
     async def _infer(self, message: bytes, context: Any) -> bytes:
-        return await self._answer(*read_request(message), context)
+        request, contents = read_request(message)
+        return await self._answer(request, contents, context)
 
     async def _stream_infer(self, messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         """A stream's requests run side by side. Answers come in the order of the requests, but a decoder's tokens as
