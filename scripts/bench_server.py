@@ -263,7 +263,9 @@ class Case:
 def echo(triton: Triton, folder: Path, seconds: float, stack: contextlib.ExitStack) -> list[Case]:
     out = tensor("output", "FP32", (3, 224, 224))
     servers = [
-        stack.enter_context(headrace(folder, "Headrace", "echo", "bench_nets:echo", "work-conserving")),
+        stack.enter_context(
+            headrace(folder, "Headrace", "echo", "bench_nets:echo", "work-conserving", "--shared-memory")
+        ),
         stack.enter_context(triton.serving(folder, "Triton", [("echo", "echo", python_model(IMAGE, out, BATCHING))])),
     ]
     return [
@@ -294,7 +296,7 @@ def batches(triton: Triton, folder: Path, seconds: float, stack: contextlib.Exit
     servers = [
         *(
             stack.enter_context(headrace(folder, f"Headrace {policy}", "timed", "bench_nets:timed", policy))
-            for policy in ("work-conserving", "preba", "smdp")
+            for policy in ("work-conserving", "smdp")
         ),
         stack.enter_context(triton.serving(folder, "Triton", timed(BATCHING))),
         stack.enter_context(triton.serving(folder, "Triton 1 ms", timed(DELAYED))),

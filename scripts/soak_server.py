@@ -41,7 +41,7 @@ TIMEOUT_S = 0.5
 KILL_S = 5.0
 LOOK_S = 2.0
 GROWTH = 1.05  # of the median memory of the last quarter over that of the second
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 class Watch(threading.Thread):

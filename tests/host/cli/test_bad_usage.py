@@ -34,6 +34,8 @@ FILE_OPTIONS = (
     ("serve", "--weights"),
     ("serve", "--preprocess", "dpu", "--xclbin"),
     ("serve", "--token-file"),
+    ("serve", "--tls-cert"),
+    ("serve", "--tls-key"),
     ("serve", "--config"),
     ("bench", "http://h:1", "--token-file"),
     ("bench", "https://h:1", "--ca-file"),
@@ -45,6 +47,7 @@ OUTPUT_OPTIONS = (
     ("simulate", "--trace"),
     ("build", "-o"),
     ("profile", "-o"),
+    ("serve", "--trace"),
     ("bench", "http://h:1", "--plot"),
     ("preprocess", "image", "photo.jpg", "--target", "hw_emu", "--out", "tensors", "--wave"),
 )
@@ -133,6 +136,11 @@ RANGES = (
     (("serve",), "--image-cus", "int", ("0", "17"), ()),
     (("serve",), "--max-body-mib", "int", ("0", "2048"), ()),
     (("serve",), "--max-bodies-mib", "int", ("0",), ()),
+    (("serve",), "--max-head-kib", "int", ("0", "1025"), ()),
+    (("serve",), "--max-json-mib", "int", ("0", "2048"), ()),
+    (("serve",), "--max-json-depth", "int", ("7", "1025"), ()),
+    (("serve",), "--max-elements", "int", ("0",), ()),
+    (("serve",), "--client-timeout-s", "float", ("0", "3601"), ()),
     (("serve",), "--max-connections", "int", ("0",), ()),
     (("serve",), "--max-megapixels", "int", ("0", "1001"), ()),
     (("serve",), "--drain-s", "float", ("3601",), ()),
@@ -217,7 +225,11 @@ def test_a_folder_without_photos(images, reason):
     refused("demo", "--images", images, wording=f"--images {images}: {reason}")
 
 
-@pytest.mark.parametrize("command", [each for each in FILE_OPTIONS if each[-1] != "tensors"], ids=" ".join)
+# A certificate is read when its key is there too: tests/host/server/test_tls.py.
+OTHERS = [each for each in FILE_OPTIONS if each[-1] not in ("tensors", "--tls-cert", "--tls-key")]
+
+
+@pytest.mark.parametrize("command", OTHERS, ids=" ".join)
 def test_a_file_of_something_else(command):
     refused(*command, "binary", wording="binary")
 
@@ -306,7 +318,7 @@ def test_every_option_that_takes_a_value_is_tried_here():
     tried |= {(row[0], row[-1]) for row in (*FILE_OPTIONS, *OUTPUT_OPTIONS, *FOLDER_OPTIONS, *NAMED)}
     tried |= {("preprocess", "--crop"), ("preprocess", "files"), ("demo", "--images"), ("reproduce", "paper")}
     tried |= {("bench", option) for option in ("url", "--model", "--input")}  # in tests/host/bench
-    tried |= {("serve", "--repository")}  # in tests/host/server
+    tried |= {("serve", option) for option in ("--repository", "--otlp", "--access-log")}  # in tests/host/server
     missing = []
     group = typer.main.get_command(app)
     for name in COMMANDS:

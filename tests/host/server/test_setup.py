@@ -62,7 +62,7 @@ def test_options_that_do_not_go_together_are_refused(options, text):
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ("max-quue = 5", "there is no setting 'max-quue'; known are access-log, drain-s,"),
+        ("max-quue = 5", "there is no setting 'max-quue'; known are access-log, client-timeout-s,"),
         ("max-queue = 1.5", "--max-queue"),
         ("max-queue = 0", "--max-queue"),
         ("max-queue = true", "give a text or a number"),
