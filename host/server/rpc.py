@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 import numpy as np
@@ -134,7 +134,7 @@ class _Entrance(aio.ServerInterceptor):
         if handler is None:
             return None
         if not self._service.authorized(dict(details.invocation_metadata).get("authorization")):
-            return grpc.stream_stream_rpc_method_handler(self._refuse)  # which waits for no message
+            return grpc.stream_stream_rpc_method_handler(self._unauthorized)  # which waits for no message
         if handler.request_streaming:
             return handler
         if len(self._coming) < self._quick:
@@ -159,7 +159,7 @@ class _Entrance(aio.ServerInterceptor):
         async def run(message: bytes, context: Any) -> bytes | None:
             self._coming.discard(_current_task())
             try:
-                with self.room(message):
+                with self.room(message, context):
                     answer = await call(message, context)
                 self._hold(answer)
                 return answer
@@ -169,18 +169,18 @@ class _Entrance(aio.ServerInterceptor):
 
         return grpc.unary_unary_rpc_method_handler(run)
 
-    async def _refuse(self, _: Any, context: Any) -> None:
+    async def _unauthorized(self, _: Any, context: Any) -> None:
         try:
-            with self._service.counted(_visit(context, "")):
-                raise Unauthorized("send the metadata authorization: Bearer TOKEN with this server's token")
+            token = "send the metadata authorization: Bearer TOKEN with this server's token"
+            self._refuse(context, Unauthorized(token))
         except Unauthorized as error:
             await _abort(context, error)
 
     @contextmanager
-    def room(self, message: bytes) -> Iterator[None]:
+    def room(self, message: bytes, context: Any) -> Iterator[None]:
         """Raises Overloaded if there is none."""
         if self._held + len(message) > self._limits.bodies:
-            raise Overloaded("there is no room for the message; try again")
+            self._refuse(context, Overloaded("there is no room for the message; try again"))
         self._held += len(message)
         try:
             yield
@@ -195,22 +195,27 @@ class _Entrance(aio.ServerInterceptor):
     def _let_go(self, size: int) -> None:
         self._held -= size
 
+    def _refuse(self, context: Any, error: HeadraceError) -> NoReturn:
+        """Who is not let in is counted too."""
+        with self._service.counted(_visit(context, "")):
+            raise error
+
     async def _message(self, context: Any) -> bytes:
         limits = self._limits
         try:
             async with asyncio.timeout(limits.client_s):
                 await self._places.acquire()
         except TimeoutError:
-            raise Overloaded("there is no room for the message; try again") from None
+            self._refuse(context, Overloaded("there is no room for the message; try again"))
         try:
             async with asyncio.timeout(limits.client_s + limits.body / BYTES_PER_S):
                 message: bytes = await context.read()
         except TimeoutError:
-            raise TooLate("the message took too long to come") from None
+            self._refuse(context, TooLate("the message took too long to come"))
         finally:
             self._places.release()
         if message is aio.EOF:
-            raise BadInput("the call has no message")
+            self._refuse(context, BadInput("the call has no message"))
         return message
 
 
@@ -375,7 +380,7 @@ class _TensorCalls:
         """Each answer, and whether it has to wait for those of former requests."""
         id = ""
         try:
-            with self._entrance.room(message):
+            with self._entrance.room(message, context):
                 request, contents = read_request(message)
                 id = request.id
                 with self._service.counted(_visit(context, request.model_name)) as visit:
