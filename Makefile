@@ -1,5 +1,5 @@
 # Each target sets up all that it needs; nothing is repeated when nothing changed.
-.PHONY: help setup demo test test-all coverage lint imports types links clean
+.PHONY: help setup browser demo test test-all coverage lint imports types links clean
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +12,9 @@ help:
 setup:
 	@scripts/setup
 
+browser: setup
+	@scripts/setup --browser
+
 demo: setup
 	.venv/bin/headrace demo --out out/demo
 
@@ -19,11 +22,11 @@ demo: setup
 parallel = .venv/bin/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 timed = .venv/bin/python -m pytest
 
-test: lint types
+test: browser lint types
 	$(parallel) -m "not timed and not slow"
 	$(timed) -m "timed and not slow"
 
-test-all: lint types
+test-all: browser lint types
 	$(parallel) -m "not timed"
 	$(timed) -m "timed"
 

@@ -132,9 +132,9 @@ def serve(
         int, typer.Option(min=1, max=1 << 20, help="All requests together that are here at a time, by transport.")
     ] = 1024,
     max_head_kib: Annotated[int, typer.Option(min=1, max=1024, help="Largest head of a request.")] = 32,
-    max_json_mib: Annotated[
-        int, typer.Option(min=1, max=2047, help="Most JSON in a request; nothing else is served while it is read.")
-    ] = 16,
+    max_json_kib: Annotated[
+        int, typer.Option(min=1, max=1 << 20, help="Most JSON in a request; nothing else is served while it is read.")
+    ] = 16 << 10,
     max_json_depth: Annotated[int, typer.Option(min=8, max=1024, help="How deep JSON may nest.")] = 64,
     max_elements: Annotated[int, typer.Option(min=1, max=1 << 40, help="Of a tensor.")] = 1 << 28,
     max_connections: Annotated[
@@ -232,7 +232,7 @@ def serve(
             body=max_body_mib << 20,
             bodies=max_bodies_mib << 20,
             head=max_head_kib << 10,
-            json=max_json_mib << 20,
+            json=max_json_kib << 10,
             json_depth=max_json_depth,
             elements=max_elements,
             connections=max_connections,

@@ -5,19 +5,20 @@ Calls that carry tensors are handled on bytes (see `wire`), all others on protob
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 import numpy as np
 from google.protobuf import json_format, message_factory
+from google.protobuf.message import DecodeError
 from grpc import aio
 from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2 as pb
 
 from headrace.batching import BadInput, HeadraceError, UnknownModel
-from headrace.host.live.runtime import Overloaded
+from headrace.host.live.runtime import Overloaded, TooLate
 from headrace.host.server import describe
 from headrace.host.server.limits import BYTES_PER_S, IDLE_S, Limits
 from headrace.host.server.protocol import (
@@ -53,7 +54,7 @@ _CONTENTS = {
 }  # fmt: skip
 _PARAMETER = {str: "string_param", int: "int64_param", bool: "bool_param"}
 
-Call = Callable[[Any, Any], Awaitable[Any]]
+Call = Callable[[bytes, Any], Awaitable[bytes]]  # of a message and the call's context
 
 _log = logging.getLogger(__name__)
 
@@ -74,9 +75,9 @@ class GrpcServer:
             ("grpc.so_reuseport", 0),  # a port that is taken is an error
         ]
         entrance = _Entrance(service, limits)
-        self._server = aio.server(interceptors=[entrance], options=options, maximum_concurrent_rpcs=limits.connections)
+        self._server = aio.server(options=options, maximum_concurrent_rpcs=limits.connections)
         handlers = _handlers(_Calls(service, regions), entrance)
-        handlers |= _TensorCalls(service, limits, regions).handlers(entrance)
+        handlers |= _TensorCalls(service, limits, regions, entrance).handlers()
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     async def start(self, host: str, port: int) -> int:
@@ -110,74 +111,97 @@ def _visit(context: Any, model: str) -> Visit:
     return Visit(model, "grpc", context.peer(), str(given.get("traceparent", "")))
 
 
-class _Entrance(aio.ServerInterceptor):
-    """Lets in who brings the token. So many messages come in at a time as `limits.bodies` hold, be they as long as they
-    may; a client that is too slow with its message, or in taking its answer, loses its call.
+class _Entrance:
+    """Lets in who brings the token, and messages for which there is room.
 
-    (How long a message is, gRPC tells when it is here. A stream's messages come in beside this.)"""
+    So many come in at a time as `limits.bodies` hold, be they as long as they may: how long a message is, gRPC tells
+    when it is here. Those that are here, and answers that are not taken, hold as much again. (A stream's messages come
+    in beside this, one at a time.)"""
 
     def __init__(self, service: Service, limits: Limits) -> None:
         self._service = service
         self._limits = limits
-        self._room = asyncio.Semaphore(max(1, limits.bodies // limits.body))
-        self._coming: dict[asyncio.Task[Any], asyncio.TimerHandle] = {}
+        self._coming = asyncio.Semaphore(max(1, limits.bodies // limits.body))
+        self._held = 0
 
-    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
-        handler = await continuation(details)
-        if handler is None:
-            return None
-        if not self._service.authorized(dict(details.invocation_metadata).get("authorization")):
-            return self._refusing(Unauthorized("send the metadata authorization: Bearer TOKEN with this server's token"))
-        if handler.request_streaming:
-            return handler
+    def unary(self, call: Call) -> Any:
+        """The handler of a call with one message and one answer, both as bytes."""
+
+        # As a handler of streams it reads the message itself: not before it may, and not for ever.
+        async def run(_: Any, context: Any) -> bytes | None:
+            try:
+                self._check(context)
+                message = await self._message(context)
+                with self.room(message, context):
+                    answer = await call(message, context)
+                self._hold(answer)
+                return answer
+            except Exception as error:
+                await _abort(context, error)
+                return None
+
+        return grpc.stream_unary_rpc_method_handler(run)
+
+    def stream(self, call: Callable[[AsyncIterator[bytes], Any], AsyncIterator[bytes]]) -> Any:
+        async def run(messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+            try:
+                self._check(context)
+            except Unauthorized as error:
+                await _abort(context, error)
+            async for answer in call(messages, context):
+                yield answer
+
+        return grpc.stream_stream_rpc_method_handler(run)
+
+    @contextmanager
+    def room(self, message: bytes, context: Any) -> Iterator[None]:
+        """Raises Overloaded if there is none."""
+        if self._held + len(message) > self._limits.bodies:
+            self._refuse(context, Overloaded("there is no room for the message; try again"))
+        self._held += len(message)
         try:
-            async with asyncio.timeout(self._limits.client_s):
-                await self._room.acquire()
-        except TimeoutError:
-            return self._refusing(Overloaded("there is no room for the message; try again"))
+            yield
+        finally:
+            self._held -= len(message)
+
+    def _hold(self, answer: bytes) -> None:
+        """Until the client has taken it, which is when the call's task ends."""
         task = asyncio.current_task()
         assert task is not None
-        self._coming[task] = self._cut_after(self._limits.client_s + self._limits.body / BYTES_PER_S, task)
-        task.add_done_callback(self._arrived)  # if it never comes
-        return handler
+        self._held += len(answer)
+        task.add_done_callback(lambda _: self._let_go(len(answer)))
 
-    def _refusing(self, error: HeadraceError) -> Any:
-        """As a handler of streams it does not wait for a message."""
+    def _let_go(self, size: int) -> None:
+        self._held -= size
 
-        async def refuse(_: Any, context: Any) -> None:
-            with suppress(HeadraceError), self._service.counted(_visit(context, "")):
-                raise error
-            await _abort(context, error)
+    def _check(self, context: Any) -> None:
+        """Raises Unauthorized, and counts that."""
+        if not self._service.authorized(dict(context.invocation_metadata()).get("authorization")):
+            error = Unauthorized("send the metadata authorization: Bearer TOKEN with this server's token")
+            self._refuse(context, error)
 
-        return grpc.stream_stream_rpc_method_handler(refuse)
+    def _refuse(self, context: Any, error: HeadraceError) -> NoReturn:
+        """Who is not let in is counted too."""
+        with self._service.counted(_visit(context, "")):
+            raise error
 
-    def unary(self, call: Call, deserializer: Any = None, serializer: Any = None) -> Any:
-        """The handler of a call that passed here."""
-
-        async def run(request: Any, context: Any) -> Any:
-            task = asyncio.current_task()
-            assert task is not None
-            self._arrived(task)
-            answer = await call(request, context)
-            timer = self.taken(answer, task)
-            task.add_done_callback(lambda _: timer.cancel())
-            return answer
-
-        return grpc.unary_unary_rpc_method_handler(run, deserializer, serializer)
-
-    def taken(self, answer: Any, task: asyncio.Task[Any]) -> asyncio.TimerHandle:
-        """The client has to take the answer before this ends the task; to be cancelled then."""
-        size = len(answer) if isinstance(answer, bytes) else 0
-        return self._cut_after(self._limits.client_s + size / BYTES_PER_S, task)
-
-    def _arrived(self, task: asyncio.Task[Any]) -> None:
-        timer = self._coming.pop(task, None)
-        if timer is not None:
-            timer.cancel()
-            self._room.release()
-
-    def _cut_after(self, delay_s: float, task: asyncio.Task[Any]) -> asyncio.TimerHandle:
-        return task.get_loop().call_later(delay_s, task.cancel)
+    async def _message(self, context: Any) -> bytes:
+        limits = self._limits
+        try:
+            async with asyncio.timeout(limits.client_s):
+                await self._coming.acquire()
+        except TimeoutError:
+            self._refuse(context, Overloaded("there is no room for the message; try again"))
+        try:
+            async with asyncio.timeout(limits.client_s + limits.body / BYTES_PER_S):
+                message: bytes = await context.read()
+        except TimeoutError:
+            self._refuse(context, TooLate("the message took too long to come"))
+        finally:
+            self._coming.release()
+        if message is aio.EOF:
+            self._refuse(context, BadInput("the call has no message"))
+        return message
 
 
 def _handlers(calls: "_Calls", entrance: _Entrance) -> dict[str, Any]:
@@ -185,131 +209,112 @@ def _handlers(calls: "_Calls", entrance: _Entrance) -> dict[str, Any]:
     for method in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods:
         call = getattr(calls, method.name, None)
         if call is not None:  # what has none answers UNIMPLEMENTED
-            asked, answer = map(message_factory.GetMessageClass, (method.input_type, method.output_type))
-            found[method.name] = entrance.unary(call, asked.FromString, answer.SerializeToString)
+            asked = message_factory.GetMessageClass(method.input_type)
+            found[method.name] = entrance.unary(_on_messages(call, asked))
     return found
 
 
+def _on_messages(call: Callable[[Any], Awaitable[Any]], asked: Any) -> Call:
+    async def run(message: bytes, _: Any) -> bytes:
+        try:
+            request = asked.FromString(message)
+        except DecodeError:
+            raise BadInput(f"the message is no {asked.DESCRIPTOR.name}") from None
+        return bytes((await call(request)).SerializeToString())
+
+    return run
+
+
 class _Calls:
-    """The calls that carry no tensors, by their names."""
+    """The calls that carry no tensors, by their names. What they raise is their answer's status."""
 
     def __init__(self, service: Service, regions: Regions | None) -> None:
         self._service = service
         self._regions = regions
 
-    async def ServerLive(self, request: Any, context: Any) -> Any:
+    async def ServerLive(self, request: Any) -> Any:
         return pb.ServerLiveResponse(live=True)
 
-    async def ServerReady(self, request: Any, context: Any) -> Any:
+    async def ServerReady(self, request: Any) -> Any:
         return pb.ServerReadyResponse(ready=self._service.ready)
 
-    async def ModelReady(self, request: Any, context: Any) -> Any:
+    async def ModelReady(self, request: Any) -> Any:
         try:
             ready = self._service.model(request.name, request.version).ready
         except UnknownModel:  # no error, as on Triton
             ready = False
         return pb.ModelReadyResponse(ready=ready and not self._service.draining)
 
-    async def ServerMetadata(self, request: Any, context: Any) -> Any:
+    async def ServerMetadata(self, request: Any) -> Any:
         return json_format.ParseDict(describe.server_metadata(self._regions is not None), pb.ServerMetadataResponse())
 
-    async def ModelMetadata(self, request: Any, context: Any) -> Any:
-        model = await self._model(request, context)
+    async def ModelMetadata(self, request: Any) -> Any:
+        model = self._model(request)
         return json_format.ParseDict(describe.model_metadata(model), pb.ModelMetadataResponse())
 
-    async def ModelConfig(self, request: Any, context: Any) -> Any:
-        config = describe.model_config(await self._model(request, context))
+    async def ModelConfig(self, request: Any) -> Any:
+        config = describe.model_config(self._model(request))
         return json_format.ParseDict({"config": config}, pb.ModelConfigResponse())
 
-    async def ModelStatistics(self, request: Any, context: Any) -> Any:
+    async def ModelStatistics(self, request: Any) -> Any:
         """Of all models, where none is named."""
-        models = [await self._model(request, context)] if request.name else list(self._service.models.values())
+        models = [self._model(request)] if request.name else list(self._service.models.values())
         return json_format.ParseDict(describe.model_statistics(self._service, models), pb.ModelStatisticsResponse())
 
-    async def RepositoryIndex(self, request: Any, context: Any) -> Any:
+    async def RepositoryIndex(self, request: Any) -> Any:
         models = describe.repository_index(self._service, request.ready)
         return json_format.ParseDict({"models": models}, pb.RepositoryIndexResponse())
 
-    async def RepositoryModelLoad(self, request: Any, context: Any) -> Any:
-        try:
-            if request.parameters:
-                raise BadInput("a model is loaded as its repository has it: leave the parameters out")
-            await self._service.load(request.model_name)
-            return pb.RepositoryModelLoadResponse()
-        except Exception as error:
-            await _abort(context, error)
+    async def RepositoryModelLoad(self, request: Any) -> Any:
+        if request.parameters:
+            raise BadInput("a model is loaded as its repository has it: leave the parameters out")
+        await self._service.load(request.model_name)
+        return pb.RepositoryModelLoadResponse()
 
-    async def RepositoryModelUnload(self, request: Any, context: Any) -> Any:
-        try:
-            await self._service.unload(request.model_name)
-            return pb.RepositoryModelUnloadResponse()
-        except Exception as error:
-            await _abort(context, error)
+    async def RepositoryModelUnload(self, request: Any) -> Any:
+        await self._service.unload(request.model_name)
+        return pb.RepositoryModelUnloadResponse()
 
-    async def SystemSharedMemoryStatus(self, request: Any, context: Any) -> Any:
+    async def SystemSharedMemoryStatus(self, request: Any) -> Any:
         """Of all regions, where none is named."""
-        try:
-            regions = {each["name"]: each for each in self._shared().status(request.name)}
-            return json_format.ParseDict({"regions": regions}, pb.SystemSharedMemoryStatusResponse())
-        except Exception as error:
-            await _abort(context, error)
+        regions = {each["name"]: each for each in self._shared().status(request.name)}
+        return json_format.ParseDict({"regions": regions}, pb.SystemSharedMemoryStatusResponse())
 
-    async def SystemSharedMemoryRegister(self, request: Any, context: Any) -> Any:
-        try:
-            self._shared().register(request.name, request.key, request.offset, request.byte_size)
-            return pb.SystemSharedMemoryRegisterResponse()
-        except Exception as error:
-            await _abort(context, error)
+    async def SystemSharedMemoryRegister(self, request: Any) -> Any:
+        self._shared().register(request.name, request.key, request.offset, request.byte_size)
+        return pb.SystemSharedMemoryRegisterResponse()
 
-    async def SystemSharedMemoryUnregister(self, request: Any, context: Any) -> Any:
-        try:
-            self._shared().unregister(request.name)
-            return pb.SystemSharedMemoryUnregisterResponse()
-        except Exception as error:
-            await _abort(context, error)
+    async def SystemSharedMemoryUnregister(self, request: Any) -> Any:
+        self._shared().unregister(request.name)
+        return pb.SystemSharedMemoryUnregisterResponse()
 
     def _shared(self) -> Regions:
         if self._regions is None:
             raise BadInput("this server does not use shared memory; start it with --shared-memory")
         return self._regions
 
-    async def _model(self, request: Any, context: Any) -> Any:
-        try:
-            return self._service.model(request.name, request.version)
-        except Exception as error:
-            await _abort(context, error)
+    def _model(self, request: Any) -> Any:
+        return self._service.model(request.name, request.version)
 
 
 class _TensorCalls:
     """The calls that carry tensors."""
 
-    def __init__(self, service: Service, limits: Limits, regions: Regions | None) -> None:
+    def __init__(self, service: Service, limits: Limits, regions: Regions | None, entrance: _Entrance) -> None:
         self._service = service
         self._limits = limits
         self._regions = regions
-        self._held = 0
+        self._entrance = entrance
 
-    def handlers(self, entrance: _Entrance) -> dict[str, Any]:
-        async def stream(messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-            task = asyncio.current_task()
-            assert task is not None
-            async for answer in self._stream_infer(messages, context):
-                timer = entrance.taken(answer, task)
-                yield answer
-                timer.cancel()
-
+    def handlers(self) -> dict[str, Any]:
         return {
-            "ModelInfer": entrance.unary(self._infer),
-            "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(stream),
+            "ModelInfer": self._entrance.unary(self._infer),
+            "ModelStreamInfer": self._entrance.stream(self._stream_infer),
         }
 
-    async def _infer(self, message: bytes, context: Any) -> bytes | None:
-        try:
-            with self._room(message):
-                return await self._answer(*read_request(message), context)
-        except Exception as error:
-            await _abort(context, error)
-            return None
+    async def _infer(self, message: bytes, context: Any) -> bytes:
+        request, contents = read_request(message)
+        return await self._answer(request, contents, context)
 
     async def _stream_infer(self, messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         """A stream's requests run side by side. Answers come in the order of the requests, but a decoder's tokens as
@@ -354,7 +359,7 @@ class _TensorCalls:
         """Each answer, and whether it has to wait for those of former requests."""
         id = ""
         try:
-            with self._room(message):
+            with self._entrance.room(message, context):
                 request, contents = read_request(message)
                 id = request.id
                 with self._service.counted(_visit(context, request.model_name)) as visit:
@@ -369,16 +374,6 @@ class _TensorCalls:
             failed = pb.ModelStreamInferResponse(error_message=_status(error)[1])
             failed.infer_response.id = id
             yield failed.SerializeToString(), True
-
-    @contextmanager
-    def _room(self, message: bytes) -> Iterator[None]:
-        if self._held + len(message) > self._limits.bodies:
-            raise Overloaded("there is no room for the message; try again")
-        self._held += len(message)
-        try:
-            yield
-        finally:
-            self._held -= len(message)
 
     async def _answer(self, request: Any, contents: Sequence[Bytes], context: Any) -> bytes:
         with self._service.counted(_visit(context, request.model_name)) as visit:

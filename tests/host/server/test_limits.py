@@ -1,0 +1,219 @@
+"""What a client may cost, by option: sizes, nesting, and how long it may keep what it holds."""
+
+import contextlib
+import json
+import re
+import socket
+import struct
+import time
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+import tritonclient.grpc
+from running import scale_request, scaled, serving, until
+from tritonclient.grpc import service_pb2
+from tritonclient.utils import InferenceServerException
+
+INFER = "/v2/models/scale/infer"
+RPC = "/inference.GRPCInferenceService"
+
+
+@pytest.fixture(scope="module")
+def server():
+    options = {
+        "max-body-mib": 1, "max-bodies-mib": 2, "max-head-kib": 4, "max-json-kib": 512, "max-json-depth": 8,
+        "max-elements": 1000, "max-connections": 64, "client-timeout-s": 1, "max-queue": 64,
+    }  # fmt: skip
+    given = [text for name, value in options.items() for text in (f"--{name}", str(value))]
+    with serving(*given, models=("scale",)) as running:
+        yield running
+        assert running.lives()
+        code, said = running.end()
+        assert code == 0 and "Traceback" not in said
+
+
+@pytest.fixture
+def client(server):
+    with tritonclient.grpc.InferenceServerClient(server.url("grpc")) as found:
+        yield found
+
+
+def infer(client, elements=4, **more):
+    given = tritonclient.grpc.InferInput("x", [1, elements], "FP32")
+    given.set_data_from_numpy(np.ones((1, elements), np.float32))
+    return client.infer("scale", [given], **more).as_numpy("output")
+
+
+def status_of(call, *given, **more):
+    with pytest.raises(InferenceServerException) as error:
+        call(*given, **more)
+    return error.value.status(), error.value.message()
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b"[" * 9 + b"]" * 9, "deeper than 8"),
+        (json.dumps({"a": "[" * 100, "inputs": []}).encode(), "was given no input"),
+        (json.dumps({"a": '"[' * 100 + "\\", "b": "[" * 9, "inputs": []}).encode(), "was given no input"),
+        (json.dumps({"a": [[[[[[[[1]]]]]]]]}).encode(), "deeper than 8"),
+        (json.dumps({"a": [[[[[[[1]]]]]]]}).encode(), "was given no input"),
+        (b" " * (600 << 10), "of JSON; send at most 524288"),
+        (json.dumps({"inputs": [{"name": "x", "shape": [1001]}]}).encode(), "too many elements; send at most 1000"),
+    ],
+)
+def test_json_is_bounded_in_length_depth_and_elements(server, body, text):
+    status, error = server.error("POST", INFER, body)
+    assert status == 400 and text in error, error
+
+
+def test_binary_tensors_may_be_longer_than_json(server):
+    header = json.dumps({"inputs": [{"name": "x", "parameters": {"binary_data_size": 1}, "shape": []}]}).encode()
+    headers = {"Inference-Header-Content-Length": str(len(header))}
+    status, error = server.error("POST", INFER, header + bytes(600 << 10), headers)
+    assert status == 400 and "datatype" in error
+
+
+def test_heads_are_bounded_on_both_transports(server, client):
+    assert server.request("GET", "/v2", headers={"x": "y" * 3000})[0] == 200
+    assert server.request("GET", "/v2", headers={"x": "y" * 5000})[0] == 431
+    infer(client, headers={"x": "y" * 3000})
+    assert status_of(infer, client, headers={"x": "y" * 5000})[0] == "StatusCode.RESOURCE_EXHAUSTED"
+
+
+def test_grpc_tensors_and_messages_are_bounded(client):
+    assert "send at most 1000" in status_of(infer, client, 1001)[1]
+    status, text = status_of(infer, client, 600_000)
+    assert status == "StatusCode.RESOURCE_EXHAUSTED" and "larger than max" in text
+
+
+def test_grpc_connections_are_bounded(server):
+    host, port = server.ports["grpc"].split(":")
+    with contextlib.ExitStack() as stack:
+        for _ in range(90):
+            stack.enter_context(socket.create_connection((host, int(port)), timeout=5))
+        with grpc.insecure_channel(server.url("grpc")) as channel, pytest.raises(grpc.RpcError) as refused:
+            channel.unary_unary(f"{RPC}/ServerLive")(b"", timeout=2)
+        assert refused.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+    until(lambda: lives(server))
+
+
+def lives(server):
+    with grpc.insecure_channel(server.url("grpc")) as channel, contextlib.suppress(grpc.RpcError):
+        return bool(channel.unary_unary(f"{RPC}/ServerLive")(b"", timeout=2))
+    return False
+
+
+def frame(kind, flags, stream, payload=b""):
+    """RFC 9113, 4.1."""
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+@contextlib.contextmanager
+def speaking_http2(server, window=65535):
+    """A connection that has begun, and grants streams this window."""
+    host, port = server.ports["grpc"].split(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, struct.pack(">HI", 4, window)))
+        connection.sendall(frame(4, 1, 0))  # what the server says is taken
+        yield connection
+
+
+def call(connection, method, stream=1):
+    """Begin it: a head without compression (RFC 7541, 6.2.2)."""
+    fields = {
+        ":method": "POST", ":scheme": "http", ":path": f"{RPC}/{method}", ":authority": "a", "te": "trailers",
+        "content-type": "application/grpc",
+    }  # fmt: skip
+    block = b"".join(b"\0" + b"".join(bytes([len(text)]) + text.encode() for text in field) for field in fields.items())
+    connection.sendall(frame(1, 4, stream, block))
+
+
+def message(raw):
+    return b"\0" + struct.pack(">I", len(raw)) + raw
+
+
+def end(connection, stream=1):
+    """Waits until the server ends the stream: by END_STREAM, RST_STREAM or the connection's end."""
+    with connection.makefile("rb") as file:
+        while len(head := file.read(9)) == 9:
+            file.read(int.from_bytes(head[:3], "big"))
+            if int.from_bytes(head[5:], "big") == stream and (head[3] == 3 or head[4] & 1):
+                return
+
+
+def test_messages_that_do_not_come_keep_others_out_for_a_bounded_time(server, client):
+    with speaking_http2(server) as first, speaking_http2(server) as second:
+        for connection in (first, second):
+            call(connection, "ModelInfer")
+            connection.sendall(frame(0, 0, 1, message(bytes(1000))[:500]))
+        time.sleep(0.3)
+        began = time.monotonic()
+        status, text = status_of(infer, client)
+        assert status == "StatusCode.RESOURCE_EXHAUSTED" and "no room" in text and time.monotonic() - began < 5
+        second.close()
+        until(lambda: status_is_ok(client))
+        end(first)  # 1 s, and what 1 MiB takes
+        assert 8 < time.monotonic() - began < 40
+
+
+def status_is_ok(client, **more):
+    with contextlib.suppress(InferenceServerException):
+        return infer(client, **more)[0, 0] == 2
+    return False
+
+
+def test_answers_that_are_not_taken_are_bounded(server, client):
+    asked = service_pb2.ModelInferRequest(model_name="scale", id="x" * 59_000, raw_input_contents=[bytes(16)])
+    asked.inputs.add(name="x", datatype="FP32", shape=[1, 4])
+    data = message(asked.SerializeToString())
+    with contextlib.ExitStack() as stack:
+        for _ in range(30):
+            connection = stack.enter_context(speaking_http2(server, window=0))
+            call(connection, "ModelInfer")
+            for at in range(0, len(data), 10_000):
+                connection.sendall(frame(0, at + 10_000 >= len(data), 1, data[at : at + 10_000]))
+        until(lambda: not status_is_ok(client, request_id="x" * 500_000))
+        assert "no room" in status_of(infer, client, request_id="x" * 500_000)[1]
+    until(lambda: status_is_ok(client, request_id="x" * 500_000))
+
+
+def test_a_stream_whose_answers_are_not_taken_is_read_no_further(server):
+    asked = service_pb2.ModelInferRequest(model_name="nobody", id="x" * 100_000).SerializeToString()
+    taken = 0
+
+    def requests():
+        nonlocal taken
+        for number in range(3000):  # 300 MB
+            taken = number
+            yield asked
+
+    before = memory(server)
+    with grpc.insecure_channel(server.url("grpc")) as channel:
+        running = channel.stream_stream(f"{RPC}/ModelStreamInfer")(requests())
+        until(lambda: taken > 100)
+        time.sleep(2)
+        assert taken < 1000 and memory(server) < before + (100 << 20)
+        running.cancel()
+
+
+def memory(server):
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{server.process.pid}/status").read_text())
+    return int(found[1]) << 10
+
+
+def test_many_requests_leave_the_memory_as_it_was(server):
+    def load(count):
+        body = json.dumps(scale_request(1.0)).encode() + b" " * 400_000
+        for number in range(count):
+            if number % 3 == 0:
+                assert server.request("POST", INFER, b"[" * 400_000)[0] == 400
+            else:
+                assert scaled(server.request("POST", INFER, body)[2])[0, 0] == 2
+
+    load(30)
+    before = memory(server)
+    load(150)
+    assert memory(server) < before + (30 << 20)
