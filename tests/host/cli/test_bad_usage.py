@@ -143,6 +143,7 @@ RANGES = (
     (("serve",), "--client-timeout-s", "float", ("0", "3601"), ()),
     (("serve",), "--max-connections", "int", ("0",), ()),
     (("serve",), "--max-megapixels", "int", ("0", "1001"), ()),
+    (("serve",), "--max-json-kib", "int", ("0", "1048577"), ()),
     (("serve",), "--drain-s", "float", ("3601",), ()),
 )  # fmt: skip
 SETTINGS = (  # of a file for --config
