@@ -4,6 +4,8 @@ import gc
 import logging
 import os
 import struct
+import subprocess
+import sys
 
 import pytest
 from serving import serve
@@ -60,3 +62,24 @@ def test_a_system_that_does_not_allow_it_is_told_of_and_served_all_the_same(tmp_
     with caplog.at_level(logging.WARNING):
         serve(GraphBatching(graphs(), 0.0, 4), tasks(), body, keep_awake=True)
     assert "cores are not kept awake" in caplog.text
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_memory_that_is_kept_is_not_taken_from_the_system_anew(keeps):
+    """In a process of its own: by itself it takes pages for every tensor, and none where what is freed is kept."""
+    code = f"""
+import resource
+from headrace.host.live.quick import keep_freed_memory
+
+def turn():
+    held = [bytearray(600_000) for _ in range(4)]
+
+assert not {keeps} or keep_freed_memory()
+turn()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    turn()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert (int(done.stdout) < 100) == keeps
