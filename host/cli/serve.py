@@ -119,6 +119,12 @@ def serve(
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(callback=readable, help="The certificate's key, a PEM file.")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Serve other machines without a token.")] = False,
+    keep_awake: Annotated[
+        bool,
+        typer.Option(
+            "--keep-awake", help="Idle cores do not sleep: answers come sooner, at the power of all cores (as root)."
+        ),
+    ] = False,
     shared_memory: Annotated[
         bool,
         typer.Option(
@@ -240,6 +246,7 @@ def serve(
         ),
         drain_s=drain_s,
         shared_memory=shared_memory,
+        keep_awake=keep_awake,
         access_log=access_log,
         trace=trace,
         otlp=otlp,

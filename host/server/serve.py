@@ -13,7 +13,7 @@ from pathlib import Path
 import uvloop
 
 from headrace.batching import UsageError
-from headrace.host.live.quick import keep_freed_memory
+from headrace.host.live.quick import awake_cores, keep_freed_memory
 from headrace.host.server.access_log import AccessLog
 from headrace.host.server.group import Preprocessors
 from headrace.host.server.http import HttpApi, MetricsApi, refusal
@@ -62,9 +62,10 @@ class Address:
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
     """`container` builds or finds the DPU's .xclbin; it is asked for when the first model needs it. Without `token`
-    everybody who reaches the server is served, so that beyond loopback `insecure` must say so. With `repository` the
-    models in it may be loaded while the server runs. `access_log` is a file or `-`, `otlp` the URL of an OpenTelemetry
-    collector. Raises UsageError."""
+    everybody who reaches the server is served, so that beyond loopback `insecure` must say so. With `keep_awake` the
+    machine's cores do not sleep while it serves (`quick.awake_cores`). With `repository` the models in it may be
+    loaded while the server runs. `access_log` is a file or `-`, `otlp` the URL of an OpenTelemetry collector. Raises
+    UsageError."""
 
     http: Address
     grpc: Address
@@ -75,6 +76,7 @@ class ServeOptions:
     insecure: bool = False
     limits: Limits = field(default_factory=Limits)
     shared_memory: bool = False
+    keep_awake: bool = False
     tls: Tls | None = None
     drain_s: float = 30.0
     access_log: str | None = None
@@ -119,7 +121,8 @@ async def _serve(
     on_ready: Callable[[Mapping[str, str]], None],
     end_now: Callable[[int], None],
 ) -> bool:
-    with _watchers(options) as watchers:
+    awake = awake_cores() if options.keep_awake else contextlib.nullcontext()
+    with _watchers(options) as watchers, awake:
         async with (
             Preprocessors(options.container) as preprocessors,
             Service(
