@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """`headrace serve` beside NVIDIA's Triton Inference Server on this machine, in one run, by one client.
 
-    .venv/bin/python scripts/bench_server.py [--rounds 3] [--seconds 5] [--only echo|batches|photos] [--json FILE]
+    .venv/bin/python scripts/bench_server.py [--rounds 3] [--seconds 5] [--only echo|batches|photos] [--keep-awake]
+        [--json FILE]
 
 - echo: 150,528 float32 there and back, 1 and 4 requests at a time, over HTTP and gRPC, in messages and, where a server
   has the extension, through shared memory. Triton's is a Python model that returns its input.
@@ -47,6 +48,7 @@ from headrace.host.bench.plan import planned
 from headrace.host.bench.report import result
 from headrace.host.bench.run import ClosedLoop, OpenLoop, Plan, run
 from headrace.host.bench.shared_memory import in_shared_memory
+from headrace.host.live.quick import awake_cores
 from headrace.host.workers.models import load_model
 from headrace.host.workers.profiling import machine
 
@@ -395,15 +397,17 @@ def main() -> int:
     parser.add_argument("--only", choices=tuple(CASES))
     parser.add_argument("--triton", type=Path, default=HERE.parent / "out" / "triton", help="its environment")
     parser.add_argument("--json", type=Path, help="write all rounds here")
+    parser.add_argument("--keep-awake", action="store_true", help="cores do not sleep, for any of the servers")
     options = parser.parse_args()
     triton = Triton(options.triton.resolve())
     found = {}
-    for kind in CASES if options.only is None else (options.only,):
-        found[kind] = measured(
-            kind, triton, options.rounds, options.seconds,
-            lambda number, kind=kind: print(f"{kind}: round {number + 1} of {options.rounds} done", file=sys.stderr),
-        )  # fmt: skip
-        print_table(kind, found[kind])
+    with awake_cores() if options.keep_awake else contextlib.nullcontext():
+        for kind in CASES if options.only is None else (options.only,):
+            found[kind] = measured(
+                kind, triton, options.rounds, options.seconds,
+                lambda number, kind=kind: print(f"{kind}: round {number + 1} of {options.rounds}", file=sys.stderr),
+            )  # fmt: skip
+            print_table(kind, found[kind])
     if options.json:
         options.json.write_text(json.dumps({"machine": machine(), **found}, indent=2) + "\n")
     return 0
