@@ -138,8 +138,7 @@ def defaults_of_file(
 ) -> Path | None:
     """Callback, to be eager, of an option that names a TOML file with settings for the others: a key is an option's
     name without its dashes, its value what the command line would have, or a list where an option may come several
-    times.
-    The command line goes before the file. Under the name `tables` the file may have a list of tables, which the
+    times. The command line goes before the file. Under the name `tables` the file may have a list of tables, which the
     context's `meta` then has as SETTINGS_TABLES. Raises UsageError."""
     if path is None:
         return None

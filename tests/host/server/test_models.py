@@ -280,7 +280,15 @@ def test_requests_in_flight_are_answered_while_their_model_is_loaded_anew_or_unl
         for thread in threads:
             thread.start()
         until(lambda: 'headrace_in_flight{model="scale"} 3.0' in server.metrics())
-        assert server.request("POST", "/v2/repository/models/scale/load")[0] == 200
+        loaded = []
+        load = ("POST", "/v2/repository/models/scale/load")
+        loading = threading.Thread(target=lambda: loaded.append(server.request(*load)[0]))
+        loading.start()
+        meanwhile = []
+        while loading.is_alive():  # it takes seconds to start the new workers
+            meanwhile.append(server.request("POST", "/v2/models/scale/infer", scale_request(1.0))[0])
+        loading.join()
+        assert loaded == [200] and len(meanwhile) > 1 and set(meanwhile) == {200}
         for thread in threads:
             thread.join(30)
         assert statuses == [200] * 3

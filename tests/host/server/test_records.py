@@ -12,6 +12,7 @@ import tritonclient.grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 from running import PHOTO, scale_request, serving, until
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from headrace.batching import Request, Task
 from headrace.host.live.runtime import Execution
@@ -94,9 +95,14 @@ def test_who_comes_without_the_token_is_in_the_access_log_too(tmp_path):
         assert server.request("POST", INFER, scale_request(1.0))[0] == 401
         with pytest.raises(tritonclient.utils.InferenceServerException, match="UNAUTHENTICATED"):
             over_grpc(server)
+        with grpc.insecure_channel(server.url("grpc")) as channel, pytest.raises(grpc.RpcError) as refused:
+            stream = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelStreamInfer
+            next(stream(iter([service_pb2.ModelInferRequest(model_name="scale")]), timeout=20))
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
         assert server.end()[0] == 0
     assert [(each["transport"], each["outcome"]) for each in map(json.loads, path.read_text().splitlines())] == [
         ("http", "unauthorized"),
+        ("grpc", "unauthorized"),
         ("grpc", "unauthorized"),
     ]
     assert "open-sesame" not in path.read_text()
