@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo      real photos through the emulated DPU, three batching policies side by side; writes out/demo/"
+	@echo "make demo      real photos and speech through the emulated DPU, batching policies side by side; writes out/demo/"
 	@echo "make test      lint, types and the whole test suite"
 	@echo "make test-all  the same and the longer corpus of the hardware units"
 	@echo "make coverage  lines, branches and toggles of the RTL that its tests reach, and those that they do not"
@@ -17,6 +17,7 @@ browser: setup
 
 demo: setup
 	.venv/bin/headrace demo --out out/demo
+	.venv/bin/headrace demo --audio --preprocessors dpu --out out/demo/audio
 
 # First the tests that many processes may share the machine for, then those that look at the clock, one at a time.
 parallel = .venv/bin/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
@@ -26,6 +27,7 @@ test: browser lint types
 	$(parallel) -m "not timed and not slow"
 	$(timed) -m "timed and not slow"
 
+test-all: export HYPOTHESIS_PROFILE = others
 test-all: browser lint types
 	$(parallel) -m "not timed"
 	$(timed) -m "timed"

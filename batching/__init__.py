@@ -7,6 +7,8 @@ from headrace.batching.graphs.execution import Decoding, NodeTimes
 from headrace.batching.graphs.model_graph import LENGTH, MatMul, ModelGraph, Node, NodeKind
 from headrace.batching.graphs.node_latencies import NodeLatencies
 from headrace.batching.graphs.profile import Profile, ProfilePoint
+from headrace.batching.policies.deferred import Deferred
+from headrace.batching.policies.earliest_deadline import EarliestDeadline
 from headrace.batching.policies.graph_batching import GraphBatching
 from headrace.batching.policies.lazy import LazyBatching, OracleLazyBatching
 from headrace.batching.policies.preba import Preba, preba_limits
@@ -30,6 +32,8 @@ __all__ = [
     "BatchLimits",
     "CorruptInput",
     "Decoding",
+    "Deferred",
+    "EarliestDeadline",
     "GraphBatching",
     "HeadraceError",
     "LatencyModel",

@@ -11,6 +11,14 @@ class UsageError(HeadraceError):
     """The request itself cannot be carried out as asked: a bad option, an unknown name, a missing file."""
 
 
+class Unstable(UsageError):
+    """More requests arrive than any policy could serve, or so many that none can be computed."""
+
+
+class OutOfMemory(UsageError):
+    """A batch that what is to run it has no memory for."""
+
+
 class UnknownModel(UsageError):
     """A model that this policy, server or zoo does not have."""
 

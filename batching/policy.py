@@ -16,6 +16,11 @@ class Policy(Protocol):
         """How many tasks a worker may be handed before the first of them has ended."""
         ...
 
+    def latest_start(self, request: Request) -> float:
+        """When the request must have begun to meet its deadline, as far as the policy can tell (s): the deadline itself
+        where it predicts nothing. A driver that drops what is late drops it then."""
+        ...
+
     def largest_batch(self, model: str) -> int:
         """The largest batch that a task of `model` may have, in entries where tasks are of cells: what a worker must be
         warmed up to. Raises UnknownModel."""

@@ -63,7 +63,7 @@ class Task:
     """A sub-batch of requests and the run of graph nodes from `start` up to the node boundary `stop`.
 
     A whole-graph task runs nodes [start, stop) to the end, encoder and decoder nodes as often as its longest request
-    needs.
+    needs. `padded_to` is the length of its graph's input where graphs are of fixed lengths; 0 where they are not.
 
     A preemptible task counts node executions: it runs in graph order, and from the last node of the first encoder or
     decoder section that it meets back to that section's first, until it has executed stop - start nodes (see
@@ -93,6 +93,7 @@ class Task:
         ended: tuple[Request, ...] = (),
         cells: tuple[int, ...] = (),
         reason: str = IDLE,
+        padded_to: float = 0.0,
     ) -> None:
         self.id: Final[int] = id
         self.model: Final[str] = model
@@ -103,12 +104,14 @@ class Task:
         self.ended: Final[tuple[Request, ...]] = ended
         self.cells: Final[tuple[int, ...]] = cells
         self.reason: Final[str] = reason
+        self.padded_to: Final[float] = padded_to
 
     def ended_at(self, stop: int, ended: tuple[Request, ...] = ()) -> "Task":
         """The same task, ended at node boundary `stop` by the driver."""
         return Task(
-            self.id, self.model, self.requests, self.start, stop, self.preemptible, ended, self.cells, self.reason
-        )
+            self.id, self.model, self.requests, self.start, stop, self.preemptible, ended, self.cells, self.reason,
+            self.padded_to,
+        )  # fmt: skip
 
     def lost(self, keep: Iterable[Request]) -> "Task":
         """The same task after its worker was lost: no node ran, and only the requests in `keep` are to be run again."""

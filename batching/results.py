@@ -38,6 +38,37 @@ class ServedTimes:
         rows = [(s.arrival, s.queued, s.started, s.finished, s.deadline) for s in served]
         return cls(*np.array(rows, dtype=np.float64).reshape(-1, 5).T)
 
+    def totals(self) -> "Totals":
+        finished = len(self.finished)
+        return Totals(
+            finished,
+            int((self.finished > self.deadline).sum()),
+            float(self.finished.max() - self.arrival.min()) if finished else 0.0,
+            percentiles_ms(self.finished - self.arrival),
+            float((self.started - self.queued).mean()) if finished else 0.0,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Of all finished requests: how many, how many after their deadline, from the first arrival to the last end (s),
+    `percentiles_ms` of their latencies, and their mean wait in the batcher (s)."""
+
+    finished: int
+    late: int
+    span_s: float
+    latency_ms: dict[str, float | None]
+    queue_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PreprocessTotals:
+    """Of all requests that were preprocessed: `percentiles_ms` of the time that it took, waiting included; and by step
+    the busy share of its servers."""
+
+    latency_ms: dict[str, float | None]
+    utilization: dict[str, float | None]
+
 
 def percentiles_ms(seconds: ArrayLike) -> dict[str, float | None]:
     """mean, p50, p90, p95, p99 and max in milliseconds; None where nothing was measured."""
@@ -56,7 +87,7 @@ def percentiles_ms(seconds: ArrayLike) -> dict[str, float | None]:
 
 
 def summarize(
-    served: ServedTimes,
+    served: ServedTimes | Totals,
     ledger: Ledger,
     *,
     batch_size_mean: float | None,
@@ -65,6 +96,7 @@ def summarize(
     wall_s: float,
     seed: int | None,
     energy_j: float | None = None,
+    preprocess: PreprocessTotals | None = None,
 ) -> dict[str, object]:
     """The result of a run.
 
@@ -72,12 +104,14 @@ def summarize(
     SLA; one that its caller cancelled has none.
     `batch_size_mean` is over node executions, which for whole-graph policies is over tasks; `queue_ms` is the mean wait
     in the batcher; `utilization` is the busy share of all workers; `energy_j` is None where nothing measured or
-    modelled it; `wall_s` is how long the run took on the clock of the machine that ran it."""
+    modelled it; `wall_s` is how long the run took on the clock of the machine that ran it. With `preprocess`,
+    `preprocess_ms` {mean, p50, p90, p95, p99, max} stands before `queue_ms` and `preprocess_utilization` {step: share}
+    before `utilization`; latency then counts from the arrival, before it."""
     unserved = ledger.failed + ledger.shed + ledger.dropped
-    late = int((served.finished > served.deadline).sum()) + unserved
+    totals = served if isinstance(served, Totals) else served.totals()
+    late = totals.late + unserved
     ended = ledger.finished + unserved
-    finished = len(served.finished)
-    span = float(served.finished.max() - served.arrival.min()) if finished else 0.0
+    span = totals.span_s
     return {
         "requests": ledger.submitted,
         "finished": ledger.finished,
@@ -85,11 +119,13 @@ def summarize(
         "shed": ledger.shed,
         "dropped": ledger.dropped,
         "cancelled": ledger.cancelled,
-        "throughput_rps": finished / span if span > 0 else None,
-        "latency_ms": percentiles_ms(served.finished - served.arrival),
-        "queue_ms": float((served.started - served.queued).mean()) * 1e3 if finished else None,
+        "throughput_rps": totals.finished / span if span > 0 else None,
+        "latency_ms": totals.latency_ms,
+        **({} if preprocess is None else {"preprocess_ms": preprocess.latency_ms}),
+        "queue_ms": totals.queue_s * 1e3 if totals.finished else None,
         "sla_violation_rate": late / ended if ended else None,
         "batch_size_mean": batch_size_mean,
+        **({} if preprocess is None else {"preprocess_utilization": preprocess.utilization}),
         "utilization": busy_s / (workers * span) if span > 0 else None,
         "energy_j": energy_j,
         "wall_s": wall_s,

@@ -3,29 +3,31 @@ SystemVerilog compiled by Verilator and g++. The rest is what a card's container
 
 What a link for a card decides is decided here, too, so that the host meets the same rules: compute units get control
 registers at 64 KiB steps, and each memory argument of each unit an HBM bank of its own, in order, as one would set with
-`v++ --connectivity.sp`; beyond the card's 32 banks they are shared from the first on.
+`v++ --connectivity.sp`; beyond the card's 32 banks they are shared from the first on. What one unit leaves for another
+of any number (HANDED_OVER) lies in one bank that all of them reach.
 """
 
 import hashlib
 import json
 import logging
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import tempfile
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from headrace.bitstreams.errors import BuildError
+from headrace.bitstreams.errors import BuildError, WrongNumber
 from headrace.bitstreams.hw_emu.library import LIBRARY_FLAGS, build_library, driver_sources, pack
 from headrace.bitstreams.kernel import KernelSpec, parse_kernels, parse_xml
 from headrace.bitstreams.sources import hls_folder, include_folders
-from headrace.bitstreams.verilate import COMPILE_FLAGS, VERILATE_FLAGS, rtl_sources, verilator_version
+from headrace.bitstreams.verilate import COMPILE_FLAGS, VERILATE_FLAGS, needed_files, rtl_sources, verilator_version
 from headrace.bitstreams.xclbin import (
     Connection,
     IpInstance,
@@ -44,27 +46,56 @@ HBM_BANKS, HBM_BANK_KIB = 32, 512 * 1024  # 16 GiB
 CU_BASE, CU_STEP = 0x80_0000, 0x1_0000
 CLOCK_MHZ = 300
 MAX_CUS = 16
+HANDED_OVER = frozenset({"mel"})  # memory arguments that one kernel writes and another one reads
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-Wno-unknown-pragmas")
 COMPILE_TIMEOUT_S = 600
 
 _log = logging.getLogger(__name__)
 
 
-def build_sw_emu(path: Path, image_cus: int = 4) -> Xclbin:
-    """Compile the image CU and write the container to `path`, unless it already holds just that.
+def build_sw_emu(path: Path, image_cus: int = 4, mel_cus: int = 0, norm_cus: int = 0) -> Xclbin:
+    """Compile the CUs' C++ and write the container to `path`, unless it already holds just that. Of a kind of which
+    there are none, nothing is compiled.
 
     Raises BuildError."""
-    sources = sorted(hls_folder().glob("*/*.cpp"))
-    return build_kernels(path, sources, include_folders(), [_image_cu_xml()], {"image_cu": image_cus})
+    return _build_own(path, units_cpp, include_folders(), Mode.SW_EMU, image_cus, mel_cus, norm_cus)
 
 
-def build_hw_emu(path: Path, image_cus: int = 4) -> Xclbin:
-    """The same of the image CU's RTL. Raises BuildError, also when Verilator is not installed."""
-    return build_kernels(path, rtl_sources(), [], [_image_cu_xml()], {"image_cu": image_cus}, Mode.HW_EMU)
+def build_hw_emu(path: Path, image_cus: int = 4, mel_cus: int = 0, norm_cus: int = 0) -> Xclbin:
+    """The same of the CUs' RTL. Raises BuildError, also when Verilator is not installed."""
+    return _build_own(path, _units_rtl, [], Mode.HW_EMU, image_cus, mel_cus, norm_cus)
 
 
-def _image_cu_xml() -> bytes:
-    return (hls_folder() / "image_cu" / "kernel.xml").read_bytes()
+def _build_own(
+    path: Path,
+    sources: Callable[[str], list[Path]],
+    includes: Sequence[Path],
+    mode: Mode,
+    image_cus: int,
+    mel_cus: int,
+    norm_cus: int,
+) -> Xclbin:
+    cus = {"image_cu": image_cus, "audio_mel_cu": mel_cus, "audio_norm_cu": norm_cus}
+    if any(count < 0 for count in cus.values()):
+        raise WrongNumber("the number of compute units of a kind is 0 or more")
+    kernels = [name for name, count in cus.items() if count]
+    needed = list(dict.fromkeys(file for name in kernels for file in sources(name)))
+    xmls = [(hls_folder() / name / "kernel.xml").read_bytes() for name in kernels]
+    return build_kernels(path, needed, includes, xmls, {name: cus[name] for name in kernels}, mode)
+
+
+def units_cpp(kernel: str) -> list[Path]:
+    """The C++ of a kernel and of the units whose headers it includes, by themselves or through others."""
+    folders = [kernel]
+    for folder in folders:
+        for file in sorted((hls_folder() / folder).glob("*.[ch]pp")):
+            named = re.findall(r'#include "(\w+)/\w+\.hpp"', file.read_text())
+            folders += [name for name in dict.fromkeys(named) if name not in (*folders, "headrace")]
+    return [file for folder in folders for file in sorted((hls_folder() / folder).glob("*.cpp"))]
+
+
+def _units_rtl(kernel: str) -> list[Path]:
+    return needed_files(kernel, rtl_sources())
 
 
 def build_kernels(
@@ -80,7 +111,7 @@ def build_kernels(
     specs = [spec for xml in kernel_xmls for spec in parse_kernels(xml)]
     total = sum(cus.values())
     if any(count < 1 for count in cus.values()) or not 1 <= total <= MAX_CUS:
-        raise BuildError(f"{total} compute units asked for; a container holds 1 to {MAX_CUS}")
+        raise WrongNumber(f"{total} compute units asked for; a container holds 1 to {MAX_CUS}")
     hardware = mode is Mode.HW_EMU
     build = {
         "target": mode.name.lower(),
@@ -133,8 +164,13 @@ def _instances(specs: Sequence[KernelSpec], cus: Mapping[str, int]) -> list[IpIn
 
 def _connections(specs: Sequence[KernelSpec], ips: Sequence[IpInstance]) -> list[Connection]:
     by_name = {spec.name: spec for spec in specs}
-    pointers = [(arg.index, index) for index, ip in enumerate(ips) for arg in by_name[ip.kernel].args if arg.is_global]
-    return [Connection(arg, ip, number % HBM_BANKS) for number, (arg, ip) in enumerate(pointers)]
+    pointers = [(index, arg) for index, ip in enumerate(ips) for arg in by_name[ip.kernel].args if arg.is_global]
+    banks: dict[str | int, int] = {}  # of what is handed over by its name, of all else by its place
+    found = []
+    for place, (ip, arg) in enumerate(pointers):
+        bank = banks.setdefault(arg.name if arg.name in HANDED_OVER else place, len(banks) % HBM_BANKS)
+        found.append(Connection(arg.index, ip, bank))
+    return found
 
 
 def _embedded_metadata(kernel_xmls: Sequence[bytes], ips: Sequence[IpInstance]) -> bytes:

@@ -12,3 +12,7 @@ class MissingExtra(BuildError, UsageError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"this needs {what}: pip install 'headrace[{extra}]'")
+
+
+class WrongNumber(BuildError, UsageError):
+    """Of compute units: no container holds so many, or so few."""

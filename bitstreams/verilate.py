@@ -6,6 +6,7 @@ that a machine needs besides.
 
 import logging
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -40,6 +41,23 @@ def rtl_sources() -> list[Path]:
     """All SystemVerilog below hls/, packages first: a tool given the whole list finds every module."""
     files = sorted(hls_folder().glob("*/*.sv"))
     return sorted(files, key=lambda path: not path.stem.endswith("_pkg"))
+
+
+def needed_files(top: str, files: Sequence[Path]) -> list[Path]:
+    """The packages, and the files of `top` and of all below it: a fault elsewhere must not spoil this unit."""
+    by_name = {file.stem: file for file in files}
+    needed, queue = [], [top]
+    for name in queue:
+        needed.append(by_name[name])
+        queue += [module for module in instantiated(by_name[name]) if module in by_name and module not in queue]
+    packages = [file for file in files if file.stem.endswith("_pkg")]
+    return [*packages, *(file for file in needed if file not in packages)]
+
+
+def instantiated(file: Path) -> list[str]:
+    """What looks like the instance of a module in it, once each, in their order."""
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", file.read_text(), flags=re.DOTALL)
+    return list(dict.fromkeys(re.findall(r"\b(\w+)\s+(?:#\s*\(|\w+\s*(?:\[[^\]]*\]\s*)?\()", text)))
 
 
 def verilator_folder() -> Path:

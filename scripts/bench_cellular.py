@@ -51,6 +51,7 @@ def main() -> None:
     cases = {
         "LSTM, batches of 512": (lstm(), 1, 600),
         "LSTM, batches of 64": (lstm(), 1, 64),
+        "LSTM, all waiting": (lstm(), 1, options.requests),
         "LSTM, 4 workers": (lstm(), 4, 2400),
         "Seq2Seq": (seq2seq(), 1, 600),
         "TreeLSTM": (tree_lstm(), 1, 200),

@@ -81,16 +81,16 @@ class BertLayer(nn.Module):
         return normed
 
 
-class BertBase(nn.Module):
+class Bert(nn.Module):
     input_shape = "128:int64"
 
-    def __init__(self) -> None:
+    def __init__(self, layers: int, width: int, heads: int) -> None:
         super().__init__()
-        tokens, positions, width = 30522, 512, 768
+        tokens, positions = 30522, 512
         self.words, self.positions = nn.Embedding(tokens, width), nn.Embedding(positions, width)
         self.segments = nn.Embedding(2, width)
         self.norm = nn.LayerNorm(width, eps=1e-12)
-        self.layers = nn.Sequential(*(BertLayer(width, 12, 3072) for _ in range(12)))
+        self.layers = nn.Sequential(*(BertLayer(width, heads, 4 * width) for _ in range(layers)))
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         x = self.words(ids) + self.positions.weight[: ids.shape[1]] + self.segments.weight[0]
@@ -124,4 +124,8 @@ def means() -> nn.Module:
 
 def bert_base() -> nn.Module:
     torch.manual_seed(0)
-    return BertBase()
+    return Bert(12, 768, 12)
+
+
+def bert_large() -> nn.Module:
+    return Bert(24, 1024, 16)

@@ -43,7 +43,7 @@ from headrace.batching import HeadraceError, Profile, ProfilePoint
 from headrace.host.bench.client import Asked, Target
 from headrace.host.bench.grpc_client import GrpcTarget
 from headrace.host.bench.http_client import HttpTarget
-from headrace.host.bench.inputs import photo_inputs, random_inputs
+from headrace.host.bench.inputs import file_inputs, random_inputs
 from headrace.host.bench.plan import planned
 from headrace.host.bench.report import result
 from headrace.host.bench.run import ClosedLoop, OpenLoop, Plan, run
@@ -249,7 +249,7 @@ class Case:
     def measure(self, number: int) -> dict[str, Any]:
         target = self.server.target(self.transport)
         model = target.metadata(self.model)
-        tensors = photo_inputs(model, PHOTO) if self.photo else random_inputs(model, 1, seed=0)
+        tensors = file_inputs(model, PHOTO) if self.photo else random_inputs(model, 1, seed=0)
         with contextlib.ExitStack() as stack:
             if self.shared:
                 messages = stack.enter_context(in_shared_memory(target, model, tensors, Asked()))

@@ -14,11 +14,16 @@ import statistics
 import time
 from collections.abc import Callable
 
-from headrace.batching import GraphBatching, LazyBatching, MatMul, ModelGraph, Node, NodeTimes, Serial
+import numpy as np
+
+from headrace.batching import GraphBatching, LazyBatching, MatMul, ModelGraph, Node, NodeTimes, Preba, Profile, Serial
 from headrace.batching.policies import lazy
 from headrace.sim.engine import Arrivals
 from headrace.sim.hardware.npu import npu_times
-from headrace.sim.load.traffic import poisson
+from headrace.sim.load.lengths import Fixed, dec_timesteps
+from headrace.sim.load.traffic import generate, poisson
+from headrace.sim.preprocessing import Preprocessor, Step
+from headrace.sim.scenario import usual_lengths
 from headrace.sim.simulation import simulate
 from headrace.sim.zoo import model_graph
 
@@ -28,6 +33,30 @@ SERVICE_S, RATE_RPS = 0.001, 700.0  # load 0.7
 class Constant:
     def latency(self, node: int, batch: int, length: float) -> float:
         return SERVICE_S
+
+
+class Slice:
+    """Of the times that PREBA's image networks take on a seventh of an A100: 2 ms and 1 ms more for each request."""
+
+    def latency(self, node: int, batch: int, length: float) -> float:
+        return 0.002 + 0.001 * batch
+
+
+def four_units() -> Preprocessor:
+    """A chain as a DPU's: to the card, two kinds of compute unit, 4 of each, and to the GPU."""
+
+    def constant(seconds: float) -> Callable[[np.ndarray], np.ndarray]:
+        return lambda sizes: np.full(len(sizes), seconds)
+
+    return Preprocessor(
+        "dpu:4",
+        (
+            Step("to the card", 1, constant(2e-5)),
+            Step("A", 4, lambda sizes: 4e-4 * sizes),
+            Step("B", 4, lambda sizes: 1e-4 * sizes),
+            Step("to the GPU", 1, constant(4e-5)),
+        ),
+    )
 
 
 def simpy_md1(requests: int) -> float:
@@ -56,8 +85,8 @@ def simpy_md1(requests: int) -> float:
 
 
 def arrivals(model: str, rate_rps: float, requests: int) -> Arrivals:
-    times = poisson(rate_rps, requests, 0).tolist()
-    return Arrivals([model] * requests, times, [t + 0.1 for t in times], [1.0] * requests, [1] * requests)
+    lengths = {model: Fixed() if model == "server" else usual_lengths(model)}
+    return generate(poisson(rate_rps, requests, 0), lengths, 0.1, 0)
 
 
 def main() -> None:
@@ -73,11 +102,25 @@ def main() -> None:
     resnet = {"resnet50": npu_times(model_graph("resnet50"))}
     queue = arrivals("server", RATE_RPS, n)
     images = arrivals("resnet50", 1000.0, n)
+    gnmt = {"gnmt": npu_times(model_graph("gnmt"))}
+    steps = {"gnmt": dec_timesteps(usual_lengths("gnmt"), 0.9)}
+    sentences = arrivals("gnmt", 1000.0, n)
     runs: dict[str, Callable[[], object]] = {
         "serial, M/D/1 at 0.7": lambda: simulate(Serial([server]), queue, one, 1),
         "graph (5 ms, 64), the same": lambda: simulate(GraphBatching([server], 0.005, 64), queue, one, 1),
         "lazy, ResNet-50 on the NPU at 1000/s": lambda: simulate(LazyBatching(resnet, 1), images, resnet, 1),
+        "lazy, GNMT on the NPU at 1000/s": lambda: simulate(
+            LazyBatching(gnmt, 1, dec_timesteps=steps), sentences, gnmt, 1
+        ),
     }
+    slices = {"server": NodeTimes(server, Slice())}
+    curve = {"server": Profile.of("server", slices["server"], 7)}
+    photos = arrivals("server", 5900.0, n)
+    sizes = np.random.default_rng(0).uniform(0.5, 1.5, n)
+    runs["preba, 7 slices at 0.9"] = lambda: simulate(Preba([server], curve, 7), photos, slices, 7)
+    runs["the same behind a DPU of 4 steps, 4 CUs"] = lambda: simulate(
+        Preba([server], curve, 7), photos, slices, 7, preprocessor=four_units(), sizes=lambda arrivals: sizes
+    )
     if importlib.util.find_spec("simpy"):
         runs["SimPy, M/D/1 at 0.7"] = lambda: simpy_md1(n)
     rates: dict[str, list[float]] = {name: [] for name in runs}

@@ -1,9 +1,10 @@
 """Line, branch and toggle coverage of the RTL by its own tests, and what they do not reach, by name.
 
-    .venv/bin/python scripts/coverage_rtl.py [--json FILE] [--report]
+    .venv/bin/python scripts/coverage_rtl.py [--json FILE] [--report] [SUITE ...]
 
 Runs tests/hls with models that count, all units' benches and the cocotb tests, and adds up what each source line did in
-all instances and models. `--report` makes the tables from the counts of the last run.
+all instances and models. With names of suites, tests/hls/test_<suite>.py, only these run again, and the tables add the
+counts that the others left last: of sources that have not changed since. `--report` runs nothing.
 
 line       statements that were executed. A line with several, an `if` with its statement and its `else`, needs all.
 branch     ways that were taken: each `if` both ways, the `else` that is not written too, `case` items, `?:` both ways.
@@ -18,6 +19,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -34,7 +36,9 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "coverage"
 TESTS = ROOT / "tests" / "hls"
 SUITES = (
-    "image_cu", "decode", "image_cu_protocol", "transform", "render", "resize", "crop", "normalize", "axi", "store",
+    "image_cu", "decode", "image_cu_protocol", "transform", "render", "audio_norm_cu", "audio_mel_cu", "mel", "resize",
+    "audio_norm_cu_protocol", "audio_mel_cu_protocol", "crop", "wav", "resample", "mel_normalize", "normalize", "axi",
+    "axi_write", "store", "sound_store",
 )  # the longest first  # fmt: skip
 TIMEOUT_S = 1800  # of one test: models that count are slower
 
@@ -47,26 +51,32 @@ WAYS = {
 UNREACHED: tuple[tuple[str, str, str], ...] = (
     ("", "default:", "no state has this code: a way out after an upset"),
     ("jpeg_parser", "else if (have_byte) begin", "the first word has both bytes of SOI, or the file ends there"),
+    ("wav_words", "else if (used_up)", "words are off only after all were taken that are, when nothing is used up"),
     ("render", "samples_valid_i && samples_i.done", "without a scan the end beat comes alone, and an offer stays"),
 )
 # And why bits do not toggle: a part of the file's name, the bits, the reason. The first that fits counts.
-STATUS = "status codes end at 19, inside decode at 14"
+STATUS = "status codes end at 24, those of images at 19, inside decode at 14"
 ALIGNED = "addresses are aligned to 16 bytes, those of registers to 4"
 SOURCE = "a source is at most 4096 wide"
 RESERVE = "queues that never fill up: what feeds them keeps a reserve"
 SIZES = "would need images that take minutes; the slow tests have some"
 CONSTANT = "constant by construction: low bits of even multiples, or more bits than what is put in ever has"
+LENGTHS = "sounds of the tests end at some seconds; what comes behind them would take minutes"
+FIELDS = "fields of 32 bits; sounds of the tests end at some seconds, codes and rates are small"
+BOUND = "bounds of a sum in which every term is at its own; no sound of the tests comes near"
+LAST_LANE = "no table has a tap there for the second pass, so half a place for rounding stays"
 UNTOGGLED: tuple[tuple[str, str, str], ...] = (
     ("jpeg_parser", r"scan_[dq]\.status.*", "not in use: the status is kept beside it"),
     ("", r"(.*status\w*|failure(_q)?)\[[4-7]\]", STATUS),
     ("image_cu/", r"outputs_[iq]\.status.*|record_i\[([5-9]|[12]\d|3[01])\]", STATUS),
     (
         "",
-        r".*a[rw]burst.*|.*a[rw]size.*|.*[br]resp(_o)?\[.*",
+        r".*a[rw]burst.*|.*a[rw]size.*|.*a[rw]cache.*|.*a[rw]prot.*|.*[br]resp(_o)?\[.*",
         "constant: bursts of whole words, registers without errors",
     ),
-    ("record_write", r"awlen_o.*|wlast_o|wstrb_o.*|bready_o", "constant: a burst of two words"),
-    ("image_cu/image_cu", r"m_axi_gmem3_(awlen.*|wlast|wstrb.*)", "constant: a burst of two words"),
+    ("record_write", r"awlen_o.*|wlast_o|wstrb_o.*|bready_o", "constant: bursts of one word"),
+    ("_cu/", r"m_axi_gmem[23]_(awlen.*|wlast|wstrb.*)", "constant: bursts of one word"),
+    ("", r"(m_axi_gmem1_)?wstrb(_o)?\[.*", "constant: whole words"),
     ("", r".*(r|b)ready(_o)?", "never falls: a burst is issued when there is room for all of it"),
     ("", r".*a[rw]len(_o)?\[[4-7]\]", "bursts have at most 64 words of the file, 32 of the tensor, 16 of tables"),
     ("", r".*(a[rw]addr|address_i).*\[[0-3]\]|[rw]addr_q\[[01]\]", ALIGNED),
@@ -98,6 +108,51 @@ UNTOGGLED: tuple[tuple[str, str, str], ...] = (
     ("image_cu/store", r"waiting.*|outstanding_q.*|beat_q\[5\]", RESERVE),
     ("stream_fifo", r"memory.*", "of the frames between units: width and status, see there"),
     ("resize", r".*(error|quotient|remainder|position|short).*", SIZES),
+    # Audio
+    ("", r".*counters\w*(\.|\[\d\]\[).*", "clocks of runs that take minutes"),
+    (
+        "_cu/",
+        r"outputs_q\.(source_)?(count|rate)\[.*|outputs_q\.status\[.*|record_q\[.*|m_axi_gmem[23]_wdata\[.*",
+        FIELDS,
+    ),
+    ("rtl/", r"outputs_i\[.*|record_i\[.*|wdata_o\[.*", FIELDS),
+    ("audio_norm_cu/", r"status_q\[[23]\]", "it has no other errors than of arguments and of the bus"),
+    ("audio_", r".*address(_[io])?\[[0-3]\]", ALIGNED),
+    (
+        "audio_",
+        r"(.*a[rw]addr(_o)?|.*address(_[io])?)\[([4-9]|\d\d)\]",
+        "tests use some addresses of 64 bits, most low",
+    ),
+    ("audio_", r"source_rate_q\[3\]|mels_[iq]\[.*|quads_q\[.*", "rates end at 48,000 Hz; mels are of a few models"),
+    ("tensor_rows", r"(tile_words|column_q)\[[0-3]\]", "a tile has 16 words or 32"),
+    ("audio_", r"(source_)?(count|bytes|capacity)(_[iqo])?\[.*", LENGTHS),
+    ("audio_", r"(table_words|values|frames|product|pitch|row|column)_[iq]\[.*|word\[.*|wav_words\[.*", LENGTHS),
+    ("", r"(sound_\w|\w+_sound)\.count\[.*|frames_o\.count\[.*", LENGTHS),
+    ("mel/", r"(count_i|frames_i|samples_left_q|frame_count|frames_left_q)\[.*", LENGTHS),
+    ("resample/", r"(count_i|inputs_q|outputs_q|factor_q|product_q)\[.*", LENGTHS),
+    ("wav/", r"(bytes_i|rest_q|frames_q|pass_q|skipped_to)\[.*", LENGTHS),
+    ("audio_mel_cu/sound_store", r"(s[1-4]_(magnitude|shift|low|high|square)_q|float)\[.*", CONSTANT),
+    ("audio_mel_cu/sound_store", r"squares\[.*", LENGTHS),
+    ("axi_write", r"beat_q\[5\]|waiting_q\[7\]", RESERVE),
+    ("mel/fft_stage", r".*\.factors\[.*", "a table"),
+    ("mel/", r".*factor_\d\[.*|sine_\w\[26\]|(re|im)_low\[17\]|\w+_sin_low_2\[.*|table_\d\[16\]|zeros.*", CONSTANT),
+    ("mel/power", r"(re|im)_(high|low)_1\[1\]|high_3\[0\]", CONSTANT),
+    ("mel/", r"first_q\[[0-3]\]|level_q\[9\]|mel_q\[7\]|.*(count|total)\w*(\[\d\])?\[8\]", CONSTANT),
+    ("mel/filter_lane", r".*\.(low_2\[26\]|rounded\[41\])", CONSTANT),
+    ("mel/", r"(power_[io]|up(_[io])?|down(_[io])?|(re|im)_high_1|high_2)\[.*", BOUND),
+    ("mel/", r".*energy(_[io])?\[.*|(leaving|next)(_q)?\[.*|(up|down)_[12]\[.*|sum_[34]\[.*", BOUND),
+    ("mel/filter_lane", r"weighted_3.*|.*\.high_[12]\[.*", BOUND),
+    ("norm_divide", r"(rest_i|bits_i|rest\[0\])\[.*|.*\.divisor\[0\]", CONSTANT),
+    ("norm_fixed", r"mantissa_q\[23\]", CONSTANT),
+    ("norm_lane", r"(exponent_10|rounded_11|upper_3|product_[4-79])_q\[.*|upper\[33\]", CONSTANT),
+    ("norm_root", r"(rest|root)\[[0-3]\]\[.*", CONSTANT),
+    ("norm_statistics", r"(pairs|numerator|sum_1)_q\[.*|shift_q\[\d\]\[.*", CONSTANT),
+    (
+        "resample/",
+        r".*ratio(_q)?\.(up|down)\[.*|(up|down)_[iq]\[.*|load_words_q\[2\]",
+        "the eight ratios have no such factor",
+    ),
+    ("resample_lanes", r"gen_lane\[87\]\.(memory\[1\]|base)\[.*", LAST_LANE),
 )
 
 
@@ -130,23 +185,23 @@ class Coverage:
         return {bit: ways["0->1"] > 0 and ways["1->0"] > 0 for bit, ways in self.bits.items()}
 
 
-def run_tests() -> None:
+def run_tests(suites: Iterable[str]) -> None:
     """One process a test file, as many at once as there are cores. Raises SystemExit if a test fails."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for old in FOLDER.glob("*.dat"):
-        old.unlink()
 
-    def run(path: Path) -> None:
+    def run(suite: str) -> None:
         begin = time.monotonic()
+        path, counts = TESTS / f"test_{suite}.py", FOLDER / suite
+        shutil.rmtree(counts, ignore_errors=True)
+        counts.mkdir(parents=True)
         command = [sys.executable, "-m", "pytest", str(path), "-k", "not csim", "-q", "-o", f"timeout={TIMEOUT_S}"]
-        environment = {**os.environ, "HEADRACE_RTL_COVERAGE": str(FOLDER)}
+        environment = {**os.environ, "HEADRACE_RTL_COVERAGE": str(counts)}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"{path.name} failed:\n{done.stdout[-5000:]}")
         print(f"{path.name}: {done.stdout.splitlines()[-1]}, {time.monotonic() - begin:.0f} s", file=sys.stderr)
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        list(threads.map(run, (TESTS / f"test_{name}.py" for name in SUITES)))
+        list(threads.map(run, suites))
 
 
 def entries(text: str) -> Iterator[tuple[dict[str, str], int]]:
@@ -318,11 +373,14 @@ def bits_of(signal: str) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the tables to FILE, too")
-    parser.add_argument("--report", action="store_true", help="run nothing: tables of the last run's counts")
+    parser.add_argument("--report", action="store_true", help="run nothing: tables of the last counts")
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help="run only these")
     options = parser.parse_args()
+    if unknown := sorted({*options.suites} - {*SUITES}):
+        parser.error(f"no suite {' '.join(unknown)}: take some of {' '.join(SUITES)}")
     if not options.report:
-        run_tests()
-    units = report(collect(sorted(FOLDER.glob("*.dat"))))
+        run_tests(suite for suite in SUITES if suite in (options.suites or SUITES))
+    units = report(collect(sorted(FOLDER.glob("*/*.dat"))))
     print_tables(units)
     if options.json:
         options.json.write_text(json.dumps(units, indent=1) + "\n")

@@ -27,7 +27,7 @@ import mlperf_loadgen as lg
 
 from headrace.batching import HeadraceError
 from headrace.host.bench.client import Asked, Status, Target
-from headrace.host.bench.inputs import photo_inputs, random_inputs
+from headrace.host.bench.inputs import file_inputs, random_inputs
 from headrace.host.cli.bench import target_of
 
 CONNECTIONS = 1000
@@ -93,7 +93,7 @@ class ServerUnderTest:
 def run(options: argparse.Namespace) -> dict[str, Any]:
     target = target_of(options.url, None)
     model = target.metadata(options.model)
-    tensors = photo_inputs(model, options.input) if options.input else random_inputs(model, 1, seed=0)
+    tensors = file_inputs(model, options.input) if options.input else random_inputs(model, 1, seed=0)
     messages = [target.message(model, each, Asked()) for each in tensors]
     settings = lg.TestSettings()
     settings.mode = lg.TestMode.PerformanceOnly

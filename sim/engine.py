@@ -1,33 +1,39 @@
 """The discrete-event engine: drives any `Policy` in virtual time. A run is a function of the workload alone.
 
-At each time at which something happens, first all arrivals of that time are submitted, then all tasks that end then are
-completed, then what is too late is dropped (by option), then every idle worker is offered a task. A preemptible task is
-ended at the first node boundary after something happened (an arrival, the end of another worker's task, a drop, a
-wake-up), which the node times tell without visiting the nodes in between. Policies whose answer does not change between
-events thus see the same as if they were asked at every node.
+At each time at which something happens, first all requests that are ready then are submitted, then all tasks that end
+then are completed, then what is too late is dropped (by option), then every idle worker is offered a task. A
+preemptible task is ended at the first node boundary after something happened (an arrival, the end of another worker's
+task, or its start at the same instant, a drop, a wake-up), which the node times tell without visiting the nodes in
+between. That a task was ended in that way and then goes on as it was is nothing that happened to the other workers.
+Policies whose answer does not change between events thus see the same as if they were asked at every node.
 
 This file is compiled (setup.py); the requests' times are kept in plain lists for that reason.
 """
 
 import heapq
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching.accounting import Ledger
-from headrace.batching.errors import HeadraceError
+from headrace.batching.errors import HeadraceError, UsageError
 from headrace.batching.graphs.execution import Decoding, NodeTimes
 from headrace.batching.policy import Policy
 from headrace.batching.request import Request, Task
+from headrace.batching.results import Totals, percentiles_ms
 from headrace.sim.interrupt import look_for_signals
 
+STEPS = 256  # to the factor 2, of the latencies that a tally tells apart: 0.3 %
 TURNS_BETWEEN_LOOKS = 1 << 14  # some milliseconds
+
+Times = dict[str, NodeTimes] | list[dict[str, NodeTimes]]
 
 
 class Arrivals:
-    """What is to be served, in order of arrival: one entry a request in each list (see `Request`)."""
+    """What is to be served: one entry a request in each list (see `Request`), in the order in which they come to the
+    policy. They do so when they are `ready`, which is on arrival where nothing preprocesses them."""
 
     def __init__(
         self,
@@ -36,18 +42,23 @@ class Arrivals:
         deadline: list[float],
         input_len: list[float],
         output_len: list[int],
+        ready: list[float] | None = None,
     ) -> None:
         self.models: list[str] = models
         self.arrival: list[float] = arrival
         self.deadline: list[float] = deadline
         self.input_len: list[float] = input_len
         self.output_len: list[int] = output_len
-        self._arrays: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+        self.preprocessed: bool = ready is not None
+        self.ready: list[float] = arrival if ready is None else ready
+        self._arrays: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]] | None = None
 
-    def arrays(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """`arrival` and `deadline` as arrays, made once: a sweep serves the same arrivals many times."""
+    def arrays(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """`arrival`, `ready` and `deadline` as arrays, made once: a sweep serves the same arrivals many times."""
         if self._arrays is None:
-            self._arrays = np.array(self.arrival), np.array(self.deadline)
+            arrival = np.array(self.arrival)
+            ready = np.array(self.ready) if self.preprocessed else arrival
+            self._arrays = arrival, ready, np.array(self.deadline)
         return self._arrays
 
 
@@ -64,45 +75,148 @@ class Ran:
 class Outcome:
     """When each request (by number in the arrivals) first ran and ended, -1 if it did not; and what the workers did.
 
-    `node_runs` counts node executions and `request_node_runs` those times the batch they were executed for."""
+    `worker_busy_s` is by worker. `node_runs` counts node executions and `request_node_runs` those times the batch they
+    were executed for. `in_system_s` is the integral over time of the number of requests that the policy has or that
+    run."""
 
     def __init__(self, requests: int) -> None:
         self.started: list[float] = [-1.0] * requests
         self.finished: list[float] = [-1.0] * requests
         self.ledger: Ledger = Ledger()
-        self.busy_s: float = 0.0
+        self.worker_busy_s: list[float] = []
         self.tasks: int = 0
         self.node_runs: int = 0
         self.request_node_runs: int = 0
         self.ran: list[Ran] = []
-        self.in_system_s: float = 0.0  # integral over time of the number of requests in the system
+        self.in_system_s: float = 0.0
+
+    @property
+    def busy_s(self) -> float:
+        """Of all workers together."""
+        return sum(self.worker_busy_s)
+
+    def comes(self, request: Request, now: float) -> None:
+        """It is preprocessed."""
+
+    def begins(self, request: Request, now: float) -> None:
+        """It runs; maybe not for the first time, as node 0 may be in a section that goes round."""
+        if self.started[request.id] < 0.0:
+            self.started[request.id] = now
+
+    def ends(self, request: Request, now: float) -> None:
+        self.finished[request.id] = now
+
+    def drops(self, request: Request) -> None:
+        """Before it ran."""
+
+
+class Durations:
+    """Seconds, counted in steps of a factor 2 ** (1 / STEPS), from a nanosecond on; mean and maximum are exact."""
+
+    def __init__(self) -> None:
+        self._counts: list[int] = [0] * (64 * STEPS)
+        self._number: int = 0
+        self._sum_s: float = 0.0
+        self._longest_s: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        self._number += 1
+        self._sum_s += seconds
+        self._longest_s = max(self._longest_s, seconds)
+        step = int(STEPS * (math.log(max(seconds, 1e-9)) - math.log(1e-9)) / math.log(2.0))
+        self._counts[min(step, len(self._counts) - 1)] += 1
+
+    def add_all(self, seconds: list[float]) -> None:
+        for each in seconds:
+            self.add(each)
+
+    def percentiles_ms(self) -> dict[str, float | None]:
+        """As those of results.py."""
+        if self._number == 0:
+            return percentiles_ms(())
+        below = np.cumsum(self._counts)
+        found: dict[str, float | None] = {"mean": 1e3 * self._sum_s / self._number}
+        for percent in (50, 90, 95, 99):
+            step = int(np.searchsorted(below, percent / 100 * self._number))
+            found[f"p{percent}"] = min(1e-6 * 2.0 ** ((step + 0.5) / STEPS), 1e3 * self._longest_s)
+        found["max"] = 1e3 * self._longest_s
+        return found
+
+
+class Tally(Outcome):
+    """What is reported of a run, without its requests: only of those in flight is anything kept."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self._ready: dict[int, float] = {}  # of those preprocessed that have not begun: when
+        self._waited: dict[int, float] = {}  # in flight: seconds in the queue
+        self._latencies: Durations = Durations()
+        self._late: int = 0
+        self._queue_s: float = 0.0  # sum
+        self._last: float = 0.0
+        self.first: float = math.inf  # the first arrival
+
+    def comes(self, request: Request, now: float) -> None:
+        self._ready[request.id] = now
+
+    def begins(self, request: Request, now: float) -> None:
+        if request.id not in self._waited:
+            self._waited[request.id] = now - self._ready.pop(request.id, request.arrival)
+
+    def ends(self, request: Request, now: float) -> None:
+        self._latencies.add(now - request.arrival)
+        self._queue_s += self._waited.pop(request.id)
+        self._late += 1 if now > request.deadline else 0
+        self._last = now
+        self.first = min(self.first, request.arrival)
+
+    def drops(self, request: Request) -> None:
+        self._ready.pop(request.id, 0.0)
+
+    def totals(self) -> Totals:
+        finished = self.ledger.finished
+        return Totals(
+            finished,
+            self._late,
+            self._last - self.first if finished else 0.0,
+            self._latencies.percentiles_ms(),
+            self._queue_s / finished if finished else 0.0,
+        )
 
 
 class _Deadlines:
-    """Of the requests that have come and, as far as `started` tells, not begun."""
+    """When the requests that have come and not begun must begin."""
 
-    def __init__(self, started: list[float]) -> None:
-        self._started: list[float] = started
+    def __init__(self) -> None:
+        self._waiting: set[int] = set()
         self._heap: list[tuple[float, int, Request]] = []  # may hold some that have begun
 
-    def add(self, request: Request) -> None:
-        if request.deadline < math.inf:
-            heapq.heappush(self._heap, (request.deadline, request.id, request))
+    def add(self, request: Request, at: float) -> None:
+        if at < math.inf:
+            self._waiting.add(request.id)
+            heapq.heappush(self._heap, (at, request.id, request))
+
+    def begins(self, request: Request) -> None:
+        self._waiting.discard(request.id)
 
     def next(self) -> float:
         """The first of them; inf if there is none."""
-        while self._heap and self._started[self._heap[0][1]] >= 0.0:
+        while self._heap and self._heap[0][1] not in self._waiting:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else math.inf
 
     def pop(self) -> Request:
-        """The request whose deadline `next` named."""
-        return heapq.heappop(self._heap)[2]
+        """The request that `next` meant."""
+        request = heapq.heappop(self._heap)[2]
+        self._waiting.discard(request.id)
+        return request
 
 
 class _Worker:
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, known: dict[str, NodeTimes]) -> None:
         self.number: int = number
+        self.known: dict[str, NodeTimes] = known  # by model
+        self.busy_s: float = 0.0
         self.task: Task | None = None
         self.times: NodeTimes | None = None
         self.length: float = 1.0
@@ -110,47 +224,113 @@ class _Worker:
         self.stop: int = 0  # where the task will end, and when
         self.end: float = math.inf
         self.cut: bool = True  # it ends at the next boundary already, or has none, or is idle
+        self.short: bool = False  # and that is before it would have ended
+        self.left: Task | None = None  # what ended so, until it is known what follows
 
 
 def run(
     policy: Policy,
     arrivals: Arrivals,
-    times: dict[str, NodeTimes],
+    times: Times,
     workers: int,
     record: bool = False,
     open_from: Callable[[Request], int] | None = None,
     drop_late: bool = False,
 ) -> Outcome:
-    """Serve all arrivals to the end. With `record`, `Outcome.ran` lists every task as it ran.
+    """Serve all arrivals to the end. `times` are by model, for all workers or one mapping for each. With `record`,
+    `Outcome.ran` lists every task as it ran.
 
     For a policy with tasks of cells, `open_from` tells the number of the first cell of a request's open chain, -1 if it
     has none; the chain ends with as many cells as the request's output is long.
 
-    With `drop_late`, a request that has not begun when its deadline comes is withdrawn from the policy then, and counts
-    as dropped.
+    With `drop_late`, a request that has not begun by `Policy.latest_start` is withdrawn from the policy then, and
+    counts as dropped.
 
-    Raises HeadraceError if the policy leaves requests waiting with nothing to wait for."""
-    arrival, deadline = arrivals.arrival, arrivals.deadline
-    models, input_len, output_len = arrivals.models, arrivals.input_len, arrivals.output_len
-    requests = len(arrival)
+    Raises UsageError if `times` are of another number of workers, and HeadraceError if the policy leaves requests
+    waiting with nothing to wait for."""
+    outcome = Outcome(len(arrivals.arrival))
+    _serve(policy, iter([arrivals]), outcome, _pool(times, workers), record, open_from, drop_late)
+    return outcome
+
+
+def run_until(
+    policy: Policy,
+    blocks: Callable[[Outcome], Iterator[Arrivals]],
+    requests: int,
+    times: Times,
+    workers: int,
+    open_from: Callable[[Request], int] | None = None,
+    drop_late: bool = False,
+) -> Outcome:
+    """The same for `requests` arrivals at most, in blocks that may end early for what has become of those before:
+    `blocks` sees it, up to just before the last of them that came."""
     outcome = Outcome(requests)
+    _serve(policy, blocks(outcome), outcome, _pool(times, workers), False, open_from, drop_late)
+    return outcome
+
+
+def run_stream(
+    policy: Policy,
+    blocks: Iterator[Arrivals],
+    times: Times,
+    workers: int,
+    open_from: Callable[[Request], int] | None = None,
+    drop_late: bool = False,
+) -> Tally:
+    """The same for arrivals that come in blocks, in order, and are forgotten: memory is bounded by a block and by what
+    is in flight."""
+    tally = Tally()
+    _serve(policy, blocks, tally, _pool(times, workers), False, open_from, drop_late)
+    return tally
+
+
+def _pool(times: Times, workers: int) -> list[_Worker]:
+    if isinstance(times, dict):
+        return [_Worker(number, times) for number in range(workers)]
+    if len(times) != workers:
+        raise UsageError(f"node times of {len(times)} workers for {workers}; give one mapping for each, or one for all")
+    return [_Worker(number, known) for number, known in enumerate(times)]
+
+
+def _next_block(blocks: Iterator[Arrivals]) -> Arrivals | None:
+    """The next that is not empty."""
+    for block in blocks:
+        if block.arrival:
+            return block
+    return None
+
+
+def _serve(
+    policy: Policy,
+    blocks: Iterator[Arrivals],
+    outcome: Outcome,
+    pool: list[_Worker],
+    record: bool,
+    open_from: Callable[[Request], int] | None,
+    drop_late: bool,
+) -> None:
     ledger = outcome.ledger
     decoding = Decoding()
-    pool = [_Worker(number) for number in range(workers)]
-    idle = workers
-    following = 0  # the next arrival
+    idle = len(pool)
+    block = _next_block(blocks)
+    place = 0  # of the next arrival in its block
+    following = 0  # and its number
     left = 0  # requests that have left the system
     running = 0  # requests in running tasks
-    deadlines = _Deadlines(outcome.started) if drop_late else None
+    deadlines = _Deadlines() if drop_late else None
     cellular = open_from is not None  # then a request that runs may wait as well
-    opens = [-1] * requests if cellular else []
+    opens: dict[int, int] = {}  # in flight: the first cell of the open chain
     now = 0.0
     turns = 0
-    while left < requests:
+    # Looked up once: a policy need not be compiled, so each of its methods is looked up by name.
+    submit: Callable[[Request, float], None] = policy.submit
+    next_task: Callable[[int, float], Task | None] = policy.next_task
+    complete: Callable[[Task, float], list[Request]] = policy.complete
+    while left < following or block is not None:
         turns += 1
         if turns % TURNS_BETWEEN_LOOKS == 0:
             look_for_signals()
-        next_arrival = arrival[following] if following < requests else math.inf
+        next_arrival = block.ready[place] if block is not None else math.inf
         next_end = math.inf
         for worker in pool:
             if worker.end < next_end:
@@ -158,38 +338,49 @@ def run(
         upcoming = min(next_arrival, next_end)
         if deadlines is not None:
             upcoming = min(upcoming, deadlines.next())
+        wakeup = math.inf
         if idle > 0 and (cellular or running < following - left):  # else nobody waits
             wakeup = policy.wakeup()
             if wakeup < upcoming:
                 upcoming = wakeup
         if upcoming == math.inf:
             raise HeadraceError(
-                f"the policy left {requests - left} requests waiting at {now} s though all workers are idle"
+                f"the policy left {following - left} requests waiting at {now} s though all workers are idle"
             )
         if upcoming > now:
             outcome.in_system_s += (following - left) * (upcoming - now)
             now = upcoming
-        while following < requests and arrival[following] <= now:
+        while block is not None and block.ready[place] <= now:
             request = Request(
                 following,
-                models[following],
-                arrival[following],
-                deadline[following],
-                input_len[following],
-                output_len[following],
+                block.models[place],
+                block.arrival[place],
+                block.deadline[place],
+                block.input_len[place],
+                block.output_len[place],
             )
             ledger.submit(request)
-            policy.submit(request, now)
+            if block.preprocessed:
+                outcome.comes(request, now)
+            submit(request, now)
             if deadlines is not None:
-                deadlines.add(request)
+                deadlines.add(request, policy.latest_start(request))
             if open_from is not None:
                 opens[following] = open_from(request)
             following += 1
+            place += 1
+            if place == len(block.arrival):
+                block = _next_block(blocks)
+                place = 0
         ends = next_end <= now
+        happened = next_arrival <= now or wakeup <= now or (deadlines is not None and deadlines.next() <= now)
         for worker in pool:
-            if not worker.cut and worker.end > now:
-                _end_at_next_boundary(worker, now)
-                ends = ends or worker.end <= now  # it stands at a boundary right now
+            happened = happened or (worker.end <= now and not worker.short)
+        if happened:
+            for worker in pool:
+                if not worker.cut and worker.end > now:
+                    _end_at_next_boundary(worker, now)
+                    ends = ends or worker.end <= now  # it stands at a boundary right now
         if ends:
             for worker in pool:
                 if worker.end > now:
@@ -204,38 +395,59 @@ def run(
                 if record:
                     outcome.ran.append(Ran(worker.number, ended, worker.started, now))
                 nodes = ended.stop - ended.start
-                outcome.busy_s += now - worker.started
+                worker.busy_s += now - worker.started
                 outcome.tasks += 1
                 outcome.node_runs += nodes
                 outcome.request_node_runs += nodes * len(ended.requests)
                 worker.task = None
                 worker.end = math.inf
                 worker.cut = True
+                worker.left = ended if worker.short else None
+                worker.short = False
                 idle += 1
                 running -= len(ended.requests)
-                for request in policy.complete(ended, now):
+                for request in complete(ended, now):
                     ledger.finish(request)
-                    outcome.finished[request.id] = now
+                    outcome.ends(request, now)
+                    if cellular:
+                        del opens[request.id]
                     left += 1
         if deadlines is not None:
             while deadlines.next() <= now:
                 request = deadlines.pop()
                 if policy.withdraw(request, now):
                     ledger.drop_late(request)
+                    outcome.drops(request)
+                    opens.pop(request.id, -1)
                     left += 1
         if idle > 0 and (cellular or running < following - left):
             for worker in pool:
-                if worker.task is None:
-                    task = policy.next_task(worker.number, now)
-                    if task is not None:
-                        _start(worker, task, times[task.model], decoding, now)
-                        idle -= 1
-                        running += len(task.requests)
-                        if task.start == 0 or cellular:
-                            for request in task.requests:
-                                if outcome.started[request.id] < 0.0:  # node 0 may be in a section that goes round
-                                    outcome.started[request.id] = now
-    return outcome
+                if worker.task is not None:
+                    continue
+                task = next_task(worker.number, now)
+                before = worker.left
+                worker.left = None
+                if task is None and before is None:
+                    continue
+                if before is None or task is None or not _goes_on(before, task):
+                    for other in pool:
+                        if not other.cut:
+                            _end_at_next_boundary(other, now)
+                if task is not None:
+                    _start(worker, task, worker.known[task.model], decoding, now)
+                    idle -= 1
+                    running += len(task.requests)
+                    if task.start == 0 or cellular:
+                        for request in task.requests:
+                            outcome.begins(request, now)
+                            if deadlines is not None:
+                                deadlines.begins(request)
+    outcome.worker_busy_s = [worker.busy_s for worker in pool]
+
+
+def _goes_on(before: Task, task: Task) -> bool:
+    """The same batch from where it was ended."""
+    return task.requests is before.requests and task.start == before.stop
 
 
 def _start(worker: _Worker, task: Task, times: NodeTimes, decoding: Decoding, now: float) -> None:
@@ -255,11 +467,11 @@ def _start(worker: _Worker, task: Task, times: NodeTimes, decoding: Decoding, no
         worker.end = now + times.whole_task(task)
 
 
-def _ended_chains(task: Task, opens: list[int]) -> Task:
+def _ended_chains(task: Task, opens: dict[int, int]) -> Task:
     """The task with the requests whose open chain is complete with it."""
     ended: list[Request] = []
     for request, cell in zip(task.requests, task.cells, strict=True):
-        first = opens[request.id]
+        first = opens.get(request.id, -1)
         if 0 <= first <= cell and cell - first + 1 >= request.output_len:
             ended.append(request)
     return task.ended_at(task.stop, tuple(ended)) if ended else task
@@ -273,4 +485,5 @@ def _end_at_next_boundary(worker: _Worker, now: float) -> None:
     stop = times.boundary(batch, worker.length, task.start, worker.stop, now - worker.started)
     if stop < worker.stop:
         worker.stop = stop
+        worker.short = True
         worker.end = worker.started + times.duration(batch, worker.length, task.start, stop)

@@ -3,12 +3,13 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from pathlib import Path
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 from perfetto.trace_builder.proto_builder import TraceProtoBuilder
 
-from headrace.sim.engine import Outcome
+from headrace.sim.engine import Arrivals, Outcome
 
 SEQUENCE = 1  # all packets come from one writer
 
@@ -60,8 +61,31 @@ def write(path: Path, slices: Iterable[Slice]) -> None:
     path.write_bytes(builder.serialize())
 
 
-def of_simulation(outcome: Outcome) -> list[Slice]:
-    """A track a worker, a slice a task; a request's flow ties its tasks together."""
+def of_simulation(arrivals: Arrivals, outcome: Outcome) -> list[Slice]:
+    """A track a worker, a slice a task; a request's flow ties its tasks together, and what preprocessed it to them.
+    There is a slice a request from its arrival until it was ready, on as many tracks as were at once."""
+    return [
+        *(_preprocessing(arrivals) if arrivals.preprocessed else ()),
+        *_tasks(outcome),
+    ]
+
+
+def _preprocessing(arrivals: Arrivals) -> list[Slice]:
+    slices = []
+    tracks: list[tuple[float, int]] = []  # when each is free, and its number
+    for number in sorted(range(len(arrivals.arrival)), key=lambda number: arrivals.arrival[number]):
+        start, end = arrivals.arrival[number], arrivals.ready[number]
+        if start == end:
+            continue  # nothing to see
+        track = len(tracks)
+        if tracks and tracks[0][0] <= start:
+            _, track = heappop(tracks)
+        heappush(tracks, (end, track))
+        slices.append(Slice(("preprocessing", str(track)), start, end, arrivals.models[number], [number]))
+    return slices
+
+
+def _tasks(outcome: Outcome) -> list[Slice]:
     return [
         Slice(
             (f"worker {ran.worker}",),

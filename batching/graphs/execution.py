@@ -11,35 +11,39 @@ from bisect import bisect_left
 
 from headrace.batching.graphs.model_graph import Length, ModelGraph, NodeKind
 from headrace.batching.policy import LatencyModel
-from headrace.batching.request import Request, Task
+from headrace.batching.request import UNTIL_END, Request, Task
 
 _LENGTHS = 1 << 24  # more than any input has steps: batch and length make one key
 
 
 def steps(input_len: float) -> int:
     """Encoder steps of an input of that length."""
-    return max(1, round(input_len))
+    whole = int(input_len)
+    return max(1, whole if whole == input_len else round(input_len))  # rounding takes ten times as long
 
 
 class Sections:
     """By node number: the encoder or decoder section that a run from there meets first.
 
     `first` and `behind` are its first node and the node behind its last; both are the number of nodes if there is
-    none. `decodes` is whether it is the decoder."""
+    none. `encodes` and `decodes` are whether it is the encoder or the decoder."""
 
     def __init__(self, graph: ModelGraph) -> None:
         self.nodes: int = len(graph.nodes)
         self.first: list[int] = [self.nodes] * self.nodes
         self.behind: list[int] = [self.nodes] * self.nodes
+        self.encodes: list[bool] = [False] * self.nodes
         self.decodes: list[bool] = [False] * self.nodes
         for kind in (NodeKind.DECODER, NodeKind.ENCODER):  # the encoder comes first, so it overwrites
             section = graph.section(kind)
             for start in range(section.stop):
                 self.first[start] = section.start
                 self.behind[start] = section.stop
+                self.encodes[start] = kind is NodeKind.ENCODER
                 self.decodes[start] = kind is NodeKind.DECODER
         self.encoder: range = graph.section(NodeKind.ENCODER)
         self.decoder: range = graph.section(NodeKind.DECODER)
+        self.any: bool = len(self.encoder) > 0 or len(self.decoder) > 0
 
 
 class NodeTimes:
@@ -51,17 +55,22 @@ class NodeTimes:
         self._latency = latency
         self._nodes: int = len(graph.nodes)
         self._sums: dict[int, list[float]] = {}
+        self._last_key: int = -1  # of the sums asked for last: most questions follow on one of the same batch
+        self._last_sums: list[float] = []
         # A node without operators may depend on the length in ways that the graph does not tell.
         self.by_length: bool = any(
             not node.operators or any(isinstance(dim, Length) for op in node.operators for dim in (op.m, op.k, op.n))
             for node in graph.nodes
         )
-        self._plain: bool = not (self.by_length or len(self.sections.encoder) > 0 or len(self.sections.decoder) > 0)
+        # Whether the whole graph takes the same time whatever the lengths.
+        self.plain: bool = not (self.by_length or self.sections.any)
 
     def sums(self, batch: int, length: float) -> list[float]:
         """sums[i] is the time of nodes 0 to i - 1, each once, for `batch` requests of at most `length`."""
         whole = steps(length) if self.by_length else 1
         key = batch * _LENGTHS + whole
+        if key == self._last_key:
+            return self._last_sums
         found = self._sums.get(key)
         if found is None:
             total = 0.0
@@ -70,6 +79,8 @@ class NodeTimes:
                 total += self._latency.latency(node, batch, float(whole))
                 found.append(total)
             self._sums[key] = found
+        self._last_key = key
+        self._last_sums = found
         return found
 
     def duration(self, batch: int, length: float, start: int, stop: int) -> float:
@@ -92,14 +103,21 @@ class NodeTimes:
         sums = self.sums(batch, length)
         behind = self.sections.behind[start]
         if elapsed <= sums[behind] - sums[start]:
-            found = bisect_left(sums, elapsed + sums[start], start + 1, behind)
-        else:
-            first = self.sections.first[start]
-            round_s = sums[behind] - sums[first]
-            since_first = elapsed + sums[start] - sums[first]
-            rounds = int(since_first / round_s)
-            rest = since_first - rounds * round_s
-            found = first + rounds * (behind - first) + bisect_left(sums, rest + sums[first], first, behind) - first
+            low = start + 1
+            high = behind
+            while low < high:  # exact: `duration` takes the same difference
+                middle = (low + high) // 2
+                if sums[middle] - sums[start] < elapsed:
+                    low = middle + 1
+                else:
+                    high = middle
+            return low
+        first = self.sections.first[start]
+        round_s = sums[behind] - sums[first]
+        since_first = elapsed + sums[start] - sums[first]
+        rounds = int(since_first / round_s)
+        rest = since_first - rounds * round_s
+        found = first + rounds * (behind - first) + bisect_left(sums, rest + sums[first], first, behind) - first
         # The sums above and those of `duration` round differently; these two steps make the answer exact.
         while found > start + 1 and self.duration(batch, length, start, found - 1) >= elapsed:
             found -= 1
@@ -119,10 +137,10 @@ class NodeTimes:
         return total
 
     def whole_task(self, task: Task) -> float:
-        """Time of a whole-graph task: padded to its longest input and output."""
-        if self._plain:
+        """Time of a whole-graph task: padded to its longest input and output, or to a graph's length."""
+        if self.plain:
             return self.sums(len(task.requests), 1.0)[self._nodes]
-        input_len = 1.0
+        input_len = max(1.0, task.padded_to)
         output_len = 1
         for request in task.requests:
             input_len = max(input_len, request.input_len)
@@ -148,9 +166,11 @@ class Decoding:
         """Where a preemptible task ends if nothing interrupts it: `task.stop`, or the first end of an output."""
         if not sections.decodes[task.start]:
             return task.stop
-        left = task.requests[0].output_len - self._done.get(task.requests[0].id, 0)
+        known = self._done
+        left = UNTIL_END
         for request in task.requests:
-            left = min(left, request.output_len - self._done.get(request.id, 0))
+            number = request.id
+            left = min(left, request.output_len - known.get(number, 0))
         first = sections.first[task.start]
         return min(task.stop, first + left * (sections.behind[task.start] - first))
 
@@ -163,13 +183,15 @@ class Decoding:
         if rounds == 0:
             return task.ended_at(stop)
         ended: list[Request] = []
+        known = self._done
         for request in task.requests:
-            done = self._done.get(request.id, 0) + rounds
-            if done >= request.output_len:
-                ended.append(request)
-                self._done.pop(request.id, 0)
+            number = request.id
+            done = rounds + known.get(number, 0)
+            if done < request.output_len:
+                known[number] = done
             else:
-                self._done[request.id] = done
+                ended.append(request)
+                known.pop(number, 0)
         return task.ended_at(stop, tuple(ended))
 
     def forget(self, request: Request) -> None:

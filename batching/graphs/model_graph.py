@@ -16,18 +16,23 @@ class NodeKind(Enum):
 
 
 class Length(Enum):
-    """Stands for a dimension that is the length of the request's input."""
+    """Stands for a dimension that is the length of the request's input, or half of it: what a decoder that goes over
+    all of its output so far has on average, if the output is as long as the input."""
 
     INPUT = "input length"
+    HALF_INPUT = "half the input length"
 
 
 LENGTH = Length.INPUT
+HALF_LENGTH = Length.HALF_INPUT
 Dim = int | Length
 
 
 def resolve(dim: Dim, length: float) -> int:
     """The dimension in elements for an input of `length` steps; at least 1."""
-    return max(1, round(length)) if isinstance(dim, Length) else dim
+    if isinstance(dim, int):
+        return dim
+    return max(1, round(length if dim is LENGTH else length / 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +58,30 @@ class MatMul:
 
 
 @dataclass(frozen=True, slots=True)
+class Kernel:
+    """What an eager framework launches for one operator. In elements: activations `read` and `written` for each request
+    of a batch, `weights` (and what follows from weights alone) read once for all of it. `products` are the matrix
+    products that it computes; a norm, an activation or a copy computes none. One that reads no activations does all
+    that it does once for a batch: masks, positions."""
+
+    name: str
+    read: int
+    written: int
+    weights: int = 0
+    products: tuple[MatMul, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
-    """`parameters` counts all trained values, also those that no product reads (biases, norms, embeddings)."""
+    """`operators` are its matrix products, which are all that an accelerator with the rest built in is slow at;
+    `kernels`, where known, all that is launched on a GPU, in order, these products included. `parameters` counts all
+    trained values, also those that no product reads (biases, norms, embeddings)."""
 
     name: str
     kind: NodeKind = NodeKind.STATIC
     operators: tuple[MatMul, ...] = ()
     parameters: int = 0
+    kernels: tuple[Kernel, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,11 @@ def latency_at_batch(batches: Sequence[int], latency_s: Sequence[float], batch: 
     and in proportion to the batch beyond one alone."""
     if len(batches) == 1:
         return latency_s[0] * max(1.0, batch / batches[0])
-    return _linear(batches, latency_s, batch)
+    return linear(batches, latency_s, batch)
 
 
-def _linear(points: Sequence[float], values: Sequence[float], at: float) -> float:
+def linear(points: Sequence[float], values: Sequence[float], at: float) -> float:
+    """Between the `points`, which rise, and beyond the last, but never falling there; below the first its value."""
     if at <= points[0] or len(points) == 1:
         return values[0]
     high = min(bisect_left(points, at), len(points) - 1)
@@ -76,7 +77,7 @@ class NodeLatencies:
     def latency(self, node: int, batch: int, length: float) -> float:
         """See `LatencyModel`. Linear between what was measured and beyond the last of it, by batch and by length."""
         rows = [latency_at_batch(self.batches, row, batch) for row in self.latency_s[node]]
-        return _linear(self.lengths, rows, length)
+        return linear(self.lengths, rows, length)
 
     def graph(self, name: str) -> ModelGraph:
         """The nodes as a network called `name`. Raises UsageError."""

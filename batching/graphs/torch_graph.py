@@ -4,22 +4,33 @@ Exported, a network is a list of operators on tensors of known shape, whatever m
 decomposed into elementary ones to see what it multiplies: a recurrent layer over T steps is an operator of T small
 products, attention one of two products for each head. A node can be left only where its operator ends, so the same
 network can be run node by node (host/workers/split.py).
+
+What is launched is seen by running the network on tensors without values, operator by operator: what torch dispatches
+then is what it launches on a GPU when it runs eagerly, but for views, which launch nothing.
 """
 
 import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from headrace.batching.errors import UsageError
-from headrace.batching.graphs.model_graph import MatMul, ModelGraph, Node
+from headrace.batching.graphs.model_graph import Kernel, MatMul, ModelGraph, Node
 
+ATTENTION_PRODUCTS = 2  # scores, weighted sum
+_LAUNCH_NOTHING = (
+    "_unsafe_view", "empty", "empty_like", "empty_strided", "new_empty", "lift_fresh", "lift_fresh_copy",
+    "_assert_scalar",
+)  # fmt: skip
+_ONLY_WRITE = ("arange", "fill_", "full", "linspace", "ones", "scalar_tensor", "zero_", "zeros")
 _HINT = (
     "write the forward pass without control flow that depends on data, or describe the network with "
     "ModelGraph and Node yourself"
@@ -42,8 +53,11 @@ def from_torch(module: Any, example: Any, *, name: str | None = None) -> ModelGr
                 f"the example has a tensor of shape {tuple(tensor.shape)}; a graph is that of one request, so the "
                 "first dimension of each tensor must be a batch of 1"
             )
-    with tracing(module, name), sdpa_kernel(SDPBackend.MATH):  # attention as the two products that it is
-        exported = torch.export.export(module, arguments).run_decompositions(_decompositions())
+    with tracing(module, name):
+        whole = torch.export.export(module, arguments)
+        launched = _Launched(whole).by_operator()
+        with sdpa_kernel(SDPBackend.MATH):  # attention as the two products that it is
+            exported = whole.run_decompositions(_decompositions())
     # A tensor that modules share has several names; the first, by which named_parameters knows it, stands for all.
     first_name = {id(parameter): key for key, parameter in module.named_parameters()}
     own_name = {key: first_name[id(value)] for key, value in module.named_parameters(remove_duplicate=False)}
@@ -84,7 +98,103 @@ def from_torch(module: Any, example: Any, *, name: str | None = None) -> ModelGr
         raise UsageError(f"{name} multiplies no matrices: there is nothing to schedule")
     unread = sum(size for key, size in sizes.items() if key not in counted)  # such as heads used in training only
     nodes[-1] = replace(nodes[-1], parameters=nodes[-1].parameters + unread)
-    return ModelGraph(name, tuple(nodes))
+    return ModelGraph(name, tuple(_with_kernels(nodes, launched)))
+
+
+def _with_kernels(nodes: Sequence[Node], launched: Mapping[str, Sequence[Kernel]]) -> Iterator[Node]:
+    """The nodes with what is launched from their operator to that of the next one; the first also has what comes before
+    it."""
+    starts = {node.name: number for number, node in enumerate(nodes)}
+    kernels: list[list[Kernel]] = [[] for _ in nodes]
+    at = 0
+    for operator, found in launched.items():
+        if operator in starts:
+            at = starts[operator]
+            found = _with_products(found, nodes[at].operators)
+        kernels[at] += found
+    for node, own in zip(nodes, kernels, strict=True):
+        yield replace(node, kernels=tuple(own))
+
+
+def _with_products(kernels: Sequence[Kernel], products: Sequence[MatMul]) -> list[Kernel]:
+    """Each product with the kernel that computes it: one each, or all with one, as in attention in one piece."""
+    computing = [number for number, kernel in enumerate(kernels) if kernel.name in _READERS]
+    if len(computing) != len(products):
+        # A recurrent layer in one piece goes step by step on a GPU too: a kernel for each of its products.
+        largest = max(kernels, key=lambda kernel: kernel.weights + kernel.read)
+        if len(products) > ATTENTION_PRODUCTS:
+            part = replace(largest, read=largest.read // len(products), written=largest.written // len(products),
+                           weights=largest.weights // len(products))  # fmt: skip
+            steps = [replace(part, products=(product,)) for product in products]
+            return [kernel for kernel in kernels if kernel is not largest] + steps
+        return [replace(kernel, products=tuple(products)) if kernel is largest else kernel for kernel in kernels]
+    found = list(kernels)
+    for number, product in zip(computing, products, strict=True):
+        found[number] = replace(found[number], products=(product,))
+    return found
+
+
+class _Launched(torch.fx.Interpreter):
+    """Runs an exported network operator by operator on the tensors without values that it was traced with."""
+
+    def __init__(self, exported: torch.export.ExportedProgram) -> None:
+        super().__init__(exported.graph_module)
+        signature = exported.graph_signature
+        trained = {**signature.inputs_to_parameters, **signature.inputs_to_buffers,
+                   **signature.inputs_to_lifted_tensor_constants}  # fmt: skip
+        self._inputs = [node.meta["val"] for node in exported.graph_module.graph.find_nodes(op="placeholder")]
+        names = [node.name for node in exported.graph_module.graph.find_nodes(op="placeholder")]
+        self._recorder = _Recorder(value for name, value in zip(names, self._inputs, strict=True) if name in trained)
+        self._found: dict[str, list[Kernel]] = {}
+
+    def by_operator(self) -> dict[str, list[Kernel]]:
+        """By the name of the operator in the exported graph, in order."""
+        fake = next(
+            (value.fake_mode for value in self._inputs if hasattr(value, "fake_mode")), contextlib.nullcontext()
+        )
+        with torch.no_grad(), fake:
+            self.run(*self._inputs)
+        return self._found
+
+    def run_node(self, node: torch.fx.Node) -> Any:
+        if node.op != "call_function":
+            return super().run_node(node)
+        with self._recorder as recorder:
+            recorder.kernels = self._found[node.name] = []
+            return super().run_node(node)
+
+
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Appends to `kernels` what is launched while it is entered. `trained` are parameters, buffers and constants."""
+
+    def __init__(self, trained: Iterator[torch.Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.kernels: list[Kernel] = []
+        # By what views share, which must not go: tensors that are the same whatever the request.
+        self._constant = {_storage(tensor): tensor for tensor in trained}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        given = [value for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)]
+        made = [value for value in tree_leaves(out) if isinstance(value, torch.Tensor)]
+        if func.is_view or name in _LAUNCH_NOTHING or not made:
+            return out
+        if name in _ONLY_WRITE or name.startswith("new_") or name.endswith("_like"):
+            given = []
+        weights = sum(value.numel() for value in given if _storage(value) in self._constant)
+        read = sum(value.numel() for value in given if _storage(value) not in self._constant)
+        self.kernels.append(Kernel(name, read, sum(value.numel() for value in made), weights))
+        for value in made:
+            if read:  # maybe into what was constant before
+                self._constant.pop(_storage(value), None)
+            else:
+                self._constant[_storage(value)] = value
+        return out
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
 
 
 @contextlib.contextmanager

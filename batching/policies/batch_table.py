@@ -3,7 +3,8 @@
 The sub-batch on top runs. A new one is pushed above it and begins at node 0; when the two topmost stand at the same
 node they are merged. So the stack is ordered by progress, the furthest at the bottom, and the top can always catch up
 with what lies below. Encoder and decoder nodes have the same weights in every step, so requests in different steps
-merge when they stand at the same node of the section. A request leaves the encoder after its own number of steps and
+merge when they stand at the same node of the section; with `equal_timesteps` only if they are in the same step too, as
+if the section were unrolled. The paper states neither. A request leaves the encoder after its own number of steps and
 waits at the node behind for those above it.
 
 Rule: this file knows order and position alone; which requests enter, and when, is decided in lazy.py.
@@ -17,57 +18,74 @@ from headrace.batching.request import UNTIL_END, Request
 
 class SubBatch:
     """`node` is the next node to run, `clock` the steps run of the section around it, `joined[i]` what the clock stood
-    at when requests[i] entered the section, so that it has run clock - joined[i] steps."""
+    at when requests[i] entered the section, so that it has run clock - joined[i] steps; both are of no use in a graph
+    without sections, where `joined` is empty."""
 
-    def __init__(self, requests: tuple[Request, ...], node: int, clock: int, joined: list[int]) -> None:
+    def __init__(
+        self, requests: tuple[Request, ...], node: int, clock: int, joined: list[int], sections: Sections
+    ) -> None:
         self.requests: tuple[Request, ...] = requests
         self.node: int = node
         self.clock: int = clock
         self.joined: list[int] = joined
-        self.leave: int = self._first_leave()
+        self.sections: Sections = sections
+        self.leave: int = UNTIL_END  # what the clock shows when the first request leaves the encoder, if one is ahead
+        if sections.encodes[node]:
+            self._set_leave()
 
-    def _first_leave(self) -> int:
-        """What the clock shows when the first request leaves the encoder."""
+    def _set_leave(self) -> None:
         first = UNTIL_END
-        for request, joined in zip(self.requests, self.joined, strict=True):
-            first = min(first, joined + steps(request.input_len))
-        return first
+        for place, request in enumerate(self.requests):
+            first = min(first, self.joined[place] + steps(request.input_len))
+        self.leave = first
 
     def merge(self, other: "SubBatch") -> None:
         """Take in `other`, which stands at the same node."""
-        shift = self.clock - other.clock
         self.requests = self.requests + other.requests
+        if not self.joined:
+            return
+        shift = self.clock - other.clock
         self.joined = self.joined + [joined + shift for joined in other.joined]
         self.leave = min(self.leave, other.leave + shift)
 
-    def split(self, out: Sequence[bool]) -> tuple[Request, ...]:
+    def split(self, out: list[bool]) -> tuple[Request, ...]:
         """Remove and return the requests marked in `out`."""
-        gone = tuple([request for request, leaves in zip(self.requests, out, strict=True) if leaves])
-        stay = [number for number, leaves in enumerate(out) if not leaves]
-        self.requests = tuple([self.requests[number] for number in stay])
-        self.joined = [self.joined[number] for number in stay]
-        self.leave = self._first_leave()
-        return gone
+        gone: list[Request] = []
+        stay: list[Request] = []
+        joined: list[int] = []
+        for place, request in enumerate(self.requests):
+            if out[place]:
+                gone.append(request)
+            else:
+                stay.append(request)
+                joined.append(self.joined[place])
+        self.requests = tuple(stay)
+        self.joined = joined
+        if self.sections.encodes[self.node]:
+            self._set_leave()
+        return tuple(gone)
 
     def copy(self) -> "SubBatch":
-        return SubBatch(self.requests, self.node, self.clock, self.joined.copy())
+        return SubBatch(self.requests, self.node, self.clock, self.joined.copy(), self.sections)
 
 
 class BatchTable:
-    def __init__(self, sections: Sections) -> None:
+    def __init__(self, sections: Sections, equal_timesteps: bool = False) -> None:
         self.sections: Sections = sections
+        self.equal_timesteps: bool = equal_timesteps
         self.stack: list[SubBatch] = []  # the last is the top
         self.size: int = 0  # requests in all sub-batches
         self.merged: bool = False  # the last push or advance merged the top with what lay below
 
     def copy(self) -> "BatchTable":
-        table = BatchTable(self.sections)
+        table = BatchTable(self.sections, self.equal_timesteps)
         table.stack = [sub_batch.copy() for sub_batch in self.stack]
         table.size = self.size
         return table
 
     def push(self, requests: tuple[Request, ...]) -> None:
-        self.stack.append(SubBatch(requests, 0, 0, [0] * len(requests)))
+        joined = [0] * len(requests) if self.sections.any else []
+        self.stack.append(SubBatch(requests, 0, 0, joined, self.sections))
         self.size += len(requests)
         self.merged = False
         self._merge_top()
@@ -93,7 +111,10 @@ class BatchTable:
             stop = UNTIL_END
         if len(self.stack) > 1:
             meet = self.stack[-2].node
-            if top.node < meet < behind:
+            if self.equal_timesteps:
+                if meet < behind:
+                    stop = min(stop, meet + (self.stack[-2].clock - top.clock) * width)
+            elif top.node < meet < behind:
                 stop = min(stop, meet)
             elif first <= meet <= top.node:  # both go round in the section: in the next step
                 stop = min(stop, meet + width)
@@ -128,37 +149,42 @@ class BatchTable:
             top.clock += (stop - first) // width
             top.node = first + (stop - first) % width
             if decodes and ended:
-                ids = {request.id for request in ended}
-                finished = self._leave([request.id in ids for request in top.requests], behind)
+                if len(ended) == len(top.requests):
+                    finished = self._leave([True] * len(ended), behind)
+                else:
+                    ids = {request.id for request in ended}
+                    finished = self._leave([request.id in ids for request in top.requests], behind)
             elif not decodes and top.clock >= top.leave:
-                left = [
-                    top.clock >= joined + steps(r.input_len) for r, joined in zip(top.requests, top.joined, strict=True)
-                ]
+                left = [top.clock >= top.joined[p] + steps(r.input_len) for p, r in enumerate(top.requests)]
                 finished = self._leave(left, behind)
         self.size -= len(finished)
         self._merge_top()
         return finished
 
-    def _leave(self, out: Sequence[bool], behind: int) -> Sequence[Request]:
+    def _leave(self, out: list[bool], behind: int) -> Sequence[Request]:
         """Move the requests of the top that are marked in `out` to the node behind their section."""
         gone = self.stack[-1].split(out)
         if not self.stack[-1].requests:
             self.stack.pop()
         if behind == self.sections.nodes:
             return gone
-        ahead = SubBatch(gone, behind, 0, [0] * len(gone))
+        ahead = SubBatch(gone, behind, 0, [0] * len(gone), self.sections)
         place = len(self.stack)
         while place > 0 and self.stack[place - 1].node < behind:
             place -= 1
-        if place > 0 and self.stack[place - 1].node == behind:
+        if place > 0 and self._together(self.stack[place - 1], ahead):
             self.stack[place - 1].merge(ahead)
             self.merged = place == len(self.stack)
         else:
             self.stack.insert(place, ahead)
         return ()
 
+    def _together(self, one: SubBatch, other: SubBatch) -> bool:
+        """Whether they stand where they can be merged."""
+        return one.node == other.node and (not self.equal_timesteps or one.clock == other.clock)
+
     def _merge_top(self) -> None:
-        while len(self.stack) > 1 and self.stack[-1].node == self.stack[-2].node:
+        while len(self.stack) > 1 and self._together(self.stack[-1], self.stack[-2]):
             top = self.stack.pop()
             self.stack[-1].merge(top)
             self.merged = True

@@ -4,17 +4,27 @@ Requests join and leave a running batch at every cell. When a worker is idle, a 
 `max_tasks` (MaxTasksToSubmit) batched cells of it are handed to that worker, one behind the other:
 
 - of the types with cells ready, those with a full batch of them qualify first, then those of which nothing runs, then
-  all; among them the highest priority;
+  all; among them the highest priority, and equal priorities in turn;
+- a type of which nothing runs, and that was passed over PATIENCE times, goes before all of these: the one first that
+  was chosen longest ago;
 - a task takes ready cells in the order in which their subgraphs became ready, up to the type's `max_batch`; a task
   behind the first of a decision must have `min_batch`;
 - a request has begun when a cell of it is in a task, and the task may still wait for the worker;
 - a subgraph with tasks that have not ended is pinned to their worker, which runs them in order. So when a cell was put
   into a task, those that depend on it within the subgraph are ready for the next task there, though it has not run.
 
+The paper has neither turns nor patience: by Algorithm 1 alone a type never runs while others always have a full batch,
+or a higher priority. Priorities that grow with the time waited are Kleinrock's ("A delay dependent queue discipline",
+Naval Research Logistics Quarterly 11, 1964); here they grow in one step, and time is counted in decisions. So, of K
+types with cells ready, one of which nothing runs is chosen in any PATIENCE + K decisions. A decision for a type begins
+all its subgraphs that are ready, or else has a full batch of older ones: behind C cells of older ones, a subgraph
+begins with one of the C / max_batch + 1 next.
+
 A request is finished as soon as its last cell ends. What an open chain (a decoder) submitted beyond its end is dropped
 if it has not started.
 
-Every cell is touched once when it is put into a task and once when that ends; nothing is searched.
+Every cell is touched once when it is put into a task and once when that ends, and every subgraph leaves its line from
+where it stands: nothing is searched, whatever waits.
 """
 
 import math
@@ -26,6 +36,7 @@ from headrace.batching.graphs.cell_graph import CellModel, CellType, Subgraph
 from headrace.batching.request import FULL, IDLE, Request, Task
 
 MAX_TASKS = 5
+PATIENCE = 2  # decisions: with 1, types that all have cells ready would only take turns
 
 
 class _Unfolded:
@@ -45,7 +56,7 @@ class _Unfolded:
 
 class _Active:
     """A subgraph of a request in progress. `worker` is where it is pinned, -1 if nowhere; `running` its cells in tasks
-    that have not ended."""
+    that have not ended. With cells ready it stands in a line, where `order` is its place."""
 
     def __init__(self, owner: _Unfolded, cells: Subgraph) -> None:
         self.owner: _Unfolded = owner
@@ -54,19 +65,63 @@ class _Active:
         self.worker: int = -1
         self.running: int = 0
         self.next: int = cells.first  # of a chain
-        self.left: int = 0 if cells.chain else len(cells.cells)  # of others, not in a task yet
-        self.missing: list[int] = [] if cells.chain else cells.missing.copy()
+        self.missing: list[int] = [] if cells.chain else cells.missing.copy()  # of others
         self.ready: list[int] = [] if cells.chain else [p for p, n in enumerate(cells.missing) if n == 0]
+        self.order: int = 0
+        self.line: _Line | None = None
+        self.before: _Active | None = None
+        self.behind: _Active | None = None
 
     def count(self) -> int:
         """Cells that are ready."""
         if self.cells.chain:
-            return 1 if self.next < self.cells.stop and not self.owner.over else 0
-        return 0 if self.owner.over else len(self.ready)
+            return 1 if self.next < self.cells.stop else 0
+        return len(self.ready)
+
+
+class _Line:
+    """Subgraphs with cells ready, in the order in which they became ready; `cells` is how many are. They are linked, so
+    that each can leave from where it stands."""
+
+    def __init__(self) -> None:
+        self.first: _Active | None = None
+        self.last: _Active | None = None
+        self.cells: int = 0
+
+    def put(self, active: _Active, behind: _Active | None) -> None:
+        """In front of `behind`, which is in this line; at the end if that is None."""
+        before = self.last if behind is None else behind.before
+        active.line = self
+        active.before = before
+        active.behind = behind
+        if before is None:
+            self.first = active
+        else:
+            before.behind = active
+        if behind is None:
+            self.last = active
+        else:
+            behind.before = active
+        self.cells += active.count()
+
+    def remove(self, active: _Active) -> None:
+        before, behind = active.before, active.behind
+        if before is None:
+            self.first = behind
+        else:
+            before.behind = behind
+        if behind is None:
+            self.last = before
+        else:
+            behind.before = before
+        active.line = None
+        active.before = None
+        active.behind = None
+        self.cells -= active.count()
 
 
 class _Queue:
-    """Of one cell type: subgraphs with cells ready, each in one list."""
+    """Of one cell type: subgraphs with cells ready, each in one line."""
 
     def __init__(self, model: int, number: int, type: CellType, workers: int) -> None:
         self.model: int = model
@@ -74,12 +129,11 @@ class _Queue:
         self.max_batch: int = type.max_batch
         self.min_batch: int = type.min_batch
         self.priority: int = type.priority
-        self.free: list[_Active] = []  # pinned nowhere; entries before `head` have left
-        self.head: int = 0
-        self.free_cells: int = 0
-        self.pinned: list[list[_Active]] = [[] for _ in range(workers)]
-        self.pinned_cells: list[int] = [0] * workers
+        self.free: _Line = _Line()  # pinned nowhere
+        self.pinned: list[_Line] = [_Line() for _ in range(workers)]
         self.running: int = 0  # tasks that have not ended
+        self.passed: int = 0  # decisions for others since it was chosen, with cells of it ready and none running
+        self.chosen: int = 0  # number of the decision that chose it last
 
 
 class _Submitted:
@@ -104,16 +158,15 @@ class CellularBatching:
             [_Queue(number, kind, cell_type, workers) for kind, cell_type in enumerate(model.types)]
             for number, model in enumerate(self._models)
         ]
-        # By falling priority, so that the first that qualifies is chosen.
-        self._by_priority: list[_Queue] = sorted(
-            [queue for queues in self._queues for queue in queues], key=lambda queue: -queue.priority
-        )
+        self._types: list[_Queue] = [queue for queues in self._queues for queue in queues]
         self._max_tasks: int = max_tasks
         self._waiting: list[list[_Submitted]] = [[] for _ in range(workers)]  # tasks to hand out
         self._running: dict[int, _Submitted] = {}
         self._over: int = 0  # cells in tasks whose request is over
         self._active: dict[int, _Unfolded] = {}
         self._tasks: int = 0
+        self._decisions: int = 0
+        self._became_ready: int = 0  # subgraphs, ever
         self.scheduled_cells: int = 0
 
     def submit(self, request: Request, now: float) -> None:
@@ -138,9 +191,9 @@ class CellularBatching:
                 unfolded.followers.setdefault(cell, []).append(active)
 
     def _make_ready(self, active: _Active) -> None:
-        queue = self._queues[active.owner.model][active.cells.type]
-        queue.free.append(active)
-        queue.free_cells += active.count()
+        self._became_ready += 1
+        active.order = self._became_ready
+        self._queues[active.owner.model][active.cells.type].free.put(active, None)
 
     def next_task(self, worker: int, now: float) -> Task | None:
         while True:
@@ -181,90 +234,87 @@ class CellularBatching:
 
     def _schedule(self, worker: int) -> None:
         """Algorithm 1: choose a type, and submit tasks of it."""
-        for criterion in range(3):
-            for queue in self._by_priority:
-                ready = queue.free_cells + queue.pinned_cells[worker]
-                if ready == 0:
-                    continue
-                if criterion == 0 and ready < queue.max_batch:
-                    continue
-                if criterion == 1 and queue.running > 0:
-                    continue
-                self._submit_tasks(queue, worker)
-                return
+        chosen: _Queue | None = None
+        least = (0, 0, 0)
+        for queue in self._types:
+            ready = queue.free.cells + queue.pinned[worker].cells
+            if ready == 0:
+                continue
+            idle = queue.running == 0
+            if queue.passed >= PATIENCE:
+                rank = (0, 0, queue.chosen)
+            elif ready >= queue.max_batch:
+                rank = (1, -queue.priority, queue.chosen)
+            elif idle:
+                rank = (2, -queue.priority, queue.chosen)
+            else:
+                rank = (3, -queue.priority, queue.chosen)
+            if idle:
+                queue.passed += 1
+            if chosen is None or rank < least:
+                chosen, least = queue, rank
+        if chosen is None:
+            return
+        self._decisions += 1
+        chosen.chosen = self._decisions
+        chosen.passed = 0
+        self._submit_tasks(chosen, worker)
 
     def _submit_tasks(self, queue: _Queue, worker: int) -> None:
         for number in range(self._max_tasks):
-            ready = queue.free_cells + queue.pinned_cells[worker]
+            ready = queue.free.cells + queue.pinned[worker].cells
             if ready == 0 or (number > 0 and ready < queue.min_batch):
                 return
             self._waiting[worker].append(self._form(queue, worker))
 
     def _form(self, queue: _Queue, worker: int) -> _Submitted:
-        """FormBatchedTask: the oldest subgraphs first, those pinned here before those that are free."""
+        """FormBatchedTask: the oldest subgraphs first, of those pinned here and those that are free."""
         room = queue.max_batch
         requests: list[Request] = []
         cells: list[int] = []
         owners: list[_Active] = []
-        pinned = queue.pinned[worker]
-        kept: list[_Active] = []
-        pinned_cells = 0
-        number = 0
-        total = len(pinned)
-        while number < total or (room > 0 and queue.head < len(queue.free)):
-            if number < total:
-                active = pinned[number]
-                number += 1
-                if room == 0:
-                    kept.append(active)
-                    pinned_cells += active.count()
-                    continue
+        free, pinned = queue.free, queue.pinned[worker]
+        here, other = pinned.first, free.first
+        while room > 0:
+            if other is None or (here is not None and here.order < other.order):
+                if here is None:
+                    break
+                active = here
+                here = here.behind
             else:
-                active = queue.free[queue.head]
-                queue.head += 1
-                count = active.count()
-                if count == 0:  # its request is over
-                    continue
-                queue.free_cells -= count
+                active = other
+                other = other.behind
+                free.remove(active)
                 active.worker = worker
+                pinned.put(active, here)
             owner = active.owner
-            if owner.over:
-                continue
             owner.begun = True
             if active.cells.chain:
                 requests.append(owner.request)
                 cells.append(active.next)
                 owners.append(active)
-                active.next += 1
                 active.running += 1
                 room -= 1
-                if active.next < active.cells.stop:
-                    kept.append(active)
-                    pinned_cells += 1
+                if active.next + 1 == active.cells.stop:
+                    pinned.remove(active)
+                active.next += 1
                 continue
-            take = min(room, len(active.ready))
-            for place in active.ready[:take]:
+            done = active.ready[:room]
+            left = active.ready[room:]
+            for place in done:
                 requests.append(owner.request)
                 cells.append(active.cells.cells[place])
                 owners.append(active)
-            room -= take
-            active.running += take
-            active.left -= take
-            done = active.ready[:take]
-            active.ready = active.ready[take:]
-            for place in done:
-                for other in active.cells.feeds[place]:
-                    active.missing[other] -= 1
-                    if active.missing[other] == 0:
-                        active.ready.append(other)
-            if active.left > 0:
-                kept.append(active)
-                pinned_cells += len(active.ready)
-        if queue.head > 1024 and 2 * queue.head > len(queue.free):
-            del queue.free[: queue.head]
-            queue.head = 0
-        queue.pinned[worker] = kept
-        queue.pinned_cells[worker] = pinned_cells
+                for fed in active.cells.feeds[place]:
+                    active.missing[fed] -= 1
+                    if active.missing[fed] == 0:
+                        left.append(fed)
+            room -= len(done)
+            active.running += len(done)
+            pinned.cells += len(left) - len(active.ready)
+            active.ready = left
+            if not left:  # all are in tasks, as those that are not wait for nothing outside
+                pinned.remove(active)
         queue.running += 1
         self.scheduled_cells += len(cells)
         task = Task(
@@ -293,7 +343,7 @@ class CellularBatching:
             active.running -= 1
             if active.cells.open:
                 if owner.request.id in ended:
-                    self._end(owner, active)
+                    self._drop(owner)
                     finished.append(owner.request)
                     continue
             else:
@@ -304,20 +354,10 @@ class CellularBatching:
                     self._drop(owner)
                     finished.append(owner.request)
                     continue
-            if active.running == 0 and active.worker >= 0:
-                active.worker = -1
-                if active.count() > 0:
-                    released.append(active)
-        if released:
-            self._unpin(queue, worker, released)
+            if active.running == 0 and active.line is not None:
+                released.append(active)
+        self._unpin(queue, worker, released)
         return finished
-
-    def _end(self, owner: _Unfolded, active: _Active) -> None:
-        """The sequence of an open chain is complete."""
-        if active.worker >= 0 and active.count() > 0:
-            queue = self._queues[owner.model][active.cells.type]
-            queue.pinned_cells[active.worker] -= 1
-        self._drop(owner)
 
     def _release(self, owner: _Unfolded, cell: int) -> None:
         """Subgraphs that needed this cell."""
@@ -328,15 +368,14 @@ class CellularBatching:
                 self._make_ready(active)
 
     def _unpin(self, queue: _Queue, worker: int, released: list[_Active]) -> None:
-        """They go in front of those that have not begun."""
-        moved = 0
+        """They are in order. In front of those that never ran stand no more than were begun and are pinned nowhere."""
+        behind = queue.free.first
         for active in released:
-            moved += active.count()
-        queue.pinned[worker] = [active for active in queue.pinned[worker] if active.worker == worker]
-        queue.pinned_cells[worker] -= moved
-        queue.free_cells += moved
-        queue.free = released + queue.free[queue.head :]
-        queue.head = 0
+            while behind is not None and behind.order < active.order:
+                behind = behind.behind
+            queue.pinned[worker].remove(active)
+            queue.free.put(active, behind)
+            active.worker = -1
 
     def _put_back(self, lost: _Submitted, task: Task) -> None:
         """The worker was lost, and with it the state of all requests that it was at work on or was to go on with: they
@@ -362,14 +401,6 @@ class CellularBatching:
         for number in gone:
             if number in self._active:  # begun anew since that task was formed
                 self._drop(self._active[number])
-        for queues in self._queues:
-            for queue in queues:
-                queue.free = [active for active in queue.free[queue.head :] if not active.owner.over]
-                queue.head = 0
-                queue.free_cells = sum([active.count() for active in queue.free])
-                for worker, pinned in enumerate(queue.pinned):
-                    queue.pinned[worker] = [active for active in pinned if not active.owner.over]
-                    queue.pinned_cells[worker] = sum([active.count() for active in queue.pinned[worker]])
         for owner in again:
             if owner.request.id not in gone:
                 self._unfold(owner.request, owner.model)
@@ -379,11 +410,10 @@ class CellularBatching:
         if owner is None or owner.begun or owner.request.model != request.model:
             return False
         self._drop(owner)
-        for queue in self._queues[owner.model]:
-            queue.free = [active for active in queue.free[queue.head :] if not active.owner.over]
-            queue.head = 0
-            queue.free_cells = sum([active.count() for active in queue.free])
         return True
+
+    def latest_start(self, request: Request) -> float:
+        return request.deadline
 
     def largest_batch(self, model: str) -> int:
         number = self._numbers.get(model, -1)
@@ -397,6 +427,8 @@ class CellularBatching:
         del self._active[owner.request.id]
         for active in owner.subgraphs:
             self._over += active.running
+            if active.line is not None:
+                active.line.remove(active)
         owner.subgraphs = []  # they know their owner: left so, nothing but the garbage collector would free it
         owner.followers = None
 

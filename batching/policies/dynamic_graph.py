@@ -211,6 +211,9 @@ class DynamicGraphBatching:
         del self._unfolded[request.id]
         return True
 
+    def latest_start(self, request: Request) -> float:
+        return request.deadline
+
     def largest_batch(self, model: str) -> int:
         number = self._numbers.get(model, -1)
         if number < 0:

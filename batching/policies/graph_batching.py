@@ -6,13 +6,12 @@ What TensorFlow Serving and Triton do, and the baseline `GraphB` of LazyBatching
 from collections.abc import Iterable
 
 from headrace.batching.graphs.model_graph import ModelGraph
-from headrace.batching.policies.window import BatchLimits, WindowBatching
+from headrace.batching.policies.window import BatchLimits, WindowBatching, WindowLine
 
 
 class GraphBatching(WindowBatching):
     """The same window and limit for every model: `window_s` in seconds, `max_batch` in requests."""
 
     def __init__(self, graphs: Iterable[ModelGraph], window_s: float, max_batch: int = 64) -> None:
-        graphs = tuple(graphs)
         limits = BatchLimits(max_batch=max_batch, window_s=window_s)
-        super().__init__(graphs, {graph.name: limits for graph in graphs})
+        super().__init__([WindowLine(graph, limits) for graph in graphs])

@@ -116,6 +116,9 @@ class QueueLengthBatching:
         line = self._lines.get(request.model)
         return line is not None and line.remove(request)
 
+    def latest_start(self, request: Request) -> float:
+        return request.deadline
+
     def largest_batch(self, model: str) -> int:
         line = self._lines.get(model)
         if line is None:

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 from headrace.batching.graphs.model_graph import ModelGraph
-from headrace.batching.policies.window import BatchLimits, WindowBatching
+from headrace.batching.policies.window import BatchLimits, WindowBatching, WindowLine
 from headrace.batching.request import IDLE
 
 
 class Serial(WindowBatching):
     def __init__(self, graphs: Iterable[ModelGraph]) -> None:
-        graphs = tuple(graphs)
-        super().__init__(graphs, {graph.name: BatchLimits(max_batch=1, window_s=0.0) for graph in graphs}, IDLE)
+        limits = BatchLimits(max_batch=1, window_s=0.0)
+        super().__init__([WindowLine(graph, limits) for graph in graphs], IDLE)

@@ -26,7 +26,7 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.batching.errors import UsageError
+from headrace.batching.errors import Unstable, UsageError
 from headrace.batching.smdp.arrivals import Mmpp2, poisson_counts
 from headrace.batching.smdp.service import BatchService, Floats, Weights
 
@@ -78,7 +78,7 @@ def build(service: BatchService, arrivals: float | Mmpp2, weights: Weights, serv
         raise UsageError(f"{servers} servers: give at least 1")
     capacity = servers * service.capacity
     if rate >= capacity:
-        raise UsageError(
+        raise Unstable(
             f"unstable: {rate:.6g} requests arrive per unit of time and {capacity:.6g} can be served "
             f"(rho = {rate / capacity:.4g}); lower the rate to below that, or give more servers or larger batches"
         )

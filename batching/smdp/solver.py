@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from headrace.batching.errors import HeadraceError, UsageError
+from headrace.batching.errors import HeadraceError, Unstable, UsageError
 from headrace.batching.smdp import kernel
 from headrace.batching.smdp.model import Indices, Smdp
 from headrace.batching.smdp.service import Floats
@@ -13,6 +13,7 @@ from headrace.batching.smdp.solution import RARE, Solution, solution_of
 MOST_EVALUATIONS = 200
 LARGEST_S_MAX = 1 << 17
 AUTOMATIC_DELTA = 1e-7  # of the average cost
+EXACT_DELTA = 1e-10  # the same where "exactly" is meant: the tail behind S_o has several times what S_o has
 
 
 class NotConverged(HeadraceError):
@@ -46,7 +47,7 @@ def evaluate(model: Smdp, policy: Callable[[Indices], Indices] | Indices, overfl
     while True:
         states = np.minimum(np.arange(s_max + 2), s_max)
         found = _run(model, s_max, overflow_cost, _checked(model, policy(states)), improve=False)
-        if found.delta <= AUTOMATIC_DELTA * found.g:
+        if found.delta <= EXACT_DELTA * found.g:
             return found
         if s_max >= 1 << 14:
             raise UsageError("unstable: this policy does not serve all that arrives; lower the rate or batch more")
@@ -191,7 +192,7 @@ def solve(model: Smdp, delta: float = AUTOMATIC_DELTA) -> Solution:
         s_max = s_max * 3 // 2
 
 
-def _too_close(model: Smdp) -> UsageError:
-    return UsageError(
+def _too_close(model: Smdp) -> Unstable:
+    return Unstable(
         f"rho = {model.load:.7g} is so close to 1 that the queue has no end to compute with; lower the rate"
     )

@@ -82,7 +82,7 @@ class Memory {
 struct AddressPins {
     const uint8_t* valid = nullptr;
     const uint64_t* address = nullptr;
-    const uint8_t *len = nullptr, *size = nullptr, *burst = nullptr;
+    const uint8_t *len = nullptr, *size = nullptr, *burst = nullptr, *cache = nullptr, *prot = nullptr;
     uint8_t* ready = nullptr;
 };
 
@@ -109,6 +109,9 @@ struct Burst {
 
 inline constexpr uint32_t RING = 64;
 inline constexpr uint8_t OKAY = 0, DECERR = 3;
+// What Xilinx's interconnect expects of every master (AMBA AXI, A4.4 and A4.7; UG1037): normal memory, modifiable and
+// bufferable, so that bursts may be widened; data, secure, unprivileged.
+inline constexpr uint8_t CACHE = 3, PROT = 0;
 
 // The address channel of either direction, and the bursts that it let in.
 class AddressChannel {
@@ -165,6 +168,10 @@ class AddressChannel {
         const uint32_t beats = *pins_.len + 1u;
         const unsigned long long shown = address;
         if (*pins_.burst != 1) fail("%s: burst at 0x%llx is not of type INCR", port_, shown);
+        if (*pins_.cache != CACHE || *pins_.prot != PROT) {
+            fail("%s: burst at 0x%llx has %scache %u and %sprot %u; an Alveo card's memory is given %u and %u", port_,
+                 shown, name_, *pins_.cache, name_, *pins_.prot, CACHE, PROT);
+        }
         if (1u << *pins_.size != bytes_) {
             fail("%s: burst at 0x%llx has %ssize %u; this memory takes whole words of %u bytes only", port_, shown,
                  name_, *pins_.size, bytes_);

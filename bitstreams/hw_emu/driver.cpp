@@ -77,7 +77,8 @@ uint8_t* bytes_of(Pin& pin) {
     AddressPins {                                                                                       \
         &pins.m_axi_##NAME##_##CHANNEL##valid, &pins.m_axi_##NAME##_##CHANNEL##addr,                    \
             &pins.m_axi_##NAME##_##CHANNEL##len, &pins.m_axi_##NAME##_##CHANNEL##size,                  \
-            &pins.m_axi_##NAME##_##CHANNEL##burst, &pins.m_axi_##NAME##_##CHANNEL##ready                \
+            &pins.m_axi_##NAME##_##CHANNEL##burst, &pins.m_axi_##NAME##_##CHANNEL##cache,               \
+            &pins.m_axi_##NAME##_##CHANNEL##prot, &pins.m_axi_##NAME##_##CHANNEL##ready                 \
     }
 #define HW_EMU_CONNECT(NAME, BITS)                                                                      \
     [&](auto& pins) {                                                                                   \

@@ -25,28 +25,34 @@ from typing import Any
 
 from headrace.bitstreams.errors import BuildError, MissingExtra
 from headrace.bitstreams.resources import netlist, synthesis
-from headrace.bitstreams.verilate import rtl_sources
+from headrace.bitstreams.verilate import instantiated, needed_files, rtl_sources
 
 TIME_LIMIT_S = 1800
 CLOCK_MHZ = 300
 TARGET_IMAGES_PER_S = 8600
 # Of a photo of 500x375 pixels at 4:2:0, quality 90, from start to start: the mean over the bundled photos that
-# scripts/bench_image_cu.py measures on the RTL (97,769 clocks to done and 66 of register accesses).
-CYCLES_PER_IMAGE = 97_835
+# scripts/bench_image_cu.py measures on the RTL (70,408 clocks to done and 64 of register accesses).
+CYCLES_PER_IMAGE = 70_472
 
 # Alveo U55C, data sheet DS978, table of resources.
 U55C = {"lut": 1_303_680, "ff": 2_607_360, "dsp": 9_024, "bram36": 2_016, "uram": 960}
 
-# Per cent of a U55C that PREBA's image DPU takes, arXiv 2411.19114, Table 1 ("REG" is ff), as printed: the rows are
-# less than the total in LUT, FF and BRAM, and the number of its compute units is not given.
+# Per cent of a U55C that PREBA's DPUs take, arXiv 2411.19114, Table 1 ("REG" is ff), as printed: the rows of images,
+# and those of sounds, are less than their total in LUT, FF and BRAM, and the number of compute units is not given.
 PREBA_TABLE_1 = {
     "decode": {"lut": 19.7, "ff": 8.6, "bram36": 0.7, "uram": 22.5, "dsp": 6.2},
     "resize": {"lut": 7.1, "ff": 2.3, "bram36": 0.0, "uram": 0.0, "dsp": 8.6},
     "crop": {"lut": 0.6, "ff": 0.4, "bram36": 0.0, "uram": 0.0, "dsp": 0.0},
     "normalize": {"lut": 13.0, "ff": 3.3, "bram36": 11.2, "uram": 0.0, "dsp": 3.0},
     "image_cu": {"lut": 44.5, "ff": 16.5, "bram36": 19.3, "uram": 22.5, "dsp": 17.8},
+    "resample": {"lut": 0.2, "ff": 0.1, "bram36": 1.0, "uram": 0.0, "dsp": 0.0},
+    "mel": {"lut": 41.5, "ff": 24.6, "bram36": 18.2, "uram": 37.5, "dsp": 34.2},
+    "mel_normalize": {"lut": 3.1, "ff": 1.7, "bram36": 1.7, "uram": 7.5, "dsp": 1.3},
+    "audio": {"lut": 45.9, "ff": 26.9, "bram36": 23.3, "uram": 45.0, "dsp": 35.5},  # both of its compute units
 }
-UNITS = ("image_cu", "decode", "resize", "crop", "normalize")
+IMAGE_UNITS = ("image_cu", "decode", "resize", "crop", "normalize")
+AUDIO_UNITS = ("audio_mel_cu", "wav", "resample", "mel", "audio_norm_cu", "mel_normalize")
+UNITS = (*IMAGE_UNITS, *AUDIO_UNITS)
 
 OnStep = Callable[[str, int, int, str], None]  # unit, step, of how many, name of the step
 
@@ -94,8 +100,13 @@ def resource_report(
         "target_images_per_s": TARGET_IMAGES_PER_S,
         "cus": cus,
         "missing_units": [unit for unit in units if unit not in tops],
-        "units": [_row(name, parts.get(name), measured[name], cus) for name in ordered],
+        "units": [_row(name, parts.get(name), measured[name], _cus_of(name, parts, cus)) for name in ordered],
     }
+
+
+def _cus_of(name: str, parts: Mapping[str, str], cus: int) -> int:
+    """Image units are in as many CUs as reach the rate; one of each audio CU is many times faster than need be."""
+    return 1 if parts.get(name, name) in AUDIO_UNITS else cus
 
 
 def _row(name: str, part_of: str | None, measured: Mapping[str, Any], cus: int) -> dict[str, Any]:
@@ -114,29 +125,9 @@ def share_of_card(resources: Mapping[str, float], cus: int = 1) -> dict[str, flo
 
 def parts_of(top: str, files: Sequence[Path]) -> list[str]:
     """The modules that `top` instantiates, less those shared ones that live in rtl/, in the order of the source."""
-    text = _code(next(file for file in files if file.stem == top))
+    top_file = next(file for file in files if file.stem == top)
     modules = {file.stem for file in files if file.parent.name != "rtl" and file.stem != top}
-    return list(dict.fromkeys(name for name in _instantiated(text) if name in modules))
-
-
-def needed_files(top: str, files: Sequence[Path]) -> list[Path]:
-    """The packages, and the files of `top` and of all below it: a fault elsewhere must not spoil this unit."""
-    by_name = {file.stem: file for file in files}
-    needed, queue = [], [top]
-    for name in queue:
-        needed.append(by_name[name])
-        found = dict.fromkeys(_instantiated(_code(by_name[name])))
-        queue += [module for module in found if module in by_name and module not in queue]
-    packages = [file for file in files if file.stem.endswith("_pkg")]
-    return [*packages, *(file for file in needed if file not in packages)]
-
-
-def _code(file: Path) -> str:
-    return re.sub(r"//[^\n]*|/\*.*?\*/", "", file.read_text(), flags=re.DOTALL)
-
-
-def _instantiated(text: str) -> list[str]:
-    return re.findall(r"\b(\w+)\s+(?:#\s*\(|\w+\s*(?:\[[^\]]*\]\s*)?\()", text)
+    return list(dict.fromkeys(name for name in instantiated(top_file) if name in modules))
 
 
 def measure(

@@ -3,9 +3,10 @@
 // Reference   crop.cpp; numpy: image[y:y + crop_height, x:x + crop_width]. An offset of 0xFFFFFFFF
 //             centres the window on that axis: (size - crop) / 2, halves to the even number.
 // Interface   one frame and its beats in, one frame and its beats out; see headrace_pkg. The
-//             arguments from the frame's clock until the frame is out.
+//             arguments from the frame's clock until the last beat. With `cut_i` the beats are only those with
+//             pixels of the window.
 // Throughput  two source pixels a clock. A window at an odd offset is moved by a lane.
-// Latency     four clocks of the frame, three of a beat, four with an odd offset. The last beat
+// Latency     five clocks of the frame, three of a beat, four with an odd offset. The last beat
 //             waits for the input's last, whose status it carries.
 // Bad input   a window that is empty or not inside the image: StatusCropOutside. Upstream errors
 //             pass.
@@ -19,6 +20,7 @@ module crop
   input  logic [31:0] crop_height_i,
   input  logic [31:0] crop_x_i,
   input  logic [31:0] crop_y_i,
+  input  logic        cut_i,
 
   input  frame_t      frame_i,
   input  logic        frame_valid_i,
@@ -35,13 +37,12 @@ module crop
   input  logic        beat_ready_i
 );
 
-  localparam logic [31:0] Centred   = '1;
   localparam int unsigned Depth     = 32;
   localparam int unsigned DepthBits = $clog2(Depth) + 1;
 
   typedef enum logic [3:0] {
     StIdle,
-    StSpare, StOffset, StCheck,
+    StSpare, StOffset, StCheck, StWindow,
     StPass,      // a frame with a status, no beats
     StRefuse,    // the same, of our own: beats come in
     StDrain,
@@ -53,20 +54,23 @@ module crop
   state_e state_q;
 
   frame_t      frame_q, out_frame_q;
-  logic        fits_q;
-  logic [15:0] spare_x_q, spare_y_q;      // between window and image
-  logic [31:0] wanted_x_q, wanted_y_q;
+  logic        window_ok;
   logic [15:0] left_q, top_q, right_q, bottom_q;  // first and last column and row of the window
 
   logic        taking_q, ended_q, last_leaves;
   status_e     end_status_q;
 
-  function automatic logic [31:0] offset(input logic [31:0] wanted, input logic [15:0] spare);
-    return wanted != Centred ? wanted : {17'd0, spare[15:1]} + 32'(spare[1] & spare[0]);
-  endfunction
-
-  logic window_ok;
-  assign window_ok = fits_q && wanted_x_q <= 32'(spare_x_q) && wanted_y_q <= 32'(spare_y_q);
+  crop_window u_window (
+    .clk_i,
+    .width_i (frame_q.width),
+    .height_i(frame_q.height),
+    .crop_width_i, .crop_height_i, .crop_x_i, .crop_y_i,
+    .inside_o(window_ok),
+    .left_o  (left_q),
+    .right_o (right_q),
+    .top_o   (top_q),
+    .bottom_o(bottom_q)
+  );
 
   // ---- Request ----
   always_ff @(posedge clk_i) begin
@@ -77,7 +81,8 @@ module crop
         StIdle:   if (frame_valid_i) state_q <= frame_i.status == StatusOk ? StSpare : StPass;
         StSpare:  state_q <= StOffset;
         StOffset: state_q <= StCheck;
-        StCheck:  state_q <= window_ok ? StFrame : StRefuse;
+        StCheck:  state_q <= StWindow;
+        StWindow: state_q <= window_ok ? StFrame : StRefuse;
         StPass:   if (frame_ready_i) state_q <= StIdle;
         StRefuse: if (frame_ready_i) state_q <= StDrain;
         StDrain:  if (ended_q) state_q <= StIdle;
@@ -96,21 +101,7 @@ module crop
         frame_q     <= frame_i;
         out_frame_q <= frame_i;
       end
-      StSpare: begin
-        fits_q    <= crop_width_i != '0 && crop_width_i <= 32'(frame_q.width) &&
-                     crop_height_i != '0 && crop_height_i <= 32'(frame_q.height);
-        spare_x_q <= frame_q.width - crop_width_i[15:0];
-        spare_y_q <= frame_q.height - crop_height_i[15:0];
-      end
-      StOffset: begin
-        wanted_x_q <= offset(crop_x_i, spare_x_q);
-        wanted_y_q <= offset(crop_y_i, spare_y_q);
-      end
-      StCheck: begin
-        left_q   <= wanted_x_q[15:0];
-        top_q    <= wanted_y_q[15:0];
-        right_q  <= wanted_x_q[15:0] + crop_width_i[15:0] - 16'd1;
-        bottom_q <= wanted_y_q[15:0] + crop_height_i[15:0] - 16'd1;
+      StWindow: begin
         out_frame_q.width  <= window_ok ? crop_width_i[15:0] : '0;
         out_frame_q.height <= window_ok ? crop_height_i[15:0] : '0;
         out_frame_q.status <= window_ok ? StatusOk : StatusCropOutside;
@@ -125,9 +116,10 @@ module crop
 
   // ---- Input ----
   logic        room_q, accept;
-  logic [14:0] word_q, last_word_q;  // of the row
+  logic [14:0] word_q, first_word, last_word_q;  // of the row
   logic [15:0] row_q;
 
+  assign first_word   = cut_i ? left_q[15:1] : '0;
   assign beat_ready_o = taking_q && (room_q || state_q == StDrain);
   assign accept       = beat_ready_o && beat_valid_i;
 
@@ -146,11 +138,11 @@ module crop
 
   always_ff @(posedge clk_i) begin
     if (state_q == StFrame) begin
-      word_q      <= '0;
-      row_q       <= '0;
-      last_word_q <= 15'((frame_q.width - 16'd1) >> 1);
+      word_q      <= first_word;
+      row_q       <= cut_i ? top_q : '0;
+      last_word_q <= cut_i ? right_q[15:1] : 15'((frame_q.width - 16'd1) >> 1);
     end else if (accept) begin
-      word_q <= word_q == last_word_q ? '0 : word_q + 15'd1;
+      word_q <= word_q == last_word_q ? first_word : word_q + 15'd1;
       if (word_q == last_word_q) row_q <= row_q + 16'd1;
     end
     if (accept && beat_i.last) end_status_q <= beat_i.status;

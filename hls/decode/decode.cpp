@@ -52,6 +52,29 @@ Layout layout_of(const Scan& scan) {
     return layout;
 }
 
+// How chroma is brought to the size of luma: triangle filter in a direction ("fancy") or replication.
+struct Upsampling {
+    int width, height;  // chroma samples that are part of the image; beyond their rows the edge repeats
+    bool fancy_h, fancy_v;
+};
+
+Upsampling choose_upsampling(const Scan& scan) {
+    Upsampling up;
+    up.width = (scan.width + (1 << scan.h_shift) - 1) >> scan.h_shift;
+    up.height = (scan.height + (1 << scan.v_shift) - 1) >> scan.v_shift;
+    // libjpeg replicates 4:1:1, and all of 4:2:2 and 4:2:0 if chroma is at most two columns wide.
+    up.fancy_h = scan.h_shift == 1 && up.width > 2;
+    up.fancy_v = scan.v_shift == 1 && (scan.h_shift == 0 || up.fancy_h);
+    return up;
+}
+
+// How many MCU rows are decoded for it: the triangle filter between rows of chroma may want the row below.
+int mcu_rows_for(const Scan& scan, const Window& window) {
+#pragma HLS INLINE
+    const uint32_t below = window.last_row + choose_upsampling(scan).fancy_v, bottom = scan.height - 1;
+    return ((below < bottom ? below : bottom) >> (3 + scan.v_shift)) + 1;
+}
+
 // One write into a table. Code lengths are `index` + 1 in LIMIT and OFFSET; table 0..3 is DC and 4..7 AC.
 enum TableField : uint8_t { LIMIT, OFFSET, SYMBOL, QUANT, GO };
 struct TableWrite {
@@ -130,16 +153,16 @@ unsigned next_16(WordStream& words, FileBytes& file) {
     return high << 8 | next_byte(words, file);
 }
 
-// A marker and the fill bytes before it. Anything else between segments is garbage, of which libjpeg warns.
-unsigned next_marker(WordStream& words, FileBytes& file, uint8_t& marker) {
-    if (next_byte(words, file) != 0xFF && !file.ended) return STATUS_CORRUPT_HEADER;
-    marker = 0xFF;
-    while (marker == 0xFF) {
+// The next marker. Before it come fill bytes and what libjpeg skips with a warning: any bytes, and FF 00.
+// `escaped`: the byte before was 0xFF.
+unsigned next_marker(WordStream& words, FileBytes& file, bool escaped, uint8_t& marker) {
+    while (!file.ended) {
 #pragma HLS PIPELINE II = 1
-        marker = next_byte(words, file);  // 0 at the end of the file
+        marker = next_byte(words, file);
+        if (escaped && marker != 0 && marker != 0xFF) return STATUS_OK;  // it is 0 beyond the end of the file
+        escaped = marker == 0xFF;
     }
-    if (file.ended) return STATUS_TRUNCATED;
-    return marker == 0 ? STATUS_CORRUPT_HEADER : STATUS_OK;
+    return STATUS_TRUNCATED;
 }
 
 void skip_bytes(WordStream& words, FileBytes& file, int count) {
@@ -163,6 +186,7 @@ struct Header {
     uint8_t id[COMPONENTS];
     bool quant_defined[TABLES];
     bool huffman_defined[2 * TABLES];
+    bool huffman_standard[2 * TABLES];  // used by the scan and not defined
     bool jfif, adobe;
     uint8_t adobe_transform;
     Scan scan;
@@ -229,6 +253,76 @@ unsigned parse_quantisation(WordStream& words, FileBytes& file, int length, Head
     return length == 0 ? STATUS_OK : STATUS_CORRUPT_HEADER;
 }
 
+// The Huffman tables 0 (luma) and 1 (chroma) where the file has none, as in Motion JPEG: T.81 tables K.3 to K.6. Counts
+// of codes of 1 to 16 bits by class and number; symbols of the AC tables, those of the DC tables being 0, 1, 2 and on.
+constexpr int STANDARD_TABLES = 2;  // of each class
+constexpr uint8_t STANDARD_COUNTS[2][STANDARD_TABLES][16] = {
+    {{0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0},
+     {0, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0}},
+    {{0, 2, 1, 3, 3, 2, 4, 3, 5, 5, 4, 4, 0, 0, 1, 125},
+     {0, 2, 1, 2, 4, 4, 3, 4, 7, 5, 4, 4, 0, 1, 2, 119}},
+};
+constexpr uint8_t STANDARD_AC[STANDARD_TABLES][162] = {
+    {0x01, 0x02, 0x03, 0x00, 0x04, 0x11, 0x05, 0x12, 0x21, 0x31, 0x41, 0x06, 0x13, 0x51, 0x61, 0x07,
+     0x22, 0x71, 0x14, 0x32, 0x81, 0x91, 0xA1, 0x08, 0x23, 0x42, 0xB1, 0xC1, 0x15, 0x52, 0xD1, 0xF0,
+     0x24, 0x33, 0x62, 0x72, 0x82, 0x09, 0x0A, 0x16, 0x17, 0x18, 0x19, 0x1A, 0x25, 0x26, 0x27, 0x28,
+     0x29, 0x2A, 0x34, 0x35, 0x36, 0x37, 0x38, 0x39, 0x3A, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48, 0x49,
+     0x4A, 0x53, 0x54, 0x55, 0x56, 0x57, 0x58, 0x59, 0x5A, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68, 0x69,
+     0x6A, 0x73, 0x74, 0x75, 0x76, 0x77, 0x78, 0x79, 0x7A, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88, 0x89,
+     0x8A, 0x92, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99, 0x9A, 0xA2, 0xA3, 0xA4, 0xA5, 0xA6, 0xA7,
+     0xA8, 0xA9, 0xAA, 0xB2, 0xB3, 0xB4, 0xB5, 0xB6, 0xB7, 0xB8, 0xB9, 0xBA, 0xC2, 0xC3, 0xC4, 0xC5,
+     0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xD2, 0xD3, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8, 0xD9, 0xDA, 0xE1, 0xE2,
+     0xE3, 0xE4, 0xE5, 0xE6, 0xE7, 0xE8, 0xE9, 0xEA, 0xF1, 0xF2, 0xF3, 0xF4, 0xF5, 0xF6, 0xF7, 0xF8,
+     0xF9, 0xFA},
+    {0x00, 0x01, 0x02, 0x03, 0x11, 0x04, 0x05, 0x21, 0x31, 0x06, 0x12, 0x41, 0x51, 0x07, 0x61, 0x71,
+     0x13, 0x22, 0x32, 0x81, 0x08, 0x14, 0x42, 0x91, 0xA1, 0xB1, 0xC1, 0x09, 0x23, 0x33, 0x52, 0xF0,
+     0x15, 0x62, 0x72, 0xD1, 0x0A, 0x16, 0x24, 0x34, 0xE1, 0x25, 0xF1, 0x17, 0x18, 0x19, 0x1A, 0x26,
+     0x27, 0x28, 0x29, 0x2A, 0x35, 0x36, 0x37, 0x38, 0x39, 0x3A, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48,
+     0x49, 0x4A, 0x53, 0x54, 0x55, 0x56, 0x57, 0x58, 0x59, 0x5A, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68,
+     0x69, 0x6A, 0x73, 0x74, 0x75, 0x76, 0x77, 0x78, 0x79, 0x7A, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87,
+     0x88, 0x89, 0x8A, 0x92, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99, 0x9A, 0xA2, 0xA3, 0xA4, 0xA5,
+     0xA6, 0xA7, 0xA8, 0xA9, 0xAA, 0xB2, 0xB3, 0xB4, 0xB5, 0xB6, 0xB7, 0xB8, 0xB9, 0xBA, 0xC2, 0xC3,
+     0xC4, 0xC5, 0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xD2, 0xD3, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8, 0xD9, 0xDA,
+     0xE2, 0xE3, 0xE4, 0xE5, 0xE6, 0xE7, 0xE8, 0xE9, 0xEA, 0xF2, 0xF3, 0xF4, 0xF5, 0xF6, 0xF7, 0xF8,
+     0xF9, 0xFA},
+};
+
+// Codes of a length are consecutive and start where those of the length before end, one bit longer. A window of 16 bits
+// starts with a code of at most n bits if it is below limit[n]; the symbol stands at the code plus offset[n].
+struct Codes {
+    unsigned next, symbols;  // next free code; symbols so far
+};
+
+// The `count` codes of n bits; false if there are not so many.
+bool write_codes(uint8_t table, int n, unsigned count, Codes& codes, hls::stream<TableWrite>& huffman_writes) {
+#pragma HLS INLINE
+    const unsigned offset = codes.symbols - codes.next;  // taken modulo 256, as the symbol number is
+    codes.next += count;
+    codes.symbols += count;
+    // The code of all ones is never assigned, so the next free code still has n bits.
+    if (count != 0 && codes.next >= 1u << n) return false;
+    const uint8_t place = n - 1;
+    huffman_writes.write({LIMIT, table, place, static_cast<uint16_t>(codes.next << (16 - n))});
+    huffman_writes.write({OFFSET, table, place, static_cast<uint8_t>(offset)});
+    codes.next <<= 1;
+    return true;
+}
+
+void write_standard_table(uint8_t table, hls::stream<TableWrite>& huffman_writes) {
+    const bool ac = table >= TABLES;
+    const int number = table % TABLES;
+    Codes codes = {};
+    for (int n = 1; n <= 16; n++) {
+#pragma HLS PIPELINE II = 2
+        write_codes(table, n, STANDARD_COUNTS[ac][number][n - 1], codes, huffman_writes);
+    }
+    for (unsigned i = 0; i < codes.symbols; i++) {
+#pragma HLS PIPELINE II = 1
+        const uint8_t symbol = ac ? STANDARD_AC[number][i] : static_cast<uint8_t>(i);
+        huffman_writes.write({SYMBOL, table, static_cast<uint8_t>(i), symbol});
+    }
+}
+
 unsigned parse_huffman(WordStream& words, FileBytes& file, int length, Header& header,
                        hls::stream<TableWrite>& huffman_writes) {
     while (length > 0 && !file.ended) {
@@ -237,23 +331,12 @@ unsigned parse_huffman(WordStream& words, FileBytes& file, int length, Header& h
         const uint8_t table = (selector & 15) + (ac ? TABLES : 0);
         if (length < 17 || selector >> 4 > 1 || (selector & 15) >= TABLES) return STATUS_CORRUPT_HEADER;
 
-        // Codes of a length are consecutive and start where those of the length before end, one bit longer. A
-        // window of 16 bits starts with a code of at most n bits if it is below limit[n]; the symbol stands
-        // at the code plus offset[n].
-        unsigned code = 0, symbols = 0;
+        Codes codes = {};
         for (int n = 1; n <= 16; n++) {
 #pragma HLS PIPELINE II = 2
-            const unsigned count = next_byte(words, file);
-            const unsigned offset = symbols - code;  // taken modulo 256, as the symbol number is
-            code += count;
-            symbols += count;
-            // The code of all ones is never assigned, so the next free code still has n bits.
-            if (count != 0 && code >= 1u << n) return STATUS_CORRUPT_HEADER;
-            const uint8_t place = n - 1;
-            huffman_writes.write({LIMIT, table, place, static_cast<uint16_t>(code << (16 - n))});
-            huffman_writes.write({OFFSET, table, place, static_cast<uint8_t>(offset)});
-            code <<= 1;
+            if (!write_codes(table, n, next_byte(words, file), codes, huffman_writes)) return STATUS_CORRUPT_HEADER;
         }
+        const unsigned symbols = codes.symbols;
         length -= 17;
         if (symbols > 256 || static_cast<int>(symbols) > length) return STATUS_CORRUPT_HEADER;
         for (unsigned i = 0; i < symbols; i++) {
@@ -269,7 +352,7 @@ unsigned parse_huffman(WordStream& words, FileBytes& file, int length, Header& h
 }
 
 // APP0 and APP14 decide the colour space by their first 14 bytes. All others, COM and DNL are skipped.
-unsigned parse_application(WordStream& words, FileBytes& file, int length, uint8_t marker, Header& header) {
+void parse_application(WordStream& words, FileBytes& file, int length, uint8_t marker, Header& header) {
     uint8_t start[14] = {};
     const int known = length < 14 ? length : 14;
     for (int i = 0; i < known; i++) start[i] = next_byte(words, file);
@@ -281,15 +364,11 @@ unsigned parse_application(WordStream& words, FileBytes& file, int length, uint8
         jfif = jfif && start[i] == "JFIF"[i];  // with the 0 at its end
         adobe = adobe && start[i] == "Adobe"[i];
     }
-    if (marker == APP0 && length >= 14 && jfif) {
-        header.jfif = true;
-        if (start[5] != 1) return STATUS_CORRUPT_HEADER;  // a major version that libjpeg warns of
-    }
+    if (marker == APP0 && length >= 14 && jfif) header.jfif = true;  // of any version
     if (marker == APP14 && length >= 12 && adobe) {
         header.adobe = true;
         header.adobe_transform = start[11];
     }
-    return STATUS_OK;
 }
 
 unsigned parse_scan(WordStream& words, FileBytes& file, int length, Header& header) {
@@ -310,9 +389,13 @@ unsigned parse_scan(WordStream& words, FileBytes& file, int length, Header& head
         // T.81 B.2.3: the components of a scan stand in the order of the frame header.
         if (id != header.id[c] || scan.dc[c] >= TABLES || scan.ac[c] >= TABLES || scan.quant[c] >= TABLES)
             return STATUS_CORRUPT_HEADER;
-        if (!header.huffman_defined[scan.dc[c]] || !header.huffman_defined[TABLES + scan.ac[c]] ||
-            !header.quant_defined[scan.quant[c]])
-            status = STATUS_MISSING_TABLE;
+        const bool dc_defined = header.huffman_defined[scan.dc[c]];
+        const bool ac_defined = header.huffman_defined[TABLES + scan.ac[c]];
+        header.huffman_standard[scan.dc[c]] = !dc_defined;
+        header.huffman_standard[TABLES + scan.ac[c]] = !ac_defined;
+        const bool dc_known = dc_defined || scan.dc[c] < STANDARD_TABLES;
+        const bool ac_known = ac_defined || scan.ac[c] < STANDARD_TABLES;
+        if (!dc_known || !ac_known || !header.quant_defined[scan.quant[c]]) status = STATUS_MISSING_TABLE;
     }
     const bool whole_band = next_byte(words, file) == 0 && next_byte(words, file) == 63;
     const bool full_precision = next_byte(words, file) == 0;
@@ -337,9 +420,13 @@ unsigned parse_headers(WordStream& words, FileBytes& file, Header& header,
 
     unsigned status = STATUS_OK;
     bool scan_seen = false;
+    // OpenCV knows a JPEG file by FF D8 FF; from there on it skips what libjpeg skips.
+    if (next_byte(words, file) != 0xFF) return file.ended ? STATUS_TRUNCATED : STATUS_CORRUPT_HEADER;
+    bool escaped = true;  // the byte before was 0xFF
     while (status == STATUS_OK && !scan_seen) {
         uint8_t marker;
-        status = next_marker(words, file, marker);
+        status = next_marker(words, file, escaped, marker);
+        escaped = false;
         if (status != STATUS_OK) return status;
         if (parameterless(marker)) continue;
 
@@ -365,18 +452,23 @@ unsigned parse_headers(WordStream& words, FileBytes& file, Header& header,
             if (length != 2) status = STATUS_CORRUPT_HEADER;
         } else if (marker == SOS) {
             status = parse_scan(words, file, length, header);
+            for (uint8_t table = 0; status == STATUS_OK && table < 2 * TABLES; table++) {
+                if (header.huffman_standard[table]) write_standard_table(table, huffman_writes);
+            }
             scan_seen = true;
         } else {
-            status = parse_application(words, file, length, marker, header);
+            parse_application(words, file, length, marker, header);
         }
         if (file.ended) return STATUS_TRUNCATED;  // what was read beyond the end was no data
     }
     return status;
 }
 
-// Sends the entropy-coded data; returns the marker that ends it, or 0 at the end of the file.
+// Sends the entropy-coded data; returns the marker that ends it, or 0 if the file or the data ends without one: FF 00 is
+// a byte of data and fill bytes come before markers (T.81 B.1.1.2 and B.1.1.5), so that FF FF 00 is neither.
 uint8_t forward_scan(WordStream& words, FileBytes& file, hls::stream<Token>& tokens) {
     bool escaped = false;  // the byte before was 0xFF
+    bool filled = false;   // and so was the one before that
     while (true) {
 #pragma HLS PIPELINE II = 1
         const uint8_t byte = next_byte(words, file);
@@ -384,8 +476,11 @@ uint8_t forward_scan(WordStream& words, FileBytes& file, hls::stream<Token>& tok
         if (!escaped) {
             if (byte != 0xFF) tokens.write({DATA, byte});
             escaped = byte == 0xFF;
-        } else if (byte != 0xFF) {  // more 0xFF are fill bytes
-            if (byte == 0) {
+            filled = false;
+        } else if (byte == 0xFF) {
+            filled = true;
+        } else {
+            if (byte == 0 && !filled) {
                 tokens.write({DATA, 0xFF});
             } else if (byte >= RST0 && byte <= RST7) {
                 tokens.write({RESTART, static_cast<uint8_t>(byte - RST0)});
@@ -409,7 +504,7 @@ unsigned parse_trailer(WordStream& words, FileBytes& file, uint8_t marker) {
             return STATUS_CORRUPT_HEADER;
         }
         if (file.ended) return STATUS_TRUNCATED;
-        const unsigned status = next_marker(words, file, marker);
+        const unsigned status = next_marker(words, file, false, marker);
         if (status != STATUS_OK) return status;
     }
     return STATUS_OK;
@@ -429,9 +524,10 @@ void parse(WordStream& words, ap_uint<32> jpeg_bytes, hls::stream<TableWrite>& q
 
     if (header.scan.status == STATUS_OK) {
         const uint8_t marker = forward_scan(words, file, tokens);
-        const bool early_end = marker == 0 || marker == EOI;
-        tokens.write({SCAN_END, static_cast<uint8_t>(early_end ? STATUS_TRUNCATED : STATUS_CORRUPT_HUFFMAN)});
-        const unsigned status = marker == 0 ? STATUS_TRUNCATED : parse_trailer(words, file, marker);
+        const bool early_end = file.ended || marker == EOI;
+        const unsigned end_status = early_end ? STATUS_TRUNCATED : STATUS_CORRUPT_HUFFMAN;
+        tokens.write({SCAN_END, static_cast<uint8_t>(end_status)});
+        const unsigned status = marker == 0 ? end_status : parse_trailer(words, file, marker);
         tokens.write({FILE_END, static_cast<uint8_t>(status)});
     }
     for (; file.words_left > 0; file.words_left--) {  // whatever follows EOI or an error
@@ -545,7 +641,7 @@ unsigned restart(hls::stream<Token>& tokens, BitReader& in, unsigned number) {
 }
 
 void entropy(hls::stream<TableWrite>& writes, hls::stream<Scan>& scans, hls::stream<Token>& tokens,
-             hls::stream<Scan>& scans_out, hls::stream<Coefficient>& coefficients) {
+             const Wanted& wanted, hls::stream<Scan>& scans_out, hls::stream<Coefficient>& coefficients) {
     HuffmanTables tables;  // what a scan uses has been written: parse_scan sees to it
 #pragma HLS ARRAY_PARTITION variable = tables.limit dim = 2 complete
 #pragma HLS ARRAY_PARTITION variable = tables.offset dim = 2 complete
@@ -560,7 +656,9 @@ void entropy(hls::stream<TableWrite>& writes, hls::stream<Scan>& scans, hls::str
     unsigned status = scan.status;
     if (status == STATUS_OK) {
         const Layout layout = layout_of(scan);
-        const int mcus = layout.mcus_across * layout.mcus_down;
+        const int mcu_rows = mcu_rows_for(scan, plan_resize(wanted, scan.width, scan.height).source);
+        const int mcus = layout.mcus_across * mcu_rows;
+        const bool cut = mcu_rows < layout.mcus_down;  // what follows is not looked at
         BitReader in = {};
         int16_t predictor[COMPONENTS] = {};  // 16 bits wrap, as libjpeg's coefficients do
         unsigned left_in_interval = scan.restart_interval;
@@ -580,15 +678,16 @@ void entropy(hls::stream<TableWrite>& writes, hls::stream<Scan>& scans, hls::str
             }
         }
 
-        // The rest of the data: padding of less than a byte, perhaps restart markers, the end of the scan.
-        if (status == STATUS_OK && in.bits >= 8) status = STATUS_CORRUPT_HUFFMAN;
+        // The rest of the data: padding of less than a byte, perhaps bytes 0 and restart markers, the end of the scan.
+        // libjpeg skips anything here, but data that was not used tells of damage before it.
+        if (status == STATUS_OK && !cut && in.window << in.bits % 8 != 0) status = STATUS_CORRUPT_HUFFMAN;
         Token token = in.stopped ? in.stop : tokens.read();
         while (token.kind != FILE_END) {
 #pragma HLS PIPELINE II = 1
-            if (token.kind == DATA && status == STATUS_OK) status = STATUS_CORRUPT_HUFFMAN;
+            if (token.kind == DATA && token.value != 0 && status == STATUS_OK && !cut) status = STATUS_CORRUPT_HUFFMAN;
             token = tokens.read();
         }
-        if (status == STATUS_OK) status = token.value;
+        if (status == STATUS_OK && !cut) status = token.value;
     }
     coefficients.write({static_cast<int16_t>(status), 0, 0, false, true});
 }
@@ -757,22 +856,6 @@ void take_beat(const Samples& beat, const Scan& scan, Fill& fill, RowBuffers& ro
     fill.mcu_row++;
 }
 
-// How chroma is brought to the size of luma: triangle filter in a direction ("fancy") or replication.
-struct Upsampling {
-    int width, height;  // chroma samples that are part of the image; beyond them the edge repeats
-    bool fancy_h, fancy_v;
-};
-
-Upsampling choose_upsampling(const Scan& scan) {
-    Upsampling up;
-    up.width = (scan.width + (1 << scan.h_shift) - 1) >> scan.h_shift;
-    up.height = (scan.height + (1 << scan.v_shift) - 1) >> scan.v_shift;
-    // libjpeg replicates 4:1:1, and all of 4:2:2 and 4:2:0 if chroma is at most two columns wide.
-    up.fancy_h = scan.h_shift == 1 && up.width > 2;
-    up.fancy_v = scan.v_shift == 1 && (scan.h_shift == 0 || up.fancy_h);
-    return up;
-}
-
 // Three parts of the near sample and one of the next, in each fancy direction. The rounding term alternates,
 // so that halves do not all go up: 8, 7 along a 4:2:0 row, 1, 2 along a 4:2:2 row, 1, 2 down a 4:4:0 column.
 int upsample(const uint8_t plane[CHROMA_ROWS][MAX_WIDTH], const Upsampling& up, int near_y, int far_y,
@@ -792,16 +875,19 @@ uint8_t clamp_8(int value) {
     return static_cast<uint8_t>(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-// Sends row y and at the same time takes samples, as long as they are of MCU row `fill_row`.
-void emit_row(const Scan& scan, const Upsampling& up, int y, int fill_row, hls::stream<Samples>& samples,
-              Fill& fill, RowBuffers& rows, hls::stream<Pixel>& pixels) {
+// Sends row y, unless it is one before the window, and at the same time takes samples, as long as they are of MCU row
+// `fill_row`.
+void emit_row(const Scan& scan, const Upsampling& up, int y, const Window& window, int fill_row,
+              hls::stream<Samples>& samples, Fill& fill, RowBuffers& rows, hls::stream<Pixel>& pixels) {
     const int chroma_y = y >> scan.v_shift;
     const bool odd_y = y & 1;
     int far_y = odd_y ? chroma_y + 1 : chroma_y - 1;
     far_y = far_y < 0 ? 0 : far_y >= up.height ? up.height - 1 : far_y;
     const int near_row = chroma_y % CHROMA_ROWS;
     const int far_row = far_y % CHROMA_ROWS;
-    for (int x = 0; x < scan.width; x++) {
+    const int first = window.first_column, last = window.last_column;
+    const int first_near = first >> scan.h_shift, last_near = last >> scan.h_shift;
+    for (int x = first; x <= last; x++) {
 #pragma HLS PIPELINE II = 1
         int red, green, blue;
         red = green = blue = rows.luma[y % LUMA_ROWS][x];
@@ -809,7 +895,7 @@ void emit_row(const Scan& scan, const Upsampling& up, int y, int fill_row, hls::
             const int near_x = x >> scan.h_shift;
             const bool odd_x = x & 1;
             int far_x = odd_x ? near_x + 1 : near_x - 1;
-            far_x = far_x < 0 ? 0 : far_x >= up.width ? up.width - 1 : far_x;
+            far_x = far_x < first_near ? first_near : far_x > last_near ? last_near : far_x;
             const int cb = upsample(rows.cb, up, near_row, far_row, near_x, far_x, odd_x, odd_y);
             const int cr = upsample(rows.cr, up, near_row, far_row, near_x, far_x, odd_x, odd_y);
             if (scan.rgb) {
@@ -826,9 +912,9 @@ void emit_row(const Scan& scan, const Upsampling& up, int y, int fill_row, hls::
         pixel.r = clamp_8(red);
         pixel.g = clamp_8(green);
         pixel.b = clamp_8(blue);
-        pixel.last = y == scan.height - 1 && x == scan.width - 1;
+        pixel.last = y == static_cast<int>(window.last_row) && x == last;
         pixel.status = STATUS_OK;
-        pixels.write(pixel);
+        if (y >= static_cast<int>(window.first_row)) pixels.write(pixel);
 
         Samples beat;
         if (fill.mcu_row == fill_row && !fill.ended && samples.read_nb(beat)) {
@@ -837,8 +923,8 @@ void emit_row(const Scan& scan, const Upsampling& up, int y, int fill_row, hls::
     }
 }
 
-void render(hls::stream<Scan>& scans, hls::stream<Samples>& samples, hls::stream<Frame>& frames,
-            hls::stream<Pixel>& pixels) {
+void render(hls::stream<Scan>& scans, hls::stream<Samples>& samples, const Wanted& wanted,
+            hls::stream<Frame>& frames, hls::stream<Pixel>& pixels) {
     RowBuffers rows;
 #pragma HLS ARRAY_PARTITION variable = rows.luma dim = 1 complete
 #pragma HLS ARRAY_PARTITION variable = rows.cb dim = 1 complete
@@ -847,12 +933,14 @@ void render(hls::stream<Scan>& scans, hls::stream<Samples>& samples, hls::stream
 #pragma HLS ARRAY_RESHAPE variable = rows.cb dim = 2 cyclic factor = 8
 #pragma HLS ARRAY_RESHAPE variable = rows.cr dim = 2 cyclic factor = 8
     const Scan scan = scans.read();
-    const Layout layout = layout_of(scan);
     const Upsampling up = choose_upsampling(scan);
+    const bool sound = scan.status == STATUS_OK;
+    const Window window = sound ? plan_resize(wanted, scan.width, scan.height).source : Window{};
+    const int mcu_rows = sound ? mcu_rows_for(scan, window) : 0;
     Fill fill = {};
     int y = 0;  // the next row to send
-    for (int mcu_row = 0; scan.status == STATUS_OK && mcu_row < layout.mcus_down; mcu_row++) {
-        const bool last_mcu_row = mcu_row == layout.mcus_down - 1;
+    for (int mcu_row = 0; mcu_row < mcu_rows; mcu_row++) {
+        const bool last_mcu_row = mcu_row == mcu_rows - 1;
         while (!fill.ended && (fill.mcu_row == mcu_row || last_mcu_row)) {
 #pragma HLS PIPELINE II = 1
             take_beat(samples.read(), scan, fill, rows);
@@ -862,7 +950,7 @@ void render(hls::stream<Scan>& scans, hls::stream<Samples>& samples, hls::stream
 
         int rows_ready = (mcu_row + 1) * (8 << scan.v_shift);
         if (last_mcu_row) {
-            rows_ready = scan.height;
+            rows_ready = window.last_row + 1;
         } else if (up.fancy_v) {
             rows_ready--;  // the last row also needs the chroma row below it
         }
@@ -871,7 +959,7 @@ void render(hls::stream<Scan>& scans, hls::stream<Samples>& samples, hls::stream
         const int fill_from = y + 2;
         for (; y < rows_ready; y++) {
             const bool fill_next = !last_mcu_row && y >= fill_from;
-            emit_row(scan, up, y, fill_next ? mcu_row + 1 : -1, samples, fill, rows, pixels);
+            emit_row(scan, up, y, window, fill_next ? mcu_row + 1 : -1, samples, fill, rows, pixels);
         }
     }
     if (!fill.ended) fill.status = samples.read().status;  // the headers were bad: only the end beat comes
@@ -886,7 +974,7 @@ void render(hls::stream<Scan>& scans, hls::stream<Samples>& samples, hls::stream
 
 }  // namespace
 
-void decode(WordStream& words, ap_uint<32> jpeg_bytes, hls::stream<Frame>& frames,
+void decode(WordStream& words, ap_uint<32> jpeg_bytes, const Wanted& wanted, hls::stream<Frame>& frames,
             hls::stream<Pixel>& pixels) {
 #pragma HLS DATAFLOW
     hls::stream<TableWrite> quant_writes("decode quantisation tables");
@@ -902,10 +990,10 @@ void decode(WordStream& words, ap_uint<32> jpeg_bytes, hls::stream<Frame>& frame
 #pragma HLS STREAM variable = columns depth = 16
 #pragma HLS STREAM variable = samples depth = 64
     parse(words, jpeg_bytes, quant_writes, huffman_writes, parsed, tokens);
-    entropy(huffman_writes, parsed, tokens, scans, coefficients);
+    entropy(huffman_writes, parsed, tokens, wanted, scans, coefficients);
     transform_columns(quant_writes, coefficients, columns);
     transform_rows(columns, samples);
-    render(scans, samples, frames, pixels);
+    render(scans, samples, wanted, frames, pixels);
 }
 
 }  // namespace headrace

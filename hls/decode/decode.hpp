@@ -6,11 +6,13 @@
 // Interface   `words` holds the ceil(jpeg_bytes / 16) words of the file, byte 0 in bits 7..0; all are read,
 //             whatever the file holds. Out come exactly one Frame and its pixels, see
 //             headrace/image_stream.hpp. The Frame leaves with the first pixel, so an error in the first MCU
-//             row is still reported in it.
+//             row is still reported in it. Pixels are those of the rows that `wanted` needs.
 // Takes       SOF0 and SOF1 with 8-bit samples in one scan. Gray with any sampling factors; three components
 //             as 4:4:4, 4:2:2, 4:4:0, 4:2:0 or 4:1:1 with chroma 1x1. YCbCr or RGB, decided as libjpeg does
-//             (JFIF, then Adobe, then component ids). Restart intervals, 16-bit DQT, tables defined again,
-//             any APPn.
+//             (JFIF, then Adobe, then component ids). JFIF of any version. Restart intervals, 16-bit DQT,
+//             tables defined again, any APPn. A file without DHT, as a frame of Motion JPEG, has the standard's
+//             Huffman tables 0 and 1, each where it is used and not defined. Skipped without a status: bytes
+//             before a marker that are none, FF 00 too, and bytes 0 between the last MCU and the marker behind.
 // Limits      4096 pixels wide; 65500 high, which is libjpeg's limit: beyond it OpenCV has no pixels either.
 // Throughput  Design targets, read off the loops; nobody has synthesised this. Per clock: one byte of the
 //             file, one Huffman symbol, 8 samples, one pixel. The processes run side by side, and an MCU row
@@ -23,16 +25,19 @@
 // Memory      256 KiB of row buffers (32 luma rows and twice 16 chroma rows of 4096), 3 KiB of tables.
 // Bad input   Ends in one of the status codes 1 to 14 and never in a hang: every loop is bounded by
 //             jpeg_bytes, by the 16 bits of a segment length or by the number of MCUs, and each MCU takes at
-//             least two bits of the file. Where libjpeg warns and goes on (data missing, a code in no table,
-//             garbage before a marker, restart markers out of order), this unit returns a status; also for a
-//             missing Huffman table, where libjpeg takes a default, and for coefficients beyond T.81's range
-//             for 8-bit samples. A frame type that is not supported is reported at its marker, before what
-//             follows is looked at.
+//             least two bits of the file. Where libjpeg warns and goes on with pixels that it invents or
+//             guesses (data missing, a code in no table, restart markers out of order, data left over behind
+//             the last MCU, an unknown transform in Adobe's segment), this unit returns a status; also for
+//             coefficients beyond T.81's range for 8-bit samples. Faults behind the last MCU row that is
+//             needed are not seen, if it is not the image's last. Garbage directly behind SOI is refused, as by
+//             OpenCV, which knows a JPEG file by FF D8 FF. A frame type that is not supported is reported at its
+//             marker, before what follows is looked at.
 #pragma once
 
 #include "ap_int.h"
 #include "hls_stream.h"
 #include "headrace/image_stream.hpp"
+#include "resize/plan.hpp"
 
 namespace headrace {
 
@@ -41,7 +46,7 @@ constexpr unsigned MAX_JPEG_HEIGHT = 65500;  // JPEG_MAX_DIMENSION of libjpeg
 
 using WordStream = hls::stream<ap_uint<128>, WORD_FIFO_DEPTH>;
 
-void decode(WordStream& words, ap_uint<32> jpeg_bytes, hls::stream<Frame>& frames,
+void decode(WordStream& words, ap_uint<32> jpeg_bytes, const Wanted& wanted, hls::stream<Frame>& frames,
             hls::stream<Pixel>& pixels);
 
 }  // namespace headrace

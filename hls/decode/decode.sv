@@ -4,7 +4,9 @@
 //
 // Interface   `start_i` with `jpeg_bytes_i`, stable until `busy_o` falls; words of the file, byte 0 in bits 7..0, of
 //             which it may leave some; out come one frame_t and its beats, see headrace_pkg.sv. `busy_o` falls when all
-//             of that has left and no more words are wanted.
+//             of that has left and no more words are wanted. `sized_o` rises when the frame header has been read, and
+//             stands until the next start; nothing is decoded before `window_valid_i`. The beats are those of the
+//             window, see render. What lies behind the last MCU row that they need is not looked at.
 // Throughput  one Huffman symbol a clock, two pixels a clock behind it; the row memories let the one run ahead of the
 //             other by as many MCU rows as fit, so that an image takes about the longer of the two.
 // Latency     headers at one byte a clock, the first MCU row's symbols, then about 60 clocks to the first pixels.
@@ -24,6 +26,12 @@ module decode
   input  logic           word_valid_i,
   output logic           word_ready_o,
 
+  output logic [15:0]    width_o,
+  output logic [15:0]    height_o,
+  output logic           sized_o,
+  input  window_t        window_i,
+  input  logic           window_valid_i,
+
   output frame_t         frame_o,
   output logic           frame_valid_o,
   input  logic           frame_ready_i,
@@ -35,7 +43,7 @@ module decode
 
   localparam int unsigned TokenDepth = 32;
 
-  logic           parser_busy, entropy_busy, rendering_q;
+  logic           parser_busy, entropy_busy, rendering_q, stop;
   logic           quant_we;
   logic [1:0]     quant_table;
   logic [5:0]     quant_index;
@@ -56,6 +64,8 @@ module decode
     .start_i, .jpeg_bytes_i,
     .busy_o         (parser_busy),
     .header_o       (events_o.header),
+    .sized_o,
+    .stop_i         (stop),
     .word_i, .word_valid_i, .word_ready_o,
     .quant_we_o     (quant_we),
     .quant_table_o  (quant_table),
@@ -99,12 +109,14 @@ module decode
     .scan_i             (scan),
     .scan_valid_i       (scan_valid && scan_ready),
     .scan_ready_o       (entropy_scan_ready),
+    .window_i, .window_valid_i,
     .token_i            (token),
     .token_valid_i      (token_valid),
     .token_ready_o      (token_ready),
     .coefficient_o      (coefficient),
     .coefficient_valid_o(coefficient_valid),
     .coefficient_ready_i(coefficient_ready),
+    .stop_o             (stop),
     .busy_o             (entropy_busy),
     .symbol_o           (events_o.symbol),
     .wait_data_o        (events_o.wait_data),
@@ -130,6 +142,7 @@ module decode
     .scan_i         (scan.scan),
     .scan_valid_i   (scan_valid && scan_ready && for_render),
     .scan_ready_o   (render_scan_ready),
+    .window_i, .window_valid_i,
     .samples_i      (samples),
     .samples_valid_i(samples_valid),
     .samples_ready_o(samples_ready),
@@ -138,6 +151,9 @@ module decode
     .wait_rows_o    (events_o.wait_rows),
     .wait_output_o  (events_o.wait_output)
   );
+
+  assign width_o  = scan.scan.width;
+  assign height_o = scan.scan.height;
 
   // From the start until the frame with an error or the last beat has left.
   logic frame_failed, last_beat;

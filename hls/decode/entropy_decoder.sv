@@ -9,7 +9,8 @@
 //             little later, so both tables are asked and the answer chosen. Extra bits follow in three stages outside
 //             the loop.
 // Latency     5 clocks from the bits to the coefficient.
-// Bad input   the first error decides; what follows is read up to TokenFileEnd and dropped.
+// Bad input   the first error decides; what follows is read up to TokenFileEnd and dropped. So is what follows the last
+//             MCU row that the window needs, if that is not the image's: `stop_o` says that none of it is wanted.
 module entropy_decoder
   import headrace_pkg::*;
 (
@@ -23,6 +24,8 @@ module entropy_decoder
   input  entropy_scan_t  scan_i,
   input  logic           scan_valid_i,
   output logic           scan_ready_o,
+  input  window_t        window_i,         // of the image, once `window_valid_i` is high; until the end beat
+  input  logic           window_valid_i,
 
   input  token_t         token_i,
   input  logic           token_valid_i,
@@ -32,6 +35,7 @@ module entropy_decoder
   output logic           coefficient_valid_o,
   input  logic           coefficient_ready_i,
 
+  output logic           stop_o,           // no more tokens are wanted
   output logic           busy_o,
   output logic           symbol_o,         // events for the performance counters
   output logic           wait_data_o,
@@ -45,7 +49,7 @@ module entropy_decoder
 
   typedef enum logic [2:0] {
     StIdle,
-    StStart,    // counts MCUs
+    StStart,    // counts MCUs, once the window is known
     StLoad,     // the tables of the first block
     StDecode,
     StRestart,  // between two restart intervals: nothing but RSTn may be left
@@ -61,15 +65,17 @@ module entropy_decoder
   logic [2:0]  last_block;      // number of the last block of an MCU
   logic [2:0]  luma_last;
   logic [12:0] mcus_across;
-  logic [13:0] mcus_down;
+  logic [12:0] down;            // MCU rows before the last that is wanted
+  logic [15:0] last_row;
+  logic        cut_q;           // it is not the image's last
   assign luma_last  = scan_q.scan.h_shift[1] ? 3'd3 :
                       {1'b0, scan_q.scan.h_shift[0] & scan_q.scan.v_shift,
                        scan_q.scan.h_shift[0] | scan_q.scan.v_shift};
   assign last_block = luma_last + (scan_q.scan.color ? 3'd2 : 3'd0);
   assign mcus_across = 13'((scan_q.scan.width + (16'd8 << scan_q.scan.h_shift) - 16'd1) >>
                            (3'd3 + 3'(scan_q.scan.h_shift)));
-  assign mcus_down   = 14'((17'(scan_q.scan.height) + (17'd8 << scan_q.scan.v_shift) - 17'd1) >>
-                           (scan_q.scan.v_shift ? 4 : 3));
+  assign last_row    = last_decoded_row(scan_q.scan, window_i.last_row);
+  assign down        = last_row[15:3] >> scan_q.scan.v_shift;
 
   // The block that starts next, and the one that the symbol in the second stage is of.
   logic [2:0]  start_block_q;
@@ -79,7 +85,7 @@ module entropy_decoder
   logic        last_q, fresh_q;
 
   logic [12:0] across_left_q;   // MCUs after the current one in its row
-  logic [13:0] down_left_q;     // rows after its row
+  logic [12:0] down_left_q;     // rows after its row
   logic [15:0] interval_left_q; // MCUs after it in its restart interval
   logic        fresh_interval_q; // it is the first of the interval
   logic [2:0]  restart_number_q;
@@ -101,6 +107,10 @@ module entropy_decoder
   logic [15:0] new_bits;
   assign new_bits    = token_i.two ? token_i.data : {token_i.data[15:8], 8'd0};
   assign filled      = (state_q == StLoad ? 64'd0 : window_q) | (take_data ? {new_bits, 48'd0} >> bits[5:0] : 64'd0);
+
+  // The whole bytes in the window hold a 1. Padding is the first bits[2:0] bits, and below the last bit are zeros.
+  logic rest_used;
+  assign rest_used = window_q[WindowBits-8:0] != '0 || (window_q[WindowBits-1-:7] & (7'h7F >> bits[2:0])) != '0;
 
   assign filled_bits = bits + (take_data ? (token_i.two ? 7'd16 : 7'd8) : 7'd0);
 
@@ -282,7 +292,8 @@ module entropy_decoder
 
     if (state_q == StStart) begin
       across_left_q    <= mcus_across - 1'b1;
-      down_left_q      <= mcus_down - 1'b1;
+      down_left_q      <= down;
+      cut_q            <= down != 13'((scan_q.scan.height - 16'd1) >> (scan_q.scan.v_shift ? 4 : 3));
       restart_number_q <= '0;
     end
     if (state_q == StLoad) begin
@@ -293,7 +304,7 @@ module entropy_decoder
       k_q <= block_done ? 7'd0 : {1'b0, k} + 7'd1;
       if (mcu_done) begin
         across_left_q    <= across_left_q == '0 ? mcus_across - 1'b1 : across_left_q - 1'b1;
-        down_left_q      <= down_left_q - 14'(across_left_q == '0);
+        down_left_q      <= down_left_q - 13'(across_left_q == '0);
         interval_left_q  <= interval_left_q - 1'b1;
         fresh_interval_q <= 1'b0;
       end
@@ -382,7 +393,7 @@ module entropy_decoder
         status_d = scan_i.status;
         state_d  = scan_i.status == StatusOk ? StStart : StEnd;
       end
-      StStart: state_d = StLoad;
+      StStart: if (window_valid_i) state_d = StLoad;
       StLoad:  state_d = StDecode;
       StDecode: if (s1_valid_q && error) begin
         status_d = error_status;
@@ -403,11 +414,14 @@ module entropy_decoder
         end
       end
       StRest: begin
-        // Padding of less than a byte may be left, and restart markers.
-        if (status_q == StatusOk && bits >= 7'd8) status_d = StatusCorruptHuffman;
-        if (token_valid_i && status_q == StatusOk && token_i.kind == TokenData) status_d = StatusCorruptHuffman;
+        // Padding of less than a byte may be left, bytes 0 and restart markers.
+        if (status_q == StatusOk && !cut_q && rest_used) status_d = StatusCorruptHuffman;
+        if (token_valid_i && status_q == StatusOk && !cut_q && token_i.kind == TokenData &&
+            (token_i.data[15:8] != '0 || (token_i.two && token_i.data[7:0] != '0))) begin
+          status_d = StatusCorruptHuffman;
+        end
         if (token_valid_i && token_i.kind == TokenFileEnd) begin
-          if (status_d == StatusOk) status_d = status_e'(token_i.data[7:0]);
+          if (status_d == StatusOk && !cut_q) status_d = status_e'(token_i.data[7:0]);
           state_d = StEnd;
         end
       end
@@ -425,6 +439,7 @@ module entropy_decoder
     if (scan_valid_i && scan_ready_o) scan_q <= scan_i;
   end
 
+  assign stop_o           = state_q == StRest && cut_q;
   assign busy_o           = state_q != StIdle;
   assign symbol_o         = issue;
   assign wait_data_o      = decoding && !enough && !stop_issue;

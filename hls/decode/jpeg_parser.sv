@@ -18,6 +18,8 @@ module jpeg_parser
   input  logic [31:0]    jpeg_bytes_i,
   output logic           busy_o,
   output logic           header_o,  // reading the headers
+  output logic           sized_o,   // the size in `scan_o` is that of the frame header, until the next start
+  input  logic           stop_i,    // no more of the file is wanted: what follows are the tokens' end and nothing else
 
   input  logic [127:0]   word_i,
   input  logic           word_valid_i,
@@ -49,13 +51,14 @@ module jpeg_parser
 
   typedef enum logic [5:0] {
     StIdle,
-    StSoi0, StSoi1,                              // 0xFF, SOI
-    StMarker0, StMarker,                         // 0xFF; fill bytes and the marker
+    StSoi0, StSoi1, StSoi2,                      // 0xFF, SOI, 0xFF
+    StMarker0, StMarker,                         // to 0xFF; fill bytes and the marker
     StLength0, StLength1, StSegment,
     StSkip,
     StFrame, StFrameCheck, StFrameComponent,     // SOF
     StQuantSelect, StQuantHigh, StQuantLow,      // DQT
-    StHuffmanSelect, StHuffmanCount, StHuffmanCheck, StHuffmanSymbol,  // DHT
+    StHuffmanSelect, StHuffmanCount, StHuffmanCheck, StHuffmanSymbol,  // DHT,
+    StStandard,                                  // in its place: picks a table of the standard
     StRestart0, StRestart1,                      // DRI
     StApplication, StApplicationEnd,             // APP0, APP14
     StScanCount, StScanId, StScanTables, StScanStart, StScanEnd, StScanApprox, StScanFailed, StScanCheck,  // SOS
@@ -117,7 +120,7 @@ module jpeg_parser
   logic [2:0]  quant_wide_d, quant_wide_q;  // the component's table number is above 3
   logic [3:0]  quant_defined_d, quant_defined_q;
   logic [7:0]  huffman_defined_d, huffman_defined_q;  // DC 0 to 3, AC 0 to 3
-  logic        jfif_d, jfif_q, adobe_d, adobe_q, jfif_bad_d, jfif_bad_q;
+  logic        jfif_d, jfif_q, adobe_d, adobe_q;
   logic [7:0]  adobe_transform_d, adobe_transform_q;
   logic        scanned_d, scanned_q;     // after the scan: the trailer
 
@@ -128,18 +131,67 @@ module jpeg_parser
   logic [1:0]  number_d, number_q;       // of the table
   logic        match_d, match_q;         // an APPn: the name so far is the one looked for
   logic        missing_d, missing_q;
+  logic [3:0]  standard_d, standard_q;   // tables of the standard that the scan uses: DC 0, 1, AC 0, 1
+  logic        from_rom_d, from_rom_q;   // a table comes from the ROM
   logic [15:0] code_d, code_q;           // next free code of the length
   logic [8:0]  symbols_d, symbols_q;     // symbols counted; then those still to come
   logic [7:0]  index_d, index_q;         // of the next symbol
   logic [4:0]  code_length_d, code_length_q;
   logic [7:0]  count_left_d, count_left_q;
   logic        escaped_d, escaped_q;     // entropy-coded data: the byte before was 0xFF
+  logic        filled_d, filled_q;       // and so was the one before that
   status_e     status_d, status_q;
+
+  // The Huffman tables 0 (luma) and 1 (chroma) where the file has none, as in Motion JPEG: T.81 tables K.3 to K.6. From
+  // 0 on the symbols of the AC table, from 0xB0 the counts of its codes of 1 to 16 bits, from 0xC0 those of the DC
+  // table, whose symbols are 0, 1, 2 and on. Read into a register: a byte takes two clocks.
+  localparam logic [7:0] StandardTables[2][208] = '{
+    '{
+      8'h01, 8'h02, 8'h03, 8'h00, 8'h04, 8'h11, 8'h05, 8'h12, 8'h21, 8'h31, 8'h41, 8'h06, 8'h13, 8'h51, 8'h61, 8'h07,
+      8'h22, 8'h71, 8'h14, 8'h32, 8'h81, 8'h91, 8'hA1, 8'h08, 8'h23, 8'h42, 8'hB1, 8'hC1, 8'h15, 8'h52, 8'hD1, 8'hF0,
+      8'h24, 8'h33, 8'h62, 8'h72, 8'h82, 8'h09, 8'h0A, 8'h16, 8'h17, 8'h18, 8'h19, 8'h1A, 8'h25, 8'h26, 8'h27, 8'h28,
+      8'h29, 8'h2A, 8'h34, 8'h35, 8'h36, 8'h37, 8'h38, 8'h39, 8'h3A, 8'h43, 8'h44, 8'h45, 8'h46, 8'h47, 8'h48, 8'h49,
+      8'h4A, 8'h53, 8'h54, 8'h55, 8'h56, 8'h57, 8'h58, 8'h59, 8'h5A, 8'h63, 8'h64, 8'h65, 8'h66, 8'h67, 8'h68, 8'h69,
+      8'h6A, 8'h73, 8'h74, 8'h75, 8'h76, 8'h77, 8'h78, 8'h79, 8'h7A, 8'h83, 8'h84, 8'h85, 8'h86, 8'h87, 8'h88, 8'h89,
+      8'h8A, 8'h92, 8'h93, 8'h94, 8'h95, 8'h96, 8'h97, 8'h98, 8'h99, 8'h9A, 8'hA2, 8'hA3, 8'hA4, 8'hA5, 8'hA6, 8'hA7,
+      8'hA8, 8'hA9, 8'hAA, 8'hB2, 8'hB3, 8'hB4, 8'hB5, 8'hB6, 8'hB7, 8'hB8, 8'hB9, 8'hBA, 8'hC2, 8'hC3, 8'hC4, 8'hC5,
+      8'hC6, 8'hC7, 8'hC8, 8'hC9, 8'hCA, 8'hD2, 8'hD3, 8'hD4, 8'hD5, 8'hD6, 8'hD7, 8'hD8, 8'hD9, 8'hDA, 8'hE1, 8'hE2,
+      8'hE3, 8'hE4, 8'hE5, 8'hE6, 8'hE7, 8'hE8, 8'hE9, 8'hEA, 8'hF1, 8'hF2, 8'hF3, 8'hF4, 8'hF5, 8'hF6, 8'hF7, 8'hF8,
+      8'hF9, 8'hFA, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00,
+      8'h00, 8'h02, 8'h01, 8'h03, 8'h03, 8'h02, 8'h04, 8'h03, 8'h05, 8'h05, 8'h04, 8'h04, 8'h00, 8'h00, 8'h01, 8'h7D,
+      8'h00, 8'h01, 8'h05, 8'h01, 8'h01, 8'h01, 8'h01, 8'h01, 8'h01, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00
+    },
+    '{
+      8'h00, 8'h01, 8'h02, 8'h03, 8'h11, 8'h04, 8'h05, 8'h21, 8'h31, 8'h06, 8'h12, 8'h41, 8'h51, 8'h07, 8'h61, 8'h71,
+      8'h13, 8'h22, 8'h32, 8'h81, 8'h08, 8'h14, 8'h42, 8'h91, 8'hA1, 8'hB1, 8'hC1, 8'h09, 8'h23, 8'h33, 8'h52, 8'hF0,
+      8'h15, 8'h62, 8'h72, 8'hD1, 8'h0A, 8'h16, 8'h24, 8'h34, 8'hE1, 8'h25, 8'hF1, 8'h17, 8'h18, 8'h19, 8'h1A, 8'h26,
+      8'h27, 8'h28, 8'h29, 8'h2A, 8'h35, 8'h36, 8'h37, 8'h38, 8'h39, 8'h3A, 8'h43, 8'h44, 8'h45, 8'h46, 8'h47, 8'h48,
+      8'h49, 8'h4A, 8'h53, 8'h54, 8'h55, 8'h56, 8'h57, 8'h58, 8'h59, 8'h5A, 8'h63, 8'h64, 8'h65, 8'h66, 8'h67, 8'h68,
+      8'h69, 8'h6A, 8'h73, 8'h74, 8'h75, 8'h76, 8'h77, 8'h78, 8'h79, 8'h7A, 8'h82, 8'h83, 8'h84, 8'h85, 8'h86, 8'h87,
+      8'h88, 8'h89, 8'h8A, 8'h92, 8'h93, 8'h94, 8'h95, 8'h96, 8'h97, 8'h98, 8'h99, 8'h9A, 8'hA2, 8'hA3, 8'hA4, 8'hA5,
+      8'hA6, 8'hA7, 8'hA8, 8'hA9, 8'hAA, 8'hB2, 8'hB3, 8'hB4, 8'hB5, 8'hB6, 8'hB7, 8'hB8, 8'hB9, 8'hBA, 8'hC2, 8'hC3,
+      8'hC4, 8'hC5, 8'hC6, 8'hC7, 8'hC8, 8'hC9, 8'hCA, 8'hD2, 8'hD3, 8'hD4, 8'hD5, 8'hD6, 8'hD7, 8'hD8, 8'hD9, 8'hDA,
+      8'hE2, 8'hE3, 8'hE4, 8'hE5, 8'hE6, 8'hE7, 8'hE8, 8'hE9, 8'hEA, 8'hF2, 8'hF3, 8'hF4, 8'hF5, 8'hF6, 8'hF7, 8'hF8,
+      8'hF9, 8'hFA, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00,
+      8'h00, 8'h02, 8'h01, 8'h02, 8'h04, 8'h04, 8'h03, 8'h04, 8'h07, 8'h05, 8'h04, 8'h04, 8'h00, 8'h01, 8'h02, 8'h77,
+      8'h00, 8'h03, 8'h01, 8'h01, 8'h01, 8'h01, 8'h01, 8'h01, 8'h01, 8'h01, 8'h01, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00
+    }
+  };
+  logic [7:0] rom_address, rom_q;
+  logic       rom_valid_q;  // rom_q is the next byte
+  assign rom_address = state_q == StHuffmanSymbol ? index_q : {ac_q ? 4'hB : 4'hC, step_q[3:0]};
+  always_ff @(posedge clk_i) rom_q <= StandardTables[number_q[0]][rom_address];
+
+  // What the states of DHT read.
+  logic [7:0] table_byte;
+  logic       have_table_byte;
+  assign table_byte = from_rom_q ? rom_q : byte0;
+  assign have_table_byte = from_rom_q ? rom_valid_q : have_byte;
 
   // How many codes each length has, for the symbols that follow.
   logic        count_we;
   (* ram_style = "distributed" *) logic [7:0] counts[16];
-  always_ff @(posedge clk_i) if (count_we) counts[step_q[3:0]] <= byte0;
+  always_ff @(posedge clk_i) if (count_we) counts[step_q[3:0]] <= table_byte;
 
   function automatic logic parameterless(logic [7:0] marker);
     return marker == Tem || (marker >= Rst0 && marker <= Rst7);
@@ -183,15 +235,16 @@ module jpeg_parser
   logic [16:0] next_code;  // after the codes of this length
   logic [9:0]  next_symbols;
   logic        code_overflow;
-  assign next_code     = {1'b0, code_q} + 17'(byte0);
-  assign next_symbols  = 10'(symbols_q) + 10'(byte0);
+  assign next_code     = {1'b0, code_q} + 17'(table_byte);
+  assign next_symbols  = 10'(symbols_q) + 10'(table_byte);
   // The code of all ones is never assigned, so the next free code still has as many bits.
-  assign code_overflow = byte0 != '0 && (next_code >> (step_q[3:0] + 5'd1)) != '0;
+  assign code_overflow = table_byte != '0 && (next_code >> (step_q[3:0] + 5'd1)) != '0;
 
   // The headers end with `failure`. It acts a clock later, to keep paths short; what is done in between is lost.
   logic        fail, fail_q;
   status_e     failure, failure_q;
   logic        next_segment;
+  logic        next_byte;  // of a Huffman table, is taken
   logic        scan_matches;
 
   assign scan_matches = byte0[7:6] == '0 && byte0[3:2] == '0 && match_q && !quant_wide_q[component_q];
@@ -210,7 +263,6 @@ module jpeg_parser
     huffman_defined_d = huffman_defined_q;
     jfif_d            = jfif_q;
     adobe_d           = adobe_q;
-    jfif_bad_d        = jfif_bad_q;
     adobe_transform_d = adobe_transform_q;
     scanned_d         = scanned_q;
     step_d            = step_q;
@@ -220,18 +272,22 @@ module jpeg_parser
     number_d          = number_q;
     match_d           = match_q;
     missing_d         = missing_q;
+    standard_d        = standard_q;
+    from_rom_d        = from_rom_q;
     code_d            = code_q;
     symbols_d         = symbols_q;
     index_d           = index_q;
     code_length_d     = code_length_q;
     count_left_d      = count_left_q;
     escaped_d         = escaped_q;
+    filled_d          = filled_q;
     status_d          = status_q;
 
     take          = '0;
     fail          = 1'b0;
     failure       = StatusCorruptHeader;
     next_segment  = 1'b0;
+    next_byte     = 1'b0;
     count_we      = 1'b0;
     quant_we_o    = 1'b0;
     quant_value_o = {8'd0, byte0};
@@ -263,18 +319,24 @@ module jpeg_parser
         failure = StatusNotJpeg;
       end else if (have_byte) begin
         take    = 5'd1;
-        state_d = StMarker0;
+        state_d = StSoi2;
+      end
+      // OpenCV knows a JPEG file by FF D8 FF; from there on it skips what libjpeg skips.
+      StSoi2: if (have_byte) begin
+        take    = 5'd1;
+        state_d = StMarker;
+        fail    = byte0 != 8'hFF;
       end
 
+      // As libjpeg, which warns: whatever is no marker is skipped, FF 00 too.
       StMarker0: if (have_byte) begin
         take = 5'd1;
         if (byte0 == 8'hFF) state_d = StMarker;
-        else fail = 1'b1;
       end
       StMarker: if (have_byte) begin
         take     = 5'd1;
         marker_d = byte0;
-        if (byte0 == '0) fail = 1'b1;
+        if (byte0 == '0) state_d = StMarker0;
         else if (byte0 != 8'hFF) state_d = StSegment;
       end
 
@@ -319,8 +381,8 @@ module jpeg_parser
         step_d     = '0;
         component_d = '0;
         missing_d  = 1'b0;
+        standard_d = '0;
         match_d    = 1'b1;
-        jfif_bad_d = 1'b0;
         if ({high_q, byte0} < 16'd2) fail = 1'b1;
         else if (scanned_q) state_d = StSkip;
         else if (frame_marker(marker_q)) begin
@@ -459,8 +521,8 @@ module jpeg_parser
         state_d   = StHuffmanCount;
         if (length_q < 16'd17 || byte0[7:5] != '0 || byte0[3:2] != '0) fail = 1'b1;
       end
-      StHuffmanCount: if (have_byte && huffman_ready_i) begin
-        take            = 5'd1;
+      StHuffmanCount: if (have_table_byte && huffman_ready_i) begin
+        next_byte       = 1'b1;
         count_we        = 1'b1;
         huffman_valid_o = 1'b1;  // a limit
         code_d          = {next_code[14:0], 1'b0};
@@ -480,27 +542,40 @@ module jpeg_parser
       end
       StHuffmanSymbol: if (symbols_q == '0) begin
         huffman_defined_d[{ac_q, number_q}] = 1'b1;
-        state_d = StHuffmanSelect;
+        state_d = from_rom_q ? StStandard : StHuffmanSelect;
       end else if (count_left_q == '0) begin  // the next length that has codes
         code_length_d = code_length_q + 1'b1;
         count_left_d  = counts[code_length_q[3:0]];
-      end else if (have_byte) begin
+      end else if (have_table_byte) begin
         huffman_o.symbol = 1'b1;
         huffman_o.length = code_length_q;
         huffman_o.first  = index_q == '0;
         huffman_o.index  = index_q;
-        huffman_o.value  = byte0;
-        if (!ac_q && byte0 > 8'd15) begin
+        huffman_o.value  = from_rom_q && !ac_q ? index_q : table_byte;
+        if (!from_rom_q && !ac_q && table_byte > 8'd15) begin
           fail = 1'b1;  // libjpeg refuses the table
         end else begin
           huffman_valid_o = 1'b1;
           if (huffman_ready_i) begin
-            take         = 5'd1;
+            next_byte    = 1'b1;
             index_d      = index_q + 1'b1;
             symbols_d    = symbols_q - 1'b1;
             count_left_d = count_left_q - 1'b1;
           end
         end
+      end
+
+      // The lowest of those that are used and not defined; then back to what follows the SOS segment.
+      StStandard: begin
+        from_rom_d = standard_q != '0;
+        step_d     = '0;
+        code_d     = '0;
+        symbols_d  = '0;
+        length_d   = 16'd256;  // bytes there are, more than symbols
+        ac_d       = standard_q[1:0] == '0;
+        number_d   = {1'b0, ac_d ? !standard_q[2] : !standard_q[0]};
+        standard_d = standard_q & (standard_q - 1'b1);
+        state_d    = standard_q == '0 ? StHeaders : StHuffmanCount;
       end
 
       // ---- DRI ----
@@ -524,16 +599,11 @@ module jpeg_parser
         length_d = length_q - 1'b1;
         step_d   = step_q + 1'b1;
         if (step_q < 8'd5 && byte0 != letter(marker_q == App14, step_q[2:0])) match_d = 1'b0;
-        if (step_q == 8'd5) jfif_bad_d = byte0 != 8'd1;  // a major version that libjpeg warns of
         if (step_q == 8'd11) high_d = byte0;             // Adobe's transform
       end
       StApplicationEnd: begin
         state_d = StSkip;
-        if (marker_q == App0 && step_q == 8'd14 && match_q) begin
-          jfif_d = 1'b1;
-        end else begin
-          jfif_bad_d = 1'b0;
-        end
+        if (marker_q == App0 && step_q == 8'd14 && match_q) jfif_d = 1'b1;  // of any version
         if (marker_q == App14 && step_q >= 8'd12 && match_q) begin
           adobe_d           = 1'b1;
           adobe_transform_d = high_q;
@@ -563,10 +633,15 @@ module jpeg_parser
         component_d = component_q + 1'b1;
         scan_d.dc[component_q] = byte0[5:4];
         scan_d.ac[component_q] = byte0[1:0];
-        if (!huffman_defined_q[{1'b0, byte0[5:4]}] || !huffman_defined_q[{1'b1, byte0[1:0]}] ||
-            !quant_defined_q[scan_q.quant[component_q]]) begin
-          missing_d = 1'b1;
+        if (!huffman_defined_q[{1'b0, byte0[5:4]}]) begin
+          standard_d[{1'b0, byte0[4]}] = 1'b1;
+          if (byte0[5]) missing_d = 1'b1;
         end
+        if (!huffman_defined_q[{1'b1, byte0[1:0]}]) begin
+          standard_d[{1'b1, byte0[0]}] = 1'b1;
+          if (byte0[1]) missing_d = 1'b1;
+        end
+        if (!quant_defined_q[scan_q.quant[component_q]]) missing_d = 1'b1;
         state_d = (!scan_q.scan.color || component_q == 2'd2) ? StScanStart : StScanId;
         // T.81 B.2.3: the components of a scan stand in the order of the frame header.
         if (!scan_matches) fail = 1'b1;
@@ -588,7 +663,7 @@ module jpeg_parser
       StScanFailed: if (have_byte) fail = 1'b1;  // the C++ reads one more byte, which may be missing
       StScanCheck: begin
         status_d = missing_q ? StatusMissingTable : StatusOk;
-        state_d  = StHeaders;
+        state_d  = standard_q == '0 || missing_q ? StHeaders : StStandard;
         if (!scan_q.scan.color || jfif_q) begin
           scan_d.scan.rgb = 1'b0;
         end else if (adobe_q) begin
@@ -620,9 +695,11 @@ module jpeg_parser
         end else if (have_byte && !escaped_q) begin
           take      = 5'd1;
           escaped_d = 1'b1;
-        end else if (have_byte && byte0 == 8'hFF) begin  // fill bytes
-          take = 5'd1;
-        end else if (have_byte && byte0 == '0) begin
+          filled_d  = 1'b0;
+        end else if (have_byte && byte0 == 8'hFF) begin
+          take     = 5'd1;
+          filled_d = 1'b1;
+        end else if (have_byte && byte0 == '0 && !filled_q) begin
           token_valid_o      = 1'b1;
           token_o.data[15:8] = 8'hFF;
           if (token_ready_i) begin
@@ -637,7 +714,7 @@ module jpeg_parser
             take      = 5'd1;
             escaped_d = 1'b0;
           end
-        end else if (have_byte) begin
+        end else if (have_byte) begin  // a marker, or a 0 behind fill bytes, which is none
           take     = 5'd1;
           high_d   = byte0;
           marker_d = byte0;
@@ -660,9 +737,11 @@ module jpeg_parser
       default: state_d = StIdle;
     endcase
 
+    if (next_byte && !from_rom_q) take = 5'd1;
+
     // A byte is wanted and there is none: whatever it was for, the file is too short.
-    if (ended && !(state_q inside {StSoi0, StSoi1, StSegment, StFrameCheck, StHuffmanCheck, StApplicationEnd,
-                                   StScanCheck, StHeaders, StData, StScanStatus, StFileStatus}) &&
+    if (ended && !from_rom_q && !(state_q inside {StSoi0, StSoi1, StSegment, StFrameCheck, StHuffmanCheck, StApplicationEnd,
+                                   StScanCheck, StStandard, StHeaders, StData, StScanStatus, StFileStatus}) &&
         !(state_q == StSkip && length_q == '0) &&
         !(state_q == StQuantSelect && (negative_q || length_q == '0)) &&
         !(state_q == StHuffmanSelect && length_q == '0) &&
@@ -671,14 +750,15 @@ module jpeg_parser
       fail    = 1'b1;
       failure = StatusTruncated;
     end
-    if (next_segment) begin
-      state_d = StMarker0;
-      if (jfif_bad_q && marker_q == App0) fail = 1'b1;  // told when the whole segment has been there
-    end
+    if (next_segment) state_d = StMarker0;
     if (fail_q) begin
       status_d      = failure_q;
       state_d       = scanned_q ? StFileStatus : StHeaders;
       scan_valid_o  = 1'b0;
+      token_valid_o = 1'b0;
+    end
+    if (stop_i && scanned_q && state_q != StIdle && state_q != StFileStatus) begin
+      state_d       = StFileStatus;
       token_valid_o = 1'b0;
     end
     if (start_i) begin
@@ -688,6 +768,7 @@ module jpeg_parser
       quant_defined_d   = '0;
       huffman_defined_d = '0;
       jfif_d            = 1'b0;
+      from_rom_d        = 1'b0;
       adobe_d           = 1'b0;
       scanned_d         = 1'b0;
     end
@@ -706,9 +787,11 @@ module jpeg_parser
     if (!rst_ni) begin
       state_q <= StIdle;
       fail_q  <= 1'b0;
+      sized_o <= 1'b0;
     end else begin
       state_q <= state_d;
       fail_q  <= fail && !fail_q && !start_i;
+      sized_o <= (sized_o || (state_q == StFrameComponent && !fail_q)) && !start_i;
     end
   end
 
@@ -726,7 +809,6 @@ module jpeg_parser
     huffman_defined_q <= huffman_defined_d;
     jfif_q            <= jfif_d;
     adobe_q           <= adobe_d;
-    jfif_bad_q        <= jfif_bad_d;
     adobe_transform_q <= adobe_transform_d;
     scanned_q         <= scanned_d;
     step_q            <= step_d;
@@ -736,12 +818,16 @@ module jpeg_parser
     number_q          <= number_d;
     match_q           <= match_d;
     missing_q         <= missing_d;
+    standard_q        <= standard_d;
+    from_rom_q        <= from_rom_d;
+    rom_valid_q       <= state_q inside {StHuffmanCount, StHuffmanSymbol} && state_d == state_q && !next_byte;
     code_q            <= code_d;
     symbols_q         <= symbols_d;
     index_q           <= index_d;
     code_length_q     <= code_length_d;
     count_left_q      <= count_left_d;
     escaped_q         <= escaped_d;
+    filled_q          <= filled_d;
     status_q          <= status_d;
   end
 

@@ -7,6 +7,8 @@
 //             frame_t and its beats, see headrace_pkg.sv. Samples without a scan are those of an
 //             image with bad headers: an end beat only, which is answered by a frame with its
 //             status. The frame leaves with the first pixels.
+//             Samples come of the MCU rows up to the last that the window needs, beats are of it.
+//             At its left and right end chroma is that of the image's end: the columns there count only if they are.
 // Throughput  one row of a block a clock in, beside two pixels a clock out without a gap between
 //             words, rows or MCU rows.
 // Latency     about 25 clocks from the last sample of the first MCU row to the first beat. The last
@@ -28,6 +30,8 @@ module render
   input  scan_t    scan_i,
   input  logic     scan_valid_i,
   output logic     scan_ready_o,
+  input  window_t  window_i,        // once `window_valid_i` is high, until the last beat
+  input  logic     window_valid_i,
 
   input  samples_t samples_i,
   input  logic     samples_valid_i,
@@ -71,28 +75,34 @@ module render
   endfunction
 
   logic [11:0] last_column;
-  logic [15:0] last_row;
-  logic        subsampled_by_4;
+  logic [15:0] bottom_row, last_mcu_line;
+  logic        subsampled_by_4, to_right;
   assign last_column     = 12'(scan_q.width - 16'd1);
-  assign last_row        = scan_q.height - 16'd1;
+  assign to_right        = window_i.last_word >= last_column[11:3];
+  assign bottom_row      = scan_q.height - 16'd1;
+  assign last_mcu_line   = last_decoded_row(scan_q, window_i.last_row);
   assign subsampled_by_4 = scan_q.h_shift[1] || (scan_q.h_shift[0] && scan_q.v_shift);
 
   always_ff @(posedge clk_i) begin
     if (state_q == Idle) scan_q <= scan_i;
     // Settled at the end of Measure: the strides follow a clock after the MCUs across.
-    layout_q.last_row     <= last_row;
-    layout_q.last_word    <= last_column[11:3];
-    layout_q.last_beat    <= last_column[2:1];
-    layout_q.odd_width    <= scan_q.width[0];
+    layout_q.first_row    <= window_i.first_row;
+    layout_q.last_row     <= window_i.last_row >= bottom_row ? bottom_row : window_i.last_row;
+    layout_q.bottom_row   <= bottom_row;
+    // The last word of the image may have less than four beats.
+    layout_q.first_word   <= window_i.first_word;
+    layout_q.last_word    <= to_right ? last_column[11:3] : window_i.last_word;
+    layout_q.last_beat    <= to_right ? last_column[2:1] : 2'd3;
+    layout_q.odd_width    <= to_right && scan_q.width[0];
     layout_q.last_mcu     <= last_column[11:3] >> scan_q.h_shift;
-    layout_q.last_mcu_row <= last_row[15:3] >> scan_q.v_shift;
+    layout_q.last_mcu_row <= last_mcu_line[15:3] >> scan_q.v_shift;
     layout_q.color        <= scan_q.color;
     layout_q.rgb          <= scan_q.rgb;
     layout_q.h_shift      <= scan_q.h_shift;
     layout_q.v_shift      <= scan_q.v_shift;
     // libjpeg replicates 4:1:1, and all of 4:2:2 and 4:2:0 if chroma is at most two columns wide.
     layout_q.fancy_h      <= scan_q.h_shift == 2'd1 && scan_q.width > 16'd4;
-    layout_q.fancy_v      <= scan_q.v_shift && (scan_q.h_shift == '0 || scan_q.width > 16'd4);
+    layout_q.fancy_v      <= fancy_rows(scan_q);
 
     layout_q.chroma_stride_log2 <= bits_of(layout_q.last_mcu);
     layout_q.ring_log2          <= (subsampled_by_4 ? 4'd9 : 4'd10) - bits_of(layout_q.last_mcu);
@@ -172,7 +182,7 @@ module render
     end else begin
       state_q    <= state_d;
       run_q      <= state_d == Run || state_d == EndBeat;
-      measured_q <= state_q == Measure ? {measured_q[0], 1'b1} : '0;
+      measured_q <= state_q == Measure ? {measured_q[0], window_valid_i} : '0;
       if (send_frame) any_q <= 1'b1;
       else if (state_q == Idle) any_q <= 1'b0;
       if (send_frame) frame_valid_q <= 1'b1;

@@ -9,12 +9,15 @@ package render_pkg;
   // A scan and what follows from it. The row memories are rings of rows; a row of chroma takes
   // 2^chroma_stride_log2 words, one of luma 2^h_shift times as many, and 2^ring_log2 MCU rows fit.
   typedef struct packed {
-    logic [15:0] last_row;
-    logic [8:0]  last_word;       // of a luma row, as far as there are pixels in it
+    logic [15:0] first_row;       // that is sent
+    logic [15:0] last_row;        // that is sent
+    logic [15:0] bottom_row;      // of the image
+    logic [8:0]  first_word;      // of a luma row, that is sent
+    logic [8:0]  last_word;       // the same, as far as there are pixels in it
     logic [1:0]  last_beat;       // of two pixels in that word
     logic        odd_width;
     logic [8:0]  last_mcu;        // of an MCU row
-    logic [12:0] last_mcu_row;
+    logic [12:0] last_mcu_row;    // that comes
     logic        color;
     logic        rgb;
     logic [1:0]  h_shift;
@@ -31,9 +34,9 @@ package render_pkg;
     logic [7:0][7:0] cb_near, cb_far;  // of the luma row's chroma row, of the next
     logic [7:0][7:0] cr_near, cr_far;
     logic [1:0]      part;       // of the chroma words: the luma word's number, modulo 4
-    logic            first;      // of the row
-    logic            last;       // of the row
-    logic            last_row;   // of the image
+    logic            first;      // of the row that is sent
+    logic            last;       // the same
+    logic            last_row;   // that is sent
     logic            odd_row;
   } row_words_t;
 

@@ -9,6 +9,7 @@
 // Throughput  eight pixels in two clocks, as each chroma memory is read in two rows: twice what is
 //             sent, so that words wait for the pixel path and not the other way round. Rows of one
 //             or two pixels take two clocks, too.
+// Rows        before the first that is sent they pass in a clock.
 // Latency     7 clocks from a committed MCU row to the first word. With the triangle filter between
 //             rows, the last row of an MCU row needs the chroma row below and is read with the next
 //             MCU row, and that one's first row the chroma row above. The last MCU row is read when
@@ -64,14 +65,16 @@ module row_reader
   logic [8:0]  word_q;
   logic [15:0] y_q;
   logic [3:0]  y_in_mcu_q;
-  logic        last_row_q;    // y_q is the last row
+  logic        last_row_q;    // y_q is the last row that is sent
+  logic        bottom_row_q;  // the image's
+  logic        skip_q;        // before the first that is sent
   logic        word_ends, row_ends, group_ends, mcu_row_ends;
   logic [3:0]  queued_q;      // words in the queue and under way
   logic        begin_word;
 
-  assign begin_word   = state_q == Read && !far_phase_q && !queued_q[3];
+  assign begin_word   = state_q == Read && !far_phase_q && !skip_q && !queued_q[3];
   assign word_ends    = state_q == Read && far_phase_q;
-  assign row_ends     = word_ends && word_q == layout_i.last_word;
+  assign row_ends     = (word_ends && word_q == layout_i.last_word) || (state_q == Read && skip_q);
   assign mcu_row_ends = y_in_mcu_q == (layout_i.v_shift ? 4'd15 : 4'd7);
   // The rows that are read when an MCU row is complete.
   assign group_ends   = last_mcu_row_q    ? last_row_q
@@ -105,20 +108,24 @@ module row_reader
       last_mcu_row_q <= layout_i.last_mcu_row == '0;
       available_q    <= '0;
       far_phase_q    <= 1'b0;
-      word_q         <= '0;
+      word_q         <= layout_i.first_word;
       y_q            <= '0;
       y_in_mcu_q     <= '0;
       last_row_q     <= layout_i.last_row == '0;
+      bottom_row_q   <= layout_i.bottom_row == '0;
+      skip_q         <= layout_i.first_row != '0;
       release_o      <= 1'b0;
     end else begin
       state_q     <= state_d;
       available_q <= available_q + {10'd0, committed_i} - {10'd0, enter};
       if (begin_word) far_phase_q <= 1'b1;
       else if (word_ends) far_phase_q <= 1'b0;
-      if (word_ends) word_q <= row_ends ? '0 : word_q + 1'b1;
+      if (word_ends) word_q <= row_ends ? layout_i.first_word : word_q + 1'b1;
       if (row_ends) begin
         y_q        <= y_q + 1'b1;
         last_row_q <= y_q + 16'd1 == layout_i.last_row;
+        bottom_row_q <= y_q + 16'd1 == layout_i.bottom_row;
+        if (y_q + 16'd1 == layout_i.first_row) skip_q <= 1'b0;
         y_in_mcu_q <= mcu_row_ends ? '0 : y_in_mcu_q + 1'b1;
         if (group_ends) begin
           mcu_row_q      <= mcu_row_q + 1'b1;
@@ -138,7 +145,7 @@ module row_reader
                       << (layout_i.chroma_stride_log2 + 4'(layout_i.h_shift));
   assign chroma_stride = ChromaAddressWidth'(1) << layout_i.chroma_stride_log2;
   assign chroma_word   = ChromaAddressWidth'(word_q >> layout_i.h_shift);
-  assign far_is_near   = y_q[0] ? last_row_q : y_q == '0;  // beyond the edges it repeats
+  assign far_is_near   = y_q[0] ? bottom_row_q : y_q == '0;  // beyond the edges it repeats
   assign far_row       = far_is_near ? near_row_q
                        : y_q[0]      ? near_row_q + chroma_stride
                                      : near_row_q - chroma_stride;
@@ -172,7 +179,7 @@ module row_reader
   always_ff @(posedge clk_i) begin
     place_q  <= '{
       part:     word_q[1:0],
-      first:    word_q == '0,
+      first:    word_q == layout_i.first_word,
       last:     word_q == layout_i.last_word,
       last_row: last_row_q,
       odd_row:  y_q[0]

@@ -46,21 +46,19 @@ void pass(hls::stream<Frame>& frames, hls::stream<Pixel>& pixels, hls::stream<Fr
     }
 }
 
-void resize_stage(hls::stream<Frame>& frames, hls::stream<Pixel>& pixels, uint32_t stage, uint32_t resize_short,
+void resize_stage(hls::stream<Frame>& frames, hls::stream<Pixel>& pixels, uint32_t stage, const Wanted& wanted,
                   hls::stream<Frame>& out_frames, hls::stream<Pixel>& out_pixels) {
     if (stage >= STAGE_RESIZE) {
-        // What does not fit the unit's 16 bits is beyond its limit; 0 is what it refuses for being so.
-        resize(frames, pixels, resize_short > 65535 ? 0 : resize_short, out_frames, out_pixels);
+        resize(frames, pixels, wanted, out_frames, out_pixels);
     } else {
         pass(frames, pixels, out_frames, out_pixels);
     }
 }
 
-void crop_stage(hls::stream<Frame>& frames, hls::stream<Pixel>& pixels, uint32_t stage, uint32_t crop_width,
-                uint32_t crop_height, uint32_t crop_x, uint32_t crop_y, hls::stream<Frame>& out_frames,
-                hls::stream<Pixel>& out_pixels) {
+void crop_stage(hls::stream<Frame>& frames, hls::stream<Pixel>& pixels, uint32_t stage, const Crop& window,
+                hls::stream<Frame>& out_frames, hls::stream<Pixel>& out_pixels) {
     if (stage >= STAGE_CROP) {
-        crop(frames, pixels, crop_width, crop_height, crop_x, crop_y, out_frames, out_pixels);
+        crop(frames, pixels, window, true, out_frames, out_pixels);
     } else {
         pass(frames, pixels, out_frames, out_pixels);
     }
@@ -221,8 +219,7 @@ void store(hls::stream<Frame>& frames, hls::stream<Sample>& samples, hls::stream
 }
 
 void preprocess(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<128>* tensor, uint32_t tensor_capacity,
-                const ap_uint<128>* tables, uint32_t stage, uint32_t format, uint32_t resize_short,
-                uint32_t crop_width, uint32_t crop_height, uint32_t crop_x, uint32_t crop_y, Outcome& outcome) {
+                const ap_uint<128>* tables, uint32_t stage, uint32_t format, const Wanted& wanted, Outcome& outcome) {
 #pragma HLS DATAFLOW
     WordStream words("words");
     hls::stream<Frame> decoded_frames("decoded_frames"), source_frames("source_frames"), noted("noted");
@@ -234,10 +231,10 @@ void preprocess(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<128>* ten
 #pragma HLS STREAM variable = cropped depth = 64
 #pragma HLS STREAM variable = samples depth = 64
     load_jpeg(jpeg, jpeg_bytes, words);
-    decode(words, jpeg_bytes, decoded_frames, decoded);
+    decode(words, jpeg_bytes, wanted, decoded_frames, decoded);
     note_source(decoded_frames, source_frames, noted);
-    resize_stage(source_frames, decoded, stage, resize_short, resized_frames, resized);
-    crop_stage(resized_frames, resized, stage, crop_width, crop_height, crop_x, crop_y, cropped_frames, cropped);
+    resize_stage(source_frames, decoded, stage, wanted, resized_frames, resized);
+    crop_stage(resized_frames, resized, stage, wanted.crop, cropped_frames, cropped);
     normalize_stage(cropped_frames, cropped, stage, tables, out_frames, samples);
     store(out_frames, samples, noted, stage, format, tensor_capacity, tensor, outcome);
 }
@@ -277,8 +274,10 @@ extern "C" void image_cu(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<
     using namespace headrace;
     Outcome outcome{STATUS_BAD_ARGUMENT, 0, 0, 0, 0, 0};
     if (stage <= STAGE_NORMALIZE && format <= FORMAT_INT8) {
-        preprocess(jpeg, jpeg_bytes, tensor, tensor_capacity, tables, stage, format, resize_short, crop_width,
-                   crop_height, crop_x, crop_y, outcome);
+        // What does not fit 16 bits is beyond the limit of resize; 0 is what it refuses for being so.
+        const Wanted wanted{resize_short > 65535 ? 0 : resize_short, stage >= STAGE_CROP,
+                            {crop_width, crop_height, crop_x, crop_y}};
+        preprocess(jpeg, jpeg_bytes, tensor, tensor_capacity, tables, stage, format, wanted, outcome);
     }
     *status = outcome.status;
     *out_width = outcome.out_width;

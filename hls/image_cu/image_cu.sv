@@ -3,7 +3,7 @@
 //   gmem0 -> axi_read -> decode -> resize -> crop -> normalize -> store -> gmem1
 //            gmem2 -> axi_read -> table_load ---------^          record_write -> gmem3
 //
-// Reference   image_cu.hpp; registers: kernel.xml, axi_control.sv and the counters of image_cu_pkg.sv.
+// Reference   image_cu.hpp; registers: kernel.xml and image_cu_pkg.sv.
 // Interface   AXI4-Lite control with ap_ctrl_chain; four AXI4 masters of 128 bits, of which only the channels in use
 //             exist. All addresses are 16-byte aligned. A run takes its arguments when it starts, so that the host can
 //             already write those of the next; it begins after ap_continue.
@@ -42,6 +42,8 @@ module image_cu
   output logic [7:0]   m_axi_gmem0_arlen,
   output logic [2:0]   m_axi_gmem0_arsize,
   output logic [1:0]   m_axi_gmem0_arburst,
+  output logic [3:0]   m_axi_gmem0_arcache,
+  output logic [2:0]   m_axi_gmem0_arprot,
   output logic         m_axi_gmem0_arvalid,
   input  logic         m_axi_gmem0_arready,
   input  logic [127:0] m_axi_gmem0_rdata,
@@ -54,6 +56,8 @@ module image_cu
   output logic [7:0]   m_axi_gmem1_awlen,
   output logic [2:0]   m_axi_gmem1_awsize,
   output logic [1:0]   m_axi_gmem1_awburst,
+  output logic [3:0]   m_axi_gmem1_awcache,
+  output logic [2:0]   m_axi_gmem1_awprot,
   output logic         m_axi_gmem1_awvalid,
   input  logic         m_axi_gmem1_awready,
   output logic [127:0] m_axi_gmem1_wdata,
@@ -69,6 +73,8 @@ module image_cu
   output logic [7:0]   m_axi_gmem2_arlen,
   output logic [2:0]   m_axi_gmem2_arsize,
   output logic [1:0]   m_axi_gmem2_arburst,
+  output logic [3:0]   m_axi_gmem2_arcache,
+  output logic [2:0]   m_axi_gmem2_arprot,
   output logic         m_axi_gmem2_arvalid,
   input  logic         m_axi_gmem2_arready,
   input  logic [127:0] m_axi_gmem2_rdata,
@@ -81,6 +87,8 @@ module image_cu
   output logic [7:0]   m_axi_gmem3_awlen,
   output logic [2:0]   m_axi_gmem3_awsize,
   output logic [1:0]   m_axi_gmem3_awburst,
+  output logic [3:0]   m_axi_gmem3_awcache,
+  output logic [2:0]   m_axi_gmem3_awprot,
   output logic         m_axi_gmem3_awvalid,
   input  logic         m_axi_gmem3_awready,
   output logic [127:0] m_axi_gmem3_wdata,
@@ -105,10 +113,22 @@ module image_cu
     StDone     // until ap_continue
   } state_e;
 
-  logic clk, rst_n;  // the reset registered once for all
+  logic clk;
+  // verilator lint_off PROCASSINIT
+  logic rst_n = 1'b0;  // the reset registered once for all; in reset from the configuration on
+  // verilator lint_on PROCASSINIT
 
   assign clk = ap_clk;
   always_ff @(posedge clk) rst_n <= ap_rst_n;
+
+  assign m_axi_gmem0_arcache = AxiCache;
+  assign m_axi_gmem0_arprot  = AxiProt;
+  assign m_axi_gmem1_awcache = AxiCache;
+  assign m_axi_gmem1_awprot  = AxiProt;
+  assign m_axi_gmem2_arcache = AxiCache;
+  assign m_axi_gmem2_arprot  = AxiProt;
+  assign m_axi_gmem3_awcache = AxiCache;
+  assign m_axi_gmem3_awprot  = AxiProt;
 
   // ---- Control ----
   state_e       state_q, state_d;
@@ -121,7 +141,13 @@ module image_cu
   logic         bus_error;
   logic [63:0]  bytes_q;
 
-  axi_control u_control (
+  axi_control #(
+    .ArgumentWords (ArgumentWords),
+    .ArgumentOffset(ArgumentOffset),
+    .OutputWords   (OutputWords),
+    .OutputOffset  (OutputOffset),
+    .CounterWords  ($bits(counters_t) / 32)
+  ) u_control (
     .clk_i      (clk),
     .rst_ni     (rst_n),
     .awaddr_i   (s_axi_control_awaddr),
@@ -152,6 +178,7 @@ module image_cu
     .counters_i (counters)
   );
 
+  logic jpeg_idle, tables_idle;  // the units that read them
   assign begins = state_q == StIdle && start;
 
   // The tables' address counts only where they are read.
@@ -164,7 +191,7 @@ module image_cu
     state_d = state_q;
     unique case (state_q)
       StIdle:    if (start) state_d = StCheck;
-      StCheck:   state_d = refused ? StOutcome : StStart;
+      StCheck:   if (jpeg_idle && tables_idle) state_d = refused ? StOutcome : StStart;  // after a reset they may not be
       StStart:   state_d = StRun;
       StRun:     if (run_over) state_d = StOutcome;
       StOutcome: state_d = record_refused_q ? StDone : StRecord;
@@ -191,7 +218,7 @@ module image_cu
   end
 
   // ---- The file ----
-  logic         unit_start, jpeg_idle, jpeg_stop, jpeg_error;
+  logic         unit_start, jpeg_stop, jpeg_error;
   logic [127:0] jpeg_word;
   logic         jpeg_valid, jpeg_ready;
   logic [28:0]  jpeg_words;
@@ -232,24 +259,33 @@ module image_cu
   logic           decoded_frame_valid, decoded_frame_ready, resized_frame_valid, resized_frame_ready;
   logic           cropped_frame_valid, cropped_frame_ready;
   beat_t          decoded, resized, cropped;
+  logic [15:0]    source_width, source_height;
+  logic           sized, window_known;
+  window_t        source_window;
   logic           decoded_valid, decoded_ready, resized_valid, resized_ready, cropped_valid, cropped_ready;
 
   decode u_decode (
-    .clk_i        (clk),
-    .rst_ni       (rst_n),
-    .start_i      (unit_start),
-    .jpeg_bytes_i (arguments_q.jpeg_bytes),
-    .busy_o       (decode_busy),
-    .events_o     (events),
-    .word_i       (jpeg_word),
-    .word_valid_i (jpeg_valid),
-    .word_ready_o (jpeg_ready),
-    .frame_o      (decoded_frame),
-    .frame_valid_o(decoded_frame_valid),
-    .frame_ready_i(decoded_frame_ready),
-    .beat_o       (decoded),
-    .beat_valid_o (decoded_valid),
-    .beat_ready_i (decoded_ready)
+    .clk_i         (clk),
+    .rst_ni        (rst_n),
+    .start_i       (unit_start),
+    .jpeg_bytes_i  (arguments_q.jpeg_bytes),
+    .busy_o        (decode_busy),
+    .events_o      (events),
+    .word_i        (jpeg_word),
+    .word_valid_i  (jpeg_valid),
+    .word_ready_o  (jpeg_ready),
+    .width_o       (source_width),
+    .height_o      (source_height),
+    .sized_o       (sized),
+    // Only a crop leaves pixels unused.
+    .window_i      (resizes_q ? source_window : WholeFrame),
+    .window_valid_i(window_known || !resizes_q),
+    .frame_o       (decoded_frame),
+    .frame_valid_o (decoded_frame_valid),
+    .frame_ready_i (decoded_frame_ready),
+    .beat_o        (decoded),
+    .beat_valid_o  (decoded_valid),
+    .beat_ready_i  (decoded_ready)
   );
 
   frame_t source_frame;
@@ -283,6 +319,16 @@ module image_cu
     .rst_ni        (rst_n),
     // What does not fit 16 bits is beyond the unit's limit; 0 is what it refuses for being so.
     .resize_short_i(arguments_q.resize_short[31:16] != '0 ? '0 : arguments_q.resize_short[15:0]),
+    .crops_i       (crops_q),
+    .crop_width_i  (arguments_q.crop_width),
+    .crop_height_i (arguments_q.crop_height),
+    .crop_x_i      (arguments_q.crop_x),
+    .crop_y_i      (arguments_q.crop_y),
+    .width_i       (source_width),
+    .height_i      (source_height),
+    .sized_i       (sized && resizes_q),
+    .window_o      (source_window),
+    .window_valid_o(window_known),
     .frame_i       (source_frame),
     .frame_valid_i (source_frame_valid && resizes_q),
     .frame_ready_o (resize_frame_ready),
@@ -335,6 +381,7 @@ module image_cu
     .crop_height_i(arguments_q.crop_height),
     .crop_x_i     (arguments_q.crop_x),
     .crop_y_i     (arguments_q.crop_y),
+    .cut_i        (1'b1),  // resize gives no more
     .frame_i      (scaled_frame),
     .frame_valid_i(scaled_frame_valid && crops_q),
     .frame_ready_o(crop_frame_ready),
@@ -378,7 +425,7 @@ module image_cu
   );
 
   // ---- Normalize and its tables ----
-  logic         tables_idle, tables_stop, tables_error, tables_done;
+  logic         tables_stop, tables_error, tables_done;
   logic [127:0] tables_word;
   logic         tables_valid, tables_ready;
   logic         table_we;

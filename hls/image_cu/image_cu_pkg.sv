@@ -17,6 +17,12 @@ package image_cu_pkg;
     logic [31:0] crop_y;
   } arguments_t;  // 544 bits
 
+  // Where the words of arguments_t lie.
+  localparam int unsigned ArgumentWords = $bits(arguments_t) / 32;
+  localparam logic [ArgumentWords-1:0][11:0] ArgumentOffset = {
+    12'h014, 12'h010, 12'h01C, 12'h028, 12'h024, 12'h030, 12'h03C, 12'h038, 12'h048, 12'h044,
+    12'h050, 12'h058, 12'h060, 12'h068, 12'h070, 12'h078, 12'h080};
+
   typedef struct packed {
     logic [31:0] status;
     logic [31:0] out_width;
@@ -24,6 +30,9 @@ package image_cu_pkg;
     logic [31:0] src_width;
     logic [31:0] src_height;
   } outputs_t;
+
+  localparam int unsigned OutputWords = $bits(outputs_t) / 32;
+  localparam logic [OutputWords-1:0][11:0] OutputOffset = {12'h090, 12'h0A0, 12'h0B0, 12'h0C0, 12'h0D0};
 
   // Clocks of the last run, or of the one that runs; at 0x100, in this order.
   typedef struct packed {

@@ -7,6 +7,7 @@
 //             The position is computed in double as OpenCV does: exact rational arithmetic differs where frac * 256 is
 //             a tie (source 49, output 256, column 125), because double rounding errors decide the tie there.
 // Interface   one Frame and its pixels in, one Frame and its pixels out; see headrace/image_stream.hpp.
+//             Pixels come of Plan::source, and leave of Plan::out.
 // Throughput  one output pixel per clock; a source row is taken in at one pixel per clock when it is first needed.
 // Latency     two source rows.
 // Memory      two source rows of MAX_WIDTH pixels (24 KiB); the output's width is not bounded by a buffer.
@@ -14,10 +15,11 @@
 #pragma once
 
 #include "headrace/image_stream.hpp"
+#include "resize/plan.hpp"
 
 namespace headrace {
 
-void resize(hls::stream<Frame>& frames, hls::stream<Pixel>& pixels, ap_uint<16> resize_short,
+void resize(hls::stream<Frame>& frames, hls::stream<Pixel>& pixels, const Wanted& wanted,
             hls::stream<Frame>& out_frames, hls::stream<Pixel>& out_pixels);
 
 }  // namespace headrace

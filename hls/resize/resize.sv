@@ -3,16 +3,22 @@
 // Reference   resize.cpp bit for bit, and through it cv2.resize(INTER_LINEAR_EXACT). Rows are
 //             blended first here, which is the same: both steps are exact, and only the end is
 //             rounded.
-// Interface   one frame and its beats in, one frame and its beats out; see headrace_pkg.
-//             `resize_short_i` from the frame's clock until the last beat.
-// Throughput  two pixels a clock in and out, whichever are more: going down it is never held back
+// Interface   one frame and its beats in, one frame and its beats out; see headrace_pkg. The size
+//             comes before, with `sized_i`; it and the arguments stay until the last beat, and
+//             before the next one `sized_i` is low for a clock. With `crops_i` what
+//             comes out are the beats with pixels of the crop, and what comes in are those of
+//             `window_o`, which these are made of. It is known when `window_valid_o` rises, some
+//             340 clocks after the size and one for each row, or two columns, up to the last that
+//             is wanted, and stays until `sized_i` falls. A frame without an error
+//             comes after that.
+// Throughput  two pixels a clock in and out, whichever are more, and of the output also those to
+//             the left of the crop: going down it is never held back
 //             (rows that no output row needs are dropped as they come), going up the input waits.
-//             The first rows are taken in while the scales are computed.
-// Latency     of a frame about 350 clocks, of a row about 20 clocks behind the last source pixel
+// Latency     of a frame as soon as the window is known, of a row about 20 clocks behind the last source pixel
 //             that it needs. The last beat waits for the input's last, whose status it carries.
 // Memory      four source rows of MaxWidth pixels in two UltraRAMs.
 // Limits      4096 pixels wide in, 65535 out; see resize_setup. Bad input: StatusResizeLimit;
-//             upstream errors pass.
+//             upstream errors pass. With a crop outside the image all of it is wanted.
 module resize
   import headrace_pkg::*;
   import resize_pkg::*;
@@ -21,6 +27,17 @@ module resize
   input  logic        rst_ni,
 
   input  logic [15:0] resize_short_i,
+  input  logic        crops_i,
+  input  logic [31:0] crop_width_i,
+  input  logic [31:0] crop_height_i,
+  input  logic [31:0] crop_x_i,
+  input  logic [31:0] crop_y_i,
+
+  input  logic [15:0] width_i,
+  input  logic [15:0] height_i,
+  input  logic        sized_i,
+  output window_t     window_o,      // of the source
+  output logic        window_valid_o,
 
   input  frame_t      frame_i,
   input  logic        frame_valid_i,
@@ -42,7 +59,6 @@ module resize
 
   typedef enum logic [3:0] {
     StIdle,
-    StSetup,
     StPass,       // a frame with a status, no beats
     StRefuse,     // the same, of our own: beats come in
     StDrain,
@@ -53,8 +69,8 @@ module resize
   } state_e;
   state_e state_q;
 
-  frame_t frame_q, out_frame_q;
-  logic   setup_start_q, setup_done, setup_limit;
+  frame_t out_frame_q;
+  logic   setup_start, setup_done, setup_limit;
   axis_t  axis_x, axis_y;
   logic   run_q, run_n;  // the parts work; else they are in reset
 
@@ -65,18 +81,13 @@ module resize
   // ---- Request ----
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
-      state_q       <= StIdle;
-      setup_start_q <= 1'b0;
+      state_q <= StIdle;
     end else begin
-      setup_start_q <= 1'b0;
       unique case (state_q)
         StIdle: begin
-          if (frame_valid_i) begin
-            state_q       <= frame_i.status == StatusOk ? StSetup : StPass;
-            setup_start_q <= frame_i.status == StatusOk;
-          end
+          if (frame_valid_i && frame_i.status != StatusOk) state_q <= StPass;
+          else if (frame_valid_i) state_q <= setup_limit ? StRefuse : StFrame;
         end
-        StSetup:  if (setup_done) state_q <= setup_limit ? StRefuse : StFrame;
         StPass:   if (frame_ready_i) state_q <= StIdle;
         StRefuse: if (frame_ready_i) state_q <= StDrain;
         StDrain:  if (ended_q) state_q <= StIdle;
@@ -93,11 +104,9 @@ module resize
   end
 
   always_ff @(posedge clk_i) begin
-    if (state_q == StIdle) begin
-      frame_q     <= frame_i;
+    if (state_q == StIdle && frame_i.status != StatusOk) begin
       out_frame_q <= frame_i;
-    end
-    if (state_q == StSetup) begin
+    end else if (state_q == StIdle) begin
       out_frame_q.width  <= setup_limit ? '0 : axis_x.size_out;
       out_frame_q.height <= setup_limit ? '0 : axis_y.size_out;
       out_frame_q.status <= setup_limit ? StatusResizeLimit : StatusOk;
@@ -114,10 +123,10 @@ module resize
 
   resize_setup u_setup (
     .clk_i,
-    .rst_ni,
-    .start_i (setup_start_q),
-    .width_i (frame_q.width),
-    .height_i(frame_q.height),
+    .rst_ni  (rst_ni && sized_i),
+    .start_i (setup_start),
+    .width_i,
+    .height_i,
     .short_i (resize_short_i),
     .done_o  (setup_done),
     .limit_o (setup_limit),
@@ -125,9 +134,109 @@ module resize
     .y_o     (axis_y)
   );
 
+  // ---- Window: the taps of the crop's rows and columns say it, before they are needed ----
+  typedef enum logic [2:0] {
+    PlanIdle,
+    PlanSetup,
+    PlanCrop,   // two clocks: the taps begin with what is wanted
+    PlanTaps,   // of the first row and column that are wanted to the last
+    PlanReady
+  } plan_e;
+  plan_e            plan_q;
+  logic             placed_q;
+  logic             crop_inside, taps_run_n, planning;
+  logic [15:0]      crop_left, crop_right, crop_top, crop_bottom;
+  logic [15:0]      out_right;
+  logic [15:0]      begin_x_q, end_x_q, begin_y_q, end_y_q;  // of the output that is wanted
+  logic             rows_begun_q, rows_known_q, columns_begun_q, columns_known_q;
+  window_t          window_q;
+  logic [11:0]      right_q;     // last column of the source
+  logic [15:0]      row_first;
+  logic [7:0]       row_weight;
+  logic             row_last, row_valid;
+  logic [1:0][11:0] tap_first;
+  logic [1:0][7:0]  tap_weight;
+  logic             tap_end, tap_valid;
+
+  crop_window u_crop (
+    .clk_i,
+    .width_i (axis_x.size_out),
+    .height_i(axis_y.size_out),
+    .crop_width_i, .crop_height_i, .crop_x_i, .crop_y_i,
+    .inside_o(crop_inside),
+    .left_o  (crop_left),
+    .right_o (crop_right),
+    .top_o   (crop_top),
+    .bottom_o(crop_bottom)
+  );
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni || !sized_i) begin
+      plan_q <= PlanIdle;
+    end else begin
+      unique case (plan_q)
+        PlanIdle:  plan_q <= PlanSetup;
+        PlanSetup: if (setup_done) plan_q <= setup_limit || !crops_i ? PlanReady : PlanCrop;
+        PlanCrop:  if (placed_q) plan_q <= crop_inside ? PlanTaps : PlanReady;
+        PlanTaps:  if (rows_known_q && columns_known_q) plan_q <= PlanReady;
+        default: ;
+      endcase
+    end
+  end
+
+  assign planning    = plan_q == PlanTaps;
+  assign setup_start = plan_q == PlanIdle && sized_i;
+  // Beats are whole: two pixels, unless the image ends.
+  assign out_right   = crop_right | 16'd1;
+
+  always_ff @(posedge clk_i) begin
+    placed_q <= plan_q == PlanCrop;
+    if (plan_q == PlanSetup) begin
+      begin_x_q <= '0;
+      begin_y_q <= '0;
+      end_x_q   <= axis_x.size_out;
+      end_y_q   <= axis_y.size_out;
+    end else if (plan_q == PlanCrop && crop_inside) begin
+      begin_x_q <= {crop_left[15:1], 1'b0};
+      begin_y_q <= crop_top;
+      end_x_q   <= out_right < axis_x.size_out ? out_right + 16'd1 : axis_x.size_out;
+      end_y_q   <= crop_bottom + 16'd1;
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (!planning) begin
+      {rows_begun_q, rows_known_q, columns_begun_q, columns_known_q} <= '0;
+    end else begin
+      if (row_valid) rows_begun_q <= 1'b1;
+      if (row_valid && row_last) rows_known_q <= 1'b1;
+      if (tap_valid) columns_begun_q <= 1'b1;
+      if (tap_valid && tap_end) columns_known_q <= 1'b1;
+    end
+  end
+
+  // A word more on each side where the neighbour of a column lies in it: chroma at the window's ends is not right.
+  always_ff @(posedge clk_i) begin
+    if (plan_q == PlanSetup) begin
+      window_q <= WholeFrame;
+    end else if (planning) begin
+      if (row_valid && !rows_begun_q) window_q.first_row <= row_first;
+      if (row_valid && !rows_known_q) window_q.last_row <= row_first + 16'(row_weight != '0);
+      if (tap_valid && !columns_begun_q) begin
+        window_q.first_word <= tap_first[0] == '0 ? '0 : 9'((tap_first[0] - 12'd1) >> 3);
+      end
+      if (tap_valid && !columns_known_q) right_q <= tap_first[1] + 12'(tap_weight[1] != '0);
+      window_q.last_word <= 9'((13'(right_q) + 13'd1) >> 3);
+    end
+  end
+
+  assign taps_run_n     = rst_ni && (run_q || planning);
+  assign window_o       = window_q;
+  assign window_valid_o = plan_q == PlanReady;
+
   // ---- Input into the ring ----
   logic        taking_q, room_q;
-  logic [10:0] in_word_q, last_word_q;
+  logic [10:0] in_word_q, first_word_q, last_word_q;  // of two pixels
   logic [15:0] in_row_q;     // rows taken in
   logic [15:0] rows_left_q;  // rows to come
   logic [15:0] base_q;       // rows before it are not needed any more
@@ -150,9 +259,10 @@ module resize
       taking_q    <= rst_ni && frame_valid_i && frame_i.status == StatusOk;
       ended_q     <= 1'b0;
       room_q      <= 1'b1;
-      in_row_q    <= '0;
-      rows_left_q <= frame_i.height;
-      in_word_q   <= '0;
+      in_row_q    <= window_q.first_row;
+      rows_left_q <= (window_q.last_row < height_i ? window_q.last_row + 16'd1 : height_i)
+                   - window_q.first_row;
+      in_word_q   <= {window_q.first_word, 2'd0};
     end else begin
       if (accept && beat_i.last) begin
         taking_q <= 1'b0;
@@ -164,12 +274,16 @@ module resize
         in_row_q    <= in_row_q + 16'd1;
         rows_left_q <= rows_left_q - 16'd1;
       end
-      if (accept && in_image) in_word_q <= in_row_end ? '0 : in_word_q + 11'd1;
+      if (accept && in_image) in_word_q <= in_row_end ? first_word_q : in_word_q + 11'd1;
     end
   end
 
   always_ff @(posedge clk_i) begin
-    if (state_q == StIdle) last_word_q <= 11'((frame_i.width - 16'd1) >> 1);
+    if (state_q == StIdle) begin
+      first_word_q <= {window_q.first_word, 2'd0};
+      last_word_q  <= window_q.last_word < 9'((width_i - 16'd1) >> 3) ? {window_q.last_word, 2'd3}
+                                                                      : 11'((width_i - 16'd1) >> 1);
+    end
     if (accept && beat_i.last) begin
       end_status_q <= beat_i.status;
       early_q      <= rows_left_q > 16'd1 || (in_image && !in_row_end);
@@ -177,9 +291,7 @@ module resize
   end
 
   // ---- Reading, row by row of the output ----
-  logic [15:0]           row_first;
-  logic [7:0]            row_weight;
-  logic                  row_last, row_valid, row_take;
+  logic                  row_take;
   logic [10:0]           out_word_q;
   logic                  read, read_end, word_room_q;
   logic [16:0]           behind;
@@ -194,14 +306,16 @@ module resize
     .FirstBits(16)
   ) u_row_taps (
     .clk_i,
-    .rst_ni  (run_n),
+    .rst_ni  (taps_run_n),
     .axis_i  (axis_y),
+    .begin_i (begin_y_q),
+    .end_i   (end_y_q),
     .first_o (row_first),
     .weight_o(row_weight),
     .both_o  (),
     .last_o  (row_last),
     .valid_o (row_valid),
-    .ready_i (row_take)
+    .ready_i (row_take || planning)
   );
 
   // A word may be read as soon as it is there in the lower row, or in the only one where the lower
@@ -215,12 +329,12 @@ module resize
 
   always_ff @(posedge clk_i) begin
     if (!run_n) begin
-      out_word_q  <= '0;
+      out_word_q  <= first_word_q;
       rows_read_q <= 1'b0;
       word_room_q <= 1'b0;
-      base_q      <= '0;
+      base_q      <= window_q.first_row;
     end else begin
-      if (read) out_word_q <= read_end ? '0 : out_word_q + 11'd1;
+      if (read) out_word_q <= read_end ? first_word_q : out_word_q + 11'd1;
       if (row_take && row_last) rows_read_q <= 1'b1;
       word_room_q <= words < DepthBits'(Depth / 2);
       if (row_valid && !rows_read_q) base_q <= row_first;
@@ -262,9 +376,7 @@ module resize
   );
 
   // ---- Columns ----
-  logic [1:0][11:0] tap_first;
-  logic [1:0][7:0]  tap_weight;
-  logic             tap_both, tap_end, tap_valid, tap_ready;
+  logic             tap_both, tap_ready;
   pixel_t [1:0]     pixels;
   logic             both, last, pixels_valid, beat_room_q;
 
@@ -273,14 +385,16 @@ module resize
     .FirstBits(12)
   ) u_column_taps (
     .clk_i,
-    .rst_ni  (run_n),
+    .rst_ni  (taps_run_n),
     .axis_i  (axis_x),
+    .begin_i (begin_x_q),
+    .end_i   (end_x_q),
     .first_o (tap_first),
     .weight_o(tap_weight),
     .both_o  (tap_both),
     .last_o  (tap_end),
     .valid_o (tap_valid),
-    .ready_i (tap_ready)
+    .ready_i (tap_ready || planning)
   );
 
   resize_columns u_columns (
@@ -291,6 +405,7 @@ module resize
     .final_i     (word_final),
     .word_valid_i(word_valid),
     .word_ready_o(word_ready),
+    .first_word_i(first_word_q),
     .first_i     (tap_first),
     .weight_i    (tap_weight),
     .both_i      (tap_both),
@@ -339,6 +454,9 @@ module resize
   assign beat_o.status = ends ? end_status_q : StatusOk;
 
 `ifndef SYNTHESIS
+  a_frame_behind_window: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    frame_valid_i && frame_ready_o && frame_i.status == StatusOk |->
+    window_valid_o && frame_i.width == width_i && frame_i.height == height_i);
   a_queues_have_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
     !(blended_valid && words == DepthBits'(Depth)) &&
     !(pixels_valid && beats == DepthBits'(Depth)));

@@ -24,6 +24,7 @@ module resize_columns
   input  logic                  word_valid_i,
   output logic                  word_ready_o,
 
+  input  logic [10:0]           first_word_i,  // of a row, that comes
   input  logic [1:0][11:0]      first_i,
   input  logic [1:0][7:0]       weight_i,
   input  logic                  both_i,
@@ -63,7 +64,7 @@ module resize_columns
     end else if (load) begin
       row_q      <= row_q ^ row_last_q;
       row_last_q <= last_i;
-      number_q   <= row_last_q ? '0 : number_q + 11'd1;
+      number_q   <= row_last_q ? first_word_i : number_q + 11'd1;
     end
   end
 

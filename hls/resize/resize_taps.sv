@@ -12,10 +12,11 @@
 //             of them; rounding the position to 53 places takes it back to the tie (then half to
 //             even) unless that is more than half a unit in the last place of the position.
 // Interface   `axis_i` stable for three clocks before `rst_ni` rises and while it is high; then the
-//             taps of the axis, Lanes pixels at a time, again and again. `last_o` with the last
-//             ones of the axis; where their number is odd, the second lane repeats the first and
+//             taps of the pixels that are wanted, Lanes at a time, again and again. `last_o` with
+//             the last ones; where their number is odd, the second lane repeats the first and
 //             `both_o` is low.
-// Throughput  Lanes taps a clock. Latency about nine clocks after reset.
+// Throughput  Lanes taps a clock; those before the first that is wanted take
+//             their clocks. Latency about nine clocks after reset.
 module resize_taps
   import resize_pkg::*;
 #(
@@ -26,6 +27,8 @@ module resize_taps
   input  logic                            rst_ni,
 
   input  axis_t                           axis_i,
+  input  logic [15:0]                     begin_i,  // first pixel that is wanted: a multiple of Lanes
+  input  logic [15:0]                     end_i,    // behind the last one: a multiple of Lanes, or the axis' end
 
   output logic [Lanes-1:0][FirstBits-1:0] first_o,
   output logic [Lanes-1:0][7:0]           weight_o,
@@ -71,7 +74,8 @@ module resize_taps
 
   // ---- Which pixels ----
   logic                     go_q;
-  logic [15:0]              left_q;   // pixels from the current one to the end of the axis
+  logic [15:0]              left_q;   // pixels from the current one to the end
+  logic [15:0]              before_q; // pixels to the first that is wanted
   logic                     at_end;
   logic [Stages:1]          valid_q, last_q, both_q;
   logic [$clog2(Depth):0]   count;
@@ -80,13 +84,16 @@ module resize_taps
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
-      go_q    <= 1'b0;
-      valid_q <= '0;
-      left_q  <= axis_i.size_out;
+      go_q     <= 1'b0;
+      valid_q  <= '0;
+      left_q   <= end_i;
+      before_q <= begin_i;
     end else begin
       go_q    <= count < ($clog2(Depth) + 1)'(Depth / 2);
-      valid_q <= {valid_q[Stages-1:1], go_q};
-      if (go_q) left_q <= at_end ? axis_i.size_out : left_q - 16'(Lanes);
+      valid_q <= {valid_q[Stages-1:1], go_q && before_q == '0};
+      if (go_q) left_q <= at_end ? end_i : left_q - 16'(Lanes);
+      if (go_q && at_end) before_q <= begin_i;
+      else if (go_q && before_q != '0) before_q <= before_q - 16'(Lanes);
     end
   end
 

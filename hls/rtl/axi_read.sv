@@ -7,6 +7,8 @@
 //             4 KiB. A burst is issued when the FIFO has room for all of it, so `rready` never falls, and as many are
 //             under way as the FIFO holds.
 // Throughput  one word a clock when memory's latency is below Depth clocks. Latency memory's and four clocks.
+// Reset       may come with reads under way, and memory be reset with it or not: what still comes of them is dropped, and
+//             the unit is not idle before all has come, or nothing for QuietClocks clocks.
 // Bad input   a word that memory answers with an error, and every word after it, is given as zeros; `error_o` rises when
 //             the first of them is taken and stays until the next start. Errors in words that nobody took do not count.
 module axi_read #(
@@ -42,6 +44,8 @@ module axi_read #(
 
   localparam int unsigned BurstBits = $clog2(BurstWords);
   localparam int unsigned CountBits = $clog2(Depth) + 1;
+  // A memory that was not reset does not pause for so long, 3.4 us at 300 MHz, in the middle of its answers.
+  localparam int unsigned QuietClocks = 1024;
 
   if (BurstWords != 1 << BurstBits || BurstWords > 256 || Depth <= BurstWords) begin : gen_bad_parameters
     $fatal(1, "%m: BurstWords must be a power of two, at most 256 and below Depth");
@@ -59,7 +63,13 @@ module axi_read #(
   logic                 sized_q;
   logic                 issue;
   logic [CountBits-1:0] free_q;    // words of the FIFO that nobody has a claim on
-  logic [CountBits-1:0] flying_q;  // words requested and not yet here
+  // verilator lint_off PROCASSINIT
+  logic [CountBits-1:0] flying_q = '0;  // words requested and not yet here: no reset makes them come sooner
+  // verilator lint_on PROCASSINIT
+  logic                 stale_q;        // they were requested before a reset
+  logic                 forget;         // and will not come: memory was reset, too
+  logic [$clog2(QuietClocks)-1:0] quiet_q;
+  logic                 withdraw;
   logic                 take, pop;
 
   assign border = (BurstBits + 1)'(BurstWords) - {1'b0, next_q[BurstBits-1:0]};
@@ -69,6 +79,7 @@ module axi_read #(
   assign arsize_o  = 3'd4;
   assign arburst_o = 2'b01;
   assign rready_o  = 1'b1;
+  assign forget    = stale_q && quiet_q == '1;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
@@ -76,7 +87,6 @@ module axi_read #(
       sized_q   <= 1'b0;
       arvalid_o <= 1'b0;
       free_q    <= CountBits'(Depth);
-      flying_q  <= '0;
     end else begin
       if (start_i) begin
         left_q  <= words_i;
@@ -91,10 +101,22 @@ module axi_read #(
         else if (left_q != '0) sized_q <= 1'b1;
         free_q <= free_q - (issue ? CountBits'(size_q) : '0) + CountBits'(pop);
       end
-      flying_q <= flying_q + (issue ? CountBits'(size_q) : '0) - CountBits'(take);
       if (issue) arvalid_o <= 1'b1;
       else if (arready_i) arvalid_o <= 1'b0;
     end
+  end
+
+  // Without a reset; 0 is what it begins with, by the configuration, whatever else does with which values. A burst that
+  // memory did not take before the reset is withdrawn.
+  assign withdraw = !rst_ni && flying_q != '0 && arvalid_o && !arready_i;
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      if (flying_q != '0) flying_q <= flying_q - CountBits'(take) - (withdraw ? CountBits'(arlen_o) + 1'b1 : '0);
+    end else if (forget) flying_q <= '0;
+    else flying_q <= flying_q + (issue ? CountBits'(size_q) : '0) - CountBits'(take);
+    if (!rst_ni) stale_q <= 1'b1;
+    else if (flying_q == '0) stale_q <= 1'b0;
+    quiet_q <= !rst_ni || take ? '0 : quiet_q + 1'b1;
   end
 
   always_ff @(posedge clk_i) begin
@@ -109,26 +131,30 @@ module axi_read #(
 
   // ---- Words ----
   logic [28:0]  owed_q;    // words still to be given
+  logic         owes_q;    // some
   logic         dropping;  // what arrives is for nobody: stopped, or an error came before it
   logic         bad;       // the word at the FIFO's end came with an error
   logic         fifo_valid, fifo_pop;
   logic [127:0] fifo_word;
 
-  assign dropping     = stop_i || error_o || owed_q == '0;
-  assign word_valid_o = !stop_i && owed_q != '0 && (error_o || fifo_valid);
+  assign dropping     = stop_i || error_o || !owes_q;
+  assign word_valid_o = !stop_i && owes_q && (error_o || fifo_valid);
   assign word_o       = error_o || bad ? '0 : fifo_word;
   assign pop          = word_valid_o && word_ready_i;
   assign fifo_pop     = pop && !error_o;
-  assign idle_o       = owed_q == '0 && left_q == '0 && flying_q == '0 && !arvalid_o;
+  assign idle_o       = !owes_q && left_q == '0 && flying_q == '0 && !arvalid_o;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       owed_q  <= '0;
+      owes_q  <= 1'b0;
       error_o <= 1'b0;
     end else begin
       if (start_i) owed_q <= words_i;
-      else if (stop_i) owed_q <= '0;
       else if (pop) owed_q <= owed_q - 1'b1;
+      if (start_i) owes_q <= words_i != '0;
+      else if (stop_i) owes_q <= 1'b0;
+      else if (pop) owes_q <= owed_q != 29'd1;
       if (start_i) error_o <= 1'b0;
       else if (fifo_pop && bad) error_o <= 1'b1;
     end
@@ -163,18 +189,21 @@ module axi_read #(
 
 `ifndef SYNTHESIS
   logic [CountBits-1:0] burst_q[16];  // beats of the bursts under way, in order: at most Depth / BurstWords + 2
-  logic [CountBits-1:0] beat_q;
-  logic [3:0]           first_q, free_burst_q;
+  // verilator lint_off PROCASSINIT
+  logic [CountBits-1:0] beat_q = '0;
+  logic [3:0]           first_q = '0, free_burst_q = '0;
+  // verilator lint_on PROCASSINIT
   always_ff @(posedge clk_i) begin
+    if (take && flying_q != '0) beat_q <= rlast_i ? '0 : beat_q + 1'b1;
+    if (take && flying_q != '0 && rlast_i) first_q <= first_q + 1'b1;
     if (!rst_ni) begin
-      beat_q       <= '0;
-      first_q      <= '0;
-      free_burst_q <= '0;
-    end else begin
-      if (issue) burst_q[free_burst_q] <= CountBits'(size_q);
-      if (issue) free_burst_q <= free_burst_q + 1'b1;
-      if (take) beat_q <= rlast_i ? '0 : beat_q + 1'b1;
-      if (take && rlast_i) first_q <= first_q + 1'b1;
+      if (withdraw) free_burst_q <= free_burst_q - 1'b1;
+    end else if (forget) begin
+      beat_q  <= '0;
+      first_q <= free_burst_q;
+    end else if (issue) begin
+      burst_q[free_burst_q] <= CountBits'(size_q);
+      free_burst_q          <= free_burst_q + 1'b1;
     end
   end
   a_start_when_idle: assert property (@(posedge clk_i) disable iff (!rst_ni) start_i |-> idle_o && !stop_i);

@@ -11,6 +11,11 @@ package headrace_pkg;
   localparam int unsigned MaxWidth = 4096;        // source pixels in a row: sizes the line buffers
   localparam int unsigned MaxJpegHeight = 65500;  // JPEG_MAX_DIMENSION of libjpeg
 
+  // What every AXI master says of its bursts (AMBA AXI, A4.4 and A4.7): normal memory, bufferable and modifiable, so that
+  // the interconnect may merge and widen them, and not to be cached; data, secure, unprivileged. Vitis HLS says the same.
+  localparam logic [3:0] AxiCache = 4'b0011;
+  localparam logic [2:0] AxiProt  = 3'b000;
+
   // include/headrace/status.hpp says what each means; a test compares the two lists.
   typedef enum logic [7:0] {
     StatusOk              = 8'd0,
@@ -32,7 +37,12 @@ package headrace_pkg;
     StatusCropOutside     = 8'd16,
     StatusBufferTooSmall  = 8'd17,
     StatusBadArgument     = 8'd18,
-    StatusBusError        = 8'd19
+    StatusBusError        = 8'd19,
+    StatusNotWav          = 8'd20,
+    StatusSoundFormat     = 8'd21,
+    StatusChannels        = 8'd22,
+    StatusRate            = 8'd23,
+    StatusTooLong         = 8'd24
   } status_e;
 
   typedef struct packed {
@@ -53,6 +63,16 @@ package headrace_pkg;
     logic         last;   // ends the frame
     status_e      status; // StatusOk, or with `last` the error that ended the frame early
   } beat_t;  // 59 bits
+
+  // The part of a source image that is wanted, in rows and in words of eight pixels of these; last ones beyond the image:
+  // all to its end.
+  typedef struct packed {
+    logic [15:0] first_row;
+    logic [15:0] last_row;
+    logic [8:0]  first_word;
+    logic [8:0]  last_word;
+  } window_t;
+  localparam window_t WholeFrame = '{first_row: '0, last_row: '1, first_word: '0, last_word: '1};
 
   // Two normalized pixels: the bits of the output type in the low 32, 16 or 8 of each channel.
   typedef struct packed {
@@ -143,5 +163,15 @@ package headrace_pkg;
     logic wait_rows;       // samples waited for a free MCU row in the row buffers
     logic wait_output;     // pixels waited for the unit behind
   } decode_events_t;
+
+  // The triangle filter between rows of chroma; libjpeg replicates 4:2:0 if chroma is at most two columns wide.
+  function automatic logic fancy_rows(scan_t scan);
+    return scan.v_shift && (scan.h_shift == '0 || scan.width > 16'd4);
+  endfunction
+
+  // The last row that has to be decoded for a window that ends in `last_row`: that filter may want the row below.
+  function automatic logic [15:0] last_decoded_row(scan_t scan, logic [15:0] last_row);
+    return last_row >= scan.height - 16'd1 ? scan.height - 16'd1 : last_row + 16'(fancy_rows(scan));
+  endfunction
 
 endpackage

@@ -1,4 +1,4 @@
-"""What requests hold: random tensors as the model's metadata has them, or photos."""
+"""What requests hold: random tensors as the model's metadata has them, or photos and sounds."""
 
 import math
 from collections.abc import Sequence
@@ -14,8 +14,11 @@ from headrace.batching import UsageError
 
 VARIANTS = 8  # different requests of random tensors, sent in turn
 MAX_BYTES = 256 << 20  # of all requests that are made ready
-BYTES, IMAGE = "BYTES", "IMAGE"
-PHOTOS = (".jpg", ".jpeg", ".png", ".webp")
+BYTES = "BYTES"
+FILES = {  # what inputs of these names take; of any other name, photos
+    "IMAGE": ("photo", (".jpg", ".jpeg", ".png", ".webp")),
+    "AUDIO": ("sound", (".wav", ".flac")),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +62,11 @@ class Tensor:
 def random_inputs(model: ModelMetadata, open_size: int, seed: int) -> list[list[Tensor]]:
     """Several requests of one row: floats of 0 to 1, whole numbers of 0 and 1, `open_size` for sizes that the model
     leaves open. Raises UsageError."""
-    given = [tensor for tensor in model.inputs if tensor.datatype != BYTES]  # which stand beside the others for photos
+    given = [tensor for tensor in model.inputs if tensor.datatype != BYTES]  # which stand beside the others for files
     if not given:
-        raise UsageError(f"model {model.name!r} takes {BYTES}: give --input with a file or a folder of photos")
+        raise UsageError(
+            f"model {model.name!r} takes {BYTES}: give --input with a file or a folder of photos or sounds"
+        )
     size = 0
     for tensor in given:
         size += math.prod(row_shape(tensor, open_size)) * dtype_of(tensor).itemsize
@@ -74,17 +79,20 @@ def random_inputs(model: ModelMetadata, open_size: int, seed: int) -> list[list[
     ]
 
 
-def photo_inputs(model: ModelMetadata, path: Path) -> list[list[Tensor]]:
-    """A request of one photo for each file. Raises UsageError."""
+def file_inputs(model: ModelMetadata, path: Path) -> list[list[Tensor]]:
+    """A request of one photo or sound for each file. Raises UsageError."""
     takes = [tensor for tensor in model.inputs if tensor.datatype == BYTES]
-    takes = [tensor for tensor in takes if tensor.name == IMAGE] or takes
+    takes = [tensor for tensor in takes if tensor.name in FILES] or takes
     if len(takes) != 1 or abs(math.prod(takes[0].shape)) != 1:
-        raise UsageError(f"--input: model {model.name!r} takes no photo, which is one element of {BYTES}; leave it out")
-    files = sorted(each for each in path.iterdir() if each.suffix.lower() in PHOTOS) if path.is_dir() else [path]
+        raise UsageError(
+            f"--input: model {model.name!r} takes no photo or sound, which is one element of {BYTES}; leave it out"
+        )
+    kind, suffixes = FILES.get(takes[0].name, FILES["IMAGE"])
+    files = sorted(each for each in path.iterdir() if each.suffix.lower() in suffixes) if path.is_dir() else [path]
     if not files:
-        raise UsageError(f"--input {path}: the folder has no photo ({', '.join(PHOTOS)})")
+        raise UsageError(f"--input {path}: the folder has no {kind} ({', '.join(suffixes)})")
     if sum(file.stat().st_size for file in files) > MAX_BYTES:
-        raise UsageError(f"--input {path}: the photos have more than {MAX_BYTES >> 20} MiB; give fewer")
+        raise UsageError(f"--input {path}: the {kind}s have more than {MAX_BYTES >> 20} MiB; give fewer")
     found = []
     for file in files:
         array = np.empty(1, object)

@@ -42,7 +42,9 @@ def bench(
     duration_s: Annotated[
         float | None, typer.Option(min=0.001, max=86400, help="Of each run, in place of --requests.")
     ] = None,
-    input: Annotated[Path | None, typer.Option(help="A photo, or a folder of photos; random tensors without.")] = None,
+    input: Annotated[
+        Path | None, typer.Option(help="A photo or a sound, or a folder of them; random tensors without.")
+    ] = None,
     open_size: Annotated[
         int, typer.Option(min=1, max=1 << 24, help="Of tensors, the sizes that the model leaves open, but the batch.")
     ] = 1,
@@ -99,7 +101,7 @@ def bench(
     target = target_of(url, bearer_token("--token-file", token_file), ca_file)
 
     from headrace.host.bench.client import Asked
-    from headrace.host.bench.inputs import photo_inputs, random_inputs
+    from headrace.host.bench.inputs import file_inputs, random_inputs
     from headrace.host.bench.plan import planned, replayed, requests_in
     from headrace.host.bench.report import draw, notes, result, table
     from headrace.host.bench.run import Answers, ClosedLoop, OpenLoop, Plan, check, run
@@ -115,7 +117,7 @@ def bench(
             count = requests_in(duration_s, rate) if duration_s is not None else requests or REQUESTS
             plans.append((f"{rate:g} requests/s", rate, OpenLoop(planned(arrivals, rate, count, seed), wait_s)))
     metadata = target.metadata(model)
-    tensors = random_inputs(metadata, open_size, seed) if input is None else photo_inputs(metadata, input)
+    tensors = random_inputs(metadata, open_size, seed) if input is None else file_inputs(metadata, input)
     asked = Asked(0 if timeout_ms is None else max(1, round(timeout_ms * 1e3)), classes)
     with contextlib.ExitStack() as stack:
         messages = (

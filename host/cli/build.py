@@ -23,19 +23,22 @@ TARGET_HELP = "sw_emu: the C++ compiled by g++ behind the XRT API; hw_emu: the R
 TargetOption = Annotated[Target, typer.Option(help=TARGET_HELP)]
 
 
-def cached_xclbin(target: Target, image_cus: int) -> Path:
-    """The container for these options, built if the sources have changed since it last was."""
-    path = _cache_folder() / f"{target.value}-{image_cus}cu.xclbin"
-    _build(target, path, image_cus)
+def cached_xclbin(target: Target, image_cus: int = 0, mel_cus: int = 0, norm_cus: int = 0) -> Path:
+    """The container for these options, built if the sources of what is in it have changed since it last was. What is
+    asked for none of is not waited for."""
+    path = _cache_folder() / f"{target.value}-{image_cus}image-{mel_cus}mel-{norm_cus}norm.xclbin"
+    _build(target, path, image_cus, mel_cus, norm_cus)
     return path
 
 
-def _build(target: Target, path: Path, image_cus: int) -> Xclbin:
+def _build(target: Target, path: Path, image_cus: int, mel_cus: int, norm_cus: int) -> Xclbin:
     from headrace.bitstreams.build import build_hw_emu, build_sw_emu
 
     tool, build = ("g++", build_sw_emu) if target is Target.SW_EMU else ("Verilator and g++", build_hw_emu)
-    with working(f"building {target.value} with {image_cus} image CUs ({tool}; about a minute the first time)"):
-        return build(path, image_cus=image_cus)
+    counts = {"image": image_cus, "mel": mel_cus, "norm": norm_cus}
+    told = " and ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    with working(f"building {target.value} with {told} CUs ({tool}; about a minute the first time)"):
+        return build(path, image_cus, mel_cus, norm_cus)
 
 
 def read_container(option: str, path: Path) -> Xclbin:
@@ -53,7 +56,9 @@ def _cache_folder() -> Path:
 @command
 def build(
     target: TargetOption = Target.SW_EMU,
-    image_cus: Annotated[int, typer.Option(min=1, max=16, help="Number of image compute units.")] = 4,
+    image_cus: Annotated[int, typer.Option(min=0, max=16, help="Number of image compute units.")] = 4,
+    mel_cus: Annotated[int, typer.Option(min=0, max=16, help="Of audio CU A: WAV files to log-mel bands.")] = 1,
+    norm_cus: Annotated[int, typer.Option(min=0, max=16, help="Of audio CU B: log-mel bands to tensors.")] = 1,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The .xclbin to write.")] = None,
     info: Annotated[Path | None, typer.Option(help="List what is in this .xclbin instead of building one.")] = None,
     report: Annotated[
@@ -80,7 +85,7 @@ def build(
     else:
         assert output is not None
         check_writable("-o", output)
-        description = describe(_build(target, output, image_cus))
+        description = describe(_build(target, output, image_cus, mel_cus, norm_cus))
         tell(f"wrote {output} ({output.stat().st_size / 1024:.0f} KiB)")
     if as_json:
         show_json(description)

@@ -11,7 +11,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)  # by how often --verbose is given
@@ -63,7 +71,7 @@ def working(text: str) -> contextlib.AbstractContextManager[Any]:
 @contextlib.contextmanager
 def progress() -> Iterator[Progress]:
     text = TextColumn("{task.description}", markup=False)
-    columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, disable=not err.is_terminal) as shown:
         yield shown
 

@@ -1,4 +1,4 @@
-"""`headrace demo`: photos, DPU, batcher and network, live."""
+"""`headrace demo`: photos or sounds, DPU, batcher and network, live."""
 
 import contextlib
 import sys
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.batching import POLICIES
+from headrace.batching import POLICIES, UsageError
 from headrace.batching.catalog import CELL_POLICIES
 from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_container
 from headrace.host.cli.console import Stages, out, progress, show_json, tell
@@ -16,6 +16,8 @@ from headrace.host.cli.options import (
     ImageCus,
     Json,
     MaxBatch,
+    MelCus,
+    NormCus,
     ProfileFiles,
     Whole,
     WindowMs,
@@ -34,6 +36,13 @@ PHOTO_POLICIES = tuple(name for name in POLICIES if name not in CELL_POLICIES)
 
 @command
 def demo(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            callback=readable_folder, help="With --audio: WAV and FLAC files instead of bundled and spoken ones."
+        ),
+    ] = None,
+    audio: Annotated[bool, typer.Option("--audio", help="Speech instead of photos.")] = False,
     requests: Annotated[
         int | None,
         typer.Option(min=1, max=1_000_000, help="Requests of each run; as many as come in 6 s if not given."),
@@ -43,12 +52,13 @@ def demo(
         typer.Option(help="Arrival rate of all runs; if not given, loads that this machine was measured for."),
     ] = None,
     model: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="torchvision networks by name, or module:function, several with commas; or one that reads sentences: "
-            "transformer, seq2seq, lstm, or module:function of a step model."
+            help="torchvision networks by name, or module:function, several with commas [mobilenet_v3_small]; or one "
+            "that reads sentences: transformer, seq2seq, lstm, or module:function of a step model; with --audio "
+            "conformer, citrinet, or module:function of a network of sounds [conformer]."
         ),
-    ] = "mobilenet_v3_small",
+    ] = None,
     weights: Annotated[
         list[str] | None,
         typer.Option(help="A state_dict file, once a model; fixed random weights without."),
@@ -63,51 +73,72 @@ def demo(
     workers: Workers = None,
     whole: Whole = False,
     policies: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--policies",
             "--policy",
             autocompletion=lambda: list(PHOTO_POLICIES),
-            help=f"Comma-separated, of {', '.join(PHOTO_POLICIES)}.",
+            help=f"Comma-separated, of {', '.join(PHOTO_POLICIES)} [serial,graph,preba; with --audio serial,preba].",
         ),
-    ] = "serial,graph,preba",
+    ] = None,
     preprocessors: Annotated[
         str, typer.Option(help="Comma-separated, of beforehand (tensors made before the run), cpu and dpu.")
     ] = "beforehand,cpu,dpu",
     window_ms: WindowMs = 5.0,
     max_batch: MaxBatch = 32,
-    sla_ms: Annotated[float, typer.Option(min=0, help="Latency beyond which a request counts as late.")] = 500.0,
+    sla_ms: Annotated[
+        float | None,
+        typer.Option(min=0, help="Latency beyond which a request counts as late [500; with --audio 5000]."),
+    ] = None,
     target: TargetOption = Target.SW_EMU,
     xclbin: Annotated[
         Path | None, typer.Option(callback=readable, help="Use this container instead of building one.")
     ] = None,
     image_cus: ImageCus = 4,
+    mel_cus: MelCus = 1,
+    norm_cus: NormCus = 1,
     profile_files: ProfileFiles = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     out_folder: Annotated[Path, typer.Option("--out", help="Folder for the report.")] = Path("out/demo"),
     as_json: Json = False,
 ) -> None:
-    """Real photos through the emulated DPU, a batcher and a real network, with CPU and DPU and the policies compared.
+    """Real photos, or speech, through the emulated DPU, a batcher and a real network, with CPU and DPU and the policies
+    compared.
 
     Policies are compared on tensors that the DPU made beforehand, at a load where batching pays; CPU and DPU at a load
     that both sustain.
 
+    Then the same inputs and arrivals go through a simulated server of PREBA's size: an A100 in seven slices, behind a
+    DPU at its clock or 32 cores.
+
     Prints a table of throughput and latency and where the time went, and writes report.json, demo.png and a trace
     for https://ui.perfetto.dev into --out."""
-    from headrace.host.demo import sentences
+    from headrace.host.demo import sentences, speech
     from headrace.host.demo.networks import load_networks
     from headrace.host.demo.options import DemoOptions
     from headrace.host.demo.photos import demo_photos, folder_photos
     from headrace.host.demo.report import as_json as report_json
     from headrace.host.demo.report import print_report, write_report
+    from headrace.host.demo.sounds import demo_sounds, folder_sounds
     from headrace.host.demo.stages import demo as run
 
     for option, paths in (("--weights", map(Path, filter(None, weights or ()))), ("--profile", profile_files or ())):
         for path in paths:
             check_readable(option, path)
     worker_count, npus = parsed_workers(workers)
+    if model is None:
+        model = "conformer" if audio else "mobilenet_v3_small"
+    if policies is None:
+        policies = "serial,preba" if audio else "serial,graph,preba"
+    if sla_ms is None:
+        sla_ms = 5000.0 if audio else 500.0
     names = _names(model)
-    photos = folder_photos(images) if images else demo_photos()
+    if folder is not None and not audio:
+        raise UsageError(f"{folder}: give --audio before it for a folder of sounds, or --images for one of photos")
+    if audio and images is not None:
+        raise UsageError("--audio and --images: give one of them")
+    photos = [] if audio else folder_photos(images) if images else demo_photos()
+    sounds = [] if not audio else folder_sounds(folder) if folder else demo_sounds(tell)
     options = DemoOptions(
         photos=photos,
         models=names,
@@ -129,7 +160,23 @@ def demo(
     if xclbin is not None:
         read_container("--xclbin", xclbin)
     make_folder("--out", out_folder)
-    with contextlib.redirect_stdout(sys.stderr):  # a user's network may print
+    if audio:
+        with contextlib.redirect_stdout(sys.stderr):  # a user's network may print
+            speakers = speech.load_networks(options)
+            container = xclbin
+            if container is None and "dpu" in options.preprocessors:
+                container = cached_xclbin(target, mel_cus=mel_cus, norm_cus=norm_cus)
+            with progress() as shown:
+                heard = speech.demo(options, sounds, speakers, container, Stages(shown))
+        paths = speech.write_report(heard, out_folder)
+        if as_json:
+            show_json(speech.as_json(heard))
+        else:
+            speech.print_report(heard, out)
+        wrong = f"{heard.inaccurate} DPU tensors are beyond the bound; {heard.unserved} requests failed or were shed"
+        _end(paths, heard.inaccurate + heard.unserved, wrong)
+        return
+    with contextlib.redirect_stdout(sys.stderr):
         if (network := sentences.network_of(options)) is not None:
             with progress() as shown:
                 read = sentences.demo(options, network, Stages(shown))

@@ -19,6 +19,7 @@ COMMANDS = {  # what `headrace --help` says of each
     "bench": "Send a server requests at planned times, and tell how long it takes to answer.",
     "build": "Build an .xclbin container, list what is in one, or report the RTL's resources.",
     "demo": "Photos through the DPU, batchers and a real network, live, compared.",
+    "plan": "The cheapest GPU partition, preprocessing and policy that meet a target.",
     "preprocess": "Run files through the DPU.",
     "profile": "Measure a network's latency by batch size and find its knee.",
     "reproduce": "Run a paper's evaluation again.",

@@ -8,6 +8,7 @@ import stat
 import tempfile
 import tomllib
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,6 +36,23 @@ ProfileFiles = Annotated[
     list[Path] | None, typer.Option("--profile", help="From `headrace profile`, once a model; measured without.")
 ]
 ImageCus = Annotated[int, typer.Option(min=1, max=16)]
+MelCus = Annotated[int, typer.Option(min=1, max=16, help="Of audio CU A: WAV files to log-mel bands.")]
+NormCus = Annotated[int, typer.Option(min=1, max=16, help="Of audio CU B: log-mel bands to tensors.")]
+
+
+class DamagedName(StrEnum):
+    STRICT = "strict"
+    LENIENT = "lenient"
+
+
+# Of what the CPU makes of photos: `preprocess image` and `serve`.
+MaxMegapixels = Annotated[
+    int, typer.Option(min=1, max=1000, help="Of a photo that the CPU decodes; looked up in its header before.")
+]
+OnDamaged = Annotated[
+    DamagedName,
+    typer.Option(help="A damaged photo is an error, or, lenient, taken with pixels that are made up, and marked."),
+]
 
 
 class Command(TyperCommand):

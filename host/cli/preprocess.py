@@ -2,9 +2,10 @@
 
 import asyncio
 import os
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +13,24 @@ from headrace.batching import UsageError
 from headrace.bitstreams.xclbin import Mode
 from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_container
 from headrace.host.cli.console import err, progress, show, show_json
-from headrace.host.cli.options import Command, Json, check_readable, make_folder, readable, why_unreadable, writable
+from headrace.host.cli.options import (
+    Command,
+    DamagedName,
+    ImageCus,
+    Json,
+    MaxMegapixels,
+    MelCus,
+    NormCus,
+    OnDamaged,
+    check_readable,
+    make_folder,
+    readable,
+    why_unreadable,
+    writable,
+)
+
+if TYPE_CHECKING:
+    from headrace.host.dpu import audio, image
 
 app = typer.Typer(help="Run files through the DPU.", add_completion=False, rich_markup_mode=None)
 
@@ -24,10 +42,16 @@ def _help(ctx: typer.Context) -> None:
         raise typer.Exit(2)
 
 
-class StageName(StrEnum):
+class ImageStage(StrEnum):
     DECODE = "decode"
     RESIZE = "resize"
     CROP = "crop"
+    NORMALIZE = "normalize"
+
+
+class AudioStage(StrEnum):
+    RESAMPLE = "resample"
+    MEL = "mel"
     NORMALIZE = "normalize"
 
 
@@ -36,42 +60,107 @@ class FallbackName(StrEnum):
     RAISE = "raise"
 
 
+class SoundType(StrEnum):
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+
+
 class TensorType(StrEnum):
     FLOAT32 = "float32"
     FLOAT16 = "float16"
     INT8 = "int8"
 
 
+Xclbin = Annotated[Path | None, typer.Option(callback=readable, help="Use this container instead of building one.")]
+OutFolder = Annotated[Path, typer.Option("--out", help="Folder for one .npy a file.")]
+OnUnsupported = Annotated[FallbackName, typer.Option(help="What to do with inputs that the DPU cannot take.")]
+Wave = Annotated[
+    Path | None, typer.Option(callback=writable, help="hw_emu: write a VCD waveform of the one file's request.")
+]
+
+
 @app.command("image", cls=Command, short_help="JPEG files to tensors, one .npy a file.")
 def preprocess_image(
     files: Annotated[list[Path], typer.Argument(help="JPEG files.")],
-    out_folder: Annotated[Path, typer.Option("--out", help="Folder for one .npy a file.")],
+    out_folder: OutFolder,
     target: TargetOption = Target.SW_EMU,
-    xclbin: Annotated[
-        Path | None, typer.Option(callback=readable, help="Use this container instead of building one.")
-    ] = None,
-    image_cus: Annotated[int, typer.Option(min=1, max=16)] = 4,
-    stage: Annotated[StageName, typer.Option(help="The last stage to run.")] = StageName.NORMALIZE,
+    xclbin: Xclbin = None,
+    image_cus: ImageCus = 4,
+    stage: Annotated[ImageStage, typer.Option(help="The last stage to run.")] = ImageStage.NORMALIZE,
     resize_short: Annotated[int, typer.Option(help="Shorter side after resize, pixels.")] = 256,
     crop: Annotated[tuple[int, int], typer.Option(help="Width and height of the crop, pixels.")] = (224, 224),
+    orient: Annotated[bool, typer.Option("--orient", help="Turn photos as their Exif orientation says.")] = False,
     dtype: Annotated[TensorType, typer.Option(help="Type of the normalized tensor.")] = TensorType.FLOAT32,
-    fallback: Annotated[FallbackName, typer.Option(help="What to do with inputs that the DPU cannot take.")] = (
-        FallbackName.CPU
-    ),
-    wave: Annotated[
-        Path | None, typer.Option(callback=writable, help="hw_emu: write a VCD waveform of the one file's request.")
-    ] = None,
+    fallback: OnUnsupported = FallbackName.CPU,
+    max_megapixels: MaxMegapixels = 100,
+    damaged: OnDamaged = DamagedName.STRICT,
+    wave: Wave = None,
     as_json: Json = False,
 ) -> None:
     """Write each file's image as .npy: HWC uint8 RGB up to the crop, CHW after normalize.
 
     On hw_emu it tells the clocks that each took. A file that fails is reported with its reason and the others still
     succeed (exit status 1)."""
-    from headrace.host.dpu.driver import Fallback
-    from headrace.host.dpu.files import preprocess_files
-    from headrace.host.dpu.image import ImageSpec, Stage
+    from headrace.host.dpu.image import Damaged, ImageSpec, Stage
 
-    spec = ImageSpec(resize_short=resize_short, crop_width=crop[0], crop_height=crop[1], dtype=dtype.value)
+    spec = ImageSpec(
+        resize_short=resize_short, crop_width=crop[0], crop_height=crop[1], dtype=dtype.value, orient=orient,
+        max_megapixels=max_megapixels, damaged=Damaged(damaged.value),
+    )  # fmt: skip
+    outcomes = _preprocess(
+        files, out_folder, xclbin, target, lambda: cached_xclbin(target, image_cus), spec, Stage[stage.name],
+        fallback, wave,
+    )  # fmt: skip
+    _tell(stage, outcomes, as_json)
+
+
+@app.command("audio", cls=Command, short_help="WAV and FLAC files to tensors, one .npy a file.")
+def preprocess_audio(
+    files: Annotated[list[Path], typer.Argument(help="WAV or FLAC files.")],
+    out_folder: OutFolder,
+    target: TargetOption = Target.SW_EMU,
+    xclbin: Xclbin = None,
+    mel_cus: MelCus = 1,
+    norm_cus: NormCus = 1,
+    stage: Annotated[AudioStage, typer.Option(help="The last stage to run.")] = AudioStage.NORMALIZE,
+    mels: Annotated[int, typer.Option(help="Bands of the mel spectrogram.")] = 80,
+    preemphasis: Annotated[float, typer.Option(help="Of the sample before; 0 for none.")] = 0.97,
+    dtype: Annotated[SoundType, typer.Option(help="Type of the normalized tensor.")] = SoundType.FLOAT32,
+    fallback: OnUnsupported = FallbackName.CPU,
+    wave: Wave = None,
+    as_json: Json = False,
+) -> None:
+    """Write each file's sound as .npy: samples at 16 kHz after resample, then bands x frames.
+
+    A mel spectrogram is in natural logarithms of power. On hw_emu it tells the clocks that each took. A file that fails
+    is reported with its reason and the others still succeed (exit status 1)."""
+    from headrace.host.dpu.audio import AudioSpec, Stage
+    from headrace.host.dpu.audio_cu import check
+
+    spec = AudioSpec(n_mels=mels, preemphasis=preemphasis, dtype=dtype.value)
+    check(spec)
+    outcomes = _preprocess(
+        files, out_folder, xclbin, target, lambda: cached_xclbin(target, mel_cus=mel_cus, norm_cus=norm_cus), spec,
+        Stage[stage.name], fallback, wave,
+    )  # fmt: skip
+    _tell(stage, outcomes, as_json)
+
+
+def _preprocess(
+    files: Sequence[Path],
+    out_folder: Path,
+    xclbin: Path | None,
+    target: Target,
+    build: Callable[[], Path],
+    spec: "image.ImageSpec | audio.AudioSpec",
+    stage: "image.Stage | audio.Stage",
+    fallback: FallbackName,
+    wave: Path | None,
+) -> list[dict[str, Any]]:
+    """The outcomes, by the container `xclbin` or the one that `build` makes for `target`. Raises UsageError."""
+    from headrace.host.dpu.files import preprocess_files
+    from headrace.host.dpu.preprocessor import Fallback
+
     mode = Mode[target.name] if xclbin is None else read_container("--xclbin", xclbin).mode
     if wave is not None and mode is not Mode.HW_EMU:
         raise UsageError(f"--wave: {mode.name.lower()} has no signals to show; use --target hw_emu")
@@ -83,15 +172,19 @@ def preprocess_image(
     if strange or len(unreadable) == len(files):
         check_readable("FILES", (strange or unreadable)[0])
     make_folder("--out", out_folder)
-    container = xclbin or cached_xclbin(target, image_cus)
+    container = xclbin or build()
     with progress() as shown:
         bar = shown.add_task("files", total=len(files))
-        outcomes = asyncio.run(
+        return asyncio.run(
             preprocess_files(
-                files, out_folder, container, spec, Stage[stage.name], Fallback(fallback.value),
+                files, out_folder, container, spec, stage, Fallback(fallback.value),
                 on_done=lambda: shown.advance(bar), wave=wave,
             )
         )  # fmt: skip
+
+
+def _tell(stage: StrEnum, outcomes: Sequence[dict[str, Any]], as_json: bool) -> None:
+    """Raises typer.Exit if a file failed."""
     if as_json:
         show_json({"stage": stage.value, "files": outcomes})
     else:
@@ -102,8 +195,12 @@ def preprocess_image(
             else:
                 shape = "x".join(map(str, outcome["shape"]))
                 text = f"{outcome['file']}: {outcome['output']} {shape} {outcome['dtype']} by {outcome['unit']}{note}"
+                if outcome.get("damage"):
+                    text += f", damaged: {outcome['damage']}"
                 if "cycles" in outcome:
-                    text += f", {outcome['cycles']} cycles, {outcome['cycles_per_pixel']:.3f} a pixel"
+                    text += f", {outcome['cycles']} cycles"
+                if "cycles_per_pixel" in outcome:
+                    text += f", {outcome['cycles_per_pixel']:.3f} a pixel"
                 show(text)
     if any(outcome["error"] for outcome in outcomes):
         raise typer.Exit(1)

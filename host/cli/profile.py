@@ -2,8 +2,11 @@
 
 import asyncio
 import contextlib
+import math
 import sys
 from collections.abc import Coroutine, Mapping
+from dataclasses import asdict
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,9 +17,12 @@ from headrace.batching import NodeLatencies, Profile, ProfilePoint, UsageError
 from headrace.host.cli.console import err, out, progress, tell
 from headrace.host.cli.options import Json, check_writable, command, readable
 
+CPU_FILE = "cpu-preprocessing.json"
+
 
 @command
 def profile(
+    ctx: typer.Context,
     model: Annotated[
         str, typer.Option(help="A torchvision network by name, or module:function; with --nodes a step model too.")
     ] = ("mobilenet_v3_small"),
@@ -42,15 +48,42 @@ def profile(
         int | None, typer.Option(min=1, max=64, help="Workers; one per MIG device or core by default.")
     ] = None,
     max_batch: Annotated[int, typer.Option(min=1, max=1024, help="Largest batch to try.")] = 128,
+    lengths: Annotated[
+        str | None,
+        typer.Option(
+            help="Where inputs vary in length: 2.5,5,15, say, in seconds of sound, else in what the inputs count; some "
+            "up to the longest without."
+        ),
+    ] = None,
+    limit_s: Annotated[
+        float, typer.Option(min=1, max=86400, help="Most time to measure several lengths for; all are at batch 1.")
+    ] = 300.0,
+    cpu_preprocessing: Annotated[
+        bool,
+        typer.Option("--cpu-preprocessing", help="In place of a network: what preprocessing costs on this CPU."),
+    ] = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The profile to write.")] = None,
     as_json: Json = False,
 ) -> None:
     """Measure a network's latency by batch size and find its knee.
 
     Batch 1, 2, 4 ... with all workers busy, until throughput grows by less than 5 %. The knee is the last batch size
-    before that step. With --cell all batch sizes are measured. All is measured three times, and points whose rounds
-    disagree are told of. With --nodes the network is cut into nodes, and what a batch changes in a request's results is
-    told."""
+    before that step. Where inputs vary in length, that at several lengths. With --cell all batch sizes are measured.
+    All is measured three times, and points whose rounds disagree are told of. With --nodes the network is cut into
+    nodes, and what a batch changes in a request's results is told. With --cpu-preprocessing it is the seconds of a core
+    that photos, by pixels and bytes, and sounds, by seconds, take, on one core and with all at work: what
+    `headrace simulate --preprocess cpu:...` counts with."""
+    if cpu_preprocessing:
+        for param in ctx.command.params:
+            source = ctx.get_parameter_source(param.name or "")
+            given = source is not None and source.name == "COMMANDLINE"
+            if given and param.name not in ("cpu_preprocessing", "output", "as_json"):
+                raise UsageError(f"--cpu-preprocessing measures no network: leave out {param.opts[0]}, or it")
+        _profile_cpu(output or Path(CPU_FILE), as_json)
+        return
+    if lengths is not None and (nodes or cell is not None):
+        raise UsageError("--lengths is for networks as a whole: leave out --nodes and --cell, or it")
+    wanted = None if lengths is None else _numbers(lengths)
     if nodes and cell is not None:
         raise UsageError("--nodes is for networks, which --cell is not: leave one of them out")
     from headrace.host.workers.cell_profiling import measure_cell
@@ -71,7 +104,8 @@ def profile(
         bar = shown.add_task(what, total=None)  # it ends at the knee
 
         def on_point(point: ProfilePoint) -> None:
-            text = f"batch {point.batch}: {point.latency_s * 1e3:.2f} ms, {point.throughput_rps:.1f} requests/s"
+            at = f"length {point.length:g}, " if point.length > 1 else ""
+            text = f"{at}batch {point.batch}: {point.latency_s * 1e3:.2f} ms, {point.throughput_rps:.1f} requests/s"
             shown.update(bar, advance=1, description=f"{what}; {text}")
             if not err.is_terminal:
                 tell(text)
@@ -85,28 +119,93 @@ def profile(
             measuring = measure_nodes(split, graph, workers=count, on_point=on_point)
         elif cell is None:
             measuring = measure_curve(
-                model, file, input_shape=input_shape, workers=count, max_batch=max_batch, on_point=on_point
-            )
+                model, file, input_shape=input_shape, workers=count, max_batch=max_batch, lengths=wanted,
+                limit_s=limit_s, on_point=on_point,
+            )  # fmt: skip
         else:
             measuring = measure_cell(cell, hidden, weights=file, workers=count, max_batch=max_batch, on_point=on_point)
         measured = asyncio.run(measuring)
     path.write_text(measured.to_json())
-    knee = measured.knee()
     if as_json:
         print(measured.to_json(), end="")
     else:
         table = Table(title=f"{name} on {count} workers, {measured.machine['cpu']}", title_justify="left")
-        for heading in ("batch", "latency ms", "requests/s", ""):
+        headings = ("batch", "latency ms", "requests/s", "")
+        for heading in headings if len(measured.lengths) == 1 else (_unit(measured), *headings):
             table.add_column(heading, justify="right")
+        knees = [measured.knee(length) for length in measured.lengths]
         for point in measured.points:
-            mark = "knee" if point == knee else ""
-            table.add_row(str(point.batch), f"{point.latency_s * 1e3:.2f}", f"{point.throughput_rps:.1f}", mark)
+            row = [f"{point.length * (measured.step_s or 1.0):g}"] if len(knees) > 1 else []
+            row += [str(point.batch), f"{point.latency_s * 1e3:.2f}", f"{point.throughput_rps:.1f}"]
+            table.add_row(*row, "knee" if point in knees else "")
         out.print(table)
         if measured.nodes is not None:
             out.print(_nodes_table(measured.nodes))
             if found := measured.machine.get("batch_difference"):
                 out.print(_difference(found))
     tell(f"wrote {path}")
+
+
+def _profile_cpu(path: Path, as_json: bool) -> None:
+    from headrace.host.demo.photos import demo_photos
+    from headrace.host.demo.sounds import demo_sounds
+    from headrace.host.dpu.cpu_profiling import measure_cpu
+    from headrace.host.workers.profiling import machine
+
+    check_writable("-o", path)
+    where = machine()
+    source = f"headrace profile --cpu-preprocessing, {where['cpu']}, {where['cores']} cores, {date.today()}"
+    photos, sounds = demo_photos(), demo_sounds(tell)
+    with progress() as shown:
+        bar = shown.add_task("profiling preprocessing on the CPU", total=None)
+
+        def on_part(part: str) -> None:
+            shown.update(bar, description=f"profiling preprocessing on the CPU: {part}")
+
+        measured = measure_cpu(
+            [photo.jpeg for photo in photos], [sound.data for sound in sounds], source,
+            on_part,
+        )  # fmt: skip
+    fits = {"image": measured.image, "sound": measured.sound}
+    text = measured.costs.to_json(
+        machine=where, rounds=measured.rounds, fits={kind: asdict(fit) for kind, fit in fits.items()}
+    )
+    path.write_text(text)
+    if as_json:
+        print(text, end="")
+    else:
+        table = Table(title=f"preprocessing on {where['cpu']}, {where['cores']} cores", title_justify="left")
+        for heading in ("", "files", "one core, ms", "all cores, ms", "ratio", "rounds differ by", "costs are off by"):
+            table.add_column(heading, justify="right" if heading else "left")
+        contention = {"image": measured.costs.image.contention, "sound": measured.costs.sound.contention}
+        for kind, fit in fits.items():
+            table.add_row(
+                kind, str(fit.files), f"{fit.alone_s * 1e3:.3f}", f"{fit.all_cores_s * 1e3:.3f}",
+                f"{contention[kind]:.3f}", f"{fit.spread:.1%}", f"{fit.error:.1%}",
+            )  # fmt: skip
+        out.print(table)
+        image, sound = measured.costs.image, measured.costs.sound
+        out.print(
+            f"A photo: {image.photo_s * 1e6:.0f} us, {image.pixel_s * 1e9:.2f} ns a pixel, "
+            f"{image.byte_s * 1e9:.2f} ns a byte of its file. "
+            f"A sound: {sound.clip_s * 1e6:.0f} us, {sound.second_s * 1e6:.0f} us a second.\n"
+            "All figures are medians over files, of processor time; those of the table of files as they are."
+        )
+    tell(f"wrote {path}")
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = [math.nan]
+    if not all(0 < number < math.inf for number in found):
+        raise UsageError(f"--lengths {text!r}: give numbers above 0, separated by commas")
+    return found
+
+
+def _unit(measured: Profile) -> str:
+    return "length" if measured.step_s is None else "seconds"
 
 
 def _nodes_table(nodes: NodeLatencies) -> Table:

@@ -18,6 +18,8 @@ class Paper(StrEnum):
     LAZYBATCHING = "lazybatching"
     SMDP = "smdp"
     BATCHMAKER = "batchmaker"
+    PREBA = "preba"
+    PARVAGPU = "parvagpu"
 
 
 @command
@@ -44,7 +46,6 @@ def reproduce(
         for heading in ("figure", "what", "paper", "measured", "ratio", "note"):
             table.add_column(heading, justify="right" if heading in ("paper", "measured", "ratio") else "left")
         for claim in claims:
-            ratio = "-" if claim.ratio is None else f"{claim.ratio:.2f}"
-            table.add_row(claim.figure, claim.claim, f"{claim.paper:g} {claim.unit}", claim.shown, ratio, claim.note)
+            table.add_row(claim.figure, claim.claim, claim.given, claim.shown, claim.compared, claim.note)
         out.print(table)
     tell(f"wrote {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")

@@ -38,7 +38,7 @@ def print_report(report: dict[str, Any]) -> None:
         if units:
             _print_shares(report, units)
         _print_paths(rows)
-        _print_memories([row for row in units if row["unit"] == "image_cu"] or units or rows)
+        _print_memories([row for row in units if row["unit"].endswith("_cu")] or units or rows)
     for row in rows:
         for warning in row["warnings"]:
             show(f"{row['unit']}: warning: {warning}")
@@ -77,9 +77,9 @@ def _print_resources(rows: list[dict[str, Any]]) -> None:
 def _print_shares(report: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     cus, cycles = report["cus"], report["cycles_per_image"]
     title = (
-        f"per cent of an {report['card']['name']}: one CU / {cus} CUs / PREBA's Table 1\n"
-        f"{cus} CUs reach {report['target_images_per_s']:,} images/s at {report['clock_mhz']} MHz"
-        f" and {cycles:,} clocks an image"
+        f"per cent of an {report['card']['name']}: one CU / all CUs / PREBA's Table 1\n"
+        f"{cus} image CUs reach {report['target_images_per_s']:,} images/s at {report['clock_mhz']} MHz"
+        f" and {cycles:,} clocks an image; audio units are in one CU"
     )
     table = _table(title, "unit", *(COLUMNS[kind] for kind in U55C))
     for row in rows:

@@ -13,14 +13,22 @@ from typing import Annotated, Any
 import typer
 
 from headrace.batching import POLICIES, UsageError
+from headrace.batching.graphs.profile import KNEE_GROWTH
+from headrace.batching.policies.bucketed_graph import BUCKET_WIDTH
+from headrace.batching.policies.preba import BUCKET_S
 from headrace.host.cli import interrupt
 from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_container
 from headrace.host.cli.console import tell
 from headrace.host.cli.options import (
     SETTINGS_TABLES,
+    DamagedName,
     ImageCus,
     Json,
     MaxBatch,
+    MaxMegapixels,
+    MelCus,
+    NormCus,
+    OnDamaged,
     ProfileFiles,
     Whole,
     WindowMs,
@@ -74,6 +82,21 @@ def serve(
     workers: Workers = None,
     whole: Whole = False,
     window_ms: WindowMs = 5.0,
+    bucket_s: Annotated[
+        float, typer.Option(min=0.01, max=86400, help="Of preba: sounds are batched by length, in steps of this (s).")
+    ] = BUCKET_S,
+    bucket_width: Annotated[
+        int,
+        typer.Option(min=1, max=100_000, help="Of preba, where inputs are no sounds, and of bucketed-graph: in steps."),
+    ] = BUCKET_WIDTH,
+    merge_buckets: Annotated[
+        bool,
+        typer.Option("--merge-buckets/--no-merge-buckets", help="Of preba: a bucket that is due takes its neighbours."),
+    ] = True,
+    knee_growth: Annotated[
+        float,
+        typer.Option(min=KNEE_GROWTH, max=100, help="Of preba: the knee is where throughput grows by less than this."),
+    ] = KNEE_GROWTH,
     max_batch: MaxBatch = 32,
     profile_files: ProfileFiles = None,
     sla_ms: Annotated[
@@ -83,7 +106,8 @@ def serve(
         ),
     ] = None,
     drop_late: Annotated[
-        bool, typer.Option("--drop-late", help="Answer requests that have not begun by their deadline with an error.")
+        bool,
+        typer.Option("--drop-late", help="Answer what has not begun in time for its deadline with an error."),
     ] = False,
     max_queue: Annotated[
         int, typer.Option(min=1, max=65536, help="Inputs in flight, by model; what comes beyond is refused.")
@@ -91,7 +115,8 @@ def serve(
     preprocess: Annotated[
         list[Preprocess] | None,
         typer.Option(
-            help="Where photos become tensors, once or for each; what the DPU cannot take goes to the CPU; cpu without."
+            help="Where photos and sounds become tensors, once or for each; what the DPU cannot take goes to the CPU; "
+            "cpu without."
         ),
     ] = None,
     target: TargetOption = Target.SW_EMU,
@@ -99,6 +124,8 @@ def serve(
         Path | None, typer.Option(callback=readable, help="The DPU's container, instead of building one.")
     ] = None,
     image_cus: ImageCus = 4,
+    mel_cus: MelCus = 1,
+    norm_cus: NormCus = 1,
     repository: Annotated[
         Path | None,
         typer.Option(
@@ -149,7 +176,8 @@ def serve(
     client_timeout_s: Annotated[
         float, typer.Option(min=0.1, max=3600, help="How long a request may stall on its way in, or an answer out.")
     ] = 15.0,
-    max_megapixels: Annotated[int, typer.Option(min=1, max=1000, help="Of a photo.")] = 100,
+    max_megapixels: MaxMegapixels = 100,
+    damaged: OnDamaged = DamagedName.STRICT,
     drain_s: Annotated[
         float, typer.Option(min=0, max=3600, help="At the end, how long to wait for requests that are in flight.")
     ] = 30.0,
@@ -176,11 +204,11 @@ def serve(
     """Serve networks to clients of the Open Inference Protocol (KServe, Triton), over HTTP and gRPC.
 
     Ends at SIGTERM or Ctrl-C, when all that was let in is answered; a second one ends it at once."""
-    # Both libraries read these as they are loaded. gRPC need not prepare for forks: workers are programs of their own.
-    os.environ["OPENCV_IO_MAX_IMAGE_PIXELS"] = str(max_megapixels * 10**6)
+    # Read as it is loaded. gRPC need not prepare for forks: workers are programs of their own.
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     base = ModelSettings(
-        "model", "mobilenet_v3_small", workers=workers, whole=whole, window_s=window_ms / 1e3, max_batch=max_batch,
+        "model", "mobilenet_v3_small", workers=workers, whole=whole, window_s=window_ms / 1e3, bucket_s=bucket_s,
+        bucket_width=bucket_width, merge_buckets=merge_buckets, knee_growth=knee_growth, max_batch=max_batch,
         drop_late=drop_late, max_queue=max_queue,
     )  # fmt: skip
     tables = ctx.meta.get(SETTINGS_TABLES)
@@ -220,6 +248,7 @@ def serve(
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert and --tls-key: give both, or none")
 
+    from headrace.host.dpu.image import Damaged
     from headrace.host.server.limits import Limits
     from headrace.host.server.repository import Repository
     from headrace.host.server.serve import Address, ServeOptions
@@ -230,7 +259,7 @@ def serve(
         http=Address.parsed("--http", http),
         grpc=Address.parsed("--grpc", grpc),
         metrics=Address.parsed("--metrics", metrics),
-        container=lambda: xclbin or cached_xclbin(target, image_cus),
+        container=lambda: xclbin or cached_xclbin(target, image_cus, mel_cus, norm_cus),
         repository=None if repository is None else Repository(repository, base),
         token=bearer_token("--token-file", token_file),
         insecure=insecure,
@@ -244,6 +273,8 @@ def serve(
             connections=max_connections,
             client_s=client_timeout_s,
         ),
+        max_megapixels=max_megapixels,
+        damaged=Damaged(damaged.value),
         drain_s=drain_s,
         shared_memory=shared_memory,
         keep_awake=keep_awake,

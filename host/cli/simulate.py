@@ -1,6 +1,7 @@
 """`headrace simulate`: one simulated run."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,13 +9,19 @@ import typer
 from rich.table import Table
 
 from headrace.batching import POLICIES
+from headrace.batching.policies.lazy import SLACK_SCOPES
 from headrace.host.cli.console import out, show_json, tell, warn, working
 from headrace.host.cli.options import Json, check_finite, check_readable, command, creatable, readable
+from headrace.sim.hardware.cost import PRICES_USD
+from headrace.sim.hardware.gpu_slice import PRECISIONS
+from headrace.sim.hardware.mig import GPUS
+from headrace.sim.hardware.preprocessors import FORMS
+from headrace.sim.load.lengths import LENGTHS
 from headrace.sim.scenario import ACCELERATORS, TRAFFICS, Scenario, check_given, read_settings, run_scenario
 from headrace.sim.trace import of_simulation, write
 
 TRAFFIC, HARDWARE, POLICY, OUTPUT = "Traffic", "Models and hardware", "Policy", "Run and output"
-FILES = ("replay", "corpus", "profile", "trees")  # settings that name a file to read
+FILES = ("replay", "corpus", "profile", "trees", "cpu_costs", "photos")  # settings that name a file to read
 
 
 def _option(panel: str, text: str, known: tuple[str, ...] = (), **more: Any) -> Any:
@@ -22,34 +29,101 @@ def _option(panel: str, text: str, known: tuple[str, ...] = (), **more: Any) -> 
     return typer.Option(rich_help_panel=panel, help=text, **completion, **more)
 
 
+# Of what is simulated on: `simulate`, and `plan --tune`.
+CorpusFile = Annotated[Path | None, _option(TRAFFIC, "Sentence pairs, by tab, for the lengths of translations.")]
+TreesFile = Annotated[Path | None, _option(TRAFFIC, "treelstm: a file of bracketed parse trees.")]
+Accelerator = Annotated[
+    str | None,
+    _option(HARDWARE, f"npu, v100 (cells), profile with --profile, or {', '.join(GPUS)} [npu].", ACCELERATORS),
+]
+ProfileFile = Annotated[Path | None, _option(HARDWARE, "From `headrace profile`.")]
+Partition = Annotated[
+    str | None, _option(HARDWARE, "MIG slices of a GPU: 1g.5gb:7, 1g.5gb:3,4g.20gb, ... [as many as fit].")
+]
+ActiveSlices = Annotated[int | None, _option(HARDWARE, "How many of them serve [all].")]
+Preprocess = Annotated[str | None, _option(HARDWARE, f"In front of a GPU: {FORMS} [ideal].")]
+Precision = Annotated[
+    str | None, _option(HARDWARE, f"Of a GPU's matrix products: {', '.join(PRECISIONS)} [tf32].", tuple(PRECISIONS))
+]
+Npus = Annotated[int | None, _option(HARDWARE, "Number of workers [1].")]
+BusyW = Annotated[float | None, _option(HARDWARE, "W that a busy worker draws; gives energy_j.")]
+
+
+BurstS = Annotated[float | None, _option(TRAFFIC, "Mean length of a phase of mmpp [1].")]
+PhotoPixels = Annotated[int | None, _option(HARDWARE, "Of every photo [187500].")]
+PhotosFile = Annotated[
+    Path | None, _option(HARDWARE, "CSV of width,height to draw photos from, in place of --photo-pixels.")
+]
+OverheadMs = Annotated[
+    float | None, _option(HARDWARE, "Of a request beside preprocessing, queue and batch: network, protocol [0].")
+]
+Prices = Annotated[
+    str | None, _option(HARDWARE, f"$ of {', '.join(PRICES_USD)} and kwh: node=6000,kwh=0.2 [see README].")
+]
+
+
 @command
 def simulate(
     traffic: Annotated[str | None, _option(TRAFFIC, f"{', '.join(TRAFFICS)} [poisson].", TRAFFICS)] = None,
     rate_rps: Annotated[float | None, _option(TRAFFIC, "Mean arrival rate [1000].")] = None,
-    burst_s: Annotated[float | None, _option(TRAFFIC, "Mean length of a phase of mmpp [1].")] = None,
+    burst_s: BurstS = None,
     requests: Annotated[int | None, _option(TRAFFIC, "How many [20000].")] = None,
+    stream: Annotated[bool | None, _option(TRAFFIC, "Keep no request: memory does not grow with them.")] = None,
     replay: Annotated[Path | None, _option(TRAFFIC, "CSV of arrival_s,model,input_len,output_len to replay.")] = None,
-    corpus: Annotated[Path | None, _option(TRAFFIC, "Sentence pairs, by tab, for the lengths of translations.")] = None,
-    trees: Annotated[Path | None, _option(TRAFFIC, "treelstm: a file of bracketed parse trees.")] = None,
+    replay_every: Annotated[int | None, _option(TRAFFIC, "Only each n-th of it, from number seed % n on [1].")] = None,
+    replay_speed: Annotated[float | None, _option(TRAFFIC, "How many times as fast as it was [1].")] = None,
+    shares: Annotated[str | None, _option(TRAFFIC, "Of the models, relative: 3,1 [equal].")] = None,
+    lengths: Annotated[
+        str | None,
+        _option(
+            TRAFFIC, f"{', '.join(LENGTHS)}, a number, or a folder of WAV and FLAC files [the model's].", tuple(LENGTHS)
+        ),
+    ] = None,
+    corpus: CorpusFile = None,
+    trees: TreesFile = None,
     sla_ms: Annotated[float | None, _option(TRAFFIC, "Target latency [100].")] = None,
     model: Annotated[str | None, _option(HARDWARE, "One or more, by comma, that share the workers [resnet50].")] = None,
-    accelerator: Annotated[
-        str | None, _option(HARDWARE, "npu, v100 (cells), or profile with --profile [npu].", ACCELERATORS)
+    accelerator: Accelerator = None,
+    profile: ProfileFile = None,
+    partition: Partition = None,
+    active_slices: ActiveSlices = None,
+    preprocess: Preprocess = None,
+    cpu_costs: Annotated[
+        Path | None, _option(HARDWARE, "From `headrace profile --cpu-preprocessing`, for --preprocess cpu.")
     ] = None,
-    profile: Annotated[Path | None, _option(HARDWARE, "From `headrace profile`.")] = None,
-    npus: Annotated[int | None, _option(HARDWARE, "Number of workers [1].")] = None,
-    busy_w: Annotated[float | None, _option(HARDWARE, "W that a busy worker draws; gives energy_j.")] = None,
+    photo_pixels: PhotoPixels = None,
+    photos: PhotosFile = None,
+    precision: Precision = None,
+    overhead_ms: OverheadMs = None,
+    npus: Npus = None,
+    busy_w: BusyW = None,
+    prices: Prices = None,
     policy: Annotated[str | None, _option(POLICY, f"{', '.join(POLICIES)} [lazy].", POLICIES)] = None,
     max_batch: Annotated[int | None, _option(POLICY, "Batch limit of the policy; the batch of static [64].")] = None,
     window_ms: Annotated[float | None, _option(POLICY, "Window of graph [5].")] = None,
     coverage: Annotated[float | None, _option(POLICY, "Share of outputs that dec_timesteps covers [0.9].")] = None,
     dec_timesteps: Annotated[int | None, _option(POLICY, "Decoder steps that lazy assumes.")] = None,
     defer_late: Annotated[bool | None, _option(POLICY, "lazy: requests past saving stand back.")] = None,
-    drop_late: Annotated[bool | None, _option(POLICY, "Drop what has not begun by its deadline.")] = None,
+    slack_scope: Annotated[
+        str | None, _option(POLICY, "lazy: who keeps slack, all in the table or the active batch.", SLACK_SCOPES)
+    ] = None,
+    equal_timesteps: Annotated[bool | None, _option(POLICY, "lazy: merge only in the same step.")] = None,
+    drop_late: Annotated[bool | None, _option(POLICY, "Drop what has not begun in time for its deadline.")] = None,
     w2: Annotated[float | None, _option(POLICY, "smdp: ms of mean latency that a W of power is worth [0].")] = None,
     by_phase: Annotated[bool | None, _option(POLICY, "smdp: a table for each phase of mmpp.")] = None,
-    bucket_width: Annotated[int | None, _option(POLICY, "Steps, of the buckets of bucketed-graph [10].")] = None,
+    bucket_width: Annotated[
+        int | None, _option(POLICY, "Steps, of the buckets of bucketed-graph, and of preba's for texts [10].")
+    ] = None,
+    bucket_s: Annotated[float | None, _option(POLICY, "Seconds, of preba's buckets for sounds [2.5].")] = None,
+    merge_buckets: Annotated[
+        bool | None, _option(POLICY, "preba: a bucket that is due takes along what waits beside it [yes].")
+    ] = None,
+    knee_growth: Annotated[
+        float | None,
+        _option(POLICY, "preba: the knee is where throughput grows by less than this [1.05]."),
+    ] = None,
     merge_us: Annotated[float | None, _option(POLICY, "dynamic-graph: time to merge a cell [10].")] = None,
+    max_tasks: Annotated[int | None, _option(POLICY, "cellular: most tasks ahead, on a worker [5].")] = None,
     config: Annotated[
         Path | None, _option(OUTPUT, "A TOML file with settings named as these options.", callback=readable)
     ] = None,
@@ -59,21 +133,16 @@ def simulate(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Simulate one run: arrivals, a policy, and the NPU model or a measured profile."""
-    options = {name: str(value) if isinstance(value, Path) else value for name, value in locals().items()}
+    """Simulate one run: arrivals, a policy, and an NPU, a GPU in slices with preprocessing, or a measured profile."""
+    options = locals().copy()
     given: dict[str, Any] = read_settings(config) if config else {}
     names = [field.name for field in dataclasses.fields(Scenario)]
     given |= {name: options[name] for name in names if options[name] is not None}
-    scenario = Scenario(**given)
-    notes = check_given(scenario, set(given))
-    for name, value in given.items():
-        check_finite(f"--{name.replace('_', '-')}", value)
-        if name in FILES:
-            check_readable(f"--{name}", Path(value))
+    scenario, notes = scenario_of(given)
     with working(f"simulating {scenario.policy} on {scenario.model}"):
         done, found = run_scenario(scenario, record=trace is not None)
     if trace is not None:
-        write(trace, of_simulation(done.outcome))
+        write(trace, of_simulation(done.arrivals, done.outcome))
         tell(f"wrote {trace}")
     for note in (*notes, *found):
         warn(note)
@@ -90,3 +159,15 @@ def simulate(
             shown = f"{number:.4g}" if isinstance(number, float) else "-" if number is None else str(number)
             table.add_row(f"{key} {name}".strip(), shown)
     out.print(table)
+
+
+def scenario_of(given: Mapping[str, Any]) -> tuple[Scenario, list[str]]:
+    """From settings by their names in `Scenario`, and warnings about those that have no effect. Raises UsageError."""
+    values = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
+    scenario = Scenario(**values)
+    notes = check_given(scenario, set(values))
+    for name, value in values.items():
+        check_finite(f"--{name.replace('_', '-')}", value)
+        if name in FILES:
+            check_readable(f"--{name.replace('_', '-')}", Path(value))
+    return scenario, notes

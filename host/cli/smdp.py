@@ -126,7 +126,8 @@ def _service(
     if profile is not None:
         measured = read_profile(profile)
         times = NodeTimes(ModelGraph.opaque(measured.model), measured)
-        seconds = BatchService.of_times(times, bmax or measured.points[-1].batch)
+        length = measured.typical_length
+        seconds = BatchService.of_times(times, bmax or measured.curve(length)[-1].batch, (length, 1))
         latency = 1e3 * seconds.latency
     else:
         alpha, tau0 = _numbers("--tau", str(tau), "ALPHA,TAU0")

@@ -71,10 +71,18 @@ class Clocks:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """What the DPU tells of a photo: its pixels, and the cycles that it took if it is clocked."""
+
+    pixels: int
+    cycles: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """The photos that can be used, each with its tensor by OpenCV and by the DPU (by the CPU where the DPU does not
     take it). `skipped` are the others, with the reason. `images_per_s` is of one photo at a time, by "cpu" on one
-    thread and by "dpu"; 0 of a DPU that took none."""
+    thread and by "dpu"; 0 of a DPU that took none. `seen` has None for a photo that the DPU does not take."""
 
     photos: Sequence[Photo]
     references: Sequence[NDArray[Any]]
@@ -83,6 +91,7 @@ class Prepared:
     equality: Equality
     clocks: Clocks | None  # None: the DPU has no clock to tell of
     images_per_s: dict[str, float]
+    seen: Sequence[Seen | None] = ()
 
 
 def compare(tensor: NDArray[Any], reference: NDArray[Any]) -> tuple[bool, float]:
@@ -99,6 +108,7 @@ async def prepare(dpu: Dpu, photos: Sequence[Photo], step: Callable[[], None]) -
     references: list[NDArray[Any]] = []
     tensors: list[NDArray[Any]] = []
     skipped: dict[str, str] = {}
+    seen: list[Seen | None] = []
     cpu_s = dpu_s = 0.0
     equality, clocks = Equality(), Clocks(0, 0, 0, {})
     unsupported: Counter[str] = Counter()
@@ -117,7 +127,10 @@ async def prepare(dpu: Dpu, photos: Sequence[Photo], step: Callable[[], None]) -
         tensors.append(done.tensor)
         if done.unit == "cpu":
             unsupported[done.dpu_status or "no CU in service"] += 1
+            seen.append(None)
             continue
+        cycles = None if done.counters is None else done.counters["cycles"]
+        seen.append(Seen(done.source_pixels or 1, cycles))
         dpu_s += done.finished - done.started
         same, difference = compare(done.tensor, reference)
         equality = replace(
@@ -140,4 +153,5 @@ async def prepare(dpu: Dpu, photos: Sequence[Photo], step: Callable[[], None]) -
         replace(equality, photos=len(usable), unsupported=dict(unsupported)),
         clocks if clocks.images else None,
         {"cpu": len(usable) / cpu_s, "dpu": equality.on_dpu / dpu_s if dpu_s else 0.0},
+        seen,
     )

@@ -43,7 +43,7 @@ def run_rates(
 
 def one_by_one_rps(profiles: Sequence[Profile]) -> float:
     """What all workers sustain at batch 1, if each network is asked as often."""
-    return _mixed([profile.points[0].throughput_rps for profile in profiles])
+    return _mixed([profile.curve(profile.typical_length)[0].throughput_rps for profile in profiles])
 
 
 def in_batches_rps(profiles: Sequence[Profile]) -> float:

@@ -16,8 +16,10 @@ from headrace.host.demo.load import in_batches_rps, one_by_one_rps
 from headrace.host.demo.options import BEFOREHAND
 from headrace.host.demo.picture import PART_NAMES, draw
 from headrace.host.demo.serving import Run
+from headrace.host.demo.simulated import LOADED, Load, Server, Simulated
 from headrace.host.demo.stages import DemoReport
 from headrace.host.demo.trace import write_trace
+from headrace.sim.hardware.dpu_server import CLOCK_HZ
 
 EMULATION_NOTE = (
     "The DPU is emulated: its C++ runs on this machine's cores, which it shares with the network. "
@@ -26,6 +28,10 @@ EMULATION_NOTE = (
 CLOCKED_NOTE = (
     "The DPU is emulated clock by clock: its RTL runs, Verilated, on this machine's cores, which it shares with the "
     "network. Its wall time says nothing of a card's; its cycles do."
+)
+SIMULATED_NOTE = (
+    "Simulated: nothing of this was run. It stands beside the live runs with the same inputs, arrivals and policy, and "
+    "its times are not to be compared with theirs."
 )
 SIMULATION_NOTE = "The NPUs are simulated: the network takes the time that the model says and computes nothing."
 
@@ -54,6 +60,7 @@ def as_json(report: DemoReport) -> dict[str, Any]:
         "equality": _equality(report.equality),
         "dpu_clocks": _clocks(report.clocks),
         "runs": [run_json(run, report.rates_rps[run.preprocessor]) for run in report.runs],
+        "simulated": simulated_json(report.simulated),
     }
 
 
@@ -113,6 +120,106 @@ def run_json(run: Run, rate_rps: float) -> dict[str, Any]:
         "max_difference": max((r.max_difference or 0.0 for r in records), default=0.0),
         "errors": sorted({r.error for r in records if r.error}),
     }
+
+
+def simulated_json(simulated: Simulated | str) -> dict[str, Any]:
+    if isinstance(simulated, str):
+        return {"left_out": simulated}
+    return {
+        "note": SIMULATED_NOTE,
+        "server": simulated.server,
+        "models": list(simulated.models),
+        "policy": simulated.policy,
+        "dpu": {"cus": simulated.cus, "clock_mhz": CLOCK_HZ / 1e6, "clocks_from": dict(simulated.clocks_from),
+                "for_cpu": simulated.for_cpu},
+        "core_ms_measured": simulated.core_ms,
+        "slices_rps": simulated.capacity_rps,
+        "shows": simulated_shows(simulated),
+        "loads": [
+            {
+                "rate_rps": load.rate_rps,
+                "times_as_fast": load.faster,
+                "runs": [
+                    {"name": each.name, "preprocess": each.preprocess, "busy_cores": each.busy_cores,
+                     "limited_by": each.limited_by, **each.result}
+                    for each in load.servers
+                ],
+            }
+            for load in simulated.loads
+        ],
+    }  # fmt: skip
+
+
+def simulated_shows(simulated: Simulated) -> list[str]:
+    """A sentence for each load."""
+    live, loaded = simulated.loads
+    medians = ", ".join(f"{each.result['latency_ms']['p50']:.1f} ms with {each.name}" for each in live.servers)
+    return [
+        f"Simulated, at the {live.rate_rps:.{_digits(live.rate_rps)}f} {simulated.what}/s of the live run, half of "
+        f"them take no more than {medians}.",
+        f"Simulated, {loaded.faster:,.{_digits(loaded.faster)}f} times as fast, at {loaded.rate_rps:,.0f}/s or "
+        f"{LOADED:.0%} of what the slices do: {'; '.join(_served(each) for each in loaded.servers)}.",
+    ]
+
+
+def _served(server: Server) -> str:
+    rate, p99 = server.result["throughput_rps"], server.result["latency_ms"]["p99"]
+    many = f"{server.busy_cores:.0f} cores busy"
+    if server.limited_by is None:
+        return f"{server.name} {rate:,.0f}/s, 99 % within {p99:.1f} ms, {many}"
+    return f"{server.name} no more than {rate:,.0f}/s, for {server.limited_by!r} is full, {many}"
+
+
+def _digits(rate: float) -> int:
+    return 0 if rate >= 10 else 1
+
+
+def print_simulated(simulated: Simulated | str, console: Console) -> None:
+    def line(text: str) -> None:
+        console.print(text, highlight=False, markup=False)
+
+    if isinstance(simulated, str):
+        line(f"The simulated part is left out: {simulated}.")
+        return
+    what = simulated.what
+    console.print(_simulated_results(simulated))
+    line(
+        f"{' and '.join(simulated.models)} on {simulated.server}; DPU of {simulated.cus} at {CLOCK_HZ / 1e6:.0f} MHz; "
+        f"on a core {simulated.core_ms:.2f} ms for each of the {what}, as measured here."
+    )
+    if simulated.clocks_from:
+        sources = ", ".join(f"{count} by {source}" for source, count in simulated.clocks_from.items())
+        line(f"Clocks of the {what}: {sources}.")
+    if simulated.for_cpu:
+        line(f"Of the {what}, {simulated.for_cpu} are not for the DPU and go to the CPU from there.")
+    for sentence in (*simulated_shows(simulated), SIMULATED_NOTE):
+        line(sentence)
+
+
+def _simulated_results(simulated: Simulated) -> Table:
+    table = Table(title=f"Simulated, not run: {simulated.server}", title_justify="left")
+    headings = ("preprocessing", "asked/s", "done/s", "p50 ms", "p99", "busy cores", "J each", "limited by")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in (headings[0], headings[-1]) else "right", no_wrap=True)
+    for load in simulated.loads:
+        for each in load.servers:
+            table.add_row(*_simulated_row(load, each))
+        table.add_section()
+    return table
+
+
+def _simulated_row(load: Load, server: Server) -> list[str]:
+    """Where a queue grows, latencies tell how long the run was, and nothing else."""
+    latencies = [_number(server.result["latency_ms"][key]) for key in ("p50", "p99")]
+    return [
+        server.name,
+        f"{load.rate_rps:,.1f}",
+        f"{server.result['throughput_rps']:,.1f}",
+        *(latencies if server.limited_by is None else ["grows", "grows"]),
+        _number(server.busy_cores),
+        _number(server.result["energy_per_request_j"], 4),
+        server.limited_by or "",
+    ]
 
 
 def shows(report: DemoReport) -> list[str]:
@@ -202,6 +309,7 @@ def print_report(report: DemoReport, console: Console) -> None:
     for sentence in data["shows"]:
         line(sentence)
     line(data["note"])
+    print_simulated(report.simulated, console)
 
 
 def print_runs(runs: Sequence[dict[str, Any]], console: Console) -> None:
@@ -228,8 +336,8 @@ def _print_model(line: Any, name: str, model: dict[str, Any], knee_ms: float) ->
 
 
 def _results(runs: Sequence[dict[str, Any]]) -> Table:
-    table = Table(title="Throughput and latency", title_justify="left")
-    headings = ("run", "asked/s", "done", "failed", "done/s", "mean ms", "p50", "p95", "p99", "batch", "late", "DPU=CV")
+    table = Table(title="Live: throughput and latency", title_justify="left")
+    headings = ("run", "asked/s", "done", "failed", "done/s", "mean ms", "p50", "p95", "p99", "batch", "late", "DPU ok")
     for heading in headings:
         table.add_column(heading, justify="left" if heading == "run" else "right", no_wrap=True)
     for run in runs:
@@ -249,7 +357,7 @@ def _results(runs: Sequence[dict[str, Any]]) -> Table:
 
 
 def _breakdown(runs: Sequence[dict[str, Any]]) -> Table:
-    table = Table(title="Mean time of a request, ms, and why tasks left", title_justify="left")
+    table = Table(title="Live: mean time of a request, ms, and why tasks left", title_justify="left")
     table.add_column("run", no_wrap=True)
     for heading in PART_NAMES.values():
         table.add_column(heading, justify="right")
@@ -267,7 +375,7 @@ def write_report(report: DemoReport, folder: Path) -> list[Path]:
                 for name, profile in report.profiles.items()}  # fmt: skip
     paths = [folder / name for name in ("report.json", "demo.png", "trace.pftrace", *profiles)]
     paths[0].write_text(json.dumps(as_json(report), indent=2) + "\n")
-    draw(report, shows(report), paths[1])
+    draw(report, shows(report), paths[1], report.simulated)
     write_trace(paths[2], report.runs)
     for path, profile in zip(paths[3:], profiles.values(), strict=True):
         path.write_text(profile.to_json())

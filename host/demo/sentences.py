@@ -25,7 +25,7 @@ from headrace.host.demo.picture import draw
 from headrace.host.demo.report import each_mean, gains, print_runs, run_json
 from headrace.host.demo.serving import Arrivals, Progress, Run, run_arrivals
 from headrace.host.demo.trace import write_trace
-from headrace.host.dpu.driver import Preprocessed
+from headrace.host.dpu.preprocessor import Preprocessed
 from headrace.host.live.nodes import SplitTasks
 from headrace.host.live.runtime import Execution, Runtime
 from headrace.host.workers.devices import worker_devices

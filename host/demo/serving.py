@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from headrace.batching import HeadraceError, Ledger, Request, Served, ServedTimes, percentiles_ms, summarize
 from headrace.host.demo.equality import Prepared, compare
-from headrace.host.dpu.driver import Preprocessed
+from headrace.host.dpu.image import ImageSpec
+from headrace.host.dpu.preprocessor import Preprocessed, Preprocessor
 from headrace.host.live.alarm import Alarm
 from headrace.host.live.runtime import Execution, Overloaded, Runtime
 
@@ -28,10 +29,6 @@ class Progress(Protocol):
     def stage(self, text: str, total: int | None = None) -> None: ...
 
     def step(self) -> None: ...
-
-
-class Preprocessor(Protocol):
-    async def process(self, jpeg: bytes) -> Preprocessed: ...
 
 
 class Source(Protocol):
@@ -60,7 +57,7 @@ class Photos:
     beforehand."""
 
     prepared: Prepared
-    preprocessor: Preprocessor | None
+    preprocessor: Preprocessor[ImageSpec] | None
 
     def _place(self, number: int) -> int:
         return number % len(self.prepared.photos)

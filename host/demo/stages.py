@@ -1,14 +1,15 @@
 """`headrace demo`: the main job on real input, each batching policy beside the others and CPU beside DPU preprocessing.
 
 Photos -> every DPU tensor against OpenCV's -> each network's profile and knee -> the load -> one live run for each
-preprocessor and policy, with the same Poisson arrivals at the same load. The networks run on this machine's workers or,
+preprocessor and policy, with the same Poisson arrivals at the same load -> the same on a simulated server of the
+paper's size. The networks run on this machine's workers or,
 in modelled time, on simulated NPUs, which node-level policies can interrupt at every node.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from headrace.host.demo.labels import Label, Labels
 from headrace.host.demo.load import run_rates, run_requests
 from headrace.host.demo.networks import PhotoNetwork
 from headrace.host.demo.options import BEFOREHAND, DemoOptions
-from headrace.host.demo.serving import Arrivals, Photos, Preprocessor, Progress, Run, Source, run_arrivals
-from headrace.host.dpu.driver import CpuPreprocessor, Dpu
+from headrace.host.demo.serving import Arrivals, Photos, Progress, Run, Source, run_arrivals
+from headrace.host.demo.simulated import SIMULATING, Simulated, simulate_photos
+from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.image import ImageSpec
+from headrace.host.dpu.preprocessor import CpuPreprocessor, Preprocessor
 from headrace.host.live.hardware import Hardware, hardware_of, schedules_nodes
 from headrace.host.live.runtime import Execution, Runtime
 from headrace.host.live.tables import tables_beside
@@ -35,7 +38,7 @@ MAX_IN_FLIGHT = 4096  # of each network; beyond this requests are shed
 @dataclass(frozen=True, slots=True)
 class DemoReport:
     """What was found out. `prepared`, `profiles` and `labels` are by network, in the order of the options; `rates_rps`
-    by preprocessor."""
+    by preprocessor; `simulated` tells why there is nothing, if so."""
 
     options: DemoOptions
     machine: dict[str, Any]
@@ -47,6 +50,7 @@ class DemoReport:
     rates_rps: Mapping[str, float]
     labels: Mapping[str, Mapping[str, Label]]
     runs: Sequence[Run]
+    simulated: Simulated | str = ""
 
     @property
     def hardware(self) -> str:
@@ -80,14 +84,17 @@ class DemoReport:
 
 
 def demo(options: DemoOptions, loaded: Sequence[PhotoNetwork], xclbin: Path, progress: Progress) -> DemoReport:
-    return asyncio.run(run_demo(options, loaded, xclbin, progress))
+    """`loaded` is what `load_networks` made of the options. Raises UsageError for options that cannot be met, and
+    WorkerLost if no worker can be started."""
+    live = asyncio.run(run_demo(options, loaded, xclbin, progress))
+    progress.stage(SIMULATING)
+    return replace(live, simulated=simulate_photos(options, live.networks, live.prepared, live.runs, live.cus))
 
 
 async def run_demo(
     options: DemoOptions, loaded: Sequence[PhotoNetwork], xclbin: Path, progress: Progress
 ) -> DemoReport:
-    """`loaded` is what `load_networks` made of the options. Raises UsageError for options that cannot be met, and
-    WorkerLost if no worker can be started."""
+    """The live part. Raises as `demo` does."""
     networks = {network.name: network for network in loaded}
     by_node = schedules_nodes(options.policies, options.profiles)
     if by_node and not options.npus:
@@ -117,7 +124,7 @@ async def run_demo(
             }
             for preprocessor in options.preprocessors
         }
-        runs = await _live_runs(options, hardware, profiles, rates, sources, labels, progress)
+        runs = await live_runs(options, hardware, profiles, rates, sources, labels.see, progress)
         cus = len(next(iter(dpus.values())).cus)
     return DemoReport(options, here, hardware.count, cus, networks, prepared, profiles, rates, labels.of, runs)
 
@@ -130,22 +137,23 @@ async def _dpus(xclbin: Path, networks: Iterable[PhotoNetwork]) -> AsyncIterator
         yield {spec: await stack.enter_async_context(Dpu(xclbin, spec)) for spec in specs}
 
 
-def _preprocessor(name: str, spec: ImageSpec, dpus: Mapping[ImageSpec, Dpu]) -> Preprocessor | None:
+def _preprocessor(name: str, spec: ImageSpec, dpus: Mapping[ImageSpec, Dpu]) -> Preprocessor[ImageSpec] | None:
     if name == BEFOREHAND:
         return None
     return dpus[spec] if name == "dpu" else CpuPreprocessor(spec)
 
 
-async def _live_runs(
+async def live_runs(
     options: DemoOptions,
     hardware: Hardware,
     profiles: Mapping[str, Profile],
     rates_rps: Mapping[str, float],
     sources: Mapping[str, Mapping[str, Source]],
-    labels: Labels,
+    on_answer: Callable[[str, str, Any], None],
     progress: Progress,
 ) -> list[Run]:
-    """One for each preprocessor and policy, one after the other on the same workers."""
+    """One for each preprocessor and policy, one after the other on the same workers; `sources` are by preprocessor and
+    network, `on_answer` as in `run_arrivals`."""
     times = {name: hardware.times(profile) for name, profile in profiles.items()}
 
     def policy(name: str) -> Policy:
@@ -174,7 +182,7 @@ async def _live_runs(
                         run = await run_arrivals(
                             preprocessor, name, runtime, executions, sources[preprocessor], planned,
                             seed=options.seed, sla_s=options.sla_s, drain_timeout_s=options.drain_timeout_s,
-                            on_answer=labels.see, on_done=progress.step,
+                            on_answer=on_answer, on_done=progress.step,
                         )  # fmt: skip
                     runs.append(run)
     return runs

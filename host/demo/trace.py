@@ -1,15 +1,26 @@
 """A Perfetto trace of live runs: one track per CU and per worker, one flow per request from its CU to its tasks."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from headrace.host.demo.serving import Run
+from headrace.host.dpu.preprocessor import CuRun
 from headrace.host.live.trace import Lanes, name_of
 from headrace.sim.trace import Slice, write
 
 
-def write_trace(path: Path, runs: Iterable[Run]) -> None:
+def write_trace(
+    path: Path, runs: Iterable[Run], before: Mapping[str, Iterable[tuple[str, Sequence[CuRun]]]] | None = None
+) -> None:
+    """`before` is what CUs did before the runs: of each input, by its name, in groups of a title."""
     slices: list[Slice] = []
+    for title, inputs in (before or {}).items():
+        lanes = Lanes()
+        slices += [
+            Slice((title, lanes.of(part.unit, part.started, part.finished)), part.started, part.finished, name)
+            for name, parts in inputs
+            for part in parts
+        ]
     flow_of_run = 0
     for run in runs:
         lanes = Lanes()
@@ -17,9 +28,10 @@ def write_trace(path: Path, runs: Iterable[Run]) -> None:
             if record.preprocessed is None:
                 continue
             pre = record.preprocessed
-            track = (run.name, lanes.of(pre.unit, pre.started, pre.finished))
             name = f"request {record.number}: {record.input}"
-            slices.append(Slice(track, pre.started, pre.finished, name, [flow_of_run + record.number]))
+            for part in pre.runs or (CuRun(pre.unit, pre.started, pre.finished),):
+                track = (run.name, lanes.of(part.unit, part.started, part.finished))
+                slices.append(Slice(track, part.started, part.finished, name, [flow_of_run + record.number]))
         numbers = {record.request_id: record.number for record in run.records if record.request_id is not None}
         for execution in run.executions:
             track = (run.name, f"worker {execution.worker}")

@@ -1,4 +1,4 @@
-"""`headrace preprocess image`: files through the DPU, as many at a time as it has CUs, each with its own outcome."""
+"""`headrace preprocess`: files through the DPU, as many at a time as it has CUs, each with its own outcome."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -8,47 +8,53 @@ from typing import Any
 import numpy as np
 
 from headrace.batching import HeadraceError
+from headrace.host.dpu import audio, image, sound_file
+from headrace.host.dpu.audio import AudioSpec
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.image import ImageSpec, Stage
-from headrace.host.dpu.preprocessor import Fallback
+from headrace.host.dpu.image import ImageSpec
+from headrace.host.dpu.preprocessor import Fallback, Preprocessed
 from headrace.host.xrt import emulation
+
+FIELDS = ("output", "shape", "dtype", "unit", "dpu_status", "error")
 
 
 async def preprocess_files(
     files: Sequence[Path],
     folder: Path,
     xclbin: Path,
-    spec: ImageSpec,
-    stage: Stage,
+    spec: ImageSpec | AudioSpec,
+    stage: image.Stage | audio.Stage,
     fallback: Fallback,
     on_done: Callable[[], None],
     wave: Path | None = None,
 ) -> list[dict[str, Any]]:
-    """One outcome a file, in order: file, output (path or None), shape, dtype, unit, dpu_status, error (or None).
+    """One outcome a file, in order: file, output (path or None), shape, dtype, unit, dpu_status, error (or None), of
+    sounds `samples` (of each channel, at the file's rate), and of photos `damage` (what is wrong with a file that was
+    taken nonetheless, or None).
 
-    Clocked devices add cycles, cycles_per_pixel, symbols and, under `counters`, all that they count. `wave` is a
-    waveform file of the first request, which only `hw_emu` can write."""
+    Clocked devices add cycles and, under `counters`, all that they count; of photos also cycles_per_pixel and symbols.
+    `wave` is a waveform file of the first request, which only `hw_emu` can write."""
     outputs = _output_names(files)
+    fields = (*FIELDS, "samples" if isinstance(spec, AudioSpec) else "damage")
     async with Dpu(xclbin, spec, fallback=fallback) as dpu:
         if wave is not None:
             emulation.trace(emulation.device(0), wave)
         limit = asyncio.Semaphore(2 * len(dpu.cus))  # bounds the memory that waiting files take
 
         async def one(file: Path, output: Path) -> dict[str, Any]:
-            outcome: dict[str, Any] = dict.fromkeys(("output", "shape", "dtype", "unit", "dpu_status", "error"))
+            outcome: dict[str, Any] = dict.fromkeys(fields)
             async with limit:
                 try:
-                    done = await dpu.process(file.read_bytes(), stage)
+                    data = file.read_bytes()
+                    if isinstance(spec, AudioSpec):
+                        outcome["samples"] = sound_file.length(data, spec.rates)[0]
+                    done = await dpu.process(data, stage)
                     np.save(output, done.tensor)
                     outcome |= {"output": str(output), "shape": done.tensor.shape, "dtype": str(done.tensor.dtype)}
                     outcome |= {"unit": done.unit, "dpu_status": done.dpu_status}
-                    if done.counters is not None and done.source_pixels:
-                        outcome |= {
-                            "cycles": done.counters["cycles"],
-                            "cycles_per_pixel": done.counters["cycles"] / done.source_pixels,
-                            "symbols": done.counters.get("symbols"),
-                            "counters": dict(done.counters),
-                        }
+                    if isinstance(spec, ImageSpec):
+                        outcome["damage"] = done.damage
+                    outcome |= _clocks(done)
                 except HeadraceError as error:
                     outcome["error"] = str(error)
                 except OSError as error:
@@ -57,6 +63,18 @@ async def preprocess_files(
             return {"file": str(file), **outcome}
 
         return await asyncio.gather(*(one(file, folder / name) for file, name in zip(files, outputs, strict=True)))
+
+
+def _clocks(done: Preprocessed) -> dict[str, Any]:
+    if done.counters is None:
+        return {}
+    clocks: dict[str, Any] = {"cycles": done.counters["cycles"], "counters": dict(done.counters)}
+    if done.source_pixels:
+        clocks |= {
+            "cycles_per_pixel": done.counters["cycles"] / done.source_pixels,
+            "symbols": done.counters.get("symbols"),
+        }
+    return clocks
 
 
 def _output_names(files: Sequence[Path]) -> list[str]:

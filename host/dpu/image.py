@@ -3,7 +3,7 @@
 Four stages, each on the result of the one before: decode (JPEG to RGB), resize (shorter side), crop, normalize.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 
@@ -11,10 +11,14 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.batching import CorruptInput, UsageError
+from headrace.batching import UsageError
+from headrace.host.dpu import photo_file
+from headrace.host.dpu.orientation import Orientation, orientation
+from headrace.host.dpu.photo_file import Damaged
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)  # RGB, of pixel values in 0..1; torchvision's training transform
 IMAGENET_STD = (0.229, 0.224, 0.225)
+MAX_MEGAPIXELS = 100  # what cameras of medium format have; OpenCV holds 3 bytes a pixel
 
 
 class Stage(IntEnum):
@@ -32,7 +36,13 @@ FORMATS = ("float32", "float16", "int8")  # index = value of the image CU's `for
 @dataclass(frozen=True, slots=True)
 class ImageSpec:
     """Sizes in pixels; a crop offset of None centres the window. `int8_step` is the value of one int8 step; None
-    chooses the smallest step that holds every value of the three tables."""
+    chooses the smallest step that holds every value of the three tables. `max_megapixels` and `damaged` say what the
+    CPU takes; the DPU has limits of its own, and never takes a file that it finds damaged.
+
+    With `orient`, a JPEG file's result is turned upright as its Exif orientation says, after the other stages, whose
+    crop has its sides exchanged where that exchanges them. Resizing and cropping the upright photo instead differs by
+    no more than rounding: by a level, and by a pixel where an odd number of pixels is cropped away. It needs a centred
+    crop."""
 
     resize_short: int = 256
     crop_width: int = 224
@@ -43,6 +53,9 @@ class ImageSpec:
     std: tuple[float, float, float] = IMAGENET_STD
     dtype: str = "float32"
     int8_step: float | None = None
+    max_megapixels: int = MAX_MEGAPIXELS
+    damaged: Damaged = Damaged.STRICT
+    orient: bool = False
 
     def __post_init__(self) -> None:
         if self.dtype not in FORMATS:
@@ -54,6 +67,8 @@ class ImageSpec:
             offset = getattr(self, name)
             if offset is not None and not 0 <= offset <= 65535:
                 raise UsageError(f"{name} is {offset}; give 0 to 65535 pixels, or nothing to centre the crop")
+        if self.orient and (self.crop_x is not None or self.crop_y is not None):
+            raise UsageError("a photo that is turned is cropped in its middle: give no crop offsets with orient")
         if not all(s > 0 for s in self.std):
             raise UsageError(f"std is {self.std}; each channel's must be above 0")
         if self.int8_step is not None and not self.int8_step > 0:
@@ -62,6 +77,13 @@ class ImageSpec:
     @property
     def tensor_shape(self) -> tuple[int, int, int]:
         return (3, self.crop_height, self.crop_width)
+
+    def as_stored(self, turn: Orientation) -> "ImageSpec":
+        """What is asked of the photo before it is turned."""
+        width, height = self.crop_width, self.crop_height
+        if turn.exchanges_sides:
+            width, height = height, width
+        return replace(self, orient=False, crop_width=width, crop_height=height)
 
     def tables(self) -> NDArray[Any]:
         """The normalized value of every pixel value, shape (3, 256), in `dtype`: what the CU and the CPU look up.
@@ -83,6 +105,11 @@ def pixels(tensor: NDArray[Any], spec: ImageSpec) -> NDArray[np.uint8]:
     return np.stack(planes, axis=-1).clip(0, 255).astype(np.uint8)
 
 
+def upright(output: NDArray[Any], turn: Orientation, stage: Stage) -> NDArray[Any]:
+    """The output of `stage`, turned."""
+    return turn.turned(output, rows=1 if stage == Stage.NORMALIZE else 0)
+
+
 def resized_size(width: int, height: int, short: int) -> tuple[int, int]:
     """(width, height) after the shorter side becomes `short`; the longer rounds down, as torchvision's Resize does."""
     if width <= height:
@@ -93,9 +120,21 @@ def resized_size(width: int, height: int, short: int) -> tuple[int, int]:
 def preprocess(jpeg: bytes, spec: ImageSpec, stage: Stage = Stage.NORMALIZE) -> NDArray[Any]:
     """Run the stages up to `stage` on the CPU.
 
-    Returns HWC uint8 RGB up to the crop, CHW `spec.dtype` after normalize. Raises CorruptInput when OpenCV cannot
-    decode the bytes and UsageError when the crop does not lie inside the resized image."""
-    image = _decoded(jpeg)
+    Returns HWC uint8 RGB up to the crop, CHW `spec.dtype` after normalize. Raises CorruptInput when the bytes are
+    nothing that `photo_file.decode` takes and UsageError when the crop does not lie inside the resized image."""
+    return process(jpeg, spec, stage)[0]
+
+
+def process(jpeg: bytes, spec: ImageSpec, stage: Stage = Stage.NORMALIZE) -> tuple[NDArray[Any], str | None]:
+    """What `preprocess` returns, and what is wrong with the file, if `spec.damaged` lets it pass."""
+    photo = photo_file.decode(jpeg, spec.max_megapixels, spec.damaged)
+    if not spec.orient:
+        return _through(photo.pixels, spec, stage), photo.damage
+    turn = orientation(jpeg)
+    return upright(_through(photo.pixels, spec.as_stored(turn), stage), turn, stage), photo.damage
+
+
+def _through(image: NDArray[np.uint8], spec: ImageSpec, stage: Stage) -> NDArray[Any]:
     if stage >= Stage.RESIZE:
         size = resized_size(image.shape[1], image.shape[0], spec.resize_short)
         if max(size) > 65535:
@@ -112,18 +151,6 @@ def preprocess(jpeg: bytes, spec: ImageSpec, stage: Stage = Stage.NORMALIZE) -> 
     for plane, table, normalized in zip(reversed(cv2.split(image)), spec.tables(), tensor, strict=True):
         cv2.LUT(plane, table, dst=normalized)
     return tensor
-
-
-def _decoded(jpeg: bytes) -> NDArray[np.uint8]:
-    if not jpeg:
-        raise CorruptInput("it is empty")
-    try:
-        image = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
-    except cv2.error as error:
-        raise CorruptInput(f"OpenCV cannot decode it: {error}") from error
-    if image is None:
-        raise CorruptInput("OpenCV cannot decode it; is it an image?")
-    return image
 
 
 def _cropped(image: NDArray[np.uint8], spec: ImageSpec) -> NDArray[np.uint8]:

@@ -1,21 +1,34 @@
-"""The seam from a request's bytes to its tensor: what every preprocessor gives, and the one on the CPU."""
+"""The seam from a request's bytes to its tensor: what every preprocessor gives, and the one on the CPU.
+
+A preprocessor is made for a spec, whose type tells the kind of input, image or audio. Kinds know nothing of each other
+and nothing of threads: each is a module with a spec, its stages, and `preprocess(data, spec, stage)`.
+"""
 
 import asyncio
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import cv2
 from numpy.typing import NDArray
 
 from headrace.batching import HeadraceError
-from headrace.host.dpu import image
-from headrace.host.dpu.image import ImageSpec, Stage
+from headrace.host.dpu import audio, image
+from headrace.host.dpu.audio import AudioSpec
+from headrace.host.dpu.image import ImageSpec
 from headrace.host.dpu.units import Units, UnitState
+
+Spec = TypeVar("Spec", bound=ImageSpec | AudioSpec)
+SpecOf = TypeVar("SpecOf", bound=ImageSpec | AudioSpec, covariant=True)
+# Each gives the tensor, and what is wrong with a file that it was made of nonetheless.
+ON_CPU: Mapping[type, Callable[..., tuple[NDArray[Any], str | None]]] = {
+    ImageSpec: image.process,
+    AudioSpec: lambda *arguments: (audio.preprocess(*arguments), None),
+}
 
 
 class PreprocessorUnavailable(HeadraceError):
@@ -29,13 +42,23 @@ class Fallback(Enum):
     RAISE = "raise"
 
 
+class CuRun(NamedTuple):
+    """What a CU did for a request, and when (`time.monotonic()` seconds)."""
+
+    unit: str
+    started: float
+    finished: float
+
+
 @dataclass(frozen=True, slots=True)
 class Preprocessed:
-    """`tensor` with where it was made (a CU instance's name, or "cpu") and when (`time.monotonic()` seconds).
+    """`tensor` with where it was made (CU instances' names, or "cpu") and when (`time.monotonic()` seconds).
 
     `dpu_status` is the name of the CU's status code, also when the CPU then did the work; None if no CU was asked.
-    `source_pixels` and `counters` come from the CU: pixels of the photo, and, from devices that are clocked and tell,
-    the clocks that the request took (`cycles`) and what they were spent on."""
+    `source_pixels`, of a photo, `source_samples`, of each channel of a sound, and `counters` come from the CUs; the
+    latter, from devices that are clocked and tell, are the clocks that the request took (`cycles`) and what they were
+    spent on. `runs` are those of the CUs, in their order. `damage` is what is wrong with a photo that the CPU made the
+    tensor of nonetheless, because the spec lets damaged ones pass: some of its pixels are invented."""
 
     tensor: NDArray[Any]
     unit: str
@@ -44,10 +67,19 @@ class Preprocessed:
     dpu_status: str | None = None
     source_pixels: int | None = None
     counters: Mapping[str, int] | None = None
+    runs: tuple[CuRun, ...] = ()
+    source_samples: int | None = None
+    damage: str | None = None
 
 
-class Preprocessor(Protocol):
-    spec: ImageSpec
+class Preprocessor(Protocol[SpecOf]):
+    @property
+    def spec(self) -> SpecOf: ...
+
+    @property
+    def damaged(self) -> int:
+        """Photos so far that were taken although they are damaged."""
+        ...
 
     async def process(self, data: bytes, /) -> Preprocessed:
         """Raises CorruptInput or UsageError of an input that it cannot take, and PreprocessorUnavailable."""
@@ -58,16 +90,18 @@ class Preprocessor(Protocol):
         ...
 
 
-class CpuPreprocessor:
-    """OpenCV in threads of its own, which release the interpreter's lock. Use as an async context manager, from one
-    event loop.
+class CpuPreprocessor(Generic[Spec]):
+    """OpenCV, or soxr and scipy, in threads of its own, which release the interpreter's lock. Use as an async context
+    manager, from one event loop.
 
     Requests wait for a thread in the order in which they came, and one whose caller gives up while it waits is never
     worked on."""
 
-    def __init__(self, spec: ImageSpec | None = None, threads: int | None = None) -> None:
+    def __init__(self, spec: Spec, threads: int | None = None) -> None:
         """`threads`: one less than there are usable cores, as the event loop needs one, but at least 1."""
-        self.spec = spec or ImageSpec()
+        self.spec = spec
+        self.damaged = 0  # photos that were taken although they are
+        self._preprocess = ON_CPU[type(spec)]
         self.threads = max(1, len(os.sched_getaffinity(0)) - 1) if threads is None else threads
         cv2.setNumThreads(1)  # requests are what runs in parallel; OpenCV's threads within one only get in the way
         self._threads = ThreadPoolExecutor(self.threads, thread_name_prefix="cpu-preprocessor")
@@ -87,20 +121,25 @@ class CpuPreprocessor:
         self._slots.refuse(lambda: PreprocessorUnavailable("the CPU preprocessor was closed"))
         self._threads.shutdown()
 
-    async def preprocess(self, jpeg: bytes) -> NDArray[Any]:
-        """JPEG bytes to the model's input tensor, CHW in `spec.dtype`. Raises as `process` does."""
-        return (await self.process(jpeg)).tensor
+    async def preprocess(self, data: bytes) -> NDArray[Any]:
+        """A file's bytes to the model's input tensor, in `spec.dtype`. Raises as `process` does."""
+        return (await self.process(data)).tensor
 
-    async def process(self, jpeg: bytes, stage: Stage = Stage.NORMALIZE) -> Preprocessed:
-        """Run the stages up to `stage`: HWC uint8 RGB up to the crop, CHW `spec.dtype` after normalize.
+    async def process(self, data: bytes, stage: image.Stage | audio.Stage | None = None) -> Preprocessed:
+        """Run the stages up to `stage`, which is one of the spec's kind, or all of them; the tensor is what that
+        kind's `preprocess` returns.
 
         Raises CorruptInput, UsageError, and PreprocessorUnavailable once it is closed."""
 
         def timed() -> Preprocessed:
             started = time.monotonic()
-            return Preprocessed(image.preprocess(jpeg, self.spec, stage), "cpu", started, time.monotonic())
+            stages = () if stage is None else (stage,)
+            tensor, damage = self._preprocess(data, self.spec, *stages)
+            return Preprocessed(tensor, "cpu", started, time.monotonic(), damage=damage)
 
         slot = await self._slots.acquire()
         run = asyncio.get_running_loop().run_in_executor(self._threads, timed)
         run.add_done_callback(lambda _: self._slots.release(slot))  # a caller that gives up does not free the thread
-        return await asyncio.shield(run)
+        done = await asyncio.shield(run)
+        self.damaged += done.damage is not None
+        return done

@@ -1,11 +1,11 @@
-"""The image CU's status codes, as `hls/include/headrace/status.hpp` has them (a test compares the two)."""
+"""The CUs' status codes, as `hls/include/headrace/status.hpp` has them (a test compares the two)."""
 
 from enum import IntEnum
 
 _REASONS = {
     0: "done",
     1: "not a JPEG file: it does not begin with the SOI marker",
-    2: "the file ends before the image does",
+    2: "the file ends before the image or the sound does",
     3: "progressive or hierarchical JPEG; the DPU takes baseline and extended sequential",
     4: "arithmetic coding; the DPU takes Huffman coding",
     5: "lossless JPEG; the DPU takes baseline and extended sequential",
@@ -13,7 +13,7 @@ _REASONS = {
     7: "a number of components other than 1 (gray) or 3",
     8: "unusual subsampling; the DPU takes gray, 4:4:4, 4:2:2, 4:4:0, 4:2:0 and 4:1:1",
     9: "wider than 4096 pixels, or too high or without a height in the frame header",
-    10: "a marker segment contradicts itself or the standard",
+    10: "a marker segment, or a chunk, contradicts itself or the standard",
     11: "the scan refers to a quantisation or Huffman table that the file does not define",
     12: "the entropy-coded data is corrupt",
     13: "a restart marker is missing, out of order or unexpected",
@@ -23,6 +23,11 @@ _REASONS = {
     17: "the output buffer is too small",
     18: "unknown stage or format, or a buffer that is not 16-byte aligned",
     19: "memory answered with an error: a buffer's device address is wrong",
+    20: "not a WAV file: it does not begin with RIFF and WAVE",
+    21: "samples other than 16-bit PCM",
+    22: "neither mono nor stereo",
+    23: "a sample rate other than 8, 11.025, 16, 22.05, 24, 32, 44.1 and 48 kHz",
+    24: "too long: more than 65535 frames, which are 655 s",
 }
 
 
@@ -47,6 +52,11 @@ class Status(IntEnum):
     BUFFER_TOO_SMALL = 17
     BAD_ARGUMENT = 18
     BUS_ERROR = 19
+    NOT_WAV = 20
+    SOUND_FORMAT = 21
+    CHANNELS = 22
+    RATE = 23
+    TOO_LONG = 24
 
     @property
     def reason(self) -> str:

@@ -25,6 +25,8 @@ from headrace.host.workers.split import node_model
 from headrace.host.workers.step_models import step_nodes
 from headrace.sim.hardware.npu import npu_times
 
+START_LIMIT_S = 60.0  # of measuring a network at all lengths, which who starts a server waits for
+
 
 @dataclass(frozen=True, slots=True)
 class Network:
@@ -72,8 +74,9 @@ class RealWorkers:
     async def profile(self, name: str, max_batch: int) -> Profile:
         network = self._networks[name]
         profile = await measure_curve(
-            network.source, network.weights, input_shape=network.input_shape, workers=self.count, max_batch=max_batch
-        )
+            network.source, network.weights, input_shape=network.input_shape, workers=self.count, max_batch=max_batch,
+            limit_s=START_LIMIT_S,
+        )  # fmt: skip
         return replace(profile, model=name)
 
     def times(self, profile: Profile) -> NodeTimes:

@@ -62,7 +62,7 @@ class NoWorker(HeadraceError):
 
 
 class TooLate(HeadraceError):
-    """The request had not begun by its deadline, and was dropped (`drop_late`)."""
+    """The request had not begun in time for its deadline, and was dropped (`drop_late`)."""
 
 
 class Tasks(Protocol):
@@ -226,8 +226,8 @@ class _Seat:
 class Runtime:
     """Use as an async context manager around a started pool of workers; the pool is its owner's to close, `tasks` too.
 
-    `drop_late` drops requests that have not begun by their deadline. `on_execution` is called with every task that
-    ended; nothing here keeps them. Raises UsageError."""
+    `drop_late` drops requests that have not begun by `Policy.latest_start`. `on_execution` is called with every task
+    that ended; nothing here keeps them. Raises UsageError."""
 
     def __init__(
         self,
@@ -377,11 +377,12 @@ class Runtime:
         flight = _Flight(request, now, self._loop.create_future(), self._policy)
         self._flights[id] = flight
         self._waiting[model] += 1
-        if self._drop_late and deadline < math.inf:
+        begin_by = self._policy.latest_start(request) if self._drop_late else math.inf
+        if begin_by < math.inf:
             if len(self._deadlines) > 2 * len(self._flights) + 64:  # mostly of requests that have left
                 self._deadlines = [entry for entry in self._deadlines if entry[1] in self._flights]
                 heapq.heapify(self._deadlines)
-            heapq.heappush(self._deadlines, (deadline, id))
+            heapq.heappush(self._deadlines, (begin_by, id))
         self._soon()
         try:
             return await flight.done
@@ -683,14 +684,15 @@ class Runtime:
         self._alarm.set(at + self.origin if at < math.inf else math.inf)
 
     def _drop(self, now: float) -> None:
-        """Requests whose deadline has come before they have begun."""
+        """Requests that have not begun, and cannot meet their deadline any more as far as the policy can tell."""
         while self._deadlines and self._deadlines[0][0] <= now:
-            deadline, id = heapq.heappop(self._deadlines)
+            _, id = heapq.heappop(self._deadlines)
             flight = self._flights.get(id)
             if flight is not None and self._forget(flight):
                 self.ledger.drop_late(flight.request)
-                late = (now - deadline) * 1e3
-                self._answer(flight, TooLate(f"the request had not begun by its deadline, {late:.1f} ms ago"))
+                left_ms = (flight.request.deadline - now) * 1e3
+                why = f"{-left_ms:.1f} ms ago" if left_ms <= 0 else f"in {left_ms:.1f} ms, and takes longer than that"
+                self._answer(flight, TooLate(f"the request had not begun by its deadline, {why}"))
 
     def _settle(self) -> None:
         """Note the tasks that ended, and answer the requests that finished."""

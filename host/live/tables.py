@@ -21,7 +21,9 @@ async def tables_beside(
 
     services = {
         # Beyond the profile's points latencies are only extrapolated.
-        model: BatchService.of_times(times[model], min(max_batch, profile.points[-1].batch))
+        model: BatchService.of_times(
+            times[model], min(max_batch, profile.curve(profile.typical_length)[-1].batch), (profile.typical_length, 1)
+        )
         for model, profile in profiles.items()
     }
 

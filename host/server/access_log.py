@@ -100,6 +100,8 @@ def _line(visit: Visit) -> dict[str, Any]:
     row = max(visit.rows, key=_done) if visit.rows else RowVisit()
     if (made := row.preprocessed) is not None:
         line |= {"preprocess_ms": _ms(made.finished - visit.arrived), "unit": made.unit}
+        if made.damage:
+            line["damage"] = made.damage
     if (found := row.inference) is not None:
         task = found.execution.task
         line |= {

@@ -17,7 +17,8 @@ def server_metadata(shared_memory: bool) -> dict[str, Any]:
 
 
 def model_metadata(model: ServedModel) -> dict[str, Any]:
-    """Inputs with the batch as first dimension. A model of photos takes either IMAGE or its own input."""
+    """Inputs with the batch as first dimension. A model of photos or sounds takes either
+    those, as IMAGE or AUDIO, or its own inputs."""
     inputs = [_tensor(spec) for spec in model.rows.inputs]
     if model.rows.encoded is not None:
         inputs.append({"name": model.rows.encoded, "datatype": BYTES, "shape": [-1, 1]})
@@ -34,7 +35,7 @@ def model_config(model: ServedModel) -> dict[str, Any]:
     """Triton's; shapes without the batch. `max_batch_size` is how many rows a request may have. A model is decoupled
     whose stream sends each token as it comes.
 
-    A model of photos takes either of its inputs: both are optional."""
+    A model of photos or sounds takes either of its inputs: all are optional."""
 
     def described(tensor: dict[str, Any], is_input: bool) -> dict[str, Any]:
         datatype = tensor["datatype"]

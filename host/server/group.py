@@ -8,8 +8,9 @@ from pathlib import Path
 
 from headrace.batching import NodeTimes, Policy, Profile, UsageError, make_policy
 from headrace.batching.catalog import CELL_POLICIES
+from headrace.host.dpu.audio import AudioSpec
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.image import ImageSpec
+from headrace.host.dpu.image import Damaged, ImageSpec
 from headrace.host.dpu.preprocessor import CpuPreprocessor, Preprocessor
 from headrace.host.dpu.units import UnitState
 from headrace.host.live.cells import CellTasks
@@ -17,7 +18,7 @@ from headrace.host.live.hardware import Hardware, Network, NodeWorkers, hardware
 from headrace.host.live.runtime import Execution, Runtime, Tasks
 from headrace.host.live.tables import tables_beside
 from headrace.host.memory.layout import TensorSpec
-from headrace.host.server.rows import Rows, TensorRows, TokenRows, TreeRows
+from headrace.host.server.rows import AUDIO, IMAGE, Rows, TensorRows, TokenRows, TreeRows
 from headrace.host.server.settings import ModelSettings
 from headrace.host.workers.devices import parsed_workers, worker_devices
 from headrace.host.workers.models import load_model
@@ -32,12 +33,15 @@ from headrace.sim.load.lengths import TRANSLATION, dec_timesteps
 OnStage = Callable[[str], None]
 
 
+AnyPreprocessor = Preprocessor[ImageSpec] | Preprocessor[AudioSpec]
+
+
 @dataclass(slots=True, eq=False)
 class ServedModel:
     """What the service knows of a model. `workers` are the names of its runtime's; `rows` is what a request's tensors
-    mean to it; `preprocessor` makes its input of photos; `streams` tells whether its runtime tells of each token as it
-    comes. `in_flight` counts the rows that are admitted and not answered, `preprocessing` those of them that are at its
-    preprocessor, or wait for it."""
+    mean to it; `preprocessor` makes its input of photos or sounds; `streams` tells whether its runtime tells of each
+    token as it comes. `in_flight` counts the rows that are admitted and not answered, `preprocessing` those of them
+    that are at its preprocessor, or wait for it."""
 
     settings: ModelSettings
     runtime: Runtime
@@ -45,7 +49,7 @@ class ServedModel:
     rows: Rows
     outputs: tuple[TensorSpec, ...]
     categories: Sequence[str] | None = None
-    preprocessor: Preprocessor | None = None
+    preprocessor: AnyPreprocessor | None = None
     streams: bool = False
     random_weights: bool = False
     in_flight: int = 0
@@ -92,33 +96,45 @@ def groups_of(models: Sequence[ModelSettings]) -> list[list[ModelSettings]]:
     return list(found.values())
 
 
+def _told(spec: ImageSpec | AudioSpec) -> str:
+    if isinstance(spec, AudioSpec):
+        return f"{spec.n_mels} bands"
+    return f"{spec.crop_width} x {spec.crop_height} of {spec.resize_short}"
+
+
 class Preprocessors:
     """One for each kind of tensor, shared by all models; those of a DPU are all of its CUs. `container` makes or finds
-    its .xclbin when the first model asks for it. Use as an async context manager."""
+    its .xclbin when the first model asks for it; `max_megapixels` and `damaged` are as in `ImageSpec`. Use as an async
+    context manager."""
 
-    def __init__(self, container: Callable[[], Path]) -> None:
+    def __init__(self, container: Callable[[], Path], max_megapixels: int, damaged: Damaged) -> None:
         self._container = container
-        self._made: dict[tuple[str, ImageSpec], Preprocessor] = {}
+        self._max_megapixels = max_megapixels
+        self._damaged = damaged
+        self._made: dict[tuple[str, ImageSpec | AudioSpec], AnyPreprocessor] = {}
         self._stack = contextlib.AsyncExitStack()
 
-    async def of(self, kind: str, spec: ImageSpec) -> Preprocessor:
+    async def of(self, kind: str, spec: ImageSpec | AudioSpec) -> AnyPreprocessor:
+        """Raises UsageError."""
+        if isinstance(spec, ImageSpec):
+            spec = replace(spec, max_megapixels=self._max_megapixels, damaged=self._damaged)
         if (kind, spec) not in self._made:
-            if kind == "cpu":
-                made: CpuPreprocessor | Dpu = CpuPreprocessor(spec)
-            else:
-                made = Dpu(await asyncio.to_thread(self._container), spec)
+            made: CpuPreprocessor[ImageSpec | AudioSpec] | Dpu[ImageSpec | AudioSpec]
+            if isinstance(spec, AudioSpec):
+                await asyncio.to_thread(spec.filterbank)  # takes a second, which no request shall wait for
+            made = CpuPreprocessor(spec) if kind == "cpu" else Dpu(await asyncio.to_thread(self._container), spec)
             self._made[kind, spec] = await self._stack.enter_async_context(made)
         return self._made[kind, spec]
 
-    def all(self) -> list[Preprocessor]:
+    def all(self) -> list[AnyPreprocessor]:
         return list(self._made.values())
 
     def states(self) -> list[UnitState]:
-        """Of all units; with the size of the photos, where there are several kinds of tensors."""
+        """Of all units; with what they make, where there are several kinds of tensors."""
         if len(self._made) == 1:
             return [state for made in self._made.values() for state in made.states()]
         return [
-            state._replace(name=f"{state.name}, {spec.crop_width} x {spec.crop_height} of {spec.resize_short}")
+            state._replace(name=f"{state.name}, {_told(spec)}")
             for (_, spec), made in self._made.items()
             for state in made.states()
         ]
@@ -158,9 +174,11 @@ async def open_group(
         models = []
         for each in loaded.networks:
             own, network = each.settings, each.network
-            spec = network.loaded.image_spec
+            sounds = network.loaded.audio_spec
+            spec = sounds or network.loaded.image_spec
             preprocessor = None if spec is None else await preprocessors.of(own.preprocess, spec)
-            rows = TensorRows(own.name, network.loaded.inputs, preprocessor is not None)
+            encoded = None if spec is None else IMAGE if sounds is None else AUDIO
+            rows = TensorRows(own.name, network.loaded.inputs, encoded)
             models.append(
                 ServedModel(
                     own,
@@ -272,7 +290,8 @@ async def _networks(models: _Models, on_stage: OnStage) -> _Parts:
         name = each.settings.name
         if name not in given:
             on_stage(f"profile of {name} on {hardware.count} {hardware.kind}")
-        profiles[name] = given.get(name) or await hardware.profile(name, own.max_batch)
+        profile = given.get(name) or await hardware.profile(name, own.max_batch)
+        profiles[name] = replace(profile, knee_growth=own.knee_growth)
     times = {name: hardware.times(profile) for name, profile in profiles.items()}
     assumed = {
         step.settings.name: step.settings.dec_timesteps
@@ -281,7 +300,8 @@ async def _networks(models: _Models, on_stage: OnStage) -> _Parts:
     }
     policy = make_policy(
         own.policy, times, workers=hardware.count, window_s=own.window_s, max_batch=own.max_batch,
-        profiles=profiles, dec_timesteps=assumed, tables={},
+        profiles=profiles, dec_timesteps=assumed, tables={}, bucket_s=own.bucket_s,
+        bucket_width=own.bucket_width, merge_buckets=own.merge_buckets,
     )  # fmt: skip
     largest = {name: policy.largest_batch(name) for name in profiles}
     tasks, pool = hardware.serving(largest, max(each.settings.max_queue for each in every))

@@ -182,7 +182,8 @@ class HttpApi:
         with service.counted(_visit(request, name)) as visit:
             service.model(name, version)  # before a long body is looked at
             asked = infer_request(name, version, request, self._limits, self._regions)
-            return infer_response(asked, await service.infer(asked, visit))
+            outputs = await service.infer(asked, visit)
+            return infer_response(asked, outputs, visit.marks)
 
 
 class MetricsApi:
@@ -374,7 +375,7 @@ def _from_json(name: str, datatype: Any, shape: tuple[int, ...], data: Any) -> N
 # answers
 
 
-def infer_response(asked: InferRequest, outputs: Sequence[Output]) -> Response:
+def infer_response(asked: InferRequest, outputs: Sequence[Output], parameters: Mapping[str, str]) -> Response:
     """Raises BadInput for an output that its window does not hold, HeadraceError for numbers that JSON has not."""
     described, parts = [], list[bytes | memoryview]()
     for output in outputs:
@@ -395,6 +396,8 @@ def infer_response(asked: InferRequest, outputs: Sequence[Output]) -> Response:
     answer: dict[str, Any] = {"model_name": asked.model, "model_version": VERSION, "outputs": described}
     if asked.id:
         answer["id"] = asked.id
+    if parameters:
+        answer["parameters"] = parameters
     header = orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
     if not parts:
         return Response(200, [header], JSON_CONTENT)

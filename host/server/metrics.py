@@ -168,11 +168,16 @@ class Metrics:
         yield used
         yield size
         fallbacks = CounterMetricFamily(
-            "headrace_dpu_fallbacks", "Photos that the DPU could not take, by reason.", labels=("reason",)
+            "headrace_dpu_fallbacks", "Photos and sounds that the DPU could not take, by reason.", labels=("reason",)
         )
         for reason, count in now.dpu_fallbacks.items():
             fallbacks.add_metric((reason,), count)
         yield fallbacks
+        damaged = CounterMetricFamily(
+            "headrace_damaged_photos", "Photos that were taken although they are damaged: some pixels are made up."
+        )
+        damaged.add_metric((), now.damaged)
+        yield damaged
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

@@ -129,6 +129,7 @@ def _tensor(made: Preprocessed, spec: ImageSpec) -> dict[str, Any]:
         "most": float(made.tensor.max()),
         "unit": made.unit,
         "dpu_status": made.dpu_status,
+        "damage": made.damage,
         "cycles": (made.counters or {}).get("cycles"),
         "png": base64.b64encode(png.tobytes()).decode(),
     }

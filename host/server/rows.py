@@ -1,7 +1,8 @@
 """What a request's tensors mean to a model: a row of the batch is one request of the runtime."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from headrace.host.server.protocol import BYTES, InferRequest
 from headrace.host.workers.networks import tree_of
 from headrace.host.workers.steps import Signature
 
-IMAGE = "IMAGE"  # the input of encoded photos
+IMAGE, AUDIO = "IMAGE", "AUDIO"  # the inputs of photos and of sounds, as files
 TOKENS, WORDS, PARENTS = "tokens", "words", "parents"
 LONGEST_TREE = 1 << 16  # nodes
 
@@ -20,45 +21,53 @@ Tensors = Mapping[str, NDArray[Any]]
 
 
 class Row(NamedTuple):
-    """What `Runtime.infer` is given; bytes are a photo, to be preprocessed before."""
+    """What `Runtime.infer` is given; bytes are a file, to be preprocessed before."""
 
     value: Any
     options: Mapping[str, Any] = {}
 
 
-class Rows(Protocol):
+class Rows(ABC):
     """`inputs` are those that metadata tell, without the batch; `encoded` is one of files, beside them."""
 
-    @property
-    def inputs(self) -> Sequence[TensorSpec]: ...
-    @property
-    def encoded(self) -> str | None: ...
+    inputs: Sequence[TensorSpec]
+    encoded: str | None = None
+
+    @abstractmethod
     def of(self, request: InferRequest) -> list[Row]:
         """Raises BadInput and CorruptInput."""
-        ...
+
+    def preprocessed(self, tensor: NDArray[Any]) -> Any:
+        """What `Runtime.infer` is given for a file that became this tensor."""
+        return tensor
 
 
-class TensorRows:
-    """Of a network that takes `inputs`, or photos in their place."""
+class TensorRows(Rows):
+    """Of a network that takes `inputs`, or files of this kind in their place, IMAGE or AUDIO."""
 
-    def __init__(self, model: str, inputs: Sequence[TensorSpec], takes_photos: bool) -> None:
+    def __init__(self, model: str, inputs: Sequence[TensorSpec], encoded: str | None) -> None:
         self.inputs = tuple(inputs)
-        self.encoded = IMAGE if takes_photos and all(spec.name != IMAGE for spec in inputs) else None
+        self.encoded = None if any(spec.name == encoded for spec in inputs) else encoded
         self._model = model
 
     def of(self, request: InferRequest) -> list[Row]:
         inputs = request.inputs
         if self.encoded is not None and self.encoded in inputs:
-            return [Row(photo) for photo in _photos(inputs)]
+            return [Row(file) for file in _files(self.encoded, inputs)]
         count = _batch(self._model, inputs)
         return [Row({name: array[row] for name, array in inputs.items()}) for row in range(count)]
 
+    def preprocessed(self, tensor: NDArray[Any]) -> Any:
+        """With a sound's features goes how many frames they are."""
+        if self.encoded != AUDIO:
+            return tensor
+        features, frames = self.inputs
+        return {features.name: tensor, frames.name: np.array(tensor.shape[-1], frames.dtype)}
 
-class TokenRows:
+
+class TokenRows(Rows):
     """Of a step model over sequences. Rows of one request are sequences of one length. The parameter `max_tokens`
     limits what is decoded, its longest output without; the runtime knows it as `limit`."""
-
-    encoded = None
 
     def __init__(self, signature: Signature, limit: str) -> None:
         self.inputs = (TensorSpec(TOKENS, "int64", (-1,), signature.longest_input),)
@@ -74,10 +83,8 @@ class TokenRows:
         return [Row(tokens[row].tolist(), options) for row in range(count)]
 
 
-class TreeRows:
+class TreeRows(Rows):
     """Of a step model over binary trees: the words, and of every node its parent, as `tree_of` takes them."""
-
-    encoded = None
 
     def __init__(self, signature: Signature) -> None:
         self.inputs = tuple(TensorSpec(name, "int64", (-1,), LONGEST_TREE) for name in (WORDS, PARENTS))
@@ -114,19 +121,29 @@ def _integers(model: str, inputs: Tensors, names: Sequence[str]) -> list[NDArray
     return [inputs[name] for name in names]
 
 
-def _photos(inputs: Tensors) -> list[bytes]:
-    photos = inputs[IMAGE]
-    if len(inputs) > 1 or photos.dtype != object or photos.ndim not in (1, 2) or photos.shape[1:] not in ((), (1,)):
-        raise BadInput(f"{IMAGE} is {BYTES} of shape [photos] or [photos, 1], and needs no other input")
-    found: list[bytes] = photos.ravel().tolist()
+def _is_photo(file: bytes) -> bool:
+    return file[:3] == b"\xff\xd8\xff" or file[:8] == b"\x89PNG\r\n\x1a\n" or file[:4] + file[8:12] == b"RIFFWEBP"
+
+
+def _is_sound(file: bytes) -> bool:
+    return file[:4] == b"fLaC" or file[:4] + file[8:12] == b"RIFFWAVE"
+
+
+# Libraries that read dozens of formats shall see only these.
+_KINDS = {IMAGE: (_is_photo, "JPEG, PNG or WebP"), AUDIO: (_is_sound, "WAV or FLAC")}
+
+
+def _files(kind: str, inputs: Tensors) -> list[bytes]:
+    array = inputs[kind]
+    if len(inputs) > 1 or array.dtype != object or array.ndim not in (1, 2) or array.shape[1:] not in ((), (1,)):
+        raise BadInput(f"{kind} is {BYTES} of shape [files] or [files, 1], and needs no other input")
+    found: list[bytes] = array.ravel().tolist()
     if not found:
-        raise BadInput(f"{IMAGE} holds no photo")
-    for photo in found:
-        # A library that reads dozens of formats shall see only these.
-        if not (
-            photo[:3] == b"\xff\xd8\xff" or photo[:8] == b"\x89PNG\r\n\x1a\n" or photo[:4] + photo[8:12] == b"RIFFWEBP"
-        ):
-            raise CorruptInput(f"{IMAGE} holds {len(photo)} bytes that are no JPEG, PNG or WebP file")
+        raise BadInput(f"{kind} holds no file")
+    is_one, formats = _KINDS[kind]
+    for file in found:
+        if not is_one(file):
+            raise CorruptInput(f"{kind} holds {len(file)} bytes that are no {formats} file")
     return found
 
 

@@ -388,7 +388,7 @@ class _TensorCalls:
                     asked = infer_request(request, contents, self._limits, self._regions)
                     final = {FINAL: False} if streams else {}
                     async for outputs in self._service.stream(asked, visit):
-                        yield write_stream_response(infer_response(asked, outputs, final)), not streams
+                        yield write_stream_response(infer_response(asked, outputs, final | visit.marks)), not streams
             if streams and _plain(request.parameters).get(WANTS_FINAL) is True:
                 yield write_stream_response(infer_response(asked, [], {FINAL: True})), False
         except Exception as error:
@@ -400,7 +400,8 @@ class _TensorCalls:
         with self._service.counted(_visit(context, request.model_name)) as visit:
             self._service.model(request.model_name, request.model_version)
             asked = infer_request(request, contents, self._limits, self._regions)
-            return infer_response(asked, await self._service.infer(asked, visit))
+            outputs = await self._service.infer(asked, visit)
+            return infer_response(asked, outputs, visit.marks)
 
 
 def infer_request(request: Any, contents: Sequence[Bytes], limits: Limits, regions: Regions | None) -> InferRequest:

@@ -12,8 +12,10 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.batching import BadInput, HeadraceError, UnknownModel, UsageError
 from headrace.host.dpu.driver import Dpu
@@ -34,7 +36,7 @@ from headrace.host.server.protocol import (
     outcome,
 )
 from headrace.host.server.repository import Repository
-from headrace.host.server.rows import Row, outputs_by_name
+from headrace.host.server.rows import AUDIO, Row, outputs_by_name
 from headrace.host.server.settings import ModelSettings
 from headrace.host.server.watch import RowVisit, Standing, Visit, Watcher
 
@@ -272,7 +274,7 @@ class Service:
                 told.preprocessed = await model.preprocessor.process(value)
             finally:
                 model.preprocessing -= 1
-            value = told.preprocessed.tensor
+            value = model.rows.preprocessed(told.preprocessed.tensor)
         told.inference = await model.runtime.infer(
             model.name, value, arrival=arrived - model.runtime.origin, deadline=deadline, **row.options
         )
@@ -295,10 +297,11 @@ class Service:
         for made in self._preprocessors.all():
             if isinstance(made, Dpu):
                 fallbacks.update({status.name: count for status, count in made.counters.unsupported.items()})
+        damaged = sum(made.damaged for made in self._preprocessors.all())
         models = self.models.items()
         return Standing(
             workers, lost, self._preprocessors.states(), {name: model.in_flight for name, model in models},
-            {name: model.preprocessing for name, model in models}, waiting, running, arena, fallbacks,
+            {name: model.preprocessing for name, model in models}, waiting, running, arena, fallbacks, damaged,
         )  # fmt: skip
 
 
@@ -311,10 +314,20 @@ def _rows(model: ServedModel, request: InferRequest) -> list[Row]:
     return model.rows.of(request)
 
 
+def _as_long_as_the_longest(arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    """With zeros behind those that are shorter."""
+    shape = np.max([array.shape for array in arrays], 0)
+    return [
+        np.pad(array, [(0, most - size) for most, size in zip(shape, array.shape, strict=True)]) for array in arrays
+    ]
+
+
 def _joined(model: ServedModel, wanted: Wanted, done: Sequence[Inference]) -> Output:
     arrays = [outputs_by_name(model.outputs, inference.outputs)[wanted.name] for inference in done]
     if len({array.shape for array in arrays}) > 1:
-        raise BadInput(f"output {wanted.name!r} is not as long for every row; send rows of one length together")
+        if model.rows.encoded != AUDIO:
+            raise BadInput(f"output {wanted.name!r} is not as long for every row; send rows of one length together")
+        arrays = _as_long_as_the_longest(arrays)  # such models tell beside it how much of each counts
     array = np.stack(arrays) if len(arrays) > 1 else arrays[0][None]
     if wanted.classes:
         return Output(wanted, BYTES, classification(array, wanted.classes, model.categories))

@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 
 from headrace.batching import POLICIES, UsageError
 from headrace.batching.catalog import CELL_POLICIES
+from headrace.batching.graphs.profile import KNEE_GROWTH
+from headrace.batching.policies.bucketed_graph import BUCKET_WIDTH
+from headrace.batching.policies.preba import BUCKET_S
 from headrace.host.workers.devices import parsed_workers
 
 NAME = re.compile(r"[\w-][\w.: -]{0,254}")  # no way out of a folder, no part of a path in a URL
@@ -35,6 +38,10 @@ class ModelSettings:
     workers: str | None = None
     whole: bool = False
     window_s: float = 0.005
+    bucket_s: float = BUCKET_S
+    bucket_width: int = BUCKET_WIDTH
+    merge_buckets: bool = True
+    knee_growth: float = KNEE_GROWTH
     max_batch: int = 32
     sla_s: float = 0.1
     drop_late: bool = False
@@ -59,7 +66,9 @@ class ModelSettings:
     def shared(self) -> tuple[object, ...]:
         """Of what models must have in common to share workers."""
         kind = self.policy in CELL_POLICIES  # cells are programs of their own
-        return (kind, self.policy, self.workers, self.whole, self.window_s, self.max_batch, self.drop_late)
+        buckets = (self.bucket_s, self.bucket_width, self.merge_buckets, self.knee_growth)
+        limits = (self.window_s, self.max_batch, self.drop_late)
+        return (kind, self.policy, self.workers, self.whole, *buckets, *limits)
 
 
 def with_settings(base: ModelSettings, table: Mapping[str, Any], where: str) -> ModelSettings:
@@ -141,6 +150,18 @@ def _seconds(least_ms: float) -> Callable[[Any], float]:
     return read
 
 
+def _bucket_s(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 < value < math.inf:
+        raise ValueError("give seconds above 0")
+    return float(value)
+
+
+def _knee_growth(value: Any) -> float:
+    if type(value) not in (int, float) or not KNEE_GROWTH <= value < math.inf:
+        raise ValueError(f"give {KNEE_GROWTH:g} or more")
+    return float(value)
+
+
 KEYS = {
     "name": _Key("name", _text),
     "source": _Key("source", _text),
@@ -152,6 +173,10 @@ KEYS = {
     "workers": _Key("workers", _workers),
     "whole": _Key("whole", _flag),
     "window-ms": _Key("window_s", _seconds(0)),
+    "bucket-s": _Key("bucket_s", _bucket_s),
+    "bucket-width": _Key("bucket_width", _whole(1, 100_000)),
+    "merge-buckets": _Key("merge_buckets", _flag),
+    "knee-growth": _Key("knee_growth", _knee_growth),
     "max-batch": _Key("max_batch", _whole(1, 1024)),
     "sla-ms": _Key("sla_s", _seconds(0.001)),
     "drop-late": _Key("drop_late", _flag),

@@ -39,6 +39,7 @@ class Trace:
                 name = f"photo for {visit.model}" + (
                     f" ({made.dpu_status})" if made.dpu_status not in (None, "OK") else ""
                 )
+                name += ", damaged" if made.damage else ""
                 self._keep(Slice(("preprocessing", made.unit), made.started, made.finished, name, flows))
 
     def executed(self, worker: str, origin: float, execution: Execution) -> None:

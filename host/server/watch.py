@@ -42,6 +42,13 @@ class Visit:
     answered: float = 0.0
 
     @property
+    def marks(self) -> dict[str, str]:
+        """Parameters of the answer: `damaged_rows`, "0,3" say, whose photos are damaged and were taken nonetheless."""
+        made = [row.preprocessed for row in self.rows]
+        rows = [str(number) for number, each in enumerate(made) if each is not None and each.damage]
+        return {"damaged_rows": ",".join(rows)} if rows else {}
+
+    @property
     def total_s(self) -> float:
         return self.answered - self.arrived
 
@@ -50,7 +57,8 @@ class Visit:
 class Standing:
     """How things stand now. By model, in rows: those `in_flight`, admitted and not answered; of them those
     `preprocessing`, those `waiting` in the policy, and those `running`, begun and not finished. `arena` is what they
-    hold of the shared memory and what there is; `dpu_fallbacks` counts by reason what the DPU could not take."""
+    hold of the shared memory and what there is; `dpu_fallbacks` counts by reason what the DPU could not take, `damaged`
+    the photos that were taken although they are."""
 
     workers: Sequence[WorkerState]
     workers_lost: int
@@ -61,6 +69,7 @@ class Standing:
     running: Mapping[str, int]
     arena: Mapping[str, tuple[int, int]]
     dpu_fallbacks: Mapping[str, int]
+    damaged: int
 
 
 class Watcher(Protocol):

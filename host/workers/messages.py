@@ -56,7 +56,7 @@ def whole_answer(answer: bytes) -> tuple[int, list[int]]:
 
 # Nodes: a sub-batch of slots and a run of consecutive nodes.
 
-NODES = struct.Struct("<HH?QQ")  # number of the model, how many requests, preemptible, first node, boundary
+NODES = struct.Struct("<HH?QQd")  # number of the model, how many requests, preemptible, first node, boundary, padded to
 REQUEST = np.dtype([("id", "<u8"), ("slot", "<u4"), ("output_len", "<u4"), ("input_len", "<f8")])
 
 
@@ -65,16 +65,17 @@ def write_nodes(model: int, task: Task, slots: Sequence[int]) -> bytes:
         (request.id, slot, request.output_len, request.input_len)
         for request, slot in zip(task.requests, slots, strict=True)
     ]
-    head = NODES.pack(model, len(rows), task.preemptible, task.start, task.stop)
+    head = NODES.pack(model, len(rows), task.preemptible, task.start, task.stop, task.padded_to)
     return head + np.array(rows, REQUEST).tobytes()
 
 
 def read_nodes(message: memoryview) -> tuple[int, Task, list[int]]:
     """The model's number, the task, whose requests have ids and lengths, and times of 0, and their slots."""
-    model, count, preemptible, start, stop = NODES.unpack_from(message)
+    model, count, preemptible, start, stop, padded_to = NODES.unpack_from(message)
     rows = np.frombuffer(message, REQUEST, count, NODES.size).tolist()
     requests = tuple(Request(id, "", 0.0, input_len=length, output_len=steps) for id, _, steps, length in rows)
-    return model, Task(0, "", requests, start, stop, preemptible), [slot for _, slot, _, _ in rows]
+    task = Task(0, "", requests, start, stop, preemptible, padded_to=padded_to)
+    return model, task, [slot for _, slot, _, _ in rows]
 
 
 NODES_ANSWER = struct.Struct("<QIHHH")  # boundary, NaNs, how many ended, how many have lengths, lengths of each

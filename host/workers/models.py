@@ -23,6 +23,8 @@ from typing import Any
 import torch
 
 from headrace.batching import UsageError
+from headrace.host.dpu.audio import FORMATS as SOUND_FORMATS
+from headrace.host.dpu.audio import AudioSpec
 from headrace.host.dpu.image import FORMATS, ImageSpec
 from headrace.host.memory.layout import VARIABLE, TensorSpec
 from headrace.host.workers.exported import MOST, SUFFIX, load_exported
@@ -65,7 +67,7 @@ class LoadedModel:
     module: torch.nn.Module
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    transform: ImageSpec | None = None
+    transform: ImageSpec | AudioSpec | None = None
     categories: tuple[str, ...] | None = None
     by_name: bool = False
     largest_batch: int = MOST
@@ -88,10 +90,15 @@ class LoadedModel:
         is_image = spec.dtype == "float32" and spec.variable is None and len(spec.shape) == 3 and spec.shape[0] == 3
         if len(self.inputs) != 1 or not is_image:
             return None
-        if self.transform is not None:
+        if isinstance(self.transform, ImageSpec):
             return self.transform
         _, height, width = spec.shape
         return ImageSpec(round(max(height, width) * RESIZE / CROP), width, height)
+
+    @property
+    def audio_spec(self) -> AudioSpec | None:
+        """How a sound becomes its inputs, features and how many frames they are; None if it does not take sounds."""
+        return self.transform if isinstance(self.transform, AudioSpec) else None
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -116,7 +123,8 @@ def load_model(name: str, weights: str | None = None, input_shape: str | None = 
     option --input-shape, see `parse_input_shape`. Without it the network's own attribute `input_shape` counts (that
     text, a tuple, or a mapping of names to either), then timm's `default_cfg`, then the transform of torchvision's
     default weights; without any of them 3x224x224 float32 is tried. A module of one's own may also have `transform`,
-    an ImageSpec, and `categories`, the names of its classes. Raises UsageError."""
+    an ImageSpec, or an AudioSpec if it takes features and how many frames they are, and `categories`, the names of its
+    classes. Raises UsageError."""
     given = None if input_shape is None else parse_input_shape(input_shape)
     torch.manual_seed(0)
     exported, users, largest = name.endswith(SUFFIX), ":" in name, MOST
@@ -278,9 +286,9 @@ def _timm(module: torch.nn.Module) -> Mapping[str, Any]:
     return described if isinstance(described, Mapping) else {}
 
 
-def _own_transform(module: torch.nn.Module) -> ImageSpec | None:
+def _own_transform(module: torch.nn.Module) -> ImageSpec | AudioSpec | None:
     transform = getattr(module, "transform", None)
-    if isinstance(transform, ImageSpec):
+    if isinstance(transform, (ImageSpec, AudioSpec)):
         return transform
     described = _timm(module)
     if not {"input_size", "mean", "std"} <= described.keys():
@@ -427,10 +435,17 @@ def _output_spec(name: str, output: str, two: torch.Tensor, one: torch.Tensor, m
     return TensorSpec(output, str(two.dtype).removeprefix("torch."), sizes, longest)
 
 
-def _fitted(transform: ImageSpec | None, inputs: Sequence[TensorSpec]) -> ImageSpec | None:
-    """The transform for the input as it is: another size keeps the ratio of resize to crop. None if it makes no such
-    input."""
+def _fitted(transform: ImageSpec | AudioSpec | None, inputs: Sequence[TensorSpec]) -> ImageSpec | AudioSpec | None:
+    """The transform for the inputs as they are: another size keeps the ratio of resize to crop, and a sound lasts as
+    long as there are frames for. None if it makes no such inputs."""
     spec = inputs[0]
+    if isinstance(transform, AudioSpec):
+        if len(inputs) != 2 or inputs[1].shape or inputs[1].dtype not in ("int32", "int64"):
+            return None
+        if spec.dtype not in SOUND_FORMATS or spec.shape != (transform.n_mels, VARIABLE):
+            return None
+        longest_s = min(transform.longest_s, (spec.longest - 1) * transform.hop / transform.rate)
+        return replace(transform, dtype=spec.dtype, longest_s=longest_s)
     if transform is None or len(inputs) > 1 or len(spec.shape) != 3 or spec.variable is not None:
         return None
     channels, height, width = spec.shape

@@ -2,21 +2,23 @@
 
 import asyncio
 import logging
+import math
 import os
 import platform
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from headrace.batching import Profile, ProfilePoint
+from headrace.batching import Profile, ProfilePoint, UsageError
 from headrace.batching.graphs.profile import KNEE_GROWTH
 from headrace.host.memory.slots import SlotArena, SlotTensors
 from headrace.host.workers.devices import WorkerDevice, usable_cores, worker_devices
 from headrace.host.workers.messages import write_whole
-from headrace.host.workers.models import load_model
+from headrace.host.workers.models import LoadedModel, load_model
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import RunTimes, WorkerProcess, processes
 from headrace.host.workers.program import WholeModel, whole_program
@@ -26,6 +28,8 @@ TIME_PER_POINT_S = 0.4  # at least, in a round
 MIN_REPEATS = 3
 DISAGREEMENT = 0.2  # of a point's throughput between rounds, relative, that is told of
 TASK_TIMEOUT_S = 60.0
+LIMIT_S = 300.0  # of measuring a network at all lengths; PREBA's takes several minutes (Section 4.3)
+AUDIO_LENGTHS_S = (2.5, 5.0, 15.0, 25.0, 35.0)  # with PREBA's three (Fig. 15)
 
 _log = logging.getLogger(__name__)
 
@@ -69,27 +73,71 @@ async def measure_curve(
     input_shape: str | None = None,
     workers: int | None = None,
     max_batch: int = 128,
+    lengths: Sequence[float] | None = None,
+    limit_s: float = LIMIT_S,
     on_point: OnPoint = lambda _: None,
 ) -> Profile:
     """Of a whole network: batch 1, 2, 4 ... up to `max_batch`, until throughput grows by less than 5 %; that last point
-    is included. See `measure_points`. Raises UsageError and WorkerLost."""
+    is included. See `measure_points`.
+
+    Of a network whose inputs vary in length, that at each of the `lengths`: seconds if it takes sounds, else what its
+    inputs count; some up to its longest if None. No batch begins that would end more than `limit_s` after the first;
+    but each length is measured at batch 1. Raises UsageError and WorkerLost."""
     loaded = load_model(model, weights, input_shape)
+    audio, sizes = loaded.audio_spec, _lengths(loaded, lengths)
+    varies = any(spec.variable is not None for spec in loaded.inputs)
     devices = worker_devices(workers)
     arena = SlotArena({model: (loaded.inputs, loaded.outputs)}, len(devices) * max_batch)
-    lengths = [spec.longest for spec in loaded.inputs if spec.variable is not None]
     fill_with_noise(arena.views[model].inputs)
     spec = WholeModel(model, model, loaded.inputs, loaded.outputs, max_batch, weights, input_shape)
-
-    def batch_of(number: int, batch: int) -> list[bytes]:
-        slots = range(number * max_batch, number * max_batch + batch)
-        return [write_whole(0, slots, [[length] * batch for length in lengths])]
-
+    points: list[ProfilePoint] = []
     try:
         running = processes(whole_program((spec,), arena), devices)
-        points = await measure_points(running, batch_of, doubling(max_batch), on_point, to_the_knee=True)
+        async with WorkerPool(running):
+            began = time.monotonic()
+            for place, length in enumerate(sizes, 1):
+                if audio is not None:
+                    _say_length(arena.views[model].inputs, length)
+
+                def batch_of(number: int, batch: int, length: int = length) -> list[bytes]:
+                    slots = range(number * max_batch, number * max_batch + batch)
+                    variable = [min(length, spec.longest) for spec in loaded.inputs if spec.variable is not None]
+                    return [write_whole(0, slots, [[each] * batch for each in variable])]
+
+                points += await _measure_points(
+                    running, batch_of, doubling(max_batch), on_point, to_the_knee=True, length=length,
+                    until=began + limit_s * place / len(sizes) if varies else math.inf,
+                )  # fmt: skip
     finally:
         arena.close()
-    return Profile(model, len(devices), points, described(devices))
+    step_s = None if audio is None else audio.hop / audio.rate
+    return Profile(model, len(devices), tuple(points), described(devices), step_s=step_s)
+
+
+def _lengths(loaded: LoadedModel, given: Sequence[float] | None) -> list[int]:
+    """To measure at, rising, in what its inputs count. Raises UsageError."""
+    longest = max((spec.longest for spec in loaded.inputs if spec.variable is not None), default=0)
+    if not longest:
+        if given is not None:
+            raise UsageError(f"model {loaded.name!r} takes inputs of one length: leave --lengths out")
+        return [1]
+    audio = loaded.audio_spec
+    if given is None:
+        given = AUDIO_LENGTHS_S if audio is not None else [max(1, longest // part) for part in (16, 4, 1)]
+        given = [length for length in given if audio is None or length <= audio.longest_s]
+    found = {int(each) if audio is None else audio.frames(int(each * audio.rate)) for each in given if each > 0}
+    if not found or len(found) < len(set(given)) or max(found) > longest:
+        most = f"{longest:g}" if audio is None else f"{audio.longest_s:g} s"
+        raise UsageError(f"--lengths: give lengths above 0 and up to {most}, the longest input of {loaded.name!r}")
+    return sorted(found)
+
+
+def _say_length(tensors: Iterable[SlotTensors], frames: int) -> None:
+    """To a network that takes features and how many frames they are."""
+    for each in tensors:
+        if each.spec.variable is None:
+            for slot in range(each.slots):
+                each.at(slot)[...] = frames
 
 
 def doubling(max_batch: int) -> list[int]:
@@ -119,31 +167,63 @@ async def measure_points(
     throughput is the sum over the workers of batch / median latency. Medians, and of ROUNDS rounds over all points,
     because shared machines pause now and then, and one pause would move the knee. Rounds that disagree are told of in
     the log. Raises WorkerLost."""
-    rounds: dict[int, list[ProfilePoint]] = {}
     async with WorkerPool(workers):
-        for batch in sizes:
-            point = await _measure(workers, batch_of, batch, on_run)
-            rounds[batch] = [point]
-            on_point(point)
-            half = rounds[batch // 2][0].throughput_rps if batch > 1 and _is_power(batch) else 0.0
-            if to_the_knee and point.throughput_rps < KNEE_GROWTH * half:
-                break
-        for _ in range(ROUNDS - 1):
-            for batch, points in rounds.items():
-                points.append(await _measure(workers, batch_of, batch, on_run))
-                on_point(points[-1])
+        return await _measure_points(workers, batch_of, sizes, on_point, to_the_knee=to_the_knee, on_run=on_run)
+
+
+async def _measure_points(
+    workers: Sequence[WorkerProcess],
+    batch_of: Callable[[int, int], Sequence[bytes]],
+    sizes: Iterable[int],
+    on_point: OnPoint,
+    *,
+    to_the_knee: bool,
+    on_run: Callable[[int, Sequence[RunTimes]], None] = lambda batch, ran: None,
+    length: float = 1.0,
+    until: float = math.inf,
+) -> tuple[ProfilePoint, ...]:
+    """`measure_points` of running workers, for inputs of one length. But for the first, no point is begun that would
+    end after `until` (`time.monotonic()`) if a batch takes as long as it has, or twice the one before."""
+    rounds: dict[int, list[ProfilePoint]] = {}
+
+    async def measure(batch: int) -> ProfilePoint:
+        point = replace(await _measure(workers, batch_of, batch, on_run), length=length)
+        rounds.setdefault(batch, []).append(point)
+        on_point(point)
+        return point
+
+    def fits(latency_s: float) -> bool:
+        taken = max(TIME_PER_POINT_S, MIN_REPEATS * latency_s) + latency_s
+        return latency_s < TASK_TIMEOUT_S / 2 and time.monotonic() + taken <= until
+
+    last: ProfilePoint | None = None
+    for batch in sizes:
+        if last is not None and not fits(last.latency_s * batch / last.batch):
+            _log.warning(
+                "length %g: no time for batches above %d, and its knee may be there; give more", length, last.batch
+            )
+            break
+        last = await measure(batch)
+        half = rounds[batch // 2][0].throughput_rps if batch > 1 and _is_power(batch) else 0.0
+        if to_the_knee and last.throughput_rps < KNEE_GROWTH * half:
+            break
+    for _ in range(ROUNDS - 1):
+        for batch, points in list(rounds.items()):
+            if fits(points[0].latency_s):
+                await measure(batch)
     for batch, points in rounds.items():
         rates = [point.throughput_rps for point in points]
         if max(rates) - min(rates) > DISAGREEMENT * statistics.median(rates):
             _log.warning(
-                "batch %d: %.1f to %.1f requests/s in different rounds; is the machine busy with something else? "
-                "Measure again when it is not", batch, min(rates), max(rates),
+                "length %g, batch %d: %.1f to %.1f requests/s in different rounds; is the machine busy with something "
+                "else? Measure again when it is not", length, batch, min(rates), max(rates),
             )  # fmt: skip
     return tuple(
         ProfilePoint(
             batch,
             statistics.median(point.latency_s for point in points),
             statistics.median(point.throughput_rps for point in points),
+            length,
         )
         for batch, points in rounds.items()
     )

@@ -39,9 +39,10 @@ class _Network:
         self._variable = [place for place, spec in enumerate(model.inputs) if spec.variable is not None]
 
     def warm_up(self, size: int) -> None:
-        """Run a batch of zeros: the first run of a shape is slow and must not be a request's."""
+        """Run a batch of zeros: the first run of a shape is slow and must not be a request's. Where lengths vary, a
+        batch has as much input as the longest request: more may be more than any batch of a policy's will have."""
         inputs = [
-            _batch(spec, self.model.max_batch, spec.longest, self._device) if batch is None else batch
+            _batch(spec, size, max(1, spec.longest // size), self._device) if batch is None else batch
             for spec, batch in zip(self.model.inputs, self._batches, strict=True)
         ]
         self.forward([batch[:size] for batch in inputs])

@@ -10,7 +10,8 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A number of the paper beside what came out here. `note` says how it is measured, or why it differs."""
+    """A number of the paper beside what came out here. `note` says how it is measured, or why it differs. Where the
+    paper gives only a bound, `bound` is ">" or "<", and what was measured keeps it or does not."""
 
     figure: str
     claim: str
@@ -18,11 +19,30 @@ class Claim:
     measured: float | None
     unit: str
     note: str = ""
+    bound: str = ""
 
     @property
     def ratio(self) -> float | None:
-        """Measured by paper; None where either is zero or missing."""
-        return self.measured / self.paper if self.measured and self.paper else None
+        """Measured by paper; None where either is zero or missing, or the paper gives a bound."""
+        return self.measured / self.paper if self.measured and self.paper and not self.bound else None
+
+    @property
+    def kept(self) -> bool | None:
+        """Whether what was measured keeps the bound; None if there is none."""
+        if self.measured is None or not self.bound:
+            return None
+        return self.measured > self.paper if self.bound == ">" else self.measured < self.paper
+
+    @property
+    def given(self) -> str:
+        """What the paper says."""
+        return f"{self.bound} {self.paper:g} {self.unit}".strip()
+
+    @property
+    def compared(self) -> str:
+        if self.kept is not None:
+            return "kept" if self.kept else "not kept"
+        return "-" if self.ratio is None else f"{self.ratio:.2f}"
 
     @property
     def shown(self) -> str:
@@ -30,7 +50,8 @@ class Claim:
         if self.measured is None:
             return "-"
         digits = sum(character.isdigit() for character in f"{self.paper:g}".lstrip("0."))
-        return f"{self.measured:.{max(3, digits)}g} {self.unit}".rstrip()
+        whole = len(f"{abs(self.measured):.0f}")
+        return f"{self.measured:.{max(3, digits, whole)}g} {self.unit}".rstrip()
 
 
 def write_rows(path: Path, rows: Sequence[Any]) -> Path:
@@ -49,9 +70,9 @@ def write_claims(folder: Path, claims: Iterable[Claim]) -> list[Path]:
     claims = list(claims)
     lines = ["| figure | what | paper | measured | measured / paper | note |", "| --- | --- | --- | --- | --- | --- |"]
     for claim in claims:
-        ratio = "-" if claim.ratio is None else f"{claim.ratio:.2f}"
-        paper = f"{claim.paper:g} {claim.unit}".rstrip()
-        lines.append(f"| {claim.figure} | {claim.claim} | {paper} | {claim.shown} | {ratio} | {claim.note} |")
+        lines.append(
+            f"| {claim.figure} | {claim.claim} | {claim.given} | {claim.shown} | {claim.compared} | {claim.note} |"
+        )
     table, data = folder / "table.md", folder / "table.json"
     table.write_text("\n".join(lines) + "\n")
     data.write_text(json.dumps([{**asdict(claim), "ratio": claim.ratio} for claim in claims], indent=2) + "\n")

@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any, Protocol, TypeVar
 
 from headrace.batching.errors import HeadraceError, UsageError
+from headrace.sim.experiments.journal import Journal
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -35,18 +36,41 @@ def sweep(work: Callable[[Job], Result], jobs: Sequence[Job], step: Callable[[],
 
     `work` must be a function of a module, and jobs and results what can be pickled. Raises what `work` raises, with the
     worker's traceback as a note, and HeadraceError if a worker dies."""
-    results: dict[int, Result] = {}
-    following = iter(enumerate(jobs))
-    at: dict[Connection, int] = {}  # the jobs that are at work
+    with crew(len(jobs)) as workers:
+        return workers.sweep(work, jobs, step)
 
-    def give(worker: Connection) -> None:
-        for number, job in following:
-            at[worker] = number
-            worker.send((work, job))
-            return
 
-    with _workers(min(len(os.sched_getaffinity(0)), len(jobs))) as workers:
-        for worker in workers:
+class Crew:
+    """Workers that stay, and keep what they have loaded and cached, for as many sweeps as are wanted. After an error
+    they are of no further use."""
+
+    def __init__(self, workers: Sequence[Connection]) -> None:
+        self._workers = workers
+
+    def sweep(
+        self,
+        work: Callable[[Job], Result],
+        jobs: Sequence[Job],
+        step: Callable[[], None],
+        journal: Journal[Result] | None = None,
+    ) -> list[Result]:
+        """As `sweep`. What `journal` knows is not run, and what is run it keeps."""
+        results: dict[int, Result] = {}
+        if journal is not None:
+            for number, job in enumerate(jobs):
+                if (known := journal.known(job)) is not None:
+                    results[number] = known
+                    step()
+        following = iter([(number, job) for number, job in enumerate(jobs) if number not in results])
+        at: dict[Connection, int] = {}  # the jobs that are at work
+
+        def give(worker: Connection) -> None:
+            for number, job in following:
+                at[worker] = number
+                worker.send((work, job))
+                return
+
+        for worker in self._workers:
             give(worker)
         while at:
             for ready in wait(list(at)):
@@ -57,10 +81,20 @@ def sweep(work: Callable[[Job], Result], jobs: Sequence[Job], step: Callable[[],
                     raise HeadraceError(f"the process at job {at[ready]} died; see whether memory was short") from lost
                 if error is not None:
                     raise error
-                results[at.pop(ready)] = result
+                number = at.pop(ready)
+                results[number] = result
+                if journal is not None:
+                    journal.keep(jobs[number], result)
                 step()
                 give(ready)
-    return [results[number] for number in range(len(jobs))]
+        return [results[number] for number in range(len(jobs))]
+
+
+@contextmanager
+def crew(most: int = sys.maxsize) -> Iterator[Crew]:
+    """`most` workers, or as many as there are cores."""
+    with _workers(min(len(os.sched_getaffinity(0)), most)) as workers:
+        yield Crew(workers)
 
 
 @contextmanager

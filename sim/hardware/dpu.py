@@ -23,6 +23,7 @@ from headrace.sim.hardware.jpeg import DHT, DQT, DRI, SOF0, SOF1, SOS, JpegWork
 FIRST_BYTE: Final = 2  # from the start: a word is taken, then its first byte
 SEGMENT: Final = 5  # 0xFF, marker, a clock to judge it, two bytes of length
 WORD: Final = 16  # bytes: skipped at once
+FRAME_SIZE: Final = 8  # from the length of the frame header to the image's size
 APPLICATION_BYTES: Final = 14  # of APP0 and APP14 that are read one by one
 # huffman_table.sv: a short code of n bits is written to 2^(6 - n) groups of places.
 GROUP_BITS: Final = 6
@@ -32,6 +33,7 @@ FIRST_SYMBOL: Final = 5  # from the scan's headers: count MCUs, load tables, two
 RESTART: Final = 5  # from the last symbol of an interval to the first of the next, beyond the usual one
 TO_COEFFICIENT: Final = 5  # from a symbol to its coefficient at the transform
 END_BEAT: Final = 2  # behind the last block, when the parser has already seen EOI
+CUT_END_BEAT: Final = 35  # where the rest of the file is not wanted: the parser is stopped, the tokens' queue emptied
 
 # coefficient_buffer.sv, transform.sv
 BLOCKS: Final = 512  # that may wait in front of the transform
@@ -47,18 +49,28 @@ TO_FRAME: Final = 4  # from the last word of the first MCU row to the frame
 TO_PIXELS: Final = 21  # and of each MCU row to its first pixels
 LEAD: Final = 32  # beats in eight words that are read ahead of those sent
 
+Size = tuple[int, int]  # width, height
+Range = range  # of rows or columns, of an image or of the resized one
 Send = Callable[[int], int]  # a row of pixels that can begin behind a clock -> the clock of its last beat
 
 
 def header_cycles(work: JpegWork) -> int:
     """From the first byte to the headers' end, the words of the file being there. Fill bytes before markers, which
     hardly any encoder writes, would be a clock each."""
+    return _header_cycles(work)[0]
+
+
+def _header_cycles(work: JpegWork) -> tuple[int, int]:
+    """And to the image's size."""
     clock, at = 2, 2  # SOI
+    sized = 0
     written = 0  # the clock before which a Huffman table takes nothing, as it spreads a short code
     tables = iter(work.code_lengths)
     for marker, size in work.segments:
         clock += SEGMENT
         at += 4
+        if marker in (SOF0, SOF1):
+            sized = clock + FRAME_SIZE
         if marker in (SOF0, SOF1, DQT, SOS):
             clock += size + 1
         elif marker == DRI:
@@ -71,7 +83,7 @@ def header_cycles(work: JpegWork) -> int:
         else:
             clock += _skip_cycles(size, at)
         at += size
-    return max(clock + 1, written)
+    return max(clock + 1, written), sized
 
 
 def _skip_cycles(size: int, at: int) -> int:
@@ -139,15 +151,18 @@ class _Render:
     """MCU rows through the ring to rows of pixels. With the triangle filter between rows the last row of an MCU row
     goes with the next MCU row, whose chroma it needs, and that one's first row needs chroma of the MCU row before."""
 
-    def __init__(self, width: int, height: int, h_factor: int, v_factor: int, send: Send) -> None:
+    def __init__(
+        self, width: int, height: int, h_factor: int, v_factor: int, rows: Range, columns: Range, send: Send
+    ) -> None:  # fmt: skip
         across = -(-width // (8 * h_factor))
         by_4 = h_factor * v_factor == 4
         self._places = (1 << (RING_LOG2_BY_4 if by_4 else RING_LOG2)) >> (across - 1).bit_length()
-        self._down = -(-height // (8 * v_factor))
         self._rows = 8 * v_factor
-        self._height = height
+        self._window = rows
         self._held_back = 1 if v_factor == 2 and (h_factor == 1 or width > 4) else 0
-        self._lead = min(LEAD, _beats(width))
+        # The triangle filter between rows may want the row below.
+        self.mcu_rows = min(rows.stop - 1 + self._held_back, height - 1) // (8 * v_factor) + 1
+        self._lead = min(LEAD, _beats(len(columns)))
         self._send = send
         self._next = 0  # MCU row
         self._y = 0
@@ -162,11 +177,11 @@ class _Render:
     def mcu_row(self, written: int) -> int:
         """Its last word was taken at `written`, and with the last MCU row the end. Returns the clock of the last pixel
         that could then be sent."""
-        last = self._next == self._down - 1
-        end = self._height if last else (self._next + 1) * self._rows - self._held_back
+        last = self._next == self.mcu_rows - 1
+        end = self._window.stop if last else (self._next + 1) * self._rows - self._held_back
         clock = max(self.sent, written + TO_PIXELS - 1)
         while self._y < end:
-            clock = self._send(clock)
+            clock = self._send(clock) if self._y in self._window else clock + 1
             if self._held_back and self._y % self._rows == 0 and self._y:
                 self._freed.append(clock - self._lead)
             self._y += 1
@@ -180,7 +195,9 @@ class _Render:
 def render_cycles(width: int, height: int, h_factor: int, v_factor: int, components: int) -> int:
     """From the first row of a block to the last pixels, for samples and output that never pause: MCU rows are written
     at a word a clock into the ring and read at two pixels a clock."""
-    render = _Render(width, height, h_factor, v_factor, lambda clock: clock + _beats(width))
+    render = _Render(
+        width, height, h_factor, v_factor, range(height), range(width), lambda clock: clock + _beats(width)
+    )
     blocks = h_factor * v_factor + 2 if components == 3 else 1
     words = 8 * blocks * -(-width // (8 * h_factor))
     written = 0
@@ -194,19 +211,31 @@ def decode_cycles(work: JpegWork) -> int:
     """From the start to the last beat, the words of the file being there and the pixels being taken. Left out: clocks
     without data, which symbols of many bits in a row cause (in photos less than 0.1 %). Not meant for images below
     32 x 32 pixels, where single clocks count."""
-    return _decode(work, FIRST_BYTE, lambda frame: lambda clock: clock + _beats(work.width))
+    return _decode(
+        work,
+        FIRST_BYTE,
+        range(work.height),
+        range(work.width),
+        0,
+        lambda frame: lambda clock: clock + _beats(work.width),
+    )
 
 
-def _decode(work: JpegWork, first_byte: int, begin: Callable[[int], Send]) -> int:
-    """The clock of the last pixels. `begin` is told the clock of the frame, and returns who takes its rows."""
+def _decode(
+    work: JpegWork, first_byte: int, rows: Range, columns: Range, window: int, begin: Callable[[int], Send]
+) -> int:  # fmt: skip
+    """The clock of the last pixels. `rows` and `columns` are wanted, which is known `window` clocks after the size.
+    `begin` is told the clock of the frame, and returns who takes its rows."""
     pixels: list[Send] = []
     h_factor, v_factor = work.h_factor, work.v_factor
-    render = _Render(work.width, work.height, h_factor, v_factor, lambda clock: pixels[0](clock))
+    render = _Render(work.width, work.height, h_factor, v_factor, rows, columns, lambda clock: pixels[0](clock))
     transform = _Transform()
     # The symbol before the first, had there been one.
-    clock = first_byte + header_cycles(work) - 1 + FIRST_SYMBOL - 1 + TO_COEFFICIENT
+    headers, sized = _header_cycles(work)
+    clock = first_byte + max(headers, sized + window - 1) - 1 + FIRST_SYMBOL - 1 + TO_COEFFICIENT
     block = mcu = 0
-    for row in range(work.mcus_down):
+    end_beat = END_BEAT if render.mcu_rows == work.mcus_down else CUT_END_BEAT
+    for row in range(render.mcu_rows):
         free = render.free()
         written = 0
         for _ in range(work.mcus_across):
@@ -217,7 +246,7 @@ def _decode(work: JpegWork, first_byte: int, begin: Callable[[int], Send]) -> in
                 clock = max(clock, transform.room()) + work.symbols[block] + work.long_codes[block]
                 written = transform.block(clock, free)
                 block += 1
-        last = END_BEAT if row == work.mcus_down - 1 else 0
+        last = end_beat if row == render.mcu_rows - 1 else 0
         if row == 0:
             pixels.append(begin(written + last + TO_FRAME))
         render.mcu_row(written + last)
@@ -227,14 +256,17 @@ def _decode(work: JpegWork, first_byte: int, begin: Callable[[int], Send]) -> in
 # ---- resize, crop, normalize ----
 
 # resize.sv, resize_setup.sv, resize_taps.sv
-SETUP: Final = 336  # from the frame: three divisions an axis and one for the longer side, bit by bit
-TO_READ: Final = 5  # from there to the first word read for an output row
+SETUP: Final = 329  # from the size: three divisions an axis and one for the longer side, bit by bit
+# and a clock for each row, or two columns, up to the last that is wanted: to what a crop needs of the source
+TO_WINDOW: Final = 14
+TO_READ: Final = 12  # from the frame, and a clock for each row above the window, to the first word read
 RING_ROWS: Final = 4
+TAPS_AHEAD: Final = 16  # resize_taps.sv: it goes on while its queue has fewer
 TO_RING: Final = 1  # from a word's arrival to its reading
 TO_RESIZED: Final = 13  # from a word read to its pixels, through resize_rows.sv, resize_columns.sv and two queues
 TO_ROOM: Final = 2  # from the last word read of a row to room for another
 
-Rows = Callable[[int, int], int]  # a row between two clocks -> the clock in which its last beat could be taken
+Window = Callable[[int, int], int]  # a row between two clocks -> the clock in which its last beat could be taken
 
 
 def _beats(width: int) -> int:
@@ -242,37 +274,49 @@ def _beats(width: int) -> int:
     return -(-width // 2)
 
 
-def _resized_row_cycles(width: int, out_width: int) -> int:
+def _last_pixel_alone(width: int, out_width: int) -> bool:
     """A row takes as long as its beats, or the source's. Going down, an odd last pixel takes a clock of its own if the
     two source pixels that complete it complete the beat before, too."""
     scale = width / out_width
     words = [ceil((x + 0.5) * scale - 0.5) // 2 for x in (out_width - 2, out_width - 1)]
-    alone = out_width % 2 == 1 and 1 < out_width <= width and words[0] == words[1]
-    return max(_beats(width) + alone, _beats(out_width))
+    return out_width % 2 == 1 and 1 < out_width <= width and words[0] == words[1]
 
 
-def _source_rows(size: int, out_size: int) -> list[tuple[int, int]]:
-    """The first and the last source row that each output row is made of."""
-    rows = []
+def _sources(size: int, out_size: int) -> list[tuple[int, int]]:
+    """The first and the last source row, or column, that each of the output is made of."""
+    sources = []
     for y in range(out_size):
         position = max(0, round(256 * ((y + 0.5) * size / out_size - 0.5)))
         first = min(position >> 8, size - 1)
-        rows.append((first, min(first + (position & 255 != 0), size - 1)))
-    return rows
+        sources.append((first, min(first + (position & 255 != 0), size - 1)))
+    return sources
+
+
+def _window_cycles(size: Size, out_size: Size, taps: int) -> int:
+    """From the image's size until it is known what a crop needs that ends with so many of the taps, or 0 for all."""
+    leading_zeros = sum(16 - min(pair).bit_length() for pair in zip(size, out_size, strict=True))
+    return SETUP + leading_zeros + (TO_WINDOW + taps if taps else 0)
 
 
 class _Resize:
     """Source rows into the ring, and output rows out of it, each as soon as its last source row comes in. Going down,
     no source row ever waits; going up, they wait for their place."""
 
-    def __init__(self, frame: int, width: int, height: int, out_width: int, out_height: int, send: Rows) -> None:
-        leading_zeros = sum(16 - min(size).bit_length() for size in ((width, out_width), (height, out_height)))
-        self._read = [frame + SETUP + leading_zeros + TO_READ - 1]  # the output rows' last words; one before
-        self._beats = _beats(width)
-        self._row = _resized_row_cycles(width, out_width)
-        self._of = _source_rows(height, out_height)
+    def __init__(
+        self, frame: int, size: Size, out_size: Size, rows: Range, columns: Range, come: Range, send: Window
+    ) -> None:  # fmt: skip
+        """`rows` and `columns` of the resized image are wanted, and columns `come` of their source rows."""
+        (width, height), (out_width, out_height) = size, out_size
+        self._read = [frame + TO_READ + rows.start]  # the output rows' last words; one before
+        self._beats = _beats(len(come))
+        alone = len(columns) == out_width and _last_pixel_alone(width, out_width)
+        self._row = self._beats + alone
+        self._taps = _beats(columns.stop)  # those left of the window need no data, and no room in their queue
+        self._wanted = self._taps - _beats(columns.start)
+        self._tapped = frame + TO_READ  # when the last row's last tap came
+        self._of = _sources(height, out_height)[rows.start : rows.stop]
         self._send = send
-        self._taken = 0  # source rows
+        self._first = self._taken = self._of[0][0]  # source rows
         self._free = 0  # the output row that has given the next one a place
         self.sent = 0
 
@@ -281,14 +325,20 @@ class _Resize:
         y = self._taken
         while self._free < len(self._of) and self._of[self._free][0] <= y - RING_ROWS:
             self._free += 1
-        if y >= RING_ROWS:
+        if y >= self._first + RING_ROWS:
             clock = max(clock, self._read[self._free] + TO_ROOM)
         end = clock + self._beats
         while len(self._read) <= len(self._of) and self._of[len(self._read) - 1][1] <= y:
             begun, read = self._read[-1], 0
             if self._of[len(self._read) - 1][1] == y:  # word by word as they come
                 begun, read = max(begun, clock + TO_RING), end + TO_RING
-            read = max(begun + self._row, read)
+            self._tapped += self._taps
+            rows_ahead, rest = divmod(TAPS_AHEAD, self._wanted)
+            if 0 < rows_ahead < len(self._read):  # which gave the queue room
+                self._tapped = max(self._tapped, self._read[-rows_ahead] - rest)
+            read = max(begun + self._row, begun + self._wanted, self._tapped, read)
+            if rows_ahead == 0:
+                self._tapped = max(self._tapped, read - rest)
             self._read.append(self._send(begun + TO_RESIZED, read + TO_RESIZED) - TO_RESIZED)
         self._taken += 1
         # The last pixels wait for the end of the input.
@@ -299,7 +349,8 @@ class _Resize:
 def resize_cycles(width: int, height: int, out_width: int, out_height: int) -> int:
     """From the frame to the last beat of the resized image. For images below 8 x 8, or with rows of one word, the
     formula is coarse."""
-    resize = _Resize(0, width, height, out_width, out_height, lambda _, end: end)
+    whole = range(out_height), range(out_width), range(width)
+    resize = _Resize(0, (width, height), (out_width, out_height), *whole, lambda _, end: end)
     clock = 0
     for _ in range(height):
         clock = resize.take(clock)
@@ -350,7 +401,7 @@ class _Store:
         self._last_words = sum((end - 1) % BURST_WORDS + 1 for end in ends)
 
     def row(self, begun: int, end: int) -> int:
-        """As Rows. Nothing is taken before the clock `ready`."""
+        """As Window. Nothing is taken before the clock `ready`."""
         waits = max(0, self._ready - begun)
         self._written = max(self._written, begun + waits) + self._row_words
         return max(end + waits, ceil(self._written) - self._places)
@@ -384,31 +435,37 @@ def image_cu_cycles(
     `latency`: clocks from an address to its first word, and from the last word of a write to its confirmation. Up to
     some 400 of them are hidden by the words under way; a word a clock follows. Not meant for less than 2,000 clocks:
     how the store unit's turns and the tables fall is known to some 30 only."""
-    width, height = work.width, work.height
+    size = width, height = work.width, work.height
     if stage >= 1:
-        shorter = min(width, height)
+        shorter = min(size)
         width, height = resize_short * width // shorter, resize_short * height // shorter
     window_width, window_height = (crop_width, crop_height) if stage >= 2 else (width, height)
-    top = (height - window_height) // 2
+    rows, columns = range(height), range(width)
+    source_rows, source_columns = range(work.height), range(work.width)
+    taps = 0
+    if stage >= 2:
+        top, left = round((height - crop_height) / 2), round((width - crop_width) / 2)
+        rows = range(top, top + crop_height)
+        columns = range(left // 2 * 2, min((left + crop_width + 1) // 2 * 2, width))
+        of = _sources(work.height, height)
+        source_rows = range(of[top][0], of[rows.stop - 1][1] + 1)
+        of = _sources(work.width, width)
+        first, last = of[columns.start][0], of[columns.stop - 1][1]
+        source_columns = range(max(first - 1, 0) // 8 * 8, min((last + 1) // 8 * 8 + 8, work.width))
+        taps = max(rows.stop, _beats(columns.stop))
+    known = _window_cycles(size, (width, height), taps) if stage >= 1 else 0
     tables = _tables_loaded(latency) if stage == 3 else 0
     planes = 3 if stage == 3 else 1
     store = _Store(3 * window_width * (element_bytes if stage == 3 else 1), window_height, planes, tables)
-    row = 0
-
-    def window(begun: int, end: int) -> int:
-        nonlocal row
-        row += 1
-        return store.row(begun, end) if top < row <= top + window_height else end
-
     resize: list[_Resize] = []
 
     def begin(frame: int) -> Send:
         if stage == 0:
-            return lambda clock: window(clock, clock + _beats(width))
-        resize.append(_Resize(frame + FIFO, work.width, work.height, width, height, window))
+            return lambda clock: store.row(clock, clock + _beats(width))
+        resize.append(_Resize(frame + FIFO, size, (width, height), rows, columns, source_columns, store.row))
         return lambda clock: resize[0].take(clock + FIFO) - FIFO
 
-    last = _decode(work, TO_FIRST_BYTE + latency, begin)
+    last = _decode(work, TO_FIRST_BYTE + latency, source_rows, source_columns, known, begin)
     if resize:
         last = resize[0].sent
     else:

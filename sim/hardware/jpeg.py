@@ -48,7 +48,8 @@ class JpegWork:
 
 
 def read_jpeg_work(jpeg: bytes) -> JpegWork:
-    """Of a sound baseline file in one scan. Raises UsageError for anything else."""
+    """Of a sound baseline file in one scan, with Huffman tables of its own and no garbage. Raises UsageError for any
+    other."""
     try:
         return _read(jpeg)
     except (IndexError, KeyError, ValueError) as error:

@@ -1,7 +1,7 @@
 """The NPU on which LazyBatching was evaluated (HPCA 2021, Table I): a systolic array with double-buffered memories.
 
-Compute cycles are SCALE-Sim's, in output-stationary and in weight-stationary dataflow, with one addition: fill and
-drain of consecutive tiles overlap (`Npu.overlap_rows`).
+Compute cycles are SCALE-Sim's, in output-stationary and in weight-stationary dataflow, with one addition: the array's
+weights are double-buffered too (`Npu.double_buffered_weights`).
 """
 
 from dataclasses import dataclass
@@ -19,16 +19,23 @@ def output_stationary_cycles(m: int, k: int, n: int, rows: int, columns: int) ->
 
 
 def weight_stationary_cycles(
-    m: int, k: int, n: int, rows: int, columns: int, overlap_rows: int = 0, products: int = 1
-) -> int:
-    """Cycles of `products` (m x k) @ (k x n) where each processing element keeps one weight: every fold is filled with
-    weights in `rows` cycles, takes m cycles, and as many more as the skew and the drain of the array (SCALE-Sim).
+    m: int, k: int, n: int, rows: int, columns: int, *, products: int = 1, load_cycles: float | None = None
+) -> float:
+    """Cycles of `products` (m x k) @ (k x n) where each processing element keeps one weight. A fold is one tile of
+    rows x columns weights; a tile that k or n does not fill takes as long as a full one.
 
-    While at most `overlap_rows` input rows are in flight, consecutive folds run as one pass that is filled and drained
-    once; with 0 none do, and for one product the formula is SCALE-Sim's."""
+    Without `load_cycles`, SCALE-Sim's: every fold is filled with weights in `rows` cycles, streams m rows of input, and
+    takes as many cycles more as the skew and the drain of the array, before the next begins.
+
+    With `load_cycles` each processing element has a second weight register, into which the tile of the next fold is
+    loaded in so many cycles while this one streams. Rows of the next fold then follow those of this one without a gap,
+    so a fold takes max(m, load_cycles), the last one m, and the array is filled and drained once. One fold alone takes
+    what it takes without."""
     folds = products * ceil(k / rows) * ceil(n / columns)
-    passes = ceil(folds / max(1, overlap_rows // m))
-    return folds * m + passes * (2 * rows + columns - 2) - 1
+    fill_and_drain = 2 * rows + columns - 2
+    if load_cycles is None:
+        return folds * (m + fill_and_drain) - 1
+    return (folds - 1) * max(m, load_cycles) + m + fill_and_drain - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +45,22 @@ class Npu:
     The bandwidth is that of all 8 memory channels. The 4 MB weight memory does not appear: it holds the tiles of now
     and next, and weights stream through it once for a sub-batch however many there are.
 
-    `overlap_rows` is how many input rows may be in flight in weight-stationary dataflow (`weight_stationary_cycles`);
-    by default as many as the array has rows. Without it each fold of a matrix-vector product pays 382 cycles to fill
-    and drain the array for a single row: an input step and an output step of GNMT then take 4.2 ms, where the paper's
-    whole single-input latency of 7.2 ms (Table II) is that of reading its weights 20 times from memory. So the paper's
-    NPU hides fill and drain on such work. With 128, matrix-vector products of up to 8 requests run at the speed of
-    memory. Convolutions change where an image has few rows left (ResNet-50 alone: 1.00 ms, without 1.31), in batches
-    hardly. The number of folds that share a pass is a whole number, so it falls by steps as the rows grow; `NpuLatency`
-    therefore runs a sub-batch in parts where that is faster."""
+    `double_buffered_weights` (weight-stationary dataflow): whether an array loads the next tile while it computes with
+    this one, as Google's TPU does (Jouppi et al., ISCA 2017, Section 2), after which the paper models its NPU. How fast
+    a tile is loaded the paper does not say, but its figures do. A row a cycle, as in SCALE-Sim, is 90 GB/s here, a
+    quarter of what the memory gives, and a step of GNMT takes 1.4 ms: 27 ms for 19 steps, where Table II has 7.2, and
+    a sentence of 80 words would take 113 ms, where Fig. 15 has nobody later than 40. At the memory's rate a step takes
+    0.36 ms. So the array takes weights as fast as memory gives them: 514 bytes, four rows, a cycle, 32 cycles a tile.
+
+    These 32 cycles are the bytes of the operator's memory time (`NpuLatency`) seen from the array, not bytes on top:
+    where tiles are full, 32 cycles a fold is that time. They say more where the sum does not: tiles that are padded,
+    and products whose second operand lies in the activation memory (attention), which the array must load all the same.
+
+    What follows: up to 32 rows of input share the load of a tile, so as many requests of a recurrent network take as
+    long as one; beyond, a fold takes as many cycles as it has rows. In the batch, an operator's cycles are a maximum of
+    straight lines that do not start below zero, so a batch never takes longer than its parts and throughput never falls
+    with it. The one exception is a step where activations outgrow their memory, which computing on them hides for
+    products of Table I's proportions. (In output-stationary dataflow throughput falls where rows begin a new fold.)"""
 
     rows: int = 128
     columns: int = 128
@@ -54,7 +69,7 @@ class Npu:
     bandwidth_bytes_per_s: float = 360e9
     access_latency_cycles: int = 100
     dataflow: str = "ws"
-    overlap_rows: int = 128
+    double_buffered_weights: bool = True
 
     def __post_init__(self) -> None:
         for name in ("rows", "columns", "activation_sram_bytes"):
@@ -63,16 +78,23 @@ class Npu:
         for name in ("frequency_hz", "bandwidth_bytes_per_s"):
             if not (isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise UsageError(f"an NPU with {name} = {getattr(self, name)}: give a number above 0")
-        if self.access_latency_cycles < 0 or self.overlap_rows < 0:
-            raise UsageError("an NPU's access_latency_cycles and overlap_rows cannot be negative")
+        if self.access_latency_cycles < 0:
+            raise UsageError(f"an NPU with access_latency_cycles = {self.access_latency_cycles}: give 0 or more")
         if self.dataflow not in ("ws", "os"):
             raise UsageError(f'an NPU with dataflow {self.dataflow!r}: choose "ws" or "os"')
 
-    def compute_cycles(self, m: int, k: int, n: int, products: int = 1) -> int:
+    @property
+    def load_cycles(self) -> float:
+        """Cycles in which a tile of weights is loaded: at the memory's rate, or a row a cycle where that is faster."""
+        tile_bytes = self.rows * self.columns
+        return min(self.rows, tile_bytes * self.frequency_hz / self.bandwidth_bytes_per_s)
+
+    def compute_cycles(self, m: int, k: int, n: int, products: int = 1) -> float:
         """Cycles of `products` independent (m x k) @ (k x n), one after the other."""
         if self.dataflow == "os":
             return products * output_stationary_cycles(m, k, n, self.rows, self.columns)
-        return weight_stationary_cycles(m, k, n, self.rows, self.columns, self.overlap_rows, products)
+        load = self.load_cycles if self.double_buffered_weights else None
+        return weight_stationary_cycles(m, k, n, self.rows, self.columns, products=products, load_cycles=load)
 
 
 class NpuLatency:
@@ -84,7 +106,6 @@ class NpuLatency:
     def __init__(self, graph: ModelGraph, npu: Npu = Npu()) -> None:
         self.graph = graph
         self.npu = npu
-        self._parts: dict[tuple[int, int, int, int], list[int]] = {}
 
     def latency(self, node: int, batch: int, length: float) -> float:
         cycles = sum(self._operator_cycles(operator, batch, length) for operator in self.graph.nodes[node].operators)
@@ -93,12 +114,12 @@ class NpuLatency:
     def _operator_cycles(self, op: MatMul, batch: int, length: float) -> float:
         npu = self.npu
         m, k, n = (resolve(dim, length) for dim in (op.m, op.k, op.n))
-        # Trained weights are shared: the sub-batch's rows are stacked. Otherwise each request has products of its own.
-        products = op.groups if op.weights else op.groups * batch
         # Small groups stand side by side on the array's diagonal, as many as fit.
-        packed = min(products, max(1, min(npu.rows // k, npu.columns // n)))
-        shape = (m, k * packed, n * packed, ceil(products / packed))
-        compute = self._stacked_cycles(batch, *shape) if op.weights else npu.compute_cycles(*shape)
+        packed = min(op.groups, max(1, min(npu.rows // k, npu.columns // n)))
+        products = ceil(op.groups / packed)
+        # Trained weights are shared: the sub-batch's rows are stacked. Otherwise each request has products of its own.
+        stacked, products = (batch, products) if op.weights else (1, products * batch)
+        compute = npu.compute_cycles(m * stacked, k * packed, n * packed, products)
         weights = op.groups * k * n
         activations = batch * ((op.input_elements or op.groups * m * k) + op.groups * m * n)
         if not op.weights:
@@ -107,17 +128,6 @@ class NpuLatency:
         moved = weights + (activations if activations > npu.activation_sram_bytes else 0)
         memory = npu.access_latency_cycles + moved * npu.frequency_hz / npu.bandwidth_bytes_per_s if moved else 0.0
         return max(compute, memory)
-
-    def _stacked_cycles(self, batch: int, m: int, k: int, n: int, products: int) -> int:
-        """Compute cycles of `batch` requests whose rows share weights: stacked whole, or in parts where that is faster,
-        so that a batch is never slower than its parts. (Tile by tile, so the weights are still read from memory once.)
-        """
-        best = self._parts.setdefault((m, k, n, products), [0])
-        for size in range(len(best), batch + 1):
-            whole = self.npu.compute_cycles(m * size, k, n, products)
-            parts = (best[part] + best[size - part] for part in range(1, size // 2 + 1))
-            best.append(min(whole, *parts) if size > 1 else whole)
-        return best[batch]
 
 
 def npu_times(graph: ModelGraph, npu: Npu = Npu()) -> NodeTimes:

@@ -1,11 +1,12 @@
-"""Sequence lengths: how many input steps and output steps a request has, drawn together.
+"""Lengths: how long a request's input is, in steps or seconds, and how many output steps it has, drawn together.
 
 A length distribution is a plain function of a random generator; `dec_timesteps` reads the coverage that LazyBatching's
 Algorithm 1 needs off its outputs.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -15,11 +16,13 @@ from numpy.typing import NDArray
 from headrace.batching.errors import UsageError
 
 Steps = NDArray[np.int64]
+Inputs = NDArray[np.int64] | NDArray[np.float64]
 
 
 class Lengths(Protocol):
-    def sample(self, requests: int, rng: np.random.Generator) -> tuple[Steps, Steps]:
-        """Input and output steps, each of shape (requests,) and at least 1."""
+    def sample(self, requests: int, rng: np.random.Generator) -> tuple[Inputs, Steps]:
+        """Lengths of inputs, above 0, in the model's own unit (`Request.input_len`: steps, or seconds of audio), and
+        output steps, at least 1; each of shape (requests,)."""
         ...
 
 
@@ -68,6 +71,7 @@ TRANSLATION = LogNormalPair(input_median=15.0, output_median=17.2, sigma=0.497, 
 
 # Speech for Listen, Attend and Spell; nothing is published of LazyBatching's. One input step is 8 frames of 10 ms.
 # A median of 3 s (a spoken query), 14 characters a second, at most 16 s.
+SPEECH_STEP_S = 0.08
 SPEECH = LogNormalPair(input_median=37.5, output_median=42.0, sigma=0.5, correlation=0.95, longest=200)
 
 
@@ -111,13 +115,89 @@ class Sentences:
 
 
 @dataclass(frozen=True, slots=True)
+class Quantiles:
+    """Seconds of audio, one output step each: a mixture of distributions, each given by some of its quantiles.
+
+    `parts` are (weight, seconds) each, with seconds at the shares `shares`, which rise from 0 to 1: between two of them
+    all lengths are equally likely. What is below `shortest` or above `longest` is cut to it."""
+
+    shares: Sequence[float]
+    parts: Sequence[tuple[float, Sequence[float]]]
+    shortest: float
+    longest: float
+
+    def sample(self, requests: int, rng: np.random.Generator) -> tuple[Inputs, Steps]:
+        weights = np.array([weight for weight, _ in self.parts])
+        chosen = rng.choice(len(self.parts), requests, p=weights / weights.sum())
+        share = rng.random(requests)
+        every = np.stack([np.interp(share, self.shares, seconds) for _, seconds in self.parts])
+        drawn = every[chosen, np.arange(requests)]
+        return np.clip(drawn, self.shortest, self.longest), np.ones(requests, np.int64)
+
+
+# Utterances of LibriSpeech (Panayotov, Chen, Povey and Khudanpur, ICASSP 2015): cut at silences, those for training at
+# any of 0.3 s or more and the others at ends of sentences only, none above 35 s. Synthetic: drawn from the quantiles of
+# train-clean-360 for both clean training sets, whose own differ by 0.2 s, of train-other-500, and of test-clean for the
+# four sets to tune and to test on; weights are utterances. The quantiles are those that icefall tells in
+# egs/librispeech/ASR/local/display_manifest_statistics.py. It trains at speeds of 0.9, 1 and 1.1, and so the first two
+# are of such thirds: longer than the corpus by 0.7 % on average, and a little flatter around their peak at 15 s.
+LIBRISPEECH = Quantiles(
+    shares=(0.0, 0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 1.0),
+    parts=(
+        (28_539 + 104_014,
+         (1.0, 1.8, 2.2, 2.5, 4.2, 6.2, 11.2, 13.7, 15.3, 16.6, 17.3, 18.1, 18.4, 18.8, 33.0)),
+        (148_688,
+         (0.8, 1.7, 2.1, 2.3, 3.5, 5.0, 9.8, 13.4, 15.1, 16.5, 17.2, 18.1, 18.4, 18.9, 31.0)),
+        (2_703 + 2_864 + 2_620 + 2_939,
+         (1.3, 1.6, 1.8, 2.0, 2.3, 2.7, 3.7, 5.8, 9.6, 14.6, 17.8, 25.5, 28.4, 32.8, 35.0)),
+    ),
+    shortest=1.0,
+    longest=35.0,
+)  # fmt: skip
+# Its sets to tune and to test on alone.
+LIBRISPEECH_TEST = replace(LIBRISPEECH, parts=LIBRISPEECH.parts[2:])
+
+
+# By name, as `headrace simulate --lengths` takes them.
+LENGTHS: dict[str, Lengths] = {
+    "translation": TRANSLATION, "speech": SPEECH, "wmt15": WMT15, "sentences": Sentences(), "librispeech": LIBRISPEECH,
+    "librispeech-test": LIBRISPEECH_TEST,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """Seconds of audio as the frames of `step_s` that a spectrogram has of them, each centred on its time (`AudioSpec.
+    frames` in host/dpu/audio.py): graphs count these, and would round seconds."""
+
+    seconds: Lengths
+    step_s: float
+
+    def sample(self, requests: int, rng: np.random.Generator) -> tuple[Inputs, Steps]:
+        seconds, outputs = self.seconds.sample(requests, rng)
+        return (seconds / self.step_s).astype(np.int64) + 1, outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """Lengths in another unit, `factor` of which are one of theirs; not rounded."""
+
+    lengths: Lengths
+    factor: float
+
+    def sample(self, requests: int, rng: np.random.Generator) -> tuple[Inputs, Steps]:
+        inputs, outputs = self.lengths.sample(requests, rng)
+        return np.asarray(inputs, np.float64) * self.factor, outputs
+
+
+@dataclass(frozen=True, slots=True)
 class Corpus:
     """The empirical distribution of pairs: a request has the lengths of one pair, each as likely as the others."""
 
-    inputs: Steps
+    inputs: Inputs
     outputs: Steps
 
-    def sample(self, requests: int, rng: np.random.Generator) -> tuple[Steps, Steps]:
+    def sample(self, requests: int, rng: np.random.Generator) -> tuple[Inputs, Steps]:
         chosen = rng.integers(0, len(self.inputs), requests)
         return self.inputs[chosen], self.outputs[chosen]
 
@@ -144,6 +224,25 @@ def read_corpus(path: Path) -> Corpus:
         raise UsageError(f"{path} has no pairs; give one a line, source and target separated by a tab")
     inputs, outputs = np.array(pairs, dtype=np.int64).T
     return Corpus(inputs, outputs)
+
+
+def read_durations(folder: Path) -> Corpus:
+    """Seconds of the WAV and FLAC files anywhere below `folder`, from their headers. Raises UsageError: of a folder
+    without any, or with one that cannot be read."""
+    import soundfile  # brings libsndfile
+
+    seconds = []
+    for path in sorted(folder.rglob("*")):
+        if path.suffix.lower() in (".wav", ".flac") and path.is_file():
+            try:
+                seconds.append(float(soundfile.info(str(path)).duration))
+            except soundfile.LibsndfileError as error:
+                raise UsageError(f"{path}: {error.error_string} Take it out of the folder") from error
+            if not 0 < seconds[-1] <= 1e6:
+                raise UsageError(f"{path}: {seconds[-1]:g} s; take it out of the folder")
+    if not seconds:
+        raise UsageError(f"{folder} holds no .wav or .flac files")
+    return Corpus(np.array(seconds), np.ones(len(seconds), np.int64))
 
 
 def dec_timesteps(lengths: Lengths, coverage: float = 0.9, samples: int = 100_000) -> int:

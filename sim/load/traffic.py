@@ -2,7 +2,7 @@
 
 An arrival process gives arrival times in seconds, rising, shape (requests,). All here is a function of its seed."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,26 @@ from headrace.sim.engine import Arrivals
 from headrace.sim.load.lengths import Lengths
 
 Times = NDArray[np.float64]
+BLOCK = 1 << 16  # requests
 
 
 def poisson(rate_rps: float, requests: int, seed: int) -> Times:
     """A Poisson process of `rate_rps` requests per second."""
     _check(requests, rate_rps)
     return np.cumsum(np.random.default_rng(seed).exponential(1.0 / rate_rps, requests))
+
+
+def poisson_blocks(rate_rps: float, requests: int, seed: int, block: int = BLOCK) -> Iterator[Times]:
+    """`poisson`, to the bit, in blocks of at most `block` requests."""
+    _check(requests, rate_rps)
+    rng = np.random.default_rng(seed)
+    last = 0.0
+    for left in range(requests, 0, -block):
+        gaps = rng.exponential(1.0 / rate_rps, min(block, left))
+        gaps[0] += last
+        times = np.cumsum(gaps)
+        last = float(times[-1])
+        yield times
 
 
 def deterministic(rate_rps: float, requests: int) -> Times:
@@ -52,25 +66,52 @@ def burst_rates(rate_rps: float) -> tuple[float, float]:
     return 1.8 * rate_rps, 0.2 * rate_rps
 
 
-def generate(arrival: Times, lengths: Mapping[str, Lengths], sla_s: float, seed: int) -> Arrivals:
-    """Requests at the times `arrival`, each of one of the models in `lengths`, all equally likely.
+def generate_blocks(
+    arrival: Iterable[Times],
+    lengths: Mapping[str, Lengths],
+    sla_s: float,
+    seed: int,
+    shares: Sequence[float] | None = None,
+) -> Iterator[Arrivals]:
+    """`generate` for each block, from a seed of its own: models and lengths are others than of all blocks together."""
+    return (generate(times, lengths, sla_s, seed, number, shares) for number, times in enumerate(arrival))
 
-    `sla_s` may be inf. Models, lengths and arrivals are drawn independently, each a function of `seed`."""
+
+def generate(
+    arrival: Times,
+    lengths: Mapping[str, Lengths],
+    sla_s: float,
+    seed: int,
+    block: int | None = None,
+    shares: Sequence[float] | None = None,
+) -> Arrivals:
+    """Requests at the times `arrival`, each of one of the models in `lengths`: of each with a probability of its own
+    (`shares`, in their order, 1 together), or all equally likely.
+
+    `sla_s` may be inf. Models, lengths and arrivals are drawn independently, each a function of `seed`, and of `block`
+    if it is a number."""
     check_sla(sla_s)
     if not (np.isfinite(arrival).all() and (np.diff(arrival, prepend=0.0) >= 0).all()):
         raise UsageError("the times of arrival must be 0 or more and in rising order")
     models = list(lengths)
-    chosen = np.random.default_rng((seed, 1)).integers(0, len(models), len(arrival))
-    inputs = np.ones(len(arrival), np.int64)
+    more = () if block is None else (block,)
+    rng = np.random.default_rng((seed, 1, *more))
+    if shares is None:
+        chosen = rng.integers(0, len(models), len(arrival))
+    else:
+        chosen = rng.choice(len(models), len(arrival), p=shares)
+    inputs = np.ones(len(arrival))
     outputs = np.ones(len(arrival), np.int64)
     for number, model in enumerate(models):
         mine = chosen == number
-        inputs[mine], outputs[mine] = lengths[model].sample(int(mine.sum()), np.random.default_rng((seed, 2, number)))
+        inputs[mine], outputs[mine] = lengths[model].sample(
+            int(mine.sum()), np.random.default_rng((seed, 2, number, *more))
+        )
     return Arrivals(
         [models[number] for number in chosen.tolist()],
         arrival.tolist(),
         (arrival + sla_s).tolist(),
-        inputs.astype(np.float64).tolist(),
+        inputs.tolist(),
         outputs.tolist(),
     )
 

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 from headrace.batching.errors import UnknownModel
 from headrace.batching.graphs.model_graph import ModelGraph
@@ -16,7 +16,9 @@ _BUILDERS: dict[str, Callable[[], ModelGraph]] = {
     "gnmt": recurrent.gnmt,
     "las": recurrent.las,
     "transformer": transformer.transformer,
+    "transformer_uncached": partial(transformer.transformer, cached=False),
     "bert_base": transformer.bert_base,
+    "conformer": transformer.conformer,
 }
 MODELS = tuple(_BUILDERS)
 

@@ -6,8 +6,11 @@ from functools import lru_cache
 from headrace.batching.graphs.cell_graph import CellGraph, CellModel, CellType, lstm, seq2seq
 from headrace.batching.graphs.execution import NodeTimes
 from headrace.batching.request import Request
-from headrace.sim.hardware.v100 import DECODER_FULL_BATCH, FLAT_BATCH, FULL_BATCH, cell_times
+from headrace.sim.hardware.v100 import DECODER_FULL_BATCH, FLAT_BATCH, FULL_BATCH, cell_times, tree_times
 from headrace.sim.load.trees import complete_tree, random_tree
+
+# Shapes repeat after 64 requests of a length, so that runs do not spend their time on growing trees.
+_grown = lru_cache(maxsize=1 << 14)(random_tree)
 
 CELL_NETWORKS = ("lstm", "seq2seq", "treelstm")
 
@@ -25,11 +28,9 @@ def tree_lstm(
     if complete:
         tree = complete_tree(complete)
         return CellModel(name, types, lambda request: tree)
-    # Shapes repeat after 64 requests of a length, so that a run does not spend its time on growing trees.
-    grown = lru_cache(maxsize=1 << 14)(random_tree)
 
     def unfold(request: Request) -> CellGraph:
-        return grown(max(2, round(request.input_len)), request.id % 64)
+        return _grown(max(2, round(request.input_len)), request.id % 64)
 
     return CellModel(name, types, unfold)
 
@@ -43,4 +44,5 @@ def cell_network(name: str, max_batch: int, trees: Sequence[CellGraph] | None = 
             model = seq2seq(name, min(max_batch, FULL_BATCH), min(max_batch, DECODER_FULL_BATCH))
         case _:
             model = tree_lstm(name, min(max_batch, FLAT_BATCH), trees=trees)
+            return model, tree_times(model)
     return model, cell_times(model, (1,) if name == "seq2seq" else ())

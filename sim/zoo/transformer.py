@@ -1,7 +1,10 @@
 """Transformers: every sub-layer is a node. An encoder sees all input tokens at once, so its nodes are STATIC with as
-many rows as the input is long; a decoder makes one token a step, with the keys and values of earlier steps kept."""
+many rows as the input is long; a decoder makes one token a step, with the keys and values of earlier steps kept, or,
+without a cache, made again for all tokens so far."""
 
-from headrace.batching.graphs.model_graph import LENGTH, Dim, MatMul, ModelGraph, Node, NodeKind
+from dataclasses import replace
+
+from headrace.batching.graphs.model_graph import HALF_LENGTH, LENGTH, Dim, MatMul, ModelGraph, Node, NodeKind
 
 
 def _norm(width: int) -> int:
@@ -34,13 +37,19 @@ def _feed_forward(name: str, kind: NodeKind, rows: Dim, width: int, inner: int) 
     ]
 
 
-def transformer(vocabulary: int = 33708, width: int = 512, heads: int = 8, inner: int = 2048) -> ModelGraph:
+def transformer(
+    vocabulary: int = 33708, width: int = 512, heads: int = 8, inner: int = 2048, *, cached: bool = True
+) -> ModelGraph:
     """Transformer, base model (Vaswani et al. 2017, Table 3): 6 + 6 layers, one embedding shared by source, target and
     output. The vocabulary is MLPerf's; Table 3 of the paper has 37000.
 
     A decoder step attends to all input tokens and to the steps before it, whose number on average over an output as
-    long as its input is half of that; it is taken for all of it, which is on the safe side and next to nothing."""
+    long as its input is half of that; it is taken for all of it, which is on the safe side and next to nothing.
+
+    Not `cached`: a step runs the decoder again on all tokens so far, as a plain implementation does, and the output on
+    the last of them. Each step has as many as there are on average: half the input's."""
     static, decoder = NodeKind.STATIC, NodeKind.DECODER
+    rows: Dim = 1 if cached else HALF_LENGTH
     nodes = [Node("embedding", static, (), vocabulary * width)]
     for layer in range(1, 7):
         nodes += _self_attention(f"encoder{layer}", static, LENGTH, width, heads)
@@ -49,13 +58,13 @@ def transformer(vocabulary: int = 33708, width: int = 512, heads: int = 8, inner
     nodes.append(Node("memory", static, (MatMul(LENGTH, width, 12 * width),), 6 * 2 * width * (width + 1)))
     for layer in range(1, 7):
         name = f"decoder{layer}"
-        nodes += _self_attention(name, decoder, 1, width, heads)
-        nodes.append(_dense(f"{name}.cross.query", decoder, 1, width, width))
-        nodes.append(_attend(f"{name}.cross.attend", decoder, 1, width, heads))
-        nodes.append(_dense(f"{name}.cross.out", decoder, 1, width, width, norm=_norm(width)))
-        nodes += _feed_forward(name, decoder, 1, width, inner)
+        nodes += _self_attention(name, decoder, rows, width, heads)
+        nodes.append(_dense(f"{name}.cross.query", decoder, rows, width, width))
+        nodes.append(_attend(f"{name}.cross.attend", decoder, rows, width, heads))
+        nodes.append(_dense(f"{name}.cross.out", decoder, rows, width, width, norm=_norm(width)))
+        nodes += _feed_forward(name, decoder, rows, width, inner)
     nodes.append(Node("output", decoder, (MatMul(1, width, vocabulary),)))  # the embedding's weights
-    return ModelGraph("transformer", tuple(nodes))
+    return ModelGraph("transformer" if cached else "transformer_uncached", tuple(nodes))
 
 
 def bert_base(vocabulary: int = 30522, positions: int = 512, width: int = 768) -> ModelGraph:
@@ -68,3 +77,31 @@ def bert_base(vocabulary: int = 30522, positions: int = 512, width: int = 768) -
         nodes += _feed_forward(f"encoder{layer}", static, LENGTH, width, inner)
     nodes.append(_dense("pooler", static, 1, width, width))
     return ModelGraph("bert_base", tuple(nodes))
+
+
+def conformer(layers: int = 17, width: int = 512, heads: int = 8, kernel: int = 31, classes: int = 129) -> ModelGraph:
+    """The blocks of Conformer, L (Gulati et al. 2020, Table 1), and its classes, as host/workers/conformer.py has them.
+
+    A step is 40 ms of sound: four frames of 10 ms, which the convolutions before the blocks make one. These are left
+    out: their rows are not as many as there are steps. Distances are as many as 2 LENGTH - 1, and their keys the same
+    for all of a batch; they are taken for LENGTH of each request."""
+    static, head = NodeKind.STATIC, width // heads
+    nodes = []
+    for layer in range(1, layers + 1):
+        name = f"block{layer}"
+        by_place = MatMul(LENGTH, head, LENGTH, groups=3 * heads, weights=False)  # keys, and twice as many distances
+        weighted = MatMul(LENGTH, LENGTH, head, groups=heads, weights=False)
+        nodes += [
+            *_feed_forward(f"{name}.before", static, LENGTH, width, 4 * width),
+            _dense(f"{name}.qkv", static, LENGTH, width, 3 * width, norm=_norm(width)),
+            Node(f"{name}.distances", static, (MatMul(LENGTH, width, width),), width * width),
+            Node(f"{name}.attend", static, (by_place, weighted), 2 * width),
+            _dense(f"{name}.out", static, LENGTH, width, width),
+            _dense(f"{name}.gated", static, LENGTH, width, 2 * width, norm=_norm(width)),
+            Node(f"{name}.depthwise", static, (MatMul(LENGTH, kernel, 1, groups=width),), (kernel + 3) * width),
+            _dense(f"{name}.pointwise", static, LENGTH, width, width),
+            *_feed_forward(f"{name}.behind", static, LENGTH, width, 4 * width),
+        ]
+        nodes[-1] = replace(nodes[-1], parameters=nodes[-1].parameters + _norm(width))
+    nodes.append(_dense("classes", static, LENGTH, width, classes))
+    return ModelGraph("conformer", tuple(nodes))

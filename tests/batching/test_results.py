@@ -46,6 +46,16 @@ def test_what_was_dropped_missed_its_sla_and_what_was_cancelled_had_none():
     assert result["sla_violation_rate"] == pytest.approx(2 / 3)
 
 
+def test_a_request_that_ends_at_its_deadline_is_not_late():
+    ledger = Ledger()
+    for request in REQUESTS[:2]:
+        ledger.submit(request)
+        ledger.finish(request)
+    served = [Served(arrival=0, queued=0, started=0, finished=2, deadline=due, batch=1) for due in (2, 1.999)]
+    result = summarize(ServedTimes.of(served), ledger, batch_size_mean=1, busy_s=1, workers=1, wall_s=1, seed=0)
+    assert result["sla_violation_rate"] == 0.5
+
+
 def test_a_request_ends_once():
     ledger = Ledger()
     ledger.submit(REQUESTS[0])

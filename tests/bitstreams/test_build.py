@@ -5,6 +5,7 @@ import pytest
 
 from headrace.bitstreams import build, verilate
 from headrace.bitstreams.build import BuildError, build_hw_emu, build_kernels, build_sw_emu, describe
+from headrace.bitstreams.errors import WrongNumber
 from headrace.bitstreams.hw_emu.library import unpack
 from headrace.bitstreams.kernel import KernelError, parse_kernels
 from headrace.bitstreams.sources import hls_folder
@@ -115,8 +116,33 @@ def test_a_missing_compiler_names_the_package_for_rtl_too(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("count", [0, 17])
 def test_an_impossible_number_of_units_is_refused(count, tmp_path):
-    with pytest.raises(BuildError, match="1 to 16"):
+    with pytest.raises(WrongNumber, match="1 to 16"):
         build_sw_emu(tmp_path / "x.xclbin", image_cus=count)
+
+
+def test_a_negative_number_of_units_is_refused(tmp_path):
+    with pytest.raises(WrongNumber, match="0 or more"):
+        build_sw_emu(tmp_path / "x.xclbin", image_cus=3, mel_cus=-1)
+
+
+def test_what_one_kernel_leaves_for_another_lies_in_one_bank(tmp_path):
+    """`mel` of all units of both kernels; every other argument has a bank of its own."""
+    names = [bytes(name, "ascii") for name in ("writer", "reader")]
+    xmls = [XML.replace(b'"vadd"', b'"%s"' % name).replace(b'name="out"', b'name="mel"') for name in names]
+    source = tmp_path / "both.cpp"
+    source.write_text("")
+    description = describe(build_kernels(tmp_path / "x.xclbin", [source], [], xmls, {"writer": 2, "reader": 2}))
+    banks = [instance["banks"] for kernel in description["kernels"] for instance in kernel["instances"]]
+    assert len({of["mel"] for of in banks}) == 1
+    others = [bank for of in banks for name, bank in of.items() if name != "mel"]
+    assert len(set(others)) == len(others) == 8 and banks[0]["mel"] not in others
+
+
+def test_a_container_is_compiled_of_its_own_kernels_only(tmp_path, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(build, "_compile", lambda sources, _: bytes(compiled.extend(sources) or 8))
+    build_sw_emu(tmp_path / "x.xclbin", image_cus=1)
+    assert {file.parent.name for file in compiled} == {"image_cu", "decode", "resize", "crop", "normalize"}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ A, B, OUT = BASE, BASE + 0x40000, BASE + 0x80000
 SUM = 0x50
 BUS_ERROR = 0xDEC0DEC0
 CROSS_BORDER, EARLY_LAST, UNSTEADY_DATA, UNSTEADY_ADDRESS, DONE_TOO_EARLY = 1, 2, 3, 4, 5
-NEVER_DONE, ASSERTION, NARROW_BURST, FIXED_BURST, DROPS_VALID = 6, 7, 8, 9, 10
+NEVER_DONE, ASSERTION, NARROW_BURST, FIXED_BURST, DROPS_VALID, DEVICE_MEMORY, INSTRUCTIONS = range(6, 13)
 
 
 def defect(number: int) -> int:
@@ -127,6 +127,8 @@ def test_addresses_without_memory_are_answered_with_an_error(bench, wrong):
         (ASSERTION, r"stopped itself at .*vadd.sv.*a_no_defect_asked", {}),
         (NARROW_BURST, r"m_axi_gmem0: .* arsize 2; this memory takes whole words of 16 bytes", {}),
         (FIXED_BURST, r"m_axi_gmem0: .* not of type INCR", {}),
+        (DEVICE_MEMORY, r"m_axi_gmem0: .* awcache 0 and awprot 0; .* given 3 and 0", {}),
+        (INSTRUCTIONS, r"m_axi_gmem0: .* arcache 3 and arprot 4; .* given 3 and 0", {}),
     ],
 )
 def test_a_breach_of_axis_rules_fails_the_run_and_the_next_one_works(bench, number, message, memory):

@@ -73,6 +73,14 @@ def test_the_demo_reports_every_policy_and_every_tensor_equals_opencvs(tmp_path)
         assert sum(run["reasons"].values()) == round(60 / run["batch_size_mean"])
         assert 0 <= run["arrival_late_ms"]["p50"] <= run["arrival_late_ms"]["max"] < run["latency_ms"]["max"]
     assert all(run["batch_size_mean"] == 1 for run in report["runs"] if "serial" in run["name"])
+    simulated = report["simulated"]
+    assert "nothing of this was run" in simulated["note"] and simulated["policy"] == "preba"
+    assert simulated["dpu"]["clocks_from"]["the cycle model"] == report["photos"]
+    live, loaded = simulated["loads"]
+    assert live["times_as_fast"] == 1 and loaded["rate_rps"] > 100 * live["rate_rps"]
+    for load, requests in ((live, 60), (loaded, 20_000)):
+        assert [run["name"] for run in load["runs"]] == ["ideal", "dpu", "cpu (measured here)", "cpu (paper-implied)"]
+        assert all(run["finished"] == run["requests"] >= requests for run in load["runs"])
     assert json.loads((tmp_path / "report.json").read_text()) == report
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
 
@@ -165,6 +173,7 @@ def test_two_networks_of_ones_own_are_served_in_one_run_each_with_its_own_photos
     for found in classes["labels"].values():
         assert found["label"] in ("tabby", "lynx", "puma") and 1 / 3 <= found["probability"] <= 1
     assert report["equality"]["equal"] == report["equality"]["on_dpu"] == 2 * report["photos"]
+    assert "simulated for tensors of 224x224" in report["simulated"]["left_out"]
     for run in report["runs"]:
         parts = run["models"]
         assert set(parts) == {"own:classes", "own:embedding"}
@@ -297,6 +306,7 @@ def test_photos_that_the_dpu_takes_none_of_are_served_by_the_cpu(tmp_path):
     report = json.loads(done.stdout)
     assert report["equality"]["unsupported"] == {"PROGRESSIVE": 1} and report["equality"]["on_dpu"] == 0
     assert report["runs"][0]["preprocessed_on_cpu"] == report["runs"][0]["finished"] == 5
+    assert report["simulated"]["dpu"]["for_cpu"] == 1 and report["simulated"]["dpu"]["clocks_from"] == {}
 
 
 def test_a_profile_of_another_network_is_refused(tmp_path):

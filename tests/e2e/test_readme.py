@@ -11,11 +11,20 @@ ROOT = Path(__file__).parents[2]
 SECTIONS = (
     "Commands",
     "Simulation",
+    "Planning a server",
     "The best batch for every queue length",
     "Cellular batching",
     "A step model of your own",
 )
-SLOW = ("demo", "profile", "reproduce", "build --target hw_emu", "build --report")  # half a minute to many minutes
+SLOW = (
+    "demo",
+    "profile",
+    "reproduce",
+    "build --target hw_emu",
+    "build --report",
+    "plan --model resnet50",
+    "plan --tune all",
+)  # half a minute to many minutes
 
 
 def section(title: str) -> str:

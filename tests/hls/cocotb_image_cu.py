@@ -1,147 +1,16 @@
-"""The image CU's bus protocol, run by cocotb inside the simulator; test_image_cu_protocol.py builds and starts it.
-
-One memory lies behind all four masters, from BASE to BASE + SIZE; what is beyond it answers with SLVERR. The slaves of
-cocotbext-axi check that bursts stay within 4 KiB and `wlast`; the assertions in the RTL check the rest.
-"""
-
-import itertools
-import random
-from collections.abc import Iterator
+"""The image CU's bus protocol, run by cocotb inside the simulator; test_image_cu_protocol.py builds and starts it."""
 
 import cocotb
+import cocotb_bench
 import cv2
 import numpy as np
-from cocotb.clock import Clock
-from cocotb.triggers import ClockCycles, RisingEdge, with_timeout
-from cocotb.utils import get_sim_time
-from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiReadBus, AxiResp, AxiSlaveRead, AxiSlaveWrite, AxiWriteBus
+from cocotb_bench import BASE, CONTINUE, CONTROL, SIZE, START, Bench
 
-from headrace.bitstreams.kernel import parse_kernels
-from headrace.bitstreams.sources import hls_folder
 from headrace.host.dpu.image import FORMATS, ImageSpec, Stage, preprocess
 from headrace.host.dpu.status import Status
 
-(KERNEL,) = parse_kernels((hls_folder() / "image_cu/kernel.xml").read_bytes())
-OFFSET = {arg.name: arg.offset for arg in KERNEL.args}
-ARGUMENTS = [arg for arg in KERNEL.args if not arg.is_output_register]
-OUTPUTS = [arg for arg in KERNEL.args if arg.is_output_register]
-COUNTERS = {
-    name: 0x100 + 4 * index
-    for index, name in enumerate(
-        (
-            "cycles", "symbols", "first_output", "last_output", "header", "wait_data", "wait_transform", "wait_rows",
-            "wait_output", "wait_write",
-        )
-    )
-}  # fmt: skip
-CONTROL, GIE, IER, ISR = 0x00, 0x04, 0x08, 0x0C
-START, DONE, IDLE, READY, CONTINUE = 1, 2, 4, 8, 16
-
-CLOCK_NS = 4
-BOUND = 60_000  # clocks of a run, stalls and all
-BASE = 0xF_FFFE_0000
-SIZE = 0x4_0000  # the upper half of an address changes within
 JPEG, TENSOR, TABLES, RESULT = BASE, BASE + 0x1_0000, BASE + 0x3_8000, BASE + 0x3_C000
 CENTRED = 0xFFFFFFFF
-
-
-class Memory:
-    """What all masters see; an exception becomes SLVERR."""
-
-    def __init__(self) -> None:
-        self.bytes = np.full(SIZE, 0xA5, np.uint8)
-
-    def at(self, address: int, length: int):
-        """A view of `length` bytes. Raises IndexError beyond the memory."""
-        if not BASE <= address <= BASE + SIZE - length:
-            raise IndexError(hex(address))
-        return self.bytes[address - BASE : address - BASE + length]
-
-    async def read(self, address: int, length: int) -> bytes:
-        return self.at(address, length).tobytes()
-
-    async def write(self, address: int, data: bytes) -> None:
-        self.at(address, len(data))[:] = np.frombuffer(bytes(data), np.uint8)
-
-
-class Bench:
-    def __init__(self, dut) -> None:
-        self.dut = dut
-        self.memory = Memory()
-        clock, reset = dut.ap_clk, dut.ap_rst_n
-        cocotb.start_soon(Clock(clock, CLOCK_NS, unit="ns").start())
-        reset.value = 1
-        self.control = AxiLiteMaster(
-            AxiLiteBus.from_prefix(dut, "s_axi_control"), clock, reset, reset_active_level=False
-        )
-        options = {"target": self.memory, "reset_active_level": False}
-        self.readers = [
-            AxiSlaveRead(AxiReadBus.from_prefix(dut, f"m_axi_gmem{index}"), clock, reset, **options) for index in (0, 2)
-        ]
-        self.writers = [
-            AxiSlaveWrite(AxiWriteBus.from_prefix(dut, f"m_axi_gmem{index}"), clock, reset, **options)
-            for index in (1, 3)
-        ]
-        for slave in (*self.readers, *self.writers):
-            slave.log.setLevel("ERROR")  # else a warning for each word beyond the memory
-
-    async def reset(self) -> None:
-        self.dut.ap_rst_n.value = 0
-        await ClockCycles(self.dut.ap_clk, 5)
-        self.dut.ap_rst_n.value = 1
-        await ClockCycles(self.dut.ap_clk, 3)
-
-    def stall(self, seed: int) -> None:
-        """Random pauses on every channel, seldom on some and often on others."""
-        control = self.control
-        channels = [
-            control.write_if.aw_channel, control.write_if.w_channel, control.write_if.b_channel,
-            control.read_if.ar_channel, control.read_if.r_channel,
-        ]  # fmt: skip
-        for reader in self.readers:
-            channels += [reader.ar_channel, reader.r_channel]
-        for writer in self.writers:
-            channels += [writer.aw_channel, writer.w_channel, writer.b_channel]
-        for index, channel in enumerate(channels):
-            channel.set_pause_generator(pauses(f"{seed} {index}"))
-
-    async def read(self, offset: int) -> int:
-        answer = await self.control.read(offset, 4)
-        assert answer.resp == AxiResp.OKAY
-        return int.from_bytes(answer.data, "little")
-
-    async def write(self, offset: int, value: int, size: int = 4) -> None:
-        answer = await self.control.write(offset, value.to_bytes(size, "little"))
-        assert answer.resp == AxiResp.OKAY
-
-    async def set(self, **arguments: int) -> None:
-        for arg in ARGUMENTS:
-            if arg.name in arguments:
-                await self.write(arg.offset, arguments[arg.name], arg.size)
-
-    async def done(self) -> None:
-        """Poll until ap_done."""
-        for _ in range(BOUND // 100):
-            await ClockCycles(self.dut.ap_clk, 100)
-            if await self.read(CONTROL) & DONE:
-                return
-        raise AssertionError(f"not done within {BOUND} clocks")
-
-    async def outputs(self) -> list[int]:
-        return [await self.read(arg.offset) for arg in OUTPUTS]
-
-    async def counters(self) -> dict[str, int]:
-        return {name: await self.read(offset) for name, offset in COUNTERS.items()}
-
-    def record(self, address: int = RESULT) -> list[int]:
-        return [int(word) for word in self.memory.at(address, 32).view("<u4")]
-
-
-def pauses(seed: str) -> Iterator[bool]:
-    source = random.Random(seed)
-    often = source.choice((0.05, 0.3, 0.7))
-    while True:
-        yield source.random() < often
 
 
 def jpeg(width: int, height: int, subsampling: str = "420", quality: int = 90) -> bytes:
@@ -211,9 +80,7 @@ class Job:
 
 
 async def bench_of(dut) -> Bench:
-    bench = Bench(dut)
-    await bench.reset()
-    return bench
+    return await cocotb_bench.started(Bench(dut, cocotb_bench.kernel("image_cu"), reads=(0, 2), writes=(1, 3)))
 
 
 # ---- Registers ----
@@ -221,50 +88,17 @@ async def bench_of(dut) -> Bench:
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
 async def registers_hold_what_was_written_byte_by_byte(dut):
-    bench = await bench_of(dut)
-    source = random.Random(1)
-    for stalls in (False, True):
-        if stalls:
-            bench.stall(1)
-        values = {arg.name: source.randrange(1 << 8 * arg.size) for arg in ARGUMENTS}
-        await bench.set(**values)
-        for arg in ARGUMENTS:
-            changed = source.randrange(arg.size)
-            answer = await bench.control.write(arg.offset + changed, b"\x5a")  # one strobe
-            assert answer.resp == AxiResp.OKAY
-            expected = bytearray(values[arg.name].to_bytes(arg.size, "little"))
-            expected[changed] = 0x5A
-            assert (await bench.control.read(arg.offset, arg.size)).data == bytes(expected), arg.name
+    await cocotb_bench.registers_hold_what_was_written_byte_by_byte(await bench_of(dut))
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
 async def registers_that_are_not_there_read_as_zero_and_take_writes(dut):
-    bench = await bench_of(dut)
-    await bench.set(**{arg.name: (1 << 8 * arg.size) - 1 for arg in ARGUMENTS})
-    taken = {arg.offset + byte for arg in ARGUMENTS for byte in range(0, arg.size, 4)} | {CONTROL, GIE, IER, ISR}
-    for offset in [0x7FC, 0xFFC, *range(0, 0x140, 4)]:
-        if offset not in taken:
-            await bench.write(offset, 0xFFFFFFFF)
-            assert await bench.read(offset) == 0, hex(offset)
-    for offset in sorted(taken - {CONTROL, GIE, IER, ISR}):
-        assert await bench.read(offset) == 0xFFFFFFFF, hex(offset)
-    assert await bench.read(CONTROL) == IDLE
+    await cocotb_bench.registers_that_are_not_there_read_as_zero_and_take_writes(await bench_of(dut))
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
 async def writes_take_address_and_data_in_either_order_and_reads_do_not_wait(dut):
-    bench = await bench_of(dut)
-    interface = bench.control.write_if
-    await bench.write(OFFSET["crop_x"], 0)
-    for late in (interface.aw_channel, interface.w_channel):
-        late.pause = True
-        writing = cocotb.start_soon(bench.write(OFFSET["crop_x"], 0x1234_5678))
-        await ClockCycles(dut.ap_clk, 10)
-        assert await bench.read(OFFSET["crop_x"]) == 0, "a write without its other half"
-        late.pause = False
-        await writing
-        assert await bench.read(OFFSET["crop_x"]) == 0x1234_5678
-        await bench.write(OFFSET["crop_x"], 0)
+    await cocotb_bench.writes_take_address_and_data_in_either_order_and_reads_do_not_wait(await bench_of(dut))
 
 
 # ---- Runs ----
@@ -310,86 +144,25 @@ async def a_start_during_a_run_is_kept_until_after_continue(dut):
             at_result=RESULT + 0x40 * index)
         for index, size in enumerate(sizes)
     ]  # fmt: skip
-    await jobs[0].start()
-    while not await bench.read(CONTROL) & READY:
-        pass
-    assert not await bench.read(CONTROL) & (READY | IDLE), "reading clears ap_ready"
-    for job, following in itertools.zip_longest(jobs, jobs[1:]):
-        if following:
-            await following.start()  # while `job` runs
-            assert await bench.read(CONTROL) & START
-        await bench.done()
-        await ClockCycles(dut.ap_clk, 50)
-        control = await bench.read(CONTROL)
-        assert control & DONE and bool(control & START) == (following is not None)
-        await job.check()
-        await bench.write(CONTROL, CONTINUE)
-        if following:
-            assert not await bench.read(CONTROL) & DONE
-    assert await bench.read(CONTROL) & (START | DONE | IDLE) == IDLE
+    await cocotb_bench.a_start_during_a_run_is_kept_until_after_continue(bench, jobs)
 
 
 @cocotb.test(timeout_time=2, timeout_unit="ms")
 async def done_stands_until_continue(dut):
     bench = await bench_of(dut)
-    job = Job(bench)
-    await bench.write(CONTROL, CONTINUE)  # nothing is done: no effect
-    await job.start()
-    await bench.done()
-    await bench.write(CONTROL, 0)
-    await ClockCycles(dut.ap_clk, 100)
-    assert await bench.read(CONTROL) & DONE
-    await job.check()
-    await bench.write(CONTROL, CONTINUE)
-    assert await bench.read(CONTROL) == IDLE
-    await job.check()  # the outputs stay
+    await cocotb_bench.done_stands_until_continue(bench, Job(bench))
 
 
 @cocotb.test(timeout_time=3, timeout_unit="ms")
 async def the_interrupt_rises_once_a_run_and_falls_when_acknowledged(dut):
     bench = await bench_of(dut)
-    job = Job(bench)
-    assert await job.run() == Status.OK and not dut.interrupt_o.value  # not enabled
-    assert await bench.read(ISR) == 0
-    await bench.write(GIE, 1)
-    await bench.write(IER, 1)
-    assert (await bench.read(GIE), await bench.read(IER)) == (1, 1)
-    for _ in range(2):
-        await job.start()
-        await with_timeout(RisingEdge(dut.interrupt_o), BOUND * CLOCK_NS, "ns")
-        assert await bench.read(ISR) == 1 and await bench.read(CONTROL) & DONE
-        await bench.write(ISR, 1)  # toggles
-        await ClockCycles(dut.ap_clk, 4)
-        assert not dut.interrupt_o.value and await bench.read(ISR) == 0
-        await bench.write(CONTROL, CONTINUE)
-        await job.check()
-    await bench.write(IER, 2)  # ap_ready
-    await job.start()
-    await with_timeout(RisingEdge(dut.interrupt_o), 100 * CLOCK_NS, "ns")
-    assert await bench.read(ISR) == 2
-    await bench.write(GIE, 0)
-    await ClockCycles(dut.ap_clk, 4)
-    assert not dut.interrupt_o.value
-    await bench.write(ISR, 2)
-    await bench.write(IER, 0)
-    assert (await bench.read(ISR), await bench.read(IER)) == (0, 0)
-    await bench.done()
+    await cocotb_bench.the_interrupt_rises_once_a_run_and_falls_when_acknowledged(bench, Job(bench))
 
 
 @cocotb.test(timeout_time=4, timeout_unit="ms")
 async def a_reset_in_mid_image_leaves_nothing_behind(dut):
     bench = await bench_of(dut)
-    job = Job(bench)
-    await job.sound()
-    cycles = (await bench.counters())["cycles"]
-    for part in (0.02, 0.2, 0.5, 0.8, 0.97):
-        bench.stall(int(100 * part))
-        await job.start()
-        await ClockCycles(dut.ap_clk, int(cycles * part))
-        await bench.reset()
-        assert await bench.read(CONTROL) == IDLE
-        assert await bench.outputs() == [0] * len(OUTPUTS)
-        await job.sound()
+    await cocotb_bench.a_reset_in_mid_run_leaves_nothing_behind(bench, Job(bench))
 
 
 # ---- What is wrong ----
@@ -409,7 +182,7 @@ async def a_bad_pointer_ends_in_bus_error_and_the_next_run_is_sound(dut):
         ):  # fmt: skip
             assert await job.run(**bad) == Status.BUS_ERROR, bad
             if "result" not in bad:
-                assert bench.record()[0] == Status.BUS_ERROR
+                assert bench.record(RESULT)[0] == Status.BUS_ERROR
         await job.sound()
 
 
@@ -441,7 +214,7 @@ async def bad_arguments_run_nothing(dut):
         if "result" in bad:
             assert (bench.memory.at(RESULT, 64) == 0xA5).all()
         else:
-            assert bench.record() == [Status.BAD_ARGUMENT, 0, 0, 0, 0, 0, 0, 0]
+            assert bench.record(RESULT) == [Status.BAD_ARGUMENT, 0, 0, 0, 0, 0, 0, 0]
     assert (bench.memory.at(TENSOR, 0x8000) == 0xA5).all()
     await job.sound()
     ignored = Job(bench, stage=Stage.CROP)  # which reads no tables
@@ -461,7 +234,7 @@ async def bad_files_end_in_their_status_and_write_nothing(dut):
         for stage in (Stage.DECODE, Stage.NORMALIZE):
             bench.memory.at(TENSOR, 0x8000)[:] = 0xA5
             assert await Job(bench, data=data, stage=stage).run() == status
-            assert bench.record()[0] == status and bench.record()[5:] == [0, 0, 0]
+            assert bench.record(RESULT)[0] == status and bench.record(RESULT)[5:] == [0, 0, 0]
             assert (bench.memory.at(TENSOR, 0x8000) == 0xA5).all()
     good = Job(bench)
     await good.sound()
@@ -484,7 +257,7 @@ async def a_buffer_that_is_too_small_is_left_alone_and_the_size_is_told(dut):
     job = Job(bench)
     needed = job.expected().nbytes
     assert await job.run(tensor_capacity=needed - 1) == Status.BUFFER_TOO_SMALL
-    assert bench.record() == [Status.BUFFER_TOO_SMALL, 33, 31, 64, 48, needed, 0, 0]
+    assert bench.record(RESULT) == [Status.BUFFER_TOO_SMALL, 33, 31, 64, 48, needed, 0, 0]
     assert (bench.memory.at(TENSOR, needed) == 0xA5).all()
     assert await job.run(tensor_capacity=needed) == Status.OK
     await job.check()
@@ -494,22 +267,10 @@ async def a_buffer_that_is_too_small_is_left_alone_and_the_size_is_told(dut):
 async def the_counters_tell_of_the_last_run(dut):
     bench = await bench_of(dut)
     job = Job(bench)
-    await bench.write(GIE, 1)
-    await bench.write(IER, 1)
-    await job.start()
-    begin = get_sim_time("ns")
-    await RisingEdge(dut.m_axi_gmem1_wvalid)
-    first = (get_sim_time("ns") - begin) / CLOCK_NS
-    await RisingEdge(dut.interrupt_o)
-    whole = (get_sim_time("ns") - begin) / CLOCK_NS
-    counters = await bench.counters()
-    assert abs(counters["first_output"] - first) < 20 and abs(counters["cycles"] - whole) < 20
-    assert 0 < counters["first_output"] < counters["last_output"] < counters["cycles"]
+    counters = await cocotb_bench.the_counters_tell_of_the_last_run(bench, job)
     assert 0 < counters["header"] < counters["first_output"]
     assert 0 < counters["symbols"] < counters["cycles"]
     assert counters["wait_write"] < counters["cycles"]
-    await bench.write(CONTROL, CONTINUE)
-    await job.check()
     assert await bench.counters() == counters
     assert await job.run(stage=9) == Status.BAD_ARGUMENT
     after = await bench.counters()

@@ -1,6 +1,7 @@
 // Test bench of the decode unit: a C entry point for ctypes and, as a program, a run over a corpus of files.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -22,7 +23,7 @@ void require(bool holds, const char* contract) {
     std::abort();
 }
 
-Result run(const uint8_t* jpeg, uint32_t size) {
+Result run(const uint8_t* jpeg, uint32_t size, const headrace::Wanted& wanted = {}) {
     headrace::WordStream words("words");
     for (uint32_t at = 0; at < size; at += 16) {
         ap_uint<128> word = 0;
@@ -31,7 +32,7 @@ Result run(const uint8_t* jpeg, uint32_t size) {
     }
     hls::stream<headrace::Frame> frames("frames");
     hls::stream<headrace::Pixel> pixels("pixels");
-    headrace::decode(words, size, frames, pixels);
+    headrace::decode(words, size, wanted, frames, pixels);
 
     require(words.empty(), "all words are drained");
     require(frames.size() == 1, "exactly one frame");
@@ -41,7 +42,8 @@ Result run(const uint8_t* jpeg, uint32_t size) {
     result.width = frame.width.to_uint();
     result.height = frame.height.to_uint();
     if (result.status == headrace::STATUS_OK) {
-        const uint64_t count = static_cast<uint64_t>(result.width) * result.height;
+        const uint32_t rows = wanted.crops ? wanted.crop.height : result.height;
+        const uint64_t count = static_cast<uint64_t>(result.width) * rows;
         require(pixels.size() <= count, "no more pixels than the frame has");
         result.rgb.reserve(3 * pixels.size());
         bool last = false;
@@ -74,10 +76,11 @@ uint32_t crc32(const std::vector<uint8_t>& bytes) {
 
 }  // namespace
 
-// Status of the file. Up to `capacity` bytes of RGB go to `out`.
-extern "C" int csim_decode(const uint8_t* jpeg, uint32_t size, uint8_t* out, uint64_t capacity,
-                           uint32_t* width, uint32_t* height) {
-    const Result result = run(jpeg, size);
+// Status of the file. Up to `capacity` bytes of RGB go to `out`: of all rows, or, if the image's size is given, of those
+// that a copy of `rows` rows from `first_row` on needs, which is themselves.
+extern "C" int csim_decode(const uint8_t* jpeg, uint32_t size, uint32_t wide, uint32_t high, uint32_t first_row,
+                           uint32_t rows, uint8_t* out, uint64_t capacity, uint32_t* width, uint32_t* height) {
+    const Result result = run(jpeg, size, {std::min(wide, high), wide != 0, {wide, rows, 0, first_row}});
     *width = result.width;
     *height = result.height;
     for (uint64_t i = 0; i < result.rgb.size() && i < capacity; i++) out[i] = result.rgb[i];

@@ -1,7 +1,9 @@
 // Test bench of resize, crop and normalize: an image through one unit.
 //
 // The input ends after `given` pixels with `end_status`, so that early ends can be tested; bytes are HWC RGB.
+#include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "crop/crop.hpp"
 #include "normalize/normalize.hpp"
@@ -45,29 +47,40 @@ int collect(Streams& s, uint8_t* out, uint64_t capacity, uint32_t* width, uint32
         out[3 * count + 2] = p.b;
         count++;
     }
-    const uint64_t whole = static_cast<uint64_t>(*width) * *height;
     const bool drained = s.frames.empty() && s.pixels.empty() && s.out_frames.empty() && s.out_pixels.empty();
-    if (!drained || (status == STATUS_OK && count != whole)) return 255;
+    if (!drained || (status == STATUS_OK && 3 * count != capacity)) return 255;
     return status;
 }
 
 }  // namespace
 
 extern "C" int csim_resize(const uint8_t* image, uint32_t width, uint32_t height, uint64_t given, uint32_t frame_status,
-                           uint32_t end_status, uint32_t resize_short, uint8_t* out, uint64_t capacity,
+                           uint32_t end_status, uint32_t resize_short, uint32_t crops, uint32_t crop_width, uint32_t crop_height,
+                           uint32_t crop_x, uint32_t crop_y, uint32_t, uint8_t* out, uint64_t capacity,
                            uint32_t* out_width, uint32_t* out_height) {
     Streams s;
-    feed(s, image, width, height, given, frame_status, end_status);
-    resize(s.frames, s.pixels, resize_short, s.out_frames, s.out_pixels);
+    const Wanted wanted{resize_short, crops != 0, {crop_width, crop_height, crop_x, crop_y}};
+    const Plan plan = plan_resize(wanted, width, height);
+    const auto& window = plan.source;
+    const uint64_t wide = window.last_column - window.first_column + 1;
+    std::vector<uint8_t> part;
+    for (uint64_t y = window.first_row; y <= window.last_row; y++) {
+        const uint8_t* row = image + 3 * (y * width + window.first_column);
+        part.insert(part.end(), row, row + 3 * wide);
+    }
+    feed(s, part.data(), width, height, std::min<uint64_t>(given, part.size() / 3), frame_status, end_status);
+    resize(s.frames, s.pixels, wanted, s.out_frames, s.out_pixels);
     return collect(s, out, capacity, out_width, out_height);
 }
 
 extern "C" int csim_crop(const uint8_t* image, uint32_t width, uint32_t height, uint64_t given, uint32_t frame_status,
                          uint32_t end_status, uint32_t crop_width, uint32_t crop_height, uint32_t crop_x,
-                         uint32_t crop_y, uint8_t* out, uint64_t capacity, uint32_t* out_width, uint32_t* out_height) {
+                         uint32_t crop_y, uint32_t columns, uint8_t* out, uint64_t capacity, uint32_t* out_width,
+                         uint32_t* out_height) {
     Streams s;
+    const Crop window{crop_width, crop_height, crop_x, crop_y};
     feed(s, image, width, height, given, frame_status, end_status);
-    crop(s.frames, s.pixels, crop_width, crop_height, crop_x, crop_y, s.out_frames, s.out_pixels);
+    crop(s.frames, s.pixels, window, columns != 0, s.out_frames, s.out_pixels);
     return collect(s, out, capacity, out_width, out_height);
 }
 

@@ -1,8 +1,9 @@
-"""image_cu x rtlsim: the Verilated compute unit behind hw_emu's driver, as a function like units.image_cu."""
+"""Verilated compute units behind hw_emu's driver: any kernel, and image_cu as a function like units.image_cu."""
 
 import atexit
 import ctypes
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from units import CENTRED, CuResult
 
 from headrace.bitstreams.hw_emu.library import LIBRARY_FLAGS, build_library, driver_sources
 from headrace.bitstreams.kernel import KernelSpec, parse_kernels
+from headrace.bitstreams.resources.report import needed_files
 from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.verilate import COMPILE_FLAGS, VERILATE_FLAGS, rtl_sources
 from headrace.host.dpu.status import Status
@@ -33,33 +35,58 @@ class RtlResult(CuResult):
 
 
 @cache
-def spec() -> KernelSpec:
-    return parse_kernels((hls_folder() / "image_cu" / "kernel.xml").read_bytes())[0]
+def spec(kernel: str) -> KernelSpec:
+    return parse_kernels((hls_folder() / kernel / "kernel.xml").read_bytes())[0]
 
 
 @cache
-def library() -> ctypes.CDLL:
-    """Compiled when the RTL or the driver has changed; kept by content in build/tests/."""
+def library(kernel: str) -> ctypes.CDLL:
+    """Compiled when the RTL below the kernel or the driver has changed; kept by content in build/tests/."""
     coverage = COVERAGE_FOLDER is not None
-    sources, drivers = rtl_sources(), driver_sources()
-    digest = hashlib.sha256(repr((coverage, VERILATE_FLAGS, COMPILE_FLAGS, LIBRARY_FLAGS, spec())).encode())
+    sources, drivers = needed_files(kernel, rtl_sources()), driver_sources()
+    digest = hashlib.sha256(repr((coverage, VERILATE_FLAGS, COMPILE_FLAGS, LIBRARY_FLAGS, spec(kernel))).encode())
     for path in (*sources, *drivers):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    stem = f"libhw_emu_image_cu{'_coverage' if coverage else ''}"
+    stem = f"libhw_emu_{kernel}{'_coverage' if coverage else ''}"
 
     def build(target: Path) -> None:
-        build_library(spec(), sources, target, coverage=coverage)
+        build_library(spec(kernel), sources, target, coverage=coverage)
 
     return ctypes.CDLL(str(built(stem, digest.hexdigest(), ".so", build)))
 
 
 @cache
-def shared_model() -> KernelModel:
+def shared_model(kernel: str) -> KernelModel:
     """One compute unit for many tests, so that each meets the state that another left."""
-    model = KernelModel(library(), seed=1)
+    model = KernelModel(library(kernel), seed=1)
     if COVERAGE_FOLDER:
-        atexit.register(model.write_coverage, coverage_file("image_cu"))
+        atexit.register(model.write_coverage, coverage_file(kernel))
     return model
+
+
+def run(
+    kernel: str, buffers: Mapping[str, NDArray[np.uint8]], scalars: Mapping[str, int], *,
+    model: KernelModel | None = None, behind: MemoryModel | None = None, stagger: int = STAGGER, high: int = 0,
+    addresses: Mapping[str, int] | None = None, max_cycles: int = MAX_CYCLES, wave: Path | None = None,
+) -> KernelRun:  # fmt: skip
+    """One run, with the registers of outputs and counters. Each buffer, of whole words of 16 bytes, is all the memory
+    there is around it: any access beyond it is answered with an error, and so ends in BUS_ERROR.
+
+    `behind`: how memory behaves; `stagger`: where in a page buffers begin; `high`: more bits of their addresses;
+    `addresses` replaces some pointers."""
+    base = {name: high + (number + 1) * BANK + stagger for number, name in enumerate(buffers)}
+    ranges = [MemoryRange(base[name], buffer.nbytes, buffer.ctypes.data) for name, buffer in buffers.items()]
+    given = base | dict(scalars) | dict(addresses or {})
+    index = {arg.name: arg for arg in spec(kernel).args}
+    outputs = [arg.offset for arg in spec(kernel).args if arg.is_output_register]
+    return (model or shared_model(kernel)).run(
+        register_writes(spec(kernel), {index[name].index: value for name, value in given.items()}),
+        ranges,
+        outputs + list(spec(kernel).counters.values()),
+        memory=behind,
+        max_cycles=max_cycles,
+        wave=wave,
+    )
 
 
 def image_cu(
@@ -68,11 +95,7 @@ def image_cu(
     stagger: int = STAGGER, high: int = 0, addresses: dict[str, int] | None = None, max_cycles: int = MAX_CYCLES,
     wave: Path | None = None,
 ) -> RtlResult:  # fmt: skip
-    """One run, as units.image_cu does it. Each buffer is all the memory there is around it, rounded up to 16 bytes: any
-    access beyond it is answered with an error, and so ends in BUS_ERROR.
-
-    `behind`: how memory behaves; `stagger`: where in a page buffers begin; `high`: more bits of their addresses;
-    `addresses` replaces some pointers."""
+    """One run, as units.image_cu does it; see `run` for the settings."""
     words = np.zeros(3 * 256, np.uint32)
     if tables is not None:
         words[:] = np.asarray(tables).view(f"u{np.asarray(tables).itemsize}").reshape(-1)
@@ -82,25 +105,17 @@ def image_cu(
         "tables": words.view(np.uint8),
         "result": np.full(32, 0xA5, np.uint8),
     }
-    base = {name: high + (number + 1) * BANK + stagger for number, name in enumerate(buffers)}
-    ranges = [MemoryRange(base[name], buffer.nbytes, buffer.ctypes.data) for name, buffer in buffers.items()]
     scalars = {
         "jpeg_bytes": len(jpeg), "tensor_capacity": memory if capacity is None else capacity, "stage": stage,
         "format": format, "resize_short": resize_short, "crop_width": crop[0], "crop_height": crop[1],
         "crop_x": at[0], "crop_y": at[1],
     }  # fmt: skip
-    given = base | scalars | (addresses or {})
-    index = {arg.name: arg for arg in spec().args}
-    outputs = [arg for arg in spec().args if arg.is_output_register]
-    run = (model or shared_model()).run(
-        register_writes(spec(), {index[name].index: value for name, value in given.items()}),
-        ranges,
-        [arg.offset for arg in outputs] + list(spec().counters.values()),
-        memory=behind,
-        max_cycles=max_cycles,
-        wave=wave,
-    )
-    registers = {arg.name: run.registers[arg.offset] for arg in outputs}
+    done = run(
+        "image_cu", buffers, scalars, model=model, behind=behind, stagger=stagger, high=high, addresses=addresses,
+        max_cycles=max_cycles, wave=wave,
+    )  # fmt: skip
+    outputs = [arg for arg in spec("image_cu").args if arg.is_output_register]
+    registers = {arg.name: done.registers[arg.offset] for arg in outputs}
     record = buffers["result"].view("<u4")
     if "result" not in (addresses or {}):
         assert list(record[:5]) == list(registers.values()), "record and registers differ"
@@ -110,8 +125,8 @@ def image_cu(
         (registers["src_width"], registers["src_height"]),
         int(record[5]) | int(record[6]) << 32,
         buffers["tensor"],
-        run,
-        {name: run.registers[offset] for name, offset in spec().counters.items()},
+        done,
+        {name: done.registers[offset] for name, offset in spec("image_cu").counters.items()},
     )
 
 

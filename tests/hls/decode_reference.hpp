@@ -43,19 +43,21 @@ inline void transform(Image& image) {
     image.samples = drain(samples);
 }
 
-inline void render(Image& image) {
+inline void render(Image& image, const headrace::Wanted& wanted) {
     hls::stream<headrace::Scan> scans;
     hls::stream<headrace::Samples> samples;
     hls::stream<headrace::Frame> frames;
     hls::stream<headrace::Pixel> pixels;
     scans.write(image.scan);
     for (const auto& beat : image.samples) samples.write(beat);
-    headrace::render(scans, samples, frames, pixels);
+    headrace::render(scans, samples, wanted, frames, pixels);
     image.frame = frames.read();
     image.pixels = drain(pixels);
 }
 
-inline Image of_file(const uint8_t* jpeg, uint32_t size) {
+constexpr headrace::Wanted WHOLE{};
+
+inline Image of_file(const uint8_t* jpeg, uint32_t size, const headrace::Wanted& wanted = WHOLE) {
     headrace::WordStream words;
     for (uint32_t at = 0; at < size; at += 16) {
         ap_uint<128> word = 0;
@@ -67,7 +69,7 @@ inline Image of_file(const uint8_t* jpeg, uint32_t size) {
     hls::stream<headrace::Token> tokens;
     hls::stream<headrace::Coefficient> coefficients;
     headrace::parse(words, size, quant, huffman, scans, tokens);
-    headrace::entropy(huffman, scans, tokens, scans_out, coefficients);
+    headrace::entropy(huffman, scans, tokens, wanted, scans_out, coefficients);
 
     Image image;
     image.scan = scans_out.read();
@@ -75,7 +77,7 @@ inline Image of_file(const uint8_t* jpeg, uint32_t size) {
     image.quant.pop_back();
     image.coefficients = drain(coefficients);
     transform(image);
-    render(image);
+    render(image, wanted);
     return image;
 }
 

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "Vaxi_read.h"
-#include "verilated.h"
+#include "rtl_bench.hpp"
 
 namespace {
 
@@ -20,26 +20,10 @@ struct Burst {
     uint64_t due;  // clock of the first beat
 };
 
-VerilatedContext& context() {
-    static auto* it = new VerilatedContext;  // never ends: models outlive everything at exit
-    return *it;
-}
-
-Vaxi_read& model() {  // one for all runs: what a run leaves behind is seen by the next
-    static Vaxi_read* it = nullptr;
-    if (!it) {
-        context().fatalOnError(false);
-        context().randReset(2);  // registers and memories begin with random values
-        context().randSeed(1);
-        it = new Vaxi_read(&context());
-        it->rst_ni = 0;
-        for (int i = 0; i < 8; i++) {
-            it->clk_i = i & 1;
-            it->eval();
-        }
-        it->rst_ni = 1;
-    }
-    return *it;
+Bench<Vaxi_read>& ready() {  // one for all runs: what a run leaves behind is seen by the next
+    static auto* const bench = new Bench<Vaxi_read>;  // never ends: it outlives everything at exit
+    bench->context.fatalOnError(false);
+    return *bench;
 }
 
 }  // namespace
@@ -49,27 +33,33 @@ struct Outcome {
 };
 
 /// `memory` lies at `base`; beyond its `size` bytes reads end in DECERR. Words go to `out`, `stop_after` of them are
-/// taken before `stop_i` rises. `stall` of 256: how often each side is not ready or has nothing.
+/// taken before `stop_i` rises. `stall` and `slow` of 256: how often memory's side is not ready or has nothing, and how
+/// often the consumer is not ready. At clock `reset_at` the unit is reset for some clocks; memory goes on as before, or
+/// with `forgets` is reset as well, and the run ends when the unit is idle.
 extern "C" int rtl_axi_read(const uint8_t* memory, uint64_t base, uint64_t size, uint64_t address, uint32_t words,
-                            uint32_t stop_after, uint32_t latency, uint32_t stall, uint32_t seed, uint8_t* out,
-                            Outcome* outcome) {
-    Vaxi_read& m = model();
+                            uint32_t stop_after, uint32_t latency, uint32_t stall, uint32_t slow, uint32_t reset_at,
+                            uint32_t forgets, uint32_t seed, uint8_t* out, Outcome* outcome) {
+    Bench<Vaxi_read>& bench = ready();
+    Vaxi_read& m = bench.model;
     std::mt19937 random(seed);
     const auto stalled = [&] { return (random() & 255) < stall; };
+    const uint32_t reset_clocks = 1 + random() % 8;
     std::deque<Burst> bursts;
     uint64_t flying = 0;
     *outcome = Outcome{};
-    const uint64_t bound = 2000 + 20ull * (words + 64) * 256 / (256 - stall) + 50ull * latency;
+    const uint64_t bound = 2000 + 20ull * (words + 64) * 256 / (256 - stall) * 256 / (256 - slow) +
+                           50ull * latency;
     bool r_offered = false, stopping = false;
     for (uint64_t clock = 0; clock < bound; clock++) {
         // Inputs of this clock. What was offered and not taken stays.
+        m.rst_ni = clock < reset_at || clock >= reset_at + uint64_t{reset_clocks};
         m.start_i = clock == 0;
         m.address_i = address;
         m.words_i = words;
         stopping = stopping || outcome->taken == stop_after;
         m.stop_i = stopping && clock > 0;
         m.arready_i = !stalled();
-        m.word_ready_i = outcome->taken < stop_after && !stalled();
+        m.word_ready_i = outcome->taken < stop_after && (random() & 255) >= slow;
         if (!r_offered) r_offered = !bursts.empty() && bursts.front().due <= clock && !stalled();
         m.rvalid_i = r_offered;
         if (r_offered) {
@@ -81,13 +71,12 @@ extern "C" int rtl_axi_read(const uint8_t* memory, uint64_t base, uint64_t size,
             m.rresp_i = bad ? 3 : 0;
             m.rlast_i = burst.beats == 1;
         }
-        m.clk_i = 0;
-        m.eval();
-        if (clock > 1 && m.idle_o) {
+        bench.settle();
+        if (clock > 1 && m.rst_ni && m.idle_o) {
             outcome->cycles = clock;
             outcome->error = m.error_o;
             m.stop_i = 0;
-            return flying || context().gotError() ? PROTOCOL : NONE;
+            return flying || bench.context.gotError() ? PROTOCOL : NONE;
         }
         const bool ar = m.arvalid_o && m.arready_i, r = r_offered && m.rready_o;
         if (ar) {
@@ -117,9 +106,13 @@ extern "C" int rtl_axi_read(const uint8_t* memory, uint64_t base, uint64_t size,
             if (outcome->taken == 0) outcome->first = clock;
             outcome->taken++;
         }
-        m.clk_i = 1;
-        m.eval();
-        if (context().gotError()) return ASSERTION;
+        if (clock == reset_at && forgets) {
+            bursts.clear();
+            r_offered = false;
+            flying = 0;
+        }
+        bench.edge();
+        if (bench.context.gotError()) return ASSERTION;
     }
     return HANG;
 }

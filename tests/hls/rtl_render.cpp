@@ -1,10 +1,9 @@
 // Test bench of render.sv: samples of files through the model; every frame and beat against the C++.
 #include <cstring>
 
-#include <verilated.h>
-
 #include "Vrender.h"
 #include "decode_reference.hpp"
+#include "rtl_bench.hpp"
 
 namespace {
 
@@ -14,39 +13,13 @@ struct Counts {
     uint64_t cycles = 0, first_beat = 0, wait_rows = 0, wait_output = 0;
 };
 
-// Registers and memories begin with random values.
-VerilatedContext* randomised(VerilatedContext& context) {
-    context.randReset(2);
-    context.randSeed(1);
-    return &context;
-}
-
-struct Bench {
-    VerilatedContext context;
-    Vrender model{randomised(context)};
-    uint64_t cycles = 0;
+struct Render : Bench<Vrender> {
     uint64_t reset_at = UINT64_MAX;  // the image in work is given up in this clock
 
     // Also in mid-image: whatever was under way is lost.
     void reset() {
-        model.rst_ni = 0;
         model.scan_valid_i = model.samples_valid_i = model.frame_ready_i = model.beat_ready_i = 0;
-        for (int i = 0; i < 4; i++) {
-            settle();
-            edge();
-        }
-        model.rst_ni = 1;
-    }
-
-    void settle() {
-        model.clk_i = 0;
-        model.eval();
-    }
-    void edge() {
-        model.clk_i = 1;
-        model.eval();
-        context.timeInc(1);
-        cycles++;
+        Bench::reset();
     }
 
     void offer(const headrace::Samples& beat) {
@@ -75,6 +48,8 @@ struct Bench {
             }
             const auto& s = image.scan;
             model.scan_valid_i = !scan_taken;
+            model.window_i = uint64_t{0xFFFF} << 18 | 0x1FF;  // all
+            model.window_valid_i = !in.next();
             model.scan_i = uint64_t{s.width} << 21 | uint64_t{s.height} << 5 | (s.components == 3) << 4 |
                            s.h_shift << 2 | s.v_shift << 1 | s.rgb;
             if (!offered && scan_taken && sent < image.samples.size() && !in.next()) {
@@ -137,8 +112,8 @@ struct Bench {
 };
 
 // One for all calls, in the state that the one before left, and reset.
-Bench& ready() {
-    static auto* const bench = new Bench;  // never ends: it outlives everything at exit
+Render& ready() {
+    static auto* const bench = new Render;  // never ends: it outlives everything at exit
     bench->reset();
     return *bench;
 }
@@ -150,7 +125,7 @@ Bench& ready() {
 // clocks in which samples waited for rows, and in which pixels waited for the output. `rgb` takes the last file's pixels.
 extern "C" int render_files(const uint8_t* files, uint64_t size, uint32_t seed, uint32_t pause_in, uint32_t pause_out,
                             uint64_t* counts, uint8_t* rgb, uint64_t capacity) {
-    Bench& bench = ready();
+    Render& bench = ready();
     reference::Pauses in(seed + 1, pause_in), out(seed + 2, pause_out);
     for (uint64_t at = 0; at < size;) {
         uint32_t length;
@@ -169,7 +144,7 @@ extern "C" int render_files(const uint8_t* files, uint64_t size, uint32_t seed, 
 
 // The file again and again, given up by a reset after each multiple of `step` clocks and then taken whole.
 extern "C" int render_resets(const uint8_t* file, uint32_t size, uint32_t step, uint32_t count) {
-    Bench& bench = ready();
+    Render& bench = ready();
     reference::Pauses in(1, 20), out(2, 20);
     const reference::Image image = reference::of_file(file, size);
     for (uint32_t i = 1; i <= count; i++) {

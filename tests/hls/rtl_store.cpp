@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "Vstore.h"
-#include "verilated.h"
+#include "rtl_bench.hpp"
 
 namespace {
 
@@ -22,26 +22,10 @@ struct Burst {
     uint64_t due = 0;  // clock of the response
 };
 
-VerilatedContext& context() {
-    static auto* it = new VerilatedContext;  // never ends: models outlive everything at exit
-    return *it;
-}
-
-Vstore& model() {  // one for all runs: what a run leaves behind is seen by the next
-    static Vstore* it = nullptr;
-    if (!it) {
-        context().fatalOnError(false);
-        context().randReset(2);  // registers and memories begin with random values
-        context().randSeed(1);
-        it = new Vstore(&context());
-        it->rst_ni = 0;
-        for (int i = 0; i < 8; i++) {
-            it->clk_i = i & 1;
-            it->eval();
-        }
-        it->rst_ni = 1;
-    }
-    return *it;
+Bench<Vstore>& ready() {  // one for all runs: what a run leaves behind is seen by the next
+    static auto* const bench = new Bench<Vstore>;  // never ends: it outlives everything at exit
+    bench->context.fatalOnError(false);
+    return *bench;
 }
 
 /// sample_beat_t: {value[1][2..0], value[0][2..0], keep, last, status}, 203 bits.
@@ -74,7 +58,8 @@ struct Outcome {
 /// `samples`: three words a pixel. `memory` lies at `base`; writes beyond its `size` bytes end in SLVERR.
 extern "C" int rtl_store(const Settings* settings, const uint32_t* samples, uint8_t* memory, uint64_t base,
                          uint64_t size, Outcome* outcome) {
-    Vstore& m = model();
+    Bench<Vstore>& bench = ready();
+    Vstore& m = bench.model;
     const Settings& s = *settings;
     std::mt19937 random(s.seed);
     const auto stalled = [&] { return (random() & 255) < s.stall; };
@@ -109,8 +94,7 @@ extern "C" int rtl_store(const Settings* settings, const uint32_t* samples, uint
         if (!b_offered) b_offered = !answers.empty() && answers.front().due <= clock && !stalled();
         m.bvalid_i = b_offered;
         m.bresp_i = b_offered && answers.front().bad ? 2 : 0;
-        m.clk_i = 0;
-        m.eval();
+        bench.settle();
         if (clock > 1 && m.idle_o) {
             *outcome = {clock, m.status_o, m.width_o, m.height_o, m.bytes_o, m.bus_error_o, outcome->taken_by,
                         outcome->bursts};
@@ -166,9 +150,8 @@ extern "C" int rtl_store(const Settings* settings, const uint32_t* samples, uint
             answers.pop_front();
             b_offered = false;
         }
-        m.clk_i = 1;
-        m.eval();
-        if (context().gotError()) return ASSERTION;
+        bench.edge();
+        if (bench.context.gotError()) return ASSERTION;
     }
     return HANG;
 }

@@ -1,51 +1,24 @@
 // Test bench of transform.sv: coefficients of files, or any, through the model; every sample against the C++.
 #include <cstring>
 
-#include <verilated.h>
-
 #include "Vtransform.h"
 #include "decode_reference.hpp"
+#include "rtl_bench.hpp"
 
 namespace {
 
 constexpr int OK = 0, DIFFERENT = 1, TOO_LONG = 2, TOO_MUCH = 3;
 
-// Registers and memories begin with random values.
-VerilatedContext* randomised(VerilatedContext& context) {
-    context.randReset(2);
-    context.randSeed(1);
-    return &context;
-}
-
-struct Bench {
-    VerilatedContext context;
-    Vtransform model{randomised(context)};
-    uint64_t cycles = 0;
+struct Transform : Bench<Vtransform> {
     uint64_t reset_at = UINT64_MAX;  // the image in work is given up in this clock
     uint64_t first_block = 0, first_row = 0;  // clocks of the first block's last coefficient and of its first row
 
     // Also in mid-image: whatever was under way is lost.
     void reset() {
-        model.rst_ni = 0;
         model.coefficient_valid_i = 0;
         model.quant_we_i = 0;
         model.samples_ready_i = 0;
-        for (int i = 0; i < 4; i++) {
-            settle();
-            edge();
-        }
-        model.rst_ni = 1;
-    }
-
-    void settle() {
-        model.clk_i = 0;
-        model.eval();
-    }
-    void edge() {
-        model.clk_i = 1;
-        model.eval();
-        context.timeInc(1);
-        cycles++;
+        Bench::reset();
     }
 
     int image(const reference::Image& image, reference::Pauses& in, reference::Pauses& out) {
@@ -114,8 +87,8 @@ struct Bench {
 };
 
 // One for all calls, in the state that the one before left, and reset.
-Bench& ready() {
-    static auto* const bench = new Bench;  // never ends: it outlives everything at exit
+Transform& ready() {
+    static auto* const bench = new Transform;  // never ends: it outlives everything at exit
     bench->reset();
     return *bench;
 }
@@ -128,7 +101,7 @@ Bench& ready() {
 extern "C" int transform_files(const uint8_t* files, uint64_t size, uint32_t seed, uint32_t pause_in,
                                uint32_t pause_out, uint64_t* cycles, uint64_t* latency, uint64_t* blocks,
                                uint32_t* lengths, uint64_t capacity) {
-    Bench& bench = ready();
+    Transform& bench = ready();
     reference::Pauses in(seed + 1, pause_in), out(seed + 2, pause_out);
     for (uint64_t at = 0; at < size;) {
         uint32_t length;
@@ -155,7 +128,7 @@ extern "C" int transform_files(const uint8_t* files, uint64_t size, uint32_t see
 
 // Blocks of arbitrary coefficients and tables, so that everything that can overflow does.
 extern "C" int transform_random(uint32_t seed, uint32_t blocks, uint32_t pause_in, uint32_t pause_out) {
-    Bench& bench = ready();
+    Transform& bench = ready();
     reference::Pauses in(seed + 1, pause_in), out(seed + 2, pause_out);
     std::mt19937 random(seed);
     for (int round = 0; round < 4; round++) {
@@ -195,7 +168,7 @@ extern "C" int transform_random(uint32_t seed, uint32_t blocks, uint32_t pause_i
 
 // The file again and again, given up by a reset after each multiple of `step` clocks and then taken whole.
 extern "C" int transform_resets(const uint8_t* file, uint32_t size, uint32_t step, uint32_t count) {
-    Bench& bench = ready();
+    Transform& bench = ready();
     reference::Pauses in(1, 20), out(2, 20);
     const reference::Image image = reference::of_file(file, size);
     for (uint32_t i = 1; i <= count; i++) {

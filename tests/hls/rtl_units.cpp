@@ -3,67 +3,14 @@
 // The model lives as long as the library and is reset once, so that each call is also a request after another one.
 // Seed 0: input always there, output always taken. Other seeds: every stream pauses at random, by a rate of its own, and
 // with odd ones an early end comes in the last beat of pixels instead of in a beat of its own.
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <memory>
+#include <vector>
 
-#include "verilated.h"
+#include "rtl_bench.hpp"
 
 namespace {
-
-constexpr int BROKEN = 255, TIMEOUT = 254;
-
-struct Random {
-    uint64_t state;
-    explicit Random(uint64_t seed) : state(seed * 0x9E3779B97F4A7C15u + 1) {}
-    uint32_t operator()() {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        return static_cast<uint32_t>(state >> 32);
-    }
-};
-
-// Whether a stream goes on in this clock.
-class Pace {
-    Random& random;
-    uint32_t rate;  // of 2^32
-
-public:
-    Pace(Random& random, bool stalls) : random(random), rate(stalls ? (random() | 0x20000000) : 0) {}
-    bool operator()() { return rate == 0 || random() <= rate; }
-};
-
-template <class Model>
-struct Bench {
-    VerilatedContext context;
-    std::unique_ptr<Model> model;
-
-    Bench() {
-        context.randReset(2);
-        context.randSeed(1);
-        model = std::make_unique<Model>(&context);
-        reset();
-    }
-    void reset() {
-        model->rst_ni = 0;
-        for (int i = 0; i < 4; i++) clock();
-        model->rst_ni = 1;
-    }
-    // The first half lets outputs follow the inputs, the second is the clock's edge.
-    void settle() {
-        model->clk_i = 0;
-        model->eval();
-    }
-    void edge() {
-        model->clk_i = 1;
-        model->eval();
-    }
-    void clock() {
-        settle();
-        edge();
-    }
-};
 
 // The beats of an image that ends after `given` pixels, or one more where they fill a beat by half in mid-row.
 class Source {
@@ -102,11 +49,15 @@ struct Sink {
     uint64_t width = 0, height = 0, x = 0, count = 0;
     uint32_t status = 0;
     bool framed = false, done = false, broken = false;
+    const uint64_t whole;  // pixels that an image without an error has
+    uint64_t columns;      // in a row; 0: as the frame says
 
+    explicit Sink(uint64_t whole, uint64_t columns = 0) : whole(whole), columns(columns) {}
     void frame(uint64_t bits) {
         broken |= framed;
         framed = true;
         width = bits >> 24 & 0xFFFF;
+        if (columns == 0) columns = width;
         height = bits >> 8 & 0xFFFF;
         status = bits & 0xFF;
         done = status != 0;
@@ -116,13 +67,13 @@ struct Sink {
         broken |= !framed || done || (!last && end != 0) || (keep != 3 && keep != 1 && !(keep == 0 && last));
         const uint64_t pixels = keep == 3 ? 2 : keep;
         // A row starts with a new beat, and only there a beat is not full.
-        broken |= x + pixels > width || (keep == 1 && x + 1 != width);
-        x = x + pixels == width ? 0 : x + pixels;
+        broken |= x + pixels > columns || (keep == 1 && x + 1 != columns);
+        x = x + pixels == columns ? 0 : x + pixels;
         count += pixels;
         if (last) {
             done = true;
             status = end;
-            broken |= end == 0 && count != width * height;
+            broken |= end == 0 && count != whole;
         }
         return pixels;
     }
@@ -136,12 +87,12 @@ struct Numbers {
 // Resize and crop have the same streams.
 template <class Model>
 int run(Bench<Model>& bench, uint32_t width, uint32_t height, uint32_t frame_status, Source source, uint8_t* out,
-        uint64_t capacity, uint32_t* out_width, uint32_t* out_height, uint32_t seed, Numbers* numbers) {
-    Model& m = *bench.model;
+        uint64_t capacity, uint32_t columns, uint32_t* out_width, uint32_t* out_height, uint32_t seed, Numbers* numbers) {
+    Model& m = bench.model;
     Random random(seed);
     const bool stalls = seed != 0;
     Pace frame_in(random, stalls), beat_in(random, stalls), frame_out(random, stalls), beat_out(random, stalls);
-    Sink sink;
+    Sink sink(capacity / 3, columns);
     bool frame_sent = false;
     if (frame_status != 0) source.done = true;
     m.frame_i = uint64_t(width) << 24 | uint64_t(height) << 8 | frame_status;
@@ -211,12 +162,43 @@ int run(Bench<Model>& bench, uint32_t width, uint32_t height, uint32_t frame_sta
 #include "Vresize.h"
 
 extern "C" int rtl_resize(const uint8_t* image, uint32_t width, uint32_t height, uint64_t given, uint32_t frame_status,
-                          uint32_t end_status, uint32_t resize_short, uint8_t* out, uint64_t capacity,
+                          uint32_t end_status, uint32_t resize_short, uint32_t crops, uint32_t crop_width,
+                          uint32_t crop_height, uint32_t crop_x, uint32_t crop_y, uint32_t columns, uint8_t* out,
+                          uint64_t capacity,
                           uint32_t* out_width, uint32_t* out_height, uint32_t seed, Numbers* numbers) {
     static Bench<Vresize> bench;
-    bench.model->resize_short_i = resize_short;
-    const Source source(image, width, given, end_status, seed & 1);
-    return run(bench, width, height, frame_status, source, out, capacity, out_width, out_height, seed, numbers);
+    Vresize& m = bench.model;
+    m.resize_short_i = resize_short;
+    m.crops_i = crops;
+    m.crop_width_i = crop_width;
+    m.crop_height_i = crop_height;
+    m.crop_x_i = crop_x;
+    m.crop_y_i = crop_y;
+    m.width_i = width;
+    m.height_i = height;
+    m.sized_i = 0;
+    bench.clock();
+    m.sized_i = 1;
+    // An error may come before the window is known.
+    const uint32_t limit = frame_status != 0 ? seed % 500 : 1000 + 65536;
+    uint32_t waited = 0;
+    for (bench.settle(); !m.window_valid_o && waited < limit; waited++) {
+        bench.edge();
+        bench.settle();
+    }
+    if (frame_status == 0 && waited == limit) return TIMEOUT;
+    const uint64_t window = m.window_o;  // rows, then words of eight pixels
+    const uint32_t first_row = window >> 34, last_row = std::min<uint32_t>(window >> 18 & 0xFFFF, height - 1);
+    const uint32_t left = (window >> 9 & 0x1FF) * 8;
+    const uint32_t wide = std::min<uint32_t>((window & 0x1FF) * 8 + 8, width) - left;
+    std::vector<uint8_t> part;
+    for (uint64_t y = first_row; frame_status == 0 && y <= last_row; y++) {
+        const uint8_t* row = image + 3 * (y * width + left);
+        part.insert(part.end(), row, row + 3 * wide);
+    }
+    const Source source(part.data(), wide, std::min<uint64_t>(given, part.size() / 3), end_status, seed & 1);
+    return run(bench, width, height, frame_status, source, out, capacity, columns, out_width, out_height, seed,
+               numbers);
 }
 #endif
 
@@ -225,15 +207,16 @@ extern "C" int rtl_resize(const uint8_t* image, uint32_t width, uint32_t height,
 
 extern "C" int rtl_crop(const uint8_t* image, uint32_t width, uint32_t height, uint64_t given, uint32_t frame_status,
                         uint32_t end_status, uint32_t crop_width, uint32_t crop_height, uint32_t crop_x,
-                        uint32_t crop_y, uint8_t* out, uint64_t capacity, uint32_t* out_width, uint32_t* out_height,
-                        uint32_t seed, Numbers* numbers) {
+                        uint32_t crop_y, uint32_t columns, uint8_t* out, uint64_t capacity, uint32_t* out_width,
+                        uint32_t* out_height, uint32_t seed, Numbers* numbers) {
     static Bench<Vcrop> bench;
-    bench.model->crop_width_i = crop_width;
-    bench.model->crop_height_i = crop_height;
-    bench.model->crop_x_i = crop_x;
-    bench.model->crop_y_i = crop_y;
-    const Source source(image, width, given, end_status, seed & 1);
-    return run(bench, width, height, frame_status, source, out, capacity, out_width, out_height, seed, numbers);
+    bench.model.crop_width_i = crop_width;
+    bench.model.crop_height_i = crop_height;
+    bench.model.crop_x_i = crop_x;
+    bench.model.crop_y_i = crop_y;
+    bench.model.cut_i = columns != 0;
+    const Source source(image, columns != 0 ? columns : width, given, end_status, seed & 1);
+    return run(bench, width, height, frame_status, source, out, capacity, 0, out_width, out_height, seed, numbers);
 }
 #endif
 
@@ -243,7 +226,7 @@ extern "C" int rtl_crop(const uint8_t* image, uint32_t width, uint32_t height, u
 extern "C" int rtl_normalize(const uint8_t* image, uint32_t width, uint64_t given, uint32_t end_status,
                              const uint32_t* tables, uint32_t* out, uint32_t seed, Numbers* numbers) {
     static Bench<Vnormalize> bench;
-    Vnormalize& m = *bench.model;
+    Vnormalize& m = bench.model;
     m.beat_valid_i = 0;
     for (int i = 0; i < 3 * 256; i++) {
         m.table_we_i = 1;
@@ -256,7 +239,7 @@ extern "C" int rtl_normalize(const uint8_t* image, uint32_t width, uint64_t give
     Random random(seed);
     Pace in(random, seed != 0), taken(random, seed != 0);
     Source source(image, width, given, end_status, seed & 1);
-    Sink sink;
+    Sink sink(given);
     sink.frame(uint64_t(width) << 24 | (given / width) << 8);
     *numbers = Numbers{0, 0};
     uint64_t first = 0;

@@ -25,14 +25,17 @@ def library() -> ctypes.CDLL:
     return rtlsim.load("axi_read", "rtl_axi.cpp")
 
 
-def read(offset: int, words: int, *, stop_after=WHOLE, latency=0, stall=0, seed=1, size=SIZE, base=BASE):
-    """The words taken, and what happened."""
+def read(offset: int, words: int, *, stop_after=WHOLE, latency=0, stall=0, seed=1, size=SIZE, base=BASE, **more):
+    """The words taken, and what happened. `more`: how `slow` the consumer is, if not as memory; the clock `reset_at` of
+    a reset, of memory as well if it `forgets`."""
     out = np.full(16 * words + 16, 0xA5, np.uint8)
     outcome = Outcome()
     fault = library().rtl_axi_read(
         MEMORY.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(base), ctypes.c_uint64(size),
         ctypes.c_uint64(base + offset), ctypes.c_uint32(words), ctypes.c_uint32(stop_after), ctypes.c_uint32(latency),
-        ctypes.c_uint32(stall), ctypes.c_uint32(seed), out.ctypes.data_as(ctypes.c_void_p), ctypes.byref(outcome),
+        ctypes.c_uint32(stall), ctypes.c_uint32(more.get("slow", stall)), ctypes.c_uint32(more.get("reset_at", WHOLE)),
+        ctypes.c_uint32(more.get("forgets", False)), ctypes.c_uint32(seed), out.ctypes.data_as(ctypes.c_void_p),
+        ctypes.byref(outcome),
     )  # fmt: skip
     assert fault == 0, {1: "hangs", 2: "breaks the protocol", 3: "an assertion failed"}[fault]
     assert (out[16 * outcome.taken :] == 0xA5).all()
@@ -83,6 +86,31 @@ def test_after_an_error_zeros_are_given_to_the_end(good, stall):
 def test_errors_in_words_that_nobody_took_do_not_count():
     taken, outcome = read(0, 1000, latency=5, size=1600, stop_after=100)
     assert len(taken) == 1600 and not outcome.error
+
+
+@pytest.mark.parametrize("slow", [100, 250])
+@pytest.mark.parametrize("latency", [0, 60])
+def test_a_slow_consumer_beside_a_fast_memory_loses_nothing(slow, latency):
+    taken, outcome = read(0x30, 2000, latency=latency, slow=slow)
+    assert np.array_equal(taken, MEMORY[0x30 : 0x30 + 32000])
+    assert outcome.most_flying <= 512 and outcome.bursts == -(-(3 + 2000) // 64)
+
+
+@pytest.mark.parametrize("stall", [0, 120])
+@pytest.mark.parametrize("reset_at", [1, 2, 3, 4, 5, 6, 7, 40, 150, 200, 333, 700])
+def test_reads_under_way_at_a_reset_are_not_taken_for_those_of_the_next_run(reset_at, stall):
+    _, outcome = read(0, 1000, latency=150, stall=stall, reset_at=reset_at, seed=reset_at)
+    assert outcome.bursts == 0 or outcome.cycles >= min(reset_at, 150)
+    taken, outcome = read(0x2000, 300, latency=10, stall=stall)
+    assert np.array_equal(taken, MEMORY[0x2000 : 0x2000 + 4800]) and not outcome.error
+
+
+@pytest.mark.parametrize("reset_at", [3, 40, 170, 400])
+def test_a_memory_that_is_reset_as_well_is_not_waited_for_forever(reset_at):
+    _, outcome = read(0, 1000, latency=150, reset_at=reset_at, forgets=True)
+    assert outcome.cycles < reset_at + 1040
+    taken, outcome = read(0x2000, 300, latency=10)
+    assert np.array_equal(taken, MEMORY[0x2000 : 0x2000 + 4800]) and not outcome.error
 
 
 def test_random_runs_leave_nothing_behind():

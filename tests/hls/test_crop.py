@@ -23,6 +23,15 @@ def test_any_window_inside_the_image_is_numpys_slice(units, data):
 
 
 @on_both
+@given(data=st.data())
+def test_beats_without_pixels_of_the_window_need_not_come(units, data):
+    width, height = data.draw(st.integers(1, 53)), data.draw(st.integers(1, 37))
+    x, y = data.draw(st.integers(0, 53 - width)), data.draw(st.integers(0, 37 - height))
+    status, out = units.crop(IMAGE, width, height, x, y, cut=True)
+    assert status == Status.OK and np.array_equal(out, IMAGE[y : y + height, x : x + width])
+
+
+@on_both
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_every_window_in_a_row_of_few_pixels(units, size):
     for width in range(1, size + 1):

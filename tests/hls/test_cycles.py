@@ -129,6 +129,14 @@ def test_clocks_of_small_images_follow_the_models(sampling, size):
     check_cu(jpeg, stage=3, short=16, crop=16, within=SMALL)
 
 
+@pytest.mark.parametrize(
+    ("size", "short", "crop"), [((200, 64), 64, 16), ((400, 64), 64, 16), ((400, 64), 32, 16), ((800, 64), 64, 64)]
+)
+def test_clocks_of_narrow_crops_follow_the_models(size, short, crop):
+    """What is left of the crop takes its clocks in resize, while its queue of taps lasts beside the rows before."""
+    check_cu(encode(photo("flower", *size), 90, "4:4:4"), short=short, crop=crop)
+
+
 @pytest.mark.parametrize("quality", [95, 100])
 def test_clocks_of_noise_follow_the_models(quality):
     jpeg = encode(np.random.default_rng(1).integers(0, 256, (120, 160, 3), np.uint8), quality, "4:4:4")

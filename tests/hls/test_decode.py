@@ -155,11 +155,18 @@ def csim_library() -> ctypes.CDLL:
     return csim.load(csim.build_library("decode", SOURCES))
 
 
-def csim_decode(jpeg: bytes, capacity: int = CAPACITY) -> tuple[int, int, int, np.ndarray]:
+Rows = tuple[int, int, int, int]  # the image's width and height, first row, number of rows; zeros for all
+
+
+def csim_decode(
+    jpeg: bytes, capacity: int = CAPACITY, rows: Rows = (0, 0, 0, 0)
+) -> tuple[int, int, int, np.ndarray]:  # fmt: skip
     width, height = ctypes.c_uint32(), ctypes.c_uint32()
     rgb = np.zeros(capacity, np.uint8)
     out, size = ctypes.c_void_p(rgb.ctypes.data), ctypes.c_uint64(capacity)
-    status = csim_library().csim_decode(jpeg, len(jpeg), out, size, ctypes.byref(width), ctypes.byref(height))
+    status = csim_library().csim_decode(
+        jpeg, len(jpeg), *map(ctypes.c_uint32, rows), out, size, ctypes.byref(width), ctypes.byref(height)
+    )
     return status, width.value, height.value, rgb
 
 
@@ -180,13 +187,19 @@ def cycles_bound(jpeg: bytes, stall_in: int, stall_out: int) -> int:
 
 
 def rtl_decode(
-    jpeg: bytes, stall_in: int = 0, stall_out: int = 0, seed: int = 0, capacity: int = CAPACITY
+    jpeg: bytes,
+    stall_in: int = 0,
+    stall_out: int = 0,
+    seed: int = 0,
+    capacity: int = CAPACITY,
+    rows: Rows = (0, 0, 0, 0),
 ) -> tuple[int, int, int, np.ndarray, RtlCounters]:
     """As csim_decode, through the Verilated RTL; stalls in per cent of the clocks."""
     width, height, counters = ctypes.c_uint32(), ctypes.c_uint32(), RtlCounters()
     rgb = np.zeros(capacity, np.uint8)
+    window = (rows[2], rows[2] + rows[3] - 1 if rows[0] else 0xFFFF)
     status = rtl_library().rtl_decode(
-        jpeg, len(jpeg), seed, stall_in, stall_out, ctypes.c_uint64(cycles_bound(jpeg, stall_in, stall_out)),
+        jpeg, len(jpeg), seed, stall_in, stall_out, *window, ctypes.c_uint64(cycles_bound(jpeg, stall_in, stall_out)),
         ctypes.c_void_p(rgb.ctypes.data), ctypes.c_uint64(rgb.size),
         ctypes.byref(width), ctypes.byref(height), ctypes.byref(counters),
     )  # fmt: skip
@@ -195,12 +208,13 @@ def rtl_decode(
     return status, width.value, height.value, rgb, counters
 
 
-def rtl_decode_twice(jpeg: bytes) -> tuple[int, int, int, np.ndarray]:
+def rtl_decode_twice(jpeg: bytes, rows: Rows = (0, 0, 0, 0)) -> tuple[int, int, int, np.ndarray]:
     """Without stalls; files of moderate size also with them, and with the same outcome."""
-    *result, rgb, counters = rtl_decode(jpeg)
+    *result, rgb, counters = rtl_decode(jpeg, rows=rows)
     if len(jpeg) < 20_000:
         number = zlib.crc32(jpeg)
-        *stalled, stalled_rgb, stalled_counters = rtl_decode(jpeg, *STALLS[number % len(STALLS)], seed=number >> 8)
+        stalls = STALLS[number % len(STALLS)]
+        *stalled, stalled_rgb, stalled_counters = rtl_decode(jpeg, *stalls, seed=number >> 8, rows=rows)
         size = counters.bytes
         assert stalled == result and stalled_counters.bytes == size
         assert np.array_equal(stalled_rgb[:size], rgb[:size])
@@ -208,7 +222,7 @@ def rtl_decode_twice(jpeg: bytes) -> tuple[int, int, int, np.ndarray]:
 
 
 @pytest.fixture(params=["csim", "rtlsim"])
-def decode_partly(request) -> Callable[[bytes], tuple[int, int, int, np.ndarray]]:
+def decode_partly(request) -> Callable[..., tuple[int, int, int, np.ndarray]]:
     """decode_partly(jpeg) -> status, width and height of the frame, RGB bytes with zeros where none came."""
     return csim_decode if request.param == "csim" else rtl_decode_twice
 
@@ -383,6 +397,66 @@ def test_image_of_the_greatest_height_equals_opencv(decode, sampling):
     assert_equal_to_opencv(decode, encode(np.tile(column, (100, 1, 1)), 80, sampling))
 
 
+# ---- A part of the rows ----
+
+
+@pytest.mark.parametrize("sampling", (*SAMPLINGS, "gray"))
+@pytest.mark.parametrize("size", [(61, 83), (3, 40), (17, 64), (40, 1)])
+def test_some_rows_are_those_of_the_whole_image(decode_partly, sampling, size):
+    rng = np.random.default_rng(11)
+    image = picture(rng, *size, 1 if sampling == "gray" else 3)
+    jpeg = encode(image, 90, "4:2:0" if sampling == "gray" else sampling, restart=int(rng.integers(3)))
+    width, height = size
+    expected = golden(jpeg)
+    for _ in range(12):
+        first = int(rng.integers(0, height))
+        count = int(rng.integers(1, height - first + 1))
+        status, _, _, rgb = decode_partly(jpeg, rows=(*size, first, count))
+        assert status == STATUS["OK"]
+        assert np.array_equal(rgb[: 3 * width * count].reshape(count, width, 3), expected[first : first + count])
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("width", [4, 5])
+def test_windows_that_end_around_an_mcu_row(decode_partly, sampling, width):
+    """With and without the triangle filter, which wants the row below."""
+    jpeg = encode(picture(np.random.default_rng(4), width, 34), 90, sampling)
+    expected = golden(jpeg)
+    for last in (*range(5, 18), 30, 31, 32):
+        status, _, _, rgb = decode_partly(jpeg, rows=(width, 34, 5, last - 4))
+        assert status == STATUS["OK"]
+        assert np.array_equal(rgb[: 3 * width * (last - 4)].reshape(-1, width, 3), expected[5 : last + 1])
+
+
+@pytest.mark.parametrize(("sampling", "last", "mcu_rows"), [
+    ("4:2:0", 14, 1), ("4:2:0", 15, 2), ("4:2:0", 16, 2), ("4:4:4", 7, 1), ("4:4:4", 8, 2), ("4:4:0", 31, 3),
+    ("4:2:2", 15, 2), ("gray", 15, 2),
+])  # fmt: skip
+def test_nothing_behind_the_last_mcu_row_that_is_needed_is_seen(decode_partly, sampling, last, mcu_rows):
+    """A restart interval an MCU row: what lies between the markers can be damaged by itself."""
+    image = picture(np.random.default_rng(2), 64, 80, 1 if sampling == "gray" else 3)
+    mcus = 4 if sampling in ("4:2:0", "4:2:2") else 8
+    jpeg = encode(image, 90, "4:2:0" if sampling == "gray" else sampling, restart=mcus)
+    expected = golden(jpeg)
+    at = [0, *(place for place in range(len(jpeg)) if jpeg[place] == 0xFF and 0xD0 <= jpeg[place + 1] <= 0xD7)]
+    rows = (64, 80, 3, last - 2)
+    for behind in (b"", b"\xff\xd9", b"\xff\xc4 no table", bytes(40), b"\xff" * 9):
+        status, _, _, rgb = decode_partly(jpeg[: at[mcu_rows]] + behind, rows=rows)
+        assert status == STATUS["OK"]
+        assert np.array_equal(rgb[: 3 * 64 * rows[3]].reshape(-1, 64, 3), expected[3 : last + 1])
+    damaged = jpeg[: at[mcu_rows] - 3] + b"\xff\xd9"
+    assert decode_partly(damaged, rows=rows)[0] == STATUS["TRUNCATED"]
+
+
+@pytest.mark.parametrize("sampling", ["4:2:0", "4:4:4"])
+def test_the_rest_of_the_file_costs_next_to_no_clocks(sampling):
+    image = picture(np.random.default_rng(2), 64, 800)
+    jpeg = encode(image, 95, sampling)
+    *_, counters = rtl_decode(jpeg, rows=(64, 800, 0, 60))
+    *_, short = rtl_decode(encode(image[:80], 95, sampling))
+    assert counters.cycles <= short.cycles
+
+
 # ---- Files built by hand: valid, but rarely written ----
 
 
@@ -448,6 +522,18 @@ def merged(file: Jpeg, marker: int) -> Jpeg:
     return file.without(marker).with_first(Segment(marker, b"".join(file.payloads(marker))))
 
 
+def without_tables(file: Jpeg, *selectors: int) -> Jpeg:
+    """Without the Huffman tables of these classes and numbers."""
+    return file.edit(DHT, lambda p: b"".join(t for t in huffman_tables(p) if t[0] not in selectors))
+
+
+def with_tables_above(file: Jpeg, by: int) -> Jpeg:
+    """The scan uses the Huffman tables whose numbers are so much higher."""
+    return file.edit(SOS, lambda p: patched(p, 2, p[2] + 17 * by, p[3], p[4] + 17 * by, p[5], p[6] + 17 * by))
+
+
+GARBAGE = b"\0ab\xff\0\xff\xff\0c"  # no marker
+
 UNUSUAL = {
     "fill bytes before markers": lambda file: file.to_bytes(fill=5),
     "fill bytes before EOI": lambda file: replace(file, trailer=b"\xff\xff\xff\xd9").to_bytes(),
@@ -475,6 +561,23 @@ UNUSUAL = {
     "extended sequential frame": lambda file: replace(
         file, segments=tuple(Segment(0xC1, s.payload) if s.marker == SOF0 else s for s in file.segments)
     ).to_bytes(),
+    "JFIF 2": lambda file: file.edit(APP0, lambda p: patched(p, 5, 2)).to_bytes(),
+    "JFIF 0": lambda file: file.edit(APP0, lambda p: patched(p, 5, 0)).to_bytes(),
+    "no DHT, as in Motion JPEG": lambda file: file.without(DHT).to_bytes(),
+    **{
+        f"no Huffman table {selector:02X}": lambda file, selector=selector: without_tables(file, selector).to_bytes()
+        for selector in (0x00, 0x01, 0x10, 0x11)
+    },
+    "no chroma tables": lambda file: without_tables(file, 0x01, 0x11).to_bytes(),
+    "garbage between segments": lambda file: (
+        b"\xff\xd8" + GARBAGE.join(segment.to_bytes() for segment in file.segments) + file.scan + file.trailer
+    ),
+    "FF 00 behind SOI": lambda file: b"\xff\xd8\xff\0" + file.to_bytes()[2:],
+    "garbage between segments behind the scan": lambda file: replace(
+        file, trailer=Segment(COM, b"late").to_bytes() + GARBAGE + b"\xff\xd9"
+    ).to_bytes(),
+    "a byte 0 before EOI": lambda file: replace(file, trailer=b"\0\xff\xd9").to_bytes(),
+    "zeros before EOI": lambda file: replace(file, trailer=bytes(99) + b"\xff\xd9").to_bytes(),
     "tables with other numbers": lambda file: (
         file.edit(DHT, lambda p: b"".join(bytes([t[0] + 2]) + t[1:] for t in huffman_tables(p)))
         .edit(SOS, lambda p: patched(patched(patched(p, 2, p[2] + 0x22), 4, p[4] + 0x22), 6, p[6] + 0x22))
@@ -492,6 +595,17 @@ def test_file_of_many_megabytes_equals_opencv(decode):
     """Of comments, which are skipped a word at a time."""
     file = sample()
     assert_equal_to_opencv(decode, file.with_first(*[Segment(COM, b"\xff" * 65533)] * 300).to_bytes())
+
+
+@pytest.mark.parametrize("sampling", ["4:4:4", "4:2:0", "gray"])
+@pytest.mark.parametrize("restart", [0, 1])
+def test_motion_jpeg_without_tables_equals_opencv(decode, sampling, restart):
+    """At every quality: most of the standard's codes are in use."""
+    rng = np.random.default_rng(restart)
+    for quality in (5, 40, 75, 95, 100):
+        image = picture(rng, 75, 43, 1 if sampling == "gray" else 3)
+        file = take_apart(encode(image, quality, "4:4:4" if sampling == "gray" else sampling, restart=restart))
+        assert_equal_to_opencv(decode, file.without(DHT).to_bytes())
 
 
 @pytest.mark.parametrize("factors", [0x11, 0x21, 0x22, 0x14, 0x41, 0x44])
@@ -691,6 +805,12 @@ def longest_code_and_most_bits() -> bytes:
     return replace(file.without(DHT).with_first(*tables), scan=scan).to_bytes()
 
 
+def filled(file: Jpeg, place: int = 0, fill: int = 1) -> bytes:
+    """With fill bytes before the 0xFF of data at `place`: T.81 B.1.1.2 allows them before markers only."""
+    at = [found.start() for found in re.finditer(rb"\xff(?=\0)", file.scan)][place]
+    return replace(file, scan=file.scan[:at] + b"\xff" * fill + file.scan[at:]).to_bytes()
+
+
 REFUSED = {
     "empty": ("NOT_JPEG", lambda: b""),
     "png": ("NOT_JPEG", lambda: cv2.imencode(".png", np.zeros((8, 8, 3), np.uint8))[1].tobytes()),
@@ -730,7 +850,8 @@ REFUSED = {
     "65501 high": ("TOO_LARGE", lambda: edited(SOF0, 1, 0xFF, 0xDD)),
     "no height": ("TOO_LARGE", lambda: edited(SOF0, 1, 0, 0)),
     "no width": ("CORRUPT_HEADER", lambda: edited(SOF0, 3, 0, 0)),
-    "garbage between segments": ("CORRUPT_HEADER", lambda: b"\xff\xd8\0" + sample().to_bytes()[2:]),
+    "garbage behind SOI": ("CORRUPT_HEADER", lambda: b"\xff\xd8\0" + sample().to_bytes()[2:]),
+    "garbage without end": ("TRUNCATED", lambda: b"\xff\xd8\xff" + b"\xff\0a" * 50),
     "second SOI": ("CORRUPT_HEADER", lambda: b"\xff\xd8" + sample().to_bytes()),
     "second SOF": (
         "CORRUPT_HEADER",
@@ -764,7 +885,6 @@ REFUSED = {
     "SOS with table 4": ("CORRUPT_HEADER", lambda: edited(SOS, 2, 0x40)),
     "part of the spectrum": ("CORRUPT_HEADER", lambda: edited(SOS, 8, 5)),
     "spectrum without DC": ("CORRUPT_HEADER", lambda: edited(SOS, 7, 1)),
-    "JFIF 2": ("CORRUPT_HEADER", lambda: edited(APP0, 5, 2)),
     **{
         f"Adobe transform {n}": ("CORRUPT_HEADER", lambda n=n: sample().without(APP0).with_first(adobe(n)).to_bytes())
         for n in (2, 0xFC, 3)
@@ -774,7 +894,14 @@ REFUSED = {
         lambda: replace(sample(), trailer=b"\xff\xc0\0\2\xff\xd9").to_bytes(),
     ),
     "no DQT": ("MISSING_TABLE", lambda: sample().without(DQT).to_bytes()),
-    "no DHT": ("MISSING_TABLE", lambda: sample().without(DHT).to_bytes()),
+    "no DHT and no table 2 in the standard": (
+        "MISSING_TABLE",
+        lambda: with_tables_above(sample(), 2).without(DHT).to_bytes(),
+    ),
+    "no AC table 3": (
+        "MISSING_TABLE",
+        lambda: sample().without(DHT).edit(SOS, lambda p: patched(p, 4, 0x13)).to_bytes(),
+    ),
     "code in no table": ("CORRUPT_HUFFMAN", short_huffman_table),
     "DC category 12": ("CORRUPT_HUFFMAN", lambda: large_categories(0, 12)),
     "AC category 11": ("CORRUPT_HUFFMAN", lambda: large_categories(1, 11)),
@@ -784,7 +911,22 @@ REFUSED = {
         "CORRUPT_HUFFMAN",
         lambda: scan_changed(lambda s: s[:300] + b"\xff\xfe" + s[300:]),
     ),
-    "data after the last MCU": ("CORRUPT_HUFFMAN", lambda: scan_changed(lambda s: s + b"\0\0")),
+    "fill bytes before a stuffed zero": ("CORRUPT_HUFFMAN", lambda: filled(sample())),
+    "fill bytes and zero after the last MCU": ("CORRUPT_HUFFMAN", lambda: scan_changed(lambda s: s + b"\xff\xff\0")),
+    "fill bytes and zero before a restart marker": (
+        "CORRUPT_HUFFMAN",
+        lambda: scan_changed(lambda s: s.replace(b"\xff\xd0", b"\xff\xff\0\xff\xd0", 1), restart=2),
+    ),
+    "data after the last MCU": ("CORRUPT_HUFFMAN", lambda: scan_changed(lambda s: s + b"\0\1")),
+    "much data after the last MCU": ("CORRUPT_HUFFMAN", lambda: scan_changed(lambda s: s + bytes(50) + b"\1")),
+    "a one in the last bit of the byte after the last MCU": (
+        "CORRUPT_HUFFMAN",
+        lambda: scan_changed(lambda s: s + b"\1"),
+    ),
+    "a one in the first bit of the byte after the last MCU": (
+        "CORRUPT_HUFFMAN",
+        lambda: scan_changed(lambda s: s + b"\x80"),
+    ),
     "restart marker missing": (
         "RESTART_MISMATCH",
         lambda: scan_changed(lambda s: s.replace(b"\xff\xd1", b"", 1), restart=2),
@@ -866,7 +1008,7 @@ def mutants(count: int, seed: int = 20) -> list[bytes]:
     def mutate(jpeg: bytes) -> bytes:
         data = bytearray(jpeg)
         scan = jpeg.index(b"\xff\xda") + 14
-        kind = rng.integers(9)
+        kind = rng.integers(11)
         at = int(rng.integers(len(data)))
         if kind == 0:  # a few bits anywhere
             for _ in range(rng.integers(1, 4)):
@@ -886,6 +1028,18 @@ def mutants(count: int, seed: int = 20) -> list[bytes]:
         elif kind == 7:  # a marker becomes another
             places = [i for i in range(2, len(data) - 1) if data[i] == 0xFF and data[i + 1] not in (0, 0xFF)]
             data[places[rng.integers(len(places))] + 1] = rng.integers(256)
+        elif kind == 9:  # the Huffman tables are lost, or the segment of some
+            file = take_apart(jpeg)
+            lost = rng.integers(len(file.segments)) if rng.integers(2) else None
+            kept = (s for i, s in enumerate(file.segments) if s.marker != DHT or lost not in (None, i))
+            data[:] = replace(file, segments=tuple(kept)).to_bytes()
+            if rng.integers(2):
+                data[rng.integers(len(data))] ^= 1 << rng.integers(8)
+        elif kind == 10:  # garbage before a marker
+            places = [i for i in range(2, len(data) - 1) if data[i] == 0xFF and data[i + 1] not in (0, 0xFF)]
+            at = places[rng.integers(len(places))]
+            garbage = bytes(int(rng.integers(1, 20))) if rng.integers(2) else rng.bytes(int(rng.integers(1, 20)))
+            data[at:at] = garbage
         else:  # a quantisation value, or a whole table, becomes large
             places = jpeg.index(b"\xff\xdb") + 5
             length = int(rng.choice([1, 64]))
@@ -918,6 +1072,71 @@ def test_damaged_files_end_in_opencv_pixels_or_a_status(csim_executable, tmp_pat
             expected = golden(file)
             assert expected is not None and expected.shape == (height, width, 3)
             assert zlib.crc32(expected.tobytes()) == crc
+
+
+def filled_mutants() -> list[bytes]:
+    """Files with many 0xFF of data, each with fill bytes before one 0xFF of the scan: of data, or of a marker."""
+    rng = np.random.default_rng(19)
+    files = []
+    for number in range(30):
+        image = picture(rng, int(rng.integers(16, 90)), int(rng.integers(16, 90)), 1 if number % 6 == 5 else 3)
+        jpeg = encode(image, int(rng.integers(90, 101)), list(SAMPLINGS)[number % 5], restart=int(rng.choice([0, 2])))
+        file = take_apart(jpeg)
+        places = [found.start() for found in re.finditer(b"\xff", file.scan)]
+        for at in rng.choice(places, min(len(places), 40), replace=False):
+            scan = file.scan[:at] + b"\xff" * int(rng.integers(1, 4)) + file.scan[at:]
+            files.append(replace(file, scan=scan).to_bytes())
+    return files
+
+
+def test_fill_bytes_are_taken_before_markers_and_nowhere_else(decode):
+    """libjpeg-turbo takes FF FF 00 for a byte of data or for none, as its two decoders of a scan see it."""
+    files = filled_mutants()
+    seen = Counter()
+    for file in files:
+        status, image = decode(file)
+        before_zero = re.search(rb"\xff\xff\0", take_apart(file).scan) is not None
+        assert status == STATUS["CORRUPT_HUFFMAN" if before_zero else "OK"]
+        if status == STATUS["OK"]:
+            np.testing.assert_array_equal(image, golden(file))
+        seen[status] += 1
+    assert min(seen.values()) > 50, seen
+
+
+def longest_dc_symbols(seed: int) -> bytes:
+    """A gray file of blocks without AC, whose DC differences are 0, with a code of 1 to 9 bits, or of 11 bits behind a
+    code of 16: 27 bits, as many as a symbol can have. The scan begins at any byte of a word."""
+    rng = np.random.default_rng(seed)
+    blocks, short, end = 400, int(rng.integers(1, 10)), int(rng.integers(1, 17))
+    dc = bytes([0x00, *(int(length in (short, 16)) for length in range(1, 17)), 0, 11])
+    ac = bytes([0x10, *(int(length == end) for length in range(1, 17)), 0])
+    file = take_apart(encode(np.zeros((8, 8 * blocks), np.uint8)))
+    long = f"{1 << (16 - short):016b}"  # the first code of 16 bits behind a short one of zeros
+    bits, up = "", True
+    for big in rng.integers(0, 3, blocks):
+        if big:
+            size = int(rng.integers(1024, 1040))
+            bits += long + f"{size if up else 2047 - size:011b}"
+            up = not up
+        else:
+            bits += "0" * short
+        bits += "0" * end
+    bits += "1" * (-len(bits) % 8)
+    scan = int(bits, 2).to_bytes(len(bits) // 8, "big").replace(b"\xff", b"\xff\0")
+    tables = (Segment(COM, bytes(int(rng.integers(0, 16)))), Segment(DHT, dc), Segment(DHT, ac))
+    quant = [(number, [1] * 64) for number, _ in quant_tables(file.payloads(DQT)[0])]
+    file = file.edit(DQT, lambda _: b"".join(bytes([number, *values]) for number, values in quant))
+    return replace(file.without(DHT).with_first(*tables), scan=scan).to_bytes()
+
+
+def test_a_symbol_waits_for_all_its_bits_however_the_file_comes():
+    """Every number of bits that can be left when the input pauses: 26 of 27 are not enough."""
+    for seed in range(40):
+        file = longest_dc_symbols(seed)
+        expected = golden(file)
+        for status, _, _, rgb, *_ in (csim_decode(file, expected.size), rtl_decode(file, 97, 0, seed, expected.size)):
+            assert status == STATUS["OK"]
+            np.testing.assert_array_equal(rgb.reshape(expected.shape), expected)
 
 
 @pytest.mark.parametrize(

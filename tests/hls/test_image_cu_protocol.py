@@ -1,61 +1,9 @@
 """The image CU's registers and buses under cocotb: one simulator run for each test of cocotb_image_cu.py."""
 
-import hashlib
-import os
-import re
-import shutil
-from pathlib import Path
-
+import protocol
 import pytest
-from builds import BUILD, alone
-from cocotb_tools.check_results import get_results
-from cocotb_tools.runner import get_runner
-from rtlsim import COVERAGE_FOLDER, coverage_file
-
-from headrace.bitstreams.verilate import COVERAGE_FLAGS, VERILATE_FLAGS, rtl_sources, verilator_folder
-
-HERE = Path(__file__).parent
-TOP = "cocotb_image_cu"
-TESTS = re.findall(r"^@cocotb\.test.*\nasync def (\w+)", (HERE / f"{TOP}.py").read_text(), re.M)
-# The runner chooses what Verilator makes; the warnings have their test where the models are built.
-FLAGS = [flag for flag in VERILATE_FLAGS if flag not in ("--cc", "-Wall")]
-if COVERAGE_FOLDER:
-    FLAGS += COVERAGE_FLAGS
 
 
-@pytest.fixture(scope="session")
-def simulator() -> Path:
-    """The folder of the compiled simulator, kept by content in build/tests/."""
-    sources = [*rtl_sources(), HERE / f"{TOP}.sv"]
-    digest = hashlib.sha256(repr(FLAGS).encode())
-    for path in sources:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    stem = f"{TOP}_coverage-" if COVERAGE_FOLDER else f"{TOP}-"
-    folder = BUILD / f"{stem}{digest.hexdigest()[:16]}"
-    with alone(TOP), pytest.MonkeyPatch.context() as environment:
-        if not (folder / TOP).exists():
-            for stale in BUILD.glob(f"{stem}*"):
-                shutil.rmtree(stale, ignore_errors=True)
-            # What the build's own commands read.
-            environment.setenv("PATH", f"{verilator_folder() / 'bin'}{os.pathsep}{os.environ['PATH']}")
-            environment.setenv("VERILATOR_ROOT", str(verilator_folder()))
-            # The package's makefile names the precompiled headers without telling g++ to include them.
-            environment.setenv("MAKEFLAGS", f"-j{os.cpu_count()} VK_PCH_I_FAST= VK_PCH_I_SLOW=")
-            if shutil.which("ccache"):
-                environment.setenv("OBJCACHE", "ccache")
-            get_runner("verilator").build(
-                sources=sources, hdl_toplevel=TOP, build_args=FLAGS, build_dir=folder, timescale=("1ns", "1ps")
-            )
-    return folder
-
-
-@pytest.mark.parametrize("name", TESTS)
-def test_protocol(name, simulator, tmp_path):
-    plusargs = [f"+verilator+coverage+file+{coverage_file(name)}"] if COVERAGE_FOLDER else []
-    results = get_runner("verilator").test(
-        test_module=TOP, hdl_toplevel=TOP, hdl_toplevel_lang="verilog", test_filter=rf"\.{name}$", build_dir=simulator,
-        test_dir=tmp_path, results_xml=str(tmp_path / "results.xml"), seed=1, timescale=("1ns", "1ps"),
-        plusargs=plusargs,
-        extra_env={"PYTHONPATH": str(HERE), "COCOTB_LOG_LEVEL": "WARNING", "PYTHONWARNINGS": "ignore"},
-    )  # fmt: skip
-    assert get_results(results) == (1, 0)
+@pytest.mark.parametrize("name", protocol.tests("image_cu"))
+def test_protocol(name, tmp_path):
+    protocol.run("image_cu", name, tmp_path)

@@ -2,16 +2,20 @@
 
 import re
 
+import pytest
+
 from headrace.bitstreams.kernel import parse_kernels
 from headrace.bitstreams.sources import hls_folder
 from headrace.host.dpu.status import Status
 
 HLS = hls_folder()
+of_every_cu = pytest.mark.parametrize("cu", sorted(path.parent.name for path in HLS.glob("*/kernel.xml")))
 
 
-def test_the_pragmas_of_the_image_cu_are_kernel_xmls_registers():
-    source = (HLS / "image_cu/image_cu.cpp").read_text()
-    (spec,) = parse_kernels((HLS / "image_cu/kernel.xml").read_bytes())
+@of_every_cu
+def test_the_pragmas_are_kernel_xmls_registers(cu):
+    source = (HLS / cu / f"{cu}.cpp").read_text()
+    (spec,) = parse_kernels((HLS / cu / "kernel.xml").read_bytes())
     lite = r"s_axilite port = (\w+) bundle = control offset = (0x[0-9A-F]+)"
     offsets = {name: int(offset, 16) for name, offset in re.findall(lite, source)}
     assert offsets == {arg.name: arg.offset for arg in spec.args}
@@ -20,13 +24,23 @@ def test_the_pragmas_of_the_image_cu_are_kernel_xmls_registers():
     assert "#pragma HLS INTERFACE ap_ctrl_chain port = return" in source and spec.control_protocol == "ap_ctrl_chain"
 
 
-def test_the_arguments_of_the_image_cu_are_in_kernel_xmls_order():
-    source = (HLS / "image_cu/image_cu.cpp").read_text()
-    signature = re.search(r'extern "C" void image_cu\((.*?)\)\s*{', source, re.S).group(1)
-    (spec,) = parse_kernels((HLS / "image_cu/kernel.xml").read_bytes())
+@of_every_cu
+def test_the_arguments_are_in_kernel_xmls_order(cu):
+    source = (HLS / cu / f"{cu}.cpp").read_text()
+    signature = re.search(rf'extern "C" void {cu}\((.*?)\)\s*{{', source, re.S).group(1)
+    (spec,) = parse_kernels((HLS / cu / "kernel.xml").read_bytes())
     assert [part.split()[-1].lstrip("*") for part in signature.split(",")] == [arg.name for arg in spec.args]
     pointers = ["*" in part for part in signature.split(",")]
     assert pointers == [arg.type.endswith("*") for arg in spec.args]
+
+
+@of_every_cu
+def test_the_counters_of_kernel_xml_are_those_of_the_rtl_in_their_order(cu):
+    package = (HLS / cu / f"{cu}_pkg.sv").read_text()
+    fields = re.search(r"struct packed \{([^}]*)\} counters_t;", package).group(1)
+    names = re.findall(r"logic \[31:0\] (\w+);", fields)
+    (spec,) = parse_kernels((HLS / cu / "kernel.xml").read_bytes())
+    assert list(spec.counters.items()) == [(name, 0x100 + 4 * i) for i, name in enumerate(names)]
 
 
 def test_the_status_codes_of_the_host_are_the_hardwares():

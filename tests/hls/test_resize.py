@@ -1,5 +1,7 @@
 """resize x {csim, rtlsim} against cv2.resize(INTER_LINEAR_EXACT), and rtlsim's clocks against the cycle model."""
 
+from math import ceil
+
 import cv2
 import numpy as np
 import pytest
@@ -102,6 +104,22 @@ def test_any_width_or_height_of_a_narrow_image_is_opencvs_bit_for_bit(units, see
 
 
 @on_both
+@given(data=st.data())
+def test_a_crop_is_a_part_of_the_whole_image(units, data):
+    image = noise(data.draw(st.integers(1, 90)), data.draw(st.integers(1, 60)))
+    short = data.draw(st.integers(1, 90))
+    size = resized_size(image.shape[1], image.shape[0], short)
+    if size[0] * size[1] > 1 << 18:
+        return
+    rows, columns = data.draw(st.integers(1, size[1])), data.draw(st.integers(1, size[0]))
+    top, left = data.draw(st.integers(0, size[1] - rows)), data.draw(st.integers(0, size[0] - columns))
+    status, out = units.resize(image, short, (columns, rows, left, top))
+    assert status == Status.OK
+    whole = cv2.resize(image, size, interpolation=cv2.INTER_LINEAR_EXACT)
+    assert np.array_equal(out, whole[top : top + rows, left & ~1 : ((left + columns - 1) | 1) + 1])
+
+
+@on_both
 def test_the_same_size_is_a_copy(units):
     image = noise(120, 77)
     assert np.array_equal(units.resize(image, 77)[1], image)
@@ -151,6 +169,16 @@ def test_clocks_are_those_of_the_cycle_model(width, height, short):
     check(RTLSIM, noise(width, height), short)
     expected = resize_cycles(width, height, *resized_size(width, height, short))
     assert RTLSIM.clocks.cycles == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("short", "crop"), [(256, (224, 224, 58, 16)), (256, (224, 224, 0, 0)), (375, (300, 50, 7, 10))]
+)
+def test_a_crop_takes_the_clocks_of_its_own_part(short, crop):
+    assert RTLSIM.resize(noise(500, 375), short, crop)[0] == Status.OK
+    scale = 375 / short
+    beats, rows = ceil(crop[0] * scale / 2), ceil(crop[1] * scale)
+    assert 0 <= RTLSIM.clocks.cycles - beats * rows <= (8 + 1) * rows + 2 * beats + 50  # blocks are taken whole
 
 
 @pytest.mark.parametrize("short", [100, 256, 374, 375])

@@ -35,15 +35,26 @@ class Csim:
 
     name = "csim"
 
-    def resize(self, image, short, *, given=None, frame_status=0, end_status=0):
+    def resize(self, image, short, crop=None, *, given=None, frame_status=0, end_status=0):
+        """With `crop` (width, height, x, y) the beats of the resized image that have pixels of it."""
         height, width = image.shape[:2]
         longer = short * max(height, width) // min(height, width)
-        capacity = 3 * short * longer if longer <= 65535 else 0
-        return self._framed("resize", image, [short], capacity, given, frame_status, end_status)
+        size = (short, longer) if width <= height else (longer, short)
+        rows, columns = size[1], 0
+        if crop:
+            rows, columns = crop[1], min((crop[0] + crop[2] - 1) | 1, size[0] - 1) + 1 - (crop[2] & ~1)
+        capacity = 3 * (columns or size[0]) * rows if longer <= 65535 else 0
+        settings = [short, crop is not None, *(crop or (1, 1, 0, 0)), columns]
+        return self._framed("resize", image, settings, capacity, given, frame_status, end_status, columns=columns)
 
-    def crop(self, image, width, height, x=CENTRED, y=CENTRED, *, given=None, frame_status=0, end_status=0):
+    def crop(
+        self, image, width, height, x=CENTRED, y=CENTRED, *, cut=False, given=None, frame_status=0, end_status=0
+    ):  # fmt: skip
+        """`cut`: only the beats with pixels of the window come."""
         capacity = min(3 * width * height, image.size)
-        return self._framed("crop", image, [width, height, x, y], capacity, given, frame_status, end_status)
+        part = image[y : y + height, x & ~1 : ((x + width - 1) | 1) + 1] if cut else image
+        settings = [width, height, x, y, part.shape[1] if cut else 0]
+        return self._framed("crop", part, settings, capacity, given, frame_status, end_status, size=image.shape[:2])
 
     def normalize(self, image, tables, end_status=0):
         """Returns the status and the 32-bit words, in the image's shape."""
@@ -52,21 +63,21 @@ class Csim:
         code = self._normalize(image, np.ascontiguousarray(tables, np.uint32), out, end_status)
         return _status(code), out
 
-    def _framed(self, name, image, settings, capacity, given, frame_status, end_status):
-        height, width = image.shape[:2]
+    def _framed(self, name, image, settings, capacity, given, frame_status, end_status, size=None, columns=0):
+        """`size` of the frame, where `image` is a part of it; `columns` of the output, where it is."""
+        height, width = size or image.shape[:2]
         image = np.ascontiguousarray(image)
         out = np.zeros(max(3, capacity), np.uint8)
-        size = (ctypes.c_uint32(), ctypes.c_uint32())
+        out_size = (ctypes.c_uint32(), ctypes.c_uint32())
         code = self._call(
             name, _pointer(image), ctypes.c_uint32(width), ctypes.c_uint32(height),
-            ctypes.c_uint64(height * width if given is None else given),
+            ctypes.c_uint64(image.size // 3 if given is None else given),
             ctypes.c_uint32(frame_status), ctypes.c_uint32(end_status), *map(ctypes.c_uint32, settings),
-            _pointer(out), ctypes.c_uint64(len(out)), *map(ctypes.byref, size),
+            _pointer(out), ctypes.c_uint64(len(out)), *map(ctypes.byref, out_size),
         )  # fmt: skip
         if _status(code) != Status.OK:
             return Status(code), None
-        shape = (size[1].value, size[0].value, 3)
-        return Status.OK, out[: int(np.prod(shape))].reshape(shape)
+        return Status.OK, out.reshape(-1, columns or out_size[0].value, 3)
 
     def _call(self, name, *arguments) -> int:
         return getattr(library(), f"csim_{name}")(*arguments)

@@ -121,6 +121,33 @@ def test_the_schedule_is_that_of_an_engine_that_asks_at_every_node(
     assert outcome.ledger.dropped == len(drawn) - len(finished)
 
 
+def test_a_worker_is_asked_anew_when_another_takes_at_that_instant_what_it_left_room_for():
+    """At 25.5 worker 1 stands at a boundary. Request 5 must not enter there, as request 4 of the other model waits and
+    is late; then the idle worker 2 takes that one, and worker 1 is asked again at its next boundary."""
+    drawn = [
+        (0.0, "all", 1, 1, 1), (0.0, "all", 1, 1, 1), (13.625, "all", 2, 4, 1), (20.0, "encoder", 3, 1, 12),
+        (25.5, "all", 1, 1, 1), (25.5, "encoder", 1, 1, 1),
+    ]  # fmt: skip
+    times = {model: NodeTimes(GRAPHS[model], Latency(1.0, 0.0)) for model in ("all", "encoder")}
+    load = Arrivals(
+        [d[1] for d in drawn], [d[0] for d in drawn], [d[0] + d[4] for d in drawn],
+        [float(d[2]) for d in drawn], [d[3] for d in drawn],
+    )  # fmt: skip
+    outcome = run(LazyBatching(times, 3, 2, dict.fromkeys(times, 3)), load, times, 3, True)
+    ran = [(r.started, r.ended, ids(r.task)) for r in outcome.ran if r.worker == 1 and r.started >= 25.5]
+    assert ran[0] == (25.5, 26.5, (3,))
+    assert ran[1][0] == 26.5 and ran[1][2] == (5,)
+
+
+def test_a_task_that_goes_on_as_it_was_does_not_end_those_of_other_workers():
+    """Four batches of 40 nodes, and nobody else: each is ended once by the next that comes, and once by the end of each
+    other; they would end each other at every node if to go on were an event."""
+    times = {"static": NodeTimes(ModelGraph("static", tuple(Node(f"n{n}") for n in range(40))), Latency(1.0, 0.0))}
+    load = Arrivals(["static"] * 4, [0.0, 0.3, 0.55, 0.8], [1e3] * 4, [1.0] * 4, [1] * 4)
+    outcome = run(LazyBatching(times, 4, 1), load, times, 4)
+    assert outcome.node_runs == 160 and outcome.tasks <= 4 * 8
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     data=st.data(),

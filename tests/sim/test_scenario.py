@@ -1,7 +1,9 @@
 import math
 import re
 
+import numpy as np
 import pytest
+import soundfile
 
 from headrace.batching import (
     POLICIES,
@@ -14,7 +16,8 @@ from headrace.batching import (
 )
 from headrace.batching.catalog import CELL_POLICIES
 from headrace.sim.hardware.npu import npu_times
-from headrace.sim.scenario import Scenario, check_given, read_settings, run_scenario
+from headrace.sim.load.lengths import SPEECH
+from headrace.sim.scenario import Scenario, check_given, curves, read_settings, run_scenario, usual_lengths
 from headrace.sim.trace import of_simulation, write
 from headrace.sim.zoo import model_graph
 from headrace.sim.zoo.cells import CELL_NETWORKS
@@ -63,7 +66,7 @@ def test_a_measured_profile_is_hardware_too(tmp_path):
         run_scenario(Scenario(**{**settings, "model": "resnet50"}))
 
 
-@pytest.fixture(scope="module", params=[("resnet50", 64, 1), ("gnmt", 16, 80)], ids=lambda param: param[0])
+@pytest.fixture(scope="module", params=[("resnet50", 64, 1), ("gnmt", 64, 80)], ids=lambda param: param[0])
 def measured_npu(request, tmp_path_factory):
     """Settings of a network on a profile of the NPU's own node latencies, at every batch size and length up to these.
     The largest batch is beyond the knee. The NPU model's embeddings
@@ -80,7 +83,7 @@ def measured_npu(request, tmp_path_factory):
             for node in range(len(times.graph.nodes))
         ),
     )  # fmt: skip
-    points = Profile.of(model, times, 1, max_batch).points
+    points = curves(model, times, 1, usual_lengths(model)).points
     file = tmp_path_factory.mktemp("measured") / "net.json"
     file.write_text(Profile(model, 1, points, nodes=nodes).to_json())
     return {"model": model, "accelerator": "profile", "profile": str(file)}
@@ -139,9 +142,17 @@ def test_a_replayed_trace_and_a_corpus_decide_what_is_served(tmp_path):
     assert set(zip(done.arrivals.input_len, done.arrivals.output_len, strict=True)) == {(7.0, 9)}
 
 
+def test_lengths_can_be_named_or_measured_off_a_folder_of_audio(tmp_path):
+    done, _ = run_scenario(Scenario(model="gnmt", lengths="librispeech", **SMALL))
+    assert all(1 <= seconds <= 35 for seconds in done.arrivals.input_len) and set(done.arrivals.output_len) == {1}
+    soundfile.write(tmp_path / "a.wav", np.zeros(24_000), 16_000)
+    done, _ = run_scenario(Scenario(model="gnmt", lengths=str(tmp_path), **SMALL))
+    assert set(done.arrivals.input_len) == {1.5}
+
+
 def test_a_trace_of_the_run_can_be_read_back(tmp_path):
     done, _ = run_scenario(Scenario(requests=50), record=True)
-    write(tmp_path / "t.pftrace", of_simulation(done.outcome))
+    write(tmp_path / "t.pftrace", of_simulation(done.arrivals, done.outcome))
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
     packets = Trace.FromString((tmp_path / "t.pftrace").read_bytes()).packet
@@ -166,6 +177,7 @@ def test_a_trace_of_the_run_can_be_read_back(tmp_path):
         ({"max_batch": 0}, "--max-batch 0: give 1 to 4096"),
         ({"policy": "lasy"}, "--policy 'lasy'"),
         ({"traffic": "uniform"}, "--traffic 'uniform'"),
+        ({"slack_scope": "all"}, "--slack-scope 'all': choose from table, active"),
         ({"accelerator": "tpu"}, "--accelerator 'tpu'"),
         ({"accelerator": "profile"}, "needs --profile FILE"),
         ({"accelerator": "profile", "profile": "/no/such/file"}, "--profile /no/such/file"),
@@ -175,6 +187,8 @@ def test_a_trace_of_the_run_can_be_read_back(tmp_path):
         ({"model": "gnmt", "coverage": 1.5}, "coverage"),
         ({"replay": "/no/such/file"}, "/no/such/file"),
         ({"model": "gnmt", "corpus": "/no/such/file"}, "/no/such/file"),
+        ({"lengths": "nope"}, "--lengths 'nope': choose from translation"),
+        ({"lengths": "speech", "corpus": "x"}, "--lengths and --corpus"),
         ({"model": "resnet50", "accelerator": "v100"}, "--model resnet50 is not for --accelerator v100"),
         ({"model": "lstm"}, "--model lstm is not for --accelerator npu"),
         ({"policy": "cellular"}, "give --accelerator v100"),
@@ -194,8 +208,23 @@ def test_an_unknown_model_is_refused_with_what_is_close():
         run_scenario(Scenario(model="resnet"))
 
 
+@pytest.mark.parametrize(
+    "hardware", [{}, {"accelerator": "a100-40gb", "preprocess": "cpu:8", "policy": "preba"}, {"stream": True}], ids=str
+)
+def test_overhead_is_on_top_of_every_latency_and_no_worker_is_longer_busy(hardware):
+    plain, more = (
+        run_scenario(Scenario(**{"policy": "graph", **SMALL, **hardware}, overhead_ms=overhead_ms))[0].result
+        for overhead_ms in (0.0, 3.0)
+    )
+    for key, value in plain["latency_ms"].items():
+        assert more["latency_ms"][key] == pytest.approx(value + 3.0, rel=0.01 if "stream" in hardware else 1e-6)
+    assert more["queue_ms"] == pytest.approx(plain["queue_ms"], rel=1e-6, abs=1e-9)
+    assert more["preprocess_ms"]["mean"] >= 2.999999
+    assert more["batch_size_mean"] == pytest.approx(plain["batch_size_mean"])
+
+
 def test_what_is_too_late_is_dropped_by_option():
-    overload = {"policy": "serial", "rate_rps": 3000.0, "requests": 600, "sla_ms": 20.0}
+    overload = {"policy": "serial", "rate_rps": 6000.0, "requests": 600, "sla_ms": 20.0}
     late, _ = run_scenario(Scenario(**overload))
     done, _ = run_scenario(Scenario(**overload, drop_late=True))
     assert late.result["dropped"] == 0 and late.result["latency_ms"]["max"] > 100
@@ -204,8 +233,10 @@ def test_what_is_too_late_is_dropped_by_option():
 
 
 def test_settings_that_are_hardly_meant_are_warned_about():
-    _, notes = run_scenario(Scenario(sla_ms=0.5, **SMALL))
-    assert len(notes) == 1 and "--sla-ms 0.5 is below the 1.0" in notes[0]
+    _, notes = run_scenario(Scenario(sla_ms=0.25, **SMALL))
+    assert len(notes) == 1 and "--sla-ms 0.25 is below the 0.48" in notes[0]
+    _, notes = run_scenario(Scenario(sla_ms=0.5, overhead_ms=1.0, **SMALL))
+    assert len(notes) == 1 and "--sla-ms 0.5 is below the 1.48" in notes[0]
     _, notes = run_scenario(Scenario(rate_rps=5000.0, requests=300))
     assert len(notes) == 1 and "more than 1 workers can serve" in notes[0]
     assert run_scenario(Scenario(**SMALL))[1] == []
@@ -215,8 +246,8 @@ def test_settings_without_effect_are_warned_about_and_contradictions_refused():
     notes = check_given(Scenario(policy="serial"), {"policy", "max_batch", "window_ms", "coverage"})
     assert [note.split()[0] for note in notes] == ["--window-ms", "--max-batch", "--coverage"]
     assert check_given(Scenario(policy="graph"), {"window_ms", "max_batch"}) == []
-    notes = check_given(Scenario(policy="preba-lazy"), {"max_batch", "defer_late", "coverage", "dec_timesteps"})
-    assert [note.split()[0] for note in notes] == ["--max-batch", "--defer-late"]
+    notes = check_given(Scenario(policy="preba-lazy"), {"max_batch", "defer_late", "slack_scope", "coverage"})
+    assert [note.split()[0] for note in notes] == ["--max-batch", "--defer-late", "--slack-scope"]
     with pytest.raises(UsageError, match=r"--replay brings its own arrivals.*--rate-rps, --requests"):
         check_given(Scenario(replay="x"), {"replay", "rate_rps", "requests"})
 
@@ -245,3 +276,35 @@ def test_a_broken_settings_file_is_refused(tmp_path, text, message):
     file.write_text(text)
     with pytest.raises(UsageError, match=message):
         read_settings(file)
+
+
+def test_sounds_are_seconds_to_who_draws_them_and_steps_to_the_graph():
+    settings = {"policy": "preba", "requests": 300, "rate_rps": 50.0, "lengths": "librispeech"}
+    las, _ = run_scenario(Scenario(model="las", **settings))
+    conformer, _ = run_scenario(Scenario(model="conformer", **settings))
+    assert all(length.is_integer() for length in conformer.arrivals.input_len)
+    assert max(conformer.arrivals.input_len) == pytest.approx(2 * max(las.arrivals.input_len), abs=2)
+    assert 15 / 0.04 < max(conformer.arrivals.input_len) <= 35 / 0.04 + 1
+    with pytest.raises(UsageError, match="las takes sounds; give librispeech"):
+        run_scenario(Scenario(model="las", **{**settings, "lengths": "translation"}))
+
+
+def test_a_measured_network_of_sounds_is_served_in_buckets_of_seconds(tmp_path):
+    file = tmp_path / "net.json"
+    points = [ProfilePoint(knee, 0.035, knee / 0.035, 100 * s + 1) for s, knee in ((2.5, 16), (35.0, 2))]
+    file.write_text(Profile("net", 1, tuple(points), step_s=0.01).to_json())
+    settings = {"model": "net", "accelerator": "profile", "profile": str(file), "requests": 2000, "rate_rps": 500.0}
+    done, _ = run_scenario(Scenario(**settings, policy="preba", merge_buckets=False), record=True)
+    assert 2000 < max(done.arrivals.input_len) <= 3501
+    for ran in done.outcome.ran:
+        assert len({request.input_len // 250 for request in ran.task.requests}) == 1
+    one, _ = run_scenario(Scenario(**settings, policy="preba", bucket_s=100.0), record=True)
+    assert {ran.task.batch_size for ran in one.outcome.ran} <= {1, 2}
+
+
+def test_modelled_speech_waits_for_the_knee_of_its_own_length():
+    """The knee of length 1, an output of 1 step, would have las wait a fortieth of the time."""
+    profile = curves("las", npu_times(model_graph("las")), 7, SPEECH)
+    assert len(profile.lengths) > 5 and profile.step_s == 0.08
+    short = Profile.of("las", npu_times(model_graph("las")), 7, lengths=(1.0,)).knee()
+    assert profile.knee().latency_s > 20 * short.latency_s

@@ -29,4 +29,9 @@ struct Pixel {
     Status status;     // OK, or in the beat with `last` the error that ended the frame early
 };
 
+// The part of a frame that its pixels are of, where not all are wanted.
+struct Window {
+    uint32_t first_row, last_row, first_column, last_column;
+};
+
 }  // namespace headrace

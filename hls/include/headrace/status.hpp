@@ -1,4 +1,4 @@
-// Status codes of the image CU. The value stands in the CU's `status` register when it is done.
+// Status codes of all CUs. The value stands in a CU's `status` register when it is done.
 // The table in hls/README.md says what each means and what to do; host/dpu/status.py mirrors it (a test compares them).
 #pragma once
 
@@ -11,7 +11,7 @@ using Status = ap_uint<8>;
 enum StatusCode : unsigned {
     STATUS_OK = 0,
     STATUS_NOT_JPEG = 1,            // no SOI marker at the start
-    STATUS_TRUNCATED = 2,           // the bytes end before the image does
+    STATUS_TRUNCATED = 2,           // the bytes end before the image or the sound does
     STATUS_PROGRESSIVE = 3,         // SOF2 and the hierarchical or progressive variants
     STATUS_ARITHMETIC = 4,          // arithmetic coding (SOF9..SOF11, DAC)
     STATUS_LOSSLESS = 5,            // SOF3
@@ -19,8 +19,8 @@ enum StatusCode : unsigned {
     STATUS_COMPONENTS = 7,          // a number of components other than 1 or 3
     STATUS_SAMPLING = 8,            // sampling factors outside the supported table
     STATUS_TOO_LARGE = 9,           // wider than 4096 pixels, or no height in the frame header
-    STATUS_CORRUPT_HEADER = 10,     // a marker segment that contradicts itself or the standard
-    STATUS_MISSING_TABLE = 11,      // a scan refers to a quantisation or Huffman table never defined
+    STATUS_CORRUPT_HEADER = 10,     // a marker segment, or a chunk of a WAV file, that contradicts itself or the standard
+    STATUS_MISSING_TABLE = 11,      // a scan refers to a table that was never defined and is no standard one
     STATUS_CORRUPT_HUFFMAN = 12,    // entropy-coded data that no encoder writes
     STATUS_RESTART_MISMATCH = 13,   // a restart marker is missing, out of order or unexpected
     STATUS_MULTIPLE_SCANS = 14,     // sequential, but not all components in one scan
@@ -29,6 +29,11 @@ enum StatusCode : unsigned {
     STATUS_BUFFER_TOO_SMALL = 17,   // tensor_capacity is less than the output needs; the size registers say how much
     STATUS_BAD_ARGUMENT = 18,       // an unknown stage or format, or (RTL) an address that is not 16-byte aligned
     STATUS_BUS_ERROR = 19,          // RTL: memory answered a read or a write with an error
+    STATUS_NOT_WAV = 20,            // does not begin with RIFF and WAVE
+    STATUS_SOUND_FORMAT = 21,       // other than PCM (format 1) of 16 bits
+    STATUS_CHANNELS = 22,           // neither mono nor stereo
+    STATUS_RATE = 23,               // not a rate of SOUND_RATE
+    STATUS_TOO_LONG = 24,           // more than MAX_FRAMES frames of mel bands
 };
 
 }  // namespace headrace

@@ -1,6 +1,6 @@
 """The plots of the BatchMaker reproduction: means over seeds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +54,10 @@ def _curves(axes: Any, runs: Runs, field: str) -> None:
     axes.legend(fontsize=8)
 
 
-def latency_by_throughput(path: Path, runs: Runs, field: str) -> None:
+def latency_by_throughput(path: Path, runs: Runs, title: str) -> None:
     figure, axes = plt.subplots(figsize=(6.5, 4.2), layout="constrained")
-    _curves(axes, runs, field)
-    axes.set(ylabel="p90 latency, ms", title="LSTM, lengths of WMT-15, one GPU")
+    _curves(axes, runs, "p90_ms")
+    axes.set(ylabel="p90 latency, ms", title=title)
     _save(figure, path)
 
 
@@ -103,8 +103,19 @@ def seq2seq(path: Path, runs: Runs) -> None:
     figure, panels = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
     for axes, workers in zip(panels, (2, 4), strict=True):
         _curves(axes, runs.select(workers=workers), "p90_ms")
-        axes.set_title(f"Seq2Seq, {workers} GPUs (setting: decoder batch, bucket width)")
+        axes.set_title(f"Seq2Seq, {workers} GPUs (setting: encoder batch, bucket width)")
     panels[0].set_ylabel("p90 latency, ms")
+    _save(figure, path)
+
+
+def less_latency(path: Path, less: Mapping[str, Mapping[float, float]]) -> None:
+    """`less` in percent, by network and load (requests/s)."""
+    figure, axes = plt.subplots(figsize=(6.5, 3.6), layout="constrained")
+    for number, (name, found) in enumerate(less.items()):
+        axes.semilogx(list(found), list(found.values()), "o-", ms=4, color=f"C{number}", label=name)
+    axes.set(xlabel="load, requests/s", ylabel="p90 below the baseline's, %", title="Moderate loads", ylim=(0, 100))
+    axes.grid(alpha=0.3, which="both")
+    axes.legend(fontsize=8)
     _save(figure, path)
 
 

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-KEEPS_UP = 0.97  # of the rate of arrival
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -49,10 +47,19 @@ class Runs:
         """Mean over seeds at each rate."""
         return [self.mean(field, rate_rps=rate, **settings) for rate in self.rates()]
 
+    def between(self, least: float, most: float) -> "Runs":
+        """Those at such loads, both included."""
+        return Runs([row for row in self.rows if least <= row.rate_rps <= most])
+
+    @property
+    def averaged(self) -> str:
+        seeds = len({row.seed for row in self.rows})
+        return "one seed" if seeds == 1 else f"mean of {seeds} seeds"
+
     def peak(self, **settings: object) -> float:
-        """The highest rate that is served as it arrives."""
-        served = self.curve("throughput_rps", **settings)
-        return max([0.0, *(done for rate, done in zip(self.rates(), served, strict=True) if done >= KEEPS_UP * rate)])
+        """The most that is served of any load offered."""
+        chosen = self.select(**settings)
+        return max(chosen.curve("throughput_rps"))
 
     def near(self, rate: float) -> float:
         """The rate that was run nearest to this one."""

@@ -10,7 +10,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from headrace.sim.experiments.lazybatching.rows import TARGETS_MS, Runs
+from headrace.sim.experiments.lazybatching.conditions import TARGETS_MS
+from headrace.sim.experiments.lazybatching.rows import Runs
 
 COLORS = {"serial": "0.5", "lazy": "C3", "oracle": "C0"}
 
@@ -68,7 +69,7 @@ def by_load(path: Path, runs: Runs, field: str, label: str) -> None:
                 _line(axes, runs, field, policy, COLORS[policy], 2.2, model=model, policy=policy)
         axes.set(xlabel="load, requests/s", ylabel=label, title=_name(model), xscale="log", yscale="log")
         axes.grid(alpha=0.3, which="both")
-    panels[0][0].legend(fontsize=8)
+    panels[0][min(1, len(models) - 1)].legend(fontsize=8, loc="upper left")  # of GNMT, where there is room
     _save(figure, path)
 
 
@@ -103,38 +104,61 @@ def figure_14(path: Path, runs: Runs) -> None:
 
 
 def figure_15(path: Path, runs: Runs) -> None:
-    models, rates = runs.models(), runs.rates()
-    figure, panels = plt.subplots(
-        len(rates), len(models), figsize=(5 * len(models), 3.2 * len(rates)), squeeze=False, sharex=True, sharey=True
-    )
-    for row, rate in zip(panels, rates, strict=True):
-        for axes, model in zip(row, models, strict=True):
-            graph = runs.select(model=model, rate_rps=rate, policy="graph")
-            shares = np.array([np.mean([r.violations for r in group], axis=0) for group in graph]) * 100
-            axes.fill_between(
-                TARGETS_MS, shares.min(0), shares.max(0), color="peru", alpha=0.3, label="GraphB, all windows"
-            )
-            serial = runs.select(model=model, rate_rps=rate, policy="serial")[0]
-            axes.plot(
-                TARGETS_MS, np.mean([r.violations for r in serial], axis=0) * 100, "o-", color="0.5", label="serial"
-            )
-            for policy in ("oracle", "lazy"):
-                values = [
-                    100 * runs.mean("violation_rate", model=model, rate_rps=rate, policy=policy, sla_ms=target)
-                    for target in TARGETS_MS
-                ]
-                axes.plot(TARGETS_MS, values, "o-", color=COLORS[policy], label=policy)
-            axes.set(title=f"{_name(model)}, {rate:g} requests/s", ylim=(-3, 103))
-            axes.grid(alpha=0.3)
-    for axes in panels[-1]:
-        axes.set_xlabel("SLA target, ms")
-    for row in panels:
-        row[0].set_ylabel("% later than the target")
+    models = runs.models()
+    figure, panels = plt.subplots(1, len(models), figsize=(4 * len(models), 4), squeeze=False, sharey=True)
+    for axes, model in zip(panels[0], models, strict=True):
+        # A window is shown for the targets above it.
+        for window in runs.windows():
+            met = [
+                (target, 100 - 100 * runs.in_time(target, model=model, policy="graph", window_ms=window))
+                for target in TARGETS_MS
+                if window < target
+            ]
+            label = "GraphB, every window below the target" if window == runs.windows()[0] else None
+            axes.plot(*zip(*met, strict=True), ".-", color="peru", alpha=0.4, label=label)
+        for policy in ("serial", "oracle", "lazy"):
+            values = [100 - 100 * runs.in_time(target, model=model, policy=policy) for target in TARGETS_MS]
+            axes.plot(TARGETS_MS, values, "o-", color=COLORS[policy], label=policy)
+        axes.set(title=f"{_name(model)}, 1000 requests/s", xlabel="SLA target, ms", ylim=(-3, 103))
+        axes.grid(alpha=0.3)
+    panels[0][0].set_ylabel("% later than the target")
     panels[0][0].legend(fontsize=8)
     _save(figure, path)
 
 
-def figure_16(path: Path, steps: Runs, max_batch: Runs, together: Runs) -> None:
+def figure_16(path: Path, runs: Runs) -> None:
+    models, rates = runs.models(), runs.rates()
+    figure, (latency, throughput, late) = plt.subplots(1, 3, figsize=(16, 4))
+    bars = [("serial", 0), ("graph", 95), ("oracle", 0), ("lazy", 0)]
+    for axes, field, label in ((latency, "mean_ms", "mean latency, ms"), (throughput, "throughput_rps", "requests/s")):
+        names = [f"{_name(model)}\n{rate:g}/s" for rate in rates for model in models]
+        for number, (policy, window) in enumerate(bars):
+            settings = {"policy": policy, "window_ms": window, "sla_ms": 100.0}
+            heights = [runs.mean(field, model=m, rate_rps=rate, **settings) for rate in rates for m in models]
+            places = np.arange(len(names)) + (number - 1.5) * 0.2
+            axes.bar(places, heights, 0.2, color=COLORS.get(policy, "peru"), label=_bar(policy, window))
+        axes.set_xticks(range(len(names)), names, fontsize=6)
+        axes.set(ylabel=label, yscale="log")
+    for number, (policy, window) in enumerate(bars):
+        settings = {"rate_rps": rates[-1], "policy": policy, "window_ms": window}
+        heights = [
+            100 - 100 * float(np.mean([runs.in_time(target, model=m, **settings) for target in TARGETS_MS]))
+            for m in models
+        ]
+        places = np.arange(len(models)) + (number - 1.5) * 0.2
+        late.bar(places, heights, 0.2, color=COLORS.get(policy, "peru"), label=_bar(policy, window))
+    late.set_xticks(range(len(models)), [_name(model) for model in models], fontsize=8)
+    late.set(ylabel="% late, mean over targets of 20 to 100 ms", title=f"{rates[-1]:g} requests/s")
+    for axes in (latency, throughput, late):
+        axes.legend(fontsize=7)
+    _save(figure, path)
+
+
+def _bar(policy: str, window: int) -> str:
+    return f"GraphB {window} ms" if policy == "graph" else policy
+
+
+def sensitivity(path: Path, steps: Runs, max_batch: Runs, together: Runs) -> None:
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(16, 4))
     for model, mark in zip(steps.models(), "os^", strict=False):
         for number, rate in enumerate(steps.rates()):
@@ -149,8 +173,8 @@ def figure_16(path: Path, steps: Runs, max_batch: Runs, together: Runs) -> None:
             gains = []
             for rate in max_batch.rates():
                 settings = {"model": model, "rate_rps": rate, "max_batch": limit}
-                graph = max_batch.values("mean_ms", policy="graph", **settings)
-                gains.append(np.mean(graph) / max_batch.mean("mean_ms", policy="lazy", **settings))
+                graph = max_batch.by_window("mean_ms", **settings)
+                gains.append(np.mean(list(graph.values())) / max_batch.mean("mean_ms", policy="lazy", **settings))
             middle.plot(max_batch.rates(), gains, f"{mark}-", color=f"C{number}", label=f"{model}, at most {limit}")
     middle.set(xlabel="load, requests/s", ylabel="mean GraphB latency / lazy's", title="maximum batch", xscale="log")
     middle.set_yscale("log")

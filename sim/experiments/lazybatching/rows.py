@@ -1,11 +1,11 @@
-"""What the runs give, and what the plots show."""
+"""What the runs give, and what claims and plots read off them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-TARGETS_MS = (20, 40, 60, 80, 100)
+from headrace.sim.experiments.lazybatching.conditions import TARGETS_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,8 +13,8 @@ class Row:
     """One run. `violations` are the shares of requests later than each of TARGETS_MS (for lazy and oracle only that of
     `sla_ms` is meant, as the target steers them), `quantiles_ms` the latencies at 0, 1, ... 100 %."""
 
-    experiment: str
     model: str
+    reading: str
     rate_rps: float
     seed: int
     policy: str
@@ -37,9 +37,23 @@ class Runs:
     def __init__(self, rows: Sequence[Row]) -> None:
         self._groups: dict[tuple[object, ...], list[Row]] = {}
         for row in rows:
-            key = (row.experiment, row.model, row.rate_rps, row.policy, row.window_ms, row.sla_ms, row.max_batch)
+            key = (row.model, row.reading, row.rate_rps, row.policy, row.window_ms, row.sla_ms, row.max_batch)
             self._groups.setdefault((*key, row.dec_timesteps), []).append(row)
         self.rows = [group[0] for group in self._groups.values()]
+
+    def of(
+        self, *models: str, reading: str | None = "", most_rps: float = float("inf"), least_rps: float = 0
+    ) -> "Runs":
+        """The runs of these models (of all, if none is named) in one reading (None: in all) at these loads."""
+        return Runs(
+            [
+                row
+                for row in self.all_rows()
+                if (not models or row.model in models)
+                and reading in (None, row.reading)
+                and least_rps <= row.rate_rps <= most_rps
+            ]
+        )
 
     def select(self, **settings: object) -> list[list[Row]]:
         """Groups of rows, one a setting, whose fields have these values."""
@@ -55,12 +69,27 @@ class Runs:
         assert len(groups) == 1, f"{len(groups)} settings match {settings}"
         return float(np.mean([getattr(row, field) for row in groups[0]]))
 
-    def values(self, field: str, **settings: object) -> list[float]:
-        """The same for every setting that matches."""
-        return [float(np.mean([getattr(row, field) for row in group])) for group in self.select(**settings)]
+    def by_window(self, field: str, **settings: object) -> dict[int, float]:
+        """The same for GraphB with each window (ms)."""
+        groups = self.select(policy="graph", **settings)
+        return {group[0].window_ms: float(np.mean([getattr(row, field) for row in group])) for group in groups}
+
+    def in_time(self, target_ms: int, **settings: object) -> float:
+        """Share of requests within the target. Lazy and oracle are those that aim at it."""
+        if settings["policy"] in ("lazy", "oracle"):
+            return 1 - self.mean("violation_rate", sla_ms=float(target_ms), **settings)
+        groups = self.select(**settings)
+        assert len(groups) == 1, f"{len(groups)} settings match {settings}"
+        return 1 - float(np.mean([row.violations[TARGETS_MS.index(target_ms)] for row in groups[0]]))
 
     def rates(self) -> list[float]:
         return sorted({row.rate_rps for row in self.rows})
 
     def models(self) -> list[str]:
         return list(dict.fromkeys(row.model for row in self.rows))
+
+    def windows(self) -> list[int]:
+        return sorted({row.window_ms for row in self.rows if row.policy == "graph"})
+
+    def all_rows(self) -> list[Row]:
+        return [row for group in self._groups.values() for row in group]

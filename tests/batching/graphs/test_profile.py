@@ -9,7 +9,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.batching import NodeKind, NodeLatencies, Profile, ProfilePoint, UsageError
+from headrace.batching import (
+    MatMul,
+    Node,
+    NodeKind,
+    NodeLatencies,
+    NodeTimes,
+    Profile,
+    ProfilePoint,
+    Request,
+    Task,
+    UsageError,
+)
 from headrace.batching.graphs.model_graph import ModelGraph
 
 STATIC, ENCODER, DECODER = NodeKind.STATIC, NodeKind.ENCODER, NodeKind.DECODER
@@ -121,8 +132,8 @@ def test_a_profile_of_version_1_is_still_read():
 
 
 def test_a_profile_of_a_later_version_is_refused():
-    text = curve(100).to_json().replace('"version": 2', '"version": "3\\n"')
-    with pytest.raises(UsageError, match=r"^profile version '3\\n' is none of \(1, 2\); measure it again$"):
+    text = curve(100).to_json().replace('"version": 3', '"version": "4\\n"')
+    with pytest.raises(UsageError, match=r"^profile version '4\\n' is none of \(1, 2, 3\); measure it again$"):
         Profile.from_json(text)
 
 
@@ -150,6 +161,111 @@ def test_node_latencies_that_no_measurement_gives_are_refused(changes, message):
     with pytest.raises(UsageError, match=message) as caught:
         measured(**changes)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("step_s", [0.0, math.nan, math.inf])
+def test_steps_that_take_no_time_are_refused(step_s):
+    with pytest.raises(UsageError, match="give a time above 0"):
+        dataclasses.replace(curve(100), step_s=step_s)
+
+
+def surface(*shape: tuple[float, tuple[float, ...]], workers: int = 2, step_s: float | None = 0.01) -> Profile:
+    """Curves of (length, seconds at batch 1, 2, 4 ...)."""
+    points = [
+        ProfilePoint(2**k, seconds, workers * 2**k / seconds, length)
+        for length, latencies in shape
+        for k, seconds in enumerate(latencies)
+    ]
+    return Profile("net", workers, tuple(points), step_s=step_s)
+
+
+SPEECH = surface((100, (0.010, 0.012, 0.016, 0.032)), (300, (0.030, 0.036, 0.072)), (500, (0.060, 0.120)))
+
+
+def test_each_length_has_a_knee_of_its_own():
+    assert [SPEECH.knee(length).batch for length in (100, 300, 500)] == [4, 2, 1]
+    assert [SPEECH.knee(length).latency_s for length in (100, 300, 500)] == [0.016, 0.036, 0.060]
+    assert SPEECH.knee() == SPEECH.knee(300), "of the typical length, the middle one"
+
+
+def test_below_the_first_length_the_knee_is_the_firsts_and_beyond_the_last_the_lasts():
+    assert SPEECH.knee(1) == SPEECH.knee(100)
+    assert SPEECH.knee(900).batch == 1 and SPEECH.knee(900).latency_s == pytest.approx(0.120)
+
+
+def test_between_lengths_seconds_a_batch_and_seconds_a_request_are_linear():
+    found = {point.batch: point for point in SPEECH.curve(200)}
+    assert [found[batch].latency_s for batch in (1, 2, 4)] == pytest.approx([0.020, 0.024, 0.044])
+    for point in found.values():
+        assert point.throughput_rps == pytest.approx(2 * point.batch / point.latency_s)
+        assert point.length == 200
+    assert SPEECH.knee(200) == found[4]
+    # The curve at 500 ends at batch 2 and goes on at 60 ms a request.
+    assert [point.latency_s for point in SPEECH.curve(400)] == pytest.approx([0.045, 0.078, (0.072 + 0.240) / 2])
+
+
+def test_the_whole_networks_latency_is_that_of_the_longest_input():
+    times = SPEECH.times()
+    requests = tuple(Request(number, "net", 0.0, input_len=length) for number, length in enumerate((100, 500, 240)))
+    task = Task(0, "net", requests, 0, 1)
+    assert times.whole_task(task) == pytest.approx(0.180)
+    assert times.whole_task(Task(0, "net", requests[2:], 0, 1)) == pytest.approx(0.030 - 0.02 * 0.3)
+
+
+def test_a_profile_over_lengths_survives_its_file():
+    assert Profile.from_json(SPEECH.to_json()) == SPEECH
+    assert json.loads(SPEECH.to_json())["step_s"] == 0.01
+
+
+def test_a_profile_of_version_2_is_still_read_and_is_of_any_length():
+    body = json.loads(with_nodes().to_json())
+    body["version"] = 2
+    del body["step_s"]
+    for point in body["points"]:
+        del point["length"]
+    profile = Profile.from_json(json.dumps(body))
+    assert profile == with_nodes() and profile.lengths == (1.0,)
+    assert profile.knee(700.0) == profile.knee()
+
+
+@given(data=st.data(), lengths=st.lists(st.integers(1, 64), min_size=1, max_size=4, unique=True).map(sorted))
+def test_a_knee_at_any_length_is_a_batch_that_was_profiled_near_it(data, lengths):
+    seconds = st.floats(1e-6, 10.0)
+    shape = [(float(length), tuple(data.draw(st.lists(seconds, min_size=1, max_size=4)))) for length in lengths]
+    profile = surface(*shape)
+    at = data.draw(st.floats(0.1, 200))
+    knee = profile.knee(at)
+    assert 0 < knee.latency_s < math.inf and 0 < knee.throughput_rps < math.inf
+    assert knee.batch in {point.batch for point in profile.points}
+    if at in lengths:
+        assert knee in profile.points
+
+
+class ByLength:
+    """A tenth of a second, and a thousandth more for each unit of length of all the batch: seconds."""
+
+    def latency(self, node, batch, length):
+        return 0.1 + 0.001 * batch * length
+
+
+def test_the_curves_of_modelled_hardware_are_those_of_each_length():
+    times = NodeTimes(ModelGraph.opaque("net"), ByLength())
+    profile = Profile.of("net", times, 7, 64, (10.0, 100.0, 1000.0), step_s=0.5)
+    assert profile.lengths == (10.0, 100.0, 1000.0) and profile.step_s == 0.5
+    assert [profile.knee(length).batch for length in profile.lengths] == [64, 16, 1]
+    assert all(point.throughput_rps == pytest.approx(7 * point.batch / point.latency_s) for point in profile.points)
+
+
+def test_curves_of_a_decoder_are_for_outputs_as_long_as_its_inputs_make_them():
+    graph = ModelGraph("net", (Node("enc", ENCODER), Node("dec", DECODER)))
+    times = NodeTimes(graph, measured())
+    profile = Profile.of("net", times, 1, 1, (1.0, 4.0), outputs=2.0)
+    assert [point.latency_s for point in profile.points] == [times.whole(1, 1.0, 2), times.whole(1, 4.0, 8)]
+
+
+def test_hardware_to_which_all_inputs_are_one_length_has_one_curve():
+    image = ModelGraph("net", (Node("conv", operators=(MatMul(1, 1, 1),)),))
+    assert Profile.of("net", NodeTimes(image, ByLength()), 1).lengths == (1.0,)
 
 
 junk = st.recursive(
@@ -201,6 +317,10 @@ def test_a_damaged_profile_is_refused_or_read_as_a_sound_one(data):
         (ProfilePoint(1, 0.0, 1),),
         (ProfilePoint(0, 1.0, 1),),
         (ProfilePoint(1, math.inf, 1),),
+        (ProfilePoint(1, 1.0, 1, 0.0),),
+        (ProfilePoint(1, 1.0, 1, math.nan),),
+        (ProfilePoint(1, 1.0, 1, 2.0), ProfilePoint(1, 1.0, 1, 1.0)),
+        (ProfilePoint(1, 1.0, 1, 2.0), ProfilePoint(1, 1.0, 1, 2.0)),
     ],
 )
 def test_a_curve_that_no_measurement_gives_is_refused(points):

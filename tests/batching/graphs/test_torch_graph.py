@@ -1,11 +1,15 @@
 import logging
+from collections import Counter
 
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from headrace.batching import MatMul, UsageError
+from headrace.batching.graphs.model_graph import Kernel
 from headrace.batching.graphs.torch_graph import from_torch
+from headrace.host.workers.models import import_torchvision
 
 
 def operators(module, *example):
@@ -128,3 +132,76 @@ def branch(self, x):
 def test_what_cannot_be_traced_is_refused_with_the_reason(module, example, message):
     with pytest.raises(UsageError, match=message):
         from_torch(module, example)
+
+
+def kernels(module, *example):
+    return [kernel for node in from_torch(module, example).nodes for kernel in node.kernels]
+
+
+def test_a_gpu_is_launched_once_for_each_operator_and_not_for_views():
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Dropout(), nn.Flatten(),
+        nn.Linear(512, 10),
+    )  # fmt: skip
+    assert kernels(net, torch.zeros(1, 3, 10, 10)) == [
+        Kernel("convolution", 300, 512, 216, (MatMul(64, 27, 8, input_elements=300),)),
+        Kernel("native_batch_norm", 512, 512, 32),
+        Kernel("relu_", 512, 512),
+        Kernel("addmm", 512, 10, 5130, (MatMul(1, 512, 10),)),
+    ]
+
+
+def test_every_product_has_a_kernel():
+    net = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+    graph = from_torch(net, torch.zeros(1, 10, 64))
+    for node in graph.nodes:
+        assert [product for kernel in node.kernels for product in kernel.products] == list(node.operators)
+
+
+def test_attention_in_one_piece_is_one_kernel_of_two_products():
+    def attend(self, x):
+        return F.scaled_dot_product_attention(x, x, x)
+
+    net = Calls(attend)
+    (kernel,) = kernels(net, torch.zeros(1, 4, 10, 16))
+    assert len(kernel.products) == 2
+    assert kernel.read == 3 * 640
+
+
+def test_a_recurrent_layer_in_one_piece_is_launched_product_by_product():
+    found = kernels(nn.LSTM(16, 32, batch_first=True), torch.zeros(1, 5, 16))
+    assert [kernel.products for kernel in found if kernel.products] == [(MatMul(5, 16, 128),)] + [
+        (MatMul(1, 32, 128),)
+    ] * 5
+
+
+def test_what_does_not_depend_on_the_request_reads_no_activations():
+    def masked(self, x):
+        mask = torch.ones(10, 10).tril().bool()
+        return x.masked_fill(mask, 0.0)
+
+    net = nn.Sequential(nn.Linear(10, 10), Calls(masked))
+    found = {kernel.name: kernel for kernel in kernels(net, torch.zeros(1, 10, 10))}
+    assert found["tril"].read == found["ones"].read == 0
+    assert (found["masked_fill"].read, found["masked_fill"].weights) == (100, 100)
+
+
+def test_a_buffer_that_activations_are_written_into_is_no_constant_any_more():
+    def padded(self, x):
+        room = torch.zeros(1, 12)
+        room[:, :10] = x
+        return room * 2
+
+    found = kernels(nn.Sequential(nn.Linear(10, 10), Calls(padded)), torch.zeros(1, 10))
+    assert found[-1] == Kernel("mul", 12, 12)
+
+
+def test_resnet50_launches_what_its_table_has():
+    import_torchvision()
+    from torchvision.models import resnet50
+
+    found = Counter(kernel.name for kernel in kernels(resnet50(), torch.zeros(1, 3, 224, 224)))
+    assert found == {  # He et al. 2016, Table 1, with a batch norm for each convolution
+        "convolution": 53, "native_batch_norm": 53, "relu_": 49, "add_": 16, "max_pool2d_with_indices": 1, "mean": 1,
+        "addmm": 1,
+    }  # fmt: skip

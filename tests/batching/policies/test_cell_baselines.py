@@ -4,6 +4,7 @@ import heapq
 import itertools
 import math
 import random
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from headrace.batching import Ledger, ModelGraph, Node, NodeKind, NodeTimes, Req
 from headrace.batching.graphs.cell_graph import CellGraph, CellModel, CellType, Subgraph, lstm, seq2seq
 from headrace.batching.policies.bucketed_graph import BucketedGraphBatching, bucket_end
 from headrace.batching.policies.dynamic_graph import DynamicGraphBatching
+from headrace.batching.policies.graph_batching import GraphBatching
 from headrace.sim.engine import Arrivals, run
 
 CHAIN = ModelGraph("lstm", (Node("cell", NodeKind.ENCODER),))
@@ -48,30 +50,74 @@ def serve_cells(model, arrivals, *, workers=1, max_batch=4, merge_s=0.0):
 # bucketed-graph, hand-computed
 
 
-def test_a_batch_is_of_one_bucket_and_padded_to_its_longest():
+def test_a_batch_is_of_one_bucket_and_padded_to_its_end():
+    """BatchMaker, Section 7.3: with buckets of 10, a length of 21 runs as 30."""
     policy = BucketedGraphBatching([CHAIN], max_batch=4, bucket_width=10)
-    tasks, finished = serve(policy, [CHAIN], [(0, length, 1) for length in (3, 12, 14, 5, 28)])
-    assert tasks == [(0, 5, [0, 3], []), (5, 19, [1, 2], []), (19, 47, [4], [])]
-    assert finished == [5, 19, 19, 5, 47]
-
-
-def test_buckets_take_turns():
-    policy = BucketedGraphBatching([CHAIN], max_batch=1, bucket_width=10)
-    tasks, _ = serve(policy, [CHAIN], [(0, length, 1) for length in (3, 12, 14, 5, 28)])
-    assert [requests for _, _, requests, _ in tasks] == [[0], [1], [4], [3], [2]]
-
-
-def test_the_buckets_of_all_models_take_turns():
-    policy = BucketedGraphBatching([CHAIN, ModelGraph.opaque("net")], max_batch=1)
-    for number, model in enumerate(["lstm", "lstm", "net", "net"]):
-        policy.submit(Request(number, model, 0), 0)
-    assert [policy.next_task(worker, 0).requests[0].id for worker in range(4)] == [0, 2, 1, 3]
-
-
-def test_padding_to_the_end_of_the_bucket_is_by_the_length_that_requests_come_with():
-    policy = BucketedGraphBatching([CHAIN], max_batch=4)
-    _, finished = serve(policy, [CHAIN], [(0, bucket_end(length), 1) for length in (3, 12, 14, 5, 28)])
+    tasks, finished = serve(policy, [CHAIN], [(0, length, 1) for length in (3, 12, 14, 5, 21)])
+    assert tasks == [(0, 10, [0, 3], []), (10, 30, [1, 2], []), (30, 60, [4], [])]
     assert finished == [10, 30, 30, 10, 60]
+
+
+def test_the_encoder_is_padded_to_the_end_of_the_bucket_and_the_decoder_to_the_longest_output():
+    graph = ModelGraph("mt", (Node("encoder", NodeKind.ENCODER), Node("decoder", NodeKind.DECODER)))
+    _, finished = serve(BucketedGraphBatching([graph], 4), [graph], [(0, 3, 2), (0, 4, 5)])
+    assert finished == [15, 15]
+
+
+def test_batches_take_turns_and_a_full_bucket_opens_another():
+    policy = BucketedGraphBatching([CHAIN], max_batch=2, bucket_width=10)
+    tasks, _ = serve(policy, [CHAIN], [(0, length, 1) for length in (3, 12, 5, 6, 14, 28, 7, 13, 8)])
+    assert [requests for _, _, requests, _ in tasks] == [[0, 2], [1, 4], [3, 6], [5], [7], [8]]
+
+
+def test_a_batch_that_has_not_left_takes_more_in():
+    policy = BucketedGraphBatching([CHAIN], max_batch=3, bucket_width=10)
+    tasks, _ = serve(policy, [CHAIN], [(0, 3, 1), (0, 12, 1), (0, 13, 1), (0, 5, 1), (8, 14, 1), (8, 9, 1)])
+    assert [requests for _, _, requests, _ in tasks] == [[0, 3], [1, 2, 4], [5]]
+
+
+def test_the_batches_of_all_models_take_turns():
+    policy = BucketedGraphBatching([CHAIN, ModelGraph.opaque("net")], max_batch=2)
+    for number, model in enumerate(["lstm", "lstm", "lstm", "net", "lstm", "lstm"]):
+        policy.submit(Request(number, model, 0), 0)
+    assert [[r.id for r in policy.next_task(0, 0).requests] for _ in range(4)] == [[0, 1], [2, 4], [3], [5]]
+
+
+@given(
+    load=st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 50)), max_size=60),
+    max_batch=st.integers(1, 5), seed=st.integers(0, 1 << 32),
+)  # fmt: skip
+def test_nobody_waits_for_more_batches_than_were_open_before_it(load, max_batch, seed):
+    """However many come behind it, of its bucket or of others; batches are lost and requests withdrawn."""
+    rng = random.Random(seed)
+    graphs = [ModelGraph(name, (Node("cell", NodeKind.ENCODER),)) for name in "ab"]
+    policy = BucketedGraphBatching(graphs, max_batch)
+    waiting, before, left = {}, {}, 0  # `before`: as many batches may leave before it
+
+    def leave():
+        nonlocal left
+        task = policy.next_task(0, 0)
+        for served in task.requests:
+            del waiting[served.id]
+            assert left <= before[served.id]
+        left += 1
+        assert len({(r.model, bucket_end(r.input_len)) for r in task.requests}) == 1
+        assert task.padded_to == bucket_end(task.requests[0].input_len)
+
+    for number, (model, length) in enumerate(load):
+        sizes = Counter((r.model, bucket_end(r.input_len)) for r in waiting.values())
+        request = Request(number, model, float(number), input_len=length)
+        policy.submit(request, 0)
+        waiting[number] = request
+        before[number] = left + sum(-(-size // max_batch) for size in sizes.values())
+        if rng.random() < 0.3:
+            leave()
+        elif rng.random() < 0.2:
+            gone = rng.choice(list(waiting.values()))
+            assert policy.withdraw(waiting.pop(gone.id), 0)
+    while waiting:
+        leave()
+    assert policy.next_task(0, 0) is None
 
 
 @pytest.mark.parametrize(("length", "end"), [(0.2, 10), (1, 10), (10, 10), (10.4, 10), (10.6, 20), (11, 20), (30, 30)])
@@ -80,9 +126,21 @@ def test_a_bucket_ends_with_a_multiple_of_its_width(length, end):
 
 
 def test_batchmaker_figure_5_graph_batching_ends_at_5_and_12():
+    """The figure has one bucket, padded to the longest: that is `graph` without a window."""
     arrivals = [(0, length, 1) for length in (2, 3, 3, 5)] + [(1 + i / 2, n, 1) for i, n in enumerate((7, 2, 4, 3))]
-    _, finished = serve(BucketedGraphBatching([CHAIN], max_batch=4), [CHAIN], arrivals)
+    _, finished = serve(GraphBatching([CHAIN], 0.0, max_batch=4), [CHAIN], arrivals)
     assert finished == [5] * 4 + [12] * 4
+
+
+def test_a_lost_batch_that_fits_into_the_last_one_of_its_bucket_takes_its_turn_along():
+    policy = BucketedGraphBatching([CHAIN], max_batch=4)
+    for number, length in enumerate((3, 12, 4)):
+        policy.submit(Request(number, "lstm", 0, input_len=length), 0)
+    task = policy.next_task(0, 0)
+    policy.submit(Request(3, "lstm", 0, input_len=5), 0)
+    policy.complete(task.lost(task.requests), 1)
+    assert [[r.id for r in policy.next_task(0, 1).requests] for _ in range(2)] == [[0, 2, 3], [1]]
+    assert policy.next_task(0, 1) is None
 
 
 def test_a_lost_batch_gets_its_turn_again_without_those_given_up():

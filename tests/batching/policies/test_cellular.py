@@ -2,6 +2,7 @@
 
 import math
 import random
+import time
 from collections import Counter
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.batching import Ledger, NodeTimes, Request, UnknownModel, UsageError
 from headrace.batching.graphs.cell_graph import CellGraph, CellModel, CellType, lstm, seq2seq
-from headrace.batching.policies.cellular import MAX_TASKS, CellularBatching
+from headrace.batching.policies.cellular import MAX_TASKS, PATIENCE, CellularBatching
 from headrace.sim.engine import Arrivals
 from headrace.sim.load.trees import complete_tree
 from headrace.sim.simulation import simulate
@@ -34,6 +35,13 @@ def timeline(policy, model, arrivals, lengths, outputs=None, workers=1):
         for ran in done.outcome.ran
     ]
     return tasks, done.outcome.finished
+
+
+def ask(policy, worker=0):
+    """Run the next task of an idle worker to its end. Returns it."""
+    task = policy.next_task(worker, 0.0)
+    policy.complete(task, 0.0)
+    return task
 
 
 def test_figure_5_of_batchmaker():
@@ -70,6 +78,32 @@ def test_tasks_submitted_ahead_are_of_the_same_requests():
     assert [[request for request, _ in cells] for _, _, cells in tasks][4] == [1, 3]
 
 
+def test_older_requests_go_on_before_younger_ones_begin():
+    policy = CellularBatching([lstm(max_batch=2)], 1, max_tasks=2)
+    for number in range(3):
+        policy.submit(Request(number, "lstm", 0.0, input_len=3), 0.0)
+    assert [[request.id for request in ask(policy).requests] for _ in range(6)] == [[0, 1]] * 3 + [[2]] * 3
+
+
+def test_a_request_of_which_nothing_runs_may_go_on_at_another_worker():
+    policy = CellularBatching([lstm()], 2, max_tasks=1)
+    policy.submit(Request(0, "lstm", 0.0, input_len=3), 0.0)
+    task = policy.next_task(0, 0.0)
+    assert policy.next_task(1, 0.0) is None
+    policy.complete(task, 0.0)
+    assert ask(policy, 1).cells == (1,) and ask(policy, 0).cells == (2,)
+
+
+def test_one_that_comes_from_another_worker_keeps_its_place_among_younger_ones():
+    policy = CellularBatching([lstm(max_batch=2)], 2, max_tasks=1)
+    tasks = []
+    for number in range(2):
+        policy.submit(Request(number, "lstm", 0.0, input_len=6), 0.0)
+        tasks.append(policy.next_task(number, 0.0))
+    policy.complete(tasks[0], 0.0)
+    assert [zip_ids(policy.next_task(1, 0.0)) for _ in range(2)] == [[(0, 1), (1, 1)], [(0, 2), (1, 2)]]
+
+
 def test_a_tree_of_16_leaves_has_17_subgraphs():
     """BatchMaker, Section 4.4: each leaf is one, all inner nodes together are one."""
     subgraphs = complete_tree(16).subgraphs
@@ -98,7 +132,8 @@ def test_a_path_that_leaves_a_type_and_comes_back_makes_two_subgraphs():
 def test_a_decoder_ends_when_its_output_does():
     model = seq2seq(encoder_batch=4, decoder_batch=4)
     tasks, left = timeline(CellularBatching([model], 1, max_tasks=1), model, [0, 0], [2, 1], outputs=[1, 3])
-    assert left == [6, 4]  # decoding has priority: the second input cell of the first request waits for it
+    # Decoding has priority: the second input cell of the first request waits for it, but only PATIENCE times.
+    assert [kind for _, kind, _ in tasks] == [0, 1, 1, 0, 1] and left == [5, 5]
     decoded = Counter(request for _, kind, cells in tasks if kind == 1 for request, _ in cells)
     assert decoded == {1: 1, 2: 3}
 
@@ -107,6 +142,29 @@ def test_decoder_steps_submitted_beyond_the_end_are_dropped():
     model = seq2seq(encoder_batch=4, decoder_batch=4)
     tasks, left = timeline(CellularBatching([model], 1, max_tasks=5), model, [0], [1], outputs=[2])
     assert left == [3] and len(tasks) == 3
+
+
+def test_decoder_steps_beyond_the_end_leave_the_batches_that_they_were_put_in():
+    """One sequence ends while five steps of both are submitted: what remains of it is taken out of those to come."""
+    model = seq2seq(encoder_batch=4, decoder_batch=4)
+    tasks, left = timeline(CellularBatching([model], 1, max_tasks=5), model, [0, 0], [1, 1], outputs=[2, 7])
+    assert [[request for request, _ in cells] for _, _, cells in tasks] == [[1, 2]] * 3 + [[2]] * 5
+    assert left == [3, 8]
+
+
+def test_nothing_of_a_type_runs_when_all_that_it_submitted_was_beyond_an_end():
+    """Otherwise it would no longer be one of which nothing runs, and wait as long as others have full batches."""
+    echo = CellModel("echo", (CellType("cell", 2),), lambda request: CellGraph.chains([(0, 1)], 0))
+    policy = CellularBatching([echo, lstm(max_batch=1)], 1)
+    first = Request(0, "echo", 0.0)
+    policy.submit(first, 0.0)
+    assert ask(policy).cells == (0,)
+    task = policy.next_task(0, 0.0)
+    assert policy.complete(task.ended_at(task.stop, (first,)), 0.0) == [first]  # and four of its cells are to come
+    for number in range(1, 50):
+        policy.submit(Request(number, "lstm", 0.0), 0.0)
+    policy.submit(Request(50, "echo", 0.0), 0.0)
+    assert "echo" in [ask(policy).model for _ in range(MAX_TASKS * PATIENCE + 1)]
 
 
 def test_selection_prefers_a_full_batch_then_what_does_not_run_then_priority():
@@ -137,6 +195,159 @@ def test_a_request_whose_task_waits_for_the_worker_has_begun():
     assert [policy.withdraw(request, 0.0) for request in requests] == [False] * MAX_TASKS + [True]
     assert [policy.next_task(0, 0.0).requests[0].id for _ in range(4)] == [1, 2, 3, 4]
     assert policy.next_task(0, 0.0) is None
+
+
+# Nobody waits for ever
+
+
+def test_equal_priorities_with_full_batches_take_turns():
+    policy = CellularBatching([lstm("a", 2), lstm("b", 2), lstm("c", 2)], 1, max_tasks=2)
+    for number in range(36):
+        policy.submit(Request(number, "abc"[number % 3], 0.0, input_len=2), 0.0)
+    assert "".join([ask(policy).model for _ in range(18)]) == "aabbcc" * 3
+
+
+def test_a_single_request_does_not_wait_for_the_end_of_another_models_overload():
+    policy = CellularBatching([lstm("busy", 2), lstm("rare", 2)], 1)
+    for number in range(1000):
+        policy.submit(Request(number, "busy", 0.0, input_len=5), 0.0)
+    policy.submit(Request(1000, "rare", 0.0, input_len=10), 0.0)
+    models = [ask(policy).model for _ in range(30)]
+    assert models == (["busy"] * MAX_TASKS * PATIENCE + ["rare"] * MAX_TASKS) * 2
+
+
+def test_of_six_types_that_always_have_full_batches_each_has_a_decision_in_any_eight():
+    models = [CellModel(n, (CellType("cell", 1, priority=-ord(n)),), lambda r: CellGraph.chain(0, 1)) for n in "abcdef"]
+    policy = CellularBatching(models, 1, max_tasks=1)
+    for number in range(600):
+        policy.submit(Request(number, "abcdef"[number % 6], 0.0), 0.0)
+    chosen = [ask(policy).model for _ in range(100)]
+    assert all(set(chosen[n : n + PATIENCE + 6]) == set("abcdef") for n in range(90))
+
+
+def test_patience_is_not_lost_while_something_of_the_type_runs():
+    """One worker decodes; the other goes on with encoders, of which nothing runs, though new decoders are ready."""
+    model = seq2seq(encoder_batch=4, decoder_batch=4)
+    policy = CellularBatching([model], 2, max_tasks=1)
+    policy.submit(Request(0, "seq2seq", 0.0, input_len=1), 0.0)
+    ask(policy)
+    assert policy.next_task(1, 0.0).start == 1
+    policy.submit(Request(1, "seq2seq", 0.0, input_len=1), 0.0)
+    policy.submit(Request(2, "seq2seq", 0.0, input_len=9), 0.0)
+    assert [ask(policy).start for _ in range(9)] == [0] * 9
+
+
+def test_encoders_do_not_wait_until_no_decoder_is_left():
+    model = seq2seq(encoder_batch=4, decoder_batch=4)
+    arrivals, outputs = [0, 3.5], [1000, 1]
+    _, left = timeline(CellularBatching([model], 1), model, arrivals, [1, 5], outputs)
+    assert left[1] < 3.5 + MAX_TASKS * (PATIENCE + 2) + 1
+
+
+@settings(max_examples=100)
+@given(
+    batches=st.lists(st.integers(1, 4), min_size=2, max_size=3), priorities=st.lists(st.integers(0, 2), min_size=3),
+    lengths=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9), st.integers(0, 6)), min_size=1, max_size=40),
+    max_tasks=st.integers(1, 5), workers=st.integers(1, 2),
+)  # fmt: skip
+def test_what_a_request_waits_for_is_bounded_by_what_is_older(batches, priorities, lengths, max_tasks, workers):
+    """Of several models one is overloaded: it always has full batches. A request begins within
+    (C / max_batch + 1) (PATIENCE + K) decisions, of max_tasks tasks each, with C cells of older ones in front of it.
+    Decisions count while nothing of its model runs; one worker that is asked when it is idle has only such."""
+    kinds = len(batches)
+    models = [
+        CellModel(
+            str(n), (CellType("cell", most, priority=priorities[n]),), lambda r: CellGraph.chain(0, int(r.input_len))
+        )
+        for n, most in enumerate(batches)
+    ]
+    policy = CellularBatching(models, workers, max_tasks)
+    waiting = [{} for _ in models]  # of each model: request -> its cells that were not handed out
+    bound = {}  # request -> tasks that may go before it
+    handed = number = 0
+    to_come = list(lengths)
+    running = {}
+
+    def submit(kind, length):
+        nonlocal number
+        older = sum(waiting[kind].values())
+        ahead = max_tasks * (workers + 1)  # what was submitted before and has not been handed out or has not ended
+        bound[number] = handed + ahead + max_tasks * (older // batches[kind] + 1) * (PATIENCE + kinds) * workers
+        waiting[kind][number] = length
+        policy.submit(Request(number, str(kind), 0.0, input_len=length), 0.0)
+        number += 1
+
+    while to_come or any(waiting[1:]):
+        while len(waiting[0]) < 3 * batches[0] * workers:
+            submit(0, 7)
+        while to_come and to_come[0][2] <= handed:
+            kind, length, _ = to_come.pop(0)
+            submit(kind % kinds, length)
+        for worker in range(workers):
+            if worker in running:
+                policy.complete(running.pop(worker), 0.0)
+            task = policy.next_task(worker, 0.0)
+            if task is None:
+                continue
+            running[worker] = task
+            handed += 1
+            for request in task.requests:
+                assert handed <= bound.pop(request.id, handed), "waited longer"
+                left = waiting[int(task.model)]
+                left[request.id] -= 1
+                if left[request.id] == 0:
+                    del left[request.id]
+
+
+@settings(max_examples=100)
+@given(
+    lengths=st.lists(st.integers(1, 6), min_size=1, max_size=30), workers=st.integers(1, 3),
+    max_batch=st.integers(1, 4), max_tasks=st.integers(1, 5), ahead=st.integers(1, 4), seed=st.integers(0, 1 << 32),
+)  # fmt: skip
+def test_a_task_has_the_oldest_first_and_requests_begin_in_the_order_in_which_they_came(
+    lengths, workers, max_batch, max_tasks, ahead, seed
+):
+    rng = random.Random(seed)
+    policy = CellularBatching([lstm(max_batch=max_batch)], workers, max_tasks)
+    running = [[] for _ in range(workers)]
+    tasks = []
+    left, to_come = len(lengths), list(enumerate(lengths))
+    while left:
+        worker = rng.randrange(workers)
+        if to_come and rng.random() < 0.3:
+            number, length = to_come.pop(0)
+            policy.submit(Request(number, "lstm", 0.0, input_len=length), 0.0)
+        elif running[worker] and rng.random() < 0.5:
+            left -= len(policy.complete(running[worker].pop(0), 0.0))
+        elif len(running[worker]) < ahead and (task := policy.next_task(worker, 0.0)) is not None:
+            running[worker].append(task)
+            tasks.append(task)
+    tasks.sort(key=lambda task: task.id)  # as they were formed
+    entries = [zip_ids(task) for task in tasks]
+    assert all(task == sorted(task) for task in entries)
+    assert [number for task in entries for number, cell in task if cell == 0] == list(range(len(lengths)))
+
+
+def seconds_a_task(model, backlog):
+    """At its best, with so many requests waiting; a task in ten is followed by a withdrawal."""
+    policy = CellularBatching([model], 1)
+    requests = [Request(number, model.name, 0.0, input_len=20, output_len=20) for number in range(backlog)]
+    for request in requests:
+        policy.submit(request, 0.0)
+    best = math.inf
+    for _ in range(20):
+        began = time.process_time()
+        for _ in range(10):
+            ask(policy)
+        assert policy.withdraw(requests.pop(), 0.0)
+        best = min(best, time.process_time() - began)
+    return best / 10
+
+
+@pytest.mark.parametrize("model", [lstm(max_batch=64), seq2seq("mt", 64, 64)], ids=lambda model: model.name)
+def test_a_task_and_a_withdrawal_cost_the_same_at_any_backlog(model):
+    few, many = (min(seconds_a_task(model, backlog) for _ in range(3)) for backlog in (1000, 100_000))
+    assert many < 5 * few, "a hundred times as many wait"
 
 
 # What holds for any cell graphs

@@ -31,6 +31,8 @@ from headrace.batching.catalog import CELL_POLICIES
 from headrace.batching.graphs.cell_graph import CellGraph, CellModel, CellType, lstm, seq2seq
 from headrace.batching.policies.cellular import MAX_TASKS
 
+BUCKETS = "preba with buckets"
+NAMES = (*POLICIES, BUCKETS)
 KNOWN_REASONS = {
     "serial": {"idle"},
     "graph": {"full", "window"},
@@ -42,7 +44,10 @@ KNOWN_REASONS = {
     "lazy": {"idle", "slack", "merge", "deadline"},
     "oracle": {"idle", "slack", "merge", "deadline"},
     "preba": {"knee", "window"},
+    BUCKETS: {"knee", "window"},
     "smdp": {"table", "window"},
+    "deferred": {"full", "deadline", "idle"},
+    "earliest-deadline": {"full", "deadline", "idle"},
     "preba-lazy": {"knee", "window", "idle", "slack", "merge", "deadline"},
 }
 
@@ -75,11 +80,15 @@ class Bench:
         self.times = {graph.name: NodeTimes(graph, Half()) for graph in graphs}
         limit = min(2, max_batch)
         table = RateTables([1.0], [[0] * limit + [limit]], max_batch, max_batch)
-        knee = ProfilePoint(max_batch, 1.5, max_batch / 1.5)
+        profile = Profile("", 1, (ProfilePoint(max_batch, 1.5, max_batch / 1.5),))
+        if name == BUCKETS:  # of width 2, whose knees fall
+            knees = ((1.0, max_batch), (2.0, max(1, max_batch - 1)), (4.0, max(1, max_batch // 2)))
+            profile = Profile("", 1, tuple(ProfilePoint(knee, 1.5, knee / 1.5, length) for length, knee in knees))
         self.decoding = Decoding()
         self.policy = make_policy(
-            name, self.times, workers=workers, window_s=2.0, max_batch=max_batch, dec_timesteps={"b": 2},
-            tables=dict.fromkeys("ab", table), profiles={model: Profile(model, 1, (knee,)) for model in "ab"},
+            "preba" if name == BUCKETS else name,
+            self.times, workers=workers, window_s=2.0, max_batch=max_batch, dec_timesteps={"b": 2},
+            tables=dict.fromkeys("ab", table), profiles=dict.fromkeys("ab", profile),
             cells=self.cells or None, bucket_width=2, merge_s=merge_s,
         )  # fmt: skip
 
@@ -110,7 +119,7 @@ def requests_of(draw, least=0):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=60)
 @given(
     requests=requests_of(1), workers=st.integers(1, 3), max_batch=st.integers(1, 4),
@@ -167,7 +176,7 @@ def test_whatever_happens_in_whatever_order(name, requests, workers, max_batch, 
                 continue
             assert 1 <= task.batch_size <= policy.largest_batch(task.model)
             assert task.reason in KNOWN_REASONS[name] & set(REASONS)
-            if task.reason in ("full", "knee") and not task.cells:
+            if task.reason in ("full", "knee") and not task.cells and name != BUCKETS:
                 assert task.batch_size == policy.largest_batch(task.model)
             for request in task.requests:
                 assert request.id in alive, "one that was withdrawn, or is over, runs"
@@ -202,7 +211,7 @@ def test_whatever_happens_in_whatever_order(name, requests, workers, max_batch, 
     assert all(policy.next_task(worker, now) is None for worker in range(workers))
 
 
-@pytest.mark.parametrize("name", sorted({*POLICIES} - {"smdp"}))  # whose estimate of the rate counts it: it did arrive
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"smdp"}))  # whose estimate of the rate counts it: it did arrive
 @settings(max_examples=40)
 @given(
     load=st.lists(st.tuples(st.integers(0, 12), st.booleans()), min_size=1, max_size=14), requests=requests_of(14),
@@ -252,7 +261,7 @@ def entries(policy):
     return total
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_policy_does_not_grow_with_what_was_withdrawn(name):
     bench = Bench(name)
     policy = bench.policy
@@ -268,6 +277,31 @@ def test_a_policy_does_not_grow_with_what_was_withdrawn(name):
     for request in requests:
         assert policy.withdraw(request, 0.0)
     assert entries(policy) == before
+
+
+@pytest.mark.parametrize(
+    "name", ["bucketed-graph", "cellular"]
+)  # others keep places of those that left, up to a number
+def test_a_policy_does_not_grow_with_what_was_served(name):
+    bench = Bench(name)
+    policy, rng, now, running = bench.policy, random.Random(0), 0.0, []
+    requests = [Request(number, "ab"[number % 2], 0.0, input_len=1 + number // 10) for number in range(400)]
+    for request in requests:
+        if bench.cells:
+            bench.cells[request.model].unfold(request)  # it remembers shapes, up to a number
+    held = []
+    for part in (requests[:200], requests[200:]):
+        left = len(part)
+        for request in part:
+            policy.submit(request, now)
+        while left:
+            now += 1.0
+            task = policy.next_task(0, now)
+            running += [task] if task is not None else []
+            if running:
+                left -= len(policy.complete(bench.ended(running.pop(0), rng), now))
+        held.append(entries(policy))
+    assert held[0] == held[1]
 
 
 def waiting(name, count):
@@ -289,7 +323,7 @@ def seconds_to_withdraw(policies, chosen):
     return best
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", NAMES)
 def test_withdrawing_takes_time_in_proportion_to_what_waits(name):
     last = lambda count: range(count - 1, count - 21, -1)  # noqa: E731
     few = seconds_to_withdraw([waiting(name, 1000) for _ in range(5)], last)
@@ -315,28 +349,29 @@ def test_withdrawing_a_tree_takes_time_in_proportion_to_what_waits():
     assert many < 64 * few + 0.001
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", NAMES)
 def test_what_is_not_known_is_not_withdrawn(name):
     policy = Bench(name).policy
     assert not policy.withdraw(Request(0, "a", 0.0), 0.0)
     assert not policy.withdraw(Request(0, "nobody", 0.0), 0.0)
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_worker_is_handed_one_task_at_a_time_but_for_cells(name):
     assert Bench(name).policy.ahead == (MAX_TASKS if name == "cellular" else 1)
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_largest_batch_is_of_a_model_that_the_policy_has(name):
     policy = Bench(name, max_batch=8).policy
-    assert policy.largest_batch("a") == policy.largest_batch("b") == (1 if name == "serial" else 8)
+    largest = {"serial": 1, BUCKETS: 7}.get(name, 8)  # the first bucket ends at 2 steps
+    assert policy.largest_batch("a") == policy.largest_batch("b") == largest
     with pytest.raises(UnknownModel, match="no model 'nobody'; this server has a, b"):
         policy.largest_batch("nobody")
 
 
 def test_a_lone_withdrawn_request_leaves_no_wake_up_behind():
-    for name in ("graph", "static", "smdp", "preba", "preba-lazy"):
+    for name in ("graph", "static", "smdp", "preba", "preba-lazy", BUCKETS):
         policy = Bench(name).policy
         request = Request(0, "a", 0.0)
         policy.submit(request, 0.0)

@@ -1,5 +1,6 @@
 """LazyBatching: the paper's timelines with nodes of unit time, its slack equations, and properties under any load."""
 
+import itertools
 import math
 
 import pytest
@@ -18,7 +19,8 @@ from headrace.batching import (
     UnknownModel,
     UsageError,
 )
-from headrace.batching.policies.lazy import SingleInputTimes
+from headrace.batching.policies.lazy import SLACK_SCOPES
+from headrace.batching.policies.single_input import SingleInputTimes
 from headrace.sim.engine import Arrivals, run
 
 
@@ -76,24 +78,42 @@ def test_figure_10_newcomers_catch_up_and_merge():
     assert outcome.finished == [13, 13, 13]
 
 
+FIVE = graph(5)
+
+
 @pytest.mark.parametrize(
-    ("window", "at", "expected"),
+    ("window", "expected"),
     [
-        # Fig. 4(a, b): two requests come, and a third only much later. A longer window catches no more, and delays.
-        (2, [0, 1, 9], [(2, {1, 2}), (11, {3})]),
-        (4, [0, 1, 9], [(4, {1, 2}), (13, {3})]),
-        # Fig. 4(c, d): more come soon. The longer window takes all of them at once; the shorter leaves two behind.
-        (2, [0, 1, 3, 4], [(2, {1, 2}), (10, {3, 4})]),
-        (4, [0, 1, 3, 4], [(4, {1, 2, 3, 4})]),
+        (2, [(2, {1}), (7, {2}), (14, {3})]),
+        (4, [(4, {1}), (9, {2}), (16, {3})]),  # no larger batch, and all start later
+        (5, [(5, {1, 2}), (17, {3})]),
     ],
 )
-def test_figure_4_the_right_window_depends_on_the_traffic(window, at, expected):
-    times = NodeTimes(EIGHT, Unit())
-    outcome = serve(GraphBatching([EIGHT], window), times, at)
+def test_figure_4_a_longer_window_may_catch_no_more_and_delay_all(window, expected):
+    """Req1 to Req3 are received at 0, 4 and 12, and Req2 does not join the batch that leaves at 4. Our drivers tell a
+    policy of all that comes at one instant before they ask it, so the Req2 of the figure comes a moment later. (Five
+    nodes of one unit each, as in Fig. 8.)"""
+    outcome = serve(GraphBatching([FIVE], window), NodeTimes(FIVE, Unit()), [0, math.nextafter(4, 5), 12])
     assert [(ran.started, {r.id + 1 for r in ran.task.requests}) for ran in outcome.ran] == expected
 
 
-def test_figure_8_lazy_batching_needs_no_window():
+def test_a_request_that_comes_at_the_instant_at_which_a_batch_leaves_is_in_it():
+    outcome = serve(GraphBatching([FIVE], 4), NodeTimes(FIVE, Unit()), [0, 4, 12])
+    assert outcome.started == [4, 4, 16]
+
+
+def test_figure_8_three_newcomers_catch_up_with_two_and_merge():
+    """Five nodes. Req1 and Req2 start at 4, Req3 to Req5 come between 5 and 6: they preempt at 6, have caught up at 8
+    and are merged at C; all end at 11. Whole graphs would end at 9 and 14."""
+    times = NodeTimes(FIVE, Unit())
+    at = [4, 4, 5.2, 5.5, 5.8]
+    outcome = serve(LazyBatching({"net": times}, 1), times, at)
+    assert timeline(outcome) == [(4, {1, 2}, "A", "C"), (6, {3, 4, 5}, "A", "C"), (8, {1, 2, 3, 4, 5}, "C", "F")]
+    assert outcome.finished == [11] * 5
+    assert serve(GraphBatching([FIVE], 0), times, at).finished == [9, 9, 14, 14, 14]
+
+
+def test_lazy_batching_needs_no_window():
     """Two requests close together and one alone. Without a window, graph batching makes Req2 wait for a whole graph;
     with one, Req1 and Req3 wait for nothing. Node by node, each starts at once and Req2 catches up with Req1 at C."""
     times = NodeTimes(EIGHT, Unit())
@@ -135,8 +155,84 @@ def test_an_oracle_admits_what_the_conservative_sum_refuses():
     times = NodeTimes(EIGHT, Unit())
     outcome = serve(OracleLazyBatching({"net": times}, 1), times, [0, 5], sla=15)
     assert outcome.finished == [13, 13]
-    # And with a deadline of 12 it does not.
+    # With a deadline of 13 it just does, and with one of 12 it does not.
+    assert serve(OracleLazyBatching({"net": times}, 1), times, [0, 5], sla=13).finished[0] == 13
     assert serve(OracleLazyBatching({"net": times}, 1), times, [0, 5], sla=12).finished == [8, 16]
+
+
+@pytest.mark.parametrize(("scope", "third"), [("table", {1}), ("active", {2})])
+def test_the_slack_of_those_below_the_active_batch_counts_by_scope(scope, third):
+    """Req1 can spare 8 + 8 of its 23 units, not 8 more. While Req2 catches up above it, Section IV-B's words ask for
+    the slack of Req2 alone; the example of Fig. 10 sums all."""
+    policy = LazyBatching({"net": NodeTimes(EIGHT, Unit())}, 1, slack_scope=scope)
+    policy.submit(Request(0, "net", 0.0, deadline=23.0), 0.0)
+    first = policy.next_task(0, 0.0)
+    policy.submit(Request(1, "net", 1.5, deadline=100.0), 1.5)
+    policy.complete(first.ended_at(2), 2.0)
+    second = policy.next_task(0, 2.0)
+    assert [request.id for request in second.requests] == [1]
+    policy.submit(Request(2, "net", 2.5, deadline=100.0), 2.5)
+    policy.complete(second.ended_at(1), 3.0)
+    assert {request.id for request in policy.next_task(0, 3.0).requests} == third
+
+
+def test_the_active_batch_keeps_its_slack_in_either_scope():
+    times = NodeTimes(EIGHT, Unit())
+    for scope in ("table", "active"):
+        for sla, ends in ((16, [10, 10]), (15, [8, 16])):
+            assert serve(LazyBatching({"net": times}, 1, slack_scope=scope), times, [0, 2], sla=sla).finished == ends
+    # Of two that wait, the second enters beside the first only if that keeps its slack too.
+    policy = LazyBatching({"net": times}, 1, slack_scope="active")
+    policy.submit(Request(0, "net", 0.0), 0.0)
+    first = policy.next_task(0, 0.0)
+    for number in (1, 2):
+        policy.submit(Request(number, "net", 1.0, deadline=20.0), 1.0)
+    policy.complete(first.ended_at(2), 2.0)
+    assert [request.id for request in policy.next_task(0, 2.0).requests] == [1]
+
+
+def test_an_oracle_is_no_bound_on_mean_latency():
+    """It sees that both meet an SLA of 15 together, and lets Req2 in: 13 and 8. One after the other it is 8 and 11."""
+    times = NodeTimes(EIGHT, Unit())
+    means = {}
+    for kind in (LazyBatching, OracleLazyBatching):
+        outcome = serve(kind({"net": times}, 1), times, [0, 5], sla=15)
+        means[kind] = sum(end - at for end, at in zip(outcome.finished, [0, 5], strict=True)) / 2
+    assert means == {LazyBatching: 9.5, OracleLazyBatching: 10.5}
+
+
+def test_an_oracle_looks_at_the_deadlines_in_its_scope():
+    """Req3 would catch up by 5, and all end at 11: too late for Req1, which lies below, and for nobody else."""
+    times = NodeTimes(EIGHT, Unit())
+    for scope, ends in (("table", [10, 10, 18]), ("active", [11, 11, 11])):
+        policy = OracleLazyBatching({"net": times}, 1, slack_scope=scope)
+        load = Arrivals(["net"] * 3, [0.0, 1.5, 2.5], [10.5, 99.0, 99.0], [1.0] * 3, [1] * 3)
+        assert run(policy, load, {"net": times}, 1).finished == ends
+
+
+def test_sub_batches_merge_across_timesteps_or_only_at_equal_ones():
+    """One static and one decoder node. Req2 comes when Req1 has run two steps: it joins at once, or runs two alone."""
+    times = NodeTimes(graph(1, 0, 1), Unit())
+    for equal, expected, ends in (
+        (False, [(0, 3, {1}), (3, 4, {2}), (4, 7, {1, 2}), (7, 8, {2})], [7, 8]),
+        (True, [(0, 3, {1}), (3, 6, {2}), (6, 8, {1, 2}), (8, 9, {1})], [9, 8]),
+    ):
+        policy = LazyBatching({"net": times}, 1, dec_timesteps={"net": 5}, equal_timesteps=equal)
+        outcome = serve(policy, times, [0, 2.5], outputs=[5, 4])
+        assert [(r.started, r.ended, {q.id + 1 for q in r.task.requests}) for r in outcome.ran] == expected
+        assert outcome.finished == ends
+
+
+def test_equal_timesteps_hold_for_the_encoder_and_at_the_door_of_the_decoder():
+    """Req1 is in the third step of its encoder as Req2 comes, whose input is of one step: it waits at the decoder. Req3
+    comes as Req1 has run one step there: it catches up in both sections."""
+    times = NodeTimes(graph(0, 1, 2), Unit())
+    policy = LazyBatching({"net": times}, 1, dec_timesteps={"net": 5}, equal_timesteps=True)
+    outcome = serve(policy, times, [0, 2.5, 6.5], inputs=[4, 1, 1], outputs=[3, 1, 3])
+    assert [(r.started, r.ended, {q.id + 1 for q in r.task.requests}) for r in outcome.ran] == [
+        (0, 3, {1}), (3, 4, {2}), (4, 5, {1}), (5, 7, {1, 2}), (7, 8, {3}), (8, 10, {3}), (10, 14, {1, 3}),
+    ]  # fmt: skip
+    assert outcome.finished == [14, 7, 14]
 
 
 def test_algorithm_1_counts_encoder_steps_and_assumed_decoder_steps():
@@ -183,6 +279,157 @@ def test_requests_past_saving_can_be_made_to_stand_back():
     assert [request.id for request in policy.next_task(0, 58.0).requests] == [0, 1]
 
 
+@pytest.mark.parametrize("kind", [LazyBatching, OracleLazyBatching])
+def test_a_request_past_saving_stands_back_behind_those_of_any_model(kind):
+    """Req1 of "a" waits longest and cannot be met, Req2 of "b" can; then Req3 of "a", which comes as Req1 runs."""
+    times = {name: NodeTimes(graph(8, name=name), Unit()) for name in ("a", "b")}
+    policy = kind(times, 1, defer_late=True)
+    policy.submit(Request(0, "a", 0.0, deadline=1.0), 0.0)
+    policy.submit(Request(1, "b", 5.0, deadline=99.0), 5.0)
+    first = policy.next_task(0, 5.0)
+    assert [request.id for request in first.requests] == [1]
+    policy.submit(Request(2, "b", 7.5, deadline=99.0), 7.5)  # Req1 waits, but no longer in the way
+    policy.complete(first.ended_at(2), 7.0)
+    second = policy.next_task(0, 7.5)
+    assert [request.id for request in second.requests] == [2]
+    merged = policy.complete(second.ended_at(2), 9.5) or policy.next_task(0, 9.5)
+    assert len(policy.complete(merged, 15.5)) == 2
+    late = policy.next_task(0, 15.5)
+    assert [request.id for request in late.requests] == [0]
+    policy.submit(Request(3, "a", 16.0, deadline=30.0), 16.0)
+    policy.complete(late.ended_at(1), 16.5)
+    assert [request.id for request in policy.next_task(0, 16.5).requests] == [3]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    load=st.lists(
+        st.tuples(st.floats(0, 60), st.sampled_from("ab"), st.integers(1, 5), st.integers(1, 5), st.floats(0.5, 60)),
+        min_size=2, max_size=40,
+    ),
+    workers=st.integers(1, 2), max_batch=st.integers(1, 4), linear=st.booleans(),
+)  # fmt: skip
+def test_no_request_past_saving_begins_while_one_waits_that_can_be_met(load, workers, max_batch, linear):
+    latency = Linear() if linear else Unit()
+    times = {"a": NodeTimes(graph(5, name="a"), latency), "b": NodeTimes(graph(1, 1, 2, "b"), latency)}
+    load = sorted(load)
+    at, deadline = [r[0] for r in load], [r[0] + r[4] for r in load]
+    work = Arrivals([r[1] for r in load], at, deadline, [float(r[2]) for r in load], [r[3] for r in load])
+    started = run(LazyBatching(times, workers, max_batch, {"b": 3}, True), work, times, workers).started
+    single = {"a": lambda steps: 5.0, "b": lambda steps: 1.0 + steps + 2 * 3}
+    for number, now in enumerate(started):
+        if single[load[number][1]](load[number][2]) > deadline[number] - now:
+            for other, begins in enumerate(started):
+                if at[other] <= now < begins:
+                    assert single[load[other][1]](load[other][2]) > deadline[other] - now
+
+
+def wait_beside_a_stream(policy, times, sla, apart, count=400):
+    """Requests of "words" come `apart` and say ten words each; one of "image" comes at 20.5. Returns how long it waits,
+    and how many of "words" that came later begin before it."""
+    at = sorted([20.5, *[apart * number for number in range(count)]])
+    models = ["image" if t == 20.5 else "words" for t in at]
+    load = Arrivals(models, at, [t + sla for t in at], [1.0] * len(at), [10] * len(at))
+    started = run(policy, load, times, 1).started
+    image = models.index("image")
+    return started[image] - 20.5, sum(began < started[image] for began in started[image + 1 :])
+
+
+@pytest.mark.parametrize("kind", [LazyBatching, OracleLazyBatching])
+@pytest.mark.parametrize("sla", [5000.0, math.inf])
+def test_a_stream_into_a_decoder_leaves_the_table_for_a_request_of_another_model(kind, sla):
+    """Of those that came behind the image, at most as many as a table holds begin before it. At 3 apart there are some
+    six of them in the decoder at any time; at 1 apart they cannot be served."""
+    times = {"words": NodeTimes(graph(1, 0, 1, "words"), Unit()), "image": NodeTimes(graph(8, name="image"), Unit())}
+    for apart, max_batch in itertools.product((1.0, 3.0), (1, 4, 16)):
+        policy = kind(times, 1, max_batch, {"words": 10})
+        waited, overtook = wait_beside_a_stream(policy, times, sla, apart)
+        assert overtook <= max_batch
+        assert waited <= 11 * (20 / apart + max_batch)
+
+
+def test_a_place_that_got_free_is_taken_again_when_no_other_model_waits():
+    """Without another model the table is refilled for ever; and again once the other model's request is withdrawn."""
+    times = {"words": NodeTimes(graph(1, 0, 1, "words"), Unit()), "image": NodeTimes(graph(8, name="image"), Unit())}
+    policy = LazyBatching(times, 1, 2, {"words": 2})
+    for number, outputs in enumerate((1, 9, 9)):
+        policy.submit(Request(number, "words", 0.0, output_len=outputs), 0.0)
+    first = policy.next_task(0, 0.0)
+    image = Request(9, "image", 1.0)
+    policy.submit(image, 1.0)
+    assert [r.id for r in policy.complete(first.ended_at(2, first.requests[:1]), 2.0)] == [0]
+    task = policy.next_task(0, 2.0)
+    assert [r.id for r in task.requests] == [1]
+    assert policy.withdraw(image, 2.5) and policy.complete(task.ended_at(2), 3.0) == []
+    assert [r.id for r in policy.next_task(0, 3.0).requests] == [2]
+
+
+@pytest.mark.parametrize("equal", [False, True])
+def test_short_requests_hold_back_a_long_one_of_their_model_only_if_timesteps_must_be_equal(equal):
+    """Req1 says 30 words, the others one each, two of them in the table at any time. Each catches up with it and takes
+    a step along with it; but if it must catch up step by step, it ends before."""
+    times = NodeTimes(graph(1, 0, 1), Unit())
+    policy = LazyBatching({"net": times}, 1, 3, {"net": 2}, equal_timesteps=equal)
+    outcome = serve(policy, times, [0, *range(2, 400)], outputs=[30] + [1] * 398)
+    assert outcome.finished[0] > 400 if equal else outcome.finished[0] <= 1 + 30 * 3
+
+
+def test_who_leaves_gives_its_single_input_time_back():
+    """Req1 is due in 17 units, and each of the three takes 6 by itself (one static node, a decoder taken to run five
+    steps). Req3 fits when Req2 has left, not before."""
+    times = NodeTimes(graph(1, 0, 1), Unit())
+    for leaves in (False, True):
+        policy = LazyBatching({"net": times}, 1, dec_timesteps={"net": 5})
+        for number in range(2):
+            policy.submit(Request(number, "net", 0.0, deadline=17.0), 0.0)
+        task = policy.next_task(0, 0.0)
+        policy.submit(Request(2, "net", 1.5), 1.5)
+        policy.complete(task.ended_at(2, task.requests[1:] if leaves else ()), 2.0)
+        assert [request.id for request in policy.next_task(0, 2.0).requests] == ([2] if leaves else [0, 1])
+
+
+def test_who_leaves_takes_its_slack_along():
+    """Req2 has none to lose; when it has left, Req3 may enter above Req1."""
+    times = NodeTimes(graph(1, 0, 1), Unit())
+    for leaves in (False, True):
+        policy = LazyBatching({"net": times}, 1, dec_timesteps={"net": 5})
+        for number, deadline in enumerate((50.0, 11.0)):
+            policy.submit(Request(number, "net", 0.0, deadline=deadline), 0.0)
+        task = policy.next_task(0, 0.0)
+        policy.submit(Request(2, "net", 1.5), 1.5)
+        policy.complete(task.ended_at(2, task.requests[1:] if leaves else ()), 2.0)
+        assert [request.id for request in policy.next_task(0, 2.0).requests] == ([2] if leaves else [0, 1])
+
+
+def test_a_request_that_can_just_be_met_does_not_stand_back_and_of_late_ones_the_oldest_comes_first():
+    times = {name: NodeTimes(graph(8, name=name), Unit()) for name in ("a", "b", "c")}
+    policy = LazyBatching(times, 1, defer_late=True)
+    policy.submit(Request(0, "c", 0.0, deadline=18.0), 0.0)
+    policy.submit(Request(1, "c", 0.5, deadline=17.5), 0.5)
+    policy.submit(Request(2, "b", 1.0, deadline=2.0), 1.0)
+    policy.submit(Request(3, "a", 2.0, deadline=3.0), 2.0)
+    order, now = [], 10.0
+    while (task := policy.next_task(0, now)) is not None:
+        order.append([request.id for request in policy.complete(task, now)])
+    assert order == [[0], [1], [2], [3]]
+
+
+@pytest.mark.parametrize("kind", [LazyBatching, OracleLazyBatching])
+def test_a_newcomer_waits_if_the_first_of_another_model_would_lose_its_slack(kind):
+    """With Req3 the worker is at work until 2 + 16 by the sum of single inputs, until 10 in truth; and "b" takes 8."""
+    times = {name: NodeTimes(graph(8, name=name), Unit()) for name in ("a", "b")}
+    done = 18.0 if kind is LazyBatching else 10.0
+    for deadline, enters in ((done + 8.0, True), (done + 7.5, False)):
+        policy = kind(times, 1)
+        policy.submit(Request(0, "a", 0.0), 0.0)
+        first = policy.next_task(0, 0.0)
+        policy.submit(Request(1, "b", 0.5, deadline=deadline), 0.5)
+        policy.submit(Request(2, "b", 0.6, deadline=1.0), 0.6)  # not the first
+        policy.submit(Request(3, "a", 1.0), 1.0)
+        policy.complete(first.ended_at(2), 2.0)
+        assert [request.id for request in policy.next_task(0, 2.0).requests] == ([3] if enters else [0])
+
+
 def test_a_worker_that_is_lost_gives_back_its_whole_table():
     times = NodeTimes(EIGHT, Unit())
     policy = LazyBatching({"net": times}, 1)
@@ -214,6 +461,8 @@ def test_settings_that_cannot_work_are_refused():
         LazyBatching({"net": times}, 1, 0, {"net": 3})
     with pytest.raises(UsageError, match="has a decoder: give its dec_timesteps"):
         LazyBatching({"net": times}, 1)
+    with pytest.raises(UsageError, match="no slack scope 'all'; choose from table, active"):
+        LazyBatching({"net": times}, 1, 8, {"net": 3}, slack_scope="all")
     with pytest.raises(UsageError, match="dec_timesteps is 0"):
         LazyBatching({"net": times}, 1, 8, {"net": 0})
     with pytest.raises(UnknownModel, match="other"):
@@ -246,15 +495,17 @@ shapes = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)).filt
     oracle=st.booleans(),
     defer=st.booleans(),
     linear=st.booleans(),
+    scope=st.sampled_from(SLACK_SCOPES),
+    equal=st.booleans(),
 )
 def test_nothing_is_lost_nodes_run_in_order_and_batches_keep_their_limit(
-    shape, load, max_batch, workers, oracle, defer, linear
+    shape, load, max_batch, workers, oracle, defer, linear, scope, equal
 ):
     net = graph(*shape)
     times = NodeTimes(net, Linear() if linear else Unit())
     load = sorted(load)
     kind = OracleLazyBatching if oracle else LazyBatching
-    policy = kind({"net": times}, workers, max_batch, {"net": 3}, defer)
+    policy = kind({"net": times}, workers, max_batch, {"net": 3}, defer, slack_scope=scope, equal_timesteps=equal)
     work = Arrivals(
         ["net"] * len(load), [r[0] for r in load], [r[0] + r[3] for r in load],
         [float(r[1]) for r in load], [r[2] for r in load],

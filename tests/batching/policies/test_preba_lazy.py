@@ -137,6 +137,45 @@ def test_a_lost_worker_gives_back_its_whole_table_to_the_front_of_the_line():
     assert ([request.id for request in again.requests], again.start, again.reason) == ([0, 1, 2], 0, "window")
 
 
+# Buckets up to 2 and 4; a batch of long inputs may be half as large.
+BY_LENGTH = Profile(
+    "net", 1, tuple(ProfilePoint(knee, 8.0, knee / 8.0, length) for length, knee in ((2.0, 4), (4.0, 2)))
+)
+
+
+def with_buckets():
+    return PrebaLazy(EIGHT, {"net": BY_LENGTH}, 1, bucket_width=2)
+
+
+def test_what_runs_is_open_to_its_own_bucket():
+    """The first group has a long input, so it is the long bucket's, and full: a short one does not join it. In the
+    second are short ones alone: a long one does not join, and a younger short one does."""
+    lengths = {0: 1, 1: 3, 8.5: 1, 15.5: 1, 17.5: 3, 18.5: 1}
+    load = arrivals([(at, "net", math.inf, length, 1) for at, length in lengths.items()])
+    outcome = run(with_buckets(), load, EIGHT, 1, True)
+    assert [(ran.started, {request.id for request in ran.task.requests}, ran.task.reason) for ran in outcome.ran] == [
+        (8, {0, 1}, "window"),
+        (9, {0, 1}, "idle"),
+        (16.5, {2, 3}, "window"),
+        (17.5, {2, 3}, "idle"),
+        (18.5, {5}, "slack"),
+        (20.5, {2, 3, 5}, "merge"),
+        (26.5, {4}, "window"),
+    ]
+
+
+def test_a_merged_group_that_is_lost_waits_again_in_its_own_buckets():
+    policy = with_buckets()
+    policy.submit(Request(0, "net", 0.0, input_len=1.0), 0.0)
+    policy.submit(Request(1, "net", 1.0, input_len=3.0), 1.0)
+    task = policy.next_task(0, 8.0)
+    assert [request.id for request in task.requests] == [0, 1]
+    assert policy.complete(task.lost(task.requests), 9.0) == []
+    policy.submit(Request(2, "net", 9.0, input_len=3.0), 9.0)
+    again = policy.next_task(0, 9.0)
+    assert [request.id for request in again.requests] == [0, 1], "the long bucket's group of two is full, but younger"
+
+
 def test_what_cannot_work_is_refused():
     with pytest.raises(UsageError, match="headrace profile --model net"):
         PrebaLazy(EIGHT, {}, 1)
@@ -156,14 +195,18 @@ load_of = st.lists(
 
 
 @settings(max_examples=200)
-@given(drawn=load_of, knee=st.integers(1, 6), time_knee=st.sampled_from([0.5, 2.0, 8.0]), workers=st.integers(1, 3))
-def test_with_networks_of_one_node_it_is_preba(drawn, knee, time_knee, workers):
+@given(drawn=load_of, knee=st.integers(1, 6), time_knee=st.sampled_from([0.5, 2.0, 8.0]), workers=st.integers(1, 3),
+       longer=st.none() | st.integers(1, 6))  # fmt: skip
+def test_with_networks_of_one_node_it_is_preba(drawn, knee, time_knee, workers, longer):
     times = {name: NodeTimes(ModelGraph.opaque(name), Growing()) for name in "ab"}
     profiles = {name: curve(name, knee, time_knee) for name in "ab"}
+    if longer is not None:  # buckets
+        points = tuple(ProfilePoint(b, time_knee, b / time_knee, length) for length, b in ((2.0, knee), (4.0, longer)))
+        profiles["b"] = Profile("b", 1, points)
     runs = []
     for policy in (
-        PrebaLazy(times, profiles, workers),
-        Preba([known.graph for known in times.values()], profiles, workers),
+        PrebaLazy(times, profiles, workers, bucket_width=2),
+        Preba([known.graph for known in times.values()], profiles, workers, bucket_width=2),
     ):
         outcome = run(policy, arrivals(drawn), times, workers, True)
         tasks = [(ran.worker, ran.started, ran.ended, repr(ran.task), ran.task.reason) for ran in outcome.ran]

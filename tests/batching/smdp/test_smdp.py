@@ -112,6 +112,14 @@ def test_any_policy_is_evaluated_as_by_dense_linear_algebra(data, rho, w2, max_b
     assert found.probability[:, 0] == pytest.approx(probability, abs=1e-9)
 
 
+@pytest.mark.parametrize("rho", [0.5, 0.9, 0.90234375, 0.97])
+def test_a_policy_is_evaluated_to_the_last_of_an_md1_queue(rho):
+    service = BatchService.linear((1.0, 0.0), (0.0, 0.0), 1)
+    model = build(service, service.arrival_rate(rho), Weights(1.0, 0.0))
+    pollaczek_khinchine = 1.0 + rho / (2 * (1 - rho))  # M/D/1, service of 1
+    assert evaluate(model, work_conserving(1)).g == pytest.approx(pollaczek_khinchine, rel=1e-8)
+
+
 @settings(max_examples=60)
 @given(
     rho=st.floats(0.05, 0.97), w2=st.floats(0, 100), alpha=st.floats(0.05, 2), tau0=st.floats(0, 5),

@@ -14,8 +14,16 @@ from typer.testing import CliRunner
 
 from headrace.bitstreams.errors import BuildError
 from headrace.bitstreams.resources import netlist, report
-from headrace.bitstreams.resources.report import PREBA_TABLE_1, UNITS, measure, needed_files, parts_of, resource_report
-from headrace.bitstreams.verilate import rtl_sources
+from headrace.bitstreams.resources.report import (
+    AUDIO_UNITS,
+    IMAGE_UNITS,
+    PREBA_TABLE_1,
+    UNITS,
+    measure,
+    parts_of,
+    resource_report,
+)
+from headrace.bitstreams.verilate import needed_files, rtl_sources
 from headrace.host.cli import main as cli
 from headrace.host.cli import resource_report as printing
 
@@ -75,11 +83,11 @@ def test_a_memory_that_became_flip_flops_is_told():
     assert result["resources"]["ff"] >= 2048 and found["primitives"]["FF"] == 2048
 
 
-WHOLE_CU = pytest.param("image_cu", marks=pytest.mark.slow)
+LARGE = ("image_cu", "audio_mel_cu", "resample", "mel", "audio_norm_cu", "mel_normalize")
 
 
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("unit", [WHOLE_CU, *(unit for unit in UNITS if unit != "image_cu")])
+@pytest.mark.parametrize("unit", [pytest.param(unit, marks=[pytest.mark.slow] * (unit in LARGE)) for unit in UNITS])
 def test_no_memory_of_a_unit_above_1_kbit_is_lost_or_became_flip_flops(unit):
     files = rtl_sources()
     if not any(file.stem == unit for file in files):
@@ -88,6 +96,17 @@ def test_no_memory_of_a_unit_above_1_kbit_is_lost_or_became_flip_flops(unit):
     wrong = [m for m in result["memories"] if m["bits"] > 1024 and m["mapping"] in ("flip-flops", "removed")]
     assert not wrong
     assert not result["warnings"]
+
+
+@pytest.mark.parametrize("unit", LARGE)
+def test_yosys_reads_what_takes_too_long_to_synthesise_here(unit):
+    """It wants names declared before they are used, which Verilator does not."""
+    files = " ".join(map(str, needed_files(unit, rtl_sources())))
+    read = f"libyosys.run_pass('read_slang --top {unit} {files}', libyosys.Design())"
+    done = subprocess.run(
+        [sys.executable, "-c", f"from pyosys import libyosys; {read}"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
 
 
 # ---- Paths
@@ -165,9 +184,10 @@ def test_compute_units_are_those_that_reach_the_rate(cycles, cus, tmp_path):
     assert resource_report(tmp_path, cycles_per_image=cycles, units=())["cus"] == cus
 
 
-def test_prebas_rows_do_not_exceed_its_total():
-    rows = [PREBA_TABLE_1[unit] for unit in UNITS if unit != "image_cu"]
-    for kind, total in PREBA_TABLE_1["image_cu"].items():
+@pytest.mark.parametrize(("whole", "units"), [("image_cu", IMAGE_UNITS[1:]), ("audio", AUDIO_UNITS)])
+def test_prebas_rows_do_not_exceed_its_total(whole, units):
+    rows = [PREBA_TABLE_1[unit] for unit in units if unit in PREBA_TABLE_1]
+    for kind, total in PREBA_TABLE_1[whole].items():
         assert sum(row[kind] for row in rows) <= total + 1e-9
 
 
@@ -289,7 +309,7 @@ def small_report(monkeypatch):
 def test_the_command_prints_tables_and_fails_with_a_broken_unit(small_report):
     done = CliRunner().invoke(cli.app, ["build", "--report", "--cycles-per-image", "70000"])
     assert done.exit_code == 1
-    assert "URAM288" in done.stdout and "never_declared" in done.stdout and "3 CUs" in done.stdout
+    assert "URAM288" in done.stdout and "never_declared" in done.stdout and "3 image CUs" in done.stdout
 
 
 def test_the_command_gives_json(small_report):

@@ -32,6 +32,8 @@ module vadd (
   output logic [7:0]   m_axi_gmem0_arlen,
   output logic [2:0]   m_axi_gmem0_arsize,
   output logic [1:0]   m_axi_gmem0_arburst,
+  output logic [3:0]   m_axi_gmem0_arcache,
+  output logic [2:0]   m_axi_gmem0_arprot,
   output logic         m_axi_gmem0_arvalid,
   input  logic         m_axi_gmem0_arready,
   input  logic [127:0] m_axi_gmem0_rdata,
@@ -43,6 +45,8 @@ module vadd (
   output logic [7:0]   m_axi_gmem0_awlen,
   output logic [2:0]   m_axi_gmem0_awsize,
   output logic [1:0]   m_axi_gmem0_awburst,
+  output logic [3:0]   m_axi_gmem0_awcache,
+  output logic [2:0]   m_axi_gmem0_awprot,
   output logic         m_axi_gmem0_awvalid,
   input  logic         m_axi_gmem0_awready,
   output logic [127:0] m_axi_gmem0_wdata,
@@ -58,6 +62,8 @@ module vadd (
   output logic [7:0]   m_axi_gmem1_arlen,
   output logic [2:0]   m_axi_gmem1_arsize,
   output logic [1:0]   m_axi_gmem1_arburst,
+  output logic [3:0]   m_axi_gmem1_arcache,
+  output logic [2:0]   m_axi_gmem1_arprot,
   output logic         m_axi_gmem1_arvalid,
   input  logic         m_axi_gmem1_arready,
   input  logic [127:0] m_axi_gmem1_rdata,
@@ -74,7 +80,7 @@ module vadd (
   // What a scalar of 32'hBAD0000n breaks.
   typedef enum logic [3:0] {
     None, CrossBorder, EarlyLast, UnsteadyData, UnsteadyAddress, DoneTooEarly, NeverDone, Assertion, NarrowBurst,
-    FixedBurst, DropsValid
+    FixedBurst, DropsValid, DeviceMemory, Instructions
   } defect_e;
 
   state_e state_q;
@@ -197,11 +203,15 @@ module vadd (
   assign m_axi_gmem0_arlen   = a_len;
   assign m_axi_gmem0_arsize  = defect == NarrowBurst ? 3'd2 : 3'd4;
   assign m_axi_gmem0_arburst = defect == FixedBurst ? 2'd0 : 2'd1;
+  assign m_axi_gmem0_arcache = 4'b0011;
+  assign m_axi_gmem0_arprot  = defect == Instructions ? 3'b100 : 3'b000;
   assign m_axi_gmem1_arvalid = running && b_asked_q < words && b_asked_q - written_q <= FifoWords - BurstWords;
   assign m_axi_gmem1_araddr  = b_q + {28'd0, b_asked_q, 4'd0};
   assign m_axi_gmem1_arlen   = b_len;
   assign m_axi_gmem1_arsize  = 3'd4;
   assign m_axi_gmem1_arburst = 2'd1;
+  assign m_axi_gmem1_arcache = 4'b0011;
+  assign m_axi_gmem1_arprot  = 3'b000;
 
   stream_fifo #(.Width(128), .Depth(FifoWords)) u_a_fifo (
     .clk_i   (ap_clk),
@@ -244,6 +254,8 @@ module vadd (
   assign m_axi_gmem0_awlen   = out_len;
   assign m_axi_gmem0_awsize  = 3'd4;
   assign m_axi_gmem0_awburst = 2'd1;
+  assign m_axi_gmem0_awcache = defect == DeviceMemory ? 4'b0000 : 4'b0011;
+  assign m_axi_gmem0_awprot  = 3'b000;
   assign aw_taken            = m_axi_gmem0_awvalid && m_axi_gmem0_awready;
   assign m_axi_gmem0_wvalid  = writing_q && a_valid && b_valid;
   assign m_axi_gmem0_wlast   = left_q == 0 || (defect == EarlyLast && left_q == 1);

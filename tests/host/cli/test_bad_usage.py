@@ -5,15 +5,21 @@ import shutil
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 from command import headrace_here
 
 from headrace.host.cli.main import COMMANDS, app
 from headrace.host.demo.photos import bundled_photos
+from headrace.host.demo.sounds import pcm_file
 
 SIMULATE = ("simulate", "--requests", "10")
 SMDP = ("smdp", "--tau", "0.3051,1.052", "--zeta", "19.9,19.6")
+SLICES = (*SIMULATE, "--accelerator", "a100-40gb", "--model", "swin_t")
+PLAN = ("plan", "--model", "resnet50", "--rate-rps", "100", "--slo-ms", "50", "--gpu", "a100-40gb")
+TUNE = ("plan", "--rate-rps", "100", "--slo-ms", "50", "--tune", "graph")
+DAY = ("plan", "--model", "resnet50", "--slo-ms", "50", "--gpu", "a100-40gb", "--day")
 TREES = ("simulate", "--accelerator", "v100", "--model", "treelstm", "--policy", "cellular")
 NUMBERS = {  # what is no number of 0 or more, and of those above 0
     "float": ("x", "", "nan", "inf", "-1"),
@@ -25,6 +31,15 @@ FILE_OPTIONS = (
     ("simulate", "--model", "gnmt", "--corpus"),
     ("simulate", "--accelerator", "profile", "--profile"),
     (*TREES, "--trees"),
+    (*SLICES, "--preprocess", "cpu:32", "--cpu-costs"),
+    (*SLICES, "--preprocess", "cpu:32", "--photos"),
+    (*PLAN, "--cpu-costs"),
+    (*PLAN, "--photos"),
+    (*PLAN[:3], *PLAN[5:], "--replay"),  # in place of --rate-rps
+    (*TUNE, "--model", "resnet50", "--accelerator", "profile", "--profile"),
+    (*TUNE, "--model", "gnmt", "--corpus"),
+    (*TUNE[:-1], "cellular", "--model", "treelstm", "--accelerator", "v100", "--trees"),
+    DAY,
     ("smdp", "--rho", "0.5", "--profile"),
     ("demo", "--profile"),
     ("demo", "--weights"),
@@ -41,12 +56,15 @@ FILE_OPTIONS = (
     ("bench", "https://h:1", "--ca-file"),
     ("build", "--info"),
     ("preprocess", "image", "photo.jpg", "--out", "tensors", "--xclbin"),
+    ("preprocess", "audio", "sound.wav", "--out", "tensors", "--xclbin"),
+    ("preprocess", "audio", "--out", "tensors"),
     ("preprocess", "image", "--out", "tensors"),  # its argument
 )
 OUTPUT_OPTIONS = (
     ("simulate", "--trace"),
     ("build", "-o"),
     ("profile", "-o"),
+    ("profile", "--cpu-preprocessing", "-o"),
     ("serve", "--trace"),
     ("bench", "http://h:1", "--plot"),
     ("preprocess", "image", "photo.jpg", "--target", "hw_emu", "--out", "tensors", "--wave"),
@@ -54,10 +72,12 @@ OUTPUT_OPTIONS = (
 FOLDER_OPTIONS = (
     ("demo", "--out"),
     ("reproduce", "smdp", "--out"),
+    (*PLAN, "--out"),
     ("preprocess", "image", "photo.jpg", "--out"),
 )
 NAMED = (  # choices and lists of names
     (*SIMULATE, "--policy"), (*SIMULATE, "--traffic"), (*SIMULATE, "--model"), (*SIMULATE, "--accelerator"),
+    (*SIMULATE, "--slack-scope"), (*SIMULATE, "--shares"),
     (*SMDP, "--rho", "0.5", "--method"), ("build", "-o", "new.xclbin", "--target"), ("demo", "--target"),
     ("demo", "--policies"), ("demo", "--policy"), ("demo", "--preprocessors"), ("demo", "--workers"),
     ("demo", "--model"), ("demo", "--input-shape"), ("profile", "--model"), ("profile", "--cell"),
@@ -68,8 +88,18 @@ NAMED = (  # choices and lists of names
         "--metrics",
     )),
     ("reproduce", "smdp", "--quick", "--figure"), ("reproduce",),
-    *(("preprocess", "image", "photo.jpg", "--out", "tensors", option)
-      for option in ("--target", "--stage", "--dtype", "--fallback")),
+    *(("preprocess", *kind, "--out", "tensors", option)
+      for option in ("--target", "--stage", "--dtype", "--fallback")
+      for kind in (("image", "photo.jpg"), ("audio", "sound.wav"))),
+    ("preprocess", "image", "photo.jpg", "--out", "tensors", "--damaged"), ("serve", "--damaged"),
+    (*SIMULATE, "--lengths"),
+    (*TUNE, "--accelerator", "npu", "--model"), (*TUNE[:-2], "--model", "resnet50", "--tune"),
+    (*TUNE, "--model", "resnet50", "--accelerator"),
+    *((*TUNE, "--model", "swin_t", "--accelerator", "h100", option)
+      for option in ("--partition", "--preprocess", "--precision")),
+    *((*PLAN, option) for option in ("--model", "--gpu", "--least", "--traffic", "--prices")),
+    (*PLAN, "--model", "citrinet", "--lengths"),
+    *((*SLICES, option) for option in ("--partition", "--preprocess", "--precision", "--model", "--prices")),
 )  # fmt: skip
 # Options with a number, the values that are bad beside those of NUMBERS, and those of NUMBERS that are good.
 RANGES = (
@@ -78,14 +108,34 @@ RANGES = (
     (("simulate",), "--requests", "int", ("0", "999999999999"), ()),
     (SIMULATE, "--sla-ms", "float", ("0",), ()),
     (SIMULATE, "--npus", "int", ("0", "1025"), ()),
+    (SLICES, "--active-slices", "int", ("0", "8"), ()),
+    (SLICES, "--photo-pixels", "int", ("0", "100000001"), ()),
     (SIMULATE, "--busy-w", "float", ("0",), ()),
+    (("simulate", "--replay", "trace.csv"), "--replay-every", "int", ("0", "1025"), ()),
+    (("simulate", "--replay", "trace.csv"), "--replay-speed", "float", ("0",), ()),
+    (PLAN, "--rate-rps", "float", ("0", "1,2", "1,,2", "1,"), ()),
+    (PLAN, "--slo-ms", "float", ("0", "1,2", "1,,2", "1,"), ()),
+    ((*PLAN, "--traffic", "mmpp"), "--burst-s", "float", ("0", "1e6"), ()),
+    (PLAN, "--photo-pixels", "int", ("0", "100000001"), ()),
+    (PLAN, "--slo-quantile", "float", ("0.4", "1"), ()),
+    (PLAN, "--gpus", "int", ("0", "65"), ()),
+    ((*TUNE, "--model", "resnet50"), "--npus", "int", ("0", "1025"), ()),
+    ((*TUNE, "--model", "resnet50"), "--busy-w", "float", ("0",), ()),
+    ((*TUNE, "--model", "swin_t", "--accelerator", "h100"), "--active-slices", "int", ("0", "8"), ()),
+    (PLAN, "--budget-usd", "float", ("0",), ()),
+    ((*DAY, "day.csv"), "--repartition-s", "float", ("3601",), ()),
     ((*SIMULATE, "--policy", "graph"), "--window-ms", "float", (), ()),
     ((*SIMULATE, "--policy", "graph"), "--max-batch", "int", ("0", "4097"), ()),
     (SIMULATE, "--coverage", "float", ("0", "1.1"), ()),
     ((*SIMULATE, "--model", "gnmt"), "--dec-timesteps", "int", ("0",), ()),
     ((*SIMULATE, "--policy", "smdp", "--busy-w", "5"), "--w2", "float", (), ()),
     ((*SIMULATE, "--policy", "bucketed-graph"), "--bucket-width", "int", ("0",), ()),
+    ((*SIMULATE, "--policy", "preba", "--model", "las"), "--bucket-s", "float", ("0",), ()),
     (SIMULATE, "--merge-us", "float", (), ()),
+    (SIMULATE, "--overhead-ms", "float", (), ()),
+    (PLAN, "--overhead-ms", "float", ("-1",), ()),
+    ((*SIMULATE, "--policy", "preba"), "--knee-growth", "float", ("1", "0"), ()),
+    ((*TREES, "--requests", "10"), "--max-tasks", "int", ("0", "1001"), ()),
     (SIMULATE, "--seed", "int", (), ()),
     (("smdp", "--rho", "0.5"), "--tau", "float", ("1", "1,2,3", "1,nan", "-1,-1", "0,0"), ()),
     (("smdp", "--tau", "0.3,1", "--rho", "0.5"), "--zeta", "float", ("1", "1,nan", "-1,-1"), ()),
@@ -102,19 +152,31 @@ RANGES = (
     ((*SMDP, "--rho", "0.5", "--method", "rvi"), "--eps", "float", ("0",), ()),
     ((*SMDP, "--rho", "0.5"), "--slo-ms", "float", ("0",), ()),
     ((*SMDP, "--rho", "0.5", "--slo-ms", "9"), "--slo-quantile", "float", ("0", "1"), ()),
-    (("build", "-o", "new.xclbin"), "--image-cus", "int", ("0", "17"), ()),
+    (("build", "-o", "new.xclbin"), "--image-cus", "int", ("-1", "17"), ()),
+    (("build", "-o", "new.xclbin"), "--mel-cus", "int", ("-1", "17"), ()),
+    (("build", "-o", "new.xclbin"), "--norm-cus", "int", ("-1", "17"), ()),
     (("build", "--report"), "--cycles-per-image", "int", ("0",), ()),
     (("preprocess", "image", "photo.jpg", "--out", "tensors"), "--image-cus", "int", ("0", "17"), ()),
     (("preprocess", "image", "photo.jpg", "--out", "tensors"), "--resize-short", "int", ("0", "65536"), ()),
+    *((("preprocess", "audio", "sound.wav", "--out", "tensors"), *case, ()) for case in (
+        ("--mel-cus", "int", ("0", "17")),
+        ("--norm-cus", "int", ("0", "17")),
+        ("--mels", "int", ("0", "257")),
+        ("--preemphasis", "float", ("1",)),
+    )),
     (("profile",), "--hidden", "int", ("0", "8193"), ()),
     (("profile",), "--workers", "int", ("0", "65"), ()),
     (("profile",), "--max-batch", "int", ("0", "1025"), ()),
+    (("profile",), "--lengths", "float", ("0", "1,nan", "1,,2", "2.5,5"), ()),
+    (("profile",), "--limit-s", "float", ("0.5", "86401"), ()),
     (("demo",), "--requests", "int", ("0", "1000001"), ()),
     (("demo",), "--rate-rps", "float", ("0",), ()),
     (("demo",), "--window-ms", "float", (), ()),
     (("demo",), "--max-batch", "int", ("0", "1025"), ()),
     (("demo",), "--sla-ms", "float", (), ()),
     (("demo",), "--image-cus", "int", ("0", "17"), ()),
+    (("demo", "--audio"), "--mel-cus", "int", ("0", "17"), ()),
+    (("demo", "--audio"), "--norm-cus", "int", ("0", "17"), ()),
     (("demo",), "--seed", "int", (), ()),
     *((("bench", "http://h:1"), *case, ()) for case in (
         ("--rate-rps", "float", ("0", "1,,2", "1,0", "1,nan")),
@@ -130,10 +192,15 @@ RANGES = (
         ("--seed", "int", ()),
     )),
     (("serve",), "--window-ms", "float", (), ()),
+    (("serve",), "--bucket-s", "float", ("0", "86401"), ()),
+    (("serve",), "--bucket-width", "int", ("0", "100001"), ()),
+    (("serve",), "--knee-growth", "float", ("1", "101"), ()),
     (("serve",), "--max-batch", "int", ("0", "1025"), ()),
     (("serve",), "--sla-ms", "float", ("0",), ()),
     (("serve",), "--max-queue", "int", ("0", "65537"), ()),
     (("serve",), "--image-cus", "int", ("0", "17"), ()),
+    (("serve",), "--mel-cus", "int", ("0", "17"), ()),
+    (("serve",), "--norm-cus", "int", ("0", "17"), ()),
     (("serve",), "--max-body-mib", "int", ("0", "2048"), ()),
     (("serve",), "--max-bodies-mib", "int", ("0",), ()),
     (("serve",), "--max-head-kib", "int", ("0", "1025"), ()),
@@ -143,6 +210,7 @@ RANGES = (
     (("serve",), "--client-timeout-s", "float", ("0", "3601"), ()),
     (("serve",), "--max-connections", "int", ("0",), ()),
     (("serve",), "--max-megapixels", "int", ("0", "1001"), ()),
+    (("preprocess", "image", "photo.jpg", "--out", "tensors"), "--max-megapixels", "int", ("0", "1001"), ()),
     (("serve",), "--max-json-kib", "int", ("0", "1048577"), ()),
     (("serve",), "--drain-s", "float", ("3601",), ()),
 )  # fmt: skip
@@ -153,14 +221,18 @@ SETTINGS = (  # of a file for --config
 
 
 @pytest.fixture(scope="module", autouse=True)
-def folder(tmp_path_factory):
-    """The current folder: a photo, and what is no file to read or to write."""
+def in_a_folder(tmp_path_factory):
+    """The current folder: a photo, a sound, and what is no file to read or to write."""
     before, folder = Path.cwd(), tmp_path_factory.mktemp("usage")
     os.chdir(folder)
     Path("folder").mkdir()
     os.mkfifo("pipe")
     Path("binary").write_bytes(bytes(range(256)))
+    Path("day.csv").write_text("hour,resnet50\n0,100\n")
     shutil.copy(next(path for path in bundled_photos() if path.suffix == ".jpg"), "photo.jpg")
+    Path("trace.csv").write_text("arrival_s,model,input_len,output_len\n0,resnet50,1,1\n")
+    Path("photos.csv").write_text("width,height\n500,375\n")
+    Path("sound.wav").write_bytes(pcm_file(np.zeros(160), 16_000))
     yield folder
     os.chdir(before)
 
@@ -193,8 +265,8 @@ def test_a_file_that_cannot_be_read(command, file, reason):
     refused(*command, file, wording=f"{option} {file}: {reason}; name a file that can be read")
 
 
-def test_a_file_and_a_folder_without_permission(folder):
-    folder.chmod(0o755)
+def test_a_file_and_a_folder_without_permission(in_a_folder):
+    in_a_folder.chmod(0o755)
     Path("secret").touch(mode=0)
     commands = (
         ("smdp", "--rho", "0.5", "--profile", "secret"),
@@ -281,6 +353,21 @@ def test_a_number_out_of_range(command, option, value):
     refused(*command, option, value)
 
 
+@pytest.mark.parametrize(
+    ("options", "wording"),
+    [
+        (PLAN[:-2], "--gpu"), (DAY[:-1], "give one of --rate-rps, --day and --replay"),
+        ((*PLAN, "--day", "day.csv"), "give one of --rate-rps, --day and --replay"),
+        ((*PLAN, "--repartition-s", "9"), "--repartition-s is for --day"),
+        ((*DAY, "day.csv", "--least", "power"), "--least: a day is planned for the fewest dollars"),
+        ((*DAY, "day.csv", "--budget-usd", "9"), "--budget-usd: a day is planned for the fewest dollars"),
+        ((*DAY, "day.csv", "--model", "swin_t"), "the header is 'hour,resnet50'; it must be hour,swin_t"),
+    ],
+)  # fmt: skip
+def test_what_is_planned_is_a_rate_or_a_day(options, wording):
+    refused(*options, wording=wording)
+
+
 @pytest.mark.parametrize("text", SETTINGS)
 def test_a_setting_in_a_file_is_held_to_what_options_are(text, tmp_path):
     file = tmp_path / "settings.toml"
@@ -296,6 +383,28 @@ def test_the_demo_names_the_policies_that_can_serve_photos(policies):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("options", "wording"),
+    [
+        (("--rate-rps", "1e6"), "--rate-rps 1e+06 is more than 1 x a100-40gb can serve: "),
+        (("--slo-ms", "0.1"), "--slo-ms 0.1 is below "),
+        (("--budget-usd", "100"), "the budget binds"),
+        (("--model", "conformer", "--lengths", "100000", "--slo-ms", "1e6"), "takes "),
+        (("--model", "gnmt"), "gnmt"),
+        (("--model", "resnet50,swin_t", "--rate-rps", "1,-2"), "or one for each of --model resnet50,swin_t"),
+        (("--model", "resnet50,swin_t", "--slo-ms", "0.1,90"), "--slo-ms 0.1 of resnet50: no slice "),
+        (("--burst-s", "1"), "--burst-s is for --traffic mmpp"),
+        (("--traffic", "deterministic"), "--traffic 'deterministic': choose from poisson, mmpp"),
+        (("--replay", "photo.jpg"), "give one of --rate-rps, --day and --replay, not --rate-rps and --replay"),
+        (("--photos", "photo.jpg", "--photo-pixels", "1"), "--photos and --photo-pixels both tell sizes"),
+        (("--model", "citrinet", "--photos", "photos.csv"), "--photos: citrinet takes inputs of other kinds"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_nothing_can_serve_is_refused_before_anything_is_simulated(options, wording):
+    refused(*PLAN, *options, wording=wording)
+
+
 def test_the_crop_is_held_to_what_the_unit_takes():
     refused("preprocess", "image", "photo.jpg", "--out", "tensors", "--crop", "0", "9", wording="crop_width is 0")
 
@@ -308,6 +417,26 @@ def test_what_is_no_command_or_option(command):
     refused(*command)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--nodes",),
+        ("--cell", "lstm"),
+        ("--lengths", "5"),
+        ("--weights", "file"),
+        ("--input-shape", "3x64x64"),
+        ("--model", "resnet50"),
+        ("--max-batch", "8"),
+        ("--workers", "1"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_of_networks_has_no_place_where_none_is_measured(options, tmp_path):
+    (tmp_path / "file").touch()
+    options = [str(tmp_path / "file") if option == "file" else option for option in options]
+    refused("profile", "--cpu-preprocessing", *options, wording=f"leave out {options[0]}")
+
+
 @pytest.mark.parametrize("command", [(), ("preprocess",)])
 def test_without_a_command_the_help_is_shown(command):
     done = headrace_here(*command)
@@ -317,7 +446,13 @@ def test_without_a_command_the_help_is_shown(command):
 def test_every_option_that_takes_a_value_is_tried_here():
     tried = {(row[0][0], row[1]) for row in RANGES}
     tried |= {(row[0], row[-1]) for row in (*FILE_OPTIONS, *OUTPUT_OPTIONS, *FOLDER_OPTIONS, *NAMED)}
-    tried |= {("preprocess", "--crop"), ("preprocess", "files"), ("demo", "--images"), ("reproduce", "paper")}
+    tried |= {
+        ("preprocess", "--crop"),
+        ("preprocess", "files"),
+        ("demo", "--images"),
+        ("demo", "folder"),
+        ("reproduce", "paper"),
+    }
     tried |= {("bench", option) for option in ("url", "--model", "--input")}  # in tests/host/bench
     tried |= {("serve", option) for option in ("--repository", "--otlp", "--access-log")}  # in tests/host/server
     missing = []

@@ -15,6 +15,7 @@ from command import COMMAND, headrace, headrace_here
 from headrace.batching import POLICIES
 from headrace.host.cli.main import COMMANDS
 from headrace.host.demo.photos import bundled_photos
+from headrace.sim.hardware.preprocessors import read_costs
 
 NAMES = ("photo[red].jpg", "[bold].jpg", ":smile:.jpg")  # markup and emoji codes to those who look for them
 
@@ -90,6 +91,15 @@ def test_names_of_models_are_printed_as_they_are(name, tmp_path):
     assert f"wrote {tmp_path}/[1].pftrace" in done.stderr
     wrong = headrace("simulate", *options, "--model", "other")
     assert f"headrace: --profile {file} is of {name!r}; give --model {name}\n" == wrong.stderr
+
+
+def test_costs_of_preprocessing_are_written_as_the_simulator_reads_them(tmp_path):
+    file = tmp_path / "costs.json"
+    done = headrace("profile", "--cpu-preprocessing", "--json", "-o", file)
+    assert done.returncode == 0 and done.stdout == file.read_text(), done.stderr
+    costs = read_costs(file)
+    assert costs.label == "measured" and "headrace profile --cpu-preprocessing" in costs.source
+    assert {"machine", "rounds", "fits"} < set(json.loads(done.stdout))
 
 
 def test_an_error_of_a_users_network_is_printed_as_it_is(tmp_path, monkeypatch):

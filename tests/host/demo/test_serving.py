@@ -13,8 +13,8 @@ from headrace.batching import Serial
 from headrace.host.demo.equality import Equality, Prepared
 from headrace.host.demo.photos import Photo
 from headrace.host.demo.serving import PARTS, Arrivals, Photos, run_arrivals
-from headrace.host.dpu.driver import CpuPreprocessor
 from headrace.host.dpu.image import ImageSpec, preprocess
+from headrace.host.dpu.preprocessor import CpuPreprocessor
 
 pytestmark = pytest.mark.usefixtures("small")
 

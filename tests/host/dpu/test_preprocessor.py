@@ -7,9 +7,12 @@ import threading
 import cv2
 import numpy as np
 import pytest
+from sounds import int16, speechlike, wav
 
 from headrace.batching import CorruptInput
 from headrace.host.demo.photos import demo_photos
+from headrace.host.dpu import audio
+from headrace.host.dpu.audio import AudioSpec
 from headrace.host.dpu.image import ImageSpec, Stage, preprocess
 from headrace.host.dpu.preprocessor import CpuPreprocessor, PreprocessorUnavailable
 
@@ -42,7 +45,7 @@ async def working(cpu: CpuPreprocessor) -> tuple[Watched, "asyncio.Task"]:
 
 def with_cpu(body, spec=None, threads=None):
     async def run():
-        async with CpuPreprocessor(spec, threads) as cpu:
+        async with CpuPreprocessor(spec or ImageSpec(), threads) as cpu:
             return await body(cpu)
 
     return asyncio.run(run())
@@ -60,6 +63,21 @@ def test_it_gives_what_the_reference_gives(dtype):
         assert done.unit == "cpu" and done.tensor.shape == (224, 224, 3) and done.dpu_status is None
         with pytest.raises(CorruptInput):
             await cpu.preprocess(b"text")
+
+    with_cpu(body, spec)
+
+
+def test_sounds_go_the_same_way_as_photos():
+    sound = wav(int16(speechlike(1, 44100)), 44100)
+    spec = AudioSpec(dtype="float16")
+
+    async def body(cpu):
+        done = await cpu.process(sound)
+        assert done.unit == "cpu" and np.array_equal(done.tensor, audio.preprocess(sound, spec))
+        mel = (await cpu.process(sound, audio.Stage.MEL)).tensor
+        assert np.array_equal(mel, audio.preprocess(sound, spec, audio.Stage.MEL)) and mel.dtype == np.float32
+        with pytest.raises(CorruptInput):
+            await cpu.preprocess(PHOTOS[0].jpeg)
 
     with_cpu(body, spec)
 

@@ -13,7 +13,17 @@ import torch
 from serving import balanced, serve
 from small_nets import NET, OTHER, graphs, models, small, tasks, tensor  # noqa: F401 - a fixture
 
-from headrace.batching import BadInput, GraphBatching, Serial, UnknownModel, UsageError, WorkConserving
+from headrace.batching import (
+    BadInput,
+    EarliestDeadline,
+    GraphBatching,
+    Profile,
+    ProfilePoint,
+    Serial,
+    UnknownModel,
+    UsageError,
+    WorkConserving,
+)
 from headrace.host.live import runtime as runtime_module
 from headrace.host.live.runtime import NoWorker, Overloaded, Runtime, RuntimeClosed, TooLate
 from headrace.host.live.whole import WholeTasks
@@ -355,6 +365,23 @@ def test_what_has_not_begun_by_its_deadline_is_dropped_only_if_asked_for():
             assert balanced(runtime)
 
         serve(Serial(graphs()), tasks(), body, drop_late=drop)
+
+
+def test_what_a_policy_knows_to_be_hopeless_is_dropped_before_its_deadline():
+    points = (ProfilePoint(1, 0.2, 5.0), ProfilePoint(2, 0.2, 10.0))
+    times = {model: Profile(model, 1, points).times() for model in (NET, OTHER)}
+
+    async def body(runtime, _):
+        running = asyncio.create_task(runtime.infer(NET, tensor(1000.4)))
+        await asyncio.sleep(0.1)
+        started = time.monotonic()
+        with pytest.raises(TooLate, match=r"by its deadline, in .* and takes longer than that"):
+            await runtime.infer(NET, tensor(), deadline=runtime.now() + 0.3)  # and 0.2 are needed
+        assert 0.09 < time.monotonic() - started < 0.25
+        await running
+        assert balanced(runtime) and runtime.ledger.dropped == 1
+
+    serve(EarliestDeadline(times, 1), tasks(), body, drop_late=True)
 
 
 def test_closing_answers_what_is_in_flight_at_once_and_ends_in_bounded_time():

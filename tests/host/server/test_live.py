@@ -20,7 +20,7 @@ from headrace.host.server.live import Live
 from headrace.host.server.protocol import OK, Outcome
 from headrace.host.server.watch import Standing, Visit
 
-NOTHING = Standing([], 0, [], {}, {}, {}, {}, {}, {})
+NOTHING = Standing([], 0, [], {}, {}, {}, {}, {}, {}, 0)
 
 
 def of(*models, look=lambda: NOTHING):
@@ -97,7 +97,7 @@ def test_load_is_the_share_of_the_last_seconds_also_of_names_that_are_alike():
 
     def look():
         workers = [WorkerState("cpu 0", True, busy[0], None)]
-        return Standing(workers, 0, [UnitState("cpu 0", busy[1], False)], {}, {}, {}, {}, {}, {})
+        return Standing(workers, 0, [UnitState("cpu 0", busy[1], False)], {}, {}, {}, {}, {}, {}, 0)
 
     async def run():
         async with of("m", look=look) as watched:

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import grpc
 import numpy as np
@@ -16,7 +17,7 @@ import tritonclient.http
 from running import PHOTO, SPEC, scale_request, scaled, serving, until
 from tritonclient.utils import InferenceServerException
 
-from headrace.host.dpu.image import preprocess
+from headrace.host.dpu.image import Damaged, preprocess
 
 INFER = "/v2/models/scale/infer"
 SLOW_S = 0.4
@@ -228,6 +229,25 @@ def test_photos_go_through_the_dpu_and_what_it_cannot_take_to_the_cpu():
             answer = client.infer("means", [tensor]).as_numpy("output")
             np.testing.assert_allclose(answer, [preprocess(photo, SPEC).mean((1, 2))], rtol=1e-5)
         assert re.findall(r'headrace_dpu_fallbacks_total\{reason="\w+"\} (\S+)', server.metrics()) == ["1.0"]
+
+
+def test_damaged_photos_that_are_taken_are_marked_for_the_client_and_counted():
+    damaged, spec = PHOTO[: len(PHOTO) // 2] + b"\xff\xd9", replace(SPEC, damaged=Damaged.LENIENT)
+    with serving("--damaged", "lenient", models=("means",)) as server:
+        with tritonclient.http.InferenceServerClient(server.url()) as client:
+            tensor = tritonclient.http.InferInput("IMAGE", [3], "BYTES")
+            tensor.set_data_from_numpy(np.array([damaged, PHOTO, damaged], object))
+            answer = client.infer("means", [tensor])
+            assert answer.get_response()["parameters"] == {"damaged_rows": "0,2"}
+            expected = [preprocess(photo, spec).mean((1, 2)) for photo in (damaged, PHOTO, damaged)]
+            np.testing.assert_allclose(answer.as_numpy("output"), expected, rtol=1e-5)
+        with tritonclient.grpc.InferenceServerClient(server.url("grpc")) as client:
+            for photo, marks in ((damaged, {"damaged_rows": "0"}), (PHOTO, {})):
+                tensor = tritonclient.grpc.InferInput("IMAGE", [1], "BYTES")
+                tensor.set_data_from_numpy(np.array([photo], object))
+                found = client.infer("means", [tensor]).get_response().parameters
+                assert {name: mark.string_param for name, mark in found.items()} == marks
+        assert "headrace_damaged_photos_total 3.0" in server.metrics()
 
 
 @pytest.mark.parametrize(("workers", "answer"), [("1", 8.0), ("npu:2", 0.0)])  # a simulated NPU computes nothing

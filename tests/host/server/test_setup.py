@@ -62,7 +62,10 @@ def test_options_that_do_not_go_together_are_refused(options, text):
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ("max-quue = 5", "there is no setting 'max-quue'; known are access-log, client-timeout-s,"),
+        (
+            "max-quue = 5",
+            "there is no setting 'max-quue'; known are access-log, bucket-s, bucket-width, client-timeout-s,",
+        ),
         ("max-queue = 1.5", "--max-queue"),
         ("max-queue = 0", "--max-queue"),
         ("max-queue = true", "give a text or a number"),
@@ -73,7 +76,10 @@ def test_options_that_do_not_go_together_are_refused(options, text):
         ("models = 1", "give tables, each under [[models]]"),
         ("[[models]]", "has no source"),
         ("[[models]]\nsource = 1", "has no source"),
-        ('[[models]]\nsource = "resnet18"\npolcy = "lazy"', "there is no setting 'polcy'; known are dec-timesteps,"),
+        (
+            '[[models]]\nsource = "resnet18"\npolcy = "lazy"',
+            "there is no setting 'polcy'; known are bucket-s, bucket-width, dec-timesteps,",
+        ),
         ('[[models]]\nsource = "resnet18"\npolicy = "best"', "policy is 'best'; choose from serial,"),
         ('[[models]]\nsource = "resnet18"\nmax-queue = 0', "give a whole number of 1 to 65536"),
         ('[[models]]\nsource = "resnet18"\nmax-batch = true', "give a whole number of 1 to 1024"),

@@ -86,9 +86,24 @@ def test_going_up_takes_the_clocks_of_the_larger_image():
 
 def test_the_whole_unit_adds_little_to_decode_but_memorys_latency():
     work = photo(12)
-    alone, whole = decode_cycles(work), image_cu_cycles(work, latency=120)
+    alone, whole = decode_cycles(work), image_cu_cycles(work, stage=1, latency=120)
     assert 0 < whole - alone - 3 * 120 < 300
-    assert image_cu_cycles(work, latency=220) - whole == 300
+    assert image_cu_cycles(work, stage=1, latency=220) - whole == 300
+
+
+def test_what_a_crop_leaves_out_is_not_rendered_and_below_it_not_decoded():
+    """224 of 256 rows of the resized image: 336 of 384, of which the first wanted comes with a later MCU row. 224 of
+    341 columns: 336 of 512, and up to 16 more, as blocks are taken whole."""
+
+    def clocks(work: JpegWork, width: int, height: int) -> int:
+        return image_cu_cycles(work, crop_width=width, crop_height=height)
+
+    sparse, dense = photo(3), photo(60)
+    assert clocks(sparse, 341, 256) - clocks(sparse, 341, 224) == pytest.approx(48 * 512 / 2, rel=0.15)
+    saved = clocks(sparse, 341, 256) - clocks(sparse, 224, 256)
+    assert 384 * (512 - 336 - 16) / 2 <= saved <= 384 * (512 - 336) / 2
+    mcu_row = 60 * dense.mcus_across * dense.blocks_per_mcu
+    assert clocks(dense, 224, 256) - clocks(dense, 224, 224) == pytest.approx(mcu_row, rel=0.25)
 
 
 def test_what_is_behind_decode_counts_where_it_is_slower():

@@ -1,11 +1,53 @@
+from itertools import pairwise
+
 import pytest
 
-from headrace.sim.hardware.v100 import decoder_step_s, lstm_step_s
+from headrace.sim.hardware.v100 import (
+    DECODER_WORK,
+    V100Cells,
+    V100TreeCells,
+    decoder_step_s,
+    lstm_step_s,
+    overhead_s,
+    tree_cell_s,
+)
 
 
-def test_cells_have_the_latencies_of_the_paper():
+def test_an_lstm_step_has_the_latencies_of_the_paper():
     assert [round(1e6 * lstm_step_s(batch)) for batch in (1, 64, 512, 1024)] == [185, 185, 784, 1568]
-    assert decoder_step_s(256) == pytest.approx(3 * lstm_step_s(256))
-    assert decoder_step_s(512) == pytest.approx(2 * decoder_step_s(256))
+
+
+def test_a_batch_of_512_has_a_fifth_more_throughput_than_one_of_256():
+    """Section 7.4."""
+    assert 512 / lstm_step_s(512) == pytest.approx(1.2 * 256 / lstm_step_s(256))
+    assert [round(1e6 * lstm_step_s(batch)) for batch in (160, 256, 384)] == [328, 470, 627]
+
+
+def test_throughput_never_falls_as_the_batch_grows():
+    rates = [batch / lstm_step_s(batch) for batch in range(1, 1500)]
+    assert all(after >= before * (1 - 1e-12) for before, after in pairwise(rates))
+
+
+def test_a_scheduled_step_of_64_takes_250_us_and_batches_of_512_reach_87_percent_of_the_ideal():
+    """Section 7.3."""
+    cells, static = V100Cells(), V100Cells(scheduled=False)
+    assert cells.latency(0, 64, 1.0) == pytest.approx(250e-6)
+    assert static.latency(0, 512, 1.0) / cells.latency(0, 512, 1.0) == pytest.approx(0.87)
+    assert [round(1e6 * overhead_s(batch)) for batch in (1, 64, 288, 512)] == [58, 65, 91, 117]
+
+
+def test_decoding_is_three_quarters_of_the_work_and_best_at_a_batch_of_256():
+    """Section 7.4."""
+    decoder, encoder = (V100Cells((1,), False).latency(node, 256, 1.0) for node in (1, 0))
+    assert decoder / (decoder + encoder) == pytest.approx(0.75) and DECODER_WORK == 3
     rates = [batch / decoder_step_s(batch) for batch in (64, 128, 256, 512, 1024)]
-    assert max(rates) == pytest.approx(rates[2]) and rates[1] < rates[2]
+    assert max(rates) == pytest.approx(rates[2]) and rates[1] < rates[2] == pytest.approx(rates[3])
+
+
+def test_a_tree_cell_gives_the_two_peaks_that_it_was_derived_from():
+    """Section 7.5, at full batches: 3,100 trees/s of 37.2 cells, and 70 % of the ideal on trees of 31."""
+    task = V100TreeCells().latency(0, 64, 1.0)
+    assert 64 / (37.2 * task) == pytest.approx(3100)
+    assert tree_cell_s(64) / task == pytest.approx(0.7)
+    assert [round(1e6 * tree_cell_s(batch)) for batch in (1, 64)] == [388, 388]
+    assert V100TreeCells().latency(1, 1, 1.0) - tree_cell_s(1) == pytest.approx(2.6e-6, rel=0.01)

@@ -1,11 +1,13 @@
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.batching import UsageError
-from headrace.sim.load.replay import read_trace
+from headrace.sim.engine import Arrivals
+from headrace.sim.load.replay import every, faster, lengths_of, mean_rps, read_trace
 
 HEADER = "arrival_s,model,input_len,output_len\n"
 
@@ -59,3 +61,39 @@ def test_any_bytes_are_a_trace_or_are_refused(body, tmp_path_factory):
             read_trace(file, ["text"], 0.1)
         except UsageError as error:
             assert "file" in str(error)
+
+
+def trace_of(times):
+    count = len(times)
+    return Arrivals(["text"] * count, sorted(times), [math.inf] * count, [*range(1, count + 1)], [1] * count)
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=60), st.integers(1, 8))
+def test_what_equal_servers_get_that_take_turns_is_the_trace_again(times, servers):
+    whole = trace_of(times)
+    parts = [every(whole, servers, first) for first in range(min(servers, len(times)))]
+    assert sorted(length for part in parts for length in part.input_len) == whole.input_len
+    assert sorted(time for part in parts for time in part.arrival) == whole.arrival
+    counts = [len(part.arrival) for part in parts]
+    assert max(counts) - min(counts) <= 1
+    if servers > len(times):
+        with pytest.raises(UsageError, match=f"--replay-every {servers}: there are only {len(times)} requests"):
+            every(whole, servers, servers - 1)
+
+
+def test_a_trace_that_is_played_faster_has_its_rate_times_the_speed():
+    whole = trace_of([2.0, 3.0, 7.0])
+    assert mean_rps(whole) == 2 / 5
+    quick = faster(whole, 2.5, 0.1)
+    assert quick.arrival == pytest.approx([0.8, 1.2, 2.8]) and quick.deadline == pytest.approx([0.9, 1.3, 2.9])
+    assert mean_rps(quick) == pytest.approx(2.5 * mean_rps(whole))
+    assert quick.input_len == whole.input_len
+    with pytest.raises(UsageError, match="all requests of the trace arrive at one time"):
+        mean_rps(trace_of([4.0, 4.0]))
+
+
+def test_lengths_of_a_trace_are_those_of_each_model():
+    found = lengths_of(Arrivals(["a", "b", "a"], [0, 1, 2], [9] * 3, [5.0, 7.0, 6.0], [1, 2, 3]))
+    assert sorted(found) == ["a", "b"]
+    inputs, outputs = found["a"].sample(50, np.random.default_rng(0))
+    assert set(zip(inputs.tolist(), outputs.tolist(), strict=True)) == {(5.0, 1), (6.0, 3)}

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from headrace.batching import UsageError
 from headrace.sim.load.lengths import TRANSLATION, Fixed
-from headrace.sim.load.traffic import deterministic, generate, mmpp2, poisson
+from headrace.sim.load.traffic import deterministic, generate, generate_blocks, mmpp2, poisson, poisson_blocks
 
 
 def test_poisson_arrivals_have_the_rate_and_the_spread_of_a_poisson_process():
@@ -91,3 +91,14 @@ def test_generated_requests_need_a_target_above_0(sla_s):
 def test_requests_arrive_at_rising_times(arrival):
     with pytest.raises(UsageError, match="times of arrival"):
         generate(np.array(arrival), {"image": Fixed()}, 1.0, 0)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(0, 9))
+def test_each_model_has_its_share_of_the_requests(rates, seed):
+    lengths = {f"model {number}": Fixed() for number in range(len(rates))}
+    shares = [rate / sum(rates) for rate in rates]
+    load = generate(poisson(100.0, 4000, seed), lengths, 0.1, seed, shares=shares)
+    blocks = generate_blocks(poisson_blocks(100.0, 4000, seed, 900), lengths, 0.1, seed, shares)
+    for models in (load.models, [model for block in blocks for model in block.models]):
+        for model, share in zip(lengths, shares, strict=True):
+            assert models.count(model) / 4000 == pytest.approx(share, abs=5 * math.sqrt(0.25 / 4000))

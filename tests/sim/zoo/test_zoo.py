@@ -2,7 +2,9 @@ import pytest
 import torch
 
 from headrace.batching import NodeKind, UnknownModel
+from headrace.batching.graphs.model_graph import HALF_LENGTH
 from headrace.batching.graphs.torch_graph import from_torch
+from headrace.host.workers.conformer import conformer_ctc
 from headrace.host.workers.models import import_torchvision
 from headrace.sim.zoo import MODELS, model_graph
 from headrace.sim.zoo.transformer import transformer
@@ -39,6 +41,18 @@ def test_the_transformer_has_the_parameters_of_the_papers_table():
     assert model_graph("transformer").parameters() == count(layers) - final_norms + embedding
 
 
+def test_the_conformer_has_the_parameters_of_the_live_ones_blocks_and_classes():
+    live = conformer_ctc()
+    assert model_graph("conformer").parameters() == count(live.blocks) + count(live.classes)
+
+
+def test_a_decoder_without_a_cache_has_the_same_weights_and_a_row_for_every_token():
+    cached, again = model_graph("transformer"), model_graph("transformer_uncached")
+    assert again.parameters() == cached.parameters()
+    decoder = [node for node in again.nodes if node.kind is NodeKind.DECODER]
+    assert [op.m for node in decoder for op in node.operators] == [HALF_LENGTH] * (len(decoder) + 11) + [1]
+
+
 def test_las_has_the_parameters_of_the_modules_that_the_paper_names():
     listener = [torch.nn.LSTM(40, 256, bidirectional=True)]
     listener += [torch.nn.LSTM(1024, 256, bidirectional=True) for _ in range(3)]
@@ -72,7 +86,9 @@ def test_node_kinds_say_what_runs_how_often():
         kinds[name] == {NodeKind.STATIC} for name in ("resnet50", "vgg16", "mobilenet_v1", "googlenet", "bert_base")
     )
     assert kinds["gnmt"] == kinds["las"] == {NodeKind.ENCODER, NodeKind.DECODER}
-    assert kinds["transformer"] == {NodeKind.STATIC, NodeKind.DECODER}  # its encoder sees the whole input at once
+    assert (
+        kinds["transformer"] == kinds["transformer_uncached"] == {NodeKind.STATIC, NodeKind.DECODER}
+    )  # its encoder sees the whole input at once
 
 
 def test_an_unknown_model_is_named_with_what_is_close():

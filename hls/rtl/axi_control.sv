@@ -1,16 +1,22 @@
-// The image CU's registers behind an AXI4-Lite slave: ap_ctrl_chain, arguments, outputs, performance counters.
+// A CU's registers behind an AXI4-Lite slave: ap_ctrl_chain, arguments, outputs, performance counters.
 //
-// Reference   kernel.xml has the offsets; 0x00 to 0x0C are as Vitis HLS lays them out, in its own ways: ap_start holds
+// Reference   the CU's kernel.xml has the offsets; 0x00 to 0x0C are as Vitis HLS lays them out, in its own ways: ap_start holds
 //             until the CU takes it (ap_ready, which reading clears), ap_continue is a pulse, writing 1 to a bit of ISR
 //             toggles it. Differences: ap_start can be written again as soon as it reads 0, for the run after
 //             this one, because the CU takes the arguments when it starts; ISR's ap_done is set once a run, by the
 //             rise of ap_done, which then stands until ap_continue; there is no auto-restart.
 // Interface   32-bit data, byte strobes, address bits 1 and 0 ignored. What has no register reads as 0 and takes writes
 //             without effect; every answer is OKAY. Address and data of a write may come in either order.
+//             Words are in the order of packed structs, the last member at index 0; a 64-bit argument is two words.
+//             Counters lie at 0x100 in a row, the first member first.
 // Throughput  a read and a write in two clocks each, independent of each other.
-module axi_control
-  import image_cu_pkg::*;
-(
+module axi_control #(
+  parameter int unsigned               ArgumentWords  = 1,
+  parameter logic [ArgumentWords-1:0][11:0] ArgumentOffset = 12'h010,
+  parameter int unsigned                        OutputWords    = 1,
+  parameter logic [OutputWords-1:0][11:0]       OutputOffset   = 12'h018,
+  parameter int unsigned                        CounterWords   = 1
+) (
   input  logic        clk_i,
   input  logic        rst_ni,
 
@@ -38,9 +44,9 @@ module axi_control
   input  logic        done_i,      // stands until `continue_o`
   output logic        continue_o,
   input  logic        idle_i,
-  output arguments_t  arguments_o,
-  input  outputs_t    outputs_i,
-  input  counters_t   counters_i
+  output logic [ArgumentWords-1:0][31:0] arguments_o,
+  input  logic [OutputWords-1:0][31:0]   outputs_i,
+  input  logic [CounterWords-1:0][31:0]  counters_i
 );
 
   localparam logic [11:0] Control = 12'h000;
@@ -81,20 +87,14 @@ module axi_control
   end
 
   // ---- Arguments ----
-  // Their words in the order of arguments_t, the last one first, and where they lie.
-  localparam int unsigned Words = 17;
-  localparam logic [Words-1:0][11:0] Offset = {
-    12'h014, 12'h010, 12'h01C, 12'h028, 12'h024, 12'h030, 12'h03C, 12'h038, 12'h048, 12'h044,
-    12'h050, 12'h058, 12'h060, 12'h068, 12'h070, 12'h078, 12'h080};
-
-  logic [Words-1:0][3:0][7:0] arguments_q;
+  logic [ArgumentWords-1:0][3:0][7:0] arguments_q;
 
   assign arguments_o = arguments_q;
 
   always_ff @(posedge clk_i) begin
-    for (int unsigned i = 0; i < Words; i++) begin
+    for (int unsigned i = 0; i < ArgumentWords; i++) begin
       for (int unsigned j = 0; j < 4; j++) begin
-        if (write && waddr_q == Offset[i] && wstrb_q[j]) arguments_q[i][j] <= wdata_q[8*j+:8];
+        if (write && waddr_q == ArgumentOffset[i] && wstrb_q[j]) arguments_q[i][j] <= wdata_q[8*j+:8];
       end
     end
   end
@@ -143,32 +143,35 @@ module axi_control
   assign read         = raddr_full_q && (!rvalid_o || rready_i);
   assign read_control = read && raddr_q == Control;
 
+  // Which register is read is found when the address comes. Bit by bit, what each has for the word: the tools make a
+  // tree of an "or" over a vector.
+  localparam int unsigned Words = ArgumentWords + OutputWords + CounterWords;
+  logic [Words-1:0]       hit, hit_q;
+  logic [Words-1:0][31:0] words;
+  logic [31:0][Words-1:0] column;
+
+  assign words = {counters_i, outputs_i, arguments_o};
+
+  for (genvar i = 0; i < Words; i++) begin : gen_word
+    localparam int unsigned Counter = i - ArgumentWords - OutputWords;
+    localparam logic [11:0] Offset = i < ArgumentWords ? ArgumentOffset[i % ArgumentWords] :
+                                     i < ArgumentWords + OutputWords ? OutputOffset[(i - ArgumentWords) % OutputWords] :
+                                     12'(12'h100 + 4 * (CounterWords - 1 - Counter));
+    assign hit[i] = araddr_i[11:2] == Offset[11:2];
+    for (genvar b = 0; b < 32; b++) begin : gen_bit
+      assign column[b][i] = hit_q[i] && words[i][b];
+    end
+  end
+
   always_comb begin
     unique case (raddr_q)
       Control: word = {28'b0, ready_seen_q, idle_i && !start_o, done_i, start_o};
       Gie:     word = 32'(gie_q);
       Ier:     word = 32'(ier_q);
       Isr:     word = 32'(isr_q);
-      12'h090: word = outputs_i.status;
-      12'h0A0: word = outputs_i.out_width;
-      12'h0B0: word = outputs_i.out_height;
-      12'h0C0: word = outputs_i.src_width;
-      12'h0D0: word = outputs_i.src_height;
-      12'h100: word = counters_i.cycles;
-      12'h104: word = counters_i.symbols;
-      12'h108: word = counters_i.first_output;
-      12'h10C: word = counters_i.last_output;
-      12'h110: word = counters_i.header;
-      12'h114: word = counters_i.wait_data;
-      12'h118: word = counters_i.wait_transform;
-      12'h11C: word = counters_i.wait_rows;
-      12'h120: word = counters_i.wait_output;
-      12'h124: word = counters_i.wait_write;
       default: word = '0;
     endcase
-    for (int unsigned i = 0; i < Words; i++) begin
-      if (raddr_q == Offset[i]) word = arguments_q[i];
-    end
+    for (int unsigned b = 0; b < 32; b++) word[b] |= |column[b];  // no two have the same offset
   end
 
   always_ff @(posedge clk_i) begin
@@ -185,6 +188,7 @@ module axi_control
 
   always_ff @(posedge clk_i) begin
     if (arready_o) raddr_q <= {araddr_i[11:2], 2'b00};
+    if (arready_o) hit_q <= hit;
     if (read) rdata_o <= word;
   end
 

@@ -1,0 +1,574 @@
+// Audio CU A: a WAV file in device memory to log-mel bands with their sums in device memory, in one pass.
+//
+//   gmem0 -> axi_read -> wav -> rate_check -> resample -> mel -> sound_store -> gmem1
+//            gmem2 -> axi_read ------------------^---------^      record_write -> gmem3
+//
+// Reference   audio_mel_cu.hpp; registers: kernel.xml and audio_mel_cu_pkg.sv.
+// Interface   AXI4-Lite control with ap_ctrl_chain; four AXI4 masters of 128 bits, of which only the channels in use
+//             exist. All addresses are 16-byte aligned. A run takes its arguments when it starts, so that the host can
+//             already write those of the next; it begins after ap_continue.
+// Throughput  that of its units: a sample of the file a clock, half of one at 8 and 11.025 kHz.
+// Latency     the tables are loaded beside the file's header: 256 clocks, and those of the taps, which are loaded only
+//             if the last ones were of another rate.
+// Bad input   ends in a status code, see hls/README.md. An unknown stage or rate, mels or preemphasis out of range, or
+//             an unaligned address: StatusBadArgument, nothing runs; the record is written unless its own address is
+//             at fault. An error response of memory: StatusBusError; the run still ends by itself, on zeros for
+//             what was not read, and the taps are loaded again for the next run.
+module audio_mel_cu
+  import headrace_pkg::*;
+  import audio_pkg::*;
+  import audio_mel_cu_pkg::*;
+(
+  input  logic         ap_clk,
+  input  logic         ap_rst_n,
+  output logic         interrupt,
+
+  input  logic [11:0]  s_axi_control_awaddr,
+  input  logic         s_axi_control_awvalid,
+  output logic         s_axi_control_awready,
+  input  logic [31:0]  s_axi_control_wdata,
+  input  logic [3:0]   s_axi_control_wstrb,
+  input  logic         s_axi_control_wvalid,
+  output logic         s_axi_control_wready,
+  output logic [1:0]   s_axi_control_bresp,
+  output logic         s_axi_control_bvalid,
+  input  logic         s_axi_control_bready,
+  input  logic [11:0]  s_axi_control_araddr,
+  input  logic         s_axi_control_arvalid,
+  output logic         s_axi_control_arready,
+  output logic [31:0]  s_axi_control_rdata,
+  output logic [1:0]   s_axi_control_rresp,
+  output logic         s_axi_control_rvalid,
+  input  logic         s_axi_control_rready,
+
+  output logic [63:0]  m_axi_gmem0_araddr,
+  output logic [7:0]   m_axi_gmem0_arlen,
+  output logic [2:0]   m_axi_gmem0_arsize,
+  output logic [1:0]   m_axi_gmem0_arburst,
+  output logic [3:0]   m_axi_gmem0_arcache,
+  output logic [2:0]   m_axi_gmem0_arprot,
+  output logic         m_axi_gmem0_arvalid,
+  input  logic         m_axi_gmem0_arready,
+  input  logic [127:0] m_axi_gmem0_rdata,
+  input  logic [1:0]   m_axi_gmem0_rresp,
+  input  logic         m_axi_gmem0_rlast,
+  input  logic         m_axi_gmem0_rvalid,
+  output logic         m_axi_gmem0_rready,
+
+  output logic [63:0]  m_axi_gmem1_awaddr,
+  output logic [7:0]   m_axi_gmem1_awlen,
+  output logic [2:0]   m_axi_gmem1_awsize,
+  output logic [1:0]   m_axi_gmem1_awburst,
+  output logic [3:0]   m_axi_gmem1_awcache,
+  output logic [2:0]   m_axi_gmem1_awprot,
+  output logic         m_axi_gmem1_awvalid,
+  input  logic         m_axi_gmem1_awready,
+  output logic [127:0] m_axi_gmem1_wdata,
+  output logic [15:0]  m_axi_gmem1_wstrb,
+  output logic         m_axi_gmem1_wlast,
+  output logic         m_axi_gmem1_wvalid,
+  input  logic         m_axi_gmem1_wready,
+  input  logic [1:0]   m_axi_gmem1_bresp,
+  input  logic         m_axi_gmem1_bvalid,
+  output logic         m_axi_gmem1_bready,
+
+  output logic [63:0]  m_axi_gmem2_araddr,
+  output logic [7:0]   m_axi_gmem2_arlen,
+  output logic [2:0]   m_axi_gmem2_arsize,
+  output logic [1:0]   m_axi_gmem2_arburst,
+  output logic [3:0]   m_axi_gmem2_arcache,
+  output logic [2:0]   m_axi_gmem2_arprot,
+  output logic         m_axi_gmem2_arvalid,
+  input  logic         m_axi_gmem2_arready,
+  input  logic [127:0] m_axi_gmem2_rdata,
+  input  logic [1:0]   m_axi_gmem2_rresp,
+  input  logic         m_axi_gmem2_rlast,
+  input  logic         m_axi_gmem2_rvalid,
+  output logic         m_axi_gmem2_rready,
+
+  output logic [63:0]  m_axi_gmem3_awaddr,
+  output logic [7:0]   m_axi_gmem3_awlen,
+  output logic [2:0]   m_axi_gmem3_awsize,
+  output logic [1:0]   m_axi_gmem3_awburst,
+  output logic [3:0]   m_axi_gmem3_awcache,
+  output logic [2:0]   m_axi_gmem3_awprot,
+  output logic         m_axi_gmem3_awvalid,
+  input  logic         m_axi_gmem3_awready,
+  output logic [127:0] m_axi_gmem3_wdata,
+  output logic [15:0]  m_axi_gmem3_wstrb,
+  output logic         m_axi_gmem3_wlast,
+  output logic         m_axi_gmem3_wvalid,
+  input  logic         m_axi_gmem3_wready,
+  input  logic [1:0]   m_axi_gmem3_bresp,
+  input  logic         m_axi_gmem3_bvalid,
+  output logic         m_axi_gmem3_bready
+);
+
+  localparam logic [31:0] MostPreemphasis = 32'h0003_FFFF;
+
+  typedef enum logic [2:0] {
+    StIdle,
+    StCheck,   // are the arguments sound?
+    StJudge,
+    StStart,   // every unit begins
+    StRun,     // until all are done
+    StOutcome, // the outputs are known
+    StRecord,  // the record is on its way
+    StDone     // until ap_continue
+  } state_e;
+
+  logic clk;
+  // verilator lint_off PROCASSINIT
+  logic rst_n = 1'b0;  // the reset registered once for all; in reset from the configuration on
+  // verilator lint_on PROCASSINIT
+
+  assign clk = ap_clk;
+  always_ff @(posedge clk) rst_n <= ap_rst_n;
+
+  assign m_axi_gmem0_arcache = AxiCache;
+  assign m_axi_gmem0_arprot  = AxiProt;
+  assign m_axi_gmem1_awcache = AxiCache;
+  assign m_axi_gmem1_awprot  = AxiProt;
+  assign m_axi_gmem2_arcache = AxiCache;
+  assign m_axi_gmem2_arprot  = AxiProt;
+  assign m_axi_gmem3_awcache = AxiCache;
+  assign m_axi_gmem3_awprot  = AxiProt;
+
+  // ---- Control ----
+  state_e       state_q, state_d;
+  logic         start, next, begins;
+  arguments_t   registers, arguments_q;
+  outputs_t     outputs_q;
+  counters_t    counters;
+  logic         run_over, record_idle, record_error;
+  logic         wav_idle, tables_idle;  // the units that read them
+  logic         bus_error, tables_error;
+  logic         unit_start;
+  logic         refused_q, record_refused_q;
+  logic [31:0]  bytes_q, mels_q;
+
+  axi_control #(
+    .ArgumentWords (ArgumentWords),
+    .ArgumentOffset(ArgumentOffset),
+    .OutputWords   (OutputWords),
+    .OutputOffset  (OutputOffset),
+    .CounterWords  ($bits(counters_t) / 32)
+  ) u_control (
+    .clk_i      (clk),
+    .rst_ni     (rst_n),
+    .awaddr_i   (s_axi_control_awaddr),
+    .awvalid_i  (s_axi_control_awvalid),
+    .awready_o  (s_axi_control_awready),
+    .wdata_i    (s_axi_control_wdata),
+    .wstrb_i    (s_axi_control_wstrb),
+    .wvalid_i   (s_axi_control_wvalid),
+    .wready_o   (s_axi_control_wready),
+    .bresp_o    (s_axi_control_bresp),
+    .bvalid_o   (s_axi_control_bvalid),
+    .bready_i   (s_axi_control_bready),
+    .araddr_i   (s_axi_control_araddr),
+    .arvalid_i  (s_axi_control_arvalid),
+    .arready_o  (s_axi_control_arready),
+    .rdata_o    (s_axi_control_rdata),
+    .rresp_o    (s_axi_control_rresp),
+    .rvalid_o   (s_axi_control_rvalid),
+    .rready_i   (s_axi_control_rready),
+    .interrupt_o(interrupt),
+    .start_o    (start),
+    .ready_i    (begins),
+    .done_i     (state_q == StDone),
+    .continue_o (next),
+    .idle_i     (state_q == StIdle),
+    .arguments_o(registers),
+    .outputs_i  (outputs_q),
+    .counters_i (counters)
+  );
+
+  assign begins     = state_q == StIdle && start;
+  assign unit_start = state_q == StStart;
+
+  always_comb begin
+    state_d = state_q;
+    unique case (state_q)
+      StIdle:    if (start) state_d = StCheck;
+      StCheck:   if (wav_idle && tables_idle) state_d = StJudge;  // after a reset they may not be
+      StJudge:   state_d = refused_q ? StOutcome : StStart;
+      StStart:   state_d = StRun;
+      StRun:     if (run_over) state_d = StOutcome;
+      StOutcome: state_d = record_refused_q ? StDone : StRecord;
+      StRecord:  if (record_idle) state_d = StDone;
+      StDone:    if (next) state_d = StIdle;
+      default:   state_d = StIdle;
+    endcase
+  end
+
+  always_ff @(posedge clk) begin
+    if (!rst_n) state_q <= StIdle;
+    else state_q <= state_d;
+  end
+
+  always_ff @(posedge clk) if (begins) arguments_q <= registers;
+
+  // ---- Arguments, and which taps are loaded ----
+  // The tables' address counts only where they are read. These stand from StJudge on.
+  logic        bands_q;                      // the last stage is mel
+  logic        bands, rate_known, loads;
+  logic [2:0]  rate, rate_q;                 // whose taps lie in `tables`
+  logic        loads_q;                      // they are loaded in this run
+  logic        loaded_valid_q;
+  logic [2:0]  loaded_q;                     // the rate of those that resample has
+  logic        loads_now_q;
+  logic [2:0]  taps_rate_q;
+  logic [28:0] table_words_q;
+
+  assign bands = arguments_q.stage[0];
+
+  always_comb begin
+    rate       = '0;
+    rate_known = 1'b0;
+    for (int unsigned i = 0; i < 8; i++) begin
+      if (arguments_q.taps_rate == 32'(RateHz[i])) begin
+        rate       |= 3'(i);
+        rate_known |= 1'b1;
+      end
+    end
+    loads = rate_known && rate != Rate16000 && !(loaded_valid_q && loaded_q == rate);
+  end
+
+  always_ff @(posedge clk) begin
+    bands_q          <= bands;
+    rate_q           <= rate;
+    loads_q          <= loads;
+    record_refused_q <= arguments_q.result[3:0] != '0;
+    refused_q        <= arguments_q.stage[31:1] != '0 || !rate_known || arguments_q.wav[3:0] != '0 ||
+                        arguments_q.mel[3:0] != '0 || arguments_q.result[3:0] != '0 ||
+                        ((bands || loads) && arguments_q.tables[3:0] != '0) ||
+                        (bands && (arguments_q.mels[31:8] != '0 || arguments_q.mels[7:0] == '0 ||
+                                   arguments_q.mels[7:0] > 8'd128 || arguments_q.mels[1:0] != '0 ||
+                                   arguments_q.preemphasis > MostPreemphasis));
+    // The program lies in front of the taps, and passes by with them where it is not wanted.
+    table_words_q    <= !bands_q && !loads_q ? '0 : 29'(ProgramWords) + (loads_q ? 29'(TapsWords[rate_q]) : '0);
+  end
+
+  always_ff @(posedge clk) begin
+    if (!rst_n) begin
+      loaded_valid_q <= 1'b0;
+    end else if (unit_start && loads_q) begin
+      loaded_valid_q <= 1'b0;
+    end else if (state_q == StRun && run_over && loads_now_q) begin
+      loaded_valid_q <= !tables_error;
+    end
+  end
+
+  // loads_q looks at what is loaded, so this run keeps what it was told at its start.
+  always_ff @(posedge clk) begin
+    if (unit_start) begin
+      loads_now_q <= loads_q;
+      taps_rate_q <= rate_q;
+      if (loads_q) loaded_q <= rate_q;
+    end
+  end
+
+  // ---- The file ----
+  logic         wav_stop, wav_error, wav_done;
+  logic [127:0] wav_word;
+  logic         wav_valid, wav_ready;
+  logic [28:0]  wav_words;
+
+  assign wav_words = {1'b0, arguments_q.wav_bytes[31:4]} + 29'(arguments_q.wav_bytes[3:0] != '0);
+
+  axi_read u_wav_read (
+    .clk_i       (clk),
+    .rst_ni      (rst_n),
+    .start_i     (unit_start),
+    .address_i   (arguments_q.wav),
+    .words_i     (wav_words),
+    .stop_i      (wav_stop),
+    .idle_o      (wav_idle),
+    .error_o     (wav_error),
+    .word_o      (wav_word),
+    .word_valid_o(wav_valid),
+    .word_ready_i(wav_ready),
+    .araddr_o    (m_axi_gmem0_araddr),
+    .arlen_o     (m_axi_gmem0_arlen),
+    .arsize_o    (m_axi_gmem0_arsize),
+    .arburst_o   (m_axi_gmem0_arburst),
+    .arvalid_o   (m_axi_gmem0_arvalid),
+    .arready_i   (m_axi_gmem0_arready),
+    .rdata_i     (m_axi_gmem0_rdata),
+    .rresp_i     (m_axi_gmem0_rresp),
+    .rlast_i     (m_axi_gmem0_rlast),
+    .rvalid_i    (m_axi_gmem0_rvalid),
+    .rready_o    (m_axi_gmem0_rready)
+  );
+
+  sound_t read_sound, checked_sound;
+  logic   read_sound_valid, read_sound_ready, checked_sound_valid, checked_sound_ready, check_idle;
+  pcm_t   read_pcm, checked_pcm;
+  logic   read_pcm_valid, read_pcm_ready, checked_pcm_valid, checked_pcm_ready;
+
+  wav u_wav (
+    .clk_i        (clk),
+    .rst_ni       (rst_n),
+    .start_i      (unit_start),
+    .bytes_i      (arguments_q.wav_bytes),
+    .done_o       (wav_done),
+    .word_i       (wav_word),
+    .word_valid_i (wav_valid),
+    .word_ready_o (wav_ready),
+    .sound_o      (read_sound),
+    .sound_valid_o(read_sound_valid),
+    .sound_ready_i(read_sound_ready),
+    .pcm_o        (read_pcm),
+    .pcm_valid_o  (read_pcm_valid),
+    .pcm_ready_i  (read_pcm_ready)
+  );
+
+  rate_check u_rate_check (
+    .clk_i        (clk),
+    .rst_ni       (rst_n),
+    .taps_rate_i  (taps_rate_q),
+    .idle_o       (check_idle),
+    .sound_i      (read_sound),
+    .sound_valid_i(read_sound_valid),
+    .sound_ready_o(read_sound_ready),
+    .pcm_i        (read_pcm),
+    .pcm_valid_i  (read_pcm_valid),
+    .pcm_ready_o  (read_pcm_ready),
+    .sound_o      (checked_sound),
+    .sound_valid_o(checked_sound_valid),
+    .sound_ready_i(checked_sound_ready),
+    .pcm_o        (checked_pcm),
+    .pcm_valid_o  (checked_pcm_valid),
+    .pcm_ready_i  (checked_pcm_ready)
+  );
+
+  // ---- Tables: the program, then the taps ----
+  logic [127:0] table_word;
+  logic         table_valid, table_ready;
+  logic [8:0]   program_left_q;  // words of it still to come
+  logic         is_program, program_ready, taps_ready;
+  logic         load_valid_q, load_ready;
+
+  axi_read u_tables (
+    .clk_i       (clk),
+    .rst_ni      (rst_n),
+    .start_i     (unit_start),
+    .address_i   (arguments_q.tables),
+    .words_i     (table_words_q),
+    .stop_i      (1'b0),
+    .idle_o      (tables_idle),
+    .error_o     (tables_error),
+    .word_o      (table_word),
+    .word_valid_o(table_valid),
+    .word_ready_i(table_ready),
+    .araddr_o    (m_axi_gmem2_araddr),
+    .arlen_o     (m_axi_gmem2_arlen),
+    .arsize_o    (m_axi_gmem2_arsize),
+    .arburst_o   (m_axi_gmem2_arburst),
+    .arvalid_o   (m_axi_gmem2_arvalid),
+    .arready_i   (m_axi_gmem2_arready),
+    .rdata_i     (m_axi_gmem2_rdata),
+    .rresp_i     (m_axi_gmem2_rresp),
+    .rlast_i     (m_axi_gmem2_rlast),
+    .rvalid_i    (m_axi_gmem2_rvalid),
+    .rready_o    (m_axi_gmem2_rready)
+  );
+
+  assign is_program  = program_left_q != '0;
+  assign table_ready = is_program ? !bands_q || program_ready : taps_ready;
+
+  always_ff @(posedge clk) begin
+    if (unit_start) program_left_q <= 9'(ProgramWords);
+    else if (table_valid && table_ready && is_program) program_left_q <= program_left_q - 1'b1;
+  end
+
+  // Before the sound, for which wav needs the file's headers.
+  always_ff @(posedge clk) begin
+    if (!rst_n) load_valid_q <= 1'b0;
+    else if (unit_start) load_valid_q <= loads_q;
+    else if (load_ready) load_valid_q <= 1'b0;
+  end
+
+  // ---- Resample ----
+  sound_t  resampled_sound;
+  logic    resampled_sound_valid, resampled_sound_ready;
+  sample_t resampled;
+  logic    resampled_valid, resampled_ready;
+
+  resample u_resample (
+    .clk_i        (clk),
+    .rst_ni       (rst_n),
+    .load_rate_i  (taps_rate_q),
+    .load_valid_i (load_valid_q),
+    .load_ready_o (load_ready),
+    .table_i      (table_word),
+    .table_valid_i(table_valid && !is_program),
+    .table_ready_o(taps_ready),
+    .sound_i      (checked_sound),
+    .sound_valid_i(checked_sound_valid),
+    .sound_ready_o(checked_sound_ready),
+    .pcm_i        (checked_pcm),
+    .pcm_valid_i  (checked_pcm_valid),
+    .pcm_ready_o  (checked_pcm_ready),
+    .sound_o      (resampled_sound),
+    .sound_valid_o(resampled_sound_valid),
+    .sound_ready_i(resampled_sound_ready),
+    .sample_o     (resampled),
+    .sample_valid_o(resampled_valid),
+    .sample_ready_i(resampled_ready)
+  );
+
+  // ---- Mel, or past it ----
+  sound_t             mel_sound, stored_sound;
+  logic               mel_sound_valid, mel_sound_ready, stored_sound_valid, stored_sound_ready;
+  log_mel_t           log_mel;
+  logic               log_mel_valid, mel_sample_ready, stored_valid, stored_ready;
+  logic signed [23:0] stored;
+
+  mel u_mel (
+    .clk_i          (clk),
+    .rst_ni         (rst_n),
+    .n_mels_i       (arguments_q.mels[7:0]),
+    .preemphasis_i  (arguments_q.preemphasis[17:0]),
+    .log_floor_i    (arguments_q.log_floor),
+    .program_i      (table_word),
+    .program_valid_i(table_valid && is_program && bands_q),
+    .program_ready_o(program_ready),
+    .sound_i        (resampled_sound),
+    .sound_valid_i  (resampled_sound_valid && bands_q),
+    .sound_ready_o  (mel_sound_ready),
+    .sample_i       (resampled),
+    .sample_valid_i (resampled_valid && bands_q),
+    .sample_ready_o (mel_sample_ready),
+    .frames_o       (mel_sound),
+    .frames_valid_o (mel_sound_valid),
+    .frames_ready_i (stored_sound_ready && bands_q),
+    .value_o        (log_mel),
+    .value_valid_o  (log_mel_valid),
+    .value_ready_i  (stored_ready && bands_q)
+  );
+
+  assign stored_sound          = bands_q ? mel_sound : resampled_sound;
+  assign stored_sound_valid    = bands_q ? mel_sound_valid : resampled_sound_valid;
+  assign stored                = bands_q ? log_mel : resampled;
+  assign stored_valid          = bands_q ? log_mel_valid : resampled_valid;
+  assign resampled_sound_ready = bands_q ? mel_sound_ready : stored_sound_ready;
+  assign resampled_ready       = bands_q ? mel_sample_ready : stored_ready;
+
+  // ---- Store ----
+  logic        store_idle, store_error;
+  status_e     store_status;
+  logic [31:0] count, bytes;
+
+  sound_store u_store (
+    .clk_i        (clk),
+    .rst_ni       (rst_n),
+    .start_i      (unit_start),
+    .address_i    (arguments_q.mel),
+    .capacity_i   (arguments_q.mel_capacity),
+    .bands_i      (bands_q),
+    .mels_i       (arguments_q.mels[7:0]),
+    .idle_o       (store_idle),
+    .status_o     (store_status),
+    .count_o      (count),
+    .bytes_o      (bytes),
+    .bus_error_o  (store_error),
+    .sound_i      (stored_sound),
+    .sound_valid_i(stored_sound_valid),
+    .sound_ready_o(stored_sound_ready),
+    .value_i      (stored),
+    .value_valid_i(stored_valid),
+    .value_ready_o(stored_ready),
+    .awaddr_o      (m_axi_gmem1_awaddr),
+    .awlen_o       (m_axi_gmem1_awlen),
+    .awsize_o      (m_axi_gmem1_awsize),
+    .awburst_o     (m_axi_gmem1_awburst),
+    .awvalid_o     (m_axi_gmem1_awvalid),
+    .awready_i     (m_axi_gmem1_awready),
+    .wdata_o       (m_axi_gmem1_wdata),
+    .wstrb_o       (m_axi_gmem1_wstrb),
+    .wlast_o       (m_axi_gmem1_wlast),
+    .wvalid_o      (m_axi_gmem1_wvalid),
+    .wready_i      (m_axi_gmem1_wready),
+    .bresp_i       (m_axi_gmem1_bresp),
+    .bvalid_i      (m_axi_gmem1_bvalid),
+    .bready_o      (m_axi_gmem1_bready)
+  );
+
+  // ---- The end of a run ----
+  // Every stream has seen its end, so nothing of this run is left when the next one begins.
+  assign wav_stop  = state_q == StRun && wav_done;
+  assign run_over  = wav_done && check_idle && store_idle && wav_idle && tables_idle;
+  assign bus_error = wav_error || store_error || tables_error;
+
+  logic [31:0] source_count_q;
+  logic [15:0] source_rate_q;
+
+  always_ff @(posedge clk) begin
+    if (read_sound_valid && read_sound_ready) begin
+      source_count_q <= read_sound.status == StatusOk ? read_sound.count : '0;
+      source_rate_q  <= read_sound.status == StatusOk ? RateHz[read_sound.rate] : '0;
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    if (!rst_n) begin
+      outputs_q <= '0;
+      bytes_q   <= '0;
+      mels_q    <= '0;
+    end else if (state_q == StRun && run_over) begin
+      outputs_q.status       <= 32'(bus_error ? StatusBusError : store_status);
+      outputs_q.count        <= count;
+      outputs_q.source_count <= source_count_q;
+      outputs_q.source_rate  <= 32'(source_rate_q);
+      bytes_q                <= bytes;
+      mels_q                 <= bands_q ? arguments_q.mels : '0;
+    end else if (state_q == StJudge && refused_q) begin
+      outputs_q        <= '0;
+      outputs_q.status <= 32'(StatusBadArgument);
+      bytes_q          <= '0;
+      mels_q           <= '0;
+    end else if (state_q == StRecord && record_error) begin
+      outputs_q.status <= 32'(StatusBusError);
+    end
+  end
+
+  record_write u_record (
+    .clk_i      (clk),
+    .rst_ni     (rst_n),
+    .start_i    (state_q == StOutcome && !record_refused_q),
+    .address_i  (arguments_q.result),
+    .record_i   ({64'b0, bytes_q, outputs_q.source_count, outputs_q.source_rate, mels_q, outputs_q.count,
+                  outputs_q.status}),
+    .idle_o     (record_idle),
+    .bus_error_o(record_error),
+    .awaddr_o   (m_axi_gmem3_awaddr),
+    .awlen_o    (m_axi_gmem3_awlen),
+    .awsize_o   (m_axi_gmem3_awsize),
+    .awburst_o  (m_axi_gmem3_awburst),
+    .awvalid_o  (m_axi_gmem3_awvalid),
+    .awready_i  (m_axi_gmem3_awready),
+    .wdata_o    (m_axi_gmem3_wdata),
+    .wstrb_o    (m_axi_gmem3_wstrb),
+    .wlast_o    (m_axi_gmem3_wlast),
+    .wvalid_o   (m_axi_gmem3_wvalid),
+    .wready_i   (m_axi_gmem3_wready),
+    .bresp_i    (m_axi_gmem3_bresp),
+    .bvalid_i   (m_axi_gmem3_bvalid),
+    .bready_o   (m_axi_gmem3_bready)
+  );
+
+  mel_counters u_counters (
+    .clk_i       (clk),
+    .rst_ni      (rst_n),
+    .clear_i     (begins),
+    .running_i   (state_q != StIdle && state_q != StDone),
+    .tables_i    (!tables_idle),
+    .pcm_wait_i  (checked_pcm_valid && !checked_pcm_ready),
+    .write_i     (m_axi_gmem1_wvalid && m_axi_gmem1_wready),
+    .write_wait_i(m_axi_gmem1_wvalid && !m_axi_gmem1_wready),
+    .counters_o  (counters)
+  );
+
+endmodule

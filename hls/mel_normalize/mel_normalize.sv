@@ -1,0 +1,310 @@
+// Mel normalize: each mel band over the whole input, (x - mean) / (std + std_floor).
+//
+//   words -> norm_statistics -> mean and scale of each band ---v
+//         -> norm_fixed x 4 -> two tiles of frames -> norm_lane x 4 -> words
+//
+// Reference   mel_normalize.cpp, word for word.
+// Interface   `start_i` for a clock while `idle_o`, settings stable until `idle_o` again. In come a word of statistics for
+//             each band, then the frames' values, four in a word; out go tiles of 128 frames, in each the bands in turn.
+// Throughput  a word of statistics in six clocks; four values a clock in, and beside it four values a clock out.
+// Latency     the first word goes out when the first tile is full and 18 slots of six clocks after the last statistics.
+// Memory      two tiles in four banks, one for each of four frames in a row: 2048 words of 96 bits each.
+// Bad input   any words are taken, see mel_normalize.hpp; always ends after as many words as the settings say.
+module mel_normalize
+  import audio_pkg::*;
+  import mel_normalize_pkg::*;
+(
+  input  logic         clk_i,
+  input  logic         rst_ni,
+
+  input  logic         start_i,
+  input  logic [15:0]  frames_i,     // 1 to 65535
+  input  logic [7:0]   mels_i,       // 4 to 128, a multiple of 4
+  input  logic         half_i,       // float16, else float32
+  input  logic [31:0]  std_floor_i,  // LSB 2^-40
+  output logic         idle_o,
+  output logic         statistics_o, // some band has no scale yet
+
+  input  logic [127:0] word_i,
+  input  logic         word_valid_i,
+  output logic         word_ready_o,
+
+  output logic [127:0] word_o,
+  output logic         word_valid_o,
+  input  logic         word_ready_i
+);
+
+  // ---- Input: between here and where it comes from, paths end ----
+  logic [127:0] word;
+  logic         word_valid, word_ready;
+
+  stream_fifo #(.Width(128), .Depth(2)) u_input (
+    .clk_i,
+    .rst_ni,
+    .data_i (word_i),
+    .valid_i(word_valid_i),
+    .ready_o(word_ready_o),
+    .data_o (word),
+    .valid_o(word_valid),
+    .ready_i(word_ready),
+    .count_o()
+  );
+
+  // ---- Statistics ----
+  typedef enum logic [1:0] {
+    StIdle,
+    StStatistics,  // takes the statistics
+    StValues,      // takes the values
+    StEmpty        // until the last word has gone
+  } state_e;
+
+  state_e     state_q;
+  logic       statistics_ready, statistics_take, last_statistics, last_value, empty;
+  logic [7:0] statistics_left_q;
+  mean_t      mean;
+  scale_t     scale;
+  logic [6:0] mean_band, scale_band, last_band_q;
+  logic       mean_valid, scale_valid, scaled_q;
+
+  norm_statistics u_statistics (
+    .clk_i,
+    .rst_ni,
+    .clear_i      (start_i),
+    .frames_i,
+    .std_floor_i,
+    .word_i       (word),
+    .word_valid_i (word_valid && state_q == StStatistics),
+    .word_ready_o (statistics_ready),
+    .mean_o       (mean),
+    .mean_band_o  (mean_band),
+    .mean_valid_o (mean_valid),
+    .scale_o      (scale),
+    .scale_band_o (scale_band),
+    .scale_valid_o(scale_valid)
+  );
+
+  assign statistics_take = state_q == StStatistics && statistics_ready && word_valid;
+  assign last_statistics = statistics_take && statistics_left_q == 8'd1;
+  assign idle_o          = state_q == StIdle;
+  assign statistics_o    = state_q != StIdle && !scaled_q;
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      state_q <= StIdle;
+    end else begin
+      unique case (state_q)
+        StIdle:       if (start_i) state_q <= StStatistics;
+        StStatistics: if (last_statistics) state_q <= StValues;
+        StValues:     if (last_value) state_q <= StEmpty;
+        StEmpty:      if (empty) state_q <= StIdle;
+        default:      state_q <= StIdle;
+      endcase
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    last_band_q <= 7'(mels_i - 1'b1);
+    if (start_i) statistics_left_q <= mels_i;
+    else if (statistics_take) statistics_left_q <= statistics_left_q - 1'b1;
+    if (start_i) scaled_q <= 1'b0;
+    else if (scale_valid && scale_band == last_band_q) scaled_q <= 1'b1;
+  end
+
+  // ---- Filling tiles: a word has four bands of a frame ----
+  logic [1:0]      full_q;         // tiles that wait for being given out, or are
+  logic            fill_tile_q, take, last_word, last_frame;
+  logic            final_frame_q;  // of the input
+  logic [4:0]      fill_word_q, last_word_q;
+  logic [6:0]      fill_frame_q;   // of the tile
+  logic [15:0]     frames_left_q;  // of the input
+  logic [1:0]      write_q;        // one that is on its way to the memory, by stage
+  logic [1:0]      write_last_q;   // it fills the tile
+  logic [1:0][1:0] write_bank_q;
+  logic [1:0][10:0] write_address_q;
+  log_mel_t [3:0]  written;
+
+  assign word_ready   = state_q == StStatistics ? statistics_ready : state_q == StValues && !full_q[fill_tile_q];
+  assign take         = word_valid && state_q == StValues && !full_q[fill_tile_q];
+  assign last_word    = fill_word_q == last_word_q;
+  assign last_frame   = fill_frame_q == '1 || final_frame_q;
+  assign last_value   = take && last_word && final_frame_q;
+
+  for (genvar lane = 0; lane < 4; lane++) begin : gen_fixed
+    norm_fixed u_fixed (.clk_i, .bits_i(word[32*lane+:32]), .value_o(written[lane]));
+  end
+
+  always_ff @(posedge clk_i) begin
+    last_word_q <= 5'(mels_i[7:2] - 1'b1);
+    if (start_i) begin
+      frames_left_q <= frames_i;
+      final_frame_q <= frames_i == 16'd1;
+      fill_word_q   <= '0;
+      fill_frame_q  <= '0;
+    end else if (take) begin
+      fill_word_q <= last_word ? '0 : fill_word_q + 1'b1;
+      if (last_word) begin
+        frames_left_q <= frames_left_q - 1'b1;
+        final_frame_q <= frames_left_q == 16'd2;
+        fill_frame_q  <= last_frame ? '0 : fill_frame_q + 1'b1;
+      end
+    end
+    write_last_q    <= {write_last_q[0], last_word && last_frame};
+    write_bank_q    <= {write_bank_q[0], fill_frame_q[1:0]};
+    write_address_q <= {write_address_q[0], fill_tile_q, fill_frame_q[6:2], fill_word_q};
+  end
+
+  // A tile is taken as full with its last word, so that none of the next comes before it is empty; it can be read when
+  // that word is in the memory.
+  logic [1:0]      written_q;      // tiles that can be read
+  logic [1:0][7:0] tile_frames_q;
+  logic            drained;        // the last of a tile is being read
+  logic            drain_tile_q;
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni || start_i) begin
+      full_q       <= '0;
+      written_q    <= '0;
+      fill_tile_q  <= 1'b0;
+      write_q      <= '0;
+    end else begin
+      write_q <= {write_q[0], take};
+      if (take && last_word && last_frame) begin
+        full_q[fill_tile_q] <= 1'b1;
+        fill_tile_q         <= !fill_tile_q;
+      end
+      if (write_q[1] && write_last_q[1]) written_q[write_address_q[1][10]] <= 1'b1;
+      if (drained) begin
+        full_q[drain_tile_q]    <= 1'b0;
+        written_q[drain_tile_q] <= 1'b0;
+      end
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (take && last_word && last_frame) tile_frames_q[fill_tile_q] <= {1'b0, fill_frame_q} + 1'b1;
+  end
+
+  // ---- Giving tiles out: four frames of a band in a clock ----
+  localparam int unsigned Stages = 15;  // two of the memories, the choice of the band, norm_lane's
+
+  logic        go, read, last_group, last_band;
+  logic [6:0]  band_q;
+  logic [4:0]  group_q;                // of four frames
+  logic [7:0]  drain_frames;
+  logic [4:0]  final_group;            // of a band
+  logic [3:0]  present;                 // frames of the group that the tile has
+  logic [Stages:1] valid_q, odd_q;
+  logic [3:0][31:0] bits;
+
+  assign go           = !word_valid_o || word_ready_i;
+  assign read         = written_q[drain_tile_q] && scaled_q;
+  assign drain_frames = tile_frames_q[drain_tile_q];
+  // In float16 two groups make a word.
+  assign final_group  = 5'((drain_frames - 1'b1) >> 2) | 5'(half_i);
+  assign last_group   = group_q == final_group;
+  assign last_band    = band_q == last_band_q;
+  assign drained      = go && read && last_group && last_band;
+  assign empty        = full_q == '0 && valid_q == '0 && !word_valid_o;
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni || start_i) begin
+      drain_tile_q <= 1'b0;
+      band_q       <= '0;
+      group_q      <= '0;
+      valid_q      <= '0;
+    end else if (go) begin
+      valid_q <= {valid_q[Stages-1:1], read};
+      if (read) begin
+        group_q <= last_group ? '0 : group_q + 1'b1;
+        if (last_group) band_q <= last_band ? '0 : band_q + 1'b1;
+        if (last_group && last_band) drain_tile_q <= !drain_tile_q;
+      end
+    end
+  end
+
+  for (genvar k = 0; k < 4; k++) begin : gen_present
+    assign present[k] = {1'b0, group_q, 2'(k)} < drain_frames;
+  end
+
+  (* ram_style = "block" *) mean_t  means[MaxMels];
+  (* ram_style = "block" *) scale_t scales[MaxMels];
+  mean_t           mean_1_q, mean_2_q, mean_3_q;
+  scale_t          scale_1_q, scale_2_q, scale_3_q;
+  logic [1:0]      lane_1_q, lane_2_q;  // of the word
+  logic [3:0]      keep_1_q, keep_2_q, keep_3_q;
+
+  always_ff @(posedge clk_i) begin
+    if (mean_valid) means[mean_band] <= mean;
+    if (scale_valid) scales[scale_band] <= scale;
+    if (go) begin
+      mean_1_q  <= means[band_q];
+      scale_1_q <= scales[band_q];
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (go) begin
+      {mean_3_q, mean_2_q}   <= {mean_2_q, mean_1_q};
+      {scale_3_q, scale_2_q} <= {scale_2_q, scale_1_q};
+      {lane_2_q, lane_1_q}   <= {lane_1_q, band_q[1:0]};
+      {keep_3_q, keep_2_q, keep_1_q} <= {keep_2_q, keep_1_q, present};
+      odd_q <= {odd_q[Stages-1:1], group_q[0]};
+    end
+  end
+
+  for (genvar k = 0; k < 4; k++) begin : gen_lane
+    (* ram_style = "ultra" *) logic [95:0] memory[2048];
+    logic [95:0]     word_1_q;
+    logic [3:0][23:0] word_2_q;
+    log_mel_t        value_3_q;
+
+    always_ff @(posedge clk_i) begin
+      if (write_q[1] && write_bank_q[1] == 2'(k)) memory[write_address_q[1]] <= written;
+    end
+
+    always_ff @(posedge clk_i) begin
+      if (go) begin
+        word_1_q  <= memory[{drain_tile_q, group_q, band_q[6:2]}];
+        word_2_q  <= word_1_q;
+        value_3_q <= word_2_q[lane_2_q];
+      end
+    end
+
+    norm_lane u_lane (
+      .clk_i,
+      .go_i   (go),
+      .half_i,
+      .value_i(value_3_q),
+      .keep_i (keep_3_q[k]),
+      .mean_i (mean_3_q),
+      .scale_i(scale_3_q),
+      .bits_o (bits[k])
+    );
+  end
+
+  // ---- Words ----
+  logic [63:0] halves, first_halves_q;
+
+  assign halves = {bits[3][15:0], bits[2][15:0], bits[1][15:0], bits[0][15:0]};
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni || start_i) word_valid_o <= 1'b0;
+    else if (go) word_valid_o <= valid_q[Stages] && (!half_i || odd_q[Stages]);
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (go) begin
+      word_o         <= half_i ? {halves, first_halves_q} : bits;
+      first_halves_q <= halves;
+    end
+  end
+
+`ifndef SYNTHESIS
+  a_start_when_idle: assert property (@(posedge clk_i) disable iff (!rst_ni) start_i |-> idle_o);
+  a_word_stays: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      word_valid_o && !word_ready_i |=> word_valid_o && $stable(word_o));
+  a_tiles_are_full_when_read: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      (written_q & ~full_q) == '0);
+`endif
+
+endmodule

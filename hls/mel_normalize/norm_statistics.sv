@@ -1,0 +1,269 @@
+// From the sums of a band to its mean and the reciprocal of its standard deviation, a band in six clocks.
+//
+// Reference   band_of() in mel_normalize.cpp.
+// Interface   settings stable from `clear_i` on, which comes while nothing is inside; a word of statistics is taken when
+//             `word_ready_o`. Means and scales come out in the order of the bands, each with its number, for a clock.
+// Arithmetic  exact: a row of stages for each division and for the root, through which a band goes by slots of six clocks.
+//             The spread, frames * sum q^2 - (sum q)^2, is added up by columns of 17 bits from ten products of two
+//             multipliers.
+// Throughput  a band in six clocks. Latency 18 slots, of the mean 4.
+module norm_statistics
+  import mel_normalize_pkg::*;
+(
+  input  logic         clk_i,
+  input  logic         rst_ni,
+
+  input  logic         clear_i,
+  input  logic [15:0]  frames_i,
+  input  logic [31:0]  std_floor_i,
+
+  input  logic [127:0] word_i,
+  input  logic         word_valid_i,
+  output logic         word_ready_o,
+
+  output mean_t        mean_o,
+  output logic [6:0]   mean_band_o,
+  output logic         mean_valid_o,
+  output scale_t       scale_o,
+  output logic [6:0]   scale_band_o,
+  output logic         scale_valid_o
+);
+
+  // Slots, by what is at work in them. The mean's division has slots 1 to 3.
+  localparam int unsigned SlotSums       = 0;
+  localparam int unsigned SlotMean       = 3;   // the last one
+  localparam int unsigned SlotReciprocal = 17;  // the last one
+
+  // ---- Slots ----
+  logic [2:0]              phase_q;
+  logic                    step;
+  logic [SlotReciprocal:0] valid_q;
+
+  assign step         = phase_q == 3'(SlotClocks - 1);
+  assign word_ready_o = step;
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni || clear_i) begin
+      phase_q <= '0;
+      valid_q <= '0;
+    end else begin
+      phase_q <= step ? '0 : phase_q + 1'b1;
+      if (step) valid_q <= {valid_q[SlotReciprocal-1:SlotSums], word_valid_i};
+    end
+  end
+
+  // ---- Slot 0: the sums, cut to what so many values of 24 bits can have ----
+  logic [127:0] word_q;
+  logic         negative_q, sum_wide_q, squares_wide_q;
+  logic [39:0]  magnitude_q;
+  logic [38:0]  sum_q;
+  logic [61:0]  squares_q;
+  logic [47:0]  numerator_q;  // of the mean, in 2^-8, with half a place for rounding
+
+  always_ff @(posedge clk_i) begin
+    if (step) word_q <= word_i;
+    negative_q     <= word_q[63];
+    sum_wide_q     <= word_q[63:39] != {25{word_q[63]}};
+    squares_wide_q <= word_q[127:126] != '0;
+    magnitude_q    <= word_q[63] ? -word_q[39:0] : word_q[39:0];
+    sum_q          <= sum_wide_q || magnitude_q[39:23] >= 17'(frames_i) ? {frames_i, 23'b0} : magnitude_q[38:0];
+    squares_q      <= squares_wide_q || word_q[125:110] >= frames_i ? {frames_i, 46'b0} : word_q[125:64];
+    numerator_q    <= {1'b0, sum_q, 8'b0} + 48'(frames_i[15:1]);
+  end
+
+  // ---- Slots 1 and 2: the spread ----
+  logic        negative_1_q;
+  logic [50:0] sum_1_q;      // three digits of 17 bits
+  logic [67:0] squares_1_q;  // four
+
+  always_ff @(posedge clk_i) begin
+    if (step) begin
+      negative_1_q <= negative_q;
+      sum_1_q      <= 51'(sum_q);
+      squares_1_q  <= 68'(squares_q);
+    end
+  end
+
+  // What is multiplied in the six clocks, and in the third clock from then added. Column 2 has two of them.
+  logic [16:0]        squares_digit, sum_digit, sum_factor;
+  logic [15:0]        frames_q;
+  logic [16:0]        squares_digit_q, sum_digit_q, sum_factor_q;
+  logic [32:0]        plus_q;
+  logic [33:0]        minus_q;
+  logic               twice, twice_q, twice_2_q;
+  logic signed [37:0] column_q, carry;  // what has been added up of a column, and is carried into it
+  logic [3:0][16:0]   low_q;            // digits of the spread
+  logic [78:0]        spread_q;
+
+  always_comb begin
+    squares_digit = '0;
+    sum_digit     = sum_1_q[16:0];
+    sum_factor    = sum_1_q[16:0];
+    twice         = 1'b0;
+    unique case (phase_q)
+      3'd0: squares_digit = squares_1_q[16:0];
+      3'd1: begin
+        squares_digit = squares_1_q[33:17];
+        sum_factor    = sum_1_q[33:17];
+        twice         = 1'b1;
+      end
+      3'd2: begin
+        squares_digit = squares_1_q[50:34];
+        sum_factor    = sum_1_q[50:34];
+        twice         = 1'b1;
+      end
+      3'd3: begin
+        sum_digit  = sum_1_q[33:17];
+        sum_factor = sum_1_q[33:17];
+      end
+      3'd4: begin
+        squares_digit = squares_1_q[67:51];
+        sum_digit     = sum_1_q[33:17];
+        sum_factor    = sum_1_q[50:34];
+        twice         = 1'b1;
+      end
+      default: begin
+        sum_digit  = sum_1_q[50:34];
+        sum_factor = sum_1_q[50:34];
+      end
+    endcase
+  end
+
+  always_comb begin
+    unique case (phase_q)
+      3'd2:    carry = '0;                                    // column 0 begins
+      3'd5:    carry = column_q;                              // the second product of column 2
+      default: carry = 38'($signed(column_q[37:17]));
+    endcase
+  end
+
+  always_ff @(posedge clk_i) begin
+    squares_digit_q <= squares_digit;
+    frames_q        <= frames_i;
+    sum_digit_q     <= sum_digit;
+    sum_factor_q    <= sum_factor;
+    twice_q         <= twice;
+    plus_q          <= frames_q * squares_digit_q;
+    minus_q         <= sum_digit_q * sum_factor_q;
+    twice_2_q       <= twice_q;
+    column_q        <= carry + $signed({5'b0, plus_q}) - (twice_2_q ? $signed({3'b0, minus_q, 1'b0})
+                                                                    : $signed({4'b0, minus_q}));
+    if (phase_q != 3'd5 && phase_q != 3'd2) low_q <= {column_q[16:0], low_q[3:1]};
+    if (phase_q == 3'd2) spread_q <= column_q[37] ? '0 : {column_q[10:0], low_q};
+  end
+
+  // ---- Slots 1 to 3: the mean ----
+  logic [35:0] mean;
+  logic [2:1]  mean_negative_q;
+
+  norm_divide #(.Digits(36), .Width(16)) u_mean (
+    .clk_i,
+    .step_i       (step),
+    .rest_i       (16'(numerator_q[47:36])),
+    .bits_i       (numerator_q[35:0]),
+    .denominator_i(frames_i),
+    .quotient_o   (mean)
+  );
+
+  always_ff @(posedge clk_i) begin
+    if (step) mean_negative_q <= {mean_negative_q[1], negative_1_q};
+    mean_o <= mean_negative_q[2] ? -mean_t'({1'b0, mean[31:0]}) : mean_t'({1'b0, mean[31:0]});
+  end
+
+  // ---- Slots 3 to 10: the variance in 2^-44 places of q^2; 11 to 14: its root ----
+  logic [31:0] pairs_q;  // frames * (frames - 1)
+  logic [15:0] frames_less_q;
+  logic [95:0] variance;
+  logic [47:0] deviation;
+
+  always_ff @(posedge clk_i) begin
+    frames_less_q <= frames_i - 1'b1;
+    pairs_q       <= frames_q * frames_less_q;
+  end
+
+  norm_divide #(.Digits(96), .Width(32)) u_variance (
+    .clk_i,
+    .step_i       (step),
+    .rest_i       (32'(spread_q[78:52])),
+    .bits_i       ({spread_q[51:0], 44'b0}),
+    .denominator_i(pairs_q),
+    .quotient_o   (variance)
+  );
+
+  norm_root u_deviation (
+    .clk_i,
+    .step_i  (step),
+    .square_i(variance),
+    .root_o  (deviation)
+  );
+
+  // ---- Slot 15: the divisor, moved up to its first bit: by 32, 16, 8, 4, and by up to 3 ----
+  logic [47:0] deviation_q, divisor_1_q, divisor_2_q, divisor_3_q, divisor_4_q, divisor_5_q, divisor;
+  logic [5:2]  shift_q[2:5];  // as the divisors of the same clock of the slot
+  logic [5:0]  shift;
+
+  always_ff @(posedge clk_i) begin
+    if (step) deviation_q <= deviation;
+    divisor_1_q   <= deviation_q + 48'(std_floor_i);
+    divisor_2_q   <= divisor_1_q[47:16] == '0 ? {divisor_1_q[15:0], 32'b0} : divisor_1_q;
+    shift_q[2][5] <= divisor_1_q[47:16] == '0;
+    divisor_3_q   <= divisor_2_q[47:32] == '0 ? {divisor_2_q[31:0], 16'b0} : divisor_2_q;
+    shift_q[3]    <= {shift_q[2][5], divisor_2_q[47:32] == '0, 2'b0};
+    divisor_4_q   <= divisor_3_q[47:40] == '0 ? {divisor_3_q[39:0], 8'b0} : divisor_3_q;
+    shift_q[4]    <= {shift_q[3][5:4], divisor_3_q[47:40] == '0, 1'b0};
+    divisor_5_q   <= divisor_4_q[47:44] == '0 ? {divisor_4_q[43:0], 4'b0} : divisor_4_q;
+    shift_q[5]    <= {shift_q[4][5:3], divisor_4_q[47:44] == '0};
+  end
+
+  always_comb begin
+    shift[5:2] = shift_q[5];
+    if (divisor_5_q[47]) shift[1:0] = 2'd0;
+    else if (divisor_5_q[46]) shift[1:0] = 2'd1;
+    else if (divisor_5_q[45]) shift[1:0] = 2'd2;
+    else shift[1:0] = 2'd3;
+    divisor = divisor_5_q << shift[1:0];
+  end
+
+  // ---- Slots 16 and 17: its reciprocal, (2^47 - 1) / the upper 24 bits ----
+  logic [23:0]     reciprocal;
+  logic [1:0][5:0] scale_shift_q;
+  logic [1:0]      some_q;
+
+  norm_divide #(.Digits(24), .Width(24), .Carried(1)) u_reciprocal (
+    .clk_i,
+    .step_i       (step),
+    .rest_i       (24'h7FFFFF),
+    .bits_i       (24'hFFFFFF),
+    .denominator_i(divisor[47:24]),
+    .quotient_o   (reciprocal)
+  );
+
+  always_ff @(posedge clk_i) begin
+    if (step) begin
+      scale_shift_q <= {scale_shift_q[0], shift};
+      some_q        <= {some_q[0], divisor[47] && frames_i != 16'd1};
+    end
+    scale_o <= '{reciprocal: some_q[1] ? reciprocal : '0, shift: scale_shift_q[1]};
+  end
+
+  // ---- Numbers ----
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni || clear_i) begin
+      mean_valid_o  <= 1'b0;
+      scale_valid_o <= 1'b0;
+      mean_band_o   <= '0;
+      scale_band_o  <= '0;
+    end else begin
+      mean_valid_o  <= step && valid_q[SlotMean];
+      scale_valid_o <= step && valid_q[SlotReciprocal];
+      if (mean_valid_o) mean_band_o <= mean_band_o + 1'b1;
+      if (scale_valid_o) scale_band_o <= scale_band_o + 1'b1;
+    end
+  end
+
+`ifndef SYNTHESIS
+  a_scale_is_0_or_normalised: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      scale_valid_o |-> scale_o.reciprocal == '0 || scale_o.reciprocal[23]);
+`endif
+
+endmodule

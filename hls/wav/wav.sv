@@ -1,0 +1,276 @@
+// WAV: the bytes of a file to its samples, in mono.
+//
+// Reference   wav.cpp, and so `pcm` of host/dpu/sound_file.py.
+// Interface   `start_i` for a clock while `done_o`, with the file's size; its words, the first byte lowest. `done_o`
+//             rises when no more of them are wanted and the last sample is out; those that are left are not taken.
+//             Sound and samples as in audio_pkg.
+// Throughput  a sample frame a clock; of chunks that are skipped, 16 bytes a clock. Latency 35 clocks from the start
+//             of a file whose fmt and data come first to the sound, 9 for each chunk between; then 2.
+// Limits      16-bit PCM, mono or stereo, eight rates, 64 chunks, MaxFrames frames of 160 samples at 16 kHz.
+// Bad input   a status before any sample, with rate and count 0.
+module wav
+  import headrace_pkg::*;
+  import audio_pkg::*;
+(
+  input  logic         clk_i,
+  input  logic         rst_ni,
+
+  input  logic         start_i,
+  input  logic [31:0]  bytes_i,
+  output logic         done_o,
+
+  input  logic [127:0] word_i,
+  input  logic         word_valid_i,
+  output logic         word_ready_o,
+
+  output sound_t       sound_o,
+  output logic         sound_valid_o,
+  input  logic         sound_ready_i,
+
+  output pcm_t         pcm_o,
+  output logic         pcm_valid_o,
+  input  logic         pcm_ready_i
+);
+
+  localparam logic [31:0] Riff = 32'h46464952;  // first byte lowest
+  localparam logic [31:0] Wave = 32'h45564157;
+  localparam logic [31:0] Fmt  = 32'h20746D66;
+  localparam logic [31:0] Data = 32'h61746164;
+  localparam logic [6:0] MostChunks = 7'd64;
+
+  // Sample frames that give MaxFrames frames at 16 kHz.
+  localparam logic [24:0] MostAt16k = 25'(MaxFrames * 160 - 1);
+  localparam logic [7:0][24:0] Most = {
+    25'(3 * MostAt16k), 25'(64'(MostAt16k) * 44100 / 16000), 25'(2 * MostAt16k), 25'(64'(MostAt16k) * 3 / 2),
+    25'(64'(MostAt16k) * 22050 / 16000), MostAt16k, 25'(64'(MostAt16k) * 11025 / 16000), 25'(MostAt16k / 2)
+  };
+
+  typedef enum logic [3:0] {
+    Idle,
+    Fetch,    // four bytes
+    Look,     // at them
+    Chunk,    // may one begin here?
+    Skip,     // to it
+    Size,     // of the chunk is known
+    Pad,      // behind the chunk
+    Compare,  // its end with the file's
+    Measure,  // the data chunk
+    Limit,
+    Judge,
+    Answer,
+    Samples
+  } state_e;
+  typedef enum logic [3:0] {
+    FieldRiff, FieldLength, FieldWave, FieldName, FieldSize, FieldForm, FieldRate, FieldByteRate, FieldBlock
+  } field_e;
+
+  state_e      state_q;
+  field_e      field_q;
+  status_e     status_q;
+  logic [31:0] four, four_q;
+  logic        four_valid, take, two, skip;
+  logic [31:0] left_q;    // bytes of the file behind what was fetched
+  logic [31:0] size_q;    // of the chunk, or what is left of it
+  logic [32:0] rest_q;    // padded
+  logic        beyond_q;  // the chunk ends behind the file
+  logic [6:0]  chunks_q;
+  logic        is_data_q, is_fmt_q, formed_q;
+  logic        is_pcm_q, mono_q, stereo_q, rate_known_q, block_2_q, block_4_q, bits_16_q;
+  logic [2:0]  rate_q;
+  logic        misfit_q, truncated_q, too_long_q;
+  logic [31:0] frames_q;
+  logic        last_taken;
+
+  wav_words u_words (
+    .clk_i,
+    .rst_ni,
+    .start_i,
+    .on_i    (state_q != Idle),
+    .word_i,
+    .word_valid_i,
+    .word_ready_o,
+    .four_o  (four),
+    .valid_o (four_valid),
+    .two_i   (two),
+    .take_i  (take),
+    .skip_i  (skip),
+    .halves_i(rest_q[32:1])
+  );
+
+  assign skip = state_q == Skip;
+
+  // ---- Headers: four bytes are fetched, then looked at ----
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      state_q <= Idle;
+    end else begin
+      unique case (state_q)
+        Idle: if (start_i) state_q <= bytes_i < 32'd12 ? Answer : Fetch;
+        Fetch: if (four_valid) state_q <= Look;
+        Look: begin
+          unique case (field_q)
+            FieldRiff:  state_q <= four_q == Riff ? Fetch : Answer;
+            FieldWave:  state_q <= four_q == Wave ? Chunk : Answer;
+            FieldSize:  state_q <= Size;
+            FieldBlock: state_q <= Pad;
+            default:    state_q <= Fetch;
+          endcase
+        end
+        Size: begin
+          if (is_data_q) state_q <= Measure;
+          else if (!is_fmt_q) state_q <= Pad;
+          else if (formed_q || size_q[31:4] == '0 || left_q[31:4] == '0) state_q <= Answer;
+          else state_q <= Fetch;
+        end
+        Pad:     state_q <= Compare;
+        Compare: state_q <= Chunk;
+        Chunk: begin
+          if (chunks_q == MostChunks || beyond_q || left_q[31:3] == '0) state_q <= Answer;
+          else state_q <= Skip;
+        end
+        Skip:    state_q <= Fetch;
+        Measure: state_q <= Limit;
+        Limit:   state_q <= Judge;
+        Judge:   state_q <= Answer;
+        Answer: begin
+          if (sound_ready_i) state_q <= status_q == StatusOk && frames_q != '0 ? Samples : Idle;
+        end
+        Samples: if (last_taken) state_q <= Idle;
+        default: state_q <= Idle;
+      endcase
+    end
+  end
+
+  // What an answer says that is given in this state.
+  always_ff @(posedge clk_i) begin
+    unique case (state_q)
+      Idle, Look: status_q <= StatusNotWav;
+      Size:       status_q <= StatusCorruptHeader;
+      Chunk:      status_q <= chunks_q == MostChunks ? StatusCorruptHeader : StatusTruncated;
+      Judge: begin
+        if (!formed_q) status_q <= StatusCorruptHeader;
+        else if (!is_pcm_q || !bits_16_q) status_q <= StatusSoundFormat;
+        else if (!mono_q && !stereo_q) status_q <= StatusChannels;
+        else if (!rate_known_q) status_q <= StatusRate;
+        else if (misfit_q) status_q <= StatusCorruptHeader;
+        else if (truncated_q) status_q <= StatusTruncated;
+        else if (too_long_q) status_q <= StatusTooLong;
+        else status_q <= StatusOk;
+      end
+      default: ;
+    endcase
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (state_q == Fetch) four_q <= four;
+    unique case (state_q)
+      Idle:    left_q <= bytes_i;
+      Fetch:   if (four_valid) left_q <= left_q - 32'd4;
+      Compare: left_q <= left_q - rest_q[31:0];
+      default: ;
+    endcase
+    unique case (state_q)
+      Idle: begin
+        field_q  <= FieldRiff;
+        chunks_q <= '0;
+        formed_q <= 1'b0;
+        beyond_q <= 1'b0;
+        rest_q   <= '0;  // nothing to skip before the first chunk
+      end
+      Look: begin
+        field_q <= field_q == FieldBlock ? FieldName : field_e'(field_q + 4'd1);
+        unique case (field_q)
+          FieldName: begin
+            is_data_q <= four_q == Data;
+            is_fmt_q  <= four_q == Fmt;
+          end
+          FieldSize: size_q <= four_q;
+          FieldForm: begin
+            is_pcm_q <= four_q[15:0] == 16'd1;
+            mono_q   <= four_q[31:16] == 16'd1;
+            stereo_q <= four_q[31:16] == 16'd2;
+          end
+          FieldRate: begin
+            rate_known_q <= 1'b1;
+            unique case (four_q)
+              32'd8000:  rate_q <= Rate8000;
+              32'd11025: rate_q <= Rate11025;
+              32'd16000: rate_q <= Rate16000;
+              32'd22050: rate_q <= Rate22050;
+              32'd24000: rate_q <= Rate24000;
+              32'd32000: rate_q <= Rate32000;
+              32'd44100: rate_q <= Rate44100;
+              32'd48000: rate_q <= Rate48000;
+              default:   rate_known_q <= 1'b0;
+            endcase
+          end
+          FieldBlock: begin
+            block_2_q <= four_q[15:0] == 16'd2;
+            block_4_q <= four_q[15:0] == 16'd4;
+            bits_16_q <= four_q[31:16] == 16'd16;
+            formed_q  <= 1'b1;
+            size_q    <= size_q - 32'd16;
+          end
+          default: ;
+        endcase
+      end
+      Pad:     rest_q <= {1'b0, size_q} + 33'(size_q[0]);  // chunks begin at even places
+      Compare: beyond_q <= rest_q > {1'b0, left_q};
+      Chunk: begin
+        chunks_q <= chunks_q + 7'd1;
+        field_q  <= FieldName;
+      end
+      Measure: begin
+        frames_q    <= stereo_q ? {2'b0, size_q[31:2]} : {1'b0, size_q[31:1]};
+        misfit_q    <= stereo_q ? !block_4_q || size_q[1:0] != '0 : !block_2_q || size_q[0];
+        truncated_q <= size_q > left_q;
+      end
+      Limit:   too_long_q <= frames_q > 32'(Most[rate_q]);
+      Samples: if (take && four_valid) frames_q <= frames_q - 32'd1;
+      default: ;
+    endcase
+  end
+
+  assign sound_o.status = status_q;
+  assign sound_o.rate   = status_q == StatusOk ? rate_q : '0;
+  assign sound_o.count  = status_q == StatusOk ? frames_q : '0;
+  assign sound_valid_o  = state_q == Answer;
+  assign done_o         = state_q == Idle;
+
+  // ---- Samples: a frame is taken, then its channels are added ----
+  logic        frame_valid_q, go;
+  logic [31:0] frame_q;
+  pcm_t        pcm_q;
+
+  assign two        = state_q == Samples && !stereo_q;
+  assign go         = pcm_ready_i || !pcm_valid_o;
+  assign take       = state_q == Fetch || (state_q == Samples && frames_q != '0 && go);
+  assign last_taken = frames_q == '0 && !frame_valid_q && pcm_valid_o && pcm_ready_i;
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      frame_valid_q <= 1'b0;
+      pcm_valid_o   <= 1'b0;
+    end else if (go) begin
+      frame_valid_q <= state_q == Samples && frames_q != '0 && four_valid;
+      pcm_valid_o   <= frame_valid_q;
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (go) begin
+      frame_q <= {stereo_q ? four[31:16] : four[15:0], four[15:0]};
+      pcm_q  <= 17'($signed(frame_q[31:16])) + 17'($signed(frame_q[15:0]));
+    end
+  end
+  assign pcm_o = pcm_q;
+
+`ifndef SYNTHESIS
+  a_start_when_done: assert property (@(posedge clk_i) disable iff (!rst_ni) start_i |-> done_o);
+  a_sound_stays: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    sound_valid_o && !sound_ready_i |=> sound_valid_o && $stable(sound_o));
+  a_pcm_stays: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    pcm_valid_o && !pcm_ready_i |=> pcm_valid_o && $stable(pcm_o));
+`endif
+
+endmodule

@@ -1,0 +1,220 @@
+"""What audio preprocessing is asked to do, and the same on the CPU with soxr and scipy: the reference's definition and
+the fallback path.
+
+Three stages, each on the result of the one before: resample (samples to mono at 16 kHz), mel (the logarithm of a mel
+spectrogram) and normalize (each mel band over the whole input). The defaults are those of NeMo's feature extractor for
+Conformer and CitriNet (`AudioToMelSpectrogramPreprocessor`, without its dither, which is noise for training, with zeros
+beyond both ends, where its early releases reflect, and with the last frame, which its late ones leave out). PREBA
+(Section 4.2) has normalize take mean and variance over all of an input; that they are of each mel band is this
+project's choice, after NeMo.
+
+The FIR of `taps` is what hardware resamples with; here soxr does. Both pass 0.9 of the lower of the two bands and stop
+at its end, so that they differ in between only, for 16 kHz in the mel bands above 7.2 kHz.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache
+from typing import Any
+
+import numpy as np
+import scipy.fft
+import scipy.sparse
+import soxr
+from numpy.typing import NDArray
+
+from headrace.batching import UsageError
+from headrace.host.dpu import sound_file
+
+RATES = (8000, 11025, 16000, 22050, 24000, 32000, 44100, 48000)  # Hz, of what the DPU is to take
+FORMATS = ("float32", "float16")
+PASS_BAND = 0.9  # of the lower of both Nyquist frequencies; the stop-band begins at 1
+PASS_RIPPLE_DB, STOP_DB = 0.03, 90.0  # 0.1 would be 0.02 in ln of power: twice what fixed point is to add
+BLOCK = 128  # frames at a time: they, their spectra and their powers stay in a core's cache
+SILENCE = 2.0**-24  # added to a band's power before the logarithm; NeMo's log_zero_guard_value
+
+
+class Stage(IntEnum):
+    """The last stage that runs."""
+
+    RESAMPLE = 0
+    MEL = 1
+    NORMALIZE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class AudioSpec:
+    """Rates in Hz; `window`, `n_fft` and `hop` in samples at `rate`; `longest_s` in seconds of input.
+
+    A frame is `n_fft` samples, with the window in its middle; frame t is centred on sample t * `hop`, the input having
+    zeros on both sides. Samples are -1..1, of which 16-bit ones are int16 / 32768; two channels become one as their
+    mean. Pre-emphasis is y[i] = x[i] - `preemphasis` * x[i - 1] with y[0] = x[0]; 0 leaves it out. `log_floor` is
+    added to a mel band's power before the natural logarithm, `std_floor` to its standard deviation.
+
+    Raises UsageError for what makes no sense."""
+
+    rate: int = 16000
+    rates: tuple[int, ...] = RATES
+    preemphasis: float = 0.97
+    n_fft: int = 512
+    window: int = 400
+    hop: int = 160
+    n_mels: int = 80
+    log_floor: float = SILENCE
+    std_floor: float = 1e-5
+    longest_s: float = 35.0
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        if self.dtype not in FORMATS:
+            raise UsageError(f"tensor type {self.dtype!r} is not one of {', '.join(FORMATS)}")
+        if not 4000 <= self.rate <= 48000:
+            raise UsageError(f"rate is {self.rate}; give 4000 to 48000 Hz")
+        if not self.rates or not all(4000 <= rate <= 192000 for rate in self.rates):
+            raise UsageError(f"rates are {self.rates}; give some, each of 4000 to 192000 Hz")
+        if not 0 <= self.preemphasis < 1:
+            raise UsageError(f"preemphasis is {self.preemphasis}; give 0 (none) to below 1")
+        if not (2 <= self.n_fft <= 4096 and self.n_fft & (self.n_fft - 1) == 0):
+            raise UsageError(f"n_fft is {self.n_fft}; give a power of two of 2 to 4096 samples")
+        if not 2 <= self.window <= self.n_fft or self.window % 2:
+            raise UsageError(f"window is {self.window}; give an even number of 2 to n_fft ({self.n_fft}) samples")
+        if not 1 <= self.hop <= self.n_fft:
+            raise UsageError(f"hop is {self.hop}; give 1 to n_fft ({self.n_fft}) samples")
+        if not 1 <= self.n_mels <= self.n_fft // 2:
+            raise UsageError(f"n_mels is {self.n_mels}; give 1 to n_fft / 2 ({self.n_fft // 2}) bands")
+        for name in ("log_floor", "std_floor", "longest_s"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise UsageError(f"{name} is {getattr(self, name)}; it must be above 0")
+
+    def resampled(self, samples: int, rate: int) -> int:
+        """Samples at `self.rate` of so many at `rate`, the last part of one rounded up, as in librosa."""
+        return -(-samples * self.rate // rate)
+
+    def frames(self, samples: int) -> int:
+        """Of so many samples at `self.rate`; 1 of none."""
+        return samples // self.hop + 1
+
+    def taps(self, rate: int) -> NDArray[np.float64]:
+        """The FIR that resamples from `rate`, shape (2 * half + 1,), symmetric, at `up` times `rate`, where `up` /
+        `down` is `self.rate` / `rate` in lowest terms: output m is the sum over inputs i of
+        x[i] * taps[half + m * down - i * up], inputs beyond either end being 0. One tap, a 1, where there is nothing
+        to resample. It passes 0.9 of the lower Nyquist frequency within 0.03 dB and stops by 90 dB from the whole."""
+        return _taps(rate, self.rate)
+
+    def hann(self) -> NDArray[np.float64]:
+        """The symmetric window, shape (`window`,)."""
+        return np.hanning(self.window)
+
+    def filterbank(self) -> NDArray[np.float32]:
+        """Mel filters in Slaney's scale and norm, 0 to `rate` / 2, shape (n_mels, n_fft // 2 + 1)."""
+        return _filterbank(self.rate, self.n_fft, self.n_mels)
+
+
+@cache
+def _filterbank(rate: int, n_fft: int, n_mels: int) -> NDArray[np.float32]:
+    import librosa  # takes a second, and who only asks for a spec or another stage need not wait for it
+
+    filters: NDArray[np.float32] = librosa.filters.mel(sr=rate, n_fft=n_fft, n_mels=n_mels)
+    filters.flags.writeable = False  # everybody's
+    return filters
+
+
+@cache
+def _sparse_filterbank(rate: int, n_fft: int, n_mels: int) -> scipy.sparse.csr_array:
+    """A bin is in two filters at most. A dense product takes longer by itself, and many times that when a thread of its
+    library waits, spinning, for a core that is busy."""
+    return scipy.sparse.csr_array(_filterbank(rate, n_fft, n_mels))
+
+
+@cache
+def _taps(source: int, target: int) -> NDArray[np.float64]:
+    """Minimax (Parks-McClellan) at a rate a few times as high as the lower of the two, then interpolated by a short
+    Kaiser window's FIR to where both rates meet: a third fewer taps than by a Kaiser window alone."""
+    import scipy.signal  # large, and only hardware needs taps
+
+    if source == target:
+        return _fixed(np.ones(1))
+    high = math.lcm(source, target)
+    low = min(source, target)
+    between = max(k for k in range(1, high // low + 1) if high % k == 0 and (k == 1 or high // k >= 4 * low))
+    coarse = _minimax(low, high // between)
+    if between == 1:
+        return _fixed(coarse * (high / source) / coarse.sum())
+    pass_hz, stop_hz = low / 2, high / between - low / 2  # images of the coarse FIR begin there
+    length, beta = scipy.signal.kaiserord(STOP_DB + 10, (stop_hz - pass_hz) / (high / 2))
+    fine = scipy.signal.firwin(length | 1, (pass_hz + stop_hz) / 2, window=("kaiser", beta), fs=high)
+    spread = np.zeros((len(coarse) - 1) * between + 1)
+    spread[::between] = coarse
+    taps = np.convolve(spread, fine)
+    return _fixed(taps * (high / source) / taps.sum())
+
+
+def _minimax(low: int, rate: int) -> NDArray[np.float64]:
+    """At `rate`, odd in length. Length by Kaiser's formula (Oppenheim and Schafer, Section 7.7.3), with some to spare
+    for rounding and for interpolation."""
+    import scipy.signal
+
+    ripple, stop = 0.8 * (10 ** (PASS_RIPPLE_DB / 20) - 1) / 2, 10 ** (-(STOP_DB + 2) / 20)  # 2: 0 Hz passes as it is
+    width = low / 2 * (1 - PASS_BAND) / rate
+    length = math.ceil((-10 * math.log10(ripple * stop) - 13) / (14.6 * width)) + 4
+    bands = [0, PASS_BAND * low / 2, low / 2, rate / 2]
+    return scipy.signal.remez(length | 1, bands, [1, 0], weight=[1, ripple / stop], fs=rate, maxiter=100)
+
+
+def _fixed(array: NDArray[np.float64]) -> NDArray[np.float64]:
+    array.flags.writeable = False
+    return array
+
+
+def preprocess(data: bytes, spec: AudioSpec, stage: Stage = Stage.NORMALIZE) -> NDArray[Any]:
+    """Run the stages up to `stage` on the CPU.
+
+    Returns float32 samples (n,) after resample, float32 (n_mels, T) after mel, `spec.dtype` (n_mels, T) after
+    normalize, where T = n // hop + 1. Raises CorruptInput and BadInput, as `sound_file.decode` does."""
+    samples, rate = sound_file.decode(data, spec.rates, spec.longest_s)
+    samples = resample(samples, rate, spec)
+    if stage == Stage.RESAMPLE:
+        return samples
+    mel = log_mel(samples, spec)
+    return mel if stage == Stage.MEL else normalize(mel, spec)
+
+
+def resample(samples: NDArray[np.float32], rate: int, spec: AudioSpec) -> NDArray[np.float32]:
+    """(n,) at `rate` to (spec.resampled(n, rate),), by soxr in its quality HQ; neither is clipped."""
+    if rate == spec.rate or not len(samples):
+        return samples
+    longer = np.pad(samples, (0, -(-rate // spec.rate)))  # soxr rounds to the nearest length
+    resampled: NDArray[np.float32] = soxr.resample(longer, rate, spec.rate, "HQ")
+    return resampled[: spec.resampled(len(samples), rate)]
+
+
+def log_mel(samples: NDArray[np.float32], spec: AudioSpec) -> NDArray[np.float32]:
+    """(n,) to (n_mels, T)."""
+    margin = spec.n_fft // 2
+    padded = np.zeros(len(samples) + spec.n_fft, np.float32)
+    padded[margin : margin + len(samples)] = samples
+    padded[margin + 1 : margin + len(samples)] -= np.float32(spec.preemphasis) * samples[:-1]
+    first = (spec.n_fft - spec.window) // 2  # beyond the window all is 0; where a frame begins turns phases only
+    every = np.lib.stride_tricks.sliding_window_view(padded[first:], spec.window)[:: spec.hop]
+    filterbank, hann = _sparse_filterbank(spec.rate, spec.n_fft, spec.n_mels), spec.hann().astype(np.float32)
+    mel = np.empty((spec.n_mels, spec.frames(len(samples))), np.float32)
+    for start in range(0, mel.shape[1], BLOCK):
+        block = slice(start, min(start + BLOCK, mel.shape[1]))
+        spectra = scipy.fft.rfft(every[block] * hann, spec.n_fft)
+        mel[:, block] = filterbank @ (spectra.real**2 + spectra.imag**2).T
+    mel += np.float32(spec.log_floor)
+    return np.log(mel, out=mel)
+
+
+def normalize(mel: NDArray[np.float32], spec: AudioSpec) -> NDArray[Any]:
+    """(n_mels, T): (x - mean) / (std + std_floor) of each band, std with T - 1.
+
+    Of one frame all is 0, as is a band that never changes: that of silence, say."""
+    change = mel - mel[:, :1]  # exact for what does not change, and of small numbers, which float32 can sum
+    if mel.shape[1] == 1:
+        return change.astype(spec.dtype)
+    change -= change.mean(1, dtype=np.float64, keepdims=True).astype(np.float32)
+    deviation = np.sqrt(np.square(change).sum(1, dtype=np.float64, keepdims=True) / (mel.shape[1] - 1))
+    change /= (deviation + spec.std_floor).astype(np.float32)
+    return change.astype(spec.dtype, copy=False)

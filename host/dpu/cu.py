@@ -1,0 +1,86 @@
+"""One CU behind XRT: its buffers, its runs and the record that it writes. Kinds of CUs are subclasses.
+
+Uses only what the real `pyxrt` has: its `wait` keeps the interpreter lock, so runs are waited for in short slices; it
+cannot read registers, so a CU writes its `result` record to memory; its scalars are C ints, so -1 stands for
+0xFFFFFFFF.
+"""
+
+import threading
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+RESULT_WORDS = 8  # 32 bits each; the first is the status
+WAIT_SLICE_MS = 1
+
+
+class CuLost(Exception):
+    """A CU hung or failed; the request itself may be fine."""
+
+
+class Cu:
+    """Used by one thread at a time. `counters` are the clocks of its last run, from devices that tell."""
+
+    kernel_name: ClassVar[str]
+    result_argument: ClassVar[int]
+
+    def __init__(self, api: ModuleType, device: Any, context: Any, name: str, closing: threading.Event) -> None:
+        """`closing` is set when the driver gives up waiting."""
+        self.name = name
+        self.counters: Mapping[str, int] | None = None
+        self._closing = closing
+        self._api = api
+        self._device = device
+        self._kernel = api.kernel(context, f"{self.kernel_name}:{{{name}}}")
+        self._result = self._buffer(RESULT_WORDS * 4, self.result_argument)
+
+    def _buffer(self, size: int, argument: int) -> Any:
+        rounded = max(4096, (size + 4095) & ~4095)  # whole pages, as XRT allocates; so whole 16-byte words, too
+        return self._api.bo(self._device, rounded, self._api.bo.flags.normal, self._kernel.group_id(argument))
+
+    def _send(self, buffer: Any, data: Any) -> None:
+        buffer.write(data, 0)
+        buffer.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE, buffer.size(), 0)
+
+    def _fetch(self, buffer: Any) -> NDArray[np.uint8]:
+        """Its bytes, which are the next run's as soon as that begins."""
+        buffer.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE, buffer.size(), 0)
+        return np.frombuffer(buffer.map(), np.uint8)
+
+    def _start(self, timeout_s: float, *arguments: Any) -> list[int]:
+        """One run to its end: the words of the record. Raises CuLost, and what XRT raises."""
+        run = self._kernel(*arguments)
+        deadline = time.monotonic() + timeout_s
+        states = self._api.ert_cmd_state
+        while True:
+            state = run.wait(WAIT_SLICE_MS)
+            if state == states.ERT_CMD_STATE_COMPLETED:
+                break
+            if state in (
+                states.ERT_CMD_STATE_ERROR,
+                states.ERT_CMD_STATE_ABORT,
+                states.ERT_CMD_STATE_NORESPONSE,
+                states.ERT_CMD_STATE_SKERROR,
+                states.ERT_CMD_STATE_SKCRASHED,
+            ):
+                run.wait2(timedelta(seconds=1))  # raises with the reason, if there is one
+                raise CuLost(f"{self.name} ended in state {state.name}")
+            if self._closing.is_set():
+                raise CuLost(f"{self.name} was given up, as the driver was closed")
+            if time.monotonic() > deadline:
+                raise CuLost(f"{self.name} did not answer within {timeout_s} s")
+        self._result.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE)
+        # Emulated devices have more than pyxrt: they can tell the clocks that a run took.
+        self.counters = run.get_hw_emu_stats() if hasattr(run, "get_hw_emu_stats") else None
+        words: list[int] = np.frombuffer(self._result.map(), "<u4", count=RESULT_WORDS).tolist()
+        return words
+
+
+def as_int(word: int) -> int:
+    """A 32-bit word as the C int of the same bits."""
+    return word - (1 << 32) if word >> 31 else word

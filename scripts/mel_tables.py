@@ -1,0 +1,76 @@
+"""Writes the constants of hls/mel, which both of its implementations read: mel_tables.hpp and mel_tables_pkg.sv.
+
+    .venv/bin/python scripts/mel_tables.py
+
+A test compares the files with `tables`."""
+
+from pathlib import Path
+
+import numpy as np
+
+from headrace.host.dpu.audio import AudioSpec
+
+FOLDER = Path(__file__).resolve().parents[1] / "hls" / "mel"
+# Name in C++, in SystemVerilog, bits, what it is.
+ABOUT = {
+    "WINDOW": ("Window", 26, "left half of the symmetric Hann window of 400, LSB 2^-26"),
+    "COSINE": ("Cosine", 27, "cos(2 pi i / 512), i = 0 to 255, LSB 2^-25, signed"),
+    "LOGARITHM": ("Logarithm", 26, "ln(1 + i / 512), i = 0 to 512, LSB 2^-26"),
+    "EXPONENT": ("Exponent", 32, "(17 - i) ln 2, i = 0 to 59 leading zeros, LSB 2^-26, signed"),
+}
+
+
+def tables() -> dict[str, list[int]]:
+    values = {
+        "WINDOW": AudioSpec().hann()[:200] * 2**26,
+        "COSINE": np.cos(2 * np.pi * np.arange(256) / 512) * 2**25,
+        "LOGARITHM": np.log1p(np.arange(513) / 512) * 2**26,
+        "EXPONENT": (17 - np.arange(60)) * np.log(2) * 2**26,
+    }
+    return {name: [int(value) for value in np.rint(table)] for name, table in values.items()}
+
+
+def _rows(values: list[str]) -> list[str]:
+    """Comma-separated, within 100 columns."""
+    rows = [""]
+    for value in values:
+        if len(rows[-1]) + len(value) > 94:
+            rows.append("")
+        rows[-1] += f" {value}," if rows[-1] else f"{value},"
+    rows[-1] = rows[-1].rstrip(",")
+    return ["    " + row for row in rows]
+
+
+def header() -> str:
+    lines = [
+        "// Constants of the mel unit, written by scripts/mel_tables.py.",
+        "#pragma once",
+        "",
+        "#include <cstdint>",
+    ]
+    lines += ["", "namespace headrace {", ""]
+    for name, values in tables().items():
+        lines += [f"// {ABOUT[name][2]}.", f"constexpr int32_t MEL_{name}[{len(values)}] = {{"]
+        lines += [*_rows([str(value) for value in values]), "};", ""]
+    return "\n".join([*lines, "}  // namespace headrace", ""])
+
+
+def package() -> str:
+    lines = ["// Constants of the mel unit, written by scripts/mel_tables.py.", "package mel_tables_pkg;", ""]
+    for name, values in tables().items():
+        camel, bits, what = ABOUT[name]
+        lines += [
+            f"  // {what[0].upper()}{what[1:]}.",
+            f"  localparam logic [{bits - 1}:0] {camel}[{len(values)}] = '{{",
+        ]
+        lines += [*_rows([f"{bits}'h{value % 2**bits:x}" for value in values]), "  };", ""]
+    return "\n".join([*lines, "endpackage", ""])
+
+
+def main() -> None:
+    (FOLDER / "mel_tables.hpp").write_text(header())
+    (FOLDER / "mel_tables_pkg.sv").write_text(package())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""The conditions of LazyBatching's evaluation, and what its text leaves open."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headrace.sim.hardware.npu import Npu
+
+NETWORKS = ("resnet50", "gnmt", "transformer")  # Table II
+UNCACHED = "transformer_uncached"  # a reading of the third: the paper does not say whether keys and values are kept
+SEQUENCE_NETWORKS = ("gnmt", "transformer", UNCACHED)
+FURTHER_NETWORKS = ("vgg16", "mobilenet_v1", "las", "bert_base")  # Fig. 16
+COLOCATED = "resnet50+gnmt+transformer+mobilenet_v1"  # Section VI-C says four models, not which
+TARGETS_MS = (20, 40, 60, 80, 100)
+LOW_RPS, HIGH_RPS = 16, 1000  # Fig. 14 to 16
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the paper leaves open, taken otherwise than by default: the NPU, or options of `lazy`."""
+
+    npu: Npu = field(default_factory=Npu)
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+READINGS = {
+    "": Reading(),
+    "os": Reading(Npu(dataflow="os")),
+    "single-buffered": Reading(Npu(double_buffered_weights=False)),
+    "active": Reading(options={"slack_scope": "active"}),
+    "equal-timesteps": Reading(options={"equal_timesteps": True}),
+}
+OF_LAZY = ("active", "equal-timesteps")  # GraphB is the same in these
+WORDS = {
+    "uncached": "decoder without cached keys and values",
+    "os": "output-stationary NPU",
+    "single-buffered": "NPU without double-buffered weights",
+    "active": "slack of the active batch only",
+    "equal-timesteps": "merging at equal timesteps only",
+}

@@ -1,0 +1,163 @@
+"""The scenarios of ParvaGPU (Lee et al., SC 2024) planned: the GPUs that they need, and what is late on them.
+
+Figures: `eleven`, all its networks by the profiles that its authors measured; `six`, those of SIX alone; `modelled`,
+all of them by our slice model, one process a slice. Each has three plans: its two stages again (baseline.py), the same
+rule packed exactly, and planned by simulation (planning.py); and each plan is served with arrivals that are evenly
+spaced and with Poisson arrivals, under a seed that no plan was made with.
+
+What the paper calls a violation is not known here: of it only the abstract was at hand, which has none. The program in
+its artifact has no arrivals, it runs full batches one behind another; its configurator takes a batch for one in time
+whose latency is below 0.45 of the SLO, which is so in all its deployments. Here a request is late that ends more than
+the SLO after it came, be it for waiting or for its batch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from headrace.sim.experiments.parvagpu import baseline, plots
+from headrace.sim.experiments.parvagpu.packing import Gpus
+from headrace.sim.experiments.parvagpu.planning import Effort, least, packed, planned, segments_of
+from headrace.sim.experiments.parvagpu.published import (
+    GPCS,
+    SCENARIOS,
+    SIX,
+    Profiles,
+    Wanted,
+    deployed,
+    measured,
+    modelled,
+    wanted,
+)
+from headrace.sim.experiments.parvagpu.rows import PACKED, PARVAGPU, PLANNED, PLANS, Placed, Row
+from headrace.sim.experiments.parvagpu.serving import ARRIVALS, EVEN, POISSON, serve
+from headrace.sim.experiments.report import Claim, write_claims, write_rows
+from headrace.sim.experiments.sweep import Progress, run_figures
+
+FIGURES = ("eleven", "six", "modelled")
+SEED = 11  # of what is reported
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is run: scenarios, requests of the simulations that plan, and of each network in those reported."""
+
+    scenarios: tuple[int, ...]
+    effort: Effort
+    requests: int
+
+
+FULL = Scale(SCENARIOS, Effort(5_000, 60_000), 100_000)
+QUICK = Scale(SCENARIOS[:3], Effort(1_000, 5_000), 5_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A scenario by one source of profiles, with all figures of that source: what is found of a network serves them."""
+
+    modelled: bool
+    scenario: int
+    scale: Scale
+
+
+def run_job(job: Job) -> list[Row | Placed]:
+    every = wanted(job.scenario)
+    if job.modelled:
+        return _rows("modelled", every, modelled(), job)
+    six = tuple(each for each in every if each.model in SIX)
+    return [*_rows("eleven", every, measured(), job), *_rows("six", six, measured(), job)]
+
+
+def _rows(figure: str, every: Sequence[Wanted], profiles: Profiles, job: Job) -> list[Row | Placed]:
+    plans = {
+        PARVAGPU: baseline.allocated(every, profiles),
+        PACKED: packed(every, profiles),
+        PLANNED: planned(every, profiles, job.scale.effort),
+    }
+    fewest = least(every, profiles)
+    found: list[Row | Placed] = []
+    for plan, gpus in plans.items():
+        for arrivals in ARRIVALS:
+            found.append(_row(figure, job, plan, gpus, fewest, every, arrivals))
+        for number, segments in enumerate(gpus):
+            found += [
+                Placed(figure, job.scenario, plan, number, each.model, each.gpcs, each.batch, each.procs)
+                for each in segments
+            ]
+    return found
+
+
+def _row(
+    figure: str, job: Job, plan: str, gpus: Gpus, fewest: int, every: Sequence[Wanted], arrivals: str
+) -> Row:  # fmt: skip
+    on = {each: segments_of(gpus, each.model) for each in every}
+    served = {each: serve(each, segments, job.scale.requests, arrivals, SEED) for each, segments in on.items()}
+    names = {each.model for each in every}
+    return Row(
+        figure, job.scenario, plan, arrivals, len(gpus), sum(s.gpcs for gpu in gpus for s in gpu), fewest,
+        len(deployed(job.scenario)),
+        sum(s.gpcs for gpu in deployed(job.scenario) for s in gpu if s.model in names),
+        max(each.rate_rps / sum(s.throughput_rps for s in segments) for each, segments in on.items()),
+        sum(one.requests for one in served.values()), sum(one.late for one in served.values()),
+        sum(one.batches for one in served.values()), sum(one.late_batches for one in served.values()),
+        max(one.p99_s / each.slo_s for each, one in served.items()),
+        max(one.longest_s / each.slo_s for each, one in served.items()),
+    )  # fmt: skip
+
+
+def jobs_for(figure: str, scale: Scale) -> list[Job]:
+    return [Job(figure == "modelled", scenario, scale) for scenario in scale.scenarios]
+
+
+def reproduce(figures: Sequence[str], folder: Path, scale: Scale, progress: Progress) -> list[Claim]:
+    """Runs what the figures need, writes for each a CSV file, a plot, and a CSV file of the segments of its plans into
+    `folder`, and table.md and table.json.
+
+    Raises UsageError for a figure that is not in FIGURES."""
+    folder.mkdir(parents=True, exist_ok=True)
+    claims: list[Claim] = []
+    for figure, found in run_figures(
+        figures, FIGURES, partial(jobs_for, scale=scale), run_job, progress,
+        lambda jobs: f"{len(jobs)} scenarios", lambda job: -job.scenario,
+    ):  # fmt: skip
+        rows = [row for row in found if isinstance(row, Row) and row.figure == figure]
+        placed = [row for row in found if isinstance(row, Placed) and row.figure == figure]
+        write_rows(folder / f"figure{figure}.csv", rows)
+        write_rows(folder / f"plans_{figure}.csv", placed)
+        plots.figure(folder / f"figure{figure}.png", figure, rows)
+        claims += _claims(figure, rows)
+    write_claims(folder, claims)
+    return claims
+
+
+_AGAIN = {
+    "eleven": "its two stages again; they give its deployment",
+    "six": "its two stages for these six alone; the paper's is what its deployment has of GPCs for them, by 7",
+    "modelled": "its two stages, by these profiles; the paper's is its deployment, by those measured",
+}
+
+
+def _claims(figure: str, rows: Sequence[Row]) -> list[Claim]:
+    found = []
+    for scenario in dict.fromkeys(row.scenario for row in rows):
+        of = {(row.plan, row.arrivals): row for row in rows if row.scenario == scenario}
+        one = of[PLANNED, POISSON]
+        given = one.published_gpcs / GPCS if figure == "six" else one.published_gpus
+        fewest = f"no plan by these profiles has fewer than {one.least}"
+        notes = {
+            PARVAGPU: _AGAIN[figure],
+            PACKED: "the same rule for rates and latencies, packed by a MILP",
+            PLANNED: f"nothing is late in simulation, Poisson arrivals; {fewest}",
+        }
+        for plan in PLANS:
+            claim = f"S{scenario}: GPUs, {plan}"
+            found.append(Claim(figure, claim, round(given, 2), of[plan, POISSON].gpus, "GPUs", notes[plan]))
+        for plan in PLANS:
+            row, even = of[plan, POISSON], of[plan, EVEN]
+            note = (
+                f"Poisson: {row.late} of {row.requests}, in {row.late_batches} of {row.batches} batches; p99 at most "
+                f"{row.p99:.2f} of the SLO, load at most {row.load:.3f}. Evenly spaced: {even.late}"
+            )
+            found.append(Claim(figure, f"S{scenario}: late requests, {plan}", 0, row.late_percent, "%", note))
+    return found

@@ -1,0 +1,59 @@
+"""What becomes of a network's requests on its segments: all wait in one queue, first come first served.
+
+A process that is idle takes what waits, up to the batch of its segment (`graph` without a window); of several that are
+idle, one of the largest segment. Its batch takes what was measured with all processes of the segment busy, though some
+may be idle: what comes out is rather too slow. Batches between those measured are interpolated."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+import numpy as np
+
+from headrace.batching.graphs.model_graph import ModelGraph
+from headrace.batching.policies.window import BatchLimits, WindowBatching, WindowLine
+from headrace.sim.experiments.parvagpu.published import Segment, Wanted
+from headrace.sim.load.lengths import Fixed
+from headrace.sim.load.traffic import deterministic, generate, poisson
+from headrace.sim.simulation import simulate
+
+EVEN: Final = "even"
+POISSON: Final = "poisson"
+ARRIVALS: Final = (EVEN, POISSON)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """`late` of the `requests` took longer than the SLO, and `late_batches` of the `batches` had one of them in it."""
+
+    model: str
+    requests: int
+    late: int
+    batches: int
+    late_batches: int
+    p99_s: float
+    longest_s: float
+
+
+@cache
+def serve(wanted: Wanted, segments: tuple[Segment, ...], requests: int, arrivals: str, seed: int) -> Served:
+    processes = [each for each in sorted(segments, key=lambda one: -one.gpcs) for _ in range(each.procs)]
+    batches = tuple(each.batch for each in processes)
+    limits = BatchLimits(max(batches), 0.0, batches)
+    policy = WindowBatching([WindowLine(ModelGraph.opaque(wanted.model), limits)])
+    times = {id(each.profile): {wanted.model: each.profile.times()} for each in processes}
+    rate = wanted.rate_rps
+    arrival = deterministic(rate, requests) if arrivals == EVEN else poisson(rate, requests, seed)
+    done = simulate(
+        policy,
+        generate(arrival, {wanted.model: Fixed()}, wanted.slo_s, seed),
+        [times[id(each.profile)] for each in processes],
+        len(processes),
+        seed=seed,
+    )
+    latencies, finished = done.latencies(), np.array(done.outcome.finished)
+    late = latencies > wanted.slo_s
+    return Served(
+        wanted.model, requests, int(late.sum()), done.outcome.tasks, len(np.unique(finished[late])),
+        float(np.quantile(latencies, 0.99)), float(latencies.max()),
+    )  # fmt: skip

@@ -1,0 +1,119 @@
+"""What the runs give, and what claims and plots read off them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.sim.system import PRECISION
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A batch on a slice by itself, as fast as it goes. `seconds` is the length of a sound, any for an image;
+    `throughput_rps` is of all slices of the partition; `knee` and `latency_knee` say whether it is the knee of
+    throughput, or of latency, at its length (`Profile.knee`, `gpu_slice.latency_knee`)."""
+
+    model: str
+    partition: str
+    precision: str
+    seconds: float
+    batch: int
+    latency_ms: float
+    throughput_rps: float
+    knee: bool
+    latency_knee: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A simulated server (the first fields: `conditions.Server`) at a load: "saturated"; "share", of the greatest
+    throughput of the design `of`; or "tail", the greatest rate within `target_ms` at the 95th percentile, which is
+    `share` times what Ideal has, batching as PREBA does.
+
+    Latencies in ms; `execution_ms` is what is left of the mean latency behind preprocessing and the batcher's queue.
+    `cpu` and `gpu` are busy shares of the whole CPU and GPU; `core_ms` what a request takes of a core; powers in W."""
+
+    model: str
+    preprocess: str
+    policy: str
+    partition: str
+    lengths: str
+    active: int
+    load: str
+    of: str
+    share: float
+    target_ms: float
+    rate_rps: float
+    throughput_rps: float
+    mean_ms: float
+    p95_ms: float
+    preprocess_ms: float
+    queue_ms: float
+    batch: float
+    cpu: float
+    gpu: float
+    core_ms: float
+    cpu_w: float
+    gpu_w: float
+    fpga_w: float
+    node_w: float
+    requests_per_usd: float
+
+    @property
+    def execution_ms(self) -> float:
+        return self.mean_ms - self.preprocess_ms - self.queue_ms
+
+    @property
+    def within_rps(self) -> float:
+        """Of a load "tail": what it serves within the target, 0 if it meets it at no rate."""
+        return self.throughput_rps if self.p95_ms <= self.target_ms else 0.0
+
+    @property
+    def total_w(self) -> float:
+        return self.cpu_w + self.gpu_w + self.fpga_w + self.node_w
+
+    @property
+    def requests_per_j(self) -> float:
+        return self.throughput_rps / self.total_w
+
+
+class Rows:
+    """The rows of a figure, found by their fields."""
+
+    def __init__(self, rows: Iterable[Point | Run]) -> None:
+        rows = list(rows)
+        self.points = [row for row in rows if isinstance(row, Point)]
+        self.runs = [row for row in rows if isinstance(row, Run)]
+
+    def of(self, **fields: object) -> list[Run]:
+        return [run for run in self.runs if all(getattr(run, name) == value for name, value in fields.items())]
+
+    def one(self, **fields: object) -> Run:
+        found = self.of(**fields)
+        assert len(found) == 1, f"{len(found)} runs are {fields}"
+        return found[0]
+
+    def curve(
+        self, model: str, partition: str, seconds: float | None = None, precision: str = PRECISION
+    ) -> list[Point]:
+        """By batch; `seconds` None: of all lengths."""
+        return [
+            point
+            for point in self.points
+            if (point.model, point.partition, point.precision) == (model, partition, precision)
+            and seconds in (None, point.seconds)
+        ]
+
+
+def mean(values: Iterable[float]) -> float:
+    """Arithmetic."""
+    return float(np.mean(list(values)))
+
+
+def knee(curve: Sequence[Point]) -> Point:
+    return next(point for point in curve if point.knee)
+
+
+def latency_knee(curve: Sequence[Point]) -> Point:
+    return next(point for point in curve if point.latency_knee)

@@ -1,0 +1,330 @@
+"""The evaluation of PREBA (Yeo, Kim, Choi, Rhu, Sections 3 and 6) on models of its server: what is run.
+
+The paper's numbers beside what came out stand in claims.py; its conditions, and what it leaves open, in conditions.py.
+Figs. 5, 6, 14 and 15 are of the slice model alone; the others are simulated, from the arrival to the last node.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from headrace.batching.errors import UsageError
+from headrace.batching.graphs.execution import NodeTimes
+from headrace.batching.graphs.profile import Profile, ProfilePoint
+from headrace.batching.policies.preba import BUCKET_S, preba_limits
+from headrace.batching.policies.window import BatchLimits
+from headrace.sim.experiments.preba.claims import REPORTS
+from headrace.sim.experiments.preba.conditions import (
+    BASELINE_SHARE,
+    BASELINES,
+    CLIP,
+    CLIP_BUCKET_S,
+    CLIP_S,
+    CPU_CORES,
+    DPU,
+    GPU,
+    IDEAL,
+    IMAGE_NETWORKS,
+    KNEE_LENGTHS_S,
+    LATENCY_CASES,
+    LOADS,
+    MEANS_S,
+    MORE_UNITS,
+    NETWORKS,
+    OTHER_PRECISION,
+    PARTITIONS,
+    PCIE_CASES,
+    SAME_SHARE,
+    SATURATING_RPS,
+    SEVENTHS,
+    SLICES,
+    SOUND_NETWORKS,
+    STATIC,
+    TARGET_SHARE,
+    TARGET_SLACKS,
+    WHOLE,
+    Server,
+    ablation,
+    designs,
+    server,
+)  # fmt: skip
+from headrace.sim.experiments.preba.rows import Point, Rows, Run
+from headrace.sim.experiments.report import Claim, write_claims, write_rows
+from headrace.sim.experiments.sweep import Progress, run_figures
+from headrace.sim.hardware.gpu_slice import latency_knee
+from headrace.sim.hardware.inputs import TYPICAL_PIXELS
+from headrace.sim.load.lengths import LIBRISPEECH
+from headrace.sim.scenario import Scenario, run_scenario
+from headrace.sim.system import PRECISION, System
+from headrace.sim.zoo.traced import traced
+
+FIGURES = ("5", "6", "7", "8", "9", "14", "15", "17", "18", "19", "20", "21", "22", "pcie", "table1")
+BATCHES = tuple(2**power for power in range(9))
+FINE_BATCHES = tuple(sorted({*BATCHES, *(3 * 2**power for power in range(7))}))
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is run: requests a run, numbers of active slices (Figs. 9 and 17), shares of the greatest throughput
+    (Figs. 18 and 19), lengths in seconds (Fig. 14), how closely the greatest rate within a target is found, as a share
+    of the greatest throughput."""
+
+    requests: int
+    active: tuple[int, ...]
+    loads: tuple[float, ...]
+    lengths_s: tuple[float, ...]
+    resolution: float
+
+
+FULL = Scale(20_000, tuple(range(1, SLICES + 1)), LOADS, tuple(2.5 * number for number in range(1, 11)), 0.01)
+QUICK = Scale(1_500, (1, 3, SLICES), (0.1, 0.5, 0.9), (2.5, 12.5, 25.0), 0.05)
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Batches on the slices of a partition, without a server around them, for sounds of these lengths (s)."""
+
+    model: str
+    partition: str
+    lengths: tuple[float, ...]
+    batches: tuple[int, ...] = BATCHES
+    precision: str = PRECISION
+
+
+@dataclass(frozen=True, slots=True)
+class Saturated:
+    server: Server
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """At `share` of the greatest throughput of the slowest design in `of`."""
+
+    server: Server
+    of: tuple[Server, ...]
+    share: float
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """At the greatest rate whose 95th percentile is within `slack` times that of Ideal, batching as PREBA does, at
+    TARGET_SHARE of Ideal's greatest throughput; to within `resolution` of the design's own."""
+
+    server: Server
+    requests: int
+    slack: float
+    resolution: float
+
+
+Job = Curves | Saturated | Share | Tail
+Row = Point | Run
+
+
+def run_job(job: Job) -> list[Row]:
+    match job:
+        case Curves():
+            return list(points(job))
+        case Saturated(server, requests):
+            return [saturated(server, requests)]
+        case Share(server, of, share, requests):
+            slowest = min(of, key=lambda one: saturated(one, requests).throughput_rps)
+            rate = share * saturated(slowest, requests).throughput_rps
+            return [simulated(server, rate, requests, "share", slowest.preprocess, share)]
+        case Tail():
+            return [within_tail(job)]
+
+
+# ---- the slice model alone ----
+
+
+def points(job: Curves) -> Iterable[Point]:
+    """A length ends at the first batch that the slice's memory does not hold."""
+    network, system = traced(job.model), slices_of(job.model, job.partition, job.precision)
+    times = system.slowest_times()[job.model]
+    for seconds in job.lengths:
+        length = seconds / network.step_s if network.step_s else 1.0
+        curve: list[ProfilePoint] = []
+        for batch in job.batches:
+            if not _fits(times, batch, length):
+                break
+            latency_s = times.whole(batch, length, 1)
+            curve.append(ProfilePoint(batch, latency_s, len(system.slices) * batch / latency_s, length))
+        doubled = tuple(point for point in curve if point.batch in BATCHES)
+        profile = Profile(job.model, len(system.slices), doubled)
+        for point in curve:
+            yield Point(
+                job.model, job.partition, job.precision, seconds, point.batch, 1e3 * point.latency_s,
+                point.throughput_rps, point.batch == profile.knee().batch, point.batch == latency_knee(profile).batch,
+            )  # fmt: skip
+
+
+def slices_of(model: str, parts: str, precision: str = PRECISION) -> System:
+    return System.of(GPU, [model], parts=parts, photo_pixels=TYPICAL_PIXELS, precision=precision)
+
+
+# ---- simulated servers ----
+
+
+def simulated(
+    server: Server, rate_rps: float, requests: int, load: str,
+    of: str = "", share: float = 0.0, target_ms: float = 0.0,
+) -> Run:  # fmt: skip
+    done, _ = run_scenario(scenario(server, rate_rps, requests))
+    result: dict[str, Any] = done.result
+    power, used = result["power_w"], result["part_utilization"]
+    # A core is kept for each slice's server; the others preprocess.
+    cores = (result["preprocess_utilization"] or {}).get("cpu", 0.0) * (CPU_CORES - server.active)
+    return Run(
+        server.model, server.preprocess, server.policy, server.partition, server.lengths, server.active,
+        load, of, share, target_ms, rate_rps, result["throughput_rps"],
+        result["latency_ms"]["mean"], result["latency_ms"]["p95"],
+        (result["preprocess_ms"] or {}).get("mean", 0.0), result["queue_ms"], result["batch_size_mean"],
+        used["cpu"], used["gpu"], 1e3 * cores / result["throughput_rps"],
+        power["cpu"], power["gpu"], power.get("fpga", 0.0), power["node"], result["cost"]["requests_per_usd"],
+    )  # fmt: skip
+
+
+def scenario(server: Server, rate_rps: float, requests: int) -> Scenario:
+    limits: dict[str, Any] = {}
+    policy, _, reading = server.policy.partition(":")
+    if policy == STATIC:
+        static = static_limits(server, reading)
+        policy, limits = "graph", {"max_batch": static.max_batch, "window_ms": 1e3 * static.window_s}
+    return Scenario(
+        model=server.model, accelerator=GPU, partition=server.partition, active_slices=server.active,
+        preprocess=server.preprocess, lengths=server.lengths if server.model in SOUND_NETWORKS else None,
+        bucket_s=CLIP_BUCKET_S if server.lengths == CLIP else BUCKET_S,
+        policy=policy, rate_rps=rate_rps, requests=requests, **limits,
+    )  # fmt: skip
+
+
+def static_limits(server: Server, reading: str) -> BatchLimits:
+    """Batch_max and Time_queue that are right for sounds of one length, and are used for all; see STATIC_READINGS.
+    Batch_max is halved until a slice's memory holds as many of the longest sounds."""
+    if reading == "single":
+        return BatchLimits(1, 0.0)
+    profiles = slices_of(server.model, WHOLE if reading == "whole" else server.partition).profiles()
+    assert isinstance(profiles, dict)
+    profile, step_s = profiles[server.model], traced(server.model).step_s
+    assert step_s is not None
+    seconds = {"clip": CLIP_S, "longest": LIBRISPEECH.longest}.get(reading, MEANS_S[server.lengths])
+    limits = preba_limits(profile, profile.workers, seconds / step_s)
+    times = slices_of(server.model, server.partition).slowest_times()[server.model]
+    while not _fits(times, limits.max_batch, LIBRISPEECH.longest / step_s):
+        limits = replace(limits, max_batch=limits.max_batch // 2)
+    return limits
+
+
+def _fits(times: NodeTimes, batch: int, length: float) -> bool:
+    try:
+        times.whole(batch, length, 1)
+    except UsageError:
+        return False
+    return True
+
+
+@cache
+def saturated(server: Server, requests: int) -> Run:
+    return simulated(server, SATURATING_RPS, requests, "saturated")
+
+
+def within_tail(job: Tail) -> Run:
+    """By bisection down from the greatest throughput: the arrivals are the same ones, nearer to each other or further
+    apart. A rate below the one found may miss the target where a batch waits longer for others to join it. If there is
+    none (of at least `resolution` of the greatest), the run is one that misses it."""
+    server, requests = job.server, job.requests
+    ideal = replace(server, preprocess=IDEAL, policy="preba")
+    at = TARGET_SHARE * saturated(ideal, requests).throughput_rps
+    target_ms = job.slack * simulated(ideal, at, requests, "share").p95_ms
+    most = saturated(server, requests).throughput_rps
+    low, high = 0.0, most
+    while high - low > job.resolution * most:
+        middle = (low + high) / 2
+        within = simulated(server, middle, requests, "tail").p95_ms <= target_ms
+        low, high = (middle, high) if within else (low, middle)
+    rate = max(low, job.resolution * most)
+    return simulated(server, rate, requests, "tail", share=job.slack, target_ms=target_ms)
+
+
+# ---- figures ----
+
+
+def jobs_for(figure: str, scale: Scale) -> list[Job]:
+    requests = scale.requests
+
+    def greatest(servers: Iterable[Server]) -> list[Job]:
+        return [Saturated(server, requests) for server in servers]
+
+    match figure:
+        case "5":
+            return [Curves(model, parts, (CLIP_S,)) for model in NETWORKS for parts in PARTITIONS]
+        case "6":
+            slower = [Curves(m, parts, (CLIP_S,), precision=OTHER_PRECISION) for m in NETWORKS for parts in PARTITIONS]
+            return [*jobs_for("5", scale), *slower]
+        case "7":
+            partitions = ((SEVENTHS, SLICES), (WHOLE, 1))
+            both = [
+                [server(model, sounds=CLIP, partition=parts, active=count) for parts, count in partitions]
+                for model in NETWORKS
+            ]
+            return [Share(one, tuple(pair), SAME_SHARE, requests) for pair in both for one in pair]
+        case "8":
+            return greatest(one for model in NETWORKS for one in designs(model, CLIP))
+        case "9":
+            cpus = [server(model, cpu, CLIP) for model in NETWORKS for cpu in BASELINES.values()]
+            return greatest(replace(cpu, active=active) for cpu in cpus for active in scale.active)
+        case "14":
+            return [Curves("conformer", parts, scale.lengths_s, FINE_BATCHES) for parts in (SEVENTHS, WHOLE)]
+        case "15":
+            return [
+                Curves(model, SEVENTHS, KNEE_LENGTHS_S, FINE_BATCHES, precision)
+                for model in SOUND_NETWORKS
+                for precision in (PRECISION, OTHER_PRECISION)
+            ]
+        case "17":
+            found = [one for model in NETWORKS for active in scale.active for one in designs(model, active=active)]
+            return greatest(found + [server(model, units) for model in IMAGE_NETWORKS for units in MORE_UNITS])
+        case "18":
+            jobs: list[Job] = []
+            for model in NETWORKS:
+                every = designs(model)
+                jobs += [Share(one, (one,), share, requests) for one in every for share in scale.loads]
+                jobs += [Tail(one, requests, slack, scale.resolution) for one in every for slack in TARGET_SLACKS]
+                for cpu in BASELINES.values():
+                    base = server(model, cpu)
+                    others = (server(model), server(model, DPU), base)
+                    jobs += [Share(one, (base,), BASELINE_SHARE, requests) for one in others]
+            return list(dict.fromkeys(jobs))
+        case "19":
+            every = [one for model, sounds in LATENCY_CASES for one in designs(model, sounds)]
+            return [Share(one, (one,), share, requests) for one in every for share in scale.loads]
+        case "20" | "21":
+            return greatest(one for model in NETWORKS for one in designs(model))
+        case "22":
+            found = [one for model in SOUND_NETWORKS for one in ablation(model)]
+            return [*greatest(found), *(Tail(one, requests, TARGET_SLACKS[0], scale.resolution) for one in found)]
+        case "pcie":
+            return greatest(server(*case) for case in PCIE_CASES)
+        case _:  # Table 1 is the paper's own
+            return []
+
+
+def reproduce(figures: Sequence[str], folder: Path, scale: Scale, progress: Progress) -> list[Claim]:
+    """Runs what the figures need, writes a CSV file and a plot for each into `folder`, and table.md and table.json.
+
+    Raises UsageError for a figure that is not in FIGURES."""
+    folder.mkdir(parents=True, exist_ok=True)
+    claims: list[Claim] = []
+    for figure, rows in run_figures(
+        figures, FIGURES, lambda figure: jobs_for(figure, scale), run_job, progress,
+        lambda jobs: f"{len(jobs)} slices and servers", lambda job: not isinstance(job, Tail),
+    ):  # fmt: skip
+        if rows:
+            write_rows(folder / f"figure{figure}.csv", rows)
+        claims += REPORTS[figure](Rows(rows), folder)
+    write_claims(folder, claims)
+    return claims

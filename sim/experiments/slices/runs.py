@@ -1,0 +1,351 @@
+"""Three questions about a GPU in slices that the PREBA paper leaves open, simulated with Poisson arrivals.
+
+- `preparing`: on which GPUs does a DPU pay? PREBA argues that slices have no JPEG decoders. That is so on an A100,
+  while each of Hopper's slices has one.
+- `scheduling`: every policy on seven equal slices and on the whole GPU; `preba-lazy` among them, as the paper says that
+  node-level batching can be employed on top of its own.
+- `cutting`: equal slices, unlike ones, and the whole GPU.
+
+Policies are compared on the same arrivals. Those that have one limit for all lengths are given what the profile tells,
+too: Batch_max and Time_queue of the mean length.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.batching.policies.preba import preba_limits
+from headrace.sim.experiments.report import write_rows
+from headrace.sim.experiments.slices.plots import plot_policies, plot_preparing
+from headrace.sim.experiments.slices.rows import Capacity, Served, Server, Units
+from headrace.sim.experiments.slices.tables import all_tables
+from headrace.sim.experiments.sweep import Progress, sweep
+from headrace.sim.hardware.dpu_server import UNITS
+from headrace.sim.hardware.inputs import TYPICAL_PIXELS
+from headrace.sim.hardware.mig import GPUS
+from headrace.sim.load.lengths import LIBRISPEECH
+from headrace.sim.scenario import Scenario, run_scenario
+from headrace.sim.system import PRECISION, System
+
+IMAGES: Final = ("mobilenet_v3_small", "squeezenet1_1", "swin_t")
+SOUNDS: Final = ("conformer_small", "conformer", "citrinet")
+A100: Final = "a100-40gb"
+SEVENTHS: Final = "1g.5gb:7"  # of A100
+WHOLE: Final = "7g.40gb:1"
+# Within which the 99th percentile is to be, by what is sent: some twice what it is at worst, of these networks and
+# partitions, where slices have half of what they can do.
+TARGET_MS: Final = {"": 60.0, "2.5": 200.0, "25": 250.0, "librispeech": 400.0}
+CPU: Final = {"cpu, measured": "cpu:32", "cpu, paper-implied": "cpu:32:paper-implied"}
+DESIGNS: Final = (*CPU, "dpu", "nvjpg", "ideal")
+POLICIES: Final = ("graph", "lazy", "smdp", "preba", "preba-lazy")
+LOADS: Final = (0.3, 0.6, 0.9, 1.2)
+SCHEDULED: Final = (
+    ("mobilenet_v3_small", ""), ("swin_t", ""), ("conformer", "librispeech"), ("citrinet", "librispeech"),
+)  # fmt: skip
+STAGES: Final = ((SEVENTHS, "ideal"), (SEVENTHS, "dpu"), (WHOLE, "ideal"))
+CUT: Final = (
+    *((model, "") for model in ("mobilenet_v3_small", "swin_t")),
+    *product(("conformer", "citrinet"), ("2.5", "25", "librispeech")),
+)
+CUTS: Final = (SEVENTHS, "2g.10gb:3", "3g.20gb:2", "4g.20gb:1,3g.20gb:1", "1g.5gb:3,4g.20gb:1", WHOLE)
+ALL_AT_ONCE_RPS: Final = 1e6
+HALVINGS: Final = 7  # of the rate within a target
+MOST_CUS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A saturated run has as many requests as the server does in `saturated` times the target, one at a load as many as
+    come in `loaded` times the target; `fewest` at least. `only` are the networks and GPUs that are looked at."""
+
+    saturated: float
+    loaded: float
+    fewest: int
+    seeds: int
+    only: tuple[str, ...] = ()
+
+
+FULL: Final = Scale(saturated=20, loaded=10, fewest=2000, seeds=3)
+QUICK: Final = Scale(saturated=2, loaded=1, fewest=200, seeds=1, only=("swin_t", "citrinet", A100, "h100"))
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What a server can do."""
+
+    server: Server
+    design: str
+    seed: int
+    scale: Scale
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A policy at a share of what the slices can do."""
+
+    server: Server
+    policy: str
+    load: float
+    seed: int
+    scale: Scale
+
+
+# ---- what is known of a server without a run ----
+
+
+def partitions(gpu: str) -> tuple[str, str]:
+    """As many of the smallest slice as fit, and the largest."""
+    profiles = list(GPUS[gpu].profiles.values())
+    return f"{profiles[0].name}:{profiles[0].most}", f"{profiles[-1].name}:1"
+
+
+def sizes(sounds: str) -> NDArray[np.float64]:
+    """Of requests, in what preprocessing goes by."""
+    if sounds == "librispeech":
+        return np.asarray(LIBRISPEECH.sample(2000, np.random.default_rng(0))[0], np.float64)
+    return np.array([float(sounds) if sounds else float(TYPICAL_PIXELS)])
+
+
+@cache
+def system(server: Server) -> System:
+    return System.of(
+        server.gpu, [server.model], parts=server.partition, preprocess=server.preprocess,
+        photo_pixels=TYPICAL_PIXELS, precision=PRECISION,
+    )  # fmt: skip
+
+
+@cache
+def slices_rps(server: Server) -> float:
+    """In the best batches, each of requests of one length."""
+    known = system(server)
+    step_s = known.networks[0].step_s
+    lengths, counts = np.unique(np.rint(sizes(server.sounds) / step_s) if step_s else 1.0, return_counts=True)
+    profiles = known.profiles()
+    total = 0.0
+    for each in [profiles] if isinstance(profiles, dict) else profiles:
+        rates = [max(point.throughput_rps for point in each[server.model].curve(length)) for length in lengths]
+        total += 1 / float(np.average([1 / rate for rate in rates], weights=counts))
+    return total
+
+
+def steps_rps(server: Server) -> dict[str, float]:
+    of = sizes(server.sounds)
+    return {step.name: step.servers / float(np.mean(step.service_s(of))) for step in system(server).preprocessor.steps}
+
+
+def units(server: Server) -> Units:
+    alone = steps_rps(replace(server, preprocess="dpu:1"))
+    links = {name: rate for name, rate in alone.items() if name not in UNITS}
+    link = min(links, key=links.__getitem__)
+    slices = slices_rps(replace(server, preprocess="ideal"))
+    least = min(slices, links[link])
+    count = {}
+    for start in ("kernel", "queue"):
+        rates = steps_rps(replace(server, preprocess="dpu:1" if start == "kernel" else f"dpu:1:{start}"))
+        slowest = min(rate for name, rate in rates.items() if name in UNITS)
+        count[start] = min(MOST_CUS, int(np.ceil(least / slowest)))
+    return Units(
+        server.gpu, server.partition, server.model, server.sounds, slices, link, links[link], count["kernel"],
+        count["queue"],
+    )  # fmt: skip
+
+
+def with_design(server: Server, design: str) -> Server:
+    """A DPU has as many CUs as keep up."""
+    if design == "dpu":
+        return replace(server, preprocess=f"dpu:{units(server).kernel}")
+    return replace(server, preprocess=CPU.get(design, design))
+
+
+def possible(server: Server, design: str) -> bool:
+    """Whether every slice has a JPEG engine, where the design takes those."""
+    if design != "nvjpg":
+        return True
+    names = [part.split(":")[0] for part in server.partition.split(",")]
+    return not server.sounds and all(GPUS[server.gpu].profiles[name].jpeg_engines for name in names)
+
+
+# ---- runs ----
+
+
+def simulated(server: Server, rate_rps: float, requests: int, seed: int, **settings: Any) -> dict[str, Any]:
+    scenario = Scenario(
+        accelerator=server.gpu, partition=server.partition, model=server.model, lengths=server.sounds or None,
+        preprocess=server.preprocess, rate_rps=rate_rps, requests=requests, seed=seed,
+        sla_ms=TARGET_MS[server.sounds], **{"policy": "preba", **settings},
+    )  # fmt: skip
+    return run_scenario(scenario)[0].result
+
+
+@cache
+def saturated(server: Server, seed: int, scale: Scale) -> dict[str, Any]:
+    """All requests come at once."""
+    rate = min([slices_rps(server), *steps_rps(server).values()])
+    requests = max(scale.fewest, int(rate * scale.saturated * TARGET_MS[server.sounds] / 1e3))
+    return simulated(server, ALL_AT_ONCE_RPS, requests, seed)
+
+
+def arriving(server: Server, rate_rps: float, seed: int, scale: Scale, **settings: Any) -> dict[str, Any]:
+    requests = max(scale.fewest, int(rate_rps * scale.loaded * TARGET_MS[server.sounds] / 1e3))
+    return simulated(server, rate_rps, requests, seed, **settings)
+
+
+def largest(meets: Callable[[float], bool], most: float) -> float:
+    """The largest number up to `most` that meets it, or 0, by halving; who is larger is taken to meet it less."""
+    low, high = 0.0, most
+    if meets(high):
+        return high
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if meets(middle) else (low, middle)
+    return low
+
+
+def measure(job: Measure) -> Capacity:
+    server, target_ms = job.server, TARGET_MS[job.server.sounds]
+    full = saturated(server, job.seed, job.scale)
+
+    def within(rate_rps: float) -> bool:
+        p99: float = arriving(server, rate_rps, job.seed, job.scale)["latency_ms"]["p99"]
+        return p99 <= target_ms
+
+    used = {"slices": full["utilization"], **full["preprocess_utilization"]}
+    binds = max(used, key=used.__getitem__)
+    return Capacity(
+        server.gpu, server.partition, server.model, server.sounds, job.design, server.preprocess,
+        full["throughput_rps"], binds, used[binds], target_ms, largest(within, full["throughput_rps"]), 0.0,
+        full["power_w"]["total"], full["energy_per_request_j"], full["cost"]["requests_per_usd"],
+    )  # fmt: skip
+
+
+@cache
+def limits(server: Server) -> dict[str, Any]:
+    """Batch_max and Time_queue of `preba`, for a policy that has one of each: those of the mean length."""
+    known = system(server)
+    step_s, profiles = known.networks[0].step_s, known.profiles()
+    assert isinstance(profiles, dict)
+    mean = float(sizes(server.sounds).mean()) / step_s if step_s else None
+    found = preba_limits(profiles[server.model], len(known.slices), mean)
+    return {"max_batch": found.max_batch, "window_ms": 1e3 * found.window_s}
+
+
+def serve(job: Load) -> Served:
+    full = saturated(replace(job.server, preprocess="ideal"), 0, job.scale)["throughput_rps"]
+    settings = {"policy": job.policy, **limits(job.server)}
+    result = arriving(job.server, job.load * full, job.seed, job.scale, **settings)
+    return Served(
+        job.server.partition, job.server.model, job.server.sounds, job.server.preprocess, job.policy, job.load,
+        result["latency_ms"]["mean"], result["latency_ms"]["p99"], 1 - result["sla_violation_rate"],
+        result["batch_size_mean"], 0.0,
+    )  # fmt: skip
+
+
+def averaged_capacity(rows: Sequence[Capacity]) -> Capacity:
+    means: dict[str, Any] = {
+        name: fmean(getattr(row, name) for row in rows)
+        for name in (
+            "throughput_rps", "binds_utilization", "within_rps", "power_w", "energy_per_request_j", "requests_per_usd",
+        )
+    }  # fmt: skip
+    return replace(rows[0], spread=spread([row.within_rps for row in rows]), **means)
+
+
+def averaged_served(rows: Sequence[Served]) -> Served:
+    names = ("mean_ms", "p99_ms", "in_time", "batch")
+    means: dict[str, Any] = {name: fmean(getattr(row, name) for row in rows) for name in names}
+    return replace(rows[0], spread=spread([row.mean_ms for row in rows]), **means)
+
+
+def spread(values: Sequence[float]) -> float:
+    mean = fmean(values)
+    return (max(values) - min(values)) / mean if mean else 0.0
+
+
+# ---- the study ----
+
+
+def wanted(names: Iterable[str], scale: Scale) -> list[str]:
+    return [name for name in names if not scale.only or name in scale.only]
+
+
+def stages(scale: Scale) -> list[Server]:
+    """Each GPU in its smallest slices and whole, with each network; inputs are ready."""
+    sent = [(model, "") for model in wanted(IMAGES, scale)] + [(model, "2.5") for model in wanted(SOUNDS, scale)]
+    return [
+        Server(gpu, parts, model, sounds, "ideal")
+        for (model, sounds), gpu in product(sent, wanted(GPUS, scale))
+        for parts in partitions(gpu)
+    ]
+
+
+def preparing(scale: Scale) -> list[Measure]:
+    return [
+        Measure(with_design(server, design), design, seed, scale)
+        for server, design in product(stages(scale), DESIGNS)
+        if possible(server, design)
+        for seed in range(scale.seeds)
+    ]
+
+
+def cutting(scale: Scale) -> list[Measure]:
+    return [
+        Measure(Server(A100, parts, model, sounds, "ideal"), "ideal", seed, scale)
+        for (model, sounds), parts in product(CUT, CUTS)
+        if model in wanted((model,), scale)
+        for seed in range(scale.seeds)
+    ]
+
+
+def scheduling(scale: Scale) -> list[Load]:
+    return [
+        Load(with_design(Server(A100, parts, model, sounds, "ideal"), design), policy, load, seed, scale)
+        for (parts, design), (model, sounds), load, policy in product(STAGES, SCHEDULED, LOADS, POLICIES)
+        if model in wanted((model,), scale)
+        for seed in range(scale.seeds)
+    ]
+
+
+def run_job(job: Measure | Load) -> Capacity | Served:
+    return measure(job) if isinstance(job, Measure) else serve(job)
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    units: list[Units]
+    preparing: list[Capacity]
+    scheduling: list[Served]
+    cutting: list[Capacity]
+
+    def tables(self) -> list[str]:
+        return all_tables(self.preparing, self.units, self.scheduling, self.cutting)
+
+
+def run(scale: Scale, out: Path, progress: Progress) -> Study:
+    """Writes a CSV file for each part, tables and plots into `out`."""
+    parts: list[Sequence[Measure | Load]] = [preparing(scale), scheduling(scale), cutting(scale)]
+    jobs = [job for part in parts for job in part]
+    progress.stage("simulated servers", len(jobs))
+    results = iter(sweep(run_job, jobs, progress.step))
+    found: list[list[Any]] = []
+    for part in parts:
+        by_setting = [[next(results) for _ in range(scale.seeds)] for _ in range(len(part) // scale.seeds)]
+        found.append([_averaged(rows) for rows in by_setting])
+    study = Study([units(server) for server in stages(scale)], *found)
+    out.mkdir(parents=True, exist_ok=True)
+    for name in ("units", "preparing", "scheduling", "cutting"):
+        write_rows(out / f"{name}.csv", getattr(study, name))
+    (out / "tables.md").write_text("\n".join(study.tables()))
+    plot_preparing(out / "preparing.png", study.preparing)
+    plot_policies(out / "policies.png", study.scheduling)
+    return study
+
+
+def _averaged(rows: Sequence[Any]) -> Capacity | Served:
+    return averaged_capacity(rows) if isinstance(rows[0], Capacity) else averaged_served(rows)

@@ -1,0 +1,88 @@
+"""The tables of the study, in Markdown."""
+
+from collections.abc import Iterable, Sequence
+
+from headrace.sim.experiments.slices.rows import Capacity, Served, Units
+
+BINDS_BELOW = 0.97  # of what is served with inputs ready: then a cell says which step binds
+WHOLE = ":1"
+
+
+def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines)]
+
+
+def preparing(rows: Sequence[Capacity], units: Sequence[Units], whole: bool) -> list[str]:
+    """Of GPUs in their smallest slices, or whole: throughput saturated as a share of that with inputs ready, that
+    within the target if it is another share, energy a request, millions of requests a dollar."""
+    rows = [row for row in rows if row.partition.endswith(WHOLE) == whole]
+    designs = [design for design in dict.fromkeys(row.design for row in rows) if design != "ideal"]
+    cus = {(each.model, each.gpu, each.partition): f"{each.kernel} / {each.queue}" for each in units}
+    lines = []
+    for model, gpu in dict.fromkeys((row.model, row.gpu) for row in rows):
+        mine = {row.design: row for row in rows if (row.model, row.gpu) == (model, gpu)}
+        ready = mine["ideal"]
+        cells = [_prepared(mine.get(design), ready) for design in designs]
+        rates = f"{ready.throughput_rps:,.0f} / {ready.within_rps:,.0f}"
+        lines.append([model, gpu, rates, *cells, cus[model, gpu, ready.partition]])
+    return table(["network", "GPU", "ready, /s", *designs, "CUs"], lines)
+
+
+def _prepared(row: Capacity | None, ready: Capacity) -> str:
+    if row is None:
+        return "-"
+    share = row.throughput_rps / ready.throughput_rps
+    within = row.within_rps / ready.within_rps if ready.within_rps else share
+    binds = f" ({row.binds})" if share < BINDS_BELOW and row.binds != "slices" else ""
+    late = f", within {100 * within:.0f} %" if abs(share - within) > 1 - BINDS_BELOW else ""
+    energy, bought = 1e3 * row.energy_per_request_j, row.requests_per_usd / 1e6
+    return f"{100 * share:.0f} %{binds}{late}; {energy:,.{1 if energy < 100 else 0}f} mJ; {bought:.1f}"
+
+
+def scheduling(rows: Sequence[Served], preprocess: str, whole: bool) -> list[str]:
+    """Mean and 99th percentile of latency where the load can be served, share in time where it cannot; mean batch."""
+    rows = [row for row in rows if row.preprocess.startswith(preprocess) and row.partition.endswith(WHOLE) == whole]
+    loads = sorted({row.load for row in rows})
+    lines = []
+    for model, policy in dict.fromkeys((row.model, row.policy) for row in rows):
+        mine = {row.load: row for row in rows if (row.model, row.policy) == (model, policy)}
+        cells = [_served(mine[load]) for load in loads]
+        lines.append([model, policy, *cells, ", ".join(f"{mine[load].batch:.1f}" for load in loads)])
+    return table(["network", "policy", *(f"at {load:g}" for load in loads), "batch"], lines)
+
+
+def _served(row: Served) -> str:
+    if row.load < 1:
+        return f"{row.mean_ms:.1f} / {row.p99_ms:.1f}"
+    return f"{100 * row.in_time:.0f} %"
+
+
+def cutting(rows: Sequence[Capacity]) -> list[str]:
+    """Throughput saturated, and within the target, by partition."""
+    parts = list(dict.fromkeys(row.partition for row in rows))
+    lines = []
+    for model, sounds in dict.fromkeys((row.model, row.sounds) for row in rows):
+        mine = {row.partition: row for row in rows if (row.model, row.sounds) == (model, sounds)}
+        cells = [f"{mine[part].throughput_rps:,.0f} / {mine[part].within_rps:,.0f}" for part in parts]
+        lines.append([model, sent(sounds), *cells])
+    return table(["network", "inputs", *parts], lines)
+
+
+def sent(sounds: str) -> str:
+    if not sounds:
+        return "photos"
+    return sounds if sounds == "librispeech" else f"{sounds} s"
+
+
+def all_tables(
+    prepared: Sequence[Capacity], units: Sequence[Units], served: Sequence[Served], cut: Sequence[Capacity]
+) -> list[str]:
+    parts = (
+        ("Preprocessing, in the smallest slices", preparing(prepared, units, whole=False)),
+        ("Preprocessing, the whole GPU in one instance", preparing(prepared, units, whole=True)),
+        ("Policies on seven slices, inputs ready", scheduling(served, "ideal", whole=False)),
+        ("Policies on seven slices, behind a DPU", scheduling(served, "dpu", whole=False)),
+        ("Policies on the whole GPU, inputs ready", scheduling(served, "ideal", whole=True)),
+        ("Partitions", cutting(cut)),
+    )
+    return [line for title, lines in parts for line in (f"## {title}", "", *lines, "")]

@@ -1,0 +1,39 @@
+"""Whether so many compute units fit an Alveo U55C, by what Yosys says that each takes."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from headrace.sim.preprocessing import Preprocessor
+
+U55C: Final = {"lut": 1_303_680, "ff": 2_607_360, "dsp": 9_024, "bram36": 2_016, "uram": 960}  # data sheet DS978
+# Of one CU: `headrace build --report --json`, whose LUTs and flip-flops are rather too many (hls/README.md).
+CUS: Final[Mapping[str, Mapping[str, float]]] = {
+    "image cu": {"lut": 19_477, "ff": 15_900, "dsp": 47, "bram36": 13, "uram": 12},
+    "mel cu": {"lut": 20_875, "ff": 22_293, "dsp": 183, "bram36": 18.5, "uram": 30},
+    "norm cu": {"lut": 9_297, "ff": 7_764, "dsp": 13, "bram36": 3, "uram": 8},
+}
+# An assumption: the rest is for the platform's shell, the interconnect between CUs and memory, and for a design that
+# can still be routed. Nothing here has been placed on a card.
+USABLE: Final = 0.7
+
+
+def share_of_card(cus: Mapping[str, int]) -> tuple[str, float]:
+    """The resource that so many CUs, by their names in CUS, take most of, and the share of it."""
+    used = {kind: sum(count * CUS[name][kind] for name, count in cus.items()) / have for kind, have in U55C.items()}
+    most = max(used, key=lambda kind: used[kind])
+    return most, used[most]
+
+
+def cus_of(preprocessor: Preprocessor) -> dict[str, int]:
+    return {step.name: step.servers for step in preprocessor.steps if step.name in CUS}
+
+
+def too_many(preprocessor: Preprocessor) -> str | None:
+    """What does not fit, in words."""
+    kind, share = share_of_card(cus_of(preprocessor))
+    if share <= USABLE:
+        return None
+    return (
+        f"its compute units take {100 * share:.0f} % of a U55C's {kind.upper()}, of which {100 * USABLE:.0f} % are "
+        "taken to be usable"
+    )

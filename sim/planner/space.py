@@ -1,0 +1,73 @@
+"""What is tried: hardware, and settings of policies on it."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+from typing import Final
+
+from headrace.batching.errors import UsageError
+from headrace.sim.hardware.card import too_many
+from headrace.sim.hardware.mig import gpu_named, partitions
+from headrace.sim.planner.bounds import bounds_of
+from headrace.sim.planner.target import Candidate, Hardware, Target
+from headrace.sim.scenario import Scenario
+from headrace.sim.system import CORES
+from headrace.sim.zoo.traced import traced
+
+CUS: Final = (1, 2, 4, 8)  # of each kind, as far as a card has room for them
+SOCKETS: Final = (1, 2)  # of CORES each: fewer cores are not cheaper, they come with their CPU
+WINDOWS: Final = (0.0, 1 / 16, 1 / 4)  # of `graph`, in shares of the SLO
+BUCKETS_S: Final = (2.5, 5.0)  # of sounds; the first is PREBA's
+
+
+def preprocessings(target: Target) -> list[str]:
+    networks = [traced(name) for name in Scenario(model=target.model).models()]
+    if any(network.step_s is None and len(network.graphs) > 1 for network in networks):
+        return ["ideal"]
+    images = all(network.step_s is None for network in networks)
+    ways = [f"cpu:{CORES * sockets}" for sockets in SOCKETS]
+    return [*ways, *(["nvjpg"] if images else []), *(f"dpu:{cus}" for cus in CUS)]
+
+
+def hardware_of(target: Target) -> tuple[list[Hardware], list[str]]:
+    """All that can be, whatever it can do; and why not of what cannot be."""
+    found, refused = [], []
+    gpu = gpu_named(target.gpu)
+    alike: set[tuple[object, ...]] = set()
+    for profiles, way in product(partitions(gpu, full=True), preprocessings(target)):
+        # Profiles that differ in nothing but JPEG engines are one where these do nothing.
+        shape = way, *sorted((p.sms, p.memory_slices, p.jpeg_engines * (way == "nvjpg")) for p in profiles)
+        if shape in alike:
+            continue
+        alike.add(shape)
+        parts = ",".join(f"{name}:{count}" for name, count in Counter(each.name for each in profiles).items())
+        one = Hardware(1, parts, way)
+        try:
+            if (excess := too_many(bounds_of(target, one).system.preprocessor)) is not None:
+                raise UsageError(f"{way}: {excess}")
+        except UsageError as error:
+            if way != "nvjpg":  # which most partitions of an A100 have not
+                refused.append(str(error))
+            continue
+        found += [replace(one, servers=servers) for servers in range(1, target.gpus + 1)]
+    return found, refused
+
+
+def settings_of(target: Target, hardware: Hardware) -> list[Candidate]:
+    """The policies and parameters that are tried on it."""
+    known = bounds_of(target, hardware)
+    sound = any(network.step_s is not None for network in known.system.networks)
+    buckets: list[tuple[tuple[str, float], ...]] = [(("bucket_s", width),) for width in BUCKETS_S] if sound else [()]
+    found = [Candidate(hardware, policy, bucket) for policy in ("preba", "preba-lazy") for bucket in buckets]
+    for batch in known.batches:
+        largest = ("max_batch", batch)
+        found += [
+            Candidate(hardware, "graph", (("window_ms", float(f"{share * target.slo_ms:.4g}")), largest))
+            for share in WINDOWS
+        ]
+        found.append(Candidate(hardware, "smdp", (largest,)))
+        if target.traffic == "mmpp":
+            found.append(Candidate(hardware, "smdp", (largest, ("by_phase", True))))
+    ends = dict.fromkeys([*known.batches[:1], *known.batches[-1:]])  # by far the longest to simulate
+    found += [Candidate(hardware, "lazy", (("max_batch", batch),)) for batch in ends]
+    return found

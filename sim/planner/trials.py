@@ -1,0 +1,126 @@
+"""Simulations that a search asks for, and what they tell of a target."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.batching.errors import OutOfMemory, Unstable
+from headrace.sim.scenario import Scenario, run_scenario
+
+# Quantiles, one-sided 99.5 %, of a normal variate, and of Student's t by the parts of a run, for batch means.
+SURE: Final = 2.576
+SURE_OF_PARTS: Final = {20: 2.861, 10: 3.250, 5: 4.604}
+T_95: Final = (12.706, 4.303, 3.182, 2.776, 2.571)  # two-sided 95 % of Student's t, by degrees of freedom
+HALVINGS: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A simulation that is to be run, by `measure`: to its end, or until more than `most_late` are late."""
+
+    scenario: Scenario
+    quantile: float
+    servers: int
+    most_late: int | None = None
+
+
+def most_late(requests: int, quantile: float) -> int:
+    """With more of so many late, the latency at the quantile is beyond the SLO whatever the others have; it lies
+    between two of them, as np.quantile has it, and with more even the first of the two is late."""
+    return requests - 1 - math.floor((requests - 1) * quantile - 1e-6)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """`quantile_ms` is the latency at the target's quantile, `late` the share of requests beyond the SLO and `doubt`
+    how far off that may be; `low_ms` and `high_ms` are the ends of the interval of the quantile that this leaves.
+    `power_w` and `cost_usd` are of all servers together, over their time; 0 where they are no GPU's, as
+    `part_utilization` of a server's "cpu", "gpu" and "fpga" is empty."""
+
+    requests: int
+    quantile_ms: float
+    low_ms: float
+    high_ms: float
+    late: float
+    doubt: float
+    span_s: float
+    latency_ms: Mapping[str, float]
+    power_w: float
+    cost_usd: float
+    batch_size_mean: float
+    part_utilization: Mapping[str, float]
+    stopped: bool = False  # more were late than the trial allows; all else is of the requests until then
+
+
+Run = Callable[[str, Sequence[Trial]], list[Measured]]  # what they are, for a progress display; results in their order
+
+
+def measure(trial: Trial) -> Measured:
+    """What cannot be run is told by latencies without end: `smdp` by phase where there is no stable one, and `preba`
+    whose curves end before its inputs do, so that its batches of the longest do not fit a slice."""
+    scenario = trial.scenario
+    try:
+        done, _ = run_scenario(scenario, most_late=trial.most_late)
+    except (OutOfMemory, Unstable):
+        never = math.inf
+        return Measured(scenario.requests, never, never, never, 1.0, 0.0, never, {}, never, never, 1.0, {})
+    latencies, result = done.latencies(), done.result
+    share = float(np.mean(latencies * 1e3 > scenario.sla_ms))
+    power, bought, latency_ms = result.get("power_w"), result.get("cost"), result["latency_ms"]
+    batch, rate, used = result["batch_size_mean"], result["throughput_rps"], result.get("part_utilization", {})
+    assert isinstance(latency_ms, dict) and isinstance(used, dict)
+    assert isinstance(batch, float) and isinstance(rate, float)
+    quantile_ms = float(np.quantile(latencies, trial.quantile)) * 1e3
+    off = doubt_of(latencies * 1e3 > quantile_ms, 1 - trial.quantile)
+    ends = [min(1.0, max(0.0, trial.quantile + by)) for by in (-off, off)]
+    low_ms, high_ms = (np.quantile(latencies, ends) * 1e3).tolist()
+    return Measured(
+        requests=len(latencies),
+        quantile_ms=quantile_ms,
+        low_ms=low_ms,
+        high_ms=high_ms,
+        late=share,
+        doubt=doubt_of(latencies * 1e3 > scenario.sla_ms, 1 - trial.quantile),
+        span_s=len(latencies) / rate,
+        latency_ms=latency_ms,
+        power_w=trial.servers * power["total"] if isinstance(power, dict) else 0.0,
+        cost_usd=trial.servers * (bought["capex_usd"] + bought["opex_usd"]) if isinstance(bought, dict) else 0.0,
+        batch_size_mean=batch,
+        part_utilization=used,
+        stopped=done.stopped,
+    )
+
+
+def doubt_of(late: NDArray[np.bool_], allowed: float) -> float:
+    """How far the share of late requests may be off that of an endless run. By batch means, the most that they give
+    with few parts or many: of a queue near saturation parts must be long to be independent. No less than if requests
+    were independent and as many late as are allowed, for a run without a late one tells little if it is short."""
+    found = SURE * math.sqrt(allowed * (1 - allowed) / len(late))
+    for parts, sure in SURE_OF_PARTS.items():
+        means = np.array([part.mean() for part in np.array_split(late, parts)])
+        found = max(found, sure * float(means.std(ddof=1)) / math.sqrt(parts))
+    return found
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """The mean of 2 to 6 runs with seeds of their own, and the ends of its 95 % confidence interval."""
+    mean = float(np.mean(values))
+    half = T_95[len(values) - 2] * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return mean, mean - half, mean + half
+
+
+def most_of(
+    low: Sequence[float], high: Sequence[float], hold: Callable[[Sequence[float]], Sequence[bool]]
+) -> list[float]:
+    """Of several searches side by side, the most at which each still holds, by halving the ratio of its ends HALVINGS
+    times; `low` is taken to hold. `hold` is asked for all at once."""
+    low, high = list(low), [max(ends) for ends in zip(low, high, strict=True)]
+    for _ in range(HALVINGS):
+        middle = [math.sqrt(pair[0] * pair[1]) for pair in zip(low, high, strict=True)]
+        for number, holds in enumerate(hold(middle)):
+            (low if holds else high)[number] = middle[number]
+    return list(low)

@@ -1,0 +1,419 @@
+"""The parameters of policies on a given machine: of those that hold a target, the least latency at its quantile.
+
+The space (`choices`): largest batches are powers of two up to where they bring no more throughput, or take longer than
+the SLO; windows are shares of the SLO; buckets, growth at the knee, steps assumed of a decoder, tasks ahead and what
+power is worth are short lists around the defaults, which are always among them.
+
+The search. Bounds strike out batches too small for the rate. The others race in rounds that grow by FACTOR, with the
+same arrivals for all (common random numbers). A run knows its latency at the quantile within an interval, by batch
+means (trials.py); of each policy, settings whose interval begins where that of the best one has ended are dropped. So
+the last round has a few, and its best is what an exhaustive search finds, but for what a short run was surely wrong
+about. The best of all policies is simulated again with fresh seeds; where the interval of that goes beyond the SLO, the
+next policy's best is tried.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+
+from headrace.batching.catalog import CELL_POLICIES, POLICIES
+from headrace.batching.errors import HeadraceError, UsageError
+from headrace.batching.graphs.execution import NodeTimes
+from headrace.batching.graphs.profile import KNEE_GROWTH
+from headrace.batching.policies.lazy import SLACK_SCOPES
+from headrace.sim.planner.bounds import LARGEST, SLACK, fits
+from headrace.sim.planner.search import FRESH
+from headrace.sim.planner.target import FACTOR, QUANTILES, ROUNDS, least_requests
+from headrace.sim.planner.trials import Measured, Run, Trial, interval, most_of
+from headrace.sim.scenario import Scenario, machine_of, mean_lengths, rate_shares
+
+Parameters = tuple[tuple[str, float | bool | str], ...]  # of a policy, by their names in `Scenario`
+
+WINDOWS: Final = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)  # of `graph`, in shares of the SLO
+KNEE_GROWTHS: Final = (KNEE_GROWTH, 1.1, 1.2, 1.4)
+BUCKETS_S: Final = (1.25, 2.5, 5.0, 10.0)  # of sounds
+BUCKET_WIDTHS: Final = (5, 10, 20, 40)
+COVERAGES: Final = (0.5, 0.8, 0.9, 0.99)
+CELL_BATCHES: Final = (16, 32, 64, 128, 256, 512)
+MAX_TASKS: Final = (1, 2, 3, 5, 8)
+WORTHS: Final = (0.0, 0.1, 0.3, 1.0)  # of the power of a busy worker, in the time that a request takes alone
+GROWS: Final = 1.01  # throughput, from a power of two to the next one that is tried
+ALIKE: Final = 1.01  # latencies
+ALONE: Final = 500  # requests, of which one alone is judged
+SLOWEST: Final = 1 / 64  # of the rate, down to which settings are looked for that hold
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A policy with its parameters, and the scenario with them."""
+
+    policy: str
+    parameters: Parameters
+    scenario: Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """`setting` as `measured` in the last round that it came to, of so many left to come."""
+
+    setting: Setting
+    measured: Measured
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """The best of a policy beside its defaults, each with the rate up to which it holds the target: below the one
+    that is asked for where it does not hold that, 0 if it is less than SLOWEST of it, and None where the load has no
+    rate."""
+
+    best: Tried
+    usual: Tried
+    most_rps: float | None
+    usual_rps: float | None
+
+    @property
+    def policy(self) -> str:
+        return self.best.setting.policy
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """`policies`, the best first; `quantile_ms` is the best's with fresh seeds, with the ends of its 95 % interval.
+    `tried` are all settings; `struck` counts those that bounds excluded, `simulated` runs."""
+
+    scenario: Scenario
+    quantile: float
+    policies: tuple[Tuned, ...]
+    quantile_ms: tuple[float, float, float]
+    tried: tuple[Tried, ...]
+    struck: int
+    simulated: int
+
+
+def policies_for(scenario: Scenario, text: str) -> list[str]:
+    """Those named in `text` by comma; of "all" those that can serve the machine, without `oracle`, which knows what no
+    server does. Raises UsageError."""
+    if text.strip() == "all":
+        return [name for name in POLICIES if name != "oracle" and _serves(replace(scenario, policy=name))]
+    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        if name not in POLICIES:
+            raise UsageError(f"--tune {text!r}: choose from {', '.join(POLICIES)}, or all")
+        machine_of(replace(scenario, policy=name))
+    return names
+
+
+def _serves(scenario: Scenario) -> bool:
+    try:
+        machine_of(scenario)
+    except UsageError:
+        return False
+    return True
+
+
+class _Known:
+    """What bounds tell of a machine under one policy."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.machine = machine_of(scenario)
+        self.typical = {model: mean_lengths(known) for model, known in self.machine.lengths.items()}
+        self.shares = rate_shares(scenario)
+        self.of_cells = scenario.policy in CELL_POLICIES
+        self.slo_s = scenario.sla_ms / 1e3
+        self.overhead_ms = scenario.overhead_ms
+        alone = scenario.policy == "serial"
+        self.batches = CELL_BATCHES if self.of_cells else (1,) if alone else tuple(self._batches())
+
+    def _batches(self) -> Iterator[int]:
+        """The first is 1, whatever it takes."""
+        most = min((profile.points[-1].batch for profile in self.machine.profiles.values()), default=LARGEST)
+        system, before, batch = self.machine.system, 0.0, 1
+        longest = {model: float(known.sample(ALONE, np.random.default_rng(0))[0].max())
+                   for model, known in self.machine.lengths.items()}  # fmt: skip
+        while batch <= most and (batch == 1 or system is None or fits(system, batch, longest)):
+            rate = batch / self.batch_s(self.machine.times, batch)
+            slow = self.batch_s(self.machine.times, batch) > self.slo_s
+            if batch > 1 and (slow or rate < GROWS * before):
+                return
+            yield batch
+            before, batch = rate, 2 * batch
+
+    def batch_s(self, times: Mapping[str, NodeTimes], batch: int) -> float:
+        """Of a batch of one model or another, of its mean lengths."""
+        return sum(self.shares[model] * times[model].whole(batch, *length) for model, length in self.typical.items())
+
+    def able_rps(self, batch: int | None = None) -> float:
+        """No policy does more in batches of up to `batch`, of any size if None."""
+        if self.of_cells:
+            return math.inf  # a request has as many cells as it likes
+        machine, found = self.machine, 0.0
+        of_each = [machine.times] * machine.workers if machine.system is None else machine.system.times()
+        powers = [each for each in self.batches if batch is None or each <= batch]
+        for times in of_each:
+            found += max(power / self.batch_s(times, power) for power in powers)
+        if machine.system is not None:
+            parts = machine.system.capacity_rps(self.typical, self.shares)
+            found = min(found, *list(parts.values())[:-1], math.inf)  # the last are the slices
+        return SLACK * found
+
+    def alone_ms(self, quantile: float) -> float:
+        """What that share of the requests takes at the least."""
+        if self.of_cells:
+            return 0.0
+        found: list[float] = []
+        for model, known in self.machine.lengths.items():
+            inputs, outputs = known.sample(ALONE, np.random.default_rng(0))
+            each = [times[model] for times in self._kinds()]
+            found += [
+                min(times.whole(1, length, steps) for times in each)
+                for length, steps in zip(inputs.tolist(), outputs.tolist(), strict=True)
+            ]
+        return float(np.quantile(found, quantile)) * 1e3 + self.overhead_ms
+
+    def _kinds(self) -> Sequence[Mapping[str, NodeTimes]]:
+        """The node times of each kind of worker."""
+        system = self.machine.system
+        return [self.machine.times] if system is None else list({id(t): t for t in system.times()}.values())
+
+
+def choices(scenario: Scenario) -> list[Parameters]:
+    """What is tried for `scenario.policy`. Raises UsageError for what cannot be simulated."""
+    known = _Known(scenario)
+    machine, policy = known.machine, scenario.policy
+    decodes = any(len(times.sections.decoder) > 0 for times in machine.times.values())
+    profiles = machine.profiles.values()
+    varies = len(
+        {length for of in machine.lengths.values() for length in of.sample(ALONE, np.random.default_rng(0))[0]}
+    )
+    sounds = any(profile.step_s is not None for profile in profiles) or (
+        machine.system is not None and any(network.step_s is not None for network in machine.system.networks)
+    )
+    batches: dict[str, Sequence[Any]] = {"max_batch": known.batches}
+    coverage = {"coverage": COVERAGES} if decodes else {}
+    buckets: dict[str, Sequence[Any]] = {}
+    if varies > 1:
+        buckets = {"bucket_s": BUCKETS_S} if sounds else {"bucket_width": BUCKET_WIDTHS}
+    knees = {**buckets, **({"merge_buckets": (True, False)} if buckets else {}), "knee_growth": KNEE_GROWTHS}
+    space: dict[str, Sequence[Any]]
+    match policy:
+        case "serial":
+            space = {}
+        case "graph":
+            space = {"window_ms": [_rounded(share * scenario.sla_ms) for share in WINDOWS], **batches}
+        case "bucketed-graph":
+            space = {**({"bucket_width": BUCKET_WIDTHS} if varies > 1 else {}), **batches}
+        case "cellular":
+            space = {**batches, "max_tasks": MAX_TASKS}
+        case "lazy" | "oracle":
+            space = {**batches, **coverage, "slack_scope": SLACK_SCOPES, "defer_late": (False, True)}
+        case "preba":
+            space = knees
+        case "preba-lazy":
+            space = {**knees, **coverage}
+        case "smdp":
+            worth = known.batch_s(machine.times, 1) * 1e3 / (scenario.busy_w or 1.0)
+            weights = {"w2": [_rounded(share * worth) for share in WORTHS]} if scenario.busy_w else {}
+            space = {**batches, **weights}
+        case "deferred" | "earliest-deadline":
+            space = {**batches, **coverage}
+        case _:
+            space = batches
+    return [tuple(zip(space, values, strict=True)) for values in product(*space.values())]
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def usual(scenario: Scenario) -> Setting:
+    """The policy with the parameters that `headrace simulate` has without being told."""
+    names = {name for parameters in choices(scenario) for name, _ in parameters}
+    default: dict[str, Any] = {field.name: field.default for field in fields(Scenario)}
+    own = tuple((name, default[name]) for name in sorted(names))
+    return Setting(scenario.policy, own, replace(scenario, **{name: default[name] for name, _ in own}))
+
+
+def _settings(scenario: Scenario) -> tuple[list[Setting], int]:
+    """Those that bounds leave, and how many they struck out."""
+    known, rate = _Known(scenario), _rate(scenario)
+    found = []
+    every = choices(scenario)
+    for parameters in every:
+        values: dict[str, Any] = dict(parameters)
+        if rate is None or rate <= known.able_rps(values.get("max_batch")):
+            found.append(Setting(scenario.policy, parameters, replace(scenario, **values)))
+    return found, len(every) - len(found)
+
+
+def _rate(scenario: Scenario) -> float | None:
+    return None if scenario.replay is not None else scenario.rate_rps
+
+
+class _Tuner:
+    def __init__(self, quantile: float, run: Run) -> None:
+        self.quantile, self._run, self.simulated = quantile, run, 0
+
+    def run(self, text: str, scenarios: Sequence[Scenario]) -> list[Measured]:
+        self.simulated += len(scenarios)
+        return self._run(text, [Trial(scenario, self.quantile, 1) for scenario in scenarios])
+
+    def race(self, settings: Sequence[Setting], requests: int) -> list[Tried]:
+        """All of them, each as measured in the last round that it came to."""
+        alive, done = list(settings), []
+        # A trace is as long as it is.
+        for left in reversed(range(1 if settings and _rate(settings[0].scenario) is None else ROUNDS)):
+            count = math.ceil(requests / FACTOR**left)
+            text = f"{len(alive)} settings: {count} requests"
+            scenarios = [replace(each.scenario, requests=count) for each in alive]
+            measured = self.run(text, scenarios)
+            tried = [Tried(*pair, left) for pair in zip(alive, measured, strict=True)]
+            kept = list(still_racing(tried)) if left else []
+            alive = [each.setting for each in kept]
+            done += [each for each in tried if each not in kept]
+        return done
+
+    def most_rps(self, tried: Sequence[Tried], requests: int) -> list[float]:
+        """Up to which each holds the target. See `Tuned`."""
+        settings = [each.setting for each in tried]
+        low, high = [], []
+        for each in tried:
+            scenario = each.setting.scenario
+            rate, holds = scenario.rate_rps, each.measured.quantile_ms <= scenario.sla_ms
+            able = min(_Known(scenario).able_rps(), rate / SLOWEST)
+            low.append(rate if holds else SLOWEST * rate)
+            high.append(able if holds else rate)
+
+        def hold(rates: Sequence[float]) -> list[bool]:
+            scenarios = [
+                replace(each.scenario, rate_rps=rate, requests=math.ceil(requests / FACTOR))
+                for each, rate in zip(settings, rates, strict=True)
+            ]
+            measured = self.run("up to which rate they hold", scenarios)
+            return [of.quantile_ms <= each.scenario.sla_ms for of, each in zip(measured, settings, strict=True)]
+
+        found = most_of(low, high, hold)
+        held = [each.measured.quantile_ms <= each.setting.scenario.sla_ms for each in tried]
+        return [most if holds or most > least else 0.0 for most, least, holds in zip(found, low, held, strict=True)]
+
+    def confirmed(self, setting: Setting, requests: int) -> tuple[float, float, float]:
+        scenarios = [replace(setting.scenario, requests=requests, seed=seed) for seed in range(1, FRESH + 1)]
+        return interval([each.quantile_ms for each in self.run("the winner with fresh seeds", scenarios)])
+
+
+def still_racing(tried: Sequence[Tried]) -> Iterator[Tried]:
+    """Those that may still be the best of their policy: their interval begins before the best one's ends."""
+    ends: dict[str, float] = {}
+    for each in tried:
+        policy = each.setting.policy
+        ends[policy] = min(each.measured.high_ms, ends.get(policy, math.inf))
+    for each in tried:
+        if each.measured.low_ms <= ends[each.setting.policy]:
+            yield each
+
+
+def _beats(usual: Tried, tried: Sequence[Tried]) -> bool:
+    others = [each.measured.quantile_ms for each in tried if each.setting.policy == usual.setting.policy]
+    return ALIKE * usual.measured.quantile_ms < min(others, default=math.inf)
+
+
+def best_of_each(tried: Sequence[Tried]) -> list[Tried]:
+    """The best of each policy, of those in the last round. A latency within ALIKE of the least is as good: then the
+    largest batch allowed is what can take most when more comes."""
+    found: dict[str, list[Tried]] = {}
+    for each in tried:
+        if each.left == 0:
+            found.setdefault(each.setting.policy, []).append(each)
+    best = []
+    for of_one in found.values():
+        least_ms = min(each.measured.quantile_ms for each in of_one)
+        alike = [each for each in of_one if each.measured.quantile_ms <= ALIKE * least_ms]
+        best.append(max(alike, key=lambda each: each.setting.scenario.max_batch))
+    return best
+
+
+def tune(scenario: Scenario, policies: Iterable[str], quantile: float, run: Run) -> Tuning:
+    """Of `scenario`, with its `sla_ms` as the target for the share `quantile` of requests, the best parameters of each
+    of the `policies`. Raises UsageError for what bounds rule out, and HeadraceError if nothing that was simulated holds
+    the target; both say what binds, and by how much."""
+    low, high = QUANTILES
+    if not low <= quantile <= high:
+        raise UsageError(f"--slo-quantile {quantile:g}: give {low:g} to {high:g}")
+    of_each = [replace(scenario, policy=policy) for policy in policies]
+    rate = _rate(scenario)
+    requests = least_requests(scenario.sla_ms, rate or 0.0, 1 - quantile)
+    settings: list[Setting] = []
+    struck = 0
+    for each in of_each:
+        left, out = _settings(each)
+        settings += left
+        struck += out
+    known = [_Known(each) for each in of_each]
+    _check(scenario, quantile, known)
+    tuner = _Tuner(quantile, run)
+    usuals = [usual(each) for each in of_each]
+    tried = tuner.race(settings, requests)
+    at_rate = tuner.run("defaults", [replace(each.scenario, requests=requests) for each in usuals])
+    usual_of = {each.policy: Tried(each, of, 0) for each, of in zip(usuals, at_rate, strict=True)}
+    tried += [of for of in usual_of.values() if _beats(of, tried)]
+    best = sorted(best_of_each(tried), key=lambda each: each.measured.quantile_ms)
+    holding = [each for each in best if each.measured.quantile_ms <= scenario.sla_ms]
+    while holding:
+        fresh = tuner.confirmed(holding[0].setting, requests)
+        if fresh[2] <= scenario.sla_ms:
+            break
+        holding = holding[1:]
+    else:
+        raise _missed(scenario, quantile, best[0], known)
+    order = [holding[0], *(each for each in best if each is not holding[0])]
+    most: list[float | None] = [None] * (2 * len(order))
+    if rate is not None:
+        both = order + [usual_of[each.setting.policy] for each in order]
+        most = list(tuner.most_rps(both, requests))
+    tuned = tuple(
+        Tuned(each, usual_of[each.setting.policy], most[number], most[len(order) + number])
+        for number, each in enumerate(order)
+    )
+    return Tuning(scenario, quantile, tuned, fresh, tuple(tried), struck, tuner.simulated)
+
+
+def _check(scenario: Scenario, quantile: float, known: Sequence[_Known]) -> None:
+    alone_ms = min(each.alone_ms(quantile) for each in known)
+    what = f"{scenario.model} on {scenario.accelerator}"
+    if alone_ms > scenario.sla_ms:
+        raise UsageError(
+            f"--slo-ms {scenario.sla_ms:g} is below {alone_ms:.3g} ms, which the {quantile:g} quantile of {what} takes "
+            f"alone: the SLO binds, by {alone_ms / scenario.sla_ms:.2f} times"
+        )
+    rate = _rate(scenario)
+    able = max(each.able_rps() for each in known)
+    if rate is not None and rate > able:
+        raise UsageError(
+            f"--rate-rps {rate:g} is more than {what} can serve in batches that end within --slo-ms "
+            f"{scenario.sla_ms:g}: the machine binds, at about {able / SLACK:.4g}/s, {rate / able * SLACK:.2f} times "
+            "too little"
+        )
+
+
+def _missed(scenario: Scenario, quantile: float, nearest: Tried, known: Sequence[_Known]) -> HeadraceError:
+    able, rate = max(each.able_rps() for each in known) / SLACK, _rate(scenario)
+    used = f", with {100 * rate / able:.0f} % of what the machine can do" if rate and able < math.inf else ""
+    words = described(nearest.setting)
+    binds = "the machine" if rate and rate / able >= 0.9 else "the SLO"
+    return HeadraceError(
+        f"no parameters found that hold {scenario.sla_ms:g} ms at quantile {quantile:g}: the nearest, {words}, have "
+        f"{nearest.measured.quantile_ms:.4g} ms{used}; {binds} binds; allow more --slo-ms, or a lower --rate-rps"
+    )
+
+
+def described(setting: Setting) -> str:
+    words = ", ".join(f"{name} {_word(value)}" for name, value in setting.parameters)
+    return f"{setting.policy}{f' ({words})' if words else ''}"
+
+
+def _word(value: float | bool | str) -> str:
+    return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else f"{value:g}"

@@ -1,0 +1,27 @@
+"""Networks as PyTorch runs them eagerly: every node with its matrix products and all that is launched for it.
+
+Traced by scripts/trace_zoo.py from torchvision's networks and this project's own, and kept as data (graphs/): a
+simulator needs no torch."""
+
+import difflib
+from functools import cache
+from importlib import resources
+
+from headrace.batching.errors import UnknownModel
+from headrace.batching.graphs.traced import Traced, from_json
+
+TRACED = (
+    "mobilenet_v3_small", "squeezenet1_1", "swin_t", "conformer", "conformer_small", "citrinet", "resnet50",
+    "resnet101", "resnet152", "vgg16", "vgg19", "mobilenet_v2", "densenet121", "densenet169", "densenet201",
+    "inception_v3", "bert_base", "bert_large",
+)  # fmt: skip
+
+
+@cache
+def traced(name: str) -> Traced:
+    """One of `TRACED`. Raises UnknownModel."""
+    if name not in TRACED:
+        close = difflib.get_close_matches(name, TRACED, n=3)
+        hint = f"did you mean {', '.join(close)}?" if close else f"choose from {', '.join(TRACED)}"
+        raise UnknownModel(f"there is no traced network {name!r}; {hint}")
+    return from_json(resources.files(__package__).joinpath("graphs", f"{name}.json").read_text(encoding="utf-8"))

@@ -1,0 +1,129 @@
+"""mel as a Python function over its implementations, and its reference in float64."""
+
+import ctypes
+import itertools
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import csim
+import numpy as np
+import pytest
+import rtlsim
+from numpy.typing import NDArray
+
+from headrace.bitstreams.sources import hls_folder
+from headrace.host.dpu.audio import AudioSpec
+from headrace.host.dpu.audio_tables import filter_program
+from headrace.host.dpu.status import Status
+
+BROKEN, TIMEOUT = 255, 254  # the test benches' words for a unit that breaks the stream contract, or does not end
+SAMPLE_SCALE, LOG_SCALE, PREEMPHASIS_SCALE, FLOOR_SCALE = 2.0**21, 2.0**18, 2.0**18, 2.0**40
+
+
+@cache
+def _csim() -> ctypes.CDLL:
+    return csim.load(
+        csim.build_library("mel", [hls_folder() / "mel/mel.cpp", Path(__file__).with_name("csim_mel.cpp")])
+    )
+
+
+@cache
+def _rtl() -> ctypes.CDLL:
+    return rtlsim.load("mel", "rtl_mel.cpp")
+
+
+class Csim:
+    """The C++ as software."""
+
+    name = "csim"
+
+    def mel(self, samples, spec=AudioSpec(), *, program=None, status=0):  # noqa: B008
+        """`samples` are integers of LSB 2^-21. Returns the status and values of LSB 2^-18, shape (T, n_mels)."""
+        samples = np.ascontiguousarray(samples, np.int32)
+        program = filter_program(spec) if program is None else np.ascontiguousarray(program)
+        settings = (spec.n_mels, round(spec.preemphasis * PREEMPHASIS_SCALE), round(spec.log_floor * FLOOR_SCALE))
+        out = np.zeros((len(samples) // 160 + 1, spec.n_mels), np.int32)
+        frames = ctypes.c_uint32()
+        code = self._call(
+            _pointer(program), ctypes.c_uint32(status), _pointer(samples), ctypes.c_uint32(len(samples)),
+            *map(ctypes.c_uint32, settings), _pointer(out), ctypes.c_uint64(out.size), ctypes.byref(frames),
+        )  # fmt: skip
+        assert code != BROKEN, "the unit broke the stream contract"
+        assert code != TIMEOUT, "the unit did not end"
+        assert code != Status.OK or frames.value == len(out)
+        return Status(code), out
+
+    def _call(self, *arguments) -> int:
+        return _csim().csim_mel(*arguments)
+
+
+@dataclass(frozen=True)
+class Clocks:
+    cycles: int  # from the first word of the program to the last value
+    held: int  # of them, clocks in which the unit did not take a sample that was there
+
+
+class Rtlsim(Csim):
+    """The SystemVerilog, Verilated. Every call runs twice, without stalls and with random ones on every stream, and
+    both must say the same. One model serves all calls, without a reset between them. `clocks` of the last call are
+    those without stalls."""
+
+    name = "rtlsim"
+    clocks: Clocks
+    _seed, _reset_at = 0, 0
+
+    def __init__(self) -> None:
+        self._seeds = itertools.count(1)
+
+    def mel(self, *arguments, **keywords):
+        self._seed = 0
+        status, out = super().mel(*arguments, **keywords)
+        self.clocks = self._clocks
+        self._seed = next(self._seeds)
+        stalled_status, stalled = super().mel(*arguments, **keywords)
+        assert status == stalled_status and np.array_equal(out, stalled), f"stalls of seed {self._seed} change it"
+        return status, out
+
+    def reset(self, samples, clock: int) -> None:
+        """In that clock of a request."""
+        self._seed, self._reset_at = 0, clock
+        with pytest.raises(AssertionError, match="did not end"):
+            super().mel(samples)
+        self._reset_at = 0
+
+    def _call(self, *arguments) -> int:
+        numbers = (ctypes.c_uint64 * 2)()
+        code = _rtl().rtl_mel(*arguments, ctypes.c_uint32(self._seed), ctypes.c_uint64(self._reset_at), numbers)
+        self._clocks = Clocks(*numbers)
+        return code
+
+
+CSIM, RTLSIM = Csim(), Rtlsim()
+# Runs a test with each of them as `units`.
+on_both = pytest.mark.parametrize("units", [CSIM, RTLSIM], ids=lambda implementation: implementation.name)
+
+
+def fixed(samples: NDArray[np.float64]) -> NDArray[np.int32]:
+    """-1..1 to what resample gives: LSB 2^-21 in 24 bits."""
+    return np.clip(np.rint(samples * SAMPLE_SCALE), -(2**23), 2**23 - 1).astype(np.int32)
+
+
+def reference(samples: NDArray[np.int32], spec: AudioSpec) -> NDArray[np.float64]:
+    """The definition in float64, shape (T, n_mels)."""
+    x = samples / SAMPLE_SCALE
+    emphasised = np.append(x[:1], x[1:] - spec.preemphasis * x[:-1])
+    padded = np.pad(emphasised, (256, 256 + 160))
+    every = np.lib.stride_tricks.sliding_window_view(padded, 512)[::160][: spec.frames(len(x))]
+    spectra = np.fft.rfft(every * np.pad(spec.hann(), 56), 512)
+    energies = np.abs(spectra) ** 2 @ spec.filterbank().T.astype(np.float64)
+    return np.log(energies + spec.log_floor)
+
+
+def fitting(spec: AudioSpec) -> AudioSpec:
+    """With the settings that the unit's registers hold exactly."""
+    return replace(spec, preemphasis=round(spec.preemphasis * PREEMPHASIS_SCALE) / PREEMPHASIS_SCALE)
+
+
+def _pointer(array) -> ctypes.c_void_p:
+    return array.ctypes.data_as(ctypes.c_void_p)

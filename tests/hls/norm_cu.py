@@ -1,0 +1,115 @@
+"""audio_norm_cu as a function, csim and rtlsim, and the contents of device memory that it runs on."""
+
+import ctypes
+from dataclasses import dataclass
+from functools import cache
+
+import csim
+import cu_rtlsim
+import numpy as np
+from numpy.typing import NDArray
+from units import _aligned
+
+from headrace.bitstreams.sources import hls_folder
+from headrace.host.dpu.status import Status
+from headrace.host.xrt.hw_emu import KernelModel, MemoryModel
+
+SOURCES = [hls_folder() / "mel_normalize/mel_normalize.cpp", hls_folder() / "audio_norm_cu/audio_norm_cu.cpp"]
+FORMATS = ("float32", "float16")
+STD_FLOOR = round(1e-5 * 2**40)
+PLACES = 18  # binary ones of a log-mel value
+UNTOUCHED = 0xA5
+
+
+@dataclass(frozen=True)
+class NormResult:
+    """`record`: its words behind the status; `memory`: the whole output buffer, 0xA5 where nothing was written."""
+
+    status: Status
+    record: tuple[int, ...]
+    memory: NDArray[np.uint8]
+
+    def tensor(self, dtype: str) -> NDArray[np.float64]:
+        """(mels, frames). Checks pitch, size, and the zeros behind the last frame."""
+        assert self.status == Status.OK
+        frames, mels, pitch, size, *rest = self.record
+        assert pitch == -(-frames * np.dtype(dtype).itemsize // 16) * 16 and size == mels * pitch and rest == [0, 0, 0]
+        rows = self.memory[:size].view(dtype).reshape(mels, -1)
+        assert not rows[:, frames:].view(np.uint8).any(), "no zeros behind the last frame"
+        assert (self.memory[size:] == UNTOUCHED).all(), "bytes behind the tensor were written"
+        return rows[:, :frames].astype(np.float64)
+
+
+@dataclass(frozen=True)
+class RtlNormResult(NormResult):
+    cycles: int
+    counters: dict[str, int]
+
+
+def quantised(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.rint(values * 2.0**PLACES).astype(np.int64)
+
+
+def contents(q: NDArray[np.int64], sums=None, squares=None) -> NDArray[np.uint8]:
+    """What audio_mel_cu leaves: (frames, mels) values as float32, then their statistics, or other ones."""
+    values = (q / 2.0**PLACES).astype("<f4")
+    statistics = np.zeros((q.shape[1], 2), np.uint64)
+    statistics[:, 0] = (q.sum(0) if sums is None else np.asarray(sums)).view(np.uint64)
+    statistics[:, 1] = (q * q).sum(0).astype(np.uint64) if squares is None else squares
+    return np.concatenate([values.view(np.uint8).reshape(-1), statistics.view(np.uint8).reshape(-1)])
+
+
+def tensor_bytes(frames: int, mels: int, format: int) -> int:
+    return -(-frames * (2 if format else 4) // 16) * 16 * mels
+
+
+def arguments(mel, frames, mels, format, std_floor, capacity, memory) -> tuple[NDArray[np.uint8], dict[str, int]]:
+    """Output buffer and scalars. `capacity` defaults to `memory`, and that to what the tensor needs and more."""
+    if memory is None:
+        memory = tensor_bytes(frames, mels, format) + 256
+    given = _aligned(memory, UNTOUCHED)
+    return given, {
+        "frames": frames, "mels": mels, "tensor_capacity": len(given) if capacity is None else capacity,
+        "format": format, "std_floor": std_floor,
+    }  # fmt: skip
+
+
+@cache
+def library() -> ctypes.CDLL:
+    return csim.load(csim.build_library("audio_norm_cu", SOURCES))
+
+
+def run_csim(
+    mel, frames, mels, *, format=0, std_floor=STD_FLOOR, capacity=None, memory: int | None = None
+) -> NormResult:
+    tensor, scalars = arguments(mel, frames, mels, format, std_floor, capacity, memory)
+    source, result = _aligned(len(mel), 0), _aligned(32, UNTOUCHED)
+    source[: len(mel)] = mel
+    status = ctypes.c_uint32(0xDEAD)
+    library().audio_norm_cu(
+        *(ctypes.c_void_p(buffer.ctypes.data) for buffer in (source, tensor, result)),
+        *map(ctypes.c_uint32, scalars.values()), ctypes.byref(status),
+    )  # fmt: skip
+    code, *record = map(int, result.view("<u4"))
+    assert code == status.value, "record and register differ"
+    return NormResult(Status(code), tuple(record), tensor)
+
+
+def run_rtlsim(
+    mel, frames, mels, *, format=0, std_floor=STD_FLOOR, capacity=None, memory: int | None = None,
+    model: KernelModel | None = None, behind: MemoryModel | None = None, max_cycles=50_000_000, **placed,
+) -> RtlNormResult:  # fmt: skip
+    """The same, with what `cu_rtlsim.run` takes besides."""
+    tensor, scalars = arguments(mel, frames, mels, format, std_floor, capacity, memory)
+    result = np.full(32, UNTOUCHED, np.uint8)
+    run = cu_rtlsim.run(
+        "audio_norm_cu", {"mel": np.ascontiguousarray(mel), "tensor": tensor, "result": result}, scalars,
+        model=model, behind=behind, max_cycles=max_cycles, **placed,
+    )  # fmt: skip
+    spec = cu_rtlsim.spec("audio_norm_cu")
+    (register,) = (arg.offset for arg in spec.args if arg.is_output_register)
+    code, *record = map(int, result.view("<u4"))
+    if "result" not in (placed.get("addresses") or {}):
+        assert code == run.registers[register], "record and register differ"
+    counters = {name: run.registers[offset] for name, offset in spec.counters.items()}
+    return RtlNormResult(Status(run.registers[register]), tuple(record), tensor, run.cycles, counters)

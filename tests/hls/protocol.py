@@ -1,0 +1,68 @@
+"""Builds a compute unit with its cocotb wrapper and runs tests of it, one simulator run for each."""
+
+import hashlib
+import os
+import re
+import shutil
+from functools import cache
+from pathlib import Path
+
+import pytest
+from builds import BUILD, alone
+from cocotb_tools.check_results import get_results
+from cocotb_tools.runner import get_runner
+from rtlsim import COVERAGE_FOLDER, coverage_file
+
+from headrace.bitstreams.resources.report import needed_files
+from headrace.bitstreams.verilate import COVERAGE_FLAGS, VERILATE_FLAGS, rtl_sources, verilator_folder
+
+HERE = Path(__file__).parent
+# The runner chooses what Verilator makes; the warnings have their test where the models are built.
+FLAGS = [flag for flag in VERILATE_FLAGS if flag not in ("--cc", "-Wall")]
+if COVERAGE_FOLDER:
+    FLAGS += COVERAGE_FLAGS
+
+
+def tests(kernel: str) -> list[str]:
+    """Those of cocotb_<kernel>.py."""
+    return re.findall(r"^@cocotb\.test.*\nasync def (\w+)", (HERE / f"cocotb_{kernel}.py").read_text(), re.M)
+
+
+@cache
+def simulator(kernel: str) -> Path:
+    """The folder of the compiled simulator, kept by content in build/tests/."""
+    top = f"cocotb_{kernel}"
+    sources = [*needed_files(kernel, rtl_sources()), HERE / f"{top}.sv"]
+    digest = hashlib.sha256(repr(FLAGS).encode())
+    for path in sources:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    stem = f"{top}_coverage-" if COVERAGE_FOLDER else f"{top}-"
+    folder = BUILD / f"{stem}{digest.hexdigest()[:16]}"
+    with alone(top), pytest.MonkeyPatch.context() as environment:
+        if not (folder / top).exists():
+            for stale in BUILD.glob(f"{stem}*"):
+                shutil.rmtree(stale, ignore_errors=True)
+            # What the build's own commands read.
+            environment.setenv("PATH", f"{verilator_folder() / 'bin'}{os.pathsep}{os.environ['PATH']}")
+            environment.setenv("VERILATOR_ROOT", str(verilator_folder()))
+            # The package's makefile names the precompiled headers without telling g++ to include them.
+            environment.setenv("MAKEFLAGS", f"-j{os.cpu_count()} VK_PCH_I_FAST= VK_PCH_I_SLOW=")
+            if shutil.which("ccache"):
+                environment.setenv("OBJCACHE", "ccache")
+            get_runner("verilator").build(
+                sources=sources, hdl_toplevel=top, build_args=FLAGS, build_dir=folder, timescale=("1ns", "1ps")
+            )
+    return folder
+
+
+def run(kernel: str, name: str, folder: Path) -> None:
+    """One test; its files go to `folder`."""
+    top = f"cocotb_{kernel}"
+    plusargs = [f"+verilator+coverage+file+{coverage_file(name)}"] if COVERAGE_FOLDER else []
+    results = get_runner("verilator").test(
+        test_module=top, hdl_toplevel=top, hdl_toplevel_lang="verilog", test_filter=rf"\.{name}$",
+        build_dir=simulator(kernel), test_dir=folder, results_xml=str(folder / "results.xml"), seed=1,
+        timescale=("1ns", "1ps"), plusargs=plusargs,
+        extra_env={"PYTHONPATH": str(HERE), "COCOTB_LOG_LEVEL": "WARNING", "PYTHONWARNINGS": "ignore"},
+    )  # fmt: skip
+    assert get_results(results) == (1, 0)

@@ -1,0 +1,30 @@
+"""wav and resample x csim under the address and UB sanitizers: damaged files end in a status or in their samples."""
+
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+from test_wav import damaged, verdict
+
+from headrace.bitstreams.sources import hls_folder
+from headrace.host.dpu.status import Status
+
+TIMEOUT_S = 600
+
+
+@pytest.mark.parametrize("count", [500, pytest.param(20000, marks=pytest.mark.slow)])
+def test_damaged_files_are_taken_or_refused_without_an_access_outside(csim_executable, tmp_path, count):
+    sources = [hls_folder() / "wav/wav.cpp", hls_folder() / "resample/resample.cpp"]
+    program = csim_executable("audio", [*sources, Path(__file__).with_name("csim_audio_sanitized.cpp")])
+    files = list(damaged(count, seed=count + 1))
+    path = tmp_path / "corpus"
+    path.write_bytes(b"".join(struct.pack("<I", len(file)) + file for file in files))
+    done = subprocess.run([program, path], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
+    assert len(lines) == count
+    for file, (status, samples, _) in zip(files, lines, strict=True):
+        expected, rate, pcm = verdict(file)
+        assert status == expected
+        assert samples == (-(-len(pcm) * 16000 // rate) if expected == Status.OK else 0)

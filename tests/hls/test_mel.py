@@ -1,0 +1,259 @@
+"""mel x {csim, rtlsim} against the definition in float64."""
+
+import runpy
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import librosa
+import numpy as np
+import pytest
+from mel_unit import CSIM, LOG_SCALE, RTLSIM, SAMPLE_SCALE, fitting, fixed, on_both, reference
+
+from headrace.bitstreams.sources import hls_folder
+from headrace.host.dpu.audio import AudioSpec
+from headrace.host.dpu.audio_tables import filter_program
+from headrace.host.dpu.status import Status
+from headrace.sim.hardware.audio import mel_cycles
+
+DEFAULT = AudioSpec()
+LENGTHS = (0, 1, 2, 159, 160, 161, 199, 200, 201, 255, 256, 257, 319, 320, 400, 511, 512, 513)
+TIME = np.arange(16000) / 16000
+RANDOM = np.random.default_rng(16)
+
+
+def voice(pitch: float) -> np.ndarray:
+    """Speech-like: a gliding pulse train through three formants, with pauses and breath."""
+    phase = np.cumsum(pitch * (1 + 0.2 * np.sin(2 * np.pi * 3 * TIME)) / 16000)
+    sound = np.diff(np.floor(phase), prepend=0) + RANDOM.normal(0, 0.003, len(TIME))
+    for hertz, width in ((600, 80), (1400, 110), (2700, 170)):
+        radius = np.exp(-np.pi * width / 16000)
+        a, b = 2 * radius * np.cos(2 * np.pi * hertz / 16000), -(radius**2)
+        for i in range(2, len(sound)):
+            sound[i] += a * sound[i - 1] + b * sound[i - 2]
+    sound *= np.clip(2 * np.sin(2 * np.pi * 1.7 * TIME), 0, 1)
+    return sound / np.abs(sound).max() * 0.7
+
+
+@cache
+def sounds() -> dict[str, np.ndarray]:
+    """What the error table is of; 16-bit samples, but for the last ones."""
+    every = {f"voice at {pitch} Hz": voice(pitch) for pitch in (95, 210)}
+    every |= {f"noise of {level:g}": RANDOM.normal(0, level, 16000) for level in (0.3, 0.01, 0.0005)}
+    for level in (1, 0.03, 0.001):
+        every |= {
+            f"sine of {hertz} Hz, {level:g}": level * np.sin(2 * np.pi * hertz * TIME) for hertz in (55, 1000, 7500)
+        }
+    every["sweep"] = np.sin(2 * np.pi * 4000 * TIME**2)
+    every["clipped sweep"] = np.clip(8 * every["sweep"], -1, 1)
+    every["full-scale square wave"] = np.sign(np.sin(2 * np.pi * 100.3 * TIME))
+    every["click"] = 0.9 * (np.arange(16000) == 5001)
+    every["DC"] = np.ones(16000)
+    every["silence"] = np.zeros(16000)
+    every = {name: np.clip(np.rint(x * 32768), -32768, 32767) / 32768 for name, x in every.items()}
+    every["square wave of 2.5, as resampling may give"] = 2.5 * every["full-scale square wave"]
+    every["noise between 16-bit steps"] = np.rint(RANDOM.normal(0, 0.05, 16000) * SAMPLE_SCALE) / SAMPLE_SCALE
+    return {name: fixed(x) for name, x in every.items()}
+
+
+def errors(units, samples, spec=DEFAULT):
+    """Absolute, in natural-log units: at all points, and at those that lie 3 or more above the floor."""
+    status, values = units.mel(samples, spec)
+    assert status == Status.OK
+    wanted = reference(samples, spec)
+    off = np.abs(values / LOG_SCALE - wanted)
+    return off, off[wanted >= np.log(spec.log_floor) + 3]
+
+
+@on_both
+def test_errors_are_a_hundredth_of_what_is_allowed(units):
+    """Allowed are 1e-2 at 99.9 % and 5e-2 at all points 3 or more above the floor. Prints both of each sound."""
+    above = []
+    for name, samples in sounds().items():
+        off, high = errors(units, samples)
+        above.append(high)
+        worst, usual = (high.max(), np.quantile(high, 0.999)) if len(high) else (0, 0)
+        print(f"{name:42} {len(high):5} points: {usual:.1e}, {worst:.1e}; with those near the floor {off.max():.1e}")
+        assert off.max() < 4e-3
+    every = np.concatenate(above)
+    print(f"{'all':42} {len(every):5} points: {np.quantile(every, 0.999):.1e}, {every.max():.1e}")
+    assert np.quantile(every, 0.999) < 1.5e-4 and every.max() < 5e-4
+
+
+@on_both
+@pytest.mark.parametrize("length", LENGTHS)
+def test_any_length_gives_its_frames_with_zeros_beyond_both_ends(units, length):
+    samples = fixed(np.random.default_rng(length).normal(0, 0.1, length))
+    off, _ = errors(units, samples)
+    assert off.shape == (length // 160 + 1, 80) and off.max() < 5e-4
+
+
+SETTINGS = [
+    {"n_mels": 128},
+    {"n_mels": 4},
+    {"n_mels": 64, "preemphasis": 0.0},
+    {"preemphasis": 0.999},
+    {"log_floor": 2.0**-16},
+    {"log_floor": 2.0**-27},
+]
+
+
+@on_both
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_every_setting_is_the_definitions(units, settings):
+    spec = fitting(AudioSpec(**settings))
+    for samples in (fixed(RANDOM.normal(0, 0.1, 1000)), fixed(np.clip(3 * TIME[:1000] * 16 - 1, -1, 1))):
+        _, high = errors(units, samples, spec)
+        assert high.max() < 5e-4
+
+
+@on_both
+def test_silence_is_the_floor_exactly(units):
+    status, values = units.mel(np.zeros(800, np.int32))
+    assert status == Status.OK and np.all(values == round(np.log(2.0**-24) * LOG_SCALE))
+
+
+@on_both
+def test_the_logarithm_is_exact_but_for_its_rounding_and_the_interpolation(units):
+    """Of silence the floor is all that there is, so it can be any number."""
+    for bits in (*range(33), *RANDOM.uniform(0, 32, 200)):
+        floor = min(round(2.0**bits), 2**32 - 1) / 2.0**40
+        _, values = units.mel(np.zeros(0, np.int32), AudioSpec(n_mels=4, log_floor=floor))
+        assert np.all(values == values[0, 0])
+        assert -(2.0**-19) - 1e-7 < np.log(floor) - values[0, 0] / LOG_SCALE < 2.0**-19 + 6e-7
+
+
+@on_both
+def test_without_a_floor_silence_is_the_least_that_there_is(units):
+    """A floor too small for the register is none; ln(2^-42) stands for what has no logarithm."""
+    _, values = units.mel(np.zeros(200, np.int32), AudioSpec(log_floor=2.0**-60))
+    assert np.all(values == round(np.log(2.0**-42) * LOG_SCALE))
+
+
+@on_both
+@pytest.mark.parametrize("period", [1, 2, 3, 4, 8, 64, 256, 512])
+def test_extremes_of_the_format_do_not_overflow(units, period):
+    """Full scale of 24 bits, 4 times that of 16-bit sound, with the signs that a bin adds up."""
+    samples = np.where(np.cos(2 * np.pi * (np.arange(1200) + 0.1) / period) < 0, -(2**23), 2**23 - 1).astype(np.int32)
+    _, high = errors(units, samples)
+    assert high.max() < 5e-3
+
+
+def test_no_stage_of_the_fft_can_overflow():
+    """The bound that mel.cpp states: emphasised samples are below 8, and a stage adds points that lie apart."""
+    window = np.pad(DEFAULT.hann(), 56)
+    points = 8 * np.hypot(window[::2], window[1::2])
+    for stage, fraction_bits in enumerate((29, 28, 28, 27, 26, 25, 24, 23, 22)):
+        sums = points.reshape(-1, 256 >> stage).sum(0)
+        assert sums.max() * 1.001 < 2.0 ** (33 - fraction_bits), f"behind stage {stage}"
+
+
+@on_both
+def test_a_frame_does_not_depend_on_what_was_before_its_window(units):
+    late = fixed(RANDOM.normal(0, 0.2, 1600))
+    early = np.append(fixed(RANDOM.normal(0, 0.2, 1600)), late[-1:] * 0)
+    whole = np.concatenate([early[:1599], late[:1], late])
+    other = np.concatenate([np.full(1599, 2**22, np.int32), late[:1], late])
+    a, b = (units.mel(samples)[1] for samples in (whole, other))
+    first = next(t for t in range(len(a)) if 160 * t - 200 > 1600)
+    assert not np.array_equal(a[first - 2], b[first - 2]) and np.array_equal(a[first:], b[first:])
+
+
+@on_both
+def test_requests_do_not_depend_on_each_other(units):
+    loud, quiet = fixed(RANDOM.normal(0, 0.9, 700)), fixed(RANDOM.normal(0, 1e-3, 333))
+    alone = units.mel(quiet)[1]
+    for before in (loud, np.zeros(0, np.int32), np.zeros(161, np.int32)):
+        units.mel(before, AudioSpec(n_mels=128))
+        assert np.array_equal(units.mel(quiet)[1], alone)
+
+
+@on_both
+def test_an_upstream_status_passes_without_values(units):
+    for status in (Status.NOT_WAV, Status.TOO_LONG):
+        assert units.mel(np.zeros(0, np.int32), status=status)[0] == status
+    assert units.mel(np.zeros(5, np.int32))[0] == Status.OK
+
+
+def test_the_reference_is_librosas(units=CSIM):
+    samples = sounds()["voice at 95 Hz"]
+    x = samples / SAMPLE_SCALE
+    power = librosa.feature.melspectrogram(
+        y=np.append(x[:1], x[1:] - DEFAULT.preemphasis * x[:-1]), sr=16000, n_fft=512, hop_length=160, win_length=400,
+        window=DEFAULT.hann(), center=True, pad_mode="constant", power=2.0, n_mels=80,
+    )  # fmt: skip
+    wanted = np.log(power + DEFAULT.log_floor).T
+    assert np.abs(reference(samples, DEFAULT) - wanted).max() < 1e-9
+
+
+def test_the_constants_are_those_of_their_formulas():
+    script = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "mel_tables.py"))
+    for text, name in ((script["header"](), "mel_tables.hpp"), (script["package"](), "mel_tables_pkg.sv")):
+        assert (hls_folder() / "mel" / name).read_text() == text, "run scripts/mel_tables.py"
+
+
+def rounded_noise(seed: int, length: int) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    return fixed(random.normal(0, 10.0 ** random.uniform(-6, 1), length) * np.sin(random.uniform(0, 3) * TIME[:length]))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_both_are_equal_to_the_bit(seed):
+    random = np.random.default_rng(seed)
+    spec = AudioSpec(
+        n_mels=4 * int(random.integers(1, 33)),
+        preemphasis=float(random.choice([0, 0.5, 0.97, 0.999998])),
+        log_floor=2.0 ** -int(random.integers(8, 44)),
+    )
+    samples = rounded_noise(seed, int(random.integers(0, 5000)))
+    if seed % 4 == 0:
+        samples = random.choice(np.array([-(2**23), 2**23 - 1], np.int32), len(samples))
+    (status, values), (also, same) = CSIM.mel(samples, spec), RTLSIM.mel(samples, spec)
+    assert status == also == Status.OK and np.array_equal(values, same)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1300))
+def test_many_are_equal_to_the_bit(seed):
+    test_both_are_equal_to_the_bit(seed)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_an_ill_made_program_gives_as_many_values_in_both(seed):
+    """Random bits, so a frame of few steps; and without a last one, of all 256."""
+    program = np.random.default_rng(seed).integers(0, 2**64, (256, 2), np.uint64)
+    if seed % 2:
+        program &= ~np.uint64(1 << 50)
+    samples = rounded_noise(seed, 1500)
+    (status, values), (also, same) = (unit.mel(samples, program=program) for unit in (CSIM, RTLSIM))
+    assert status == also == Status.OK and np.array_equal(values, same)
+
+
+@pytest.mark.parametrize("length", [*LENGTHS, 1600, 5039, 15999, 16000])
+@pytest.mark.parametrize("n_mels", [4, 80, 128])
+def test_clocks_are_those_of_the_cycle_model(length, n_mels):
+    spec = AudioSpec(n_mels=n_mels)
+    steps = int(np.flatnonzero(filter_program(spec).any(1))[-1]) + 1
+    assert RTLSIM.mel(np.zeros(length, np.int32), spec)[0] == Status.OK
+    assert RTLSIM.clocks.cycles == mel_cycles(length, n_mels, steps) <= length + 1200
+
+
+def test_a_sample_is_taken_every_clock():
+    """But for the program, the sound and the zeros in front of it."""
+    RTLSIM.mel(np.zeros(16000, np.int32), AudioSpec(n_mels=128))
+    assert RTLSIM.clocks.held == 256 + 29 + 100
+
+
+@pytest.mark.parametrize("clock", [1, 2, 100, 256, 257, 258, 270, 285, 286, 300, 390, 500, 700, 900, 1800, 2500])
+def test_after_a_reset_in_mid_request_the_next_one_is_as_ever(clock):
+    samples = rounded_noise(3, 1700)
+    RTLSIM.reset(fixed(RANDOM.normal(0, 1, 1700)), clock)
+    assert np.array_equal(RTLSIM.mel(samples)[1], CSIM.mel(samples)[1])
+
+
+def test_no_access_lies_outside_an_array_whatever_the_program(csim_executable):
+    """Under the address and UB sanitizers, with random programs and settings."""
+    sources = [hls_folder() / "mel/mel.cpp", Path(__file__).with_name("csim_mel_random.cpp")]
+    program = csim_executable("mel_random", sources)
+    done = subprocess.run([program], capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -1,0 +1,114 @@
+"""mel_normalize, C++ and RTL, word for word; test_audio_norm_cu compares their values with float64."""
+
+import ctypes
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import csim
+import numpy as np
+import pytest
+import rtlsim
+from norm_cu import SOURCES, STD_FLOOR, contents
+from numpy.typing import NDArray
+
+NEVER = (1 << 64) - 1
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """From the start, with no pauses."""
+
+    last_statistics: int
+    last_value: int
+    last_scale: int
+    first_word: int
+    last_word: int
+    idle: int
+
+
+@cache
+def cpp() -> ctypes.CDLL:
+    return csim.load(
+        csim.build_library("mel_normalize", [SOURCES[0], Path(__file__).with_name("csim_mel_normalize.cpp")])
+    )
+
+
+@cache
+def rtl() -> ctypes.CDLL:
+    return rtlsim.load("mel_normalize", "rtl_mel_normalize.cpp")
+
+
+def words_of(frames: int, mels: int, *, seed: int = 1) -> NDArray[np.uint64]:
+    """The statistics, then the values, a row a word."""
+    rng = np.random.default_rng([frames, mels, seed])
+    mel = contents(rng.integers(-4_000_000, 1_000_000, (frames, mels))).view(np.uint64).reshape(-1, 2)
+    return np.ascontiguousarray(np.roll(mel, mels, 0))
+
+
+def given(frames: int, mels: int, half: int) -> int:
+    """Words that come out."""
+    return sum(-(-min(128, frames - first) // (8 if half else 4)) for first in range(0, frames, 128)) * mels
+
+
+def run_csim(words, frames, mels, half=0, std_floor=STD_FLOOR) -> NDArray[np.uint64]:
+    out = np.zeros((given(frames, mels, half), 2), np.uint64)
+    cpp().csim_mel_normalize(
+        words.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(len(words)),
+        *map(ctypes.c_uint32, (frames, mels, half, std_floor)), out.ctypes.data_as(ctypes.c_void_p),
+    )  # fmt: skip
+    return out
+
+
+def run_rtl(
+    words, frames, mels, half=0, std_floor=STD_FLOOR, *, pauses=(0, 0), seed=1, reset_at=NEVER
+) -> tuple[NDArray[np.uint64], Clocks]:
+    out = np.zeros((given(frames, mels, half), 2), np.uint64)
+    clocks = (ctypes.c_uint64 * 6)()
+    fault = rtl().rtl_mel_normalize(
+        words.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(len(words)),
+        *map(ctypes.c_uint32, (frames, mels, half, std_floor, *pauses, seed)), ctypes.c_uint64(reset_at),
+        out.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(len(out)), clocks,
+    )  # fmt: skip
+    assert fault == 0, {1: "it does not end", 2: "it gives or takes too many words, or too few"}[fault]
+    return out, Clocks(*clocks)
+
+
+SIZES = [(1, 4), (2, 128), (3, 80), (127, 12), (128, 8), (129, 8), (256, 4), (385, 20)]
+
+
+@pytest.mark.parametrize("half", [0, 1])
+@pytest.mark.parametrize(("frames", "mels"), SIZES)
+def test_cpp_and_rtl_give_the_same_words_whatever_pauses_there_are(frames, mels, half):
+    words = words_of(frames, mels)
+    expected = run_csim(words, frames, mels, half)
+    for seed, pauses in enumerate([(0, 0), (60, 0), (0, 60), (200, 30), (30, 200), (128, 128)]):
+        assert np.array_equal(run_rtl(words, frames, mels, half, pauses=pauses, seed=seed)[0], expected), pauses
+
+
+def test_bands_take_six_clocks_each_and_are_known_108_later():
+    for mels in (4, 80, 128):
+        _, clocks = run_rtl(words_of(5, mels), 5, mels)
+        assert clocks.last_statistics <= 6 * mels
+        assert clocks.last_scale <= 6 * mels + 108 + 3
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_four_values_come_and_go_in_a_clock(half):
+    frames, mels = 128 * 9, 80
+    tile = 128 * mels // 4
+    _, clocks = run_rtl(words_of(frames, mels), frames, mels, half)
+    assert clocks.last_value - clocks.last_statistics <= 9 * tile + 9 * 4
+    assert clocks.last_word - clocks.last_value <= tile + 20
+    # From a full tile; two words of statistics wait for their six clocks when the last one comes.
+    assert clocks.first_word - (clocks.last_statistics + 12 + tile) <= 18 + half
+    assert clocks.idle - clocks.last_word <= 2
+
+
+def test_a_reset_at_any_time_leaves_nothing_behind():
+    frames, mels = 150, 12
+    words = words_of(frames, mels)
+    expected = run_csim(words, frames, mels)
+    for reset_at in (1, 7, 60, 100, 181, 200, 500, 572, 700, 1000):
+        run_rtl(words, frames, mels, reset_at=reset_at, pauses=(20, 20), seed=reset_at)
+        assert np.array_equal(run_rtl(words, frames, mels)[0], expected), reset_at

@@ -1,0 +1,143 @@
+"""`headrace plan`: what it prints and writes, and that what it predicts is what `headrace simulate` gives."""
+
+import json
+import shlex
+
+import cv2
+import pytest
+import typer
+from command import headrace, headrace_here
+
+from headrace.host.cli.main import app
+from headrace.host.cli.planned.search import draw
+from headrace.sim.planner import commands
+from headrace.sim.planner.target import Candidate, Hardware, Target
+from headrace.sim.scenario import Scenario
+
+# Alone on less than all of the GPU, or prepared on the CPU, a request takes longer: what is left is quickly simulated.
+VGG16 = ("plan", "--model", "vgg16", "--gpu", "a100-40gb", "--slo-ms", "2.5", "--slo-quantile", "0.9")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("planned")
+
+
+@pytest.fixture(scope="module")
+def planned(folder):
+    done = headrace(*VGG16, "--rate-rps", "60", "--out", str(folder), "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_best_and_those_behind_it_are_told_as_simulate_takes_them(planned):
+    body = planned
+    assert body["runners_up"]
+    for plan in (body["best"], *body["runners_up"]):
+        assert {"partition", "preprocess", "policy", "latency_ms", "cost_usd", "power_w", "binds"} <= set(plan)
+    prices = [plan["cost_usd"] for plan in (body["best"], *body["runners_up"])]
+    assert prices == sorted(prices)
+    confirmed = body["best"]["confirmed_ms"]
+    assert confirmed["low"] <= confirmed["mean"] <= confirmed["high"] <= 2.5
+
+
+def test_the_command_of_a_plan_gives_the_latency_that_it_predicts(planned):
+    body = planned
+    for plan in (body["best"], body["runners_up"][-1]):
+        command, *words = shlex.split(plan["simulate"])
+        assert command == "headrace"
+        done = headrace_here(*words, "--json")
+        assert done.returncode == 0 and not json.loads(done.stdout)["warnings"], done.stderr
+        result = json.loads(done.stdout)
+        assert result["latency_ms"] == plan["latency_ms"]
+        assert result["power_w"]["total"] == pytest.approx(plan["power_w"])
+        assert sum(result["cost"][part] for part in ("capex_usd", "opex_usd")) == pytest.approx(plan["cost_usd"])
+        assert plan["gpus"] == 1
+
+
+def test_cost_by_rate_and_its_plot_are_written(planned, folder):
+    assert json.loads((folder / "plan.json").read_text()) == planned
+    rates = [point["rate_rps"] for point in planned["by_rate"]]
+    assert rates == sorted(rates) and 60 in rates and len(rates) > 1
+    assert cv2.imread(str(folder / "plan.png")).std() > 10
+
+
+@pytest.mark.parametrize(
+    ("model", "preprocess", "policy"),
+    [
+        ("resnet50", "cpu:32", dict(policy="graph", window_ms=12.5, max_batch=16)),
+        ("mobilenet_v3_small", "dpu:4", dict(policy="smdp", max_batch=32)),
+        ("conformer", "cpu:64", dict(policy="preba-lazy", bucket_s=5.0)),
+        ("conformer_small,citrinet", "dpu:2", dict(policy="preba")),
+        ("swin_t,vgg16", "cpu:32", dict(policy="lazy", max_batch=4)),
+    ],
+)
+def test_serve_takes_the_command_of_a_plan(model, preprocess, policy):
+    scenario = Scenario(
+        model=model, accelerator="a100-40gb", partition="3g.20gb:2", preprocess=preprocess, sla_ms=50, **policy
+    )
+    command, note = commands.serve(scenario)
+    program, name, *words = shlex.split(command)
+    assert (program, name) == ("headrace", "serve") and (note is not None) == preprocess.startswith("dpu")
+    serve = typer.main.get_command(app).get_command(None, "serve")
+    given = serve.make_context("serve", words).params
+    assert len(given["model"]) == len(model.split(","))
+    assert given["policy"] == [policy["policy"]] and given["workers"] == "2" and given["sla_ms"] == [50.0]
+    for parameter in ("window_ms", "max_batch", "bucket_s"):
+        assert given[parameter] == getattr(scenario, parameter)
+    kinds = {"dpu:4": {"image_cus": 4}, "dpu:2": {"mel_cus": 2, "norm_cus": 2}}.get(preprocess, {})
+    assert [each.value for each in given["preprocess"]] == ["dpu" if kinds else "cpu"]
+    assert {name: given[name] for name in kinds} == kinds
+
+
+def test_what_serve_has_not_is_said():
+    scenario = Scenario(model="resnet50", accelerator="a100-40gb", partition="7g.40gb:1", preprocess="nvjpg")
+    command, note = commands.serve(scenario)
+    assert command is None and "nvjpg" in note
+
+
+def test_the_gpu_is_cut_largest_instances_first():
+    scenario = Scenario(model="resnet50", accelerator="a100-40gb", partition="1g.5gb:2,1g.10gb:1,3g.20gb:1")
+    assert commands.mig(scenario) == "nvidia-smi mig -cgi 3g.20gb,1g.10gb,1g.5gb,1g.5gb -C"
+
+
+def test_cost_by_rate_is_drawn(tmp_path):
+    target = Target("resnet50", 1000, 50, "a100-40gb")
+    one, two = (Candidate(Hardware(servers, "7g.40gb:1", "cpu:32"), "preba") for servers in (1, 2))
+    draw(tmp_path / "plan.png", target, [(500, one, 1.4e4, 300), (1000, one, 1.5e4, 310), (2000, two, 3e4, 600)])
+    assert cv2.imread(str(tmp_path / "plan.png")).std() > 10
+
+
+def test_a_second_start_with_the_same_folder_goes_on_from_what_was_simulated(planned, folder):
+    trials = folder / "trials.jsonl"
+    lines = trials.read_text().splitlines()
+    left = [line for number, line in enumerate(lines) if number % 4 != 0]
+    trials.write_text("\n".join(left) + "\n")
+    done = headrace(*VGG16, "--rate-rps", "60", "--out", str(folder), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == planned
+    assert f"{len(left)} simulations are in" in " ".join(done.stderr.split())
+    assert sorted(trials.read_text().splitlines()) == sorted(lines)  # each run once
+
+
+def test_in_words_it_says_the_winner_its_margin_and_the_command(planned, folder):
+    done = headrace(*VGG16, "--rate-rps", "60", "--out", str(folder))
+    assert done.returncode == 0
+    for words in (
+        "best",
+        "95 % interval",
+        "a margin of",
+        "In use",
+        "a tenth more",
+        "\nheadrace simulate --model vgg16",
+        "\nnvidia-smi mig -cgi 7g.40gb -C",
+        "\nno command that serves it: headrace serve has no nvjpg",
+    ):
+        assert words in done.stdout
+    assert "requests" in done.stderr  # progress
+
+
+def test_what_was_searched_in_vain_is_a_failure_of_the_run():
+    done = headrace(*VGG16, "--rate-rps", "400")
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.splitlines()[-1].startswith("headrace: no plan found for 400/s within 2.5 ms: ")

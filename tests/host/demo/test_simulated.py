@@ -1,0 +1,332 @@
+"""The demo's simulated part: what goes into it, what comes out, and that nobody takes it for what was run."""
+
+import contextlib
+import io
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import soundfile
+from rich.console import Console
+
+from headrace.host.demo import report, simulated
+from headrace.host.demo.equality import Seen
+from headrace.host.demo.options import DemoOptions
+from headrace.host.demo.photos import Photo
+from headrace.host.demo.simulated import LOADED, MEASURED, Server, Simulated, simulate_photos, simulate_sounds
+from headrace.host.demo.sounds import Sound, pcm_file
+from headrace.host.dpu.audio import AudioSpec
+from headrace.host.dpu.image import ImageSpec
+from headrace.sim.hardware.audio import mel_cu_cycles
+from headrace.sim.hardware.inputs import photo_of
+from headrace.sim.load.traffic import poisson
+
+MODEL = "resnet50"
+CORE_S = 1e-3
+CLOCK_HZ = 300e6
+
+
+def jpeg(width: int, height: int, seed: int = 0) -> bytes:
+    blocks = np.random.default_rng(seed).integers(0, 256, (height // 8 + 1, width // 8 + 1, 3), np.uint8)
+    return cv2.imencode(".jpg", cv2.resize(blocks, (width, height)))[1].tobytes()
+
+
+PHOTOS = [Photo(f"{width}x{height}", jpeg(width, height)) for width, height in ((320, 240), (200, 300), (1, 1))]
+SEEN = [Seen(width * height, None) for width, height in ((320, 240), (200, 300), (1, 1))]
+
+
+def run_of(models: list[str], names: list[str], rate: float = 20.0, requests: int = 60, kind: str = "dpu") -> Any:
+    """What is looked at of a live run."""
+    at = 1000.0 + poisson(rate, requests, 0)
+    return SimpleNamespace(
+        preprocessor=kind,
+        records=[
+            SimpleNamespace(model=models[i % len(models)], input=names[i % len(names)], arrival=float(arrival))
+            for i, arrival in enumerate(at)
+        ],
+    )
+
+
+def of_photos(
+    photos: list[Photo] = PHOTOS,
+    seen: list[Seen | None] = SEEN,
+    model: str = MODEL,
+    cus: int = 4,
+    spec: ImageSpec | None = None,
+    policies: tuple[str, ...] = ("serial", "preba"),
+    core_s: float = CORE_S,
+    max_batch: int = 32,
+    **run: Any,
+) -> Simulated | str:
+    options = DemoOptions(photos, models=(model,), policies=policies, max_batch=max_batch)
+    network = {model: SimpleNamespace(spec=spec or ImageSpec())}
+    prepared = {model: SimpleNamespace(photos=photos, seen=seen)}
+    runs = [run_of([model], [photo.name for photo in photos], **run)]
+    with core_taken(core_s):
+        return simulate_photos(options, network, prepared, runs, cus)
+
+
+@contextlib.contextmanager
+def core_taken(seconds: float) -> Iterator[None]:
+    """By all that is preprocessed on one of this machine's cores."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(simulated, "core_seconds", lambda work: [seconds] * len(work))
+        yield
+
+
+def by_name(found: Simulated | str, load: int) -> dict[str, Server]:
+    assert isinstance(found, Simulated), found
+    return {server.name: server for server in found.loads[load].servers}
+
+
+def median_ms(server: Server) -> float:
+    return server.result["latency_ms"]["p50"]
+
+
+@pytest.fixture(scope="module")
+def photos() -> Simulated | str:
+    return of_photos()
+
+
+def test_the_live_arrivals_come_as_they_were_and_then_so_fast_that_the_slices_are_loaded(photos):
+    live, loaded = photos.loads
+    assert (live.faster, live.requests, photos.policy) == (1.0, 60, "preba")
+    gaps = np.diff(poisson(20.0, 60, 0))
+    assert live.rate_rps == pytest.approx(1 / gaps.mean())
+    assert loaded.rate_rps == pytest.approx(LOADED * photos.capacity_rps)
+    assert loaded.rate_rps == pytest.approx(live.rate_rps * loaded.faster) and loaded.requests >= 20_000
+    ideal = by_name(photos, 1)["ideal"]
+    assert ideal.limited_by is None and ideal.result["throughput_rps"] == pytest.approx(loaded.rate_rps, rel=0.01)
+    assert ideal.result["utilization"] == pytest.approx(LOADED, abs=0.1)
+
+
+def test_every_request_is_served_and_no_more_cores_are_busy_than_there_are(photos):
+    for load in photos.loads:
+        assert [server.name for server in load.servers] == ["ideal", "dpu", MEASURED, "cpu (paper-implied)"]
+        for server in load.servers:
+            assert server.result["finished"] == load.requests
+            assert 0 <= server.busy_cores <= 32
+            assert all(0 <= share <= 1 for share in server.result["part_utilization"].values())
+
+
+def test_a_core_takes_for_a_photo_what_was_measured_here():
+    slow = of_photos(core_s=0.1)
+    at_ease, loaded = by_name(slow, 0), by_name(slow, 1)
+    assert slow.core_ms == pytest.approx(100)
+    # Behind it the tensor's way to the GPU; and requests that come to the policy a bit later batch a bit differently.
+    assert median_ms(at_ease[MEASURED]) - median_ms(at_ease["ideal"]) == pytest.approx(100, rel=0.05)
+    # 25 cores, as 7 are the server processes'.
+    assert loaded[MEASURED].limited_by == "cpu"
+    assert loaded[MEASURED].result["throughput_rps"] == pytest.approx(25 / 0.1, rel=0.01)
+    assert loaded[MEASURED].busy_cores > 25
+
+
+def test_the_time_of_a_core_is_the_processors_without_what_came_first_or_from_others():
+    calls = []
+
+    def busy() -> None:
+        calls.append("busy")
+        until = time.thread_time() + (0.005 if len(calls) == 3 else 0.03)  # short: three calls must fit a busy second
+        while time.thread_time() < until:
+            pass
+
+    busy_s, idle_s = simulated.core_seconds([busy, lambda: time.sleep(0.02)])
+    assert 0.005 <= busy_s < 0.03 and idle_s < 0.01
+    assert len(calls) <= 10
+
+
+def test_a_core_is_measured_without_the_threads_of_matrix_products():
+    threadpoolctl = pytest.importorskip("threadpoolctl")
+    pools: list[dict[str, Any]] = []
+    simulated.core_seconds([lambda: pools.extend(threadpoolctl.threadpool_info())])
+    assert {pool["num_threads"] for pool in pools if pool["user_api"] == "blas"} == {1}
+
+
+def test_a_core_is_not_measured_for_longer_than_there_is_time():
+    calls = []
+    simulated.core_seconds([lambda: (calls.append("call"), time.sleep(0.6))])
+    assert len(calls) == 2
+
+
+def test_counted_clocks_go_before_the_cycle_models():
+    counted = of_photos(seen=[Seen(each.pixels, 3_000_000) for each in SEEN])
+    assert counted.clocks_from == {"hw_emu": 3} and counted.for_cpu == 0
+    at_ease = by_name(counted, 0)
+    assert median_ms(at_ease["dpu"]) - median_ms(at_ease["ideal"]) == pytest.approx(10, rel=0.05)
+    assert by_name(counted, 0)[MEASURED].result == by_name(of_photos(), 0)[MEASURED].result | {
+        "wall_s": at_ease[MEASURED].result["wall_s"]
+    }
+
+
+def test_without_counted_clocks_they_are_the_cycle_models_of_these_files(photos):
+    assert photos.clocks_from["the cycle model"] == 3
+    one = of_photos(PHOTOS[:1], SEEN[:1])
+    seconds = 75e-6 + photo_of(PHOTOS[0].jpeg).clocks / CLOCK_HZ
+    busy = by_name(one, 0)["dpu"].result["preprocess_utilization"]["image cu"]
+    span_s = by_name(one, 0)["dpu"].result["finished"] / by_name(one, 0)["dpu"].result["throughput_rps"]
+    assert busy == pytest.approx(60 * seconds / (4 * span_s), rel=1e-3)
+
+
+def test_files_beyond_what_the_cycle_model_has_time_for_are_estimated(monkeypatch):
+    monkeypatch.setattr(simulated, "MODELLED_BYTES", len(PHOTOS[0].jpeg))
+    found = of_photos()
+    assert (found.clocks_from["the cycle model"], found.clocks_from["pixels and bytes"]) == (1, 2)
+    assert median_ms(by_name(found, 0)["dpu"]) == pytest.approx(median_ms(by_name(of_photos(), 0)["dpu"]), abs=0.3)
+
+
+def test_a_file_that_the_unit_takes_and_the_model_does_not_is_estimated():
+    found = of_photos([Photo("odd", b"no JPEG")], [Seen(10_000, None)])
+    assert found.clocks_from["pixels and bytes"] == 1
+
+
+def test_photos_that_the_dpu_does_not_take_go_to_the_cpu_from_there():
+    # Photos 0 and 1 are taken, 2 is not.
+    found = of_photos(seen=[*SEEN[:2], None], core_s=0.2)
+    assert found.for_cpu == 1
+    dpu = by_name(found, 0)["dpu"].result
+    assert dpu["preprocess_ms"]["p50"] < 1 < 200 < dpu["preprocess_ms"]["p99"] < 202
+    assert dpu["preprocess_utilization"]["cpu"] > 0
+
+
+def test_if_the_dpu_takes_none_they_take_what_they_take_on_the_cpu():
+    found = by_name(of_photos(seen=[None] * 3, core_s=0.2), 0)
+    assert median_ms(found["dpu"]) == pytest.approx(median_ms(found[MEASURED]), abs=0.5)
+
+
+def test_the_dpu_has_the_cus_that_the_slices_ask_for_and_those_of_the_emulated_one_and_no_more_than_a_card():
+    assert of_photos(cus=9).cus == "9 CUs"
+    many = [Seen(each.pixels, 1_500_000) for each in SEEN]  # 5 ms and the start
+    wanted = of_photos(seen=many)
+    assert wanted.cus == f"{int(np.ceil(wanted.capacity_rps * 5.075e-3))} CUs"
+    assert by_name(wanted, 1)["dpu"].limited_by is None
+    huge = of_photos(seen=[Seen(each.pixels, 30_000_000) for each in SEEN])
+    assert huge.cus == "29 CUs" and by_name(huge, 1)["dpu"].limited_by == "image cu"
+
+
+@pytest.mark.parametrize(
+    ("policies", "chosen"), [(("preba", "graph"), "preba"), (("serial", "graph"), "graph"), (("serial",), "serial")]
+)
+def test_the_policy_is_one_of_the_demos(policies, chosen):
+    found = of_photos(policies=policies)
+    assert found.policy == chosen
+    assert by_name(found, 1)["ideal"].limited_by is None
+
+
+def test_arrivals_of_files_go_before_those_of_tensors():
+    options = DemoOptions(PHOTOS, models=(MODEL,))
+    names = [photo.name for photo in PHOTOS]
+    runs = [run_of([MODEL], names, rate=100.0, kind="beforehand"), run_of([MODEL], names, rate=10.0)]
+    network = {MODEL: SimpleNamespace(spec=ImageSpec())}
+    prepared = {MODEL: SimpleNamespace(photos=PHOTOS, seen=SEEN)}
+    found = simulate_photos(options, network, prepared, runs, 4)
+    assert found.loads[0].rate_rps == pytest.approx(10, rel=0.3)
+    only = simulate_photos(options, network, prepared, runs[:1], 4)
+    assert only.loads[0].rate_rps == pytest.approx(100, rel=0.3)
+
+
+def test_two_networks_share_the_slices():
+    models = (MODEL, "mobilenet_v3_small")
+    prepared = dict.fromkeys(models, SimpleNamespace(photos=PHOTOS, seen=SEEN))
+    networks = dict.fromkeys(models, SimpleNamespace(spec=ImageSpec()))
+    run = run_of(list(models), [photo.name for photo in PHOTOS])
+    found = simulate_photos(DemoOptions(PHOTOS, models=models), networks, prepared, [run], 4)
+    assert found.models == models
+    assert 1 / found.capacity_rps == pytest.approx(
+        np.mean([1 / of_photos(model=model).capacity_rps for model in models])
+    )
+
+
+def test_one_request_is_enough():
+    assert isinstance(of_photos(requests=1), Simulated)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"model": "resnet18"}, "no traced network 'resnet18'; did you mean"),
+        ({"model": "own:net"}, "no traced network 'own:net'"),
+        ({"spec": ImageSpec(342, 299, 299)}, "224x224, and not of 299x299"),
+        ({"model": "vgg19", "policies": ("graph",), "max_batch": 512}, "--max-batch 512: vgg19 takes"),
+    ],
+)
+def test_what_cannot_be_simulated_is_left_out_with_the_reason_in_one_line(settings, reason):
+    found = of_photos(**settings)
+    assert isinstance(found, str) and reason in found and "\n" not in found
+    console = Console(file=io.StringIO(), width=400)
+    report.print_simulated(found, console)
+    assert console.file.getvalue() == f"The simulated part is left out: {found}.\n"
+    assert report.simulated_json(found) == {"left_out": found}
+
+
+def test_what_is_printed_says_that_nothing_of_it_was_run(photos):
+    console = Console(file=io.StringIO(), width=200)
+    report.print_simulated(photos, console)
+    printed = console.file.getvalue()
+    assert printed.startswith("Simulated, not run: a100-40gb in 1g.5gb:7, 32 cores, preba")
+    assert "nothing of this was run" in printed and "DPU of 4 CUs at 300 MHz" in printed
+    body = report.simulated_json(photos)
+    assert "nothing of this was run" in body["note"] and all(text.startswith("Simulated") for text in body["shows"])
+    assert [[run["name"] for run in load["runs"]] for load in body["loads"]] == [
+        ["ideal", "dpu", MEASURED, "cpu (paper-implied)"]
+    ] * 2
+
+
+def test_where_a_queue_grows_its_latencies_are_not_told():
+    slow = of_photos(core_s=0.1)
+    console = Console(file=io.StringIO(), width=200)
+    report.print_simulated(slow, console)
+    (row,) = [line for line in console.file.getvalue().splitlines() if "grows" in line and MEASURED in line]
+    assert row.count("grows") == 2 and "cpu" in row.split("│")[-2]
+    assert f"{MEASURED} no more than 250/s, for 'cpu' is full" in report.simulated_shows(slow)[1]
+
+
+# ---- sounds ----
+
+
+def noise(seconds: float, rate: int) -> np.ndarray:
+    return 0.1 * np.random.default_rng(0).standard_normal(round(seconds * rate))
+
+
+def of_sounds(sounds: list[Sound], seconds: list[float], model: str = "conformer", core_s: float = 0.02) -> Any:
+    options = DemoOptions([], models=(model,), policies=("serial", "preba"))
+    frames = [round(each * 100) for each in seconds]
+    prepared = {model: SimpleNamespace(sounds=sounds, frames=frames)}
+    runs = [run_of([model], [sound.name for sound in sounds], rate=2.0)]
+    with core_taken(core_s):
+        return simulate_sounds(options, prepared, {model: AudioSpec()}, {"conformer": "conformer_small"}, runs, (1, 1))
+
+
+def test_sounds_take_their_seconds_on_the_slices_and_the_clocks_of_their_samples_on_the_dpu():
+    fast, slow = Sound("16", pcm_file(noise(10, 16_000), 16_000)), Sound("48", pcm_file(noise(10, 48_000), 48_000))
+    took = {}
+    for sound, frames, rate in ((fast, 160_000, 16_000), (slow, 480_000, 48_000)):
+        found = of_sounds([sound], [10.0])
+        assert found.models == ("conformer_small",) and found.what == "sounds"
+        dpu = by_name(found, 0)["dpu"].result
+        span_s = dpu["finished"] / dpu["throughput_rps"]
+        cus = int(found.cus.split()[0])
+        each_s = 75e-6 + mel_cu_cycles(frames, rate, loads_taps=rate != 16_000) / CLOCK_HZ
+        assert found.cus == f"{int(np.ceil(found.capacity_rps * each_s))} CUs A and 1 CU B"
+        assert dpu["preprocess_utilization"]["mel cu"] * cus * span_s / 60 == pytest.approx(each_s, rel=1e-3)
+        took[rate] = median_ms(by_name(found, 0)["ideal"])
+    assert took[16_000] == took[48_000]
+    short = of_sounds([Sound("2", pcm_file(noise(2, 16_000), 16_000))], [2.0])
+    assert short.capacity_rps > 1.5 * found.capacity_rps
+
+
+def test_a_sound_that_the_dpu_does_not_take_goes_to_the_cpu_from_there():
+    file = io.BytesIO()
+    soundfile.write(file, noise(2, 16_000), 16_000, format="FLAC")
+    found = of_sounds([Sound("a.flac", file.getvalue())], [2.0])
+    assert found.clocks_from == {} and found.for_cpu == 1
+    servers = by_name(found, 0)
+    assert median_ms(servers["dpu"]) == pytest.approx(median_ms(servers[MEASURED]), abs=0.5)
+
+
+@pytest.mark.parametrize(("model", "reason"), [("own:net", "no traced network"), ("resnet50", "takes no sounds")])
+def test_sounds_for_networks_that_cannot_be_simulated_are_left_out(model, reason):
+    assert reason in of_sounds([Sound("2", pcm_file(noise(2, 16_000), 16_000))], [2.0], model)

@@ -1,0 +1,53 @@
+"""What preprocessing costs on the CPU, measured: `headrace profile --cpu-preprocessing`."""
+
+import numpy as np
+import pytest
+from sounds import int16, speechlike, wav
+
+from headrace.batching import CorruptInput, UsageError
+from headrace.host.demo.photos import demo_photos
+from headrace.host.dpu import cpu_profiling
+from headrace.host.dpu.cpu_profiling import measure_cpu
+from headrace.sim.hardware.inputs import Inputs
+
+PHOTOS = [photo.jpeg for photo in demo_photos()[:6]]
+SOUNDS = [wav(int16(speechlike(seconds, rate)), rate) for seconds, rate in ((1.0, 16000), (4.0, 44100))]
+
+
+@pytest.fixture(scope="module")
+def measured():
+    told = []
+    found = measure_cpu(PHOTOS, SOUNDS, "a test", told.append)
+    assert [text.split(" on ")[0] for text in told] == ["6 images", "2 sounds"] * 2
+    return found
+
+
+def test_longer_sounds_and_larger_photos_cost_more(measured):
+    seconds = measured.costs.seconds(Inputs("sound"), np.array([1.0, 10.0, 30.0]))
+    assert (np.diff(seconds) > 0).all()
+    seconds = measured.costs.seconds(Inputs("image"), np.array([5e4, 2e5, 8e5]))
+    assert (np.diff(seconds) > 0).all() and 1e-5 < seconds[1] < 1
+
+
+def test_contention_is_what_all_cores_take_beside_one(measured):
+    for cost, fit in ((measured.costs.image, measured.image), (measured.costs.sound, measured.sound)):
+        assert cost.contention >= 1
+        assert fit.alone_s > 0 and fit.all_cores_s > 0 and fit.spread >= 0
+    assert measured.image.files == 6 and measured.sound.files == 2
+
+
+def test_costs_of_each_column_are_found_of_what_they_make():
+    work = np.array([[1.0, 1e5, 2e4], [1.0, 2e5, 9e4], [1.0, 4e5, 3e4], [1.0, 1e6, 5e5]])
+    costs = [1e-4, 2e-9, 1e-8]
+    assert cpu_profiling._solved(work, work @ costs) == pytest.approx(costs)
+
+
+def test_the_processes_leave_this_ones_cores_as_they_were(measured):
+    assert len(cpu_profiling.os.sched_getaffinity(0)) == measured.cores
+
+
+def test_without_files_and_with_broken_ones_there_is_nothing_to_measure():
+    with pytest.raises(UsageError, match="at least one photo"):
+        measure_cpu([], SOUNDS, "a test", lambda _: None)
+    with pytest.raises(CorruptInput):
+        measure_cpu([b"no photo"], SOUNDS, "a test", lambda _: None)

@@ -1,0 +1,76 @@
+"""The simulated DPU beside the emulated one: the time of a CU in simulation is the clocks that hw_emu counts of it."""
+
+import asyncio
+import io
+
+import numpy as np
+import pytest
+import soundfile
+from sounds import int16, wav
+
+from headrace.bitstreams.build import build_hw_emu
+from headrace.host.demo.photos import demo_photos
+from headrace.host.demo.sounds import recorded_sounds, spoken_sounds
+from headrace.host.dpu.audio import AudioSpec, Stage, preprocess
+from headrace.host.dpu.driver import Dpu
+from headrace.host.dpu.image import ImageSpec
+from headrace.sim.hardware.dpu_server import CLOCK_HZ, START_S, dpu_preprocessor
+from headrace.sim.hardware.inputs import photo_of
+
+WITHIN = 0.01
+PHOTOS = demo_photos()
+SLOW = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory):
+    """Counters of one file, by an emulated DPU: of the containers that other tests have, too, as these take minutes."""
+    folder = tmp_path_factory.mktemp("dpu")
+    containers = {ImageSpec: {"image_cus": 2}, AudioSpec: {"image_cus": 0, "mel_cus": 1, "norm_cus": 1}}
+
+    def counters(data: bytes, spec: ImageSpec | AudioSpec) -> dict[str, int]:
+        path = folder / f"{type(spec).__name__}.xclbin"
+        if not path.exists():
+            build_hw_emu(path, **containers[type(spec)])
+
+        async def run():
+            async with Dpu(path, spec) as dpu:
+                return (await dpu.process(data)).counters
+
+        return asyncio.run(run())
+
+    return counters
+
+
+def clocks(kind: str, size: float, **given) -> dict[str, float]:
+    """Of the CUs, by step, as the simulator has them: without their start."""
+    steps = dpu_preprocessor(kind, 1, **given).steps
+    return {
+        step.name: (step.service_s(np.array([size]))[0] - START_S["kernel"]) * CLOCK_HZ
+        for step in steps
+        if step.name.endswith(" cu")
+    }
+
+
+def sixteen_khz(data: bytes, longest_s: float = 6.0) -> tuple[bytes, float]:
+    """A file as LibriSpeech's are, but WAV, and its seconds."""
+    samples = preprocess(data, AudioSpec(), Stage.RESAMPLE)[: round(16000 * longest_s)]
+    return wav(int16(samples), 16000), len(samples) / 16000
+
+
+@pytest.mark.parametrize(
+    "photo", [pytest.param(p, id=p.name, marks=() if i % 6 == 0 else SLOW) for i, p in enumerate(PHOTOS)]
+)
+def test_a_photo_takes_the_clocks_that_hw_emu_counts(counted, photo):
+    model = clocks("image", 0, photos=(photo_of(photo.jpeg),))
+    assert model["image cu"] == pytest.approx(counted(photo.jpeg, ImageSpec())["cycles"], rel=WITHIN)
+
+
+@pytest.mark.parametrize("source", [recorded_sounds, spoken_sounds])
+def test_speech_takes_the_clocks_that_hw_emu_counts(counted, source):
+    for sound in source()[:3]:
+        data, seconds = sixteen_khz(sound.data)
+        assert soundfile.info(io.BytesIO(data)).samplerate == 16000
+        found, model = counted(data, AudioSpec()), clocks("sound", seconds)
+        assert model["mel cu"] == pytest.approx(found["mel_cycles"], rel=WITHIN)
+        assert model["norm cu"] == pytest.approx(found["norm_cycles"], rel=WITHIN)

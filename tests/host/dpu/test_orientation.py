@@ -1,0 +1,135 @@
+"""Photos that lie on their side: turned as OpenCV turns them, and the same on the CPU and on the DPU."""
+
+import asyncio
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from headrace.batching import UsageError
+from headrace.bitstreams.build import build_sw_emu
+from headrace.host.dpu.driver import Dpu
+from headrace.host.dpu.image import ImageSpec, Stage, preprocess
+from headrace.host.dpu.orientation import Orientation, orientation
+from headrace.host.dpu.preprocessor import Fallback
+
+
+def photo(width: int = 301, height: int = 200) -> bytes:
+    """Stored as a camera stores it."""
+    pixels = np.random.default_rng(1).integers(0, 256, (height, width, 3), np.uint8)
+    return cv2.imencode(".jpg", cv2.GaussianBlur(pixels, (0, 0), 3))[1].tobytes()
+
+
+def tiff(value: int, order: str = "big", kind: int = 3) -> bytes:
+    """A directory of two entries, the second one the orientation."""
+
+    def number(n: int, size: int) -> bytes:
+        return n.to_bytes(size, order)
+
+    width = number(0x0100, 2) + number(3, 2) + number(1, 4) + number(640, 2) + bytes(2)
+    turn = number(0x0112, 2) + number(kind, 2) + number(1, 4) + number(value, 2) + bytes(2)
+    head = (b"MM" if order == "big" else b"II") + number(42, 2) + number(8, 4)
+    return head + number(2, 2) + width + turn + bytes(4)
+
+
+def with_exif(jpeg: bytes, content: bytes) -> bytes:
+    segment = b"Exif\0\0" + content
+    return jpeg[:2] + b"\xff\xe1" + (len(segment) + 2).to_bytes(2, "big") + segment + jpeg[2:]
+
+
+def upright(jpeg: bytes) -> np.ndarray:
+    """RGB, as OpenCV turns it."""
+    return cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)[..., ::-1]
+
+
+@pytest.mark.parametrize("order", ["big", "little"])
+@pytest.mark.parametrize("turn", Orientation)
+def test_a_photo_is_turned_as_opencv_turns_it(turn, order):
+    jpeg = with_exif(photo(), tiff(turn, order))
+    assert orientation(jpeg) is turn
+    assert np.array_equal(preprocess(jpeg, ImageSpec(orient=True), Stage.DECODE), upright(jpeg))
+
+
+def test_what_pillow_writes_is_read():
+    exif = Image.Exif()
+    exif[0x010F], exif[0x0112] = "a maker's name", 8
+    assert orientation(with_exif(photo(), exif.tobytes().removeprefix(b"Exif\0\0"))) is Orientation.BACK_QUARTER_TURN
+
+
+@pytest.mark.parametrize(
+    "jpeg",
+    [
+        b"",
+        b"\xff\xd8",
+        photo(),
+        with_exif(photo(), tiff(0)),
+        with_exif(photo(), tiff(9)),
+        with_exif(photo(), tiff(6, kind=4)),
+        with_exif(photo(), b"XX" + tiff(6)[2:]),
+        with_exif(photo(), tiff(6)[:3] + b"\x2b" + tiff(6)[4:]),
+        with_exif(photo(), tiff(6)[:30]),
+        with_exif(photo(), tiff(6)[:4] + b"\xff\xff\xff\xff" + tiff(6)[8:]),
+        photo()[:-2] + with_exif(photo(), tiff(6))[2:],
+    ],
+    ids=["empty", "SOI alone", "no Exif", "0", "9", "another type", "byte order", "no TIFF", "cut off", "far away",
+         "behind the scan"],
+)  # fmt: skip
+def test_a_photo_without_a_sound_orientation_stays_as_it_is(jpeg):
+    assert orientation(jpeg) is Orientation.NONE
+
+
+def test_the_first_exif_segment_counts_also_behind_garbage_and_fill_bytes():
+    jpeg = with_exif(with_exif(photo(), tiff(3)), tiff(6))
+    assert orientation(jpeg) is Orientation.QUARTER_TURN
+    start = jpeg.index(b"\xff\xe1", 6 + len(tiff(6)))
+    assert orientation(jpeg[:2] + b"\xff\0x\xff\xff" + jpeg[start:]) is Orientation.HALF_TURN
+
+
+@given(st.binary(max_size=60), st.integers(0, 60))
+def test_no_bytes_make_it_fail(noise, at):
+    jpeg = with_exif(photo(8, 8), tiff(6))
+    assert orientation(jpeg[:at] + noise + jpeg[at:]) in Orientation
+    assert orientation(b"\xff\xd8" + noise) in Orientation
+    assert orientation(with_exif(photo(8, 8), noise)) in Orientation
+
+
+@pytest.mark.parametrize("turn", Orientation)
+@pytest.mark.parametrize("stage", [Stage.RESIZE, Stage.CROP])
+def test_turning_first_differs_by_no_more_than_rounding(turn, stage):
+    """An even number of pixels is cropped away here, so that the window is in the very middle."""
+    jpeg = with_exif(photo(400, 300), tiff(turn))
+    spec = ImageSpec(resize_short=240, crop_width=100, crop_height=160, orient=True)
+    found = preprocess(jpeg, spec, stage)
+    image = upright(jpeg)
+    size = (320, 240) if image.shape[1] > image.shape[0] else (240, 320)
+    expected = cv2.resize(image, size, interpolation=cv2.INTER_LINEAR_EXACT)
+    if stage is Stage.CROP:
+        y, x = (size[1] - 160) // 2, (size[0] - 100) // 2
+        expected = expected[y : y + 160, x : x + 100]
+    assert found.shape == expected.shape
+    assert np.abs(found.astype(int) - expected).max() <= 1
+
+
+def test_a_turned_photo_has_no_crop_offsets():
+    with pytest.raises(UsageError, match="no crop offsets with orient"):
+        ImageSpec(orient=True, crop_x=0)
+
+
+def test_cpu_and_dpu_give_the_same_tensor(tmp_path):
+    build_sw_emu(tmp_path / "dpu.xclbin", image_cus=1)
+    spec = ImageSpec(crop_width=128, crop_height=224, orient=True)
+
+    async def on_dpu() -> None:
+        async with Dpu(tmp_path / "dpu.xclbin", spec, fallback=Fallback.RAISE) as dpu:
+            for turn in Orientation:
+                jpeg = with_exif(photo(), tiff(turn))
+                for stage in Stage:
+                    found = (await dpu.process(jpeg, stage)).tensor
+                    assert found.flags.c_contiguous
+                    assert np.array_equal(found, preprocess(jpeg, spec, stage)), (turn, stage)
+                assert found.shape == spec.tensor_shape
+
+    asyncio.run(on_dpu())

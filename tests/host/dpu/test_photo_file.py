@@ -1,0 +1,247 @@
+"""Photos on the CPU: OpenCV's pixels, no more of them than asked for, and damage that is told."""
+
+import io
+import resource
+import struct
+import time
+import zlib
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from headrace.batching import CorruptInput
+from headrace.host.demo.photos import bundled_photos
+from headrace.host.dpu.image import ImageSpec, preprocess, process
+from headrace.host.dpu.photo_file import MOST_SCANS, Damaged, decode, size
+
+PICTURE = cv2.GaussianBlur(np.random.default_rng(3).integers(0, 256, (67, 90, 3), np.uint8), (3, 3), 0)
+COLOUR = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+
+
+def by_pillow(kind: str, mode: str = "RGB", **options) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(PICTURE).convert(mode).save(file, kind, **options)
+    return file.getvalue()
+
+
+def opencv(data: bytes):
+    try:
+        return cv2.imdecode(np.frombuffer(data, np.uint8), COLOUR)
+    except cv2.error:
+        return None
+
+
+def interlaced_png(bits: int = 8) -> bytes:
+    """Black, of one channel, in Adam7's passes; Pillow does not write it."""
+    starts = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+    data = b""
+    for x, y, step_x, step_y in starts:
+        columns, rows = len(range(x, 13, step_x)), len(range(y, 9, step_y))
+        data += bytes(rows * (1 + (columns * bits + 7) // 8)) if columns else b""
+    header = struct.pack(">IIBBBBB", 13, 9, bits, 0, 0, 0, 1)
+    return png(chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(data)), chunk(b"IEND", b""))
+
+
+def png(*chunks: bytes) -> bytes:
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+def chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def chunks(data: bytes) -> list[tuple[bytes, bytes]]:
+    found, at = [], 8
+    while at < len(data):
+        length, kind = struct.unpack_from(">I4s", data, at)
+        found.append((kind, data[at + 8 : at + 8 + length]))
+        at += 12 + length
+    return found
+
+
+def jfif_version_2(data: bytes) -> bytes:
+    at = data.index(b"JFIF\0") + 5
+    return data[:at] + b"\2" + data[at + 1 :]
+
+
+def garbage_before(marker: bytes, data: bytes) -> bytes:
+    at = data.index(marker)
+    return data[:at] + b"\1\2\3" + data[at:]
+
+
+JPEG = by_pillow("JPEG", quality=92)
+PROGRESSIVE = by_pillow("JPEG", quality=92, progressive=True)
+SOUND = {
+    "4:2:0": JPEG,
+    "4:4:4": by_pillow("JPEG", subsampling=0),
+    "4:2:2": by_pillow("JPEG", subsampling=1),
+    "gray": by_pillow("JPEG", "L"),
+    "CMYK": by_pillow("JPEG", "CMYK"),
+    "progressive": PROGRESSIVE,
+    "restart intervals": by_pillow("JPEG", restart_marker_blocks=3),
+    "JFIF 2": jfif_version_2(JPEG),
+    "garbage between segments": garbage_before(b"\xff\xdb", JPEG),
+    "garbage and JFIF 2": garbage_before(b"\xff\xc0", jfif_version_2(JPEG)),
+    "bytes behind the end": JPEG + b"\0" * 9,
+    "sampling that TurboJPEG does not know": JPEG.replace(b"\x03\x01\x22\0\x02\x11", b"\x03\x01\x22\0\x02\x12"),
+    "PNG": by_pillow("PNG"),
+    "PNG with a palette": by_pillow("PNG", "P"),
+    "PNG with alpha": by_pillow("PNG", "RGBA"),
+    "PNG, gray": by_pillow("PNG", "L"),
+    "PNG, 1 bit": by_pillow("PNG", "1"),
+    "PNG, interlaced": interlaced_png(),
+    "PNG, interlaced, 1 bit": interlaced_png(1),
+    "WebP": by_pillow("WEBP"),
+    "WebP, lossless": by_pillow("WEBP", lossless=True),
+    "WebP with alpha": by_pillow("WEBP", "RGBA"),
+    "WebP with Exif": by_pillow("WEBP", exif=b"Exif\0\0MM\0*\0\0\0\x08\0\0\0\0\0\0"),
+}
+
+
+@pytest.mark.parametrize("damaged", Damaged)
+@pytest.mark.parametrize("name", SOUND)
+def test_sound_files_are_opencvs_pixels_without_damage(name, damaged):
+    expected = opencv(SOUND[name])
+    assert expected is not None
+    photo = decode(SOUND[name], 1, damaged)
+    assert photo.damage is None and np.array_equal(photo.pixels, expected)
+    assert size(SOUND[name]) == (expected.shape[1], expected.shape[0])
+
+
+def test_bundled_photos_are_opencvs_pixels_without_damage():
+    for path in bundled_photos():
+        data = path.read_bytes()
+        assert np.array_equal(decode(data, 100, Damaged.STRICT).pixels, opencv(data)), path
+
+
+def png_without_part_of_its_data() -> bytes:
+    """All checksums of chunks are right."""
+    return png(*(chunk(kind, body[:-40] if kind == b"IDAT" else body) for kind, body in chunks(by_pillow("PNG"))))
+
+
+def png_of_fewer_rows() -> bytes:
+    """All checksums are right, the data's too."""
+    short = zlib.compress(zlib.decompress(dict(chunks(by_pillow("PNG")))[b"IDAT"])[:-900])
+    return png(*(chunk(kind, short if kind == b"IDAT" else body) for kind, body in chunks(by_pillow("PNG"))))
+
+
+def bits_turned(data: bytes) -> bytes:
+    return data[: len(data) * 2 // 3] + bytes([data[len(data) * 2 // 3] ^ 0x55]) + data[len(data) * 2 // 3 + 1 :]
+
+
+DAMAGED = {
+    "half of a JPEG, closed": (JPEG[: len(JPEG) // 2] + b"\xff\xd9", "premature end"),
+    "half of a progressive JPEG, closed": (PROGRESSIVE[: len(PROGRESSIVE) // 2] + b"\xff\xd9", "premature end"),
+    "damage behind garbage": (
+        garbage_before(b"\xff\xdb", jfif_version_2(JPEG))[: len(JPEG) // 2] + b"\xff\xd9",
+        "premature end",
+    ),
+    "a bit of a PNG": (bits_turned(by_pillow("PNG")), "checksum of chunk 1"),
+    "a PNG without part of its data": (png_without_part_of_its_data(), "less data|corrupt"),
+    "a PNG of fewer rows": (png_of_fewer_rows(), "less data"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damage_is_an_error_or_marked(name):
+    data, reason = DAMAGED[name]
+    with pytest.raises(CorruptInput, match=f"it is damaged: .*({reason})"):
+        decode(data, 1, Damaged.STRICT)
+    try:
+        photo = decode(data, 1, Damaged.LENIENT)
+    except CorruptInput as error:
+        assert "OpenCV cannot" in str(error) and opencv(data) is None
+    else:
+        assert photo.damage and np.array_equal(photo.pixels, opencv(data))
+
+
+def test_a_tensor_of_a_damaged_photo_is_marked():
+    data, _ = DAMAGED["half of a JPEG, closed"]
+    spec = ImageSpec(64, 48, 48, damaged=Damaged.LENIENT)
+    tensor, damage = process(data, spec)
+    assert tensor.shape == (3, 48, 48) and "premature end" in damage
+    assert process(JPEG, spec)[1] is None
+
+
+@pytest.mark.parametrize("name", ["WebP", "WebP, lossless", "WebP with alpha", "PNG", "JPEG"])
+def test_files_cut_off_anywhere_are_refused(name):
+    data = SOUND.get(name, JPEG)
+    for length in [*range(0, 64), *range(64, len(data) - 1, 97), len(data) - 1]:
+        with pytest.raises(CorruptInput):
+            decode(data[:length], 1, Damaged.STRICT)
+
+
+def test_strict_takes_no_damaged_jpeg_that_decodes_to_other_pixels_than_lenient_or_opencv():
+    """Of a thousand bit flips: what passes is what OpenCV decodes, and most that hit the data do not pass."""
+    random, passed, marked = np.random.default_rng(8), 0, 0
+    for _ in range(1000):
+        data = bytearray(JPEG)
+        data[random.integers(2, len(data))] ^= 1 << random.integers(8)
+        try:
+            photo = decode(bytes(data), 1, Damaged.LENIENT)
+        except CorruptInput:
+            continue
+        assert np.array_equal(photo.pixels, opencv(bytes(data)))
+        passed, marked = passed + (photo.damage is None), marked + (photo.damage is not None)
+    assert passed > 100 and marked > 100
+
+
+def claiming(data: bytes, width: int, height: int) -> bytes:
+    """`data` with another size in its header."""
+    if data.startswith(b"\x89PNG"):
+        (kind, header), *rest = chunks(data)
+        return png(chunk(kind, struct.pack(">II", width, height) + header[8:]), *(chunk(*each) for each in rest))
+    if data.startswith(b"RIFF"):
+        if data[12:16] == b"VP8X":
+            return data[:24] + (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little") + data[30:]
+        if data[12:16] == b"VP8L":
+            return data[:21] + struct.pack("<I", (width - 1) | (height - 1) << 14) + data[25:]
+        return data[:26] + struct.pack("<HH", width, height) + data[30:]
+    at = min(place for kind in (b"\xff\xc0", b"\xff\xc2") if (place := data.find(kind)) >= 0) + 5
+    return data[:at] + struct.pack(">HH", height, width) + data[at + 4 :]
+
+
+@pytest.mark.parametrize(
+    "name", ["4:2:0", "progressive", "garbage between segments", "PNG", "WebP", "WebP, lossless", "WebP with alpha"]
+)
+@pytest.mark.parametrize("damaged", Damaged)
+def test_more_pixels_than_allowed_are_refused_before_anything_is_decoded(name, damaged):
+    """631 bytes can claim 20000x20000, which took OpenCV more than a minute and 2.4 GB."""
+    data = claiming(SOUND[name], 16000, 16000)
+    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    with pytest.raises(CorruptInput, match=r"16000x16000 pixels.* --max-megapixels 100; make the photo smaller"):
+        decode(data, 100, damaged)
+    assert time.process_time() - began < 0.05
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000  # KiB
+    with pytest.raises(CorruptInput, match="max-megapixels 100"):
+        preprocess(data, ImageSpec())
+
+
+def test_the_limit_is_a_number_of_pixels():
+    exact = cv2.imencode(".jpg", np.zeros((1000, 1000, 3), np.uint8))[1].tobytes()
+    assert decode(exact, 1, Damaged.STRICT).pixels.shape == (1000, 1000, 3)
+    with pytest.raises(CorruptInput, match="1000x1001"):
+        decode(claiming(exact, 1000, 1001), 1, Damaged.STRICT)
+
+
+def test_a_few_bytes_a_scan_cannot_ask_for_a_pass_each():
+    at = PROGRESSIVE.rindex(b"\xff\xda")
+    with pytest.raises(CorruptInput, match="more than 100 scans"):
+        decode(PROGRESSIVE[:at] + PROGRESSIVE[at:-2] * (MOST_SCANS + 1) + b"\xff\xd9", 1, Damaged.LENIENT)
+
+
+def test_a_png_that_inflates_beyond_its_image_is_not_inflated():
+    body = zlib.compress(bytes(200 << 20))
+    bomb = png(*(chunk(kind, body if kind == b"IDAT" else data) for kind, data in chunks(by_pillow("PNG"))))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(CorruptInput, match="more data"):
+        decode(bomb, 1, Damaged.STRICT)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KiB
+
+
+@pytest.mark.parametrize("kind", ["BMP", "GIF", "TIFF", "PPM"])
+def test_other_formats_are_refused_by_name(kind):
+    with pytest.raises(CorruptInput, match="JPEG, PNG and WebP"):
+        decode(by_pillow(kind), 100, Damaged.LENIENT)

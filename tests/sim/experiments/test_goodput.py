@@ -1,0 +1,57 @@
+"""The study of goodput: what its numbers are of, and that it shows what policies that know deadlines are for."""
+
+import csv
+
+import pytest
+from progress_counter import Counter
+
+from headrace.sim.experiments.goodput.runs import (
+    LOADS,
+    MODELS,
+    POLICIES,
+    SLA_MS,
+    Job,
+    capacity_rps,
+    run,
+    run_job,
+    table,
+)
+from headrace.sim.hardware.npu import npu_times
+from headrace.sim.zoo import model_graph
+
+
+def in_time(policy, load):
+    result = run_job(Job("resnet50", 20.0, load, policy, 4000, 0))
+    assert result["finished"] + result["dropped"] == 4000
+    return 1.0 - result["sla_violation_rate"]
+
+
+def test_a_load_of_one_is_what_full_batches_serve():
+    alone = npu_times(model_graph("resnet50")).whole(64, 1.0, 1) / 64
+    assert capacity_rps(("resnet50",)) == pytest.approx(1 / alone)
+    assert capacity_rps(("resnet50", "resnet50")) == pytest.approx(1 / alone)
+    assert capacity_rps(("resnet50", "transformer")) < 2 / alone
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_below_the_capacity_nearly_all_are_in_time(policy):
+    assert in_time(policy, 0.6) > 0.999
+
+
+def test_in_overload_who_knows_deadlines_serves_most_of_what_can_be_served():
+    by_policy = {policy: in_time(policy, 1.5) for policy in POLICIES}
+    for policy in ("earliest-deadline", "deferred"):
+        assert by_policy[policy] > 0.6  # of at most 1 / 1.5
+        for other in ("graph", "preba", "smdp", "lazy"):
+            assert by_policy[policy] > 2 * by_policy[other]
+
+
+def test_the_study_writes_all_its_rows_and_a_plot(tmp_path):
+    progress = Counter()
+    rows = run(60, 1, tmp_path, progress)
+    settings = len(MODELS) * len(SLA_MS) * len(LOADS) * len(POLICIES)
+    assert len(rows) == progress.steps == settings
+    assert len(table(rows)) == 2 + settings // len(LOADS)
+    with (tmp_path / "goodput.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == settings
+    assert (tmp_path / "goodput.png").read_bytes()[:4] == b"\x89PNG"

@@ -1,0 +1,154 @@
+"""What is kept of a sweep: a second start runs only the rest, and takes nothing that may have changed."""
+
+import json
+import math
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.batching import UsageError
+from headrace.sim.experiments import journal
+from headrace.sim.experiments.journal import Journal
+from headrace.sim.experiments.sweep import crew
+from headrace.sim.planner.trials import Measured, Trial, measure
+from headrace.sim.scenario import Scenario
+
+PATIENCE_S = 30.0  # a loaded machine
+
+
+@dataclass(frozen=True)
+class Inner:
+    path: str | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    number: float
+    inner: Inner = Inner()
+
+
+@dataclass(frozen=True)
+class Found:
+    value: float
+    by_name: dict[str, float]
+
+
+def found(job):
+    return Found(job.number / 3, {"third": job.number / 3})
+
+
+def trials(count):
+    return [
+        Trial(Scenario(accelerator="a100-40gb", policy="preba", rate_rps=500.0, requests=300, seed=seed), 0.99, 1)
+        for seed in range(count)
+    ]
+
+
+def swept(jobs, path):
+    with crew(2) as workers:
+        steps = []
+        results = workers.sweep(measure, jobs, lambda: steps.append(1), Journal(path, Measured))
+    assert len(steps) == len(jobs)
+    return results
+
+
+def test_a_second_start_runs_only_the_rest_with_equal_results(tmp_path):
+    path = tmp_path / "trials.jsonl"
+    first = swept(trials(2), path)
+    lines = path.read_text().splitlines()
+    assert swept(trials(4), path) == [measure(trial) for trial in trials(4)]
+    assert path.read_text().splitlines()[:2] == lines and len(path.read_text().splitlines()) == 4
+    assert swept(trials(2), path) == first
+
+
+def test_what_was_done_when_it_was_killed_is_kept(tmp_path):
+    program = f"""
+from pathlib import Path
+from headrace.sim.experiments.journal import Journal
+from headrace.sim.experiments.sweep import crew
+from headrace.sim.planner.trials import Measured, Trial, measure
+from headrace.sim.scenario import Scenario
+jobs = [Trial(Scenario(accelerator="a100-40gb", policy="preba", rate_rps=500.0, requests=300, seed=seed), 0.99, 1)
+        for seed in range(2000)]
+with crew(2) as workers:
+    workers.sweep(measure, jobs, lambda: None, Journal(Path({str(tmp_path / "t")!r}), Measured))
+"""
+    process = subprocess.Popen([sys.executable, "-c", program])
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end and len(Journal(tmp_path / "t", Measured)) < 5:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGKILL)
+    process.wait(PATIENCE_S)
+    kept = Journal(tmp_path / "t", Measured)
+    assert len(kept) >= 5
+    first = trials(1)[0]
+    assert kept.known(first) == measure(first)
+
+
+@given(st.floats(allow_nan=False), st.floats(allow_nan=False))
+def test_results_are_the_same_to_the_bit(tmp_path_factory, number, value):
+    path = tmp_path_factory.mktemp("journal") / "trials.jsonl"
+    Journal(path, Found).keep(Job(number), Found(value, {"x": value}))
+    assert Journal(path, Found).known(Job(number)) == Found(value, {"x": value})
+
+
+def test_other_settings_are_another_job(tmp_path):
+    kept = Journal(tmp_path / "t", Found)
+    kept.keep(Job(1.0), found(Job(1.0)))
+    assert kept.known(Job(math.nextafter(1.0, 2))) is None
+    assert kept.known(Job(1.0, Inner("x"))) is None
+
+
+def test_a_file_that_has_changed_is_another_job(tmp_path):
+    (tmp_path / "costs.json").write_text("{}")
+    (tmp_path / "sounds").mkdir()
+    kept = Journal(tmp_path / "t", Found)
+    for name in ("costs.json", "sounds"):
+        job = Job(1.0, Inner(str(tmp_path / name)))
+        kept.keep(job, found(job))
+        assert kept.known(job) is not None
+    time.sleep(0.01)
+    (tmp_path / "costs.json").write_text("[]")
+    (tmp_path / "sounds" / "a.wav").write_bytes(b"RIFF")
+    for name in ("costs.json", "sounds"):
+        assert kept.known(Job(1.0, Inner(str(tmp_path / name)))) is None
+
+
+def test_what_other_code_found_is_not_taken(tmp_path, monkeypatch):
+    Journal(tmp_path / "t", Found).keep(Job(1), found(Job(1)))
+    monkeypatch.setattr(journal, "code_version", lambda: "another")
+    assert len(Journal(tmp_path / "t", Found)) == 0
+
+
+@given(st.integers(0, 400), st.binary(max_size=40))
+def test_a_damaged_file_loses_no_more_than_what_is_damaged(tmp_path_factory, cut, junk):
+    path = tmp_path_factory.mktemp("journal") / "t"
+    for number in (1, 2):
+        Journal(path, Found).keep(Job(number), found(Job(number)))
+    whole = path.read_bytes()
+    first = whole.index(b"\n") + 1
+    path.write_bytes(whole[: first + min(cut, len(whole) - first - 2)] + junk.replace(b"\n", b""))
+    again = Journal(path, Found)
+    assert again.known(Job(1)) == found(Job(1))
+    again.keep(Job(3), found(Job(3)))
+    assert Journal(path, Found).known(Job(3)) == found(Job(3))
+
+
+def test_a_line_tells_all_settings_of_its_job(tmp_path):
+    Journal(tmp_path / "t", Found).keep(Job(1.5, Inner("a")), found(Job(1.5)))
+    row = json.loads((tmp_path / "t").read_text())
+    assert row["job"] == {"number": 1.5, "inner": {"path": "a"}} and row["version"] == journal.code_version()
+
+
+def test_what_cannot_be_read_or_written_says_so(tmp_path):
+    with pytest.raises(UsageError, match="Is a directory"):
+        Journal(tmp_path, Found)
+    kept = Journal(tmp_path / "missing" / "t", Found)
+    with pytest.raises(UsageError, match="No such file"):
+        kept.keep(replace(Job(1)), found(Job(1)))

@@ -1,0 +1,37 @@
+"""What compute units take of a card is what the report of the RTL says."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from headrace.bitstreams.resources import report
+from headrace.host.cli.build import _cache_folder
+from headrace.sim.hardware.card import CUS, U55C, USABLE, share_of_card
+from headrace.sim.scenario import Scenario, run_scenario
+
+
+def test_the_card_is_that_of_the_report():
+    assert U55C == report.U55C
+
+
+@pytest.mark.slow  # synthesis, if the cache does not have it
+@pytest.mark.parametrize(
+    ("name", "module"), [("image cu", "image_cu"), ("mel cu", "audio_mel_cu"), ("norm cu", "audio_norm_cu")]
+)
+def test_a_unit_takes_what_the_report_says(name, module):
+    found = report.resource_report(_cache_folder(), units=[module])["units"][0]["resources"]
+    assert CUS[name] == {kind: found[kind] for kind in U55C}, json.dumps(found)
+
+
+def test_the_fullest_resource_counts():
+    assert share_of_card({"image cu": 4}) == ("lut", 4 * CUS["image cu"]["lut"] / U55C["lut"])
+    assert share_of_card({"mel cu": 2, "norm cu": 2}) == ("uram", 76 / 960)
+
+
+def test_more_units_than_fit_a_card_are_a_warning():
+    usual = Scenario(model="resnet50", accelerator="a100-40gb", requests=100, rate_rps=100)
+    most = int(USABLE / share_of_card({"image cu": 1})[1])
+    for cus, warned in ((most, False), (most + 1, True)):
+        _, found = run_scenario(replace(usual, preprocess=f"dpu:{cus}"))
+        assert any("of a U55C's LUT" in warning for warning in found) == warned
