@@ -41,8 +41,8 @@ def execution(model="m", size=1, reason="full", at=0.0, id=0):
 
 
 def turned(watched, seconds=1.0):
-    """So many seconds later."""
-    watched._roll(watched._turns + seconds - 1)
+    """So many seconds later, in the middle of a second: its edge is where sums of floats round either way."""
+    watched._roll(watched._turns + seconds - 0.5)
 
 
 @settings(deadline=None)
