@@ -2,13 +2,17 @@
 
 import re
 from collections import defaultdict
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from headrace.bitstreams.resources.report import U55C, resource_report
+from headrace.bitstreams.kernel import parse_kernels
+from headrace.bitstreams.resources.report import JPEG_BYTES, U55C, resource_report
+from headrace.bitstreams.sources import hls_folder
 from headrace.host.cli.console import err, out, progress, show, tell
+from headrace.sim.hardware.limits import LAUNCHES_S, OTHERS, TENSOR_BYTES, Cu, cus_for, limits
 
 COLUMNS = {"lut": "LUT", "ff": "FF", "dsp": "DSP", "bram36": "BRAM36", "uram": "URAM"}
 LISTED_MEMORY_BITS = 1024
@@ -27,7 +31,31 @@ def run_report(cache: Path, cycles_per_image: int) -> dict[str, Any]:
                     tell(f"synthesising {unit}" if step < of else text)
             shown.update(bars[unit], completed=step, description=text)
 
-        return resource_report(cache, cycles_per_image=cycles_per_image, on_step=on_step)
+        report = resource_report(cache, cycles_per_image=cycles_per_image, on_step=on_step)
+    return report | {"card_limits": card_limits(report)}
+
+
+def card_limits(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """For the report's clock and the one that the image CU's estimated delay supports: the CUs for its rate by what a
+    launch takes, and by the tensors' format what limits a card, the least first. Empty without an image CU."""
+    found = [row for row in report["units"] if row["unit"] == "image_cu" and row["error"] is None]
+    if not found or found[0]["abc9_delay_ps"] is None:
+        return []
+    kernel = parse_kernels((hls_folder() / "image_cu" / "kernel.xml").read_bytes())[0]
+    masters = sum(port.is_master for port in kernel.ports)
+    clocks = {"assumed": report["clock_mhz"], "estimated": round(1e6 / found[0]["abc9_delay_ps"])}
+    result = []
+    for basis, clock_mhz in clocks.items():
+        cu = Cu(found[0]["resources"], masters, report["cycles_per_image"], clock_mhz * 1e6)
+        for launch_s in LAUNCHES_S:
+            cus = cus_for(report["target_images_per_s"], cu, launch_s)
+            by_format = {
+                name: [asdict(limit) for limit in limits(cu, launch_s, JPEG_BYTES, size)]
+                for name, size in TENSOR_BYTES.items()
+            }
+            row = {"clock_mhz": clock_mhz, "clock": basis, "launch_us": launch_s * 1e6, "masters": masters}
+            result.append(row | {"images_per_s_of_a_cu": cu.images_s(launch_s), "cus": cus, "limits": by_format})
+    return result
 
 
 def print_report(report: dict[str, Any]) -> None:
@@ -37,6 +65,8 @@ def print_report(report: dict[str, Any]) -> None:
         _print_resources(rows)
         if units:
             _print_shares(report, units)
+        if report["card_limits"]:
+            _print_limits(report)
         _print_paths(rows)
         _print_memories([row for row in units if row["unit"].endswith("_cu")] or units or rows)
     for row in rows:
@@ -89,6 +119,35 @@ def _print_shares(report: dict[str, Any], rows: list[dict[str, Any]]) -> None:
         )
         table.add_row(row["unit"], *cells)
     out.print(table)
+
+
+def _print_limits(report: dict[str, Any]) -> None:
+    target, rows = report["target_images_per_s"], report["card_limits"]
+    title = (
+        f"image CUs for {target:,} images/s of {report['cycles_per_image']:,} clocks, and what ends one "
+        f"{report['card']['name']} first, by tensors: images/s, and CUs where these are what ends"
+    )
+    table = _table(title, "clock", "launch", "images/s of a CU", "CUs", *TENSOR_BYTES)
+    for row in rows:
+        binds = (row["limits"][name][0] for name in TENSOR_BYTES)
+        table.add_row(
+            f"{row['clock_mhz']} MHz, {row['clock']}",
+            f"{row['launch_us']:.0f} us" if row["launch_us"] else "queue",
+            f"{row['images_per_s_of_a_cu']:,.0f}",
+            str(row["cus"]),
+            *(_limit(limit) for limit in binds),
+        )
+    out.print(table)
+    every = {limit["name"]: limit for row in rows[:1] for name in TENSOR_BYTES for limit in row["limits"][name]}
+    cus = ", ".join(f"{limit['name']} {limit['cus']}" for limit in every.values() if limit["cus"] is not None)
+    show(f"most CUs by {cus}")
+    for other in OTHERS:
+        show(f"beside it {other.name}: {other.images_s:,.0f} images/s ({other.of}; {other.source})")
+
+
+def _limit(limit: dict[str, Any]) -> str:
+    units = f", {limit['cus']} CUs" if limit["cus"] is not None else ""
+    return f"{limit['images_s']:,.0f} {limit['name']}{units}"
 
 
 def _print_paths(rows: list[dict[str, Any]]) -> None:

@@ -318,6 +318,30 @@ def test_the_command_gives_json(small_report):
     assert rows[0]["percent_of_card"]["uram"] == pytest.approx(100 / 960) and rows[1]["error"]
 
 
+def test_the_command_says_what_ends_the_card_first(monkeypatch):
+    """Of an image CU of known cells and delay; what it is compared with are the limits by hand."""
+    resources = {"lut": 20_000, "ff": 16_000, "dsp": 50, "bram36": 13, "uram": 12}
+    kinds = dict.fromkeys(("lutram", "srl", "carry8", "muxf"), 0)
+
+    def run(cache, **options):
+        found = resource_report(CACHE, units=("report_mixed",), sources=SOURCES, **options)
+        row = {**found["units"][0], "unit": "image_cu", "resources": resources | kinds, "abc9_delay_ps": 4000.0}
+        return {**found, "units": [row]}
+
+    monkeypatch.setattr(printing, "resource_report", run)
+    arguments = ["build", "--report", "--cycles-per-image", "70000"]
+    rows = json.loads(CliRunner().invoke(cli.app, [*arguments, "--json"]).stdout)["card_limits"]
+    assert [(row["clock_mhz"], row["launch_us"], row["cus"]) for row in rows] == [
+        (300, 0, 3), (300, 50, 3), (300, 100, 3), (250, 0, 3), (250, 50, 3), (250, 100, 4)
+    ]  # fmt: skip
+    masters = (report.Path(printing.hls_folder()) / "image_cu" / "kernel.xml").read_text().count('mode="master"')
+    (ports,) = [limit for limit in rows[0]["limits"]["int8"] if limit["name"] == "hbm ports"]
+    assert ports["cus"] == 32 // masters
+    assert rows[0]["limits"]["float32"][0]["name"] == "pcie from the card"
+    printed = CliRunner().invoke(cli.app, arguments).stdout
+    assert "250 MHz, estimated" in printed and "hbm ports" in printed and "jpegDecoder" in printed
+
+
 @pytest.mark.parametrize("arguments", [[], ["--report", "--info", "x"], ["--report", "-o", "x"]])
 def test_build_takes_one_task_at_a_time(arguments):
     done = CliRunner().invoke(cli.app, ["build", *arguments])
