@@ -70,9 +70,9 @@ def cus_for(rate: float, cu: Cu, launch_s: float) -> int:
 
 def limits(cu: Cu, launch_s: float, jpeg_bytes: float, tensor_bytes: float) -> list[Limit]:
     """Each limit of the card for photos of so many bytes and tensors of so many, the one that binds first in front."""
-    most = {kind: math.floor(USABLE * have / cu.cells[kind]) for kind, have in U55C.items() if cu.cells[kind]}
-    most["hbm ports"] = HBM_PORTS // cu.masters
+    most = {kind.upper(): math.floor(USABLE * have / cu.cells[kind]) for kind, have in U55C.items() if cu.cells[kind]}
+    most["HBM ports"] = HBM_PORTS // cu.masters
     found = [Limit(name, cus * cu.images_s(launch_s), cus) for name, cus in most.items()]
-    found.append(Limit("pcie to the card", 1 / (FPGA_LINK.latency_s + jpeg_bytes / FPGA_LINK.to_device)))
-    found.append(Limit("pcie from the card", 1 / (FPGA_LINK.latency_s + tensor_bytes / FPGA_LINK.from_device)))
+    found.append(Limit("PCIe in", 1 / (FPGA_LINK.latency_s + jpeg_bytes / FPGA_LINK.to_device)))
+    found.append(Limit("PCIe out", 1 / (FPGA_LINK.latency_s + tensor_bytes / FPGA_LINK.from_device)))
     return sorted(found, key=lambda limit: limit.images_s)

@@ -335,11 +335,11 @@ def test_the_command_says_what_ends_the_card_first(monkeypatch):
         (300, 0, 3), (300, 50, 3), (300, 100, 3), (250, 0, 3), (250, 50, 3), (250, 100, 4)
     ]  # fmt: skip
     masters = (report.Path(printing.hls_folder()) / "image_cu" / "kernel.xml").read_text().count('mode="master"')
-    (ports,) = [limit for limit in rows[0]["limits"]["int8"] if limit["name"] == "hbm ports"]
+    (ports,) = [limit for limit in rows[0]["limits"]["int8"] if limit["name"] == "HBM ports"]
     assert ports["cus"] == 32 // masters
-    assert rows[0]["limits"]["float32"][0]["name"] == "pcie from the card"
+    assert rows[0]["limits"]["float32"][0]["name"] == "PCIe out"
     printed = CliRunner().invoke(cli.app, arguments).stdout
-    assert "250 MHz, estimated" in printed and "hbm ports" in printed and "jpegDecoder" in printed
+    assert "250 MHz, estimated" in printed and "HBM ports" in printed and "jpegDecoder" in printed
 
 
 @pytest.mark.parametrize("arguments", [[], ["--report", "--info", "x"], ["--report", "-o", "x"]])

@@ -30,25 +30,25 @@ def test_a_rate_that_is_met_exactly_takes_no_further_unit():
 def test_units_end_at_cells_and_ports():
     found = by_name(SMALL, 0, 45_000, 600_000)
     for kind, have in U55C.items():
-        assert found[kind].cus == int(USABLE * have / SMALL.cells[kind])
-        assert found[kind].images_s == pytest.approx(found[kind].cus * SMALL.images_s(0))
-    assert found["hbm ports"].cus == HBM_PORTS // 2 == 16
+        assert found[kind.upper()].cus == int(USABLE * have / SMALL.cells[kind])
+        assert found[kind.upper()].images_s == pytest.approx(found[kind.upper()].cus * SMALL.images_s(0))
+    assert found["HBM ports"].cus == HBM_PORTS // 2 == 16
     four = Cu(SMALL.cells, 4, SMALL.cycles, SMALL.clock_hz)
-    assert by_name(four, 0, 45_000, 600_000)["hbm ports"].cus == 8
+    assert by_name(four, 0, 45_000, 600_000)["HBM ports"].cus == 8
 
 
 def test_pcie_is_a_limit_of_bytes_and_the_least_limit_is_in_front():
     found = limits(SMALL, 0, 45_160, TENSOR_BYTES["float32"])
     assert [limit.images_s for limit in found] == sorted(limit.images_s for limit in found)
-    assert found[0].name == "pcie from the card"
+    assert found[0].name == "PCIe out"
     assert found[0].images_s == pytest.approx(1 / (10e-6 + 602_112 / 12e9))
     assert found[0].cus is None
     # A tensor of a quarter of the bytes leaves more: then memory ports end a card whose launches take long.
-    assert limits(SMALL, 100e-6, 45_160, TENSOR_BYTES["int8"])[0].name == "hbm ports"
+    assert limits(SMALL, 100e-6, 45_160, TENSOR_BYTES["int8"])[0].name == "HBM ports"
 
 
 def test_cells_that_a_unit_does_not_have_limit_nothing():
-    assert "dsp" not in by_name(Cu({**SMALL.cells, "dsp": 0}, 2, 70_000, 250e6), 0, 1, 1)
+    assert "DSP" not in by_name(Cu({**SMALL.cells, "dsp": 0}, 2, 70_000, 250e6), 0, 1, 1)
 
 
 @pytest.mark.parametrize(("rate", "launch_s"), [(0, 0), (-1, 0), (float("inf"), 0), (float("nan"), 0), (1, -1e-6)])
