@@ -42,14 +42,17 @@ module entropy_decoder
   output logic           wait_transform_o
 );
 
-  localparam int unsigned WindowBits = 64;
-  localparam int unsigned Longest    = 16 + 11;  // a code and the bits of a DC difference
-  localparam int unsigned FifoDepth  = 32;
-  localparam int unsigned InFlight   = 6;        // symbols between the window and the FIFO, and one more
+  localparam int unsigned TopBits      = 32;       // of the window: more than a symbol takes
+  localparam int unsigned ReserveBytes = 12;
+  localparam int unsigned WindowBytes  = TopBits / 8 + ReserveBytes;
+  localparam int unsigned Longest      = 16 + 11;  // a code and the bits of a DC difference
+  localparam int unsigned FifoDepth    = 32;
+  localparam int unsigned InFlight     = 6;        // symbols between the window and the FIFO, and one more
 
   typedef enum logic [2:0] {
     StIdle,
-    StStart,    // counts MCUs, once the window is known
+    StStart,    // waits for the window
+    StCount,    // counts MCUs
     StLoad,     // the tables of the first block
     StDecode,
     StRestart,  // between two restart intervals: nothing but RSTn may be left
@@ -64,18 +67,15 @@ module entropy_decoder
   // ---- Where in the image ----
   logic [2:0]  last_block;      // number of the last block of an MCU
   logic [2:0]  luma_last;
-  logic [12:0] mcus_across;
-  logic [12:0] down;            // MCU rows before the last that is wanted
-  logic [15:0] last_row;
+  logic [15:0] width_last, height_last_q;
+  logic [12:0] across_q;        // MCUs after the first of a row
+  logic [15:0] last_row_q;      // that is wanted
   logic        cut_q;           // it is not the image's last
-  assign luma_last  = scan_q.scan.h_shift[1] ? 3'd3 :
-                      {1'b0, scan_q.scan.h_shift[0] & scan_q.scan.v_shift,
-                       scan_q.scan.h_shift[0] | scan_q.scan.v_shift};
-  assign last_block = luma_last + (scan_q.scan.color ? 3'd2 : 3'd0);
-  assign mcus_across = 13'((scan_q.scan.width + (16'd8 << scan_q.scan.h_shift) - 16'd1) >>
-                           (3'd3 + 3'(scan_q.scan.h_shift)));
-  assign last_row    = last_decoded_row(scan_q.scan, window_i.last_row);
-  assign down        = last_row[15:3] >> scan_q.scan.v_shift;
+  assign luma_last   = scan_q.scan.h_shift[1] ? 3'd3 :
+                       {1'b0, scan_q.scan.h_shift[0] & scan_q.scan.v_shift,
+                        scan_q.scan.h_shift[0] | scan_q.scan.v_shift};
+  assign last_block  = luma_last + (scan_q.scan.color ? 3'd2 : 3'd0);
+  assign width_last = scan_q.scan.width - 16'd1;
 
   // The block that starts next, and the one that the symbol in the second stage is of.
   logic [2:0]  start_block_q;
@@ -91,62 +91,83 @@ module entropy_decoder
   logic [2:0]  restart_number_q;
 
   // ---- The window: next bit on top, zeros below the last ----
-  logic [WindowBits-1:0] window_q, filled;
-  logic [6:0]  bits, bits_q;    // in the window; those before the last symbol was taken, which comes too late for an adder
-  logic [4:0]  total_q;         // its bits
-  logic [6:0]  filled_bits;
-  logic        enough_q;        // for any symbol
+  // Symbols leave the top. What moves up into it are the first bits of the reserve that have not, those at `offset_q`; the
+  // reserve itself moves by whole words, a clock later, and takes new bytes at whole bytes.
+  logic [TopBits-1:0]             top_q, top_d, next;
+  logic [8*ReserveBytes-1:0]      reserve_q, reserve_d;
+  logic [5:0]  offset_q;        // bits of the reserve that have moved up
+  logic        drop;            // a word of it has
+  logic [4:0]  bytes_q, place;  // in the window, with those of the reserve that have moved up; without the word
+  logic [7:0]  bits;            // in the window
   logic        take_data;       // a data token goes into the window
+  logic [1:0]  taken;           // bytes of it
   logic        stopped;         // no more data before what token_i is
-  logic        decoding;
+  logic        decoding, empty;
+  logic        restart, file_end;  // the token is the marker that is due; the last, and what is left is known
 
-  assign bits      = bits_q - 7'(total_q);
+  assign decoding  = state_q == StDecode;
+  assign empty     = state_q == StStart || state_q == StRestart;
+  assign bits      = {bytes_q, 3'd0} - 8'(offset_q);
   assign stopped   = token_valid_i && token_i.kind != TokenData;
-  assign take_data = decoding && token_valid_i && token_i.kind == TokenData && bits <= 7'(WindowBits - 16);
+  assign take_data = (decoding || state_q == StLoad) && token_valid_i && token_i.kind == TokenData &&
+                     bytes_q <= 5'(WindowBytes - 2);
+  assign taken     = take_data ? (token_i.two ? 2'd2 : 2'd1) : 2'd0;
+  assign drop      = offset_q[5];
+  assign place     = bytes_q - (drop ? 5'(TopBits / 8) : 5'd0);
 
-  logic [15:0] new_bits;
-  assign new_bits    = token_i.two ? token_i.data : {token_i.data[15:8], 8'd0};
-  assign filled      = (state_q == StLoad ? 64'd0 : window_q) | (take_data ? {new_bits, 48'd0} >> bits[5:0] : 64'd0);
+  logic [8*WindowBytes-1:0] held;  // all of it, but for a symbol that is taken
+  always_comb begin
+    held = {top_q, drop ? {reserve_q[8*ReserveBytes-TopBits-1:0], TopBits'(0)} : reserve_q};
+    for (int unsigned i = 0; i < WindowBytes; i++) begin
+      if (take_data && place == 5'(i)) held[8*(WindowBytes-1-i)+:8] |= token_i.data[15:8];
+      if (take_data && token_i.two && place + 5'd1 == 5'(i)) held[8*(WindowBytes-1-i)+:8] |= token_i.data[7:0];
+    end
+  end
+  assign {top_d, reserve_d} = held;
 
-  // The whole bytes in the window hold a 1. Padding is the first bits[2:0] bits, and below the last bit are zeros.
-  logic rest_used;
-  assign rest_used = window_q[WindowBits-8:0] != '0 || (window_q[WindowBits-1-:7] & (7'h7F >> bits[2:0])) != '0;
-
-  assign filled_bits = bits + (take_data ? (token_i.two ? 7'd16 : 7'd8) : 7'd0);
+  // The word behind the top.
+  logic [8*ReserveBytes-1:0] moved;
+  assign moved = reserve_q << offset_q;
+  assign next  = moved[8*ReserveBytes-1-:TopBits];
 
   // ---- First stage: look up, shift ----
   logic       issue;            // a symbol is taken
   logic       is_dc;
   logic           short_dc, short_ac, none_dc, none_ac;
-  huffman_entry_t short_entry_dc, short_entry_ac, long_entry_dc, long_entry_ac, short_entry, long_entry;
-  logic           is_short;
-  logic           long_q;       // the code is a long one: looked up for the second clock
-  logic [4:0]     total;
+  huffman_entry_t short_entry_dc, short_entry_ac, long_entry_dc, long_entry_ac, other_entry, entry;
+  logic       is_short;
+  logic       long_q;           // the code is a long one: looked up for the second clock
   logic       load_dc, load_ac;
   logic       ready_dc, ready_ac;
-  logic       enough, room, stop_issue;
+  logic       enough, room;
 
-  huffman_table u_dc (
+  huffman_table #(
+    .ShortBits(7),
+    .Banks    (2)
+  ) u_dc (
     .clk_i, .rst_ni,
     .write_i      (huffman_i),
     .write_valid_i(huffman_valid_i && !huffman_i.ac),
     .write_ready_o(ready_dc),
     .load_i       (load_dc),
     .number_i     (scan_q.dc[start_component_q]),
-    .window_i     (window_q[WindowBits-1-:16]),
+    .window_i     (top_q[TopBits-1-:16]),
     .short_o      (short_dc),
     .short_entry_o(short_entry_dc),
     .long_entry_o (long_entry_dc),
     .none_o       (none_dc)
   );
-  huffman_table u_ac (
+  huffman_table #(
+    .ShortBits(9),
+    .Banks    (8)
+  ) u_ac (
     .clk_i, .rst_ni,
     .write_i      (huffman_i),
     .write_valid_i(huffman_valid_i && huffman_i.ac),
     .write_ready_o(ready_ac),
     .load_i       (load_ac),
     .number_i     (scan_q.ac[start_component_q]),
-    .window_i     (window_q[WindowBits-1-:16]),
+    .window_i     (top_q[TopBits-1-:16]),
     .short_o      (short_ac),
     .short_entry_o(short_entry_ac),
     .long_entry_o (long_entry_ac),
@@ -154,114 +175,127 @@ module entropy_decoder
   );
   assign huffman_ready_o = ready_ac && ready_dc;
 
-  assign decoding = state_q == StDecode;
-  assign enough   = enough_q || stopped;
+  // The top must stay full while there are data.
+  assign enough   = bits >= 8'(TopBits + Longest) || stopped;
   assign is_short = is_dc ? short_dc : short_ac;
-  assign issue    = decoding && enough && room && !stop_issue && (is_short || long_q);
+  assign issue    = decoding && enough && room && (is_short || long_q);
 
-  assign short_entry = is_dc ? short_entry_dc : short_entry_ac;
-  assign long_entry  = is_dc ? long_entry_dc : long_entry_ac;
-  assign total       = (long_q ? long_entry.total : short_entry.total) & {5{issue}};
+  assign other_entry = !long_q ? short_entry_dc : is_dc ? long_entry_dc : long_entry_ac;
+  assign entry       = is_dc || long_q ? other_entry : short_entry_ac;
 
   // Shift by up to 31 in three steps of at most four choices, each one look-up table deep.
-  logic [WindowBits-1:0] by_8, by_2, shifted;
+  logic [TopBits+6:0] by_8;
+  logic [TopBits:0]   by_2;
   always_comb begin
-    unique case (total[4:3])
-      2'd0:    by_8 = filled;
-      2'd1:    by_8 = {filled[WindowBits-9:0], 8'd0};
-      2'd2:    by_8 = {filled[WindowBits-17:0], 16'd0};
-      default: by_8 = {filled[WindowBits-25:0], 24'd0};
+    unique case (entry.total[4:3])
+      2'd0:    by_8 = {top_q, next[31-:7]};
+      2'd1:    by_8 = {top_q[23:0], next[31-:15]};
+      2'd2:    by_8 = {top_q[15:0], next[31-:23]};
+      default: by_8 = {top_q[7:0], next[31-:31]};
     endcase
-    unique case (total[2:1])
-      2'd0:    by_2 = by_8;
-      2'd1:    by_2 = {by_8[WindowBits-3:0], 2'd0};
-      2'd2:    by_2 = {by_8[WindowBits-5:0], 4'd0};
-      default: by_2 = {by_8[WindowBits-7:0], 6'd0};
+    unique case (entry.total[2:1])
+      2'd0:    by_2 = by_8[38-:33];
+      2'd1:    by_2 = by_8[36-:33];
+      2'd2:    by_2 = by_8[34-:33];
+      default: by_2 = by_8[32-:33];
     endcase
-    shifted = total[0] ? {by_2[WindowBits-2:0], 1'b0} : by_2;
   end
 
   always_ff @(posedge clk_i) begin
-    window_q <= shifted;
-    if (state_q == StLoad) begin
-      bits_q   <= '0;
-      total_q  <= '0;
-      enough_q <= 1'b0;
+    if (empty) begin
+      top_q     <= '0;
+      reserve_q <= '0;
+      offset_q  <= '0;
+      bytes_q   <= '0;
     end else begin
-      bits_q   <= filled_bits;
-      total_q  <= total;
-      enough_q <= filled_bits >= 7'(Longest) + 7'(total);
+      top_q     <= !issue ? top_d : entry.total[0] ? by_2[31:0] : by_2[32:1];
+      reserve_q <= reserve_d;
+      offset_q  <= {1'b0, offset_q[4:0]} + (issue ? 6'(entry.total) : 6'd0);
+      bytes_q   <= place + 5'(taken);
     end
   end
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) long_q <= 1'b0;
-    else long_q <= decoding && enough && !is_short && !stop_issue && !issue;
+    else long_q <= decoding && enough && !is_short && !issue;
   end
 
   // ---- Second stage: position, end of the block, errors ----
+  // Whether this symbol was the last of its interval, or wrong, is seen when the next may have been taken: that one does
+  // not count, and these registers keep what there was in front of it.
   typedef struct packed {
-    logic [7:0]  symbol;
-    logic [4:0]  total;
-    logic        none;
-    logic        dc;
-    logic [6:0]  bits;     // that were in the window
-    logic [26:0] window;   // its top
+    logic [7:0]         symbol;
+    logic [4:0]         total;
+    logic               ends;
+    logic               none;
+    logic               dc;
+    logic [7:0]         bits;    // that were in the window,
+    logic signed [8:0]  behind;  // those behind this symbol,
+    logic [TopBits-1:0] window;  // its top
+    logic               more;    // and whether one of the next word is 1
   } taken_t;
   taken_t s1_q;
-  logic   s1_valid_q;
+  logic   s1_valid_q, s1_counts;
 
   always_ff @(posedge clk_i) begin
-    s1_q.symbol <= long_q ? long_entry.symbol : short_entry.symbol;
-    s1_q.total  <= long_q ? long_entry.total : short_entry.total;
-    s1_q.none   <= long_q && (is_dc ? none_dc : none_ac);
-    s1_q.dc     <= is_dc;
-    s1_q.bits   <= bits;
-    s1_q.window <= window_q[WindowBits-1-:27];
+    if (decoding) begin
+      s1_q.symbol <= entry.symbol;
+      s1_q.total  <= entry.total;
+      s1_q.ends   <= entry.ends;
+      s1_q.none   <= long_q && (is_dc ? none_dc : none_ac);
+      s1_q.dc     <= is_dc;
+      s1_q.bits   <= bits + {3'd0, taken, 3'd0};
+      s1_q.behind <= 9'(bits) - 9'(entry.total);
+      s1_q.window <= top_q;
+      s1_q.more   <= next != '0;
+    end
   end
+  assign s1_counts = s1_valid_q && decoding;
 
   logic [6:0] k_q, k_run;            // index of the next coefficient, in zigzag order
   logic [5:0] k;                     // of this one
-  logic       end_of_block;          // EOB: no more coefficients are sent
+  logic       fresh_block_q;         // no symbol of the block has come
   logic       block_done, mcu_done, interval_done, image_done;
+  logic       lacks_code, lacks_bits;
   logic       error;
   status_e    error_status, stop_status;
   logic [3:0] size;
   logic [4:0] length;                // of the code
 
-  assign size         = s1_q.symbol[3:0];
-  assign length       = s1_q.total - 5'(size);
-  assign end_of_block = !s1_q.dc && size == '0 && s1_q.symbol[7:4] != 4'd15;
-  assign k_run        = k_q + (s1_q.dc ? 7'd0 : 7'(s1_q.symbol[7:4]));
-  assign k            = end_of_block ? 6'd63 : k_run[5:0];
-  // Every symbol becomes one coefficient: ZRL a zero 15 places on, EOB a zero in the last place.
-  assign block_done    = end_of_block || k_run == 7'd63;
+  assign size   = s1_q.symbol[3:0];
+  assign length = s1_q.total - 5'(size);
+  assign k_run  = k_q + (s1_q.dc ? 7'd0 : 7'(s1_q.symbol[7:4]));
+  assign k      = s1_q.ends ? 6'd63 : k_run[5:0];
+  // Every symbol becomes one coefficient: ZRL a zero 15 places on, EOB a zero in the last place. The last place is
+  // reached if the run is what is missing to 63; behind a DC symbol, which has none, it is not.
+  assign block_done    = s1_q.ends || (k_q[5:4] == 2'b11 && s1_q.symbol[7:4] == ~k_q[3:0]);
   assign mcu_done      = block_done && last_q;
   assign image_done    = mcu_done && across_left_q == '0 && down_left_q == '0;
   assign interval_done = mcu_done && scan_q.restart_interval != '0 && interval_left_q == '0;
 
   assign stop_status = token_i.kind == TokenRestart ? StatusRestartMismatch
                                                     : status_e'(token_i.data[7:0]);
+  assign lacks_bits  = s1_q.behind < 0;
+  assign lacks_code  = s1_q.behind + $signed({5'd0, size}) < 0;
   always_comb begin
     error        = 1'b1;
     error_status = StatusCorruptHuffman;
     if (s1_q.none) begin
-      if (s1_q.bits < 7'd16) error_status = stop_status;
-    end else if (7'(length) > s1_q.bits) begin
+      if (s1_q.bits < 8'd16) error_status = stop_status;
+    end else if (lacks_code) begin
       error_status = stop_status;
     end else if (size > (s1_q.dc ? 4'd11 : 4'd10)) begin
       // beyond what 8-bit samples need
-    end else if (7'(s1_q.total) > s1_q.bits) begin
+    end else if (lacks_bits) begin
       error_status = stop_status;
-    end else if (!end_of_block && k_run > 7'd63) begin
+    end else if (!s1_q.ends && k_run > 7'd63) begin
       // beyond the block
     end else begin
       error = 1'b0;
     end
   end
 
-  assign is_dc      = s1_valid_q ? block_done : k_q == '0;
-  assign stop_issue = s1_valid_q && (error || image_done || interval_done);
+  assign is_dc = s1_valid_q ? block_done : fresh_block_q;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) s1_valid_q <= 1'b0;
@@ -277,7 +311,7 @@ module entropy_decoder
   assign next_block = start_last ? 3'd0 : start_block_q + 1'b1;
 
   always_ff @(posedge clk_i) begin
-    if (state_q == StIdle) begin
+    if (empty) begin
       start_block_q     <= '0;
       start_component_q <= '0;
       start_fresh_q     <= 1'b1;
@@ -290,26 +324,41 @@ module entropy_decoder
       fresh_q           <= start_fresh_q;
     end
 
-    if (state_q == StStart) begin
-      across_left_q    <= mcus_across - 1'b1;
-      down_left_q      <= down;
-      cut_q            <= down != 13'((scan_q.scan.height - 16'd1) >> (scan_q.scan.v_shift ? 4 : 3));
+    height_last_q <= scan_q.scan.height - 16'd1;
+    last_row_q    <= last_decoded_row(scan_q.scan, window_i.last_row);
+    if (state_q == StCount) begin
+      across_q         <= 13'(width_last >> (3'd3 + 3'(scan_q.scan.h_shift)));
+      across_left_q    <= 13'(width_last >> (3'd3 + 3'(scan_q.scan.h_shift)));
+      down_left_q      <= last_row_q[15:3] >> scan_q.scan.v_shift;
+      cut_q            <= last_row_q[15:4] != height_last_q[15:4] ||
+                          (!scan_q.scan.v_shift && last_row_q[3] != height_last_q[3]);
       restart_number_q <= '0;
     end
     if (state_q == StLoad) begin
       k_q              <= '0;
+      fresh_block_q    <= 1'b1;
       interval_left_q  <= scan_q.restart_interval - 1'b1;
       fresh_interval_q <= 1'b1;
-    end else if (s1_valid_q) begin
-      k_q <= block_done ? 7'd0 : {1'b0, k} + 7'd1;
+    end else if (s1_counts) begin
+      k_q           <= block_done ? 7'd0 : {1'b0, k} + 7'd1;
+      fresh_block_q <= block_done;
       if (mcu_done) begin
-        across_left_q    <= across_left_q == '0 ? mcus_across - 1'b1 : across_left_q - 1'b1;
+        across_left_q    <= across_left_q == '0 ? across_q : across_left_q - 1'b1;
         down_left_q      <= down_left_q - 13'(across_left_q == '0);
         interval_left_q  <= interval_left_q - 1'b1;
         fresh_interval_q <= 1'b0;
       end
     end
-    if (state_q == StRestart && state_d == StLoad) restart_number_q <= restart_number_q + 1'b1;
+    if (restart) restart_number_q <= restart_number_q + 1'b1;
+  end
+
+  // What is left behind the last symbol: less than a byte, the padding, is not looked at.
+  logic rest_q, rest_known_q, rest_token;
+  always_ff @(posedge clk_i) begin
+    rest_known_q <= state_q == StRest;
+    rest_q       <= state_q == StRest &&
+                    ((s1_q.window & ('1 >> s1_q.bits[2:0])) != '0 || s1_q.more ||
+                     reserve_q[8*ReserveBytes-TopBits-1:0] != '0);
   end
 
   // ---- Third to fifth stage: extra bits, sign, prediction ----
@@ -337,7 +386,7 @@ module entropy_decoder
     s2_q <= '{k: k, last: block_done, dc: s1_q.dc, fresh: fresh_q && fresh_interval_q,
               component: component_q, size: size};
     s2_length_q <= length;
-    s2_window_q <= s1_q.window;
+    s2_window_q <= s1_q.window[TopBits-1-:27];
     s3_q        <= s2_q;
     s3_bits_q   <= 11'((s2_window_q << s2_length_q) >> 16);
     s4_q        <= s3_q;
@@ -352,7 +401,7 @@ module entropy_decoder
       s3_valid_q <= 1'b0;
       s4_valid_q <= 1'b0;
     end else begin
-      s2_valid_q <= s1_valid_q && !error;
+      s2_valid_q <= s1_counts && !error;
       s3_valid_q <= s2_valid_q;
       s4_valid_q <= s3_valid_q;
     end
@@ -383,7 +432,12 @@ module entropy_decoder
 
   // ---- Control ----
   assign scan_ready_o  = state_q == StIdle;
-  assign token_ready_o = take_data || state_q == StRest || (state_q == StRestart && state_d == StLoad);
+  assign file_end      = state_q == StRest && rest_known_q && token_valid_i && token_i.kind == TokenFileEnd;
+  assign restart       = state_q == StRestart && token_valid_i && token_i.kind == TokenRestart &&
+                         token_i.data[2:0] == restart_number_q && s1_q.bits < 8'd8;
+  assign rest_token    = token_valid_i && token_i.kind == TokenData &&
+                         (token_i.data[15:8] != '0 || (token_i.two && token_i.data[7:0] != '0));
+  assign token_ready_o = take_data || restart || file_end || (state_q == StRest && token_i.kind != TokenFileEnd);
 
   always_comb begin
     state_d  = state_q;
@@ -393,21 +447,22 @@ module entropy_decoder
         status_d = scan_i.status;
         state_d  = scan_i.status == StatusOk ? StStart : StEnd;
       end
-      StStart: if (window_valid_i) state_d = StLoad;
+      StStart: if (window_valid_i) state_d = StCount;
+      StCount: state_d = StLoad;
       StLoad:  state_d = StDecode;
-      StDecode: if (s1_valid_q && error) begin
+      StDecode: if (s1_counts && error) begin
         status_d = error_status;
         state_d  = StRest;
-      end else if (s1_valid_q && image_done) begin
+      end else if (s1_counts && image_done) begin
         state_d = StRest;
-      end else if (s1_valid_q && interval_done) begin
+      end else if (s1_counts && interval_done) begin
         state_d = StRestart;
       end
       StRestart: if (token_valid_i) begin
         state_d = StRest;
-        if (bits < 7'd8 && token_i.kind == TokenScanEnd) begin
+        if (s1_q.bits < 8'd8 && token_i.kind == TokenScanEnd) begin
           status_d = status_e'(token_i.data[7:0]);
-        end else if (bits < 7'd8 && token_i.kind == TokenRestart && token_i.data[2:0] == restart_number_q) begin
+        end else if (restart) begin
           state_d = StLoad;
         end else begin
           status_d = StatusRestartMismatch;
@@ -415,15 +470,11 @@ module entropy_decoder
       end
       StRest: begin
         // Padding of less than a byte may be left, bytes 0 and restart markers.
-        if (status_q == StatusOk && !cut_q && rest_used) status_d = StatusCorruptHuffman;
-        if (token_valid_i && status_q == StatusOk && !cut_q && token_i.kind == TokenData &&
-            (token_i.data[15:8] != '0 || (token_i.two && token_i.data[7:0] != '0))) begin
-          status_d = StatusCorruptHuffman;
+        if (status_q == StatusOk && !cut_q) begin
+          if (rest_q || rest_token) status_d = StatusCorruptHuffman;
+          else if (file_end) status_d = status_e'(token_i.data[7:0]);
         end
-        if (token_valid_i && token_i.kind == TokenFileEnd) begin
-          if (status_d == StatusOk && !cut_q) status_d = status_e'(token_i.data[7:0]);
-          state_d = StEnd;
-        end
+        if (file_end) state_d = StEnd;
       end
       StEnd: if (end_beat && fifo_ready) state_d = StIdle;
       default: state_d = StIdle;
@@ -441,14 +492,14 @@ module entropy_decoder
 
   assign stop_o           = state_q == StRest && cut_q;
   assign busy_o           = state_q != StIdle;
-  assign symbol_o         = issue;
-  assign wait_data_o      = decoding && !enough && !stop_issue;
-  assign wait_transform_o = decoding && enough && !room && !stop_issue;
+  assign symbol_o         = s1_counts;
+  assign wait_data_o      = decoding && !enough;
+  assign wait_transform_o = decoding && enough && !room;
 
 `ifndef SYNTHESIS
   a_fifo_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni) s4_valid_q |-> fifo_ready);
-  a_window_holds: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    decoding && !(s1_valid_q && error) |-> bits <= 7'(WindowBits));
+  a_top_is_full: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    decoding && !stopped && bits >= 8'(TopBits) |-> bits <= 8'(8 * WindowBytes) && 5'(TopBits / 8) <= place);
 `endif
 
 endmodule

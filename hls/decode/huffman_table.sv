@@ -10,7 +10,10 @@
 // Memory      per class 2048 short entries of 13 bits in distributed RAM and 1024 long ones in block RAM.
 module huffman_table
   import headrace_pkg::*;
-(
+#(
+  parameter int unsigned ShortBits = 9,
+  parameter int unsigned Banks     = 8   // a power of two
+) (
   input  logic           clk_i,
   input  logic           rst_ni,
 
@@ -28,8 +31,6 @@ module huffman_table
   output logic           none_o          // of the window one clock ago: no code of the table is at its top
 );
 
-  localparam int unsigned ShortBits = 9;
-  localparam int unsigned Banks     = 8;
   localparam int unsigned BankBits  = $clog2(Banks);
   localparam int unsigned GroupBits = ShortBits - BankBits;
 
@@ -47,6 +48,7 @@ module huffman_table
   logic [Banks-1:0]   bank_we;
 
   assign new_entry.total  = write_q.length + 5'(write_q.value[3:0]);
+  assign new_entry.ends   = write_q.ac && write_q.value[3:0] == '0 && write_q.value[7:4] != 4'd15;
   assign new_entry.symbol = write_q.value;
   assign is_short         = write_q.symbol && write_q.length <= 5'(ShortBits);
   assign places           = (ShortBits + 1)'(1 << ShortBits) >> write_q.length;

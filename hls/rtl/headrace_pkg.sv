@@ -133,6 +133,7 @@ package headrace_pkg;
 
   typedef struct packed {
     logic [4:0] total;   // bits of the code and the extra bits behind it
+    logic       ends;    // EOB: no more coefficients of the block are sent
     logic [7:0] symbol;
   } huffman_entry_t;
 
