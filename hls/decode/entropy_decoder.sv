@@ -91,44 +91,44 @@ module entropy_decoder
   logic [2:0]  restart_number_q;
 
   // ---- The window: next bit on top, zeros below the last ----
-  // Symbols leave the top. What moves up into it are the first bits of the reserve that have not, those at `offset_q`; the
-  // reserve itself moves by whole words, a clock later, and takes new bytes at whole bytes.
-  logic [TopBits-1:0]             top_q, top_d, next;
-  logic [8*ReserveBytes-1:0]      reserve_q, reserve_d;
-  logic [5:0]  offset_q;        // bits of the reserve that have moved up
-  logic        drop;            // a word of it has
-  logic [4:0]  bytes_q, place;  // in the window, with those of the reserve that have moved up; without the word
-  logic [7:0]  bits;            // in the window
-  logic        take_data;       // a data token goes into the window
-  logic [1:0]  taken;           // bytes of it
-  logic        stopped;         // no more data before what token_i is
-  logic        decoding, empty;
-  logic        restart, file_end;  // the token is the marker that is due; the last, and what is left is known
+  // Symbols leave the top. The reserve behind it moves up by whole bytes only, and `offset_q` says how many bits of its
+  // first byte are in the top already: so the shift of the bits in between takes little, and new bytes come in at bytes.
+  logic [TopBits-1:0]        top_q, top_held;       // held: with new bytes
+  logic [8*ReserveBytes-1:0] reserve_q, reserve_held;
+  logic [TopBits-1:0]        next;                  // the word behind the top
+  logic [2:0]                offset_q;
+  logic signed [5:0]         bytes_q, bytes_held;   // in the window, counting the one that is in both; below zero behind a
+                                                    // symbol that had too few bits
+  logic signed [8:0]         bits;                  // in the window
+  logic                      take_data;             // a data token goes into the window
+  logic                      stopped;               // no more data before what token_i is
+  logic                      decoding, empty;
+  logic                      restart, file_end;     // the token is the marker that is due; the last, and what is left is known
 
-  assign decoding  = state_q == StDecode;
-  assign empty     = state_q == StStart || state_q == StRestart;
-  assign bits      = {bytes_q, 3'd0} - 8'(offset_q);
-  assign stopped   = token_valid_i && token_i.kind != TokenData;
-  assign take_data = (decoding || state_q == StLoad) && token_valid_i && token_i.kind == TokenData &&
-                     bytes_q <= 5'(WindowBytes - 2);
-  assign taken     = take_data ? (token_i.two ? 2'd2 : 2'd1) : 2'd0;
-  assign drop      = offset_q[5];
-  assign place     = bytes_q - (drop ? 5'(TopBits / 8) : 5'd0);
+  assign decoding   = state_q == StDecode;
+  assign empty      = state_q == StStart || state_q == StRestart;
+  assign bits       = {bytes_q, 3'd0} - $signed({6'd0, offset_q});
+  assign stopped    = token_valid_i && token_i.kind != TokenData;
+  assign take_data  = (decoding || state_q == StLoad) && token_valid_i && token_i.kind == TokenData &&
+                      bytes_q <= $signed(6'(WindowBytes - 2));
+  assign bytes_held = bytes_q + (take_data ? (token_i.two ? 6'sd2 : 6'sd1) : 6'sd0);
 
-  logic [8*WindowBytes-1:0] held;  // all of it, but for a symbol that is taken
   always_comb begin
-    held = {top_q, drop ? {reserve_q[8*ReserveBytes-TopBits-1:0], TopBits'(0)} : reserve_q};
+    {top_held, reserve_held} = {top_q, reserve_q};
     for (int unsigned i = 0; i < WindowBytes; i++) begin
-      if (take_data && place == 5'(i)) held[8*(WindowBytes-1-i)+:8] |= token_i.data[15:8];
-      if (take_data && token_i.two && place + 5'd1 == 5'(i)) held[8*(WindowBytes-1-i)+:8] |= token_i.data[7:0];
+      logic [7:0] new_byte;
+      new_byte = (take_data && bytes_q == 6'(i) ? token_i.data[15:8] : 8'd0) |
+                 (take_data && token_i.two && bytes_q == 6'(i) - 6'd1 ? token_i.data[7:0] : 8'd0);
+      if (i < TopBits / 8) top_held[TopBits-1-8*i-:8] |= new_byte;
+      else reserve_held[8*(WindowBytes-1-i)+:8] |= new_byte;
     end
   end
-  assign {top_d, reserve_d} = held;
 
-  // The word behind the top.
-  logic [8*ReserveBytes-1:0] moved;
-  assign moved = reserve_q << offset_q;
-  assign next  = moved[8*ReserveBytes-1-:TopBits];
+  localparam int unsigned Behind = 8 * ReserveBytes - 1;
+  logic [TopBits+3:0] next_4;
+  assign next_4 = offset_q[2] ? reserve_q[Behind-4-:TopBits+4] : reserve_q[Behind-:TopBits+4];
+  assign next   = offset_q[1] ? (offset_q[0] ? next_4[TopBits:1]   : next_4[TopBits+1:2])
+                              : (offset_q[0] ? next_4[TopBits+2:3] : next_4[TopBits+3:4]);
 
   // ---- First stage: look up, shift ----
   logic       issue;            // a symbol is taken
@@ -176,7 +176,7 @@ module entropy_decoder
   assign huffman_ready_o = ready_ac && ready_dc;
 
   // The top must stay full while there are data.
-  assign enough   = bits >= 8'(TopBits + Longest) || stopped;
+  assign enough   = bits >= 9'(TopBits + Longest) || stopped;
   assign is_short = is_dc ? short_dc : short_ac;
   assign issue    = decoding && enough && room && (is_short || long_q);
 
@@ -186,20 +186,22 @@ module entropy_decoder
   // Shift by up to 31 in three steps of at most four choices, each one look-up table deep.
   logic [TopBits+6:0] by_8;
   logic [TopBits:0]   by_2;
-  always_comb begin
-    unique case (entry.total[4:3])
-      2'd0:    by_8 = {top_q, next[31-:7]};
-      2'd1:    by_8 = {top_q[23:0], next[31-:15]};
-      2'd2:    by_8 = {top_q[15:0], next[31-:23]};
-      default: by_8 = {top_q[7:0], next[31-:31]};
-    endcase
-    unique case (entry.total[2:1])
-      2'd0:    by_2 = by_8[38-:33];
-      2'd1:    by_2 = by_8[36-:33];
-      2'd2:    by_2 = by_8[34-:33];
-      default: by_2 = by_8[32-:33];
-    endcase
-  end
+  assign by_8 = entry.total[4] ? (entry.total[3] ? {top_q[7:0], next[31-:31]}  : {top_q[15:0], next[31-:23]})
+                               : (entry.total[3] ? {top_q[23:0], next[31-:15]} : {top_q, next[31-:7]});
+  assign by_2 = entry.total[2] ? (entry.total[1] ? by_8[32-:33] : by_8[34-:33])
+                               : (entry.total[1] ? by_8[36-:33] : by_8[38-:33]);
+
+  // The reserve's bytes, and the place behind them; one more if the first byte, which was begun, ends within the last bits.
+  logic [3:0]                offset;
+  logic [8*ReserveBytes-1:0] reserve_by_8;
+  logic signed [5:0]         bytes_by_8, bytes_by_8_less;
+  assign offset       = {1'b0, offset_q} + {1'b0, entry.total[2:0]};
+  assign reserve_by_8 = entry.total[4] ? (entry.total[3] ? reserve_held << 24 : reserve_held << 16)
+                                       : (entry.total[3] ? reserve_held << 8 : reserve_held);
+  assign bytes_by_8   = entry.total[4] ? (entry.total[3] ? bytes_held - 6'sd3 : bytes_held - 6'sd2)
+                                       : (entry.total[3] ? bytes_held - 6'sd1 : bytes_held);
+  assign bytes_by_8_less = entry.total[4] ? (entry.total[3] ? bytes_held - 6'sd4 : bytes_held - 6'sd3)
+                                          : (entry.total[3] ? bytes_held - 6'sd2 : bytes_held - 6'sd1);
 
   always_ff @(posedge clk_i) begin
     if (empty) begin
@@ -208,10 +210,10 @@ module entropy_decoder
       offset_q  <= '0;
       bytes_q   <= '0;
     end else begin
-      top_q     <= !issue ? top_d : entry.total[0] ? by_2[31:0] : by_2[32:1];
-      reserve_q <= reserve_d;
-      offset_q  <= {1'b0, offset_q[4:0]} + (issue ? 6'(entry.total) : 6'd0);
-      bytes_q   <= place + 5'(taken);
+      top_q     <= !issue ? top_held : entry.total[0] ? by_2[31:0] : by_2[32:1];
+      reserve_q <= !issue ? reserve_held : offset[3] ? reserve_by_8 << 8 : reserve_by_8;
+      offset_q  <= !issue ? offset_q : offset[2:0];
+      bytes_q   <= !issue ? bytes_held : offset[3] ? bytes_by_8_less : bytes_by_8;
     end
   end
 
@@ -229,8 +231,7 @@ module entropy_decoder
     logic               ends;
     logic               none;
     logic               dc;
-    logic [7:0]         bits;    // that were in the window,
-    logic signed [8:0]  behind;  // those behind this symbol,
+    logic [7:0]         bits;    // that were in the window, with those that came with it,
     logic [TopBits-1:0] window;  // its top
     logic               more;    // and whether one of the next word is 1
   } taken_t;
@@ -244,8 +245,7 @@ module entropy_decoder
       s1_q.ends   <= entry.ends;
       s1_q.none   <= long_q && (is_dc ? none_dc : none_ac);
       s1_q.dc     <= is_dc;
-      s1_q.bits   <= bits + {3'd0, taken, 3'd0};
-      s1_q.behind <= 9'(bits) - 9'(entry.total);
+      s1_q.bits   <= {bytes_held[4:0], 3'd0} - 8'(offset_q);
       s1_q.window <= top_q;
       s1_q.more   <= next != '0;
     end
@@ -275,8 +275,8 @@ module entropy_decoder
 
   assign stop_status = token_i.kind == TokenRestart ? StatusRestartMismatch
                                                     : status_e'(token_i.data[7:0]);
-  assign lacks_bits  = s1_q.behind < 0;
-  assign lacks_code  = s1_q.behind + $signed({5'd0, size}) < 0;
+  assign lacks_bits  = bits < 0;
+  assign lacks_code  = bits + $signed({5'd0, size}) < 0;
   always_comb begin
     error        = 1'b1;
     error_status = StatusCorruptHuffman;
@@ -358,7 +358,7 @@ module entropy_decoder
     rest_known_q <= state_q == StRest;
     rest_q       <= state_q == StRest &&
                     ((s1_q.window & ('1 >> s1_q.bits[2:0])) != '0 || s1_q.more ||
-                     reserve_q[8*ReserveBytes-TopBits-1:0] != '0);
+                     next != '0 || reserve_q[8*ReserveBytes-TopBits-1:0] != '0);
   end
 
   // ---- Third to fifth stage: extra bits, sign, prediction ----
@@ -499,7 +499,7 @@ module entropy_decoder
 `ifndef SYNTHESIS
   a_fifo_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni) s4_valid_q |-> fifo_ready);
   a_top_is_full: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    decoding && !stopped && bits >= 8'(TopBits) |-> bits <= 8'(8 * WindowBytes) && 5'(TopBits / 8) <= place);
+    issue && !stopped |=> bits >= 9'(TopBits));
 `endif
 
 endmodule
