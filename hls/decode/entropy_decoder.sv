@@ -132,7 +132,7 @@ module entropy_decoder
 
   // ---- First stage: look up, shift ----
   logic       issue;            // a symbol is taken
-  logic       is_dc;
+  logic       is_dc_q;          // it is a DC one
   logic           short_dc, short_ac, none_dc, none_ac;
   huffman_entry_t short_entry_dc, short_entry_ac, long_entry_dc, long_entry_ac, other_entry, entry;
   logic       is_short;
@@ -142,8 +142,7 @@ module entropy_decoder
   logic       enough, room;
 
   huffman_table #(
-    .ShortBits(7),
-    .Banks    (2)
+    .ShortBits(6)
   ) u_dc (
     .clk_i, .rst_ni,
     .write_i      (huffman_i),
@@ -158,8 +157,7 @@ module entropy_decoder
     .none_o       (none_dc)
   );
   huffman_table #(
-    .ShortBits(9),
-    .Banks    (8)
+    .ShortBits(7)
   ) u_ac (
     .clk_i, .rst_ni,
     .write_i      (huffman_i),
@@ -177,11 +175,11 @@ module entropy_decoder
 
   // The top must stay full while there are data.
   assign enough   = bits >= 9'(TopBits + Longest) || stopped;
-  assign is_short = is_dc ? short_dc : short_ac;
+  assign is_short = is_dc_q ? short_dc : short_ac;
   assign issue    = decoding && enough && room && (is_short || long_q);
 
-  assign other_entry = !long_q ? short_entry_dc : is_dc ? long_entry_dc : long_entry_ac;
-  assign entry       = is_dc || long_q ? other_entry : short_entry_ac;
+  assign other_entry = !long_q ? short_entry_dc : is_dc_q ? long_entry_dc : long_entry_ac;
+  assign entry       = is_dc_q || long_q ? other_entry : short_entry_ac;
 
   // Shift by up to 31 in three steps of at most four choices, each one look-up table deep.
   logic [TopBits+6:0] by_8;
@@ -195,7 +193,15 @@ module entropy_decoder
   logic [3:0]                offset;
   logic [8*ReserveBytes-1:0] reserve_by_8;
   logic signed [5:0]         bytes_by_8, bytes_by_8_less;
-  assign offset       = {1'b0, offset_q} + {1'b0, entry.total[2:0]};
+  always_comb begin  // an adder, written out so that it becomes no carry chain
+    logic carry_1, carry_2;
+    carry_1   = offset_q[0] && entry.total[0];
+    carry_2   = (offset_q[1] && entry.total[1]) || (carry_1 && (offset_q[1] || entry.total[1]));
+    offset[0] = offset_q[0] ^ entry.total[0];
+    offset[1] = offset_q[1] ^ entry.total[1] ^ carry_1;
+    offset[2] = offset_q[2] ^ entry.total[2] ^ carry_2;
+    offset[3] = (offset_q[2] && entry.total[2]) || (carry_2 && (offset_q[2] || entry.total[2]));
+  end
   assign reserve_by_8 = entry.total[4] ? (entry.total[3] ? reserve_held << 24 : reserve_held << 16)
                                        : (entry.total[3] ? reserve_held << 8 : reserve_held);
   assign bytes_by_8   = entry.total[4] ? (entry.total[3] ? bytes_held - 6'sd3 : bytes_held - 6'sd2)
@@ -217,6 +223,34 @@ module entropy_decoder
     end
   end
 
+  typedef struct packed {
+    logic [7:0]         symbol;
+    logic [4:0]         total;
+    logic               ends;
+    logic               last;    // of its block
+    logic               none;
+    logic               dc;
+    logic [7:0]         bits;    // that were in the window, with those that came with it,
+    logic [TopBits-1:0] window;  // its top
+    logic               more;    // and whether one of the next word is 1
+  } taken_t;
+  taken_t s1_q;                 // the symbol in the second stage
+  logic   s1_valid_q, s1_counts;
+
+  // The block ends with this symbol: it says so, or its run is what is missing to the 63rd coefficient. What comes next is
+  // then a DC symbol.
+  logic [6:0] k_q;              // index behind the symbols in front of the one in the second stage
+  logic [6:0] k_run, k_next;    // of that one's coefficient; behind it
+  logic       last;
+  assign k_run  = k_q + (s1_q.dc ? 7'd0 : 7'(s1_q.symbol[7:4]));
+  assign k_next = s1_valid_q ? k_run + 7'd1 : k_q;
+  assign last   = !is_dc_q && (entry.ends || (k_next[5:4] == 2'b11 && entry.symbol[7:4] == ~k_next[3:0]));
+
+  always_ff @(posedge clk_i) begin
+    if (state_q == StLoad) is_dc_q <= 1'b1;
+    else if (issue) is_dc_q <= last;
+  end
+
   always_ff @(posedge clk_i) begin
     if (!rst_ni) long_q <= 1'b0;
     else long_q <= decoding && enough && !is_short && !issue;
@@ -225,26 +259,14 @@ module entropy_decoder
   // ---- Second stage: position, end of the block, errors ----
   // Whether this symbol was the last of its interval, or wrong, is seen when the next may have been taken: that one does
   // not count, and these registers keep what there was in front of it.
-  typedef struct packed {
-    logic [7:0]         symbol;
-    logic [4:0]         total;
-    logic               ends;
-    logic               none;
-    logic               dc;
-    logic [7:0]         bits;    // that were in the window, with those that came with it,
-    logic [TopBits-1:0] window;  // its top
-    logic               more;    // and whether one of the next word is 1
-  } taken_t;
-  taken_t s1_q;
-  logic   s1_valid_q, s1_counts;
-
   always_ff @(posedge clk_i) begin
     if (decoding) begin
       s1_q.symbol <= entry.symbol;
       s1_q.total  <= entry.total;
       s1_q.ends   <= entry.ends;
-      s1_q.none   <= long_q && (is_dc ? none_dc : none_ac);
-      s1_q.dc     <= is_dc;
+      s1_q.last   <= last;
+      s1_q.none   <= long_q && (is_dc_q ? none_dc : none_ac);
+      s1_q.dc     <= is_dc_q;
       s1_q.bits   <= {bytes_held[4:0], 3'd0} - 8'(offset_q);
       s1_q.window <= top_q;
       s1_q.more   <= next != '0;
@@ -252,10 +274,8 @@ module entropy_decoder
   end
   assign s1_counts = s1_valid_q && decoding;
 
-  logic [6:0] k_q, k_run;            // index of the next coefficient, in zigzag order
-  logic [5:0] k;                     // of this one
-  logic       fresh_block_q;         // no symbol of the block has come
-  logic       block_done, mcu_done, interval_done, image_done;
+  logic [5:0] k;                     // index of its coefficient, in zigzag order
+  logic       mcu_done, interval_done, image_done;
   logic       lacks_code, lacks_bits;
   logic       error;
   status_e    error_status, stop_status;
@@ -264,12 +284,9 @@ module entropy_decoder
 
   assign size   = s1_q.symbol[3:0];
   assign length = s1_q.total - 5'(size);
-  assign k_run  = k_q + (s1_q.dc ? 7'd0 : 7'(s1_q.symbol[7:4]));
+  // Every symbol becomes one coefficient: ZRL a zero 15 places on, EOB a zero in the last place.
   assign k      = s1_q.ends ? 6'd63 : k_run[5:0];
-  // Every symbol becomes one coefficient: ZRL a zero 15 places on, EOB a zero in the last place. The last place is
-  // reached if the run is what is missing to 63; behind a DC symbol, which has none, it is not.
-  assign block_done    = s1_q.ends || (k_q[5:4] == 2'b11 && s1_q.symbol[7:4] == ~k_q[3:0]);
-  assign mcu_done      = block_done && last_q;
+  assign mcu_done      = s1_q.last && last_q;
   assign image_done    = mcu_done && across_left_q == '0 && down_left_q == '0;
   assign interval_done = mcu_done && scan_q.restart_interval != '0 && interval_left_q == '0;
 
@@ -295,8 +312,6 @@ module entropy_decoder
     end
   end
 
-  assign is_dc = s1_valid_q ? block_done : fresh_block_q;
-
   always_ff @(posedge clk_i) begin
     if (!rst_ni) s1_valid_q <= 1'b0;
     else s1_valid_q <= issue;
@@ -305,7 +320,7 @@ module entropy_decoder
   // A block has a DC symbol and at least one AC symbol. With the DC symbol its AC table is brought up, and in the clock
   // after it the DC table of the next block, which can start one clock later.
   logic [2:0] next_block;
-  assign load_ac    = issue && is_dc;
+  assign load_ac    = issue && is_dc_q;
   assign load_dc    = state_q == StLoad || (s1_valid_q && s1_q.dc);
   assign start_last = start_block_q == last_block;
   assign next_block = start_last ? 3'd0 : start_block_q + 1'b1;
@@ -336,12 +351,10 @@ module entropy_decoder
     end
     if (state_q == StLoad) begin
       k_q              <= '0;
-      fresh_block_q    <= 1'b1;
       interval_left_q  <= scan_q.restart_interval - 1'b1;
       fresh_interval_q <= 1'b1;
     end else if (s1_counts) begin
-      k_q           <= block_done ? 7'd0 : {1'b0, k} + 7'd1;
-      fresh_block_q <= block_done;
+      k_q <= s1_q.last ? 7'd0 : k_run + 7'd1;
       if (mcu_done) begin
         across_left_q    <= across_left_q == '0 ? across_q : across_left_q - 1'b1;
         down_left_q      <= down_left_q - 13'(across_left_q == '0);
@@ -383,7 +396,7 @@ module entropy_decoder
   assign s4_sum   = !s4_q.dc || s4_q.fresh ? s4_value_q : s4_value_q + predictor_q[s4_q.component];
 
   always_ff @(posedge clk_i) begin
-    s2_q <= '{k: k, last: block_done, dc: s1_q.dc, fresh: fresh_q && fresh_interval_q,
+    s2_q <= '{k: k, last: s1_q.last, dc: s1_q.dc, fresh: fresh_q && fresh_interval_q,
               component: component_q, size: size};
     s2_length_q <= length;
     s2_window_q <= s1_q.window[TopBits-1-:27];

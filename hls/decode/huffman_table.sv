@@ -11,8 +11,7 @@
 module huffman_table
   import headrace_pkg::*;
 #(
-  parameter int unsigned ShortBits = 9,
-  parameter int unsigned Banks     = 8   // a power of two
+  parameter int unsigned ShortBits = 7  // 6 or more
 ) (
   input  logic           clk_i,
   input  logic           rst_ni,
@@ -31,8 +30,8 @@ module huffman_table
   output logic           none_o          // of the window one clock ago: no code of the table is at its top
 );
 
-  localparam int unsigned BankBits  = $clog2(Banks);
-  localparam int unsigned GroupBits = ShortBits - BankBits;
+  localparam int unsigned GroupBits = 6;  // as many words as a LUT RAM has
+  localparam int unsigned Banks     = 1 << (ShortBits - GroupBits);
 
   // ---- Writing ----
   // A code of n <= ShortBits bits stands at 2^(ShortBits-n) neighbouring places. The banks are chosen by the low bits of the
@@ -40,7 +39,7 @@ module huffman_table
   huffman_write_t       write_q;
   logic                 write_valid_q;
   logic [ShortBits-1:0] place_q;   // next place in the short table
-  logic [GroupBits-1:0] groups_q;  // groups of places, one in each bank, that the symbol still takes, less one
+  logic [GroupBits-1:0] groups_q, groups_d;  // groups of places, one in each bank, that the symbol still takes, less one
 
   huffman_entry_t     new_entry;
   logic               is_short;    // a symbol with a short code
@@ -52,23 +51,23 @@ module huffman_table
   assign new_entry.symbol = write_q.value;
   assign is_short         = write_q.symbol && write_q.length <= 5'(ShortBits);
   assign places           = (ShortBits + 1)'(1 << ShortBits) >> write_q.length;
-  assign write_ready_o    = !write_valid_q || groups_q == '0;
 
   always_comb begin
-    for (int b = 0; b < Banks; b++) begin
+    for (int unsigned b = 0; b < Banks; b++) begin
       bank_we[b] = write_valid_q && is_short &&
-                   (places >= (ShortBits + 1)'(Banks) || BankBits'(b) - place_q[BankBits-1:0] < places[BankBits-1:0]);
+                   (places >= (ShortBits + 1)'(Banks) ||
+                    (((ShortBits + 1)'(b) - {1'b0, place_q}) & (ShortBits + 1)'(Banks - 1)) < places);
+    end
+    if (write_valid_i && write_ready_o) begin
+      groups_d = write_i.symbol && write_i.length < 5'(GroupBits)
+                 ? GroupBits'((1 << GroupBits) >> write_i.length) - 1'b1 : '0;
+    end else begin
+      groups_d = groups_q - GroupBits'(groups_q != '0);
     end
   end
 
   always_ff @(posedge clk_i) begin
-    if (write_valid_i && write_ready_o) begin
-      write_q  <= write_i;
-      groups_q <= write_i.symbol && write_i.length < 5'(GroupBits)
-                  ? GroupBits'((1 << GroupBits) >> write_i.length) - 1'b1 : '0;
-    end else begin
-      groups_q <= groups_q - GroupBits'(groups_q != '0);
-    end
+    if (write_valid_i && write_ready_o) write_q <= write_i;
     if (write_valid_i && write_ready_o && write_i.first) begin
       place_q <= '0;
     end else if (write_valid_q && is_short) begin
@@ -77,8 +76,15 @@ module huffman_table
   end
 
   always_ff @(posedge clk_i) begin
-    if (!rst_ni) write_valid_q <= 1'b0;
-    else write_valid_q <= (write_valid_i && write_ready_o) || (write_valid_q && !write_ready_o);
+    if (!rst_ni) begin
+      write_valid_q <= 1'b0;
+      groups_q      <= '0;
+      write_ready_o <= 1'b1;
+    end else begin
+      write_valid_q <= write_valid_i || !write_ready_o;
+      groups_q      <= groups_d;
+      write_ready_o <= groups_d == '0;
+    end
   end
 
   // ---- Short codes ----
@@ -88,7 +94,7 @@ module huffman_table
   for (genvar b = 0; b < Banks; b++) begin : gen_bank
     (* ram_style = "distributed" *) huffman_entry_t memory[4 << GroupBits];
     always_ff @(posedge clk_i) begin
-      if (bank_we[b]) memory[{write_q.number, place_q[ShortBits-1:BankBits]}] <= new_entry;
+      if (bank_we[b]) memory[{write_q.number, place_q[ShortBits-1-:GroupBits]}] <= new_entry;
     end
     assign short_entries[b] = memory[{number_q, window_i[15-:GroupBits]}];
   end
@@ -121,7 +127,7 @@ module huffman_table
       if (load_i) {limit_q[n], offset_q[n]} <= limits[number_i];
     end
     assign above[n]    = window_i >= limit_q[n];
-    assign place_of[n] = window_i[16-n+:8] + offset_q[n];
+    assign place_of[n] = 8'(window_i >> (16 - n)) + offset_q[n];
   end
 
   logic [7:0] long_place;
@@ -142,6 +148,6 @@ module huffman_table
   end
 
   assign short_o       = window_i[15-:ShortBits] < short_limit_q;
-  assign short_entry_o = short_entries[window_i[15-GroupBits-:BankBits]];
+  assign short_entry_o = short_entries[(window_i >> (16 - ShortBits)) & 16'(Banks - 1)];
 
 endmodule
