@@ -45,7 +45,7 @@ module entropy_decoder
   localparam int unsigned TopBits      = 32;       // of the window: more than a symbol takes
   localparam int unsigned ReserveBytes = 12;
   localparam int unsigned WindowBytes  = TopBits / 8 + ReserveBytes;
-  localparam int unsigned Longest      = 16 + 11;  // a code and the bits of a DC difference
+  localparam int unsigned Lacking      = 4;        // bytes that a symbol of 16 + 15 bits can lack
   localparam int unsigned FifoDepth    = 32;
   localparam int unsigned InFlight     = 6;        // symbols between the window and the FIFO, and one more
 
@@ -97,9 +97,9 @@ module entropy_decoder
   logic [8*ReserveBytes-1:0] reserve_q, reserve_held;
   logic [TopBits-1:0]        next;                  // the word behind the top
   logic [2:0]                offset_q;
-  logic signed [5:0]         bytes_q, bytes_held;   // in the window, counting the one that is in both; below zero behind a
-                                                    // symbol that had too few bits
-  logic signed [8:0]         bits;                  // in the window
+  // How many bytes are in the window, with the one that is in both: bit n + Lacking is set if n are. Below zero behind a
+  // symbol that had too few bits. One bit each, so that it moves as the bytes do, and nothing is added.
+  logic [WindowBytes+Lacking:0] bytes_q, bytes_held;
   logic                      take_data;             // a data token goes into the window
   logic                      stopped;               // no more data before what token_i is
   logic                      decoding, empty;
@@ -107,18 +107,17 @@ module entropy_decoder
 
   assign decoding   = state_q == StDecode;
   assign empty      = state_q == StStart || state_q == StRestart;
-  assign bits       = {bytes_q, 3'd0} - $signed({6'd0, offset_q});
   assign stopped    = token_valid_i && token_i.kind != TokenData;
   assign take_data  = (decoding || state_q == StLoad) && token_valid_i && token_i.kind == TokenData &&
-                      bytes_q <= $signed(6'(WindowBytes - 2));
-  assign bytes_held = bytes_q + (take_data ? (token_i.two ? 6'sd2 : 6'sd1) : 6'sd0);
+                      !bytes_q[WindowBytes+Lacking] && !bytes_q[WindowBytes+Lacking-1];
+  assign bytes_held = !take_data ? bytes_q : token_i.two ? bytes_q << 2 : bytes_q << 1;
 
   always_comb begin
     {top_held, reserve_held} = {top_q, reserve_q};
     for (int unsigned i = 0; i < WindowBytes; i++) begin
       logic [7:0] new_byte;
-      new_byte = (take_data && bytes_q == 6'(i) ? token_i.data[15:8] : 8'd0) |
-                 (take_data && token_i.two && bytes_q == 6'(i) - 6'd1 ? token_i.data[7:0] : 8'd0);
+      new_byte = (take_data && bytes_q[i+Lacking] ? token_i.data[15:8] : 8'd0) |
+                 (take_data && token_i.two && bytes_q[i+Lacking-1] ? token_i.data[7:0] : 8'd0);
       if (i < TopBits / 8) top_held[TopBits-1-8*i-:8] |= new_byte;
       else reserve_held[8*(WindowBytes-1-i)+:8] |= new_byte;
     end
@@ -173,8 +172,9 @@ module entropy_decoder
   );
   assign huffman_ready_o = ready_ac && ready_dc;
 
-  // The top must stay full while there are data.
-  assign enough   = bits >= 9'(TopBits + Longest) || stopped;
+  // The top must stay full while there are data: four bytes more than it has, as no symbol has more.
+  assign enough   = bytes_q[WindowBytes+Lacking:2*TopBits/8+Lacking+1] != '0 ||
+                    (bytes_q[2*TopBits/8+Lacking] && offset_q == '0) || stopped;
   assign is_short = is_dc_q ? short_dc : short_ac;
   assign issue    = decoding && enough && room && (is_short || long_q);
 
@@ -189,10 +189,14 @@ module entropy_decoder
   assign by_2 = entry.total[2] ? (entry.total[1] ? by_8[32-:33] : by_8[34-:33])
                                : (entry.total[1] ? by_8[36-:33] : by_8[38-:33]);
 
-  // The reserve's bytes, and the place behind them; one more if the first byte, which was begun, ends within the last bits.
-  logic [3:0]                offset;
-  logic [8*ReserveBytes-1:0] reserve_by_8;
-  logic signed [5:0]         bytes_by_8, bytes_by_8_less;
+  // The reserve's bytes; one more if the first, which was begun, ends within the last three bits.
+  logic [3:0]                   offset;
+  logic [8*ReserveBytes-1:0]    reserve_by_8;
+  logic [WindowBytes+Lacking:0] bytes_by_8;
+  assign reserve_by_8 = entry.total[4] ? (entry.total[3] ? reserve_held << 24 : reserve_held << 16)
+                                       : (entry.total[3] ? reserve_held << 8 : reserve_held);
+  assign bytes_by_8   = entry.total[4] ? (entry.total[3] ? bytes_held >> 3 : bytes_held >> 2)
+                                       : (entry.total[3] ? bytes_held >> 1 : bytes_held);
   always_comb begin  // an adder, written out so that it becomes no carry chain
     logic carry_1, carry_2;
     carry_1   = offset_q[0] && entry.total[0];
@@ -202,24 +206,18 @@ module entropy_decoder
     offset[2] = offset_q[2] ^ entry.total[2] ^ carry_2;
     offset[3] = (offset_q[2] && entry.total[2]) || (carry_2 && (offset_q[2] || entry.total[2]));
   end
-  assign reserve_by_8 = entry.total[4] ? (entry.total[3] ? reserve_held << 24 : reserve_held << 16)
-                                       : (entry.total[3] ? reserve_held << 8 : reserve_held);
-  assign bytes_by_8   = entry.total[4] ? (entry.total[3] ? bytes_held - 6'sd3 : bytes_held - 6'sd2)
-                                       : (entry.total[3] ? bytes_held - 6'sd1 : bytes_held);
-  assign bytes_by_8_less = entry.total[4] ? (entry.total[3] ? bytes_held - 6'sd4 : bytes_held - 6'sd3)
-                                          : (entry.total[3] ? bytes_held - 6'sd2 : bytes_held - 6'sd1);
 
   always_ff @(posedge clk_i) begin
     if (empty) begin
       top_q     <= '0;
       reserve_q <= '0;
       offset_q  <= '0;
-      bytes_q   <= '0;
+      bytes_q   <= (WindowBytes + Lacking + 1)'(1 << Lacking);
     end else begin
       top_q     <= !issue ? top_held : entry.total[0] ? by_2[31:0] : by_2[32:1];
       reserve_q <= !issue ? reserve_held : offset[3] ? reserve_by_8 << 8 : reserve_by_8;
       offset_q  <= !issue ? offset_q : offset[2:0];
-      bytes_q   <= !issue ? bytes_held : offset[3] ? bytes_by_8_less : bytes_by_8;
+      bytes_q   <= !issue ? bytes_held : offset[3] ? bytes_by_8 >> 1 : bytes_by_8;
     end
   end
 
@@ -230,7 +228,8 @@ module entropy_decoder
     logic               last;    // of its block
     logic               none;
     logic               dc;
-    logic [7:0]         bits;    // that were in the window, with those that came with it,
+    logic [2:0]         offset;  // in front of it
+    logic               below_8, below_16;  // bits were in the window, with those that came with it
     logic [TopBits-1:0] window;  // its top
     logic               more;    // and whether one of the next word is 1
   } taken_t;
@@ -267,7 +266,9 @@ module entropy_decoder
       s1_q.last   <= last;
       s1_q.none   <= long_q && (is_dc_q ? none_dc : none_ac);
       s1_q.dc     <= is_dc_q;
-      s1_q.bits   <= {bytes_held[4:0], 3'd0} - 8'(offset_q);
+      s1_q.offset   <= offset_q;
+      s1_q.below_8  <= bytes_held[Lacking] || (bytes_held[Lacking+1] && offset_q != '0);
+      s1_q.below_16 <= bytes_held[Lacking] || bytes_held[Lacking+1] || (bytes_held[Lacking+2] && offset_q != '0);
       s1_q.window <= top_q;
       s1_q.more   <= next != '0;
     end
@@ -292,13 +293,17 @@ module entropy_decoder
 
   assign stop_status = token_i.kind == TokenRestart ? StatusRestartMismatch
                                                     : status_e'(token_i.data[7:0]);
-  assign lacks_bits  = bits < 0;
-  assign lacks_code  = bits + $signed({5'd0, size}) < 0;
+  // The window is by now that behind the symbol. Less than no bits: its bits were too few, and less than none with its
+  // extra bits put back: those of its code, too.
+  assign lacks_bits  = bytes_q[Lacking-1:0] != '0 || (bytes_q[Lacking] && offset_q != '0);
+  assign lacks_code  = bytes_q[Lacking-2:0] != '0 ||
+                       (bytes_q[Lacking-1] && (!size[3] || size[2:0] < offset_q)) ||
+                       (bytes_q[Lacking] && !size[3] && size[2:0] < offset_q);
   always_comb begin
     error        = 1'b1;
     error_status = StatusCorruptHuffman;
     if (s1_q.none) begin
-      if (s1_q.bits < 8'd16) error_status = stop_status;
+      if (s1_q.below_16) error_status = stop_status;
     end else if (lacks_code) begin
       error_status = stop_status;
     end else if (size > (s1_q.dc ? 4'd11 : 4'd10)) begin
@@ -370,7 +375,7 @@ module entropy_decoder
   always_ff @(posedge clk_i) begin
     rest_known_q <= state_q == StRest;
     rest_q       <= state_q == StRest &&
-                    ((s1_q.window & ('1 >> s1_q.bits[2:0])) != '0 || s1_q.more ||
+                    ((s1_q.window & ('1 >> (3'd0 - s1_q.offset))) != '0 || s1_q.more ||
                      next != '0 || reserve_q[8*ReserveBytes-TopBits-1:0] != '0);
   end
 
@@ -447,7 +452,7 @@ module entropy_decoder
   assign scan_ready_o  = state_q == StIdle;
   assign file_end      = state_q == StRest && rest_known_q && token_valid_i && token_i.kind == TokenFileEnd;
   assign restart       = state_q == StRestart && token_valid_i && token_i.kind == TokenRestart &&
-                         token_i.data[2:0] == restart_number_q && s1_q.bits < 8'd8;
+                         token_i.data[2:0] == restart_number_q && s1_q.below_8;
   assign rest_token    = token_valid_i && token_i.kind == TokenData &&
                          (token_i.data[15:8] != '0 || (token_i.two && token_i.data[7:0] != '0));
   assign token_ready_o = take_data || restart || file_end || (state_q == StRest && token_i.kind != TokenFileEnd);
@@ -473,7 +478,7 @@ module entropy_decoder
       end
       StRestart: if (token_valid_i) begin
         state_d = StRest;
-        if (s1_q.bits < 8'd8 && token_i.kind == TokenScanEnd) begin
+        if (s1_q.below_8 && token_i.kind == TokenScanEnd) begin
           status_d = status_e'(token_i.data[7:0]);
         end else if (restart) begin
           state_d = StLoad;
@@ -512,7 +517,8 @@ module entropy_decoder
 `ifndef SYNTHESIS
   a_fifo_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni) s4_valid_q |-> fifo_ready);
   a_top_is_full: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    issue && !stopped |=> bits >= 9'(TopBits));
+    issue && !stopped |=> bytes_q[WindowBytes+Lacking:TopBits/8+Lacking] != '0);
+  a_one_count: assert property (@(posedge clk_i) disable iff (!rst_ni) decoding |-> $onehot0(bytes_q));
 `endif
 
 endmodule
