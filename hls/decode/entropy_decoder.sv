@@ -49,15 +49,15 @@ module entropy_decoder
   localparam int unsigned FifoDepth    = 32;
   localparam int unsigned InFlight     = 6;        // symbols between the window and the FIFO, and one more
 
-  typedef enum logic [2:0] {
-    StIdle,
-    StStart,    // waits for the window
-    StCount,    // counts MCUs
-    StLoad,     // the tables of the first block
-    StDecode,
-    StRestart,  // between two restart intervals: nothing but RSTn may be left
-    StRest,     // what is left of the file
-    StEnd       // sends the end beat
+  typedef enum logic [3:0] {
+    StIdle    = 4'd0,
+    StStart   = 4'd1,  // waits for the window
+    StCount   = 4'd2,  // counts MCUs
+    StLoad    = 4'd3,  // the tables of the first block
+    StRestart = 4'd4,  // between two restart intervals: nothing but RSTn may be left
+    StRest    = 4'd5,  // what is left of the file
+    StEnd     = 4'd6,  // sends the end beat
+    StDecode  = 4'd8   // a bit of its own, as it is part of the loop
   } state_e;
   state_e state_d, state_q;
 
@@ -105,15 +105,15 @@ module entropy_decoder
   logic                      decoding, empty;
   logic                      restart, file_end;     // the token is the marker that is due; the last, and what is left is known
 
-  assign decoding   = state_q == StDecode;
+  assign decoding   = state_q[3];
   assign empty      = state_q == StStart || state_q == StRestart;
   assign stopped    = token_valid_i && token_i.kind != TokenData;
   assign take_data  = (decoding || state_q == StLoad) && token_valid_i && token_i.kind == TokenData &&
                       !bytes_q[WindowBytes+Lacking] && !bytes_q[WindowBytes+Lacking-1];
-  assign bytes_held = !take_data ? bytes_q : token_i.two ? bytes_q << 2 : bytes_q << 1;
+  assign bytes_held = empty ? (WindowBytes + Lacking + 1)'(1 << Lacking) : !take_data ? bytes_q : token_i.two ? bytes_q << 2 : bytes_q << 1;
 
   always_comb begin
-    {top_held, reserve_held} = {top_q, reserve_q};
+    {top_held, reserve_held} = empty ? '0 : {top_q, reserve_q};
     for (int unsigned i = 0; i < WindowBytes; i++) begin
       logic [7:0] new_byte;
       new_byte = (take_data && bytes_q[i+Lacking] ? token_i.data[15:8] : 8'd0) |
@@ -208,17 +208,10 @@ module entropy_decoder
   end
 
   always_ff @(posedge clk_i) begin
-    if (empty) begin
-      top_q     <= '0;
-      reserve_q <= '0;
-      offset_q  <= '0;
-      bytes_q   <= (WindowBytes + Lacking + 1)'(1 << Lacking);
-    end else begin
-      top_q     <= !issue ? top_held : entry.total[0] ? by_2[31:0] : by_2[32:1];
-      reserve_q <= !issue ? reserve_held : offset[3] ? reserve_by_8 << 8 : reserve_by_8;
-      offset_q  <= !issue ? offset_q : offset[2:0];
-      bytes_q   <= !issue ? bytes_held : offset[3] ? bytes_by_8 >> 1 : bytes_by_8;
-    end
+    top_q     <= !issue ? top_held : entry.total[0] ? by_2[31:0] : by_2[32:1];
+    reserve_q <= !issue ? reserve_held : offset[3] ? reserve_by_8 << 8 : reserve_by_8;
+    offset_q  <= issue ? offset[2:0] : empty ? 3'd0 : offset_q;
+    bytes_q   <= !issue ? bytes_held : offset[3] ? bytes_by_8 >> 1 : bytes_by_8;
   end
 
   typedef struct packed {
