@@ -42,10 +42,12 @@ module entropy_decoder
   output logic           wait_transform_o
 );
 
-  localparam int unsigned TopBits      = 32;       // of the window: more than a symbol takes
-  localparam int unsigned ReserveBytes = 12;
-  localparam int unsigned WindowBytes  = TopBits / 8 + ReserveBytes;
-  localparam int unsigned Lacking      = 4;        // bytes that a symbol of 16 + 15 bits can lack
+  // In half bytes where nothing else is said.
+  localparam int unsigned TopBits  = 32;  // of the window: more than the 27 of the longest code and a DC difference
+  localparam int unsigned Top      = TopBits / 4;
+  localparam int unsigned Reserve  = 24;
+  localparam int unsigned Whole    = Top + Reserve;
+  localparam int unsigned Zero     = 7;   // what a symbol of up to 16 + 15 bits can lack
   localparam int unsigned FifoDepth    = 32;
   localparam int unsigned InFlight     = 6;        // symbols between the window and the FIFO, and one more
 
@@ -91,43 +93,46 @@ module entropy_decoder
   logic [2:0]  restart_number_q;
 
   // ---- The window: next bit on top, zeros below the last ----
-  // Symbols leave the top. The reserve behind it moves up by whole bytes only, and `offset_q` says how many bits of its
-  // first byte are in the top already: so the shift of the bits in between takes little, and new bytes come in at bytes.
-  logic [TopBits-1:0]        top_q, top_held;       // held: with new bytes
-  logic [8*ReserveBytes-1:0] reserve_q, reserve_held;
-  logic [TopBits-1:0]        next;                  // the word behind the top
-  logic [2:0]                offset_q;
-  // How many bytes are in the window, with the one that is in both: bit n + Lacking is set if n are. Below zero behind a
-  // symbol that had too few bits. One bit each, so that it moves as the bytes do, and nothing is added.
-  logic [WindowBytes+Lacking:0] bytes_q, bytes_held;
-  logic                      take_data;             // a data token goes into the window
-  logic                      stopped;               // no more data before what token_i is
-  logic                      decoding, empty;
-  logic                      restart, file_end;     // the token is the marker that is due; the last, and what is left is known
+  // Symbols leave the top. The reserve behind it moves up by half bytes only, and `offset_q` says how many bits of its first
+  // are in the top already: so what moves up into the top is chosen by a single look-up table a bit, beside the Huffman
+  // tables, and new bytes can be put in without knowing the next symbol's length.
+  logic [TopBits-1:0]   top_q, top_held;       // held: with new bytes
+  logic [4*Reserve-1:0] reserve_q, reserve_held;
+  logic [TopBits-1:0]   next;                  // the word behind the top
+  logic [1:0]           offset_q;
+  // How much is in the window, what is in both counted twice: bit n + Zero is set if there are n half bytes. Below zero
+  // behind a symbol that had too few bits. A bit for each number, so that it moves as the reserve does, without an adder.
+  logic [Whole+Zero:0]  count_q, count_held;
+  logic                 take_data;             // a data token goes into the window
+  logic                 stopped;               // no more data before what token_i is
+  logic                 decoding, empty;
+  logic                 restart, file_end;     // the token is the marker that is due; the last, and what is left is known
 
   assign decoding   = state_q[3];
   assign empty      = state_q == StStart || state_q == StRestart;
   assign stopped    = token_valid_i && token_i.kind != TokenData;
   assign take_data  = (decoding || state_q == StLoad) && token_valid_i && token_i.kind == TokenData &&
-                      !bytes_q[WindowBytes+Lacking] && !bytes_q[WindowBytes+Lacking-1];
-  assign bytes_held = empty ? (WindowBytes + Lacking + 1)'(1 << Lacking) : !take_data ? bytes_q : token_i.two ? bytes_q << 2 : bytes_q << 1;
+                      count_q[Whole+Zero-:4] == '0;
+  assign count_held = empty      ? (Whole + Zero + 1)'(1 << Zero) :
+                      !take_data ? count_q : token_i.two ? count_q << 4 : count_q << 2;
 
+  logic [15:0] new_bits;
+  assign new_bits = {token_i.data[15:8], token_i.two ? token_i.data[7:0] : 8'd0};
   always_comb begin
     {top_held, reserve_held} = empty ? '0 : {top_q, reserve_q};
-    for (int unsigned i = 0; i < WindowBytes; i++) begin
-      logic [7:0] new_byte;
-      new_byte = (take_data && bytes_q[i+Lacking] ? token_i.data[15:8] : 8'd0) |
-                 (take_data && token_i.two && bytes_q[i+Lacking-1] ? token_i.data[7:0] : 8'd0);
-      if (i < TopBits / 8) top_held[TopBits-1-8*i-:8] |= new_byte;
-      else reserve_held[8*(WindowBytes-1-i)+:8] |= new_byte;
+    for (int unsigned i = 0; i < Whole; i++) begin
+      logic [3:0] part;
+      part = '0;
+      for (int unsigned j = 0; j < 4; j++) begin
+        if (count_q[i-j+Zero]) part |= new_bits[15-4*j-:4];
+      end
+      if (take_data && i < Top) top_held[TopBits-1-4*i-:4] |= part;
+      if (take_data && i >= Top) reserve_held[4*(Whole-1-i)+:4] |= part;
     end
   end
 
-  localparam int unsigned Behind = 8 * ReserveBytes - 1;
-  logic [TopBits+3:0] next_4;
-  assign next_4 = offset_q[2] ? reserve_q[Behind-4-:TopBits+4] : reserve_q[Behind-:TopBits+4];
-  assign next   = offset_q[1] ? (offset_q[0] ? next_4[TopBits:1]   : next_4[TopBits+1:2])
-                              : (offset_q[0] ? next_4[TopBits+2:3] : next_4[TopBits+3:4]);
+  assign next = offset_q[1] ? (offset_q[0] ? reserve_q[4*Reserve-4-:TopBits] : reserve_q[4*Reserve-3-:TopBits])
+                            : (offset_q[0] ? reserve_q[4*Reserve-2-:TopBits] : reserve_q[4*Reserve-1-:TopBits]);
 
   // ---- First stage: look up, shift ----
   logic       issue;            // a symbol is taken
@@ -172,9 +177,8 @@ module entropy_decoder
   );
   assign huffman_ready_o = ready_ac && ready_dc;
 
-  // The top must stay full while there are data: four bytes more than it has, as no symbol has more.
-  assign enough   = bytes_q[WindowBytes+Lacking:2*TopBits/8+Lacking+1] != '0 ||
-                    (bytes_q[2*TopBits/8+Lacking] && offset_q == '0) || stopped;
+  // The top must stay full while there are data.
+  assign enough   = count_q[Whole+Zero:2*Top+Zero] != '0 || stopped;
   assign is_short = is_dc_q ? short_dc : short_ac;
   assign issue    = decoding && enough && room && (is_short || long_q);
 
@@ -189,29 +193,27 @@ module entropy_decoder
   assign by_2 = entry.total[2] ? (entry.total[1] ? by_8[32-:33] : by_8[34-:33])
                                : (entry.total[1] ? by_8[36-:33] : by_8[38-:33]);
 
-  // The reserve's bytes; one more if the first, which was begun, ends within the last three bits.
-  logic [3:0]                   offset;
-  logic [8*ReserveBytes-1:0]    reserve_by_8;
-  logic [WindowBytes+Lacking:0] bytes_by_8;
+  // The reserve moves with it by whole bytes, then by up to two halves more, where one may end within the last two bits.
+  logic [4*Reserve-1:0] reserve_by_8;
+  logic [Whole+Zero:0]  count_by_8;
+  logic [1:0]           offset;
+  logic                 ends, none, both;    // it ends; no half is left to move by; two
   assign reserve_by_8 = entry.total[4] ? (entry.total[3] ? reserve_held << 24 : reserve_held << 16)
                                        : (entry.total[3] ? reserve_held << 8 : reserve_held);
-  assign bytes_by_8   = entry.total[4] ? (entry.total[3] ? bytes_held >> 3 : bytes_held >> 2)
-                                       : (entry.total[3] ? bytes_held >> 1 : bytes_held);
-  always_comb begin  // an adder, written out so that it becomes no carry chain
-    logic carry_1, carry_2;
-    carry_1   = offset_q[0] && entry.total[0];
-    carry_2   = (offset_q[1] && entry.total[1]) || (carry_1 && (offset_q[1] || entry.total[1]));
-    offset[0] = offset_q[0] ^ entry.total[0];
-    offset[1] = offset_q[1] ^ entry.total[1] ^ carry_1;
-    offset[2] = offset_q[2] ^ entry.total[2] ^ carry_2;
-    offset[3] = (offset_q[2] && entry.total[2]) || (carry_2 && (offset_q[2] || entry.total[2]));
-  end
+  assign count_by_8   = entry.total[4] ? (entry.total[3] ? count_held >> 6 : count_held >> 4)
+                                       : (entry.total[3] ? count_held >> 2 : count_held);
+  // An adder of two bits, written out so that it becomes no carry chain.
+  assign offset = {offset_q[1] ^ entry.total[1] ^ (offset_q[0] && entry.total[0]), offset_q[0] ^ entry.total[0]};
+  assign ends   = (offset_q[1] && entry.total[1]) ||
+                  (offset_q[0] && entry.total[0] && (offset_q[1] || entry.total[1]));
+  assign none   = !ends && !entry.total[2];
+  assign both   = ends && entry.total[2];
 
   always_ff @(posedge clk_i) begin
     top_q     <= !issue ? top_held : entry.total[0] ? by_2[31:0] : by_2[32:1];
-    reserve_q <= !issue ? reserve_held : offset[3] ? reserve_by_8 << 8 : reserve_by_8;
-    offset_q  <= issue ? offset[2:0] : empty ? 3'd0 : offset_q;
-    bytes_q   <= !issue ? bytes_held : offset[3] ? bytes_by_8 >> 1 : bytes_by_8;
+    reserve_q <= !issue ? reserve_held : none ? reserve_by_8 : both ? reserve_by_8 << 8 : reserve_by_8 << 4;
+    count_q   <= !issue ? count_held : none ? count_by_8 : both ? count_by_8 >> 2 : count_by_8 >> 1;
+    offset_q  <= issue ? offset : empty ? 2'd0 : offset_q;
   end
 
   typedef struct packed {
@@ -221,9 +223,9 @@ module entropy_decoder
     logic               last;    // of its block
     logic               none;
     logic               dc;
-    logic [2:0]         offset;  // in front of it
-    logic               below_8, below_16;  // bits were in the window, with those that came with it
-    logic [TopBits-1:0] window;  // its top
+    logic               below_8, below_16;  // bits were in the window, with those that came with it,
+    logic [2:0]         begun;   // its first byte lacked so many,
+    logic [TopBits-1:0] window;  // this was its top,
     logic               more;    // and whether one of the next word is 1
   } taken_t;
   taken_t s1_q;                 // the symbol in the second stage
@@ -251,6 +253,12 @@ module entropy_decoder
   // ---- Second stage: position, end of the block, errors ----
   // Whether this symbol was the last of its interval, or wrong, is seen when the next may have been taken: that one does
   // not count, and these registers keep what there was in front of it.
+  logic odd;                     // half bytes
+  always_comb begin
+    odd = 1'b0;
+    for (int unsigned n = 1; n <= Whole; n += 2) odd |= count_q[n+Zero];
+  end
+
   always_ff @(posedge clk_i) begin
     if (decoding) begin
       s1_q.symbol <= entry.symbol;
@@ -259,9 +267,9 @@ module entropy_decoder
       s1_q.last   <= last;
       s1_q.none   <= long_q && (is_dc_q ? none_dc : none_ac);
       s1_q.dc     <= is_dc_q;
-      s1_q.offset   <= offset_q;
-      s1_q.below_8  <= bytes_held[Lacking] || (bytes_held[Lacking+1] && offset_q != '0);
-      s1_q.below_16 <= bytes_held[Lacking] || bytes_held[Lacking+1] || (bytes_held[Lacking+2] && offset_q != '0);
+      s1_q.below_8  <= count_held[Zero+1:Zero] != '0 || (count_held[Zero+2] && offset_q != '0);
+      s1_q.below_16 <= count_held[Zero+3:Zero] != '0 || (count_held[Zero+4] && offset_q != '0);
+      s1_q.begun    <= {odd, offset_q};
       s1_q.window <= top_q;
       s1_q.more   <= next != '0;
     end
@@ -286,12 +294,12 @@ module entropy_decoder
 
   assign stop_status = token_i.kind == TokenRestart ? StatusRestartMismatch
                                                     : status_e'(token_i.data[7:0]);
-  // The window is by now that behind the symbol. Less than no bits: its bits were too few, and less than none with its
-  // extra bits put back: those of its code, too.
-  assign lacks_bits  = bytes_q[Lacking-1:0] != '0 || (bytes_q[Lacking] && offset_q != '0);
-  assign lacks_code  = bytes_q[Lacking-2:0] != '0 ||
-                       (bytes_q[Lacking-1] && (!size[3] || size[2:0] < offset_q)) ||
-                       (bytes_q[Lacking] && !size[3] && size[2:0] < offset_q);
+  // The window is by now that behind the symbol. Less than no bits: its bits were too few; less than none with its extra
+  // bits put back: those of its code, too.
+  logic [1:0] short_of;          // half bytes below zero, if less than four
+  assign short_of   = {count_q[Zero-2] || count_q[Zero-3], count_q[Zero-1] || count_q[Zero-3]};
+  assign lacks_bits = count_q[Zero-1:0] != '0 || (count_q[Zero] && offset_q != '0);
+  assign lacks_code = count_q[Zero-4:0] != '0 || (count_q[Zero-:4] != '0 && size < {short_of, offset_q});
   always_comb begin
     error        = 1'b1;
     error_status = StatusCorruptHuffman;
@@ -368,8 +376,8 @@ module entropy_decoder
   always_ff @(posedge clk_i) begin
     rest_known_q <= state_q == StRest;
     rest_q       <= state_q == StRest &&
-                    ((s1_q.window & ('1 >> (3'd0 - s1_q.offset))) != '0 || s1_q.more ||
-                     next != '0 || reserve_q[8*ReserveBytes-TopBits-1:0] != '0);
+                    ((s1_q.window & ('1 >> (3'd0 - s1_q.begun))) != '0 || s1_q.more ||
+                     next != '0 || reserve_q[4*Reserve-TopBits-1:0] != '0);
   end
 
   // ---- Third to fifth stage: extra bits, sign, prediction ----
@@ -510,8 +518,8 @@ module entropy_decoder
 `ifndef SYNTHESIS
   a_fifo_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni) s4_valid_q |-> fifo_ready);
   a_top_is_full: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    issue && !stopped |=> bytes_q[WindowBytes+Lacking:TopBits/8+Lacking] != '0);
-  a_one_count: assert property (@(posedge clk_i) disable iff (!rst_ni) decoding |-> $onehot0(bytes_q));
+    issue && !stopped |=> count_q[Whole+Zero:Top+Zero] != '0);
+  a_one_count: assert property (@(posedge clk_i) disable iff (!rst_ni) decoding |-> $onehot0(count_q));
 `endif
 
 endmodule
