@@ -72,6 +72,7 @@ module entropy_decoder
   logic [15:0] width_last, height_last_q;
   logic [12:0] across_q;        // MCUs after the first of a row
   logic [15:0] last_row_q;      // that is wanted
+  logic        fancy_rows_q;
   logic        cut_q;           // it is not the image's last
   assign luma_last   = scan_q.scan.h_shift[1] ? 3'd3 :
                        {1'b0, scan_q.scan.h_shift[0] & scan_q.scan.v_shift,
@@ -345,8 +346,8 @@ module entropy_decoder
       fresh_q           <= start_fresh_q;
     end
 
-    height_last_q <= scan_q.scan.height - 16'd1;
-    last_row_q    <= last_decoded_row(scan_q.scan, window_i.last_row);
+    last_row_q <= window_i.last_row >= height_last_q ? height_last_q
+                                                     : window_i.last_row + 16'(fancy_rows_q);
     if (state_q == StCount) begin
       across_q         <= 13'(width_last >> (3'd3 + 3'(scan_q.scan.h_shift)));
       across_left_q    <= 13'(width_last >> (3'd3 + 3'(scan_q.scan.h_shift)));
@@ -506,7 +507,11 @@ module entropy_decoder
   end
   always_ff @(posedge clk_i) begin
     status_q <= status_d;
-    if (scan_valid_i && scan_ready_o) scan_q <= scan_i;
+    if (scan_valid_i && scan_ready_o) begin
+      scan_q        <= scan_i;
+      height_last_q <= scan_i.scan.height - 16'd1;
+      fancy_rows_q  <= fancy_rows(scan_i.scan);
+    end
   end
 
   assign stop_o           = state_q == StRest && cut_q;

@@ -105,8 +105,11 @@ module huffman_table
   logic [ShortBits-1:0]     short_limit_q;
   logic [15:0]              limit_q[ShortBits+1:16];
   logic [7:0]               offset_q[ShortBits+1:16];
-  logic [16:ShortBits+1]    above;                     // the code is longer than n bits
-  logic [7:0]               place_of[ShortBits+1:16];  // of the symbol, if the code has n bits
+  logic [17:ShortBits]      above;                     // the code is longer than n bits
+  logic [7:0]               place_of[ShortBits+1:17];  // of the symbol, if the code has n bits
+  assign above[ShortBits] = 1'b1;
+  assign above[17]        = 1'b0;  // above all there is none, and its place does not count
+  assign place_of[17]     = '0;
 
   always_ff @(posedge clk_i) begin
     if (write_valid_q && !write_q.symbol && write_q.length == 5'(ShortBits)) begin
@@ -126,15 +129,16 @@ module huffman_table
       end
       if (load_i) {limit_q[n], offset_q[n]} <= limits[number_i];
     end
-    assign above[n]    = window_i >= limit_q[n];
+    assign above[n]    = window_i[15-:n] >= limit_q[n][15-:n];  // it has zeros behind
     assign place_of[n] = 8'(window_i >> (16 - n)) + offset_q[n];
   end
 
+  // Two lengths at a time.
   logic [7:0] long_place;
   always_comb begin
-    long_place = above[ShortBits+1] ? 8'd0 : place_of[ShortBits+1];
-    for (int n = ShortBits + 2; n <= 16; n++) begin
-      if (above[n-1] && !above[n]) long_place |= place_of[n];
+    long_place = '0;
+    for (int n = ShortBits + 1; n <= 16; n += 2) begin
+      if (above[n-1] && !above[n+1]) long_place |= above[n] ? place_of[n+1] : place_of[n];
     end
   end
 

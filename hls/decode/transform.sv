@@ -96,7 +96,7 @@ module transform
   );
 
   // ---- Queue ----
-  logic [6:0] reserved_q, reserved_d;  // rows in the queue and under way
+  logic [6:0] reserved_q;  // rows in the queue and under way
   logic [6:0] count;
   samples_t   samples;
   logic       queue_ready, send_done;
@@ -108,17 +108,17 @@ module transform
     samples.done   = send_done;
     samples.status = send_done ? done_status : StatusOk;
     for (int unsigned i = 0; i < 8; i++) samples.value[i] = {!centred[i][7], centred[i][6:0]};
-    reserved_d = reserved_q + (block ? 7'd8 : {6'd0, send_done})
-               - {6'd0, samples_valid_o && samples_ready_i};
   end
 
+  // Room is seen a clock late, and a block is begun eight clocks behind the one before at the earliest. The end beat leaves
+  // when all blocks have been begun.
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       reserved_q <= '0;
       room_q     <= 1'b1;
     end else begin
-      reserved_q <= reserved_d;
-      room_q     <= reserved_d <= 7'(QueueDepth - 8);
+      reserved_q <= reserved_q + {3'd0, block, 2'd0, send_done} - {6'd0, samples_valid_o && samples_ready_i};
+      room_q     <= reserved_q <= 7'(QueueDepth - 8);
     end
   end
 

@@ -29,8 +29,8 @@ APPLICATION_BYTES: Final = 14  # of APP0 and APP14 that are read one by one
 GROUP_BITS: Final = 6
 
 # entropy_decoder.sv
-FIRST_SYMBOL: Final = 5  # from the scan's headers: count MCUs, load tables, two clocks of data, look up
-RESTART: Final = 5  # from the last symbol of an interval to the first of the next, beyond the usual one
+FIRST_SYMBOL: Final = 9  # from the scan's headers: count MCUs in two clocks, load tables, four of data, look up
+RESTART: Final = 6  # from the last symbol of an interval to the first of the next, beyond the usual one
 TO_COEFFICIENT: Final = 5  # from a symbol to its coefficient at the transform
 END_BEAT: Final = 2  # behind the last block, when the parser has already seen EOI
 CUT_END_BEAT: Final = 35  # where the rest of the file is not wanted: the parser is stopped, the tokens' queue emptied

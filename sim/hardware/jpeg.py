@@ -11,15 +11,17 @@ from headrace.batching import UsageError
 
 SOF0, SOF1, DHT, RST0, RST7, SOI, SOS, DQT, DRI = 0xC0, 0xC1, 0xC4, 0xD0, 0xD7, 0xD8, 0xDA, 0xDB, 0xDD
 END_OF_BLOCK: Final = 64  # as an advance: past every coefficient
-LONG_CODE: Final = 10  # bits of a Huffman code from which on the decoder takes a second clock (huffman_table.sv)
+# Bits of a Huffman code from which on the decoder takes a second clock (entropy_decoder.sv).
+LONG_DC_CODE: Final = 7
+LONG_AC_CODE: Final = 8
 
 Entry = tuple[int, int, bool]
 
 
 @dataclass(frozen=True, slots=True)
 class JpegWork:
-    """`symbols` and, among them, `long_codes` (LONG_CODE bits or more) of each block in the file's order; `segments`
-    are (marker, bytes behind the length field) in front of the image's data.
+    """`symbols` and, among them, `long_codes` (LONG_DC_CODE or LONG_AC_CODE bits or more) of each block in the file's
+    order; `segments` are (marker, bytes behind the length field) in front of the image's data.
 
     `code_lengths` has the number of codes of each length, 1 to 16, for every Huffman table in the file's order."""
 
@@ -106,11 +108,12 @@ def _look_up(counts: Sequence[int], symbols: bytes, ac: bool) -> list[Entry]:
     whether the code is a long one."""
     entries: list[Entry] = []
     place = 0
+    long = LONG_AC_CODE if ac else LONG_DC_CODE
     for length, count in enumerate(counts, start=1):
         for symbol in symbols[place : place + count]:
             run, size = symbol >> 4, symbol & 15
             advance = 1 if not ac else END_OF_BLOCK if size == 0 and run != 15 else run + 1
-            entries += [(length + size, advance, length >= LONG_CODE)] * (1 << (16 - length))
+            entries += [(length + size, advance, length >= long)] * (1 << (16 - length))
         place += count
     return entries
 
