@@ -49,7 +49,7 @@ module entropy_decoder
   localparam int unsigned Whole    = Top + Reserve;
   localparam int unsigned Zero     = 7;   // what a symbol of up to 16 + 15 bits can lack
   localparam int unsigned FifoDepth    = 32;
-  localparam int unsigned InFlight     = 6;        // symbols between the window and the FIFO, and one more
+  localparam int unsigned InFlight     = 7;        // symbols between the window and the FIFO, and two more
 
   typedef enum logic [3:0] {
     StIdle    = 4'd0,
@@ -144,7 +144,7 @@ module entropy_decoder
   logic       long_q;           // the code is a long one: looked up for the second clock
   logic       load_dc, load_ac;
   logic       ready_dc, ready_ac;
-  logic       enough, room;
+  logic       enough, enough_long, room_q;
 
   huffman_table #(
     .ShortBits(6)
@@ -178,10 +178,11 @@ module entropy_decoder
   );
   assign huffman_ready_o = ready_ac && ready_dc;
 
-  // The top must stay full while there are data.
-  assign enough   = count_q[Whole+Zero:2*Top+Zero] != '0 || stopped;
+  // The top must stay full while there are data. A short code and its extra bits have at most 17, else they are an error.
+  assign enough      = count_q[Whole+Zero:Top+Zero+5] != '0 || stopped;
+  assign enough_long = count_q[Whole+Zero:Top+Zero+8] != '0 || stopped;
   assign is_short = is_dc_q ? short_dc : short_ac;
-  assign issue    = decoding && enough && room && (is_short || long_q);
+  assign issue    = decoding && room_q && (long_q ? enough_long : is_short && enough);
 
   assign other_entry = !long_q ? short_entry_dc : is_dc_q ? long_entry_dc : long_entry_ac;
   assign entry       = is_dc_q || long_q ? other_entry : short_entry_ac;
@@ -364,7 +365,7 @@ module entropy_decoder
       k_q <= s1_q.last ? 7'd0 : k_run + 7'd1;
       if (mcu_done) begin
         across_left_q    <= across_left_q == '0 ? across_q : across_left_q - 1'b1;
-        down_left_q      <= down_left_q - 13'(across_left_q == '0);
+        if (across_left_q == '0) down_left_q <= down_left_q - 1'b1;
         interval_left_q  <= interval_left_q - 1'b1;
         fresh_interval_q <= 1'b0;
       end
@@ -395,10 +396,12 @@ module entropy_decoder
   logic [4:0]  s2_length_q;
   logic [26:0] s2_window_q;
   logic [10:0] s3_bits_q, s3_extra;
+  logic        s3_negative;
   logic signed [15:0] s4_value_q, s4_sum;
   logic [2:0][15:0]   predictor_q;
 
   // T.81 F.2.2.1, EXTEND: the first of the extra bits is the inverted sign.
+  assign s3_negative = !s3_bits_q[10] && s3_q.size != '0;
   assign s3_extra = s3_bits_q >> (4'd11 - s3_q.size);
   assign s4_sum   = !s4_q.dc || s4_q.fresh ? s4_value_q : s4_value_q + predictor_q[s4_q.component];
 
@@ -410,8 +413,8 @@ module entropy_decoder
     s3_q        <= s2_q;
     s3_bits_q   <= 11'((s2_window_q << s2_length_q) >> 16);
     s4_q        <= s3_q;
-    s4_value_q  <= s3_bits_q[10] || s3_q.size == '0 ? 16'(s3_extra)
-                                                   : 16'(s3_extra) - (16'd1 << s3_q.size) + 16'd1;
+    // Below zero, 2^size - 1 is taken from it: ones in front, and one more.
+    s4_value_q  <= (16'(s3_extra) | (s3_negative ? 16'hFFFF << s3_q.size : 16'd0)) + 16'(s3_negative);
     if (s4_valid_q && s4_q.dc) predictor_q[s4_q.component] <= s4_sum;
   end
 
@@ -434,7 +437,7 @@ module entropy_decoder
   assign end_beat = state_q == StEnd && !s1_valid_q && !s2_valid_q && !s3_valid_q && !s4_valid_q;
   assign new_coefficient = '{done: end_beat, status: end_beat ? status_q : StatusOk, value: s4_sum,
                              index: s4_q.k, quant: scan_q.quant[s4_q.component], last: s4_q.last};
-  assign room = fifo_count <= 6'(FifoDepth - InFlight);
+  always_ff @(posedge clk_i) room_q <= fifo_count <= 6'(FifoDepth - InFlight);
 
   stream_fifo #(
     .Width($bits(coefficient_t)),
@@ -518,12 +521,12 @@ module entropy_decoder
   assign busy_o           = state_q != StIdle;
   assign symbol_o         = s1_counts;
   assign wait_data_o      = decoding && !enough;
-  assign wait_transform_o = decoding && enough && !room;
+  assign wait_transform_o = decoding && enough && !room_q;
 
 `ifndef SYNTHESIS
   a_fifo_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni) s4_valid_q |-> fifo_ready);
   a_top_is_full: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    issue && !stopped |=> count_q[Whole+Zero:Top+Zero] != '0);
+    issue && !stopped |=> count_q[Whole+Zero:Top+Zero] != '0 || error);
   a_one_count: assert property (@(posedge clk_i) disable iff (!rst_ni) decoding |-> $onehot0(count_q));
 `endif
 

@@ -29,8 +29,8 @@ APPLICATION_BYTES: Final = 14  # of APP0 and APP14 that are read one by one
 GROUP_BITS: Final = 6
 
 # entropy_decoder.sv
-FIRST_SYMBOL: Final = 9  # from the scan's headers: count MCUs in two clocks, load tables, four of data, look up
-RESTART: Final = 6  # from the last symbol of an interval to the first of the next, beyond the usual one
+FIRST_SYMBOL: Final = 4  # from the scan's headers: count MCUs in two clocks, load tables, look up; besides the first data
+RESTART: Final = 2  # from the last symbol of an interval to the first of the next, beyond the usual one and the data
 TO_COEFFICIENT: Final = 5  # from a symbol to its coefficient at the transform
 END_BEAT: Final = 2  # behind the last block, when the parser has already seen EOI
 CUT_END_BEAT: Final = 35  # where the rest of the file is not wanted: the parser is stopped, the tokens' queue emptied
@@ -232,7 +232,7 @@ def _decode(
     transform = _Transform()
     # The symbol before the first, had there been one.
     headers, sized = _header_cycles(work)
-    clock = first_byte + max(headers, sized + window - 1) - 1 + FIRST_SYMBOL - 1 + TO_COEFFICIENT
+    clock = first_byte + max(headers, sized + window - 1) - 1 + FIRST_SYMBOL + work.starts[0] - 1 + TO_COEFFICIENT
     block = mcu = 0
     end_beat = END_BEAT if render.mcu_rows == work.mcus_down else CUT_END_BEAT
     for row in range(render.mcu_rows):
@@ -240,7 +240,7 @@ def _decode(
         written = 0
         for _ in range(work.mcus_across):
             if work.restart_interval and mcu and mcu % work.restart_interval == 0:
-                clock += RESTART
+                clock += RESTART + work.starts[mcu // work.restart_interval]
             mcu += 1
             for _ in range(work.blocks_per_mcu):
                 clock = max(clock, transform.room()) + work.symbols[block] + work.long_codes[block]

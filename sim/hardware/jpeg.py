@@ -14,6 +14,7 @@ END_OF_BLOCK: Final = 64  # as an advance: past every coefficient
 # Bits of a Huffman code from which on the decoder takes a second clock (entropy_decoder.sv).
 LONG_DC_CODE: Final = 7
 LONG_AC_CODE: Final = 8
+FIRST_BYTES: Final = 7  # that it waits for
 
 Entry = tuple[int, int, bool]
 
@@ -23,7 +24,8 @@ class JpegWork:
     """`symbols` and, among them, `long_codes` (LONG_DC_CODE or LONG_AC_CODE bits or more) of each block in the file's
     order; `segments` are (marker, bytes behind the length field) in front of the image's data.
 
-    `code_lengths` has the number of codes of each length, 1 to 16, for every Huffman table in the file's order."""
+    `code_lengths` has the number of codes of each length, 1 to 16, for every Huffman table in the file's order; `starts` the
+    clocks that the first FIRST_BYTES of each restart interval take, two bytes in one, but one where 0xFF is next to it."""
 
     width: int
     height: int
@@ -35,6 +37,7 @@ class JpegWork:
     long_codes: tuple[int, ...]
     segments: tuple[tuple[int, int], ...]
     code_lengths: tuple[tuple[int, ...], ...]
+    starts: tuple[int, ...]
 
     @property
     def mcus_across(self) -> int:
@@ -96,10 +99,11 @@ def _read(jpeg: bytes) -> JpegWork:
     blocks = [(tables[selectors[c] >> 4], tables[0x10 | selectors[c] & 15]) for c in order]
     height, width = int.from_bytes(frame[1:3], "big"), int.from_bytes(frame[3:5], "big")
     across, down = -(-width // (8 * h_factor)), -(-height // (8 * v_factor))
-    symbols, long_codes = _count(_intervals(jpeg, at), blocks, across * down, restart_interval)
+    intervals = _intervals(jpeg, at)
+    symbols, long_codes = _count(intervals, blocks, across * down, restart_interval)
     return JpegWork(
         width, height, components, h_factor, v_factor, restart_interval, symbols, long_codes, tuple(segments),
-        tuple(code_lengths),
+        tuple(code_lengths), tuple(map(_start, intervals)),
     )  # fmt: skip
 
 
@@ -116,6 +120,14 @@ def _look_up(counts: Sequence[int], symbols: bytes, ac: bool) -> list[Entry]:
             entries += [(length + size, advance, length >= long)] * (1 << (16 - length))
         place += count
     return entries
+
+
+def _start(data: bytes) -> int:
+    at = clocks = 0
+    while at < min(len(data), FIRST_BYTES):
+        at += 2 if 0xFF not in data[at : at + 2] and at + 1 < len(data) else 1
+        clocks += 1
+    return clocks
 
 
 def _intervals(jpeg: bytes, start: int) -> list[bytes]:

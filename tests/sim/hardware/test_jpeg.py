@@ -52,7 +52,7 @@ def test_a_flat_block_has_two_symbols_and_none_is_long(sampling, restart):
 @pytest.mark.parametrize(
     ("row", "column", "symbols", "long_codes"),
     [
-        (0, 1, 3, 0),  # DC, the first coefficient, end of block
+        (0, 1, 3, 1),  # DC, the first coefficient (8 bits), end of block
         (5, 0, 4, 2),  # the 20th: a run of 16 zeros (11 bits) and one of 3 before it (16 bits)
         (7, 7, 5, 4),  # the last: three runs of 16, one of 14, and no end of block
     ],
