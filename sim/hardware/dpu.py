@@ -259,7 +259,7 @@ def _decode(
 SETUP: Final = 329  # from the size: three divisions an axis and one for the longer side, bit by bit
 # and a clock for each row, or two columns, up to the last that is wanted: to what a crop needs of the source
 TO_WINDOW: Final = 14
-TO_READ: Final = 12  # from the frame, and a clock for each row above the window, to the first word read
+TO_READ: Final = 13  # from the frame, and a clock for each row above the window, to the first word read
 RING_ROWS: Final = 4
 TAPS_AHEAD: Final = 16  # resize_taps.sv: it goes on while its queue has fewer
 TO_RING: Final = 1  # from a word's arrival to its reading
