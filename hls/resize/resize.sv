@@ -54,7 +54,7 @@ module resize
   input  logic        beat_ready_i
 );
 
-  localparam int unsigned Depth     = 32;  // of the queues behind the two interpolations
+  localparam int unsigned Depth     = 32;  // of the queue between the two interpolations
   localparam int unsigned DepthBits = $clog2(Depth) + 1;
 
   typedef enum logic [3:0] {
@@ -398,7 +398,7 @@ module resize
   // ---- Columns ----
   logic             tap_both, tap_ready;
   pixel_t [1:0]     pixels;
-  logic             both, last, pixels_valid, beat_room_q;
+  logic             both, last, pixels_valid, beat_room;
 
   resize_taps #(
     .Lanes    (2),
@@ -436,52 +436,31 @@ module resize
     .both_o      (both),
     .last_o      (last),
     .valid_o     (pixels_valid),
-    .room_i      (beat_room_q)
+    .room_i      (beat_room)
   );
 
   // ---- Output ----
-  pixel_t [1:0]         out_pixels;
-  logic                 out_both, out_last, out_valid, out_ready, ends;
-  logic [DepthBits-1:0] beats;
-
-  always_ff @(posedge clk_i) beat_room_q <= beats < DepthBits'(Depth / 2);
-
-  stream_fifo #(
-    .Width(50),
-    .Depth(Depth)
-  ) u_beats (
+  beat_queue u_beats (
     .clk_i,
     .rst_ni,
-    .data_i ({pixels, both, last}),
-    .valid_i(pixels_valid),
-    .ready_o(),
-    .data_o ({out_pixels, out_both, out_last}),
-    .valid_o(out_valid),
-    .ready_i(out_ready),
-    .count_o(beats)
+    .pixel_i      (pixels),
+    .both_i       (both),
+    .last_i       (last),
+    .valid_i      (pixels_valid),
+    .room_o       (beat_room),
+    .pass_i       (state_q == StRun && ended_q && !early_q && end_status_q == StatusOk),
+    .end_i        (state_q == StEnd),
+    .status_i     (end_status_q),
+    .beat_o, .beat_valid_o, .beat_ready_i,
+    .last_leaves_o(last_leaves)
   );
-
-  // The last beat waits for the end of the input; a bad end replaces it.
-  assign ends         = state_q == StEnd && (!out_valid || out_last);
-  assign beat_valid_o = ends || (out_valid && (!out_last ||
-                        (state_q == StRun && ended_q && !early_q && end_status_q == StatusOk)));
-  assign out_ready    = beat_ready_i && (!out_last || beat_valid_o);
-  assign last_leaves  = beat_valid_o && beat_ready_i && beat_o.last;
-
-  assign beat_o.pixel  = ends ? '0 : out_pixels;
-  assign beat_o.keep   = ends ? 2'b00 : {out_both, 1'b1};
-  assign beat_o.last   = ends || out_last;
-  assign beat_o.status = ends ? end_status_q : StatusOk;
 
 `ifndef SYNTHESIS
   a_frame_behind_window: assert property (@(posedge clk_i) disable iff (!rst_ni)
     frame_valid_i && frame_ready_o && frame_i.status == StatusOk |->
     window_valid_o && frame_i.width == width_i && frame_i.height == height_i);
-  a_queues_have_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    !(blended_valid && words == DepthBits'(Depth)) &&
-    !(pixels_valid && beats == DepthBits'(Depth)));
-  a_beat_stays: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    beat_valid_o && !beat_ready_i |=> beat_valid_o && $stable(beat_o));
+  a_queue_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    !(blended_valid && words == DepthBits'(Depth)));
 `endif
 
 endmodule
