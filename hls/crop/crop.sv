@@ -37,9 +37,6 @@ module crop
   input  logic        beat_ready_i
 );
 
-  localparam int unsigned Depth     = 32;
-  localparam int unsigned DepthBits = $clog2(Depth) + 1;
-
   typedef enum logic [3:0] {
     StIdle,
     StSpare, StOffset, StCheck, StWindow,
@@ -115,12 +112,12 @@ module crop
   assign frame_valid_o = state_q == StPass || state_q == StRefuse || state_q == StFrame;
 
   // ---- Input ----
-  logic        room_q, accept;
+  logic        room, accept;
   logic [14:0] word_q, first_word, last_word_q;  // of the row
   logic [15:0] row_q;
 
   assign first_word   = cut_i ? left_q[15:1] : '0;
-  assign beat_ready_o = taking_q && (room_q || state_q == StDrain);
+  assign beat_ready_o = taking_q && (room || state_q == StDrain);
   assign accept       = beat_ready_o && beat_valid_i;
 
   always_ff @(posedge clk_i) begin
@@ -205,44 +202,19 @@ module crop
   end
 
   // ---- Output ----
-  pixel_t [1:0]         out_pixels;
-  logic                 out_both, out_final, out_valid, out_ready, ends;
-  logic [DepthBits-1:0] beats;
-
-  always_ff @(posedge clk_i) room_q <= beats < DepthBits'(Depth / 2);
-
-  stream_fifo #(
-    .Width(50),
-    .Depth(Depth)
-  ) u_beats (
+  beat_queue u_beats (
     .clk_i,
     .rst_ni,
-    .data_i ({pixels, both, final_beat}),
-    .valid_i(send),
-    .ready_o(),
-    .data_o ({out_pixels, out_both, out_final}),
-    .valid_o(out_valid),
-    .ready_i(out_ready),
-    .count_o(beats)
+    .pixel_i      (pixels),
+    .both_i       (both),
+    .last_i       (final_beat),
+    .valid_i      (send),
+    .room_o       (room),
+    .pass_i       (state_q == StEnd && end_status_q == StatusOk),
+    .end_i        (state_q == StEnd),
+    .status_i     (end_status_q),
+    .beat_o, .beat_valid_o, .beat_ready_i,
+    .last_leaves_o(last_leaves)
   );
-
-  // The last beat waits for the end of the input; a bad end replaces it, or follows what there was
-  // before it.
-  assign ends         = state_q == StEnd && (!out_valid || (out_final && end_status_q != StatusOk));
-  assign beat_valid_o = state_q == StEnd || (out_valid && !out_final);
-  assign out_ready    = beat_ready_i && beat_valid_o;
-  assign last_leaves  = beat_valid_o && beat_ready_i && beat_o.last;
-
-  assign beat_o.pixel  = ends ? '0 : out_pixels;
-  assign beat_o.keep   = ends ? 2'b00 : {out_both, 1'b1};
-  assign beat_o.last   = ends || out_final;
-  assign beat_o.status = ends ? end_status_q : StatusOk;
-
-`ifndef SYNTHESIS
-  a_queue_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    !(send && beats == DepthBits'(Depth)));
-  a_beat_stays: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    beat_valid_o && !beat_ready_i |=> beat_valid_o && $stable(beat_o));
-`endif
 
 endmodule

@@ -2,7 +2,8 @@
 //
 // Reference   T.81 annex B; the C++ (parse in decode.cpp) check by check, in its order.
 // Interface   `start_i` with `jpeg_bytes_i`; then ceil(jpeg_bytes / 16) words, byte 0 in bits 7..0, of which it takes as
-//             many as it needs: `busy_o` falls when it wants no more. Table writes while the headers are read, then one
+//             many as it needs, and up to two more: `busy_o` falls when it wants none. Table writes while the headers are
+//             read, then one
 //             entropy_scan_t (with the status if they are bad), then tokens up to TokenFileEnd. Quantisation tables are
 //             written in the file's order, which is zigzag.
 // Throughput  headers one byte a clock, 16 where a segment is skipped (Exif and the like may be longer than the image);
@@ -49,24 +50,53 @@ module jpeg_parser
                          Eoi = 8'hD9, Sos = 8'hDA, Dqt = 8'hDB, Dnl = 8'hDC, Dri = 8'hDD, Dhp = 8'hDE,
                          App0 = 8'hE0, App14 = 8'hEE, App15 = 8'hEF, Com = 8'hFE;
 
+  // The upper bit says that a byte is taken as soon as there is one, whatever it is: the shortest way from a state to the
+  // words.
   typedef enum logic [5:0] {
-    StIdle,
-    StSoi0, StSoi1, StSoi2,                      // 0xFF, SOI, 0xFF
-    StMarker0, StMarker,                         // to 0xFF; fill bytes and the marker
-    StLength0, StLength1, StSegment,
+    StIdle = 6'd0,
+    StSegment,
     StSkip,
-    StFrame, StFrameCheck, StFrameComponent,     // SOF
-    StQuantSelect, StQuantHigh, StQuantLow,      // DQT
-    StHuffmanSelect, StHuffmanCount, StHuffmanCheck, StHuffmanSymbol,  // DHT,
+    StFrameCheck,
+    StQuantSelect,
+    StHuffmanSelect, StHuffmanCount, StHuffmanCheck, StHuffmanLength, StHuffmanSymbol,  // DHT,
     StStandard,                                  // in its place: picks a table of the standard
-    StRestart0, StRestart1,                      // DRI
     StApplication, StApplicationEnd,             // APP0, APP14
-    StScanCount, StScanId, StScanTables, StScanStart, StScanEnd, StScanApprox, StScanFailed, StScanCheck,  // SOS
+    StScanCheck,
     StHeaders,                                   // tells what the headers say
     StData,                                      // entropy-coded data
-    StScanStatus, StFileStatus                   // tokens at its end and at the file's
+    StScanStatus, StFileStatus,                  // tokens at its end and at the file's
+
+    StSoi0 = 6'd32, StSoi1, StSoi2,              // 0xFF, SOI, 0xFF
+    StMarker0, StMarker,                         // to 0xFF; fill bytes and the marker
+    StLength0, StLength1,
+    StFrame, StFrameComponent,                   // SOF
+    StQuantHigh, StQuantLow,                     // DQT
+    StRestart0, StRestart1,                      // DRI
+    StScanCount, StScanId, StScanTables, StScanStart, StScanEnd, StScanApprox, StScanFailed  // SOS
   } state_e;
   state_e state_d, state_q;
+
+  // ---- Words ----
+  // A queue, so that no path goes through here to where the words come from.
+  logic [127:0] word;
+  logic         word_valid, load, room;
+
+  assign word_ready_o = room && state_q != StIdle;
+
+  stream_fifo #(
+    .Width(128),
+    .Depth(2)
+  ) u_words (
+    .clk_i,
+    .rst_ni (rst_ni && !start_i),
+    .data_i (word_i),
+    .valid_i(word_valid_i && state_q != StIdle),
+    .ready_o(room),
+    .data_o (word),
+    .valid_o(word_valid),
+    .ready_i(load),
+    .count_o()
+  );
 
   // ---- Bytes ----
   // The rest of the current word, next byte in bits 7..0.
@@ -78,20 +108,25 @@ module jpeg_parser
   logic         no_words_q;    // words_q == 0
   logic [7:0]   byte0, byte1;
   logic         have_byte, ended;
-  logic [4:0]   take;          // bytes taken in this clock: 0, 1, 2 or all that are left
-  logic         load;
+  logic         wants;                         // a byte: without one the file is too short
+  logic         take, take_two, take_rest;     // bytes taken in this clock, if there are any: one, two, all that are left
+  logic         one, two, rest;                // are taken
+  logic         used_up;
 
   assign byte0     = word_q[7:0];
   assign byte1     = word_q[15:8];
   assign have_byte = left_q != '0;
-  assign ended     = !have_byte && no_words_q && state_q != StIdle;
-  assign word_ready_o = !no_words_q && (left_q == take) && state_q != StIdle;
-  assign load         = word_ready_o && word_valid_i;
+  assign ended     = !have_byte && no_words_q;
+  assign one       = take && have_byte;
+  assign two       = take_two && have_byte;
+  assign rest      = take_rest && have_byte;
+  assign used_up   = !have_byte || rest || (two && left_q == 5'd2) || (one && left_q == 5'd1);
+  assign load      = word_valid && used_up;
 
   always_ff @(posedge clk_i) begin
-    if (load) word_q <= word_i;
-    else if (take[1]) word_q <= {16'b0, word_q[127:16]};
-    else if (take[0]) word_q <= {8'b0, word_q[127:8]};
+    if (load) word_q <= word;
+    else if (two) word_q <= {16'b0, word_q[127:16]};
+    else if (one) word_q <= {8'b0, word_q[127:8]};
 
     if (start_i) begin
       left_q        <= '0;
@@ -104,8 +139,12 @@ module jpeg_parser
       words_q     <= words_q - 1'b1;
       last_word_q <= words_q == 29'd2;
       no_words_q  <= last_word_q;
-    end else begin
-      left_q <= left_q - take;
+    end else if (rest) begin
+      left_q <= '0;
+    end else if (two) begin
+      left_q <= left_q - 5'd2;
+    end else if (one) begin
+      left_q <= left_q - 5'd1;
     end
   end
 
@@ -113,8 +152,11 @@ module jpeg_parser
   entropy_scan_t scan_d, scan_q;
   logic [7:0]  marker_d, marker_q;
   logic [7:0]  high_d, high_q;           // the first byte of a pair
-  logic [15:0] length_d, length_q;       // bytes of the segment that are left; may wrap below 0 in DQT
+  logic [15:0] length_q;                 // bytes of the segment that are left; may wrap below 0 in DQT
   logic        negative_d, negative_q;   // it has
+  logic        length_begins;            // it is {high_q, byte0}
+  logic [8:0]  length_less;              // than that, or than it was
+  logic [15:0] next_length;
   logic        frame_seen_d, frame_seen_q;
   logic [2:0][7:0] id_d, id_q;
   logic [2:0]  quant_wide_d, quant_wide_q;  // the component's table number is above 3
@@ -125,7 +167,7 @@ module jpeg_parser
   logic        scanned_d, scanned_q;     // after the scan: the trailer
 
   // Scratch of the segment being read.
-  logic [7:0]  step_d, step_q;           // byte or entry within it
+  logic [5:0]  step_d, step_q;           // byte or entry within it
   logic [1:0]  component_d, component_q;
   logic        wide_d, wide_q, ac_d, ac_q;
   logic [1:0]  number_d, number_q;       // of the table
@@ -133,7 +175,10 @@ module jpeg_parser
   logic        missing_d, missing_q;
   logic [3:0]  standard_d, standard_q;   // tables of the standard that the scan uses: DC 0, 1, AC 0, 1
   logic        from_rom_d, from_rom_q;   // a table comes from the ROM
-  logic [15:0] code_d, code_q;           // next free code of the length
+  logic [16:0] code_d, code_q;           // next free code of the length before
+  logic        coded_d, coded_q;         // it had codes
+  logic        checked_q, too_many_q;    // the counts are known; symbols, for the standard or the segment
+  logic        drained_q;                // all codes are in the tables
   logic [8:0]  symbols_d, symbols_q;     // symbols counted; then those still to come
   logic [7:0]  index_d, index_q;         // of the next symbol
   logic [4:0]  code_length_d, code_length_q;
@@ -177,10 +222,10 @@ module jpeg_parser
       8'h00, 8'h03, 8'h01, 8'h01, 8'h01, 8'h01, 8'h01, 8'h01, 8'h01, 8'h01, 8'h01, 8'h00, 8'h00, 8'h00, 8'h00, 8'h00
     }
   };
-  logic [7:0] rom_address, rom_q;
+  logic [8:0] rom_at_d, rom_at_q;
+  logic [7:0] rom_q;
   logic       rom_valid_q;  // rom_q is the next byte
-  assign rom_address = state_q == StHuffmanSymbol ? index_q : {ac_q ? 4'hB : 4'hC, step_q[3:0]};
-  always_ff @(posedge clk_i) rom_q <= StandardTables[number_q[0]][rom_address];
+  always_ff @(posedge clk_i) rom_q <= StandardTables[rom_at_q[8]][rom_at_q[7:0]];
 
   // What the states of DHT read.
   logic [7:0] table_byte;
@@ -232,13 +277,17 @@ module jpeg_parser
   logic factors_known;
   assign factors_known = byte0 inside {8'h11, 8'h12, 8'h21, 8'h22, 8'h41};
 
-  logic [16:0] next_code;  // after the codes of this length
+  logic [15:0] first_code;  // of this length
+  logic [16:0] next_code;   // behind its codes
   logic [9:0]  next_symbols;
   logic        code_overflow;
-  assign next_code     = {1'b0, code_q} + 17'(table_byte);
+  assign first_code    = {code_q[14:0], 1'b0};
+  assign next_code     = {1'b0, first_code} + 17'(table_byte);
   assign next_symbols  = 10'(symbols_q) + 10'(table_byte);
-  // The code of all ones is never assigned, so the next free code still has as many bits.
-  assign code_overflow = table_byte != '0 && (next_code >> (step_q[3:0] + 5'd1)) != '0;
+  // The code of all ones is never assigned, so the next free code still has as many bits. Seen a clock later.
+  assign code_overflow = coded_q && (code_q >> step_q[4:0]) != '0;
+
+  assign next_length = (length_begins ? {high_q, byte0} : length_q) - 16'(length_less);
 
   // The headers end with `failure`. It acts a clock later, to keep paths short; what is done in between is lost.
   logic        fail, fail_q;
@@ -254,7 +303,6 @@ module jpeg_parser
     scan_d            = scan_q;
     marker_d          = marker_q;
     high_d            = high_q;
-    length_d          = length_q;
     negative_d        = negative_q;
     frame_seen_d      = frame_seen_q;
     id_d              = id_q;
@@ -275,6 +323,8 @@ module jpeg_parser
     standard_d        = standard_q;
     from_rom_d        = from_rom_q;
     code_d            = code_q;
+    coded_d           = 1'b0;
+    rom_at_d          = rom_at_q;
     symbols_d         = symbols_q;
     index_d           = index_q;
     code_length_d     = code_length_q;
@@ -283,7 +333,12 @@ module jpeg_parser
     filled_d          = filled_q;
     status_d          = status_q;
 
-    take          = '0;
+    wants         = state_q[5];
+    take          = state_q[5];
+    take_two      = 1'b0;
+    take_rest     = 1'b0;
+    length_begins = 1'b0;
+    length_less   = '0;
     fail          = 1'b0;
     failure       = StatusCorruptHeader;
     next_segment  = 1'b0;
@@ -297,7 +352,7 @@ module jpeg_parser
     huffman_o.ac     = ac_q;
     huffman_o.number = number_q;
     huffman_o.limit  = 16'(next_code << (4'd15 - step_q[3:0]));
-    huffman_o.offset = 8'(symbols_q) - code_q[7:0];
+    huffman_o.offset = 8'(symbols_q) - first_code[7:0];
     huffman_o.length = step_q[4:0] + 5'd1;
 
     token_valid_o = 1'b0;
@@ -307,34 +362,27 @@ module jpeg_parser
     unique case (state_q)
       StIdle: ;
 
-      StSoi0: if (ended || (have_byte && byte0 != 8'hFF)) begin
-        fail    = 1'b1;
-        failure = StatusNotJpeg;
-      end else if (have_byte) begin
-        take    = 5'd1;
+      StSoi0: if (have_byte) begin
         state_d = StSoi1;
-      end
-      StSoi1: if (ended || (have_byte && byte0 != Soi)) begin
-        fail    = 1'b1;
+        fail    = byte0 != 8'hFF;
         failure = StatusNotJpeg;
-      end else if (have_byte) begin
-        take    = 5'd1;
+      end
+      StSoi1: if (have_byte) begin
         state_d = StSoi2;
+        fail    = byte0 != Soi;
+        failure = StatusNotJpeg;
       end
       // OpenCV knows a JPEG file by FF D8 FF; from there on it skips what libjpeg skips.
       StSoi2: if (have_byte) begin
-        take    = 5'd1;
         state_d = StMarker;
         fail    = byte0 != 8'hFF;
       end
 
       // As libjpeg, which warns: whatever is no marker is skipped, FF 00 too.
       StMarker0: if (have_byte) begin
-        take = 5'd1;
         if (byte0 == 8'hFF) state_d = StMarker;
       end
       StMarker: if (have_byte) begin
-        take     = 5'd1;
         marker_d = byte0;
         if (byte0 == '0) state_d = StMarker0;
         else if (byte0 != 8'hFF) state_d = StSegment;
@@ -370,14 +418,13 @@ module jpeg_parser
       end
 
       StLength0: if (have_byte) begin
-        take    = 5'd1;
         high_d  = byte0;
         state_d = StLength1;
       end
       StLength1: if (have_byte) begin
-        take       = 5'd1;
-        length_d   = {high_q, byte0} - 16'd2;
-        negative_d = 1'b0;
+        length_begins = 1'b1;
+        negative_d    = 1'b0;
+        length_less   = 9'd2;
         step_d     = '0;
         component_d = '0;
         missing_d  = 1'b0;
@@ -406,17 +453,16 @@ module jpeg_parser
 
       StSkip: if (length_q == '0) begin
         next_segment = 1'b1;
-      end else if (length_q >= 16'(left_q)) begin
-        take     = left_q;
-        length_d = length_q - 16'(left_q);
       end else begin
-        take     = length_q == 16'd1 ? 5'd1 : 5'd2;
-        length_d = length_q - (length_q == 16'd1 ? 16'd1 : 16'd2);
+        wants       = 1'b1;
+        take_rest   = length_q[15:4] != '0 || {1'b0, length_q[3:0]} >= left_q;
+        take        = !take_rest && length_q[3:0] == 4'd1;
+        take_two    = !take_rest && !take;
+        length_less = take_rest ? 9'(left_q) : take ? 9'd1 : 9'd2;
       end
 
       // ---- SOF: precision, height, width, components; then three bytes a component ----
       StFrame: if (have_byte) begin
-        take   = 5'd1;
         high_d = byte0;
         step_d = step_q + 1'b1;
         unique case (step_q[2:0])
@@ -447,7 +493,6 @@ module jpeg_parser
         end
       end
       StFrameComponent: if (have_byte) begin
-        take   = 5'd1;
         step_d = step_q + 1'b1;
         unique case (step_q[1:0])
           2'd0: id_d[component_q] = byte0;
@@ -481,22 +526,24 @@ module jpeg_parser
       StQuantSelect: if (negative_q || length_q == '0) begin
         next_segment = !negative_q;
         fail         = negative_q;
-      end else if (have_byte) begin
-        take     = 5'd1;
+      end else begin
+        wants    = 1'b1;
+        take     = 1'b1;
         step_d   = '0;
         wide_d   = byte0[4];
         number_d = byte0[1:0];
-        {negative_d, length_d} = {1'b0, length_q} - (byte0[4] ? 17'd129 : 17'd65);
-        state_d  = byte0[4] ? StQuantHigh : StQuantLow;
-        if (byte0[7:5] != '0 || byte0[3:2] != '0) fail = 1'b1;
+        if (have_byte) begin
+          length_less = byte0[4] ? 9'd129 : 9'd65;
+          negative_d  = length_q < (byte0[4] ? 16'd129 : 16'd65);
+          state_d     = byte0[4] ? StQuantHigh : StQuantLow;
+          if (byte0[7:5] != '0 || byte0[3:2] != '0) fail = 1'b1;
+        end
       end
       StQuantHigh: if (have_byte) begin
-        take    = 5'd1;
         high_d  = byte0;
         state_d = StQuantLow;
       end
       StQuantLow: if (have_byte) begin
-        take          = 5'd1;
         quant_we_o    = 1'b1;
         quant_value_o = {wide_q ? high_q : 8'd0, byte0};
         step_d        = step_q + 1'b1;
@@ -510,59 +557,69 @@ module jpeg_parser
       // ---- DHT ----
       StHuffmanSelect: if (length_q == '0) begin
         next_segment = 1'b1;
-      end else if (have_byte) begin
-        take      = 5'd1;
+      end else begin
+        wants     = 1'b1;
+        take      = 1'b1;
         step_d    = '0;
         code_d    = '0;
         symbols_d = '0;
         ac_d      = byte0[4];
         number_d  = byte0[1:0];
-        length_d  = length_q - 16'd17;
-        state_d   = StHuffmanCount;
-        if (length_q < 16'd17 || byte0[7:5] != '0 || byte0[3:2] != '0) fail = 1'b1;
+        if (have_byte) begin
+          length_less = 9'd17;
+          state_d     = StHuffmanCount;
+          if (length_q < 16'd17 || byte0[7:5] != '0 || byte0[3:2] != '0) fail = 1'b1;
+        end
       end
-      StHuffmanCount: if (have_table_byte && huffman_ready_i) begin
-        next_byte       = 1'b1;
-        count_we        = 1'b1;
-        huffman_valid_o = 1'b1;  // a limit
-        code_d          = {next_code[14:0], 1'b0};
-        step_d          = step_q + 1'b1;
-        if (step_q[3:0] == 4'd15) state_d = StHuffmanCheck;
-        // Beyond 256 it stays there, so that nine bits are enough.
-        symbols_d = next_symbols > 10'd256 ? 9'd257 : next_symbols[8:0];
-        if (code_overflow) fail = 1'b1;
+      StHuffmanCount: begin
+        wants = !from_rom_q;
+        take  = !from_rom_q && huffman_ready_i;
+        if (have_table_byte && huffman_ready_i) begin
+          next_byte       = 1'b1;
+          count_we        = 1'b1;
+          huffman_valid_o = 1'b1;  // a limit
+          code_d          = next_code;
+          coded_d         = table_byte != '0;
+          step_d          = step_q + 1'b1;
+          if (step_q[3:0] == 4'd15) state_d = StHuffmanCheck;
+          // Beyond 256 it stays there, so that nine bits are enough.
+          symbols_d = next_symbols > 10'd256 ? 9'd257 : next_symbols[8:0];
+        end
       end
       StHuffmanCheck: begin
         index_d       = '0;
         code_length_d = '0;
-        count_left_d  = '0;
-        length_d      = length_q - 16'(symbols_q);
-        state_d       = StHuffmanSymbol;
-        if (symbols_q > 9'd256 || 16'(symbols_q) > length_q) fail = 1'b1;
+        length_less   = symbols_q;
+        rom_at_d[7:0] = '0;
+        state_d       = StHuffmanLength;
       end
-      StHuffmanSymbol: if (symbols_q == '0) begin
-        huffman_defined_d[{ac_q, number_q}] = 1'b1;
-        state_d = from_rom_q ? StStandard : StHuffmanSelect;
-      end else if (count_left_q == '0) begin  // the next length that has codes
+      StHuffmanLength: begin  // the next one that has codes
         code_length_d = code_length_q + 1'b1;
         count_left_d  = counts[code_length_q[3:0]];
-      end else if (have_table_byte) begin
+        if (symbols_q == '0) begin
+          huffman_defined_d[{ac_q, number_q}] = 1'b1;
+          state_d = from_rom_q ? StStandard : StHuffmanSelect;
+        end else if (count_left_d != '0) begin
+          state_d = StHuffmanSymbol;
+        end
+      end
+      StHuffmanSymbol: begin
+        wants            = !from_rom_q;
+        take             = !from_rom_q && huffman_ready_i;
         huffman_o.symbol = 1'b1;
         huffman_o.length = code_length_q;
         huffman_o.first  = index_q == '0;
         huffman_o.index  = index_q;
         huffman_o.value  = from_rom_q && !ac_q ? index_q : table_byte;
-        if (!from_rom_q && !ac_q && table_byte > 8'd15) begin
-          fail = 1'b1;  // libjpeg refuses the table
-        end else begin
-          huffman_valid_o = 1'b1;
-          if (huffman_ready_i) begin
-            next_byte    = 1'b1;
-            index_d      = index_q + 1'b1;
-            symbols_d    = symbols_q - 1'b1;
-            count_left_d = count_left_q - 1'b1;
-          end
+        huffman_valid_o  = have_table_byte;
+        if (have_table_byte && huffman_ready_i) begin
+          next_byte    = 1'b1;
+          index_d      = index_q + 1'b1;
+          symbols_d    = symbols_q - 1'b1;
+          count_left_d = count_left_q - 1'b1;
+          if (count_left_q == 8'd1) state_d = StHuffmanLength;
         end
+        if (have_byte && !from_rom_q && !ac_q && byte0 > 8'd15) fail = 1'b1;  // libjpeg refuses the table
       end
 
       // The lowest of those that are used and not defined; then back to what follows the SOS segment.
@@ -571,40 +628,41 @@ module jpeg_parser
         step_d     = '0;
         code_d     = '0;
         symbols_d  = '0;
-        length_d   = 16'd256;  // bytes there are, more than symbols
         ac_d       = standard_q[1:0] == '0;
         number_d   = {1'b0, ac_d ? !standard_q[2] : !standard_q[0]};
+        rom_at_d   = {number_d[0], ac_d ? 8'hB0 : 8'hC0};
         standard_d = standard_q & (standard_q - 1'b1);
         state_d    = standard_q == '0 ? StHeaders : StHuffmanCount;
       end
 
       // ---- DRI ----
       StRestart0: if (have_byte) begin
-        take    = 5'd1;
         high_d  = byte0;
         state_d = StRestart1;
       end
       StRestart1: if (have_byte) begin
-        take = 5'd1;
         scan_d.restart_interval = {high_q, byte0};
         next_segment = length_q == 16'd2;
         fail         = length_q != 16'd2;
       end
 
       // ---- APP0 and APP14: their first 14 bytes decide the colour space ----
-      StApplication: if (length_q == '0 || step_q == 8'd14) begin
+      StApplication: if (length_q == '0 || step_q[3:0] == 4'd14) begin
         state_d = StApplicationEnd;
-      end else if (have_byte) begin
-        take     = 5'd1;
-        length_d = length_q - 1'b1;
-        step_d   = step_q + 1'b1;
-        if (step_q < 8'd5 && byte0 != letter(marker_q == App14, step_q[2:0])) match_d = 1'b0;
-        if (step_q == 8'd11) high_d = byte0;             // Adobe's transform
+      end else begin
+        wants = 1'b1;
+        take  = 1'b1;
+        if (have_byte) begin
+          length_less = 9'd1;
+          step_d      = step_q + 1'b1;
+          if (step_q[3:0] < 4'd5 && byte0 != letter(marker_q == App14, step_q[2:0])) match_d = 1'b0;
+          if (step_q[3:0] == 4'd11) high_d = byte0;             // Adobe's transform
+        end
       end
       StApplicationEnd: begin
         state_d = StSkip;
-        if (marker_q == App0 && step_q == 8'd14 && match_q) jfif_d = 1'b1;  // of any version
-        if (marker_q == App14 && step_q >= 8'd12 && match_q) begin
+        if (marker_q == App0 && step_q[3:0] == 4'd14 && match_q) jfif_d = 1'b1;  // of any version
+        if (marker_q == App14 && step_q[3:0] >= 4'd12 && match_q) begin
           adobe_d           = 1'b1;
           adobe_transform_d = high_q;
         end
@@ -612,7 +670,6 @@ module jpeg_parser
 
       // ---- SOS ----
       StScanCount: if (have_byte) begin
-        take    = 5'd1;
         state_d = StScanId;
         if (!(byte0 inside {[8'd1:8'd4]}) || length_q != 16'd4 + {7'd0, byte0, 1'b0}) begin
           fail = 1'b1;
@@ -624,12 +681,10 @@ module jpeg_parser
         end
       end
       StScanId: if (have_byte) begin
-        take    = 5'd1;
         match_d = byte0 == id_q[component_q];
         state_d = StScanTables;
       end
       StScanTables: if (have_byte) begin
-        take        = 5'd1;
         component_d = component_q + 1'b1;
         scan_d.dc[component_q] = byte0[5:4];
         scan_d.ac[component_q] = byte0[1:0];
@@ -647,16 +702,13 @@ module jpeg_parser
         if (!scan_matches) fail = 1'b1;
       end
       StScanStart: if (have_byte) begin
-        take    = 5'd1;
         state_d = byte0 == '0 ? StScanEnd : StScanFailed;
       end
       StScanEnd: if (have_byte) begin
-        take    = 5'd1;
         match_d = byte0 == 8'd63;
         state_d = StScanApprox;
       end
       StScanApprox: if (have_byte) begin
-        take    = 5'd1;
         fail    = !match_q || byte0 != '0;
         state_d = StScanCheck;
       end
@@ -675,7 +727,7 @@ module jpeg_parser
       end
 
       StHeaders: begin
-        scan_valid_o = huffman_ready_i;  // the last code may still be spread
+        scan_valid_o = drained_q;
         if (scan_valid_o && scan_ready_i) begin
           scanned_d = 1'b1;
           escaped_d = 1'b0;
@@ -683,39 +735,32 @@ module jpeg_parser
         end
       end
 
+      // A byte is taken when there is room for a token, whether it becomes one or not.
       StData: begin
+        take_two = token_ready_i && !escaped_q && left_q != 5'd1 && byte0 != 8'hFF && byte1 != 8'hFF;
+        take     = token_ready_i && !take_two;
         if (ended) begin
           status_d = StatusTruncated;
           high_d   = '0;  // no marker
           state_d  = StScanStatus;
         end else if (have_byte && !escaped_q && byte0 != 8'hFF) begin
           token_valid_o = 1'b1;
-          token_o.two   = left_q >= 5'd2 && byte1 != 8'hFF;
-          if (token_ready_i) take = token_o.two ? 5'd2 : 5'd1;
-        end else if (have_byte && !escaped_q) begin
-          take      = 5'd1;
+          token_o.two   = left_q != 5'd1 && byte1 != 8'hFF;
+        end else if (have_byte && token_ready_i && !escaped_q) begin
           escaped_d = 1'b1;
           filled_d  = 1'b0;
-        end else if (have_byte && byte0 == 8'hFF) begin
-          take     = 5'd1;
+        end else if (have_byte && token_ready_i && byte0 == 8'hFF) begin
           filled_d = 1'b1;
         end else if (have_byte && byte0 == '0 && !filled_q) begin
           token_valid_o      = 1'b1;
           token_o.data[15:8] = 8'hFF;
-          if (token_ready_i) begin
-            take      = 5'd1;
-            escaped_d = 1'b0;
-          end
+          if (token_ready_i) escaped_d = 1'b0;
         end else if (have_byte && byte0 >= Rst0 && byte0 <= Rst7) begin
           token_valid_o = 1'b1;
           token_o.kind  = TokenRestart;
           token_o.data  = {13'd0, byte0[2:0]};
-          if (token_ready_i) begin
-            take      = 5'd1;
-            escaped_d = 1'b0;
-          end
-        end else if (have_byte) begin  // a marker, or a 0 behind fill bytes, which is none
-          take     = 5'd1;
+          if (token_ready_i) escaped_d = 1'b0;
+        end else if (have_byte && token_ready_i) begin  // a marker, or a 0 behind fill bytes, which is none
           high_d   = byte0;
           marker_d = byte0;
           status_d = byte0 == Eoi ? StatusTruncated : StatusCorruptHuffman;
@@ -737,18 +782,16 @@ module jpeg_parser
       default: state_d = StIdle;
     endcase
 
-    if (next_byte && !from_rom_q) take = 5'd1;
+    if (next_byte) rom_at_d[7:0] = rom_at_q[7:0] + 1'b1;
 
-    // A byte is wanted and there is none: whatever it was for, the file is too short.
-    if (ended && !from_rom_q && !(state_q inside {StSoi0, StSoi1, StSegment, StFrameCheck, StHuffmanCheck, StApplicationEnd,
-                                   StScanCheck, StStandard, StHeaders, StData, StScanStatus, StFileStatus}) &&
-        !(state_q == StSkip && length_q == '0) &&
-        !(state_q == StQuantSelect && (negative_q || length_q == '0)) &&
-        !(state_q == StHuffmanSelect && length_q == '0) &&
-        !(state_q == StHuffmanSymbol && (symbols_q == '0 || count_left_q == '0)) &&
-        !(state_q == StApplication && (length_q == '0 || step_q == 8'd14))) begin
+    // Whatever the byte was for, the file is too short; but first comes what was wrong before it.
+    if (wants && ended) begin
       fail    = 1'b1;
-      failure = StatusTruncated;
+      failure = state_q == StSoi0 || state_q == StSoi1 ? StatusNotJpeg : StatusTruncated;
+    end
+    if (code_overflow || (checked_q && too_many_q)) begin
+      fail    = 1'b1;
+      failure = StatusCorruptHeader;
     end
     if (next_segment) state_d = StMarker0;
     if (fail_q) begin
@@ -800,8 +843,7 @@ module jpeg_parser
     scan_q            <= scan_d;
     marker_q          <= marker_d;
     high_q            <= high_d;
-    length_q          <= length_d;
-    negative_q        <= negative_d;
+    length_q          <= next_length;
     frame_seen_q      <= frame_seen_d;
     id_q              <= id_d;
     quant_wide_q      <= quant_wide_d;
@@ -820,8 +862,14 @@ module jpeg_parser
     missing_q         <= missing_d;
     standard_q        <= standard_d;
     from_rom_q        <= from_rom_d;
-    rom_valid_q       <= state_q inside {StHuffmanCount, StHuffmanSymbol} && state_d == state_q && !next_byte;
+    rom_valid_q       <= state_q inside {StHuffmanCount, StHuffmanLength, StHuffmanSymbol} && !next_byte;
+    checked_q         <= state_q == StHuffmanCheck && !from_rom_q;
+    too_many_q        <= symbols_q > 9'd256 || 16'(symbols_q) > length_q;
+    drained_q         <= state_q == StHeaders && huffman_ready_i;
+    negative_q        <= negative_d;
     code_q            <= code_d;
+    coded_q           <= coded_d;
+    rom_at_q          <= rom_at_d;
     symbols_q         <= symbols_d;
     index_q           <= index_d;
     code_length_q     <= code_length_d;

@@ -7,7 +7,7 @@
 // Interface   `start_i` for a clock while `idle_o`, settings stable until `idle_o` again. In come a word of statistics for
 //             each band, then the frames' values, four in a word; out go tiles of 128 frames, in each the bands in turn.
 // Throughput  a word of statistics in six clocks; four values a clock in, and beside it four values a clock out.
-// Latency     the first word goes out when the first tile is full and 18 slots of six clocks after the last statistics.
+// Latency     the first word goes out when the first tile is full and 20 slots of six clocks after the last statistics.
 // Memory      two tiles in four banks, one for each of four frames in a row: 2048 words of 96 bits each.
 // Bad input   any words are taken, see mel_normalize.hpp; always ends after as many words as the settings say.
 module mel_normalize

@@ -13,16 +13,18 @@ module norm_fixed
   localparam logic [7:0] Exponent = 8'd132;  // of 32
 
   logic        negative_q, saturates_q;
-  logic [7:0]  distance_q;  // places to go down
+  logic [7:0]  distance;    // places to go down: at once up to three of them,
+  logic [7:2]  distance_q;  // then the others
   logic [23:0] mantissa_q, magnitude;
 
-  assign magnitude = distance_q[7:5] != '0 ? '0 : mantissa_q >> distance_q[4:0];
+  assign distance  = Exponent - bits_i[30:23];
+  assign magnitude = distance_q[7:5] != '0 ? '0 : mantissa_q >> {distance_q[4:2], 2'b0};
 
   always_ff @(posedge clk_i) begin
     negative_q  <= bits_i[31];
     saturates_q <= bits_i[30:23] >= Exponent;
-    distance_q  <= Exponent - bits_i[30:23];
-    mantissa_q  <= {1'b1, bits_i[22:0]};
+    distance_q  <= distance[7:2];
+    mantissa_q  <= {1'b1, bits_i[22:0]} >> distance[1:0];
     if (saturates_q) value_o <= negative_q ? 24'sh800000 : 24'sh7FFFFF;
     else value_o <= negative_q ? -log_mel_t'(magnitude) : log_mel_t'(magnitude);
   end

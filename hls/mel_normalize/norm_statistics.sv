@@ -6,7 +6,7 @@
 // Arithmetic  exact: a row of stages for each division and for the root, through which a band goes by slots of six clocks.
 //             The spread, frames * sum q^2 - (sum q)^2, is added up by columns of 17 bits from ten products of two
 //             multipliers.
-// Throughput  a band in six clocks. Latency 18 slots, of the mean 4.
+// Throughput  a band in six clocks. Latency 20 slots, of the mean 4.
 module norm_statistics
   import mel_normalize_pkg::*;
 (
@@ -32,7 +32,7 @@ module norm_statistics
   // Slots, by what is at work in them. The mean's division has slots 1 to 3.
   localparam int unsigned SlotSums       = 0;
   localparam int unsigned SlotMean       = 3;   // the last one
-  localparam int unsigned SlotReciprocal = 17;  // the last one
+  localparam int unsigned SlotReciprocal = 19;  // the last one
 
   // ---- Slots ----
   logic [2:0]              phase_q;
@@ -84,13 +84,14 @@ module norm_statistics
     end
   end
 
-  // What is multiplied in the six clocks, and in the third clock from then added. Column 2 has two of them.
+  // What is multiplied in the six clocks, and in the fourth clock from then added. Column 2 has two of them.
   logic [16:0]        squares_digit, sum_digit, sum_factor;
   logic [15:0]        frames_q;
   logic [16:0]        squares_digit_q, sum_digit_q, sum_factor_q;
   logic [32:0]        plus_q;
   logic [33:0]        minus_q;
   logic               twice, twice_q, twice_2_q;
+  logic signed [36:0] term_q;
   logic signed [37:0] column_q, carry;  // what has been added up of a column, and is carried into it
   logic [3:0][16:0]   low_q;            // digits of the spread
   logic [78:0]        spread_q;
@@ -131,8 +132,8 @@ module norm_statistics
 
   always_comb begin
     unique case (phase_q)
-      3'd2:    carry = '0;                                    // column 0 begins
-      3'd5:    carry = column_q;                              // the second product of column 2
+      3'd3:    carry = '0;                                    // column 0 begins
+      3'd0:    carry = column_q;                              // the second product of column 2
       default: carry = 38'($signed(column_q[37:17]));
     endcase
   end
@@ -146,15 +147,18 @@ module norm_statistics
     plus_q          <= frames_q * squares_digit_q;
     minus_q         <= sum_digit_q * sum_factor_q;
     twice_2_q       <= twice_q;
-    column_q        <= carry + $signed({5'b0, plus_q}) - (twice_2_q ? $signed({3'b0, minus_q, 1'b0})
-                                                                    : $signed({4'b0, minus_q}));
-    if (phase_q != 3'd5 && phase_q != 3'd2) low_q <= {column_q[16:0], low_q[3:1]};
-    if (phase_q == 3'd2) spread_q <= column_q[37] ? '0 : {column_q[10:0], low_q};
+    term_q          <= $signed({4'b0, plus_q}) - (twice_2_q ? $signed({2'b0, minus_q, 1'b0})
+                                                            : $signed({3'b0, minus_q}));
+    column_q        <= carry + 38'(term_q);
+    if (phase_q != 3'd0 && phase_q != 3'd3) low_q <= {column_q[16:0], low_q[3:1]};
+    if (phase_q == 3'd3) spread_q <= column_q[37] ? '0 : {column_q[10:0], low_q};
   end
 
   // ---- Slots 1 to 3: the mean ----
   logic [35:0] mean;
-  logic [2:1]  mean_negative_q;
+  logic [3:1]  mean_negative_q;
+  logic [31:0] mean_q;
+  logic        mean_valid_q;
 
   norm_divide #(.Digits(36), .Width(16)) u_mean (
     .clk_i,
@@ -166,11 +170,12 @@ module norm_statistics
   );
 
   always_ff @(posedge clk_i) begin
-    if (step) mean_negative_q <= {mean_negative_q[1], negative_1_q};
-    mean_o <= mean_negative_q[2] ? -mean_t'({1'b0, mean[31:0]}) : mean_t'({1'b0, mean[31:0]});
+    if (step) mean_negative_q <= {mean_negative_q[2:1], negative_1_q};
+    mean_q <= mean[31:0];
+    mean_o <= mean_negative_q[3] ? -mean_t'({1'b0, mean_q}) : mean_t'({1'b0, mean_q});
   end
 
-  // ---- Slots 3 to 10: the variance in 2^-44 places of q^2; 11 to 14: its root ----
+  // ---- Slots 3 to 10: the variance in 2^-44 places of q^2; 11 to 16: its root ----
   logic [31:0] pairs_q;  // frames * (frames - 1)
   logic [15:0] frames_less_q;
   logic [95:0] variance;
@@ -197,7 +202,7 @@ module norm_statistics
     .root_o  (deviation)
   );
 
-  // ---- Slot 15: the divisor, moved up to its first bit: by 32, 16, 8, 4, and by up to 3 ----
+  // ---- Slot 17: the divisor, moved up to its first bit: by 32, 16, 8, 4, and by up to 3 ----
   logic [47:0] deviation_q, divisor_1_q, divisor_2_q, divisor_3_q, divisor_4_q, divisor_5_q, divisor;
   logic [5:2]  shift_q[2:5];  // as the divisors of the same clock of the slot
   logic [5:0]  shift;
@@ -224,7 +229,7 @@ module norm_statistics
     divisor = divisor_5_q << shift[1:0];
   end
 
-  // ---- Slots 16 and 17: its reciprocal, (2^47 - 1) / the upper 24 bits ----
+  // ---- Slots 18 and 19: its reciprocal, (2^47 - 1) / the upper 24 bits ----
   logic [23:0]     reciprocal;
   logic [1:0][5:0] scale_shift_q;
   logic [1:0]      some_q;
@@ -249,12 +254,14 @@ module norm_statistics
   // ---- Numbers ----
   always_ff @(posedge clk_i) begin
     if (!rst_ni || clear_i) begin
+      mean_valid_q  <= 1'b0;
       mean_valid_o  <= 1'b0;
       scale_valid_o <= 1'b0;
       mean_band_o   <= '0;
       scale_band_o  <= '0;
     end else begin
-      mean_valid_o  <= step && valid_q[SlotMean];
+      mean_valid_q  <= step && valid_q[SlotMean];
+      mean_valid_o  <= mean_valid_q;
       scale_valid_o <= step && valid_q[SlotReciprocal];
       if (mean_valid_o) mean_band_o <= mean_band_o + 1'b1;
       if (scale_valid_o) scale_band_o <= scale_band_o + 1'b1;

@@ -54,7 +54,7 @@ module resize
   input  logic        beat_ready_i
 );
 
-  localparam int unsigned Depth     = 32;  // of the queues behind the two interpolations
+  localparam int unsigned Depth     = 32;  // of the queue between the two interpolations
   localparam int unsigned DepthBits = $clog2(Depth) + 1;
 
   typedef enum logic [3:0] {
@@ -150,9 +150,11 @@ module resize
   logic [15:0]      begin_x_q, end_x_q, begin_y_q, end_y_q;  // of the output that is wanted
   logic             rows_begun_q, rows_known_q, columns_begun_q, columns_known_q;
   window_t          window_q;
+  logic [15:0]      end_row_q;   // behind its last row, in the image
   logic [11:0]      right_q;     // last column of the source
   logic [15:0]      row_first;
   logic [7:0]       row_weight;
+  logic [15:0]      row_needs;   // the last source row of its two that has a weight
   logic             row_last, row_valid;
   logic [1:0][11:0] tap_first;
   logic [1:0][7:0]  tap_weight;
@@ -218,10 +220,12 @@ module resize
   // A word more on each side where the neighbour of a column lies in it: chroma at the window's ends is not right.
   always_ff @(posedge clk_i) begin
     if (plan_q == PlanSetup) begin
-      window_q <= WholeFrame;
+      window_q  <= WholeFrame;
+      end_row_q <= height_i;
     end else if (planning) begin
       if (row_valid && !rows_begun_q) window_q.first_row <= row_first;
-      if (row_valid && !rows_known_q) window_q.last_row <= row_first + 16'(row_weight != '0);
+      if (row_valid && !rows_known_q) window_q.last_row <= row_needs;
+      end_row_q <= window_q.last_row + 16'd1;
       if (tap_valid && !columns_begun_q) begin
         window_q.first_word <= tap_first[0] == '0 ? '0 : 9'((tap_first[0] - 12'd1) >> 3);
       end
@@ -249,10 +253,9 @@ module resize
   assign in_image     = rows_left_q != '0;
   assign row_taken    = accept && in_image && in_row_end;
 
-  // Rows taken in after this clock, less `base_q`, less 1. The carry from the lowest place adds
-  // `row_taken`.
-  logic [17:0] ahead;
-  assign ahead = {1'b0, in_row_q, row_taken} + {1'b1, ~base_q, row_taken};
+  // Rows in the ring: below 0 where those between are not needed.
+  logic signed [16:0] ahead;
+  assign ahead = $signed({1'b0, in_row_q}) - $signed({1'b0, base_q});
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni || state_q == StIdle) begin
@@ -260,8 +263,7 @@ module resize
       ended_q     <= 1'b0;
       room_q      <= 1'b1;
       in_row_q    <= window_q.first_row;
-      rows_left_q <= (window_q.last_row < height_i ? window_q.last_row + 16'd1 : height_i)
-                   - window_q.first_row;
+      rows_left_q <= end_row_q - window_q.first_row;
       in_word_q   <= {window_q.first_word, 2'd0};
     end else begin
       if (accept && beat_i.last) begin
@@ -269,7 +271,7 @@ module resize
         ended_q  <= 1'b1;
       end
       // The ring is full four rows ahead of the row at work.
-      room_q <= rows_read_q || state_q == StDrain || ahead[17] || ahead[17:1] < 17'd3;
+      room_q <= rows_read_q || state_q == StDrain || (row_taken ? ahead < 17'sd3 : ahead < 17'sd4);
       if (row_taken) begin
         in_row_q    <= in_row_q + 16'd1;
         rows_left_q <= rows_left_q - 16'd1;
@@ -291,10 +293,12 @@ module resize
   end
 
   // ---- Reading, row by row of the output ----
-  logic                  row_take;
+  logic                  row_take, row_next;
+  logic                  row_valid_q, row_last_q;
+  logic [15:0]           row_first_q, row_needs_q;
+  logic [7:0]            row_weight_q;
   logic [10:0]           out_word_q;
   logic                  read, read_end, word_room_q;
-  logic [16:0]           behind;
   logic                  present;
   logic [1:0]            tag;
   logic [1:0][2:0][15:0] blended, word;
@@ -315,15 +319,31 @@ module resize
     .both_o  (),
     .last_o  (row_last),
     .valid_o (row_valid),
-    .ready_i (row_take || planning)
+    .ready_i (row_next || planning)
   );
+
+  // The row at work.
+  assign row_needs = row_first + 16'(row_weight != '0);
+  assign row_next  = !row_valid_q || row_take;
+
+  always_ff @(posedge clk_i) begin
+    if (!run_n) row_valid_q <= 1'b0;
+    else if (row_next) row_valid_q <= row_valid;
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (row_next) begin
+      row_first_q  <= row_first;
+      row_needs_q  <= row_needs;
+      row_weight_q <= row_weight;
+      row_last_q   <= row_last;
+    end
+  end
 
   // A word may be read as soon as it is there in the lower row, or in the only one where the lower
   // has no weight.
-  assign behind   = {1'b0, in_row_q} - {1'b0, row_first};
-  assign present  = !behind[16] && (behind[15:0] > 16'(row_weight != '0) ||
-                    (behind[15:0] == 16'(row_weight != '0) && in_word_q > out_word_q));
-  assign read     = row_valid && !rows_read_q && word_room_q && present;
+  assign present  = in_row_q > row_needs_q || (in_row_q == row_needs_q && in_word_q > out_word_q);
+  assign read     = row_valid_q && !rows_read_q && word_room_q && present;
   assign read_end = out_word_q == last_word_q;
   assign row_take = read && read_end;
 
@@ -335,9 +355,9 @@ module resize
       base_q      <= window_q.first_row;
     end else begin
       if (read) out_word_q <= read_end ? first_word_q : out_word_q + 11'd1;
-      if (row_take && row_last) rows_read_q <= 1'b1;
+      if (row_take && row_last_q) rows_read_q <= 1'b1;
       word_room_q <= words < DepthBits'(Depth / 2);
-      if (row_valid && !rows_read_q) base_q <= row_first;
+      if (row_valid_q && !rows_read_q) base_q <= row_first_q;
     end
   end
 
@@ -351,10 +371,10 @@ module resize
     .write_word_i (in_word_q),
     .write_pixel_i(beat_i.pixel),
     .read_i       (read),
-    .read_row_i   (row_first[1:0]),
+    .read_row_i   (row_first_q[1:0]),
     .read_word_i  (out_word_q),
-    .weight_i     (row_weight),
-    .tag_i        ({read_end, row_last}),
+    .weight_i     (row_weight_q),
+    .tag_i        ({read_end, row_last_q}),
     .word_o       (blended),
     .tag_o        (tag),
     .valid_o      (blended_valid)
@@ -378,7 +398,7 @@ module resize
   // ---- Columns ----
   logic             tap_both, tap_ready;
   pixel_t [1:0]     pixels;
-  logic             both, last, pixels_valid, beat_room_q;
+  logic             both, last, pixels_valid, beat_room;
 
   resize_taps #(
     .Lanes    (2),
@@ -416,52 +436,31 @@ module resize
     .both_o      (both),
     .last_o      (last),
     .valid_o     (pixels_valid),
-    .room_i      (beat_room_q)
+    .room_i      (beat_room)
   );
 
   // ---- Output ----
-  pixel_t [1:0]         out_pixels;
-  logic                 out_both, out_last, out_valid, out_ready, ends;
-  logic [DepthBits-1:0] beats;
-
-  always_ff @(posedge clk_i) beat_room_q <= beats < DepthBits'(Depth / 2);
-
-  stream_fifo #(
-    .Width(50),
-    .Depth(Depth)
-  ) u_beats (
+  beat_queue u_beats (
     .clk_i,
     .rst_ni,
-    .data_i ({pixels, both, last}),
-    .valid_i(pixels_valid),
-    .ready_o(),
-    .data_o ({out_pixels, out_both, out_last}),
-    .valid_o(out_valid),
-    .ready_i(out_ready),
-    .count_o(beats)
+    .pixel_i      (pixels),
+    .both_i       (both),
+    .last_i       (last),
+    .valid_i      (pixels_valid),
+    .room_o       (beat_room),
+    .pass_i       (state_q == StRun && ended_q && !early_q && end_status_q == StatusOk),
+    .end_i        (state_q == StEnd),
+    .status_i     (end_status_q),
+    .beat_o, .beat_valid_o, .beat_ready_i,
+    .last_leaves_o(last_leaves)
   );
-
-  // The last beat waits for the end of the input; a bad end replaces it.
-  assign ends         = state_q == StEnd && (!out_valid || out_last);
-  assign beat_valid_o = ends || (out_valid && (!out_last ||
-                        (state_q == StRun && ended_q && !early_q && end_status_q == StatusOk)));
-  assign out_ready    = beat_ready_i && (!out_last || beat_valid_o);
-  assign last_leaves  = beat_valid_o && beat_ready_i && beat_o.last;
-
-  assign beat_o.pixel  = ends ? '0 : out_pixels;
-  assign beat_o.keep   = ends ? 2'b00 : {out_both, 1'b1};
-  assign beat_o.last   = ends || out_last;
-  assign beat_o.status = ends ? end_status_q : StatusOk;
 
 `ifndef SYNTHESIS
   a_frame_behind_window: assert property (@(posedge clk_i) disable iff (!rst_ni)
     frame_valid_i && frame_ready_o && frame_i.status == StatusOk |->
     window_valid_o && frame_i.width == width_i && frame_i.height == height_i);
-  a_queues_have_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    !(blended_valid && words == DepthBits'(Depth)) &&
-    !(pixels_valid && beats == DepthBits'(Depth)));
-  a_beat_stays: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    beat_valid_o && !beat_ready_i |=> beat_valid_o && $stable(beat_o));
+  a_queue_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    !(blended_valid && words == DepthBits'(Depth)));
 `endif
 
 endmodule

@@ -76,8 +76,10 @@ module resize_setup
   always_ff @(posedge clk_i) product_q <= factor_q * factor2_q;
 
   logic signed [6:0] exponent_q;  // of out / in, then minus that of in / out
+  logic              begun_q;     // the quotient has a place: while it is 0, the exponent follows, a clock behind
 
   always_ff @(posedge clk_i) begin
+    begun_q <= state_q == StRatio || state_q == StInverse;
     if (!rst_ni) begin
       state_q <= StIdle;
     end else begin
@@ -184,7 +186,7 @@ module resize_setup
           end else begin
             rem_q      <= next_rem;
             quotient_q <= {quotient_q[52:0], quotient_bit};
-            if (quotient_q == '0 && !quotient_bit) exponent_q <= exponent_q - 7'sd1;
+            if (begun_q && quotient_q == '0) exponent_q <= exponent_q - 7'sd1;
           end
         end
         StInverseLoad: begin
@@ -199,7 +201,7 @@ module resize_setup
           end else begin
             rem_q      <= next_rem;
             quotient_q <= {quotient_q[52:0], quotient_bit};
-            if (quotient_q == '0 && !quotient_bit) exponent_q <= exponent_q + 7'sd1;
+            if (begun_q && quotient_q == '0) exponent_q <= exponent_q + 7'sd1;
           end
         end
         // scale * out - in, in units of the scale's last place, is a small number: its low bits say

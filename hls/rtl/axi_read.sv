@@ -4,7 +4,7 @@
 //             that many come out, unless `stop_i` is held: then no further burst is issued, what is under way is
 //             taken and dropped, and the stream is silent; hold it until `idle_o`.
 // Bursts      up to BurstWords beats, ending where a multiple of BurstWords words of address ends, so that none crosses
-//             4 KiB. A burst is issued when the FIFO has room for all of it, so `rready` never falls, and as many are
+//             4 KiB. A burst is issued when the FIFO has room for the longest, so `rready` never falls, and as many are
 //             under way as the FIFO holds.
 // Throughput  one word a clock when memory's latency is below Depth clocks. Latency memory's and four clocks.
 // Reset       may come with reads under way, and memory be reset with it or not: what still comes of them is dropped, and
@@ -58,6 +58,7 @@ module axi_read #(
   logic [31:0]          upper_q;
   logic                 carry_q;   // from next_q, not yet in upper_q
   logic [28:0]          left_q;
+  logic                 asks_q;    // some
   logic [BurstBits:0]   border;    // words up to where a burst must end
   logic [BurstBits:0]   size_q;
   logic                 sized_q;
@@ -73,7 +74,7 @@ module axi_read #(
   logic                 take, pop;
 
   assign border = (BurstBits + 1)'(BurstWords) - {1'b0, next_q[BurstBits-1:0]};
-  assign issue  = sized_q && !stop_i && !arvalid_o && free_q >= CountBits'(size_q);
+  assign issue  = sized_q && !stop_i && !arvalid_o && free_q >= CountBits'(BurstWords);
   assign take   = rvalid_i && rready_o;
 
   assign arsize_o  = 3'd4;
@@ -84,21 +85,25 @@ module axi_read #(
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       left_q    <= '0;
+      asks_q    <= 1'b0;
       sized_q   <= 1'b0;
       arvalid_o <= 1'b0;
       free_q    <= CountBits'(Depth);
     end else begin
       if (start_i) begin
         left_q  <= words_i;
+        asks_q  <= words_i != '0;
         sized_q <= 1'b0;
         free_q  <= CountBits'(Depth);
       end else if (stop_i || error_o) begin
         left_q  <= '0;
+        asks_q  <= 1'b0;
         sized_q <= 1'b0;
       end else begin
         if (issue) left_q <= left_q - 29'(size_q);
+        if (issue) asks_q <= left_q != 29'(size_q);
         if (issue) sized_q <= 1'b0;
-        else if (left_q != '0) sized_q <= 1'b1;
+        else if (asks_q) sized_q <= 1'b1;
         free_q <= free_q - (issue ? CountBits'(size_q) : '0) + CountBits'(pop);
       end
       if (issue) arvalid_o <= 1'b1;
@@ -142,7 +147,7 @@ module axi_read #(
   assign word_o       = error_o || bad ? '0 : fifo_word;
   assign pop          = word_valid_o && word_ready_i;
   assign fifo_pop     = pop && !error_o;
-  assign idle_o       = !owes_q && left_q == '0 && flying_q == '0 && !arvalid_o;
+  assign idle_o       = !owes_q && !asks_q && flying_q == '0 && !arvalid_o;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin

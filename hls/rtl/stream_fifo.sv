@@ -28,24 +28,34 @@ module stream_fifo #(
   end
 
   (* ram_style = "distributed" *) logic [Width-1:0] memory[Depth];
-  logic [AddressWidth:0] head_q, tail_q;  // next to leave, next free; one bit more than an address
+  logic [AddressWidth-1:0] head_q, tail_q;  // next to leave, next free
+  logic                    push, pop;
 
-  assign count_o = tail_q - head_q;
-  assign ready_o = !count_o[AddressWidth];
-  assign valid_o = head_q != tail_q;
-  assign data_o  = memory[head_q[AddressWidth-1:0]];
+  assign push   = valid_i && ready_o;
+  assign pop    = valid_o && ready_i;
+  assign data_o = memory[head_q];
 
   always_ff @(posedge clk_i) begin
-    if (valid_i && ready_o) memory[tail_q[AddressWidth-1:0]] <= data_i;
+    if (push) memory[tail_q] <= data_i;
   end
 
+  // What the neighbours wait for comes from registers.
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
-      head_q <= '0;
-      tail_q <= '0;
+      head_q  <= '0;
+      tail_q  <= '0;
+      count_o <= '0;
+      ready_o <= 1'b1;
+      valid_o <= 1'b0;
     end else begin
-      if (valid_i && ready_o) tail_q <= tail_q + 1'b1;
-      if (valid_o && ready_i) head_q <= head_q + 1'b1;
+      if (push) tail_q <= tail_q + 1'b1;
+      if (pop) head_q <= head_q + 1'b1;
+      if (push && !pop) count_o <= count_o + 1'b1;
+      else if (pop && !push) count_o <= count_o - 1'b1;
+      if (pop) ready_o <= 1'b1;
+      else if (push) ready_o <= count_o != ($clog2(Depth) + 1)'(Depth - 1);
+      if (push) valid_o <= 1'b1;
+      else if (pop) valid_o <= count_o != ($clog2(Depth) + 1)'(1);
     end
   end
 

@@ -117,7 +117,7 @@ def mel_cycles(samples: int, n_mels: int = 80, steps: int = STEPS, spacing: floa
 
 # norm_statistics.sv
 SLOT: Final = 6  # clocks of a band in a stage
-SLOTS: Final = 18
+SLOTS: Final = 20
 # audio_norm_cu.sv, axi_read.sv: besides memory's latency, from the start to the first slot, and from the last band's
 # slot to the first value, which is asked for while the last two words of statistics wait for theirs; from a tile's last
 # value to its first reading

@@ -20,7 +20,7 @@ from headrace.sim.hardware.jpeg import DHT, DQT, DRI, SOF0, SOF1, SOS, JpegWork
 # ---- decode ----
 
 # jpeg_parser.sv
-FIRST_BYTE: Final = 2  # from the start: a word is taken, then its first byte
+FIRST_BYTE: Final = 3  # from the start: a word is taken, and out of the queue, then its first byte
 SEGMENT: Final = 5  # 0xFF, marker, a clock to judge it, two bytes of length
 WORD: Final = 16  # bytes: skipped at once
 FRAME_SIZE: Final = 8  # from the length of the frame header to the image's size
@@ -83,7 +83,7 @@ def _header_cycles(work: JpegWork) -> tuple[int, int]:
         else:
             clock += _skip_cycles(size, at)
         at += size
-    return max(clock + 1, written), sized
+    return max(clock + 1, written) + 1, sized  # it is seen that the tables are written
 
 
 def _skip_cycles(size: int, at: int) -> int:
@@ -259,7 +259,7 @@ def _decode(
 SETUP: Final = 329  # from the size: three divisions an axis and one for the longer side, bit by bit
 # and a clock for each row, or two columns, up to the last that is wanted: to what a crop needs of the source
 TO_WINDOW: Final = 14
-TO_READ: Final = 12  # from the frame, and a clock for each row above the window, to the first word read
+TO_READ: Final = 13  # from the frame, and a clock for each row above the window, to the first word read
 RING_ROWS: Final = 4
 TAPS_AHEAD: Final = 16  # resize_taps.sv: it goes on while its queue has fewer
 TO_RING: Final = 1  # from a word's arrival to its reading
@@ -371,7 +371,7 @@ def normalize_cycles(width: int, height: int) -> int:
 
 # image_cu.sv, axi_read.sv: besides memory's latency, from the clock after the start to the first byte of the file: the
 # arguments are checked, the burst sized and issued, its first word goes through the FIFO and into decode
-TO_FIRST_BYTE: Final = 8
+TO_FIRST_BYTE: Final = 9
 # table_load.sv: an entry a clock; bursts of 16 words, of which two fit the FIFO
 TABLE_BURSTS, TABLE_BURST_ENTRIES, TABLE_BURSTS_AHEAD = 12, 64, 2
 TO_FIRST_ENTRY: Final = 6

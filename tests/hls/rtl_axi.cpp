@@ -6,25 +6,15 @@
 #include <random>
 
 #include "Vaxi_read.h"
-#include "rtl_bench.hpp"
+#include "rtl_axi_memory.hpp"
 
 namespace {
-
-constexpr uint64_t WORD_BYTES = 16, PAGE_BYTES = 4096;
-
-enum Fault : int { NONE = 0, HANG = 1, PROTOCOL = 2, ASSERTION = 3 };
 
 struct Burst {
     uint64_t address;
     unsigned beats;
     uint64_t due;  // clock of the first beat
 };
-
-Bench<Vaxi_read>& ready() {  // one for all runs: what a run leaves behind is seen by the next
-    static auto* const bench = new Bench<Vaxi_read>;  // never ends: it outlives everything at exit
-    bench->context.fatalOnError(false);
-    return *bench;
-}
 
 }  // namespace
 
@@ -39,7 +29,7 @@ struct Outcome {
 extern "C" int rtl_axi_read(const uint8_t* memory, uint64_t base, uint64_t size, uint64_t address, uint32_t words,
                             uint32_t stop_after, uint32_t latency, uint32_t stall, uint32_t slow, uint32_t reset_at,
                             uint32_t forgets, uint32_t seed, uint8_t* out, Outcome* outcome) {
-    Bench<Vaxi_read>& bench = ready();
+    Bench<Vaxi_read>& bench = lasting_bench<Vaxi_read>();
     Vaxi_read& m = bench.model;
     std::mt19937 random(seed);
     const auto stalled = [&] { return (random() & 255) < stall; };
@@ -81,10 +71,8 @@ extern "C" int rtl_axi_read(const uint8_t* memory, uint64_t base, uint64_t size,
         const bool ar = m.arvalid_o && m.arready_i, r = r_offered && m.rready_o;
         if (ar) {
             const unsigned beats = m.arlen_o + 1;
-            const uint64_t from = m.araddr_o, to = from + beats * WORD_BYTES - 1;
-            if (from % WORD_BYTES || from / PAGE_BYTES != to / PAGE_BYTES || beats > 64) return PROTOCOL;
-            if (m.arsize_o != 4 || m.arburst_o != 1) return PROTOCOL;
-            bursts.push_back({from, beats, clock + 1 + latency});
+            if (!lawful_burst(m.araddr_o, beats, m.arsize_o, m.arburst_o) || beats > 64) return PROTOCOL;
+            bursts.push_back({m.araddr_o, beats, clock + 1 + latency});
             flying += beats;
             outcome->bursts++;
             outcome->most_flying = std::max(outcome->most_flying, flying);
