@@ -1,6 +1,6 @@
 // The decode unit as a chain of processes; decode.hpp says what the chain does as a whole.
 //
-//   words -> parse -> entropy -> transform_columns -> transform_rows -> render -> frames, pixels
+//   words -> parse -> entropy -> dequantise -> transform -> render -> frames, pixels
 //
 // Every stream between them ends on one beat that carries the final status, also after an error, so each
 // process ends on that beat and on nothing else. Tables travel as single writes while the headers are read,
@@ -9,6 +9,8 @@
 #include "decode/decode.hpp"
 
 #include <cstdint>
+
+#include "headrace/word.hpp"
 
 namespace headrace {
 namespace {
@@ -85,15 +87,17 @@ struct TableWrite {
 
 // The entropy-coded segments with stuffing removed.
 enum TokenKind : uint8_t {
-    DATA,      // value: the byte
+    DATA,      // value: up to four bytes, the first one on top, zeros below the last
     RESTART,   // value: number of the RSTn marker
     SCAN_END,  // another marker, or no more bytes. value: the status if the image is not complete by then
     FILE_END,  // value: what the file looked like from there on to EOI
 };
 struct Token {
     uint8_t kind;
-    uint8_t value;
+    uint8_t bytes;  // of DATA
+    uint32_t value;
 };
+constexpr unsigned TOKEN_BYTES = 4;
 
 // One Huffman symbol: the coefficient at `index` in zigzag order; those not sent are zero.
 struct Coefficient {
@@ -104,14 +108,21 @@ struct Coefficient {
     bool end;        // of the image
 };
 
-struct Column {
-    int16_t value[8];  // top to bottom
-    bool end;
+// Dequantised.
+struct CoefficientBlock {
+    int16_t value[8][8];  // [row][column]
+    bool first_row_only;  // all others are zero
+    bool end;             // instead of a block: the image ends, with `status`
     uint8_t status;
 };
 
-struct Samples {
-    uint8_t value[8];  // left to right
+// Eight samples of a row, left to right: a word of the row buffers.
+struct SampleRow {
+    uint8_t value[8];
+};
+
+struct SampleBlock {
+    SampleRow row[8];
     bool end;
     uint8_t status;
 };
@@ -133,9 +144,9 @@ uint8_t next_byte(WordStream& words, FileBytes& file) {
         return 0;
     }
     if (file.in_word == 0) {
-        const ap_uint<128> word = words.read();
-        file.low = word.range(63, 0).to_uint64();
-        file.high = word.range(127, 64).to_uint64();
+        const Halves word = halves_of(words.read());
+        file.low = word.low;
+        file.high = word.high;
         file.in_word = 16;
         file.words_left--;
     }
@@ -467,29 +478,40 @@ unsigned parse_headers(WordStream& words, FileBytes& file, Header& header,
 // Sends the entropy-coded data; returns the marker that ends it, or 0 if the file or the data ends without one: FF 00 is
 // a byte of data and fill bytes come before markers (T.81 B.1.1.2 and B.1.1.5), so that FF FF 00 is neither.
 uint8_t forward_scan(WordStream& words, FileBytes& file, hls::stream<Token>& tokens) {
+    Token data = {DATA, 0, 0};
     bool escaped = false;  // the byte before was 0xFF
     bool filled = false;   // and so was the one before that
-    while (true) {
+    Token marked = {RESTART, 0, 0};
+    bool restarted = false;  // `marked` is to be sent: behind the data before it, as one token leaves in a clock
+    uint8_t marker = 0;
+    bool more = true;
+    while (more) {
 #pragma HLS PIPELINE II = 1
         const uint8_t byte = next_byte(words, file);
-        if (file.ended) return 0;
-        if (!escaped) {
-            if (byte != 0xFF) tokens.write({DATA, byte});
-            escaped = byte == 0xFF;
-            filled = false;
-        } else if (byte == 0xFF) {
-            filled = true;
-        } else {
-            if (byte == 0 && !filled) {
-                tokens.write({DATA, 0xFF});
-            } else if (byte >= RST0 && byte <= RST7) {
-                tokens.write({RESTART, static_cast<uint8_t>(byte - RST0)});
-            } else {
-                return byte;
-            }
-            escaped = false;
+        const bool data_byte = !file.ended && (escaped ? byte == 0 && !filled : byte != 0xFF);
+        const bool restart = !file.ended && escaped && byte >= RST0 && byte <= RST7;
+        if (file.ended) {
+            more = false;
+        } else if (escaped && byte != 0xFF && !data_byte && !restart) {
+            marker = byte;
+            more = false;
         }
+        if (data_byte) {  // of FF 00 it is the FF
+            data.value |= static_cast<uint32_t>(escaped ? 0xFF : byte) << (24 - 8 * data.bytes);
+            data.bytes++;
+        }
+        if (restarted) {  // just now, so there is no more than one byte of data, and no end
+            tokens.write(marked);
+        } else if (data.bytes == TOKEN_BYTES || (data.bytes != 0 && (restart || !more))) {
+            tokens.write(data);
+            data = {DATA, 0, 0};
+        }
+        restarted = restart;
+        marked.value = byte - RST0;
+        filled = escaped && byte == 0xFF;
+        escaped = byte == 0xFF;
     }
+    return marker;
 }
 
 // From the marker that ended the scan to EOI; segments in between say nothing about the image.
@@ -526,9 +548,9 @@ void parse(WordStream& words, ap_uint<32> jpeg_bytes, hls::stream<TableWrite>& q
         const uint8_t marker = forward_scan(words, file, tokens);
         const bool early_end = file.ended || marker == EOI;
         const unsigned end_status = early_end ? STATUS_TRUNCATED : STATUS_CORRUPT_HUFFMAN;
-        tokens.write({SCAN_END, static_cast<uint8_t>(end_status)});
+        tokens.write({SCAN_END, 0, end_status});
         const unsigned status = marker == 0 ? end_status : parse_trailer(words, file, marker);
-        tokens.write({FILE_END, static_cast<uint8_t>(status)});
+        tokens.write({FILE_END, 0, status});
     }
     for (; file.words_left > 0; file.words_left--) {  // whatever follows EOI or an error
 #pragma HLS PIPELINE II = 1
@@ -538,27 +560,91 @@ void parse(WordStream& words, ap_uint<32> jpeg_bytes, hls::stream<TableWrite>& q
 
 // ---- entropy: entropy-coded data -> coefficients ----
 
+// What a code says. Codes of up to SHORT_BITS bits are found by the next SHORT_BITS bits of the data, in distributed RAM
+// and within the clock; longer ones, 0.3 to 2.5 % of those in photos, by comparison with the limits of all lengths, a
+// clock later. Beside the symbol stands the number of bits to the next code, so that what the next look-up waits for is
+// one read, one shift and no sum.
+struct Code {
+    uint8_t total;   // bits of the code and of what follows it; of a code in no table NO_CODE
+    uint8_t symbol;
+};
+constexpr unsigned SHORT_BITS = 9;
+constexpr uint8_t NO_CODE = 0xFF;
+constexpr unsigned SPREAD = 8;  // neighbouring places that are written together
+
 struct HuffmanTables {
+    Code brief[2 * TABLES][1 << SHORT_BITS];
     uint16_t limit[2 * TABLES][16];
     uint8_t offset[2 * TABLES][16];
     uint8_t symbol[2 * TABLES][256];
 };
 
+// The length of the code at the top of a window of 16 bits, 17 if there is none.
+unsigned code_length(unsigned window, const uint16_t limit[16]) {
+#pragma HLS INLINE
+    unsigned length = 1;
+    for (int n = 0; n < 16; n++) {
+#pragma HLS UNROLL
+        length += window >= limit[n];
+    }
+    return length;
+}
+
+Code long_code(unsigned window, unsigned table, const HuffmanTables& tables) {
+#pragma HLS INLINE
+    const unsigned length = code_length(window, tables.limit[table]);
+    if (length > 16) return {NO_CODE, 0};
+    const unsigned place = (window >> (16 - length)) + tables.offset[table][length - 1];
+    const uint8_t symbol = tables.symbol[table][place & 255];
+    return {static_cast<uint8_t>(length + (symbol & 15)), symbol};
+}
+
+// What a scan uses is written: parse_scan sees to it. A symbol with a short code of n bits stands at 2^(SHORT_BITS - n)
+// places, behind those of the symbol before.
+void take_tables(hls::stream<TableWrite>& writes, HuffmanTables& tables) {
+    unsigned place = 0;
+    for (TableWrite write = writes.read(); write.field != GO; write = writes.read()) {
+        if (write.field == LIMIT) {
+            tables.limit[write.table][write.index] = write.value;
+            place = 0;  // the symbols follow
+        } else if (write.field == OFFSET) {
+            tables.offset[write.table][write.index] = write.value;
+        } else {
+            tables.symbol[write.table][write.index] = write.value;
+            const unsigned length = code_length(place << (16 - SHORT_BITS), tables.limit[write.table]);
+            if (place >> SHORT_BITS == 0 && length <= SHORT_BITS) {
+                const unsigned end = place + (1 << (SHORT_BITS - length));
+                const Code code = {static_cast<uint8_t>(length + (write.value & 15)), static_cast<uint8_t>(write.value)};
+                for (unsigned group = place / SPREAD; group <= (end - 1) / SPREAD; group++) {
+#pragma HLS PIPELINE II = 1
+                    for (unsigned i = 0; i < SPREAD; i++) {
+#pragma HLS UNROLL
+                        const unsigned at = group * SPREAD + i;
+                        if (at >= place && at < end) tables.brief[write.table][at] = code;
+                    }
+                }
+                place = end;
+            }
+        }
+    }
+}
+
 struct BitReader {
-    uint64_t window;  // next bit on top, zeros below the last; no more than 40 bits are held
+    uint64_t window;  // next bit on top, zeros below the last
     int bits;
     bool stopped;     // at `stop`, a token that is not DATA
     Token stop;
 };
 
-// Takes one byte if there is room, so that at most one token is read per clock.
+// Takes a token if there is room for a whole one, below the bits that are there. The bits of the next code do not change
+// by it, so it is no part of what the next look-up waits for.
 void refill(hls::stream<Token>& tokens, BitReader& in) {
 #pragma HLS INLINE
     if (in.stopped || in.bits > 32) return;
     const Token token = tokens.read();
     if (token.kind == DATA) {
-        in.window |= static_cast<uint64_t>(token.value) << (56 - in.bits);
-        in.bits += 8;
+        in.window |= static_cast<uint64_t>(token.value) << 32 >> in.bits;
+        in.bits += 8 * token.bytes;
     } else {
         in.stopped = true;
         in.stop = token;
@@ -577,59 +663,21 @@ int extend(uint32_t bits, unsigned size) {
     return (bits >> 31) != 0 || size == 0 ? value : value - (1 << size) + 1;
 }
 
-unsigned decode_block(hls::stream<Token>& tokens, BitReader& in, const HuffmanTables& tables,
-                      unsigned dc_table, unsigned ac_table, uint8_t quant, int16_t& predictor,
-                      hls::stream<Coefficient>& coefficients) {
-    constexpr int LONGEST = 16 + 11;  // a code and the bits of a DC difference
-    unsigned k = 0;                   // the next coefficient, in zigzag order
-    while (k < 64) {
-#pragma HLS PIPELINE II = 1
-#pragma HLS LOOP_TRIPCOUNT min = 2 max = 64
-        refill(tokens, in);
-        if (in.bits < LONGEST && !in.stopped) continue;
-
-        const unsigned table = k == 0 ? dc_table : TABLES + ac_table;
-        const unsigned code = in.window >> 48;
-        unsigned length = 1;
-        for (int n = 0; n < 16; n++) {
-#pragma HLS UNROLL
-            length += code >= tables.limit[table][n];
-        }
-        if (length > 16 && in.bits >= 16) return STATUS_CORRUPT_HUFFMAN;
-        if (length > 16) return stop_status(in);
-        const unsigned place = (code >> (16 - length)) + tables.offset[table][length - 1];
-        const uint8_t symbol = tables.symbol[table][place & 255];
-        const unsigned size = symbol & 15;
-        const unsigned run = symbol >> 4;
-        const int used = length + size;
-        // Whatever the window holds, a valid symbol fits it or the data has stopped: what is found does not depend on
-        // how far ahead bytes were read.
-        if (static_cast<int>(length) > in.bits) return stop_status(in);
-        if (size > (k == 0 ? 11u : 10u)) return STATUS_CORRUPT_HUFFMAN;  // beyond what 8-bit samples need
-        if (used > in.bits) return stop_status(in);
-
-        int value = extend(static_cast<uint32_t>(in.window << length >> 32), size);
-        in.window <<= used;
-        in.bits -= used;
-
-        // Every symbol becomes one coefficient: ZRL a zero 15 places on, EOB a zero in the last place.
-        if (k == 0) {
-            predictor = static_cast<int16_t>(predictor + value);
-            value = predictor;
-        } else if (size == 0 && run != 15) {
-            k = 63;
-        } else {
-            k += run;
-        }
-        if (k > 63) return STATUS_CORRUPT_HUFFMAN;
-        coefficients.write({static_cast<int16_t>(value), static_cast<uint8_t>(k), quant, k == 63, false});
-        k++;
-    }
+// What is wrong with a code and the bits behind it; OK if nothing is. Whatever the window holds, a valid symbol fits it
+// or the data has stopped: what is found does not depend on how far ahead bytes were read.
+unsigned code_status(const Code& code, bool dc, const BitReader& in) {
+#pragma HLS INLINE
+    if (code.total == NO_CODE) return in.bits >= 16 ? static_cast<unsigned>(STATUS_CORRUPT_HUFFMAN) : stop_status(in);
+    const unsigned size = code.symbol & 15;
+    if (static_cast<int>(code.total - size) > in.bits) return stop_status(in);
+    if (size > (dc ? 11u : 10u)) return STATUS_CORRUPT_HUFFMAN;  // beyond what 8-bit samples need
+    if (code.total > in.bits) return stop_status(in);
     return STATUS_OK;
 }
 
 // Between two restart intervals: nothing but RSTn may be left.
 unsigned restart(hls::stream<Token>& tokens, BitReader& in, unsigned number) {
+#pragma HLS INLINE
     if (in.bits >= 8) return STATUS_RESTART_MISMATCH;
     if (!in.stopped) in.stop = tokens.read();
     if (in.stop.kind == SCAN_END) return in.stop.value;
@@ -640,43 +688,95 @@ unsigned restart(hls::stream<Token>& tokens, BitReader& in, unsigned number) {
     return STATUS_OK;
 }
 
+// The blocks of `mcus` MCUs in one loop, so that its pipeline is filled once an image and not once a block. From symbol to
+// symbol goes only the window (look-up and shift), how many bits it holds, and the place in the block (a sum), which
+// chooses the table; the value of a coefficient is worked out behind the loop, but for the sum with the one before it.
+unsigned decode_blocks(hls::stream<Token>& tokens, BitReader& in, const HuffmanTables& tables, const Scan& scan,
+                       const Layout& layout, int mcus, hls::stream<Coefficient>& coefficients) {
+    constexpr int LONGEST = 16 + 11;         // a code and the bits of a DC difference
+    int16_t predictor[COMPONENTS] = {};      // 16 bits wrap, as libjpeg's coefficients do
+#pragma HLS ARRAY_PARTITION variable = predictor complete
+    unsigned left_in_interval = scan.restart_interval;
+    unsigned restart_number = 0;
+    unsigned k = 0;                          // the next coefficient, in zigzag order
+    int block = 0, component = 0;            // in the MCU
+    Code found = {};                         // of the code at the top of the window, when it is a long one
+    bool looked_up = false;                  // it is
+    unsigned status = STATUS_OK;
+    while (mcus > 0 && status == STATUS_OK) {
+#pragma HLS PIPELINE II = 1
+        const bool dc = k == 0;
+        const bool due = dc && block == 0 && scan.restart_interval != 0 && left_in_interval == 0;
+        const unsigned table = dc ? scan.dc[component] : TABLES + scan.ac[component];
+        const unsigned code_bits = in.window >> 48;
+        const bool brief = code_bits < tables.limit[table][SHORT_BITS - 1];
+        if (due) {
+            status = restart(tokens, in, restart_number);
+            restart_number = (restart_number + 1) & 7;
+            left_in_interval = scan.restart_interval;
+            for (int c = 0; c < COMPONENTS; c++) predictor[c] = 0;
+        } else if (in.bits < LONGEST && !in.stopped) {
+            refill(tokens, in);
+        } else if (!brief && !looked_up) {
+            found = long_code(code_bits, table, tables);
+            looked_up = true;
+        } else {
+            const Code code = brief ? tables.brief[table][code_bits >> (16 - SHORT_BITS)] : found;
+            looked_up = false;
+            status = code_status(code, dc, in);
+            const unsigned size = code.symbol & 15, run = code.symbol >> 4;
+            const unsigned total = code.total & 31, length = (code.total - size) & 31;  // of a sound code they fit
+            // Every symbol becomes one coefficient: ZRL a zero 15 places on, EOB a zero in the last place.
+            const bool end_of_block = !dc && size == 0 && run != 15;
+            const unsigned index = dc ? 0 : end_of_block ? 63 : k + run;
+            if (status == STATUS_OK && index > 63) status = STATUS_CORRUPT_HUFFMAN;
+            if (status == STATUS_OK) {
+                int value = extend(static_cast<uint32_t>(in.window << length >> 32), size);
+                if (dc) {
+                    predictor[component] = static_cast<int16_t>(predictor[component] + value);
+                    value = predictor[component];
+                }
+                const bool last = index == 63;
+                coefficients.write(
+                    {static_cast<int16_t>(value), static_cast<uint8_t>(index), scan.quant[component], last, false});
+                in.window <<= total;
+                in.bits -= static_cast<int>(total);
+                refill(tokens, in);
+                k = last ? 0 : index + 1;
+                if (last) {
+                    block++;
+                    if (block == layout.blocks) {
+                        block = 0;
+                        mcus--;
+                        left_in_interval--;
+                    }
+                    component = block < layout.luma_blocks ? 0 : block - layout.luma_blocks + 1;
+                }
+            }
+        }
+    }
+    return status;
+}
+
 void entropy(hls::stream<TableWrite>& writes, hls::stream<Scan>& scans, hls::stream<Token>& tokens,
              const Wanted& wanted, hls::stream<Scan>& scans_out, hls::stream<Coefficient>& coefficients) {
-    HuffmanTables tables;  // what a scan uses has been written: parse_scan sees to it
+    HuffmanTables tables;
+#pragma HLS AGGREGATE variable = tables.brief
+#pragma HLS ARRAY_PARTITION variable = tables.brief dim = 2 cyclic factor = 8
+#pragma HLS BIND_STORAGE variable = tables.brief type = ram_s2p impl = lutram
+#pragma HLS BIND_STORAGE variable = tables.symbol type = ram_s2p impl = bram latency = 1
 #pragma HLS ARRAY_PARTITION variable = tables.limit dim = 2 complete
 #pragma HLS ARRAY_PARTITION variable = tables.offset dim = 2 complete
-    for (TableWrite write = writes.read(); write.field != GO; write = writes.read()) {
-#pragma HLS PIPELINE II = 1
-        if (write.field == LIMIT) tables.limit[write.table][write.index] = write.value;
-        if (write.field == OFFSET) tables.offset[write.table][write.index] = write.value;
-        if (write.field == SYMBOL) tables.symbol[write.table][write.index] = write.value;
-    }
+    take_tables(writes, tables);
     const Scan scan = scans.read();
     scans_out.write(scan);
     unsigned status = scan.status;
     if (status == STATUS_OK) {
         const Layout layout = layout_of(scan);
         const int mcu_rows = mcu_rows_for(scan, plan_resize(wanted, scan.width, scan.height).source);
-        const int mcus = layout.mcus_across * mcu_rows;
         const bool cut = mcu_rows < layout.mcus_down;  // what follows is not looked at
         BitReader in = {};
-        int16_t predictor[COMPONENTS] = {};  // 16 bits wrap, as libjpeg's coefficients do
-        unsigned left_in_interval = scan.restart_interval;
-        unsigned restart_number = 0;
-        for (int mcu = 0; mcu < mcus && status == STATUS_OK; mcu++) {
-            if (scan.restart_interval != 0 && left_in_interval == 0) {
-                status = restart(tokens, in, restart_number);
-                restart_number = (restart_number + 1) & 7;
-                left_in_interval = scan.restart_interval;
-                for (int c = 0; c < COMPONENTS; c++) predictor[c] = 0;
-            }
-            left_in_interval--;
-            for (int block = 0; block < layout.blocks && status == STATUS_OK; block++) {
-                const int c = block < layout.luma_blocks ? 0 : block - layout.luma_blocks + 1;
-                status = decode_block(tokens, in, tables, scan.dc[c], scan.ac[c], scan.quant[c], predictor[c],
-                                      coefficients);
-            }
-        }
+        status = decode_blocks(tokens, in, tables, scan, layout, layout.mcus_across * mcu_rows, coefficients);
 
         // The rest of the data: padding of less than a byte, perhaps bytes 0 and restart markers, the end of the scan.
         // libjpeg skips anything here, but data that was not used tells of damage before it.
@@ -735,97 +835,93 @@ void inverse_dct(const int16_t in[8], int shift, int16_t out[8]) {
     }
 }
 
-void transform_columns(hls::stream<TableWrite>& writes, hls::stream<Coefficient>& coefficients,
-                       hls::stream<Column>& columns) {
+void dequantise(hls::stream<TableWrite>& writes, hls::stream<Coefficient>& coefficients,
+                hls::stream<CoefficientBlock>& blocks) {
     uint16_t quant[TABLES][64];  // in zigzag order, as in the file
     for (TableWrite write = writes.read(); write.field != GO; write = writes.read()) {
 #pragma HLS PIPELINE II = 1
         quant[write.table][write.index] = write.value;
     }
 
-    int16_t block[8][8] = {};  // [column][row]
-#pragma HLS ARRAY_PARTITION variable = block complete
-    while (true) {
-        bool first_row_only = true;
-        bool last = false;
-        while (!last) {
+    CoefficientBlock block = {};
+#pragma HLS ARRAY_PARTITION variable = block.value complete dim = 0
+    block.first_row_only = true;
+    while (!block.end) {
 #pragma HLS PIPELINE II = 1
-            const Coefficient c = coefficients.read();
-            if (c.end) {
-                columns.write({{}, true, static_cast<uint8_t>(c.value)});
-                return;
-            }
-            const unsigned row = ZIGZAG[c.index] / 8;
-            const unsigned column = ZIGZAG[c.index] % 8;
-            block[column][row] = static_cast<int16_t>(c.value * quant[c.quant][c.index]);  // keeps 16 bits
-            if (row != 0 && c.value != 0) first_row_only = false;
-            last = c.last;
+        const Coefficient c = coefficients.read();
+        if (c.end) {
+            block.end = true;
+            block.status = static_cast<uint8_t>(c.value);
+        } else {
+            const unsigned row = ZIGZAG[c.index] / 8, column = ZIGZAG[c.index] % 8;
+            block.value[row][column] = static_cast<int16_t>(c.value * quant[c.quant][c.index]);  // keeps 16 bits
+            if (row != 0 && c.value != 0) block.first_row_only = false;
         }
-        for (int x = 0; x < 8; x++) {
-#pragma HLS PIPELINE II = 1
-            Column out = {};
-            if (first_row_only) {  // the same numbers as below, except that what overflows wraps
-                for (int y = 0; y < 8; y++) out.value[y] = static_cast<int16_t>(block[x][0] * 4);
-            } else {
-                inverse_dct(block[x], 11, out.value);
-            }
-            columns.write(out);
-            for (int y = 0; y < 8; y++) block[x][y] = 0;
+        if (c.last || c.end) blocks.write(block);
+        if (c.last) {
+            block = {};
+            block.first_row_only = true;
         }
     }
 }
 
-void transform_rows(hls::stream<Column>& columns, hls::stream<Samples>& samples) {
-    int16_t block[8][8];  // [row][column]
-#pragma HLS ARRAY_PARTITION variable = block complete
-    while (true) {
+// A block in eight clocks: a column and a row in each.
+void transform(hls::stream<CoefficientBlock>& blocks, hls::stream<SampleBlock>& samples) {
+    bool end = false;
+    while (!end) {
+#pragma HLS PIPELINE II = 8
+        const CoefficientBlock in = blocks.read();
+        SampleBlock out = {};
+        end = out.end = in.end;
+        out.status = in.status;
+        int16_t half_done[8][8];  // [row][column]
         for (int x = 0; x < 8; x++) {
-#pragma HLS PIPELINE II = 1
-            const Column column = columns.read();
-            if (column.end) {
-                samples.write({{}, true, column.status});
-                return;
+            int16_t column[8], result[8];
+            for (int y = 0; y < 8; y++) column[y] = in.value[y][x];
+            inverse_dct(column, 11, result);
+            for (int y = 0; y < 8; y++) {
+                // Of the first row alone the same numbers, except that what overflows wraps.
+                const int16_t flat = static_cast<int16_t>(in.value[0][x] * 4);
+                half_done[y][x] = in.first_row_only ? flat : result[y];
             }
-            for (int y = 0; y < 8; y++) block[y][x] = column.value[y];
         }
         for (int y = 0; y < 8; y++) {
-#pragma HLS PIPELINE II = 1
             int16_t centred[8];
-            inverse_dct(block[y], 18, centred);
-            Samples out = {};
+            inverse_dct(half_done[y], 18, centred);
             for (int x = 0; x < 8; x++) {
-#pragma HLS UNROLL
                 const int value = centred[x] < -128 ? -128 : centred[x] > 127 ? 127 : centred[x];
-                out.value[x] = static_cast<uint8_t>(value + 128);
+                out.row[y].value[x] = static_cast<uint8_t>(value + 128);
             }
-            samples.write(out);
         }
+        samples.write(out);
     }
 }
 
 // ---- render: samples -> pixels ----
 
-// Row y of a component lies in row y modulo the size: two MCU rows, one being sent and the next filled in.
+// Row y of a component lies in row y modulo the size: two MCU rows, one being sent and the next filled in. Each row is a
+// memory of its own, of words of eight samples with one port to read and one to write, so that a block goes in at once.
 constexpr int LUMA_ROWS = 32;
 constexpr int CHROMA_ROWS = 16;
+constexpr int ROW_WORDS = MAX_WIDTH / 8;
 struct RowBuffers {
-    uint8_t luma[LUMA_ROWS][MAX_WIDTH];
-    uint8_t cb[CHROMA_ROWS][MAX_WIDTH];
-    uint8_t cr[CHROMA_ROWS][MAX_WIDTH];
+    SampleRow luma[LUMA_ROWS][ROW_WORDS];
+    SampleRow cb[CHROMA_ROWS][ROW_WORDS];
+    SampleRow cr[CHROMA_ROWS][ROW_WORDS];
 };
 
-// Where the next beat of samples goes.
+// Where the next block of samples goes.
 struct Fill {
-    int mcu_row, mcu, block, y;
+    int mcu_row, mcu, block;
     bool ended;       // the end beat has come,
     unsigned status;  // with this status
 };
 
-void take_beat(const Samples& beat, const Scan& scan, Fill& fill, RowBuffers& rows) {
+void take_block(const SampleBlock& samples, const Scan& scan, Fill& fill, RowBuffers& rows) {
 #pragma HLS INLINE
-    if (beat.end) {
+    if (samples.end) {
         fill.ended = true;
-        fill.status = beat.status;
+        fill.status = samples.status;
         return;
     }
     const Layout layout = layout_of(scan);
@@ -835,20 +931,17 @@ void take_beat(const Samples& beat, const Scan& scan, Fill& fill, RowBuffers& ro
         across = (across << scan.h_shift) + (fill.block & ((1 << scan.h_shift) - 1));
         down = (down << scan.v_shift) + (fill.block >> scan.h_shift);
     }
-    const int row = down * 8 + fill.y;
-    for (int i = 0; i < 8; i++) {
+    for (int y = 0; y < 8; y++) {
 #pragma HLS UNROLL
-        const int x = across * 8 + i;
+        const int row = down * 8 + y;
         if (luma) {
-            rows.luma[row % LUMA_ROWS][x] = beat.value[i];
+            rows.luma[row % LUMA_ROWS][across] = samples.row[y];
         } else if (fill.block == layout.luma_blocks) {
-            rows.cb[row % CHROMA_ROWS][x] = beat.value[i];
+            rows.cb[row % CHROMA_ROWS][across] = samples.row[y];
         } else {
-            rows.cr[row % CHROMA_ROWS][x] = beat.value[i];
+            rows.cr[row % CHROMA_ROWS][across] = samples.row[y];
         }
     }
-    if (++fill.y < 8) return;
-    fill.y = 0;
     if (++fill.block < layout.blocks) return;
     fill.block = 0;
     if (++fill.mcu < layout.mcus_across) return;
@@ -856,18 +949,72 @@ void take_beat(const Samples& beat, const Scan& scan, Fill& fill, RowBuffers& ro
     fill.mcu_row++;
 }
 
-// Three parts of the near sample and one of the next, in each fancy direction. The rounding term alternates,
-// so that halves do not all go up: 8, 7 along a 4:2:0 row, 1, 2 along a 4:2:2 row, 1, 2 down a 4:4:0 column.
-int upsample(const uint8_t plane[CHROMA_ROWS][MAX_WIDTH], const Upsampling& up, int near_y, int far_y,
-             int near_x, int far_x, bool odd_x, bool odd_y) {
+// Which samples of chroma a row of luma needs.
+struct ChromaRows {
+    int near_row, far_row;  // in the buffers
+    int first, last;        // columns; beyond them the edge repeats
+    bool odd;               // the row of luma
+};
+
+// What eight pixels need of a row of chroma: those beside them, and one on either side in case of the triangle filter.
+constexpr int AROUND = 10;
+struct Around {
+    int value[AROUND];
+};
+
+// `base` is the word of the first sample that is beside the pixels, `side` the one that has the outermost.
+Around around(const SampleRow& base, const SampleRow& side, int h_shift, bool second_half) {
 #pragma HLS INLINE
-    int near = plane[near_y][near_x];
-    if (up.fancy_v) near = 3 * near + plane[far_y][near_x];
-    if (!up.fancy_h) return up.fancy_v ? (near + (odd_y ? 2 : 1)) >> 2 : near;
-    int far = plane[near_y][far_x];
-    if (up.fancy_v) far = 3 * far + plane[far_y][far_x];
-    const int sum = 3 * near + far;
-    return up.fancy_v ? (sum + (odd_x ? 7 : 8)) >> 4 : (sum + (odd_x ? 2 : 1)) >> 2;
+    Around out = {};
+    if (h_shift == 0) {
+        for (int i = 0; i < 8; i++) out.value[1 + i] = base.value[i];
+    } else if (h_shift == 1) {
+        for (int i = 0; i < 4; i++) out.value[1 + i] = second_half ? base.value[4 + i] : base.value[i];
+        out.value[0] = second_half ? base.value[3] : side.value[7];
+        out.value[5] = second_half ? side.value[0] : base.value[4];
+    }
+    return out;
+}
+
+// The chroma of eight pixels, those of word `word` of luma. Three parts of the near sample and one of the next, in each
+// fancy direction. The rounding term alternates, so that halves do not all go up: 8, 7 along a 4:2:0 row, 1, 2 along a
+// 4:2:2 row, 1, 2 down a 4:4:0 column.
+void upsample(const SampleRow plane[CHROMA_ROWS][ROW_WORDS], const Upsampling& up, int h_shift, const ChromaRows& chroma,
+              int word, int out[8]) {
+#pragma HLS INLINE
+    const int begin = word * 8 >> h_shift, base = begin / 8;
+    if (h_shift == 2) {  // replicated: two samples
+        const SampleRow near = plane[chroma.near_row][base];
+        for (int i = 0; i < 8; i++) out[i] = near.value[begin % 8 + i / 4];
+        return;
+    }
+    const bool second_half = begin % 8 != 0;
+    int side = second_half ? base + 1 : base - 1;
+    side = side < chroma.first / 8 ? chroma.first / 8 : side > chroma.last / 8 ? chroma.last / 8 : side;
+    // Two words of each of two rows, which are memories of their own: two reads of a port in the four clocks of a beat.
+    Around sums = around(plane[chroma.near_row][base], plane[chroma.near_row][side], h_shift, second_half);
+    if (up.fancy_v) {
+        const Around far = around(plane[chroma.far_row][base], plane[chroma.far_row][side], h_shift, second_half);
+        for (int i = 0; i < AROUND; i++) sums.value[i] = 3 * sums.value[i] + far.value[i];
+    }
+    if (up.fancy_h) {
+        if (begin == chroma.first) sums.value[0] = sums.value[1];
+        for (int i = 2; i < 6; i++) {
+            if (begin - 1 + i == chroma.last + 1) sums.value[i] = sums.value[i - 1];
+        }
+        for (int i = 0; i < 8; i++) {
+#pragma HLS UNROLL
+            const bool odd = i & 1;
+            const int sum = 3 * sums.value[1 + i / 2] + sums.value[odd ? 2 + i / 2 : i / 2];
+            out[i] = up.fancy_v ? (sum + (odd ? 7 : 8)) >> 4 : (sum + (odd ? 2 : 1)) >> 2;
+        }
+    } else {
+        for (int i = 0; i < 8; i++) {
+#pragma HLS UNROLL
+            const int near = sums.value[1 + (i >> h_shift)];
+            out[i] = up.fancy_v ? (near + (chroma.odd ? 2 : 1)) >> 2 : near;
+        }
+    }
 }
 
 uint8_t clamp_8(int value) {
@@ -875,75 +1022,82 @@ uint8_t clamp_8(int value) {
     return static_cast<uint8_t>(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-// Sends row y, unless it is one before the window, and at the same time takes samples, as long as they are of MCU row
-// `fill_row`.
+// Sends row y and at the same time takes samples, as long as they are of MCU row `fill_row`.
 void emit_row(const Scan& scan, const Upsampling& up, int y, const Window& window, int fill_row,
-              hls::stream<Samples>& samples, Fill& fill, RowBuffers& rows, hls::stream<Pixel>& pixels) {
+              hls::stream<SampleBlock>& samples, Fill& fill, RowBuffers& rows, hls::stream<Beat>& pixels) {
+    const bool color = scan.components == COMPONENTS;
     const int chroma_y = y >> scan.v_shift;
-    const bool odd_y = y & 1;
-    int far_y = odd_y ? chroma_y + 1 : chroma_y - 1;
+    ChromaRows chroma;
+    chroma.odd = y & 1;
+    int far_y = chroma.odd ? chroma_y + 1 : chroma_y - 1;
     far_y = far_y < 0 ? 0 : far_y >= up.height ? up.height - 1 : far_y;
-    const int near_row = chroma_y % CHROMA_ROWS;
-    const int far_row = far_y % CHROMA_ROWS;
-    const int first = window.first_column, last = window.last_column;
-    const int first_near = first >> scan.h_shift, last_near = last >> scan.h_shift;
-    for (int x = first; x <= last; x++) {
-#pragma HLS PIPELINE II = 1
-        int red, green, blue;
-        red = green = blue = rows.luma[y % LUMA_ROWS][x];
-        if (scan.components == COMPONENTS) {
-            const int near_x = x >> scan.h_shift;
-            const bool odd_x = x & 1;
-            int far_x = odd_x ? near_x + 1 : near_x - 1;
-            far_x = far_x < first_near ? first_near : far_x > last_near ? last_near : far_x;
-            const int cb = upsample(rows.cb, up, near_row, far_row, near_x, far_x, odd_x, odd_y);
-            const int cr = upsample(rows.cr, up, near_row, far_row, near_x, far_x, odd_x, odd_y);
-            if (scan.rgb) {
-                green = cb;
-                blue = cr;
-            } else {  // 1.402, 0.344136, 0.714136, 1.772 in Q1.16; green is rounded once, on the sum
-                constexpr int HALF = 1 << 15;
-                red += (91881 * (cr - 128) + HALF) >> 16;
-                green += (-22554 * (cb - 128) - 46802 * (cr - 128) + HALF) >> 16;
-                blue += (116130 * (cb - 128) + HALF) >> 16;
-            }
+    chroma.near_row = chroma_y % CHROMA_ROWS;
+    chroma.far_row = far_y % CHROMA_ROWS;
+    chroma.first = window.first_column >> scan.h_shift;
+    chroma.last = window.last_column >> scan.h_shift;
+    const int first = window.first_column / 8, last = window.last_column / 8;
+    for (int word = first; word <= last; word++) {
+#pragma HLS PIPELINE II = 4
+// No row that is sent is one being filled: they are of other MCU rows, see fill_from.
+#pragma HLS DEPENDENCE variable = rows.luma type = inter dependent = false
+#pragma HLS DEPENDENCE variable = rows.cb type = inter dependent = false
+#pragma HLS DEPENDENCE variable = rows.cr type = inter dependent = false
+        const SampleRow luma = rows.luma[y % LUMA_ROWS][word];
+        int cb[8], cr[8];
+        if (color) {
+            upsample(rows.cb, up, scan.h_shift, chroma, word, cb);
+            upsample(rows.cr, up, scan.h_shift, chroma, word, cr);
         }
-        Pixel pixel;
-        pixel.r = clamp_8(red);
-        pixel.g = clamp_8(green);
-        pixel.b = clamp_8(blue);
-        pixel.last = y == static_cast<int>(window.last_row) && x == last;
-        pixel.status = STATUS_OK;
-        if (y >= static_cast<int>(window.first_row)) pixels.write(pixel);
+        Beat beat = {};
+        for (int i = 0; i < 8; i++) {
+            int red, green, blue;
+            red = green = blue = luma.value[i];
+            if (color && scan.rgb) {
+                green = cb[i];
+                blue = cr[i];
+            } else if (color) {  // 1.402, 0.344136, 0.714136, 1.772 in Q1.16; green is rounded once, on the sum
+                constexpr int HALF = 1 << 15;
+                red += (91881 * (cr[i] - 128) + HALF) >> 16;
+                green += (-22554 * (cb[i] - 128) - 46802 * (cr[i] - 128) + HALF) >> 16;
+                blue += (116130 * (cb[i] - 128) + HALF) >> 16;
+            }
+            beat.value[0][i] = clamp_8(red);
+            beat.value[1][i] = clamp_8(green);
+            beat.value[2][i] = clamp_8(blue);
+        }
+        beat.end = word == last ? window.last_column % 8 + 1 : 8;
+        beat.last = y == static_cast<int>(window.last_row) && word == last;
+        pixels.write(beat);
 
-        Samples beat;
-        if (fill.mcu_row == fill_row && !fill.ended && samples.read_nb(beat)) {
-            take_beat(beat, scan, fill, rows);
+        SampleBlock block;
+        if (fill.mcu_row == fill_row && !fill.ended && samples.read_nb(block)) {
+            take_block(block, scan, fill, rows);
         }
     }
 }
 
-void render(hls::stream<Scan>& scans, hls::stream<Samples>& samples, const Wanted& wanted,
-            hls::stream<Frame>& frames, hls::stream<Pixel>& pixels) {
+void render(hls::stream<Scan>& scans, hls::stream<SampleBlock>& samples, const Wanted& wanted,
+            hls::stream<Frame>& frames, hls::stream<Beat>& pixels) {
     RowBuffers rows;
 #pragma HLS ARRAY_PARTITION variable = rows.luma dim = 1 complete
 #pragma HLS ARRAY_PARTITION variable = rows.cb dim = 1 complete
 #pragma HLS ARRAY_PARTITION variable = rows.cr dim = 1 complete
-#pragma HLS ARRAY_RESHAPE variable = rows.luma dim = 2 cyclic factor = 8
-#pragma HLS ARRAY_RESHAPE variable = rows.cb dim = 2 cyclic factor = 8
-#pragma HLS ARRAY_RESHAPE variable = rows.cr dim = 2 cyclic factor = 8
+#pragma HLS AGGREGATE variable = rows.luma
+#pragma HLS AGGREGATE variable = rows.cb
+#pragma HLS AGGREGATE variable = rows.cr
     const Scan scan = scans.read();
     const Upsampling up = choose_upsampling(scan);
     const bool sound = scan.status == STATUS_OK;
     const Window window = sound ? plan_resize(wanted, scan.width, scan.height).source : Window{};
     const int mcu_rows = sound ? mcu_rows_for(scan, window) : 0;
     Fill fill = {};
-    int y = 0;  // the next row to send
+    bool framed = false;
+    int y = window.first_row;  // the next row to send
     for (int mcu_row = 0; mcu_row < mcu_rows; mcu_row++) {
         const bool last_mcu_row = mcu_row == mcu_rows - 1;
         while (!fill.ended && (fill.mcu_row == mcu_row || last_mcu_row)) {
 #pragma HLS PIPELINE II = 1
-            take_beat(samples.read(), scan, fill, rows);
+            take_block(samples.read(), scan, fill, rows);
         }
         // The last MCU row also waits for the end beat: was the file sound to its end?
         if (fill.mcu_row == mcu_row || (last_mcu_row && fill.status != STATUS_OK)) break;
@@ -954,7 +1108,8 @@ void render(hls::stream<Scan>& scans, hls::stream<Samples>& samples, const Wante
         } else if (up.fancy_v) {
             rows_ready--;  // the last row also needs the chroma row below it
         }
-        if (y == 0) frames.write({scan.width, scan.height, STATUS_OK});
+        if (!framed) frames.write({scan.width, scan.height, STATUS_OK});
+        framed = true;
         // The first two rows may still use rows of the MCU row before, whose place the next one takes.
         const int fill_from = y + 2;
         for (; y < rows_ready; y++) {
@@ -964,10 +1119,10 @@ void render(hls::stream<Scan>& scans, hls::stream<Samples>& samples, const Wante
     }
     if (!fill.ended) fill.status = samples.read().status;  // the headers were bad: only the end beat comes
     if (fill.status != STATUS_OK) {
-        if (y == 0) {
-            frames.write({0, 0, fill.status});
+        if (framed) {
+            pixels.write(end_of_frame(static_cast<uint8_t>(fill.status)));
         } else {
-            pixels.write({0, 0, 0, 1, fill.status});
+            frames.write({0, 0, fill.status});
         }
     }
 }
@@ -975,7 +1130,7 @@ void render(hls::stream<Scan>& scans, hls::stream<Samples>& samples, const Wante
 }  // namespace
 
 void decode(WordStream& words, ap_uint<32> jpeg_bytes, const Wanted& wanted, hls::stream<Frame>& frames,
-            hls::stream<Pixel>& pixels) {
+            hls::stream<Beat>& pixels) {
 #pragma HLS DATAFLOW
     hls::stream<TableWrite> quant_writes("decode quantisation tables");
     hls::stream<TableWrite> huffman_writes("decode Huffman tables");
@@ -983,16 +1138,16 @@ void decode(WordStream& words, ap_uint<32> jpeg_bytes, const Wanted& wanted, hls
     hls::stream<Scan> scans("decode scan at render");
     hls::stream<Token> tokens("decode tokens");
     hls::stream<Coefficient> coefficients("decode coefficients");
-    hls::stream<Column> columns("decode columns");
-    hls::stream<Samples> samples("decode samples");
+    hls::stream<CoefficientBlock> blocks("decode blocks of coefficients");
+    hls::stream<SampleBlock> samples("decode blocks of samples");
 #pragma HLS STREAM variable = tokens depth = 64
 #pragma HLS STREAM variable = coefficients depth = 128
-#pragma HLS STREAM variable = columns depth = 16
-#pragma HLS STREAM variable = samples depth = 64
+#pragma HLS STREAM variable = blocks depth = 4
+#pragma HLS STREAM variable = samples depth = 16
     parse(words, jpeg_bytes, quant_writes, huffman_writes, parsed, tokens);
     entropy(huffman_writes, parsed, tokens, wanted, scans, coefficients);
-    transform_columns(quant_writes, coefficients, columns);
-    transform_rows(columns, samples);
+    dequantise(quant_writes, coefficients, blocks);
+    transform(blocks, samples);
     render(scans, samples, wanted, frames, pixels);
 }
 

@@ -31,7 +31,7 @@ Result run(const uint8_t* jpeg, uint32_t size, const headrace::Wanted& wanted = 
         words.write(word);
     }
     hls::stream<headrace::Frame> frames("frames");
-    hls::stream<headrace::Pixel> pixels("pixels");
+    hls::stream<headrace::Beat> pixels("pixels");
     headrace::decode(words, size, wanted, frames, pixels);
 
     require(words.empty(), "all words are drained");
@@ -44,18 +44,21 @@ Result run(const uint8_t* jpeg, uint32_t size, const headrace::Wanted& wanted = 
     if (result.status == headrace::STATUS_OK) {
         const uint32_t rows = wanted.crops ? wanted.crop.height : result.height;
         const uint64_t count = static_cast<uint64_t>(result.width) * rows;
-        require(pixels.size() <= count, "no more pixels than the frame has");
-        result.rgb.reserve(3 * pixels.size());
+        result.rgb.reserve(3 * std::min<uint64_t>(count, 8 * pixels.size()));
         bool last = false;
         while (!last) {
-            const headrace::Pixel pixel = pixels.read();
-            last = pixel.last != 0;
-            result.status = pixel.status.to_uint();
+            const headrace::Beat beat = pixels.read();
+            last = beat.last;
+            result.status = beat.status;
             require(last || result.status == 0, "a status other than OK only with last");
             if (result.status != headrace::STATUS_OK) break;
-            result.rgb.push_back(pixel.r.to_uint());
-            result.rgb.push_back(pixel.g.to_uint());
-            result.rgb.push_back(pixel.b.to_uint());
+            require(beat.begin == 0, "rows begin with a beat");
+            const uint64_t left = result.width - result.rgb.size() / 3 % result.width;  // in the row
+            require(beat.end == std::min<uint64_t>(left, headrace::BEAT), "beats are as full as rows allow");
+            for (unsigned i = 0; i < beat.end; i++) {
+                for (const auto& channel : beat.value) result.rgb.push_back(channel[i]);
+            }
+            require(result.rgb.size() <= 3 * count, "no more pixels than the frame has");
         }
         require(result.status != 0 || result.rgb.size() == 3 * count, "as many pixels as the frame has");
     }
