@@ -17,12 +17,10 @@ namespace {
 // What a workspace holds before must not matter.
 Workspace left_over(uint32_t bytes) {
     Workspace workspace(bytes / 16);
-    uint32_t random = 1;
+    uint64_t random = 1;
     for (auto& word : workspace) {
-        for (int i = 0; i < 4; i++) {
-            random = random * 1664525 + 1013904223;
-            word.range(32 * i + 31, 32 * i) = random;
-        }
+        random = random * 6364136223846793005 + 1442695040888963407;
+        word = (ap_uint<128>(random) << 64) | ap_uint<128>(random >> 32);
     }
     return workspace;
 }
