@@ -270,7 +270,7 @@ def _any_script(rng: np.random.Generator, components: int) -> list[Scan]:
     groups = [(0, 1, 2), (0,), (1,), (2,), (0, 1), (1, 2), (0, 2)] if components == 3 else [(0,)]
     while (bit != done).any():
         dc = [g for g in groups if len({bit[c, 0] for c in g}) == 1 and bit[g[0], 0] != done]
-        ac = np.argwhere((bit[:, 1:] != done) & (bit[:, :1] != unsent)) + (0, 1)
+        ac = np.argwhere((bit[:, 1:] != done) & (bit[:, :1] != unsent)) + np.array([0, 1])
         if dc and (len(ac) == 0 or rng.random() < 0.3):
             members, first, last = dc[rng.integers(len(dc))], 0, 0
         else:

@@ -1,5 +1,5 @@
-"""Files of several scans, progressive ones among them, which decode takes with a workspace: against cv2.imdecode, and the
-coefficients in the workspace against those that were encoded."""
+"""Files of several scans, progressive ones among them, which decode takes with a workspace: against cv2.imdecode, and
+the coefficients in the workspace against those that were encoded."""
 
 import ctypes
 import subprocess
