@@ -10,706 +10,36 @@
 
 #include <cstdint>
 
-#include "headrace/word.hpp"
+#include "decode/huffman.hpp"
+#include "decode/jpeg_parser.hpp"
+#include "decode/stages.hpp"
+#include "progressive/progressive.hpp"
 
 namespace headrace {
 namespace {
 
-constexpr int COMPONENTS = 3;
-constexpr int TABLES = 4;  // of each kind: quantisation, DC, AC
-
-enum Marker : uint8_t {
-    TEM = 0x01,
-    SOF0 = 0xC0, SOF1 = 0xC1, SOF3 = 0xC3, DHT = 0xC4, JPG = 0xC8, SOF9 = 0xC9, DAC = 0xCC, SOF15 = 0xCF,
-    RST0 = 0xD0, RST7 = 0xD7, SOI = 0xD8, EOI = 0xD9, SOS = 0xDA, DQT = 0xDB, DNL = 0xDC, DRI = 0xDD,
-    DHP = 0xDE, APP0 = 0xE0, APP14 = 0xEE, APP15 = 0xEF, COM = 0xFE,
-};
-
-// ---- What travels between the processes ----
-
-// The frame and scan headers, resolved. Sent once; if its status is not OK, no table and no data follow.
-struct Scan {
-    uint8_t status;
-    uint16_t width, height;
-    uint8_t components;          // 1 or 3
-    uint8_t h_shift, v_shift;    // log2 of the luma sampling factors; chroma is 1x1; 0 for gray
-    bool rgb;                    // the components are R, G, B
-    uint16_t restart_interval;   // MCUs, 0 for none
-    uint8_t quant[COMPONENTS], dc[COMPONENTS], ac[COMPONENTS];  // table numbers
-};
-
-// How the blocks of a scan lie in MCUs: luma row by row, then Cb, then Cr; gray is luma only.
-struct Layout {
-    int luma_blocks, blocks;     // in an MCU
-    int mcus_across, mcus_down;
-};
-
-Layout layout_of(const Scan& scan) {
-#pragma HLS INLINE
-    Layout layout;
-    layout.luma_blocks = 1 << (scan.h_shift + scan.v_shift);
-    layout.blocks = scan.components == 1 ? 1 : layout.luma_blocks + 2;
-    layout.mcus_across = (scan.width + (8 << scan.h_shift) - 1) >> (3 + scan.h_shift);
-    layout.mcus_down = (scan.height + (8 << scan.v_shift) - 1) >> (3 + scan.v_shift);
-    return layout;
-}
-
-// How chroma is brought to the size of luma: triangle filter in a direction ("fancy") or replication.
-struct Upsampling {
-    int width, height;  // chroma samples that are part of the image; beyond their rows the edge repeats
-    bool fancy_h, fancy_v;
-};
-
-Upsampling choose_upsampling(const Scan& scan) {
-    Upsampling up;
-    up.width = (scan.width + (1 << scan.h_shift) - 1) >> scan.h_shift;
-    up.height = (scan.height + (1 << scan.v_shift) - 1) >> scan.v_shift;
-    // libjpeg replicates 4:1:1, and all of 4:2:2 and 4:2:0 if chroma is at most two columns wide.
-    up.fancy_h = scan.h_shift == 1 && up.width > 2;
-    up.fancy_v = scan.v_shift == 1 && (scan.h_shift == 0 || up.fancy_h);
-    return up;
-}
-
-// How many MCU rows are decoded for it: the triangle filter between rows of chroma may want the row below.
-int mcu_rows_for(const Scan& scan, const Window& window) {
-#pragma HLS INLINE
-    const uint32_t below = window.last_row + choose_upsampling(scan).fancy_v, bottom = scan.height - 1;
-    return ((below < bottom ? below : bottom) >> (3 + scan.v_shift)) + 1;
-}
-
-// One write into a table. Code lengths are `index` + 1 in LIMIT and OFFSET; table 0..3 is DC and 4..7 AC.
-enum TableField : uint8_t { LIMIT, OFFSET, SYMBOL, QUANT, GO };
-struct TableWrite {
-    uint8_t field;  // GO: the tables are as the scan uses them
-    uint8_t table, index;
-    uint16_t value;
-};
-
-// The entropy-coded segments with stuffing removed.
-enum TokenKind : uint8_t {
-    DATA,      // value: up to four bytes, the first one on top, zeros below the last
-    RESTART,   // value: number of the RSTn marker
-    SCAN_END,  // another marker, or no more bytes. value: the status if the image is not complete by then
-    FILE_END,  // value: what the file looked like from there on to EOI
-};
-struct Token {
-    uint8_t kind;
-    uint8_t bytes;  // of DATA
-    uint32_t value;
-};
-constexpr unsigned TOKEN_BYTES = 4;
-
-// One Huffman symbol: the coefficient at `index` in zigzag order; those not sent are zero.
-struct Coefficient {
-    int16_t value;   // before dequantisation; in the end beat the status
-    uint8_t index;
-    uint8_t quant;   // table number
-    bool last;       // of its block
-    bool end;        // of the image
-};
-
-// Dequantised.
-struct CoefficientBlock {
-    int16_t value[8][8];  // [row][column]
-    bool first_row_only;  // all others are zero
-    bool end;             // instead of a block: the image ends, with `status`
-    uint8_t status;
-};
-
-// Eight samples of a row, left to right: a word of the row buffers.
-struct SampleRow {
-    uint8_t value[8];
-};
-
-struct SampleBlock {
-    SampleRow row[8];
-    bool end;
-    uint8_t status;
-};
-
-// ---- parse: file bytes -> headers, tables, entropy-coded data ----
-
-struct FileBytes {
-    uint32_t words_left, bytes_left;
-    uint64_t low, high;  // what is left of the current word, next byte in bits 7..0
-    unsigned in_word;
-    bool ended;          // a byte beyond the end was asked for
-};
-
-// The next byte of the file, or 0 beyond its end.
-uint8_t next_byte(WordStream& words, FileBytes& file) {
-#pragma HLS INLINE
-    if (file.bytes_left == 0) {
-        file.ended = true;
-        return 0;
-    }
-    if (file.in_word == 0) {
-        const Halves word = halves_of(words.read());
-        file.low = word.low;
-        file.high = word.high;
-        file.in_word = 16;
-        file.words_left--;
-    }
-    const uint8_t byte = static_cast<uint8_t>(file.low);
-    file.low = file.low >> 8 | file.high << 56;
-    file.high >>= 8;
-    file.in_word--;
-    file.bytes_left--;
-    return byte;
-}
-
-unsigned next_16(WordStream& words, FileBytes& file) {
-#pragma HLS INLINE
-    const unsigned high = next_byte(words, file);
-    return high << 8 | next_byte(words, file);
-}
-
-// The next marker. Before it come fill bytes and what libjpeg skips with a warning: any bytes, and FF 00.
-// `escaped`: the byte before was 0xFF.
-unsigned next_marker(WordStream& words, FileBytes& file, bool escaped, uint8_t& marker) {
-    while (!file.ended) {
-#pragma HLS PIPELINE II = 1
-        marker = next_byte(words, file);
-        if (escaped && marker != 0 && marker != 0xFF) return STATUS_OK;  // it is 0 beyond the end of the file
-        escaped = marker == 0xFF;
-    }
-    return STATUS_TRUNCATED;
-}
-
-void skip_bytes(WordStream& words, FileBytes& file, int count) {
-    for (int i = 0; i < count && !file.ended; i++) {
-#pragma HLS PIPELINE II = 1
-        next_byte(words, file);
-    }
-}
-
-bool parameterless(uint8_t marker) { return marker == TEM || (marker >= RST0 && marker <= RST7); }
-
-// Markers of segments that are neither a frame nor a scan.
-bool other_segment(uint8_t marker) {
-    return (marker >= APP0 && marker <= APP15) || marker == COM || marker == DHT || marker == DQT ||
-           marker == DRI || marker == DNL;
-}
-
-// What the segments before the scan say.
-struct Header {
-    bool frame_seen;
-    uint8_t id[COMPONENTS];
-    bool quant_defined[TABLES];
-    bool huffman_defined[2 * TABLES];
-    bool huffman_standard[2 * TABLES];  // used by the scan and not defined
-    bool jfif, adobe;
-    uint8_t adobe_transform;
-    Scan scan;
-};
-
-// The status of a frame type that is not sequential Huffman; OK for SOF0 and SOF1.
-unsigned frame_type_status(uint8_t marker) {
-    if (marker <= SOF1) return STATUS_OK;
-    if (marker == SOF3) return STATUS_LOSSLESS;
-    if (marker >= SOF9) return STATUS_ARITHMETIC;
-    return STATUS_PROGRESSIVE;  // SOF2; SOF5..SOF7 are frames of a hierarchy
-}
-
-unsigned parse_frame(WordStream& words, FileBytes& file, int length, Header& header) {
-    if (header.frame_seen) return STATUS_CORRUPT_HEADER;
-    header.frame_seen = true;
-    Scan& scan = header.scan;
-    const unsigned precision = next_byte(words, file);
-    scan.height = next_16(words, file);
-    scan.width = next_16(words, file);
-    scan.components = next_byte(words, file);
-    if (file.ended) return STATUS_TRUNCATED;
-    if (precision != 8) return STATUS_PRECISION;
-    if (scan.components != 1 && scan.components != COMPONENTS) return STATUS_COMPONENTS;
-    if (length != 6 + 3 * scan.components || scan.width == 0) return STATUS_CORRUPT_HEADER;
-    if (scan.height == 0 || scan.height > MAX_JPEG_HEIGHT || scan.width > MAX_WIDTH) return STATUS_TOO_LARGE;
-
-    uint8_t factors[COMPONENTS];
-    for (int c = 0; c < scan.components; c++) {
-        header.id[c] = next_byte(words, file);
-        factors[c] = next_byte(words, file);
-        scan.quant[c] = next_byte(words, file);
-    }
-    if (file.ended) return STATUS_TRUNCATED;
-
-    const unsigned h = factors[0] >> 4, v = factors[0] & 15;
-    if (scan.components == 1) {  // a scan of one component has one block per MCU, whatever its factors
-        scan.h_shift = scan.v_shift = 0;
-        return h >= 1 && h <= 4 && v >= 1 && v <= 4 ? STATUS_OK : STATUS_SAMPLING;
-    }
-    const bool known = ((h == 1 || h == 2) && (v == 1 || v == 2)) || (h == 4 && v == 1);
-    if (!known || factors[1] != 0x11 || factors[2] != 0x11) return STATUS_SAMPLING;
-    scan.h_shift = h >> 1;  // 1, 2, 4 -> 0, 1, 2
-    scan.v_shift = v >> 1;
-    return STATUS_OK;
-}
-
-unsigned parse_quantisation(WordStream& words, FileBytes& file, int length, Header& header,
-                            hls::stream<TableWrite>& quant_writes) {
-    while (length > 0 && !file.ended) {
-        const unsigned selector = next_byte(words, file);
-        const bool wide = selector >> 4;
-        const unsigned table = selector & 15;
-        if (selector >> 4 > 1 || table >= TABLES) return STATUS_CORRUPT_HEADER;
-        for (int i = 0; i < 64; i++) {
-#pragma HLS PIPELINE II = 2
-            const unsigned value = wide ? next_16(words, file) : next_byte(words, file);
-            quant_writes.write({QUANT, static_cast<uint8_t>(table), static_cast<uint8_t>(i),
-                                static_cast<uint16_t>(value)});
-        }
-        header.quant_defined[table] = true;
-        length -= wide ? 129 : 65;
-    }
-    return length == 0 ? STATUS_OK : STATUS_CORRUPT_HEADER;
-}
-
-// The Huffman tables 0 (luma) and 1 (chroma) where the file has none, as in Motion JPEG: T.81 tables K.3 to K.6. Counts
-// of codes of 1 to 16 bits by class and number; symbols of the AC tables, those of the DC tables being 0, 1, 2 and on.
-constexpr int STANDARD_TABLES = 2;  // of each class
-constexpr uint8_t STANDARD_COUNTS[2][STANDARD_TABLES][16] = {
-    {{0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0},
-     {0, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0}},
-    {{0, 2, 1, 3, 3, 2, 4, 3, 5, 5, 4, 4, 0, 0, 1, 125},
-     {0, 2, 1, 2, 4, 4, 3, 4, 7, 5, 4, 4, 0, 1, 2, 119}},
-};
-constexpr uint8_t STANDARD_AC[STANDARD_TABLES][162] = {
-    {0x01, 0x02, 0x03, 0x00, 0x04, 0x11, 0x05, 0x12, 0x21, 0x31, 0x41, 0x06, 0x13, 0x51, 0x61, 0x07,
-     0x22, 0x71, 0x14, 0x32, 0x81, 0x91, 0xA1, 0x08, 0x23, 0x42, 0xB1, 0xC1, 0x15, 0x52, 0xD1, 0xF0,
-     0x24, 0x33, 0x62, 0x72, 0x82, 0x09, 0x0A, 0x16, 0x17, 0x18, 0x19, 0x1A, 0x25, 0x26, 0x27, 0x28,
-     0x29, 0x2A, 0x34, 0x35, 0x36, 0x37, 0x38, 0x39, 0x3A, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48, 0x49,
-     0x4A, 0x53, 0x54, 0x55, 0x56, 0x57, 0x58, 0x59, 0x5A, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68, 0x69,
-     0x6A, 0x73, 0x74, 0x75, 0x76, 0x77, 0x78, 0x79, 0x7A, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88, 0x89,
-     0x8A, 0x92, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99, 0x9A, 0xA2, 0xA3, 0xA4, 0xA5, 0xA6, 0xA7,
-     0xA8, 0xA9, 0xAA, 0xB2, 0xB3, 0xB4, 0xB5, 0xB6, 0xB7, 0xB8, 0xB9, 0xBA, 0xC2, 0xC3, 0xC4, 0xC5,
-     0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xD2, 0xD3, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8, 0xD9, 0xDA, 0xE1, 0xE2,
-     0xE3, 0xE4, 0xE5, 0xE6, 0xE7, 0xE8, 0xE9, 0xEA, 0xF1, 0xF2, 0xF3, 0xF4, 0xF5, 0xF6, 0xF7, 0xF8,
-     0xF9, 0xFA},
-    {0x00, 0x01, 0x02, 0x03, 0x11, 0x04, 0x05, 0x21, 0x31, 0x06, 0x12, 0x41, 0x51, 0x07, 0x61, 0x71,
-     0x13, 0x22, 0x32, 0x81, 0x08, 0x14, 0x42, 0x91, 0xA1, 0xB1, 0xC1, 0x09, 0x23, 0x33, 0x52, 0xF0,
-     0x15, 0x62, 0x72, 0xD1, 0x0A, 0x16, 0x24, 0x34, 0xE1, 0x25, 0xF1, 0x17, 0x18, 0x19, 0x1A, 0x26,
-     0x27, 0x28, 0x29, 0x2A, 0x35, 0x36, 0x37, 0x38, 0x39, 0x3A, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48,
-     0x49, 0x4A, 0x53, 0x54, 0x55, 0x56, 0x57, 0x58, 0x59, 0x5A, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68,
-     0x69, 0x6A, 0x73, 0x74, 0x75, 0x76, 0x77, 0x78, 0x79, 0x7A, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87,
-     0x88, 0x89, 0x8A, 0x92, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99, 0x9A, 0xA2, 0xA3, 0xA4, 0xA5,
-     0xA6, 0xA7, 0xA8, 0xA9, 0xAA, 0xB2, 0xB3, 0xB4, 0xB5, 0xB6, 0xB7, 0xB8, 0xB9, 0xBA, 0xC2, 0xC3,
-     0xC4, 0xC5, 0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xD2, 0xD3, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8, 0xD9, 0xDA,
-     0xE2, 0xE3, 0xE4, 0xE5, 0xE6, 0xE7, 0xE8, 0xE9, 0xEA, 0xF2, 0xF3, 0xF4, 0xF5, 0xF6, 0xF7, 0xF8,
-     0xF9, 0xFA},
-};
-
-// Codes of a length are consecutive and start where those of the length before end, one bit longer. A window of 16 bits
-// starts with a code of at most n bits if it is below limit[n]; the symbol stands at the code plus offset[n].
-struct Codes {
-    unsigned next, symbols;  // next free code; symbols so far
-};
-
-// The `count` codes of n bits; false if there are not so many.
-bool write_codes(uint8_t table, int n, unsigned count, Codes& codes, hls::stream<TableWrite>& huffman_writes) {
-#pragma HLS INLINE
-    const unsigned offset = codes.symbols - codes.next;  // taken modulo 256, as the symbol number is
-    codes.next += count;
-    codes.symbols += count;
-    // The code of all ones is never assigned, so the next free code still has n bits.
-    if (count != 0 && codes.next >= 1u << n) return false;
-    const uint8_t place = n - 1;
-    huffman_writes.write({LIMIT, table, place, static_cast<uint16_t>(codes.next << (16 - n))});
-    huffman_writes.write({OFFSET, table, place, static_cast<uint8_t>(offset)});
-    codes.next <<= 1;
-    return true;
-}
-
-void write_standard_table(uint8_t table, hls::stream<TableWrite>& huffman_writes) {
-    const bool ac = table >= TABLES;
-    const int number = table % TABLES;
-    Codes codes = {};
-    for (int n = 1; n <= 16; n++) {
-#pragma HLS PIPELINE II = 2
-        write_codes(table, n, STANDARD_COUNTS[ac][number][n - 1], codes, huffman_writes);
-    }
-    for (unsigned i = 0; i < codes.symbols; i++) {
-#pragma HLS PIPELINE II = 1
-        const uint8_t symbol = ac ? STANDARD_AC[number][i] : static_cast<uint8_t>(i);
-        huffman_writes.write({SYMBOL, table, static_cast<uint8_t>(i), symbol});
-    }
-}
-
-unsigned parse_huffman(WordStream& words, FileBytes& file, int length, Header& header,
-                       hls::stream<TableWrite>& huffman_writes) {
-    while (length > 0 && !file.ended) {
-        const unsigned selector = next_byte(words, file);
-        const bool ac = selector >> 4;
-        const uint8_t table = (selector & 15) + (ac ? TABLES : 0);
-        if (length < 17 || selector >> 4 > 1 || (selector & 15) >= TABLES) return STATUS_CORRUPT_HEADER;
-
-        Codes codes = {};
-        for (int n = 1; n <= 16; n++) {
-#pragma HLS PIPELINE II = 2
-            if (!write_codes(table, n, next_byte(words, file), codes, huffman_writes)) return STATUS_CORRUPT_HEADER;
-        }
-        const unsigned symbols = codes.symbols;
-        length -= 17;
-        if (symbols > 256 || static_cast<int>(symbols) > length) return STATUS_CORRUPT_HEADER;
-        for (unsigned i = 0; i < symbols; i++) {
-#pragma HLS PIPELINE II = 1
-            const uint8_t symbol = next_byte(words, file);
-            if (!ac && symbol > 15) return STATUS_CORRUPT_HEADER;  // libjpeg refuses the table
-            huffman_writes.write({SYMBOL, table, static_cast<uint8_t>(i), symbol});
-        }
-        length -= symbols;
-        header.huffman_defined[table] = true;
-    }
-    return length == 0 ? STATUS_OK : STATUS_CORRUPT_HEADER;
-}
-
-// APP0 and APP14 decide the colour space by their first 14 bytes. All others, COM and DNL are skipped.
-void parse_application(WordStream& words, FileBytes& file, int length, uint8_t marker, Header& header) {
-    uint8_t start[14] = {};
-    const int known = length < 14 ? length : 14;
-    for (int i = 0; i < known; i++) start[i] = next_byte(words, file);
-    skip_bytes(words, file, length - known);
-
-    bool jfif = true, adobe = true;
-    for (int i = 0; i < 5; i++) {
-#pragma HLS UNROLL
-        jfif = jfif && start[i] == "JFIF"[i];  // with the 0 at its end
-        adobe = adobe && start[i] == "Adobe"[i];
-    }
-    if (marker == APP0 && length >= 14 && jfif) header.jfif = true;  // of any version
-    if (marker == APP14 && length >= 12 && adobe) {
-        header.adobe = true;
-        header.adobe_transform = start[11];
-    }
-}
-
-unsigned parse_scan(WordStream& words, FileBytes& file, int length, Header& header) {
-    if (!header.frame_seen) return STATUS_CORRUPT_HEADER;
-    Scan& scan = header.scan;
-    const int components = next_byte(words, file);
-    if (components < 1 || components > 4 || length != 4 + 2 * components) return STATUS_CORRUPT_HEADER;
-    if (components < scan.components) return STATUS_MULTIPLE_SCANS;
-    if (components > scan.components) return STATUS_CORRUPT_HEADER;
-
-    unsigned status = STATUS_OK;
-    for (int c = 0; c < COMPONENTS; c++) {
-        if (c >= components) break;
-        const uint8_t id = next_byte(words, file);
-        const uint8_t tables = next_byte(words, file);
-        scan.dc[c] = tables >> 4;
-        scan.ac[c] = tables & 15;
-        // T.81 B.2.3: the components of a scan stand in the order of the frame header.
-        if (id != header.id[c] || scan.dc[c] >= TABLES || scan.ac[c] >= TABLES || scan.quant[c] >= TABLES)
-            return STATUS_CORRUPT_HEADER;
-        const bool dc_defined = header.huffman_defined[scan.dc[c]];
-        const bool ac_defined = header.huffman_defined[TABLES + scan.ac[c]];
-        header.huffman_standard[scan.dc[c]] = !dc_defined;
-        header.huffman_standard[TABLES + scan.ac[c]] = !ac_defined;
-        const bool dc_known = dc_defined || scan.dc[c] < STANDARD_TABLES;
-        const bool ac_known = ac_defined || scan.ac[c] < STANDARD_TABLES;
-        if (!dc_known || !ac_known || !header.quant_defined[scan.quant[c]]) status = STATUS_MISSING_TABLE;
-    }
-    const bool whole_band = next_byte(words, file) == 0 && next_byte(words, file) == 63;
-    const bool full_precision = next_byte(words, file) == 0;
-    if (!whole_band || !full_precision) return STATUS_CORRUPT_HEADER;
-
-    if (scan.components == 1 || header.jfif) {
-        scan.rgb = false;
-    } else if (header.adobe) {
-        if (header.adobe_transform > 1) return STATUS_CORRUPT_HEADER;
-        scan.rgb = header.adobe_transform == 0;
-    } else {
-        scan.rgb = header.id[0] == 'R' && header.id[1] == 'G' && header.id[2] == 'B';
-    }
-    return status;
-}
-
-// From the first marker to the end of the SOS segment.
-unsigned parse_headers(WordStream& words, FileBytes& file, Header& header,
-                       hls::stream<TableWrite>& quant_writes, hls::stream<TableWrite>& huffman_writes) {
-    const uint8_t first = next_byte(words, file);
-    if (next_byte(words, file) != SOI || first != 0xFF) return STATUS_NOT_JPEG;
-
-    unsigned status = STATUS_OK;
-    bool scan_seen = false;
-    // OpenCV knows a JPEG file by FF D8 FF; from there on it skips what libjpeg skips.
-    if (next_byte(words, file) != 0xFF) return file.ended ? STATUS_TRUNCATED : STATUS_CORRUPT_HEADER;
-    bool escaped = true;  // the byte before was 0xFF
-    while (status == STATUS_OK && !scan_seen) {
-        uint8_t marker;
-        status = next_marker(words, file, escaped, marker);
-        escaped = false;
-        if (status != STATUS_OK) return status;
-        if (parameterless(marker)) continue;
-
-        // A frame type is judged before its segment, which may be missing.
-        if (marker == DAC) return STATUS_ARITHMETIC;
-        if (marker == DHP) return STATUS_PROGRESSIVE;
-        const bool frame = marker >= SOF0 && marker <= SOF15 && marker != DHT && marker != JPG;
-        if (frame && frame_type_status(marker) != STATUS_OK) return frame_type_status(marker);
-        // What is left: reserved markers, a second SOI, and EOI, before which there was no image.
-        if (!frame && marker != SOS && !other_segment(marker)) return STATUS_CORRUPT_HEADER;
-
-        const int length = static_cast<int>(next_16(words, file)) - 2;
-        if (file.ended) return STATUS_TRUNCATED;
-        if (length < 0) return STATUS_CORRUPT_HEADER;
-        if (frame) {
-            status = parse_frame(words, file, length, header);
-        } else if (marker == DQT) {
-            status = parse_quantisation(words, file, length, header, quant_writes);
-        } else if (marker == DHT) {
-            status = parse_huffman(words, file, length, header, huffman_writes);
-        } else if (marker == DRI) {
-            header.scan.restart_interval = next_16(words, file);
-            if (length != 2) status = STATUS_CORRUPT_HEADER;
-        } else if (marker == SOS) {
-            status = parse_scan(words, file, length, header);
-            for (uint8_t table = 0; status == STATUS_OK && table < 2 * TABLES; table++) {
-                if (header.huffman_standard[table]) write_standard_table(table, huffman_writes);
-            }
-            scan_seen = true;
-        } else {
-            parse_application(words, file, length, marker, header);
-        }
-        if (file.ended) return STATUS_TRUNCATED;  // what was read beyond the end was no data
-    }
-    return status;
-}
-
-// Sends the entropy-coded data; returns the marker that ends it, or 0 if the file or the data ends without one: FF 00 is
-// a byte of data and fill bytes come before markers (T.81 B.1.1.2 and B.1.1.5), so that FF FF 00 is neither.
-uint8_t forward_scan(WordStream& words, FileBytes& file, hls::stream<Token>& tokens) {
-    Token data = {DATA, 0, 0};
-    bool escaped = false;  // the byte before was 0xFF
-    bool filled = false;   // and so was the one before that
-    Token marked = {RESTART, 0, 0};
-    bool restarted = false;  // `marked` is to be sent: behind the data before it, as one token leaves in a clock
-    uint8_t marker = 0;
-    bool more = true;
-    while (more) {
-#pragma HLS PIPELINE II = 1
-        const uint8_t byte = next_byte(words, file);
-        const bool data_byte = !file.ended && (escaped ? byte == 0 && !filled : byte != 0xFF);
-        const bool restart = !file.ended && escaped && byte >= RST0 && byte <= RST7;
-        if (file.ended) {
-            more = false;
-        } else if (escaped && byte != 0xFF && !data_byte && !restart) {
-            marker = byte;
-            more = false;
-        }
-        if (data_byte) {  // of FF 00 it is the FF
-            data.value |= static_cast<uint32_t>(escaped ? 0xFF : byte) << (24 - 8 * data.bytes);
-            data.bytes++;
-        }
-        if (restarted) {  // just now, so there is no more than one byte of data, and no end
-            tokens.write(marked);
-        } else if (data.bytes == TOKEN_BYTES || (data.bytes != 0 && (restart || !more))) {
-            tokens.write(data);
-            data = {DATA, 0, 0};
-        }
-        restarted = restart;
-        marked.value = byte - RST0;
-        filled = escaped && byte == 0xFF;
-        escaped = byte == 0xFF;
-    }
-    return marker;
-}
-
-// From the marker that ended the scan to EOI; segments in between say nothing about the image.
-unsigned parse_trailer(WordStream& words, FileBytes& file, uint8_t marker) {
-    while (marker != EOI) {
-        if (marker == SOS) return STATUS_MULTIPLE_SCANS;
-        if (other_segment(marker)) {
-            const int length = static_cast<int>(next_16(words, file)) - 2;
-            if (length < 0 && !file.ended) return STATUS_CORRUPT_HEADER;
-            skip_bytes(words, file, length);
-        } else if (!parameterless(marker)) {
-            return STATUS_CORRUPT_HEADER;
-        }
-        if (file.ended) return STATUS_TRUNCATED;
-        const unsigned status = next_marker(words, file, false, marker);
-        if (status != STATUS_OK) return status;
-    }
-    return STATUS_OK;
-}
-
-void parse(WordStream& words, ap_uint<32> jpeg_bytes, hls::stream<TableWrite>& quant_writes,
-           hls::stream<TableWrite>& huffman_writes, hls::stream<Scan>& scans, hls::stream<Token>& tokens) {
-    FileBytes file = {};
-    file.bytes_left = jpeg_bytes.to_uint();
-    file.words_left = file.bytes_left / 16 + (file.bytes_left % 16 != 0);
-    Header header = {};
-
-    header.scan.status = parse_headers(words, file, header, quant_writes, huffman_writes);
-    quant_writes.write({GO, 0, 0, 0});
-    huffman_writes.write({GO, 0, 0, 0});
-    scans.write(header.scan);
-
-    if (header.scan.status == STATUS_OK) {
-        const uint8_t marker = forward_scan(words, file, tokens);
-        const bool early_end = file.ended || marker == EOI;
-        const unsigned end_status = early_end ? STATUS_TRUNCATED : STATUS_CORRUPT_HUFFMAN;
-        tokens.write({SCAN_END, 0, end_status});
-        const unsigned status = marker == 0 ? end_status : parse_trailer(words, file, marker);
-        tokens.write({FILE_END, 0, status});
-    }
-    for (; file.words_left > 0; file.words_left--) {  // whatever follows EOI or an error
-#pragma HLS PIPELINE II = 1
-        words.read();
-    }
-}
-
 // ---- entropy: entropy-coded data -> coefficients ----
-
-// What a code says. Codes of up to SHORT_BITS bits are found by the next SHORT_BITS bits of the data, in distributed RAM
-// and within the clock; longer ones, 0.3 to 2.5 % of those in photos, by comparison with the limits of all lengths, a
-// clock later. Beside the symbol stands the number of bits to the next code, so that what the next look-up waits for is
-// one read, one shift and no sum.
-struct Code {
-    uint8_t total;   // bits of the code and of what follows it; of a code in no table NO_CODE
-    uint8_t symbol;
-};
-constexpr unsigned SHORT_BITS = 9;
-constexpr uint8_t NO_CODE = 0xFF;
-constexpr unsigned SPREAD = 8;  // neighbouring places that are written together
-
-struct HuffmanTables {
-    Code brief[2 * TABLES][1 << SHORT_BITS];
-    uint16_t limit[2 * TABLES][16];
-    uint8_t offset[2 * TABLES][16];
-    uint8_t symbol[2 * TABLES][256];
-};
-
-// The length of the code at the top of a window of 16 bits, 17 if there is none.
-unsigned code_length(unsigned window, const uint16_t limit[16]) {
-#pragma HLS INLINE
-    unsigned length = 1;
-    for (int n = 0; n < 16; n++) {
-#pragma HLS UNROLL
-        length += window >= limit[n];
-    }
-    return length;
-}
-
-Code long_code(unsigned window, unsigned table, const HuffmanTables& tables) {
-#pragma HLS INLINE
-    const unsigned length = code_length(window, tables.limit[table]);
-    if (length > 16) return {NO_CODE, 0};
-    const unsigned place = (window >> (16 - length)) + tables.offset[table][length - 1];
-    const uint8_t symbol = tables.symbol[table][place & 255];
-    return {static_cast<uint8_t>(length + (symbol & 15)), symbol};
-}
-
-// What a scan uses is written: parse_scan sees to it. A symbol with a short code of n bits stands at 2^(SHORT_BITS - n)
-// places, behind those of the symbol before.
-void take_tables(hls::stream<TableWrite>& writes, HuffmanTables& tables) {
-    unsigned place = 0;
-    for (TableWrite write = writes.read(); write.field != GO; write = writes.read()) {
-        if (write.field == LIMIT) {
-            tables.limit[write.table][write.index] = write.value;
-            place = 0;  // the symbols follow
-        } else if (write.field == OFFSET) {
-            tables.offset[write.table][write.index] = write.value;
-        } else {
-            tables.symbol[write.table][write.index] = write.value;
-            const unsigned length = code_length(place << (16 - SHORT_BITS), tables.limit[write.table]);
-            if (place >> SHORT_BITS == 0 && length <= SHORT_BITS) {
-                const unsigned end = place + (1 << (SHORT_BITS - length));
-                const Code code = {static_cast<uint8_t>(length + (write.value & 15)), static_cast<uint8_t>(write.value)};
-                for (unsigned group = place / SPREAD; group <= (end - 1) / SPREAD; group++) {
-#pragma HLS PIPELINE II = 1
-                    for (unsigned i = 0; i < SPREAD; i++) {
-#pragma HLS UNROLL
-                        const unsigned at = group * SPREAD + i;
-                        if (at >= place && at < end) tables.brief[write.table][at] = code;
-                    }
-                }
-                place = end;
-            }
-        }
-    }
-}
-
-struct BitReader {
-    uint64_t window;  // next bit on top, zeros below the last
-    int bits;
-    bool stopped;     // at `stop`, a token that is not DATA
-    Token stop;
-};
-
-// Takes a token if there is room for a whole one, below the bits that are there. The bits of the next code do not change
-// by it, so it is no part of what the next look-up waits for.
-void refill(hls::stream<Token>& tokens, BitReader& in) {
-#pragma HLS INLINE
-    if (in.stopped || in.bits > 32) return;
-    const Token token = tokens.read();
-    if (token.kind == DATA) {
-        in.window |= static_cast<uint64_t>(token.value) << 32 >> in.bits;
-        in.bits += 8 * token.bytes;
-    } else {
-        in.stopped = true;
-        in.stop = token;
-    }
-}
-
-// Why there are no more bits although the image goes on.
-unsigned stop_status(const BitReader& in) {
-    return in.stop.kind == RESTART ? static_cast<unsigned>(STATUS_RESTART_MISMATCH) : in.stop.value;
-}
-
-// T.81 F.2.2.1, EXTEND: the top `size` bits as a signed number; the first of them is the inverted sign.
-int extend(uint32_t bits, unsigned size) {
-#pragma HLS INLINE
-    const int value = static_cast<int>(static_cast<uint64_t>(bits) << size >> 32);
-    return (bits >> 31) != 0 || size == 0 ? value : value - (1 << size) + 1;
-}
-
-// What is wrong with a code and the bits behind it; OK if nothing is. Whatever the window holds, a valid symbol fits it
-// or the data has stopped: what is found does not depend on how far ahead bytes were read.
-unsigned code_status(const Code& code, bool dc, const BitReader& in) {
-#pragma HLS INLINE
-    if (code.total == NO_CODE) return in.bits >= 16 ? static_cast<unsigned>(STATUS_CORRUPT_HUFFMAN) : stop_status(in);
-    const unsigned size = code.symbol & 15;
-    if (static_cast<int>(code.total - size) > in.bits) return stop_status(in);
-    if (size > (dc ? 11u : 10u)) return STATUS_CORRUPT_HUFFMAN;  // beyond what 8-bit samples need
-    if (code.total > in.bits) return stop_status(in);
-    return STATUS_OK;
-}
-
-// Between two restart intervals: nothing but RSTn may be left.
-unsigned restart(hls::stream<Token>& tokens, BitReader& in, unsigned number) {
-#pragma HLS INLINE
-    if (in.bits >= 8) return STATUS_RESTART_MISMATCH;
-    if (!in.stopped) in.stop = tokens.read();
-    if (in.stop.kind == SCAN_END) return in.stop.value;
-    if (in.stop.kind != RESTART || in.stop.value != number) return STATUS_RESTART_MISMATCH;
-    in.window = 0;
-    in.bits = 0;
-    in.stopped = false;
-    return STATUS_OK;
-}
 
 // The blocks of `mcus` MCUs in one loop, so that its pipeline is filled once an image and not once a block. From symbol to
 // symbol goes only the window (look-up and shift), how many bits it holds, and the place in the block (a sum), which
 // chooses the table; the value of a coefficient is worked out behind the loop, but for the sum with the one before it.
 unsigned decode_blocks(hls::stream<Token>& tokens, BitReader& in, const HuffmanTables& tables, const Scan& scan,
                        const Layout& layout, int mcus, hls::stream<Coefficient>& coefficients) {
-    constexpr int LONGEST = 16 + 11;         // a code and the bits of a DC difference
+    constexpr int LONGEST = 16 + DC_BITS;    // a code and the bits of a DC difference
     int16_t predictor[COMPONENTS] = {};      // 16 bits wrap, as libjpeg's coefficients do
 #pragma HLS ARRAY_PARTITION variable = predictor complete
     unsigned left_in_interval = scan.restart_interval;
     unsigned restart_number = 0;
     unsigned k = 0;                          // the next coefficient, in zigzag order
     int block = 0, component = 0;            // in the MCU
-    Code found = {};                         // of the code at the top of the window, when it is a long one
-    bool looked_up = false;                  // it is
+    LongCode pending = {};                   // at the top of the window
     unsigned status = STATUS_OK;
     while (mcus > 0 && status == STATUS_OK) {
 #pragma HLS PIPELINE II = 1
         const bool dc = k == 0;
         const bool due = dc && block == 0 && scan.restart_interval != 0 && left_in_interval == 0;
         const unsigned table = dc ? scan.dc[component] : TABLES + scan.ac[component];
-        const unsigned code_bits = in.window >> 48;
-        const bool brief = code_bits < tables.limit[table][SHORT_BITS - 1];
+        Code code = {};
         if (due) {
             status = restart(tokens, in, restart_number);
             restart_number = (restart_number + 1) & 7;
@@ -717,13 +47,8 @@ unsigned decode_blocks(hls::stream<Token>& tokens, BitReader& in, const HuffmanT
             for (int c = 0; c < COMPONENTS; c++) predictor[c] = 0;
         } else if (in.bits < LONGEST && !in.stopped) {
             refill(tokens, in);
-        } else if (!brief && !looked_up) {
-            found = long_code(code_bits, table, tables);
-            looked_up = true;
-        } else {
-            const Code code = brief ? tables.brief[table][code_bits >> (16 - SHORT_BITS)] : found;
-            looked_up = false;
-            status = code_status(code, dc, in);
+        } else if (look_up(in.window >> 48, table, tables, pending, code)) {
+            status = code_status(code, dc ? DC_BITS : AC_BITS, in);
             const unsigned size = code.symbol & 15, run = code.symbol >> 4;
             const unsigned total = code.total & 31, length = (code.total - size) & 31;  // of a sound code they fit
             // Every symbol becomes one coefficient: ZRL a zero 15 places on, EOB a zero in the last place.
@@ -759,7 +84,8 @@ unsigned decode_blocks(hls::stream<Token>& tokens, BitReader& in, const HuffmanT
 }
 
 void entropy(hls::stream<TableWrite>& writes, hls::stream<Scan>& scans, hls::stream<Token>& tokens,
-             const Wanted& wanted, hls::stream<Scan>& scans_out, hls::stream<Coefficient>& coefficients) {
+             const Wanted& wanted, const ap_uint<128>* workspace_in, ap_uint<128>* workspace_out,
+             hls::stream<Scan>& scans_out, hls::stream<Coefficient>& coefficients, uint32_t& workspace_needed) {
     HuffmanTables tables;
 #pragma HLS AGGREGATE variable = tables.brief
 #pragma HLS ARRAY_PARTITION variable = tables.brief dim = 2 cyclic factor = 8
@@ -767,11 +93,14 @@ void entropy(hls::stream<TableWrite>& writes, hls::stream<Scan>& scans, hls::str
 #pragma HLS BIND_STORAGE variable = tables.symbol type = ram_s2p impl = bram latency = 1
 #pragma HLS ARRAY_PARTITION variable = tables.limit dim = 2 complete
 #pragma HLS ARRAY_PARTITION variable = tables.offset dim = 2 complete
-    take_tables(writes, tables);
+    load_tables(writes, tables);
     const Scan scan = scans.read();
     scans_out.write(scan);
+    workspace_needed = scan.workspace_bytes;
     unsigned status = scan.status;
-    if (status == STATUS_OK) {
+    if (status == STATUS_OK && scan.several) {
+        status = decode_scans(writes, scans, tokens, scan, wanted, tables, workspace_in, workspace_out, coefficients);
+    } else if (status == STATUS_OK) {
         const Layout layout = layout_of(scan);
         const int mcu_rows = mcu_rows_for(scan, plan_resize(wanted, scan.width, scan.height).source);
         const bool cut = mcu_rows < layout.mcus_down;  // what follows is not looked at
@@ -837,10 +166,16 @@ void inverse_dct(const int16_t in[8], int shift, int16_t out[8]) {
 
 void dequantise(hls::stream<TableWrite>& writes, hls::stream<Coefficient>& coefficients,
                 hls::stream<CoefficientBlock>& blocks) {
-    uint16_t quant[TABLES][64];  // in zigzag order, as in the file
+    uint16_t quant[TABLES + COMPONENTS][64];  // in zigzag order, as in the file
     for (TableWrite write = writes.read(); write.field != GO; write = writes.read()) {
+        if (write.field == QUANT) {
+            quant[write.table][write.index] = write.value;
+        } else {
+            for (int k = 0; k < 64; k++) {
 #pragma HLS PIPELINE II = 1
-        quant[write.table][write.index] = write.value;
+                quant[TABLES + write.index][k] = quant[write.table][k];
+            }
+        }
     }
 
     CoefficientBlock block = {};
@@ -1129,8 +464,9 @@ void render(hls::stream<Scan>& scans, hls::stream<SampleBlock>& samples, const W
 
 }  // namespace
 
-void decode(WordStream& words, ap_uint<32> jpeg_bytes, const Wanted& wanted, hls::stream<Frame>& frames,
-            hls::stream<Beat>& pixels) {
+void decode(WordStream& words, ap_uint<32> jpeg_bytes, const Wanted& wanted, const ap_uint<128>* workspace_in,
+            ap_uint<128>* workspace_out, uint32_t workspace_bytes, hls::stream<Frame>& frames,
+            hls::stream<Beat>& pixels, uint32_t& workspace_needed) {
 #pragma HLS DATAFLOW
     hls::stream<TableWrite> quant_writes("decode quantisation tables");
     hls::stream<TableWrite> huffman_writes("decode Huffman tables");
@@ -1144,11 +480,17 @@ void decode(WordStream& words, ap_uint<32> jpeg_bytes, const Wanted& wanted, hls
 #pragma HLS STREAM variable = coefficients depth = 128
 #pragma HLS STREAM variable = blocks depth = 4
 #pragma HLS STREAM variable = samples depth = 16
-    parse(words, jpeg_bytes, quant_writes, huffman_writes, parsed, tokens);
-    entropy(huffman_writes, parsed, tokens, wanted, scans, coefficients);
+    parse(words, jpeg_bytes, workspace_bytes, quant_writes, huffman_writes, parsed, tokens);
+    entropy(huffman_writes, parsed, tokens, wanted, workspace_in, workspace_out, scans, coefficients, workspace_needed);
     dequantise(quant_writes, coefficients, blocks);
     transform(blocks, samples);
     render(scans, samples, wanted, frames, pixels);
+}
+
+void decode(WordStream& words, ap_uint<32> jpeg_bytes, const Wanted& wanted, hls::stream<Frame>& frames,
+            hls::stream<Beat>& pixels) {
+    uint32_t workspace_needed;
+    decode(words, jpeg_bytes, wanted, nullptr, nullptr, 0, frames, pixels, workspace_needed);
 }
 
 }  // namespace headrace

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "decode/decode.cpp"
+#include "decode/jpeg_parser.cpp"
+#include "progressive/progressive.cpp"
 
 namespace reference {
 
@@ -96,8 +98,9 @@ inline Image of_file(const uint8_t* jpeg, uint32_t size, const headrace::Wanted&
     hls::stream<headrace::Scan> scans, scans_out;
     hls::stream<headrace::Token> tokens;
     hls::stream<headrace::Coefficient> coefficients;
-    headrace::parse(words, size, quant, huffman, scans, tokens);
-    headrace::entropy(huffman, scans, tokens, wanted, scans_out, coefficients);
+    headrace::parse(words, size, 0, quant, huffman, scans, tokens);
+    uint32_t workspace_needed;
+    headrace::entropy(huffman, scans, tokens, wanted, nullptr, nullptr, scans_out, coefficients, workspace_needed);
 
     Image image;
     image.scan = scans_out.read();
