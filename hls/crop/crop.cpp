@@ -4,8 +4,8 @@
 
 namespace headrace {
 
-void crop(hls::stream<Frame>& frames, hls::stream<Pixel>& pixels, const Crop& crop, bool cut,
-          hls::stream<Frame>& out_frames, hls::stream<Pixel>& out_pixels) {
+void crop(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, const Crop& crop, bool cut,
+          hls::stream<Frame>& out_frames, hls::stream<Beat>& out_pixels) {
     const Frame frame = frames.read();
     if (frame.status != STATUS_OK) {
         out_frames.write(frame);
@@ -20,31 +20,42 @@ void crop(hls::stream<Frame>& frames, hls::stream<Pixel>& pixels, const Crop& cr
     }
     out_frames.write(Frame{wide, high, STATUS_OK});
 
-    Pixel in{0, 0, 0, 0, STATUS_OK};
-    Pixel held{0, 0, 0, 0, STATUS_OK};
-    bool holding = false;
     const uint32_t begin = cut ? place.left & ~1u : 0;
-    const uint32_t right = (place.left + wide - 1) | 1;
-    const uint32_t end = cut && right < width ? right + 1 : width;
-    uint32_t x = begin, y = cut ? place.top : 0;
-input_pixels:
-    while (!in.last) {
+    const uint32_t behind_pairs = ((place.left + wide - 1) | 1) + 1;
+    const uint32_t end = cut && behind_pairs < width ? behind_pairs : width;
+    uint32_t x = begin, y = cut ? place.top : 0;  // of the beat's first pixel
+    bool last = false;
+    Beat held = {};  // one behind, so that the last one leaves with the final status
+    bool holding = false;
+input_beats:
+    while (!last) {
 #pragma HLS PIPELINE II = 1
-#pragma HLS LOOP_TRIPCOUNT max = 268435456
-        in = pixels.read();
-        if (x - place.left < wide && y - place.top < high) {  // unsigned: also false to the left and above
+#pragma HLS LOOP_TRIPCOUNT max = 33554432
+        Beat in = pixels.read();
+        last = in.last;
+        const uint8_t status = in.status;
+        // Columns of the window, counted from the beat's first pixel.
+        const uint32_t from = place.left > x ? place.left - x : 0;
+        const uint32_t to = place.left + wide > x ? place.left + wide - x : 0;
+        if (from > in.begin) in.begin = static_cast<uint8_t>(from < BEAT ? from : BEAT);
+        if (to < in.end) in.end = static_cast<uint8_t>(to);
+        if (in.begin < in.end && y - place.top < high) {  // unsigned: also false above
             if (holding) out_pixels.write(held);
-            held = Pixel{in.r, in.g, in.b, 0, STATUS_OK};
+            held = in;
+            held.last = false;
             holding = true;
         }
-        if (++x == end) {
+        x += BEAT;
+        if (x >= end) {
             x = begin;
             y++;
         }
+        if (last) {
+            held.last = true;
+            held.status = status;
+            out_pixels.write(held);
+        }
     }
-    held.last = 1;
-    held.status = in.status;
-    out_pixels.write(held);
 }
 
 }  // namespace headrace

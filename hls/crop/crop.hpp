@@ -2,10 +2,11 @@
 //
 // Reference   numpy: image[y:y + crop_height, x:x + crop_width]. An offset of CENTRED centres the window on that axis as
 //             torchvision's CenterCrop does: (size - crop) / 2, halves to the even number.
-// Interface   one Frame and its pixels in, one Frame and its pixels out; see headrace/image_stream.hpp.
-//             With `cut` the pixels are of the window's rows, and of its columns and those beside them in beats of two.
-// Throughput  one input pixel per clock.
-// Latency     one pixel of the window; the last one waits for the end of the input, whose status it carries.
+// Interface   one Frame and its pixels in, one Frame and its pixels out; see headrace/image_stream.hpp. Pixels stay at
+//             their places in a beat; those outside the window no longer count.
+//             With `cut` the pixels are of the window's rows, and of its columns and those beside them in pairs.
+// Throughput  one beat per clock, so that no unit waits for it.
+// Latency     one beat of the window; the last one waits for the end of the input, whose status it carries.
 // Bad input   a window that is empty or not inside the image: STATUS_CROP_OUTSIDE. Upstream errors pass.
 #pragma once
 
@@ -39,7 +40,7 @@ inline Place place_crop(const Crop& crop, uint32_t width, uint32_t height) {
     return {fits && left <= width - crop.width && top <= height - crop.height, left, top};
 }
 
-void crop(hls::stream<Frame>& frames, hls::stream<Pixel>& pixels, const Crop& crop, bool cut,
-          hls::stream<Frame>& out_frames, hls::stream<Pixel>& out_pixels);
+void crop(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, const Crop& crop, bool cut,
+          hls::stream<Frame>& out_frames, hls::stream<Beat>& out_pixels);
 
 }  // namespace headrace

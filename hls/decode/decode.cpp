@@ -1,6 +1,6 @@
 // The decode unit as a chain of processes; decode.hpp says what the chain does as a whole.
 //
-//   words -> parse -> entropy -> transform_columns -> transform_rows -> render -> frames, pixels
+//   words -> parse -> entropy -> dequantise -> transform -> render -> frames, pixels
 //
 // Every stream between them ends on one beat that carries the final status, also after an error, so each
 // process ends on that beat and on nothing else. Tables travel as single writes while the headers are read,
@@ -10,673 +10,102 @@
 
 #include <cstdint>
 
+#include "decode/huffman.hpp"
+#include "decode/jpeg_parser.hpp"
+#include "decode/stages.hpp"
+#include "progressive/progressive.hpp"
+
 namespace headrace {
 namespace {
 
-constexpr int COMPONENTS = 3;
-constexpr int TABLES = 4;  // of each kind: quantisation, DC, AC
-
-enum Marker : uint8_t {
-    TEM = 0x01,
-    SOF0 = 0xC0, SOF1 = 0xC1, SOF3 = 0xC3, DHT = 0xC4, JPG = 0xC8, SOF9 = 0xC9, DAC = 0xCC, SOF15 = 0xCF,
-    RST0 = 0xD0, RST7 = 0xD7, SOI = 0xD8, EOI = 0xD9, SOS = 0xDA, DQT = 0xDB, DNL = 0xDC, DRI = 0xDD,
-    DHP = 0xDE, APP0 = 0xE0, APP14 = 0xEE, APP15 = 0xEF, COM = 0xFE,
-};
-
-// ---- What travels between the processes ----
-
-// The frame and scan headers, resolved. Sent once; if its status is not OK, no table and no data follow.
-struct Scan {
-    uint8_t status;
-    uint16_t width, height;
-    uint8_t components;          // 1 or 3
-    uint8_t h_shift, v_shift;    // log2 of the luma sampling factors; chroma is 1x1; 0 for gray
-    bool rgb;                    // the components are R, G, B
-    uint16_t restart_interval;   // MCUs, 0 for none
-    uint8_t quant[COMPONENTS], dc[COMPONENTS], ac[COMPONENTS];  // table numbers
-};
-
-// How the blocks of a scan lie in MCUs: luma row by row, then Cb, then Cr; gray is luma only.
-struct Layout {
-    int luma_blocks, blocks;     // in an MCU
-    int mcus_across, mcus_down;
-};
-
-Layout layout_of(const Scan& scan) {
-#pragma HLS INLINE
-    Layout layout;
-    layout.luma_blocks = 1 << (scan.h_shift + scan.v_shift);
-    layout.blocks = scan.components == 1 ? 1 : layout.luma_blocks + 2;
-    layout.mcus_across = (scan.width + (8 << scan.h_shift) - 1) >> (3 + scan.h_shift);
-    layout.mcus_down = (scan.height + (8 << scan.v_shift) - 1) >> (3 + scan.v_shift);
-    return layout;
-}
-
-// How chroma is brought to the size of luma: triangle filter in a direction ("fancy") or replication.
-struct Upsampling {
-    int width, height;  // chroma samples that are part of the image; beyond their rows the edge repeats
-    bool fancy_h, fancy_v;
-};
-
-Upsampling choose_upsampling(const Scan& scan) {
-    Upsampling up;
-    up.width = (scan.width + (1 << scan.h_shift) - 1) >> scan.h_shift;
-    up.height = (scan.height + (1 << scan.v_shift) - 1) >> scan.v_shift;
-    // libjpeg replicates 4:1:1, and all of 4:2:2 and 4:2:0 if chroma is at most two columns wide.
-    up.fancy_h = scan.h_shift == 1 && up.width > 2;
-    up.fancy_v = scan.v_shift == 1 && (scan.h_shift == 0 || up.fancy_h);
-    return up;
-}
-
-// How many MCU rows are decoded for it: the triangle filter between rows of chroma may want the row below.
-int mcu_rows_for(const Scan& scan, const Window& window) {
-#pragma HLS INLINE
-    const uint32_t below = window.last_row + choose_upsampling(scan).fancy_v, bottom = scan.height - 1;
-    return ((below < bottom ? below : bottom) >> (3 + scan.v_shift)) + 1;
-}
-
-// One write into a table. Code lengths are `index` + 1 in LIMIT and OFFSET; table 0..3 is DC and 4..7 AC.
-enum TableField : uint8_t { LIMIT, OFFSET, SYMBOL, QUANT, GO };
-struct TableWrite {
-    uint8_t field;  // GO: the tables are as the scan uses them
-    uint8_t table, index;
-    uint16_t value;
-};
-
-// The entropy-coded segments with stuffing removed.
-enum TokenKind : uint8_t {
-    DATA,      // value: the byte
-    RESTART,   // value: number of the RSTn marker
-    SCAN_END,  // another marker, or no more bytes. value: the status if the image is not complete by then
-    FILE_END,  // value: what the file looked like from there on to EOI
-};
-struct Token {
-    uint8_t kind;
-    uint8_t value;
-};
-
-// One Huffman symbol: the coefficient at `index` in zigzag order; those not sent are zero.
-struct Coefficient {
-    int16_t value;   // before dequantisation; in the end beat the status
-    uint8_t index;
-    uint8_t quant;   // table number
-    bool last;       // of its block
-    bool end;        // of the image
-};
-
-struct Column {
-    int16_t value[8];  // top to bottom
-    bool end;
-    uint8_t status;
-};
-
-struct Samples {
-    uint8_t value[8];  // left to right
-    bool end;
-    uint8_t status;
-};
-
-// ---- parse: file bytes -> headers, tables, entropy-coded data ----
-
-struct FileBytes {
-    uint32_t words_left, bytes_left;
-    uint64_t low, high;  // what is left of the current word, next byte in bits 7..0
-    unsigned in_word;
-    bool ended;          // a byte beyond the end was asked for
-};
-
-// The next byte of the file, or 0 beyond its end.
-uint8_t next_byte(WordStream& words, FileBytes& file) {
-#pragma HLS INLINE
-    if (file.bytes_left == 0) {
-        file.ended = true;
-        return 0;
-    }
-    if (file.in_word == 0) {
-        const ap_uint<128> word = words.read();
-        file.low = word.range(63, 0).to_uint64();
-        file.high = word.range(127, 64).to_uint64();
-        file.in_word = 16;
-        file.words_left--;
-    }
-    const uint8_t byte = static_cast<uint8_t>(file.low);
-    file.low = file.low >> 8 | file.high << 56;
-    file.high >>= 8;
-    file.in_word--;
-    file.bytes_left--;
-    return byte;
-}
-
-unsigned next_16(WordStream& words, FileBytes& file) {
-#pragma HLS INLINE
-    const unsigned high = next_byte(words, file);
-    return high << 8 | next_byte(words, file);
-}
-
-// The next marker. Before it come fill bytes and what libjpeg skips with a warning: any bytes, and FF 00.
-// `escaped`: the byte before was 0xFF.
-unsigned next_marker(WordStream& words, FileBytes& file, bool escaped, uint8_t& marker) {
-    while (!file.ended) {
-#pragma HLS PIPELINE II = 1
-        marker = next_byte(words, file);
-        if (escaped && marker != 0 && marker != 0xFF) return STATUS_OK;  // it is 0 beyond the end of the file
-        escaped = marker == 0xFF;
-    }
-    return STATUS_TRUNCATED;
-}
-
-void skip_bytes(WordStream& words, FileBytes& file, int count) {
-    for (int i = 0; i < count && !file.ended; i++) {
-#pragma HLS PIPELINE II = 1
-        next_byte(words, file);
-    }
-}
-
-bool parameterless(uint8_t marker) { return marker == TEM || (marker >= RST0 && marker <= RST7); }
-
-// Markers of segments that are neither a frame nor a scan.
-bool other_segment(uint8_t marker) {
-    return (marker >= APP0 && marker <= APP15) || marker == COM || marker == DHT || marker == DQT ||
-           marker == DRI || marker == DNL;
-}
-
-// What the segments before the scan say.
-struct Header {
-    bool frame_seen;
-    uint8_t id[COMPONENTS];
-    bool quant_defined[TABLES];
-    bool huffman_defined[2 * TABLES];
-    bool huffman_standard[2 * TABLES];  // used by the scan and not defined
-    bool jfif, adobe;
-    uint8_t adobe_transform;
-    Scan scan;
-};
-
-// The status of a frame type that is not sequential Huffman; OK for SOF0 and SOF1.
-unsigned frame_type_status(uint8_t marker) {
-    if (marker <= SOF1) return STATUS_OK;
-    if (marker == SOF3) return STATUS_LOSSLESS;
-    if (marker >= SOF9) return STATUS_ARITHMETIC;
-    return STATUS_PROGRESSIVE;  // SOF2; SOF5..SOF7 are frames of a hierarchy
-}
-
-unsigned parse_frame(WordStream& words, FileBytes& file, int length, Header& header) {
-    if (header.frame_seen) return STATUS_CORRUPT_HEADER;
-    header.frame_seen = true;
-    Scan& scan = header.scan;
-    const unsigned precision = next_byte(words, file);
-    scan.height = next_16(words, file);
-    scan.width = next_16(words, file);
-    scan.components = next_byte(words, file);
-    if (file.ended) return STATUS_TRUNCATED;
-    if (precision != 8) return STATUS_PRECISION;
-    if (scan.components != 1 && scan.components != COMPONENTS) return STATUS_COMPONENTS;
-    if (length != 6 + 3 * scan.components || scan.width == 0) return STATUS_CORRUPT_HEADER;
-    if (scan.height == 0 || scan.height > MAX_JPEG_HEIGHT || scan.width > MAX_WIDTH) return STATUS_TOO_LARGE;
-
-    uint8_t factors[COMPONENTS];
-    for (int c = 0; c < scan.components; c++) {
-        header.id[c] = next_byte(words, file);
-        factors[c] = next_byte(words, file);
-        scan.quant[c] = next_byte(words, file);
-    }
-    if (file.ended) return STATUS_TRUNCATED;
-
-    const unsigned h = factors[0] >> 4, v = factors[0] & 15;
-    if (scan.components == 1) {  // a scan of one component has one block per MCU, whatever its factors
-        scan.h_shift = scan.v_shift = 0;
-        return h >= 1 && h <= 4 && v >= 1 && v <= 4 ? STATUS_OK : STATUS_SAMPLING;
-    }
-    const bool known = ((h == 1 || h == 2) && (v == 1 || v == 2)) || (h == 4 && v == 1);
-    if (!known || factors[1] != 0x11 || factors[2] != 0x11) return STATUS_SAMPLING;
-    scan.h_shift = h >> 1;  // 1, 2, 4 -> 0, 1, 2
-    scan.v_shift = v >> 1;
-    return STATUS_OK;
-}
-
-unsigned parse_quantisation(WordStream& words, FileBytes& file, int length, Header& header,
-                            hls::stream<TableWrite>& quant_writes) {
-    while (length > 0 && !file.ended) {
-        const unsigned selector = next_byte(words, file);
-        const bool wide = selector >> 4;
-        const unsigned table = selector & 15;
-        if (selector >> 4 > 1 || table >= TABLES) return STATUS_CORRUPT_HEADER;
-        for (int i = 0; i < 64; i++) {
-#pragma HLS PIPELINE II = 2
-            const unsigned value = wide ? next_16(words, file) : next_byte(words, file);
-            quant_writes.write({QUANT, static_cast<uint8_t>(table), static_cast<uint8_t>(i),
-                                static_cast<uint16_t>(value)});
-        }
-        header.quant_defined[table] = true;
-        length -= wide ? 129 : 65;
-    }
-    return length == 0 ? STATUS_OK : STATUS_CORRUPT_HEADER;
-}
-
-// The Huffman tables 0 (luma) and 1 (chroma) where the file has none, as in Motion JPEG: T.81 tables K.3 to K.6. Counts
-// of codes of 1 to 16 bits by class and number; symbols of the AC tables, those of the DC tables being 0, 1, 2 and on.
-constexpr int STANDARD_TABLES = 2;  // of each class
-constexpr uint8_t STANDARD_COUNTS[2][STANDARD_TABLES][16] = {
-    {{0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0},
-     {0, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0}},
-    {{0, 2, 1, 3, 3, 2, 4, 3, 5, 5, 4, 4, 0, 0, 1, 125},
-     {0, 2, 1, 2, 4, 4, 3, 4, 7, 5, 4, 4, 0, 1, 2, 119}},
-};
-constexpr uint8_t STANDARD_AC[STANDARD_TABLES][162] = {
-    {0x01, 0x02, 0x03, 0x00, 0x04, 0x11, 0x05, 0x12, 0x21, 0x31, 0x41, 0x06, 0x13, 0x51, 0x61, 0x07,
-     0x22, 0x71, 0x14, 0x32, 0x81, 0x91, 0xA1, 0x08, 0x23, 0x42, 0xB1, 0xC1, 0x15, 0x52, 0xD1, 0xF0,
-     0x24, 0x33, 0x62, 0x72, 0x82, 0x09, 0x0A, 0x16, 0x17, 0x18, 0x19, 0x1A, 0x25, 0x26, 0x27, 0x28,
-     0x29, 0x2A, 0x34, 0x35, 0x36, 0x37, 0x38, 0x39, 0x3A, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48, 0x49,
-     0x4A, 0x53, 0x54, 0x55, 0x56, 0x57, 0x58, 0x59, 0x5A, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68, 0x69,
-     0x6A, 0x73, 0x74, 0x75, 0x76, 0x77, 0x78, 0x79, 0x7A, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88, 0x89,
-     0x8A, 0x92, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99, 0x9A, 0xA2, 0xA3, 0xA4, 0xA5, 0xA6, 0xA7,
-     0xA8, 0xA9, 0xAA, 0xB2, 0xB3, 0xB4, 0xB5, 0xB6, 0xB7, 0xB8, 0xB9, 0xBA, 0xC2, 0xC3, 0xC4, 0xC5,
-     0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xD2, 0xD3, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8, 0xD9, 0xDA, 0xE1, 0xE2,
-     0xE3, 0xE4, 0xE5, 0xE6, 0xE7, 0xE8, 0xE9, 0xEA, 0xF1, 0xF2, 0xF3, 0xF4, 0xF5, 0xF6, 0xF7, 0xF8,
-     0xF9, 0xFA},
-    {0x00, 0x01, 0x02, 0x03, 0x11, 0x04, 0x05, 0x21, 0x31, 0x06, 0x12, 0x41, 0x51, 0x07, 0x61, 0x71,
-     0x13, 0x22, 0x32, 0x81, 0x08, 0x14, 0x42, 0x91, 0xA1, 0xB1, 0xC1, 0x09, 0x23, 0x33, 0x52, 0xF0,
-     0x15, 0x62, 0x72, 0xD1, 0x0A, 0x16, 0x24, 0x34, 0xE1, 0x25, 0xF1, 0x17, 0x18, 0x19, 0x1A, 0x26,
-     0x27, 0x28, 0x29, 0x2A, 0x35, 0x36, 0x37, 0x38, 0x39, 0x3A, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48,
-     0x49, 0x4A, 0x53, 0x54, 0x55, 0x56, 0x57, 0x58, 0x59, 0x5A, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68,
-     0x69, 0x6A, 0x73, 0x74, 0x75, 0x76, 0x77, 0x78, 0x79, 0x7A, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87,
-     0x88, 0x89, 0x8A, 0x92, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99, 0x9A, 0xA2, 0xA3, 0xA4, 0xA5,
-     0xA6, 0xA7, 0xA8, 0xA9, 0xAA, 0xB2, 0xB3, 0xB4, 0xB5, 0xB6, 0xB7, 0xB8, 0xB9, 0xBA, 0xC2, 0xC3,
-     0xC4, 0xC5, 0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xD2, 0xD3, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8, 0xD9, 0xDA,
-     0xE2, 0xE3, 0xE4, 0xE5, 0xE6, 0xE7, 0xE8, 0xE9, 0xEA, 0xF2, 0xF3, 0xF4, 0xF5, 0xF6, 0xF7, 0xF8,
-     0xF9, 0xFA},
-};
-
-// Codes of a length are consecutive and start where those of the length before end, one bit longer. A window of 16 bits
-// starts with a code of at most n bits if it is below limit[n]; the symbol stands at the code plus offset[n].
-struct Codes {
-    unsigned next, symbols;  // next free code; symbols so far
-};
-
-// The `count` codes of n bits; false if there are not so many.
-bool write_codes(uint8_t table, int n, unsigned count, Codes& codes, hls::stream<TableWrite>& huffman_writes) {
-#pragma HLS INLINE
-    const unsigned offset = codes.symbols - codes.next;  // taken modulo 256, as the symbol number is
-    codes.next += count;
-    codes.symbols += count;
-    // The code of all ones is never assigned, so the next free code still has n bits.
-    if (count != 0 && codes.next >= 1u << n) return false;
-    const uint8_t place = n - 1;
-    huffman_writes.write({LIMIT, table, place, static_cast<uint16_t>(codes.next << (16 - n))});
-    huffman_writes.write({OFFSET, table, place, static_cast<uint8_t>(offset)});
-    codes.next <<= 1;
-    return true;
-}
-
-void write_standard_table(uint8_t table, hls::stream<TableWrite>& huffman_writes) {
-    const bool ac = table >= TABLES;
-    const int number = table % TABLES;
-    Codes codes = {};
-    for (int n = 1; n <= 16; n++) {
-#pragma HLS PIPELINE II = 2
-        write_codes(table, n, STANDARD_COUNTS[ac][number][n - 1], codes, huffman_writes);
-    }
-    for (unsigned i = 0; i < codes.symbols; i++) {
-#pragma HLS PIPELINE II = 1
-        const uint8_t symbol = ac ? STANDARD_AC[number][i] : static_cast<uint8_t>(i);
-        huffman_writes.write({SYMBOL, table, static_cast<uint8_t>(i), symbol});
-    }
-}
-
-unsigned parse_huffman(WordStream& words, FileBytes& file, int length, Header& header,
-                       hls::stream<TableWrite>& huffman_writes) {
-    while (length > 0 && !file.ended) {
-        const unsigned selector = next_byte(words, file);
-        const bool ac = selector >> 4;
-        const uint8_t table = (selector & 15) + (ac ? TABLES : 0);
-        if (length < 17 || selector >> 4 > 1 || (selector & 15) >= TABLES) return STATUS_CORRUPT_HEADER;
-
-        Codes codes = {};
-        for (int n = 1; n <= 16; n++) {
-#pragma HLS PIPELINE II = 2
-            if (!write_codes(table, n, next_byte(words, file), codes, huffman_writes)) return STATUS_CORRUPT_HEADER;
-        }
-        const unsigned symbols = codes.symbols;
-        length -= 17;
-        if (symbols > 256 || static_cast<int>(symbols) > length) return STATUS_CORRUPT_HEADER;
-        for (unsigned i = 0; i < symbols; i++) {
-#pragma HLS PIPELINE II = 1
-            const uint8_t symbol = next_byte(words, file);
-            if (!ac && symbol > 15) return STATUS_CORRUPT_HEADER;  // libjpeg refuses the table
-            huffman_writes.write({SYMBOL, table, static_cast<uint8_t>(i), symbol});
-        }
-        length -= symbols;
-        header.huffman_defined[table] = true;
-    }
-    return length == 0 ? STATUS_OK : STATUS_CORRUPT_HEADER;
-}
-
-// APP0 and APP14 decide the colour space by their first 14 bytes. All others, COM and DNL are skipped.
-void parse_application(WordStream& words, FileBytes& file, int length, uint8_t marker, Header& header) {
-    uint8_t start[14] = {};
-    const int known = length < 14 ? length : 14;
-    for (int i = 0; i < known; i++) start[i] = next_byte(words, file);
-    skip_bytes(words, file, length - known);
-
-    bool jfif = true, adobe = true;
-    for (int i = 0; i < 5; i++) {
-#pragma HLS UNROLL
-        jfif = jfif && start[i] == "JFIF"[i];  // with the 0 at its end
-        adobe = adobe && start[i] == "Adobe"[i];
-    }
-    if (marker == APP0 && length >= 14 && jfif) header.jfif = true;  // of any version
-    if (marker == APP14 && length >= 12 && adobe) {
-        header.adobe = true;
-        header.adobe_transform = start[11];
-    }
-}
-
-unsigned parse_scan(WordStream& words, FileBytes& file, int length, Header& header) {
-    if (!header.frame_seen) return STATUS_CORRUPT_HEADER;
-    Scan& scan = header.scan;
-    const int components = next_byte(words, file);
-    if (components < 1 || components > 4 || length != 4 + 2 * components) return STATUS_CORRUPT_HEADER;
-    if (components < scan.components) return STATUS_MULTIPLE_SCANS;
-    if (components > scan.components) return STATUS_CORRUPT_HEADER;
-
-    unsigned status = STATUS_OK;
-    for (int c = 0; c < COMPONENTS; c++) {
-        if (c >= components) break;
-        const uint8_t id = next_byte(words, file);
-        const uint8_t tables = next_byte(words, file);
-        scan.dc[c] = tables >> 4;
-        scan.ac[c] = tables & 15;
-        // T.81 B.2.3: the components of a scan stand in the order of the frame header.
-        if (id != header.id[c] || scan.dc[c] >= TABLES || scan.ac[c] >= TABLES || scan.quant[c] >= TABLES)
-            return STATUS_CORRUPT_HEADER;
-        const bool dc_defined = header.huffman_defined[scan.dc[c]];
-        const bool ac_defined = header.huffman_defined[TABLES + scan.ac[c]];
-        header.huffman_standard[scan.dc[c]] = !dc_defined;
-        header.huffman_standard[TABLES + scan.ac[c]] = !ac_defined;
-        const bool dc_known = dc_defined || scan.dc[c] < STANDARD_TABLES;
-        const bool ac_known = ac_defined || scan.ac[c] < STANDARD_TABLES;
-        if (!dc_known || !ac_known || !header.quant_defined[scan.quant[c]]) status = STATUS_MISSING_TABLE;
-    }
-    const bool whole_band = next_byte(words, file) == 0 && next_byte(words, file) == 63;
-    const bool full_precision = next_byte(words, file) == 0;
-    if (!whole_band || !full_precision) return STATUS_CORRUPT_HEADER;
-
-    if (scan.components == 1 || header.jfif) {
-        scan.rgb = false;
-    } else if (header.adobe) {
-        if (header.adobe_transform > 1) return STATUS_CORRUPT_HEADER;
-        scan.rgb = header.adobe_transform == 0;
-    } else {
-        scan.rgb = header.id[0] == 'R' && header.id[1] == 'G' && header.id[2] == 'B';
-    }
-    return status;
-}
-
-// From the first marker to the end of the SOS segment.
-unsigned parse_headers(WordStream& words, FileBytes& file, Header& header,
-                       hls::stream<TableWrite>& quant_writes, hls::stream<TableWrite>& huffman_writes) {
-    const uint8_t first = next_byte(words, file);
-    if (next_byte(words, file) != SOI || first != 0xFF) return STATUS_NOT_JPEG;
-
-    unsigned status = STATUS_OK;
-    bool scan_seen = false;
-    // OpenCV knows a JPEG file by FF D8 FF; from there on it skips what libjpeg skips.
-    if (next_byte(words, file) != 0xFF) return file.ended ? STATUS_TRUNCATED : STATUS_CORRUPT_HEADER;
-    bool escaped = true;  // the byte before was 0xFF
-    while (status == STATUS_OK && !scan_seen) {
-        uint8_t marker;
-        status = next_marker(words, file, escaped, marker);
-        escaped = false;
-        if (status != STATUS_OK) return status;
-        if (parameterless(marker)) continue;
-
-        // A frame type is judged before its segment, which may be missing.
-        if (marker == DAC) return STATUS_ARITHMETIC;
-        if (marker == DHP) return STATUS_PROGRESSIVE;
-        const bool frame = marker >= SOF0 && marker <= SOF15 && marker != DHT && marker != JPG;
-        if (frame && frame_type_status(marker) != STATUS_OK) return frame_type_status(marker);
-        // What is left: reserved markers, a second SOI, and EOI, before which there was no image.
-        if (!frame && marker != SOS && !other_segment(marker)) return STATUS_CORRUPT_HEADER;
-
-        const int length = static_cast<int>(next_16(words, file)) - 2;
-        if (file.ended) return STATUS_TRUNCATED;
-        if (length < 0) return STATUS_CORRUPT_HEADER;
-        if (frame) {
-            status = parse_frame(words, file, length, header);
-        } else if (marker == DQT) {
-            status = parse_quantisation(words, file, length, header, quant_writes);
-        } else if (marker == DHT) {
-            status = parse_huffman(words, file, length, header, huffman_writes);
-        } else if (marker == DRI) {
-            header.scan.restart_interval = next_16(words, file);
-            if (length != 2) status = STATUS_CORRUPT_HEADER;
-        } else if (marker == SOS) {
-            status = parse_scan(words, file, length, header);
-            for (uint8_t table = 0; status == STATUS_OK && table < 2 * TABLES; table++) {
-                if (header.huffman_standard[table]) write_standard_table(table, huffman_writes);
-            }
-            scan_seen = true;
-        } else {
-            parse_application(words, file, length, marker, header);
-        }
-        if (file.ended) return STATUS_TRUNCATED;  // what was read beyond the end was no data
-    }
-    return status;
-}
-
-// Sends the entropy-coded data; returns the marker that ends it, or 0 if the file or the data ends without one: FF 00 is
-// a byte of data and fill bytes come before markers (T.81 B.1.1.2 and B.1.1.5), so that FF FF 00 is neither.
-uint8_t forward_scan(WordStream& words, FileBytes& file, hls::stream<Token>& tokens) {
-    bool escaped = false;  // the byte before was 0xFF
-    bool filled = false;   // and so was the one before that
-    while (true) {
-#pragma HLS PIPELINE II = 1
-        const uint8_t byte = next_byte(words, file);
-        if (file.ended) return 0;
-        if (!escaped) {
-            if (byte != 0xFF) tokens.write({DATA, byte});
-            escaped = byte == 0xFF;
-            filled = false;
-        } else if (byte == 0xFF) {
-            filled = true;
-        } else {
-            if (byte == 0 && !filled) {
-                tokens.write({DATA, 0xFF});
-            } else if (byte >= RST0 && byte <= RST7) {
-                tokens.write({RESTART, static_cast<uint8_t>(byte - RST0)});
-            } else {
-                return byte;
-            }
-            escaped = false;
-        }
-    }
-}
-
-// From the marker that ended the scan to EOI; segments in between say nothing about the image.
-unsigned parse_trailer(WordStream& words, FileBytes& file, uint8_t marker) {
-    while (marker != EOI) {
-        if (marker == SOS) return STATUS_MULTIPLE_SCANS;
-        if (other_segment(marker)) {
-            const int length = static_cast<int>(next_16(words, file)) - 2;
-            if (length < 0 && !file.ended) return STATUS_CORRUPT_HEADER;
-            skip_bytes(words, file, length);
-        } else if (!parameterless(marker)) {
-            return STATUS_CORRUPT_HEADER;
-        }
-        if (file.ended) return STATUS_TRUNCATED;
-        const unsigned status = next_marker(words, file, false, marker);
-        if (status != STATUS_OK) return status;
-    }
-    return STATUS_OK;
-}
-
-void parse(WordStream& words, ap_uint<32> jpeg_bytes, hls::stream<TableWrite>& quant_writes,
-           hls::stream<TableWrite>& huffman_writes, hls::stream<Scan>& scans, hls::stream<Token>& tokens) {
-    FileBytes file = {};
-    file.bytes_left = jpeg_bytes.to_uint();
-    file.words_left = file.bytes_left / 16 + (file.bytes_left % 16 != 0);
-    Header header = {};
-
-    header.scan.status = parse_headers(words, file, header, quant_writes, huffman_writes);
-    quant_writes.write({GO, 0, 0, 0});
-    huffman_writes.write({GO, 0, 0, 0});
-    scans.write(header.scan);
-
-    if (header.scan.status == STATUS_OK) {
-        const uint8_t marker = forward_scan(words, file, tokens);
-        const bool early_end = file.ended || marker == EOI;
-        const unsigned end_status = early_end ? STATUS_TRUNCATED : STATUS_CORRUPT_HUFFMAN;
-        tokens.write({SCAN_END, static_cast<uint8_t>(end_status)});
-        const unsigned status = marker == 0 ? end_status : parse_trailer(words, file, marker);
-        tokens.write({FILE_END, static_cast<uint8_t>(status)});
-    }
-    for (; file.words_left > 0; file.words_left--) {  // whatever follows EOI or an error
-#pragma HLS PIPELINE II = 1
-        words.read();
-    }
-}
-
 // ---- entropy: entropy-coded data -> coefficients ----
 
-struct HuffmanTables {
-    uint16_t limit[2 * TABLES][16];
-    uint8_t offset[2 * TABLES][16];
-    uint8_t symbol[2 * TABLES][256];
-};
-
-struct BitReader {
-    uint64_t window;  // next bit on top, zeros below the last; no more than 40 bits are held
-    int bits;
-    bool stopped;     // at `stop`, a token that is not DATA
-    Token stop;
-};
-
-// Takes one byte if there is room, so that at most one token is read per clock.
-void refill(hls::stream<Token>& tokens, BitReader& in) {
-#pragma HLS INLINE
-    if (in.stopped || in.bits > 32) return;
-    const Token token = tokens.read();
-    if (token.kind == DATA) {
-        in.window |= static_cast<uint64_t>(token.value) << (56 - in.bits);
-        in.bits += 8;
-    } else {
-        in.stopped = true;
-        in.stop = token;
-    }
-}
-
-// Why there are no more bits although the image goes on.
-unsigned stop_status(const BitReader& in) {
-    return in.stop.kind == RESTART ? static_cast<unsigned>(STATUS_RESTART_MISMATCH) : in.stop.value;
-}
-
-// T.81 F.2.2.1, EXTEND: the top `size` bits as a signed number; the first of them is the inverted sign.
-int extend(uint32_t bits, unsigned size) {
-#pragma HLS INLINE
-    const int value = static_cast<int>(static_cast<uint64_t>(bits) << size >> 32);
-    return (bits >> 31) != 0 || size == 0 ? value : value - (1 << size) + 1;
-}
-
-unsigned decode_block(hls::stream<Token>& tokens, BitReader& in, const HuffmanTables& tables,
-                      unsigned dc_table, unsigned ac_table, uint8_t quant, int16_t& predictor,
-                      hls::stream<Coefficient>& coefficients) {
-    constexpr int LONGEST = 16 + 11;  // a code and the bits of a DC difference
-    unsigned k = 0;                   // the next coefficient, in zigzag order
-    while (k < 64) {
+// The blocks of `mcus` MCUs in one loop, so that its pipeline is filled once an image and not once a block. From symbol to
+// symbol goes only the window (look-up and shift), how many bits it holds, and the place in the block (a sum), which
+// chooses the table; the value of a coefficient is worked out behind the loop, but for the sum with the one before it.
+unsigned decode_blocks(hls::stream<Token>& tokens, BitReader& in, const HuffmanTables& tables, const Scan& scan,
+                       const Layout& layout, int mcus, hls::stream<Coefficient>& coefficients) {
+    constexpr int LONGEST = 16 + DC_BITS;    // a code and the bits of a DC difference
+    int16_t predictor[COMPONENTS] = {};      // 16 bits wrap, as libjpeg's coefficients do
+#pragma HLS ARRAY_PARTITION variable = predictor complete
+    unsigned left_in_interval = scan.restart_interval;
+    unsigned restart_number = 0;
+    unsigned k = 0;                          // the next coefficient, in zigzag order
+    int block = 0, component = 0;            // in the MCU
+    LongCode pending = {};                   // at the top of the window
+    unsigned status = STATUS_OK;
+    while (mcus > 0 && status == STATUS_OK) {
 #pragma HLS PIPELINE II = 1
-#pragma HLS LOOP_TRIPCOUNT min = 2 max = 64
-        refill(tokens, in);
-        if (in.bits < LONGEST && !in.stopped) continue;
-
-        const unsigned table = k == 0 ? dc_table : TABLES + ac_table;
-        const unsigned code = in.window >> 48;
-        unsigned length = 1;
-        for (int n = 0; n < 16; n++) {
-#pragma HLS UNROLL
-            length += code >= tables.limit[table][n];
+        const bool dc = k == 0;
+        const bool due = dc && block == 0 && scan.restart_interval != 0 && left_in_interval == 0;
+        const unsigned table = dc ? scan.dc[component] : TABLES + scan.ac[component];
+        Code code = {};
+        if (due) {
+            status = restart(tokens, in, restart_number);
+            restart_number = (restart_number + 1) & 7;
+            left_in_interval = scan.restart_interval;
+            for (int c = 0; c < COMPONENTS; c++) predictor[c] = 0;
+        } else if (in.bits < LONGEST && !in.stopped) {
+            refill(tokens, in);
+        } else if (look_up(in.window >> 48, table, tables, pending, code)) {
+            status = code_status(code, dc ? DC_BITS : AC_BITS, in);
+            const unsigned size = code.symbol & 15, run = code.symbol >> 4;
+            const unsigned total = code.total & 31, length = (code.total - size) & 31;  // of a sound code they fit
+            // Every symbol becomes one coefficient: ZRL a zero 15 places on, EOB a zero in the last place.
+            const bool end_of_block = !dc && size == 0 && run != 15;
+            const unsigned index = dc ? 0 : end_of_block ? 63 : k + run;
+            if (status == STATUS_OK && index > 63) status = STATUS_CORRUPT_HUFFMAN;
+            if (status == STATUS_OK) {
+                int value = extend(static_cast<uint32_t>(in.window << length >> 32), size);
+                if (dc) {
+                    predictor[component] = static_cast<int16_t>(predictor[component] + value);
+                    value = predictor[component];
+                }
+                const bool last = index == 63;
+                coefficients.write(
+                    {static_cast<int16_t>(value), static_cast<uint8_t>(index), scan.quant[component], last, false});
+                in.window <<= total;
+                in.bits -= static_cast<int>(total);
+                refill(tokens, in);
+                k = last ? 0 : index + 1;
+                if (last) {
+                    block++;
+                    if (block == layout.blocks) {
+                        block = 0;
+                        mcus--;
+                        left_in_interval--;
+                    }
+                    component = block < layout.luma_blocks ? 0 : block - layout.luma_blocks + 1;
+                }
+            }
         }
-        if (length > 16 && in.bits >= 16) return STATUS_CORRUPT_HUFFMAN;
-        if (length > 16) return stop_status(in);
-        const unsigned place = (code >> (16 - length)) + tables.offset[table][length - 1];
-        const uint8_t symbol = tables.symbol[table][place & 255];
-        const unsigned size = symbol & 15;
-        const unsigned run = symbol >> 4;
-        const int used = length + size;
-        // Whatever the window holds, a valid symbol fits it or the data has stopped: what is found does not depend on
-        // how far ahead bytes were read.
-        if (static_cast<int>(length) > in.bits) return stop_status(in);
-        if (size > (k == 0 ? 11u : 10u)) return STATUS_CORRUPT_HUFFMAN;  // beyond what 8-bit samples need
-        if (used > in.bits) return stop_status(in);
-
-        int value = extend(static_cast<uint32_t>(in.window << length >> 32), size);
-        in.window <<= used;
-        in.bits -= used;
-
-        // Every symbol becomes one coefficient: ZRL a zero 15 places on, EOB a zero in the last place.
-        if (k == 0) {
-            predictor = static_cast<int16_t>(predictor + value);
-            value = predictor;
-        } else if (size == 0 && run != 15) {
-            k = 63;
-        } else {
-            k += run;
-        }
-        if (k > 63) return STATUS_CORRUPT_HUFFMAN;
-        coefficients.write({static_cast<int16_t>(value), static_cast<uint8_t>(k), quant, k == 63, false});
-        k++;
     }
-    return STATUS_OK;
-}
-
-// Between two restart intervals: nothing but RSTn may be left.
-unsigned restart(hls::stream<Token>& tokens, BitReader& in, unsigned number) {
-    if (in.bits >= 8) return STATUS_RESTART_MISMATCH;
-    if (!in.stopped) in.stop = tokens.read();
-    if (in.stop.kind == SCAN_END) return in.stop.value;
-    if (in.stop.kind != RESTART || in.stop.value != number) return STATUS_RESTART_MISMATCH;
-    in.window = 0;
-    in.bits = 0;
-    in.stopped = false;
-    return STATUS_OK;
+    return status;
 }
 
 void entropy(hls::stream<TableWrite>& writes, hls::stream<Scan>& scans, hls::stream<Token>& tokens,
-             const Wanted& wanted, hls::stream<Scan>& scans_out, hls::stream<Coefficient>& coefficients) {
-    HuffmanTables tables;  // what a scan uses has been written: parse_scan sees to it
+             const Wanted& wanted, const ap_uint<128>* workspace_in, ap_uint<128>* workspace_out,
+             hls::stream<Scan>& scans_out, hls::stream<Coefficient>& coefficients, uint32_t& workspace_needed) {
+    HuffmanTables tables;
+#pragma HLS AGGREGATE variable = tables.brief
+#pragma HLS ARRAY_PARTITION variable = tables.brief dim = 2 cyclic factor = 8
+#pragma HLS BIND_STORAGE variable = tables.brief type = ram_s2p impl = lutram
+#pragma HLS BIND_STORAGE variable = tables.symbol type = ram_s2p impl = bram latency = 1
 #pragma HLS ARRAY_PARTITION variable = tables.limit dim = 2 complete
 #pragma HLS ARRAY_PARTITION variable = tables.offset dim = 2 complete
-    for (TableWrite write = writes.read(); write.field != GO; write = writes.read()) {
-#pragma HLS PIPELINE II = 1
-        if (write.field == LIMIT) tables.limit[write.table][write.index] = write.value;
-        if (write.field == OFFSET) tables.offset[write.table][write.index] = write.value;
-        if (write.field == SYMBOL) tables.symbol[write.table][write.index] = write.value;
-    }
+    load_tables(writes, tables);
     const Scan scan = scans.read();
     scans_out.write(scan);
+    workspace_needed = scan.workspace_bytes;
     unsigned status = scan.status;
-    if (status == STATUS_OK) {
+    if (status == STATUS_OK && scan.several) {
+        status = decode_scans(writes, scans, tokens, scan, wanted, tables, workspace_in, workspace_out, coefficients);
+    } else if (status == STATUS_OK) {
         const Layout layout = layout_of(scan);
         const int mcu_rows = mcu_rows_for(scan, plan_resize(wanted, scan.width, scan.height).source);
-        const int mcus = layout.mcus_across * mcu_rows;
         const bool cut = mcu_rows < layout.mcus_down;  // what follows is not looked at
         BitReader in = {};
-        int16_t predictor[COMPONENTS] = {};  // 16 bits wrap, as libjpeg's coefficients do
-        unsigned left_in_interval = scan.restart_interval;
-        unsigned restart_number = 0;
-        for (int mcu = 0; mcu < mcus && status == STATUS_OK; mcu++) {
-            if (scan.restart_interval != 0 && left_in_interval == 0) {
-                status = restart(tokens, in, restart_number);
-                restart_number = (restart_number + 1) & 7;
-                left_in_interval = scan.restart_interval;
-                for (int c = 0; c < COMPONENTS; c++) predictor[c] = 0;
-            }
-            left_in_interval--;
-            for (int block = 0; block < layout.blocks && status == STATUS_OK; block++) {
-                const int c = block < layout.luma_blocks ? 0 : block - layout.luma_blocks + 1;
-                status = decode_block(tokens, in, tables, scan.dc[c], scan.ac[c], scan.quant[c], predictor[c],
-                                      coefficients);
-            }
-        }
+        status = decode_blocks(tokens, in, tables, scan, layout, layout.mcus_across * mcu_rows, coefficients);
 
         // The rest of the data: padding of less than a byte, perhaps bytes 0 and restart markers, the end of the scan.
         // libjpeg skips anything here, but data that was not used tells of damage before it.
@@ -735,97 +164,99 @@ void inverse_dct(const int16_t in[8], int shift, int16_t out[8]) {
     }
 }
 
-void transform_columns(hls::stream<TableWrite>& writes, hls::stream<Coefficient>& coefficients,
-                       hls::stream<Column>& columns) {
-    uint16_t quant[TABLES][64];  // in zigzag order, as in the file
+void dequantise(hls::stream<TableWrite>& writes, hls::stream<Coefficient>& coefficients,
+                hls::stream<CoefficientBlock>& blocks) {
+    uint16_t quant[TABLES + COMPONENTS][64];  // in zigzag order, as in the file
     for (TableWrite write = writes.read(); write.field != GO; write = writes.read()) {
+        if (write.field == QUANT) {
+            quant[write.table][write.index] = write.value;
+        } else {
+            for (int k = 0; k < 64; k++) {
 #pragma HLS PIPELINE II = 1
-        quant[write.table][write.index] = write.value;
+                quant[TABLES + write.index][k] = quant[write.table][k];
+            }
+        }
     }
 
-    int16_t block[8][8] = {};  // [column][row]
-#pragma HLS ARRAY_PARTITION variable = block complete
-    while (true) {
-        bool first_row_only = true;
-        bool last = false;
-        while (!last) {
+    CoefficientBlock block = {};
+#pragma HLS ARRAY_PARTITION variable = block.value complete dim = 0
+    block.first_row_only = true;
+    while (!block.end) {
 #pragma HLS PIPELINE II = 1
-            const Coefficient c = coefficients.read();
-            if (c.end) {
-                columns.write({{}, true, static_cast<uint8_t>(c.value)});
-                return;
-            }
-            const unsigned row = ZIGZAG[c.index] / 8;
-            const unsigned column = ZIGZAG[c.index] % 8;
-            block[column][row] = static_cast<int16_t>(c.value * quant[c.quant][c.index]);  // keeps 16 bits
-            if (row != 0 && c.value != 0) first_row_only = false;
-            last = c.last;
+        const Coefficient c = coefficients.read();
+        if (c.end) {
+            block.end = true;
+            block.status = static_cast<uint8_t>(c.value);
+        } else {
+            const unsigned row = ZIGZAG[c.index] / 8, column = ZIGZAG[c.index] % 8;
+            block.value[row][column] = static_cast<int16_t>(c.value * quant[c.quant][c.index]);  // keeps 16 bits
+            if (row != 0 && c.value != 0) block.first_row_only = false;
         }
-        for (int x = 0; x < 8; x++) {
-#pragma HLS PIPELINE II = 1
-            Column out = {};
-            if (first_row_only) {  // the same numbers as below, except that what overflows wraps
-                for (int y = 0; y < 8; y++) out.value[y] = static_cast<int16_t>(block[x][0] * 4);
-            } else {
-                inverse_dct(block[x], 11, out.value);
-            }
-            columns.write(out);
-            for (int y = 0; y < 8; y++) block[x][y] = 0;
+        if (c.last || c.end) blocks.write(block);
+        if (c.last) {
+            block = {};
+            block.first_row_only = true;
         }
     }
 }
 
-void transform_rows(hls::stream<Column>& columns, hls::stream<Samples>& samples) {
-    int16_t block[8][8];  // [row][column]
-#pragma HLS ARRAY_PARTITION variable = block complete
-    while (true) {
+// A block in eight clocks: a column and a row in each.
+void transform(hls::stream<CoefficientBlock>& blocks, hls::stream<SampleBlock>& samples) {
+    bool end = false;
+    while (!end) {
+#pragma HLS PIPELINE II = 8
+        const CoefficientBlock in = blocks.read();
+        SampleBlock out = {};
+        end = out.end = in.end;
+        out.status = in.status;
+        int16_t half_done[8][8];  // [row][column]
         for (int x = 0; x < 8; x++) {
-#pragma HLS PIPELINE II = 1
-            const Column column = columns.read();
-            if (column.end) {
-                samples.write({{}, true, column.status});
-                return;
+            int16_t column[8], result[8];
+            for (int y = 0; y < 8; y++) column[y] = in.value[y][x];
+            inverse_dct(column, 11, result);
+            for (int y = 0; y < 8; y++) {
+                // Of the first row alone the same numbers, except that what overflows wraps.
+                const int16_t flat = static_cast<int16_t>(in.value[0][x] * 4);
+                half_done[y][x] = in.first_row_only ? flat : result[y];
             }
-            for (int y = 0; y < 8; y++) block[y][x] = column.value[y];
         }
         for (int y = 0; y < 8; y++) {
-#pragma HLS PIPELINE II = 1
             int16_t centred[8];
-            inverse_dct(block[y], 18, centred);
-            Samples out = {};
+            inverse_dct(half_done[y], 18, centred);
             for (int x = 0; x < 8; x++) {
-#pragma HLS UNROLL
                 const int value = centred[x] < -128 ? -128 : centred[x] > 127 ? 127 : centred[x];
-                out.value[x] = static_cast<uint8_t>(value + 128);
+                out.row[y].value[x] = static_cast<uint8_t>(value + 128);
             }
-            samples.write(out);
         }
+        samples.write(out);
     }
 }
 
 // ---- render: samples -> pixels ----
 
-// Row y of a component lies in row y modulo the size: two MCU rows, one being sent and the next filled in.
+// Row y of a component lies in row y modulo the size: two MCU rows, one being sent and the next filled in. Each row is a
+// memory of its own, of words of eight samples with one port to read and one to write, so that a block goes in at once.
 constexpr int LUMA_ROWS = 32;
 constexpr int CHROMA_ROWS = 16;
+constexpr int ROW_WORDS = MAX_WIDTH / 8;
 struct RowBuffers {
-    uint8_t luma[LUMA_ROWS][MAX_WIDTH];
-    uint8_t cb[CHROMA_ROWS][MAX_WIDTH];
-    uint8_t cr[CHROMA_ROWS][MAX_WIDTH];
+    SampleRow luma[LUMA_ROWS][ROW_WORDS];
+    SampleRow cb[CHROMA_ROWS][ROW_WORDS];
+    SampleRow cr[CHROMA_ROWS][ROW_WORDS];
 };
 
-// Where the next beat of samples goes.
+// Where the next block of samples goes.
 struct Fill {
-    int mcu_row, mcu, block, y;
+    int mcu_row, mcu, block;
     bool ended;       // the end beat has come,
     unsigned status;  // with this status
 };
 
-void take_beat(const Samples& beat, const Scan& scan, Fill& fill, RowBuffers& rows) {
+void take_block(const SampleBlock& samples, const Scan& scan, Fill& fill, RowBuffers& rows) {
 #pragma HLS INLINE
-    if (beat.end) {
+    if (samples.end) {
         fill.ended = true;
-        fill.status = beat.status;
+        fill.status = samples.status;
         return;
     }
     const Layout layout = layout_of(scan);
@@ -835,20 +266,17 @@ void take_beat(const Samples& beat, const Scan& scan, Fill& fill, RowBuffers& ro
         across = (across << scan.h_shift) + (fill.block & ((1 << scan.h_shift) - 1));
         down = (down << scan.v_shift) + (fill.block >> scan.h_shift);
     }
-    const int row = down * 8 + fill.y;
-    for (int i = 0; i < 8; i++) {
+    for (int y = 0; y < 8; y++) {
 #pragma HLS UNROLL
-        const int x = across * 8 + i;
+        const int row = down * 8 + y;
         if (luma) {
-            rows.luma[row % LUMA_ROWS][x] = beat.value[i];
+            rows.luma[row % LUMA_ROWS][across] = samples.row[y];
         } else if (fill.block == layout.luma_blocks) {
-            rows.cb[row % CHROMA_ROWS][x] = beat.value[i];
+            rows.cb[row % CHROMA_ROWS][across] = samples.row[y];
         } else {
-            rows.cr[row % CHROMA_ROWS][x] = beat.value[i];
+            rows.cr[row % CHROMA_ROWS][across] = samples.row[y];
         }
     }
-    if (++fill.y < 8) return;
-    fill.y = 0;
     if (++fill.block < layout.blocks) return;
     fill.block = 0;
     if (++fill.mcu < layout.mcus_across) return;
@@ -856,18 +284,72 @@ void take_beat(const Samples& beat, const Scan& scan, Fill& fill, RowBuffers& ro
     fill.mcu_row++;
 }
 
-// Three parts of the near sample and one of the next, in each fancy direction. The rounding term alternates,
-// so that halves do not all go up: 8, 7 along a 4:2:0 row, 1, 2 along a 4:2:2 row, 1, 2 down a 4:4:0 column.
-int upsample(const uint8_t plane[CHROMA_ROWS][MAX_WIDTH], const Upsampling& up, int near_y, int far_y,
-             int near_x, int far_x, bool odd_x, bool odd_y) {
+// Which samples of chroma a row of luma needs.
+struct ChromaRows {
+    int near_row, far_row;  // in the buffers
+    int first, last;        // columns; beyond them the edge repeats
+    bool odd;               // the row of luma
+};
+
+// What eight pixels need of a row of chroma: those beside them, and one on either side in case of the triangle filter.
+constexpr int AROUND = 10;
+struct Around {
+    int value[AROUND];
+};
+
+// `base` is the word of the first sample that is beside the pixels, `side` the one that has the outermost.
+Around around(const SampleRow& base, const SampleRow& side, int h_shift, bool second_half) {
 #pragma HLS INLINE
-    int near = plane[near_y][near_x];
-    if (up.fancy_v) near = 3 * near + plane[far_y][near_x];
-    if (!up.fancy_h) return up.fancy_v ? (near + (odd_y ? 2 : 1)) >> 2 : near;
-    int far = plane[near_y][far_x];
-    if (up.fancy_v) far = 3 * far + plane[far_y][far_x];
-    const int sum = 3 * near + far;
-    return up.fancy_v ? (sum + (odd_x ? 7 : 8)) >> 4 : (sum + (odd_x ? 2 : 1)) >> 2;
+    Around out = {};
+    if (h_shift == 0) {
+        for (int i = 0; i < 8; i++) out.value[1 + i] = base.value[i];
+    } else if (h_shift == 1) {
+        for (int i = 0; i < 4; i++) out.value[1 + i] = second_half ? base.value[4 + i] : base.value[i];
+        out.value[0] = second_half ? base.value[3] : side.value[7];
+        out.value[5] = second_half ? side.value[0] : base.value[4];
+    }
+    return out;
+}
+
+// The chroma of eight pixels, those of word `word` of luma. Three parts of the near sample and one of the next, in each
+// fancy direction. The rounding term alternates, so that halves do not all go up: 8, 7 along a 4:2:0 row, 1, 2 along a
+// 4:2:2 row, 1, 2 down a 4:4:0 column.
+void upsample(const SampleRow plane[CHROMA_ROWS][ROW_WORDS], const Upsampling& up, int h_shift, const ChromaRows& chroma,
+              int word, int out[8]) {
+#pragma HLS INLINE
+    const int begin = word * 8 >> h_shift, base = begin / 8;
+    if (h_shift == 2) {  // replicated: two samples
+        const SampleRow near = plane[chroma.near_row][base];
+        for (int i = 0; i < 8; i++) out[i] = near.value[begin % 8 + i / 4];
+        return;
+    }
+    const bool second_half = begin % 8 != 0;
+    int side = second_half ? base + 1 : base - 1;
+    side = side < chroma.first / 8 ? chroma.first / 8 : side > chroma.last / 8 ? chroma.last / 8 : side;
+    // Two words of each of two rows, which are memories of their own: two reads of a port in the four clocks of a beat.
+    Around sums = around(plane[chroma.near_row][base], plane[chroma.near_row][side], h_shift, second_half);
+    if (up.fancy_v) {
+        const Around far = around(plane[chroma.far_row][base], plane[chroma.far_row][side], h_shift, second_half);
+        for (int i = 0; i < AROUND; i++) sums.value[i] = 3 * sums.value[i] + far.value[i];
+    }
+    if (up.fancy_h) {
+        if (begin == chroma.first) sums.value[0] = sums.value[1];
+        for (int i = 2; i < 6; i++) {
+            if (begin - 1 + i == chroma.last + 1) sums.value[i] = sums.value[i - 1];
+        }
+        for (int i = 0; i < 8; i++) {
+#pragma HLS UNROLL
+            const bool odd = i & 1;
+            const int sum = 3 * sums.value[1 + i / 2] + sums.value[odd ? 2 + i / 2 : i / 2];
+            out[i] = up.fancy_v ? (sum + (odd ? 7 : 8)) >> 4 : (sum + (odd ? 2 : 1)) >> 2;
+        }
+    } else {
+        for (int i = 0; i < 8; i++) {
+#pragma HLS UNROLL
+            const int near = sums.value[1 + (i >> h_shift)];
+            out[i] = up.fancy_v ? (near + (chroma.odd ? 2 : 1)) >> 2 : near;
+        }
+    }
 }
 
 uint8_t clamp_8(int value) {
@@ -875,75 +357,82 @@ uint8_t clamp_8(int value) {
     return static_cast<uint8_t>(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-// Sends row y, unless it is one before the window, and at the same time takes samples, as long as they are of MCU row
-// `fill_row`.
+// Sends row y and at the same time takes samples, as long as they are of MCU row `fill_row`.
 void emit_row(const Scan& scan, const Upsampling& up, int y, const Window& window, int fill_row,
-              hls::stream<Samples>& samples, Fill& fill, RowBuffers& rows, hls::stream<Pixel>& pixels) {
+              hls::stream<SampleBlock>& samples, Fill& fill, RowBuffers& rows, hls::stream<Beat>& pixels) {
+    const bool color = scan.components == COMPONENTS;
     const int chroma_y = y >> scan.v_shift;
-    const bool odd_y = y & 1;
-    int far_y = odd_y ? chroma_y + 1 : chroma_y - 1;
+    ChromaRows chroma;
+    chroma.odd = y & 1;
+    int far_y = chroma.odd ? chroma_y + 1 : chroma_y - 1;
     far_y = far_y < 0 ? 0 : far_y >= up.height ? up.height - 1 : far_y;
-    const int near_row = chroma_y % CHROMA_ROWS;
-    const int far_row = far_y % CHROMA_ROWS;
-    const int first = window.first_column, last = window.last_column;
-    const int first_near = first >> scan.h_shift, last_near = last >> scan.h_shift;
-    for (int x = first; x <= last; x++) {
-#pragma HLS PIPELINE II = 1
-        int red, green, blue;
-        red = green = blue = rows.luma[y % LUMA_ROWS][x];
-        if (scan.components == COMPONENTS) {
-            const int near_x = x >> scan.h_shift;
-            const bool odd_x = x & 1;
-            int far_x = odd_x ? near_x + 1 : near_x - 1;
-            far_x = far_x < first_near ? first_near : far_x > last_near ? last_near : far_x;
-            const int cb = upsample(rows.cb, up, near_row, far_row, near_x, far_x, odd_x, odd_y);
-            const int cr = upsample(rows.cr, up, near_row, far_row, near_x, far_x, odd_x, odd_y);
-            if (scan.rgb) {
-                green = cb;
-                blue = cr;
-            } else {  // 1.402, 0.344136, 0.714136, 1.772 in Q1.16; green is rounded once, on the sum
-                constexpr int HALF = 1 << 15;
-                red += (91881 * (cr - 128) + HALF) >> 16;
-                green += (-22554 * (cb - 128) - 46802 * (cr - 128) + HALF) >> 16;
-                blue += (116130 * (cb - 128) + HALF) >> 16;
-            }
+    chroma.near_row = chroma_y % CHROMA_ROWS;
+    chroma.far_row = far_y % CHROMA_ROWS;
+    chroma.first = window.first_column >> scan.h_shift;
+    chroma.last = window.last_column >> scan.h_shift;
+    const int first = window.first_column / 8, last = window.last_column / 8;
+    for (int word = first; word <= last; word++) {
+#pragma HLS PIPELINE II = 4
+// No row that is sent is one being filled: they are of other MCU rows, see fill_from.
+#pragma HLS DEPENDENCE variable = rows.luma type = inter dependent = false
+#pragma HLS DEPENDENCE variable = rows.cb type = inter dependent = false
+#pragma HLS DEPENDENCE variable = rows.cr type = inter dependent = false
+        const SampleRow luma = rows.luma[y % LUMA_ROWS][word];
+        int cb[8], cr[8];
+        if (color) {
+            upsample(rows.cb, up, scan.h_shift, chroma, word, cb);
+            upsample(rows.cr, up, scan.h_shift, chroma, word, cr);
         }
-        Pixel pixel;
-        pixel.r = clamp_8(red);
-        pixel.g = clamp_8(green);
-        pixel.b = clamp_8(blue);
-        pixel.last = y == static_cast<int>(window.last_row) && x == last;
-        pixel.status = STATUS_OK;
-        if (y >= static_cast<int>(window.first_row)) pixels.write(pixel);
+        Beat beat = {};
+        for (int i = 0; i < 8; i++) {
+            int red, green, blue;
+            red = green = blue = luma.value[i];
+            if (color && scan.rgb) {
+                green = cb[i];
+                blue = cr[i];
+            } else if (color) {  // 1.402, 0.344136, 0.714136, 1.772 in Q1.16; green is rounded once, on the sum
+                constexpr int HALF = 1 << 15;
+                red += (91881 * (cr[i] - 128) + HALF) >> 16;
+                green += (-22554 * (cb[i] - 128) - 46802 * (cr[i] - 128) + HALF) >> 16;
+                blue += (116130 * (cb[i] - 128) + HALF) >> 16;
+            }
+            beat.value[0][i] = clamp_8(red);
+            beat.value[1][i] = clamp_8(green);
+            beat.value[2][i] = clamp_8(blue);
+        }
+        beat.end = word == last ? window.last_column % 8 + 1 : 8;
+        beat.last = y == static_cast<int>(window.last_row) && word == last;
+        pixels.write(beat);
 
-        Samples beat;
-        if (fill.mcu_row == fill_row && !fill.ended && samples.read_nb(beat)) {
-            take_beat(beat, scan, fill, rows);
+        SampleBlock block;
+        if (fill.mcu_row == fill_row && !fill.ended && samples.read_nb(block)) {
+            take_block(block, scan, fill, rows);
         }
     }
 }
 
-void render(hls::stream<Scan>& scans, hls::stream<Samples>& samples, const Wanted& wanted,
-            hls::stream<Frame>& frames, hls::stream<Pixel>& pixels) {
+void render(hls::stream<Scan>& scans, hls::stream<SampleBlock>& samples, const Wanted& wanted,
+            hls::stream<Frame>& frames, hls::stream<Beat>& pixels) {
     RowBuffers rows;
 #pragma HLS ARRAY_PARTITION variable = rows.luma dim = 1 complete
 #pragma HLS ARRAY_PARTITION variable = rows.cb dim = 1 complete
 #pragma HLS ARRAY_PARTITION variable = rows.cr dim = 1 complete
-#pragma HLS ARRAY_RESHAPE variable = rows.luma dim = 2 cyclic factor = 8
-#pragma HLS ARRAY_RESHAPE variable = rows.cb dim = 2 cyclic factor = 8
-#pragma HLS ARRAY_RESHAPE variable = rows.cr dim = 2 cyclic factor = 8
+#pragma HLS AGGREGATE variable = rows.luma
+#pragma HLS AGGREGATE variable = rows.cb
+#pragma HLS AGGREGATE variable = rows.cr
     const Scan scan = scans.read();
     const Upsampling up = choose_upsampling(scan);
     const bool sound = scan.status == STATUS_OK;
     const Window window = sound ? plan_resize(wanted, scan.width, scan.height).source : Window{};
     const int mcu_rows = sound ? mcu_rows_for(scan, window) : 0;
     Fill fill = {};
-    int y = 0;  // the next row to send
+    bool framed = false;
+    int y = window.first_row;  // the next row to send
     for (int mcu_row = 0; mcu_row < mcu_rows; mcu_row++) {
         const bool last_mcu_row = mcu_row == mcu_rows - 1;
         while (!fill.ended && (fill.mcu_row == mcu_row || last_mcu_row)) {
 #pragma HLS PIPELINE II = 1
-            take_beat(samples.read(), scan, fill, rows);
+            take_block(samples.read(), scan, fill, rows);
         }
         // The last MCU row also waits for the end beat: was the file sound to its end?
         if (fill.mcu_row == mcu_row || (last_mcu_row && fill.status != STATUS_OK)) break;
@@ -954,7 +443,8 @@ void render(hls::stream<Scan>& scans, hls::stream<Samples>& samples, const Wante
         } else if (up.fancy_v) {
             rows_ready--;  // the last row also needs the chroma row below it
         }
-        if (y == 0) frames.write({scan.width, scan.height, STATUS_OK});
+        if (!framed) frames.write({scan.width, scan.height, STATUS_OK});
+        framed = true;
         // The first two rows may still use rows of the MCU row before, whose place the next one takes.
         const int fill_from = y + 2;
         for (; y < rows_ready; y++) {
@@ -964,18 +454,19 @@ void render(hls::stream<Scan>& scans, hls::stream<Samples>& samples, const Wante
     }
     if (!fill.ended) fill.status = samples.read().status;  // the headers were bad: only the end beat comes
     if (fill.status != STATUS_OK) {
-        if (y == 0) {
-            frames.write({0, 0, fill.status});
+        if (framed) {
+            pixels.write(end_of_frame(static_cast<uint8_t>(fill.status)));
         } else {
-            pixels.write({0, 0, 0, 1, fill.status});
+            frames.write({0, 0, fill.status});
         }
     }
 }
 
 }  // namespace
 
-void decode(WordStream& words, ap_uint<32> jpeg_bytes, const Wanted& wanted, hls::stream<Frame>& frames,
-            hls::stream<Pixel>& pixels) {
+void decode(WordStream& words, ap_uint<32> jpeg_bytes, const Wanted& wanted, const ap_uint<128>* workspace_in,
+            ap_uint<128>* workspace_out, uint32_t workspace_bytes, hls::stream<Frame>& frames,
+            hls::stream<Beat>& pixels, uint32_t& workspace_needed) {
 #pragma HLS DATAFLOW
     hls::stream<TableWrite> quant_writes("decode quantisation tables");
     hls::stream<TableWrite> huffman_writes("decode Huffman tables");
@@ -983,17 +474,23 @@ void decode(WordStream& words, ap_uint<32> jpeg_bytes, const Wanted& wanted, hls
     hls::stream<Scan> scans("decode scan at render");
     hls::stream<Token> tokens("decode tokens");
     hls::stream<Coefficient> coefficients("decode coefficients");
-    hls::stream<Column> columns("decode columns");
-    hls::stream<Samples> samples("decode samples");
+    hls::stream<CoefficientBlock> blocks("decode blocks of coefficients");
+    hls::stream<SampleBlock> samples("decode blocks of samples");
 #pragma HLS STREAM variable = tokens depth = 64
 #pragma HLS STREAM variable = coefficients depth = 128
-#pragma HLS STREAM variable = columns depth = 16
-#pragma HLS STREAM variable = samples depth = 64
-    parse(words, jpeg_bytes, quant_writes, huffman_writes, parsed, tokens);
-    entropy(huffman_writes, parsed, tokens, wanted, scans, coefficients);
-    transform_columns(quant_writes, coefficients, columns);
-    transform_rows(columns, samples);
+#pragma HLS STREAM variable = blocks depth = 4
+#pragma HLS STREAM variable = samples depth = 16
+    parse(words, jpeg_bytes, workspace_bytes, quant_writes, huffman_writes, parsed, tokens);
+    entropy(huffman_writes, parsed, tokens, wanted, workspace_in, workspace_out, scans, coefficients, workspace_needed);
+    dequantise(quant_writes, coefficients, blocks);
+    transform(blocks, samples);
     render(scans, samples, wanted, frames, pixels);
+}
+
+void decode(WordStream& words, ap_uint<32> jpeg_bytes, const Wanted& wanted, hls::stream<Frame>& frames,
+            hls::stream<Beat>& pixels) {
+    uint32_t workspace_needed;
+    decode(words, jpeg_bytes, wanted, nullptr, nullptr, 0, frames, pixels, workspace_needed);
 }
 
 }  // namespace headrace

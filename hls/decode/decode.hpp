@@ -15,14 +15,17 @@
 //             before a marker that are none, FF 00 too, and bytes 0 between the last MCU and the marker behind.
 // Limits      4096 pixels wide; 65500 high, which is libjpeg's limit: beyond it OpenCV has no pixels either.
 // Throughput  Design targets, read off the loops; nobody has synthesised this. Per clock: one byte of the
-//             file, one Huffman symbol, 8 samples, one pixel. The processes run side by side, and an MCU row
-//             fills in while the one before is sent. So a frame takes one clock per pixel, unless its symbols
-//             plus 8 per block are more than its pixels: in a 500x375 photo at quality 90 they are 0.67 per
-//             pixel, of which 0.47 are symbols. What limits the clock is the symbol loop: 16 comparisons, a
-//             table read and a shift, each symbol depending on the one before.
-// Latency     The first pixel follows the headers and the first MCU row, in clocks its symbols plus 8 per
-//             block. The last MCU row is held back until the end of the file has been checked.
-// Memory      256 KiB of row buffers (32 luma rows and twice 16 chroma rows of 4096), 3 KiB of tables.
+//             file, one Huffman symbol (two clocks for a code of more than 9 bits), a column and a row of a block
+//             in the transform, two pixels. The processes run side by side, and an MCU row fills in while the
+//             one before is sent. So a frame takes half a clock per pixel, unless its symbols are more: in a
+//             500x375 photo at quality 90 they are 0.47 per pixel; a block takes eight clocks at least. What
+//             limits the clock is the symbol loop: from one symbol to the next a read of 512 places of
+//             distributed RAM and a shift of 64 bits, with the sum that says which table it is beside them. If a
+//             tool cannot fit that read into the clock of the shift, the loop takes two clocks a symbol.
+// Latency     The first pixel follows the headers and the first MCU row. The last MCU row is held back until the
+//             end of the file has been checked.
+// Memory      256 KiB of row buffers (32 luma rows and twice 16 chroma rows of 4096), of words of eight samples;
+//             tables: 4096 short codes of 13 bits in distributed RAM, and 3 KiB.
 // Bad input   Ends in one of the status codes 1 to 14 and never in a hang: every loop is bounded by
 //             jpeg_bytes, by the 16 bits of a segment length or by the number of MCUs, and each MCU takes at
 //             least two bits of the file. Where libjpeg warns and goes on with pixels that it invents or
@@ -46,7 +49,15 @@ constexpr unsigned MAX_JPEG_HEIGHT = 65500;  // JPEG_MAX_DIMENSION of libjpeg
 
 using WordStream = hls::stream<ap_uint<128>, WORD_FIFO_DEPTH>;
 
+// With a workspace for coefficients it also takes files of several scans, progressive ones among them: see
+// progressive/progressive.hpp. Both pointers are its address, one for the process that reads it and one for that which
+// writes it. `workspace_needed` is 0 for other files and for those with an error before the first scan.
+void decode(WordStream& words, ap_uint<32> jpeg_bytes, const Wanted& wanted, const ap_uint<128>* workspace_in,
+            ap_uint<128>* workspace_out, uint32_t workspace_bytes, hls::stream<Frame>& frames,
+            hls::stream<Beat>& pixels, uint32_t& workspace_needed);
+
+// Without a workspace.
 void decode(WordStream& words, ap_uint<32> jpeg_bytes, const Wanted& wanted, hls::stream<Frame>& frames,
-            hls::stream<Pixel>& pixels);
+            hls::stream<Beat>& pixels);
 
 }  // namespace headrace

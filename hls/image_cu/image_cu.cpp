@@ -2,6 +2,7 @@
 
 #include "crop/crop.hpp"
 #include "decode/decode.hpp"
+#include "headrace/word.hpp"
 #include "normalize/normalize.hpp"
 #include "resize/resize.hpp"
 
@@ -33,21 +34,22 @@ void note_source(hls::stream<Frame>& frames, hls::stream<Frame>& out_frames, hls
     noted.write(frame);
 }
 
-void pass(hls::stream<Frame>& frames, hls::stream<Pixel>& pixels, hls::stream<Frame>& out_frames,
-          hls::stream<Pixel>& out_pixels) {
+void pass(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, hls::stream<Frame>& out_frames,
+          hls::stream<Beat>& out_pixels) {
     const Frame frame = frames.read();
     out_frames.write(frame);
-    Pixel pixel{0, 0, 0, frame.status != STATUS_OK, STATUS_OK};
-    while (!pixel.last) {
+    bool last = frame.status != STATUS_OK;
+    while (!last) {
 #pragma HLS PIPELINE II = 1
-#pragma HLS LOOP_TRIPCOUNT max = 268435456
-        pixel = pixels.read();
-        out_pixels.write(pixel);
+#pragma HLS LOOP_TRIPCOUNT max = 33554432
+        const Beat beat = pixels.read();
+        out_pixels.write(beat);
+        last = beat.last;
     }
 }
 
-void resize_stage(hls::stream<Frame>& frames, hls::stream<Pixel>& pixels, uint32_t stage, const Wanted& wanted,
-                  hls::stream<Frame>& out_frames, hls::stream<Pixel>& out_pixels) {
+void resize_stage(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, uint32_t stage, const Wanted& wanted,
+                  hls::stream<Frame>& out_frames, hls::stream<Beat>& out_pixels) {
     if (stage >= STAGE_RESIZE) {
         resize(frames, pixels, wanted, out_frames, out_pixels);
     } else {
@@ -55,8 +57,8 @@ void resize_stage(hls::stream<Frame>& frames, hls::stream<Pixel>& pixels, uint32
     }
 }
 
-void crop_stage(hls::stream<Frame>& frames, hls::stream<Pixel>& pixels, uint32_t stage, const Crop& window,
-                hls::stream<Frame>& out_frames, hls::stream<Pixel>& out_pixels) {
+void crop_stage(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, uint32_t stage, const Crop& window,
+                hls::stream<Frame>& out_frames, hls::stream<Beat>& out_pixels) {
     if (stage >= STAGE_CROP) {
         crop(frames, pixels, window, true, out_frames, out_pixels);
     } else {
@@ -64,8 +66,8 @@ void crop_stage(hls::stream<Frame>& frames, hls::stream<Pixel>& pixels, uint32_t
     }
 }
 
-void normalize_stage(hls::stream<Frame>& frames, hls::stream<Pixel>& pixels, uint32_t stage,
-                     const ap_uint<128>* tables, hls::stream<Frame>& out_frames, hls::stream<Sample>& samples) {
+void normalize_stage(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, uint32_t stage,
+                     const ap_uint<128>* tables, hls::stream<Frame>& out_frames, hls::stream<SampleBeat>& samples) {
     uint32_t table[3][256];
 #pragma HLS ARRAY_PARTITION variable = table complete dim = 1
     for (int i = 0; i < 3 * 256 / 4; i++) {  // before the frame comes: hidden behind the decoder's header
@@ -85,19 +87,32 @@ void normalize_stage(hls::stream<Frame>& frames, hls::stream<Pixel>& pixels, uin
 // Packs the samples of one plane into words. Words of 16 bytes do not end where planes do: the bits of a word that
 // belong to a neighbouring plane stay zero, and such words are kept until the end, when they are joined.
 struct Plane {
-    uint64_t low, high;   // the word being filled
+    Halves filling;       // the word being filled
+    Halves full;          // the one before,
+    bool is_full;         // which is still to be sent
     uint32_t fill;        // bytes of it that are done or not this plane's
     uint64_t word;        // its number in the tensor
     bool head_pending;    // the word being filled began in the plane before
     bool head_kept;
-    uint64_t head_low, head_high, head_word;
-    uint32_t buffered;    // words in the burst buffer
+    Halves head;
+    uint64_t head_word;
+    uint32_t buffered;    // words in the plane's FIFO of which no burst is told yet
     uint64_t burst_word;  // number of the first of them
 };
 
+// Words of a plane's FIFO that are there, and where in the tensor they go; none at the end.
+struct Burst {
+    uint8_t plane;
+    uint16_t words;
+    uint64_t first;
+};
+
+using PlaneStream = hls::stream<Halves, 2 * BURST_WORDS>;
+
 void begin_plane(Plane& plane, uint64_t first_byte) {
 #pragma HLS INLINE
-    plane.low = plane.high = 0;
+    plane.filling = {0, 0};
+    plane.is_full = false;
     plane.fill = first_byte % WORD_BYTES;
     plane.word = first_byte / WORD_BYTES;
     plane.head_pending = plane.fill != 0;
@@ -106,49 +121,58 @@ void begin_plane(Plane& plane, uint64_t first_byte) {
     plane.burst_word = plane.word;
 }
 
-ap_uint<128> join(uint64_t high, uint64_t low) {
+// The low `bytes` bytes, up to 8, of a value that has zeros above them.
+void append(Plane& plane, uint64_t value, uint32_t bytes) {
 #pragma HLS INLINE
-    return (ap_uint<128>(high) << 64) | ap_uint<128>(low);
-}
-
-void write_burst(Plane& plane, const ap_uint<128>* buffer, ap_uint<128>* tensor) {
-    for (uint32_t i = 0; i < plane.buffered; i++) {
-#pragma HLS PIPELINE II = 1
-#pragma HLS LOOP_TRIPCOUNT max = 256
-        tensor[plane.burst_word + i] = buffer[i];
-    }
-    plane.burst_word += plane.buffered;
-    plane.buffered = 0;
-}
-
-// `bytes` (1, 2 or 4) low bytes of `value`. Elements are aligned to their size, so none straddles a word.
-void append(Plane& plane, uint32_t value, uint32_t bytes, ap_uint<128>* buffer) {
-#pragma HLS INLINE
+    const uint32_t shift = 8 * (plane.fill % 8);
+    const uint64_t here = value << shift, beyond = shift == 0 ? 0 : value >> (64 - shift);
+    uint64_t next = 0;  // the low half of the word behind
     if (plane.fill < 8) {
-        plane.low |= static_cast<uint64_t>(value) << (8 * plane.fill);
+        plane.filling.low |= here;
+        plane.filling.high |= beyond;
     } else {
-        plane.high |= static_cast<uint64_t>(value) << (8 * plane.fill - 64);
+        plane.filling.high |= here;
+        next = beyond;
     }
     plane.fill += bytes;
-    if (plane.fill < WORD_BYTES) return;
+    if (plane.fill >= WORD_BYTES) {
+        plane.full = plane.filling;
+        plane.is_full = true;
+        plane.filling = {next, 0};
+        plane.fill -= WORD_BYTES;
+    }
+}
+
+// Behind each value, so that no more than one word is full.
+void send_word(Plane& plane, PlaneStream& words) {
+#pragma HLS INLINE
+    if (!plane.is_full) return;
+    plane.is_full = false;
     if (plane.head_pending) {
-        plane.head_low = plane.low;
-        plane.head_high = plane.high;
+        plane.head = plane.full;
         plane.head_word = plane.word;
         plane.head_kept = true;
         plane.head_pending = false;
         plane.burst_word = plane.word + 1;
     } else {
-        buffer[plane.buffered++] = join(plane.high, plane.low);
+        words.write(plane.full);
+        plane.buffered++;
     }
-    plane.low = plane.high = 0;
-    plane.fill = 0;
     plane.word++;
 }
 
-// The words that planes share, and the last one. Parts of one word come in order, with zeros where the others are.
-void write_edges(const Plane* planes, unsigned count, ap_uint<128>* tensor) {
-    uint64_t low = 0, high = 0, word = 0;
+void tell_burst(Plane& plane, uint8_t number, hls::stream<Burst>& bursts) {
+#pragma HLS INLINE
+    bursts.write({number, static_cast<uint16_t>(plane.buffered), plane.burst_word});
+    plane.burst_word += plane.buffered;
+    plane.buffered = 0;
+}
+
+// The words that planes share, and the last one, each as a burst of its own in the FIFO of the first plane. Parts of one
+// word come in order, with zeros where the others are.
+void send_edges(const Plane* planes, unsigned count, PlaneStream& words, hls::stream<Burst>& bursts) {
+    Halves joined = {0, 0};
+    uint64_t word = 0;
     bool any = false;
     for (unsigned p = 0; p < count; p++) {
         for (int tail = 0; tail < 2; tail++) {
@@ -156,20 +180,27 @@ void write_edges(const Plane* planes, unsigned count, ap_uint<128>* tensor) {
             if (tail ? plane.fill == 0 : !plane.head_kept) continue;
             const uint64_t number = tail ? plane.word : plane.head_word;
             if (any && number != word) {
-                tensor[word] = join(high, low);
-                low = high = 0;
+                words.write(joined);
+                bursts.write({0, 1, word});
+                joined = {0, 0};
             }
             word = number;
-            low |= tail ? plane.low : plane.head_low;
-            high |= tail ? plane.high : plane.head_high;
+            joined.low |= tail ? plane.filling.low : plane.head.low;
+            joined.high |= tail ? plane.filling.high : plane.head.high;
             any = true;
         }
     }
-    if (any) tensor[word] = join(high, low);
+    if (any) {
+        words.write(joined);
+        bursts.write({0, 1, word});
+    }
 }
 
-void store(hls::stream<Frame>& frames, hls::stream<Sample>& samples, hls::stream<Frame>& noted, uint32_t stage,
-           uint32_t format, uint32_t tensor_capacity, ap_uint<128>* tensor, Outcome& outcome) {
+// Samples to words, in FIFOs, and bursts of words that are in them: no word is waited for once its burst is told, and a
+// FIFO has room for a burst and for what is packed while others are written.
+void pack(hls::stream<Frame>& frames, hls::stream<SampleBeat>& samples, hls::stream<Frame>& noted, uint32_t stage,
+          uint32_t format, uint32_t tensor_capacity, PlaneStream words[CHANNELS], hls::stream<Burst>& bursts,
+          Outcome& outcome) {
     const Frame source = noted.read();
     const Frame frame = frames.read();
     outcome.src_width = source.width;
@@ -180,42 +211,83 @@ void store(hls::stream<Frame>& frames, hls::stream<Sample>& samples, hls::stream
     outcome.bytes = 0;
     if (frame.status != STATUS_OK) {
         outcome.out_width = outcome.out_height = 0;
+        bursts.write({0, 0, 0});
         return;
     }
     const bool planar = stage == STAGE_NORMALIZE;
     const uint32_t bytes = !planar || format == FORMAT_INT8 ? 1 : format == FORMAT_FLOAT16 ? 2 : 4;
     const uint32_t mask = bytes == 4 ? 0xFFFFFFFFu : (1u << (8 * bytes)) - 1;
+    const uint32_t pixel_bytes = planar ? bytes : CHANNELS;  // of a plane
     const uint64_t plane_bytes = static_cast<uint64_t>(outcome.out_width) * outcome.out_height * bytes;
-    outcome.bytes = 3 * plane_bytes;
+    outcome.bytes = CHANNELS * plane_bytes;
     const bool fits = outcome.bytes <= tensor_capacity;
+    const unsigned used = planar ? CHANNELS : 1;
 
-    ap_uint<128> buffer[3][BURST_WORDS];
-#pragma HLS ARRAY_PARTITION variable = buffer complete dim = 1
-    Plane planes[3];
+    Plane planes[CHANNELS];
 #pragma HLS ARRAY_PARTITION variable = planes complete
-    for (int p = 0; p < 3; p++) begin_plane(planes[p], planar ? p * plane_bytes : 0);
+    for (unsigned p = 0; p < CHANNELS; p++) begin_plane(planes[p], planar ? p * plane_bytes : 0);
 
-    Sample in{{0, 0, 0}, 0, STATUS_OK};
-    while (!in.last) {
-#pragma HLS PIPELINE
-#pragma HLS LOOP_TRIPCOUNT max = 268435456
-        in = samples.read();
-        if (!fits || in.status != STATUS_OK) continue;
-        for (int c = 0; c < 3; c++) {
+    bool last = false;
+    uint8_t status = STATUS_OK;
+    while (!last) {
+#pragma HLS PIPELINE II = 4
+#pragma HLS LOOP_TRIPCOUNT max = 33554432
+        const SampleBeat in = samples.read();
+        last = in.last;
+        status = in.status;
+        if (!fits || status != STATUS_OK) continue;
+        // Two pixels a clock: half a word for each of three planes at most, or 6 bytes for the only one.
+        for (unsigned i = 0; i < BEAT; i += 2) {
 #pragma HLS UNROLL
-            const int p = planar ? c : 0;
-            append(planes[p], in.channel[c] & mask, bytes, buffer[p]);
-            if (planes[p].buffered == BURST_WORDS) write_burst(planes[p], buffer[p], tensor);
+            const bool first = i >= in.begin && i < in.end, second = i + 1 >= in.begin && i + 1 < in.end;
+            const uint32_t behind = first ? 8 * pixel_bytes : 0;  // bits of the first in front of the second
+            uint64_t pixels[2] = {0, 0};                          // in an interleaved image
+            for (unsigned c = 0; c < CHANNELS; c++) {
+#pragma HLS UNROLL
+                const uint64_t pair[2] = {first ? in.value[c][i] & mask : 0, second ? in.value[c][i + 1] & mask : 0};
+                pixels[0] |= pair[0] << (8 * c);
+                pixels[1] |= pair[1] << (8 * c);
+                if (planar) append(planes[c], pair[0] | pair[1] << behind, (first + second) * pixel_bytes);
+            }
+            if (!planar) append(planes[0], pixels[0] | pixels[1] << behind, (first + second) * pixel_bytes);
+            for (unsigned p = 0; p < CHANNELS; p++) {
+#pragma HLS UNROLL
+                send_word(planes[p], words[p]);
+            }
+        }
+        for (unsigned p = 0; p < CHANNELS; p++) {
+#pragma HLS UNROLL
+            if (planes[p].buffered >= BURST_WORDS) tell_burst(planes[p], static_cast<uint8_t>(p), bursts);
         }
     }
-    if (!fits) {
-        outcome.status = in.status != STATUS_OK ? in.status : Status(STATUS_BUFFER_TOO_SMALL);
-        return;
+    outcome.status = status;
+    if (!fits && status == STATUS_OK) outcome.status = STATUS_BUFFER_TOO_SMALL;
+    for (unsigned p = 0; p < used; p++) {
+        if (planes[p].buffered != 0) tell_burst(planes[p], static_cast<uint8_t>(p), bursts);
     }
-    outcome.status = in.status;
-    const unsigned used = planar ? 3 : 1;
-    for (unsigned p = 0; p < used; p++) write_burst(planes[p], buffer[p], tensor);
-    write_edges(planes, used, tensor);
+    if (fits) send_edges(planes, used, words[0], bursts);
+    bursts.write({0, 0, 0});
+}
+
+// A loop for each burst, whose length is known when it begins.
+void write_bursts(PlaneStream words[CHANNELS], hls::stream<Burst>& bursts, ap_uint<128>* tensor) {
+    for (Burst burst = bursts.read(); burst.words != 0; burst = bursts.read()) {
+        for (uint32_t i = 0; i < burst.words; i++) {
+#pragma HLS PIPELINE II = 1
+#pragma HLS LOOP_TRIPCOUNT min = 1 max = 256
+            tensor[burst.first + i] = word_of(words[burst.plane].read());
+        }
+    }
+}
+
+void store(hls::stream<Frame>& frames, hls::stream<SampleBeat>& samples, hls::stream<Frame>& noted, uint32_t stage,
+           uint32_t format, uint32_t tensor_capacity, ap_uint<128>* tensor, Outcome& outcome) {
+#pragma HLS DATAFLOW
+    PlaneStream words[CHANNELS];
+    hls::stream<Burst> bursts("bursts");
+#pragma HLS STREAM variable = bursts depth = 8
+    pack(frames, samples, noted, stage, format, tensor_capacity, words, bursts, outcome);
+    write_bursts(words, bursts, tensor);
 }
 
 void preprocess(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<128>* tensor, uint32_t tensor_capacity,
@@ -224,8 +296,8 @@ void preprocess(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<128>* ten
     WordStream words("words");
     hls::stream<Frame> decoded_frames("decoded_frames"), source_frames("source_frames"), noted("noted");
     hls::stream<Frame> resized_frames("resized_frames"), cropped_frames("cropped_frames"), out_frames("out_frames");
-    hls::stream<Pixel> decoded("decoded"), resized("resized"), cropped("cropped");
-    hls::stream<Sample> samples("samples");
+    hls::stream<Beat> decoded("decoded"), resized("resized"), cropped("cropped");
+    hls::stream<SampleBeat> samples("samples");
 #pragma HLS STREAM variable = decoded depth = 64
 #pragma HLS STREAM variable = resized depth = 64
 #pragma HLS STREAM variable = cropped depth = 64
@@ -287,6 +359,6 @@ extern "C" void image_cu(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<
     const uint64_t first = static_cast<uint64_t>(outcome.out_width) << 32 | static_cast<uint32_t>(outcome.status);
     const uint64_t second = static_cast<uint64_t>(outcome.src_width) << 32 | outcome.out_height;
     const uint64_t third = outcome.bytes << 32 | outcome.src_height;
-    result[0] = join(second, first);
-    result[1] = join(outcome.bytes >> 32, third);
+    result[0] = word_of({first, second});
+    result[1] = word_of({third, outcome.bytes >> 32});
 }

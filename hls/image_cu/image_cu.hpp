@@ -6,7 +6,7 @@
 //             `tables` holds 3 x 256 32-bit words (R, G, B) and is read with stage = NORMALIZE only.
 //             `result` receives the output registers, too: 8 words, status, out_width, out_height, src_width,
 //             src_height, output bytes (low, high), 0.
-// Throughput  that of decode; nothing after it takes more than a clock per pixel.
+// Throughput  that of decode or of resize, whichever takes longer; crop, normalize and store take two pixels a clock.
 // Latency     the units run side by side, coupled by FIFOs; no image is ever whole inside.
 // Bad input   ends in a status code, see hls/README.md. STATUS_BUFFER_TOO_SMALL comes with the sizes needed. Nothing is
 //             written beyond tensor_capacity, which must be that of a buffer of whole 16-byte words.

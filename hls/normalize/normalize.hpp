@@ -3,8 +3,9 @@
 // Reference   numpy float32 (x / 255 - mean) / std bit for bit, because the host computes the tables with numpy; an
 //             entry holds the bits of the output type (float32, float16 or int8) in its low 32, 16 or 8 bits.
 // Interface   tables[channel][value], loaded before; pixels in, samples out, both in raster order until `last`.
-// Throughput  one pixel per clock. Latency: one table read.
-// Memory      three tables of 256 x 32 bits: one BRAM18 each.
+// Throughput  two pixels per clock: eight reads of a table in four clocks, two in each, by its two ports. Latency: one
+//             table read.
+// Memory      three tables of 256 x 32 bits: one BRAM36 each.
 // Bad input   there is none; upstream errors pass.
 #pragma once
 
@@ -12,12 +13,14 @@
 
 namespace headrace {
 
-struct Sample {
-    uint32_t channel[3];  // R, G, B
-    ap_uint<1> last;
-    Status status;  // OK, or with `last` the error that ended the frame early
+// Of the pixels of a beat: see Beat.
+struct SampleBeat {
+    uint32_t value[CHANNELS][BEAT];
+    uint8_t begin, end;
+    bool last;
+    uint8_t status;
 };
 
-void normalize(hls::stream<Pixel>& pixels, const uint32_t tables[3][256], hls::stream<Sample>& samples);
+void normalize(hls::stream<Beat>& pixels, const uint32_t tables[CHANNELS][256], hls::stream<SampleBeat>& samples);
 
 }  // namespace headrace

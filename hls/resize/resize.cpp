@@ -1,3 +1,6 @@
+// Two processes, as in the RTL: rows -> columns. What a pixel takes of two source rows depends on its row alone, so rows
+// are blended first, each word of both once; columns then reads two neighbours in a row, one of an even and one of an odd
+// column. So every memory has one read and one write port, and the index into it is all that is dynamic.
 #include "resize/resize.hpp"
 
 #include "headrace/drain.hpp"
@@ -5,88 +8,173 @@
 namespace headrace {
 namespace {
 
-uint8_t blend(uint8_t top_left, uint8_t top_right, uint8_t low_left, uint8_t low_right, Tap column, Tap row) {
-#pragma HLS INLINE
-    const uint32_t top = top_left * (ONE - column.weight) + top_right * column.weight;
-    const uint32_t low = low_left * (ONE - column.weight) + low_right * column.weight;
-    return static_cast<uint8_t>((top * (ONE - row.weight) + low * row.weight + (1u << 15)) >> 16);
+constexpr unsigned WORDS = MAX_WIDTH / BEAT;  // in a row
+
+// Eight source columns of an output row: Q8.8, and half of a last place, with which columns rounds.
+struct BlendedBeat {
+    uint16_t value[BEAT][CHANNELS];
+    bool end;        // instead of a row: the frame ends here,
+    uint8_t status;  // with this status
+};
+
+struct BlendedPixel {
+    uint16_t value[CHANNELS];
+};
+
+struct PixelWord {
+    uint8_t value[CHANNELS][BEAT];
+};
+
+// The output rows of the window, at the width of the source. A source row is taken in when it is first needed, and what
+// the last output row does not need is read before it, so that the status is known by then.
+void rows(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, const Wanted& wanted, hls::stream<Frame>& out_frames,
+          hls::stream<Frame>& sizes, hls::stream<BlendedBeat>& blended) {
+    const Frame frame = frames.read();
+    Plan plan{};
+    plan.status = frame.status;
+    if (frame.status == STATUS_OK) {
+        plan = plan_resize(wanted, frame.width, frame.height);
+        if (plan.status != STATUS_OK) drain(pixels);
+    }
+    out_frames.write(Frame{plan.out_width, plan.out_height, plan.status});
+    sizes.write(Frame{frame.width, frame.height, plan.status});
+    if (plan.status != STATUS_OK) return;
+
+    PixelWord held[2][WORDS];  // source row y lies in held[y & 1]
+#pragma HLS ARRAY_PARTITION variable = held complete dim = 1
+#pragma HLS AGGREGATE variable = held
+#pragma HLS BIND_STORAGE variable = held type = ram_2p
+    const Axis axis = axis_of(frame.height, plan.out_height);
+    Position at = position_of(axis, plan.out.first_row);
+    const uint32_t words = (plan.source.last_column - plan.source.first_column) / BEAT + 1;
+    const uint32_t end = plan.source.last_row + 1;  // of the source rows that come
+    uint32_t taken = plan.source.first_row;         // the next one to be taken in
+    bool last = false;                              // of the input has come,
+    uint8_t status = STATUS_OK;                     // with this status
+
+output_rows:
+    for (uint32_t y = plan.out.first_row; y <= plan.out.last_row; y++) {
+#pragma HLS LOOP_TRIPCOUNT max = 65535
+        const Tap tap = tap_at(at, axis);
+        advance(at, axis);
+        const uint32_t next = tap.first + 1u < end ? tap.first + 1u : tap.first;
+    source_rows:
+        for (; taken <= next && !last; taken++) {
+#pragma HLS LOOP_TRIPCOUNT max = 65535
+        source_words:
+            for (uint32_t w = 0; w < words && !last; w++) {
+#pragma HLS PIPELINE II = 1
+#pragma HLS LOOP_TRIPCOUNT max = 512
+                const Beat in = pixels.read();
+                for (unsigned c = 0; c < CHANNELS; c++) {
+                    for (unsigned i = 0; i < BEAT; i++) held[taken & 1][w].value[c][i] = in.value[c][i];
+                }
+                last = in.last;
+                status = in.status;
+            }
+        }
+        if (y == plan.out.last_row && !last) {
+            status = drain(pixels);
+            last = true;
+        }
+        if (last && (status != STATUS_OK || taken <= next)) {  // an error, or an early end
+            BlendedBeat out = {};
+            out.end = true;
+            out.status = status;
+            blended.write(out);
+            return;
+        }
+        const uint32_t top = tap.first & 1, low = next & 1, weight = tap.weight;
+    words:
+        for (uint32_t w = 0; w < words; w++) {
+#pragma HLS PIPELINE II = 4
+#pragma HLS LOOP_TRIPCOUNT max = 512
+            const PixelWord upper = held[top][w], lower = held[low][w];
+            BlendedBeat out;
+            out.end = false;
+            out.status = STATUS_OK;
+            for (unsigned i = 0; i < BEAT; i++) {
+                for (unsigned c = 0; c < CHANNELS; c++) {
+                    out.value[i][c] = static_cast<uint16_t>(upper.value[c][i] * (ONE - weight) +
+                                                            lower.value[c][i] * weight + ONE / 2);
+                }
+            }
+            blended.write(out);
+        }
+    }
+}
+
+void columns(hls::stream<Frame>& sizes, hls::stream<BlendedBeat>& blended, const Wanted& wanted,
+             hls::stream<Beat>& pixels) {
+    const Frame source = sizes.read();
+    if (source.status != STATUS_OK) return;
+    const Plan plan = plan_resize(wanted, source.width, source.height);
+
+    BlendedPixel even[WORDS * BEAT / 2 + 1], odd[WORDS * BEAT / 2];  // columns of a row, counted from the window's first
+#pragma HLS AGGREGATE variable = even
+#pragma HLS AGGREGATE variable = odd
+#pragma HLS BIND_STORAGE variable = even type = ram_2p
+#pragma HLS BIND_STORAGE variable = odd type = ram_2p
+    const Axis axis = axis_of(source.width, plan.out_width);
+    const Position first = position_of(axis, plan.out.first_column);
+    const uint32_t words = (plan.source.last_column - plan.source.first_column) / BEAT + 1;
+    const uint32_t wide = plan.out.last_column - plan.out.first_column + 1;
+
+output_rows:
+    for (uint32_t y = plan.out.first_row; y <= plan.out.last_row; y++) {
+#pragma HLS LOOP_TRIPCOUNT max = 65535
+    words:
+        for (uint32_t w = 0; w < words; w++) {
+#pragma HLS PIPELINE II = 4
+#pragma HLS LOOP_TRIPCOUNT max = 512
+            const BlendedBeat in = blended.read();
+            if (in.end) {
+                pixels.write(end_of_frame(in.status));
+                return;
+            }
+            for (unsigned i = 0; i < BEAT / 2; i++) {
+                for (unsigned c = 0; c < CHANNELS; c++) {
+                    even[w * (BEAT / 2) + i].value[c] = in.value[2 * i][c];
+                    odd[w * (BEAT / 2) + i].value[c] = in.value[2 * i + 1][c];
+                }
+            }
+        }
+        Position at = first;
+        Beat out = {};
+    output_pixels:
+        for (uint32_t x = 0; x < wide; x++) {
+#pragma HLS PIPELINE II = 1
+#pragma HLS LOOP_TRIPCOUNT max = 65535
+            const Tap tap = tap_at(at, axis);
+            advance(at, axis);
+            const uint32_t left = tap.first - plan.source.first_column;
+            const BlendedPixel of_even = even[(left + 1) / 2], of_odd = odd[left / 2];
+            const unsigned place = x % BEAT;
+            for (unsigned c = 0; c < CHANNELS; c++) {
+#pragma HLS UNROLL
+                const uint32_t near = left & 1 ? of_odd.value[c] : of_even.value[c];
+                const uint32_t far = left & 1 ? of_even.value[c] : of_odd.value[c];
+                out.value[c][place] = static_cast<uint8_t>((near * (ONE - tap.weight) + far * tap.weight) >> 16);
+            }
+            if (place == BEAT - 1 || x == wide - 1) {
+                out.end = place + 1;
+                out.last = x == wide - 1 && y == plan.out.last_row;
+                pixels.write(out);
+            }
+        }
+    }
 }
 
 }  // namespace
 
-void resize(hls::stream<Frame>& frames, hls::stream<Pixel>& pixels, const Wanted& wanted,
-            hls::stream<Frame>& out_frames, hls::stream<Pixel>& out_pixels) {
-    const Frame frame = frames.read();
-    if (frame.status != STATUS_OK) {
-        out_frames.write(frame);
-        return;
-    }
-    const uint32_t width = frame.width, height = frame.height;
-    const Plan plan = plan_resize(wanted, width, height);
-    if (plan.status != STATUS_OK) {
-        out_frames.write(Frame{0, 0, plan.status});
-        drain(pixels);
-        return;
-    }
-    const uint32_t out_width = plan.out_width;
-    out_frames.write(Frame{out_width, plan.out_height, STATUS_OK});
-    const double scale_x = scale_of(width, out_width);
-    const double scale_y = scale_of(height, plan.out_height);
-
-    uint8_t rows[2][MAX_WIDTH][3];  // source row y lies in rows[y & 1]
-#pragma HLS ARRAY_PARTITION variable = rows complete dim = 1
-#pragma HLS ARRAY_PARTITION variable = rows complete dim = 3
-#pragma HLS BIND_STORAGE variable = rows type = ram_2p
-    const uint32_t end = plan.source.last_row + 1;  // of the source rows that come
-    uint32_t taken = plan.source.first_row;         // the next one to be taken in
-    Pixel in{0, 0, 0, 0, STATUS_OK};
-    Pixel held{0, 0, 0, 0, STATUS_OK};  // one behind, so that the last pixel leaves with the final status
-    bool holding = false;
-
-output_rows:
-    for (uint32_t y = plan.out.first_row; y <= plan.out.last_row && !in.last; y++) {
-#pragma HLS LOOP_TRIPCOUNT max = 65535
-        const Tap row = tap(scale_y, y, height);
-        const uint32_t next = row.first + 1u < end ? row.first + 1u : row.first;
-    source_rows:
-        for (; taken <= next && !in.last; taken++) {
-#pragma HLS LOOP_TRIPCOUNT max = 65535
-        source_pixels:
-            for (uint32_t x = plan.source.first_column; x <= plan.source.last_column && !in.last; x++) {
-#pragma HLS PIPELINE II = 1
-#pragma HLS LOOP_TRIPCOUNT max = 4096
-                in = pixels.read();
-                rows[taken & 1][x][0] = in.r;
-                rows[taken & 1][x][1] = in.g;
-                rows[taken & 1][x][2] = in.b;
-            }
-        }
-        if (in.last && (in.status != STATUS_OK || taken < end)) break;  // ended early
-        const uint32_t top = row.first & 1, low = next & 1;
-    output_pixels:
-        for (uint32_t x = plan.out.first_column; x <= plan.out.last_column; x++) {
-#pragma HLS PIPELINE II = 1
-#pragma HLS LOOP_TRIPCOUNT max = 65535
-            const Tap column = tap(scale_x, x, width);
-            const uint32_t left = column.first, right = left < plan.source.last_column ? left + 1 : left;
-            if (holding) out_pixels.write(held);
-            uint8_t value[3];
-#pragma HLS ARRAY_PARTITION variable = value complete
-            for (int c = 0; c < 3; c++) {
-#pragma HLS UNROLL
-                value[c] = blend(rows[top][left][c], rows[top][right][c], rows[low][left][c], rows[low][right][c],
-                                 column, row);
-            }
-            held = Pixel{value[0], value[1], value[2], 0, STATUS_OK};
-            holding = true;
-        }
-        // The last source row may serve several output rows; only an early end stops them.
-        if (in.last && taken == end) in.last = 0;
-    }
-    const bool whole = taken == end && in.status == STATUS_OK;
-    held.status = whole ? Status(STATUS_OK) : in.last ? in.status : drain(pixels);
-    held.last = 1;
-    out_pixels.write(held);
+void resize(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, const Wanted& wanted,
+            hls::stream<Frame>& out_frames, hls::stream<Beat>& out_pixels) {
+#pragma HLS DATAFLOW
+    hls::stream<Frame> sizes("resize sizes");
+    hls::stream<BlendedBeat> blended("resize blended rows");
+#pragma HLS STREAM variable = blended depth = 16
+    rows(frames, pixels, wanted, out_frames, sizes, blended);
+    columns(sizes, blended, wanted, out_pixels);
 }
 
 }  // namespace headrace

@@ -54,6 +54,8 @@ OnDamaged = Annotated[
     typer.Option(help="A damaged photo is an error, or, lenient, taken with pixels that are made up, and marked."),
 ]
 
+Orient = Annotated[bool, typer.Option("--orient", help="Turn photos as their Exif orientation says.")]
+
 
 class Command(TyperCommand):
     """Its help lists options under their `rich_help_panel`, in plain text; numbers must be finite."""

@@ -22,6 +22,7 @@ from headrace.host.cli.options import (
     MelCus,
     NormCus,
     OnDamaged,
+    Orient,
     check_readable,
     make_folder,
     readable,
@@ -89,7 +90,7 @@ def preprocess_image(
     stage: Annotated[ImageStage, typer.Option(help="The last stage to run.")] = ImageStage.NORMALIZE,
     resize_short: Annotated[int, typer.Option(help="Shorter side after resize, pixels.")] = 256,
     crop: Annotated[tuple[int, int], typer.Option(help="Width and height of the crop, pixels.")] = (224, 224),
-    orient: Annotated[bool, typer.Option("--orient", help="Turn photos as their Exif orientation says.")] = False,
+    orient: Orient = False,
     dtype: Annotated[TensorType, typer.Option(help="Type of the normalized tensor.")] = TensorType.FLOAT32,
     fallback: OnUnsupported = FallbackName.CPU,
     max_megapixels: MaxMegapixels = 100,
@@ -111,7 +112,7 @@ def preprocess_image(
         files, out_folder, xclbin, target, lambda: cached_xclbin(target, image_cus), spec, Stage[stage.name],
         fallback, wave,
     )  # fmt: skip
-    _tell(stage, outcomes, as_json)
+    _tell(stage, outcomes, as_json, orient)
 
 
 @app.command("audio", cls=Command, short_help="WAV and FLAC files to tensors, one .npy a file.")
@@ -183,7 +184,7 @@ def _preprocess(
         )  # fmt: skip
 
 
-def _tell(stage: StrEnum, outcomes: Sequence[dict[str, Any]], as_json: bool) -> None:
+def _tell(stage: StrEnum, outcomes: Sequence[dict[str, Any]], as_json: bool, oriented: bool = False) -> None:
     """Raises typer.Exit if a file failed."""
     if as_json:
         show_json({"stage": stage.value, "files": outcomes})
@@ -197,6 +198,10 @@ def _tell(stage: StrEnum, outcomes: Sequence[dict[str, Any]], as_json: bool) -> 
                 text = f"{outcome['file']}: {outcome['output']} {shape} {outcome['dtype']} by {outcome['unit']}{note}"
                 if outcome.get("damage"):
                     text += f", damaged: {outcome['damage']}"
+                if outcome.get("orientation", 1) != 1:
+                    text += (
+                        f", {'turned by' if oriented else 'not turned by'} Exif orientation {outcome['orientation']}"
+                    )
                 if "cycles" in outcome:
                     text += f", {outcome['cycles']} cycles"
                 if "cycles_per_pixel" in outcome:

@@ -29,6 +29,7 @@ from headrace.host.cli.options import (
     MelCus,
     NormCus,
     OnDamaged,
+    Orient,
     ProfileFiles,
     Whole,
     WindowMs,
@@ -178,6 +179,7 @@ def serve(
     ] = 15.0,
     max_megapixels: MaxMegapixels = 100,
     damaged: OnDamaged = DamagedName.STRICT,
+    orient: Orient = False,
     drain_s: Annotated[
         float, typer.Option(min=0, max=3600, help="At the end, how long to wait for requests that are in flight.")
     ] = 30.0,
@@ -275,6 +277,7 @@ def serve(
         ),
         max_megapixels=max_megapixels,
         damaged=Damaged(damaged.value),
+        orient=orient,
         drain_s=drain_s,
         shared_memory=shared_memory,
         keep_awake=keep_awake,

@@ -30,12 +30,13 @@ async def preprocess_files(
 ) -> list[dict[str, Any]]:
     """One outcome a file, in order: file, output (path or None), shape, dtype, unit, dpu_status, error (or None), of
     sounds `samples` (of each channel, at the file's rate), and of photos `damage` (what is wrong with a file that was
-    taken nonetheless, or None).
+    taken nonetheless, or None) and `orientation` (1 to 8, by the file's Exif, whether the photo was turned by it or
+    not).
 
     Clocked devices add cycles and, under `counters`, all that they count; of photos also cycles_per_pixel and symbols.
     `wave` is a waveform file of the first request, which only `hw_emu` can write."""
     outputs = _output_names(files)
-    fields = (*FIELDS, "samples" if isinstance(spec, AudioSpec) else "damage")
+    fields = (*FIELDS, *(("samples",) if isinstance(spec, AudioSpec) else ("damage", "orientation")))
     async with Dpu(xclbin, spec, fallback=fallback) as dpu:
         if wave is not None:
             emulation.trace(emulation.device(0), wave)
@@ -52,8 +53,8 @@ async def preprocess_files(
                     np.save(output, done.tensor)
                     outcome |= {"output": str(output), "shape": done.tensor.shape, "dtype": str(done.tensor.dtype)}
                     outcome |= {"unit": done.unit, "dpu_status": done.dpu_status}
-                    if isinstance(spec, ImageSpec):
-                        outcome["damage"] = done.damage
+                    if done.orientation is not None:
+                        outcome |= {"damage": done.damage, "orientation": int(done.orientation)}
                     outcome |= _clocks(done)
                 except HeadraceError as error:
                     outcome["error"] = str(error)

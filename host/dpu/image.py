@@ -125,13 +125,15 @@ def preprocess(jpeg: bytes, spec: ImageSpec, stage: Stage = Stage.NORMALIZE) -> 
     return process(jpeg, spec, stage)[0]
 
 
-def process(jpeg: bytes, spec: ImageSpec, stage: Stage = Stage.NORMALIZE) -> tuple[NDArray[Any], str | None]:
-    """What `preprocess` returns, and what is wrong with the file, if `spec.damaged` lets it pass."""
+def process(
+    jpeg: bytes, spec: ImageSpec, stage: Stage = Stage.NORMALIZE
+) -> tuple[NDArray[Any], str | None, Orientation]:
+    """What `preprocess` returns, what is wrong with the file, if `spec.damaged` lets it pass, and how it is to be
+    turned, or has been."""
     photo = photo_file.decode(jpeg, spec.max_megapixels, spec.damaged)
-    if not spec.orient:
-        return _through(photo.pixels, spec, stage), photo.damage
-    turn = orientation(jpeg)
-    return upright(_through(photo.pixels, spec.as_stored(turn), stage), turn, stage), photo.damage
+    found = orientation(jpeg)
+    turn = found if spec.orient else Orientation.NONE
+    return upright(_through(photo.pixels, spec.as_stored(turn), stage), turn, stage), photo.damage, found
 
 
 def _through(image: NDArray[np.uint8], spec: ImageSpec, stage: Stage) -> NDArray[Any]:

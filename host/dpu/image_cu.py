@@ -21,12 +21,14 @@ CENTRED = -1  # crop offset register: 0xFFFFFFFF centres the window
 
 @dataclass(frozen=True, slots=True)
 class CuResult:
-    """`output` has the bytes that the record tells of, as an array of `shape`, or nothing if the status is not OK."""
+    """`output` has the bytes that the record tells of, as an array of `shape`, or nothing if the status is not OK.
+    `orientation` is the file's, by which `output` is turned if the spec says so."""
 
     status: Status
     output: NDArray[Any]
     source_pixels: int
     counters: Mapping[str, int] | None
+    orientation: Orientation
 
 
 class ImageCu(Cu):
@@ -56,7 +58,8 @@ class ImageCu(Cu):
             if len(jpeg) > self._jpeg.size():
                 self._jpeg = self._buffer(len(jpeg), argument=0)
             self._send(self._jpeg, jpeg)
-            turn = orientation(jpeg) if self._spec.orient else Orientation.NONE
+            found = orientation(jpeg)
+            turn = found if self._spec.orient else Orientation.NONE
             spec = self._spec.as_stored(turn)
             words = self._once(len(jpeg), spec, stage, timeout_s)
             if words[0] == Status.BUFFER_TOO_SMALL:
@@ -64,14 +67,14 @@ class ImageCu(Cu):
                 words = self._once(len(jpeg), spec, stage, timeout_s)
             status, width, height, pixels = Status(words[0]), words[1], words[2], words[3] * words[4]
             if status != Status.OK:
-                return CuResult(status, np.empty(0, np.uint8), pixels, self.counters)
+                return CuResult(status, np.empty(0, np.uint8), pixels, self.counters, found)
             output = self._fetch(self._tensor)[: _bytes(words)]
         except (RuntimeError, ValueError) as error:  # what XRT raises whatever happened; a record that makes no sense
             raise CuLost(f"{self.name}: {error}") from error
         shape = (3, height, width) if stage == Stage.NORMALIZE else (height, width, 3)
         dtype = np.dtype(self._spec.dtype if stage == Stage.NORMALIZE else np.uint8)
         image = output.view(dtype).reshape(shape).copy()  # the buffer is the next request's
-        return CuResult(status, upright(image, turn, stage), pixels, self.counters)
+        return CuResult(status, upright(image, turn, stage), pixels, self.counters, found)
 
     def _once(self, jpeg_bytes: int, spec: ImageSpec, stage: Stage, timeout_s: float) -> list[int]:
         """The record: status, out_width, out_height, src_width, src_height, output bytes (low, high), 0."""
@@ -112,6 +115,6 @@ class ImageCus:
         run, result = await self._pool.run(lambda cu: cu.run(data, last, timeout_s))
         done = Preprocessed(
             result.output, run.unit, run.started, run.finished, result.status.name, result.source_pixels,
-            result.counters, (run,),
+            result.counters, (run,), orientation=result.orientation,
         )  # fmt: skip
         return done, result.status

@@ -20,14 +20,15 @@ from headrace.batching import HeadraceError
 from headrace.host.dpu import audio, image
 from headrace.host.dpu.audio import AudioSpec
 from headrace.host.dpu.image import ImageSpec
+from headrace.host.dpu.orientation import Orientation
 from headrace.host.dpu.units import Units, UnitState
 
 Spec = TypeVar("Spec", bound=ImageSpec | AudioSpec)
 SpecOf = TypeVar("SpecOf", bound=ImageSpec | AudioSpec, covariant=True)
-# Each gives the tensor, and what is wrong with a file that it was made of nonetheless.
-ON_CPU: Mapping[type, Callable[..., tuple[NDArray[Any], str | None]]] = {
+# Each gives the tensor, what is wrong with a file that it was made of nonetheless, and a photo's orientation.
+ON_CPU: Mapping[type, Callable[..., tuple[NDArray[Any], str | None, Orientation | None]]] = {
     ImageSpec: image.process,
-    AudioSpec: lambda *arguments: (audio.preprocess(*arguments), None),
+    AudioSpec: lambda *arguments: (audio.preprocess(*arguments), None, None),
 }
 
 
@@ -58,7 +59,8 @@ class Preprocessed:
     `source_pixels`, of a photo, `source_samples`, of each channel of a sound, and `counters` come from the CUs; the
     latter, from devices that are clocked and tell, are the clocks that the request took (`cycles`) and what they were
     spent on. `runs` are those of the CUs, in their order. `damage` is what is wrong with a photo that the CPU made the
-    tensor of nonetheless, because the spec lets damaged ones pass: some of its pixels are invented."""
+    tensor of nonetheless, because the spec lets damaged ones pass: some of its pixels are invented. `orientation` is a
+    photo's, by its Exif; the tensor is turned by it if the spec says `orient`, and else as the photo is stored."""
 
     tensor: NDArray[Any]
     unit: str
@@ -70,6 +72,7 @@ class Preprocessed:
     runs: tuple[CuRun, ...] = ()
     source_samples: int | None = None
     damage: str | None = None
+    orientation: Orientation | None = None
 
 
 class Preprocessor(Protocol[SpecOf]):
@@ -134,8 +137,8 @@ class CpuPreprocessor(Generic[Spec]):
         def timed() -> Preprocessed:
             started = time.monotonic()
             stages = () if stage is None else (stage,)
-            tensor, damage = self._preprocess(data, self.spec, *stages)
-            return Preprocessed(tensor, "cpu", started, time.monotonic(), damage=damage)
+            tensor, damage, turn = self._preprocess(data, self.spec, *stages)
+            return Preprocessed(tensor, "cpu", started, time.monotonic(), damage=damage, orientation=turn)
 
         slot = await self._slots.acquire()
         run = asyncio.get_running_loop().run_in_executor(self._threads, timed)

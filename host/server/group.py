@@ -104,20 +104,21 @@ def _told(spec: ImageSpec | AudioSpec) -> str:
 
 class Preprocessors:
     """One for each kind of tensor, shared by all models; those of a DPU are all of its CUs. `container` makes or finds
-    its .xclbin when the first model asks for it; `max_megapixels` and `damaged` are as in `ImageSpec`. Use as an async
-    context manager."""
+    its .xclbin when the first model asks for it; `max_megapixels`, `damaged` and `orient` are as in `ImageSpec`. Use as
+    an async context manager."""
 
-    def __init__(self, container: Callable[[], Path], max_megapixels: int, damaged: Damaged) -> None:
+    def __init__(self, container: Callable[[], Path], max_megapixels: int, damaged: Damaged, orient: bool) -> None:
         self._container = container
         self._max_megapixels = max_megapixels
         self._damaged = damaged
+        self._orient = orient
         self._made: dict[tuple[str, ImageSpec | AudioSpec], AnyPreprocessor] = {}
         self._stack = contextlib.AsyncExitStack()
 
     async def of(self, kind: str, spec: ImageSpec | AudioSpec) -> AnyPreprocessor:
         """Raises UsageError."""
         if isinstance(spec, ImageSpec):
-            spec = replace(spec, max_megapixels=self._max_megapixels, damaged=self._damaged)
+            spec = replace(spec, max_megapixels=self._max_megapixels, damaged=self._damaged, orient=self._orient)
         if (kind, spec) not in self._made:
             made: CpuPreprocessor[ImageSpec | AudioSpec] | Dpu[ImageSpec | AudioSpec]
             if isinstance(spec, AudioSpec):

@@ -25,11 +25,12 @@ SEGMENT: Final = 5  # 0xFF, marker, a clock to judge it, two bytes of length
 WORD: Final = 16  # bytes: skipped at once
 FRAME_SIZE: Final = 8  # from the length of the frame header to the image's size
 APPLICATION_BYTES: Final = 14  # of APP0 and APP14 that are read one by one
+STANDARD_BYTE: Final = 2  # clocks of one in the standard's Huffman tables, a ROM
 # huffman_table.sv: a short code of n bits is written to 2^(6 - n) groups of places.
 GROUP_BITS: Final = 6
 
 # entropy_decoder.sv
-FIRST_SYMBOL: Final = 4  # from the scan's headers: count MCUs in two clocks, load tables, look up; besides the first data
+FIRST_SYMBOL: Final = 4  # from the scan's headers: count MCUs in two, load tables, look up; besides the first data
 RESTART: Final = 2  # from the last symbol of an interval to the first of the next, beyond the usual one and the data
 TO_COEFFICIENT: Final = 5  # from a symbol to its coefficient at the transform
 END_BEAT: Final = 2  # behind the last block, when the parser has already seen EOI
@@ -55,8 +56,8 @@ Send = Callable[[int], int]  # a row of pixels that can begin behind a clock -> 
 
 
 def header_cycles(work: JpegWork) -> int:
-    """From the first byte to the headers' end, the words of the file being there. Fill bytes before markers, which
-    hardly any encoder writes, would be a clock each."""
+    """From the first byte to the headers' end, the words of the file being there. What stands in front of markers is a
+    clock for each byte."""
     return _header_cycles(work)[0]
 
 
@@ -66,9 +67,9 @@ def _header_cycles(work: JpegWork) -> tuple[int, int]:
     sized = 0
     written = 0  # the clock before which a Huffman table takes nothing, as it spreads a short code
     tables = iter(work.code_lengths)
-    for marker, size in work.segments:
-        clock += SEGMENT
-        at += 4
+    for (marker, size), garbage in zip(work.segments, work.garbage, strict=True):
+        clock += SEGMENT + garbage
+        at += 4 + garbage
         if marker in (SOF0, SOF1):
             sized = clock + FRAME_SIZE
         if marker in (SOF0, SOF1, DQT, SOS):
@@ -83,6 +84,9 @@ def _header_cycles(work: JpegWork) -> tuple[int, int]:
         else:
             clock += _skip_cycles(size, at)
         at += size
+    if work.standard_tables:  # written as if they stood here
+        size = sum(17 + sum(counts) for counts in work.standard_tables)
+        clock, written = _tables_read(clock, written, size, iter(work.standard_tables), STANDARD_BYTE)
     return max(clock + 1, written) + 1, sized  # it is seen that the tables are written
 
 
@@ -94,19 +98,22 @@ def _skip_cycles(size: int, at: int) -> int:
     return clocks + (size + 1) // 2 + 1
 
 
-def _tables_read(clock: int, written: int, size: int, tables: Iterator[Sequence[int]]) -> tuple[int, int]:
-    """The clocks after a DHT segment and after the writing of its last code."""
+def _tables_read(
+    clock: int, written: int, size: int, tables: Iterator[Sequence[int]], byte: int = 1
+) -> tuple[int, int]:
+    """The clocks after a DHT segment and after the writing of its last code. `byte`: clocks of one; those of the first
+    symbol of a length pass while the length is looked up."""
     while size > 0:
         counts = next(tables)
-        clock = max(clock + 1, written - 1) + 16 + 1  # class and number; counts; check
+        clock = max(clock + 1 + byte, written) + 15 * byte + 1  # class and number; counts; check
         size -= 17 + sum(counts)
         left = sum(counts)
         for length, count in enumerate(counts, start=1):
             if not left:
                 break
             clock += 1
-            for _ in range(count):
-                clock = max(clock + 1, written)
+            for number in range(count):
+                clock = max(clock + (byte if number else 1), written)
                 written = clock + (1 << max(0, GROUP_BITS - length))
             left -= count
         clock += 1

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.batching import UsageError
+from headrace.sim.hardware.jpeg_tables import STANDARD_TABLES
 
 SOF0, SOF1, DHT, RST0, RST7, SOI, SOS, DQT, DRI = 0xC0, 0xC1, 0xC4, 0xD0, 0xD7, 0xD8, 0xDA, 0xDB, 0xDD
+TEM = 0x01
 END_OF_BLOCK: Final = 64  # as an advance: past every coefficient
 # Bits of a Huffman code from which on the decoder takes a second clock (entropy_decoder.sv).
 LONG_DC_CODE: Final = 7
@@ -22,10 +24,12 @@ Entry = tuple[int, int, bool]
 @dataclass(frozen=True, slots=True)
 class JpegWork:
     """`symbols` and, among them, `long_codes` (LONG_DC_CODE or LONG_AC_CODE bits or more) of each block in the file's
-    order; `segments` are (marker, bytes behind the length field) in front of the image's data.
+    order; `segments` are (marker, bytes behind the length field) in front of the image's data, and `garbage` has the
+    bytes in front of each of them that belong to none, fill bytes too.
 
-    `code_lengths` has the number of codes of each length, 1 to 16, for every Huffman table in the file's order; `starts` the
-    clocks that the first FIRST_BYTES of each restart interval take, two bytes in one, but one where 0xFF is next to it."""
+    `code_lengths` has the number of codes of each length, 1 to 16, for every Huffman table in the file's order;
+    `standard_tables` those of the standard's tables that the scan uses and the file does not have; `starts` the clocks
+    that the first FIRST_BYTES of each restart interval take, two bytes in one, but one where 0xFF is next to it."""
 
     width: int
     height: int
@@ -38,6 +42,8 @@ class JpegWork:
     segments: tuple[tuple[int, int], ...]
     code_lengths: tuple[tuple[int, ...], ...]
     starts: tuple[int, ...]
+    garbage: tuple[int, ...]
+    standard_tables: tuple[tuple[int, ...], ...]
 
     @property
     def mcus_across(self) -> int:
@@ -53,7 +59,8 @@ class JpegWork:
 
 
 def read_jpeg_work(jpeg: bytes) -> JpegWork:
-    """Of a sound baseline file in one scan, with Huffman tables of its own and no garbage. Raises UsageError for any
+    """Of a sound baseline file in one scan, as the image CU takes it: between segments there may be garbage, and what
+    the scan uses of the Huffman tables 0 and 1 and the file does not have is the standard's. Raises UsageError for any
     other."""
     try:
         return _read(jpeg)
@@ -62,15 +69,17 @@ def read_jpeg_work(jpeg: bytes) -> JpegWork:
 
 
 def _read(jpeg: bytes) -> JpegWork:
-    if jpeg[:2] != bytes([0xFF, SOI]):
-        raise ValueError("no SOI marker at the start")
+    if jpeg[:3] != bytes([0xFF, SOI, 0xFF]):
+        raise ValueError("no SOI marker, and another one, at the start")
     segments: list[tuple[int, int]] = []
+    garbage: list[int] = []
     code_lengths: list[tuple[int, ...]] = []
     tables: dict[int, list[Entry]] = {}
     frame, restart_interval, at = b"", 0, 2
     while not segments or segments[-1][0] != SOS:
-        while jpeg[at + 1] == 0xFF:
-            at += 1
+        found = _marker(jpeg, at)
+        garbage.append(found - at)
+        at = found
         marker, length = jpeg[at + 1], int.from_bytes(jpeg[at + 2 : at + 4], "big")
         payload = jpeg[at + 4 : at + 2 + length]
         segments.append((marker, length - 2))
@@ -96,6 +105,9 @@ def _read(jpeg: bytes) -> JpegWork:
     selectors = [payload[2 + 2 * component] for component in range(components)]
     luma_blocks = h_factor * v_factor
     order = [0] if components == 1 else [0] * luma_blocks + [1, 2]
+    used = sorted({selector >> 4 for selector in selectors} | {0x10 | selector & 15 for selector in selectors})
+    standard = [STANDARD_TABLES[number] for number in used if number not in tables]
+    tables |= {n: _look_up(*STANDARD_TABLES[n], ac=n >> 4 == 1) for n in used if n not in tables}
     blocks = [(tables[selectors[c] >> 4], tables[0x10 | selectors[c] & 15]) for c in order]
     height, width = int.from_bytes(frame[1:3], "big"), int.from_bytes(frame[3:5], "big")
     across, down = -(-width // (8 * h_factor)), -(-height // (8 * v_factor))
@@ -103,8 +115,20 @@ def _read(jpeg: bytes) -> JpegWork:
     symbols, long_codes = _count(intervals, blocks, across * down, restart_interval)
     return JpegWork(
         width, height, components, h_factor, v_factor, restart_interval, symbols, long_codes, tuple(segments),
-        tuple(code_lengths), tuple(map(_start, intervals)),
+        tuple(code_lengths), tuple(map(_start, intervals)), tuple(garbage), tuple(counts for counts, _ in standard),
     )  # fmt: skip
+
+
+def _marker(jpeg: bytes, at: int) -> int:
+    """Where the next segment begins: libjpeg skips what is no marker, FF 00 too, and markers without a segment."""
+    while True:
+        at = jpeg.index(0xFF, at)
+        while jpeg[at + 1] == 0xFF:
+            at += 1
+        marker = jpeg[at + 1]
+        if marker not in (0, TEM) and not RST0 <= marker <= RST7:
+            return at
+        at += 2
 
 
 def _look_up(counts: Sequence[int], symbols: bytes, ac: bool) -> list[Entry]:

@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 import pytest
 from command import headrace
+from PIL import Image
 
 from headrace.host.demo.photos import bundled_photos
 
@@ -44,7 +45,7 @@ def test_preprocess_writes_each_stage(stage, xclbin, china, tmp_path):
     done = headrace("preprocess", "image", china, "--xclbin", xclbin, "--stage", stage, "--out", tmp_path, "--json")
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout)["files"][0]
-    assert outcome["unit"].startswith("image_cu_") and outcome["dpu_status"] == "OK"
+    assert outcome["unit"].startswith("image_cu_") and outcome["dpu_status"] == "OK" and outcome["orientation"] == 1
     array = np.load(outcome["output"])
     image = reference(china)
     resized = cv2.resize(image, (640 * 256 // 427, 256), interpolation=cv2.INTER_LINEAR_EXACT)
@@ -98,6 +99,20 @@ def test_hw_emu_gives_opencvs_tensor_of_a_photo_and_the_demo_runs_on_it(hw_xclbi
     assert "cycles a photo" in headrace(
         "demo", "--xclbin", hw_xclbin, "--images", photos, *options, "--out", tmp_path
     ).stdout  # fmt: skip
+
+
+def test_a_photos_orientation_is_told_and_with_orient_it_is_turned(xclbin, china, tmp_path):
+    photo = tmp_path / "photo.jpg"
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.open(china).save(photo, exif=exif)
+    command = ("preprocess", "image", photo, "--xclbin", xclbin, "--stage", "decode", "--out", tmp_path)
+    assert "not turned by Exif orientation 6" in headrace(*command).stdout
+    (outcome,) = json.loads(headrace(*command, "--json").stdout)["files"]
+    stored = np.load(outcome["output"])
+    assert outcome["orientation"] == 6 and stored.shape == (427, 640, 3)
+    assert ", turned by Exif orientation 6" in headrace(*command, "--orient").stdout
+    assert np.array_equal(np.load(outcome["output"]), np.rot90(stored, -1))
 
 
 def test_a_bad_file_gives_its_reason_and_the_others_succeed(xclbin, china, tmp_path):

@@ -5,76 +5,11 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <vector>
 
-#include "decode/decode.hpp"
+#include "decode_run.hpp"
 
-namespace {
-
-struct Result {
-    unsigned status = 0, width = 0, height = 0;
-    std::vector<uint8_t> rgb;  // as many pixels as were sent before the end or an error
-};
-
-void require(bool holds, const char* contract) {
-    if (holds) return;
-    std::fprintf(stderr, "stream contract broken: %s\n", contract);
-    std::abort();
-}
-
-Result run(const uint8_t* jpeg, uint32_t size, const headrace::Wanted& wanted = {}) {
-    headrace::WordStream words("words");
-    for (uint32_t at = 0; at < size; at += 16) {
-        ap_uint<128> word = 0;
-        for (uint32_t i = 0; i < 16 && at + i < size; i++) word.range(8 * i + 7, 8 * i) = jpeg[at + i];
-        words.write(word);
-    }
-    hls::stream<headrace::Frame> frames("frames");
-    hls::stream<headrace::Pixel> pixels("pixels");
-    headrace::decode(words, size, wanted, frames, pixels);
-
-    require(words.empty(), "all words are drained");
-    require(frames.size() == 1, "exactly one frame");
-    const headrace::Frame frame = frames.read();
-    Result result;
-    result.status = frame.status.to_uint();
-    result.width = frame.width.to_uint();
-    result.height = frame.height.to_uint();
-    if (result.status == headrace::STATUS_OK) {
-        const uint32_t rows = wanted.crops ? wanted.crop.height : result.height;
-        const uint64_t count = static_cast<uint64_t>(result.width) * rows;
-        require(pixels.size() <= count, "no more pixels than the frame has");
-        result.rgb.reserve(3 * pixels.size());
-        bool last = false;
-        while (!last) {
-            const headrace::Pixel pixel = pixels.read();
-            last = pixel.last != 0;
-            result.status = pixel.status.to_uint();
-            require(last || result.status == 0, "a status other than OK only with last");
-            if (result.status != headrace::STATUS_OK) break;
-            result.rgb.push_back(pixel.r.to_uint());
-            result.rgb.push_back(pixel.g.to_uint());
-            result.rgb.push_back(pixel.b.to_uint());
-        }
-        require(result.status != 0 || result.rgb.size() == 3 * count, "as many pixels as the frame has");
-    }
-    require(pixels.empty(), "nothing after last");
-    return result;
-}
-
-uint32_t crc32(const std::vector<uint8_t>& bytes) {
-    uint32_t table[256];
-    for (uint32_t i = 0; i < 256; i++) {
-        table[i] = i;
-        for (int bit = 0; bit < 8; bit++) table[i] = table[i] >> 1 ^ (table[i] & 1 ? 0xEDB88320u : 0);
-    }
-    uint32_t crc = ~0u;
-    for (const uint8_t byte : bytes) crc = crc >> 8 ^ table[(crc ^ byte) & 255];
-    return ~crc;
-}
-
-}  // namespace
+using decode_run::crc32, decode_run::Result, decode_run::run;
 
 // Status of the file. Up to `capacity` bytes of RGB go to `out`: of all rows, or, if the image's size is given, of those
 // that a copy of `rows` rows from `first_row` on needs, which is themselves.

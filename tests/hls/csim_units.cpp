@@ -3,6 +3,7 @@
 // The input ends after `given` pixels with `end_status`, so that early ends can be tested; bytes are HWC RGB.
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "crop/crop.hpp"
@@ -15,16 +16,25 @@ namespace {
 
 struct Streams {
     hls::stream<Frame> frames, out_frames;
-    hls::stream<Pixel> pixels, out_pixels;
+    hls::stream<Beat> pixels, out_pixels;
 };
 
-void feed(Streams& s, const uint8_t* image, uint32_t width, uint32_t height, uint64_t given, uint32_t frame_status,
-          uint32_t end_status) {
+// `columns`: pixels in a row of what comes.
+void feed(Streams& s, const uint8_t* image, uint32_t width, uint32_t height, uint64_t columns, uint64_t given,
+          uint32_t frame_status, uint32_t end_status) {
     s.frames.write(Frame{width, height, frame_status});
     if (frame_status != STATUS_OK) return;
-    for (uint64_t i = 0; i < given; i++) {
-        const bool last = i + 1 == given;
-        s.pixels.write(Pixel{image[3 * i], image[3 * i + 1], image[3 * i + 2], last, last ? end_status : 0u});
+    for (uint64_t at = 0; at < given;) {
+        Beat beat;
+        std::memset(&beat, 0xDB, sizeof beat);  // what does not count may be anything
+        beat.begin = 0;
+        beat.end = static_cast<uint8_t>(std::min({uint64_t{BEAT}, columns - at % columns, given - at}));
+        for (unsigned i = 0; i < beat.end; i++, at++) {
+            for (unsigned c = 0; c < CHANNELS; c++) beat.value[c][i] = image[3 * at + c];
+        }
+        beat.last = at == given;
+        beat.status = static_cast<uint8_t>(beat.last ? end_status : 0u);
+        s.pixels.write(beat);
     }
 }
 
@@ -37,15 +47,15 @@ int collect(Streams& s, uint8_t* out, uint64_t capacity, uint32_t* width, uint32
     uint64_t count = 0;
     bool last = frame.status != STATUS_OK;
     while (!last) {
-        const Pixel p = s.out_pixels.read();
-        last = p.last;
-        status = p.status;
-        if (!last && p.status != STATUS_OK) return 255;
-        if (3 * count + 3 > capacity) return 255;
-        out[3 * count] = p.r;
-        out[3 * count + 1] = p.g;
-        out[3 * count + 2] = p.b;
-        count++;
+        const Beat beat = s.out_pixels.read();
+        last = beat.last;
+        status = beat.status;
+        if (!last && (beat.status != STATUS_OK || beat.begin >= beat.end)) return 255;
+        if (beat.end > BEAT) return 255;
+        for (unsigned i = beat.begin; i < beat.end; i++, count++) {
+            if (3 * count + 3 > capacity) return 255;
+            for (unsigned c = 0; c < CHANNELS; c++) out[3 * count + c] = beat.value[c][i];
+        }
     }
     const bool drained = s.frames.empty() && s.pixels.empty() && s.out_frames.empty() && s.out_pixels.empty();
     if (!drained || (status == STATUS_OK && 3 * count != capacity)) return 255;
@@ -68,7 +78,7 @@ extern "C" int csim_resize(const uint8_t* image, uint32_t width, uint32_t height
         const uint8_t* row = image + 3 * (y * width + window.first_column);
         part.insert(part.end(), row, row + 3 * wide);
     }
-    feed(s, part.data(), width, height, std::min<uint64_t>(given, part.size() / 3), frame_status, end_status);
+    feed(s, part.data(), width, height, wide, std::min<uint64_t>(given, part.size() / 3), frame_status, end_status);
     resize(s.frames, s.pixels, wanted, s.out_frames, s.out_pixels);
     return collect(s, out, capacity, out_width, out_height);
 }
@@ -79,7 +89,7 @@ extern "C" int csim_crop(const uint8_t* image, uint32_t width, uint32_t height, 
                          uint32_t* out_height) {
     Streams s;
     const Crop window{crop_width, crop_height, crop_x, crop_y};
-    feed(s, image, width, height, given, frame_status, end_status);
+    feed(s, image, width, height, columns != 0 ? columns : width, given, frame_status, end_status);
     crop(s.frames, s.pixels, window, columns != 0, s.out_frames, s.out_pixels);
     return collect(s, out, capacity, out_width, out_height);
 }
@@ -87,18 +97,18 @@ extern "C" int csim_crop(const uint8_t* image, uint32_t width, uint32_t height, 
 extern "C" int csim_normalize(const uint8_t* image, uint64_t given, uint32_t end_status, const uint32_t* tables,
                               uint32_t* out) {
     Streams s;
-    feed(s, image, given, 1, given, STATUS_OK, end_status);
-    hls::stream<Sample> samples;
+    feed(s, image, given, 1, given, given, STATUS_OK, end_status);
+    hls::stream<SampleBeat> samples;
     normalize(s.pixels, reinterpret_cast<const uint32_t(*)[256]>(tables), samples);
     uint64_t count = 0;
-    Sample sample{};
+    SampleBeat beat{};
     do {
-        sample = samples.read();
-        if (count < given) {
-            for (int c = 0; c < 3; c++) out[3 * count + c] = sample.channel[c];
+        beat = samples.read();
+        for (unsigned i = beat.begin; i < beat.end; i++, count++) {
+            if (count == given) return 255;
+            for (unsigned c = 0; c < CHANNELS; c++) out[3 * count + c] = beat.value[c][i];
         }
-        count++;
-    } while (!sample.last);
+    } while (!beat.last);
     if (count != given || !samples.empty() || !s.pixels.empty()) return 255;
-    return sample.status;
+    return beat.status;
 }

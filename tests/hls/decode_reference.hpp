@@ -10,16 +10,31 @@
 #include <vector>
 
 #include "decode/decode.cpp"
+#include "decode/jpeg_parser.cpp"
+#include "progressive/progressive.cpp"
 
 namespace reference {
+
+struct Samples {
+    uint8_t value[8];  // left to right
+    bool end;
+    uint8_t status;
+};
+
+struct Pixel {
+    uint8_t r, g, b;
+    bool last;
+    uint8_t status;  // other than OK: no pixel
+};
 
 struct Image {
     headrace::Scan scan;
     std::vector<headrace::TableWrite> quant;        // without GO
     std::vector<headrace::Coefficient> coefficients;
-    std::vector<headrace::Samples> samples;         // both with their end beat
+    std::vector<headrace::SampleBlock> blocks;
+    std::vector<Samples> samples;                   // the blocks row by row; all three with their end beat
     headrace::Frame frame;
-    std::vector<headrace::Pixel> pixels;
+    std::vector<Pixel> pixels;
 };
 
 template <typename T, int N>
@@ -33,26 +48,41 @@ std::vector<T> drain(hls::stream<T, N>& stream) {
 inline void transform(Image& image) {
     hls::stream<headrace::TableWrite> quant;
     hls::stream<headrace::Coefficient> coefficients;
-    hls::stream<headrace::Column> columns;
-    hls::stream<headrace::Samples> samples;
+    hls::stream<headrace::CoefficientBlock> blocks;
+    hls::stream<headrace::SampleBlock> samples;
     for (const auto& write : image.quant) quant.write(write);
     quant.write({headrace::GO, 0, 0, 0});
     for (const auto& coefficient : image.coefficients) coefficients.write(coefficient);
-    headrace::transform_columns(quant, coefficients, columns);
-    headrace::transform_rows(columns, samples);
-    image.samples = drain(samples);
+    headrace::dequantise(quant, coefficients, blocks);
+    headrace::transform(blocks, samples);
+    image.blocks = drain(samples);
+    image.samples.clear();
+    for (const auto& block : image.blocks) {
+        for (int y = 0; y < (block.end ? 1 : 8); y++) {
+            Samples beat = {{}, block.end, block.status};
+            for (int x = 0; x < 8; x++) beat.value[x] = block.row[y].value[x];
+            image.samples.push_back(beat);
+        }
+    }
 }
 
 inline void render(Image& image, const headrace::Wanted& wanted) {
     hls::stream<headrace::Scan> scans;
-    hls::stream<headrace::Samples> samples;
+    hls::stream<headrace::SampleBlock> samples;
     hls::stream<headrace::Frame> frames;
-    hls::stream<headrace::Pixel> pixels;
+    hls::stream<headrace::Beat> beats;
     scans.write(image.scan);
-    for (const auto& beat : image.samples) samples.write(beat);
-    headrace::render(scans, samples, wanted, frames, pixels);
+    for (const auto& block : image.blocks) samples.write(block);
+    headrace::render(scans, samples, wanted, frames, beats);
     image.frame = frames.read();
-    image.pixels = drain(pixels);
+    image.pixels.clear();
+    for (const auto& beat : drain(beats)) {
+        for (int i = beat.begin; i < beat.end; i++) {
+            const auto& [red, green, blue] = beat.value;
+            image.pixels.push_back({red[i], green[i], blue[i], beat.last && i == beat.end - 1, beat.status});
+        }
+        if (beat.begin == beat.end) image.pixels.push_back({0, 0, 0, beat.last, beat.status});
+    }
 }
 
 constexpr headrace::Wanted WHOLE{};
@@ -68,8 +98,9 @@ inline Image of_file(const uint8_t* jpeg, uint32_t size, const headrace::Wanted&
     hls::stream<headrace::Scan> scans, scans_out;
     hls::stream<headrace::Token> tokens;
     hls::stream<headrace::Coefficient> coefficients;
-    headrace::parse(words, size, quant, huffman, scans, tokens);
-    headrace::entropy(huffman, scans, tokens, wanted, scans_out, coefficients);
+    headrace::parse(words, size, 0, quant, huffman, scans, tokens);
+    uint32_t workspace_needed;
+    headrace::entropy(huffman, scans, tokens, wanted, nullptr, nullptr, scans_out, coefficients, workspace_needed);
 
     Image image;
     image.scan = scans_out.read();

@@ -22,7 +22,7 @@ struct Render : Bench<Vrender> {
         Bench::reset();
     }
 
-    void offer(const headrace::Samples& beat) {
+    void offer(const reference::Samples& beat) {
         const uint64_t status = beat.end ? beat.status : 0;
         unsigned __int128 bits = 0;
         for (int i = 7; i >= 0; i--) bits = bits << 8 | beat.value[i];
@@ -82,7 +82,7 @@ struct Render : Bench<Vrender> {
                 for (unsigned i = 0; i < count; i++) {
                     const auto& pixel = image.pixels[got + i];
                     const uint32_t bits = beat >> (11 + 24 * i) & 0xFFFFFF;
-                    if (bits != (pixel.r.to_uint() << 16 | pixel.g.to_uint() << 8 | pixel.b.to_uint())) {
+                    if (bits != static_cast<uint32_t>(pixel.r << 16 | pixel.g << 8 | pixel.b)) {
                         return DIFFERENT_BEAT;
                     }
                     for (int c = 0; rgb != nullptr && c < 3; c++) rgb[3 * (got + i) + c] = bits >> (16 - 8 * c);

@@ -120,6 +120,17 @@ def test_clocks_with_segments_to_skip_follow_the_models(sizes):
     check_cu(jpeg)
 
 
+@pytest.mark.parametrize("sampling", ["4:2:0", "gray"])
+def test_clocks_without_huffman_tables_and_with_garbage_follow_the_models(sampling):
+    file = jpegs.take_apart(encode(photo("rocket", 240, 180), 75, sampling))
+    bare = file.without(jpegs.DHT).to_bytes()
+    assert len(check_decode(bare).standard_tables) == (2 if sampling == "gray" else 4)
+    check_cu(bare)
+    plain = file.to_bytes()
+    at = plain.index(b"\xff\xdb")
+    assert check_decode(plain[:at] + bytes(range(200)) + plain[at:]).garbage[1] == 200
+
+
 @pytest.mark.parametrize("size", [(32, 32), (47, 33), (64, 48), (16, 200), (200, 16), (1000, 40)])
 @pytest.mark.parametrize("sampling", ["4:2:0", "4:4:4"])
 def test_clocks_of_small_images_follow_the_models(sampling, size):

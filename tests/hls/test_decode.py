@@ -21,7 +21,11 @@ from PIL import Image
 
 from headrace.bitstreams.sources import hls_folder
 
-SOURCES = [hls_folder() / "decode" / "decode.cpp", Path(__file__).with_name("csim_decode.cpp")]
+SOURCES = [
+    *sorted((hls_folder() / "decode").glob("*.cpp")),
+    *sorted((hls_folder() / "progressive").glob("*.cpp")),
+    Path(__file__).with_name("csim_decode.cpp"),
+]
 STATUS = {
     name: int(value)
     for name, value in re.findall(

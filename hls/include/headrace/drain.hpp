@@ -1,18 +1,21 @@
-// Read pixels up to and with `last`; returns the status that the last one carries.
+// Read beats up to and with `last`; returns the status that the last one carries.
 #pragma once
 
 #include "headrace/image_stream.hpp"
 
 namespace headrace {
 
-inline Status drain(hls::stream<Pixel>& pixels) {
-    Pixel pixel{0, 0, 0, 0, STATUS_OK};
-    while (!pixel.last) {
+inline uint8_t drain(hls::stream<Beat>& pixels) {
+    bool last = false;
+    uint8_t status = STATUS_OK;
+    while (!last) {
 #pragma HLS PIPELINE II = 1
-#pragma HLS LOOP_TRIPCOUNT max = 268435456
-        pixel = pixels.read();
+#pragma HLS LOOP_TRIPCOUNT max = 33554432
+        const Beat beat = pixels.read();
+        last = beat.last;
+        status = beat.status;
     }
-    return pixel.status;
+    return status;
 }
 
 }  // namespace headrace

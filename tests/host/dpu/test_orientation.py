@@ -14,7 +14,7 @@ from headrace.bitstreams.build import build_sw_emu
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.image import ImageSpec, Stage, preprocess
 from headrace.host.dpu.orientation import Orientation, orientation
-from headrace.host.dpu.preprocessor import Fallback
+from headrace.host.dpu.preprocessor import CpuPreprocessor, Fallback
 
 
 def photo(width: int = 301, height: int = 200) -> bytes:
@@ -118,6 +118,27 @@ def test_a_turned_photo_has_no_crop_offsets():
         ImageSpec(orient=True, crop_x=0)
 
 
+@pytest.mark.parametrize("orient", [False, True])
+def test_the_orientation_is_told_whoever_does_the_work_and_whether_the_photo_is_turned_or_not(tmp_path, orient):
+    build_sw_emu(tmp_path / "dpu.xclbin", image_cus=1)
+    jpeg = with_exif(photo(), tiff(Orientation.QUARTER_TURN))
+    pixels = cv2.imdecode(np.frombuffer(photo(), np.uint8), cv2.IMREAD_COLOR)
+    progressive = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])[1].tobytes()
+    spec = ImageSpec(orient=orient)
+
+    async def told() -> list[Orientation | None]:
+        async with Dpu(tmp_path / "dpu.xclbin", spec) as dpu, CpuPreprocessor(spec) as cpu:
+            made = [
+                await dpu.process(jpeg), await dpu.process(photo()), await cpu.process(jpeg),
+                await dpu.process(with_exif(progressive, tiff(Orientation.FLIP))),
+                await cpu.process(cv2.imencode(".png", pixels)[1].tobytes()),
+            ]  # fmt: skip
+        return [each.orientation for each in made]
+
+    none = Orientation.NONE
+    assert asyncio.run(told()) == [Orientation.QUARTER_TURN, none, Orientation.QUARTER_TURN, Orientation.FLIP, none]
+
+
 def test_cpu_and_dpu_give_the_same_tensor(tmp_path):
     build_sw_emu(tmp_path / "dpu.xclbin", image_cus=1)
     spec = ImageSpec(crop_width=128, crop_height=224, orient=True)
@@ -127,7 +148,9 @@ def test_cpu_and_dpu_give_the_same_tensor(tmp_path):
             for turn in Orientation:
                 jpeg = with_exif(photo(), tiff(turn))
                 for stage in Stage:
-                    found = (await dpu.process(jpeg, stage)).tensor
+                    done = await dpu.process(jpeg, stage)
+                    found = done.tensor
+                    assert done.orientation is turn
                     assert found.flags.c_contiguous
                     assert np.array_equal(found, preprocess(jpeg, spec, stage)), (turn, stage)
                 assert found.shape == spec.tensor_shape

@@ -21,7 +21,7 @@ from headrace.batching import Profile, ProfilePoint
 from headrace.host.dpu.image import ImageSpec
 
 PHOTO = (Path(__file__).parents[3] / "examples" / "chelsea.jpg").read_bytes()
-SPEC = ImageSpec(73, 64, 64)  # of the photos that `means` takes
+SPEC = ImageSpec(73, 64, 64)  # of the photos that `means` and `corner` take
 COMMAND = [sys.executable, "-c", "from headrace.host.cli.main import main; main()"]
 SOURCE = """
 import os, signal, time, torch
@@ -47,6 +47,13 @@ class Means(torch.nn.Module):
 
     def forward(self, x):
         return x.mean((2, 3))
+
+class Corner(torch.nn.Module):
+    "A photo's pixel at the top left."
+    input_shape = (3, 64, 64)
+
+    def forward(self, x):
+        return x[:, :, 0, 0]
 
 class Pair(torch.nn.Module):
     input_shape = "ids=1..8:int64,mask=1..8:bool"
@@ -75,7 +82,7 @@ def talk():
 
     return Conformer(2, 32, 4, vocabulary=11, kernel=7)
 
-scale, means, pair, deep, slow = Scale, Means, Pair, Deep, Slow
+scale, means, corner, pair, deep, slow = Scale, Means, Corner, Pair, Deep, Slow
 """
 MODELS = ("scale", "means", "pair")
 

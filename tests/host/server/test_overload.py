@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.http
+from PIL import Image
 from running import PHOTO, SPEC, scale_request, scaled, serving, until
 from tritonclient.utils import InferenceServerException
 
@@ -248,6 +249,25 @@ def test_damaged_photos_that_are_taken_are_marked_for_the_client_and_counted():
                 found = client.infer("means", [tensor]).get_response().parameters
                 assert {name: mark.string_param for name, mark in found.items()} == marks
         assert "headrace_damaged_photos_total 3.0" in server.metrics()
+
+
+@pytest.mark.parametrize("preprocessor", ["cpu", "dpu"])
+def test_photos_are_turned_as_their_exif_says_if_the_server_is_told_to(preprocessor):
+    turned = replace(SPEC, orient=True)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    segment = b"\xff\xe1" + (len(exif.tobytes()) + 2).to_bytes(2, "big") + exif.tobytes()
+    photo = PHOTO[:2] + segment + PHOTO[2:]
+    assert not np.array_equal(preprocess(photo, turned)[:, 0, 0], preprocess(photo, SPEC)[:, 0, 0])
+    for options, spec in ((["--orient"], turned), ([], SPEC)):
+        with (
+            serving("--preprocess", preprocessor, "--image-cus", "1", *options, models=("corner",)) as server,
+            tritonclient.http.InferenceServerClient(server.url()) as client,
+        ):
+            tensor = tritonclient.http.InferInput("IMAGE", [2], "BYTES")
+            tensor.set_data_from_numpy(np.array([photo, PHOTO], object))
+            expected = [preprocess(each, spec)[:, 0, 0] for each in (photo, PHOTO)]
+            np.testing.assert_allclose(client.infer("corner", [tensor]).as_numpy("output"), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("workers", "answer"), [("1", 8.0), ("npu:2", 0.0)])  # a simulated NPU computes nothing

@@ -92,6 +92,7 @@ def test_options_that_do_not_go_together_are_refused(options, text):
         ('weights = ["a"]\n[[models]]\nsource = "resnet18"', "say it in the model's table"),
         ('[[models]]\nsource = "resnet18"\n[[models]]\nsource = "resnet18"', "two are named 'resnet18'"),
         ("drop-late = 1", "give true or false"),
+        ("orient = 6", "give true or false"),
         ("sla-ms = nan", "--sla-ms"),
         ('policy = "best"', "choose from serial"),
         ('token-file = "missing"', "No such file"),

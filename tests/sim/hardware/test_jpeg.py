@@ -80,14 +80,54 @@ def test_segments_and_tables_are_in_the_files_order():
     assert [sum(counts) for counts in work.code_lengths] == [12, 162, 12, 162]
 
 
+def without_tables(jpeg: bytes) -> bytes:
+    work, at = read_jpeg_work(jpeg), 2
+    kept = [jpeg[:2]]
+    for marker, size in work.segments:
+        if marker != DHT:
+            kept.append(jpeg[at : at + 4 + size])
+        at += 4 + size
+    return b"".join([*kept, jpeg[at:]])
+
+
+def test_tables_that_the_file_lacks_are_those_of_the_standard_which_opencv_writes():
+    noise = np.random.default_rng(1).integers(0, 256, (64, 64, 3), np.uint8)
+    whole = read_jpeg_work(encode(noise, 95))
+    bare = read_jpeg_work(without_tables(encode(noise, 95)))
+    assert (bare.symbols, bare.long_codes) == (whole.symbols, whole.long_codes) and sum(whole.long_codes) > 20
+    assert (whole.standard_tables, bare.code_lengths) == ((), ())
+    assert sorted(bare.standard_tables) == sorted(whole.code_lengths)
+    gray = read_jpeg_work(without_tables(encode(noise[..., 0])))
+    assert [sum(counts) for counts in gray.standard_tables] == [12, 162]
+
+
+def test_garbage_between_segments_is_skipped_and_counted():
+    plain = encode(FLAT)
+    work = read_jpeg_work(plain)
+    at = 2 + 4 + work.segments[0][1]
+    for garbage, before in ((b"\x00ab", 3), (b"\xff\xff", 2), (b"\x07\xff\x00\x07", 4), (b"\xff\x01\xff\xd3", 4)):
+        found = read_jpeg_work(plain[:at] + garbage + plain[at:])
+        assert (found.symbols, found.segments) == (work.symbols, work.segments)
+        assert found.garbage == (0, before, *(0 for _ in work.segments[2:]))
+    assert set(work.garbage) == {0}
+
+
 def progressive() -> bytes:
     return encode(FLAT, 75, cv2.IMWRITE_JPEG_PROGRESSIVE, 1)
 
 
 @pytest.mark.parametrize(
     "jpeg",
-    [b"", b"\xff\xd8", b"PNG", encode(FLAT)[:200], encode(FLAT)[:-40], progressive()],
-    ids=["empty", "only SOI", "other format", "cut in a header", "cut in the data", "progressive"],
+    [b"", b"\xff\xd8", b"PNG", encode(FLAT)[:200], encode(FLAT)[:-40], progressive(), b"\xff\xd8\0" + encode(FLAT)[2:]],
+    ids=[
+        "empty",
+        "only SOI",
+        "other format",
+        "cut in a header",
+        "cut in the data",
+        "progressive",
+        "garbage behind SOI",
+    ],
 )
 def test_what_is_no_sound_baseline_file_is_refused(jpeg):
     with pytest.raises(UsageError, match="baseline"):
