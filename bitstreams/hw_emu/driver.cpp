@@ -92,6 +92,10 @@ uint8_t* bytes_of(Pin& pin) {
             read.last = &pins.m_axi_##NAME##_rlast;                                                     \
             read.valid = &pins.m_axi_##NAME##_rvalid;                                                   \
             read.ready = &pins.m_axi_##NAME##_rready;                                                   \
+            if constexpr (requires { pins.m_axi_##NAME##_arid; }) {                                     \
+                read.address.id = &pins.m_axi_##NAME##_arid;                                            \
+                read.id = &pins.m_axi_##NAME##_rid;                                                     \
+            }                                                                                           \
             reads_.push_back({ports, ReadPort(read, "m_axi_" #NAME, BITS / 8)});                        \
         }                                                                                               \
         if constexpr (requires { pins.m_axi_##NAME##_awvalid; }) {                                      \
@@ -106,6 +110,10 @@ uint8_t* bytes_of(Pin& pin) {
             write.resp = &pins.m_axi_##NAME##_bresp;                                                    \
             write.resp_valid = &pins.m_axi_##NAME##_bvalid;                                             \
             write.resp_ready = &pins.m_axi_##NAME##_bready;                                             \
+            if constexpr (requires { pins.m_axi_##NAME##_awid; }) {                                     \
+                write.address.id = &pins.m_axi_##NAME##_awid;                                           \
+                write.id = &pins.m_axi_##NAME##_bid;                                                    \
+            }                                                                                           \
             writes_.push_back({ports, WritePort(write, "m_axi_" #NAME, BITS / 8)});                     \
         }                                                                                               \
         ports++;                                                                                        \

@@ -247,10 +247,10 @@ extern "C" void image_cu(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<
                          uint32_t resize_short, uint32_t crop_width, uint32_t crop_height, uint32_t crop_x,
                          uint32_t crop_y, uint32_t* status, uint32_t* out_width, uint32_t* out_height,
                          uint32_t* src_width, uint32_t* src_height) {
-#pragma HLS INTERFACE m_axi port = jpeg bundle = gmem0 offset = slave max_read_burst_length = 64
-#pragma HLS INTERFACE m_axi port = tensor bundle = gmem1 offset = slave max_write_burst_length = 64
-#pragma HLS INTERFACE m_axi port = tables bundle = gmem2 offset = slave max_read_burst_length = 64
-#pragma HLS INTERFACE m_axi port = result bundle = gmem3 offset = slave max_write_burst_length = 2
+#pragma HLS INTERFACE m_axi port = jpeg bundle = gmem0 channel = 0 offset = slave max_read_burst_length = 64
+#pragma HLS INTERFACE m_axi port = tensor bundle = gmem1 channel = 0 offset = slave max_write_burst_length = 64
+#pragma HLS INTERFACE m_axi port = tables bundle = gmem0 channel = 1 offset = slave max_read_burst_length = 64
+#pragma HLS INTERFACE m_axi port = result bundle = gmem1 channel = 1 offset = slave max_write_burst_length = 2
 #pragma HLS INTERFACE s_axilite port = jpeg bundle = control offset = 0x10
 #pragma HLS INTERFACE s_axilite port = jpeg_bytes bundle = control offset = 0x1C
 #pragma HLS INTERFACE s_axilite port = tensor bundle = control offset = 0x24

@@ -1,7 +1,8 @@
 // Image CU: a JPEG file in device memory to an image or a model's input tensor in device memory, in one pass.
 //
 // Reference   decode, resize, crop and normalize, each as its unit says; `stage` is the last one that runs.
-// Interface   AXI4 masters of 128 bits, one a pointer; AXI4-Lite registers, ap_ctrl_chain; the map is in kernel.xml.
+// Interface   AXI4 masters of 128 bits, one reads and one writes; AXI4-Lite registers, ap_ctrl_chain; the map is in
+//             kernel.xml.
 //             Output: interleaved 8-bit RGB (HWC) up to crop; planar (CHW) float32, float16 or int8 after normalize.
 //             `tables` holds 3 x 256 32-bit words (R, G, B) and is read with stage = NORMALIZE only.
 //             `result` receives the output registers, too: 8 words, status, out_width, out_height, src_width,

@@ -1,11 +1,11 @@
 // Image CU: a JPEG file in device memory to an image or a model's input tensor in device memory, in one pass.
 //
-//   gmem0 -> axi_read -> decode -> resize -> crop -> normalize -> store -> gmem1
-//            gmem2 -> axi_read -> table_load ---------^          record_write -> gmem3
+//   gmem0 -+-> axi_read -> decode -> resize -> crop -> normalize -> store -+-> gmem1
+//          +-> axi_read -> table_load -------------------^   record_write -+
 //
 // Reference   image_cu.hpp; registers: kernel.xml and image_cu_pkg.sv.
-// Interface   AXI4-Lite control with ap_ctrl_chain; four AXI4 masters of 128 bits, of which only the channels in use
-//             exist. All addresses are 16-byte aligned. A run takes its arguments when it starts, so that the host can
+// Interface   AXI4-Lite control with ap_ctrl_chain; two AXI4 masters of 128 bits, one reads and one writes, of which only
+//             the channels in use exist. All addresses are 16-byte aligned. A run takes its arguments when it starts, so that the host can
 //             already write those of the next; it begins after ap_continue.
 // Throughput  that of decode: what is behind it takes two pixels a clock.
 // Latency     decode's and a burst of the store unit; the tables are loaded beside decode's header.
@@ -38,6 +38,7 @@ module image_cu
   output logic         s_axi_control_rvalid,
   input  logic         s_axi_control_rready,
 
+  output logic         m_axi_gmem0_arid,
   output logic [63:0]  m_axi_gmem0_araddr,
   output logic [7:0]   m_axi_gmem0_arlen,
   output logic [2:0]   m_axi_gmem0_arsize,
@@ -46,12 +47,14 @@ module image_cu
   output logic [2:0]   m_axi_gmem0_arprot,
   output logic         m_axi_gmem0_arvalid,
   input  logic         m_axi_gmem0_arready,
+  input  logic         m_axi_gmem0_rid,
   input  logic [127:0] m_axi_gmem0_rdata,
   input  logic [1:0]   m_axi_gmem0_rresp,
   input  logic         m_axi_gmem0_rlast,
   input  logic         m_axi_gmem0_rvalid,
   output logic         m_axi_gmem0_rready,
 
+  output logic         m_axi_gmem1_awid,
   output logic [63:0]  m_axi_gmem1_awaddr,
   output logic [7:0]   m_axi_gmem1_awlen,
   output logic [2:0]   m_axi_gmem1_awsize,
@@ -65,40 +68,10 @@ module image_cu
   output logic         m_axi_gmem1_wlast,
   output logic         m_axi_gmem1_wvalid,
   input  logic         m_axi_gmem1_wready,
+  input  logic         m_axi_gmem1_bid,
   input  logic [1:0]   m_axi_gmem1_bresp,
   input  logic         m_axi_gmem1_bvalid,
-  output logic         m_axi_gmem1_bready,
-
-  output logic [63:0]  m_axi_gmem2_araddr,
-  output logic [7:0]   m_axi_gmem2_arlen,
-  output logic [2:0]   m_axi_gmem2_arsize,
-  output logic [1:0]   m_axi_gmem2_arburst,
-  output logic [3:0]   m_axi_gmem2_arcache,
-  output logic [2:0]   m_axi_gmem2_arprot,
-  output logic         m_axi_gmem2_arvalid,
-  input  logic         m_axi_gmem2_arready,
-  input  logic [127:0] m_axi_gmem2_rdata,
-  input  logic [1:0]   m_axi_gmem2_rresp,
-  input  logic         m_axi_gmem2_rlast,
-  input  logic         m_axi_gmem2_rvalid,
-  output logic         m_axi_gmem2_rready,
-
-  output logic [63:0]  m_axi_gmem3_awaddr,
-  output logic [7:0]   m_axi_gmem3_awlen,
-  output logic [2:0]   m_axi_gmem3_awsize,
-  output logic [1:0]   m_axi_gmem3_awburst,
-  output logic [3:0]   m_axi_gmem3_awcache,
-  output logic [2:0]   m_axi_gmem3_awprot,
-  output logic         m_axi_gmem3_awvalid,
-  input  logic         m_axi_gmem3_awready,
-  output logic [127:0] m_axi_gmem3_wdata,
-  output logic [15:0]  m_axi_gmem3_wstrb,
-  output logic         m_axi_gmem3_wlast,
-  output logic         m_axi_gmem3_wvalid,
-  input  logic         m_axi_gmem3_wready,
-  input  logic [1:0]   m_axi_gmem3_bresp,
-  input  logic         m_axi_gmem3_bvalid,
-  output logic         m_axi_gmem3_bready
+  output logic         m_axi_gmem1_bready
 );
 
   localparam logic [28:0] TableWords = 29'd192;
@@ -121,14 +94,78 @@ module image_cu
   assign clk = ap_clk;
   always_ff @(posedge clk) rst_n <= ap_rst_n;
 
+  // ---- The masters: reads on one, writes on the other ----
+  localparam int unsigned Readers = 2;
+  localparam int unsigned JpegReader = 0;
+  localparam int unsigned TablesReader = 1;
+  localparam int unsigned Writers = 2;
+  localparam int unsigned TensorWriter = 0;
+  localparam int unsigned RecordWriter = 1;
+
+  logic [Readers-1:0][63:0]  araddr;
+  logic [Readers-1:0][7:0]   arlen;
+  logic [Readers-1:0]        arvalid, arready, rvalid;
+  logic [Writers-1:0][63:0]  awaddr;
+  logic [Writers-1:0][7:0]   awlen;
+  logic [Writers-1:0]        awvalid, awready;
+  logic [Writers-1:0][127:0] wdata;
+  logic [Writers-1:0][15:0]  wstrb;
+  logic [Writers-1:0]        wlast, wvalid, wready, bvalid;
+
+  assign m_axi_gmem0_arsize  = 3'd4;  // whole words
+  assign m_axi_gmem0_arburst = 2'b01;
   assign m_axi_gmem0_arcache = AxiCache;
   assign m_axi_gmem0_arprot  = AxiProt;
+  assign m_axi_gmem0_rready  = 1'b1;  // readers ask for what they have room for
+  assign m_axi_gmem1_awsize  = 3'd4;
+  assign m_axi_gmem1_awburst = 2'b01;
   assign m_axi_gmem1_awcache = AxiCache;
   assign m_axi_gmem1_awprot  = AxiProt;
-  assign m_axi_gmem2_arcache = AxiCache;
-  assign m_axi_gmem2_arprot  = AxiProt;
-  assign m_axi_gmem3_awcache = AxiCache;
-  assign m_axi_gmem3_awprot  = AxiProt;
+  assign m_axi_gmem1_bready  = 1'b1;
+
+  axi_read_share #(.Readers(Readers)) u_reads (
+    .clk_i    (clk),
+    .rst_ni   (rst_n),
+    .araddr_i (araddr),
+    .arlen_i  (arlen),
+    .arvalid_i(arvalid),
+    .arready_o(arready),
+    .rvalid_o (rvalid),
+    .arid_o   (m_axi_gmem0_arid),
+    .araddr_o (m_axi_gmem0_araddr),
+    .arlen_o  (m_axi_gmem0_arlen),
+    .arvalid_o(m_axi_gmem0_arvalid),
+    .arready_i(m_axi_gmem0_arready),
+    .rid_i    (m_axi_gmem0_rid),
+    .rvalid_i (m_axi_gmem0_rvalid)
+  );
+
+  axi_write_share #(.Writers(Writers)) u_writes (
+    .clk_i    (clk),
+    .rst_ni   (rst_n),
+    .awaddr_i (awaddr),
+    .awlen_i  (awlen),
+    .awvalid_i(awvalid),
+    .awready_o(awready),
+    .wdata_i  (wdata),
+    .wstrb_i  (wstrb),
+    .wlast_i  (wlast),
+    .wvalid_i (wvalid),
+    .wready_o (wready),
+    .bvalid_o (bvalid),
+    .awid_o   (m_axi_gmem1_awid),
+    .awaddr_o (m_axi_gmem1_awaddr),
+    .awlen_o  (m_axi_gmem1_awlen),
+    .awvalid_o(m_axi_gmem1_awvalid),
+    .awready_i(m_axi_gmem1_awready),
+    .wdata_o  (m_axi_gmem1_wdata),
+    .wstrb_o  (m_axi_gmem1_wstrb),
+    .wlast_o  (m_axi_gmem1_wlast),
+    .wvalid_o (m_axi_gmem1_wvalid),
+    .wready_i (m_axi_gmem1_wready),
+    .bid_i    (m_axi_gmem1_bid),
+    .bvalid_i (m_axi_gmem1_bvalid)
+  );
 
   // ---- Control ----
   state_e       state_q, state_d;
@@ -238,17 +275,17 @@ module image_cu
     .word_o      (jpeg_word),
     .word_valid_o(jpeg_valid),
     .word_ready_i(jpeg_ready),
-    .araddr_o    (m_axi_gmem0_araddr),
-    .arlen_o     (m_axi_gmem0_arlen),
-    .arsize_o    (m_axi_gmem0_arsize),
-    .arburst_o   (m_axi_gmem0_arburst),
-    .arvalid_o   (m_axi_gmem0_arvalid),
-    .arready_i   (m_axi_gmem0_arready),
+    .araddr_o    (araddr[JpegReader]),
+    .arlen_o     (arlen[JpegReader]),
+    .arsize_o    (),
+    .arburst_o   (),
+    .arvalid_o   (arvalid[JpegReader]),
+    .arready_i   (arready[JpegReader]),
     .rdata_i     (m_axi_gmem0_rdata),
     .rresp_i     (m_axi_gmem0_rresp),
     .rlast_i     (m_axi_gmem0_rlast),
-    .rvalid_i    (m_axi_gmem0_rvalid),
-    .rready_o    (m_axi_gmem0_rready)
+    .rvalid_i    (rvalid[JpegReader]),
+    .rready_o    ()
   );
 
   // ---- Decode ----
@@ -445,17 +482,17 @@ module image_cu
     .word_o      (tables_word),
     .word_valid_o(tables_valid),
     .word_ready_i(tables_ready),
-    .araddr_o    (m_axi_gmem2_araddr),
-    .arlen_o     (m_axi_gmem2_arlen),
-    .arsize_o    (m_axi_gmem2_arsize),
-    .arburst_o   (m_axi_gmem2_arburst),
-    .arvalid_o   (m_axi_gmem2_arvalid),
-    .arready_i   (m_axi_gmem2_arready),
-    .rdata_i     (m_axi_gmem2_rdata),
-    .rresp_i     (m_axi_gmem2_rresp),
-    .rlast_i     (m_axi_gmem2_rlast),
-    .rvalid_i    (m_axi_gmem2_rvalid),
-    .rready_o    (m_axi_gmem2_rready)
+    .araddr_o    (araddr[TablesReader]),
+    .arlen_o     (arlen[TablesReader]),
+    .arsize_o    (),
+    .arburst_o   (),
+    .arvalid_o   (arvalid[TablesReader]),
+    .arready_i   (arready[TablesReader]),
+    .rdata_i     (m_axi_gmem0_rdata),
+    .rresp_i     (m_axi_gmem0_rresp),
+    .rlast_i     (m_axi_gmem0_rlast),
+    .rvalid_i    (rvalid[TablesReader]),
+    .rready_o    ()
   );
 
   table_load u_table_load (
@@ -530,20 +567,20 @@ module image_cu
     .sample_i      (sample),
     .sample_valid_i(sample_valid),
     .sample_ready_o(sample_ready),
-    .awaddr_o      (m_axi_gmem1_awaddr),
-    .awlen_o       (m_axi_gmem1_awlen),
-    .awsize_o      (m_axi_gmem1_awsize),
-    .awburst_o     (m_axi_gmem1_awburst),
-    .awvalid_o     (m_axi_gmem1_awvalid),
-    .awready_i     (m_axi_gmem1_awready),
-    .wdata_o       (m_axi_gmem1_wdata),
-    .wstrb_o       (m_axi_gmem1_wstrb),
-    .wlast_o       (m_axi_gmem1_wlast),
-    .wvalid_o      (m_axi_gmem1_wvalid),
-    .wready_i      (m_axi_gmem1_wready),
+    .awaddr_o      (awaddr[TensorWriter]),
+    .awlen_o       (awlen[TensorWriter]),
+    .awsize_o      (),
+    .awburst_o     (),
+    .awvalid_o     (awvalid[TensorWriter]),
+    .awready_i     (awready[TensorWriter]),
+    .wdata_o       (wdata[TensorWriter]),
+    .wstrb_o       (wstrb[TensorWriter]),
+    .wlast_o       (wlast[TensorWriter]),
+    .wvalid_o      (wvalid[TensorWriter]),
+    .wready_i      (wready[TensorWriter]),
     .bresp_i       (m_axi_gmem1_bresp),
-    .bvalid_i      (m_axi_gmem1_bvalid),
-    .bready_o      (m_axi_gmem1_bready)
+    .bvalid_i      (bvalid[TensorWriter]),
+    .bready_o      ()
   );
 
   // ---- The end of a run ----
@@ -592,20 +629,20 @@ module image_cu
                   outputs_q.out_width, outputs_q.status}),
     .idle_o     (record_idle),
     .bus_error_o(record_error),
-    .awaddr_o   (m_axi_gmem3_awaddr),
-    .awlen_o    (m_axi_gmem3_awlen),
-    .awsize_o   (m_axi_gmem3_awsize),
-    .awburst_o  (m_axi_gmem3_awburst),
-    .awvalid_o  (m_axi_gmem3_awvalid),
-    .awready_i  (m_axi_gmem3_awready),
-    .wdata_o    (m_axi_gmem3_wdata),
-    .wstrb_o    (m_axi_gmem3_wstrb),
-    .wlast_o    (m_axi_gmem3_wlast),
-    .wvalid_o   (m_axi_gmem3_wvalid),
-    .wready_i   (m_axi_gmem3_wready),
-    .bresp_i    (m_axi_gmem3_bresp),
-    .bvalid_i   (m_axi_gmem3_bvalid),
-    .bready_o   (m_axi_gmem3_bready)
+    .awaddr_o   (awaddr[RecordWriter]),
+    .awlen_o    (awlen[RecordWriter]),
+    .awsize_o   (),
+    .awburst_o  (),
+    .awvalid_o  (awvalid[RecordWriter]),
+    .awready_i  (awready[RecordWriter]),
+    .wdata_o    (wdata[RecordWriter]),
+    .wstrb_o    (wstrb[RecordWriter]),
+    .wlast_o    (wlast[RecordWriter]),
+    .wvalid_o   (wvalid[RecordWriter]),
+    .wready_i   (wready[RecordWriter]),
+    .bresp_i    (m_axi_gmem1_bresp),
+    .bvalid_i   (bvalid[RecordWriter]),
+    .bready_o   ()
   );
 
   run_counters u_counters (
@@ -614,8 +651,8 @@ module image_cu
     .clear_i     (begins),
     .running_i   (state_q != StIdle && state_q != StDone),
     .events_i    (events),
-    .write_i     (m_axi_gmem1_wvalid && m_axi_gmem1_wready),
-    .write_wait_i(m_axi_gmem1_wvalid && !m_axi_gmem1_wready),
+    .write_i     (wvalid[TensorWriter] && wready[TensorWriter]),
+    .write_wait_i(wvalid[TensorWriter] && !wready[TensorWriter]),
     .counters_o  (counters)
   );
 

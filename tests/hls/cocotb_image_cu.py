@@ -80,7 +80,7 @@ class Job:
 
 
 async def bench_of(dut) -> Bench:
-    return await cocotb_bench.started(Bench(dut, cocotb_bench.kernel("image_cu"), reads=(0, 2), writes=(1, 3)))
+    return await cocotb_bench.started(Bench(dut, cocotb_bench.kernel("image_cu"), reads=(0,), writes=(1,)))
 
 
 # ---- Registers ----
