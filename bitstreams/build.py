@@ -3,9 +3,9 @@ SystemVerilog compiled by Verilator and g++. The rest is what a card's container
 
 What a link for a card decides is decided here, too, so that the host meets the same rules: compute units get control
 registers at 64 KiB steps, and each memory port of each unit an HBM bank of its own, in order, as one would set with
-`v++ --connectivity.sp` for all arguments of the port; beyond the card's 32 banks they are shared from the first on. What
-one unit leaves for another of any number (HANDED_OVER) lies in one bank that all of them reach, with what else goes
-through these ports.
+`v++ --connectivity.sp` for all arguments of the port; beyond the card's 32 banks they are shared from the first on.
+What one unit leaves for another of any number (HANDED_OVER) lies in one bank that all of them reach, with what else
+goes through these ports.
 """
 
 import hashlib

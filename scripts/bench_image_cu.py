@@ -86,7 +86,7 @@ class Cu:
             "jpeg_bytes": len(jpeg), "tensor_capacity": buffers["tensor"].nbytes, "stage": int(Stage.NORMALIZE),
             "format": FORMATS.index(self._image.dtype), "resize_short": self._image.resize_short,
             "crop_width": self._image.crop_width, "crop_height": self._image.crop_height, "crop_x": CENTRED,
-            "crop_y": CENTRED,
+            "crop_y": CENTRED, "ring": 0, "ring_entries": 0, "ring_first": 0, "polls": 0,
         }  # fmt: skip
         read = self._outputs | dict(self._spec.counters) if counters else {}
         done = self._model.run(

@@ -579,6 +579,7 @@ module audio_mel_cu
     .address_i  (arguments_q.result),
     .record_i   ({64'b0, bytes_q, outputs_q.source_count, outputs_q.source_rate, mels_q, outputs_q.count,
                   outputs_q.status}),
+    .ordered_i  (1'b0),
     .idle_o     (record_idle),
     .bus_error_o(record_error),
     .awaddr_o   (awaddr[RecordWriter]),

@@ -196,7 +196,7 @@ module audio_norm_cu
   logic [31:0]  statistics_upper_q;  // word address of the statistics
   logic [27:0]  statistics_lower_q;
   logic         carry_q;
-  logic [255:0] record_q;
+  logic [255:32] record_q;           // what stands behind the status
 
   assign half = arguments_q.format[0];
 
@@ -249,11 +249,10 @@ module audio_norm_cu
     end
   end
 
-  // Once the status is known, and before the record is begun.
   always_ff @(posedge clk) begin
-    record_q <= refused_q ? 256'(status_q)
+    record_q <= refused_q ? '0
                           : {64'b0, 32'b0, 6'b0, words_q, 4'b0, 13'b0, pitch_q, 4'b0, arguments_q.mels,
-                             arguments_q.frames, 32'(status_q)};
+                             arguments_q.frames};
   end
 
   // ---- The mel bands: first the statistics, then the values ----
@@ -381,7 +380,8 @@ module audio_norm_cu
     .rst_ni     (rst_n),
     .start_i    (state_q == StOutcome && !record_refused_q),
     .address_i  (arguments_q.result),
-    .record_i   (record_q),
+    .record_i   ({record_q, 32'(status_q)}),
+    .ordered_i  (1'b0),
     .idle_o     (record_idle),
     .bus_error_o(record_error),
     .awaddr_o   (awaddr[RecordWriter]),

@@ -27,7 +27,9 @@ def test_the_image_cus_container_describes_kernels_offsets_and_banks(tmp_path):
     assert [i["name"] for i in kernel["instances"]] == ["image_cu_1", "image_cu_2", "image_cu_3"]
     for number, instance in enumerate(kernel["instances"]):  # two ports each, a bank for each
         reads, writes = f"HBM[{2 * number}]", f"HBM[{2 * number + 1}]"
-        assert instance["banks"] == {"jpeg": reads, "tables": reads, "tensor": writes, "result": writes}
+        assert instance["banks"] == {
+            "jpeg": reads, "tables": reads, "ring": reads, "tensor": writes, "result": writes,
+        }  # fmt: skip
     assert [m["used"] for m in description["memories"]] == [True] * 6 + [False] * 26
     build_metadata = json.loads(xclbin.build_metadata)
     assert build_metadata["target"] == "sw_emu" and build_metadata["kernels"] == {"image_cu": 3}
@@ -127,7 +129,7 @@ def test_a_negative_number_of_units_is_refused(tmp_path):
 
 
 def test_what_one_kernel_leaves_for_another_lies_in_one_bank(tmp_path):
-    """`mel` of all units of both kernels, with what else goes through its ports; other ports have banks of their own."""
+    """`mel` of all units of both kernels, with what else goes through its ports; others have banks of their own."""
     names = [bytes(name, "ascii") for name in ("writer", "reader")]
     xmls = [XML.replace(b'"vadd"', b'"%s"' % name).replace(b'name="out"', b'name="mel"') for name in names]
     source = tmp_path / "both.cpp"

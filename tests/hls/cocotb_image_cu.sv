@@ -22,7 +22,7 @@ module cocotb_image_cu (
   output logic         s_axi_control_rvalid,
   input  logic         s_axi_control_rready,
 
-  output logic         m_axi_gmem0_arid,
+  output logic [1:0]   m_axi_gmem0_arid,
   output logic [63:0]  m_axi_gmem0_araddr,
   output logic [7:0]   m_axi_gmem0_arlen,
   output logic [2:0]   m_axi_gmem0_arsize,
@@ -31,7 +31,7 @@ module cocotb_image_cu (
   output logic [2:0]   m_axi_gmem0_arprot,
   output logic         m_axi_gmem0_arvalid,
   input  logic         m_axi_gmem0_arready,
-  input  logic         m_axi_gmem0_rid,
+  input  logic [1:0]   m_axi_gmem0_rid,
   input  logic [127:0] m_axi_gmem0_rdata,
   input  logic [1:0]   m_axi_gmem0_rresp,
   input  logic         m_axi_gmem0_rlast,

@@ -1,4 +1,5 @@
-"""axi_read_share and axi_write_share x rtlsim: three clients on one master, before a memory that answers them in any order."""
+"""axi_read_share and axi_write_share x rtlsim: three clients on one master, before a memory that answers them in any
+order."""
 
 import ctypes
 from functools import cache
@@ -49,6 +50,6 @@ def test_clients_that_wait_take_turns(share, stall):
 
 @pytest.mark.parametrize("only", range(CLIENTS))
 def test_a_client_that_is_alone_loses_no_clock(share, only):
-    """Of bursts of 8.5 words on average; a clock for the turn, one for each burst's address where nothing runs ahead."""
+    """Of bursts of 8.5 words on average."""
     bursts = 500
     assert share(bursts, only=only).cycles <= bursts * 8.5 * 1.05 + 20
