@@ -2,9 +2,10 @@
 SystemVerilog compiled by Verilator and g++. The rest is what a card's container has.
 
 What a link for a card decides is decided here, too, so that the host meets the same rules: compute units get control
-registers at 64 KiB steps, and each memory argument of each unit an HBM bank of its own, in order, as one would set with
-`v++ --connectivity.sp`; beyond the card's 32 banks they are shared from the first on. What one unit leaves for another
-of any number (HANDED_OVER) lies in one bank that all of them reach.
+registers at 64 KiB steps, and each memory port of each unit an HBM bank of its own, in order, as one would set with
+`v++ --connectivity.sp` for all arguments of the port; beyond the card's 32 banks they are shared from the first on.
+What one unit leaves for another of any number (HANDED_OVER) lies in one bank that all of them reach, with what else
+goes through these ports.
 """
 
 import hashlib
@@ -164,12 +165,14 @@ def _instances(specs: Sequence[KernelSpec], cus: Mapping[str, int]) -> list[IpIn
 
 def _connections(specs: Sequence[KernelSpec], ips: Sequence[IpInstance]) -> list[Connection]:
     by_name = {spec.name: spec for spec in specs}
-    pointers = [(index, arg) for index, ip in enumerate(ips) for arg in by_name[ip.kernel].args if arg.is_global]
-    banks: dict[str | int, int] = {}  # of what is handed over by its name, of all else by its place
+    banks: dict[str | tuple[int, str], int] = {}  # of what is handed over by its name, of all else by unit and port
     found = []
-    for place, (ip, arg) in enumerate(pointers):
-        bank = banks.setdefault(arg.name if arg.name in HANDED_OVER else place, len(banks) % HBM_BANKS)
-        found.append(Connection(arg.index, ip, bank))
+    for index, ip in enumerate(ips):
+        pointers = [arg for arg in by_name[ip.kernel].args if arg.is_global]
+        handed_over = {arg.port: arg.name for arg in pointers if arg.name in HANDED_OVER}
+        for arg in pointers:
+            bank = banks.setdefault(handed_over.get(arg.port, (index, arg.port)), len(banks) % HBM_BANKS)
+            found.append(Connection(arg.index, index, bank))
     return found
 
 

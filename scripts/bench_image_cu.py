@@ -9,7 +9,7 @@ answers after `--latency` clocks, then moves a word of 128 bits a clock on each 
 function of the files alone; only the speed of the simulation is the machine's. Two tables go to stdout, progress to
 stderr.
 
-Images/s of several CUs are those of one, times their number: up to 8, each pointer of each CU has an HBM bank of its
+Images/s of several CUs are those of one, times their number: up to 16, each port of each CU has an HBM bank of its
 own (bitstreams/build.py), so they share nothing that the model knows of. One CU's time is from start to start of runs
 back to back: the run, and the host's register accesses in between without any delay but the CU's own. What PCIe adds is
 not in it.
@@ -86,7 +86,7 @@ class Cu:
             "jpeg_bytes": len(jpeg), "tensor_capacity": buffers["tensor"].nbytes, "stage": int(Stage.NORMALIZE),
             "format": FORMATS.index(self._image.dtype), "resize_short": self._image.resize_short,
             "crop_width": self._image.crop_width, "crop_height": self._image.crop_height, "crop_x": CENTRED,
-            "crop_y": CENTRED,
+            "crop_y": CENTRED, "ring": 0, "ring_entries": 0, "ring_first": 0, "polls": 0,
         }  # fmt: skip
         read = self._outputs | dict(self._spec.counters) if counters else {}
         done = self._model.run(

@@ -75,7 +75,6 @@ UNTOGGLED: tuple[tuple[str, str, str], ...] = (
         "constant: bursts of whole words, registers without errors",
     ),
     ("record_write", r"awlen_o.*|wlast_o|wstrb_o.*|bready_o", "constant: bursts of one word"),
-    ("_cu/", r"m_axi_gmem[23]_(awlen.*|wlast|wstrb.*)", "constant: bursts of one word"),
     ("", r"(m_axi_gmem1_)?wstrb(_o)?\[.*", "constant: whole words"),
     ("", r".*(r|b)ready(_o)?", "never falls: a burst is issued when there is room for all of it"),
     ("", r".*a[rw]len(_o)?\[[4-7]\]", "bursts have at most 64 words of the file, 32 of the tensor, 16 of tables"),
@@ -86,7 +85,7 @@ UNTOGGLED: tuple[tuple[str, str, str], ...] = (
     ("row_reader", r"available_q\[10\]", "of at most 1024 MCU rows one is begun"),
     (
         "image_cu/",
-        r"(outputs_\w\.|record_i|wdata_o|m_axi_gmem3_wdata).*",
+        r"(outputs_\w\.|record_i|wdata_o).*",
         "sizes are below 65536, in fields of 32 bits",
     ),
     ("image_cu/", r"bytes(_[qo])?\[.*|three_q.*|plane_bytes_q.*", "outputs of the tests end at some MiB"),
@@ -112,7 +111,7 @@ UNTOGGLED: tuple[tuple[str, str, str], ...] = (
     ("", r".*counters\w*(\.|\[\d\]\[).*", "clocks of runs that take minutes"),
     (
         "_cu/",
-        r"outputs_q\.(source_)?(count|rate)\[.*|outputs_q\.status\[.*|record_q\[.*|m_axi_gmem[23]_wdata\[.*",
+        r"outputs_q\.(source_)?(count|rate)\[.*|outputs_q\.status\[.*|record_q\[.*",
         FIELDS,
     ),
     ("rtl/", r"outputs_i\[.*|record_i\[.*|wdata_o\[.*", FIELDS),

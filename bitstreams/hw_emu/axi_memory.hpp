@@ -1,5 +1,6 @@
-// Memory behind AXI4 masters without ids: one ReadPort or WritePort a channel pair, all on the same device memory.
+// Memory behind AXI4 masters: one ReadPort or WritePort a channel pair, all on the same device memory.
 //
+// Masters may have ids, which come back with what answers them.
 // Bursts of a port are served in order. The first data beat of a read comes `latency` clocks after its address was
 // taken, the response to a write as long after its last beat; beats follow at `bandwidth` a clock. Each clock has two
 // halves: drive() sets the pins from what is known, and after the kernel's logic has settled sample() takes what both
@@ -84,11 +85,12 @@ struct AddressPins {
     const uint64_t* address = nullptr;
     const uint8_t *len = nullptr, *size = nullptr, *burst = nullptr, *cache = nullptr, *prot = nullptr;
     uint8_t* ready = nullptr;
+    const uint8_t* id = nullptr;  // null: the master has none
 };
 
 struct ReadPins {
     AddressPins address;
-    uint8_t *data = nullptr, *resp = nullptr, *last = nullptr, *valid = nullptr;
+    uint8_t *data = nullptr, *resp = nullptr, *last = nullptr, *valid = nullptr, *id = nullptr;
     const uint8_t* ready = nullptr;
 };
 
@@ -96,7 +98,7 @@ struct WritePins {
     AddressPins address;
     const uint8_t *data = nullptr, *strobe = nullptr, *last = nullptr, *valid = nullptr;
     uint8_t* ready = nullptr;
-    uint8_t *resp = nullptr, *resp_valid = nullptr;
+    uint8_t *resp = nullptr, *resp_valid = nullptr, *id = nullptr;
     const uint8_t* resp_ready = nullptr;
 };
 
@@ -105,6 +107,7 @@ struct Burst {
     uint64_t due;
     uint32_t beats;
     uint32_t done;
+    uint8_t id;
 };
 
 inline constexpr uint32_t RING = 64;
@@ -138,13 +141,14 @@ class AddressChannel {
             if (waiting_) fail("%s: %svalid fell before %sready", port_, name_, name_);
             return false;
         }
-        if (waiting_ && (*pins_.address != address_ || *pins_.len != len_)) {
+        if (waiting_ && (*pins_.address != address_ || *pins_.len != len_ || id() != id_)) {
             fail("%s: the address changed while %svalid waited for %sready", port_, name_, name_);
         }
         if (!*pins_.ready) {
             waiting_ = true;
             address_ = *pins_.address;
             len_ = *pins_.len;
+            id_ = id();
             return false;
         }
         waiting_ = false;
@@ -181,8 +185,10 @@ class AddressChannel {
         if (address / 4096 != (address + size - 1) / 4096) {
             fail("%s: burst of %u beats at 0x%llx crosses a 4 KiB border", port_, beats, shown);
         }
-        ring_[tail_++ % RING] = Burst{memory.find(address, size), now + latency_, beats, 0};
+        ring_[tail_++ % RING] = Burst{memory.find(address, size), now + latency_, beats, 0, id()};
     }
+
+    uint8_t id() const { return pins_.id ? *pins_.id : 0; }
 
     AddressPins pins_;
     const char *port_, *name_;
@@ -191,7 +197,7 @@ class AddressChannel {
     uint32_t head_ = 0, tail_ = 0;
     bool waiting_ = false;
     uint64_t address_ = 0;
-    uint8_t len_ = 0;
+    uint8_t len_ = 0, id_ = 0;
     uint32_t latency_ = 1, limit_ = 1;
     Stalls stalls_;
 };
@@ -224,6 +230,7 @@ class ReadPort {
         *pins_.valid = 1;
         *pins_.last = burst.done + 1 == burst.beats;
         *pins_.resp = burst.host ? OKAY : DECERR;
+        if (pins_.id) *pins_.id = burst.id;
         if (burst.host) {
             std::memcpy(pins_.data, burst.host + static_cast<size_t>(burst.done) * bytes_, bytes_);
         } else {
@@ -286,6 +293,7 @@ class WritePort {
         shown_ = true;
         *pins_.resp_valid = 1;
         *pins_.resp = burst.host ? OKAY : DECERR;
+        if (pins_.id) *pins_.id = burst.id;
     }
 
     bool sample(uint64_t now, const Memory& memory, hw_emu_traffic& traffic) {

@@ -92,6 +92,10 @@ uint8_t* bytes_of(Pin& pin) {
             read.last = &pins.m_axi_##NAME##_rlast;                                                     \
             read.valid = &pins.m_axi_##NAME##_rvalid;                                                   \
             read.ready = &pins.m_axi_##NAME##_rready;                                                   \
+            if constexpr (requires { pins.m_axi_##NAME##_arid; }) {                                     \
+                read.address.id = &pins.m_axi_##NAME##_arid;                                            \
+                read.id = &pins.m_axi_##NAME##_rid;                                                     \
+            }                                                                                           \
             reads_.push_back({ports, ReadPort(read, "m_axi_" #NAME, BITS / 8)});                        \
         }                                                                                               \
         if constexpr (requires { pins.m_axi_##NAME##_awvalid; }) {                                      \
@@ -106,6 +110,10 @@ uint8_t* bytes_of(Pin& pin) {
             write.resp = &pins.m_axi_##NAME##_bresp;                                                    \
             write.resp_valid = &pins.m_axi_##NAME##_bvalid;                                             \
             write.resp_ready = &pins.m_axi_##NAME##_bready;                                             \
+            if constexpr (requires { pins.m_axi_##NAME##_awid; }) {                                     \
+                write.address.id = &pins.m_axi_##NAME##_awid;                                           \
+                write.id = &pins.m_axi_##NAME##_bid;                                                    \
+            }                                                                                           \
             writes_.push_back({ports, WritePort(write, "m_axi_" #NAME, BITS / 8)});                     \
         }                                                                                               \
         ports++;                                                                                        \
@@ -141,6 +149,7 @@ class Model {
         try {
             const WaveOfRun wave(*this, options.wave);
             if (!ready_) reset();
+            for (uint64_t i = 0; i < options.launch; i++) clock();
             for (size_t i = 0; i < write_count; i++) write(writes[i].offset, writes[i].value);
             write(CONTROL, AP_START);
             const uint64_t started = lite_taken_;
@@ -260,7 +269,11 @@ class Model {
         if (!in_reset_) {
             bool moved = false;
             for (ReadEntry& entry : reads_) moved |= entry.port.sample(now_, memory_, traffic_[entry.number]);
-            for (WriteEntry& entry : writes_) moved |= entry.port.sample(now_, memory_, traffic_[entry.number]);
+            for (WriteEntry& entry : writes_) {
+                if (!entry.port.sample(now_, memory_, traffic_[entry.number])) continue;
+                moved = true;
+                last_written_ = now_;
+            }
             if (moved) last_moved_ = now_;
         }
         if (lite_busy_) sample_lite();
@@ -281,7 +294,7 @@ class Model {
         last_moved_ = now_;
         while (!interrupt(*top_)) {
             watch(options, started);
-            const uint64_t pause = std::min(now_ + WATCH_EVERY, started + options.max_cycles + 1);
+            const uint64_t pause = std::min(now_ + WATCH_EVERY, begun(options, started) + options.max_cycles + 1);
             while (now_ < pause && !interrupt(*top_)) clock();
         }
         const uint64_t ended = now_;
@@ -302,8 +315,13 @@ class Model {
         return ended;
     }
 
+    // From when max_cycles are counted.
+    uint64_t begun(const hw_emu_options& options, uint64_t started) const {
+        return options.renew ? std::max(started, last_written_) : started;
+    }
+
     void watch(const hw_emu_options& options, uint64_t started) const {
-        if (now_ - started > options.max_cycles) too_long(options);
+        if (now_ - begun(options, started) > options.max_cycles) too_long(options);
         if (options.max_idle && now_ - last_moved_ > options.max_idle) {
             fail("the kernel did not finish: nothing has moved on its memory ports for %" PRIu64 " clocks",
                  options.max_idle);
@@ -386,7 +404,7 @@ class Model {
     std::vector<WriteEntry> writes_;
     Memory memory_;
     hw_emu_traffic* traffic_ = nullptr;
-    uint64_t now_ = 0, last_moved_ = 0;
+    uint64_t now_ = 0, last_moved_ = 0, last_written_ = 0;
     bool ready_ = false, in_reset_ = false, lite_busy_ = false;
     uint64_t lite_taken_ = 0;  // clock after that in which the last register write was taken
     Lite lite_{};

@@ -25,9 +25,11 @@ struct hw_emu_options {
     double bandwidth;          // data beats a clock of a port in each direction, above 0 to 1
     double stall;              // chance, each clock and channel, AXI-Lite included, that the memory or host hangs back
     uint64_t seed;             // of the stalls
-    uint64_t max_cycles;       // a run that takes longer has failed
+    uint64_t max_cycles;       // a run that takes longer has failed, or, if `renew`, one that writes nothing for so long
     uint64_t max_idle;         // so has one that moves no data on any master for so long; 0: no such limit
     uint32_t poll;             // read the control register instead of waiting for the interrupt
+    uint32_t launch;           // clocks that pass before the start: what the host's software takes for it
+    uint32_t renew;
     uint32_t reserved;
     const char* wave;          // a VCD file of this run, or null
 };

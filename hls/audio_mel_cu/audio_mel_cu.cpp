@@ -172,10 +172,10 @@ extern "C" void audio_mel_cu(const ap_uint<128>* wav, ap_uint<128>* mel, const a
                              ap_uint<128>* result, uint32_t wav_bytes, uint32_t mel_capacity, uint32_t stage,
                              uint32_t mels, uint32_t preemphasis, uint32_t log_floor, uint32_t taps_rate,
                              uint32_t* status, uint32_t* count, uint32_t* source_count, uint32_t* source_rate) {
-#pragma HLS INTERFACE m_axi port = wav bundle = gmem0 offset = slave max_read_burst_length = 64
-#pragma HLS INTERFACE m_axi port = mel bundle = gmem1 offset = slave max_write_burst_length = 64
-#pragma HLS INTERFACE m_axi port = tables bundle = gmem2 offset = slave max_read_burst_length = 64
-#pragma HLS INTERFACE m_axi port = result bundle = gmem3 offset = slave max_write_burst_length = 2
+#pragma HLS INTERFACE m_axi port = wav bundle = gmem0 channel = 0 offset = slave max_read_burst_length = 64
+#pragma HLS INTERFACE m_axi port = mel bundle = gmem1 channel = 0 offset = slave max_write_burst_length = 64
+#pragma HLS INTERFACE m_axi port = tables bundle = gmem0 channel = 1 offset = slave max_read_burst_length = 64
+#pragma HLS INTERFACE m_axi port = result bundle = gmem1 channel = 1 offset = slave max_write_burst_length = 2
 #pragma HLS INTERFACE s_axilite port = wav bundle = control offset = 0x10
 #pragma HLS INTERFACE s_axilite port = mel bundle = control offset = 0x1C
 #pragma HLS INTERFACE s_axilite port = tables bundle = control offset = 0x28

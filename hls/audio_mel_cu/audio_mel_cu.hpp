@@ -1,7 +1,8 @@
 // Audio CU A: a WAV file in device memory to log-mel bands with their sums in device memory, in one pass.
 //
 // Reference   wav, resample and mel, each as its unit says; `stage` is the last one that runs.
-// Interface   AXI4 masters of 128 bits, one a pointer; AXI4-Lite registers, ap_ctrl_chain; the map is in kernel.xml.
+// Interface   AXI4 masters of 128 bits, one reads and one writes; AXI4-Lite registers, ap_ctrl_chain; the map is in
+//             kernel.xml.
 //             Output after stage MEL: [frames][mels] float32, each a multiple q of 2^-18, then a word of 16 bytes for
 //             each band: low 8 bytes the sum of its q (int64), high 8 bytes that of its q^2 (uint64). After stage
 //             RESAMPLE: float32 samples, zeros behind them in the last word.

@@ -1,11 +1,11 @@
 // Audio CU A: a WAV file in device memory to log-mel bands with their sums in device memory, in one pass.
 //
-//   gmem0 -> axi_read -> wav -> rate_check -> resample -> mel -> sound_store -> gmem1
-//            gmem2 -> axi_read ------------------^---------^      record_write -> gmem3
+//   gmem0 -+-> axi_read -> wav -> rate_check -> resample -> mel -> sound_store -+-> gmem1
+//          +-> axi_read ---------------------------^---------^   record_write -+
 //
 // Reference   audio_mel_cu.hpp; registers: kernel.xml and audio_mel_cu_pkg.sv.
-// Interface   AXI4-Lite control with ap_ctrl_chain; four AXI4 masters of 128 bits, of which only the channels in use
-//             exist. All addresses are 16-byte aligned. A run takes its arguments when it starts, so that the host can
+// Interface   AXI4-Lite control with ap_ctrl_chain; two AXI4 masters of 128 bits, one reads and one writes, of which only
+//             the channels in use exist. All addresses are 16-byte aligned. A run takes its arguments when it starts, so that the host can
 //             already write those of the next; it begins after ap_continue.
 // Throughput  that of its units: a sample of the file a clock, half of one at 8 and 11.025 kHz.
 // Latency     the tables are loaded beside the file's header: 256 clocks, and those of the taps, which are loaded only
@@ -41,6 +41,7 @@ module audio_mel_cu
   output logic         s_axi_control_rvalid,
   input  logic         s_axi_control_rready,
 
+  output logic         m_axi_gmem0_arid,
   output logic [63:0]  m_axi_gmem0_araddr,
   output logic [7:0]   m_axi_gmem0_arlen,
   output logic [2:0]   m_axi_gmem0_arsize,
@@ -49,12 +50,14 @@ module audio_mel_cu
   output logic [2:0]   m_axi_gmem0_arprot,
   output logic         m_axi_gmem0_arvalid,
   input  logic         m_axi_gmem0_arready,
+  input  logic         m_axi_gmem0_rid,
   input  logic [127:0] m_axi_gmem0_rdata,
   input  logic [1:0]   m_axi_gmem0_rresp,
   input  logic         m_axi_gmem0_rlast,
   input  logic         m_axi_gmem0_rvalid,
   output logic         m_axi_gmem0_rready,
 
+  output logic         m_axi_gmem1_awid,
   output logic [63:0]  m_axi_gmem1_awaddr,
   output logic [7:0]   m_axi_gmem1_awlen,
   output logic [2:0]   m_axi_gmem1_awsize,
@@ -68,40 +71,10 @@ module audio_mel_cu
   output logic         m_axi_gmem1_wlast,
   output logic         m_axi_gmem1_wvalid,
   input  logic         m_axi_gmem1_wready,
+  input  logic         m_axi_gmem1_bid,
   input  logic [1:0]   m_axi_gmem1_bresp,
   input  logic         m_axi_gmem1_bvalid,
-  output logic         m_axi_gmem1_bready,
-
-  output logic [63:0]  m_axi_gmem2_araddr,
-  output logic [7:0]   m_axi_gmem2_arlen,
-  output logic [2:0]   m_axi_gmem2_arsize,
-  output logic [1:0]   m_axi_gmem2_arburst,
-  output logic [3:0]   m_axi_gmem2_arcache,
-  output logic [2:0]   m_axi_gmem2_arprot,
-  output logic         m_axi_gmem2_arvalid,
-  input  logic         m_axi_gmem2_arready,
-  input  logic [127:0] m_axi_gmem2_rdata,
-  input  logic [1:0]   m_axi_gmem2_rresp,
-  input  logic         m_axi_gmem2_rlast,
-  input  logic         m_axi_gmem2_rvalid,
-  output logic         m_axi_gmem2_rready,
-
-  output logic [63:0]  m_axi_gmem3_awaddr,
-  output logic [7:0]   m_axi_gmem3_awlen,
-  output logic [2:0]   m_axi_gmem3_awsize,
-  output logic [1:0]   m_axi_gmem3_awburst,
-  output logic [3:0]   m_axi_gmem3_awcache,
-  output logic [2:0]   m_axi_gmem3_awprot,
-  output logic         m_axi_gmem3_awvalid,
-  input  logic         m_axi_gmem3_awready,
-  output logic [127:0] m_axi_gmem3_wdata,
-  output logic [15:0]  m_axi_gmem3_wstrb,
-  output logic         m_axi_gmem3_wlast,
-  output logic         m_axi_gmem3_wvalid,
-  input  logic         m_axi_gmem3_wready,
-  input  logic [1:0]   m_axi_gmem3_bresp,
-  input  logic         m_axi_gmem3_bvalid,
-  output logic         m_axi_gmem3_bready
+  output logic         m_axi_gmem1_bready
 );
 
   localparam logic [31:0] MostPreemphasis = 32'h0003_FFFF;
@@ -125,14 +98,78 @@ module audio_mel_cu
   assign clk = ap_clk;
   always_ff @(posedge clk) rst_n <= ap_rst_n;
 
+  // ---- The masters: reads on one, writes on the other ----
+  localparam int unsigned Readers = 2;
+  localparam int unsigned WavReader = 0;
+  localparam int unsigned TablesReader = 1;
+  localparam int unsigned Writers = 2;
+  localparam int unsigned MelWriter = 0;
+  localparam int unsigned RecordWriter = 1;
+
+  logic [Readers-1:0][63:0]  araddr;
+  logic [Readers-1:0][7:0]   arlen;
+  logic [Readers-1:0]        arvalid, arready, rvalid;
+  logic [Writers-1:0][63:0]  awaddr;
+  logic [Writers-1:0][7:0]   awlen;
+  logic [Writers-1:0]        awvalid, awready;
+  logic [Writers-1:0][127:0] wdata;
+  logic [Writers-1:0][15:0]  wstrb;
+  logic [Writers-1:0]        wlast, wvalid, wready, bvalid;
+
+  assign m_axi_gmem0_arsize  = 3'd4;  // whole words
+  assign m_axi_gmem0_arburst = 2'b01;
   assign m_axi_gmem0_arcache = AxiCache;
   assign m_axi_gmem0_arprot  = AxiProt;
+  assign m_axi_gmem0_rready  = 1'b1;  // readers ask for what they have room for
+  assign m_axi_gmem1_awsize  = 3'd4;
+  assign m_axi_gmem1_awburst = 2'b01;
   assign m_axi_gmem1_awcache = AxiCache;
   assign m_axi_gmem1_awprot  = AxiProt;
-  assign m_axi_gmem2_arcache = AxiCache;
-  assign m_axi_gmem2_arprot  = AxiProt;
-  assign m_axi_gmem3_awcache = AxiCache;
-  assign m_axi_gmem3_awprot  = AxiProt;
+  assign m_axi_gmem1_bready  = 1'b1;
+
+  axi_read_share #(.Readers(Readers)) u_reads (
+    .clk_i    (clk),
+    .rst_ni   (rst_n),
+    .araddr_i (araddr),
+    .arlen_i  (arlen),
+    .arvalid_i(arvalid),
+    .arready_o(arready),
+    .rvalid_o (rvalid),
+    .arid_o   (m_axi_gmem0_arid),
+    .araddr_o (m_axi_gmem0_araddr),
+    .arlen_o  (m_axi_gmem0_arlen),
+    .arvalid_o(m_axi_gmem0_arvalid),
+    .arready_i(m_axi_gmem0_arready),
+    .rid_i    (m_axi_gmem0_rid),
+    .rvalid_i (m_axi_gmem0_rvalid)
+  );
+
+  axi_write_share #(.Writers(Writers)) u_writes (
+    .clk_i    (clk),
+    .rst_ni   (rst_n),
+    .awaddr_i (awaddr),
+    .awlen_i  (awlen),
+    .awvalid_i(awvalid),
+    .awready_o(awready),
+    .wdata_i  (wdata),
+    .wstrb_i  (wstrb),
+    .wlast_i  (wlast),
+    .wvalid_i (wvalid),
+    .wready_o (wready),
+    .bvalid_o (bvalid),
+    .awid_o   (m_axi_gmem1_awid),
+    .awaddr_o (m_axi_gmem1_awaddr),
+    .awlen_o  (m_axi_gmem1_awlen),
+    .awvalid_o(m_axi_gmem1_awvalid),
+    .awready_i(m_axi_gmem1_awready),
+    .wdata_o  (m_axi_gmem1_wdata),
+    .wstrb_o  (m_axi_gmem1_wstrb),
+    .wlast_o  (m_axi_gmem1_wlast),
+    .wvalid_o (m_axi_gmem1_wvalid),
+    .wready_i (m_axi_gmem1_wready),
+    .bid_i    (m_axi_gmem1_bid),
+    .bvalid_i (m_axi_gmem1_bvalid)
+  );
 
   // ---- Control ----
   state_e       state_q, state_d;
@@ -277,7 +314,8 @@ module audio_mel_cu
 
   assign wav_words = {1'b0, arguments_q.wav_bytes[31:4]} + 29'(arguments_q.wav_bytes[3:0] != '0);
 
-  axi_read u_wav_read (
+  // Short bursts, between long ones of the tables, for which all waits at first: a word lasts for four samples or more.
+  axi_read #(.BurstWords(16), .Depth(128)) u_wav_read (
     .clk_i       (clk),
     .rst_ni      (rst_n),
     .start_i     (unit_start),
@@ -289,17 +327,17 @@ module audio_mel_cu
     .word_o      (wav_word),
     .word_valid_o(wav_valid),
     .word_ready_i(wav_ready),
-    .araddr_o    (m_axi_gmem0_araddr),
-    .arlen_o     (m_axi_gmem0_arlen),
-    .arsize_o    (m_axi_gmem0_arsize),
-    .arburst_o   (m_axi_gmem0_arburst),
-    .arvalid_o   (m_axi_gmem0_arvalid),
-    .arready_i   (m_axi_gmem0_arready),
+    .araddr_o    (araddr[WavReader]),
+    .arlen_o     (arlen[WavReader]),
+    .arsize_o    (),
+    .arburst_o   (),
+    .arvalid_o   (arvalid[WavReader]),
+    .arready_i   (arready[WavReader]),
     .rdata_i     (m_axi_gmem0_rdata),
     .rresp_i     (m_axi_gmem0_rresp),
     .rlast_i     (m_axi_gmem0_rlast),
-    .rvalid_i    (m_axi_gmem0_rvalid),
-    .rready_o    (m_axi_gmem0_rready)
+    .rvalid_i    (rvalid[WavReader]),
+    .rready_o    ()
   );
 
   sound_t read_sound, checked_sound;
@@ -350,7 +388,7 @@ module audio_mel_cu
   logic         is_program, program_ready, taps_ready;
   logic         load_valid_q, load_ready;
 
-  axi_read u_tables (
+  axi_read #(.BurstWords(128)) u_tables (
     .clk_i       (clk),
     .rst_ni      (rst_n),
     .start_i     (unit_start),
@@ -362,17 +400,17 @@ module audio_mel_cu
     .word_o      (table_word),
     .word_valid_o(table_valid),
     .word_ready_i(table_ready),
-    .araddr_o    (m_axi_gmem2_araddr),
-    .arlen_o     (m_axi_gmem2_arlen),
-    .arsize_o    (m_axi_gmem2_arsize),
-    .arburst_o   (m_axi_gmem2_arburst),
-    .arvalid_o   (m_axi_gmem2_arvalid),
-    .arready_i   (m_axi_gmem2_arready),
-    .rdata_i     (m_axi_gmem2_rdata),
-    .rresp_i     (m_axi_gmem2_rresp),
-    .rlast_i     (m_axi_gmem2_rlast),
-    .rvalid_i    (m_axi_gmem2_rvalid),
-    .rready_o    (m_axi_gmem2_rready)
+    .araddr_o    (araddr[TablesReader]),
+    .arlen_o     (arlen[TablesReader]),
+    .arsize_o    (),
+    .arburst_o   (),
+    .arvalid_o   (arvalid[TablesReader]),
+    .arready_i   (arready[TablesReader]),
+    .rdata_i     (m_axi_gmem0_rdata),
+    .rresp_i     (m_axi_gmem0_rresp),
+    .rlast_i     (m_axi_gmem0_rlast),
+    .rvalid_i    (rvalid[TablesReader]),
+    .rready_o    ()
   );
 
   assign is_program  = program_left_q != '0;
@@ -480,20 +518,20 @@ module audio_mel_cu
     .value_i      (stored),
     .value_valid_i(stored_valid),
     .value_ready_o(stored_ready),
-    .awaddr_o      (m_axi_gmem1_awaddr),
-    .awlen_o       (m_axi_gmem1_awlen),
-    .awsize_o      (m_axi_gmem1_awsize),
-    .awburst_o     (m_axi_gmem1_awburst),
-    .awvalid_o     (m_axi_gmem1_awvalid),
-    .awready_i     (m_axi_gmem1_awready),
-    .wdata_o       (m_axi_gmem1_wdata),
-    .wstrb_o       (m_axi_gmem1_wstrb),
-    .wlast_o       (m_axi_gmem1_wlast),
-    .wvalid_o      (m_axi_gmem1_wvalid),
-    .wready_i      (m_axi_gmem1_wready),
-    .bresp_i       (m_axi_gmem1_bresp),
-    .bvalid_i      (m_axi_gmem1_bvalid),
-    .bready_o      (m_axi_gmem1_bready)
+    .awaddr_o     (awaddr[MelWriter]),
+    .awlen_o      (awlen[MelWriter]),
+    .awsize_o     (),
+    .awburst_o    (),
+    .awvalid_o    (awvalid[MelWriter]),
+    .awready_i    (awready[MelWriter]),
+    .wdata_o      (wdata[MelWriter]),
+    .wstrb_o      (wstrb[MelWriter]),
+    .wlast_o      (wlast[MelWriter]),
+    .wvalid_o     (wvalid[MelWriter]),
+    .wready_i     (wready[MelWriter]),
+    .bresp_i      (m_axi_gmem1_bresp),
+    .bvalid_i     (bvalid[MelWriter]),
+    .bready_o     ()
   );
 
   // ---- The end of a run ----
@@ -541,22 +579,23 @@ module audio_mel_cu
     .address_i  (arguments_q.result),
     .record_i   ({64'b0, bytes_q, outputs_q.source_count, outputs_q.source_rate, mels_q, outputs_q.count,
                   outputs_q.status}),
+    .ordered_i  (1'b0),
     .idle_o     (record_idle),
     .bus_error_o(record_error),
-    .awaddr_o   (m_axi_gmem3_awaddr),
-    .awlen_o    (m_axi_gmem3_awlen),
-    .awsize_o   (m_axi_gmem3_awsize),
-    .awburst_o  (m_axi_gmem3_awburst),
-    .awvalid_o  (m_axi_gmem3_awvalid),
-    .awready_i  (m_axi_gmem3_awready),
-    .wdata_o    (m_axi_gmem3_wdata),
-    .wstrb_o    (m_axi_gmem3_wstrb),
-    .wlast_o    (m_axi_gmem3_wlast),
-    .wvalid_o   (m_axi_gmem3_wvalid),
-    .wready_i   (m_axi_gmem3_wready),
-    .bresp_i    (m_axi_gmem3_bresp),
-    .bvalid_i   (m_axi_gmem3_bvalid),
-    .bready_o   (m_axi_gmem3_bready)
+    .awaddr_o   (awaddr[RecordWriter]),
+    .awlen_o    (awlen[RecordWriter]),
+    .awsize_o   (),
+    .awburst_o  (),
+    .awvalid_o  (awvalid[RecordWriter]),
+    .awready_i  (awready[RecordWriter]),
+    .wdata_o    (wdata[RecordWriter]),
+    .wstrb_o    (wstrb[RecordWriter]),
+    .wlast_o    (wlast[RecordWriter]),
+    .wvalid_o   (wvalid[RecordWriter]),
+    .wready_i   (wready[RecordWriter]),
+    .bresp_i    (m_axi_gmem1_bresp),
+    .bvalid_i   (bvalid[RecordWriter]),
+    .bready_o   ()
   );
 
   mel_counters u_counters (
@@ -566,8 +605,8 @@ module audio_mel_cu
     .running_i   (state_q != StIdle && state_q != StDone),
     .tables_i    (!tables_idle),
     .pcm_wait_i  (checked_pcm_valid && !checked_pcm_ready),
-    .write_i     (m_axi_gmem1_wvalid && m_axi_gmem1_wready),
-    .write_wait_i(m_axi_gmem1_wvalid && !m_axi_gmem1_wready),
+    .write_i     (wvalid[MelWriter] && wready[MelWriter]),
+    .write_wait_i(wvalid[MelWriter] && !wready[MelWriter]),
     .counters_o  (counters)
   );
 

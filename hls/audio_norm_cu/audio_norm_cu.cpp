@@ -58,8 +58,8 @@ extern "C" void audio_norm_cu(const ap_uint<128>* mel, ap_uint<128>* tensor, ap_
                               uint32_t mels, uint32_t tensor_capacity, uint32_t format, uint32_t std_floor,
                               uint32_t* status) {
 #pragma HLS INTERFACE m_axi port = mel bundle = gmem0 offset = slave max_read_burst_length = 64
-#pragma HLS INTERFACE m_axi port = tensor bundle = gmem1 offset = slave max_write_burst_length = 64
-#pragma HLS INTERFACE m_axi port = result bundle = gmem2 offset = slave max_write_burst_length = 2
+#pragma HLS INTERFACE m_axi port = tensor bundle = gmem1 channel = 0 offset = slave max_write_burst_length = 64
+#pragma HLS INTERFACE m_axi port = result bundle = gmem1 channel = 1 offset = slave max_write_burst_length = 2
 #pragma HLS INTERFACE s_axilite port = mel bundle = control offset = 0x10
 #pragma HLS INTERFACE s_axilite port = tensor bundle = control offset = 0x1C
 #pragma HLS INTERFACE s_axilite port = result bundle = control offset = 0x28

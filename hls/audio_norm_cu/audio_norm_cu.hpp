@@ -1,7 +1,8 @@
 // Audio CU B: log-mel bands with their sums, as audio_mel_cu leaves them in device memory, to a model's input tensor.
 //
 // Reference   mel_normalize, for every band of the whole input.
-// Interface   AXI4 masters of 128 bits, one a pointer; AXI4-Lite registers, ap_ctrl_chain; the map is in kernel.xml.
+// Interface   AXI4 masters of 128 bits, one reads and one writes; AXI4-Lite registers, ap_ctrl_chain; the map is in
+//             kernel.xml.
 //             `mel` holds [frames][mels] float32, then a word of statistics for each band, see mel_normalize.hpp; the
 //             statistics are read first, then the values, once. `tensor` receives [mels] rows of `frames` values,
 //             float32 or float16, the row pitch rounded up to whole 16-byte words with zeros behind the last frame.

@@ -1,10 +1,11 @@
 // Audio CU B: log-mel bands with their sums, as audio_mel_cu leaves them in memory, to a model's input tensor.
 //
-//   gmem0 -> axi_read -> mel_normalize -> axi_write -> gmem1        record_write -> gmem2
+//   gmem0 -> axi_read -> mel_normalize -> axi_write -+-> gmem1
+//                                     record_write -+
 //
 // Reference   audio_norm_cu.hpp; registers: kernel.xml, axi_control.sv and the counters of audio_norm_cu_pkg.sv.
-// Interface   AXI4-Lite control with ap_ctrl_chain; three AXI4 masters of 128 bits, of which only the channels in use
-//             exist. All addresses are 16-byte aligned. A run takes its arguments when it starts, so that the host can
+// Interface   AXI4-Lite control with ap_ctrl_chain; two AXI4 masters of 128 bits, one reads and one writes, of which only
+//             the channels in use exist. All addresses are 16-byte aligned. A run takes its arguments when it starts, so that the host can
 //             already write those of the next; it begins after ap_continue.
 // Throughput  four values a clock.
 // Latency     six clocks a band for the statistics, then the reading of a tile of 128 frames, then that of its writing.
@@ -52,6 +53,7 @@ module audio_norm_cu
   input  logic         m_axi_gmem0_rvalid,
   output logic         m_axi_gmem0_rready,
 
+  output logic         m_axi_gmem1_awid,
   output logic [63:0]  m_axi_gmem1_awaddr,
   output logic [7:0]   m_axi_gmem1_awlen,
   output logic [2:0]   m_axi_gmem1_awsize,
@@ -65,26 +67,10 @@ module audio_norm_cu
   output logic         m_axi_gmem1_wlast,
   output logic         m_axi_gmem1_wvalid,
   input  logic         m_axi_gmem1_wready,
+  input  logic         m_axi_gmem1_bid,
   input  logic [1:0]   m_axi_gmem1_bresp,
   input  logic         m_axi_gmem1_bvalid,
-  output logic         m_axi_gmem1_bready,
-
-  output logic [63:0]  m_axi_gmem2_awaddr,
-  output logic [7:0]   m_axi_gmem2_awlen,
-  output logic [2:0]   m_axi_gmem2_awsize,
-  output logic [1:0]   m_axi_gmem2_awburst,
-  output logic [3:0]   m_axi_gmem2_awcache,
-  output logic [2:0]   m_axi_gmem2_awprot,
-  output logic         m_axi_gmem2_awvalid,
-  input  logic         m_axi_gmem2_awready,
-  output logic [127:0] m_axi_gmem2_wdata,
-  output logic [15:0]  m_axi_gmem2_wstrb,
-  output logic         m_axi_gmem2_wlast,
-  output logic         m_axi_gmem2_wvalid,
-  input  logic         m_axi_gmem2_wready,
-  input  logic [1:0]   m_axi_gmem2_bresp,
-  input  logic         m_axi_gmem2_bvalid,
-  output logic         m_axi_gmem2_bready
+  output logic         m_axi_gmem1_bready
 );
 
   typedef enum logic [2:0] {
@@ -105,12 +91,52 @@ module audio_norm_cu
   assign clk = ap_clk;
   always_ff @(posedge clk) rst_n <= ap_rst_n;
 
+  // ---- The masters: reads on one, writes on the other ----
+  localparam int unsigned Writers = 2;
+  localparam int unsigned TensorWriter = 0;
+  localparam int unsigned RecordWriter = 1;
+
+  logic [Writers-1:0][63:0]  awaddr;
+  logic [Writers-1:0][7:0]   awlen;
+  logic [Writers-1:0]        awvalid, awready;
+  logic [Writers-1:0][127:0] wdata;
+  logic [Writers-1:0][15:0]  wstrb;
+  logic [Writers-1:0]        wlast, wvalid, wready, bvalid;
+
   assign m_axi_gmem0_arcache = AxiCache;
   assign m_axi_gmem0_arprot  = AxiProt;
+  assign m_axi_gmem1_awsize  = 3'd4;
+  assign m_axi_gmem1_awburst = 2'b01;
   assign m_axi_gmem1_awcache = AxiCache;
   assign m_axi_gmem1_awprot  = AxiProt;
-  assign m_axi_gmem2_awcache = AxiCache;
-  assign m_axi_gmem2_awprot  = AxiProt;
+  assign m_axi_gmem1_bready  = 1'b1;
+
+  axi_write_share #(.Writers(Writers)) u_writes (
+    .clk_i    (clk),
+    .rst_ni   (rst_n),
+    .awaddr_i (awaddr),
+    .awlen_i  (awlen),
+    .awvalid_i(awvalid),
+    .awready_o(awready),
+    .wdata_i  (wdata),
+    .wstrb_i  (wstrb),
+    .wlast_i  (wlast),
+    .wvalid_i (wvalid),
+    .wready_o (wready),
+    .bvalid_o (bvalid),
+    .awid_o   (m_axi_gmem1_awid),
+    .awaddr_o (m_axi_gmem1_awaddr),
+    .awlen_o  (m_axi_gmem1_awlen),
+    .awvalid_o(m_axi_gmem1_awvalid),
+    .awready_i(m_axi_gmem1_awready),
+    .wdata_o  (m_axi_gmem1_wdata),
+    .wstrb_o  (m_axi_gmem1_wstrb),
+    .wlast_o  (m_axi_gmem1_wlast),
+    .wvalid_o (m_axi_gmem1_wvalid),
+    .wready_i (m_axi_gmem1_wready),
+    .bid_i    (m_axi_gmem1_bid),
+    .bvalid_i (m_axi_gmem1_bvalid)
+  );
 
   // ---- Control ----
   state_e     state_q, state_d;
@@ -170,7 +196,7 @@ module audio_norm_cu
   logic [31:0]  statistics_upper_q;  // word address of the statistics
   logic [27:0]  statistics_lower_q;
   logic         carry_q;
-  logic [255:0] record_q;
+  logic [255:32] record_q;           // what stands behind the status
 
   assign half = arguments_q.format[0];
 
@@ -223,11 +249,10 @@ module audio_norm_cu
     end
   end
 
-  // Once the status is known, and before the record is begun.
   always_ff @(posedge clk) begin
-    record_q <= refused_q ? 256'(status_q)
+    record_q <= refused_q ? '0
                           : {64'b0, 32'b0, 6'b0, words_q, 4'b0, 13'b0, pitch_q, 4'b0, arguments_q.mels,
-                             arguments_q.frames, 32'(status_q)};
+                             arguments_q.frames};
   end
 
   // ---- The mel bands: first the statistics, then the values ----
@@ -330,20 +355,20 @@ module audio_norm_cu
     .word_i         (word),
     .word_valid_i   (word_valid),
     .word_ready_o   (word_ready),
-    .awaddr_o       (m_axi_gmem1_awaddr),
-    .awlen_o        (m_axi_gmem1_awlen),
-    .awsize_o       (m_axi_gmem1_awsize),
-    .awburst_o      (m_axi_gmem1_awburst),
-    .awvalid_o      (m_axi_gmem1_awvalid),
-    .awready_i      (m_axi_gmem1_awready),
-    .wdata_o        (m_axi_gmem1_wdata),
-    .wstrb_o        (m_axi_gmem1_wstrb),
-    .wlast_o        (m_axi_gmem1_wlast),
-    .wvalid_o       (m_axi_gmem1_wvalid),
-    .wready_i       (m_axi_gmem1_wready),
+    .awaddr_o       (awaddr[TensorWriter]),
+    .awlen_o        (awlen[TensorWriter]),
+    .awsize_o       (),
+    .awburst_o      (),
+    .awvalid_o      (awvalid[TensorWriter]),
+    .awready_i      (awready[TensorWriter]),
+    .wdata_o        (wdata[TensorWriter]),
+    .wstrb_o        (wstrb[TensorWriter]),
+    .wlast_o        (wlast[TensorWriter]),
+    .wvalid_o       (wvalid[TensorWriter]),
+    .wready_i       (wready[TensorWriter]),
     .bresp_i        (m_axi_gmem1_bresp),
-    .bvalid_i       (m_axi_gmem1_bvalid),
-    .bready_o       (m_axi_gmem1_bready)
+    .bvalid_i       (bvalid[TensorWriter]),
+    .bready_o       ()
   );
 
   assign run_over  = !unit_start_q && unit_idle && rows_done && write_idle;
@@ -355,23 +380,24 @@ module audio_norm_cu
     .rst_ni     (rst_n),
     .start_i    (state_q == StOutcome && !record_refused_q),
     .address_i  (arguments_q.result),
-    .record_i   (record_q),
+    .record_i   ({record_q, 32'(status_q)}),
+    .ordered_i  (1'b0),
     .idle_o     (record_idle),
     .bus_error_o(record_error),
-    .awaddr_o   (m_axi_gmem2_awaddr),
-    .awlen_o    (m_axi_gmem2_awlen),
-    .awsize_o   (m_axi_gmem2_awsize),
-    .awburst_o  (m_axi_gmem2_awburst),
-    .awvalid_o  (m_axi_gmem2_awvalid),
-    .awready_i  (m_axi_gmem2_awready),
-    .wdata_o    (m_axi_gmem2_wdata),
-    .wstrb_o    (m_axi_gmem2_wstrb),
-    .wlast_o    (m_axi_gmem2_wlast),
-    .wvalid_o   (m_axi_gmem2_wvalid),
-    .wready_i   (m_axi_gmem2_wready),
-    .bresp_i    (m_axi_gmem2_bresp),
-    .bvalid_i   (m_axi_gmem2_bvalid),
-    .bready_o   (m_axi_gmem2_bready)
+    .awaddr_o   (awaddr[RecordWriter]),
+    .awlen_o    (awlen[RecordWriter]),
+    .awsize_o   (),
+    .awburst_o  (),
+    .awvalid_o  (awvalid[RecordWriter]),
+    .awready_i  (awready[RecordWriter]),
+    .wdata_o    (wdata[RecordWriter]),
+    .wstrb_o    (wstrb[RecordWriter]),
+    .wlast_o    (wlast[RecordWriter]),
+    .wvalid_o   (wvalid[RecordWriter]),
+    .wready_i   (wready[RecordWriter]),
+    .bresp_i    (m_axi_gmem1_bresp),
+    .bvalid_i   (bvalid[RecordWriter]),
+    .bready_o   ()
   );
 
   // ---- Counters ----
@@ -385,8 +411,8 @@ module audio_norm_cu
       counters_q.cycles <= counters_q.cycles + 1'b1;
       if (unit_statistics) counters_q.statistics <= counters_q.cycles;
       if (mel_ready && !mel_valid) counters_q.wait_read <= counters_q.wait_read + 1'b1;
-      if (m_axi_gmem1_wvalid && !m_axi_gmem1_wready) counters_q.wait_write <= counters_q.wait_write + 1'b1;
-      if (m_axi_gmem1_wvalid && m_axi_gmem1_wready) begin
+      if (wvalid[TensorWriter] && !wready[TensorWriter]) counters_q.wait_write <= counters_q.wait_write + 1'b1;
+      if (wvalid[TensorWriter] && wready[TensorWriter]) begin
         counters_q.last_output <= counters_q.cycles;
         written_q              <= 1'b1;
         if (!written_q) counters_q.first_output <= counters_q.cycles;

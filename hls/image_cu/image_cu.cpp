@@ -2,6 +2,7 @@
 
 #include "crop/crop.hpp"
 #include "decode/decode.hpp"
+#include "headrace/shared_memory.hpp"
 #include "headrace/word.hpp"
 #include "normalize/normalize.hpp"
 #include "resize/resize.hpp"
@@ -311,18 +312,106 @@ void preprocess(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<128>* ten
     store(out_frames, samples, noted, stage, format, tensor_capacity, tensor, outcome);
 }
 
+struct Request {
+    uint32_t jpeg_bytes, tensor_capacity, stage, format, resize_short;
+    Crop crop;
+};
+
+Outcome request(const ap_uint<128>* jpeg, ap_uint<128>* tensor, const ap_uint<128>* tables, const Request& asked) {
+    Outcome outcome{STATUS_BAD_ARGUMENT, 0, 0, 0, 0, 0};
+    if (asked.stage > STAGE_NORMALIZE || asked.format > FORMAT_INT8) return outcome;
+    // What does not fit 16 bits is beyond the limit of resize; 0 is what it refuses for being so.
+    const Wanted wanted{asked.resize_short > 65535 ? 0 : asked.resize_short, asked.stage >= STAGE_CROP, asked.crop};
+    preprocess(jpeg, asked.jpeg_bytes, tensor, asked.tensor_capacity, tables, asked.stage, asked.format, wanted, outcome);
+    return outcome;
+}
+
+// `number` stands in the last word.
+void write_record(const Outcome& outcome, uint32_t number, ap_uint<128>* record) {
+    const uint64_t first = static_cast<uint64_t>(outcome.out_width) << 32 | static_cast<uint32_t>(outcome.status);
+    const uint64_t second = static_cast<uint64_t>(outcome.src_width) << 32 | outcome.out_height;
+    const uint64_t third = outcome.bytes << 32 | outcome.src_height;
+    const uint64_t fourth = static_cast<uint64_t>(number) << 32 | outcome.bytes >> 32;
+    record[0] = word_of({first, second});
+    in_order();
+    record[1] = word_of({third, fourth});
+}
+
+// One word of a descriptor.
+uint32_t field(const ap_uint<128>* descriptor, unsigned index) {
+#pragma HLS INLINE
+    return descriptor[index / 4].range(32 * (index % 4) + 31, 32 * (index % 4)).to_uint();
+}
+
+// A job's request and where its file and tensor lie, in words from the run's. False if it is bad.
+bool read_job(const ap_uint<128>* descriptor, uint32_t jpeg_room, uint32_t tensor_room, Request& asked, uint32_t& jpeg,
+              uint32_t& tensor) {
+    const uint32_t jpeg_offset = field(descriptor, 0), tensor_offset = field(descriptor, 2);
+    asked = Request{field(descriptor, 1), field(descriptor, 3), field(descriptor, 4), field(descriptor, 5),
+                    field(descriptor, 6),
+                    {field(descriptor, 7), field(descriptor, 8), field(descriptor, 9), field(descriptor, 10)}};
+    jpeg = jpeg_offset / WORD_BYTES;
+    tensor = tensor_offset / WORD_BYTES;
+    return jpeg_offset % WORD_BYTES == 0 && tensor_offset % WORD_BYTES == 0 && field(descriptor, 11) == COMMAND_JOB &&
+           (field(descriptor, 12) | field(descriptor, 13) | field(descriptor, 14)) == 0 &&
+           static_cast<uint64_t>(jpeg_offset) + asked.jpeg_bytes <= jpeg_room &&
+           static_cast<uint64_t>(tensor_offset) + asked.tensor_capacity <= tensor_room;
+}
+
+// Jobs from the ring, until one says stop or no more come. The outcome is the run's, as its own record has it.
+Outcome serve(const ap_uint<128>* jpeg, uint32_t jpeg_room, ap_uint<128>* tensor, uint32_t tensor_room,
+              const ap_uint<128>* tables, const volatile ap_uint<128>* ring, uint32_t entries, uint32_t first,
+              uint32_t polls, ap_uint<128>* result) {
+    uint32_t number = first, jobs = 0, looks = 0;
+    bool stopped = false;
+    while (!stopped) {
+        const uint32_t slot = number & (entries - 1);
+        // The number by itself, then all: what the host wrote before it is there by then.
+        const ap_uint<128> last = ring[4 * slot + 3];
+        if (last.range(127, 96).to_uint() != number) {
+            if (++looks >= polls) break;
+            pause_between_looks();
+            continue;
+        }
+        looks = 0;
+        in_order();
+        ap_uint<128> descriptor[4];
+#pragma HLS ARRAY_PARTITION variable = descriptor complete
+        for (int i = 0; i < 4; i++) {
+#pragma HLS PIPELINE II = 1
+            descriptor[i] = ring[4 * slot + i];
+        }
+        number++;
+        stopped = field(descriptor, 11) == COMMAND_STOP &&
+                  (field(descriptor, 12) | field(descriptor, 13) | field(descriptor, 14)) == 0;
+        if (stopped) break;
+        Request asked;
+        uint32_t jpeg_word, tensor_word;
+        Outcome outcome{STATUS_BAD_ARGUMENT, 0, 0, 0, 0, 0};
+        if (read_job(descriptor, jpeg_room, tensor_room, asked, jpeg_word, tensor_word)) {
+            outcome = request(jpeg + jpeg_word, tensor + tensor_word, tables, asked);
+        }
+        in_order();
+        write_record(outcome, number - 1, result + 2 * slot);
+        jobs++;
+    }
+    return Outcome{STATUS_OK, jobs, number, stopped, 0, 0};
+}
+
 }  // namespace
 }  // namespace headrace
 
 extern "C" void image_cu(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<128>* tensor, uint32_t tensor_capacity,
                          const ap_uint<128>* tables, ap_uint<128>* result, uint32_t stage, uint32_t format,
                          uint32_t resize_short, uint32_t crop_width, uint32_t crop_height, uint32_t crop_x,
-                         uint32_t crop_y, uint32_t* status, uint32_t* out_width, uint32_t* out_height,
-                         uint32_t* src_width, uint32_t* src_height) {
-#pragma HLS INTERFACE m_axi port = jpeg bundle = gmem0 offset = slave max_read_burst_length = 64
-#pragma HLS INTERFACE m_axi port = tensor bundle = gmem1 offset = slave max_write_burst_length = 64
-#pragma HLS INTERFACE m_axi port = tables bundle = gmem2 offset = slave max_read_burst_length = 64
-#pragma HLS INTERFACE m_axi port = result bundle = gmem3 offset = slave max_write_burst_length = 2
+                         uint32_t crop_y, const volatile ap_uint<128>* ring, uint32_t ring_entries,
+                         uint32_t ring_first, uint32_t polls, uint32_t* status, uint32_t* out_width,
+                         uint32_t* out_height, uint32_t* src_width, uint32_t* src_height) {
+#pragma HLS INTERFACE m_axi port = jpeg bundle = gmem0 channel = 0 offset = slave max_read_burst_length = 64
+#pragma HLS INTERFACE m_axi port = tensor bundle = gmem1 channel = 0 offset = slave max_write_burst_length = 64
+#pragma HLS INTERFACE m_axi port = tables bundle = gmem0 channel = 1 offset = slave max_read_burst_length = 64
+#pragma HLS INTERFACE m_axi port = result bundle = gmem1 channel = 1 offset = slave max_write_burst_length = 2
+#pragma HLS INTERFACE m_axi port = ring bundle = gmem0 channel = 2 offset = slave max_read_burst_length = 4
 #pragma HLS INTERFACE s_axilite port = jpeg bundle = control offset = 0x10
 #pragma HLS INTERFACE s_axilite port = jpeg_bytes bundle = control offset = 0x1C
 #pragma HLS INTERFACE s_axilite port = tensor bundle = control offset = 0x24
@@ -336,29 +425,32 @@ extern "C" void image_cu(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<
 #pragma HLS INTERFACE s_axilite port = crop_height bundle = control offset = 0x70
 #pragma HLS INTERFACE s_axilite port = crop_x bundle = control offset = 0x78
 #pragma HLS INTERFACE s_axilite port = crop_y bundle = control offset = 0x80
-#pragma HLS INTERFACE s_axilite port = status bundle = control offset = 0x90
-#pragma HLS INTERFACE s_axilite port = out_width bundle = control offset = 0xA0
-#pragma HLS INTERFACE s_axilite port = out_height bundle = control offset = 0xB0
-#pragma HLS INTERFACE s_axilite port = src_width bundle = control offset = 0xC0
-#pragma HLS INTERFACE s_axilite port = src_height bundle = control offset = 0xD0
+#pragma HLS INTERFACE s_axilite port = ring bundle = control offset = 0x88
+#pragma HLS INTERFACE s_axilite port = ring_entries bundle = control offset = 0x94
+#pragma HLS INTERFACE s_axilite port = ring_first bundle = control offset = 0x9C
+#pragma HLS INTERFACE s_axilite port = polls bundle = control offset = 0xA4
+#pragma HLS INTERFACE s_axilite port = status bundle = control offset = 0xB0
+#pragma HLS INTERFACE s_axilite port = out_width bundle = control offset = 0xC0
+#pragma HLS INTERFACE s_axilite port = out_height bundle = control offset = 0xD0
+#pragma HLS INTERFACE s_axilite port = src_width bundle = control offset = 0xE0
+#pragma HLS INTERFACE s_axilite port = src_height bundle = control offset = 0xF0
 #pragma HLS INTERFACE ap_ctrl_chain port = return
 #pragma HLS INTERFACE s_axilite port = return bundle = control
     using namespace headrace;
     Outcome outcome{STATUS_BAD_ARGUMENT, 0, 0, 0, 0, 0};
-    if (stage <= STAGE_NORMALIZE && format <= FORMAT_INT8) {
-        // What does not fit 16 bits is beyond the limit of resize; 0 is what it refuses for being so.
-        const Wanted wanted{resize_short > 65535 ? 0 : resize_short, stage >= STAGE_CROP,
+    ap_uint<128>* record = result;
+    if (ring_entries == 0) {
+        const Request asked{jpeg_bytes, tensor_capacity, stage, format, resize_short,
                             {crop_width, crop_height, crop_x, crop_y}};
-        preprocess(jpeg, jpeg_bytes, tensor, tensor_capacity, tables, stage, format, wanted, outcome);
+        outcome = request(jpeg, tensor, tables, asked);
+    } else if (ring_entries <= MOST_RING_ENTRIES && (ring_entries & (ring_entries - 1)) == 0) {
+        outcome = serve(jpeg, jpeg_bytes, tensor, tensor_capacity, tables, ring, ring_entries, ring_first, polls, result);
+        record = result + 2 * ring_entries;
     }
     *status = outcome.status;
     *out_width = outcome.out_width;
     *out_height = outcome.out_height;
     *src_width = outcome.src_width;
     *src_height = outcome.src_height;
-    const uint64_t first = static_cast<uint64_t>(outcome.out_width) << 32 | static_cast<uint32_t>(outcome.status);
-    const uint64_t second = static_cast<uint64_t>(outcome.src_width) << 32 | outcome.out_height;
-    const uint64_t third = outcome.bytes << 32 | outcome.src_height;
-    result[0] = word_of({first, second});
-    result[1] = word_of({third, outcome.bytes >> 32});
+    write_record(outcome, 0, record);
 }

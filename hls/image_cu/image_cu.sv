@@ -1,12 +1,14 @@
 // Image CU: a JPEG file in device memory to an image or a model's input tensor in device memory, in one pass.
 //
-//   gmem0 -> axi_read -> decode -> resize -> crop -> normalize -> store -> gmem1
-//            gmem2 -> axi_read -> table_load ---------^          record_write -> gmem3
+//   gmem0 -+-> axi_read -> decode -> resize -> crop -> normalize -> store -+-> gmem1
+//          +-> axi_read -> table_load -------------------^   record_write -+
+//          +-> job_ring (axi_read): arguments
 //
 // Reference   image_cu.hpp; registers: kernel.xml and image_cu_pkg.sv.
-// Interface   AXI4-Lite control with ap_ctrl_chain; four AXI4 masters of 128 bits, of which only the channels in use
-//             exist. All addresses are 16-byte aligned. A run takes its arguments when it starts, so that the host can
-//             already write those of the next; it begins after ap_continue.
+// Interface   AXI4-Lite control with ap_ctrl_chain; two AXI4 masters of 128 bits, one reads and one writes, of which only
+//             the channels in use exist. All addresses are 16-byte aligned. A run takes its arguments when it starts, so that the host can
+//             already write those of the next; it begins after ap_continue. A run is one request or, with a ring, as many
+//             as the host puts there.
 // Throughput  that of decode: what is behind it takes two pixels a clock.
 // Latency     decode's and a burst of the store unit; the tables are loaded beside decode's header.
 // Bad input   ends in a status code, see hls/README.md. An unknown stage or format or an unaligned address:
@@ -38,6 +40,7 @@ module image_cu
   output logic         s_axi_control_rvalid,
   input  logic         s_axi_control_rready,
 
+  output logic [1:0]   m_axi_gmem0_arid,
   output logic [63:0]  m_axi_gmem0_araddr,
   output logic [7:0]   m_axi_gmem0_arlen,
   output logic [2:0]   m_axi_gmem0_arsize,
@@ -46,12 +49,14 @@ module image_cu
   output logic [2:0]   m_axi_gmem0_arprot,
   output logic         m_axi_gmem0_arvalid,
   input  logic         m_axi_gmem0_arready,
+  input  logic [1:0]   m_axi_gmem0_rid,
   input  logic [127:0] m_axi_gmem0_rdata,
   input  logic [1:0]   m_axi_gmem0_rresp,
   input  logic         m_axi_gmem0_rlast,
   input  logic         m_axi_gmem0_rvalid,
   output logic         m_axi_gmem0_rready,
 
+  output logic         m_axi_gmem1_awid,
   output logic [63:0]  m_axi_gmem1_awaddr,
   output logic [7:0]   m_axi_gmem1_awlen,
   output logic [2:0]   m_axi_gmem1_awsize,
@@ -65,40 +70,10 @@ module image_cu
   output logic         m_axi_gmem1_wlast,
   output logic         m_axi_gmem1_wvalid,
   input  logic         m_axi_gmem1_wready,
+  input  logic         m_axi_gmem1_bid,
   input  logic [1:0]   m_axi_gmem1_bresp,
   input  logic         m_axi_gmem1_bvalid,
-  output logic         m_axi_gmem1_bready,
-
-  output logic [63:0]  m_axi_gmem2_araddr,
-  output logic [7:0]   m_axi_gmem2_arlen,
-  output logic [2:0]   m_axi_gmem2_arsize,
-  output logic [1:0]   m_axi_gmem2_arburst,
-  output logic [3:0]   m_axi_gmem2_arcache,
-  output logic [2:0]   m_axi_gmem2_arprot,
-  output logic         m_axi_gmem2_arvalid,
-  input  logic         m_axi_gmem2_arready,
-  input  logic [127:0] m_axi_gmem2_rdata,
-  input  logic [1:0]   m_axi_gmem2_rresp,
-  input  logic         m_axi_gmem2_rlast,
-  input  logic         m_axi_gmem2_rvalid,
-  output logic         m_axi_gmem2_rready,
-
-  output logic [63:0]  m_axi_gmem3_awaddr,
-  output logic [7:0]   m_axi_gmem3_awlen,
-  output logic [2:0]   m_axi_gmem3_awsize,
-  output logic [1:0]   m_axi_gmem3_awburst,
-  output logic [3:0]   m_axi_gmem3_awcache,
-  output logic [2:0]   m_axi_gmem3_awprot,
-  output logic         m_axi_gmem3_awvalid,
-  input  logic         m_axi_gmem3_awready,
-  output logic [127:0] m_axi_gmem3_wdata,
-  output logic [15:0]  m_axi_gmem3_wstrb,
-  output logic         m_axi_gmem3_wlast,
-  output logic         m_axi_gmem3_wvalid,
-  input  logic         m_axi_gmem3_wready,
-  input  logic [1:0]   m_axi_gmem3_bresp,
-  input  logic         m_axi_gmem3_bvalid,
-  output logic         m_axi_gmem3_bready
+  output logic         m_axi_gmem1_bready
 );
 
   localparam logic [28:0] TableWords = 29'd192;
@@ -110,7 +85,8 @@ module image_cu
     StRun,     // until all are done
     StOutcome, // the outputs are known
     StRecord,  // the record is on its way
-    StDone     // until ap_continue
+    StDone,    // until ap_continue
+    StWait     // for a job from the ring; the record of the one before may still be on its way
   } state_e;
 
   logic clk;
@@ -121,14 +97,79 @@ module image_cu
   assign clk = ap_clk;
   always_ff @(posedge clk) rst_n <= ap_rst_n;
 
+  // ---- The masters: reads on one, writes on the other ----
+  localparam int unsigned Readers = 3;
+  localparam int unsigned JpegReader = 0;
+  localparam int unsigned TablesReader = 1;
+  localparam int unsigned RingReader = 2;
+  localparam int unsigned Writers = 2;
+  localparam int unsigned TensorWriter = 0;
+  localparam int unsigned RecordWriter = 1;
+
+  logic [Readers-1:0][63:0]  araddr;
+  logic [Readers-1:0][7:0]   arlen;
+  logic [Readers-1:0]        arvalid, arready, rvalid;
+  logic [Writers-1:0][63:0]  awaddr;
+  logic [Writers-1:0][7:0]   awlen;
+  logic [Writers-1:0]        awvalid, awready;
+  logic [Writers-1:0][127:0] wdata;
+  logic [Writers-1:0][15:0]  wstrb;
+  logic [Writers-1:0]        wlast, wvalid, wready, bvalid;
+
+  assign m_axi_gmem0_arsize  = 3'd4;  // whole words
+  assign m_axi_gmem0_arburst = 2'b01;
   assign m_axi_gmem0_arcache = AxiCache;
   assign m_axi_gmem0_arprot  = AxiProt;
+  assign m_axi_gmem0_rready  = 1'b1;  // readers ask for what they have room for
+  assign m_axi_gmem1_awsize  = 3'd4;
+  assign m_axi_gmem1_awburst = 2'b01;
   assign m_axi_gmem1_awcache = AxiCache;
   assign m_axi_gmem1_awprot  = AxiProt;
-  assign m_axi_gmem2_arcache = AxiCache;
-  assign m_axi_gmem2_arprot  = AxiProt;
-  assign m_axi_gmem3_awcache = AxiCache;
-  assign m_axi_gmem3_awprot  = AxiProt;
+  assign m_axi_gmem1_bready  = 1'b1;
+
+  axi_read_share #(.Readers(Readers)) u_reads (
+    .clk_i    (clk),
+    .rst_ni   (rst_n),
+    .araddr_i (araddr),
+    .arlen_i  (arlen),
+    .arvalid_i(arvalid),
+    .arready_o(arready),
+    .rvalid_o (rvalid),
+    .arid_o   (m_axi_gmem0_arid),
+    .araddr_o (m_axi_gmem0_araddr),
+    .arlen_o  (m_axi_gmem0_arlen),
+    .arvalid_o(m_axi_gmem0_arvalid),
+    .arready_i(m_axi_gmem0_arready),
+    .rid_i    (m_axi_gmem0_rid),
+    .rvalid_i (m_axi_gmem0_rvalid)
+  );
+
+  axi_write_share #(.Writers(Writers)) u_writes (
+    .clk_i    (clk),
+    .rst_ni   (rst_n),
+    .awaddr_i (awaddr),
+    .awlen_i  (awlen),
+    .awvalid_i(awvalid),
+    .awready_o(awready),
+    .wdata_i  (wdata),
+    .wstrb_i  (wstrb),
+    .wlast_i  (wlast),
+    .wvalid_i (wvalid),
+    .wready_o (wready),
+    .bvalid_o (bvalid),
+    .awid_o   (m_axi_gmem1_awid),
+    .awaddr_o (m_axi_gmem1_awaddr),
+    .awlen_o  (m_axi_gmem1_awlen),
+    .awvalid_o(m_axi_gmem1_awvalid),
+    .awready_i(m_axi_gmem1_awready),
+    .wdata_o  (m_axi_gmem1_wdata),
+    .wstrb_o  (m_axi_gmem1_wstrb),
+    .wlast_o  (m_axi_gmem1_wlast),
+    .wvalid_o (m_axi_gmem1_wvalid),
+    .wready_i (m_axi_gmem1_wready),
+    .bid_i    (m_axi_gmem1_bid),
+    .bvalid_i (m_axi_gmem1_bvalid)
+  );
 
   // ---- Control ----
   state_e       state_q, state_d;
@@ -181,9 +222,99 @@ module image_cu
   logic jpeg_idle, tables_idle;  // the units that read them
   assign begins = state_q == StIdle && start;
 
+  // ---- Jobs from the ring ----
+  logic        queue_q;         // this run takes its jobs from the ring
+  logic        ring_q;          // and the ring's own arguments are sound
+  logic        job_q;           // what runs is a job
+  logic        recorded_q;      // a job's record was begun
+  logic        failed_q;        // one could not be written
+  logic        ring_refused_q;
+  logic [1:0]  step_q;          // clocks in this state, up to 3: what is computed from arguments is there
+  logic        settled, takes, ends;
+  job_t        job;
+  logic        job_bad, job_bad_q, job_valid, ring_over, ring_stopped, ring_error, ring_idle;
+  logic [31:0] next_number, number_q, jobs_q;
+  logic        record_start;
+
+  assign settled = step_q == '1;
+  assign takes   = state_q == StWait && job_valid && !failed_q;
+  assign ends    = state_q == StWait && (ring_over || failed_q) && record_idle && settled;
+
+  job_ring u_ring (
+    .clk_i      (clk),
+    .rst_ni     (rst_n),
+    .run_i      (ring_q),
+    .arguments_i(arguments_q),
+    .waiting_i  (state_q == StWait),
+    .idle_o     (ring_idle),
+    .job_o      (job),
+    .bad_o      (job_bad),
+    .number_o   (next_number),
+    .valid_o    (job_valid),
+    .ready_i    (takes),
+    .over_o     (ring_over),
+    .stopped_o  (ring_stopped),
+    .error_o    (ring_error),
+    .araddr_o   (araddr[RingReader]),
+    .arlen_o    (arlen[RingReader]),
+    .arvalid_o  (arvalid[RingReader]),
+    .arready_i  (arready[RingReader]),
+    .rdata_i    (m_axi_gmem0_rdata),
+    .rresp_i    (m_axi_gmem0_rresp),
+    .rlast_i    (m_axi_gmem0_rlast),
+    .rvalid_i   (rvalid[RingReader])
+  );
+
+  always_ff @(posedge clk) begin
+    if (!rst_n) begin
+      queue_q  <= 1'b0;
+      ring_q   <= 1'b0;
+      job_q    <= 1'b0;
+      recorded_q <= 1'b0;
+      failed_q <= 1'b0;
+      step_q   <= '0;
+    end else begin
+      if (begins) queue_q <= registers.ring_entries != '0;
+      if (state_q == StCheck && state_d == StWait) ring_q <= 1'b1;
+      else if (ends) ring_q <= 1'b0;
+      if (takes) job_q <= 1'b1;
+      else if (record_start) job_q <= 1'b0;
+      recorded_q <= ring_q && (recorded_q || (record_start && job_q));
+      failed_q   <= !begins && (failed_q || (recorded_q && record_error));
+      step_q   <= state_d != state_q ? '0 : settled ? step_q : step_q + 1'b1;
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    ring_refused_q <= arguments_q.ring_entries > MostRingEntries || arguments_q.ring[5:0] != '0 ||
+                      (arguments_q.ring_entries[16:0] & (arguments_q.ring_entries[16:0] - 1'b1)) != '0 ||
+                      arguments_q.result[3:0] != '0;
+    if (takes) begin
+      number_q  <= next_number;
+      job_bad_q <= job_bad;
+    end
+    if (begins) jobs_q <= '0;
+    else if (record_start && job_q) jobs_q <= jobs_q + 1'b1;
+  end
+
+  // Where a record goes: those of jobs as their descriptors lie in the ring, that of the run behind them. The address is added
+  // in two parts, a clock each.
+  logic [16:0] entry_q;
+  logic [27:0] entry_lower_q;  // word address
+  logic [31:0] entry_upper_q;
+  logic        entry_carry_q, listened_q;
+
+  always_ff @(posedge clk) begin
+    entry_q                        <= job_q ? number_q[16:0] & (arguments_q.ring_entries[16:0] - 1'b1)
+                                            : arguments_q.ring_entries[16:0];
+    {entry_carry_q, entry_lower_q} <= {1'b0, arguments_q.result[31:4]} + {11'b0, entry_q, 1'b0};
+    entry_upper_q                  <= arguments_q.result[63:32] + 32'(entry_carry_q);
+    listened_q                     <= !begins && (listened_q || state_q == StWait);
+  end
+
   // The tables' address counts only where they are read.
   logic planar_q, resizes_q, crops_q;
-  assign refused = arguments_q.stage > 32'd3 || arguments_q.format > 32'd2 || arguments_q.jpeg[3:0] != '0 ||
+  assign refused = queue_q && !job_q ? ring_refused_q : (job_q && job_bad_q) || arguments_q.stage > 32'd3 || arguments_q.format > 32'd2 || arguments_q.jpeg[3:0] != '0 ||
                    arguments_q.tensor[3:0] != '0 || arguments_q.result[3:0] != '0 ||
                    (arguments_q.stage == 32'd3 && arguments_q.tables[3:0] != '0);
 
@@ -191,12 +322,21 @@ module image_cu
     state_d = state_q;
     unique case (state_q)
       StIdle:    if (start) state_d = StCheck;
-      StCheck:   if (jpeg_idle && tables_idle) state_d = refused ? StOutcome : StStart;  // after a reset they may not be
+      StCheck: begin
+        if (jpeg_idle && tables_idle && ring_idle && (settled || !queue_q)) begin  // after a reset they may not be idle
+          state_d = refused ? StOutcome : queue_q && !job_q ? StWait : StStart;
+        end
+      end
       StStart:   state_d = StRun;
       StRun:     if (run_over) state_d = StOutcome;
-      StOutcome: state_d = record_refused_q ? StDone : StRecord;
+      StOutcome: begin
+        if (!job_q) state_d = record_refused_q ? StDone : StRecord;
+        else if (record_idle) state_d = StWait;
+      end
       StRecord:  if (record_idle) state_d = StDone;
       StDone:    if (next) state_d = StIdle;
+      StWait:    if (takes) state_d = StCheck;
+                 else if (ends) state_d = StOutcome;
       default:   state_d = StIdle;
     endcase
   end
@@ -210,6 +350,19 @@ module image_cu
 
   always_ff @(posedge clk) begin
     if (begins) arguments_q <= registers;
+    else if (takes) begin
+      arguments_q.jpeg            <= job.jpeg;
+      arguments_q.jpeg_bytes      <= job.jpeg_bytes;
+      arguments_q.tensor          <= job.tensor;
+      arguments_q.tensor_capacity <= job.tensor_capacity;
+      arguments_q.stage           <= job.stage;
+      arguments_q.format          <= job.format;
+      arguments_q.resize_short    <= job.resize_short;
+      arguments_q.crop_width      <= job.crop_width;
+      arguments_q.crop_height     <= job.crop_height;
+      arguments_q.crop_x          <= job.crop_x;
+      arguments_q.crop_y          <= job.crop_y;
+    end
     record_refused_q <= arguments_q.result[3:0] != '0;
     planar_q         <= arguments_q.stage[1:0] == 2'd3;
     resizes_q        <= arguments_q.stage[1:0] >= 2'd1;
@@ -238,17 +391,17 @@ module image_cu
     .word_o      (jpeg_word),
     .word_valid_o(jpeg_valid),
     .word_ready_i(jpeg_ready),
-    .araddr_o    (m_axi_gmem0_araddr),
-    .arlen_o     (m_axi_gmem0_arlen),
-    .arsize_o    (m_axi_gmem0_arsize),
-    .arburst_o   (m_axi_gmem0_arburst),
-    .arvalid_o   (m_axi_gmem0_arvalid),
-    .arready_i   (m_axi_gmem0_arready),
+    .araddr_o    (araddr[JpegReader]),
+    .arlen_o     (arlen[JpegReader]),
+    .arsize_o    (),
+    .arburst_o   (),
+    .arvalid_o   (arvalid[JpegReader]),
+    .arready_i   (arready[JpegReader]),
     .rdata_i     (m_axi_gmem0_rdata),
     .rresp_i     (m_axi_gmem0_rresp),
     .rlast_i     (m_axi_gmem0_rlast),
-    .rvalid_i    (m_axi_gmem0_rvalid),
-    .rready_o    (m_axi_gmem0_rready)
+    .rvalid_i    (rvalid[JpegReader]),
+    .rready_o    ()
   );
 
   // ---- Decode ----
@@ -445,17 +598,17 @@ module image_cu
     .word_o      (tables_word),
     .word_valid_o(tables_valid),
     .word_ready_i(tables_ready),
-    .araddr_o    (m_axi_gmem2_araddr),
-    .arlen_o     (m_axi_gmem2_arlen),
-    .arsize_o    (m_axi_gmem2_arsize),
-    .arburst_o   (m_axi_gmem2_arburst),
-    .arvalid_o   (m_axi_gmem2_arvalid),
-    .arready_i   (m_axi_gmem2_arready),
-    .rdata_i     (m_axi_gmem2_rdata),
-    .rresp_i     (m_axi_gmem2_rresp),
-    .rlast_i     (m_axi_gmem2_rlast),
-    .rvalid_i    (m_axi_gmem2_rvalid),
-    .rready_o    (m_axi_gmem2_rready)
+    .araddr_o    (araddr[TablesReader]),
+    .arlen_o     (arlen[TablesReader]),
+    .arsize_o    (),
+    .arburst_o   (),
+    .arvalid_o   (arvalid[TablesReader]),
+    .arready_i   (arready[TablesReader]),
+    .rdata_i     (m_axi_gmem0_rdata),
+    .rresp_i     (m_axi_gmem0_rresp),
+    .rlast_i     (m_axi_gmem0_rlast),
+    .rvalid_i    (rvalid[TablesReader]),
+    .rready_o    ()
   );
 
   table_load u_table_load (
@@ -530,20 +683,20 @@ module image_cu
     .sample_i      (sample),
     .sample_valid_i(sample_valid),
     .sample_ready_o(sample_ready),
-    .awaddr_o      (m_axi_gmem1_awaddr),
-    .awlen_o       (m_axi_gmem1_awlen),
-    .awsize_o      (m_axi_gmem1_awsize),
-    .awburst_o     (m_axi_gmem1_awburst),
-    .awvalid_o     (m_axi_gmem1_awvalid),
-    .awready_i     (m_axi_gmem1_awready),
-    .wdata_o       (m_axi_gmem1_wdata),
-    .wstrb_o       (m_axi_gmem1_wstrb),
-    .wlast_o       (m_axi_gmem1_wlast),
-    .wvalid_o      (m_axi_gmem1_wvalid),
-    .wready_i      (m_axi_gmem1_wready),
+    .awaddr_o      (awaddr[TensorWriter]),
+    .awlen_o       (awlen[TensorWriter]),
+    .awsize_o      (),
+    .awburst_o     (),
+    .awvalid_o     (awvalid[TensorWriter]),
+    .awready_i     (awready[TensorWriter]),
+    .wdata_o       (wdata[TensorWriter]),
+    .wstrb_o       (wstrb[TensorWriter]),
+    .wlast_o       (wlast[TensorWriter]),
+    .wvalid_o      (wvalid[TensorWriter]),
+    .wready_i      (wready[TensorWriter]),
     .bresp_i       (m_axi_gmem1_bresp),
-    .bvalid_i      (m_axi_gmem1_bvalid),
-    .bready_o      (m_axi_gmem1_bready)
+    .bvalid_i      (bvalid[TensorWriter]),
+    .bready_o      ()
   );
 
   // ---- The end of a run ----
@@ -574,7 +727,14 @@ module image_cu
       outputs_q.src_width  <= 32'(src_width_q);
       outputs_q.src_height <= 32'(src_height_q);
       bytes_q              <= bytes;
-    end else if (state_q == StCheck && refused) begin
+    end else if (ends) begin  // of a run from the ring: status, jobs, the next one's number, whether one said stop
+      outputs_q.status     <= 32'(ring_error || failed_q ? StatusBusError : StatusOk);
+      outputs_q.out_width  <= jobs_q;
+      outputs_q.out_height <= next_number;
+      outputs_q.src_width  <= 32'(ring_stopped);
+      outputs_q.src_height <= '0;
+      bytes_q              <= '0;
+    end else if (state_q == StCheck && state_d == StOutcome) begin
       outputs_q        <= '0;
       outputs_q.status <= 32'(StatusBadArgument);
       bytes_q          <= '0;
@@ -583,29 +743,32 @@ module image_cu
     end
   end
 
+  assign record_start = state_q == StOutcome && record_idle && !record_refused_q;
+
   record_write u_record (
     .clk_i      (clk),
     .rst_ni     (rst_n),
-    .start_i    (state_q == StOutcome && !record_refused_q),
-    .address_i  (arguments_q.result),
-    .record_i   ({32'b0, bytes_q, outputs_q.src_height, outputs_q.src_width, outputs_q.out_height,
+    .start_i    (record_start),
+    .address_i  (listened_q ? {entry_upper_q, entry_lower_q, 4'b0} : arguments_q.result),
+    .ordered_i  (listened_q),
+    .record_i   ({job_q ? number_q : 32'b0, bytes_q, outputs_q.src_height, outputs_q.src_width, outputs_q.out_height,
                   outputs_q.out_width, outputs_q.status}),
     .idle_o     (record_idle),
     .bus_error_o(record_error),
-    .awaddr_o   (m_axi_gmem3_awaddr),
-    .awlen_o    (m_axi_gmem3_awlen),
-    .awsize_o   (m_axi_gmem3_awsize),
-    .awburst_o  (m_axi_gmem3_awburst),
-    .awvalid_o  (m_axi_gmem3_awvalid),
-    .awready_i  (m_axi_gmem3_awready),
-    .wdata_o    (m_axi_gmem3_wdata),
-    .wstrb_o    (m_axi_gmem3_wstrb),
-    .wlast_o    (m_axi_gmem3_wlast),
-    .wvalid_o   (m_axi_gmem3_wvalid),
-    .wready_i   (m_axi_gmem3_wready),
-    .bresp_i    (m_axi_gmem3_bresp),
-    .bvalid_i   (m_axi_gmem3_bvalid),
-    .bready_o   (m_axi_gmem3_bready)
+    .awaddr_o   (awaddr[RecordWriter]),
+    .awlen_o    (awlen[RecordWriter]),
+    .awsize_o   (),
+    .awburst_o  (),
+    .awvalid_o  (awvalid[RecordWriter]),
+    .awready_i  (awready[RecordWriter]),
+    .wdata_o    (wdata[RecordWriter]),
+    .wstrb_o    (wstrb[RecordWriter]),
+    .wlast_o    (wlast[RecordWriter]),
+    .wvalid_o   (wvalid[RecordWriter]),
+    .wready_i   (wready[RecordWriter]),
+    .bresp_i    (m_axi_gmem1_bresp),
+    .bvalid_i   (bvalid[RecordWriter]),
+    .bready_o   ()
   );
 
   run_counters u_counters (
@@ -614,8 +777,8 @@ module image_cu
     .clear_i     (begins),
     .running_i   (state_q != StIdle && state_q != StDone),
     .events_i    (events),
-    .write_i     (m_axi_gmem1_wvalid && m_axi_gmem1_wready),
-    .write_wait_i(m_axi_gmem1_wvalid && !m_axi_gmem1_wready),
+    .write_i     (wvalid[TensorWriter] && wready[TensorWriter]),
+    .write_wait_i(wvalid[TensorWriter] && !wready[TensorWriter]),
     .counters_o  (counters)
   );
 

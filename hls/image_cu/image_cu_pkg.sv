@@ -15,13 +15,18 @@ package image_cu_pkg;
     logic [31:0] crop_height;
     logic [31:0] crop_x;
     logic [31:0] crop_y;
-  } arguments_t;  // 544 bits
+    logic [63:0] ring;
+    logic [31:0] ring_entries;
+    logic [31:0] ring_first;
+    logic [31:0] polls;
+  } arguments_t;  // 704 bits
 
   // Where the words of arguments_t lie.
   localparam int unsigned ArgumentWords = $bits(arguments_t) / 32;
   localparam logic [ArgumentWords-1:0][11:0] ArgumentOffset = {
     12'h014, 12'h010, 12'h01C, 12'h028, 12'h024, 12'h030, 12'h03C, 12'h038, 12'h048, 12'h044,
-    12'h050, 12'h058, 12'h060, 12'h068, 12'h070, 12'h078, 12'h080};
+    12'h050, 12'h058, 12'h060, 12'h068, 12'h070, 12'h078, 12'h080,
+    12'h08C, 12'h088, 12'h094, 12'h09C, 12'h0A4};
 
   typedef struct packed {
     logic [31:0] status;
@@ -32,7 +37,43 @@ package image_cu_pkg;
   } outputs_t;
 
   localparam int unsigned OutputWords = $bits(outputs_t) / 32;
-  localparam logic [OutputWords-1:0][11:0] OutputOffset = {12'h090, 12'h0A0, 12'h0B0, 12'h0C0, 12'h0D0};
+  localparam logic [OutputWords-1:0][11:0] OutputOffset = {12'h0B0, 12'h0C0, 12'h0D0, 12'h0E0, 12'h0F0};
+
+  // A job in the ring, as image_cu.hpp has it; its last word comes first here.
+  localparam logic [31:0] CommandStop = 32'd1;  // 0: a job
+  localparam int unsigned MostRingEntries = 65536;
+
+  typedef struct packed {
+    logic [31:0] number;
+    logic [95:0] zeros;
+    logic [31:0] command;
+    logic [31:0] crop_y;
+    logic [31:0] crop_x;
+    logic [31:0] crop_height;
+    logic [31:0] crop_width;
+    logic [31:0] resize_short;
+    logic [31:0] format;
+    logic [31:0] stage;
+    logic [31:0] tensor_capacity;
+    logic [31:0] tensor;  // bytes from the argument `tensor`
+    logic [31:0] jpeg_bytes;
+    logic [31:0] jpeg;    // bytes from the argument `jpeg`
+  } descriptor_t;  // 512 bits
+
+  // The arguments that a job brings.
+  typedef struct packed {
+    logic [63:0] jpeg;
+    logic [31:0] jpeg_bytes;
+    logic [63:0] tensor;
+    logic [31:0] tensor_capacity;
+    logic [31:0] stage;
+    logic [31:0] format;
+    logic [31:0] resize_short;
+    logic [31:0] crop_width;
+    logic [31:0] crop_height;
+    logic [31:0] crop_x;
+    logic [31:0] crop_y;
+  } job_t;
 
   // Clocks of the last run, or of the one that runs; at 0x100, in this order.
   typedef struct packed {

@@ -1,7 +1,8 @@
 // Writes the result record, two 128-bit words, over AXI4.
 //
-// Interface   `start_i` for a clock while `idle_o`, address and record stable until `idle_o` again, which comes after the
-//             last response. Two bursts of one word: two words from a 16-byte aligned address may lie across 4 KiB.
+// Interface   `start_i` for a clock while `idle_o`, which comes again after the last response; all else is taken with it. Two
+//             bursts of one word: two words from a 16-byte aligned address may lie across 4 KiB. With `ordered_i` the
+//             second word is written when memory has answered for the first, so that who sees it sees both.
 // Bad input   an error response sets `bus_error_o` until the next start.
 module record_write (
   input  logic         clk_i,
@@ -10,6 +11,7 @@ module record_write (
   input  logic         start_i,
   input  logic [63:0]  address_i,  // 16-byte aligned
   input  logic [255:0] record_i,
+  input  logic         ordered_i,
   output logic         idle_o,
   output logic         bus_error_o,
 
@@ -29,17 +31,21 @@ module record_write (
   output logic         bready_o
 );
 
-  logic [1:0] addresses_q, words_q, answers_q;  // still to be sent, to be sent, to come
+  logic [1:0]   addresses_q, words_q, answers_q;  // still to be sent, to be sent, to come
+  logic [59:0]  address_q;
+  logic [255:0] record_q;
+  logic         ordered_q, hold;  // the second word waits
 
-  assign awaddr_o  = {address_i[63:4] + 60'(addresses_q == 2'd1), 4'b0};
+  assign hold      = ordered_q && answers_q == 2'd2;
+  assign awaddr_o  = {address_q, 4'b0};
   assign awlen_o   = '0;
   assign awsize_o  = 3'd4;
   assign awburst_o = 2'b01;
-  assign awvalid_o = addresses_q != '0;
-  assign wdata_o   = words_q == 2'd1 ? record_i[255:128] : record_i[127:0];
+  assign awvalid_o = addresses_q == 2'd2 || (addresses_q == 2'd1 && !hold);
+  assign wdata_o   = words_q == 2'd1 ? record_q[255:128] : record_q[127:0];
   assign wstrb_o   = '1;
   assign wlast_o   = 1'b1;
-  assign wvalid_o  = words_q != '0;
+  assign wvalid_o  = words_q == 2'd2 || (words_q == 2'd1 && !hold);
   assign bready_o  = 1'b1;
   assign idle_o    = answers_q == '0;
 
@@ -59,6 +65,16 @@ module record_write (
       if (wvalid_o && wready_i) words_q <= words_q - 1'b1;
       if (bvalid_i && bready_o) answers_q <= answers_q - 1'b1;
       if (bvalid_i && bready_o && bresp_i[1]) bus_error_o <= 1'b1;
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (start_i) begin
+      address_q <= address_i[63:4];
+      record_q  <= record_i;
+      ordered_q <= ordered_i;
+    end else if (awvalid_o && awready_i) begin
+      address_q <= address_q + 1'b1;
     end
   end
 

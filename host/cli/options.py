@@ -45,9 +45,18 @@ class DamagedName(StrEnum):
     LENIENT = "lenient"
 
 
+class LaunchName(StrEnum):
+    SINGLE = "single"
+    QUEUE = "queue"
+
+
 # Of what the CPU makes of photos: `preprocess image` and `serve`.
 MaxMegapixels = Annotated[
     int, typer.Option(min=1, max=1000, help="Of a photo that the CPU decodes; looked up in its header before.")
+]
+LaunchOption = Annotated[
+    LaunchName,
+    typer.Option("--launch", help="Start an image unit for each photo, or once for as many as come."),
 ]
 OnDamaged = Annotated[
     DamagedName,

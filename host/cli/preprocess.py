@@ -18,6 +18,8 @@ from headrace.host.cli.options import (
     DamagedName,
     ImageCus,
     Json,
+    LaunchName,
+    LaunchOption,
     MaxMegapixels,
     MelCus,
     NormCus,
@@ -32,6 +34,7 @@ from headrace.host.cli.options import (
 
 if TYPE_CHECKING:
     from headrace.host.dpu import audio, image
+    from headrace.host.dpu.preprocessor import Launch
 
 app = typer.Typer(help="Run files through the DPU.", add_completion=False, rich_markup_mode=None)
 
@@ -93,6 +96,7 @@ def preprocess_image(
     orient: Orient = False,
     dtype: Annotated[TensorType, typer.Option(help="Type of the normalized tensor.")] = TensorType.FLOAT32,
     fallback: OnUnsupported = FallbackName.CPU,
+    launch: LaunchOption = LaunchName.SINGLE,
     max_megapixels: MaxMegapixels = 100,
     damaged: OnDamaged = DamagedName.STRICT,
     wave: Wave = None,
@@ -100,9 +104,10 @@ def preprocess_image(
 ) -> None:
     """Write each file's image as .npy: HWC uint8 RGB up to the crop, CHW after normalize.
 
-    On hw_emu it tells the clocks that each took. A file that fails is reported with its reason and the others still
-    succeed (exit status 1)."""
+    On hw_emu it tells the clocks that each took, with single starts. A file that fails is reported with its reason and
+    the others still succeed (exit status 1)."""
     from headrace.host.dpu.image import Damaged, ImageSpec, Stage
+    from headrace.host.dpu.preprocessor import Launch
 
     spec = ImageSpec(
         resize_short=resize_short, crop_width=crop[0], crop_height=crop[1], dtype=dtype.value, orient=orient,
@@ -110,7 +115,7 @@ def preprocess_image(
     )  # fmt: skip
     outcomes = _preprocess(
         files, out_folder, xclbin, target, lambda: cached_xclbin(target, image_cus), spec, Stage[stage.name],
-        fallback, wave,
+        fallback, wave, Launch(launch.value),
     )  # fmt: skip
     _tell(stage, outcomes, as_json, orient)
 
@@ -157,10 +162,11 @@ def _preprocess(
     stage: "image.Stage | audio.Stage",
     fallback: FallbackName,
     wave: Path | None,
+    launch: "Launch | None" = None,
 ) -> list[dict[str, Any]]:
     """The outcomes, by the container `xclbin` or the one that `build` makes for `target`. Raises UsageError."""
     from headrace.host.dpu.files import preprocess_files
-    from headrace.host.dpu.preprocessor import Fallback
+    from headrace.host.dpu.preprocessor import Fallback, Launch
 
     mode = Mode[target.name] if xclbin is None else read_container("--xclbin", xclbin).mode
     if wave is not None and mode is not Mode.HW_EMU:
@@ -179,7 +185,7 @@ def _preprocess(
         return asyncio.run(
             preprocess_files(
                 files, out_folder, container, spec, stage, Fallback(fallback.value),
-                on_done=lambda: shown.advance(bar), wave=wave,
+                on_done=lambda: shown.advance(bar), wave=wave, launch=launch or Launch.SINGLE,
             )
         )  # fmt: skip
 

@@ -24,6 +24,8 @@ from headrace.host.cli.options import (
     DamagedName,
     ImageCus,
     Json,
+    LaunchName,
+    LaunchOption,
     MaxBatch,
     MaxMegapixels,
     MelCus,
@@ -180,6 +182,7 @@ def serve(
     max_megapixels: MaxMegapixels = 100,
     damaged: OnDamaged = DamagedName.STRICT,
     orient: Orient = False,
+    launch: LaunchOption = LaunchName.SINGLE,
     drain_s: Annotated[
         float, typer.Option(min=0, max=3600, help="At the end, how long to wait for requests that are in flight.")
     ] = 30.0,
@@ -246,11 +249,14 @@ def serve(
         read_container("--xclbin", xclbin)
         if repository is None and all(own.preprocess == "cpu" for own in settings):
             raise UsageError("--xclbin is the DPU's: give --preprocess dpu too, or leave it out")
+    if launch is LaunchName.QUEUE and repository is None and all(own.preprocess == "cpu" for own in settings):
+        raise UsageError("--launch is the DPU's: give --preprocess dpu too, or leave it out")
 
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert and --tls-key: give both, or none")
 
     from headrace.host.dpu.image import Damaged
+    from headrace.host.dpu.preprocessor import Launch
     from headrace.host.server.limits import Limits
     from headrace.host.server.repository import Repository
     from headrace.host.server.serve import Address, ServeOptions
@@ -278,6 +284,7 @@ def serve(
         max_megapixels=max_megapixels,
         damaged=Damaged(damaged.value),
         orient=orient,
+        launch=Launch(launch.value),
         drain_s=drain_s,
         shared_memory=shared_memory,
         keep_awake=keep_awake,

@@ -7,10 +7,10 @@ cannot read registers, so a CU writes its `result` record to memory; its scalars
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ class Cu:
 
     kernel_name: ClassVar[str]
     result_argument: ClassVar[int]
+    records: ClassVar[int] = 1  # that `result` has room for
 
     def __init__(self, api: ModuleType, device: Any, context: Any, name: str, closing: threading.Event) -> None:
         """`closing` is set when the driver gives up waiting."""
@@ -37,7 +38,14 @@ class Cu:
         self._api = api
         self._device = device
         self._kernel = api.kernel(context, f"{self.kernel_name}:{{{name}}}")
-        self._result = self._buffer(RESULT_WORDS * 4, self.result_argument)
+        self._result = self._buffer(self.records * RESULT_WORDS * 4, self.result_argument)
+
+    def lanes(self) -> Sequence[Any]:
+        """What callers have, one at a time each."""
+        return [self]
+
+    def close(self) -> None:
+        """The driver is being closed."""
 
     def _buffer(self, size: int, argument: int) -> Any:
         rounded = max(4096, (size + 4095) & ~4095)  # whole pages, as XRT allocates; so whole 16-byte words, too
@@ -61,15 +69,8 @@ class Cu:
             state = run.wait(WAIT_SLICE_MS)
             if state == states.ERT_CMD_STATE_COMPLETED:
                 break
-            if state in (
-                states.ERT_CMD_STATE_ERROR,
-                states.ERT_CMD_STATE_ABORT,
-                states.ERT_CMD_STATE_NORESPONSE,
-                states.ERT_CMD_STATE_SKERROR,
-                states.ERT_CMD_STATE_SKCRASHED,
-            ):
-                run.wait2(timedelta(seconds=1))  # raises with the reason, if there is one
-                raise CuLost(f"{self.name} ended in state {state.name}")
+            if state in self.failed_states():
+                self._raise_failed(run, state)
             if self._closing.is_set():
                 raise CuLost(f"{self.name} was given up, as the driver was closed")
             if time.monotonic() > deadline:
@@ -79,6 +80,20 @@ class Cu:
         self.counters = run.get_hw_emu_stats() if hasattr(run, "get_hw_emu_stats") else None
         words: list[int] = np.frombuffer(self._result.map(), "<u4", count=RESULT_WORDS).tolist()
         return words
+
+    def failed_states(self) -> tuple[Any, ...]:
+        states = self._api.ert_cmd_state
+        return (
+            states.ERT_CMD_STATE_ERROR,
+            states.ERT_CMD_STATE_ABORT,
+            states.ERT_CMD_STATE_NORESPONSE,
+            states.ERT_CMD_STATE_SKERROR,
+            states.ERT_CMD_STATE_SKCRASHED,
+        )
+
+    def _raise_failed(self, run: Any, state: Any) -> NoReturn:
+        run.wait2(timedelta(seconds=1))  # raises with the reason, if there is one
+        raise CuLost(f"{self.name} ended in state {state.name}")
 
 
 def as_int(word: int) -> int:

@@ -21,10 +21,11 @@ from headrace.host import xrt
 from headrace.host.dpu import audio, image
 from headrace.host.dpu.audio import AudioSpec
 from headrace.host.dpu.audio_cu import AudioCus
+from headrace.host.dpu.cu import Cu
 from headrace.host.dpu.image import ImageSpec
-from headrace.host.dpu.image_cu import ImageCus
+from headrace.host.dpu.image_cus import ImageCus
 from headrace.host.dpu.pool import AnyCu, CuPool, DpuUnavailable
-from headrace.host.dpu.preprocessor import CpuPreprocessor, Fallback, Preprocessed, Spec
+from headrace.host.dpu.preprocessor import CpuPreprocessor, Fallback, Launch, Preprocessed, Spec
 from headrace.host.dpu.status import Status
 from headrace.host.dpu.units import UnitState
 
@@ -32,6 +33,10 @@ __all__ = ["Dpu", "DpuCounters", "DpuUnavailable"]
 
 TIMEOUT_S = 10.0
 HW_EMU_TIMEOUT_S = 1800.0  # a clock takes microseconds there; the device itself ends runs that make no progress
+# Looks at an empty queue before a CU's run from it ends. On a card each takes some 200 clocks: 40 ms; as software 70
+# us: 0.3 s. Where every clock is emulated, looking costs the host as much as work does.
+POLLS = {Mode.HW_EMU: 500, Mode.SW_EMU: 5000}
+CARD_POLLS = 60_000
 CUS: Mapping[type, type[ImageCus | AudioCus]] = {ImageSpec: ImageCus, AudioSpec: AudioCus}
 
 
@@ -57,9 +62,12 @@ class Dpu(Generic[Spec]):
         device: int = 0,
         timeout_s: float | None = None,
         fallback: Fallback = Fallback.CPU,
+        launch: Launch = Launch.SINGLE,
     ) -> None:
         """`timeout_s` bounds each start of a CU, of which a request makes at most two of each kind, and so the wait for
-        a free CU; without it, TIMEOUT_S or, where every clock is emulated, HW_EMU_TIMEOUT_S.
+        a free CU; without it, TIMEOUT_S or, where every clock is emulated, HW_EMU_TIMEOUT_S. With Launch.QUEUE, which
+        image CUs have, a CU is started once for many requests: the bound is for each that it does, several are with it
+        at a time, and no other driver can have it in between.
 
         Raises UsageError for a file without such CUs and for a spec that they cannot do, DpuUnavailable, and what
         `xrt.api_for` raises."""
@@ -71,6 +79,8 @@ class Dpu(Generic[Spec]):
             timeout_s = HW_EMU_TIMEOUT_S if container.mode is Mode.HW_EMU else TIMEOUT_S
         self._timeout_s = timeout_s
         kind = CUS[type(spec)]
+        if launch is Launch.QUEUE and kind is not ImageCus:
+            raise UsageError("only image CUs take their work from a queue; launch audio CUs by single starts")
         # By kernel; pyxrt does not tell.
         names = {kernel: [ip.instance for ip in container.ips if ip.kernel == kernel] for kernel in kind.kernels}
         for kernel, found in names.items():
@@ -78,16 +88,22 @@ class Dpu(Generic[Spec]):
                 raise UsageError(f"{xclbin} has no {kernel} compute units; build one with `headrace build`")
         self.cus = tuple(name for found in names.values() for name in found)
         self._closing = threading.Event()
+        self._opened: list[Cu] = []
         api = xrt.api_for(xclbin)
         try:
             card = api.device(device)
             context = api.hw_context(card, card.register_xclbin(api.xclbin(str(xclbin))))
 
-            def open_pool(cu: type[AnyCu], *arguments: Any) -> CuPool[AnyCu]:
+            def open_pool(cu: type[AnyCu], *arguments: Any) -> CuPool[Any]:
                 cus = [cu(api, card, context, name, self._closing, *arguments) for name in names[cu.kernel_name]]
-                return CuPool(cus, self._closing)
+                self._opened += cus
+                return CuPool([lane for one in cus for lane in one.lanes()], self._closing)
 
-            self._cus = kind(spec, open_pool)  # type: ignore[arg-type]
+            if kind is ImageCus:
+                polls = POLLS.get(container.mode, CARD_POLLS)
+                self._cus: ImageCus | AudioCus = ImageCus(spec, open_pool, launch, polls)  # type: ignore[arg-type]
+            else:
+                self._cus = AudioCus(spec, open_pool)  # type: ignore[arg-type]
         except RuntimeError as error:  # what XRT raises, whatever happened
             raise DpuUnavailable(f"device {device} cannot be used with {xclbin}: {error}") from error
         self._cpu = CpuPreprocessor(spec)
@@ -104,6 +120,8 @@ class Dpu(Generic[Spec]):
         self._closing.set()
         for pool in self._cus.pools:
             pool.close()
+        for cu in self._opened:
+            cu.close()
         self._cpu.close()
 
     @property

@@ -12,7 +12,7 @@ from headrace.host.dpu import audio, image, sound_file
 from headrace.host.dpu.audio import AudioSpec
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.image import ImageSpec
-from headrace.host.dpu.preprocessor import Fallback, Preprocessed
+from headrace.host.dpu.preprocessor import Fallback, Launch, Preprocessed
 from headrace.host.xrt import emulation
 
 FIELDS = ("output", "shape", "dtype", "unit", "dpu_status", "error")
@@ -27,6 +27,7 @@ async def preprocess_files(
     fallback: Fallback,
     on_done: Callable[[], None],
     wave: Path | None = None,
+    launch: Launch = Launch.SINGLE,
 ) -> list[dict[str, Any]]:
     """One outcome a file, in order: file, output (path or None), shape, dtype, unit, dpu_status, error (or None), of
     sounds `samples` (of each channel, at the file's rate), and of photos `damage` (what is wrong with a file that was
@@ -37,10 +38,10 @@ async def preprocess_files(
     `wave` is a waveform file of the first request, which only `hw_emu` can write."""
     outputs = _output_names(files)
     fields = (*FIELDS, *(("samples",) if isinstance(spec, AudioSpec) else ("damage", "orientation")))
-    async with Dpu(xclbin, spec, fallback=fallback) as dpu:
+    async with Dpu(xclbin, spec, fallback=fallback, launch=launch) as dpu:
         if wave is not None:
             emulation.trace(emulation.device(0), wave)
-        limit = asyncio.Semaphore(2 * len(dpu.cus))  # bounds the memory that waiting files take
+        limit = asyncio.Semaphore(2 * len(dpu.states()))  # bounds the memory that waiting files take
 
         async def one(file: Path, output: Path) -> dict[str, Any]:
             outcome: dict[str, Any] = dict.fromkeys(fields)

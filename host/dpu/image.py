@@ -78,10 +78,14 @@ class ImageSpec:
     def tensor_shape(self) -> tuple[int, int, int]:
         return (3, self.crop_height, self.crop_width)
 
-    def as_stored(self, turn: Orientation) -> "ImageSpec":
-        """What is asked of the photo before it is turned."""
+    def turn(self, found: Orientation) -> Orientation:
+        """By which a photo of that orientation is turned."""
+        return found if self.orient else Orientation.NONE
+
+    def as_stored(self, found: Orientation) -> "ImageSpec":
+        """What is asked of a photo of that orientation before it is turned."""
         width, height = self.crop_width, self.crop_height
-        if turn.exchanges_sides:
+        if self.turn(found).exchanges_sides:
             width, height = height, width
         return replace(self, orient=False, crop_width=width, crop_height=height)
 
@@ -132,8 +136,8 @@ def process(
     turned, or has been."""
     photo = photo_file.decode(jpeg, spec.max_megapixels, spec.damaged)
     found = orientation(jpeg)
-    turn = found if spec.orient else Orientation.NONE
-    return upright(_through(photo.pixels, spec.as_stored(turn), stage), turn, stage), photo.damage, found
+    pixels = _through(photo.pixels, spec.as_stored(found), stage)
+    return upright(pixels, spec.turn(found), stage), photo.damage, found
 
 
 def _through(image: NDArray[np.uint8], spec: ImageSpec, stage: Stage) -> NDArray[Any]:

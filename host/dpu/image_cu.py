@@ -1,4 +1,4 @@
-"""Image CUs: a photo is one run of one of them."""
+"""An image CU that is started for each photo."""
 
 import threading
 from collections.abc import Mapping
@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from headrace.host.dpu.cu import Cu, CuLost
 from headrace.host.dpu.image import FORMATS, ImageSpec, Stage, upright
 from headrace.host.dpu.orientation import Orientation, orientation
-from headrace.host.dpu.pool import CuPool, OpenPool
-from headrace.host.dpu.preprocessor import Preprocessed
 from headrace.host.dpu.status import Status
 
 CENTRED = -1  # crop offset register: 0xFFFFFFFF centres the window
@@ -44,11 +42,9 @@ class ImageCu(Cu):
         self._spec = spec
         self._jpeg = self._buffer(1 << 20, argument=0)
         self._tensor = self._buffer(int(np.prod(spec.tensor_shape)) * np.dtype(spec.dtype).itemsize, argument=2)
-        words = np.zeros((3, 256), np.uint32)  # the CU takes the low bits that the format needs
-        table = spec.tables()
-        words[:] = table.view(f"u{table.itemsize}")
+        words = table_words(spec)
         self._tables = self._buffer(words.nbytes, argument=4)
-        self._send(self._tables, words.view(np.uint8).reshape(-1))
+        self._send(self._tables, words)
 
     def run(self, jpeg: bytes, stage: Stage, timeout_s: float) -> CuResult:
         """Blocks for at most about `timeout_s` for each start of the CU, of which there are at most two.
@@ -59,22 +55,17 @@ class ImageCu(Cu):
                 self._jpeg = self._buffer(len(jpeg), argument=0)
             self._send(self._jpeg, jpeg)
             found = orientation(jpeg)
-            turn = found if self._spec.orient else Orientation.NONE
-            spec = self._spec.as_stored(turn)
+            spec = self._spec.as_stored(found)
             words = self._once(len(jpeg), spec, stage, timeout_s)
             if words[0] == Status.BUFFER_TOO_SMALL:
-                self._tensor = self._buffer(_bytes(words), argument=2)
+                self._tensor = self._buffer(output_bytes(words), argument=2)
                 words = self._once(len(jpeg), spec, stage, timeout_s)
-            status, width, height, pixels = Status(words[0]), words[1], words[2], words[3] * words[4]
-            if status != Status.OK:
-                return CuResult(status, np.empty(0, np.uint8), pixels, self.counters, found)
-            output = self._fetch(self._tensor)[: _bytes(words)]
+            output = (
+                self._fetch(self._tensor)[: output_bytes(words)] if words[0] == Status.OK else np.empty(0, np.uint8)
+            )
+            return result(words, output, self._spec, stage, found, self.counters)
         except (RuntimeError, ValueError) as error:  # what XRT raises whatever happened; a record that makes no sense
             raise CuLost(f"{self.name}: {error}") from error
-        shape = (3, height, width) if stage == Stage.NORMALIZE else (height, width, 3)
-        dtype = np.dtype(self._spec.dtype if stage == Stage.NORMALIZE else np.uint8)
-        image = output.view(dtype).reshape(shape).copy()  # the buffer is the next request's
-        return CuResult(status, upright(image, turn, stage), pixels, self.counters, found)
 
     def _once(self, jpeg_bytes: int, spec: ImageSpec, stage: Stage, timeout_s: float) -> list[int]:
         """The record: status, out_width, out_height, src_width, src_height, output bytes (low, high), 0."""
@@ -93,28 +84,39 @@ class ImageCu(Cu):
             spec.crop_height,
             CENTRED if spec.crop_x is None else spec.crop_x,
             CENTRED if spec.crop_y is None else spec.crop_y,
+            self._tables,  # in the place of a ring, which has no entries: a single request
+            *(0, 0, 0),
         )
 
 
-def _bytes(words: list[int]) -> int:
+def table_words(spec: ImageSpec) -> NDArray[np.uint8]:
+    """The bytes of `tables`."""
+    words = np.zeros((3, 256), np.uint32)  # the CU takes the low bits that the format needs
+    table = spec.tables()
+    words[:] = table.view(f"u{table.itemsize}")
+    return words.view(np.uint8).reshape(-1)
+
+
+def output_bytes(words: list[int]) -> int:
+    """That a record tells of."""
     return words[5] | words[6] << 32
 
 
-class ImageCus:
-    """All image CUs, any of which does a photo."""
+def result(
+    words: list[int],
+    output: NDArray[np.uint8],
+    spec: ImageSpec,
+    stage: Stage,
+    found: Orientation,
+    counters: Mapping[str, int] | None,
+) -> CuResult:
+    """Of a record and, if its status is OK, the bytes that it tells of, which are copied. `found` is the file's.
 
-    kernels = (ImageCu.kernel_name,)
-
-    def __init__(self, spec: ImageSpec, open_pool: OpenPool) -> None:
-        self._pool: CuPool[ImageCu] = open_pool(ImageCu, spec)
-        self.pools = (self._pool,)
-
-    async def process(self, data: bytes, stage: Stage | None, timeout_s: float) -> tuple[Preprocessed, Status]:
-        """Raises DpuUnavailable."""
-        last = Stage.NORMALIZE if stage is None else stage
-        run, result = await self._pool.run(lambda cu: cu.run(data, last, timeout_s))
-        done = Preprocessed(
-            result.output, run.unit, run.started, run.finished, result.status.name, result.source_pixels,
-            result.counters, (run,), orientation=result.orientation,
-        )  # fmt: skip
-        return done, result.status
+    Raises ValueError for a record that makes no sense."""
+    status, width, height, pixels = Status(words[0]), words[1], words[2], words[3] * words[4]
+    if status != Status.OK:
+        return CuResult(status, np.empty(0, np.uint8), pixels, counters, found)
+    shape = (3, height, width) if stage == Stage.NORMALIZE else (height, width, 3)
+    dtype = np.dtype(spec.dtype if stage == Stage.NORMALIZE else np.uint8)
+    image = output.view(dtype).reshape(shape).copy()  # the buffer is the next request's
+    return CuResult(status, upright(image, spec.turn(found), stage), pixels, counters, found)

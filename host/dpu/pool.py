@@ -18,6 +18,14 @@ from headrace.host.dpu.preprocessor import CuRun, PreprocessorUnavailable
 from headrace.host.dpu.units import Units, UnitState
 
 AnyCu = TypeVar("AnyCu", bound=Cu)
+
+
+class Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+Held = TypeVar("Held", bound=Named)
 Result = TypeVar("Result")
 
 _log = logging.getLogger(__name__)
@@ -28,22 +36,23 @@ class DpuUnavailable(PreprocessorUnavailable):
 
 
 class OpenPool(Protocol):
-    """Opens all CUs of a kind that the container has, with the arguments of their own."""
+    """Opens all CUs of a kind that the container has, with the arguments of their own. The pool has their lanes, which
+    for most are the CUs themselves."""
 
-    def __call__(self, kind: type[AnyCu], *arguments: Any) -> "CuPool[AnyCu]": ...
+    def __call__(self, kind: type[AnyCu], *arguments: Any) -> "CuPool[Any]": ...
 
 
-class CuPool(Generic[AnyCu]):
+class CuPool(Generic[Held]):
     """For one event loop. `lost` has the reasons of those that are out of service by name; `retried` counts the runs
     that were moved off them."""
 
-    def __init__(self, cus: Sequence[AnyCu], closing: threading.Event) -> None:
+    def __init__(self, cus: Sequence[Held], closing: threading.Event) -> None:
         """`closing` is set when the driver gives up waiting."""
         self.names = tuple(cu.name for cu in cus)
         self.lost: dict[str, str] = {}
         self.retried = 0
         self._closing = closing
-        self._units: Units[AnyCu] = Units(cus, attrgetter("name"))
+        self._units: Units[Held] = Units(cus, attrgetter("name"))
         self._threads = ThreadPoolExecutor(len(cus), thread_name_prefix="dpu")
 
     def close(self) -> None:
@@ -57,12 +66,12 @@ class CuPool(Generic[AnyCu]):
             for state in self._units.states()
         ]
 
-    async def run(self, work: Callable[[AnyCu], Result]) -> tuple[CuRun, Result]:
+    async def run(self, work: Callable[[Held], Result]) -> tuple[CuRun, Result]:
         """`work` in a thread, with a CU of its own; it is called again with another one if it raises CuLost.
 
         Raises DpuUnavailable, and what else `work` raises."""
 
-        def timed(cu: AnyCu) -> tuple[CuRun, Result]:
+        def timed(cu: Held) -> tuple[CuRun, Result]:
             started = time.monotonic()
             result = work(cu)
             return CuRun(cu.name, started, time.monotonic()), result
@@ -80,7 +89,7 @@ class CuPool(Generic[AnyCu]):
                 lost = True
                 self.retried += not self._closing.is_set()
 
-    def _release(self, cu: AnyCu, run: "asyncio.Future[Any]") -> None:
+    def _release(self, cu: Held, run: "asyncio.Future[Any]") -> None:
         error = run.exception()
         if not isinstance(error, CuLost):
             self._units.release(cu)

@@ -43,6 +43,13 @@ class Fallback(Enum):
     RAISE = "raise"
 
 
+class Launch(Enum):
+    """How a CU is given its work: a start for each request, or one start for as many as come (image CUs)."""
+
+    SINGLE = "single"
+    QUEUE = "queue"
+
+
 class CuRun(NamedTuple):
     """What a CU did for a request, and when (`time.monotonic()` seconds)."""
 

@@ -11,7 +11,7 @@ from headrace.batching.catalog import CELL_POLICIES
 from headrace.host.dpu.audio import AudioSpec
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.image import Damaged, ImageSpec
-from headrace.host.dpu.preprocessor import CpuPreprocessor, Preprocessor
+from headrace.host.dpu.preprocessor import CpuPreprocessor, Launch, Preprocessor
 from headrace.host.dpu.units import UnitState
 from headrace.host.live.cells import CellTasks
 from headrace.host.live.hardware import Hardware, Network, NodeWorkers, hardware_of, schedules_nodes
@@ -104,14 +104,23 @@ def _told(spec: ImageSpec | AudioSpec) -> str:
 
 class Preprocessors:
     """One for each kind of tensor, shared by all models; those of a DPU are all of its CUs. `container` makes or finds
-    its .xclbin when the first model asks for it; `max_megapixels`, `damaged` and `orient` are as in `ImageSpec`. Use as
-    an async context manager."""
+    its .xclbin when the first model asks for it; `max_megapixels`, `damaged` and `orient` are as in `ImageSpec`;
+    `launch` is how image CUs are given their work, of which a queue serves one kind of tensor only. Use as an async
+    context manager."""
 
-    def __init__(self, container: Callable[[], Path], max_megapixels: int, damaged: Damaged, orient: bool) -> None:
+    def __init__(
+        self,
+        container: Callable[[], Path],
+        max_megapixels: int,
+        damaged: Damaged,
+        orient: bool,
+        launch: Launch = Launch.SINGLE,
+    ) -> None:
         self._container = container
         self._max_megapixels = max_megapixels
         self._damaged = damaged
         self._orient = orient
+        self._launch = launch
         self._made: dict[tuple[str, ImageSpec | AudioSpec], AnyPreprocessor] = {}
         self._stack = contextlib.AsyncExitStack()
 
@@ -123,7 +132,18 @@ class Preprocessors:
             made: CpuPreprocessor[ImageSpec | AudioSpec] | Dpu[ImageSpec | AudioSpec]
             if isinstance(spec, AudioSpec):
                 await asyncio.to_thread(spec.filterbank)  # takes a second, which no request shall wait for
-            made = CpuPreprocessor(spec) if kind == "cpu" else Dpu(await asyncio.to_thread(self._container), spec)
+            launch = self._launch if isinstance(spec, ImageSpec) else Launch.SINGLE
+            if kind != "cpu" and launch is Launch.QUEUE:
+                others = [own for on, own in self._made if on == kind and isinstance(own, ImageSpec)]
+                if others:  # whose runs have the units as long as photos come
+                    raise UsageError(
+                        f"--launch queue: units serve one kind of tensor, {_told(others[0])}; {_told(spec)} needs "
+                        "--launch single"
+                    )
+            if kind == "cpu":
+                made = CpuPreprocessor(spec)
+            else:
+                made = Dpu(await asyncio.to_thread(self._container), spec, launch=launch)
             self._made[kind, spec] = await self._stack.enter_async_context(made)
         return self._made[kind, spec]
 

@@ -14,6 +14,7 @@ import uvloop
 
 from headrace.batching import UsageError
 from headrace.host.dpu.image import MAX_MEGAPIXELS, Damaged
+from headrace.host.dpu.preprocessor import Launch
 from headrace.host.live.quick import awake_cores, keep_freed_memory
 from headrace.host.server.access_log import AccessLog
 from headrace.host.server.group import Preprocessors
@@ -65,8 +66,8 @@ class ServeOptions:
     """`container` builds or finds the DPU's .xclbin; it is asked for when the first model needs it. Without `token`
     everybody who reaches the server is served, so that beyond loopback `insecure` must say so. With `keep_awake` the
     machine's cores do not sleep while it serves (`quick.awake_cores`). With `repository` the models in it may be
-    loaded while the server runs. `max_megapixels`, `damaged` and `orient` are as in `ImageSpec`. `access_log` is a file
-    or `-`, `otlp` the URL of an OpenTelemetry collector. Raises UsageError."""
+    loaded while the server runs. `max_megapixels`, `damaged` and `orient` are as in `ImageSpec`, `launch` as in `Dpu`.
+    `access_log` is a file or `-`, `otlp` the URL of an OpenTelemetry collector. Raises UsageError."""
 
     http: Address
     grpc: Address
@@ -82,6 +83,7 @@ class ServeOptions:
     max_megapixels: int = MAX_MEGAPIXELS
     damaged: Damaged = Damaged.STRICT
     orient: bool = False
+    launch: Launch = Launch.SINGLE
     drain_s: float = 30.0
     access_log: str | None = None
     trace: Path | None = None
@@ -129,7 +131,7 @@ async def _serve(
     with _watchers(options) as watchers, awake:
         async with (
             Preprocessors(
-                options.container, options.max_megapixels, options.damaged, options.orient
+                options.container, options.max_megapixels, options.damaged, options.orient, options.launch
             ) as preprocessors,
             Service(
                 preprocessors, token=options.token, repository=options.repository, drain_s=options.drain_s,

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import sleep
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -72,9 +73,12 @@ class Outcome:
 
 class Engine(Protocol):
     """Executes the runs of one compute unit, each to its end. `values` has each argument's value by index: a device
-    address or a 32-bit number. `wave` is a waveform file to write, for engines that can.
+    address or a 32-bit number. `wave` is a waveform file to write, for engines that can. `launch_us`: what a start
+    takes before the kernel sees it.
 
     Raises RunFailed."""
+
+    launch_us: float
 
     def execute(
         self, spec: KernelSpec, values: Mapping[int, int], memory: DeviceMemory, wave: Path | None = None
@@ -101,6 +105,7 @@ class SwEmuEngine:
 
     def __init__(self, uuid: UUID, bitstream: bytes) -> None:
         self._library = load_library(uuid, "sw_emu", lambda: bitstream)
+        self.launch_us = 0.0
 
     def execute(
         self, spec: KernelSpec, values: Mapping[int, int], memory: DeviceMemory, wave: Path | None = None
@@ -117,5 +122,7 @@ class SwEmuEngine:
                 arguments.append(ctypes.c_void_p(memory.pointer(values[arg.index])))
             else:
                 arguments.append(ctypes.c_uint32(values[arg.index] & 0xFFFFFFFF))
+        if self.launch_us:
+            sleep(self.launch_us / 1e6)
         function(*arguments)
         return Outcome({index: register.value for index, register in outputs.items()})

@@ -16,6 +16,7 @@ from headrace.host.xrt.engine import DeviceMemory, MemoryRange, Outcome, RunFail
 # The longest run of the image CU, a 4096 x 65500 photo, takes some 300 M clocks.
 MAX_CYCLES = 1_000_000_000
 MAX_IDLE = 1 << 22
+CLOCK_MHZ = 300
 
 
 class KernelFailed(HeadraceError):
@@ -85,6 +86,8 @@ class _Options(ctypes.Structure):
         ("max_cycles", ctypes.c_uint64),
         ("max_idle", ctypes.c_uint64),
         ("poll", ctypes.c_uint32),
+        ("launch", ctypes.c_uint32),
+        ("renew", ctypes.c_uint32),
         ("reserved", ctypes.c_uint32),
         ("wave", ctypes.c_char_p),
     )
@@ -127,19 +130,22 @@ class KernelModel:
         max_cycles: int = MAX_CYCLES,
         max_idle: int = MAX_IDLE,
         poll: bool = False,
+        launch: int = 0,
+        renew: bool = False,
         wave: Path | None = None,
     ) -> KernelRun:
         """Write the registers `writes` (offset to 32-bit value), start, wait for the end, read the registers `reads`.
 
         `ranges` is the memory that the kernel sees; their buffers must live until this returns. `max_idle`: clocks
         without any transfer on a memory port after which the kernel counts as hung. `poll` reads the control register
-        until it is done instead of waiting for the interrupt. `wave` is a VCD file to write.
+        until it is done instead of waiting for the interrupt. `launch`: clocks that pass before the start. `renew`:
+        each word written begins the `max_cycles` anew. `wave` is a VCD file to write.
 
         Raises KernelFailed."""
         memory = memory or MemoryModel()
         options = _Options(
             memory.latency, memory.max_outstanding, memory.bandwidth, memory.stall, memory.seed,
-            max_cycles, max_idle, poll, 0, None if wave is None else os.fsencode(wave),
+            max_cycles, max_idle, poll, launch, renew, 0, None if wave is None else os.fsencode(wave),
         )  # fmt: skip
         given = (_Register * len(writes))(*(_Register(offset, value) for offset, value in writes.items()))
         asked = (_Register * len(reads))(*(_Register(offset, 0) for offset in reads))
@@ -189,6 +195,7 @@ class HwEmuEngine:
         name = f"{kernel}.so"
         self._model = KernelModel(load_library(uuid, name, lambda: unpack(bitstream, name)), seed)
         self.memory_model = MemoryModel()
+        self.launch_us = 0.0
 
     def execute(
         self, spec: KernelSpec, values: Mapping[int, int], memory: DeviceMemory, wave: Path | None = None
@@ -197,8 +204,9 @@ class HwEmuEngine:
         reads = [*outputs.values(), *spec.counters.values()]
         try:
             done = self._model.run(
-                register_writes(spec, values), memory.ranges(), reads, memory=self.memory_model, wave=wave
-            )
+                register_writes(spec, values), memory.ranges(), reads, memory=self.memory_model, wave=wave,
+                launch=round(self.launch_us * CLOCK_MHZ), renew=True,  # a run from a queue has no bound of its own
+            )  # fmt: skip
         except KernelFailed as error:
             raise RunFailed(str(error)) from error
         counters = {name: done.registers[offset] for name, offset in spec.counters.items()}

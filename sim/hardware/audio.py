@@ -134,7 +134,7 @@ ROW: Final = 3
 BURST: Final = 2
 BURST_WORDS: Final = 32
 # axi_write.sv, audio_norm_cu.sv, record_write.sv: besides memory's latency twice, from the last word to the end
-TO_DONE: Final = 7
+TO_DONE: Final = 8
 
 
 def norm_cycles(
@@ -178,6 +178,7 @@ def norm_cycles(
 # memory's latency
 TO_START: Final = 2
 TO_READ_WORD: Final = 5
+WAV_BETWEEN: Final = 32  # words of the file, at most, that memory gives before the last of the program
 TO_CHECK: Final = 1  # rate_check.sv
 QUEUE: Final = 16  # resample.sv: samples that wait for mel
 # sound_store.sv: from a value to its word, and from the last word to its burst; record_write.sv
@@ -202,7 +203,7 @@ def mel_cu_cycles(
     `latency`: clocks from an address to its first word, and from the last word of a write to its confirmation."""
     begun = TO_START + latency + TO_READ_WORD
     sound = begun + wav_header_cycles(skipped) + TO_CHECK
-    program = begun + PROGRAM
+    program = begun + PROGRAM + min(WAV_BETWEEN, -(-(44 + 2 * frames) // WORD))
     taps = program + taps_cycles(rate) if loads_taps else 0
     up, down, passes = _ratio(rate)
     samples, spacing = -(-frames * up // down), passes * down / up

@@ -25,9 +25,12 @@ def test_the_image_cus_container_describes_kernels_offsets_and_banks(tmp_path):
         "index": 0, "name": "jpeg", "type": "void*", "offset": 0x10, "size": 8, "port": "M_AXI_GMEM0",
     }  # fmt: skip
     assert [i["name"] for i in kernel["instances"]] == ["image_cu_1", "image_cu_2", "image_cu_3"]
-    banks = [bank for instance in kernel["instances"] for bank in instance["banks"].values()]
-    assert banks == [f"HBM[{number}]" for number in range(12)]  # four pointers each, a bank for each
-    assert [m["used"] for m in description["memories"]] == [True] * 12 + [False] * 20
+    for number, instance in enumerate(kernel["instances"]):  # two ports each, a bank for each
+        reads, writes = f"HBM[{2 * number}]", f"HBM[{2 * number + 1}]"
+        assert instance["banks"] == {
+            "jpeg": reads, "tables": reads, "ring": reads, "tensor": writes, "result": writes,
+        }  # fmt: skip
+    assert [m["used"] for m in description["memories"]] == [True] * 6 + [False] * 26
     build_metadata = json.loads(xclbin.build_metadata)
     assert build_metadata["target"] == "sw_emu" and build_metadata["kernels"] == {"image_cu": 3}
 
@@ -126,16 +129,16 @@ def test_a_negative_number_of_units_is_refused(tmp_path):
 
 
 def test_what_one_kernel_leaves_for_another_lies_in_one_bank(tmp_path):
-    """`mel` of all units of both kernels; every other argument has a bank of its own."""
+    """`mel` of all units of both kernels, with what else goes through its ports; others have banks of their own."""
     names = [bytes(name, "ascii") for name in ("writer", "reader")]
     xmls = [XML.replace(b'"vadd"', b'"%s"' % name).replace(b'name="out"', b'name="mel"') for name in names]
     source = tmp_path / "both.cpp"
     source.write_text("")
     description = describe(build_kernels(tmp_path / "x.xclbin", [source], [], xmls, {"writer": 2, "reader": 2}))
     banks = [instance["banks"] for kernel in description["kernels"] for instance in kernel["instances"]]
-    assert len({of["mel"] for of in banks}) == 1
-    others = [bank for of in banks for name, bank in of.items() if name != "mel"]
-    assert len(set(others)) == len(others) == 8 and banks[0]["mel"] not in others
+    assert len({of["mel"] for of in banks}) == 1 and all(of["a"] == of["mel"] for of in banks)
+    others = [of["b"] for of in banks]
+    assert len(set(others)) == len(others) == 4 and banks[0]["mel"] not in others
 
 
 def test_a_container_is_compiled_of_its_own_kernels_only(tmp_path, monkeypatch):

@@ -193,3 +193,18 @@ def test_impossible_memory_is_refused(settings):
 def test_coverage_is_written_by_libraries_that_count_it(bench, tmp_path):
     with pytest.raises(ValueError, match="built without coverage"):
         bench.model.write_coverage(tmp_path / "coverage.dat")
+
+
+def test_a_launch_costs_clocks_before_the_start_and_none_in_the_run(bench):
+    bench.check(100)
+    plain, launched = bench.check(100), bench.check(100, launch=1000)
+    assert launched.cycles == plain.cycles and launched.total_cycles == plain.total_cycles + 1000
+
+
+def test_a_run_without_a_bound_of_its_own_goes_on_while_it_writes(bench):
+    cycles = bench.check(65536).cycles
+    bench.check(65536, max_cycles=cycles // 4, renew=True)
+    with pytest.raises(KernelFailed, match="did not finish within"):
+        bench.check(65536, max_cycles=cycles // 4)
+    with pytest.raises(KernelFailed, match="did not finish within"):
+        bench.check(65536, max_cycles=1, renew=True)

@@ -78,7 +78,7 @@ class Job:
 
 
 async def bench_of(dut) -> Bench:
-    return await cocotb_bench.started(Bench(dut, cocotb_bench.kernel("audio_mel_cu"), reads=(0, 2), writes=(1, 3)))
+    return await cocotb_bench.started(Bench(dut, cocotb_bench.kernel("audio_mel_cu"), reads=(0,), writes=(1,)))
 
 
 # ---- What holds of every unit ----

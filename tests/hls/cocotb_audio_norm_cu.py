@@ -59,7 +59,7 @@ class Job:
 
 
 async def bench_of(dut) -> Bench:
-    return await cocotb_bench.started(Bench(dut, cocotb_bench.kernel("audio_norm_cu"), reads=(0,), writes=(1, 2)))
+    return await cocotb_bench.started(Bench(dut, cocotb_bench.kernel("audio_norm_cu"), reads=(0,), writes=(1,)))
 
 
 # ---- What holds of every unit ----

@@ -55,31 +55,10 @@ module cocotb_audio_norm_cu (
   input  logic         m_axi_gmem1_bid,
   input  logic [1:0]   m_axi_gmem1_bresp,
   input  logic         m_axi_gmem1_bvalid,
-  output logic         m_axi_gmem1_bready,
-
-  output logic         m_axi_gmem2_awid,
-  output logic [63:0]  m_axi_gmem2_awaddr,
-  output logic [7:0]   m_axi_gmem2_awlen,
-  output logic [2:0]   m_axi_gmem2_awsize,
-  output logic [1:0]   m_axi_gmem2_awburst,
-  output logic [3:0]   m_axi_gmem2_awcache,
-  output logic [2:0]   m_axi_gmem2_awprot,
-  output logic         m_axi_gmem2_awvalid,
-  input  logic         m_axi_gmem2_awready,
-  output logic [127:0] m_axi_gmem2_wdata,
-  output logic [15:0]  m_axi_gmem2_wstrb,
-  output logic         m_axi_gmem2_wlast,
-  output logic         m_axi_gmem2_wvalid,
-  input  logic         m_axi_gmem2_wready,
-  input  logic         m_axi_gmem2_bid,
-  input  logic [1:0]   m_axi_gmem2_bresp,
-  input  logic         m_axi_gmem2_bvalid,
-  output logic         m_axi_gmem2_bready
+  output logic         m_axi_gmem1_bready
 );
 
   assign m_axi_gmem0_arid = 1'b0;
-  assign m_axi_gmem1_awid = 1'b0;
-  assign m_axi_gmem2_awid = 1'b0;
 
   audio_norm_cu u_audio_norm_cu (.interrupt(interrupt_o), .*);
 

@@ -22,7 +22,7 @@ module cocotb_image_cu (
   output logic         s_axi_control_rvalid,
   input  logic         s_axi_control_rready,
 
-  output logic         m_axi_gmem0_arid,
+  output logic [1:0]   m_axi_gmem0_arid,
   output logic [63:0]  m_axi_gmem0_araddr,
   output logic [7:0]   m_axi_gmem0_arlen,
   output logic [2:0]   m_axi_gmem0_arsize,
@@ -31,7 +31,7 @@ module cocotb_image_cu (
   output logic [2:0]   m_axi_gmem0_arprot,
   output logic         m_axi_gmem0_arvalid,
   input  logic         m_axi_gmem0_arready,
-  input  logic         m_axi_gmem0_rid,
+  input  logic [1:0]   m_axi_gmem0_rid,
   input  logic [127:0] m_axi_gmem0_rdata,
   input  logic [1:0]   m_axi_gmem0_rresp,
   input  logic         m_axi_gmem0_rlast,
@@ -55,48 +55,8 @@ module cocotb_image_cu (
   input  logic         m_axi_gmem1_bid,
   input  logic [1:0]   m_axi_gmem1_bresp,
   input  logic         m_axi_gmem1_bvalid,
-  output logic         m_axi_gmem1_bready,
-
-  output logic         m_axi_gmem2_arid,
-  output logic [63:0]  m_axi_gmem2_araddr,
-  output logic [7:0]   m_axi_gmem2_arlen,
-  output logic [2:0]   m_axi_gmem2_arsize,
-  output logic [1:0]   m_axi_gmem2_arburst,
-  output logic [3:0]   m_axi_gmem2_arcache,
-  output logic [2:0]   m_axi_gmem2_arprot,
-  output logic         m_axi_gmem2_arvalid,
-  input  logic         m_axi_gmem2_arready,
-  input  logic         m_axi_gmem2_rid,
-  input  logic [127:0] m_axi_gmem2_rdata,
-  input  logic [1:0]   m_axi_gmem2_rresp,
-  input  logic         m_axi_gmem2_rlast,
-  input  logic         m_axi_gmem2_rvalid,
-  output logic         m_axi_gmem2_rready,
-
-  output logic         m_axi_gmem3_awid,
-  output logic [63:0]  m_axi_gmem3_awaddr,
-  output logic [7:0]   m_axi_gmem3_awlen,
-  output logic [2:0]   m_axi_gmem3_awsize,
-  output logic [1:0]   m_axi_gmem3_awburst,
-  output logic [3:0]   m_axi_gmem3_awcache,
-  output logic [2:0]   m_axi_gmem3_awprot,
-  output logic         m_axi_gmem3_awvalid,
-  input  logic         m_axi_gmem3_awready,
-  output logic [127:0] m_axi_gmem3_wdata,
-  output logic [15:0]  m_axi_gmem3_wstrb,
-  output logic         m_axi_gmem3_wlast,
-  output logic         m_axi_gmem3_wvalid,
-  input  logic         m_axi_gmem3_wready,
-  input  logic         m_axi_gmem3_bid,
-  input  logic [1:0]   m_axi_gmem3_bresp,
-  input  logic         m_axi_gmem3_bvalid,
-  output logic         m_axi_gmem3_bready
+  output logic         m_axi_gmem1_bready
 );
-
-  assign m_axi_gmem0_arid = 1'b0;
-  assign m_axi_gmem1_awid = 1'b0;
-  assign m_axi_gmem2_arid = 1'b0;
-  assign m_axi_gmem3_awid = 1'b0;
 
   image_cu u_image_cu (.interrupt(interrupt_o), .*);
 

@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
         if (size && std::fread(jpeg.data(), size, 1, corpus) != 1) return 3;
         uint32_t status, out_width, out_height, src_width, src_height;
         image_cu(jpeg.data(), size, tensor.data(), capacity, tables.data(), result.data(), record[2], record[3],
-                 record[4], record[5], record[5], record[6], record[6], &status, &out_width, &out_height, &src_width,
+                 record[4], record[5], record[5], record[6], record[6], nullptr, 0, 0, 0, &status, &out_width, &out_height, &src_width,
                  &src_height);
         std::printf("%u %u %u\n", status, out_width, out_height);
     }

@@ -184,6 +184,7 @@ def image_cu(
         tensor.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint32(memory if capacity is None else capacity),
         words.ctypes.data_as(ctypes.c_void_p), result.ctypes.data_as(ctypes.c_void_p),
         *(ctypes.c_uint32(value) for value in (stage, format, resize_short, *crop, *at)),
+        ctypes.c_void_p(), *(ctypes.c_uint32(0) for _ in range(3)),  # no ring
         *(ctypes.byref(register) for register in registers),
     )  # fmt: skip
     status, out_width, out_height, src_width, src_height = (register.value for register in registers)

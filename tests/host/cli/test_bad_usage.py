@@ -92,6 +92,7 @@ NAMED = (  # choices and lists of names
       for option in ("--target", "--stage", "--dtype", "--fallback")
       for kind in (("image", "photo.jpg"), ("audio", "sound.wav"))),
     ("preprocess", "image", "photo.jpg", "--out", "tensors", "--damaged"), ("serve", "--damaged"),
+    ("preprocess", "image", "photo.jpg", "--out", "tensors", "--launch"), ("serve", "--preprocess", "dpu", "--launch"),
     (*SIMULATE, "--lengths"),
     (*TUNE, "--accelerator", "npu", "--model"), (*TUNE[:-2], "--model", "resnet50", "--tune"),
     (*TUNE, "--model", "resnet50", "--accelerator"),

@@ -13,8 +13,9 @@ import pytest
 from headrace.bitstreams.xclbin import Mode, Xclbin, read_xclbin, write_xclbin
 from headrace.host import xrt
 from headrace.host.xrt import emulation as pyxrt
+from headrace.host.xrt import engine
 from headrace.host.xrt.faults import Fault, FaultKind
-from headrace.host.xrt.hw_emu import MemoryModel
+from headrace.host.xrt.hw_emu import KernelModel, MemoryModel
 
 TO_DEVICE = pyxrt.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE
 FROM_DEVICE = pyxrt.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE
@@ -414,3 +415,25 @@ def test_a_container_for_a_card_is_never_emulated(vadd_xclbin, tmp_path):
     with pytest.raises(RuntimeError, match="mode PR"):
         pyxrt.hw_context(device, container.get_uuid())
     assert xrt.api_for(vadd_xclbin) is pyxrt
+
+
+def test_a_launch_takes_what_it_was_said_to(cpp_board, monkeypatch):
+    slept = []
+    monkeypatch.setattr(engine, "sleep", slept.append)
+    pyxrt.set_launch_cost(cpp_board.device, 75)
+    assert cpp_board.start().wait(5000) == STATE.ERT_CMD_STATE_COMPLETED
+    assert slept == [75e-6] and (cpp_board.result() == np.arange(COUNT) + 7).all()
+
+
+def test_a_launch_takes_clocks_where_there_are_any(rtl_board, monkeypatch):
+    launched = []
+    run = KernelModel.run
+
+    def told(model, *arguments, launch, **more):
+        launched.append(launch)
+        return run(model, *arguments, launch=launch, **more)
+
+    monkeypatch.setattr(KernelModel, "run", told)
+    pyxrt.set_launch_cost(rtl_board.device, 75)
+    assert rtl_board.start().wait(5000) == STATE.ERT_CMD_STATE_COMPLETED
+    assert launched == [75 * 300]

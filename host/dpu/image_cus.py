@@ -1,0 +1,34 @@
+"""Image CUs: any of them does a photo, by a start of its own or from the CU's queue."""
+
+from typing import Any
+
+from headrace.host.dpu.image import ImageSpec, Stage
+from headrace.host.dpu.image_cu import ImageCu
+from headrace.host.dpu.job_queue import JobQueue
+from headrace.host.dpu.pool import CuPool, OpenPool
+from headrace.host.dpu.preprocessor import Launch, Preprocessed
+from headrace.host.dpu.status import Status
+
+
+class ImageCus:
+    """All image CUs. `polls`: looks for a job after which a CU's run from its queue ends."""
+
+    kernels = (ImageCu.kernel_name,)
+
+    def __init__(self, spec: ImageSpec, open_pool: OpenPool, launch: Launch, polls: int) -> None:
+        self._pool: CuPool[Any]
+        if launch is Launch.QUEUE:
+            self._pool = open_pool(JobQueue, spec, polls)
+        else:
+            self._pool = open_pool(ImageCu, spec)
+        self.pools = (self._pool,)
+
+    async def process(self, data: bytes, stage: Stage | None, timeout_s: float) -> tuple[Preprocessed, Status]:
+        """Raises DpuUnavailable."""
+        last = Stage.NORMALIZE if stage is None else stage
+        run, result = await self._pool.run(lambda cu: cu.run(data, last, timeout_s))
+        done = Preprocessed(
+            result.output, run.unit, run.started, run.finished, result.status.name, result.source_pixels,
+            result.counters, (run,), orientation=result.orientation,
+        )  # fmt: skip
+        return done, result.status

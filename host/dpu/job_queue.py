@@ -1,0 +1,238 @@
+"""An image CU that takes its jobs from a ring in device memory: one start for as many photos as come.
+
+hls/image_cu/image_cu.hpp defines the ring. Several callers have jobs there at the same time, each in a lane of its own
+with room for a file and a tensor, so that the CU finds the next job when it is done with one. The CU's run ends by
+itself when no job came for a while, and is started again with the next one; jobs that it did not take stay where they
+are.
+"""
+
+import struct
+import threading
+import time
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.host.dpu.cu import RESULT_WORDS, Cu, CuLost, as_int
+from headrace.host.dpu.image import FORMATS, ImageSpec, Stage
+from headrace.host.dpu.image_cu import CENTRED, CuResult, output_bytes, result, table_words
+from headrace.host.dpu.orientation import orientation
+from headrace.host.dpu.status import Status
+
+LANES = 4  # jobs of a CU at a time: one runs, one is fetched ahead, and the host is busy with the others
+ENTRIES = 8  # a power of two, at least LANES
+DESCRIPTOR = struct.Struct("<16I")
+NUMBERED = 48  # bytes of a descriptor in front of the word that has its number
+JOB, STOP = 0, 1
+SLICE_S = 0.0005  # between two looks at the records
+CLOSING_S = 2.0  # for a run to end when the driver is closed
+
+
+class Lane:
+    """A place in the queue of a CU, for one caller at a time."""
+
+    def __init__(self, queue: "JobQueue", number: int) -> None:
+        self.name = f"{queue.name}.{number}"
+        self._queue = queue
+        self._number = number
+
+    def run(self, jpeg: bytes, stage: Stage, timeout_s: float) -> CuResult:
+        """Blocks until the job is done. Raises CuLost if the CU has done none of its jobs for `timeout_s`, on an error
+        state or a failing transfer; then the CU is lost to all lanes."""
+        return self._queue.run(self._number - 1, jpeg, stage, timeout_s)
+
+
+class JobQueue(Cu):
+    """`polls`: looks at an empty ring after which the CU's run ends."""
+
+    kernel_name = "image_cu"
+    result_argument = 5
+    records = ENTRIES + 1  # the last one is the run's own
+
+    def __init__(
+        self,
+        api: ModuleType,
+        device: Any,
+        context: Any,
+        name: str,
+        closing: threading.Event,
+        spec: ImageSpec,
+        polls: int,
+    ) -> None:
+        super().__init__(api, device, context, name, closing)
+        self._spec = spec
+        self._polls = polls
+        self._tables = self._buffer(3 * 256 * 4, argument=4)
+        self._send(self._tables, table_words(spec))
+        self._ring = self._buffer(ENTRIES * DESCRIPTOR.size, argument=13)
+        for buffer in (self._ring, self._result):  # what lies there from before could be taken for a job or a record
+            self._send(buffer, bytes(buffer.size()))
+        self._lock = threading.RLock()  # of all below
+        self._jpeg_room = 1 << 20  # of a lane
+        self._tensor_room = _pages(int(np.prod(spec.tensor_shape)) * np.dtype(spec.dtype).itemsize)
+        self._allocate()
+        self._run: Any = None
+        self._number = 1  # of the next job; the CU has its low 32 bits
+        self._undone = 1  # the first job whose record was not seen yet
+        self._records: dict[int, list[int]] = {}  # by number, until its lane takes it
+        self._moved = 0.0  # when the CU last did what was asked
+        self._lost = ""
+
+    def lanes(self) -> Sequence[Lane]:
+        return [Lane(self, number + 1) for number in range(LANES)]
+
+    def close(self) -> None:
+        """Tells the run to end and waits a little for that."""
+        with self._lock:
+            if self._run is None or self._lost or self._number - self._undone >= ENTRIES:
+                return  # it ends when it finds no more jobs
+            try:
+                self._write(self._number, [0] * 11 + [STOP])
+                end = time.monotonic() + CLOSING_S
+                while not self._ended() and time.monotonic() < end:
+                    time.sleep(SLICE_S)
+            except (CuLost, RuntimeError):
+                pass  # nobody waits for it any more
+            self._lost = f"{self.name} was closed"
+
+    def run(self, lane: int, jpeg: bytes, stage: Stage, timeout_s: float) -> CuResult:
+        found = orientation(jpeg)
+        spec = self._spec.as_stored(found)
+        try:
+            if len(jpeg) > self._jpeg_room:
+                self._grow(len(jpeg), 0, timeout_s)
+            words, tensor = self._once(lane, jpeg, spec, stage, timeout_s)
+            if words[0] == Status.BUFFER_TOO_SMALL:
+                self._grow(0, output_bytes(words), timeout_s)
+                words, tensor = self._once(lane, jpeg, spec, stage, timeout_s)
+            output: NDArray[np.uint8] = np.empty(0, np.uint8)
+            if words[0] == Status.OK:
+                size, offset = output_bytes(words), lane * (tensor.size() // LANES)
+                tensor.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE, size, offset)
+                output = np.frombuffer(tensor.map(), np.uint8, size, offset)
+            return result(words, output, self._spec, stage, found, None)
+        except (RuntimeError, ValueError, CuLost) as error:
+            with self._lock:
+                self._lost = self._lost or str(error)
+            raise error if isinstance(error, CuLost) else CuLost(f"{self.name}: {error}") from error
+
+    # ---- Jobs ----
+
+    def _once(self, lane: int, jpeg: bytes, spec: ImageSpec, stage: Stage, timeout_s: float) -> tuple[list[int], Any]:
+        """A job's record, and the buffer that has its tensor."""
+        to_device = self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE
+        with self._lock:
+            tensor, at = self._tensor, lane * self._jpeg_room
+            self._jpeg.write(jpeg, at)
+            self._jpeg.sync(to_device, len(jpeg), at)
+            if self._number == self._undone:
+                self._moved = time.monotonic()
+            number = self._number
+            self._write(
+                number,
+                [
+                    at, len(jpeg), lane * self._tensor_room, self._tensor_room, int(stage), FORMATS.index(spec.dtype),
+                    spec.resize_short, spec.crop_width, spec.crop_height,
+                    CENTRED if spec.crop_x is None else spec.crop_x, CENTRED if spec.crop_y is None else spec.crop_y,
+                    JOB,
+                ],
+            )  # fmt: skip
+            self._number += 1
+        while True:
+            with self._lock:
+                self._look(timeout_s)
+                if number in self._records:
+                    return self._records.pop(number), tensor
+            time.sleep(SLICE_S)
+
+    def _write(self, number: int, words: Sequence[int]) -> None:
+        """The job into its slot, which is free: fewer lanes than slots have jobs. Its number goes last."""
+        at = number % ENTRIES * DESCRIPTOR.size
+        last = [0, 0, 0, number]
+        self._ring.write(DESCRIPTOR.pack(*(word & 0xFFFFFFFF for word in (*words, *last))), at)
+        for begin, size in ((0, NUMBERED), (NUMBERED, DESCRIPTOR.size - NUMBERED)):
+            self._ring.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE, size, at + begin)
+
+    def _look(self, timeout_s: float) -> None:
+        """Take the records that are there, and start the CU if there are jobs that it did not take."""
+        if self._lost:
+            raise CuLost(self._lost)
+        ended = self._ended()  # before the records are looked at: what it did is among them
+        done = self._undone
+        records = self._fetch_records()
+        while done != self._number and records[done % ENTRIES, -1] == done & 0xFFFFFFFF:
+            done += 1
+        if done != self._undone:
+            records = self._fetch_records()  # the last word of a record comes last: now all of it is there
+            self._records |= {number: records[number % ENTRIES].tolist() for number in range(self._undone, done)}
+            self._undone = done
+            self._moved = time.monotonic()
+        if self._undone == self._number:
+            return
+        if ended:
+            self._start_run()
+        elif self._closing.is_set():
+            raise CuLost(f"{self.name} was given up, as the driver was closed")
+        elif time.monotonic() > self._moved + timeout_s:
+            raise CuLost(f"{self.name} did not answer within {timeout_s} s")
+
+    def _fetch_records(self) -> NDArray[np.uint32]:
+        records = np.frombuffer(self._fetch(self._result), "<u4")
+        return records[: self.records * RESULT_WORDS].reshape(-1, RESULT_WORDS)
+
+    # ---- The CU's run ----
+
+    def _start_run(self) -> None:
+        self._run = self._kernel(
+            self._jpeg, self._jpeg.size(), self._tensor, self._tensor.size(), self._tables, self._result,
+            0, 0, 0, 0, 0, 0, 0,  # what the jobs bring
+            self._ring, ENTRIES, as_int(self._undone & 0xFFFFFFFF), self._polls,
+        )  # fmt: skip
+
+    def _ended(self) -> bool:
+        """Whether no run is under way. Raises CuLost if it ended otherwise than in order."""
+        if self._run is None:
+            return True
+        state, states = self._run.state(), self._api.ert_cmd_state
+        if state in self.failed_states():
+            self._raise_failed(self._run, state)
+        if state != states.ERT_CMD_STATE_COMPLETED:
+            return False
+        self._run = None
+        status = int(self._fetch_records()[ENTRIES, 0])
+        if status != Status.OK:
+            raise CuLost(f"{self.name}: its run ended in {Status(status).name}")
+        return True
+
+    def _grow(self, jpeg_bytes: int, tensor_bytes: int, timeout_s: float) -> None:
+        """Larger buffers, which a run takes at its start: the one under way is ended first."""
+        with self._lock:
+            if jpeg_bytes <= self._jpeg_room and tensor_bytes <= self._tensor_room:
+                return  # another lane's job was as large
+            while self._undone != self._number:
+                self._look(timeout_s)
+                time.sleep(SLICE_S)
+            if not self._ended():
+                self._write(self._number, [0] * 11 + [STOP])
+                end = time.monotonic() + timeout_s
+                while not self._ended():
+                    if time.monotonic() > end:
+                        raise CuLost(f"{self.name} did not stop within {timeout_s} s")
+                    time.sleep(SLICE_S)
+                # A run that found no job just before does not take the stop, and its place is the next job's.
+                taken = int(self._fetch_records()[ENTRIES, 2]) == (self._number + 1) & 0xFFFFFFFF
+                self._number = self._undone = self._number + taken
+            self._jpeg_room = max(self._jpeg_room, _pages(jpeg_bytes))
+            self._tensor_room = max(self._tensor_room, _pages(tensor_bytes))
+            self._allocate()
+
+    def _allocate(self) -> None:
+        self._jpeg = self._buffer(LANES * self._jpeg_room, argument=0)
+        self._tensor = self._buffer(LANES * self._tensor_room, argument=2)
+
+
+def _pages(size: int) -> int:
+    return (size + 4095) & ~4095

@@ -1,0 +1,2 @@
+#define HEADRACE_WRITES
+#include "rtl_axi_share.cpp"
