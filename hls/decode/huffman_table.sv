@@ -6,8 +6,8 @@
 // Throughput  one look-up a clock. Codes of up to ShortBits bits are found directly by the next ShortBits bits, within the
 //             clock; longer ones by comparison with the limits of all lengths at once, a clock later. What comes next in
 //             the stream depends on the length found here, so each gate of the short way limits the clock of the whole
-//             compute unit, and in photos only 0.3 to 2.5 % of the symbols go the long one.
-// Memory      per class 2048 short entries of 13 bits in distributed RAM and 1024 long ones in block RAM.
+//             compute unit, and in photos only 2 to 4 % of the symbols go the long one.
+// Memory      4 * 2^ShortBits short entries of 14 bits in distributed RAM and 1024 long ones in block RAM.
 module huffman_table
   import headrace_pkg::*;
 #(

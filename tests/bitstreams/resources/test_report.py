@@ -31,6 +31,8 @@ RTL = Path(__file__).parent / "rtl"
 SOURCES = sorted(RTL.glob("*.sv"))
 CACHE = Path(__file__).parents[3] / "build" / "tests" / "report"  # by content, as what the other tests compile
 
+SHALLOW = ("entropy_decoder", "transform", "render")  # units that reach 250 MHz by the estimate, and must
+
 
 def measured(name):
     return measure(name, SOURCES, CACHE)
@@ -126,6 +128,14 @@ def test_a_32_bit_sum_is_one_adder_chain_from_its_lowest_bit():
     assert re.match(r"(first|second)_q\[[0-3]\]", path["start"])
     assert (path["luts"], path["carries"], path["carry_cells"]) == (1, 1, 8)
     assert result["resources"]["carry8"] == 4
+
+
+@pytest.mark.parametrize("unit", [pytest.param(unit, marks=pytest.mark.slow) for unit in SHALLOW])
+def test_no_path_is_deeper_than_eight_tables_or_longer_than_4_ns(unit):
+    """By abc9's estimate, which leaves out what a LUT RAM takes; the levels have it."""
+    result = measure(unit, rtl_sources(), CACHE)
+    assert result["most_luts_on_a_path"] <= 8, result["longest_paths"][0]
+    assert result["abc9_delay_ps"] <= 4000
 
 
 def test_abc9s_estimate_is_given():

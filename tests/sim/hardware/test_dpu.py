@@ -28,7 +28,7 @@ def photo(symbols: int, width: int = 512, height: int = 384, h_factor: int = 2, 
     blocks = mcus * (h_factor * v_factor + 2)
     segments = ((DQT, 130), (SOF0, 15), (DHT, 4 * 32), (SOS, 10))
     return JpegWork(
-        width, height, 3, h_factor, v_factor, 0, (symbols,) * blocks, (0,) * blocks, segments, (LADDER,) * 4
+        width, height, 3, h_factor, v_factor, 0, (symbols,) * blocks, (0,) * blocks, segments, (LADDER,) * 4, (4,)
     )
 
 
@@ -61,7 +61,9 @@ def test_long_codes_and_restarts_cost_dense_photos_their_clocks():
     blocks = len(work.symbols)
     assert decode_cycles(replace(work, long_codes=(1,) * blocks)) - decode_cycles(work) == blocks
     mcus = work.mcus_across * work.mcus_down
-    assert decode_cycles(replace(work, restart_interval=8)) - decode_cycles(work) == RESTART * (mcus // 8 - 1)
+    intervals = mcus // 8
+    restarted = replace(work, restart_interval=8, starts=(4,) * intervals)
+    assert decode_cycles(restarted) - decode_cycles(work) == (RESTART + 4) * (intervals - 1)
 
 
 def test_the_transform_evens_out_as_many_sparse_blocks_as_it_can_hold():

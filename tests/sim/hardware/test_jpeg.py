@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from headrace.batching import UsageError
+from headrace.sim.hardware import jpeg
 from headrace.sim.hardware.jpeg import DHT, DQT, SOF0, SOS, read_jpeg_work
 
 APP1 = 0xE1
@@ -132,3 +133,11 @@ def progressive() -> bytes:
 def test_what_is_no_sound_baseline_file_is_refused(jpeg):
     with pytest.raises(UsageError, match="baseline"):
         read_jpeg_work(jpeg)
+
+
+def test_the_first_bytes_of_an_interval_come_two_a_clock_but_next_to_ff():
+    assert jpeg._start(bytes(100)) == 4
+    assert jpeg._start(bytes([1, 2, 3])) == 2
+    assert jpeg._start(bytes([0xFF, 1, 2, 3, 4, 5, 6, 7])) == 4
+    assert jpeg._start(bytes([1, 0xFF, 0xFF, 4, 5, 6, 7])) == 5
+    assert jpeg._start(b"") == 0
