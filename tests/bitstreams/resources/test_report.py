@@ -100,6 +100,18 @@ def test_no_memory_of_a_unit_above_1_kbit_is_lost_or_became_flip_flops(unit):
     assert not result["warnings"]
 
 
+# Not the two that have the entropy decoder's loop, nor audio_mel_cu, which is a little above.
+SHORT = [unit for unit in UNITS if unit not in ("decode", "image_cu", "audio_mel_cu")]
+
+
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("unit", [pytest.param(unit, marks=[pytest.mark.slow] * (unit in LARGE)) for unit in SHORT])
+def test_no_path_of_a_unit_passes_more_than_8_luts_or_takes_more_than_4_ns(unit):
+    result = measure(unit, rtl_sources(), CACHE)
+    assert result["most_luts_on_a_path"] <= 8
+    assert result["abc9_delay_ps"] <= 4000
+
+
 @pytest.mark.parametrize("unit", LARGE)
 def test_yosys_reads_what_takes_too_long_to_synthesise_here(unit):
     """It wants names declared before they are used, which Verilator does not."""
