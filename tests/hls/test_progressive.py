@@ -306,6 +306,16 @@ def with_symbol(jpeg: bytes, scan: int, symbol: int) -> bytes:
     return jpeg[: at + 21] + bytes([symbol]) + jpeg[at + 22 :]
 
 
+def one_block(*script: Scan, dc: int = 0, ac: int = 1) -> bytes:
+    block = np.zeros((1, 1, 64), np.int64)
+    block[0, 0, [0, 5]] = dc, ac
+    return to_jpeg(Image(8, 8, "gray", (block,)), list(script))
+
+
+GRAY = (Scan((0,), 0, 0), Scan((0,), 1, 63))
+# The second bit of the coefficient 5, by itself: its one symbol is a bit, its sign another, and six are padding.
+ONE_BIT_MORE = (Scan((0,), 0, 0), Scan((0,), 1, 4), Scan((0,), 5, 5, 0, 1), Scan((0,), 5, 5, 1, 0), Scan((0,), 6, 63))
+
 REFUSED = {
     "AC before DC": ("CORRUPT_HEADER", lambda: scripted(AC[0], DC, *AC[1:])),
     "DC with some AC": ("CORRUPT_HEADER", lambda: scripted(Scan((0,), 0, 5), DC, *AC)),
@@ -341,8 +351,26 @@ REFUSED = {
     "last bits missing": ("TRUNCATED", lambda: scripted(*libjpeg_script(3)[:-1])),
     "hierarchical": ("PROGRESSIVE", lambda: scripted(DC, *AC).replace(b"\xff\xc2", b"\xff\xc6", 1)),
     "arithmetic": ("ARITHMETIC", lambda: scripted(DC, *AC).replace(b"\xff\xc2", b"\xff\xca", 1)),
-    "DC category 12": ("CORRUPT_HUFFMAN", lambda: with_symbol(scripted(DC, *AC), 0, 12)),
-    "AC category 11": ("CORRUPT_HUFFMAN", lambda: with_symbol(scripted(DC, *AC), 2, 11)),
+    "DC category 12": ("CORRUPT_HUFFMAN", lambda: one_block(*GRAY, dc=2048)),
+    "AC category 11": ("CORRUPT_HUFFMAN", lambda: one_block(*GRAY, ac=-1024)),
+    "new coefficient of two bits": ("CORRUPT_HUFFMAN", lambda: with_symbol(one_block(*ONE_BIT_MORE), 3, 2)),
+    "data behind a scan": ("CORRUPT_HUFFMAN", lambda: scripted(DC, replace(AC[0], before=b"\0\1"), *AC[1:])),
+    "much data behind a scan": (
+        "CORRUPT_HUFFMAN",
+        lambda: scripted(DC, replace(AC[0], before=bytes(50) + b"\1"), *AC[1:]),
+    ),
+    "restart marker missing": (
+        "RESTART_MISMATCH",
+        lambda: scripted(replace(DC, restart=2), *AC).replace(b"\xff\xd1", b"", 1),
+    ),
+    "restart marker without DRI": (
+        "RESTART_MISMATCH",
+        lambda: scripted(replace(DC, restart=2), *AC).replace(b"\xff\xdd\0\4\0\2", b"", 1),
+    ),
+    "run beyond the band to what was sent before": (
+        "CORRUPT_HUFFMAN",
+        lambda: with_symbol(scripted(DC, Scan((0,), 6, 63), Scan((0,), 1, 5)), 2, 0x51),
+    ),
     "run beyond the band": ("CORRUPT_HUFFMAN", lambda: with_symbol(scripted(DC, Scan((0,), 1, 5)), 1, 0x51)),
     "16 zeros beyond the band": ("CORRUPT_HUFFMAN", lambda: with_symbol(scripted(DC, Scan((0,), 1, 5)), 1, 0xF0)),
 }
@@ -355,6 +383,9 @@ def test_file_that_cannot_be_decoded_ends_in_its_status(name):
 
 
 TAKEN = {
+    "DC category 11": lambda: one_block(*GRAY, dc=2047),
+    "AC category 10": lambda: one_block(*GRAY, ac=-1023),
+    "new coefficient of one bit": lambda: one_block(*ONE_BIT_MORE),
     "AC coefficients from the tenth on missing": lambda: scripted(DC, *(Scan((c,), 1, 9) for c in range(3))),
     "last bits of these missing": lambda: scripted(
         DC, *(Scan((c,), 1, 9) for c in range(3)), *(Scan((c,), 10, 63, 0, 2) for c in range(3))
