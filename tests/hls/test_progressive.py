@@ -410,6 +410,23 @@ def test_file_cut_off_anywhere_is_reported_as_truncated(restart):
         assert decode(jpeg[:length]).status == STATUS["TRUNCATED"], length
 
 
+LAST = {
+    "DC refined": [replace(GRAY[0], low=1), GRAY[1], replace(GRAY[0], high=1)],
+    "AC": [*GRAY],
+    "AC refined": [GRAY[0], replace(GRAY[1], low=1), replace(GRAY[1], high=1)],
+}
+
+
+@pytest.mark.parametrize("name", LAST)
+def test_a_last_scan_that_lacks_bits_is_reported_as_truncated(name):
+    """Its last byte has bits of some of the 16 blocks."""
+    image = random_image(np.random.default_rng(3), 32, 32, "gray")
+    image.planes[0][..., 0], image.planes[0][..., 63] = np.arange(16).reshape(4, 4) * 9, 3
+    jpeg = to_jpeg(image, LAST[name])
+    assert_equal_to_opencv(jpeg)
+    assert decode(jpeg[:-3] + jpeg[-2:]).status == STATUS["TRUNCATED"]
+
+
 # ---- Damaged files ----
 
 
