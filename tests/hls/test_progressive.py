@@ -421,7 +421,7 @@ LAST = {
 def test_a_last_scan_that_lacks_bits_is_reported_as_truncated(name):
     """Its last byte has bits of some of the 16 blocks."""
     image = random_image(np.random.default_rng(3), 32, 32, "gray")
-    image.planes[0][..., 0], image.planes[0][..., 63] = np.arange(16).reshape(4, 4) * 9, 3
+    image.planes[0][..., 0], image.planes[0][..., 63] = np.arange(16).reshape(4, 4) * 9, 900
     jpeg = to_jpeg(image, LAST[name])
     assert_equal_to_opencv(jpeg)
     assert decode(jpeg[:-3] + jpeg[-2:]).status == STATUS["TRUNCATED"]
