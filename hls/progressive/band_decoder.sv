@@ -1,0 +1,436 @@
+// One scan: entropy-coded data and the words of its band as earlier scans left them, to the same words behind it.
+//
+// Reference   T.81 annexes F and G; the C++ (decode_blocks in progressive.cpp) check by check.
+// Interface   Huffman tables while idle; `start_i` for a clock, with `scan_i` stable until `done_o`, which comes for a clock
+//             with the status when the scan's tokens have been read, with the one that ends it. For each block of the pass
+//             come its words, unless the scan is the first of its coefficients, and words leave; behind the last word of
+//             a block its number.
+// Throughput  four clocks for a symbol and its coefficient, six for a DC one; two for a correction bit, with the zeros
+//             before it; besides these one for each word and one for each block.
+// Bad input   the first error decides. The block that it is in is filled up, with anything; what follows in the scan is read
+//             and dropped.
+module band_decoder
+  import headrace_pkg::*;
+  import progressive_pkg::*;
+(
+  input  logic           clk_i,
+  input  logic           rst_ni,
+
+  input  huffman_write_t huffman_i,
+  input  logic           huffman_valid_i,
+
+  input  logic           start_i,
+  input  logic           skip_i,          // with `start_i`: read and drop the scan
+  input  band_scan_t     scan_i,
+  output logic           done_o,
+  output status_e        status_o,
+
+  input  token_t         token_i,
+  input  logic           token_valid_i,
+  output logic           token_ready_o,
+
+  input  block_t         block_i,
+  input  logic           block_valid_i,
+  output logic           block_ready_o,
+
+  input  word_t          word_i,
+  input  logic           word_valid_i,
+  output logic           word_ready_o,
+
+  output logic [127:0]   word_o,
+  output logic           word_valid_o,
+  input  logic           word_ready_i,
+  output logic [BlockBits-1:0] written_o,  // the number of a block whose words have all left
+  output logic           written_valid_o,
+  input  logic           written_ready_i
+);
+
+  localparam int unsigned WindowBits = 48;
+  localparam int unsigned Longest    = 16 + 14;  // a code and the bits of an EOB run
+
+  typedef enum logic [3:0] {
+    StIdle,
+    StBlock,    // before a block, or behind the last one of an interval
+    StWord,     // waits for a word
+    StScan,     // what is there to do in this word? Meanwhile a code is looked up, and zeros are counted
+    StSelect,   // three clocks of a symbol: its place in the table,
+    StRead,     // the symbol
+    StTake,     // its bits leave the window
+    StMove,     // places the coefficient, or corrects one before it, or the word is done
+    StPredict,  // of a DC coefficient
+    StPlaceDc,
+    StFlush,    // behind an error: the other words of the block
+    StRestart,  // between two restart intervals: nothing but RSTn may be left
+    StRest      // the rest of the scan
+  } state_e;
+  state_e state_d, state_q;
+  status_e status_d, status_q;
+
+  // ---- The window: next bit on top, zeros below the last ----
+  logic [WindowBits-1:0] window_q, filled, by_16, shifted;
+  logic [5:0]  bits_q;
+  logic        stopped;         // no more data before what token_i is
+  logic        take_data, enough, some_bit;
+  logic        use_symbol, use_bit;
+  logic [4:0]  total_q;         // bits of the symbol
+
+  assign stopped   = token_valid_i && token_i.kind != TokenData;
+  assign take_data = state_q != StIdle && state_q != StRestart && state_q != StRest &&
+                     token_valid_i && token_i.kind == TokenData && bits_q <= 6'(WindowBits - 16);
+  assign enough    = bits_q >= 6'(Longest) || stopped;
+  assign some_bit  = bits_q != '0;
+
+  logic [15:0] new_bits;
+  assign new_bits = token_i.two ? token_i.data : {token_i.data[15:8], 8'd0};
+  assign filled   = window_q | (take_data ? {new_bits, 32'd0} >> bits_q : 48'd0);
+  assign by_16    = use_symbol && total_q[4] ? filled << 16 : filled;
+  assign shifted  = by_16 << (use_symbol ? total_q[3:0] : {3'd0, use_bit});
+
+  always_ff @(posedge clk_i) begin
+    if (state_q == StIdle || (state_q == StRestart && state_d == StBlock)) begin
+      window_q <= '0;
+      bits_q   <= '0;
+    end else begin
+      window_q <= shifted;
+      bits_q   <= bits_q + (take_data ? (token_i.two ? 6'd16 : 6'd8) : 6'd0)
+                - (use_symbol ? 6'(total_q) : 6'(use_bit));
+    end
+  end
+
+  // ---- Symbols ----
+  logic       ac_q;             // the table of the next symbol
+  logic [1:0] table_q;
+  logic [4:0] length;
+  logic       none;
+  logic [7:0] symbol;
+
+  huffman_search u_search (
+    .clk_i,
+    .write_i      (huffman_i),
+    .write_valid_i(huffman_valid_i),
+    .ac_i         (ac_q),
+    .number_i     (table_q),
+    .window_i     (window_q[WindowBits-1-:16]),
+    .length_o     (length),
+    .none_o       (none),
+    .symbol_o     (symbol)
+  );
+
+  // In StRead: what the symbol is; in StTake it is acted upon.
+  logic        refines, first_scan, corrects_dc;
+  logic [3:0]  size;
+  logic        end_of_band;
+  logic [3:0]  extra;
+  logic        none_q, wrong_q, end_q;
+  logic [4:0]  length_q;
+  logic [3:0]  size_q, run_symbol_q, extra_q;
+  logic [15:0] ext_q;           // the bits behind the code
+
+  assign refines     = scan_i.high != '0;
+  assign first_scan  = scan_i.first == '0 && !refines;  // of its components: nothing is read
+  assign corrects_dc = scan_i.first == '0 && refines;
+  assign size        = symbol[3:0];
+  assign end_of_band = ac_q && size == '0 && symbol[7:4] != 4'd15;
+  assign extra       = !end_of_band ? size : scan_i.progressive ? symbol[7:4] : 4'd0;
+
+  always_ff @(posedge clk_i) begin
+    none_q       <= none;
+    length_q     <= length;
+    size_q       <= size;
+    run_symbol_q <= symbol[7:4];
+    extra_q      <= extra;
+    total_q      <= length + 5'(extra);
+    end_q        <= end_of_band;
+    wrong_q      <= size > (!ac_q ? 4'd11 : refines ? 4'd1 : 4'd10);
+    ext_q        <= 16'((window_q << length) >> (WindowBits - 16));
+  end
+
+  logic    symbol_error, symbol_short;
+  status_e stop_status;
+  assign stop_status = token_i.kind == TokenRestart ? StatusRestartMismatch : status_e'(token_i.data[7:0]);
+  always_comb begin
+    symbol_error = 1'b1;
+    symbol_short = 1'b0;   // the data ends within it
+    if (none_q) symbol_short = bits_q < 6'd16;
+    else if (6'(length_q) > bits_q) symbol_short = 1'b1;
+    else if (wrong_q) symbol_short = 1'b0;
+    else if (6'(total_q) > bits_q) symbol_short = 1'b1;
+    else symbol_error = 1'b0;
+  end
+
+  // T.81 F.2.2.1, EXTEND: the first of the extra bits is the inverted sign.
+  logic [15:0] magnitude;
+  logic [14:0] run_of_bands;    // T.81 G.1.2.2: a one and the extra bits
+  assign magnitude    = 16'({16'd0, ext_q} >> (5'd16 - 5'(size_q)));
+  assign run_of_bands = 15'({15'd0, 1'b1, ext_q} >> (5'd16 - 5'(extra_q)));
+
+  // ---- The word ----
+  logic [7:0][15:0] word_q;
+  logic [2:0]  number_q;        // of the word in its block
+  logic [7:0]  sent_q;          // its coefficients of the band that earlier scans sent, from the next one on
+  logic [3:0]  k_q, last_k_q;   // the next coefficient and the band's last in this word
+  logic [3:0]  target_q;        // the first of sent_q, or behind last_k_q
+  logic [3:0]  zeros_q;         // before it
+  logic        placing_q;       // a coefficient, `value_q`, after `run_q` more zeros,
+  logic [3:0]  run_q;
+  logic [15:0] value_q;
+  logic        rest_q;          // or no more new ones in this block
+  logic [14:0] eob_run_q;       // blocks, this one too, whose band has no new coefficient any more
+  logic [2:0][15:0] predictor_q;
+  logic [1:0]  component_q;
+
+  logic [2:0]  first_word, last_word;
+  logic [7:0]  band_mask;       // of the word that comes
+  logic [2:0]  next_number;
+  logic        load, finish, place, correct, last_of_block, next_there;
+
+  assign first_word  = scan_i.first[5:3];  // of a first scan, that begins with 0, the first, too
+  assign last_word   = first_scan ? 3'd7 : scan_i.last[5:3];
+  assign next_number = state_q == StBlock ? first_word : state_q == StWord ? number_q : number_q + 1'b1;
+  assign next_there  = first_scan || word_valid_i;
+  assign last_of_block = number_q == last_word;
+
+  logic [3:0] load_k, load_last;
+  assign load_k    = next_number == first_word ? {1'b0, scan_i.first[2:0]} : 4'd0;
+  // Behind the band 0, before the first place that `load_k` may be: such words have nothing to do.
+  logic beyond, past_q;
+  assign beyond    = next_number > scan_i.last[5:3];
+  assign load_last = next_number == scan_i.last[5:3] ? {1'b0, scan_i.last[2:0]} : 4'd7;
+  always_comb begin
+    for (int unsigned i = 0; i < 8; i++) begin
+      band_mask[i] = 4'(i) >= load_k && 4'(i) <= load_last && !beyond && !first_scan;
+    end
+  end
+
+  logic [3:0] lowest;
+  always_comb begin
+    lowest = last_k_q + 1'b1;
+    for (int i = 7; i >= 0; i--) if (sent_q[i]) lowest = 4'(i);
+  end
+
+  logic [15:0] plus, corrected;
+  assign plus      = 16'd1 << scan_i.low;
+  assign corrected = word_q[target_q[2:0]] + (word_q[target_q[2:0]][15] ? -plus : plus);
+
+  logic [3:0] at;
+  assign at      = k_q + run_q;
+  assign place   = state_q == StMove && placing_q && run_q < zeros_q;
+  assign correct = state_q == StMove && !place && sent_q != '0 && some_bit;
+
+  logic done_here;               // nothing is left to do in this word
+  assign done_here = past_q || k_q > last_k_q || (rest_q && sent_q == '0);
+  assign finish = ((state_q == StScan && done_here) || (state_q == StMove && !place && sent_q == '0)) &&
+                  word_ready_i && (!last_of_block || !written_valid_o);
+  assign load   = next_there && ((finish && !last_of_block) || state_q == StWord ||
+                                 (state_q == StBlock && state_d == StScan));
+  assign word_ready_o = load && !first_scan;
+
+  assign word_o       = word_q;
+  assign word_valid_o = ((state_q == StScan && done_here) || (state_q == StMove && !place && sent_q == '0) ||
+                         state_q == StFlush) && (!last_of_block || !written_valid_o);
+
+  logic block_end;               // its last word leaves
+  assign block_end     = word_valid_o && word_ready_i && last_of_block;
+  assign block_ready_o = block_end;
+
+  logic dc_bit;
+  assign dc_bit     = state_q == StScan && !done_here && corrects_dc && some_bit;
+  assign use_bit    = correct || dc_bit;
+  assign use_symbol = state_q == StTake;
+
+  always_ff @(posedge clk_i) begin
+    target_q <= lowest;
+    zeros_q  <= lowest - k_q;
+    if (load) begin
+      for (int unsigned i = 0; i < 8; i++) word_q[i] <= first_scan ? '0 : word_i.value[i];
+      number_q <= next_number;
+      sent_q   <= word_i.some & band_mask;
+      k_q      <= load_k;
+      last_k_q <= load_last;
+      past_q   <= beyond;
+    end else if (finish || (word_valid_o && word_ready_i)) begin
+      number_q <= number_q + 1'b1;
+    end else if (place) begin
+      word_q[at[2:0]] <= value_q << scan_i.low;
+      k_q             <= at + 1'b1;
+    end else if (correct) begin
+      if (window_q[WindowBits-1]) word_q[target_q[2:0]] <= corrected;
+      sent_q <= sent_q & (sent_q - 8'd1);
+      k_q    <= target_q + 1'b1;
+    end else if (dc_bit) begin
+      if (window_q[WindowBits-1]) word_q[0] <= word_q[0] | plus;
+      sent_q[0] <= 1'b0;
+      k_q       <= 4'd1;
+    end else if (state_q == StPlaceDc) begin
+      word_q[0] <= predictor_q[component_q] << scan_i.low;
+      k_q       <= 4'd1;
+    end
+  end
+
+  // ---- The band of the block ----
+  always_ff @(posedge clk_i) begin
+    if (state_q == StBlock) begin
+      component_q <= block_i.component;
+      ac_q        <= scan_i.first != '0;
+      table_q     <= scan_i.first != '0 ? scan_i.ac[block_i.component] : scan_i.dc[block_i.component];
+      rest_q      <= eob_run_q != '0;
+      placing_q   <= 1'b0;
+    end else if (state_q == StPlaceDc) begin
+      ac_q        <= 1'b1;
+      table_q     <= scan_i.ac[component_q];
+    end else if (state_q == StTake) begin
+      rest_q      <= end_q;
+      placing_q   <= ac_q && !end_q;
+      run_q       <= run_symbol_q;
+      value_q     <= ext_q[15] || size_q == '0 ? magnitude : magnitude - (16'd1 << size_q) + 16'd1;
+    end else if (state_q == StMove) begin
+      if (place) placing_q <= 1'b0;
+      if (correct || finish) run_q <= run_q - zeros_q;  // counts only while placing
+    end
+
+    if (state_q == StIdle || (state_q == StRestart && state_d == StBlock)) begin
+      eob_run_q   <= '0;
+      predictor_q <= '0;
+    end else begin
+      if (state_q == StTake && end_q && scan_i.progressive) eob_run_q <= run_of_bands;
+      else if (block_end && eob_run_q != '0) eob_run_q <= eob_run_q - 1'b1;
+      if (state_q == StPredict) predictor_q[component_q] <= predictor_q[component_q] + value_q;
+    end
+  end
+
+  // ---- The scan ----
+  logic        pass_end_q, interval_end_q;  // the block that ended was the last one
+  logic [15:0] interval_left_q;             // MCUs after this one in its restart interval
+  logic [2:0]  restart_number_q;
+
+  always_ff @(posedge clk_i) begin
+    if (state_q == StIdle) begin
+      pass_end_q       <= 1'b0;
+      restart_number_q <= '0;
+    end else if (block_end) begin
+      pass_end_q <= block_i.pass_last;
+    end
+    if (state_q == StIdle || (state_q == StRestart && state_d == StBlock)) begin
+      interval_left_q <= scan_i.restart_interval - 1'b1;
+      interval_end_q  <= 1'b0;
+    end else if (block_end && block_i.mcu_last) begin
+      interval_left_q <= interval_left_q - 1'b1;
+      interval_end_q  <= scan_i.restart_interval != '0 && interval_left_q == '0;
+    end
+    if (state_q == StRestart && state_d == StBlock) restart_number_q <= restart_number_q + 1'b1;
+    if (block_end) written_o <= block_i.number;
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) written_valid_o <= 1'b0;
+    else if (block_end) written_valid_o <= 1'b1;
+    else if (written_ready_i) written_valid_o <= 1'b0;
+  end
+
+  // The whole bytes in the window hold a 1. Padding is the first bits_q[2:0] bits, and below the last bit are zeros.
+  logic rest_used;
+  assign rest_used = window_q[WindowBits-8:0] != '0 || (window_q[WindowBits-1-:7] & (7'h7F >> bits_q[2:0])) != '0;
+
+  assign token_ready_o = take_data || (state_q == StRest) || (state_q == StRestart && state_d == StBlock);
+  assign done_o        = state_q == StRest && token_valid_i && token_i.kind == TokenScanEnd;
+  assign status_o      = status_d;
+
+  always_comb begin
+    state_d  = state_q;
+    status_d = status_q;
+    unique case (state_q)
+      StIdle: if (start_i) begin
+        status_d = StatusOk;
+        state_d  = skip_i ? StRest : StBlock;
+      end
+      StBlock: begin
+        if (pass_end_q) state_d = StRest;
+        else if (interval_end_q) state_d = StRestart;
+        else if (block_valid_i && next_there) state_d = StScan;
+      end
+      StWord: if (next_there) state_d = StScan;
+      StScan: begin
+        if (done_here) begin
+          if (finish) state_d = last_of_block ? StBlock : next_there ? StScan : StWord;
+        end else if (corrects_dc) begin
+          if (!some_bit && stopped) begin
+            status_d = stop_status;
+            state_d  = StFlush;
+          end
+        end else if (placing_q || rest_q) begin
+          state_d = StMove;
+        end else if (enough) begin
+          state_d = StSelect;
+        end
+      end
+      StSelect: state_d = StRead;
+      StRead:   state_d = StTake;
+      StTake: begin
+        if (symbol_error) begin
+          status_d = symbol_short ? stop_status : StatusCorruptHuffman;
+          state_d  = StFlush;
+        end else if (!ac_q) begin
+          state_d = StPredict;
+        end else if (end_q) begin
+          state_d = StScan;
+        end else begin
+          state_d = StMove;
+        end
+      end
+      StMove: begin
+        if (place) begin
+          state_d = at < last_k_q && enough ? StSelect : StScan;
+        end else if (sent_q != '0) begin
+          if (some_bit) begin
+            state_d = StScan;
+          end else if (stopped) begin
+            status_d = stop_status;
+            state_d  = StFlush;
+          end
+        end else if (finish) begin
+          state_d = last_of_block ? StBlock : next_there ? StScan : StWord;
+        end
+      end
+      StPredict: state_d = StPlaceDc;
+      StPlaceDc: state_d = StScan;
+      StFlush: if (block_end) state_d = StRest;
+      StRestart: if (token_valid_i) begin
+        state_d = StRest;
+        if (bits_q < 6'd8 && token_i.kind == TokenScanEnd) begin
+          status_d = status_e'(token_i.data[7:0]);
+        end else if (bits_q < 6'd8 && token_i.kind == TokenRestart && token_i.data[2:0] == restart_number_q) begin
+          state_d = StBlock;
+        end else begin
+          status_d = StatusRestartMismatch;
+        end
+      end
+      StRest: begin
+        // Padding of less than a byte may be left, bytes 0 and restart markers.
+        if (status_q == StatusOk && rest_used) status_d = StatusCorruptHuffman;
+        if (token_valid_i && status_q == StatusOk && token_i.kind == TokenData &&
+            (token_i.data[15:8] != '0 || (token_i.two && token_i.data[7:0] != '0))) begin
+          status_d = StatusCorruptHuffman;
+        end
+        if (done_o) state_d = StIdle;
+      end
+      default: state_d = StIdle;
+    endcase
+    // A coefficient that is still to be placed would be beyond the band.
+    if (finish && last_of_block && placing_q) begin
+      status_d = StatusCorruptHuffman;
+      state_d  = StRest;
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) state_q <= StIdle;
+    else state_q <= state_d;
+  end
+  always_ff @(posedge clk_i) status_q <= status_d;
+
+`ifndef SYNTHESIS
+  a_window_holds: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    state_q == StTake && !symbol_error |-> 6'(total_q) <= bits_q);
+`endif
+
+endmodule
