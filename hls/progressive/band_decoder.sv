@@ -5,8 +5,8 @@
 //             with the status when the scan's tokens have been read, with the one that ends it. For each block of the pass
 //             come its words, unless the scan is the first of its coefficients, and words leave; behind the last word of
 //             a block its number.
-// Throughput  four clocks for a symbol and its coefficient, six for a DC one; two for a correction bit, with the zeros
-//             before it; besides these one for each word and one for each block.
+// Throughput  three clocks for a symbol and its coefficient, six for a DC one; one for a correction bit, with the zeros
+//             before it, one for each word, and one for each block.
 // Bad input   the first error decides. The block that it is in is filled up, with anything; what follows in the scan is read
 //             and dropped.
 module band_decoder
@@ -52,11 +52,9 @@ module band_decoder
     StIdle,
     StBlock,    // before a block, or behind the last one of an interval
     StWord,     // waits for a word
-    StScan,     // what is there to do in this word? Meanwhile a code is looked up, and zeros are counted
-    StSelect,   // three clocks of a symbol: its place in the table,
-    StRead,     // the symbol
+    StWork,     // places the coefficient, or corrects one before it, or the word leaves; else waits for a symbol
+    StRead,     // the symbol is there,
     StTake,     // its bits leave the window
-    StMove,     // places the coefficient, or corrects one before it, or the word is done
     StPredict,  // of a DC coefficient
     StPlaceDc,
     StFlush,    // behind an error: the other words of the block
@@ -68,6 +66,8 @@ module band_decoder
 
   // ---- The window: next bit on top, zeros below the last ----
   logic [WindowBits-1:0] window_q, filled, by_16, shifted;
+  logic [WindowBits-1:0] next_by_16;
+  logic [15:0] next_code;       // the window's top, or, when a symbol is taken, that behind it
   logic [5:0]  bits_q;
   logic        stopped;         // no more data before what token_i is
   logic        take_data, enough, some_bit;
@@ -85,6 +85,9 @@ module band_decoder
   assign filled   = window_q | (take_data ? {new_bits, 32'd0} >> bits_q : 48'd0);
   assign by_16    = use_symbol && total_q[4] ? filled << 16 : filled;
   assign shifted  = by_16 << (use_symbol ? total_q[3:0] : {3'd0, use_bit});
+
+  assign next_by_16 = use_symbol && total_q[4] ? window_q << 16 : window_q;
+  assign next_code  = 16'((next_by_16 << (use_symbol ? total_q[3:0] : 4'd0)) >> (WindowBits - 16));
 
   always_ff @(posedge clk_i) begin
     if (state_q == StIdle || (state_q == StRestart && state_d == StBlock)) begin
@@ -110,11 +113,22 @@ module band_decoder
     .write_valid_i(huffman_valid_i),
     .ac_i         (ac_q),
     .number_i     (table_q),
-    .window_i     (window_q[WindowBits-1-:16]),
+    .window_i     (next_code),
     .length_o     (length),
     .none_o       (none),
     .symbol_o     (symbol)
   );
+
+  // A look-up takes a clock for the limits, one for the symbol: in the clock after one in which the window began with the
+  // code and had all of its bits, `looked_up_q`, it goes on to StRead.
+  logic looked_up_q;
+  always_ff @(posedge clk_i) begin
+    unique case (state_q)
+      StTake:         looked_up_q <= ac_q && (stopped || bits_q >= 6'(Longest) + 6'(total_q));
+      StWord, StWork: looked_up_q <= enough && !use_bit;
+      default:        looked_up_q <= 1'b0;
+    endcase
+  end
 
   // In StRead: what the symbol is; in StTake it is acted upon.
   logic        refines, first_scan, corrects_dc;
@@ -170,7 +184,8 @@ module band_decoder
   logic [7:0]  sent_q;          // its coefficients of the band that earlier scans sent, from the next one on
   logic [3:0]  k_q, last_k_q;   // the next coefficient and the band's last in this word
   logic [3:0]  target_q;        // the first of sent_q, or behind last_k_q
-  logic [3:0]  zeros_q;         // before it
+  logic [3:0]  zeros_q;         // from k_q to there
+  logic        past_q;          // the word is behind the band
   logic        placing_q;       // a coefficient, `value_q`, after `run_q` more zeros,
   logic [3:0]  run_q;
   logic [15:0] value_q;
@@ -192,8 +207,7 @@ module band_decoder
 
   logic [3:0] load_k, load_last;
   assign load_k    = next_number == first_word ? {1'b0, scan_i.first[2:0]} : 4'd0;
-  // Behind the band 0, before the first place that `load_k` may be: such words have nothing to do.
-  logic beyond, past_q;
+  logic beyond;
   assign beyond    = next_number > scan_i.last[5:3];
   assign load_last = next_number == scan_i.last[5:3] ? {1'b0, scan_i.last[2:0]} : 4'd7;
   always_comb begin
@@ -202,68 +216,81 @@ module band_decoder
     end
   end
 
-  logic [3:0] lowest;
-  always_comb begin
-    lowest = last_k_q + 1'b1;
-    for (int i = 7; i >= 0; i--) if (sent_q[i]) lowest = 4'(i);
-  end
+  // The first of some coefficients.
+  function automatic logic [3:0] lowest(logic [7:0] some, logic [3:0] if_none);
+    logic [3:0] found;
+    found = if_none;
+    for (int i = 7; i >= 0; i--) if (some[i]) found = 4'(i);
+    return found;
+  endfunction
+
+  logic [7:0] load_sent, less_sent;
+  logic [3:0] load_target, less_target;
+  assign load_sent   = word_i.some & band_mask;
+  assign load_target = lowest(load_sent, load_last + 4'd1);
+  assign less_sent   = sent_q & (sent_q - 8'd1);
+  assign less_target = lowest(less_sent, last_k_q + 4'd1);
 
   logic [15:0] plus, corrected;
   assign plus      = 16'd1 << scan_i.low;
   assign corrected = word_q[target_q[2:0]] + (word_q[target_q[2:0]][15] ? -plus : plus);
 
-  logic [3:0] at;
-  assign at      = k_q + run_q;
-  assign place   = state_q == StMove && placing_q && run_q < zeros_q;
-  assign correct = state_q == StMove && !place && sent_q != '0 && some_bit;
-
-  logic done_here;               // nothing is left to do in this word
-  assign done_here = past_q || k_q > last_k_q || (rest_q && sent_q == '0);
-  assign finish = ((state_q == StScan && done_here) || (state_q == StMove && !place && sent_q == '0)) &&
-                  word_ready_i && (!last_of_block || !written_valid_o);
-  assign load   = next_there && ((finish && !last_of_block) || state_q == StWord ||
-                                 (state_q == StBlock && state_d == StScan));
-  assign word_ready_o = load && !first_scan;
+  logic work, none_sent, fits, word_done;
+  logic [2:0] at;
+  assign work      = state_q == StWork;
+  assign none_sent = sent_q == '0;
+  assign fits      = run_q < zeros_q;
+  assign word_done = past_q || (none_sent && (zeros_q == '0 || rest_q || (placing_q && !fits)));
+  assign at        = k_q[2:0] + run_q[2:0];
+  assign place     = work && placing_q && fits;
+  assign correct   = work && !none_sent && (rest_q || (placing_q && !fits)) && some_bit;
 
   assign word_o       = word_q;
-  assign word_valid_o = ((state_q == StScan && done_here) || (state_q == StMove && !place && sent_q == '0) ||
-                         state_q == StFlush) && (!last_of_block || !written_valid_o);
+  assign word_valid_o = ((work && word_done) || state_q == StFlush) && (!last_of_block || !written_valid_o);
+  assign finish       = work && word_valid_o && word_ready_i;
+  assign load         = next_there && ((finish && !last_of_block) || state_q == StWord ||
+                                       (state_q == StBlock && state_d == StWork));
+  assign word_ready_o = load && !first_scan;
 
   logic block_end;               // its last word leaves
   assign block_end     = word_valid_o && word_ready_i && last_of_block;
   assign block_ready_o = block_end;
 
   logic dc_bit;
-  assign dc_bit     = state_q == StScan && !done_here && corrects_dc && some_bit;
+  assign dc_bit     = work && !word_done && corrects_dc && some_bit;
   assign use_bit    = correct || dc_bit;
   assign use_symbol = state_q == StTake;
 
   always_ff @(posedge clk_i) begin
-    target_q <= lowest;
-    zeros_q  <= lowest - k_q;
     if (load) begin
       for (int unsigned i = 0; i < 8; i++) word_q[i] <= first_scan ? '0 : word_i.value[i];
       number_q <= next_number;
-      sent_q   <= word_i.some & band_mask;
+      sent_q   <= load_sent;
       k_q      <= load_k;
+      target_q <= load_target;
+      zeros_q  <= load_target - load_k;
       last_k_q <= load_last;
       past_q   <= beyond;
-    end else if (finish || (word_valid_o && word_ready_i)) begin
+    end else if (word_valid_o && word_ready_i) begin
       number_q <= number_q + 1'b1;
     end else if (place) begin
-      word_q[at[2:0]] <= value_q << scan_i.low;
-      k_q             <= at + 1'b1;
+      word_q[at] <= value_q << scan_i.low;
+      k_q        <= k_q + run_q + 4'd1;
+      zeros_q    <= zeros_q - run_q - 4'd1;
     end else if (correct) begin
       if (window_q[WindowBits-1]) word_q[target_q[2:0]] <= corrected;
-      sent_q <= sent_q & (sent_q - 8'd1);
-      k_q    <= target_q + 1'b1;
+      sent_q   <= less_sent;
+      k_q      <= target_q + 4'd1;
+      target_q <= less_target;
+      zeros_q  <= less_target - target_q - 4'd1;
     end else if (dc_bit) begin
       if (window_q[WindowBits-1]) word_q[0] <= word_q[0] | plus;
       sent_q[0] <= 1'b0;
-      k_q       <= 4'd1;
+      zeros_q   <= '0;
     end else if (state_q == StPlaceDc) begin
       word_q[0] <= predictor_q[component_q] << scan_i.low;
       k_q       <= 4'd1;
+      zeros_q   <= zeros_q - 4'd1;
     end
   end
 
@@ -283,7 +310,7 @@ module band_decoder
       placing_q   <= ac_q && !end_q;
       run_q       <= run_symbol_q;
       value_q     <= ext_q[15] || size_q == '0 ? magnitude : magnitude - (16'd1 << size_q) + 16'd1;
-    end else if (state_q == StMove) begin
+    end else if (work) begin
       if (place) placing_q <= 1'b0;
       if (correct || finish) run_q <= run_q - zeros_q;  // counts only while placing
     end
@@ -346,53 +373,38 @@ module band_decoder
       StBlock: begin
         if (pass_end_q) state_d = StRest;
         else if (interval_end_q) state_d = StRestart;
-        else if (block_valid_i && next_there) state_d = StScan;
+        else if (block_valid_i && next_there) state_d = StWork;
       end
-      StWord: if (next_there) state_d = StScan;
-      StScan: begin
-        if (done_here) begin
-          if (finish) state_d = last_of_block ? StBlock : next_there ? StScan : StWord;
-        end else if (corrects_dc) begin
+      StWord: if (next_there) state_d = StWork;
+      StWork: begin
+        if (word_done) begin
+          if (finish) begin
+            if (last_of_block) state_d = StBlock;
+            else if (!next_there) state_d = StWord;
+            else if (looked_up_q && !placing_q && !rest_q && !beyond) state_d = StRead;
+          end
+        end else if (place) begin
+          if (looked_up_q && (!none_sent || run_q + 4'd1 != zeros_q)) state_d = StRead;
+        end else if (placing_q || rest_q || corrects_dc) begin  // a bit
           if (!some_bit && stopped) begin
             status_d = stop_status;
             state_d  = StFlush;
           end
-        end else if (placing_q || rest_q) begin
-          state_d = StMove;
-        end else if (enough) begin
-          state_d = StSelect;
+        end else if (looked_up_q) begin
+          state_d = StRead;
         end
       end
-      StSelect: state_d = StRead;
-      StRead:   state_d = StTake;
+      StRead: state_d = StTake;
       StTake: begin
         if (symbol_error) begin
           status_d = symbol_short ? stop_status : StatusCorruptHuffman;
           state_d  = StFlush;
-        end else if (!ac_q) begin
-          state_d = StPredict;
-        end else if (end_q) begin
-          state_d = StScan;
         end else begin
-          state_d = StMove;
-        end
-      end
-      StMove: begin
-        if (place) begin
-          state_d = at < last_k_q && enough ? StSelect : StScan;
-        end else if (sent_q != '0) begin
-          if (some_bit) begin
-            state_d = StScan;
-          end else if (stopped) begin
-            status_d = stop_status;
-            state_d  = StFlush;
-          end
-        end else if (finish) begin
-          state_d = last_of_block ? StBlock : next_there ? StScan : StWord;
+          state_d = ac_q ? StWork : StPredict;
         end
       end
       StPredict: state_d = StPlaceDc;
-      StPlaceDc: state_d = StScan;
+      StPlaceDc: state_d = StWork;
       StFlush: if (block_end) state_d = StRest;
       StRestart: if (token_valid_i) begin
         state_d = StRest;
