@@ -64,18 +64,32 @@ module band_decoder
   state_e state_d, state_q;
   status_e status_d, status_q;
 
+  // ---- What the scan is like, a clock after `scan_i` ----
+  logic        refines_q, corrects_dc_q;
+  logic        first_scan_q;    // of its components: nothing is read, and whole blocks are written
+  logic [2:0]  first_word_q, last_word_q;
+  logic [15:0] plus_q, minus_q; // the bit that the scan adds
+  always_ff @(posedge clk_i) begin
+    refines_q     <= scan_i.high != '0;
+    first_scan_q  <= scan_i.first == '0 && scan_i.high == '0;
+    corrects_dc_q <= scan_i.first == '0 && scan_i.high != '0;
+    first_word_q  <= scan_i.first[5:3];
+    last_word_q   <= first_scan_q ? 3'd7 : scan_i.last[5:3];
+    plus_q        <= 16'd1 << scan_i.low;
+    minus_q       <= 16'hFFFF << scan_i.low;
+  end
+
   // ---- The window: next bit on top, zeros below the last ----
-  logic [WindowBits-1:0] window_q, filled, by_16, shifted;
-  logic [WindowBits-1:0] next_by_16;
-  logic [15:0] next_code;       // the window's top, or, when a symbol is taken, that behind it
+  logic [WindowBits-1:0] window_q, filled, by_16, behind;
   logic [5:0]  bits_q;
   logic        stopped;         // no more data before what token_i is
   logic        take_data, enough, some_bit;
   logic        use_symbol, use_bit;
+  logic        restarted;       // RSTn is as it should be
   logic [4:0]  total_q;         // bits of the symbol
 
   assign stopped   = token_valid_i && token_i.kind != TokenData;
-  assign take_data = state_q != StIdle && state_q != StRestart && state_q != StRest &&
+  assign take_data = state_q != StIdle && state_q != StTake && state_q != StRestart && state_q != StRest &&
                      token_valid_i && token_i.kind == TokenData && bits_q <= 6'(WindowBits - 16);
   assign enough    = bits_q >= 6'(Longest) || stopped;
   assign some_bit  = bits_q != '0;
@@ -83,20 +97,19 @@ module band_decoder
   logic [15:0] new_bits;
   assign new_bits = token_i.two ? token_i.data : {token_i.data[15:8], 8'd0};
   assign filled   = window_q | (take_data ? {new_bits, 32'd0} >> bits_q : 48'd0);
-  assign by_16    = use_symbol && total_q[4] ? filled << 16 : filled;
-  assign shifted  = by_16 << (use_symbol ? total_q[3:0] : {3'd0, use_bit});
-
-  assign next_by_16 = use_symbol && total_q[4] ? window_q << 16 : window_q;
-  assign next_code  = 16'((next_by_16 << (use_symbol ? total_q[3:0] : 4'd0)) >> (WindowBits - 16));
+  assign by_16    = total_q[4] ? window_q << 16 : window_q;
+  assign behind   = by_16 << total_q[3:0];  // what is behind the symbol
 
   always_ff @(posedge clk_i) begin
-    if (state_q == StIdle || (state_q == StRestart && state_d == StBlock)) begin
+    if (state_q == StIdle || restarted) begin
       window_q <= '0;
       bits_q   <= '0;
+    end else if (use_symbol) begin
+      window_q <= behind;
+      bits_q   <= bits_q - 6'(total_q);
     end else begin
-      window_q <= shifted;
-      bits_q   <= bits_q + (take_data ? (token_i.two ? 6'd16 : 6'd8) : 6'd0)
-                - (use_symbol ? 6'(total_q) : 6'(use_bit));
+      window_q <= use_bit ? filled << 1 : filled;
+      bits_q   <= bits_q + (take_data ? (token_i.two ? 6'd16 : 6'd8) : 6'd0) - 6'(use_bit);
     end
   end
 
@@ -113,7 +126,7 @@ module band_decoder
     .write_valid_i(huffman_valid_i),
     .ac_i         (ac_q),
     .number_i     (table_q),
-    .window_i     (next_code),
+    .window_i     (use_symbol ? behind[WindowBits-1-:16] : window_q[WindowBits-1-:16]),
     .length_o     (length),
     .none_o       (none),
     .symbol_o     (symbol)
@@ -131,7 +144,6 @@ module band_decoder
   end
 
   // In StRead: what the symbol is; in StTake it is acted upon.
-  logic        refines, first_scan, corrects_dc;
   logic [3:0]  size;
   logic        end_of_band;
   logic [3:0]  extra;
@@ -140,9 +152,6 @@ module band_decoder
   logic [3:0]  size_q, run_symbol_q, extra_q;
   logic [15:0] ext_q;           // the bits behind the code
 
-  assign refines     = scan_i.high != '0;
-  assign first_scan  = scan_i.first == '0 && !refines;  // of its components: nothing is read
-  assign corrects_dc = scan_i.first == '0 && refines;
   assign size        = symbol[3:0];
   assign end_of_band = ac_q && size == '0 && symbol[7:4] != 4'd15;
   assign extra       = !end_of_band ? size : scan_i.progressive ? symbol[7:4] : 4'd0;
@@ -155,7 +164,7 @@ module band_decoder
     extra_q      <= extra;
     total_q      <= length + 5'(extra);
     end_q        <= end_of_band;
-    wrong_q      <= size > (!ac_q ? 4'd11 : refines ? 4'd1 : 4'd10);
+    wrong_q      <= size > (!ac_q ? 4'd11 : refines_q ? 4'd1 : 4'd10);
     ext_q        <= 16'((window_q << length) >> (WindowBits - 16));
   end
 
@@ -173,19 +182,51 @@ module band_decoder
   end
 
   // T.81 F.2.2.1, EXTEND: the first of the extra bits is the inverted sign.
-  logic [15:0] magnitude;
+  logic        negative;
+  logic [15:0] value;
   logic [14:0] run_of_bands;    // T.81 G.1.2.2: a one and the extra bits
-  assign magnitude    = 16'({16'd0, ext_q} >> (5'd16 - 5'(size_q)));
+  assign negative     = !ext_q[15] && size_q != '0;
+  assign value        = 16'({{16{negative}}, ext_q} >> (5'd16 - 5'(size_q))) + 16'(negative);
   assign run_of_bands = 15'({15'd0, 1'b1, ext_q} >> (5'd16 - 5'(extra_q)));
+
+  // ---- The word that comes next ----
+  logic [2:0]  next_q, next;
+  logic        next_last_q;     // of its block
+  logic        next_past_q;     // behind the band
+  logic [2:0]  next_k_q, next_end_q;  // its first and last coefficient of the band
+  logic [7:0]  next_mask_q;     // these and those between, if earlier scans may have sent them
+  logic        load, next_there;
+
+  assign next       = state_q == StIdle || next_last_q ? first_word_q : next_q + 3'd1;
+  assign next_there = first_scan_q || word_valid_i;
+
+  logic [2:0] next_k, next_end;
+  assign next_k   = next == first_word_q ? scan_i.first[2:0] : 3'd0;
+  assign next_end = next == scan_i.last[5:3] ? scan_i.last[2:0] : 3'd7;
+
+  always_ff @(posedge clk_i) begin
+    if (state_q == StIdle || load) begin
+      next_q      <= next;
+      next_last_q <= next == last_word_q;
+      next_past_q <= next > scan_i.last[5:3];
+      next_k_q    <= next_k;
+      next_end_q  <= next_end;
+      for (int unsigned i = 0; i < 8; i++) begin
+        next_mask_q[i] <= 3'(i) >= next_k && 3'(i) <= next_end && !first_scan_q;
+      end
+    end
+  end
 
   // ---- The word ----
   logic [7:0][15:0] word_q;
   logic [2:0]  number_q;        // of the word in its block
+  logic        last_of_block_q;
   logic [7:0]  sent_q;          // its coefficients of the band that earlier scans sent, from the next one on
-  logic [3:0]  k_q, last_k_q;   // the next coefficient and the band's last in this word
-  logic [3:0]  target_q;        // the first of sent_q, or behind last_k_q
+  logic        none_sent_q;
+  logic [2:0]  k_q, end_k_q;    // the next coefficient and the band's last in this word
+  logic        past_q;          // k_q is behind that
+  logic [3:0]  target_q;        // the first of sent_q, or behind end_k_q
   logic [3:0]  zeros_q;         // from k_q to there
-  logic        past_q;          // the word is behind the band
   logic        placing_q;       // a coefficient, `value_q`, after `run_q` more zeros,
   logic [3:0]  run_q;
   logic [15:0] value_q;
@@ -193,28 +234,6 @@ module band_decoder
   logic [14:0] eob_run_q;       // blocks, this one too, whose band has no new coefficient any more
   logic [2:0][15:0] predictor_q;
   logic [1:0]  component_q;
-
-  logic [2:0]  first_word, last_word;
-  logic [7:0]  band_mask;       // of the word that comes
-  logic [2:0]  next_number;
-  logic        load, finish, place, correct, last_of_block, next_there;
-
-  assign first_word  = scan_i.first[5:3];  // of a first scan, that begins with 0, the first, too
-  assign last_word   = first_scan ? 3'd7 : scan_i.last[5:3];
-  assign next_number = state_q == StBlock ? first_word : state_q == StWord ? number_q : number_q + 1'b1;
-  assign next_there  = first_scan || word_valid_i;
-  assign last_of_block = number_q == last_word;
-
-  logic [3:0] load_k, load_last;
-  assign load_k    = next_number == first_word ? {1'b0, scan_i.first[2:0]} : 4'd0;
-  logic beyond;
-  assign beyond    = next_number > scan_i.last[5:3];
-  assign load_last = next_number == scan_i.last[5:3] ? {1'b0, scan_i.last[2:0]} : 4'd7;
-  always_comb begin
-    for (int unsigned i = 0; i < 8; i++) begin
-      band_mask[i] = 4'(i) >= load_k && 4'(i) <= load_last && !beyond && !first_scan;
-    end
-  end
 
   // The first of some coefficients.
   function automatic logic [3:0] lowest(logic [7:0] some, logic [3:0] if_none);
@@ -224,73 +243,76 @@ module band_decoder
     return found;
   endfunction
 
-  logic [7:0] load_sent, less_sent;
-  logic [3:0] load_target, less_target;
-  assign load_sent   = word_i.some & band_mask;
-  assign load_target = lowest(load_sent, load_last + 4'd1);
+  logic [7:0] next_sent, less_sent;
+  logic [3:0] next_target, less_target;
+  assign next_sent   = word_i.some & next_mask_q;
+  assign next_target = lowest(next_sent, 4'(next_end_q) + 4'd1);
   assign less_sent   = sent_q & (sent_q - 8'd1);
-  assign less_target = lowest(less_sent, last_k_q + 4'd1);
+  assign less_target = lowest(less_sent, 4'(end_k_q) + 4'd1);
 
-  logic [15:0] plus, corrected;
-  assign plus      = 16'd1 << scan_i.low;
-  assign corrected = word_q[target_q[2:0]] + (word_q[target_q[2:0]][15] ? -plus : plus);
+  logic [15:0] was, corrected;
+  assign was       = word_q[target_q[2:0]];
+  assign corrected = was + (was[15] ? minus_q : plus_q);
 
-  logic work, none_sent, fits, word_done;
+  logic work, begin_block, finish, place, correct, dc_bit, fits, word_done;
   logic [2:0] at;
   assign work      = state_q == StWork;
-  assign none_sent = sent_q == '0;
   assign fits      = run_q < zeros_q;
-  assign word_done = past_q || (none_sent && (zeros_q == '0 || rest_q || (placing_q && !fits)));
-  assign at        = k_q[2:0] + run_q[2:0];
+  assign word_done = past_q || (none_sent_q && (rest_q || (placing_q && !fits)));
+  assign at        = k_q + run_q[2:0];
   assign place     = work && placing_q && fits;
-  assign correct   = work && !none_sent && (rest_q || (placing_q && !fits)) && some_bit;
+  assign correct   = work && !none_sent_q && (rest_q || (placing_q && !fits)) && some_bit;
+  assign dc_bit    = work && !past_q && corrects_dc_q && some_bit;
 
   assign word_o       = word_q;
-  assign word_valid_o = ((work && word_done) || state_q == StFlush) && (!last_of_block || !written_valid_o);
+  assign word_valid_o = ((work && word_done) || state_q == StFlush) && (!last_of_block_q || !written_valid_o);
   assign finish       = work && word_valid_o && word_ready_i;
-  assign load         = next_there && ((finish && !last_of_block) || state_q == StWord ||
-                                       (state_q == StBlock && state_d == StWork));
-  assign word_ready_o = load && !first_scan;
+  assign load         = next_there && ((finish && !last_of_block_q) || state_q == StWord || begin_block);
+  assign word_ready_o = load && !first_scan_q;
 
   logic block_end;               // its last word leaves
-  assign block_end     = word_valid_o && word_ready_i && last_of_block;
+  assign block_end     = word_valid_o && word_ready_i && last_of_block_q;
   assign block_ready_o = block_end;
 
-  logic dc_bit;
-  assign dc_bit     = work && !word_done && corrects_dc && some_bit;
   assign use_bit    = correct || dc_bit;
   assign use_symbol = state_q == StTake;
 
   always_ff @(posedge clk_i) begin
     if (load) begin
-      for (int unsigned i = 0; i < 8; i++) word_q[i] <= first_scan ? '0 : word_i.value[i];
-      number_q <= next_number;
-      sent_q   <= load_sent;
-      k_q      <= load_k;
-      target_q <= load_target;
-      zeros_q  <= load_target - load_k;
-      last_k_q <= load_last;
-      past_q   <= beyond;
-    end else if (word_valid_o && word_ready_i) begin
-      number_q <= number_q + 1'b1;
+      for (int unsigned i = 0; i < 8; i++) word_q[i] <= first_scan_q ? '0 : word_i.value[i];
+      number_q        <= next_q;
+      last_of_block_q <= next_last_q;
+      sent_q          <= next_sent;
+      none_sent_q     <= next_sent == '0;
+      k_q             <= next_k_q;
+      end_k_q         <= next_end_q;
+      past_q          <= next_past_q;
+      target_q        <= next_target;
+      zeros_q         <= next_target - 4'(next_k_q);
+    end else if (state_q == StFlush && word_valid_o && word_ready_i) begin
+      number_q        <= number_q + 3'd1;
+      last_of_block_q <= number_q + 3'd1 == last_word_q;
     end else if (place) begin
       word_q[at] <= value_q << scan_i.low;
-      k_q        <= k_q + run_q + 4'd1;
+      k_q        <= at + 3'd1;
       zeros_q    <= zeros_q - run_q - 4'd1;
+      past_q     <= none_sent_q && run_q + 4'd1 == zeros_q;
     end else if (correct) begin
       if (window_q[WindowBits-1]) word_q[target_q[2:0]] <= corrected;
-      sent_q   <= less_sent;
-      k_q      <= target_q + 4'd1;
-      target_q <= less_target;
-      zeros_q  <= less_target - target_q - 4'd1;
+      sent_q      <= less_sent;
+      none_sent_q <= less_sent == '0;
+      k_q         <= target_q[2:0] + 3'd1;
+      past_q      <= target_q[2:0] == end_k_q;
+      target_q    <= less_target;
+      zeros_q     <= less_target - target_q - 4'd1;
     end else if (dc_bit) begin
-      if (window_q[WindowBits-1]) word_q[0] <= word_q[0] | plus;
-      sent_q[0] <= 1'b0;
-      zeros_q   <= '0;
+      if (window_q[WindowBits-1]) word_q[0] <= word_q[0] | plus_q;
+      past_q <= 1'b1;
     end else if (state_q == StPlaceDc) begin
       word_q[0] <= predictor_q[component_q] << scan_i.low;
-      k_q       <= 4'd1;
+      k_q       <= 3'd1;
       zeros_q   <= zeros_q - 4'd1;
+      past_q    <= end_k_q == '0;
     end
   end
 
@@ -309,13 +331,13 @@ module band_decoder
       rest_q      <= end_q;
       placing_q   <= ac_q && !end_q;
       run_q       <= run_symbol_q;
-      value_q     <= ext_q[15] || size_q == '0 ? magnitude : magnitude - (16'd1 << size_q) + 16'd1;
+      value_q     <= value;
     end else if (work) begin
       if (place) placing_q <= 1'b0;
       if (correct || finish) run_q <= run_q - zeros_q;  // counts only while placing
     end
 
-    if (state_q == StIdle || (state_q == StRestart && state_d == StBlock)) begin
+    if (state_q == StIdle || restarted) begin
       eob_run_q   <= '0;
       predictor_q <= '0;
     end else begin
@@ -337,14 +359,14 @@ module band_decoder
     end else if (block_end) begin
       pass_end_q <= block_i.pass_last;
     end
-    if (state_q == StIdle || (state_q == StRestart && state_d == StBlock)) begin
+    if (state_q == StIdle || restarted) begin
       interval_left_q <= scan_i.restart_interval - 1'b1;
       interval_end_q  <= 1'b0;
     end else if (block_end && block_i.mcu_last) begin
       interval_left_q <= interval_left_q - 1'b1;
       interval_end_q  <= scan_i.restart_interval != '0 && interval_left_q == '0;
     end
-    if (state_q == StRestart && state_d == StBlock) restart_number_q <= restart_number_q + 1'b1;
+    if (restarted) restart_number_q <= restart_number_q + 1'b1;
     if (block_end) written_o <= block_i.number;
   end
 
@@ -358,7 +380,10 @@ module band_decoder
   logic rest_used;
   assign rest_used = window_q[WindowBits-8:0] != '0 || (window_q[WindowBits-1-:7] & (7'h7F >> bits_q[2:0])) != '0;
 
-  assign token_ready_o = take_data || (state_q == StRest) || (state_q == StRestart && state_d == StBlock);
+  assign restarted = state_q == StRestart && bits_q < 6'd8 && token_valid_i && token_i.kind == TokenRestart &&
+                     token_i.data[2:0] == restart_number_q;
+  assign begin_block = state_q == StBlock && !pass_end_q && !interval_end_q && block_valid_i && next_there;
+  assign token_ready_o = take_data || (state_q == StRest) || restarted;
   assign done_o        = state_q == StRest && token_valid_i && token_i.kind == TokenScanEnd;
   assign status_o      = status_d;
 
@@ -373,19 +398,19 @@ module band_decoder
       StBlock: begin
         if (pass_end_q) state_d = StRest;
         else if (interval_end_q) state_d = StRestart;
-        else if (block_valid_i && next_there) state_d = StWork;
+        else if (begin_block) state_d = StWork;
       end
       StWord: if (next_there) state_d = StWork;
       StWork: begin
         if (word_done) begin
           if (finish) begin
-            if (last_of_block) state_d = StBlock;
+            if (last_of_block_q) state_d = StBlock;
             else if (!next_there) state_d = StWord;
-            else if (looked_up_q && !placing_q && !rest_q && !beyond) state_d = StRead;
+            else if (looked_up_q && !placing_q && !rest_q && !next_past_q) state_d = StRead;
           end
         end else if (place) begin
-          if (looked_up_q && (!none_sent || run_q + 4'd1 != zeros_q)) state_d = StRead;
-        end else if (placing_q || rest_q || corrects_dc) begin  // a bit
+          if (looked_up_q && (!none_sent_q || run_q + 4'd1 != zeros_q)) state_d = StRead;
+        end else if (placing_q || rest_q || corrects_dc_q) begin  // a bit
           if (!some_bit && stopped) begin
             status_d = stop_status;
             state_d  = StFlush;
@@ -410,7 +435,7 @@ module band_decoder
         state_d = StRest;
         if (bits_q < 6'd8 && token_i.kind == TokenScanEnd) begin
           status_d = status_e'(token_i.data[7:0]);
-        end else if (bits_q < 6'd8 && token_i.kind == TokenRestart && token_i.data[2:0] == restart_number_q) begin
+        end else if (restarted) begin
           state_d = StBlock;
         end else begin
           status_d = StatusRestartMismatch;
@@ -428,7 +453,7 @@ module band_decoder
       default: state_d = StIdle;
     endcase
     // A coefficient that is still to be placed would be beyond the band.
-    if (finish && last_of_block && placing_q) begin
+    if (finish && last_of_block_q && placing_q) begin
       status_d = StatusCorruptHuffman;
       state_d  = StRest;
     end

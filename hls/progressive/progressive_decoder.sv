@@ -10,7 +10,7 @@
 //             window needs and a beat with `done` and the final status. `quant` is the component: the table is the one
 //             that it has at its first scan. The workspace is aligned to a block, 128 bytes, and large enough; it may hold
 //             anything. It is read and written over AXI4, a block of a scan's band in a burst.
-// Throughput  see band_decoder. Words are fetched ahead by as many as 512; a scan begins when all of the one before it are
+// Throughput  see band_decoder. Words are fetched 64 blocks ahead; a scan begins when all of the one before it are
 //             written, 24 clocks and twice memory's latency after its end.
 // Reset       not with reads or writes under way.
 // Bad input   ends in a status: the first that a scan ends in, or that of the last band_scan_t; StatusBusError if memory
@@ -69,6 +69,8 @@ module progressive_decoder
   input  logic           bvalid_i,
   output logic           bready_o
 );
+
+  localparam int unsigned Ahead = 64;  // blocks whose words are asked for
 
   typedef enum logic [3:0] {
     StIdle,      // between scans, and between files
@@ -146,32 +148,33 @@ module progressive_decoder
     if (state_q == StPass) pass_q <= pass_d;
   end
 
-  // ---- Reads ----
-  logic   start, stop, clear, reads;
+  // ---- Blocks of the pass: their words are asked for ahead, and they wait for their turn ----
+  logic   start, stop, clear, first_scan;
   logic   read_idle, read_error, write_idle, write_error;
-  block_t read_block, block;
-  logic   read_block_valid, read_block_ready, block_valid, block_ready;
+  block_t ahead, block;
+  logic   ahead_valid, ahead_ready, room, reads, read_ready;
+  logic   block_valid, block_ready;
   word_t  word;
   logic   word_valid, word_ready;
-  logic   first_scan;
   logic [2:0] first_word, last_word;
 
-  assign start      = state_q == StStart;
-  assign first_scan = !sending_q && scan_q.first == '0 && scan_q.high == '0;
-  assign reads      = start && !first_scan;
-  assign stop       = state_q == StDrain || state_q == StIdle || state_q == StEnd;
-  assign clear      = state_q == StIdle && !begun_q;
-  assign first_word = sending_q ? 3'd0 : scan_q.first[5:3];
-  assign last_word  = sending_q ? 3'd7 : scan_q.last[5:3];
+  assign start       = state_q == StStart;
+  assign first_scan  = !sending_q && scan_q.first == '0 && scan_q.high == '0;
+  assign stop        = state_q == StDrain || state_q == StIdle || state_q == StEnd;
+  assign clear       = state_q == StIdle && !begun_q;
+  assign first_word  = sending_q ? 3'd0 : scan_q.first[5:3];
+  assign last_word   = sending_q ? 3'd7 : scan_q.last[5:3];
+  assign reads       = !first_scan && (!sending_q || ahead.seen);
+  assign ahead_ready = room && (!reads || read_ready);
 
-  block_walk u_read_walk (
+  block_walk u_walk (
     .clk_i, .rst_ni,
-    .start_i      (reads),
+    .start_i      (start),
     .stop_i       (stop),
     .pass_i       (pass_q),
-    .block_o      (read_block),
-    .block_valid_o(read_block_valid),
-    .block_ready_i(read_block_ready)
+    .block_o      (ahead),
+    .block_valid_o(ahead_valid),
+    .block_ready_i(ahead_ready)
   );
 
   workspace_read u_read (
@@ -183,10 +186,9 @@ module progressive_decoder
     .clear_i      (clear),
     .idle_o       (read_idle),
     .bus_error_o  (read_error),
-    .block_i      (read_block.number),
-    .skip_i       (sending_q && !read_block.seen),
-    .block_valid_i(read_block_valid),
-    .block_ready_o(read_block_ready),
+    .block_i      (ahead.number),
+    .block_valid_i(ahead_valid && reads && room),
+    .block_ready_o(read_ready),
     .word_o       (word),
     .word_valid_o (word_valid),
     .word_ready_i (word_ready),
@@ -194,17 +196,22 @@ module progressive_decoder
     .rdata_i, .rresp_i, .rvalid_i, .rready_o
   );
 
-  // ---- The decoder, or the last pass ----
-  block_walk u_walk (
-    .clk_i, .rst_ni,
-    .start_i      (start),
-    .stop_i       (stop),
-    .pass_i       (pass_q),
-    .block_o      (block),
-    .block_valid_o(block_valid),
-    .block_ready_i(block_ready)
+  stream_fifo #(
+    .Width($bits(block_t)),
+    .Depth(Ahead)
+  ) u_blocks (
+    .clk_i,
+    .rst_ni (rst_ni && !stop),
+    .data_i (ahead),
+    .valid_i(ahead_valid && ahead_ready),
+    .ready_o(room),
+    .data_o (block),
+    .valid_o(block_valid),
+    .ready_i(block_ready),
+    .count_o()
   );
 
+  // ---- The decoder, or the last pass ----
   logic         decoded, sent, decoder_block_ready, send_block_ready, decoder_word_ready, send_word_ready;
   status_e      scan_status;
   logic [127:0] new_word;

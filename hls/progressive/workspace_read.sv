@@ -1,7 +1,6 @@
 // Reads words of blocks from the workspace over AXI4, ahead of those who want them.
 //
-// Interface   for each block on `block_i` words `first_word_i` to `last_word_i`; a block with `skip_i` is passed over. Words
-//             come in that order. The base is aligned to a block, 128 bytes, so that a burst is a block's and none crosses
+// Interface   for each block on `block_i` words `first_word_i` to `last_word_i`. Words come in that order. The base is aligned to a block, 128 bytes, so that a burst is a block's and none crosses
 //             4 KiB. With `stop_i` held no more bursts are issued and what still comes is dropped, until `idle_o`.
 // Throughput  one word a clock when memory's latency is below Depth clocks and blocks have two words and more.
 // Latency     memory's and five clocks.
@@ -23,7 +22,6 @@ module workspace_read
   output logic         bus_error_o,
 
   input  logic [BlockBits-1:0] block_i,
-  input  logic         skip_i,
   input  logic         block_valid_i,
   output logic         block_ready_o,
 
@@ -54,8 +52,8 @@ module workspace_read
   word_t                arrived;
 
   assign words         = {1'b0, last_word_i - first_word_i} + 4'd1;
-  assign issue         = block_valid_i && !skip_i && !stop_i && room_q && (!arvalid_o || arready_i);
-  assign block_ready_o = issue || (block_valid_i && skip_i) || stop_i;
+  assign issue         = block_valid_i && !stop_i && room_q && (!arvalid_o || arready_i);
+  assign block_ready_o = issue;
   assign pop           = word_valid_o && word_ready_i;
   assign arsize_o      = 3'd4;
   assign arburst_o     = 2'b01;
