@@ -2,11 +2,11 @@
 //
 // Reference   T.81 annexes F and G; the C++ (decode_blocks in progressive.cpp) check by check.
 // Interface   Huffman tables while idle; `start_i` for a clock, with `scan_i` stable until `done_o`, which comes for a clock
-//             with the status when the scan's tokens have been read, with the one that ends it. For each block of the pass
+//             with the status behind the token that ends the scan. For each block of the pass
 //             come its words, unless the scan is the first of its coefficients, and words leave; behind the last word of
 //             a block its number.
 // Throughput  three clocks for a symbol and its coefficient, six for a DC one; one for a correction bit, with the zeros
-//             before it, one for each word, and one for each block.
+//             before it; one for each word, two if a run of zeros goes on in it, and one for each block.
 // Bad input   the first error decides. The block that it is in is filled up, with anything; what follows in the scan is read
 //             and dropped.
 module band_decoder
@@ -48,26 +48,28 @@ module band_decoder
   localparam int unsigned WindowBits = 48;
   localparam int unsigned Longest    = 16 + 14;  // a code and the bits of an EOB run
 
-  typedef enum logic [3:0] {
-    StIdle,
-    StBlock,    // before a block, or behind the last one of an interval
-    StWord,     // waits for a word
-    StWork,     // places the coefficient, or corrects one before it, or the word leaves; else waits for a symbol
-    StRead,     // the symbol is there,
-    StTake,     // its bits leave the window
-    StPredict,  // of a DC coefficient
-    StPlaceDc,
-    StFlush,    // behind an error: the other words of the block
-    StRestart,  // between two restart intervals: nothing but RSTn may be left
-    StRest      // the rest of the scan
+  // The three that most logic asks for have a bit of their own.
+  typedef enum logic [5:0] {
+    StIdle    = 6'h00,
+    StBlock   = 6'h20,  // before a block, or behind the last one of an interval
+    StWord    = 6'h01,  // waits for a word
+    StWork    = 6'h10,  // places the coefficient, or corrects one before it, or the word leaves; else waits for a symbol
+    StRead    = 6'h02,  // the symbol is there,
+    StTake    = 6'h08,  // its bits leave the window
+    StPredict = 6'h03,  // of a DC coefficient
+    StPlaceDc = 6'h04,
+    StFlush   = 6'h05,  // behind an error: the other words of the block
+    StRestart = 6'h06,  // between two restart intervals: nothing but RSTn may be left
+    StRest    = 6'h07   // the rest of the scan
   } state_e;
   state_e state_d, state_q;
-  status_e status_d, status_q;
 
   // ---- What the scan is like, a clock after `scan_i` ----
   logic        refines_q, corrects_dc_q;
   logic        first_scan_q;    // of its components: nothing is read, and whole blocks are written
-  logic [2:0]  first_word_q, last_word_q;
+  logic [2:0]  first_word_q, last_word_q, end_word_q;  // of the band; last_word_q of what is written
+  logic        one_word_q;      // the band is in one word
+  logic [7:0]  first_mask_q, end_mask_q;  // the band in these
   logic [15:0] plus_q, minus_q; // the bit that the scan adds
   always_ff @(posedge clk_i) begin
     refines_q     <= scan_i.high != '0;
@@ -75,6 +77,10 @@ module band_decoder
     corrects_dc_q <= scan_i.first == '0 && scan_i.high != '0;
     first_word_q  <= scan_i.first[5:3];
     last_word_q   <= first_scan_q ? 3'd7 : scan_i.last[5:3];
+    end_word_q    <= scan_i.last[5:3];
+    one_word_q    <= scan_i.first[5:3] == scan_i.last[5:3];
+    first_mask_q  <= 8'hFF << scan_i.first[2:0];
+    end_mask_q    <= 8'hFF >> (3'd7 - scan_i.last[2:0]);
     plus_q        <= 16'd1 << scan_i.low;
     minus_q       <= 16'hFFFF << scan_i.low;
   end
@@ -86,6 +92,7 @@ module band_decoder
   logic        take_data, enough, some_bit;
   logic        use_symbol, use_bit;
   logic        restarted;       // RSTn is as it should be
+  logic        rest_end;        // the scan's last token
   logic [4:0]  total_q;         // bits of the symbol
 
   assign stopped   = token_valid_i && token_i.kind != TokenData;
@@ -197,23 +204,20 @@ module band_decoder
   logic [7:0]  next_mask_q;     // these and those between, if earlier scans may have sent them
   logic        load, next_there;
 
-  assign next       = state_q == StIdle || next_last_q ? first_word_q : next_q + 3'd1;
+  logic       wrap, next_end;   // it is the first of a block, the last of the band
+  assign wrap       = state_q == StIdle || next_last_q;
+  assign next       = wrap ? first_word_q : next_q + 3'd1;
+  assign next_end   = wrap ? one_word_q : next_q + 3'd1 == end_word_q;
   assign next_there = first_scan_q || word_valid_i;
-
-  logic [2:0] next_k, next_end;
-  assign next_k   = next == first_word_q ? scan_i.first[2:0] : 3'd0;
-  assign next_end = next == scan_i.last[5:3] ? scan_i.last[2:0] : 3'd7;
 
   always_ff @(posedge clk_i) begin
     if (state_q == StIdle || load) begin
       next_q      <= next;
-      next_last_q <= next == last_word_q;
-      next_past_q <= next > scan_i.last[5:3];
-      next_k_q    <= next_k;
-      next_end_q  <= next_end;
-      for (int unsigned i = 0; i < 8; i++) begin
-        next_mask_q[i] <= 3'(i) >= next_k && 3'(i) <= next_end && !first_scan_q;
-      end
+      next_last_q <= first_scan_q ? !wrap && next_q == 3'd6 : next_end;
+      next_past_q <= !wrap && next_q >= end_word_q;
+      next_k_q    <= wrap ? scan_i.first[2:0] : 3'd0;
+      next_end_q  <= next_end ? scan_i.last[2:0] : 3'd7;
+      next_mask_q <= first_scan_q ? '0 : (wrap ? first_mask_q : 8'hFF) & (next_end ? end_mask_q : 8'hFF);
     end
   end
 
@@ -254,19 +258,23 @@ module band_decoder
   assign was       = word_q[target_q[2:0]];
   assign corrected = was + (was[15] ? minus_q : plus_q);
 
-  logic work, begin_block, finish, place, correct, dc_bit, fits, word_done;
+  // Of a coefficient that is to be placed: it fits into the zeros before the target, and exactly; or `blocked_q`, it does
+  // not. In a new word that is known a clock later.
+  logic fits_q, exact_q, blocked_q;
+
+  logic work, begin_block, finish, place, correct, dc_bit, bit_missing, word_done;
   logic [2:0] at;
-  assign work      = state_q == StWork;
-  assign fits      = run_q < zeros_q;
-  assign word_done = past_q || (none_sent_q && (rest_q || (placing_q && !fits)));
+  assign work      = state_q[4];
+  assign word_done = past_q || (none_sent_q && (rest_q || blocked_q));
   assign at        = k_q + run_q[2:0];
-  assign place     = work && placing_q && fits;
-  assign correct   = work && !none_sent_q && (rest_q || (placing_q && !fits)) && some_bit;
+  assign place     = work && fits_q;
+  assign correct   = work && !none_sent_q && (rest_q || blocked_q) && some_bit;
   assign dc_bit    = work && !past_q && corrects_dc_q && some_bit;
+  assign bit_missing = work && (corrects_dc_q ? !past_q : !none_sent_q && (rest_q || blocked_q)) && !some_bit && stopped;
 
   assign word_o       = word_q;
   assign word_valid_o = ((work && word_done) || state_q == StFlush) && (!last_of_block_q || !written_valid_o);
-  assign finish       = work && word_valid_o && word_ready_i;
+  assign finish       = work && word_done && (!last_of_block_q || !written_valid_o) && word_ready_i;
   assign load         = next_there && ((finish && !last_of_block_q) || state_q == StWord || begin_block);
   assign word_ready_o = load && !first_scan_q;
 
@@ -275,13 +283,29 @@ module band_decoder
   assign block_ready_o = block_end;
 
   assign use_bit    = correct || dc_bit;
-  assign use_symbol = state_q == StTake;
+  assign use_symbol = state_q[3];
+
+  // At most one of these.
+  always_ff @(posedge clk_i) begin
+    for (int unsigned i = 0; i < 8; i++) begin
+      if (place && at == 3'(i)) word_q[i] <= value_q << scan_i.low;
+      if (correct && window_q[WindowBits-1] && target_q[2:0] == 3'(i)) word_q[i] <= corrected;
+      if (load) word_q[i] <= first_scan_q ? '0 : word_i.value[i];
+    end
+    if (dc_bit && window_q[WindowBits-1]) word_q[0] <= word_q[0] | plus_q;
+    if (state_q == StPlaceDc) word_q[0] <= predictor_q[component_q] << scan_i.low;
+  end
 
   always_ff @(posedge clk_i) begin
     if (load) begin
-      for (int unsigned i = 0; i < 8; i++) word_q[i] <= first_scan_q ? '0 : word_i.value[i];
       number_q        <= next_q;
       last_of_block_q <= next_last_q;
+    end else if (state_q == StFlush && word_valid_o && word_ready_i) begin
+      number_q        <= number_q + 3'd1;
+      last_of_block_q <= number_q + 3'd1 == last_word_q;
+    end
+
+    if (load) begin
       sent_q          <= next_sent;
       none_sent_q     <= next_sent == '0;
       k_q             <= next_k_q;
@@ -289,16 +313,11 @@ module band_decoder
       past_q          <= next_past_q;
       target_q        <= next_target;
       zeros_q         <= next_target - 4'(next_k_q);
-    end else if (state_q == StFlush && word_valid_o && word_ready_i) begin
-      number_q        <= number_q + 3'd1;
-      last_of_block_q <= number_q + 3'd1 == last_word_q;
     end else if (place) begin
-      word_q[at] <= value_q << scan_i.low;
       k_q        <= at + 3'd1;
       zeros_q    <= zeros_q - run_q - 4'd1;
-      past_q     <= none_sent_q && run_q + 4'd1 == zeros_q;
+      past_q     <= none_sent_q && exact_q;
     end else if (correct) begin
-      if (window_q[WindowBits-1]) word_q[target_q[2:0]] <= corrected;
       sent_q      <= less_sent;
       none_sent_q <= less_sent == '0;
       k_q         <= target_q[2:0] + 3'd1;
@@ -306,19 +325,38 @@ module band_decoder
       target_q    <= less_target;
       zeros_q     <= less_target - target_q - 4'd1;
     end else if (dc_bit) begin
-      if (window_q[WindowBits-1]) word_q[0] <= word_q[0] | plus_q;
       past_q <= 1'b1;
     end else if (state_q == StPlaceDc) begin
-      word_q[0] <= predictor_q[component_q] << scan_i.low;
       k_q       <= 3'd1;
       zeros_q   <= zeros_q - 4'd1;
       past_q    <= end_k_q == '0;
     end
   end
 
+  logic [4:0] behind_run;        // k_q after it
+  assign behind_run = 5'(k_q) + 5'(run_q) + 5'd1;
+  always_ff @(posedge clk_i) begin
+    {fits_q, exact_q, blocked_q} <= '0;
+    if (use_symbol && ac_q && !end_q) begin
+      fits_q    <= run_symbol_q < zeros_q;
+      exact_q   <= run_symbol_q + 5'd1 == 5'(zeros_q);
+      blocked_q <= run_symbol_q >= zeros_q;
+    end else if (correct) begin
+      fits_q    <= placing_q && behind_run < 5'(less_target);
+      exact_q   <= behind_run + 5'd1 == 5'(less_target);
+      blocked_q <= placing_q && behind_run >= 5'(less_target);
+    end else if (work && placing_q && !fits_q && !finish) begin
+      fits_q    <= run_q < zeros_q;
+      exact_q   <= run_q + 5'd1 == 5'(zeros_q);
+      blocked_q <= run_q >= zeros_q;
+    end
+  end
+
   // ---- The band of the block ----
   always_ff @(posedge clk_i) begin
-    if (state_q == StBlock) begin
+    if (state_q == StIdle) begin
+      placing_q   <= 1'b0;
+    end else if (state_q == StBlock) begin
       component_q <= block_i.component;
       ac_q        <= scan_i.first != '0;
       table_q     <= scan_i.first != '0 ? scan_i.ac[block_i.component] : scan_i.dc[block_i.component];
@@ -382,21 +420,18 @@ module band_decoder
 
   assign restarted = state_q == StRestart && bits_q < 6'd8 && token_valid_i && token_i.kind == TokenRestart &&
                      token_i.data[2:0] == restart_number_q;
-  assign begin_block = state_q == StBlock && !pass_end_q && !interval_end_q && block_valid_i && next_there;
+  assign begin_block = state_q[5] && !placing_q && !pass_end_q && !interval_end_q && block_valid_i && next_there;
+  assign rest_end  = state_q == StRest && token_valid_i && token_i.kind == TokenScanEnd;
   assign token_ready_o = take_data || (state_q == StRest) || restarted;
-  assign done_o        = state_q == StRest && token_valid_i && token_i.kind == TokenScanEnd;
-  assign status_o      = status_d;
 
   always_comb begin
-    state_d  = state_q;
-    status_d = status_q;
+    state_d = state_q;
     unique case (state_q)
       StIdle: if (start_i) begin
-        status_d = StatusOk;
-        state_d  = skip_i ? StRest : StBlock;
+        state_d = skip_i ? StRest : StBlock;
       end
       StBlock: begin
-        if (pass_end_q) state_d = StRest;
+        if (placing_q || pass_end_q) state_d = StRest;
         else if (interval_end_q) state_d = StRestart;
         else if (begin_block) state_d = StWork;
       end
@@ -409,61 +444,50 @@ module band_decoder
             else if (looked_up_q && !placing_q && !rest_q && !next_past_q) state_d = StRead;
           end
         end else if (place) begin
-          if (looked_up_q && (!none_sent_q || run_q + 4'd1 != zeros_q)) state_d = StRead;
+          if (looked_up_q && (!none_sent_q || !exact_q)) state_d = StRead;
         end else if (placing_q || rest_q || corrects_dc_q) begin  // a bit
-          if (!some_bit && stopped) begin
-            status_d = stop_status;
-            state_d  = StFlush;
-          end
+          if (bit_missing) state_d = StFlush;
         end else if (looked_up_q) begin
           state_d = StRead;
         end
       end
       StRead: state_d = StTake;
       StTake: begin
-        if (symbol_error) begin
-          status_d = symbol_short ? stop_status : StatusCorruptHuffman;
-          state_d  = StFlush;
-        end else begin
-          state_d = ac_q ? StWork : StPredict;
-        end
+        if (symbol_error) state_d = StFlush;
+        else state_d = ac_q ? StWork : StPredict;
       end
       StPredict: state_d = StPlaceDc;
       StPlaceDc: state_d = StWork;
       StFlush: if (block_end) state_d = StRest;
-      StRestart: if (token_valid_i) begin
-        state_d = StRest;
-        if (bits_q < 6'd8 && token_i.kind == TokenScanEnd) begin
-          status_d = status_e'(token_i.data[7:0]);
-        end else if (restarted) begin
-          state_d = StBlock;
-        end else begin
-          status_d = StatusRestartMismatch;
-        end
-      end
-      StRest: begin
-        // Padding of less than a byte may be left, bytes 0 and restart markers.
-        if (status_q == StatusOk && rest_used) status_d = StatusCorruptHuffman;
-        if (token_valid_i && status_q == StatusOk && token_i.kind == TokenData &&
-            (token_i.data[15:8] != '0 || (token_i.two && token_i.data[7:0] != '0))) begin
-          status_d = StatusCorruptHuffman;
-        end
-        if (done_o) state_d = StIdle;
-      end
+      StRestart: if (token_valid_i) state_d = restarted ? StBlock : StRest;
+      StRest: if (rest_end) state_d = StIdle;
       default: state_d = StIdle;
     endcase
-    // A coefficient that is still to be placed would be beyond the band.
-    if (finish && last_of_block_q && placing_q) begin
-      status_d = StatusCorruptHuffman;
-      state_d  = StRest;
-    end
   end
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) state_q <= StIdle;
     else state_q <= state_d;
   end
-  always_ff @(posedge clk_i) status_q <= status_d;
+
+  // Behind the last block padding of less than a byte may be left, bytes 0 and restart markers.
+  logic data_used;
+  assign data_used = token_valid_i && token_i.kind == TokenData &&
+                     (token_i.data[15:8] != '0 || (token_i.two && token_i.data[7:0] != '0));
+  always_ff @(posedge clk_i) begin
+    if (start_i) status_o <= StatusOk;
+    if (state_q[5] && placing_q) status_o <= StatusCorruptHuffman;
+    if (use_symbol && symbol_error) status_o <= symbol_short ? stop_status : StatusCorruptHuffman;
+    if (bit_missing) status_o <= stop_status;
+    if (state_q == StRestart && token_valid_i && !restarted) begin
+      status_o <= bits_q < 6'd8 && token_i.kind == TokenScanEnd ? status_e'(token_i.data[7:0]) : StatusRestartMismatch;
+    end
+    if (state_q == StRest && status_o == StatusOk && (rest_used || data_used)) status_o <= StatusCorruptHuffman;
+  end
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) done_o <= 1'b0;
+    else done_o <= rest_end;
+  end
 
 `ifndef SYNTHESIS
   a_window_holds: assert property (@(posedge clk_i) disable iff (!rst_ni)
