@@ -90,6 +90,7 @@ module band_decoder
   logic [5:0]  bits_q;
   logic        stopped;         // no more data before what token_i is
   logic        take_data, enough, some_bit;
+  logic        room_q;          // for two bytes
   logic        use_symbol, use_bit;
   logic        restarted;       // RSTn is as it should be
   logic        rest_end;        // the scan's last token
@@ -97,7 +98,7 @@ module band_decoder
 
   assign stopped   = token_valid_i && token_i.kind != TokenData;
   assign take_data = state_q != StIdle && state_q != StTake && state_q != StRestart && state_q != StRest &&
-                     token_valid_i && token_i.kind == TokenData && bits_q <= 6'(WindowBits - 16);
+                     token_valid_i && token_i.kind == TokenData && room_q;
   assign enough    = bits_q >= 6'(Longest) || stopped;
   assign some_bit  = bits_q != '0;
 
@@ -108,6 +109,7 @@ module band_decoder
   assign behind   = by_16 << total_q[3:0];  // what is behind the symbol
 
   always_ff @(posedge clk_i) begin
+    room_q <= bits_q <= (take_data ? 6'(WindowBits - 32) : 6'(WindowBits - 16));
     if (state_q == StIdle || restarted) begin
       window_q <= '0;
       bits_q   <= '0;
@@ -490,6 +492,8 @@ module band_decoder
   end
 
 `ifndef SYNTHESIS
+  a_window_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    take_data |-> bits_q <= 6'(WindowBits - 16));
   a_window_holds: assert property (@(posedge clk_i) disable iff (!rst_ni)
     state_q == StTake && !symbol_error |-> 6'(total_q) <= bits_q);
 `endif

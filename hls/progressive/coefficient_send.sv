@@ -32,23 +32,27 @@ module coefficient_send
   logic [1:0] component_q;
   logic [2:0] base_q;       // number of the word
   logic       empty_q;      // its block is not seen
-  logic       take, go, left;
+  logic       take, go;
+  logic       left_q;       // more than one is still to be sent
+  logic [7:0] some, less;
   logic [2:0] lowest;
 
   always_comb begin
     lowest = 3'd7;
     for (int i = 7; i >= 0; i--) if (word_q.some[i]) lowest = 3'(i);
   end
-  assign left = (word_q.some & (word_q.some - 8'd1)) != '0;
+  assign less = word_q.some & (word_q.some - 8'd1);
+  // The last place is sent in any case: it ends the block.
+  assign some = !block_i.seen ? 8'h80 : word_i.some | {number_q == 3'd7, 7'd0};
   assign coefficient_valid_o = valid_q && word_q.some != '0;
   assign coefficient_o = '{done: 1'b0, status: StatusOk, value: empty_q ? '0 : word_q.value[lowest],
-                           index: {base_q, lowest}, quant: component_q, last: end_q && !left};
+                           index: {base_q, lowest}, quant: component_q, last: end_q && !left_q};
   // The word is gone with its last coefficient.
-  assign go   = !valid_q || word_q.some == '0 || (!left && coefficient_ready_i);
+  assign go   = !valid_q || word_q.some == '0 || (!left_q && coefficient_ready_i);
   assign take = go && block_valid_i && (word_valid_i || !block_i.seen);
   assign word_ready_o  = take && block_i.seen;
   assign block_ready_o = take && (number_q == 3'd7 || !block_i.seen);
-  assign done_o        = valid_q && pass_end_q && !left && coefficient_ready_i;
+  assign done_o        = valid_q && pass_end_q && !left_q && coefficient_ready_i;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
@@ -63,15 +67,16 @@ module coefficient_send
   always_ff @(posedge clk_i) begin
     if (take) begin
       word_q.value <= word_i.value;
-      // The last place is sent in any case: it ends the block.
-      word_q.some  <= !block_i.seen ? 8'h80 : word_i.some | {number_q == 3'd7, 7'd0};
+      word_q.some  <= some;
+      left_q       <= (some & (some - 8'd1)) != '0;
       base_q       <= block_i.seen ? number_q : 3'd7;
       end_q        <= number_q == 3'd7 || !block_i.seen;
       pass_end_q   <= (number_q == 3'd7 || !block_i.seen) && block_i.pass_last;
       component_q  <= block_i.component;
       empty_q      <= !block_i.seen;
     end else if (coefficient_ready_i) begin
-      word_q.some <= word_q.some & (word_q.some - 8'd1);
+      word_q.some <= less;
+      left_q      <= (less & (less - 8'd1)) != '0;
     end
   end
 

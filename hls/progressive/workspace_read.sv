@@ -46,8 +46,8 @@ module workspace_read
   logic [CountBits-1:0] free_q;    // places that nobody has a claim on
   logic [CountBits-1:0] flying_q;  // words requested and not yet here
   logic [3:0]           words;     // of a block
-  logic                 room_q;    // for eight words more than the last block's
-  logic                 issue, pop, arrived_q;
+  logic                 room_q;    // for a block's words besides those of two that are not counted yet
+  logic                 issue, issued_q, pop, popped_q, arrived_q;
   logic [127:0]         data_q;
   word_t                arrived;
 
@@ -58,7 +58,7 @@ module workspace_read
   assign arsize_o      = 3'd4;
   assign arburst_o     = 2'b01;
   assign rready_o      = 1'b1;
-  assign idle_o        = flying_q == '0 && !arvalid_o && !arrived_q;
+  assign idle_o        = flying_q == '0 && !arvalid_o && !issued_q && !arrived_q;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
@@ -67,13 +67,17 @@ module workspace_read
       free_q      <= CountBits'(Depth);
       room_q      <= 1'b0;
       arrived_q   <= 1'b0;
+      issued_q    <= 1'b0;
+      popped_q    <= 1'b0;
       bus_error_o <= 1'b0;
     end else begin
       if (issue) arvalid_o <= 1'b1;
       else if (arready_i) arvalid_o <= 1'b0;
-      flying_q  <= flying_q + (issue ? CountBits'(words) : '0) - CountBits'(rvalid_i);
-      free_q    <= stop_i ? CountBits'(Depth) : free_q - (issue ? CountBits'(words) : '0) + CountBits'(pop);
-      room_q    <= free_q >= CountBits'(16);
+      issued_q  <= issue;
+      popped_q  <= pop;
+      flying_q  <= flying_q + (issued_q ? CountBits'(words) : '0) - CountBits'(rvalid_i);
+      free_q    <= stop_i ? CountBits'(Depth) : free_q - (issued_q ? CountBits'(words) : '0) + CountBits'(popped_q);
+      room_q    <= free_q >= CountBits'(24);
       arrived_q <= rvalid_i;
       if (clear_i) bus_error_o <= 1'b0;
       else if (rvalid_i && rresp_i[1] && !stop_i) bus_error_o <= 1'b1;
