@@ -86,7 +86,9 @@ module band_decoder
   end
 
   // ---- The window: next bit on top, zeros below the last ----
-  logic [WindowBits-1:0] window_q, filled, by_16, behind;
+  logic [WindowBits-1:0] window_q, by_16, behind;
+  logic [WindowBits+6:0] filled;   // seven zeros more
+  logic [22:0] by_bits;
   logic [5:0]  bits_q;
   logic        stopped;         // no more data before what token_i is
   logic        take_data, enough, some_bit;
@@ -104,7 +106,13 @@ module band_decoder
 
   logic [15:0] new_bits;
   assign new_bits = token_i.two ? token_i.data : {token_i.data[15:8], 8'd0};
-  assign filled   = window_q | (take_data ? {new_bits, 32'd0} >> bits_q : 48'd0);
+  assign by_bits  = {new_bits, 7'd0} >> bits_q[2:0];
+  always_comb begin
+    filled = {window_q, 7'd0};
+    for (int unsigned byte_at = 0; byte_at <= 4; byte_at++) begin
+      if (take_data && bits_q[5:3] == 3'(byte_at)) filled[54-8*byte_at-:23] |= by_bits;
+    end
+  end
   assign by_16    = total_q[4] ? window_q << 16 : window_q;
   assign behind   = by_16 << total_q[3:0];  // what is behind the symbol
 
@@ -117,7 +125,7 @@ module band_decoder
       window_q <= behind;
       bits_q   <= bits_q - 6'(total_q);
     end else begin
-      window_q <= use_bit ? filled << 1 : filled;
+      window_q <= use_bit ? filled[WindowBits+5-:WindowBits] : filled[WindowBits+6-:WindowBits];
       bits_q   <= bits_q + (take_data ? (token_i.two ? 6'd16 : 6'd8) : 6'd0) - 6'(use_bit);
     end
   end
@@ -204,22 +212,60 @@ module band_decoder
   logic        next_past_q;     // behind the band
   logic [2:0]  next_k_q, next_end_q;  // its first and last coefficient of the band
   logic [7:0]  next_mask_q;     // these and those between, if earlier scans may have sent them
-  logic        load, next_there;
+  logic        load, take, next_there;
 
   logic       wrap, next_end;   // it is the first of a block, the last of the band
   assign wrap       = state_q == StIdle || next_last_q;
   assign next       = wrap ? first_word_q : next_q + 3'd1;
   assign next_end   = wrap ? one_word_q : next_q + 3'd1 == end_word_q;
-  assign next_there = first_scan_q || word_valid_i;
 
   always_ff @(posedge clk_i) begin
-    if (state_q == StIdle || load) begin
+    if (state_q == StIdle || take) begin
       next_q      <= next;
       next_last_q <= first_scan_q ? !wrap && next_q == 3'd6 : next_end;
       next_past_q <= !wrap && next_q >= end_word_q;
       next_k_q    <= wrap ? scan_i.first[2:0] : 3'd0;
       next_end_q  <= next_end ? scan_i.last[2:0] : 3'd7;
       next_mask_q <= first_scan_q ? '0 : (wrap ? first_mask_q : 8'hFF) & (next_end ? end_mask_q : 8'hFF);
+    end
+  end
+
+  // The first of some coefficients.
+  function automatic logic [3:0] lowest(logic [7:0] some, logic [3:0] if_none);
+    logic [3:0] found;
+    found = if_none;
+    for (int i = 7; i >= 0; i--) if (some[i]) found = 4'(i);
+    return found;
+  endfunction
+
+  // It waits with what there is to know of it.
+  word_t       new_q;           // `some` only those of the band
+  logic        new_last_q, new_past_q, new_none_q;
+  logic [2:0]  new_number_q, new_k_q, new_end_q;
+  logic [3:0]  new_target_q, new_zeros_q;
+  logic [7:0]  next_sent;
+  logic [3:0]  next_target;
+
+  assign take        = state_q != StIdle && (first_scan_q || word_valid_i) && (!next_there || load);
+  assign next_sent   = word_i.some & next_mask_q;
+  assign next_target = lowest(next_sent, 4'(next_end_q) + 4'd1);
+  assign word_ready_o = take && !first_scan_q;
+
+  always_ff @(posedge clk_i) begin
+    if (state_q == StIdle) next_there <= 1'b0;
+    else if (take) next_there <= 1'b1;
+    else if (load) next_there <= 1'b0;
+    if (take) begin
+      new_q.value  <= first_scan_q ? '0 : word_i.value;
+      new_q.some   <= next_sent;
+      new_none_q   <= next_sent == '0;
+      new_number_q <= next_q;
+      new_last_q   <= next_last_q;
+      new_past_q   <= next_past_q;
+      new_k_q      <= next_k_q;
+      new_end_q    <= next_end_q;
+      new_target_q <= next_target;
+      new_zeros_q  <= next_target - 4'(next_k_q);
     end
   end
 
@@ -241,18 +287,8 @@ module band_decoder
   logic [2:0][15:0] predictor_q;
   logic [1:0]  component_q;
 
-  // The first of some coefficients.
-  function automatic logic [3:0] lowest(logic [7:0] some, logic [3:0] if_none);
-    logic [3:0] found;
-    found = if_none;
-    for (int i = 7; i >= 0; i--) if (some[i]) found = 4'(i);
-    return found;
-  endfunction
-
-  logic [7:0] next_sent, less_sent;
-  logic [3:0] next_target, less_target;
-  assign next_sent   = word_i.some & next_mask_q;
-  assign next_target = lowest(next_sent, 4'(next_end_q) + 4'd1);
+  logic [7:0] less_sent;
+  logic [3:0] less_target;
   assign less_sent   = sent_q & (sent_q - 8'd1);
   assign less_target = lowest(less_sent, 4'(end_k_q) + 4'd1);
 
@@ -278,8 +314,6 @@ module band_decoder
   assign word_valid_o = ((work && word_done) || state_q == StFlush) && (!last_of_block_q || !written_valid_o);
   assign finish       = work && word_done && (!last_of_block_q || !written_valid_o) && word_ready_i;
   assign load         = next_there && ((finish && !last_of_block_q) || state_q == StWord || begin_block);
-  assign word_ready_o = load && !first_scan_q;
-
   logic block_end;               // its last word leaves
   assign block_end     = word_valid_o && word_ready_i && last_of_block_q;
   assign block_ready_o = block_end;
@@ -292,7 +326,7 @@ module band_decoder
     for (int unsigned i = 0; i < 8; i++) begin
       if (place && at == 3'(i)) word_q[i] <= value_q << scan_i.low;
       if (correct && window_q[WindowBits-1] && target_q[2:0] == 3'(i)) word_q[i] <= corrected;
-      if (load) word_q[i] <= first_scan_q ? '0 : word_i.value[i];
+      if (load) word_q[i] <= new_q.value[i];
     end
     if (dc_bit && window_q[WindowBits-1]) word_q[0] <= word_q[0] | plus_q;
     if (state_q == StPlaceDc) word_q[0] <= predictor_q[component_q] << scan_i.low;
@@ -300,21 +334,21 @@ module band_decoder
 
   always_ff @(posedge clk_i) begin
     if (load) begin
-      number_q        <= next_q;
-      last_of_block_q <= next_last_q;
+      number_q        <= new_number_q;
+      last_of_block_q <= new_last_q;
     end else if (state_q == StFlush && word_valid_o && word_ready_i) begin
       number_q        <= number_q + 3'd1;
       last_of_block_q <= number_q + 3'd1 == last_word_q;
     end
 
     if (load) begin
-      sent_q          <= next_sent;
-      none_sent_q     <= next_sent == '0;
-      k_q             <= next_k_q;
-      end_k_q         <= next_end_q;
-      past_q          <= next_past_q;
-      target_q        <= next_target;
-      zeros_q         <= next_target - 4'(next_k_q);
+      sent_q      <= new_q.some;
+      none_sent_q <= new_none_q;
+      k_q         <= new_k_q;
+      end_k_q     <= new_end_q;
+      past_q      <= new_past_q;
+      target_q    <= new_target_q;
+      zeros_q     <= new_zeros_q;
     end else if (place) begin
       k_q        <= at + 3'd1;
       zeros_q    <= zeros_q - run_q - 4'd1;
@@ -443,7 +477,7 @@ module band_decoder
           if (finish) begin
             if (last_of_block_q) state_d = StBlock;
             else if (!next_there) state_d = StWord;
-            else if (looked_up_q && !placing_q && !rest_q && !next_past_q) state_d = StRead;
+            else if (looked_up_q && !placing_q && !rest_q && !new_past_q) state_d = StRead;
           end
         end else if (place) begin
           if (looked_up_q && (!none_sent_q || !exact_q)) state_d = StRead;

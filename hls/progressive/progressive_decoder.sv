@@ -252,6 +252,11 @@ module progressive_decoder
     .written_ready_i(written_ready)
   );
 
+  logic [31:0] upper_next_q;     // a short carry
+  logic [25:0] lower;
+  assign lower = {1'b0, workspace_i[31:7]} + 26'(written);
+  always_ff @(posedge clk_i) upper_next_q <= workspace_i[63:32] + 32'd1;
+
   axi_write #(
     .BurstWords(8),
     .Depth     (32)
@@ -260,7 +265,7 @@ module progressive_decoder
     .clear_i        (clear && write_idle),
     .idle_o         (write_idle),
     .bus_error_o    (write_error),
-    .address_i      ({workspace_i[63:7] + 57'(written), first_scan ? 3'd0 : first_word, 4'd0}),
+    .address_i      ({lower[25] ? upper_next_q : workspace_i[63:32], lower[24:0], first_word, 4'd0}),
     .words_i        (first_scan ? 29'd8 : 29'(last_word - first_word) + 29'd1),
     .command_valid_i(written_valid),
     .command_ready_o(written_ready),

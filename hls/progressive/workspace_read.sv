@@ -48,12 +48,15 @@ module workspace_read
   logic [3:0]           words;     // of a block
   logic                 room_q;    // for a block's words besides those of two that are not counted yet
   logic                 issue, issued_q, pop, popped_q, arrived_q;
+  logic [31:0]          upper_next_q;  // a short carry
+  logic [25:0]          lower;
   logic [127:0]         data_q;
   word_t                arrived;
 
   assign words         = {1'b0, last_word_i - first_word_i} + 4'd1;
   assign issue         = block_valid_i && !stop_i && room_q && (!arvalid_o || arready_i);
   assign block_ready_o = issue;
+  assign lower         = {1'b0, base_i[31:7]} + 26'(block_i);
   assign pop           = word_valid_o && word_ready_i;
   assign arsize_o      = 3'd4;
   assign arburst_o     = 2'b01;
@@ -85,7 +88,8 @@ module workspace_read
   end
 
   always_ff @(posedge clk_i) begin
-    if (issue) araddr_o <= {base_i[63:7] + 57'(block_i), first_word_i, 4'd0};
+    upper_next_q <= base_i[63:32] + 32'd1;
+    if (issue) araddr_o <= {lower[25] ? upper_next_q : base_i[63:32], lower[24:0], first_word_i, 4'd0};
     if (issue) arlen_o <= 8'(words - 4'd1);
     data_q <= rdata_i;
   end
