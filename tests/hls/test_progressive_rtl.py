@@ -1,5 +1,5 @@
-"""progressive_decoder.sv against the C++: equal coefficients, workspaces and statuses, with any latency and pauses. That
-the C++ is right is test_progressive's affair."""
+"""progressive_decoder.sv against the C++: equal coefficients, workspaces and statuses, with any latency and pauses.
+That the C++ is right is test_progressive's affair."""
 
 import ctypes
 from collections import Counter
