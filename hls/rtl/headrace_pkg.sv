@@ -104,6 +104,23 @@ package headrace_pkg;
     logic [2:0][1:0] quant;
   } entropy_scan_t;
 
+  // The same for files of several scans: one for each scan, then one that ends the file. Either `file_end`, or a status
+  // other than StatusOk: behind it no data follow.
+  typedef struct packed {
+    status_e         status;
+    logic            file_end;
+    scan_t           scan;
+    logic [15:0]     restart_interval;  // MCUs of this scan, 0 for none
+    logic            progressive;       // the frame is
+    logic [2:0]      members;           // a bit for each component: it is in the scan
+    logic [5:0]      first;             // band of coefficients, in zigzag order
+    logic [5:0]      last;
+    logic [3:0]      high;              // successive approximation: the lowest bit before the scan, 0 for none,
+    logic [3:0]      low;               // and behind it
+    logic [2:0][1:0] dc;                // table numbers by component
+    logic [2:0][1:0] ac;
+  } band_scan_t;  // 98 bits
+
   // The entropy-coded segments with stuffing removed.
   typedef enum logic [1:0] {
     TokenData,     // one byte in [15:8], or two, the first in [15:8]

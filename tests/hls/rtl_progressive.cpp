@@ -1,0 +1,342 @@
+// Test bench of progressive_decoder.sv: what the parser of the C++ sends for a file goes through the model, behind a memory of
+// any latency; coefficients, status and workspace against the C++ of the same process.
+#include <cstring>
+#include <deque>
+
+#include "Vprogressive_decoder.h"
+#include "decode_reference.hpp"
+#include "rtl_bench.hpp"
+
+namespace {
+
+constexpr int DIFFERENT = -1, TOO_LONG = -2, TOO_MUCH = -3, BAD_ACCESS = -4, OTHER_WORKSPACE = -5, ONE_SCAN = -6,
+              OTHER_STATUS = -7, NOT_IDLE = -8;
+constexpr uint64_t BASE = 0xFFFF'DF80;  // aligned to a block, and blocks lie on both sides of 4 GiB
+constexpr unsigned WORD = 16;
+
+struct Item {  // what the parser sends, in its order
+    enum { TABLE, SCAN, TOKEN } kind;
+    uint64_t bits[2];
+};
+
+// Fields of a packed struct, the first on top.
+struct Packed {
+    unsigned __int128 bits = 0;
+    Packed& add(unsigned width, uint64_t value) {
+        bits = bits << width | (value & ((uint64_t{1} << width) - 1));
+        return *this;
+    }
+    Item item(decltype(Item::kind) kind) const { return {kind, {uint64_t(bits), uint64_t(bits >> 64)}}; }
+};
+
+struct File {
+    std::vector<Item> items;
+    std::vector<headrace::Coefficient> coefficients;
+    std::vector<ap_uint<128>> workspace;
+    unsigned status;
+    headrace::Scan scan;   // the last
+    uint32_t last_row = 0;
+};
+
+void add_tables(const std::vector<headrace::TableWrite>& writes, size_t& at, std::vector<Item>& items) {
+    using namespace headrace;
+    unsigned limit = 0;
+    for (; writes[at].field != GO; at++) {
+        const TableWrite& write = writes[at];
+        const bool symbol = write.field == SYMBOL;
+        if (write.field == LIMIT) {
+            limit = write.value;
+            continue;
+        }
+        Packed packed;
+        packed.add(1, write.table >= TABLES).add(2, write.table).add(1, symbol).add(5, symbol ? 0 : write.index + 1);
+        packed.add(16, limit).add(8, write.value).add(1, write.index == 0).add(8, write.index).add(8, write.value);
+        items.push_back(packed.item(Item::TABLE));
+    }
+    at++;
+}
+
+Item item_of(const headrace::Scan& scan) {
+    unsigned members = 0;
+    for (unsigned i = 0; i < scan.members; i++) members |= 1u << scan.member[i];
+    Packed packed;
+    packed.add(8, scan.status).add(1, scan.file_end).add(16, scan.width).add(16, scan.height);
+    packed.add(1, scan.components == 3).add(2, scan.h_shift).add(1, scan.v_shift).add(1, scan.rgb);
+    packed.add(16, scan.restart_interval).add(1, scan.progressive).add(3, members).add(6, scan.first);
+    packed.add(6, scan.last).add(4, scan.high).add(4, scan.low);
+    for (int c = 2; c >= 0; c--) packed.add(2, scan.dc[c]);
+    for (int c = 2; c >= 0; c--) packed.add(2, scan.ac[c]);
+    return packed.item(Item::SCAN);
+}
+
+// Data bytes go alone or in twos.
+void add_tokens(const std::vector<headrace::Token>& tokens, size_t& at, std::minstd_rand& random, bool twos,
+                std::vector<Item>& items) {
+    using namespace headrace;
+    while (true) {
+        const Token& token = tokens.at(at++);
+        const bool two = token.kind == DATA && tokens.at(at).kind == DATA && (twos || random() % 2);
+        Packed packed;
+        packed.add(2, token.kind).add(1, two);
+        if (token.kind == DATA) packed.add(8, token.value).add(8, two ? tokens[at++].value : 0xA5);
+        else packed.add(16, token.value);
+        items.push_back(packed.item(Item::TOKEN));
+        if (token.kind == SCAN_END) return;
+    }
+}
+
+// Whether the file is one of several scans.
+bool read_file(const uint8_t* jpeg, uint32_t size, uint32_t seed, uint32_t last_row, File& file) {
+    using namespace headrace;
+    WordStream words;
+    for (uint32_t at = 0; at < size; at += 16) {
+        ap_uint<128> word = 0;
+        for (uint32_t i = 0; i < 16 && at + i < size; i++) word.range(8 * i + 7, 8 * i) = jpeg[at + i];
+        words.write(word);
+    }
+    hls::stream<TableWrite> quant, huffman;
+    hls::stream<Scan> scans;
+    hls::stream<Token> tokens;
+    parse(words, size, UINT32_MAX, quant, huffman, scans, tokens);
+    const auto all_writes = reference::drain(huffman);
+    const auto all_scans = reference::drain(scans);
+    const auto all_tokens = reference::drain(tokens);
+    if (!all_scans[0].several) return false;
+
+    std::minstd_rand random(seed + 1);
+    size_t write = 0, token = 0;
+    for (const Scan& scan : all_scans) {
+        add_tables(all_writes, write, file.items);
+        file.items.push_back(item_of(scan));
+        if (scan.status == STATUS_OK && !scan.file_end) add_tokens(all_tokens, token, random, seed == 0, file.items);
+    }
+
+    file.scan = all_scans.back();
+    Wanted wanted{};
+    if (last_row != UINT32_MAX) {
+        const uint32_t width = file.scan.width, height = file.scan.height;
+        wanted = {std::min(width, height), true, {width, std::min(last_row, height - 1) + 1, 0, 0}};
+    }
+    file.last_row = plan_resize(wanted, file.scan.width, file.scan.height).source.last_row;
+    for (const auto& one : all_writes) huffman.write(one);
+    for (const auto& one : all_scans) scans.write(one);
+    for (const auto& one : all_tokens) tokens.write(one);
+    // What it holds before does not matter; where the first scan has a fault, its size is not known.
+    if (all_scans[0].status == STATUS_OK) file.workspace.resize(workspace_bytes_of(all_scans[0]) / WORD);
+    HuffmanTables tables;
+    load_tables(huffman, tables);
+    const Scan first = scans.read();
+    hls::stream<Coefficient> coefficients;
+    file.status = first.status == STATUS_OK ? decode_scans(huffman, scans, tokens, first, wanted, tables, file.workspace.data(),
+                                                 file.workspace.data(), coefficients)
+                                  : first.status;
+    file.coefficients = reference::drain(coefficients);
+    return true;
+}
+
+// A memory that reads as early and writes as late as AXI lets it.
+struct Memory {
+    struct Word {
+        uint32_t part[4];
+    };
+    struct Burst {
+        uint64_t at, words;
+        uint64_t due;             // clock of its first data or of its response
+        std::vector<Word> data;
+    };
+    std::vector<Word> words;
+    std::deque<Burst> reads, writes, answers;
+    uint64_t read_words = 0, written_words = 0, error_after = UINT64_MAX;
+
+    // Words of the workspace from an address, or false.
+    bool place(uint64_t address, uint64_t count, uint64_t& at) const {
+        at = (address - BASE) / WORD;
+        return address % WORD == 0 && address >= BASE && at + count <= words.size() &&
+               address % 4096 + count * WORD <= 4096;
+    }
+};
+
+struct Progressive : Bench<Vprogressive_decoder> {
+    Memory memory;
+    uint64_t first_clock = 0, pass_clock = 0, cycles_taken = 0;
+
+    void reset() {
+        memory = {};
+        Bench::reset();
+    }
+
+    // One clock of the memory's side; false for an access that it should not have made.
+    bool serve(reference::Pauses& pauses, uint32_t latency) {
+        auto& m = model;
+        m.arready_i = !pauses.next();
+        m.awready_i = !pauses.next();
+        m.wready_i = !memory.writes.empty() && !pauses.next();
+        m.rvalid_i = !memory.reads.empty() && memory.reads.front().due <= cycles && !pauses.next();
+        if (m.rvalid_i) {
+            auto& burst = memory.reads.front();
+            std::memcpy(&m.rdata_i, &burst.data[burst.at], WORD);
+            m.rresp_i = memory.read_words >= memory.error_after ? 2 : 0;
+        }
+        m.bvalid_i = !memory.answers.empty() && memory.answers.front().due <= cycles && !pauses.next();
+        m.bresp_i = memory.written_words >= memory.error_after ? 2 : 0;
+        settle();
+        uint64_t at;
+        if (m.rvalid_i) {
+            memory.read_words++;
+            if (++memory.reads.front().at == memory.reads.front().words) memory.reads.pop_front();
+        }
+        if (m.bvalid_i) {  // only now it may be seen
+            const auto& burst = memory.answers.front();
+            for (uint64_t i = 0; i < burst.words; i++) memory.words[burst.at + i] = burst.data[i];
+            memory.answers.pop_front();
+        }
+        if (m.arvalid_o && m.arready_i) {
+            const uint64_t count = m.arlen_o + 1u;
+            if (!memory.place(m.araddr_o, count, at)) return false;
+            memory.reads.push_back({0, count, cycles + latency,
+                                    {memory.words.begin() + at, memory.words.begin() + at + count}});
+        }
+        if (m.wvalid_o && m.wready_i) {
+            auto& burst = memory.writes.front();
+            Memory::Word word;
+            std::memcpy(&word, &m.wdata_o, WORD);
+            burst.data.push_back(word);
+            memory.written_words++;
+            if ((burst.data.size() == burst.words) != m.wlast_o || m.wstrb_o != 0xFFFF) return false;
+            if (m.wlast_o) {
+                burst.due = cycles + latency;
+                memory.answers.push_back(burst);
+                memory.writes.pop_front();
+            }
+        }
+        if (m.awvalid_o && m.awready_i) {
+            const uint64_t count = m.awlen_o + 1u;
+            if (!memory.place(m.awaddr_o, count, at)) return false;
+            memory.writes.push_back({at, count, 0, {}});
+        }
+        return true;
+    }
+
+    int file(const File& file, uint32_t seed, uint32_t pause_in, uint32_t pause_out, uint32_t pause_memory,
+             uint32_t latency, uint64_t bound) {
+        reference::Pauses in(seed + 1, pause_in), out(seed + 2, pause_out), slow(seed + 3, pause_memory);
+        std::minstd_rand random(seed + 4);
+        auto& m = model;
+        memory.words.resize(file.workspace.size());
+        for (auto& word : memory.words) {
+            for (auto& part : word.part) part = random();
+        }
+        m.workspace_i = BASE;
+        m.window_i = uint64_t{file.last_row} << 18 | 0x1FF;
+        m.window_valid_i = 0;
+        uint64_t window_in = random() % 1000 * (seed != 0);
+        size_t sent = 0, got = 0;
+        bool offered = false, done = false;
+        unsigned status = 0;
+        first_clock = cycles;
+        pass_clock = 0;
+        while (!done) {
+            if (cycles - first_clock > bound) return TOO_LONG;
+            if (window_in-- == 0) m.window_valid_i = 1;
+            if (!offered) offered = sent < file.items.size() && !in.next();
+            const auto kind = offered ? file.items[sent].kind : Item::TABLE;
+            m.huffman_valid_i = offered && kind == Item::TABLE;
+            m.scan_valid_i = offered && kind == Item::SCAN;
+            m.token_valid_i = offered && kind == Item::TOKEN;
+            if (m.huffman_valid_i) m.huffman_i = file.items[sent].bits[0];
+            if (m.scan_valid_i) {
+                for (int i = 0; i < 4; i++) m.scan_i[i] = file.items[sent].bits[i / 2] >> 32 * (i % 2);
+            }
+            if (m.token_valid_i) m.token_i = file.items[sent].bits[0];
+            m.coefficient_ready_i = !out.next();
+            if (!serve(slow, latency)) return BAD_ACCESS;
+            if ((m.huffman_valid_i && m.huffman_ready_o) || (m.scan_valid_i && m.scan_ready_o) ||
+                (m.token_valid_i && m.token_ready_o)) {
+                sent++;
+                offered = false;
+                if (sent == file.items.size()) pass_clock = cycles;
+            }
+            if (m.coefficient_valid_o && m.coefficient_ready_i) {
+                const uint64_t beat = m.coefficient_o;
+                done = beat >> 33 & 1;
+                status = beat >> 25 & 0xFF;
+                if (!done) {
+                    if (got == file.coefficients.size()) return TOO_MUCH;
+                    const auto& expected = file.coefficients[got++];
+                    const uint64_t value = static_cast<uint16_t>(expected.value);
+                    const uint64_t quant = expected.quant - headrace::TABLES;
+                    if (beat != (value << 9 | uint64_t{expected.index} << 3 | quant << 1 | expected.last)) return DIFFERENT;
+                }
+            }
+            edge();
+        }
+        cycles_taken = cycles - first_clock;
+        m.huffman_valid_i = m.scan_valid_i = m.token_valid_i = 0;
+        m.coefficient_ready_i = 1;
+        for (int i = 0; i < 20; i++) {
+            if (!serve(slow, latency)) return BAD_ACCESS;
+            if (m.coefficient_valid_o || m.arvalid_o || m.awvalid_o) return TOO_MUCH;
+            edge();
+        }
+        if (m.busy_o || !memory.reads.empty() || !memory.writes.empty() || !memory.answers.empty()) return NOT_IDLE;
+        if (memory.error_after != UINT64_MAX) return static_cast<int>(status);
+        if (sent != file.items.size()) return TOO_MUCH;
+        if (status != file.status) return OTHER_STATUS;
+        if (status != 0) return static_cast<int>(status);
+        if (got != file.coefficients.size()) return DIFFERENT;
+        return same_workspace(file) ? 0 : OTHER_WORKSPACE;
+    }
+
+    // In all words that the file writes: those of blocks that only whole MCUs have are left as they were in some files.
+    bool same_workspace(const File& file) const {
+        using namespace headrace;
+        for (unsigned c = 0; c < file.scan.components; c++) {
+            const Plane plane = plane_of(file.scan, c);
+            for (uint32_t y = 0; y < plane.seen_down; y++) {
+                for (uint32_t i = 0; i < 8 * plane.seen_across; i++) {
+                    const uint64_t at = 8 * (plane.first + uint64_t{y} * plane.across) + i;
+                    for (unsigned part = 0; part < 4; part++) {
+                        const uint32_t expected = file.workspace[at].range(32 * part + 31, 32 * part).to_uint64();
+                        if (memory.words[at].part[part] != expected) return false;
+                    }
+                }
+            }
+        }
+        return true;
+    }
+};
+
+Progressive& ready() {
+    static auto* const bench = new Progressive;  // never ends: it outlives everything at exit
+    return *bench;
+}
+
+}  // namespace
+
+struct Measured {
+    uint64_t cycles, last_pass, read_words, written_words;
+};
+
+// The status of a file of several scans, which the C++ has, too; or a negative number. `last_row` of the window. With
+// `error_after` other than 0, the memory answers with errors from that word on.
+extern "C" int rtl_progressive(const uint8_t* jpeg, uint32_t size, uint32_t seed, uint32_t pause_in, uint32_t pause_out,
+                               uint32_t pause_memory, uint32_t latency, uint32_t last_row, uint64_t error_after,
+                               Measured* measured) {
+    Progressive& bench = ready();
+    File file;
+    if (!read_file(jpeg, size, seed, last_row, file)) return ONE_SCAN;
+    uint64_t scans = 0;
+    for (const auto& item : file.items) scans += item.kind == Item::SCAN;
+    const uint64_t busy = 100 - std::max({pause_in, pause_out, pause_memory});
+    const uint64_t words = file.workspace.size();
+    // Items, words and scans each cost a few clocks at most.
+    const uint64_t bound = (5000 + 20 * file.items.size() + scans * (4 * latency + 100 + 12 * words) + 8 * words) * 200 / busy;
+    bench.memory.error_after = error_after == 0 ? UINT64_MAX : error_after;
+    bench.memory.read_words = bench.memory.written_words = 0;
+    const int status = bench.file(file, seed, pause_in, pause_out, pause_memory, latency, bound);
+    bench.memory.error_after = UINT64_MAX;
+    if (status < 0) bench.reset();
+    *measured = {bench.cycles_taken, bench.cycles_taken - (bench.pass_clock - bench.first_clock), bench.memory.read_words,
+                 bench.memory.written_words};
+    return status;
+}
