@@ -24,8 +24,8 @@ class JpegWork:
     """`symbols` and, among them, `long_codes` (LONG_DC_CODE or LONG_AC_CODE bits or more) of each block in the file's
     order; `segments` are (marker, bytes behind the length field) in front of the image's data.
 
-    `code_lengths` has the number of codes of each length, 1 to 16, for every Huffman table in the file's order; `starts` the
-    clocks that the first FIRST_BYTES of each restart interval take, two bytes in one, but one where 0xFF is next to it."""
+    `code_lengths` has the number of codes of each length, 1 to 16, for every Huffman table in the file's order;
+    `starts` the clocks of the first FIRST_BYTES of each restart interval: two bytes in one, but one next to 0xFF."""
 
     width: int
     height: int
