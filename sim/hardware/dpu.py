@@ -30,7 +30,7 @@ STANDARD_BYTE: Final = 2  # clocks of one in the standard's Huffman tables, a RO
 GROUP_BITS: Final = 6
 
 # entropy_decoder.sv
-FIRST_SYMBOL: Final = 4  # from the scan's headers: count MCUs in two, load tables, look up; besides the first data
+FIRST_SYMBOL: Final = 4  # from the scan's headers, besides the first data: count MCUs, two clocks; load tables, look up
 RESTART: Final = 2  # from the last symbol of an interval to the first of the next, beyond the usual one and the data
 TO_COEFFICIENT: Final = 5  # from a symbol to its coefficient at the transform
 END_BEAT: Final = 2  # behind the last block, when the parser has already seen EOI

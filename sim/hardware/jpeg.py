@@ -29,7 +29,7 @@ class JpegWork:
 
     `code_lengths` has the number of codes of each length, 1 to 16, for every Huffman table in the file's order;
     `standard_tables` those of the standard's tables that the scan uses and the file does not have; `starts` the clocks
-    that the first FIRST_BYTES of each restart interval take, two bytes in one, but one where 0xFF is next to it."""
+    of the first FIRST_BYTES of each restart interval: two bytes in one, but one next to 0xFF."""
 
     width: int
     height: int
