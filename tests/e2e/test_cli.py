@@ -63,6 +63,18 @@ def test_preprocess_writes_each_stage(stage, xclbin, china, tmp_path):
             assert np.array_equal(array, ((cropped.astype(np.float32) / 255 - mean) / std).transpose(2, 0, 1))
 
 
+def test_preprocess_from_a_queue_writes_the_same(xclbin, china, tmp_path):
+    arrays = []
+    for launch in ("single", "queue"):
+        folder = tmp_path / launch
+        done = headrace("preprocess", "image", china, "--xclbin", xclbin, "--launch", launch, "--out", folder, "--json")
+        assert done.returncode == 0, done.stderr
+        outcome = json.loads(done.stdout)["files"][0]
+        assert outcome["dpu_status"] == "OK" and ("." in outcome["unit"]) == (launch == "queue")
+        arrays.append(np.load(outcome["output"]))
+    assert np.array_equal(*arrays)
+
+
 @pytest.fixture(scope="session")
 def hw_xclbin(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("xclbin") / "hw.xclbin"

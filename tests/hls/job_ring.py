@@ -13,7 +13,7 @@ import units
 from numpy.typing import NDArray
 
 from headrace.host.dpu.image import FORMATS, ImageSpec, Stage
-from headrace.host.xrt.hw_emu import KernelFailed, MemoryModel
+from headrace.host.xrt.hw_emu import KernelFailed, KernelRun, MemoryModel
 
 CENTRED = 0xFFFFFFFF
 JOB, STOP = 0, 1
@@ -91,16 +91,21 @@ def csim(memory: Memory, first: int, polls: int) -> list[int]:
     return [register.value for register in registers]
 
 
-def rtlsim(memory: Memory, first: int, polls: int, *, behind: MemoryModel | None = None, **more) -> list[int]:
+def rtl_run(memory: Memory, first: int, polls: int, *, behind: MemoryModel | None = None, **more) -> KernelRun:
     buffers = {name: getattr(memory, name) for name in ("jpeg", "tensor", "tables", "result", "ring")}
     scalars = {
         "jpeg_bytes": memory.jpeg.nbytes, "tensor_capacity": memory.tensor.nbytes, "ring_entries": memory.entries,
         "ring_first": first & 0xFFFFFFFF, "polls": polls,
     }  # fmt: skip
     unused = ("stage", "format", "resize_short", "crop_width", "crop_height", "crop_x", "crop_y")
-    done = cu_rtlsim.run(
+    return cu_rtlsim.run(
         "image_cu", buffers, scalars | dict.fromkeys(unused, 0), behind=behind, **({"stagger": 0xFC0} | more)
     )
+
+
+def rtlsim(memory: Memory, first: int, polls: int, **more) -> list[int]:
+    """The output registers."""
+    done = rtl_run(memory, first, polls, **more)
     return [done.registers[arg.offset] for arg in cu_rtlsim.spec("image_cu").args if arg.is_output_register]
 
 

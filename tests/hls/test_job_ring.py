@@ -14,7 +14,7 @@ from job_ring import CUS, JOB, SLOT, SPEC, STOP, Memory, descriptor, live
 
 from headrace.host.dpu.image import FORMATS, Stage, preprocess
 from headrace.host.dpu.status import Status
-from headrace.host.xrt.hw_emu import KernelFailed, KernelModel, MemoryModel
+from headrace.host.xrt.hw_emu import KernelFailed
 
 SLOW = pytest.mark.slow
 
@@ -251,24 +251,17 @@ def test_a_reset_in_mid_run_leaves_nothing_behind(clocks):
 def test_jobs_of_a_ring_follow_each_other_faster_than_single_starts():
     data = jpeg(160, 120)
     memory = Memory([data], 16, 32)
-    jobs = [memory.job(0, number) for number in range(16)]
-    for number, job in enumerate(jobs, 1):
-        memory.put(number, job)
+    for number in range(16):
+        memory.put(number + 1, memory.job(0, number))
     memory.put(17, descriptor(0, 0, 0, command=STOP))
-    model = KernelModel(cu_rtlsim.library("image_cu"), seed=3)
-    single = cu_rtlsim.image_cu(data, resize_short=40, crop=(33, 31), tables=SPEC.tables(), model=model).run.cycles
-    counters = {}
+    single = cu_rtlsim.image_cu(data, resize_short=40, crop=(33, 31), tables=SPEC.tables()).run.cycles
+    assert job_ring.rtl_run(memory, 1, 1).cycles <= 16 * single + 1000
+    assert memory.records()[-1][1] == 16
 
-    def run() -> None:
-        spec = cu_rtlsim.spec("image_cu")
-        buffers = {name: getattr(memory, name) for name in ("jpeg", "tensor", "tables", "result", "ring")}
-        scalars = {"jpeg_bytes": memory.jpeg.nbytes, "tensor_capacity": memory.tensor.nbytes, "ring_entries": 32,
-                   "ring_first": 1, "polls": 1}  # fmt: skip
-        unused = ("stage", "format", "resize_short", "crop_width", "crop_height", "crop_x", "crop_y")
-        done = cu_rtlsim.run("image_cu", buffers, scalars | dict.fromkeys(unused, 0), model=model, stagger=0,
-                             behind=MemoryModel())  # fmt: skip
-        assert [done.registers[arg.offset] for arg in spec.args if arg.is_output_register][:2] == [Status.OK, 16]
-        counters["cycles"] = done.cycles
 
-    run()
-    assert counters["cycles"] <= 16 * single * 1.02 + 1000
+@pytest.mark.parametrize(("polls", "looks"), [(0, 1), (1, 1), (2, 2), (7, 7), (100, 100)])
+def test_an_empty_ring_is_looked_at_as_often_as_was_said(polls, looks):
+    memory = Memory(FILES, 1, 4)
+    done = job_ring.rtl_run(memory, 1, polls)
+    assert done.traffic["m_axi_gmem0"].read_bursts == looks
+    assert 64 * (looks - 1) < done.cycles < 1000 + 250 * looks  # not more often than every 64 clocks
