@@ -61,8 +61,8 @@ def header_cycles(work: JpegWork) -> int:
     return _header_cycles(work)[0]
 
 
-def _header_cycles(work: JpegWork) -> tuple[int, int]:
-    """And to the image's size."""
+def _header_cycles(work: JpegWork, arrival: Callable[[int], int] = lambda word: 0) -> tuple[int, int]:
+    """And to the image's size. `arrival`: the clock from which on a word of the file is there, where it may be late."""
     clock, at = 2, 2  # SOI
     sized = 0
     written = 0  # the clock before which a Huffman table takes nothing, as it spreads a short code
@@ -84,6 +84,7 @@ def _header_cycles(work: JpegWork) -> tuple[int, int]:
         else:
             clock += _skip_cycles(size, at)
         at += size
+        clock = max(clock, arrival(at // WORD))
     if work.standard_tables:  # written as if they stood here
         size = sum(17 + sum(counts) for counts in work.standard_tables)
         clock, written = _tables_read(clock, written, size, iter(work.standard_tables), STANDARD_BYTE)
@@ -229,16 +230,17 @@ def decode_cycles(work: JpegWork) -> int:
 
 
 def _decode(
-    work: JpegWork, first_byte: int, rows: Range, columns: Range, window: int, begin: Callable[[int], Send]
+    work: JpegWork, first_byte: int, rows: Range, columns: Range, window: int, begin: Callable[[int], Send],
+    arrival: Callable[[int], int] = lambda word: 0,
 ) -> int:  # fmt: skip
     """The clock of the last pixels. `rows` and `columns` are wanted, which is known `window` clocks after the size.
-    `begin` is told the clock of the frame, and returns who takes its rows."""
+    `begin` is told the clock of the frame, and returns who takes its rows; `arrival` is as in `_header_cycles`."""
     pixels: list[Send] = []
     h_factor, v_factor = work.h_factor, work.v_factor
     render = _Render(work.width, work.height, h_factor, v_factor, rows, columns, lambda clock: pixels[0](clock))
     transform = _Transform()
     # The symbol before the first, had there been one.
-    headers, sized = _header_cycles(work)
+    headers, sized = _header_cycles(work, arrival)
     clock = first_byte + max(headers, sized + window - 1) - 1 + FIRST_SYMBOL + work.starts[0] - 1 + TO_COEFFICIENT
     block = mcu = 0
     end_beat = END_BEAT if render.mcu_rows == work.mcus_down else CUT_END_BEAT
@@ -381,7 +383,13 @@ def normalize_cycles(width: int, height: int) -> int:
 TO_FIRST_BYTE: Final = 9
 # table_load.sv: an entry a clock; bursts of 16 words, of which two fit the FIFO
 TABLE_BURSTS, TABLE_BURST_ENTRIES, TABLE_BURSTS_AHEAD = 12, 64, 2
+TABLE_BURST_WORDS: Final = 16
 TO_FIRST_ENTRY: Final = 6
+# axi_read.sv, of the file
+FILE_BURST_WORDS, FILE_WORDS = 64, 512
+TO_WORD: Final = (
+    2  # from the clock of a word's coming, counted from the first byte's, to that in which it can be skipped
+)
 TO_NEXT_BURST: Final = 4  # from a burst's last entry to the next request's taking
 FIFO: Final = 1  # frame_fifo.sv
 TO_CROPPED: Final = 3  # crop.sv: the last beat, which waits for the end of the input
@@ -416,6 +424,14 @@ class _Store:
     def end(self, last: int) -> int:
         """The clock of the last word, `last` being that of the last pixels."""
         return max(last + TO_STORED + self._last_words, ceil(self._written))
+
+
+def _arrival(word: int) -> int:
+    """The clock, from the first byte's, of a word of the file where the tables come through the same port: memory sends
+    their first two bursts in turn with the file's, and two more behind each 512 words of it, which wait in the queue."""
+    in_turn = min(word // FILE_BURST_WORDS, TABLE_BURSTS_AHEAD)
+    bursts = min(TABLE_BURSTS, in_turn + TABLE_BURSTS_AHEAD * (word // FILE_WORDS))
+    return word + TABLE_BURST_WORDS * bursts + TO_WORD
 
 
 def _tables_loaded(latency: int) -> int:
@@ -472,7 +488,8 @@ def image_cu_cycles(
         resize.append(_Resize(frame + FIFO, size, (width, height), rows, columns, source_columns, store.row))
         return lambda clock: resize[0].take(clock + FIFO) - FIFO
 
-    last = _decode(work, TO_FIRST_BYTE + latency, source_rows, source_columns, known, begin)
+    arrival = _arrival if stage == 3 else lambda word: 0
+    last = _decode(work, TO_FIRST_BYTE + latency, source_rows, source_columns, known, begin, arrival)
     if resize:
         last = resize[0].sent
     else:
