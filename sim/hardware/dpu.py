@@ -428,7 +428,7 @@ class _Store:
 
 def _arrival(word: int) -> int:
     """The clock, from the first byte's, of a word of the file where the tables come through the same port: memory sends
-    their first two bursts in turn with the file's, and two more behind each 512 words of it, which wait in the queue."""
+    their first two bursts in turn with the file's, and two more behind each 512 words of it, its queue's."""
     in_turn = min(word // FILE_BURST_WORDS, TABLE_BURSTS_AHEAD)
     bursts = min(TABLE_BURSTS, in_turn + TABLE_BURSTS_AHEAD * (word // FILE_WORDS))
     return word + TABLE_BURST_WORDS * bursts + TO_WORD
