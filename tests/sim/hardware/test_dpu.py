@@ -28,12 +28,13 @@ def photo(symbols: int, width: int = 512, height: int = 384, h_factor: int = 2, 
     blocks = mcus * (h_factor * v_factor + 2)
     segments = ((DQT, 130), (SOF0, 15), (DHT, 4 * 32), (SOS, 10))
     return JpegWork(
-        width, height, 3, h_factor, v_factor, 0, (symbols,) * blocks, (0,) * blocks, segments, (LADDER,) * 4, (4,)
-    )
+        width, height, 3, h_factor, v_factor, 0, (symbols,) * blocks, (0,) * blocks, segments, (LADDER,) * 4, (4,),
+        (0,) * 4, (),
+    )  # fmt: skip
 
 
 def test_headers_take_a_clock_a_byte_and_what_the_states_between_add():
-    # SOI 2; DQT 5 + 1 + 64 + 1; SOF 5 + 9 and a check; DHT below; SOS 5 + 6 and a check; one to tell.
+    # SOI 2; DQT 5 + 1 + 64 + 1; SOF 5 + 9 and a check; DHT below; SOS 5 + 6 and a check; one to see that the tables are written, one to tell.
     # DHT: 5; a table: 1 + 16, check, then a clock for each of 15 lengths and one for its symbol, where those behind the
     # codes of 1 to 5 bits wait for the 32, 16, 8, 4, 2 groups of these, and one to see that all is done.
     table = 1 + 16 + 1 + (1 + 1) + (32 + 16 + 8 + 4 + 2) + (1 + 1) * 9 + 1
@@ -41,12 +42,15 @@ def test_headers_take_a_clock_a_byte_and_what_the_states_between_add():
         photo(2, 8, 8, 1, 1), components=1, code_lengths=(LADDER,),
         segments=((DQT, 65), (SOF0, 9), (DHT, 32), (SOS, 6)),
     )  # fmt: skip
-    assert header_cycles(work) == 2 + (5 + 66) + (5 + 10) + (5 + table + 1) + (5 + 7) + 1
+    assert header_cycles(work) == 2 + (5 + 66) + (5 + 10) + (5 + table + 1) + (5 + 7) + 2
 
 
 def test_a_segment_that_says_nothing_takes_a_clock_for_16_bytes():
     work = photo(10)
-    clocks = [header_cycles(replace(work, segments=((0xE1, size), *work.segments))) for size in (16, 1616, 16016)]
+    clocks = [
+        header_cycles(replace(work, segments=((0xE1, size), *work.segments), garbage=(0,) * 5))
+        for size in (16, 1616, 16016)
+    ]
     assert clocks[1] - clocks[0] == 100 and clocks[2] - clocks[0] == 1000
 
 
