@@ -113,12 +113,13 @@ module entropy_decoder
   logic                 take_data;             // a data token goes into the window
   logic                 stopped;               // no more data before what token_i is
   logic                 decoding, empty;
+  logic                 go_q, takes_q;         // decoding, with room; decoding or about to: registers of their own, for the loop
   logic                 restart, file_end;     // the token is the marker that is due; the last, and what is left is known
 
   assign decoding   = state_q[3];
   assign empty      = state_q == StStart || state_q == StRestart;
   assign stopped    = token_valid_i && token_i.kind != TokenData;
-  assign take_data  = (decoding || state_q == StLoad) && token_valid_i && token_i.kind == TokenData &&
+  assign take_data  = takes_q && token_valid_i && token_i.kind == TokenData &&
                       count_q[Whole+Zero-:4] == '0;
   assign count_held = empty      ? (Whole + Zero + 1)'(1 << Zero) :
                       !take_data ? count_q : token_i.two ? count_q << 4 : count_q << 2;
@@ -150,7 +151,7 @@ module entropy_decoder
   logic       long_q;           // the code is a long one: looked up for the second clock
   logic       load_dc, load_ac;
   logic       ready_dc, ready_ac;
-  logic       enough, enough_long, room_q;
+  logic       enough, enough_long, room, room_q;
 
   huffman_table #(
     .ShortBits(6)
@@ -188,7 +189,7 @@ module entropy_decoder
   assign enough      = count_q[Whole+Zero:Top+Zero+5] != '0 || stopped;
   assign enough_long = count_q[Whole+Zero:Top+Zero+8] != '0 || stopped;
   assign is_short = is_dc_q ? short_dc : short_ac;
-  assign issue    = decoding && room_q && (long_q ? enough_long : is_short && enough);
+  assign issue    = go_q && (long_q ? enough_long : is_short && enough);
 
   assign other_entry = !long_q ? short_entry_dc : is_dc_q ? long_entry_dc : long_entry_ac;
   assign entry       = is_dc_q || long_q ? other_entry : short_entry_ac;
@@ -443,7 +444,7 @@ module entropy_decoder
   assign end_beat = state_q == StEnd && !s1_valid_q && !s2_valid_q && !s3_valid_q && !s4_valid_q;
   assign new_coefficient = '{done: end_beat, status: end_beat ? status_q : StatusOk, value: s4_sum,
                              index: s4_q.k, quant: scan_q.quant[s4_q.component], last: s4_q.last};
-  always_ff @(posedge clk_i) room_q <= fifo_count <= 6'(FifoDepth - InFlight);
+  assign room = fifo_count <= 6'(FifoDepth - InFlight);
 
   stream_fifo #(
     .Width($bits(coefficient_t)),
@@ -511,11 +512,19 @@ module entropy_decoder
   end
 
   always_ff @(posedge clk_i) begin
-    if (!rst_ni) state_q <= StIdle;
-    else state_q <= state_d;
+    if (!rst_ni) begin
+      state_q <= StIdle;
+      go_q    <= 1'b0;
+      takes_q <= 1'b0;
+    end else begin
+      state_q <= state_d;
+      go_q    <= state_d == StDecode && room;
+      takes_q <= state_d == StDecode || state_d == StLoad;
+    end
   end
   always_ff @(posedge clk_i) begin
     status_q <= status_d;
+    room_q   <= room;
     if (scan_valid_i && scan_ready_o) begin
       scan_q        <= scan_i;
       height_last_q <= scan_i.scan.height - 16'd1;

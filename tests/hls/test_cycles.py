@@ -202,5 +202,5 @@ def test_a_photo_takes_little_more_than_its_symbols_or_half_its_pixels(name, sam
     pixels = WIDTH * HEIGHT
     assert counters["cycles"] <= 1.10 * max(counters["symbols"], pixels / 2) + 3000
     assert counters["cycles"] <= PER_PIXEL.get((sampling, quality), 1.2) * pixels
-    # What is behind decode never holds it back; the tensor's first word may wait a clock for its turn at the shared port.
+    # What is behind decode never holds it back. The tensor's first word may wait a clock for its turn at the port.
     assert counters["wait_output"] == 0 and counters["wait_write"] <= 1

@@ -34,7 +34,8 @@ def photo(symbols: int, width: int = 512, height: int = 384, h_factor: int = 2, 
 
 
 def test_headers_take_a_clock_a_byte_and_what_the_states_between_add():
-    # SOI 2; DQT 5 + 1 + 64 + 1; SOF 5 + 9 and a check; DHT below; SOS 5 + 6 and a check; one to see that the tables are written, one to tell.
+    # SOI 2; DQT 5 + 1 + 64 + 1; SOF 5 + 9 and a check; DHT below; SOS 5 + 6 and a check; one to see that all
+    # tables are written, one to tell.
     # DHT: 5; a table: 1 + 16, check, then a clock for each of 15 lengths and one for its symbol, where those behind the
     # codes of 1 to 5 bits wait for the 32, 16, 8, 4, 2 groups of these, and one to see that all is done.
     table = 1 + 16 + 1 + (1 + 1) + (32 + 16 + 8 + 4 + 2) + (1 + 1) * 9 + 1
