@@ -66,30 +66,36 @@ inline bool look_up(unsigned window, unsigned table, const HuffmanTables& tables
 }
 
 // Up to GO. What a scan uses is written: parse_scan sees to it. A symbol with a short code of n bits stands at
-// 2^(SHORT_BITS - n) places, behind those of the symbol before.
+// 2^(SHORT_BITS - n) places, behind those of the symbol before; they are written SPREAD at a time, in the clocks behind the
+// symbol's own.
 inline void load_tables(hls::stream<TableWrite>& writes, HuffmanTables& tables) {
-    unsigned place = 0;
-    for (TableWrite write = writes.read(); write.field != GO; write = writes.read()) {
-        if (write.field == LIMIT) {
-            tables.limit[write.table][write.index] = write.value;
-            place = 0;  // the symbols follow
-        } else if (write.field == OFFSET) {
-            tables.offset[write.table][write.index] = write.value;
-        } else {
-            tables.symbol[write.table][write.index] = write.value;
-            const unsigned length = code_length(place << (16 - SHORT_BITS), tables.limit[write.table]);
-            if (place >> SHORT_BITS == 0 && length <= SHORT_BITS) {
-                const unsigned end = place + (1 << (SHORT_BITS - length));
-                const Code code = {static_cast<uint8_t>(length + (write.value & 15)), static_cast<uint8_t>(write.value)};
-                for (unsigned group = place / SPREAD; group <= (end - 1) / SPREAD; group++) {
+    TableWrite write = {};
+    Code code = {};                // of the symbol being spread,
+    unsigned place = 0, end = 0;   // from here to before there
+    while (write.field != GO) {
 #pragma HLS PIPELINE II = 1
-                    for (unsigned i = 0; i < SPREAD; i++) {
+        if (place < end) {
+            const unsigned group = place / SPREAD, behind = (group + 1) * SPREAD;
+            for (unsigned i = 0; i < SPREAD; i++) {
 #pragma HLS UNROLL
-                        const unsigned at = group * SPREAD + i;
-                        if (at >= place && at < end) tables.brief[write.table][at] = code;
-                    }
+                const unsigned at = group * SPREAD + i;
+                if (at >= place && at < end) tables.brief[write.table][at] = code;
+            }
+            place = behind < end ? behind : end;
+        } else {
+            write = writes.read();
+            if (write.field == LIMIT) {
+                tables.limit[write.table][write.index] = write.value;
+                place = end = 0;  // the symbols follow
+            } else if (write.field == OFFSET) {
+                tables.offset[write.table][write.index] = write.value;
+            } else if (write.field == SYMBOL) {
+                tables.symbol[write.table][write.index] = write.value;
+                const unsigned length = code_length(place << (16 - SHORT_BITS), tables.limit[write.table]);
+                if (place >> SHORT_BITS == 0 && length <= SHORT_BITS) {
+                    code = {static_cast<uint8_t>(length + (write.value & 15)), static_cast<uint8_t>(write.value)};
+                    end = place + (1 << (SHORT_BITS - length));
                 }
-                place = end;
             }
         }
     }

@@ -11,6 +11,7 @@ namespace {
 
 constexpr unsigned WORD_BYTES = 16;
 constexpr unsigned BURST_WORDS = 256;  // of one plane; 4 KiB, the longest AXI4 burst of 128-bit words
+constexpr unsigned BEAT_WORDS = 2;     // that a beat of samples fills in a plane, at most
 
 struct Outcome {
     Status status;
@@ -257,7 +258,7 @@ void pack(hls::stream<Frame>& frames, hls::stream<SampleBeat>& samples, hls::str
         }
         for (unsigned p = 0; p < CHANNELS; p++) {
 #pragma HLS UNROLL
-            if (planes[p].buffered >= BURST_WORDS) tell_burst(planes[p], static_cast<uint8_t>(p), bursts);
+            if (planes[p].buffered + BEAT_WORDS > BURST_WORDS) tell_burst(planes[p], static_cast<uint8_t>(p), bursts);
         }
     }
     outcome.status = status;
