@@ -194,15 +194,23 @@ def test_a_run_of_blocks_without_new_coefficients_may_be_as_long_as_its_bits_all
     assert_coefficients(decoded, image)
 
 
+def first_byte(jpeg: bytes, before: int, after: int) -> bytes:
+    """With another first byte of the last scan."""
+    at = jpeg.rindex(b"\xff\xda") + 10
+    assert jpeg[at] == before
+    return jpeg[:at] + bytes([after]) + jpeg[at + 1 :]
+
+
 def test_a_run_that_goes_on_behind_a_restart_or_the_scan_ends_there_as_in_libjpeg():
-    image = replace(random_image(np.random.default_rng(2), 64, 64, "gray"))
+    image = random_image(np.random.default_rng(2), 64, 64, "gray")
     image.planes[0][..., 1:] = 0
+    jpeg = to_jpeg(image, [Scan((0,), 0, 0), Scan((0,), 1, 63)])
+    longer = first_byte(jpeg, 0b00000001, 0b01111111)  # code 0, 64 blocks; 127
+    assert_equal_to_opencv(longer)
+    image.planes[0][2:, :, 1] = 3
     jpeg = to_jpeg(image, [Scan((0,), 0, 0), Scan((0,), 1, 63, restart=16)])
-    run_of_16 = jpeg.rindex(b"\xff\xda") + 10
-    assert jpeg[run_of_16] == 0b00000111  # the code of EOB4, four bits more, padding
-    for longer in (0b00111111, 0b01111111):  # 23 and 31 blocks
-        changed = jpeg[:run_of_16] + bytes([longer]) + jpeg[run_of_16 + 1 :]
-        np.testing.assert_array_equal(decode(changed).pixels, golden(changed))
+    longer = first_byte(jpeg, 0b11000001, 0b11001111)  # code 110, 16 blocks; 23
+    assert_coefficients(assert_equal_to_opencv(longer), image)
 
 
 def test_a_quantisation_table_counts_as_it_is_at_the_first_scan_of_a_component():
@@ -298,6 +306,16 @@ def with_symbol(jpeg: bytes, scan: int, symbol: int) -> bytes:
     return jpeg[: at + 21] + bytes([symbol]) + jpeg[at + 22 :]
 
 
+def one_block(*script: Scan, dc: int = 0, ac: int = 1) -> bytes:
+    block = np.zeros((1, 1, 64), np.int64)
+    block[0, 0, [0, 5]] = dc, ac
+    return to_jpeg(Image(8, 8, "gray", (block,)), list(script))
+
+
+GRAY = (Scan((0,), 0, 0), Scan((0,), 1, 63))
+# The second bit of the coefficient 5, by itself: its one symbol is a bit, its sign another, and six are padding.
+ONE_BIT_MORE = (Scan((0,), 0, 0), Scan((0,), 1, 4), Scan((0,), 5, 5, 0, 1), Scan((0,), 5, 5, 1, 0), Scan((0,), 6, 63))
+
 REFUSED = {
     "AC before DC": ("CORRUPT_HEADER", lambda: scripted(AC[0], DC, *AC[1:])),
     "DC with some AC": ("CORRUPT_HEADER", lambda: scripted(Scan((0,), 0, 5), DC, *AC)),
@@ -333,8 +351,26 @@ REFUSED = {
     "last bits missing": ("TRUNCATED", lambda: scripted(*libjpeg_script(3)[:-1])),
     "hierarchical": ("PROGRESSIVE", lambda: scripted(DC, *AC).replace(b"\xff\xc2", b"\xff\xc6", 1)),
     "arithmetic": ("ARITHMETIC", lambda: scripted(DC, *AC).replace(b"\xff\xc2", b"\xff\xca", 1)),
-    "DC category 12": ("CORRUPT_HUFFMAN", lambda: with_symbol(scripted(DC, *AC), 0, 12)),
-    "AC category 11": ("CORRUPT_HUFFMAN", lambda: with_symbol(scripted(DC, *AC), 2, 11)),
+    "DC category 12": ("CORRUPT_HUFFMAN", lambda: one_block(*GRAY, dc=2048)),
+    "AC category 11": ("CORRUPT_HUFFMAN", lambda: one_block(*GRAY, ac=-1024)),
+    "new coefficient of two bits": ("CORRUPT_HUFFMAN", lambda: with_symbol(one_block(*ONE_BIT_MORE), 3, 2)),
+    "data behind a scan": ("CORRUPT_HUFFMAN", lambda: scripted(DC, replace(AC[0], before=b"\0\1"), *AC[1:])),
+    "much data behind a scan": (
+        "CORRUPT_HUFFMAN",
+        lambda: scripted(DC, replace(AC[0], before=bytes(50) + b"\1"), *AC[1:]),
+    ),
+    "restart marker missing": (
+        "RESTART_MISMATCH",
+        lambda: scripted(replace(DC, restart=2), *AC).replace(b"\xff\xd1", b"", 1),
+    ),
+    "restart marker without DRI": (
+        "RESTART_MISMATCH",
+        lambda: scripted(replace(DC, restart=2), *AC).replace(b"\xff\xdd\0\4\0\2", b"", 1),
+    ),
+    "run beyond the band to what was sent before": (
+        "CORRUPT_HUFFMAN",
+        lambda: with_symbol(scripted(DC, Scan((0,), 6, 63), Scan((0,), 1, 5)), 2, 0x51),
+    ),
     "run beyond the band": ("CORRUPT_HUFFMAN", lambda: with_symbol(scripted(DC, Scan((0,), 1, 5)), 1, 0x51)),
     "16 zeros beyond the band": ("CORRUPT_HUFFMAN", lambda: with_symbol(scripted(DC, Scan((0,), 1, 5)), 1, 0xF0)),
 }
@@ -347,6 +383,9 @@ def test_file_that_cannot_be_decoded_ends_in_its_status(name):
 
 
 TAKEN = {
+    "DC category 11": lambda: one_block(*GRAY, dc=2047),
+    "AC category 10": lambda: one_block(*GRAY, ac=-1023),
+    "new coefficient of one bit": lambda: one_block(*ONE_BIT_MORE),
     "AC coefficients from the tenth on missing": lambda: scripted(DC, *(Scan((c,), 1, 9) for c in range(3))),
     "last bits of these missing": lambda: scripted(
         DC, *(Scan((c,), 1, 9) for c in range(3)), *(Scan((c,), 10, 63, 0, 2) for c in range(3))
@@ -369,6 +408,23 @@ def test_file_cut_off_anywhere_is_reported_as_truncated(restart):
     jpeg = to_jpeg(image, scan_script.with_all(libjpeg_script(3), restart=restart))
     for length in range(2, len(jpeg)):
         assert decode(jpeg[:length]).status == STATUS["TRUNCATED"], length
+
+
+LAST = {
+    "DC refined": [replace(GRAY[0], low=1), GRAY[1], replace(GRAY[0], high=1)],
+    "AC": [*GRAY],
+    "AC refined": [GRAY[0], replace(GRAY[1], low=1), replace(GRAY[1], high=1)],
+}
+
+
+@pytest.mark.parametrize("name", LAST)
+def test_a_last_scan_that_lacks_bits_is_reported_as_truncated(name):
+    """Its last byte has bits of some of the 16 blocks."""
+    image = random_image(np.random.default_rng(3), 32, 32, "gray")
+    image.planes[0][..., 0], image.planes[0][..., 63] = np.arange(16).reshape(4, 4) * 9, 900
+    jpeg = to_jpeg(image, LAST[name])
+    assert_equal_to_opencv(jpeg)
+    assert decode(jpeg[:-3] + jpeg[-2:]).status == STATUS["TRUNCATED"]
 
 
 # ---- Damaged files ----
