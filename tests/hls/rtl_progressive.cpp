@@ -69,16 +69,27 @@ Item item_of(const headrace::Scan& scan) {
     return packed.item(Item::SCAN);
 }
 
-// Data bytes go alone or in twos.
-void add_tokens(const std::vector<headrace::Token>& tokens, size_t& at, std::minstd_rand& random, bool twos,
+// Of tokens with up to four bytes of data, those with one each.
+std::vector<headrace::Token> single_bytes(const std::vector<headrace::Token>& tokens) {
+    using namespace headrace;
+    std::vector<Token> singles;
+    for (const Token& token : tokens) {
+        if (token.kind != DATA) singles.push_back(token);
+        else for (unsigned i = 0; i < token.bytes; i++) singles.push_back({DATA, 1, token.value >> (24 - 8 * i) & 0xFF});
+    }
+    return singles;
+}
+
+// Data bytes, one a token, go alone or in twos.
+void add_tokens(const std::vector<headrace::Token>& singles, size_t& at, std::minstd_rand& random, bool twos,
                 std::vector<Item>& items) {
     using namespace headrace;
     while (true) {
-        const Token& token = tokens.at(at++);
-        const bool two = token.kind == DATA && tokens.at(at).kind == DATA && (twos || random() % 2);
+        const Token& token = singles.at(at++);
+        const bool two = token.kind == DATA && singles.at(at).kind == DATA && (twos || random() % 2);
         Packed packed;
         packed.add(2, token.kind).add(1, two);
-        if (token.kind == DATA) packed.add(8, token.value).add(8, two ? tokens[at++].value : 0xA5);
+        if (token.kind == DATA) packed.add(8, token.value).add(8, two ? singles[at++].value : 0xA5);
         else packed.add(16, token.value);
         items.push_back(packed.item(Item::TOKEN));
         if (token.kind == SCAN_END) return;
@@ -101,6 +112,7 @@ bool read_file(const uint8_t* jpeg, uint32_t size, uint32_t seed, uint32_t last_
     const auto all_writes = reference::drain(huffman);
     const auto all_scans = reference::drain(scans);
     const auto all_tokens = reference::drain(tokens);
+    const auto singles = single_bytes(all_tokens);
     if (!all_scans[0].several) return false;
 
     std::minstd_rand random(seed + 1);
@@ -108,7 +120,7 @@ bool read_file(const uint8_t* jpeg, uint32_t size, uint32_t seed, uint32_t last_
     for (const Scan& scan : all_scans) {
         add_tables(all_writes, write, file.items);
         file.items.push_back(item_of(scan));
-        if (scan.status == STATUS_OK && !scan.file_end) add_tokens(all_tokens, token, random, seed == 0, file.items);
+        if (scan.status == STATUS_OK && !scan.file_end) add_tokens(singles, token, random, seed == 0, file.items);
     }
 
     file.scan = all_scans.back();
