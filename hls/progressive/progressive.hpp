@@ -17,10 +17,9 @@
 //             takes them for zero without reading. That pass reads the blocks in the order of MCUs, down to the last MCU
 //             row that `wanted` needs, and feeds the transform.
 // Throughput  Targets, read off the loops: a step a clock, in which a symbol is decoded (two steps for a code of more than 9
-//             bits), or its coefficient placed, or a coefficient of the scans before corrected, beside a word read, one written and one byte of the file; the
-//             words are fetched ahead and written behind. In libjpeg's ten scans of photos of 500 pixels at 4:2:0 these
-//             are 0.8 to 1.8 clocks a pixel at quality 75 and 0.9 to 2.3 at 90; the last pass has 0.2 to 0.65, beside
-//             which the pixels are made.
+//             bits), or its coefficient placed, or a coefficient of the scans before corrected, beside a word read, one
+//             written and a token of the file; the words are fetched ahead and written behind. Beside the last pass the
+//             pixels are made.
 // Limits      MAX_SCANS scans bound the work: each has at most three steps for a coefficient of its band and one for a word.
 // Bad input   As decode's, in the order of the file: the first fault counts, and nothing behind it is decoded. A status
 //             where libjpeg-turbo warns of the progression (T.81 G.1.1.1: an AC scan before the DC scan, bits that do not

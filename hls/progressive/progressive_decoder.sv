@@ -11,7 +11,7 @@
 //             that it has at its first scan. The workspace is aligned to a block, 128 bytes, and large enough; it may hold
 //             anything. It is read and written over AXI4, a block of a scan's band in a burst.
 // Throughput  see band_decoder. Words are fetched 64 blocks ahead; a scan begins when all of the one before it are
-//             written, 24 clocks and twice memory's latency after its end.
+//             written, which takes at least twice memory's latency.
 // Reset       not with reads or writes under way.
 // Bad input   ends in a status: the first that a scan ends in, or that of the last band_scan_t; StatusBusError if memory
 //             answered with an error. Behind one the file's other scans are passed over.
