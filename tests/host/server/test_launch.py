@@ -19,7 +19,7 @@ def test_units_with_a_queue_serve_one_kind_of_tensor(tmp_path):
     jpeg = demo_photos()[0].jpeg
 
     async def body() -> None:
-        async with Preprocessors(lambda: path, 100, Damaged.STRICT, Launch.QUEUE) as preprocessors:
+        async with Preprocessors(lambda: path, 100, Damaged.STRICT, False, Launch.QUEUE) as preprocessors:
             made = await preprocessors.of("dpu", ImageSpec())
             assert await preprocessors.of("dpu", ImageSpec()) is made
             done = await made.process(jpeg)
