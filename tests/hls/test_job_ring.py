@@ -105,6 +105,19 @@ def test_what_is_behind_a_stop_is_for_the_next_run(cu):
     check_tensor(memory, jobs[2], memory.record(7))
 
 
+def test_a_range_may_end_with_what_the_run_was_given_and_not_a_byte_behind(cu):
+    memory = Memory([FILES[0], FILES[0] + bytes(-len(FILES[0]) % 16)], 6, 8)
+    jobs = [memory.job(1, 0), memory.job(1, 1), memory.job(0, 5), memory.job(0, 5)]
+    assert jobs[0][0] + jobs[0][1] == memory.jpeg.nbytes and jobs[2][2] + jobs[2][3] == memory.tensor.nbytes
+    jobs[1][1] += 1
+    jobs[3][3] += 1
+    run_and_stop(cu, memory, jobs)
+    statuses = [memory.record(number)[0] for number in range(1, 5)]
+    assert statuses == [Status.OK, Status.BAD_ARGUMENT, Status.OK, Status.BAD_ARGUMENT]
+    for number, job in enumerate(jobs, 1):
+        assert memory.record(number) == expected_record(job, memory, number)
+
+
 def spoilt(memory: Memory, source: random.Random, slot: int) -> list[int]:
     """A job with something wrong, or whose file is damaged, or that is only odd."""
     job = memory.job(source.choice([*GOOD, CUT, STRANGE]), slot)
