@@ -160,7 +160,7 @@ def test_damage_is_an_error_or_marked(name):
 def test_a_tensor_of_a_damaged_photo_is_marked():
     data, _ = DAMAGED["half of a JPEG, closed"]
     spec = ImageSpec(64, 48, 48, damaged=Damaged.LENIENT)
-    tensor, damage = process(data, spec)
+    tensor, damage, _ = process(data, spec)
     assert tensor.shape == (3, 48, 48) and "premature end" in damage
     assert process(JPEG, spec)[1] is None
 
