@@ -13,11 +13,16 @@ from typing import Final
 
 from headrace.batching.errors import UsageError
 from headrace.sim.hardware.card import U55C, USABLE
+from headrace.sim.hardware.inputs import IMAGE_TENSOR_BYTES
 from headrace.sim.hardware.pcie import FPGA_LINK
 
 HBM_PORTS: Final = 32
 LAUNCHES_S: Final = (0.0, 50e-6, 100e-6)  # 0: none for a photo, as from a queue in device memory
-TENSOR_BYTES: Final = {"float32": 4 * 3 * 224 * 224, "float16": 2 * 3 * 224 * 224, "int8": 3 * 224 * 224}
+TENSOR_BYTES: Final = {
+    "float32": IMAGE_TENSOR_BYTES,
+    "float16": IMAGE_TENSOR_BYTES // 2,
+    "int8": IMAGE_TENSOR_BYTES // 4,
+}
 
 
 @dataclass(frozen=True, slots=True)
