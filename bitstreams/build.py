@@ -184,6 +184,7 @@ def _embedded_metadata(kernel_xmls: Sequence[bytes], ips: Sequence[IpInstance]) 
     core = ElementTree.SubElement(device, "core", name="OCL_REGION_0", target="bitstream", type="clc_region")
     for xml in kernel_xmls:
         for kernel in parse_xml(xml).iter("kernel"):
+            _flatten(kernel)
             for ip in ips:
                 if ip.kernel == kernel.attrib["name"]:
                     instance = ElementTree.SubElement(kernel, "instance", name=ip.instance)
@@ -191,6 +192,14 @@ def _embedded_metadata(kernel_xmls: Sequence[bytes], ips: Sequence[IpInstance]) 
                     ElementTree.SubElement(instance, "addrRemap", remap)
             core.append(kernel)
     return ElementTree.tostring(project, encoding="UTF-8", xml_declaration=True)
+
+
+def _flatten(kernel: ElementTree.Element) -> None:
+    """kernel.xml, which tools read, has its ports and arguments in groups; XRT reads them as the kernel's own children."""
+    for group in [child for child in kernel if child.tag in ("ports", "args")]:
+        position = list(kernel).index(group)
+        kernel.remove(group)
+        kernel[position:position] = list(group)
 
 
 def _compile(sources: Sequence[Path], includes: Sequence[Path]) -> bytes:
