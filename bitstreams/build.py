@@ -138,11 +138,12 @@ def build_kernels(
         MemoryBank(MemoryType.HBM, bank in used, HBM_BANK_KIB, bank * HBM_BANK_KIB * 1024, f"HBM[{bank}]")
         for bank in range(HBM_BANKS)
     ]
+    metadata_xml = _embedded_metadata(kernel_xmls, ips)
     xclbin = make_xclbin(
         mode=mode,
         platform=PLATFORM,
-        bitstream=_verilate(sources, specs) if hardware else _compile(sources, includes),
-        metadata_xml=_embedded_metadata(kernel_xmls, ips),
+        bitstream=_verilate(sources, specs, metadata_xml) if hardware else _compile(sources, includes),
+        metadata_xml=metadata_xml,
         build_metadata=json.dumps(build, indent=2).encode(),
         memories=memories,
         ips=ips,
@@ -195,7 +196,7 @@ def _embedded_metadata(kernel_xmls: Sequence[bytes], ips: Sequence[IpInstance]) 
 
 
 def _flatten(kernel: ElementTree.Element) -> None:
-    """kernel.xml, which tools read, has its ports and arguments in groups; XRT reads them as the kernel's own children."""
+    """kernel.xml, which tools read, has ports and arguments in groups; XRT reads them as the kernel's own children."""
     for group in [child for child in kernel if child.tag in ("ports", "args")]:
         position = list(kernel).index(group)
         kernel.remove(group)
@@ -220,13 +221,13 @@ def _compile(sources: Sequence[Path], includes: Sequence[Path]) -> bytes:
         return library.read_bytes()
 
 
-def _verilate(sources: Sequence[Path], specs: Sequence[KernelSpec]) -> bytes:
+def _verilate(sources: Sequence[Path], specs: Sequence[KernelSpec], metadata_xml: bytes) -> bytes:
     """The archive that stands in for the bitstream."""
     with tempfile.TemporaryDirectory(prefix="headrace-build-") as folder:
         libraries = [Path(folder) / f"{spec.name}.so" for spec in specs]
         for spec, library in zip(specs, libraries, strict=True):
             build_library(spec, sources, library)
-        return pack(libraries)
+        return pack(libraries, metadata_xml)
 
 
 def _verilator_metadata() -> dict[str, Any]:

@@ -25,9 +25,10 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.bitstreams.hw_emu.library import unpack
 from headrace.bitstreams.kernel import KernelSpec, parse_kernels
 from headrace.bitstreams.xclbin import MemoryBank, Mode, Xclbin, read_xclbin
-from headrace.host.xrt.engine import DeviceMemory, Engine, RunFailed, SwEmuEngine
+from headrace.host.xrt.engine import DeviceMemory, Engine, RunFailed, SwEmuEngine, load_library
 from headrace.host.xrt.faults import Fault, FaultKind
 from headrace.host.xrt.hw_emu import HwEmuEngine, MemoryModel
 
@@ -299,7 +300,8 @@ def _engine(content: Xclbin, kernel: str, number: int) -> Engine:
     try:
         if content.mode is Mode.SW_EMU:
             return SwEmuEngine(content.uuid, content.bitstream)
-        return HwEmuEngine(content.uuid, content.bitstream, kernel, seed=number)
+        name = f"{kernel}.so"
+        return HwEmuEngine(load_library(content.uuid, name, lambda: unpack(content.bitstream, name)), seed=number)
     except (OSError, KeyError, BadZipFile) as error:
         raise RuntimeError(f"failed to load xclbin: its bitstream is not for {content.mode.name}: {error}") from error
 

@@ -1,7 +1,7 @@
 """What XRT's emulation shims ask of the device process and what they are told: protobuf over a Unix socket.
 
-A request is a header of 14 bytes, with the body's size and the number of its kind, and the body; an answer a header of 9
-bytes with the size, and the body. Numbers and fields are those of XRT 2.13 to 2.16 (rpc_messages.proto); fields that
+A request is a header of 14 bytes, with the body's size and the number of its kind, and the body; an answer a header of
+9 bytes with the size, and the body. Numbers and fields are those of XRT 2.13 to 2.16 (rpc_messages.proto); fields that
 nobody here reads are left out, which protobuf allows."""
 
 import socket
@@ -48,14 +48,26 @@ _KINDS: dict[str, tuple[int, Fields, Fields]] = {
     "set_environment": (20, {}, _ACK),
     "copy_to_file": (
         22,
-        {"address": (1, "number"), "file": (2, "bytes"), "size": (3, "number"), "from": (4, "number"), "to": (5, "number")},
+        {
+            "address": (1, "number"),
+            "file": (2, "bytes"),
+            "size": (3, "number"),
+            "from": (4, "number"),
+            "to": (5, "number"),
+        },
         _ACK,
     ),
     "import_file": (27, {"file": (1, "bytes"), "address": (2, "number"), "size": (3, "number")}, _ACK),
     "set_up": (28, {}, _ACK),
     "copy_from_file": (
         50,
-        {"address": (1, "number"), "file": (2, "bytes"), "size": (3, "number"), "from": (4, "number"), "to": (5, "number")},
+        {
+            "address": (1, "number"),
+            "file": (2, "bytes"),
+            "size": (3, "number"),
+            "from": (4, "number"),
+            "to": (5, "number"),
+        },
         _ACK,
     ),
     "write_register": (51, {"base": (1, "number"), "offset": (2, "number"), "data": (3, "bytes")}, _ACK),

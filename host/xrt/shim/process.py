@@ -1,8 +1,8 @@
 """The device process: connects to the shim that started it and does what it asks until it says close.
 
-Compute units run beside the socket's loop, each in a thread of its own, so that the host can ask how they are. Nothing
-that a kernel or a host does ends this process: it would leave the host spinning, or have the shim kill its whole process
-group."""
+Compute units run beside the socket's loop, each in a thread of its own, so that the host can ask how they are. What a
+run or a request does wrong does not end this process: it would leave the host spinning, or have the shim kill its whole
+process group."""
 
 import logging
 import os
@@ -10,13 +10,16 @@ import queue
 import socket
 import threading
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 from uuid import uuid4
 
 from headrace.batching.errors import HeadraceError
+from headrace.bitstreams.hw_emu.library import METADATA
 from headrace.bitstreams.kernel import KernelSpec, parse_kernels
-from headrace.host.xrt.engine import Engine, RunFailed, SwEmuEngine
+from headrace.host.xrt.engine import Engine, RunFailed, SwEmuEngine, load_library
 from headrace.host.xrt.hw_emu import HwEmuEngine
 from headrace.host.xrt.shim.memory import BadAddress, SharedMemory
 from headrace.host.xrt.shim.messages import ProtocolError, Request, answer, receive
@@ -41,7 +44,7 @@ def socket_path() -> Path:
         raise DeviceError(
             "EMULATION_SOCKETID is not set: XRT's emulation starts this command itself; `headrace xrt-env` says how"
         )
-    return Path("/tmp") / user / name if user else Path("/tmp") / name  # noqa: S108  the shim's own place
+    return Path("/tmp") / user / name if user else Path("/tmp") / name
 
 
 class _ComputeUnit:
@@ -142,16 +145,26 @@ class Device:
         self._memory = SharedMemory()
         self._units: dict[int, _ComputeUnit] = {}  # by the address of their registers
 
-    def load(self, kernels_xml: bytes, bitstream: bytes) -> None:
-        """Raises HeadraceError, OSError."""
+    def load(self, kernels_xml: bytes, engines: Callable[[str, int], Engine]) -> None:
+        """`engines` makes that of a kernel's compute unit of that number. Raises HeadraceError, OSError."""
         for unit in self._units.values():
             unit.stop()
         self._units = {}
-        identity = uuid4()
         specs = {spec.name: spec for spec in parse_kernels(kernels_xml)}
         for number, (kernel, instance, base) in enumerate(instances(kernels_xml)):
-            engine = _engine(identity, bitstream, kernel, number)
-            self._units[base] = _ComputeUnit(instance, specs[kernel], engine, self._memory, self._limit_s)
+            self._units[base] = _ComputeUnit(
+                instance, specs[kernel], engines(kernel, number), self._memory, self._limit_s
+            )
+
+    def load_unpacked(self, folder: Path) -> None:
+        """What a `hw_emu` container's archive holds. Raises HeadraceError, OSError."""
+        identity = uuid4()
+
+        def engine(kernel: str, number: int) -> Engine:
+            library = load_library(identity, kernel, (folder / f"{kernel}.so").read_bytes)
+            return HwEmuEngine(library, seed=number)
+
+        self.load((folder / METADATA).read_bytes(), engine)
 
     def serve(self, connection: socket.socket) -> None:
         """Until the shim closes. What cannot be done is said in the log and not acknowledged."""
@@ -215,7 +228,10 @@ class Device:
     def _load_files(self, fields: dict[str, Any]) -> None:
         if not fields["library"]:
             return  # 2.13 asks for a process before there is a container
-        self.load(Path(os.fsdecode(fields["kernels"])).read_bytes(), Path(os.fsdecode(fields["library"])).read_bytes())
+        identity, library = uuid4(), Path(os.fsdecode(fields["library"])).read_bytes()
+        self.load(
+            Path(os.fsdecode(fields["kernels"])).read_bytes(), lambda kernel, number: SwEmuEngine(identity, library)
+        )
 
     def _unit(self, address: int) -> tuple[_ComputeUnit, int]:
         for base, unit in self._units.items():
@@ -236,29 +252,26 @@ def instances(kernels_xml: bytes) -> list[tuple[str, str, int]]:
     return found
 
 
-def _engine(identity: Any, bitstream: bytes, kernel: str, number: int) -> Engine:
-    if bitstream[:4] == b"PK\x03\x04":
-        return HwEmuEngine(identity, bitstream, kernel, seed=number)
-    return SwEmuEngine(identity, bitstream)
+def main(limit_s: float = RUN_LIMIT_S, unpacked: Path | None = None) -> None:
+    """`unpacked`: the folder with what a `hw_emu` container's archive holds; `sw_emu` sends its library.
 
-
-def main(limit_s: float = RUN_LIMIT_S) -> None:
-    """Raises DeviceError."""
+    Raises DeviceError."""
     path = socket_path()
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(CONNECT_TIMEOUT_S)
         _connect(connection, path)
         connection.settimeout(None)  # the host may think as long as it likes; when it ends, the socket closes
         try:
-            Device(limit_s).serve(connection)
+            device = Device(limit_s)
+            if unpacked is not None:
+                device.load_unpacked(unpacked)
+            device.serve(connection)
         except ProtocolError as error:
             raise DeviceError(f"{path}: {error}") from error
 
 
 def _connect(connection: socket.socket, path: Path) -> None:
     """The shim starts this process first and listens then."""
-    from time import monotonic, sleep
-
     end = monotonic() + CONNECT_TIMEOUT_S
     while True:
         try:
