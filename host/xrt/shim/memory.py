@@ -12,7 +12,7 @@ from headrace.host.xrt.engine import MemoryRange
 PAGE = mmap.PAGESIZE
 
 
-class BadAddress(HeadraceError):
+class BadAddress(HeadraceError, ValueError):
     """No buffer lies there."""
 
 

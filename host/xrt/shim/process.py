@@ -19,7 +19,7 @@ from uuid import uuid4
 from headrace.batching.errors import HeadraceError
 from headrace.bitstreams.hw_emu.library import METADATA
 from headrace.bitstreams.kernel import KernelSpec, parse_kernels
-from headrace.host.xrt.engine import Engine, RunFailed, SwEmuEngine, load_library
+from headrace.host.xrt.engine import Engine, SwEmuEngine, load_library
 from headrace.host.xrt.hw_emu import HwEmuEngine
 from headrace.host.xrt.shim.memory import BadAddress, SharedMemory
 from headrace.host.xrt.shim.messages import ProtocolError, Request, answer, receive
@@ -118,8 +118,8 @@ class _ComputeUnit:
             outputs: dict[int, int] = {}
             try:
                 outputs = dict(self._engine.execute(self._spec, values, self._memory, None).registers)
-            except (RunFailed, ValueError, OSError) as error:
-                _log.error("%s: run %d failed: %s", self.name, number, error)
+            except Exception as error:  # whatever it was: the run must end, and the unit goes on
+                _log.error("%s: run %d failed: %s", self.name, number, error or repr(error))
             del held
             self._end(number, outputs)
 
@@ -171,7 +171,7 @@ class Device:
         while (request := receive(connection)) is not None:
             try:
                 outcome = self._do(request)
-            except (HeadraceError, OSError, KeyError) as error:
+            except (HeadraceError, ElementTree.ParseError, KeyError, OSError) as error:
                 _log.error("%s: %s", request.name, error)
                 outcome = {"size": 0} if request.name in ("to_device", "to_host") else {"ack": False}
             answer(connection, request.name, **outcome)
@@ -256,18 +256,22 @@ def main(limit_s: float = RUN_LIMIT_S, unpacked: Path | None = None) -> None:
     """`unpacked`: the folder with what a `hw_emu` container's archive holds; `sw_emu` sends its library.
 
     Raises DeviceError."""
-    path = socket_path()
+    path, device = socket_path(), Device(limit_s)
+    if unpacked is not None:
+        try:
+            device.load_unpacked(unpacked)
+        except (HeadraceError, ElementTree.ParseError, KeyError, OSError) as error:
+            raise DeviceError(f"{unpacked} is no unpacked hw_emu container: {error}") from error
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(CONNECT_TIMEOUT_S)
         _connect(connection, path)
         connection.settimeout(None)  # the host may think as long as it likes; when it ends, the socket closes
         try:
-            device = Device(limit_s)
-            if unpacked is not None:
-                device.load_unpacked(unpacked)
             device.serve(connection)
         except ProtocolError as error:
             raise DeviceError(f"{path}: {error}") from error
+        except OSError as error:  # the host has ended
+            _log.error("%s: %s", path, error)
 
 
 def _connect(connection: socket.socket, path: Path) -> None:
