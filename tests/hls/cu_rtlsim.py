@@ -108,7 +108,8 @@ def image_cu(
     scalars = {
         "jpeg_bytes": len(jpeg), "tensor_capacity": memory if capacity is None else capacity, "stage": stage,
         "format": format, "resize_short": resize_short, "crop_width": crop[0], "crop_height": crop[1],
-        "crop_x": at[0], "crop_y": at[1], "ring": 0, "ring_entries": 0, "ring_first": 0, "polls": 0,
+        "crop_x": at[0], "crop_y": at[1], "workspace": 0, "workspace_bytes": 0,
+        "ring": 0, "ring_entries": 0, "ring_first": 0, "polls": 0,
     }  # fmt: skip
     done = run(
         "image_cu", buffers, scalars, model=model, behind=behind, stagger=stagger, high=high, addresses=addresses,
