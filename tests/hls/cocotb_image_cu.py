@@ -81,7 +81,7 @@ class Job:
 
 
 async def bench_of(dut) -> Bench:
-    return await cocotb_bench.started(Bench(dut, cocotb_bench.kernel("image_cu"), reads=(0,), writes=(1,)))
+    return await cocotb_bench.started(Bench(dut, cocotb_bench.kernel("image_cu"), reads=(0, 1), writes=(1,)))
 
 
 # ---- Registers ----

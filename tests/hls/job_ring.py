@@ -94,10 +94,10 @@ def csim(memory: Memory, first: int, polls: int) -> list[int]:
 
 
 def rtl_run(memory: Memory, first: int, polls: int, *, behind: MemoryModel | None = None, **more) -> KernelRun:
-    buffers = {name: getattr(memory, name) for name in ("jpeg", "tensor", "tables", "result", "ring")}
+    buffers = {name: getattr(memory, name) for name in ("jpeg", "tensor", "tables", "result", "workspace", "ring")}
     scalars = {
         "jpeg_bytes": memory.jpeg.nbytes, "tensor_capacity": memory.tensor.nbytes, "ring_entries": memory.entries,
-        "workspace": 0, "workspace_bytes": 0,
+        "workspace_bytes": memory.workspace.nbytes,
         "ring_first": first & 0xFFFFFFFF, "polls": polls,
     }  # fmt: skip
     unused = ("stage", "format", "resize_short", "crop_width", "crop_height", "crop_x", "crop_y")

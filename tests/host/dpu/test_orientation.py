@@ -123,7 +123,7 @@ def test_the_orientation_is_told_whoever_does_the_work_and_whether_the_photo_is_
     build_sw_emu(tmp_path / "dpu.xclbin", image_cus=1)
     jpeg = with_exif(photo(), tiff(Orientation.QUARTER_TURN))
     pixels = cv2.imdecode(np.frombuffer(photo(), np.uint8), cv2.IMREAD_COLOR)
-    wide = cv2.imencode(".jpg", cv2.resize(pixels, (8193, 30)))[1].tobytes()
+    wide = cv2.imencode(".jpg", cv2.resize(pixels, (8193, 60)))[1].tobytes()
     spec = ImageSpec(orient=orient)
 
     async def told() -> list[Orientation | None]:
