@@ -2,16 +2,13 @@
 and bytes of workspace needed as the C++'s. That the C++ is right is test_progressive's affair, and that the coefficients are
 test_progressive_rtl's."""
 
-from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
-import scan_script
-from scan_script import Scan, libjpeg_script, random_image, to_jpeg
-from test_decode import SAMPLINGS, SLOW, STALLS, STATUS, WAS_RESET, RtlMemory, golden, picture, rtl_decode
-from test_decode import encode as encode_baseline
-from test_progressive import REFUSED, SEQUENTIAL, TAKEN, WORKSPACE, encode, mutants, random_file, scripted
+from scan_script import Scan, random_image, to_jpeg
+from test_decode import SAMPLINGS, SLOW, STALLS, STATUS, RtlMemory, golden, picture, rtl_decode
+from test_progressive import REFUSED, SEQUENTIAL, TAKEN, WORKSPACE, encode, random_file
 from test_progressive import decode as csim_decode
 
 LATENCY = 120

@@ -1,17 +1,15 @@
 """image_cu x {csim, rtlsim} with a workspace: files of several scans through the whole compute unit."""
 
 import random
-from functools import partial
 
 import cu_rtlsim
-import cv2
 import numpy as np
 import pytest
 import units
+from scan_script import to_jpeg
 from test_image_cu import CUS, SLOW, check
 from test_image_cu import jpeg as baseline
 from test_progressive import encode, picture, random_file
-from scan_script import to_jpeg
 
 from headrace.host.dpu.image import FORMATS, ImageSpec, Stage
 from headrace.host.dpu.status import Status
