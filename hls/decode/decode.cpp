@@ -487,10 +487,4 @@ void decode(WordStream& words, ap_uint<32> jpeg_bytes, const Wanted& wanted, con
     render(scans, samples, wanted, frames, pixels);
 }
 
-void decode(WordStream& words, ap_uint<32> jpeg_bytes, const Wanted& wanted, hls::stream<Frame>& frames,
-            hls::stream<Beat>& pixels) {
-    uint32_t workspace_needed;
-    decode(words, jpeg_bytes, wanted, nullptr, nullptr, 0, frames, pixels, workspace_needed);
-}
-
 }  // namespace headrace

@@ -7,7 +7,7 @@
 //             whatever the file holds. Out come exactly one Frame and its pixels, see
 //             headrace/image_stream.hpp. The Frame leaves with the first pixel, so an error in the first MCU
 //             row is still reported in it. Pixels are those of the rows that `wanted` needs.
-// Takes       SOF0 and SOF1 with 8-bit samples in one scan. Gray with any sampling factors; three components
+// Takes       SOF0 and SOF1 with 8-bit samples in one scan; with a workspace SOF2 and several scans, too. Gray with any sampling factors; three components
 //             as 4:4:4, 4:2:2, 4:4:0, 4:2:0 or 4:1:1 with chroma 1x1. YCbCr or RGB, decided as libjpeg does
 //             (JFIF, then Adobe, then component ids). JFIF of any version. Restart intervals, 16-bit DQT,
 //             tables defined again, any APPn. A file without DHT, as a frame of Motion JPEG, has the standard's
@@ -55,9 +55,5 @@ using WordStream = hls::stream<ap_uint<128>, WORD_FIFO_DEPTH>;
 void decode(WordStream& words, ap_uint<32> jpeg_bytes, const Wanted& wanted, const ap_uint<128>* workspace_in,
             ap_uint<128>* workspace_out, uint32_t workspace_bytes, hls::stream<Frame>& frames,
             hls::stream<Beat>& pixels, uint32_t& workspace_needed);
-
-// Without a workspace.
-void decode(WordStream& words, ap_uint<32> jpeg_bytes, const Wanted& wanted, hls::stream<Frame>& frames,
-            hls::stream<Beat>& pixels);
 
 }  // namespace headrace

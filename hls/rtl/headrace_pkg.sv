@@ -10,6 +10,7 @@ package headrace_pkg;
 
   localparam int unsigned MaxWidth = 4096;        // source pixels in a row: sizes the line buffers
   localparam int unsigned MaxJpegHeight = 65500;  // JPEG_MAX_DIMENSION of libjpeg
+  localparam int unsigned MaxScans = 128;         // of a file
 
   // What every AXI master says of its bursts (AMBA AXI, A4.4 and A4.7): normal memory, bufferable and modifiable, so that
   // the interconnect may merge and widen them, and not to be cached; data, secure, unprivileged. Vitis HLS says the same.

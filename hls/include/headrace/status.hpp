@@ -12,7 +12,7 @@ enum StatusCode : unsigned {
     STATUS_OK = 0,
     STATUS_NOT_JPEG = 1,            // no SOI marker at the start
     STATUS_TRUNCATED = 2,           // the bytes end before the image or the sound does
-    STATUS_PROGRESSIVE = 3,         // SOF2 and the hierarchical or progressive variants
+    STATUS_PROGRESSIVE = 3,         // hierarchical variants; SOF2 without a workspace
     STATUS_ARITHMETIC = 4,          // arithmetic coding (SOF9..SOF11, DAC)
     STATUS_LOSSLESS = 5,            // SOF3
     STATUS_PRECISION = 6,           // sample precision other than 8 bits
@@ -23,11 +23,11 @@ enum StatusCode : unsigned {
     STATUS_MISSING_TABLE = 11,      // a scan refers to a table that was never defined and is no standard one
     STATUS_CORRUPT_HUFFMAN = 12,    // entropy-coded data that no encoder writes
     STATUS_RESTART_MISMATCH = 13,   // a restart marker is missing, out of order or unexpected
-    STATUS_MULTIPLE_SCANS = 14,     // sequential, but not all components in one scan
+    STATUS_MULTIPLE_SCANS = 14,     // more scans than MAX_SCANS or than the frame has; without a workspace, more than one
     STATUS_RESIZE_LIMIT = 15,       // the resized image would exceed 65535 pixels on a side, or a size of zero is asked for
     STATUS_CROP_OUTSIDE = 16,       // the crop window does not lie inside the resized image
-    STATUS_BUFFER_TOO_SMALL = 17,   // tensor_capacity is less than the output needs; the size registers say how much
-    STATUS_BAD_ARGUMENT = 18,       // an unknown stage or format, or (RTL) an address that is not 16-byte aligned
+    STATUS_BUFFER_TOO_SMALL = 17,   // tensor_capacity or workspace_bytes is less than needed; the record says how much
+    STATUS_BAD_ARGUMENT = 18,       // an unknown stage or format, or (RTL) an address that is not aligned
     STATUS_BUS_ERROR = 19,          // RTL: memory answered a read or a write with an error
     STATUS_NOT_WAV = 20,            // does not begin with RIFF and WAVE
     STATUS_SOUND_FORMAT = 21,       // other than PCM (format 1) of 16 bits
