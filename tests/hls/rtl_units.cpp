@@ -188,9 +188,9 @@ extern "C" int rtl_resize(const uint8_t* image, uint32_t width, uint32_t height,
     }
     if (frame_status == 0 && waited == limit) return TIMEOUT;
     const uint64_t window = m.window_o;  // rows, then words of eight pixels
-    const uint32_t first_row = window >> 34, last_row = std::min<uint32_t>(window >> 18 & 0xFFFF, height - 1);
-    const uint32_t left = (window >> 9 & 0x1FF) * 8;
-    const uint32_t wide = std::min<uint32_t>((window & 0x1FF) * 8 + 8, width) - left;
+    const uint32_t first_row = window >> 37, last_row = std::min<uint32_t>(window >> 21 & 0xFFFF, height - 1);
+    const uint32_t left = (window >> 11 & 0x3FF) * 8;
+    const uint32_t wide = std::min<uint32_t>((window & 0x7FF) * 8 + 8, width) - left;
     std::vector<uint8_t> part;
     for (uint64_t y = first_row; frame_status == 0 && y <= last_row; y++) {
         const uint8_t* row = image + 3 * (y * width + left);

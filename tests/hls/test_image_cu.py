@@ -88,7 +88,7 @@ def test_planes_of_any_size_are_packed_without_gaps(cu, dtype, size):
     check(cu, jpeg(64, 48), spec, Stage.NORMALIZE)
 
 
-@pytest.mark.parametrize("size", [(1, 1), (2, 3), (5, 1), (17, 31), (130, 7), (4096, 5)])
+@pytest.mark.parametrize("size", [(1, 1), (2, 3), (5, 1), (17, 31), (130, 7), (8192, 5)])
 def test_small_and_odd_images(cu, size):
     for stage in (Stage.DECODE, Stage.RESIZE):
         check(cu, jpeg(*size), ImageSpec(resize_short=9), stage)
@@ -98,8 +98,8 @@ def test_small_and_odd_images(cu, size):
     ("size", "stage", "short", "crop"),
     [
         ((2, 65500), Stage.DECODE, 1, (1, 1)), ((3001, 9), Stage.DECODE, 1, (1, 1)),
-        ((4096, 1), Stage.RESIZE, 15, (1, 1)), ((1, 4096), Stage.CROP, 15, (7, 43691)),
-        ((4096, 1), Stage.NORMALIZE, 15, (43691, 3)), ((1, 4096), Stage.NORMALIZE, 13, (5, 43691)),
+        ((8192, 1), Stage.RESIZE, 7, (1, 1)), ((1, 4096), Stage.CROP, 15, (7, 43691)),
+        ((8192, 1), Stage.NORMALIZE, 7, (43691, 3)), ((1, 4096), Stage.NORMALIZE, 13, (5, 43691)),
     ],
 )  # fmt: skip
 def test_the_widest_and_highest_images(cu, size, stage, short, crop):
