@@ -107,6 +107,21 @@ def test_libjpegs_progressive_files_equal_opencv(sampling, seed):
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("width", [4097, 8191, 8192])
+def test_the_widest_files_equal_opencv(sampling, width):
+    image = cv2.resize(cv2.imread(str(bundled_photos()[0])), (width, 20))
+    assert_equal_to_opencv(encode(image, 90, sampling), 128 * 3 * 1024 * 4)
+
+
+def test_the_workspace_of_the_greatest_image_is_told():
+    jpeg = bytearray(encode(np.zeros((8, 8, 3), np.uint8), 90, "4:4:4"))
+    at = jpeg.index(b"\xff\xc2") + 5
+    jpeg[at : at + 4] = (65500).to_bytes(2, "big") + (8192).to_bytes(2, "big")
+    decoded = decode(bytes(jpeg), 1 << 20)
+    assert (decoded.status, decoded.needed) == (STATUS["BUFFER_TOO_SMALL"], 128 * 3 * 1024 * 8188)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_every_small_size_equals_opencv(sampling):
     rng = np.random.default_rng(3)
     for height in range(1, 19):
