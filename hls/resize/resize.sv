@@ -7,7 +7,7 @@
 //             comes before, with `sized_i`; it and the arguments stay until the last beat, and
 //             before the next one `sized_i` is low for a clock. With `crops_i` what
 //             comes out are the beats with pixels of the crop, and what comes in are those of
-//             `window_o`, which these are made of. It is known when `window_valid_o` rises, some
+//             `window_o`, which these are made of. It is known, and `crop_o`, when `window_valid_o` rises, some
 //             340 clocks after the size and one for each row, or two columns, up to the last that
 //             is wanted, and stays until `sized_i` falls. A frame without an error
 //             comes after that.
@@ -38,6 +38,7 @@ module resize
   input  logic        sized_i,
   output window_t     window_o,      // of the source
   output logic        window_valid_o,
+  output crop_t       crop_o,        // in the resized image, with `crops_i`
 
   input  frame_t      frame_i,
   input  logic        frame_valid_i,
@@ -144,8 +145,7 @@ module resize
   } plan_e;
   plan_e            plan_q;
   logic             placed_q;
-  logic             crop_inside, taps_run_n, planning;
-  logic [15:0]      crop_left, crop_right, crop_top, crop_bottom;
+  logic             taps_run_n, planning;
   logic [15:0]      out_right;
   logic [15:0]      begin_x_q, end_x_q, begin_y_q, end_y_q;  // of the output that is wanted
   logic             rows_begun_q, rows_known_q, columns_begun_q, columns_known_q;
@@ -165,11 +165,7 @@ module resize
     .width_i (axis_x.size_out),
     .height_i(axis_y.size_out),
     .crop_width_i, .crop_height_i, .crop_x_i, .crop_y_i,
-    .inside_o(crop_inside),
-    .left_o  (crop_left),
-    .right_o (crop_right),
-    .top_o   (crop_top),
-    .bottom_o(crop_bottom)
+    .crop_o
   );
 
   always_ff @(posedge clk_i) begin
@@ -179,7 +175,7 @@ module resize
       unique case (plan_q)
         PlanIdle:  plan_q <= PlanSetup;
         PlanSetup: if (setup_done) plan_q <= setup_limit || !crops_i ? PlanReady : PlanCrop;
-        PlanCrop:  if (placed_q) plan_q <= crop_inside ? PlanTaps : PlanReady;
+        PlanCrop:  if (placed_q) plan_q <= crop_o.fits ? PlanTaps : PlanReady;
         PlanTaps:  if (rows_known_q && columns_known_q) plan_q <= PlanReady;
         default: ;
       endcase
@@ -189,7 +185,7 @@ module resize
   assign planning    = plan_q == PlanTaps;
   assign setup_start = plan_q == PlanIdle && sized_i;
   // Beats are whole: two pixels, unless the image ends.
-  assign out_right   = crop_right | 16'd1;
+  assign out_right   = crop_o.right | 16'd1;
 
   always_ff @(posedge clk_i) begin
     placed_q <= plan_q == PlanCrop;
@@ -198,11 +194,11 @@ module resize
       begin_y_q <= '0;
       end_x_q   <= axis_x.size_out;
       end_y_q   <= axis_y.size_out;
-    end else if (plan_q == PlanCrop && crop_inside) begin
-      begin_x_q <= {crop_left[15:1], 1'b0};
-      begin_y_q <= crop_top;
+    end else if (plan_q == PlanCrop && crop_o.fits) begin
+      begin_x_q <= {crop_o.left[15:1], 1'b0};
+      begin_y_q <= crop_o.top;
       end_x_q   <= out_right < axis_x.size_out ? out_right + 16'd1 : axis_x.size_out;
-      end_y_q   <= crop_bottom + 16'd1;
+      end_y_q   <= crop_o.bottom + 16'd1;
     end
   end
 

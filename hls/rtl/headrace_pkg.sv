@@ -76,6 +76,17 @@ package headrace_pkg;
   } window_t;
   localparam window_t WholeFrame = '{first_row: '0, last_row: '1, first_word: '0, last_word: '1};
 
+  // Where a crop lies in an image: its first and last column and row.
+  typedef struct packed {
+    logic        fits;  // else it is empty or not all in the image, and nothing else here counts
+    logic [15:0] width;
+    logic [15:0] height;
+    logic [15:0] left;
+    logic [15:0] right;
+    logic [15:0] top;
+    logic [15:0] bottom;
+  } crop_t;  // 97 bits
+
   // Two normalized pixels: the bits of the output type in the low 32, 16 or 8 of each channel.
   typedef struct packed {
     logic [1:0][2:0][31:0] value;  // [lane][channel: 0 red, 1 green, 2 blue]

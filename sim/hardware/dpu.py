@@ -368,7 +368,7 @@ def resize_cycles(width: int, height: int, out_width: int, out_height: int) -> i
 
 def crop_cycles(width: int, height: int) -> int:
     """From the frame to the last beat of a window of a `width` x `height` image, wherever it lies."""
-    return _beats(width) * height + 8
+    return _beats(width) * height + 5
 
 
 def normalize_cycles(width: int, height: int) -> int:
