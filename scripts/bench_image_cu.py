@@ -45,7 +45,7 @@ from headrace.sim.hardware.jpeg import read_jpeg_work
 
 CLOCK_HZ = 300e6
 CUT = (500, 375)
-MAX_WIDTH = 4096
+MAX_WIDTH = 8192
 USED_SAMPLINGS = ("4:2:0", "4:2:2", "4:4:4", "gray")
 QUALITIES = (75, 90, 95)
 WAITS = ("wait_data", "wait_transform", "wait_rows", "wait_output", "wait_write")

@@ -13,7 +13,7 @@
 //             tables defined again, any APPn. A file without DHT, as a frame of Motion JPEG, has the standard's
 //             Huffman tables 0 and 1, each where it is used and not defined. Skipped without a status: bytes
 //             before a marker that are none, FF 00 too, and bytes 0 between the last MCU and the marker behind.
-// Limits      4096 pixels wide; 65500 high, which is libjpeg's limit: beyond it OpenCV has no pixels either.
+// Limits      8192 pixels wide; 65500 high, which is libjpeg's limit: beyond it OpenCV has no pixels either.
 // Throughput  Design targets, read off the loops; nobody has synthesised this. Per clock: one byte of the
 //             file, one Huffman symbol (two clocks for a code of more than 9 bits), a column and a row of a block
 //             in the transform, two pixels. The processes run side by side, and an MCU row fills in while the
@@ -24,7 +24,7 @@
 //             tool cannot fit that read into the clock of the shift, the loop takes two clocks a symbol.
 // Latency     The first pixel follows the headers and the first MCU row. The last MCU row is held back until the
 //             end of the file has been checked.
-// Memory      256 KiB of row buffers (32 luma rows and twice 16 chroma rows of 4096), of words of eight samples;
+// Memory      512 KiB of row buffers (32 luma rows and twice 16 chroma rows of 8192), of words of eight samples;
 //             tables: 4096 short codes of 13 bits in distributed RAM, and 3 KiB.
 // Bad input   Ends in one of the status codes 1 to 14 and never in a hang: every loop is bounded by
 //             jpeg_bytes, by the 16 bits of a segment length or by the number of MCUs, and each MCU takes at

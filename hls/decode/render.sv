@@ -13,11 +13,11 @@
 //             words, rows or MCU rows.
 // Latency     about 25 clocks from the last sample of the first MCU row to the first beat. The last
 //             MCU row is held back until the end beat has come without an error.
-// Memory      8 UltraRAM: 16384 words of luma, twice 8192 of chroma, in rings of rows with a stride
+// Memory      16 UltraRAM: 32768 words of luma, twice 16384 of chroma, in rings of rows with a stride
 //             that is the power of two above the image's width: the narrower the image, the more
-//             MCU rows fit, by which the decoder in front may run ahead. 2 MCU rows at 4096 pixels
-//             of 4:4:4 and 4:2:0, 16 at 500 of 4:2:0.
-// Limits      4096 pixels wide, 65535 high.
+//             MCU rows fit, by which the decoder in front may run ahead. 2 MCU rows at 8192 pixels
+//             of 4:4:4 and 4:2:0, 32 at 500 of 4:2:0.
+// Limits      8192 pixels wide, 65535 high.
 // Bad input   after an error the rows before it are sent, as in the C++, and a beat with keep = 0,
 //             last = 1 and the status; or a frame with the status if there are none.
 module render
@@ -67,18 +67,20 @@ module render
 
   // ---- Layout ----
   // Of `last` MCU or word, the number of bits is the logarithm of the stride.
-  function automatic logic [3:0] bits_of(logic [8:0] last);
+  function automatic logic [3:0] bits_of(logic [WordBits-1:0] last);
     logic [3:0] bits;
     bits = '0;
-    for (int unsigned i = 0; i < 9; i++) if (last[i]) bits = 4'(i + 1);
+    for (int unsigned i = 0; i < WordBits; i++) if (last[i]) bits = 4'(i + 1);
     return bits;
   endfunction
 
-  logic [11:0] last_column;
+  logic [ColumnBits-1:0] last_column;
+  logic [WordBits-1:0]   last_word;
   logic [15:0] bottom_row, last_mcu_line;
   logic        subsampled_by_4, to_right;
-  assign last_column     = 12'(scan_q.width - 16'd1);
-  assign to_right        = window_i.last_word >= last_column[11:3];
+  assign last_column     = ColumnBits'(scan_q.width - 16'd1);
+  assign last_word       = last_column[ColumnBits-1:3];
+  assign to_right        = window_i.last_word >= {1'b0, last_word};
   assign bottom_row      = scan_q.height - 16'd1;
   assign last_mcu_line   = last_decoded_row(scan_q, window_i.last_row);
   assign subsampled_by_4 = scan_q.h_shift[1] || (scan_q.h_shift[0] && scan_q.v_shift);
@@ -91,10 +93,10 @@ module render
     layout_q.bottom_row   <= bottom_row;
     // The last word of the image may have less than four beats.
     layout_q.first_word   <= window_i.first_word;
-    layout_q.last_word    <= to_right ? last_column[11:3] : window_i.last_word;
+    layout_q.last_word    <= to_right ? last_word : window_i.last_word[WordBits-1:0];
     layout_q.last_beat    <= to_right ? last_column[2:1] : 2'd3;
     layout_q.odd_width    <= to_right && scan_q.width[0];
-    layout_q.last_mcu     <= last_column[11:3] >> scan_q.h_shift;
+    layout_q.last_mcu     <= last_word >> scan_q.h_shift;
     layout_q.last_mcu_row <= last_mcu_line[15:3] >> scan_q.v_shift;
     layout_q.color        <= scan_q.color;
     layout_q.rgb          <= scan_q.rgb;
@@ -105,7 +107,7 @@ module render
     layout_q.fancy_v      <= fancy_rows(scan_q);
 
     layout_q.chroma_stride_log2 <= bits_of(layout_q.last_mcu);
-    layout_q.ring_log2          <= (subsampled_by_4 ? 4'd9 : 4'd10) - bits_of(layout_q.last_mcu);
+    layout_q.ring_log2          <= (subsampled_by_4 ? 4'(RingBits - 1) : 4'(RingBits)) - bits_of(layout_q.last_mcu);
   end
 
   // ---- Control ----

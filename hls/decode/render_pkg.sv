@@ -1,10 +1,13 @@
 // What travels inside render.
 package render_pkg;
 
-  localparam int unsigned LumaWords   = 16384;  // of eight samples, in the row memories
-  localparam int unsigned ChromaWords = 8192;
-  localparam int unsigned LumaAddressWidth   = 14;
-  localparam int unsigned ChromaAddressWidth = 13;
+  import headrace_pkg::WordBits;
+
+  localparam int unsigned LumaWords   = 32768;  // of eight samples, in the row memories
+  localparam int unsigned ChromaWords = 16384;
+  localparam int unsigned LumaAddressWidth   = $clog2(LumaWords);
+  localparam int unsigned ChromaAddressWidth = $clog2(ChromaWords);
+  localparam int unsigned RingBits           = ChromaAddressWidth - 3;  // of as many MCU rows as ever fit
 
   // A scan and what follows from it. The row memories are rings of rows; a row of chroma takes
   // 2^chroma_stride_log2 words, one of luma 2^h_shift times as many, and 2^ring_log2 MCU rows fit.
@@ -12,11 +15,11 @@ package render_pkg;
     logic [15:0] first_row;       // that is sent
     logic [15:0] last_row;        // that is sent
     logic [15:0] bottom_row;      // of the image
-    logic [8:0]  first_word;      // of a luma row, that is sent
-    logic [8:0]  last_word;       // the same, as far as there are pixels in it
+    logic [WordBits-1:0] first_word;  // of a luma row, that is sent
+    logic [WordBits-1:0] last_word;   // the same, as far as there are pixels in it
     logic [1:0]  last_beat;       // of two pixels in that word
     logic        odd_width;
-    logic [8:0]  last_mcu;        // of an MCU row
+    logic [WordBits-1:0] last_mcu;    // of an MCU row
     logic [12:0] last_mcu_row;    // that comes
     logic        color;
     logic        rgb;

@@ -57,12 +57,12 @@ module row_reader
   state_e      state_q, state_d;
   logic [12:0] mcu_row_q;
   logic        last_mcu_row_q;
-  logic [10:0] available_q;  // MCU rows that are complete and not begun
+  logic [RingBits:0] available_q;  // MCU rows that are complete and not begun
   logic        enter;
 
   // ---- Position ----
   logic        far_phase_q;   // second clock of a word
-  logic [8:0]  word_q;
+  logic [WordBits-1:0] word_q;
   logic [15:0] y_q;
   logic [3:0]  y_in_mcu_q;
   logic        last_row_q;    // y_q is the last row that is sent
@@ -117,7 +117,7 @@ module row_reader
       release_o      <= 1'b0;
     end else begin
       state_q     <= state_d;
-      available_q <= available_q + {10'd0, committed_i} - {10'd0, enter};
+      available_q <= available_q + (RingBits+1)'(committed_i) - (RingBits+1)'(enter);
       if (begin_word) far_phase_q <= 1'b1;
       else if (word_ends) far_phase_q <= 1'b0;
       if (word_ends) word_q <= row_ends ? layout_i.first_word : word_q + 1'b1;

@@ -47,11 +47,11 @@ module row_writer
   logic [2:0]  y_q;
   component_e  component_q;
   logic [1:0]  block_q;      // of luma in its MCU
-  logic [8:0]  mcu_q;
+  logic [WordBits-1:0] mcu_q;
   logic [12:0] mcu_row_q;
   logic        all_q;        // the last MCU row is complete
   logic        done_q;       // the end beat was taken
-  logic [10:0] used_q;       // MCU rows that are complete and not given free
+  logic [RingBits:0] used_q; // MCU rows that are complete and not given free
   logic        free, accept, take;
   logic [1:0]  last_block;
   logic        block_ends, luma_ends, mcu_ends, row_ends;
@@ -80,7 +80,7 @@ module row_writer
       done_q      <= 1'b0;
       used_q      <= '0;
     end else begin
-      used_q <= used_q + {10'd0, take && row_ends} - {10'd0, release_i};
+      used_q <= used_q + (RingBits+1)'(take && row_ends) - (RingBits+1)'(release_i);
       if (accept && samples_i.done) done_q <= 1'b1;
       if (take) begin
         y_q <= y_q + 1'b1;
@@ -97,7 +97,7 @@ module row_writer
 
   // ---- Row and word of that position, then addresses ----
   logic [LumaAddressWidth-1:0]   luma_row_q;
-  logic [8:0]                    luma_word_d, luma_word_q, mcu_q2;
+  logic [WordBits-1:0]           luma_word_d, luma_word_q, mcu_q2;
   logic [ChromaAddressWidth-1:0] chroma_row_q;
   logic                          take_q, commit_q, ended_q;
   component_e                    component_q2;
@@ -108,16 +108,17 @@ module row_writer
   always_comb begin
     unique case (layout_i.h_shift)
       2'd0:    luma_word_d = mcu_q;
-      2'd1:    luma_word_d = {mcu_q[7:0], block_q[0]};
-      default: luma_word_d = {mcu_q[6:0], block_q};
+      2'd1:    luma_word_d = {mcu_q[WordBits-2:0], block_q[0]};
+      default: luma_word_d = {mcu_q[WordBits-3:0], block_q};
     endcase
     below = layout_i.h_shift[0] ? block_q[1] : block_q[0];
   end
 
   always_ff @(posedge clk_i) begin
-    luma_row_q   <= layout_i.v_shift ? {mcu_row_q[9:0], below, y_q} : {mcu_row_q[10:0], y_q};
+    luma_row_q   <= layout_i.v_shift ? {mcu_row_q[LumaAddressWidth-5:0], below, y_q}
+                                     : {mcu_row_q[LumaAddressWidth-4:0], y_q};
     luma_word_q  <= luma_word_d;
-    chroma_row_q <= {mcu_row_q[9:0], y_q};
+    chroma_row_q <= {mcu_row_q[ChromaAddressWidth-4:0], y_q};
     mcu_q2       <= mcu_q;
     component_q2 <= component_q;
     data_q       <= samples_i.value;
@@ -153,7 +154,7 @@ module row_writer
 
 `ifndef SYNTHESIS
   a_never_more_than_fit: assert property (@(posedge clk_i) disable iff (!rst_ni)
-      run_i |-> used_q <= 11'd1 << layout_i.ring_log2);
+      run_i |-> used_q <= (RingBits+1)'(1) << layout_i.ring_log2);
 `endif
 
 endmodule

@@ -43,7 +43,7 @@ void pass(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, hls::stream<Fra
     bool last = frame.status != STATUS_OK;
     while (!last) {
 #pragma HLS PIPELINE II = 1
-#pragma HLS LOOP_TRIPCOUNT max = 33554432
+#pragma HLS LOOP_TRIPCOUNT max = 67107840
         const Beat beat = pixels.read();
         out_pixels.write(beat);
         last = beat.last;
@@ -233,7 +233,7 @@ void pack(hls::stream<Frame>& frames, hls::stream<SampleBeat>& samples, hls::str
     uint8_t status = STATUS_OK;
     while (!last) {
 #pragma HLS PIPELINE II = 4
-#pragma HLS LOOP_TRIPCOUNT max = 33554432
+#pragma HLS LOOP_TRIPCOUNT max = 67107840
         const SampleBeat in = samples.read();
         last = in.last;
         status = in.status;

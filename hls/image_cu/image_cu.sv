@@ -441,6 +441,7 @@ module image_cu
   logic [15:0]    source_width, source_height;
   logic           sized, window_known;
   window_t        source_window;
+  crop_t          crop_place;
   logic           decoded_valid, decoded_ready, resized_valid, resized_ready, cropped_valid, cropped_ready;
 
   decode u_decode (
@@ -531,6 +532,7 @@ module image_cu
     .sized_i       (sized && resizes_q),
     .window_o      (source_window),
     .window_valid_o(window_known),
+    .crop_o        (crop_place),
     .frame_i       (source_frame),
     .frame_valid_i (source_frame_valid && resizes_q),
     .frame_ready_o (resize_frame_ready),
@@ -579,10 +581,7 @@ module image_cu
   crop u_crop (
     .clk_i        (clk),
     .rst_ni       (rst_n),
-    .crop_width_i (arguments_q.crop_width),
-    .crop_height_i(arguments_q.crop_height),
-    .crop_x_i     (arguments_q.crop_x),
-    .crop_y_i     (arguments_q.crop_y),
+    .crop_i       (crop_place),
     .cut_i        (1'b1),  // resize gives no more
     .frame_i      (scaled_frame),
     .frame_valid_i(scaled_frame_valid && crops_q),

@@ -9,7 +9,7 @@
 // Workspace   The coefficients lie in device memory, 16 bits each, 8 in a word of 16 bytes, coefficient 8w + i in bits
 //             16i + 15 to 16i of word w, 64 in a block, in zigzag order. Blocks of a component lie row by row, as many
 //             across and down as its whole MCUs have; components one behind the other. `workspace_bytes_of` says how many
-//             bytes that is: at most 1.61 GB, for 4:4:4 of the greatest size. What it holds before does not matter.
+//             bytes that is: at most 3.22 GB, for 4:4:4 of the greatest size. What it holds before does not matter.
 // Accesses    The scan that is a component's first, of its DC coefficients or of all, writes all words of each of its
 //             blocks, with zeros for what it does not send, and reads none. Any other reads and writes the words of its
 //             band, first / 8 to last / 8; both in the order of the blocks in the scan. Blocks that only whole MCUs have

@@ -1,7 +1,7 @@
 // How many bytes of workspace the coefficients of an image need.
 //
-// Reference   workspace_bytes_of in progressive.hpp: 128 for each block of the image's whole MCUs, at most 1.61 GB.
-// Interface   `start_i` for a clock, with the scan stable from there on; the sizes stand 13 clocks later, until the next start.
+// Reference   workspace_bytes_of in progressive.hpp: 128 for each block of the image's whole MCUs, at most 3.22 GB.
+// Interface   `start_i` for a clock, with the scan stable from there on; the sizes stand 14 clocks later, until the next start.
 module workspace_size
   import headrace_pkg::*;
   import progressive_pkg::*;

@@ -8,7 +8,9 @@
 // drains its input. So every unit ends on `last` and on nothing else, whatever the input was.
 package headrace_pkg;
 
-  localparam int unsigned MaxWidth = 4096;        // source pixels in a row: sizes the line buffers
+  localparam int unsigned MaxWidth = 8192;        // source pixels in a row: sizes the line buffers
+  localparam int unsigned ColumnBits = $clog2(MaxWidth);
+  localparam int unsigned WordBits   = ColumnBits - 3;  // eight pixels a word
   localparam int unsigned MaxJpegHeight = 65500;  // JPEG_MAX_DIMENSION of libjpeg
   localparam int unsigned MaxScans = 128;         // of a file
 
@@ -70,10 +72,21 @@ package headrace_pkg;
   typedef struct packed {
     logic [15:0] first_row;
     logic [15:0] last_row;
-    logic [8:0]  first_word;
-    logic [8:0]  last_word;
+    logic [WordBits-1:0] first_word;
+    logic [WordBits:0]   last_word;  // a bit more: it may be the one behind the widest image's
   } window_t;
   localparam window_t WholeFrame = '{first_row: '0, last_row: '1, first_word: '0, last_word: '1};
+
+  // Where a crop lies in an image: its first and last column and row.
+  typedef struct packed {
+    logic        fits;  // else it is empty or not all in the image, and nothing else here counts
+    logic [15:0] width;
+    logic [15:0] height;
+    logic [15:0] left;
+    logic [15:0] right;
+    logic [15:0] top;
+    logic [15:0] bottom;
+  } crop_t;  // 97 bits
 
   // Two normalized pixels: the bits of the output type in the low 32, 16 or 8 of each channel.
   typedef struct packed {

@@ -13,7 +13,7 @@ from headrace.bitstreams.hw_emu.library import unpack
 from headrace.bitstreams.kernel import KernelSpec
 from headrace.host.xrt.engine import DeviceMemory, MemoryRange, Outcome, RunFailed, load_library
 
-# The longest run of the image CU, a 4096 x 65500 photo, takes some 300 M clocks.
+# The longest run of the image CU, an 8192 x 65500 photo, takes some 600 M clocks.
 MAX_CYCLES = 1_000_000_000
 MAX_IDLE = 1 << 22
 CLOCK_MHZ = 300

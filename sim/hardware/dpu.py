@@ -44,8 +44,8 @@ TO_SAMPLES: Final = 31  # from there to its first row
 QUEUED_BLOCKS: Final = 8  # of 64 rows: begun and not yet taken by render
 
 # render.sv, render_pkg.sv
-RING_LOG2: Final = 10  # MCU rows of one MCU that fit, halved for each doubling of the MCUs across,
-RING_LOG2_BY_4: Final = 9  # and where luma has four blocks an MCU
+RING_LOG2: Final = 11  # MCU rows of one MCU that fit, halved for each doubling of the MCUs across,
+RING_LOG2_BY_4: Final = 10  # and where luma has four blocks an MCU
 TO_FRAME: Final = 4  # from the last word of the first MCU row to the frame
 TO_PIXELS: Final = 21  # and of each MCU row to its first pixels
 LEAD: Final = 32  # beats in eight words that are read ahead of those sent
@@ -269,7 +269,7 @@ SETUP: Final = 329  # from the size: three divisions an axis and one for the lon
 # and a clock for each row, or two columns, up to the last that is wanted: to what a crop needs of the source
 TO_WINDOW: Final = 14
 TO_READ: Final = 13  # from the frame, and a clock for each row above the window, to the first word read
-RING_ROWS: Final = 4
+RING_ROWS: Final = 4  # two of images wider than 4096, which costs some 0.1 %
 TAPS_AHEAD: Final = 16  # resize_taps.sv: it goes on while its queue has fewer
 TO_RING: Final = 1  # from a word's arrival to its reading
 TO_RESIZED: Final = 13  # from a word read to its pixels, through resize_rows.sv, resize_columns.sv and two queues
@@ -368,7 +368,7 @@ def resize_cycles(width: int, height: int, out_width: int, out_height: int) -> i
 
 def crop_cycles(width: int, height: int) -> int:
     """From the frame to the last beat of a window of a `width` x `height` image, wherever it lies."""
-    return _beats(width) * height + 8
+    return _beats(width) * height + 5
 
 
 def normalize_cycles(width: int, height: int) -> int:

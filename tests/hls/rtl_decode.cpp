@@ -61,7 +61,7 @@ extern "C" int rtl_decode(const uint8_t* jpeg, uint32_t size, uint32_t seed, uin
     top.workspace_i = Workspace::BASE;
     top.workspace_bytes_i = memory->workspace_bytes;
     top.arready_i = top.rvalid_i = top.awready_i = top.wready_i = top.bvalid_i = 0;
-    top.window_i = uint64_t{first_row} << 34 | uint64_t{last_row} << 18 | 0x1FF;
+    top.window_i = uint64_t{first_row} << 37 | uint64_t{last_row} << 21 | 0x7FF;
     top.window_valid_i = 0;
     top.start_i = 1;
     top.word_valid_i = top.frame_ready_i = top.beat_ready_i = 0;

@@ -239,7 +239,7 @@ struct Progressive : Bench<Vprogressive_decoder> {
             for (auto& part : word.part) part = random();
         }
         m.workspace_i = BASE;
-        m.window_i = uint64_t{file.last_row} << 18 | 0x1FF;
+        m.window_i = uint64_t{file.last_row} << 21 | 0x7FF;
         m.window_valid_i = 0;
         uint64_t window_in = random() % 1000 * (seed != 0);
         size_t sent = 0, got = 0;

@@ -48,7 +48,7 @@ struct Render : Bench<Vrender> {
             }
             const auto& s = image.scan;
             model.scan_valid_i = !scan_taken;
-            model.window_i = uint64_t{0xFFFF} << 18 | 0x1FF;  // all
+            model.window_i = uint64_t{0xFFFF} << 21 | 0x7FF;  // all
             model.window_valid_i = !in.next();
             model.scan_i = uint64_t{s.width} << 21 | uint64_t{s.height} << 5 | (s.components == 3) << 4 |
                            s.h_shift << 2 | s.v_shift << 1 | s.rgb;

@@ -148,6 +148,16 @@ def test_clocks_of_narrow_crops_follow_the_models(size, short, crop):
     check_cu(encode(photo("flower", *size), 90, "4:4:4"), short=short, crop=crop)
 
 
+@pytest.mark.parametrize("size", [(4104, 60), (8192, 60)])
+@pytest.mark.parametrize("sampling", ["4:2:0", "4:4:4", "gray"])
+def test_clocks_of_wide_images_follow_the_models(sampling, size):
+    """Few MCU rows fit their ring, and two source rows that of resize."""
+    jpeg = encode(photo("flower", *size), 90, sampling)
+    check_decode(jpeg)
+    check_cu(jpeg, short=60, crop=60)
+    check_cu(jpeg, short=16, crop=16)
+
+
 @pytest.mark.parametrize("quality", [95, 100])
 def test_clocks_of_noise_follow_the_models(quality):
     jpeg = encode(np.random.default_rng(1).integers(0, 256, (120, 160, 3), np.uint8), quality, "4:4:4")

@@ -107,6 +107,21 @@ def test_libjpegs_progressive_files_equal_opencv(sampling, seed):
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("width", [4097, 8191, 8192])
+def test_the_widest_files_equal_opencv(sampling, width):
+    image = cv2.resize(cv2.imread(str(bundled_photos()[0])), (width, 20))
+    assert_equal_to_opencv(encode(image, 90, sampling), 128 * 3 * 1024 * 4)
+
+
+def test_the_workspace_of_the_greatest_image_is_told():
+    jpeg = bytearray(encode(np.zeros((8, 8, 3), np.uint8), 90, "4:4:4"))
+    at = jpeg.index(b"\xff\xc2") + 5
+    jpeg[at : at + 4] = (65500).to_bytes(2, "big") + (8192).to_bytes(2, "big")
+    decoded = decode(bytes(jpeg), 1 << 20)
+    assert (decoded.status, decoded.needed) == (STATUS["BUFFER_TOO_SMALL"], 128 * 3 * 1024 * 8188)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_every_small_size_equals_opencv(sampling):
     rng = np.random.default_rng(3)
     for height in range(1, 19):
@@ -182,15 +197,15 @@ def test_sequential_files_of_several_scans_equal_opencv(groups, sampling):
 
 def test_a_run_of_blocks_without_new_coefficients_may_be_as_long_as_its_bits_allow():
     """40,960 blocks: a run of 32,767, and a second one."""
-    planes = (np.zeros((80, 512, 64), np.int64),)
-    planes[0][0, 0, 1] = planes[0][79, 511, 63] = 5
-    planes[0][..., 0] = np.arange(80)[:, None] - 40
-    image = Image(4096, 640, "gray", planes)
+    planes = (np.zeros((40, 1024, 64), np.int64),)
+    planes[0][0, 0, 1] = planes[0][39, 1023, 63] = 5
+    planes[0][..., 0] = 2 * np.arange(40)[:, None] - 40
+    image = Image(8192, 320, "gray", planes)
     script = [Scan((0,), 0, 0), Scan((0,), 1, 63, 0, 2), Scan((0,), 1, 63, 2, 1), Scan((0,), 1, 63, 1, 0)]
     jpeg = to_jpeg(image, script)
-    decoded = decode(jpeg, image.workspace_bytes, (4096, 640, 300, 340))
+    decoded = decode(jpeg, image.workspace_bytes, (8192, 320, 150, 170))
     assert decoded.status == STATUS["OK"]
-    np.testing.assert_array_equal(decoded.pixels, golden(jpeg)[300:])
+    np.testing.assert_array_equal(decoded.pixels, golden(jpeg)[150:])
     assert_coefficients(decoded, image)
 
 

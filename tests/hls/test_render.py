@@ -81,7 +81,7 @@ def test_files_one_after_the_other_with_pauses_equal_the_cpp(pause_in, pause_out
 
 
 @pytest.mark.parametrize("pause_out", [0, 60])
-@pytest.mark.parametrize("width", [4096, 4095, 2049])
+@pytest.mark.parametrize("width", [8192, 8191, 4097])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_rows_of_the_greatest_width_go_round_the_memories(sampling, width, pause_out):
     render([encode(photo(width, 100, sampling), 90, sampling)], 2, 0, pause_out)
@@ -130,7 +130,7 @@ def test_damaged_files_end_as_in_the_cpp():
 FACTORS = {"4:4:4": (1, 1), "4:2:2": (2, 1), "4:4:0": (1, 2), "4:2:0": (2, 2), "4:1:1": (4, 1), "gray": (1, 1)}
 
 
-@pytest.mark.parametrize("size", [(500, 375), (64, 64), (4096, 100), (101, 62)])
+@pytest.mark.parametrize("size", [(500, 375), (64, 64), (8192, 100), (101, 62)])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_clocks_follow_the_model(sampling, size):
     """Two pixels leave in every clock, without a gap between words, rows and MCU rows whose samples are there."""
@@ -141,7 +141,7 @@ def test_clocks_follow_the_model(sampling, size):
 
 @pytest.mark.parametrize(("pause_in", "pause_out"), [(0, 70), (70, 0)])
 def test_waits_are_told_apart(pause_in, pause_out):
-    (counts,) = render([encode(photo(4096, 64, "4:2:0"), 90, "4:2:0")], 1, pause_in, pause_out)
+    (counts,) = render([encode(photo(8192, 64, "4:2:0"), 90, "4:2:0")], 1, pause_in, pause_out)
     assert (counts.wait_output > 0) == (pause_out > 0)
     assert counts.wait_rows > 0  # the ring is full while two MCU rows are sent
 
