@@ -15,6 +15,13 @@ SAMPLING = {"4:4:4": (1, 1), "4:2:2": (2, 1), "4:4:0": (1, 2), "4:2:0": (2, 2), 
 LONGEST_RUN = 32767  # of blocks without new coefficients
 
 
+def factors_of(sampling: str) -> list[tuple[int, int]]:
+    """Of each component: by a name, or written out as "2x2 1x2 1x2"."""
+    if "x" in sampling:
+        return [(int(factors[0]), int(factors[2])) for factors in sampling.split()]
+    return [SAMPLING[sampling]] if sampling == "gray" else [SAMPLING[sampling], (1, 1), (1, 1)]
+
+
 @dataclass(frozen=True, slots=True)
 class Scan:
     """A sequential one has the band 0 to 63. `end_of_band_runs` is the longest run that the encoder uses."""
@@ -40,11 +47,16 @@ class Image:
 
     @property
     def factors(self) -> list[tuple[int, int]]:
-        return [SAMPLING[self.sampling], (1, 1), (1, 1)][: len(self.planes)]
+        return factors_of(self.sampling)
+
+    @property
+    def most(self) -> tuple[int, int]:
+        """The blocks of an MCU across and down, where there are most."""
+        return tuple(map(max, zip(*self.factors, strict=True)))
 
     def seen(self, component: int) -> tuple[int, int]:
         """Rows and columns of blocks that have a sample of the image."""
-        (h, v), (most_h, most_v) = self.factors[component], self.factors[0]
+        (h, v), (most_h, most_v) = self.factors[component], self.most
         return _up(self.height * v, 8 * most_v), _up(self.width * h, 8 * most_h)
 
     @property
@@ -58,12 +70,12 @@ def _up(dividend: int, divisor: int) -> int:
 
 def random_image(rng: np.random.Generator, width: int, height: int, sampling: str) -> Image:
     """Coefficients as photos have them: few, and smaller towards the end of a block."""
-    h, v = SAMPLING[sampling]
-    across, down = _up(width, 8 * h), _up(height, 8 * v)
+    factors = factors_of(sampling)
+    across, down = _up(width, 8 * max(h for h, _ in factors)), _up(height, 8 * max(v for _, v in factors))
     density = float(rng.choice([0.02, 0.1, 0.3, 0.7]))
     planes = []
-    for c in range(1 if sampling == "gray" else 3):
-        shape = (down * v, across * h, 64) if c == 0 else (down, across, 64)
+    for h, v in factors:
+        shape = (down * v, across * h, 64)
         scale = 1 + 60 / (1 + np.arange(64)) ** rng.uniform(0.3, 1.5)
         plane = np.rint(rng.laplace(0, 1, shape) * scale).astype(np.int64)
         plane[rng.random(shape) > density] = 0
