@@ -273,9 +273,28 @@ module jpeg_parser
     endcase
   endfunction
 
-  // The factors of the first component: known ones as shifts.
-  logic factors_known;
-  assign factors_known = byte0 inside {8'h11, 8'h12, 8'h21, 8'h22, 8'h41};
+  // Whether the sampling factors of three components go together: luma has the greatest; an MCU has at most ten blocks (T.81
+  // B.2.3), so that eight of luma leave one each, and four, four and four are too many; of chroma as wide as luma two rows of
+  // blocks fit the row memories up to half the width.
+  logic       factors_fit;
+  logic [1:0] four_blocks;
+  always_comb begin
+    for (int unsigned c = 0; c < 2; c++) begin
+      four_blocks[c] = scan_q.scan.chroma_h[c][1] || (scan_q.scan.chroma_h[c][0] && scan_q.scan.chroma_v[c]);
+    end
+    factors_fit = four_blocks != 2'b11;
+    for (int unsigned c = 0; c < 2; c++) begin
+      if (scan_q.scan.chroma_h[c] > scan_q.scan.h_shift) factors_fit = 1'b0;
+      if (scan_q.scan.chroma_v[c] && !scan_q.scan.v_shift) factors_fit = 1'b0;
+      if (scan_q.scan.h_shift[1] && scan_q.scan.v_shift && {scan_q.scan.chroma_h[c], scan_q.scan.chroma_v[c]} != '0) begin
+        factors_fit = 1'b0;
+      end
+      if (scan_q.scan.chroma_h[c] == scan_q.scan.h_shift && scan_q.scan.chroma_v[c] &&
+          scan_q.scan.width > 16'(MaxWidth / 2)) begin
+        factors_fit = 1'b0;
+      end
+    end
+  end
 
   logic [15:0] first_code;  // of this length
   logic [16:0] next_code;   // behind its codes
@@ -498,15 +517,17 @@ module jpeg_parser
           2'd0: id_d[component_q] = byte0;
           2'd1: if (!scan_q.scan.color) begin
             // A scan of one component has one block per MCU, whatever its factors.
-            scan_d.scan.h_shift = '0;
-            scan_d.scan.v_shift = '0;
             match_d = byte0[7:4] inside {[4'd1:4'd4]} && byte0[3:0] inside {[4'd1:4'd4]};
-          end else if (component_q == '0) begin
-            scan_d.scan.h_shift = byte0[6:5];  // 1, 2, 4 -> 0, 1, 2
-            scan_d.scan.v_shift = byte0[1];
-            match_d = factors_known;
           end else begin
-            match_d = match_q && byte0 == 8'h11;
+            // 1, 2, 4 -> 0, 1, 2
+            if (component_q == '0) begin
+              scan_d.scan.h_shift = byte0[6:5];
+              scan_d.scan.v_shift = byte0[1];
+            end else begin
+              scan_d.scan.chroma_h[component_q[1]] = byte0[6:5];
+              scan_d.scan.chroma_v[component_q[1]] = byte0[1];
+            end
+            match_d = match_q && byte0 inside {8'h11, 8'h12, 8'h21, 8'h22, 8'h41, 8'h42};
           end
           default: begin
             scan_d.quant[component_q]    = byte0[1:0];
@@ -514,8 +535,8 @@ module jpeg_parser
             step_d                       = '0;
             component_d                  = component_q + 1'b1;
             if (!scan_q.scan.color || component_q == 2'd2) begin
-              next_segment = match_q;
-              fail         = !match_q;
+              next_segment = match_q && factors_fit;
+              fail         = !match_q || !factors_fit;
               failure      = StatusSampling;
             end
           end

@@ -16,8 +16,9 @@
 // Memory      8 UltraRAM: 16384 words of luma, twice 8192 of chroma, in rings of rows with a stride
 //             that is the power of two above the image's width: the narrower the image, the more
 //             MCU rows fit, by which the decoder in front may run ahead. 2 MCU rows at 4096 pixels
-//             of 4:4:4 and 4:2:0, 16 at 500 of 4:2:0.
-// Limits      4096 pixels wide, 65535 high.
+//             of 4:4:4, 4:2:0 and 4:1:0, 16 at 500 of 4:2:0.
+// Limits      4096 pixels wide, 65535 high; 2048 wide where a component of chroma is as wide as luma and has two rows of
+//             blocks in an MCU. Luma has the greatest sampling factors.
 // Bad input   after an error the rows before it are sent, as in the C++, and a beat with keep = 0,
 //             last = 1 and the status; or a frame with the status if there are none.
 module render
@@ -76,12 +77,25 @@ module render
 
   logic [11:0] last_column;
   logic [15:0] bottom_row, last_mcu_line;
-  logic        subsampled_by_4, to_right;
+  logic        to_right;
   assign last_column     = 12'(scan_q.width - 16'd1);
   assign to_right        = window_i.last_word >= last_column[11:3];
   assign bottom_row      = scan_q.height - 16'd1;
   assign last_mcu_line   = last_decoded_row(scan_q, window_i.last_row);
-  assign subsampled_by_4 = scan_q.h_shift[1] || (scan_q.h_shift[0] && scan_q.v_shift);
+
+  // Log2 of how many MCU rows of one MCU fit, in the memory of luma and in those of chroma.
+  function automatic logic [3:0] ring_of(logic [3:0] rows_log2, logic [1:0] blocks_h, logic blocks_v);
+    return rows_log2 - 4'(blocks_h) - 4'(blocks_v);
+  endfunction
+  logic [2:0][3:0] rings;
+  logic [3:0]      ring;
+  assign rings[0] = ring_of(4'(LumaAddressWidth - 3), scan_q.h_shift, scan_q.v_shift);
+  assign rings[1] = ring_of(4'(ChromaAddressWidth - 3), scan_q.chroma_h[0], scan_q.chroma_v[0]);
+  assign rings[2] = ring_of(4'(ChromaAddressWidth - 3), scan_q.chroma_h[1], scan_q.chroma_v[1]);
+  always_comb begin
+    ring = rings[0];
+    for (int unsigned c = 1; c < 3; c++) if (rings[c] < ring) ring = rings[c];
+  end
 
   always_ff @(posedge clk_i) begin
     if (state_q == Idle) scan_q <= scan_i;
@@ -98,14 +112,20 @@ module render
     layout_q.last_mcu_row <= last_mcu_line[15:3] >> scan_q.v_shift;
     layout_q.color        <= scan_q.color;
     layout_q.rgb          <= scan_q.rgb;
-    layout_q.h_shift      <= scan_q.h_shift;
-    layout_q.v_shift      <= scan_q.v_shift;
-    // libjpeg replicates 4:1:1, and all of 4:2:2 and 4:2:0 if chroma is at most two columns wide.
-    layout_q.fancy_h      <= scan_q.h_shift == 2'd1 && scan_q.width > 16'd4;
-    layout_q.fancy_v      <= fancy_rows(scan_q);
+    layout_q.blocks_h     <= {scan_q.chroma_h, scan_q.h_shift};
+    layout_q.blocks_v     <= {scan_q.chroma_v, scan_q.v_shift};
+    for (int unsigned c = 0; c < 2; c++) begin
+      layout_q.h_shift[c] <= chroma_h_shift(scan_q, c[0]);
+      layout_q.v_shift[c] <= scan_q.v_shift && !scan_q.chroma_v[c];
+      layout_q.fancy_h[c] <= fancy_columns(scan_q, c[0]);
+      layout_q.fancy_v[c] <= fancy_rows(scan_q, c[0]);
+    end
+    layout_q.row_below    <= needs_row_below(scan_q);
 
-    layout_q.chroma_stride_log2 <= bits_of(layout_q.last_mcu);
-    layout_q.ring_log2          <= (subsampled_by_4 ? 4'd9 : 4'd10) - bits_of(layout_q.last_mcu);
+    for (int unsigned c = 0; c < 3; c++) begin
+      layout_q.stride_log2[c] <= bits_of(layout_q.last_mcu) + 4'(layout_q.blocks_h[c]);
+    end
+    layout_q.ring_log2 <= ring - bits_of(layout_q.last_mcu);
   end
 
   // ---- Control ----
@@ -205,8 +225,8 @@ module render
   // ---- Row memories ----
   logic                          release_row, committed;
   logic                          luma_write, cb_write, cr_write;
-  logic [LumaAddressWidth-1:0]   luma_write_address, luma_read_address;
-  logic [ChromaAddressWidth-1:0] chroma_write_address, chroma_read_address;
+  logic [LumaAddressWidth-1:0]   write_address, luma_read_address;
+  logic [ChromaAddressWidth-1:0] cb_read_address, cr_read_address;
   logic [63:0]                   write_data, luma_data, cb_data, cr_data;
   row_words_t                    words;
   logic                          words_valid, words_ready;
@@ -219,10 +239,9 @@ module render
     .samples_ready_o (writer_ready),
     .wait_rows_o,
     .luma_write_o    (luma_write),
-    .luma_address_o  (luma_write_address),
     .cb_write_o      (cb_write),
     .cr_write_o      (cr_write),
-    .chroma_address_o(chroma_write_address),
+    .address_o       (write_address),
     .data_o          (write_data),
     .release_i       (release_row),
     .committed_o     (committed),
@@ -235,7 +254,7 @@ module render
   ) u_luma (
     .clk_i,
     .write_i        (luma_write),
-    .write_address_i(luma_write_address),
+    .write_address_i(write_address),
     .write_data_i   (write_data),
     .read_address_i (luma_read_address),
     .read_data_o    (luma_data)
@@ -246,9 +265,9 @@ module render
   ) u_cb (
     .clk_i,
     .write_i        (cb_write),
-    .write_address_i(chroma_write_address),
+    .write_address_i(write_address[ChromaAddressWidth-1:0]),
     .write_data_i   (write_data),
-    .read_address_i (chroma_read_address),
+    .read_address_i (cb_read_address),
     .read_data_o    (cb_data)
   );
 
@@ -257,9 +276,9 @@ module render
   ) u_cr (
     .clk_i,
     .write_i        (cr_write),
-    .write_address_i(chroma_write_address),
+    .write_address_i(write_address[ChromaAddressWidth-1:0]),
     .write_data_i   (write_data),
-    .read_address_i (chroma_read_address),
+    .read_address_i (cr_read_address),
     .read_data_o    (cr_data)
   );
 
@@ -277,8 +296,9 @@ module render
     .empty_o         (words_empty),
     .luma_address_o  (luma_read_address),
     .luma_data_i     (luma_data),
-    .chroma_address_o(chroma_read_address),
+    .cb_address_o    (cb_read_address),
     .cb_data_i       (cb_data),
+    .cr_address_o    (cr_read_address),
     .cr_data_i       (cr_data),
     .words_o         (words),
     .words_valid_o   (words_valid),
