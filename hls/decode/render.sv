@@ -88,7 +88,7 @@ module render
     return rows_log2 - 4'(blocks_h) - 4'(blocks_v);
   endfunction
   logic [2:0][3:0] rings;
-  logic [3:0]      ring;
+  logic [3:0]      ring, mcu_stride_log2_q;
   assign rings[0] = ring_of(4'(LumaAddressWidth - 3), scan_q.h_shift, scan_q.v_shift);
   assign rings[1] = ring_of(4'(ChromaAddressWidth - 3), scan_q.chroma_h[0], scan_q.chroma_v[0]);
   assign rings[2] = ring_of(4'(ChromaAddressWidth - 3), scan_q.chroma_h[1], scan_q.chroma_v[1]);
@@ -99,7 +99,7 @@ module render
 
   always_ff @(posedge clk_i) begin
     if (state_q == Idle) scan_q <= scan_i;
-    // Settled at the end of Measure: the strides follow a clock after the MCUs across.
+    // Settled at the end of Measure: the MCUs across, a clock later their stride, and then what follows from it.
     layout_q.first_row    <= window_i.first_row;
     layout_q.last_row     <= window_i.last_row >= bottom_row ? bottom_row : window_i.last_row;
     layout_q.bottom_row   <= bottom_row;
@@ -122,15 +122,16 @@ module render
     end
     layout_q.row_below    <= needs_row_below(scan_q);
 
+    mcu_stride_log2_q <= bits_of(layout_q.last_mcu);
     for (int unsigned c = 0; c < 3; c++) begin
-      layout_q.stride_log2[c] <= bits_of(layout_q.last_mcu) + 4'(layout_q.blocks_h[c]);
+      layout_q.stride_log2[c] <= mcu_stride_log2_q + 4'(layout_q.blocks_h[c]);
     end
-    layout_q.ring_log2 <= ring - bits_of(layout_q.last_mcu);
+    layout_q.ring_log2 <= ring - mcu_stride_log2_q;
   end
 
   // ---- Control ----
   logic [1:0]  measured_q;
-  logic        started, finished, failed, words_empty, ended, drained;
+  logic        started, finished, failed, words_empty, ended, sound, drained;
   status_e     status, end_status;
   logic [5:0]  reserved_q, reserved_d;  // beats in the queue and under way
   logic        begin_beat, room_q, send_end;
@@ -246,6 +247,7 @@ module render
     .release_i       (release_row),
     .committed_o     (committed),
     .ended_o         (ended),
+    .sound_o         (sound),
     .status_o        (status)
   );
 
@@ -288,7 +290,7 @@ module render
     .run_i           (run_q),
     .committed_i     (committed),
     .ended_i         (ended),
-    .status_i        (status),
+    .sound_i         (sound),
     .release_o       (release_row),
     .started_o       (started),
     .finished_o      (finished),

@@ -26,7 +26,7 @@ module row_reader
 
   input  logic                          committed_i,  // an MCU row
   input  logic                          ended_i,
-  input  status_e                       status_i,
+  input  logic                          sound_i,      // ended without an error
   output logic                          release_o,
 
   output logic                          started_o,
@@ -57,7 +57,7 @@ module row_reader
 
   state_e      state_q, state_d;
   logic [12:0] mcu_row_q;
-  logic        last_mcu_row_q;
+  logic        last_mcu_row_q, next_is_last_q;
   logic [10:0] available_q;  // MCU rows that are complete and not begun
   logic        enter;
 
@@ -87,7 +87,7 @@ module row_reader
     enter   = 1'b0;
     unique case (state_q)
       WaitRow: begin
-        enter = available_q != '0 && (!last_mcu_row_q || (ended_i && status_i == StatusOk));
+        enter = available_q != '0 && (!last_mcu_row_q || sound_i);
         if (enter) state_d = Read;
         else if (ended_i && (available_q == '0 || last_mcu_row_q)) state_d = Failed;
       end
@@ -102,11 +102,16 @@ module row_reader
   assign finished_o = state_q == Finished;
   assign failed_o   = state_q == Failed;
 
+  // What the next MCU row is, is known before it is asked for: the rows of one take at least seven clocks.
+  always_ff @(posedge clk_i) begin
+    next_is_last_q <= (run_i ? mcu_row_q + 1'b1 : 13'd0) == layout_i.last_mcu_row;
+    if (!run_i || (row_ends && group_ends)) last_mcu_row_q <= next_is_last_q;
+  end
+
   always_ff @(posedge clk_i) begin
     if (!rst_ni || !run_i) begin
       state_q        <= WaitRow;
       mcu_row_q      <= '0;
-      last_mcu_row_q <= layout_i.last_mcu_row == '0;
       available_q    <= '0;
       far_phase_q    <= 1'b0;
       word_q         <= layout_i.first_word;
@@ -130,7 +135,6 @@ module row_reader
         y_in_mcu_q <= mcu_row_ends ? '0 : y_in_mcu_q + 1'b1;
         if (group_ends) begin
           mcu_row_q      <= mcu_row_q + 1'b1;
-          last_mcu_row_q <= mcu_row_q + 13'd1 == layout_i.last_mcu_row;
         end
       end
       release_o <= row_ends && (layout_i.row_below ? y_in_mcu_q == '0 && y_q != '0 : mcu_row_ends);

@@ -5,7 +5,7 @@
 // Interface   `run_i` is high while an image with layout `layout_i` is in work; low it resets the
 //             positions. `release_i` gives an MCU row free. `committed_o` marks the clock in which
 //             the last word of an MCU row is written; `ended_o` follows all of them, with the
-//             status of the end beat.
+//             status of the end beat, and `sound_o` if that is StatusOk.
 // Throughput  one word a clock. Latency 2 clocks to the memory.
 // Bad input   rows beyond the last MCU row are taken and dropped, so that the end beat is always
 //             reached.
@@ -33,6 +33,7 @@ module row_writer
   input  logic                          release_i,
   output logic                          committed_o,
   output logic                          ended_o,
+  output logic                          sound_o,
   output status_e                       status_o
 );
 
@@ -138,6 +139,7 @@ module row_writer
       {luma_write_o, cb_write_o, cr_write_o} <= '0;
       committed_o                            <= 1'b0;
       ended_o                                <= 1'b0;
+      sound_o                                <= 1'b0;
     end else begin
       take_q       <= take;
       commit_q     <= take && row_ends;
@@ -147,6 +149,7 @@ module row_writer
       cr_write_o   <= take_q && component_q2 == Cr;
       committed_o  <= commit_q;
       ended_o      <= ended_q;
+      sound_o      <= ended_q && status_q == StatusOk;
     end
   end
 
