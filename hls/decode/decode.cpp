@@ -437,8 +437,9 @@ void render(hls::stream<Scan>& scans, hls::stream<SampleBlock>& samples, const W
 #pragma HLS AGGREGATE variable = rows.cb
 #pragma HLS AGGREGATE variable = rows.cr
     const Scan scan = scans.read();
-    const Upsampling up_cb = choose_upsampling(scan, 1), up_cr = choose_upsampling(scan, 2);
     const bool sound = scan.status == STATUS_OK;
+    const Upsampling up_cb = sound ? choose_upsampling(scan, 1) : Upsampling{};
+    const Upsampling up_cr = sound ? choose_upsampling(scan, 2) : Upsampling{};
     const Window window = sound ? plan_resize(wanted, scan.width, scan.height).source : Window{};
     const int mcu_rows = sound ? mcu_rows_for(scan, window) : 0;
     Fill fill = {};

@@ -6,12 +6,17 @@ After ITU-T T.81 annexes F and G. Nothing is checked: a script that no decoder s
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 Coefficients = NDArray[np.int64]  # of a component: [block row, block column, 64 in zigzag order]
 
-SAMPLING = {"4:4:4": (1, 1), "4:2:2": (2, 1), "4:4:0": (1, 2), "4:2:0": (2, 2), "4:1:1": (4, 1), "gray": (1, 1)}
+SAMPLING = {
+    "4:4:4": (1, 1), "4:2:2": (2, 1), "4:4:0": (1, 2), "4:2:0": (2, 2), "4:1:1": (4, 1), "4:1:0": (4, 2),
+    "gray": (1, 1),
+}  # fmt: skip
+ZIGZAG = sorted(range(64), key=lambda at: (at // 8 + at % 8, (at // 8 if (at // 8 + at % 8) % 2 else at % 8)))
 LONGEST_RUN = 32767  # of blocks without new coefficients
 
 
@@ -84,6 +89,27 @@ def random_image(rng: np.random.Generator, width: int, height: int, sampling: st
         planes.append(plane.clip(-1023, 1023))
     quant = tuple(tuple(int(q) for q in rng.integers(1, 9, 64)) for _ in range(3))
     return Image(width, height, sampling, tuple(planes), quant)
+
+
+def photo_image(bgr: NDArray[np.uint8], sampling: str, coarseness: int) -> Image:
+    """A photo as an encoder would have it: `coarseness` 1 keeps nearly everything, 8 little."""
+    height, width = bgr.shape[:2]
+    factors = factors_of(sampling)
+    most_h, most_v = (max(pair[i] for pair in factors) for i in (0, 1))
+    across, down = _up(width, 8 * most_h), _up(height, 8 * most_v)
+    y, x = np.mgrid[:8, :8]
+    steps = coarseness * (2 + y + x)
+    planes = []
+    for plane, (h, v) in zip(
+        np.moveaxis(cv2.cvtColor(bgr, cv2.COLOR_BGR2YCrCb), 2, 0)[[0, 2, 1]], factors, strict=True
+    ):
+        whole = np.pad(plane, ((0, 8 * most_v * down - height), (0, 8 * most_h * across - width)), "edge")
+        shrunk = cv2.resize(whole, (8 * h * across, 8 * v * down), interpolation=cv2.INTER_AREA)
+        blocks = shrunk.reshape(v * down, 8, h * across, 8).swapaxes(1, 2).astype(np.float64) - 128
+        cosines = np.sqrt((1 + (y > 0)) / 8) * np.cos((2 * x + 1) * y * np.pi / 16)
+        coefficients = np.rint(cosines @ blocks @ cosines.T / steps).astype(np.int64)
+        planes.append(coefficients.reshape(v * down, h * across, 64)[..., ZIGZAG])
+    return Image(width, height, sampling, tuple(planes), (tuple(int(q) for q in steps.reshape(64)[ZIGZAG]),) * 3)
 
 
 def to_jpeg(image: Image, script: list[Scan], progressive: bool = True) -> bytes:
