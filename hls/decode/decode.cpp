@@ -236,7 +236,7 @@ void transform(hls::stream<CoefficientBlock>& blocks, hls::stream<SampleBlock>& 
 
 // Row y of a component lies in row y modulo the size: two MCU rows, one being sent and the next filled in. Each row is a
 // memory of its own, of words of eight samples with one port to read and one to write, so that a block goes in at once.
-// A component of chroma with two rows of blocks in an MCU is at most half as wide as these: two rows share one.
+// Of a component that has more rows in two MCU rows two or four share a memory; its rows are as much shorter.
 constexpr int LUMA_ROWS = 32;
 constexpr int CHROMA_ROWS = 16;
 constexpr int ROW_WORDS = MAX_WIDTH / 8;
@@ -253,10 +253,15 @@ struct Fill {
     unsigned status;  // with this status
 };
 
-// Where a row of chroma begins in its memory.
-int first_word(int row, int v) {
+// Where a row begins in its memory; `v` is log2 of the component's rows of blocks in an MCU.
+int luma_begin(int row, int v) {
 #pragma HLS INLINE
-    return v != 0 && row / CHROMA_ROWS % 2 != 0 ? ROW_WORDS / 2 : 0;
+    return v == 2 ? row / LUMA_ROWS % 2 * (ROW_WORDS / 2) : 0;
+}
+
+int chroma_begin(int row, int v) {
+#pragma HLS INLINE
+    return (row / CHROMA_ROWS & ((1 << v) - 1)) * (ROW_WORDS >> v);
 }
 
 void take_block(const SampleBlock& samples, const Scan& scan, Fill& fill, RowBuffers& rows) {
@@ -271,12 +276,12 @@ void take_block(const SampleBlock& samples, const Scan& scan, Fill& fill, RowBuf
     const int h = scan.h[component], v = scan.v[component];
     const int across = (fill.mcu << h) + (block & ((1 << h) - 1));  // in blocks of the component
     const int down = (fill.mcu_row << v) + (block >> h);
-    const int chroma_word = first_word(down * 8, v) + across;
+    const int luma_word = luma_begin(down * 8, v) + across, chroma_word = chroma_begin(down * 8, v) + across;
     for (int y = 0; y < 8; y++) {
 #pragma HLS UNROLL
         const int row = down * 8 + y;
         if (component == 0) {
-            rows.luma[row % LUMA_ROWS][across] = samples.row[y];
+            rows.luma[row % LUMA_ROWS][luma_word] = samples.row[y];
         } else if (component == 1) {
             rows.cb[row % CHROMA_ROWS][chroma_word] = samples.row[y];
         } else {
@@ -292,10 +297,10 @@ void take_block(const SampleBlock& samples, const Scan& scan, Fill& fill, RowBuf
 
 // Which samples of a component of chroma a row of luma needs.
 struct ChromaRows {
-    int near_row, far_row;  // in the buffers
-    int first_word;         // of both
-    int first, last;        // columns; beyond them the edge repeats
-    bool odd;               // the row of luma
+    int near_row, far_row;      // in the buffers
+    int near_begin, far_begin;  // words of these
+    int first, last;            // columns; beyond them the edge repeats
+    bool odd;                   // the row of luma
 };
 
 ChromaRows chroma_rows(const Scan& scan, int component, const Upsampling& up, int y, const Window& window) {
@@ -307,7 +312,8 @@ ChromaRows chroma_rows(const Scan& scan, int component, const Upsampling& up, in
     far = far < 0 ? 0 : far >= up.height ? up.height - 1 : far;
     chroma.near_row = near % CHROMA_ROWS;
     chroma.far_row = far % CHROMA_ROWS;
-    chroma.first_word = first_word(near, scan.v[component]);  // a far row that counts is of a component with v = 0
+    chroma.near_begin = chroma_begin(near, scan.v[component]);
+    chroma.far_begin = chroma_begin(far, scan.v[component]);
     chroma.first = window.first_column >> up.h_shift;
     chroma.last = window.last_column >> up.h_shift;
     return chroma;
@@ -340,8 +346,8 @@ void upsample(const SampleRow plane[CHROMA_ROWS][ROW_WORDS], const Upsampling& u
               int out[8]) {
 #pragma HLS INLINE
     const int begin = word * 8 >> up.h_shift, base = begin / 8;
-    const SampleRow* const near_row = &plane[chroma.near_row][chroma.first_word];
-    const SampleRow* const far_row = &plane[chroma.far_row][chroma.first_word];
+    const SampleRow* const near_row = &plane[chroma.near_row][chroma.near_begin];
+    const SampleRow* const far_row = &plane[chroma.far_row][chroma.far_begin];
     if (up.h_shift == 2) {  // replicated: two samples
         const SampleRow near = near_row[base];
         for (int i = 0; i < 8; i++) out[i] = near.value[begin % 8 + i / 4];
@@ -393,7 +399,7 @@ void emit_row(const Scan& scan, const Upsampling& up_cb, const Upsampling& up_cr
 #pragma HLS DEPENDENCE variable = rows.luma type = inter dependent = false
 #pragma HLS DEPENDENCE variable = rows.cb type = inter dependent = false
 #pragma HLS DEPENDENCE variable = rows.cr type = inter dependent = false
-        const SampleRow luma = rows.luma[y % LUMA_ROWS][word];
+        const SampleRow luma = rows.luma[y % LUMA_ROWS][luma_begin(y, scan.v[0]) + word];
         int cb[8], cr[8];
         if (color) {
             upsample(rows.cb, up_cb, chroma_cb, word, cb);

@@ -81,8 +81,8 @@ module entropy_decoder
   logic        row_below_q;     // is needed by the last one of an MCU row
   logic        cut_q;           // it is not the image's last
   // Of 1, 2, 4 or 8.
-  function automatic logic [2:0] less_one(logic [1:0] h, logic v);
-    return {h[1] && v, h[1] || (h[0] && v), h != '0 || v};
+  function automatic logic [2:0] less_one(logic [1:0] h, logic [1:0] v);
+    return {(h[1] && v != '0) || (v[1] && h != '0), h[1] || v[1] || (h[0] && v[0]), h != '0 || v != '0};
   endfunction
   assign blocks_less_one = {less_one(scan_q.scan.chroma_h[1], scan_q.scan.chroma_v[1]),
                             less_one(scan_q.scan.chroma_h[0], scan_q.scan.chroma_v[0]),
@@ -364,8 +364,7 @@ module entropy_decoder
       across_q         <= 13'(width_last >> (3'd3 + 3'(scan_q.scan.h_shift)));
       across_left_q    <= 13'(width_last >> (3'd3 + 3'(scan_q.scan.h_shift)));
       down_left_q      <= last_row_q[15:3] >> scan_q.scan.v_shift;
-      cut_q            <= last_row_q[15:4] != height_last_q[15:4] ||
-                          (!scan_q.scan.v_shift && last_row_q[3] != height_last_q[3]);
+      cut_q            <= (last_row_q[15:3] >> scan_q.scan.v_shift) != (height_last_q[15:3] >> scan_q.scan.v_shift);
       restart_number_q <= '0;
     end
     if (state_q == StLoad) begin

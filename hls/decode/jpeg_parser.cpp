@@ -104,8 +104,8 @@ unsigned frame_type_status(uint8_t marker, bool workspace) {
     return STATUS_PROGRESSIVE;  // SOF2 without a workspace; SOF5..SOF7 are frames of a hierarchy
 }
 
-// Factors are 1, 2 and 4 across, 1 and 2 down, and luma has the greatest: then each divides it, as libjpeg asks. Of chroma
-// as wide as luma, two rows of blocks in an MCU fit the row buffers up to half the width.
+// Factors are 1, 2 and 4, and luma has the greatest: then each divides it, as libjpeg asks. Two MCU rows must fit the row
+// buffers, which are made for two rows of blocks of luma and one of chroma as wide as it.
 unsigned sampling_status(const uint8_t factors[COMPONENTS], Scan& scan) {
     if (scan.components == 1) {  // a scan of one component has one block per MCU, whatever its factors
         const unsigned h = factors[0] >> 4, v = factors[0] & 15;
@@ -116,12 +116,12 @@ unsigned sampling_status(const uint8_t factors[COMPONENTS], Scan& scan) {
     for (int c = 0; c < COMPONENTS; c++) {
 #pragma HLS UNROLL
         const unsigned h = factors[c] >> 4, v = factors[c] & 15;
-        if ((h != 1 && h != 2 && h != 4) || (v != 1 && v != 2)) known = false;
+        if ((h != 1 && h != 2 && h != 4) || (v != 1 && v != 2 && v != 4)) known = false;
         blocks += h * v;
         scan.h[c] = h >> 1;  // 1, 2, 4 -> 0, 1, 2
         scan.v[c] = v >> 1;
         if (scan.h[c] > scan.h[0] || scan.v[c] > scan.v[0]) known = false;
-        if (c > 0 && scan.v[c] != 0 && scan.h[c] == scan.h[0] && scan.width > MAX_WIDTH / 2) known = false;
+        if (scan.h[c] == scan.h[0] && scan.width * v > (c == 0 ? 2 : 1) * MAX_WIDTH) known = false;
     }
     scan.h_shift = scan.h[0];
     scan.v_shift = scan.v[0];
@@ -344,8 +344,9 @@ unsigned parse_scan(WordStream& words, FileBytes& file, int length, Header& head
     if (components < 1 || components > 4 || length != 4 + 2 * components) return STATUS_CORRUPT_HEADER;
     if (header.scans == 0) scan.several = scan.progressive || components < scan.components;
     if (scan.several && header.workspace_bytes == 0) return STATUS_MULTIPLE_SCANS;
+    // Of chroma in an MCU; and at most two rows of luma.
     const bool one_block = scan.h[1] == 0 && scan.v[1] == 0 && scan.h[2] == 0 && scan.v[2] == 0;
-    if (scan.several && !one_block) return STATUS_SAMPLING;  // of chroma in an MCU
+    if (scan.several && (!one_block || scan.v_shift > 1)) return STATUS_SAMPLING;
     if (header.scans == MAX_SCANS) return STATUS_MULTIPLE_SCANS;
     if (components > scan.components) return STATUS_CORRUPT_HEADER;
     header.scans++;

@@ -274,23 +274,23 @@ module jpeg_parser
   endfunction
 
   // Whether the sampling factors of three components go together: luma has the greatest; an MCU has at most ten blocks (T.81
-  // B.2.3), so that eight of luma leave one each, and four, four and four are too many; of chroma as wide as luma two rows of
-  // blocks fit the row memories up to half the width.
-  logic       factors_fit;
+  // B.2.3), so that eight of luma leave one each, and four, four and four are too many; two MCU rows fit the row memories,
+  // which are made for two rows of blocks of luma and one of chroma as wide as it.
+  logic       factors_fit, over_half, over_quarter;
   logic [1:0] four_blocks;
+  assign over_half    = scan_q.scan.width > 16'(MaxWidth / 2);
+  assign over_quarter = scan_q.scan.width > 16'(MaxWidth / 4);
   always_comb begin
-    for (int unsigned c = 0; c < 2; c++) begin
-      four_blocks[c] = scan_q.scan.chroma_h[c][1] || (scan_q.scan.chroma_h[c][0] && scan_q.scan.chroma_v[c]);
-    end
-    factors_fit = four_blocks != 2'b11;
+    for (int unsigned c = 0; c < 2; c++) four_blocks[c] = scan_q.scan.chroma_h[c] + scan_q.scan.chroma_v[c] == 2'd2;
+    factors_fit = four_blocks != 2'b11 && !(scan_q.scan.v_shift[1] && over_half);
     for (int unsigned c = 0; c < 2; c++) begin
       if (scan_q.scan.chroma_h[c] > scan_q.scan.h_shift) factors_fit = 1'b0;
-      if (scan_q.scan.chroma_v[c] && !scan_q.scan.v_shift) factors_fit = 1'b0;
-      if (scan_q.scan.h_shift[1] && scan_q.scan.v_shift && {scan_q.scan.chroma_h[c], scan_q.scan.chroma_v[c]} != '0) begin
+      if (scan_q.scan.chroma_v[c] > scan_q.scan.v_shift) factors_fit = 1'b0;
+      if (scan_q.scan.h_shift + scan_q.scan.v_shift == 2'd3 && {scan_q.scan.chroma_h[c], scan_q.scan.chroma_v[c]} != '0) begin
         factors_fit = 1'b0;
       end
-      if (scan_q.scan.chroma_h[c] == scan_q.scan.h_shift && scan_q.scan.chroma_v[c] &&
-          scan_q.scan.width > 16'(MaxWidth / 2)) begin
+      if (scan_q.scan.chroma_h[c] == scan_q.scan.h_shift &&
+          ((scan_q.scan.chroma_v[c][0] && over_half) || (scan_q.scan.chroma_v[c][1] && over_quarter))) begin
         factors_fit = 1'b0;
       end
     end
@@ -522,12 +522,12 @@ module jpeg_parser
             // 1, 2, 4 -> 0, 1, 2
             if (component_q == '0) begin
               scan_d.scan.h_shift = byte0[6:5];
-              scan_d.scan.v_shift = byte0[1];
+              scan_d.scan.v_shift = byte0[2:1];
             end else begin
               scan_d.scan.chroma_h[component_q[1]] = byte0[6:5];
-              scan_d.scan.chroma_v[component_q[1]] = byte0[1];
+              scan_d.scan.chroma_v[component_q[1]] = byte0[2:1];
             end
-            match_d = match_q && byte0 inside {8'h11, 8'h12, 8'h21, 8'h22, 8'h41, 8'h42};
+            match_d = match_q && byte0 inside {8'h11, 8'h12, 8'h14, 8'h21, 8'h22, 8'h24, 8'h41, 8'h42};
           end
           default: begin
             scan_d.quant[component_q]    = byte0[1:0];

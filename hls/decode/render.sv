@@ -17,8 +17,8 @@
 //             that is the power of two above the image's width: the narrower the image, the more
 //             MCU rows fit, by which the decoder in front may run ahead. 2 MCU rows at 4096 pixels
 //             of 4:4:4, 4:2:0 and 4:1:0, 16 at 500 of 4:2:0.
-// Limits      4096 pixels wide, 65535 high; 2048 wide where a component of chroma is as wide as luma and has two rows of
-//             blocks in an MCU. Luma has the greatest sampling factors.
+// Limits      4096 pixels wide, 65535 high; as much less wide as two MCU rows need more place than there is. Luma has the
+//             greatest sampling factors.
 // Bad input   after an error the rows before it are sent, as in the C++, and a beat with keep = 0,
 //             last = 1 and the status; or a frame with the status if there are none.
 module render
@@ -84,7 +84,7 @@ module render
   assign last_mcu_line   = last_decoded_row(scan_q, window_i.last_row);
 
   // Log2 of how many MCU rows of one MCU fit, in the memory of luma and in those of chroma.
-  function automatic logic [3:0] ring_of(logic [3:0] rows_log2, logic [1:0] blocks_h, logic blocks_v);
+  function automatic logic [3:0] ring_of(logic [3:0] rows_log2, logic [1:0] blocks_h, logic [1:0] blocks_v);
     return rows_log2 - 4'(blocks_h) - 4'(blocks_v);
   endfunction
   logic [2:0][3:0] rings;
@@ -116,7 +116,7 @@ module render
     layout_q.blocks_v     <= {scan_q.chroma_v, scan_q.v_shift};
     for (int unsigned c = 0; c < 2; c++) begin
       layout_q.h_shift[c] <= chroma_h_shift(scan_q, c[0]);
-      layout_q.v_shift[c] <= scan_q.v_shift && !scan_q.chroma_v[c];
+      layout_q.v_shift[c] <= chroma_v_shift(scan_q, c[0]);
       layout_q.fancy_h[c] <= fancy_columns(scan_q, c[0]);
       layout_q.fancy_v[c] <= fancy_rows(scan_q, c[0]);
     end

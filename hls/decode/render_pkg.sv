@@ -21,10 +21,10 @@ package render_pkg;
     logic        color;
     logic        rgb;
     logic [2:0][1:0] blocks_h;    // log2 of the component's blocks in an MCU
-    logic [2:0]      blocks_v;
+    logic [2:0][1:0] blocks_v;
     logic [2:0][3:0] stride_log2;
     logic [1:0][1:0] h_shift;     // of Cb and Cr: log2 of how many samples of luma stand beside one
-    logic [1:0]      v_shift;
+    logic [1:0][1:0] v_shift;
     logic [1:0]      fancy_h;     // triangle filter along rows, else replication
     logic [1:0]      fancy_v;
     logic            row_below;   // is needed by the last row of an MCU row

@@ -65,7 +65,7 @@ module row_reader
   logic        far_phase_q;   // second clock of a word
   logic [8:0]  word_q;
   logic [15:0] y_q;
-  logic [3:0]  y_in_mcu_q;
+  logic [4:0]  y_in_mcu_q, last_in_mcu;
   logic        last_row_q;    // y_q is the last row that is sent
   logic        bottom_row_q;  // the image's
   logic        skip_q;        // before the first that is sent
@@ -76,10 +76,11 @@ module row_reader
   assign begin_word   = state_q == Read && !far_phase_q && !skip_q && !queued_q[3];
   assign word_ends    = state_q == Read && far_phase_q;
   assign row_ends     = (word_ends && word_q == layout_i.last_word) || (state_q == Read && skip_q);
-  assign mcu_row_ends = y_in_mcu_q == (layout_i.blocks_v[0] ? 4'd15 : 4'd7);
+  assign last_in_mcu  = {layout_i.blocks_v[0][1], layout_i.blocks_v[0] != '0, 3'd7};
+  assign mcu_row_ends = y_in_mcu_q == last_in_mcu;
   // The rows that are read when an MCU row is complete.
   assign group_ends   = last_mcu_row_q     ? last_row_q
-                      : layout_i.row_below ? y_in_mcu_q == 4'd14
+                      : layout_i.row_below ? y_in_mcu_q == {last_in_mcu[4:1], 1'b0}
                                            : mcu_row_ends;
 
   always_comb begin
@@ -157,14 +158,17 @@ module row_reader
   for (genvar c = 0; c < 2; c++) begin : gen_chroma
     logic [ChromaAddressWidth-1:0] near_row_q, far_row, stride;
 
+    logic last_of_sample;  // the last row of luma beside this one of chroma
+
     assign stride  = ChromaAddressWidth'(1) << layout_i.stride_log2[1+c];
+    assign last_of_sample = (y_q[0] || layout_i.v_shift[c] == '0) && (y_q[1] || !layout_i.v_shift[c][1]);
     assign far_row = far_is_near ? near_row_q
                    : y_q[0]      ? near_row_q + stride
                                  : near_row_q - stride;
 
     always_ff @(posedge clk_i) begin
       if (!run_i) near_row_q <= '0;
-      else if (row_ends && (y_q[0] || !layout_i.v_shift[c])) near_row_q <= near_row_q + stride;
+      else if (row_ends && last_of_sample) near_row_q <= near_row_q + stride;
       chroma_address_q[c] <= (far_phase_q ? far_row : near_row_q)
                            | ChromaAddressWidth'(word_q >> layout_i.h_shift[c]);
     end

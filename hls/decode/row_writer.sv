@@ -54,7 +54,7 @@ module row_writer
   logic [10:0] used_q;       // MCU rows that are complete and not given free
   logic        free, accept, take;
   logic [1:0]  blocks_h;     // log2 of the component's blocks across and down an MCU
-  logic        blocks_v;
+  logic [1:0]  blocks_v;
   logic [2:0]  last_block_q; // of the component, known with the second row of its first block
   logic        block_ends, component_ends, mcu_ends, row_ends;
 
@@ -72,7 +72,8 @@ module row_writer
   assign row_ends       = mcu_ends && mcu_q == layout_i.last_mcu;
 
   always_ff @(posedge clk_i) begin
-    last_block_q <= {blocks_h[1] && blocks_v, blocks_h[1] || (blocks_h[0] && blocks_v), blocks_h != '0 || blocks_v};
+    last_block_q <= {(blocks_h[1] && blocks_v != '0) || (blocks_v[1] && blocks_h != '0),
+                     blocks_h[1] || blocks_v[1] || (blocks_h[0] && blocks_v[0]), blocks_h != '0 || blocks_v != '0};
   end
 
   always_ff @(posedge clk_i) begin
@@ -101,25 +102,30 @@ module row_writer
   end
 
   // ---- Row and word of that position, then addresses ----
-  logic [LumaAddressWidth-1:0]   row_q;
+  logic [LumaAddressWidth-1:0]   row_d, row_q;
   logic [8:0]                    word_d, word_q;
   logic [3:0]                    stride_log2_q;
   logic                          take_q, commit_q, ended_q;
   component_e                    component_q2;
   logic [63:0]                   data_q;
   status_e                       status_q;
-  logic                          below;  // the block is in the second row of its MCU
+  logic [1:0]                    down;   // row of the block in its MCU
 
   always_comb begin
     unique case (blocks_h)
-      2'd0:    {below, word_d} = {block_q[0], mcu_q};
-      2'd1:    {below, word_d} = {block_q[1], mcu_q[7:0], block_q[0]};
-      default: {below, word_d} = {block_q[2], mcu_q[6:0], block_q[1:0]};
+      2'd0:    {down, word_d} = {block_q[1:0], mcu_q};
+      2'd1:    {down, word_d} = {block_q[2:1], mcu_q[7:0], block_q[0]};
+      default: {down, word_d} = {1'b0, block_q[2], mcu_q[6:0], block_q[1:0]};
+    endcase
+    unique case (blocks_v)
+      2'd0:    row_d = {mcu_row_q[10:0], y_q};
+      2'd1:    row_d = {mcu_row_q[9:0], down[0], y_q};
+      default: row_d = {mcu_row_q[8:0], down, y_q};
     endcase
   end
 
   always_ff @(posedge clk_i) begin
-    row_q         <= blocks_v ? {mcu_row_q[9:0], below, y_q} : {mcu_row_q[10:0], y_q};
+    row_q         <= row_d;
     word_q        <= word_d;
     stride_log2_q <= layout_i.stride_log2[component_q];
     component_q2  <= component_q;

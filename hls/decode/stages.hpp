@@ -73,8 +73,9 @@ inline Upsampling choose_upsampling(const Scan& scan, int component) {
     up.h_shift = scan.h_shift - scan.h[component];
     up.v_shift = scan.v_shift - scan.v[component];
     up.height = (scan.height + (1 << up.v_shift) - 1) >> up.v_shift;
-    // libjpeg replicates one sample of four, as in 4:1:1 and 4:1:0, and both ways if there are at most two columns.
-    up.fancy_h = up.h_shift == 1 && scan.width > 4;
+    // libjpeg replicates where there is one sample of four either way, as in 4:1:1 and 4:1:0, and where one of two across
+    // leaves at most two columns.
+    up.fancy_h = up.h_shift == 1 && up.v_shift <= 1 && scan.width > 4;
     up.fancy_v = up.v_shift == 1 && (up.h_shift == 0 || up.fancy_h);
     return up;
 }

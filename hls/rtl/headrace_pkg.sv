@@ -90,11 +90,11 @@ package headrace_pkg;
     logic [15:0] height;
     logic        color;    // three components; else gray
     logic [1:0]  h_shift;  // log2 of the greatest sampling factors, which luma has; 0 for gray
-    logic        v_shift;
+    logic [1:0]  v_shift;
     logic [1:0][1:0] chroma_h;  // of those of Cb [0] and Cr [1]
-    logic [1:0]      chroma_v;
+    logic [1:0][1:0] chroma_v;
     logic        rgb;      // the components are R, G, B
-  } scan_t;  // 43 bits
+  } scan_t;  // 46 bits
 
   // What the entropy decoder needs besides; `status` is not StatusOk if the headers were bad: no data follow.
   typedef struct packed {
@@ -121,7 +121,7 @@ package headrace_pkg;
     logic [3:0]      low;               // and behind it
     logic [2:0][1:0] dc;                // table numbers by component
     logic [2:0][1:0] ac;
-  } band_scan_t;  // 104 bits
+  } band_scan_t;  // 107 bits
 
   // The entropy-coded segments with stuffing removed.
   typedef enum logic [1:0] {
@@ -184,20 +184,23 @@ package headrace_pkg;
     logic wait_output;     // pixels waited for the unit behind
   } decode_events_t;
 
-  // Log2 of how many samples of luma stand beside one of a component of chroma.
+  // Log2 of how many samples of luma stand beside one of a component of chroma, across and down.
   function automatic logic [1:0] chroma_h_shift(scan_t scan, logic component);
     return scan.h_shift - scan.chroma_h[component];
   endfunction
+  function automatic logic [1:0] chroma_v_shift(scan_t scan, logic component);
+    return scan.v_shift - scan.chroma_v[component];
+  endfunction
 
-  // The triangle filter along its rows: libjpeg replicates one sample of four, as in 4:1:1, and both ways if there are at
-  // most two columns.
+  // The triangle filter along its rows: libjpeg replicates where there is one sample of four either way, as in 4:1:1 and
+  // 4:1:0, and where one of two across leaves at most two columns.
   function automatic logic fancy_columns(scan_t scan, logic component);
-    return chroma_h_shift(scan, component) == 2'd1 && scan.width > 16'd4;
+    return chroma_h_shift(scan, component) == 2'd1 && chroma_v_shift(scan, component) <= 2'd1 && scan.width > 16'd4;
   endfunction
 
   // And between them.
   function automatic logic fancy_rows(scan_t scan, logic component);
-    return scan.v_shift && !scan.chroma_v[component] &&
+    return chroma_v_shift(scan, component) == 2'd1 &&
            (chroma_h_shift(scan, component) == '0 || fancy_columns(scan, component));
   endfunction
 

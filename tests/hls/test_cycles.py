@@ -92,7 +92,8 @@ def test_clocks_of_photos_follow_the_models(name, sampling, quality):
 
 @pytest.mark.parametrize("coarseness", [1, 4])
 @pytest.mark.parametrize(
-    "sampling", ["4:1:0", "2x2 1x2 1x2", "2x1 2x1 2x1", "1x2 1x2 1x2", "2x2 2x1 1x1", "4x1 2x1 2x1", "2x2 1x2 1x1"]
+    "sampling",
+    ["4:1:0", "2x2 1x2 1x2", "2x1 2x1 2x1", "1x2 1x2 1x2", "2x2 2x1 1x1", "4x1 2x1 2x1", "2x2 1x2 1x1", "1x4 1x2 1x1"],
 )
 def test_clocks_of_mixed_sampling_follow_the_models(sampling, coarseness):
     image = photo_image(photo("china"), sampling, coarseness)

@@ -10,7 +10,7 @@ import pytest
 import rtlsim
 import test_decode as jpegs
 from scan_script import factors_of, photo_image
-from test_sampling import OTHERS, TALL, jpeg_of, random_jpeg
+from test_sampling import OTHERS, greatest_width, jpeg_of, random_jpeg
 from test_transform import records
 
 from headrace.sim.hardware.dpu import render_cycles
@@ -132,8 +132,7 @@ def test_small_files_of_every_sampling_with_pauses_equal_the_cpp(sampling):
 @pytest.mark.parametrize("pause_out", [0, 60])
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_rows_of_every_sampling_go_round_the_memories(sampling, pause_out):
-    width = 2048 if sampling in TALL else 4096
-    render([jpeg_of(photo_image(photo(width, 100, sampling), sampling, 6))], 2, 0, pause_out)
+    render([jpeg_of(photo_image(photo(greatest_width(sampling), 100, sampling), sampling, 6))], 2, 0, pause_out)
 
 
 def test_bad_headers_are_answered_by_a_frame_with_the_status():
@@ -157,7 +156,7 @@ def test_clocks_follow_the_model(sampling, size):
     assert counts.cycles == pytest.approx(render_cycles(*size, *FACTORS[sampling], components), abs=4)
 
 
-@pytest.mark.parametrize("size", [(500, 375), (2048, 60), (101, 62)])
+@pytest.mark.parametrize("size", [(500, 375), (1024, 100), (101, 62)])
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_clocks_of_every_sampling_follow_the_model(sampling, size):
     (counts,) = render([jpeg_of(photo_image(photo(*size, sampling), sampling, 4))])
