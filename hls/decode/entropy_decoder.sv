@@ -364,7 +364,9 @@ module entropy_decoder
       across_q         <= 13'(width_last >> (3'd3 + 3'(scan_q.scan.h_shift)));
       across_left_q    <= 13'(width_last >> (3'd3 + 3'(scan_q.scan.h_shift)));
       down_left_q      <= last_row_q[15:3] >> scan_q.scan.v_shift;
-      cut_q            <= (last_row_q[15:3] >> scan_q.scan.v_shift) != (height_last_q[15:3] >> scan_q.scan.v_shift);
+      cut_q            <= last_row_q[15:5] != height_last_q[15:5] ||
+                          (!scan_q.scan.v_shift[1] && last_row_q[4] != height_last_q[4]) ||
+                          (scan_q.scan.v_shift == '0 && last_row_q[3] != height_last_q[3]);
       restart_number_q <= '0;
     end
     if (state_q == StLoad) begin

@@ -177,6 +177,7 @@ module jpeg_parser
   logic        from_rom_d, from_rom_q;   // a table comes from the ROM
   logic [16:0] code_d, code_q;           // next free code of the length before
   logic        coded_d, coded_q;         // it had codes
+  logic        framed_d, framed_q;       // all factors of three components are known
   logic        checked_q, too_many_q;    // the counts are known; symbols, for the standard or the segment
   logic        drained_q;                // all codes are in the tables
   logic [8:0]  symbols_d, symbols_q;     // symbols counted; then those still to come
@@ -343,6 +344,7 @@ module jpeg_parser
     from_rom_d        = from_rom_q;
     code_d            = code_q;
     coded_d           = 1'b0;
+    framed_d          = 1'b0;
     rom_at_d          = rom_at_q;
     symbols_d         = symbols_q;
     index_d           = index_q;
@@ -535,8 +537,9 @@ module jpeg_parser
             step_d                       = '0;
             component_d                  = component_q + 1'b1;
             if (!scan_q.scan.color || component_q == 2'd2) begin
-              next_segment = match_q && factors_fit;
-              fail         = !match_q || !factors_fit;
+              framed_d     = scan_q.scan.color;
+              next_segment = match_q;
+              fail         = !match_q;
               failure      = StatusSampling;
             end
           end
@@ -810,6 +813,10 @@ module jpeg_parser
       fail    = 1'b1;
       failure = state_q == StSoi0 || state_q == StSoi1 ? StatusNotJpeg : StatusTruncated;
     end
+    if (framed_q && !factors_fit) begin
+      fail    = 1'b1;
+      failure = StatusSampling;
+    end
     if (code_overflow || (checked_q && too_many_q)) begin
       fail    = 1'b1;
       failure = StatusCorruptHeader;
@@ -890,6 +897,7 @@ module jpeg_parser
     negative_q        <= negative_d;
     code_q            <= code_d;
     coded_q           <= coded_d;
+    framed_q          <= framed_d;
     rom_at_q          <= rom_at_d;
     symbols_q         <= symbols_d;
     index_q           <= index_d;

@@ -77,28 +77,24 @@ module render
 
   logic [11:0] last_column;
   logic [15:0] bottom_row, last_mcu_line;
-  logic        to_right;
+  logic        to_right, row_below_q;
   assign last_column     = 12'(scan_q.width - 16'd1);
   assign to_right        = window_i.last_word >= last_column[11:3];
   assign bottom_row      = scan_q.height - 16'd1;
-  assign last_mcu_line   = last_decoded_row(scan_q, window_i.last_row);
+  assign last_mcu_line   = window_i.last_row >= bottom_row ? bottom_row : window_i.last_row + 16'(row_below_q);
 
-  // Log2 of how many MCU rows of one MCU fit, in the memory of luma and in those of chroma.
-  function automatic logic [3:0] ring_of(logic [3:0] rows_log2, logic [1:0] blocks_h, logic [1:0] blocks_v);
-    return rows_log2 - 4'(blocks_h) - 4'(blocks_v);
-  endfunction
-  logic [2:0][3:0] rings;
-  logic [3:0]      ring, mcu_stride_log2_q;
-  assign rings[0] = ring_of(4'(LumaAddressWidth - 3), scan_q.h_shift, scan_q.v_shift);
-  assign rings[1] = ring_of(4'(ChromaAddressWidth - 3), scan_q.chroma_h[0], scan_q.chroma_v[0]);
-  assign rings[2] = ring_of(4'(ChromaAddressWidth - 3), scan_q.chroma_h[1], scan_q.chroma_v[1]);
-  always_comb begin
-    ring = rings[0];
-    for (int unsigned c = 1; c < 3; c++) if (rings[c] < ring) ring = rings[c];
-  end
+  // Log2 of how many MCU rows of one MCU fit: in the memories of chroma, half of luma's, if there are as many of its blocks.
+  logic [1:0] luma_blocks, cb_blocks, cr_blocks;  // log2
+  logic [3:0] ring, mcu_stride_log2_q;
+  assign luma_blocks = scan_q.h_shift + scan_q.v_shift;
+  assign cb_blocks   = scan_q.chroma_h[0] + scan_q.chroma_v[0];
+  assign cr_blocks   = scan_q.chroma_h[1] + scan_q.chroma_v[1];
+  assign ring        = 4'(ChromaAddressWidth - 3) - 4'(luma_blocks)
+                     + 4'(cb_blocks != luma_blocks && cr_blocks != luma_blocks);
 
   always_ff @(posedge clk_i) begin
     if (state_q == Idle) scan_q <= scan_i;
+    if (state_q == Idle) row_below_q <= needs_row_below(scan_i);
     // Settled at the end of Measure: the MCUs across, a clock later their stride, and then what follows from it.
     layout_q.first_row    <= window_i.first_row;
     layout_q.last_row     <= window_i.last_row >= bottom_row ? bottom_row : window_i.last_row;
@@ -120,7 +116,7 @@ module render
       layout_q.fancy_h[c] <= fancy_columns(scan_q, c[0]);
       layout_q.fancy_v[c] <= fancy_rows(scan_q, c[0]);
     end
-    layout_q.row_below    <= needs_row_below(scan_q);
+    layout_q.row_below    <= row_below_q;
 
     mcu_stride_log2_q <= bits_of(layout_q.last_mcu);
     for (int unsigned c = 0; c < 3; c++) begin
