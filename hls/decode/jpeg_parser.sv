@@ -205,6 +205,8 @@ module jpeg_parser
   logic        from_rom_d, from_rom_q;   // a table comes from the ROM
   logic [16:0] code_d, code_q;           // next free code of the length before
   logic        coded_d, coded_q;         // it had codes
+  logic        framed_d, framed_q;       // all factors of three components are known
+  logic        uneven_q;                 // more than one block of chroma in an MCU, or more than two rows of luma
   logic        checked_q, too_many_q;    // the counts are known; symbols, for the standard or the segment
   logic        drained_q;                // all codes are in the tables
   logic [8:0]  symbols_d, symbols_q;     // symbols counted; then those still to come
@@ -301,9 +303,28 @@ module jpeg_parser
     endcase
   endfunction
 
-  // The factors of the first component: known ones as shifts.
-  logic factors_known;
-  assign factors_known = byte0 inside {8'h11, 8'h12, 8'h21, 8'h22, 8'h41};
+  // Whether the sampling factors of three components go together: luma has the greatest; an MCU has at most ten blocks (T.81
+  // B.2.3), so that eight of luma leave one each, and four, four and four are too many; two MCU rows fit the row memories,
+  // which are made for two rows of blocks of luma and one of chroma as wide as it.
+  logic       factors_fit, over_half, over_quarter;
+  logic [1:0] four_blocks;
+  assign over_half    = scan_q.scan.width > 16'(MaxWidth / 2);
+  assign over_quarter = scan_q.scan.width > 16'(MaxWidth / 4);
+  always_comb begin
+    for (int unsigned c = 0; c < 2; c++) four_blocks[c] = scan_q.scan.chroma_h[c] + scan_q.scan.chroma_v[c] == 2'd2;
+    factors_fit = four_blocks != 2'b11 && !(scan_q.scan.v_shift[1] && over_half);
+    for (int unsigned c = 0; c < 2; c++) begin
+      if (scan_q.scan.chroma_h[c] > scan_q.scan.h_shift) factors_fit = 1'b0;
+      if (scan_q.scan.chroma_v[c] > scan_q.scan.v_shift) factors_fit = 1'b0;
+      if (scan_q.scan.h_shift + scan_q.scan.v_shift == 2'd3 && {scan_q.scan.chroma_h[c], scan_q.scan.chroma_v[c]} != '0) begin
+        factors_fit = 1'b0;
+      end
+      if (scan_q.scan.chroma_h[c] == scan_q.scan.h_shift &&
+          ((scan_q.scan.chroma_v[c][0] && over_half) || (scan_q.scan.chroma_v[c][1] && over_quarter))) begin
+        factors_fit = 1'b0;
+      end
+    end
+  end
 
   logic [15:0] first_code;  // of this length
   logic [16:0] next_code;   // behind its codes
@@ -425,6 +446,7 @@ module jpeg_parser
     from_rom_d        = from_rom_q;
     code_d            = code_q;
     coded_d           = 1'b0;
+    framed_d          = 1'b0;
     rom_at_d          = rom_at_q;
     symbols_d         = symbols_q;
     index_d           = index_q;
@@ -607,15 +629,17 @@ module jpeg_parser
           2'd0: id_d[component_q] = byte0;
           2'd1: if (!scan_q.scan.color) begin
             // A scan of one component has one block per MCU, whatever its factors.
-            scan_d.scan.h_shift = '0;
-            scan_d.scan.v_shift = '0;
             match_d = byte0[7:4] inside {[4'd1:4'd4]} && byte0[3:0] inside {[4'd1:4'd4]};
-          end else if (component_q == '0) begin
-            scan_d.scan.h_shift = byte0[6:5];  // 1, 2, 4 -> 0, 1, 2
-            scan_d.scan.v_shift = byte0[1];
-            match_d = factors_known;
           end else begin
-            match_d = match_q && byte0 == 8'h11;
+            // 1, 2, 4 -> 0, 1, 2
+            if (component_q == '0) begin
+              scan_d.scan.h_shift = byte0[6:5];
+              scan_d.scan.v_shift = byte0[2:1];
+            end else begin
+              scan_d.scan.chroma_h[component_q[1]] = byte0[6:5];
+              scan_d.scan.chroma_v[component_q[1]] = byte0[2:1];
+            end
+            match_d = match_q && byte0 inside {8'h11, 8'h12, 8'h14, 8'h21, 8'h22, 8'h24, 8'h41, 8'h42};
           end
           default: begin
             scan_d.quant[component_q]    = byte0[1:0];
@@ -623,6 +647,7 @@ module jpeg_parser
             step_d                       = '0;
             component_d                  = component_q + 1'b1;
             if (!scan_q.scan.color || component_q == 2'd2) begin
+              framed_d     = scan_q.scan.color;
               next_segment = match_q;
               fail         = !match_q;
               failure      = StatusSampling;
@@ -788,6 +813,9 @@ module jpeg_parser
         end else if ((!workspace_q && byte0 < (scan_q.scan.color ? 8'd3 : 8'd1)) || scans_q == 8'(MaxScans)) begin
           fail    = 1'b1;
           failure = StatusMultipleScans;
+        end else if (several_d && uneven_q) begin
+          fail    = 1'b1;
+          failure = StatusSampling;
         end else if (byte0 > (scan_q.scan.color ? 8'd3 : 8'd1)) begin
           fail = 1'b1;
         end
@@ -934,6 +962,10 @@ module jpeg_parser
       fail    = 1'b1;
       failure = state_q == StSoi0 || state_q == StSoi1 ? StatusNotJpeg : StatusTruncated;
     end
+    if (framed_q && !factors_fit) begin
+      fail    = 1'b1;
+      failure = StatusSampling;
+    end
     if (code_overflow || (checked_q && too_many_q)) begin
       fail    = 1'b1;
       failure = StatusCorruptHeader;
@@ -1038,6 +1070,8 @@ module jpeg_parser
     negative_q        <= negative_d;
     code_q            <= code_d;
     coded_q           <= coded_d;
+    framed_q          <= framed_d;
+    uneven_q          <= {scan_q.scan.chroma_h, scan_q.scan.chroma_v, scan_q.scan.v_shift[1]} != '0;
     rom_at_q          <= rom_at_d;
     symbols_q         <= symbols_d;
     index_q           <= index_d;

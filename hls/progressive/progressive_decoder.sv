@@ -117,14 +117,14 @@ module progressive_decoder
     pass_d.across     = across_q;
     pass_d.down       = sending_q ? wanted_down : down_q;
     pass_d.h_shift    = scan_q.scan.h_shift;
-    pass_d.v_shift    = scan_q.scan.v_shift;
+    pass_d.v_shift    = scan_q.scan.v_shift[0];
     pass_d.to_bottom  = pass_d.down == down_q;
     pass_d.luma_row   = across_q << scan_q.scan.h_shift;
     pass_d.chroma_row = across_q;
-    pass_d.base[1]    = mcus_q << (3'(scan_q.scan.h_shift) + 3'(scan_q.scan.v_shift));
+    pass_d.base[1]    = mcus_q << (3'(scan_q.scan.h_shift) + 3'(scan_q.scan.v_shift[0]));
     pass_d.base[2]    = pass_d.base[1] + mcus_q;
     pass_d.last_x     = 2'(seen_across - AcrossBits'(1)) & {scan_q.scan.h_shift[1], scan_q.scan.h_shift != '0};
-    pass_d.last_y     = !seen_down[0] && scan_q.scan.v_shift;
+    pass_d.last_y     = !seen_down[0] && scan_q.scan.v_shift[0];
     if (alone && !sending_q) begin
       {pass_d.h_shift, pass_d.v_shift} = '0;
       {pass_d.last_x, pass_d.last_y}   = '0;
@@ -135,7 +135,7 @@ module progressive_decoder
 
   always_ff @(posedge clk_i) begin
     across_q <= across_d;
-    down_q   <= 13'((scan_q.scan.height - 16'd1) >> (scan_q.scan.v_shift ? 4 : 3)) + 13'd1;
+    down_q   <= 13'((scan_q.scan.height - 16'd1) >> (scan_q.scan.v_shift[0] ? 4 : 3)) + 13'd1;
     if (state_q != StMultiply) begin
       mcus_q        <= '0;
       factor_q      <= across_d;

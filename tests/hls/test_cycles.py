@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 import pytest
 import test_decode as jpegs
+from scan_script import Scan, photo_image, to_jpeg
 
 from headrace.host.demo.photos import bundled_photos, demo_photos
 from headrace.host.dpu.status import Status
@@ -86,6 +87,18 @@ def cases() -> list:
 def test_clocks_of_photos_follow_the_models(name, sampling, quality):
     jpeg = encode(photo(name), quality, sampling)
     check_decode(jpeg)
+    check_cu(jpeg)
+
+
+@pytest.mark.parametrize("coarseness", [1, 4])
+@pytest.mark.parametrize(
+    "sampling",
+    ["4:1:0", "2x2 1x2 1x2", "2x1 2x1 2x1", "1x2 1x2 1x2", "2x2 2x1 1x1", "4x1 2x1 2x1", "2x2 1x2 1x1", "1x4 1x2 1x1"],
+)
+def test_clocks_of_mixed_sampling_follow_the_models(sampling, coarseness):
+    image = photo_image(photo("china"), sampling, coarseness)
+    jpeg = to_jpeg(image, [Scan((0, 1, 2))], progressive=False)
+    assert check_decode(jpeg).blocks_per_mcu == sum(h * v for h, v in image.factors)
     check_cu(jpeg)
 
 

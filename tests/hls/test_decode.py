@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import rtlsim
 from PIL import Image
+from scan_script import factors_of
 
 from headrace.bitstreams.sources import hls_folder
 
@@ -496,6 +497,17 @@ def adobe(transform: int) -> Segment:
     return Segment(APP14, b"Adobe" + bytes([0, 100, 0, 0, 0, 0, transform]))
 
 
+def with_factors(jpeg: Jpeg, sampling: str) -> Jpeg:
+    """Three components said to be sampled so, whatever the scan holds."""
+
+    def frame(payload: bytes) -> bytes:
+        for component, (h, v) in enumerate(factors_of(sampling)):
+            payload = patched(payload, 7 + 3 * component, h << 4 | v)
+        return payload
+
+    return jpeg.edit(SOF0, frame)
+
+
 def with_ids(jpeg: Jpeg, *ids: int) -> Jpeg:
     def frame(payload: bytes) -> bytes:
         return patched(patched(patched(payload, 6, ids[0]), 9, ids[1]), 12, ids[2])
@@ -696,7 +708,7 @@ def random_huffman_table(rng: np.random.Generator, symbols: list[int]) -> tuple[
 def file_of_random_codes(rng: np.random.Generator, sampling: str) -> bytes:
     """Random coefficients in random codes; the tables' numbers are random, too."""
     width, height = int(rng.integers(1, 70)), int(rng.integers(1, 50))
-    frame = sample(sampling, width, height)
+    frame = with_factors(sample("4:4:4", width, height), sampling)
     ac_symbols = [run << 4 | size for run in range(16) for size in range(1, 11)] + [0xF0]
     tables, codes = [], {}
     for table_class in (0, 1):
@@ -716,11 +728,11 @@ def file_of_random_codes(rng: np.random.Generator, sampling: str) -> bytes:
         value = int(rng.integers(1 << size - 1, 1 << size))
         return value if rng.integers(2) else -value
 
-    factors = frame.payloads(SOF0)[0][7]
-    across, down = factors >> 4, factors & 15
+    factors = factors_of(sampling)
+    across, down = (max(pair) for pair in zip(*factors, strict=True))
     last, bits = [0, 0, 0], []
     for _ in range(-(-width // (8 * across)) * -(-height // (8 * down))):
-        for component, blocks in enumerate((across * down, 1, 1)):
+        for component, blocks in enumerate(h * v for h, v in factors):
             dc_code, ac_code = codes[0, dc[component]], codes[1, ac[component]]
             sendable = list(ac_code)
             for _ in range(blocks):
@@ -867,8 +879,8 @@ REFUSED = {
     "CMYK": ("COMPONENTS", four_components),
     "no components": ("COMPONENTS", lambda: edited(SOF0, 5, 0)),
     "luma 3x1": ("SAMPLING", lambda: edited(SOF0, 7, 0x31)),
-    "luma 4x2": ("SAMPLING", lambda: edited(SOF0, 7, 0x42)),
-    "chroma 2x1": ("SAMPLING", lambda: edited(SOF0, 10, 0x21)),
+    "luma 4x4": ("SAMPLING", lambda: edited(SOF0, 7, 0x44)),
+    "chroma 4x1, luma 2x2": ("SAMPLING", lambda: edited(SOF0, 10, 0x41)),
     "all 2x2": ("SAMPLING", lambda: edited(SOF0, 10, 0x22, 1, 3, 0x22)),
     "gray 0x1": (
         "SAMPLING",
@@ -1027,15 +1039,22 @@ def test_error_before_the_first_pixel_is_in_the_frame(decode_partly):
 # ---- Damaged files ----
 
 
-def mutants(count: int, seed: int = 20) -> list[bytes]:
-    """Bit flips, cuts, moved and repeated pieces, marker surgery; the same files each time."""
-    rng = np.random.default_rng(seed)
-    originals = []
+def small_files(rng: np.random.Generator) -> list[bytes]:
+    files = []
     for i in range(48):
         width, height = int(rng.integers(1, 60)), int(rng.integers(1, 100))
         sampling, restart = list(SAMPLINGS)[i % 5], int(rng.choice([0, 0, 1, 3]))
         image = picture(rng, width, height, 1 if i % 6 == 5 else 3)
-        originals.append(encode(image, int(rng.integers(5, 101)), sampling, bool(i % 2), restart))
+        files.append(encode(image, int(rng.integers(5, 101)), sampling, bool(i % 2), restart))
+    return files
+
+
+def mutants(
+    count: int, seed: int = 20, files: Callable[[np.random.Generator], list[bytes]] = small_files
+) -> list[bytes]:
+    """Bit flips, cuts, moved and repeated pieces, marker surgery; the same files each time."""
+    rng = np.random.default_rng(seed)
+    originals = files(rng)
 
     def mutate(jpeg: bytes) -> bytes:
         data = bytearray(jpeg)

@@ -71,7 +71,7 @@ def test_any_progression_gives_the_coefficients_of_the_cpp(seed):
 
 
 @pytest.mark.parametrize("groups", SEQUENTIAL.values(), ids=SEQUENTIAL)
-@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("sampling", [*SAMPLINGS, "4:1:0"])
 def test_sequential_files_of_several_scans_equal_the_cpp(groups, sampling):
     rng = np.random.default_rng(8)
     for number, size in enumerate(((1, 1), (17, 9), (50, 70))):

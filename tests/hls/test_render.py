@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import rtlsim
 import test_decode as jpegs
+from scan_script import factors_of, photo_image
+from test_sampling import OTHERS, greatest_width, jpeg_of, random_jpeg
 from test_transform import records
 
 from headrace.sim.hardware.dpu import render_cycles
@@ -118,6 +120,21 @@ def test_rows_before_an_error_are_sent_and_the_next_image_is_whole(pause_out):
     render(files, 8, 0, pause_out)
 
 
+@pytest.mark.parametrize("sampling", OTHERS)
+def test_small_files_of_every_sampling_with_pauses_equal_the_cpp(sampling):
+    rng = np.random.default_rng(7)
+    sizes = zip(1 + rng.permutation(36), 1 + rng.permutation(36), strict=True)
+    files = [random_jpeg(rng, int(width), int(height), sampling) for width, height in sizes]
+    render(files)
+    render(files, 3, 40, 60)
+
+
+@pytest.mark.parametrize("pause_out", [0, 60])
+@pytest.mark.parametrize("sampling", OTHERS)
+def test_rows_of_every_sampling_go_round_the_memories(sampling, pause_out):
+    render([jpeg_of(photo_image(photo(greatest_width(sampling), 100, sampling), sampling, 6))], 2, 0, pause_out)
+
+
 def test_bad_headers_are_answered_by_a_frame_with_the_status():
     bad = [jpegs.REFUSED[name][1]() for name in ("no DQT", "CMYK", "empty", "progressive", "code in no table")]
     render([file for one in bad for file in (one, one, jpegs.sample().to_bytes())], 1, 0, 20)
@@ -137,6 +154,14 @@ def test_clocks_follow_the_model(sampling, size):
     (counts,) = render([encode(photo(*size, sampling), 90, sampling)])
     components = 1 if sampling == "gray" else 3
     assert counts.cycles == pytest.approx(render_cycles(*size, *FACTORS[sampling], components), abs=4)
+
+
+@pytest.mark.parametrize("size", [(500, 375), (1024, 100), (101, 62)])
+@pytest.mark.parametrize("sampling", OTHERS)
+def test_clocks_of_every_sampling_follow_the_model(sampling, size):
+    (counts,) = render([jpeg_of(photo_image(photo(*size, sampling), sampling, 4))])
+    luma, *chroma = factors_of(sampling)
+    assert counts.cycles == pytest.approx(render_cycles(*size, *luma, 3, chroma), abs=4)
 
 
 @pytest.mark.parametrize(("pause_in", "pause_out"), [(0, 70), (70, 0)])
