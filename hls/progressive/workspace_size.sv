@@ -15,8 +15,6 @@ module workspace_size
   output logic        too_small_o         // there are fewer
 );
 
-  localparam int unsigned AcrossBits = $clog2(MaxWidth / 8 + 1);
-
   // A bit of the factor in each clock, the upper one first.
   logic [AcrossBits-1:0] factor_q;  // MCUs across, shifted out
   logic [12:0]           down_q;
@@ -33,7 +31,7 @@ module workspace_size
       left_q   <= left_q - 1'b1;
       mcus_q   <= (mcus_q << 1) + (factor_q[AcrossBits-1] ? BlockBits'(down_q) : '0);
     end
-    down_q      <= 13'((scan_i.height - 16'd1) >> (scan_i.v_shift ? 4 : 3)) + 13'd1;
+    down_q      <= 13'((scan_i.height - 16'd1) >> (scan_i.v_shift != '0 ? 4 : 3)) + 13'd1;
     blocks_q    <= (mcus_q << (3'(scan_i.h_shift) + 3'(scan_i.v_shift))) + (scan_i.color ? mcus_q << 1 : '0);
     too_small_o <= 25'(blocks_q) > workspace_bytes_i[31:7];
   end

@@ -35,7 +35,7 @@ module axi_read_rest #(
   logic [$clog2(QuietClocks)-1:0] quiet_q;
   logic                 ask, answered;
 
-  assign arvalid_o = arvalid_i && !stale_q;
+  assign arvalid_o = arvalid_i && !stale_q && rst_ni;  // in reset the reader may hold anything
   assign arready_o = arready_i && !stale_q;
   assign rvalid_o  = rvalid_i && !stale_q;
   assign ask       = arvalid_o && arready_i;

@@ -30,7 +30,7 @@ from test_decode import (  # decode, decode_partly: fixtures
     with_factors,
 )
 
-MAX_WIDTH = 4096
+MAX_WIDTH = 8192
 
 
 def is_taken(factors: list[tuple[int, int]]) -> bool:
@@ -76,7 +76,7 @@ def test_the_samplings_are_these():
     """As many as README says, the known ones among them."""
     assert len(EVERY) == 42 and len(OTHERS) == 37
     assert {"4x2 1x1 1x1", "2x2 1x2 1x2", "2x1 2x1 2x1", "1x4 1x1 1x1"} <= set(OTHERS)
-    assert Counter(map(greatest_width, OTHERS)) == {4096: 19, 2048: 14, 1024: 4}
+    assert Counter(map(greatest_width, OTHERS)) == {8192: 19, 4096: 14, 2048: 4}
 
 
 @pytest.mark.parametrize("sampling", OTHERS)
