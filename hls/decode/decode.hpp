@@ -7,13 +7,15 @@
 //             whatever the file holds. Out come exactly one Frame and its pixels, see
 //             headrace/image_stream.hpp. The Frame leaves with the first pixel, so an error in the first MCU
 //             row is still reported in it. Pixels are those of the rows that `wanted` needs.
-// Takes       SOF0 and SOF1 with 8-bit samples in one scan; with a workspace SOF2 and several scans, too. Gray with any sampling factors; three components
-//             as 4:4:4, 4:2:2, 4:4:0, 4:2:0 or 4:1:1 with chroma 1x1. YCbCr or RGB, decided as libjpeg does
-//             (JFIF, then Adobe, then component ids). JFIF of any version. Restart intervals, 16-bit DQT,
-//             tables defined again, any APPn. A file without DHT, as a frame of Motion JPEG, has the standard's
-//             Huffman tables 0 and 1, each where it is used and not defined. Skipped without a status: bytes
-//             before a marker that are none, FF 00 too, and bytes 0 between the last MCU and the marker behind.
-// Limits      8192 pixels wide; 65500 high, which is libjpeg's limit: beyond it OpenCV has no pixels either.
+// Takes       SOF0 and SOF1 with 8-bit samples in one scan; with a workspace SOF2 and several scans, too. Gray with
+//             any sampling factors; three components with factors of 1, 2 and 4, each its own, luma with the
+//             greatest across and down, and at most ten blocks in an MCU: 4:4:4, 4:2:2, 4:4:0, 4:2:0, 4:1:1, 4:1:0, 4:4:1 and others. YCbCr or RGB, decided
+//             as libjpeg does (JFIF, then Adobe, then component ids). JFIF of any version. Restart intervals,
+//             16-bit DQT, tables defined again, any APPn. A file without DHT, as a frame of Motion JPEG, has the
+//             standard's Huffman tables 0 and 1, each where it is used and not defined. Skipped without a status:
+//             bytes before a marker that are none, FF 00 too, and bytes 0 between the last MCU and the marker behind.
+// Limits      8192 pixels wide, less for some factors (sampling_status in jpeg_parser.cpp); 65500 high, which is
+//             libjpeg's limit: beyond it OpenCV has no pixels either.
 // Throughput  Design targets, read off the loops; nobody has synthesised this. Per clock: one byte of the
 //             file, one Huffman symbol (two clocks for a code of more than 9 bits), a column and a row of a block
 //             in the transform, two pixels. The processes run side by side, and an MCU row fills in while the

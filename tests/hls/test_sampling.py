@@ -9,6 +9,7 @@ from collections import Counter
 import cv2
 import numpy as np
 import pytest
+import test_image_cu as image_cu
 import test_progressive as scans
 from scan_script import Image, Scan, factors_of, libjpeg_script, photo_image, random_image, to_jpeg
 from test_decode import (  # decode, decode_partly: fixtures
@@ -29,6 +30,8 @@ from test_decode import (  # decode, decode_partly: fixtures
     sample,
     with_factors,
 )
+
+from headrace.host.dpu.image import ImageSpec, Stage
 
 MAX_WIDTH = 8192
 
@@ -103,9 +106,7 @@ def test_photos_equal_opencv(decode, sampling):  # noqa: F811
 
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_images_of_the_greatest_width_equal_opencv(decode, sampling):  # noqa: F811
-    width = greatest_width(sampling)
-    for columns in (width, width - 3):
-        assert_equal_to_opencv(decode, jpeg_of(photo_image(photo(columns, 75), sampling, 6)))
+    assert_equal_to_opencv(decode, jpeg_of(photo_image(photo(greatest_width(sampling), 75), sampling, 6)))
 
 
 @pytest.mark.parametrize("sampling", NARROW)
@@ -174,6 +175,20 @@ def test_nothing_behind_the_last_mcu_row_that_is_needed_is_seen(decode_partly, s
         assert np.array_equal(rgb[: 3 * 64 * rows[3]].reshape(-1, 64, 3), expected[3 : last + 1])
     damaged = jpeg[: at[mcu_rows] - 3] + b"\xff\xd9"
     assert decode_partly(damaged, rows=rows)[0] == STATUS["TRUNCATED"]
+
+
+@pytest.mark.parametrize("name", ["csim", "rtlsim"])
+@pytest.mark.parametrize("sampling", OTHERS)
+def test_crops_through_the_compute_unit_equal_opencvs(name, sampling):
+    """Windows of rows and columns, whose edges are not the image's."""
+    rng = np.random.default_rng(8)
+    for _ in range(3):
+        width, height = (int(side) for side in rng.integers(20, 140, 2))
+        jpeg = jpeg_of(photo_image(photo(width, height), sampling, int(rng.integers(1, 6))))
+        short = int(rng.integers(8, min(width, height) + 8))
+        crop_width, crop_height = (int(side) for side in rng.integers(1, short + 1, 2))
+        spec = ImageSpec(resize_short=short, crop_width=crop_width, crop_height=crop_height)
+        image_cu.check(image_cu.CUS[name], jpeg, spec, Stage.CROP)
 
 
 @pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=SLOW) for seed in range(2, 20))])
