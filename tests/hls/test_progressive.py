@@ -55,19 +55,27 @@ def library() -> ctypes.CDLL:
     return csim.load(csim.build_library("progressive", BENCH))
 
 
-def decode(jpeg: bytes, workspace_bytes: int = WORKSPACE, rows: tuple[int, int, int, int] = (0, 0, 0, 0)) -> Decoded:
-    """`rows`: the image's width and height, the first row that is wanted and how many."""
+def decode_partly(
+    jpeg: bytes, workspace_bytes: int, rows: tuple[int, int, int, int], capacity: int
+) -> tuple[int, int, int, int, np.ndarray, np.ndarray]:
+    """Status, width and height, bytes of workspace needed, RGB bytes with zeros where none came, the workspace. `rows`:
+    the image's width and height, the first row that is wanted and how many."""
     width, height, needed = ctypes.c_uint32(), ctypes.c_uint32(), ctypes.c_uint32()
-    rgb, workspace = np.zeros(3 * 4096 * 512, np.uint8), np.zeros(max(workspace_bytes, 16), np.uint8)
+    rgb, workspace = np.zeros(capacity, np.uint8), np.zeros(max(workspace_bytes, 16), np.uint8)
     status = library().csim_progressive(
         jpeg, len(jpeg), *map(ctypes.c_uint32, rows),
         ctypes.c_void_p(workspace.ctypes.data), ctypes.c_uint32(workspace_bytes),
         ctypes.c_void_p(rgb.ctypes.data), ctypes.c_uint64(rgb.size),
         ctypes.byref(width), ctypes.byref(height), ctypes.byref(needed),
     )  # fmt: skip
-    shape = (rows[3] or height.value, width.value, 3)
+    return status, width.value, height.value, needed.value, rgb, workspace
+
+
+def decode(jpeg: bytes, workspace_bytes: int = WORKSPACE, rows: tuple[int, int, int, int] = (0, 0, 0, 0)) -> Decoded:
+    status, width, height, needed, rgb, workspace = decode_partly(jpeg, workspace_bytes, rows, 3 * 4096 * 512)
+    shape = (rows[3] or height, width, 3)
     pixels = rgb[: int(np.prod(shape))].reshape(shape) if status == 0 else rgb[:0]
-    return Decoded(status, pixels, needed.value, workspace)
+    return Decoded(status, pixels, needed, workspace)
 
 
 def assert_equal_to_opencv(jpeg: bytes, workspace_bytes: int = WORKSPACE) -> Decoded:
@@ -228,7 +236,7 @@ def test_a_run_that_goes_on_behind_a_restart_or_the_scan_ends_there_as_in_libjpe
     assert_coefficients(assert_equal_to_opencv(longer), image)
 
 
-def test_a_quantisation_table_counts_as_it_is_at_the_first_scan_of_a_component():
+def files_that_define_quantisation_tables_again() -> list[bytes]:
     image = random_image(np.random.default_rng(4), 40, 40, "4:2:0")
     tables = b"".join(scan_script._segment(0xDB, bytes([c, *range(20 + c, 84 + c)])) for c in range(3))
     script = [
@@ -238,11 +246,16 @@ def test_a_quantisation_table_counts_as_it_is_at_the_first_scan_of_a_component()
         Scan((1,), 1, 63),
         Scan((2,), 1, 63),
     ]
-    assert_equal_to_opencv(to_jpeg(image, script))
-    assert_equal_to_opencv(to_jpeg(image, [Scan((0,)), Scan((1,), before=tables), Scan((2,))], progressive=False))
+    one_by_one = [Scan((0,)), Scan((1,), before=tables), Scan((2,))]
+    return [to_jpeg(image, script), to_jpeg(image, one_by_one, progressive=False)]
 
 
-def test_huffman_tables_are_the_standards_where_a_sequential_file_has_none():
+def test_a_quantisation_table_counts_as_it_is_at_the_first_scan_of_a_component():
+    for jpeg in files_that_define_quantisation_tables_again():
+        assert_equal_to_opencv(jpeg)
+
+
+def file_of_several_scans_without_huffman_tables() -> bytes:
     """Components of a file with the standard's tables, which the encoder of the tests does not write, one by one."""
     parts = [sample("4:4:4", width=8, height=8, restart=0)]
     tables = {table[0]: table for payload in parts[0].payloads(DHT) for table in huffman_tables(payload)}
@@ -256,7 +269,11 @@ def test_huffman_tables_are_the_standards_where_a_sequential_file_has_none():
     for _ in range(3):
         at = jpeg.index(end) + 3
         jpeg = jpeg[: at - 3] + b"\0\x3e\0" + bytes([data]) + jpeg[at + 1 :]
-    assert_equal_to_opencv(jpeg.replace(b"\0\x3e\0", end))
+    return jpeg.replace(b"\0\x3e\0", end)
+
+
+def test_huffman_tables_are_the_standards_where_a_sequential_file_has_none():
+    assert_equal_to_opencv(file_of_several_scans_without_huffman_tables())
 
 
 def test_what_is_wanted_of_the_image_bounds_only_the_last_pass():
