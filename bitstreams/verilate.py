@@ -38,9 +38,10 @@ _log = logging.getLogger(__name__)
 
 
 def rtl_sources() -> list[Path]:
-    """All SystemVerilog below hls/, packages first: a tool given the whole list finds every module."""
+    """All SystemVerilog below hls/, packages first, of these the ones that units share: a tool given the whole list
+    finds every module, and a package what it imports."""
     files = sorted(hls_folder().glob("*/*.sv"))
-    return sorted(files, key=lambda path: not path.stem.endswith("_pkg"))
+    return sorted(files, key=lambda path: (not path.stem.endswith("_pkg"), path.parent.name != "rtl"))
 
 
 def needed_files(top: str, files: Sequence[Path]) -> list[Path]:

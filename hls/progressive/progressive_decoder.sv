@@ -92,21 +92,21 @@ module progressive_decoder
   logic        begun_q;        // a scan of this file has been taken
 
   // ---- From the scan to the pass ----
-  logic [9:0]  across_d, across_q;  // MCUs of the image
+  logic [AcrossBits-1:0] across_d, across_q;  // MCUs of the image
   logic [12:0] down_q;
-  logic [9:0]  factor_q;
+  logic [AcrossBits-1:0] factor_q;
   logic [3:0]  factor_left_q;
   logic [BlockBits-1:0] mcus_q;
   logic        alone;          // one component: an MCU is a block
   logic [12:0] seen_down;
-  logic [9:0]  seen_across;    // blocks of luma
+  logic [AcrossBits-1:0] seen_across;  // blocks of luma
   logic [15:0] last_row;
   logic [12:0] wanted_down;
 
-  assign across_d    = 10'((scan_q.scan.width + (16'd8 << scan_q.scan.h_shift) - 16'd1) >>
+  assign across_d    = AcrossBits'((scan_q.scan.width + (16'd8 << scan_q.scan.h_shift) - 16'd1) >>
                            (3'd3 + 3'(scan_q.scan.h_shift)));
   assign alone       = scan_q.members == 3'b001 || scan_q.members == 3'b010 || scan_q.members == 3'b100;
-  assign seen_across = 10'((scan_q.scan.width + 16'd7) >> 3);
+  assign seen_across = AcrossBits'((scan_q.scan.width + 16'd7) >> 3);
   assign seen_down   = 13'((scan_q.scan.height - 16'd1) >> 3) + 13'd1;
   assign last_row    = last_decoded_row(scan_q.scan, window_i.last_row);
   assign wanted_down = 13'(last_row[15:3] >> scan_q.scan.v_shift) + 13'd1;
@@ -117,14 +117,14 @@ module progressive_decoder
     pass_d.across     = across_q;
     pass_d.down       = sending_q ? wanted_down : down_q;
     pass_d.h_shift    = scan_q.scan.h_shift;
-    pass_d.v_shift    = scan_q.scan.v_shift;
+    pass_d.v_shift    = scan_q.scan.v_shift[0];
     pass_d.to_bottom  = pass_d.down == down_q;
     pass_d.luma_row   = across_q << scan_q.scan.h_shift;
     pass_d.chroma_row = across_q;
-    pass_d.base[1]    = mcus_q << (3'(scan_q.scan.h_shift) + 3'(scan_q.scan.v_shift));
+    pass_d.base[1]    = mcus_q << (3'(scan_q.scan.h_shift) + 3'(scan_q.scan.v_shift[0]));
     pass_d.base[2]    = pass_d.base[1] + mcus_q;
-    pass_d.last_x     = 2'(seen_across - 10'd1) & {scan_q.scan.h_shift[1], scan_q.scan.h_shift != '0};
-    pass_d.last_y     = !seen_down[0] && scan_q.scan.v_shift;
+    pass_d.last_x     = 2'(seen_across - AcrossBits'(1)) & {scan_q.scan.h_shift[1], scan_q.scan.h_shift != '0};
+    pass_d.last_y     = !seen_down[0] && scan_q.scan.v_shift[0];
     if (alone && !sending_q) begin
       {pass_d.h_shift, pass_d.v_shift} = '0;
       {pass_d.last_x, pass_d.last_y}   = '0;
@@ -135,13 +135,13 @@ module progressive_decoder
 
   always_ff @(posedge clk_i) begin
     across_q <= across_d;
-    down_q   <= 13'((scan_q.scan.height - 16'd1) >> (scan_q.scan.v_shift ? 4 : 3)) + 13'd1;
+    down_q   <= 13'((scan_q.scan.height - 16'd1) >> (scan_q.scan.v_shift[0] ? 4 : 3)) + 13'd1;
     if (state_q != StMultiply) begin
       mcus_q        <= '0;
       factor_q      <= across_d;
-      factor_left_q <= 4'd10;
+      factor_left_q <= 4'(AcrossBits);
     end else begin
-      mcus_q        <= (mcus_q << 1) + (factor_q[9] ? BlockBits'(down_q) : '0);
+      mcus_q        <= (mcus_q << 1) + (factor_q[AcrossBits-1] ? BlockBits'(down_q) : '0);
       factor_q      <= factor_q << 1;
       factor_left_q <= factor_left_q - 1'b1;
     end

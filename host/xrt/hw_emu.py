@@ -11,7 +11,7 @@ from headrace.batching import HeadraceError
 from headrace.bitstreams.kernel import KernelSpec
 from headrace.host.xrt.engine import Memory, MemoryRange, Outcome, RunFailed
 
-# The longest run of the image CU, a 4096 x 65500 photo, takes some 300 M clocks.
+# The longest run of the image CU, an 8192 x 65500 photo, takes some 600 M clocks.
 MAX_CYCLES = 1_000_000_000
 MAX_IDLE = 1 << 22
 CLOCK_MHZ = 300

@@ -22,6 +22,7 @@ struct Transform : Bench<Vtransform> {
     }
 
     int image(const reference::Image& image, reference::Pauses& in, reference::Pauses& out) {
+        model.quant_latch_i = model.by_component_i = 0;
         for (const auto& write : image.quant) {
             model.quant_we_i = 1;
             model.quant_table_i = write.table;
