@@ -113,7 +113,7 @@ module progressive_decoder
     row_below_q   <= needs_row_below(scan_q.scan);
     bottom_q      <= scan_q.scan.height - 16'd1;
     seen_down_q   <= bottom_q[15:3] + 13'd1;
-    // As last_decoded_row has it.
+    // The last row that has to be decoded: the filter between rows of chroma may want the row below.
     next_row_q    <= window_i.last_row + 16'(row_below_q);
     last_row_q    <= window_i.last_row >= bottom_q ? bottom_q : next_row_q;
     wanted_down_q <= 13'(last_row_q[15:3] >> scan_q.scan.v_shift[0]) + 13'd1;
