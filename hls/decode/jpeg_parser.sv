@@ -205,7 +205,7 @@ module jpeg_parser
   logic        from_rom_d, from_rom_q;   // a table comes from the ROM
   logic [16:0] code_d, code_q;           // next free code of the length before
   logic        coded_d, coded_q;         // it had codes
-  logic        framed_d, framed_q;       // all sampling factors are known
+  logic        framed_d, framed_q;       // all factors of three components are known
   logic        uneven_q;                 // more than one block of chroma in an MCU, or more than two rows of luma
   logic        checked_q, too_many_q;    // the counts are known; symbols, for the standard or the segment
   logic        drained_q;                // all codes are in the tables
@@ -303,7 +303,7 @@ module jpeg_parser
     endcase
   endfunction
 
-  // Whether the sampling factors go together, which are 0 for gray: luma has the greatest; an MCU has at most ten blocks (T.81
+  // Whether the sampling factors of three components go together: luma has the greatest; an MCU has at most ten blocks (T.81
   // B.2.3), so that eight of luma leave one each, and four, four and four are too many; two MCU rows fit the row memories,
   // which are made for two rows of blocks of luma and one of chroma as wide as it.
   logic       factors_fit, over_half, over_quarter;
@@ -647,7 +647,7 @@ module jpeg_parser
             step_d                       = '0;
             component_d                  = component_q + 1'b1;
             if (!scan_q.scan.color || component_q == 2'd2) begin
-              framed_d     = 1'b1;
+              framed_d     = scan_q.scan.color;
               next_segment = match_q;
               fail         = !match_q;
               failure      = StatusSampling;
