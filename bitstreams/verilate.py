@@ -23,7 +23,18 @@ from headrace.bitstreams.sources import hls_folder
 TIMEOUT_S = 600
 # Unknown values become random ones at the start of a simulation and wherever an X is assigned, so that nothing depends
 # on what a register held before reset.
-VERILATE_FLAGS = ("--cc", "-O3", "--x-assign", "unique", "--x-initial", "unique", "--assert", "-Wno-fatal", "-Wall")
+VERILATE_FLAGS = (
+    "--cc",
+    "-O3",
+    "--relative-includes",
+    "--x-assign",
+    "unique",
+    "--x-initial",
+    "unique",
+    "--assert",
+    "-Wno-fatal",
+    "-Wall",
+)
 # Not told: what a package holds for others, fields of structs that one module does not read, ports left open on
 # purpose, operands that widen (those that lose bits are told), and that `interrupt`, the name that the vendor's tools
 # want of a kernel's port, is renamed in C++.
@@ -45,14 +56,21 @@ def rtl_sources() -> list[Path]:
 
 
 def needed_files(top: str, files: Sequence[Path]) -> list[Path]:
-    """The packages, and the files of `top` and of all below it: a fault elsewhere must not spoil this unit."""
+    """The packages, the files of `top` and of all below it, and what these include: a fault elsewhere must not spoil
+    this unit, and who keeps a result by its sources' contents has all of them."""
     by_name = {file.stem: file for file in files}
     needed, queue = [], [top]
     for name in queue:
         needed.append(by_name[name])
         queue += [module for module in instantiated(by_name[name]) if module in by_name and module not in queue]
     packages = [file for file in files if file.stem.endswith("_pkg")]
-    return [*packages, *(file for file in needed if file not in packages)]
+    modules = [file for file in needed if file not in packages]
+    return [*dict.fromkeys(header for file in modules for header in _included(file)), *packages, *modules]
+
+
+def _included(file: Path) -> list[Path]:
+    """Macros only, so that tools may also be given them as sources."""
+    return [(file.parent / name).resolve() for name in re.findall(r'^`include "(.+)"', file.read_text(), re.MULTILINE)]
 
 
 def instantiated(file: Path) -> list[str]:

@@ -223,9 +223,4 @@ package headrace_pkg;
     return fancy_rows(scan, 1'b0) || fancy_rows(scan, 1'b1);
   endfunction
 
-  // The last row that has to be decoded for a window that ends in `last_row`: that filter may want the row below.
-  function automatic logic [15:0] last_decoded_row(scan_t scan, logic [15:0] last_row);
-    return last_row >= scan.height - 16'd1 ? scan.height - 16'd1 : last_row + 16'(needs_row_below(scan));
-  endfunction
-
 endpackage

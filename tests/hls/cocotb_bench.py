@@ -246,27 +246,27 @@ async def done_stands_until_continue(bench: Bench, job: Job) -> None:
 
 async def the_interrupt_rises_once_a_run_and_falls_when_acknowledged(bench: Bench, job: Job) -> None:
     dut = bench.dut
-    assert await job.run() == Status.OK and not dut.interrupt_o.value  # not enabled
+    assert await job.run() == Status.OK and not dut.interrupt.value  # not enabled
     assert await bench.read(ISR) == 0
     await bench.write(GIE, 1)
     await bench.write(IER, 1)
     assert (await bench.read(GIE), await bench.read(IER)) == (1, 1)
     for _ in range(2):
         await job.start()
-        await with_timeout(RisingEdge(dut.interrupt_o), BOUND * CLOCK_NS, "ns")
+        await with_timeout(RisingEdge(dut.interrupt), BOUND * CLOCK_NS, "ns")
         assert await bench.read(ISR) == 1 and await bench.read(CONTROL) & DONE
         await bench.write(ISR, 1)  # toggles
         await ClockCycles(dut.ap_clk, 4)
-        assert not dut.interrupt_o.value and await bench.read(ISR) == 0
+        assert not dut.interrupt.value and await bench.read(ISR) == 0
         await bench.write(CONTROL, CONTINUE)
         await job.check()
     await bench.write(IER, 2)  # ap_ready
     await job.start()
-    await with_timeout(RisingEdge(dut.interrupt_o), 100 * CLOCK_NS, "ns")
+    await with_timeout(RisingEdge(dut.interrupt), 100 * CLOCK_NS, "ns")
     assert await bench.read(ISR) == 2
     await bench.write(GIE, 0)
     await ClockCycles(dut.ap_clk, 4)
-    assert not dut.interrupt_o.value
+    assert not dut.interrupt.value
     await bench.write(ISR, 2)
     await bench.write(IER, 0)
     assert (await bench.read(ISR), await bench.read(IER)) == (0, 0)
@@ -294,7 +294,7 @@ async def the_counters_tell_of_the_last_run(bench: Bench, job: Job) -> dict[str,
     begin = get_sim_time("ns")
     await RisingEdge(dut.m_axi_gmem1_wvalid)
     first = (get_sim_time("ns") - begin) / CLOCK_NS
-    await RisingEdge(dut.interrupt_o)
+    await RisingEdge(dut.interrupt)
     whole = (get_sim_time("ns") - begin) / CLOCK_NS
     counters = await bench.counters()
     assert abs(counters["first_output"] - first) < 20 and abs(counters["cycles"] - whole) < 20

@@ -1,4 +1,4 @@
-"""Builds a compute unit with its cocotb wrapper and runs tests of it, one simulator run for each."""
+"""Builds a compute unit for cocotb and runs tests of it, one simulator run for each."""
 
 import hashlib
 import os
@@ -31,15 +31,14 @@ def tests(kernel: str) -> list[str]:
 @cache
 def simulator(kernel: str) -> Path:
     """The folder of the compiled simulator, kept by content in build/tests/."""
-    top = f"cocotb_{kernel}"
-    sources = [*needed_files(kernel, rtl_sources()), HERE / f"{top}.sv"]
+    sources = needed_files(kernel, rtl_sources())
     digest = hashlib.sha256(repr(FLAGS).encode())
     for path in sources:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    stem = f"{top}_coverage-" if COVERAGE_FOLDER else f"{top}-"
+    stem = f"cocotb_{kernel}_coverage-" if COVERAGE_FOLDER else f"cocotb_{kernel}-"
     folder = BUILD / f"{stem}{digest.hexdigest()[:16]}"
-    with alone(top), pytest.MonkeyPatch.context() as environment:
-        if not (folder / top).exists():
+    with alone(f"cocotb_{kernel}"), pytest.MonkeyPatch.context() as environment:
+        if not (folder / kernel).exists():
             for stale in BUILD.glob(f"{stem}*"):
                 shutil.rmtree(stale, ignore_errors=True)
             # What the build's own commands read.
@@ -50,17 +49,16 @@ def simulator(kernel: str) -> Path:
             if shutil.which("ccache"):
                 environment.setenv("OBJCACHE", "ccache")
             get_runner("verilator").build(
-                sources=sources, hdl_toplevel=top, build_args=FLAGS, build_dir=folder, timescale=("1ns", "1ps")
+                sources=sources, hdl_toplevel=kernel, build_args=FLAGS, build_dir=folder, timescale=("1ns", "1ps")
             )
     return folder
 
 
 def run(kernel: str, name: str, folder: Path) -> None:
     """One test; its files go to `folder`."""
-    top = f"cocotb_{kernel}"
     plusargs = [f"+verilator+coverage+file+{coverage_file(name)}"] if COVERAGE_FOLDER else []
     results = get_runner("verilator").test(
-        test_module=top, hdl_toplevel=top, hdl_toplevel_lang="verilog", test_filter=rf"\.{name}$",
+        test_module=f"cocotb_{kernel}", hdl_toplevel=kernel, hdl_toplevel_lang="verilog", test_filter=rf"\.{name}$",
         build_dir=simulator(kernel), test_dir=folder, results_xml=str(folder / "results.xml"), seed=1,
         timescale=("1ns", "1ps"), plusargs=plusargs,
         extra_env={"PYTHONPATH": str(HERE), "COCOTB_LOG_LEVEL": "WARNING", "PYTHONWARNINGS": "ignore"},

@@ -37,10 +37,10 @@ def load(top: str, bench: str, *, cxx: Sequence[Path] = ()) -> ctypes.CDLL:
 def build(top: str, drivers: Sequence[Path], *, coverage: bool = False) -> Path:
     drivers = [*drivers, *([HERE / "coverage.cpp"] if coverage else [])]
     digest = hashlib.sha256(repr((top, coverage, VERILATE_FLAGS, COMPILE_FLAGS)).encode())
-    kinds = (".sv", ".cpp", ".hpp", ".h")
+    kinds = (".sv", ".svh", ".cpp", ".hpp", ".h")
     files = {path for folder in (hls_folder(), HERE) for path in folder.rglob("*") if path.suffix in kinds}
     for path in sorted({*files, *drivers}):
-        if path.parent == HERE and path not in drivers and path.suffix in (".cpp", ".sv"):
+        if path.parent == HERE and path not in drivers and path.suffix == ".cpp":
             continue  # another unit's bench
         digest.update(str(path).encode() + b"\0" + path.read_bytes())
     stem = f"libV{top}_coverage" if coverage else f"libV{top}"

@@ -177,6 +177,19 @@ def test_nothing_behind_the_last_mcu_row_that_is_needed_is_seen(decode_partly, s
     assert decode_partly(damaged, rows=rows)[0] == STATUS["TRUNCATED"]
 
 
+@pytest.mark.parametrize("sampling", EVERY)
+def test_all_is_checked_if_the_last_mcu_row_is_needed(decode_partly, sampling):  # noqa: F811
+    """Any of its rows, and none above the last of the MCU row before, which may need chroma of it."""
+    height, mcu_rows = 96, 8 * factors_of(sampling)[0][1]
+    jpeg = jpeg_of(random_image(np.random.default_rng(5), 4, height, sampling))
+    without_end = jpeg[:-2]
+    for last in range(height - mcu_rows, height, 8):
+        rows = (4, height, 0, last + 1)
+        assert decode_partly(jpeg, rows=rows)[0] == STATUS["OK"]
+        assert decode_partly(without_end, rows=rows)[0] == STATUS["TRUNCATED"]
+    assert decode_partly(without_end, rows=(4, height, 0, height - mcu_rows - 1))[0] == STATUS["OK"]
+
+
 @pytest.mark.parametrize("name", ["csim", "rtlsim"])
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_crops_through_the_compute_unit_equal_opencvs(name, sampling):
