@@ -44,8 +44,6 @@ def api_for(xclbin: Path, api: Api | None = None) -> ModuleType:
             f"XRT is not set up for {xclbin}: XCL_EMULATION_MODE is {found or 'not set'}, not {mode.name.lower()}; "
             f"`headrace xrt-env {xclbin} -o DIR`, then `. DIR/setup.sh`"
         )
-    if not os.environ.get("XILINX_XRT"):
-        raise NoDevice("XILINX_XRT is not set, and XRT does nothing without; source XRT's setup.sh or that of xrt-env")
     try:
         pyxrt = importlib.import_module("pyxrt")
     except ImportError as error:
@@ -53,6 +51,8 @@ def api_for(xclbin: Path, api: Api | None = None) -> ModuleType:
             f"{xclbin} is for XRT (mode {mode.name}), but its Python module pyxrt cannot be imported ({error}); "
             "install XRT and source its setup.sh, or build for sw_emu"
         ) from error
+    if not os.environ.get("XILINX_XRT"):
+        raise NoDevice("XILINX_XRT is not set, and XRT does nothing without; source XRT's setup.sh or that of xrt-env")
     if not hasattr(pyxrt, "hw_context"):
         raise NoDevice(
             f"this XRT is {_version()}: its Python module has no hardware contexts; {OLDEST} or a later one is needed"

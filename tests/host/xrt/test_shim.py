@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from headrace.bitstreams.xclbin import read_xclbin
+from headrace.host import xrt
 from headrace.host.xrt.shim import messages
 from headrace.host.xrt.shim.environment import XrtMissing, write_environment
 from headrace.host.xrt.shim.memory import BadAddress, SharedMemory
@@ -271,17 +272,41 @@ def test_the_environment_is_for_one_container_and_spares_other_things(vadd_xclbi
     assert [file.name for file in (tmp_path / "full").iterdir()] == ["mine"]
 
 
-def device_command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from headrace.host.cli.main import main; main()", "device", *arguments]
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-c", "from headrace.host.cli.main import main; main()", *arguments]
     kept = {name: value for name, value in os.environ.items() if name != "EMULATION_SOCKETID"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, env=kept | environment)
+    return subprocess.run(line, capture_output=True, text=True, timeout=100, env=kept | environment)
 
 
 def test_without_a_shim_the_command_says_who_starts_it(tmp_path):
-    done = device_command()
+    done = command("device")
     assert done.returncode == 2 and "XRT's emulation starts this command itself" in done.stderr
-    done = device_command(str(tmp_path), EMULATION_SOCKETID="x")
+    done = command("device", str(tmp_path), EMULATION_SOCKETID="x")
     assert done.returncode == 2 and "kernels.xml" in done.stderr
+
+
+def test_the_environment_of_what_is_no_container_is_refused(tmp_path, vadd_xclbin):
+    (tmp_path / "text").write_text("no container")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/mine").touch()
+    for container, folder, wording in (
+        (tmp_path / "missing", tmp_path / "env", "No such file"),
+        (tmp_path / "text", tmp_path / "env", "not an xclbin"),
+        (vadd_xclbin, tmp_path / "full", "holds other things"),
+    ):
+        done = command("xrt-env", str(container), "-o", str(folder))
+        assert done.returncode == 2 and wording in done.stderr and not (tmp_path / "env").exists()
+
+
+@pytest.mark.parametrize(
+    ("mode", "wording"), [(None, "XCL_EMULATION_MODE is not set"), ("hw_emu", "is hw_emu, not sw_emu")]
+)
+def test_the_real_xrt_wants_its_environment(mode, wording, vadd_xclbin, monkeypatch):
+    monkeypatch.delenv("XCL_EMULATION_MODE", raising=False)
+    if mode is not None:
+        monkeypatch.setenv("XCL_EMULATION_MODE", mode)
+    with pytest.raises(xrt.NoDevice, match=wording):
+        xrt.api_for(vadd_xclbin, xrt.Api.REAL)
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")
