@@ -16,13 +16,12 @@ struct Transform : Bench<Vtransform> {
     // Also in mid-image: whatever was under way is lost.
     void reset() {
         model.coefficient_valid_i = 0;
-        model.quant_we_i = 0;
+        model.quant_we_i = model.quant_latch_i = model.by_component_i = 0;
         model.samples_ready_i = 0;
         Bench::reset();
     }
 
     int image(const reference::Image& image, reference::Pauses& in, reference::Pauses& out) {
-        model.quant_latch_i = model.by_component_i = 0;
         for (const auto& write : image.quant) {
             model.quant_we_i = 1;
             model.quant_table_i = write.table;
