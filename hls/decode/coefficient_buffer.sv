@@ -155,9 +155,12 @@ module coefficient_buffer
   logic [15:0] quant_value_q, factor_q2;
 
   always_ff @(posedge clk_i) begin
+    if (!rst_ni) {latch_q, latch_q2} <= '0;
+    else {latch_q, latch_q2} <= {quant_latch_i, latch_q};
+  end
+
+  always_ff @(posedge clk_i) begin
     quant_we_q      <= quant_we_i;
-    latch_q         <= quant_latch_i;
-    latch_q2        <= latch_q;
     quant_address_q <= {quant_table_i, quant_index_i};
     latched_q       <= {quant_component_i, quant_index_i};
     latched_q2      <= latched_q;

@@ -1,17 +1,14 @@
 // Test bench of progressive_decoder.sv: what the parser of the C++ sends for a file goes through the model, behind a memory of
 // any latency; coefficients, status and workspace against the C++ of the same process.
-#include <cstring>
-#include <deque>
-
 #include "Vprogressive_decoder.h"
 #include "decode_reference.hpp"
 #include "rtl_bench.hpp"
+#include "rtl_workspace.hpp"
 
 namespace {
 
 constexpr int DIFFERENT = -1, TOO_LONG = -2, TOO_MUCH = -3, BAD_ACCESS = -4, OTHER_WORKSPACE = -5, ONE_SCAN = -6,
               OTHER_STATUS = -7, NOT_IDLE = -8;
-constexpr uint64_t BASE = 0xFFFF'DF80;  // aligned to a block, and blocks lie on both sides of 4 GiB
 constexpr unsigned WORD = 16;
 
 struct Item {  // what the parser sends, in its order
@@ -147,99 +144,17 @@ bool read_file(const uint8_t* jpeg, uint32_t size, uint32_t seed, uint32_t last_
     return true;
 }
 
-// A memory that reads as early and writes as late as AXI lets it.
-struct Memory {
-    struct Word {
-        uint32_t part[4];
-    };
-    struct Burst {
-        uint64_t at, words;
-        uint64_t due;             // clock of its first data or of its response
-        std::vector<Word> data;
-    };
-    std::vector<Word> words;
-    std::deque<Burst> reads, writes, answers;
-    uint64_t read_words = 0, written_words = 0, error_after = UINT64_MAX;
-
-    // Words of the workspace from an address, or false.
-    bool place(uint64_t address, uint64_t count, uint64_t& at) const {
-        at = (address - BASE) / WORD;
-        return address % WORD == 0 && address >= BASE && at + count <= words.size() &&
-               address % 4096 + count * WORD <= 4096;
-    }
-};
-
 struct Progressive : Bench<Vprogressive_decoder> {
-    Memory memory;
-    uint64_t first_clock = 0, pass_clock = 0, cycles_taken = 0;
-
-    void reset() {
-        memory = {};
-        Bench::reset();
-    }
-
-    // One clock of the memory's side; false for an access that it should not have made.
-    bool serve(reference::Pauses& pauses, uint32_t latency) {
-        auto& m = model;
-        m.arready_i = !pauses.next();
-        m.awready_i = !pauses.next();
-        m.wready_i = !memory.writes.empty() && !pauses.next();
-        m.rvalid_i = !memory.reads.empty() && memory.reads.front().due <= cycles && !pauses.next();
-        if (m.rvalid_i) {
-            auto& burst = memory.reads.front();
-            std::memcpy(&m.rdata_i, &burst.data[burst.at], WORD);
-            m.rresp_i = memory.read_words >= memory.error_after ? 2 : 0;
-        }
-        m.bvalid_i = !memory.answers.empty() && memory.answers.front().due <= cycles && !pauses.next();
-        m.bresp_i = memory.written_words >= memory.error_after ? 2 : 0;
-        settle();
-        uint64_t at;
-        if (m.rvalid_i) {
-            memory.read_words++;
-            if (++memory.reads.front().at == memory.reads.front().words) memory.reads.pop_front();
-        }
-        if (m.bvalid_i) {  // only now it may be seen
-            const auto& burst = memory.answers.front();
-            for (uint64_t i = 0; i < burst.words; i++) memory.words[burst.at + i] = burst.data[i];
-            memory.answers.pop_front();
-        }
-        if (m.arvalid_o && m.arready_i) {
-            const uint64_t count = m.arlen_o + 1u;
-            if (!memory.place(m.araddr_o, count, at)) return false;
-            memory.reads.push_back({0, count, cycles + latency,
-                                    {memory.words.begin() + at, memory.words.begin() + at + count}});
-        }
-        if (m.wvalid_o && m.wready_i) {
-            auto& burst = memory.writes.front();
-            Memory::Word word;
-            std::memcpy(&word, &m.wdata_o, WORD);
-            burst.data.push_back(word);
-            memory.written_words++;
-            if ((burst.data.size() == burst.words) != m.wlast_o || m.wstrb_o != 0xFFFF) return false;
-            if (m.wlast_o) {
-                burst.due = cycles + latency;
-                memory.answers.push_back(burst);
-                memory.writes.pop_front();
-            }
-        }
-        if (m.awvalid_o && m.awready_i) {
-            const uint64_t count = m.awlen_o + 1u;
-            if (!memory.place(m.awaddr_o, count, at)) return false;
-            memory.writes.push_back({at, count, 0, {}});
-        }
-        return true;
-    }
+    uint64_t first_clock = 0, pass_clock = 0, cycles_taken = 0, read_words = 0, written_words = 0;
 
     int file(const File& file, uint32_t seed, uint32_t pause_in, uint32_t pause_out, uint32_t pause_memory,
-             uint32_t latency, uint64_t bound) {
+             uint32_t latency, uint64_t error_after, uint64_t bound) {
         reference::Pauses in(seed + 1, pause_in), out(seed + 2, pause_out), slow(seed + 3, pause_memory);
         std::minstd_rand random(seed + 4);
         auto& m = model;
-        memory.words.resize(file.workspace.size());
-        for (auto& word : memory.words) {
-            for (auto& part : word.part) part = random();
-        }
-        m.workspace_i = BASE;
+        Workspace workspace(WORD * file.workspace.size(), latency, error_after, seed);
+        const auto pauses = [&] { return slow.next(); };
+        m.workspace_i = Workspace::BASE;
         m.window_i = uint64_t{file.last_row} << 21 | 0x7FF;
         m.window_valid_i = 0;
         uint64_t window_in = random() % 1000 * (seed != 0);
@@ -262,7 +177,9 @@ struct Progressive : Bench<Vprogressive_decoder> {
             }
             if (m.token_valid_i) m.token_i = file.items[sent].bits[0];
             m.coefficient_ready_i = !out.next();
-            if (!serve(slow, latency)) return BAD_ACCESS;
+            workspace.offer(m, cycles, pauses);
+            settle();
+            if (!workspace.take(m, cycles)) return BAD_ACCESS;
             if ((m.huffman_valid_i && m.huffman_ready_o) || (m.scan_valid_i && m.scan_ready_o) ||
                 (m.token_valid_i && m.token_ready_o)) {
                 sent++;
@@ -284,24 +201,28 @@ struct Progressive : Bench<Vprogressive_decoder> {
             edge();
         }
         cycles_taken = cycles - first_clock;
+        read_words = workspace.read_words;
+        written_words = workspace.written_words;
         m.huffman_valid_i = m.scan_valid_i = m.token_valid_i = 0;
         m.coefficient_ready_i = 1;
         for (int i = 0; i < 20; i++) {
-            if (!serve(slow, latency)) return BAD_ACCESS;
+            workspace.offer(m, cycles, pauses);
+            settle();
+            if (!workspace.take(m, cycles)) return BAD_ACCESS;
             if (m.coefficient_valid_o || m.arvalid_o || m.awvalid_o) return TOO_MUCH;
             edge();
         }
-        if (m.busy_o || !memory.reads.empty() || !memory.writes.empty() || !memory.answers.empty()) return NOT_IDLE;
-        if (memory.error_after != UINT64_MAX) return static_cast<int>(status);
+        if (m.busy_o || !workspace.rests()) return NOT_IDLE;
+        if (error_after != UINT64_MAX) return static_cast<int>(status);
         if (sent != file.items.size()) return TOO_MUCH;
         if (status != file.status) return OTHER_STATUS;
         if (status != 0) return static_cast<int>(status);
         if (got != file.coefficients.size()) return DIFFERENT;
-        return same_workspace(file) ? 0 : OTHER_WORKSPACE;
+        return same_workspace(file, workspace) ? 0 : OTHER_WORKSPACE;
     }
 
     // In all words that the file writes: those of blocks that only whole MCUs have are left as they were in some files.
-    bool same_workspace(const File& file) const {
+    static bool same_workspace(const File& file, const Workspace& workspace) {
         using namespace headrace;
         for (unsigned c = 0; c < file.scan.components; c++) {
             const Plane plane = plane_of(file.scan, c);
@@ -310,7 +231,7 @@ struct Progressive : Bench<Vprogressive_decoder> {
                     const uint64_t at = 8 * (plane.first + uint64_t{y} * plane.across) + i;
                     for (unsigned part = 0; part < 4; part++) {
                         const uint32_t expected = file.workspace[at].range(32 * part + 31, 32 * part).to_uint64();
-                        if (memory.words[at].part[part] != expected) return false;
+                        if (workspace.part(at, part) != expected) return false;
                     }
                 }
             }
@@ -344,12 +265,10 @@ extern "C" int rtl_progressive(const uint8_t* jpeg, uint32_t size, uint32_t seed
     const uint64_t words = file.workspace.size();
     // Items, words and scans each cost a few clocks at most.
     const uint64_t bound = (5000 + 20 * file.items.size() + scans * (4 * latency + 100 + 12 * words) + 8 * words) * 200 / busy;
-    bench.memory.error_after = error_after == 0 ? UINT64_MAX : error_after;
-    bench.memory.read_words = bench.memory.written_words = 0;
-    const int status = bench.file(file, seed, pause_in, pause_out, pause_memory, latency, bound);
-    bench.memory.error_after = UINT64_MAX;
+    const int status = bench.file(file, seed, pause_in, pause_out, pause_memory, latency,
+                                  error_after == 0 ? UINT64_MAX : error_after, bound);
     if (status < 0) bench.reset();
-    *measured = {bench.cycles_taken, bench.cycles_taken - (bench.pass_clock - bench.first_clock), bench.memory.read_words,
-                 bench.memory.written_words};
+    *measured = {bench.cycles_taken, bench.cycles_taken - (bench.pass_clock - bench.first_clock), bench.read_words,
+                 bench.written_words};
     return status;
 }

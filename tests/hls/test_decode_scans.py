@@ -3,7 +3,7 @@ pixels and bytes of workspace needed as the C++'s. That the C++ is right is test
 coefficients are test_progressive_rtl's."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -105,6 +105,14 @@ def test_tables_may_change_between_scans():
     assert_equal_to_opencv(file_of_several_scans_without_huffman_tables(), 2)
 
 
+@pytest.mark.parametrize("transform", [0, 1, 2])
+def test_the_colours_are_known_from_the_first_scan_on(transform):
+    """Adobe's segment comes too late, also one that is refused in front of it."""
+    first, *others = libjpeg_script(3)
+    late = replace(others[0], before=test_decode.adobe(transform).to_bytes())
+    assert_equal_to_opencv(scripted(first, late, *others[1:]), transform)
+
+
 @pytest.mark.parametrize("sampling", scan_script.SAMPLING)
 def test_the_last_pass_ends_with_the_rows_that_are_wanted(sampling):
     image = random_image(np.random.default_rng(5), 60, 150, sampling)
@@ -193,6 +201,15 @@ def test_files_of_both_kinds_follow_each_other():
         run(kind[rng.integers(len(kind))], number, PAUSES[number % len(PAUSES)])
     for jpeg in (baseline[0], several[0], baseline[0], several[1], baseline[1]):
         assert both(jpeg, 1).status == STATUS["OK"]
+
+
+def test_what_the_file_before_has_sent_does_not_count():
+    """The one before knows of its AC coefficients that nothing of them was sent."""
+    dc, *ac = Scan((0, 1, 2), 0, 0), *(Scan((c,), 1, 63) for c in range(3))
+    assert run(scripted(dc)).status == STATUS["TRUNCATED"]
+    assert run(scripted(ac[0], dc, *ac[1:])).status == STATUS["CORRUPT_HEADER"]
+    assert run(scripted(dc, *ac)).status == STATUS["OK"]
+    assert run(scripted(Scan((0,), 0, 0), ac[0])).status == STATUS["TRUNCATED"]
 
 
 # ---- Damaged files ----
