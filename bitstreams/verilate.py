@@ -23,7 +23,8 @@ from headrace.bitstreams.sources import hls_folder
 TIMEOUT_S = 600
 # Unknown values become random ones at the start of a simulation and wherever an X is assigned, so that nothing depends
 # on what a register held before reset.
-VERILATE_FLAGS = ("--cc", "-O3", "--relative-includes", "--x-assign", "unique", "--x-initial", "unique", "--assert", "-Wno-fatal", "-Wall")
+VERILATE_FLAGS = ("--cc", "-O3", "--x-assign", "unique", "--x-initial", "unique", "--assert", "-Wno-fatal", "-Wall")
+VERILATE_FLAGS += ("--relative-includes",)  # from the including file, as the other tools do
 # Not told: what a package holds for others, fields of structs that one module does not read, ports left open on
 # purpose, operands that widen (those that lose bits are told), and that `interrupt`, the name that the vendor's tools
 # want of a kernel's port, is renamed in C++.
