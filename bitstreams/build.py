@@ -138,11 +138,12 @@ def build_kernels(
         MemoryBank(MemoryType.HBM, bank in used, HBM_BANK_KIB, bank * HBM_BANK_KIB * 1024, f"HBM[{bank}]")
         for bank in range(HBM_BANKS)
     ]
+    metadata_xml = _embedded_metadata(kernel_xmls, ips)
     xclbin = make_xclbin(
         mode=mode,
         platform=PLATFORM,
-        bitstream=_verilate(sources, specs) if hardware else _compile(sources, includes),
-        metadata_xml=_embedded_metadata(kernel_xmls, ips),
+        bitstream=_verilate(sources, specs, metadata_xml) if hardware else _compile(sources, includes),
+        metadata_xml=metadata_xml,
         build_metadata=json.dumps(build, indent=2).encode(),
         memories=memories,
         ips=ips,
@@ -184,6 +185,7 @@ def _embedded_metadata(kernel_xmls: Sequence[bytes], ips: Sequence[IpInstance]) 
     core = ElementTree.SubElement(device, "core", name="OCL_REGION_0", target="bitstream", type="clc_region")
     for xml in kernel_xmls:
         for kernel in parse_xml(xml).iter("kernel"):
+            _flatten(kernel)
             for ip in ips:
                 if ip.kernel == kernel.attrib["name"]:
                     instance = ElementTree.SubElement(kernel, "instance", name=ip.instance)
@@ -191,6 +193,14 @@ def _embedded_metadata(kernel_xmls: Sequence[bytes], ips: Sequence[IpInstance]) 
                     ElementTree.SubElement(instance, "addrRemap", remap)
             core.append(kernel)
     return ElementTree.tostring(project, encoding="UTF-8", xml_declaration=True)
+
+
+def _flatten(kernel: ElementTree.Element) -> None:
+    """kernel.xml, which tools read, has ports and arguments in groups; XRT reads them as the kernel's own children."""
+    for group in [child for child in kernel if child.tag in ("ports", "args")]:
+        position = list(kernel).index(group)
+        kernel.remove(group)
+        kernel[position:position] = list(group)
 
 
 def _compile(sources: Sequence[Path], includes: Sequence[Path]) -> bytes:
@@ -211,13 +221,13 @@ def _compile(sources: Sequence[Path], includes: Sequence[Path]) -> bytes:
         return library.read_bytes()
 
 
-def _verilate(sources: Sequence[Path], specs: Sequence[KernelSpec]) -> bytes:
+def _verilate(sources: Sequence[Path], specs: Sequence[KernelSpec], metadata_xml: bytes) -> bytes:
     """The archive that stands in for the bitstream."""
     with tempfile.TemporaryDirectory(prefix="headrace-build-") as folder:
         libraries = [Path(folder) / f"{spec.name}.so" for spec in specs]
         for spec, library in zip(specs, libraries, strict=True):
             build_library(spec, sources, library)
-        return pack(libraries)
+        return pack(libraries, metadata_xml)
 
 
 def _verilator_metadata() -> dict[str, Any]:

@@ -23,8 +23,18 @@ from headrace.bitstreams.sources import hls_folder
 TIMEOUT_S = 600
 # Unknown values become random ones at the start of a simulation and wherever an X is assigned, so that nothing depends
 # on what a register held before reset.
-VERILATE_FLAGS = ("--cc", "-O3", "--x-assign", "unique", "--x-initial", "unique", "--assert", "-Wno-fatal", "-Wall")
-VERILATE_FLAGS += ("--relative-includes",)  # from the including file, as the other tools do
+VERILATE_FLAGS = (
+    "--cc",
+    "-O3",
+    "--relative-includes",
+    "--x-assign",
+    "unique",
+    "--x-initial",
+    "unique",
+    "--assert",
+    "-Wno-fatal",
+    "-Wall",
+)
 # Not told: what a package holds for others, fields of structs that one module does not read, ports left open on
 # purpose, operands that widen (those that lose bits are told), and that `interrupt`, the name that the vendor's tools
 # want of a kernel's port, is renamed in C++.
@@ -39,9 +49,10 @@ _log = logging.getLogger(__name__)
 
 
 def rtl_sources() -> list[Path]:
-    """All SystemVerilog below hls/, packages first: a tool given the whole list finds every module."""
+    """All SystemVerilog below hls/, packages first, of these the ones that units share: a tool given the whole list
+    finds every module, and a package what it imports."""
     files = sorted(hls_folder().glob("*/*.sv"))
-    return sorted(files, key=lambda path: not path.stem.endswith("_pkg"))
+    return sorted(files, key=lambda path: (not path.stem.endswith("_pkg"), path.parent.name != "rtl"))
 
 
 def needed_files(top: str, files: Sequence[Path]) -> list[Path]:

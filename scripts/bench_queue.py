@@ -90,6 +90,7 @@ class Cu:
         return {
             "stage": int(Stage.NORMALIZE), "format": FORMATS.index(SPEC.dtype), "resize_short": SPEC.resize_short,
             "crop_width": SPEC.crop_width, "crop_height": SPEC.crop_height, "crop_x": CENTRED, "crop_y": CENTRED,
+            "workspace": 0, "workspace_bytes": 0,
         }  # fmt: skip
 
     def _start(self, launch: int, **given: int) -> int:

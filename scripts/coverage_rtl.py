@@ -57,7 +57,7 @@ UNREACHED: tuple[tuple[str, str, str], ...] = (
 # And why bits do not toggle: a part of the file's name, the bits, the reason. The first that fits counts.
 STATUS = "status codes end at 24, those of images at 19, inside decode at 14"
 ALIGNED = "addresses are aligned to 16 bytes, those of registers to 4"
-SOURCE = "a source is at most 4096 wide"
+SOURCE = "a source is at most 8192 wide"
 RESERVE = "queues that never fill up: what feeds them keeps a reserve"
 SIZES = "would need images that take minutes; the slow tests have some"
 CONSTANT = "constant by construction: low bits of even multiples, or more bits than what is put in ever has"

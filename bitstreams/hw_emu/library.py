@@ -1,7 +1,8 @@
 """RTL kernels to libraries that run them clock by clock, and these to the BITSTREAM section of a `hw_emu` container.
 
-The section is a ZIP archive with a library NAME.so for each kernel; its C interface is in hw_emu.h. Every library can
-write waveforms: being able to costs no time that could be measured (image_cu: less than 2 %).
+The section is a ZIP archive with a library NAME.so for each kernel; its C interface is in hw_emu.h. Besides, it has
+what XRT's own hw_emu starts, a script at the place of Vivado's simulation, and for that the EMBEDDED_METADATA. Every
+library can write waveforms: being able to costs no time that could be measured (image_cu: less than 2 %).
 """
 
 import io
@@ -15,6 +16,12 @@ from headrace.bitstreams.verilate import verilate
 FOLDER = Path(__file__).parent
 # A process may load several libraries, each with a copy of Verilator's runtime: they must not share symbols.
 LIBRARY_FLAGS = ("-fvisibility=hidden", "-fno-gnu-unique")
+METADATA = "kernels.xml"
+SIMULATE = "behav_waveform/xsim/simulate.sh"
+_SIMULATE_SCRIPT = b"""#!/bin/sh
+# Started by XRT's hw_emu, here; `headrace xrt-env` says where Headrace is.
+exec "${HEADRACE:-headrace}" device ../..
+"""
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same libraries make the same bytes
 
 
@@ -35,12 +42,15 @@ def build_library(spec: KernelSpec, sources: Sequence[Path], library: Path, *, c
     )  # fmt: skip
 
 
-def pack(libraries: Sequence[Path]) -> bytes:
+def pack(libraries: Sequence[Path], metadata_xml: bytes) -> bytes:
     content = io.BytesIO()
+    files = {library.name: library.read_bytes() for library in libraries}
+    files |= {METADATA: metadata_xml, SIMULATE: _SIMULATE_SCRIPT}
     with zipfile.ZipFile(content, "w") as archive:
-        for library in libraries:
-            entry = zipfile.ZipInfo(library.name, _EPOCH)
-            archive.writestr(entry, library.read_bytes(), zipfile.ZIP_DEFLATED, compresslevel=6)
+        for name, data in files.items():
+            entry = zipfile.ZipInfo(name, _EPOCH)
+            entry.external_attr = (0o755 if name == SIMULATE else 0o644) << 16
+            archive.writestr(entry, data, zipfile.ZIP_DEFLATED, compresslevel=6)
     return content.getvalue()
 
 

@@ -30,7 +30,7 @@ package audio_mel_cu_pkg;
   localparam int unsigned OutputWords = $bits(outputs_t) / 32;
   localparam logic [OutputWords-1:0][11:0] OutputOffset = {12'h080, 12'h088, 12'h090, 12'h098};
 
-  // Clocks of the last run, or of the one that runs; at 0x100, in this order.
+  // Clocks of the last run, or of the one that runs; at 0x140, in this order.
   typedef struct packed {
     logic [31:0] cycles;        // start to done
     logic [31:0] first_output;  // start to the first word that memory took

@@ -18,7 +18,7 @@ package audio_norm_cu_pkg;
 
   localparam logic [11:0] StatusOffset = 12'h060;
 
-  // Clocks of the last run, or of the one that runs; at 0x100, in this order.
+  // Clocks of the last run, or of the one that runs; at 0x140, in this order.
   typedef struct packed {
     logic [31:0] cycles;        // start to done
     logic [31:0] statistics;    // start to the last band's scale

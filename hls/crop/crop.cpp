@@ -30,7 +30,7 @@ void crop(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, const Crop& cro
 input_beats:
     while (!last) {
 #pragma HLS PIPELINE II = 1
-#pragma HLS LOOP_TRIPCOUNT max = 33554432
+#pragma HLS LOOP_TRIPCOUNT max = 67107840
         Beat in = pixels.read();
         last = in.last;
         const uint8_t status = in.status;

@@ -1,12 +1,11 @@
 // Crop: a window of the image.
 //
-// Reference   crop.cpp; numpy: image[y:y + crop_height, x:x + crop_width]. An offset of 0xFFFFFFFF
-//             centres the window on that axis: (size - crop) / 2, halves to the even number.
-// Interface   one frame and its beats in, one frame and its beats out; see headrace_pkg. The
-//             arguments from the frame's clock until the last beat. With `cut_i` the beats are only those with
+// Reference   crop.cpp; numpy: image[top:bottom + 1, left:right + 1]. Where that is, crop_window says.
+// Interface   one frame and its beats in, one frame and its beats out; see headrace_pkg. `crop_i`
+//             from the frame's clock until the last beat. With `cut_i` the beats are only those with
 //             pixels of the window.
 // Throughput  two source pixels a clock. A window at an odd offset is moved by a lane.
-// Latency     five clocks of the frame, three of a beat, four with an odd offset. The last beat
+// Latency     one clock of the frame, three of a beat, four with an odd offset. The last beat
 //             waits for the input's last, whose status it carries.
 // Bad input   a window that is empty or not inside the image: StatusCropOutside. Upstream errors
 //             pass.
@@ -16,10 +15,7 @@ module crop
   input  logic        clk_i,
   input  logic        rst_ni,
 
-  input  logic [31:0] crop_width_i,
-  input  logic [31:0] crop_height_i,
-  input  logic [31:0] crop_x_i,
-  input  logic [31:0] crop_y_i,
+  input  crop_t       crop_i,
   input  logic        cut_i,
 
   input  frame_t      frame_i,
@@ -37,9 +33,8 @@ module crop
   input  logic        beat_ready_i
 );
 
-  typedef enum logic [3:0] {
+  typedef enum logic [2:0] {
     StIdle,
-    StSpare, StOffset, StCheck, StWindow,
     StPass,      // a frame with a status, no beats
     StRefuse,    // the same, of our own: beats come in
     StDrain,
@@ -50,24 +45,11 @@ module crop
   } state_e;
   state_e state_q;
 
-  frame_t      frame_q, out_frame_q;
-  logic        window_ok;
-  logic [15:0] left_q, top_q, right_q, bottom_q;  // first and last column and row of the window
+  frame_t      out_frame_q;
+  logic [15:0] width_q;  // of the image
 
   logic        taking_q, ended_q, last_leaves;
   status_e     end_status_q;
-
-  crop_window u_window (
-    .clk_i,
-    .width_i (frame_q.width),
-    .height_i(frame_q.height),
-    .crop_width_i, .crop_height_i, .crop_x_i, .crop_y_i,
-    .inside_o(window_ok),
-    .left_o  (left_q),
-    .right_o (right_q),
-    .top_o   (top_q),
-    .bottom_o(bottom_q)
-  );
 
   // ---- Request ----
   always_ff @(posedge clk_i) begin
@@ -75,11 +57,10 @@ module crop
       state_q <= StIdle;
     end else begin
       unique case (state_q)
-        StIdle:   if (frame_valid_i) state_q <= frame_i.status == StatusOk ? StSpare : StPass;
-        StSpare:  state_q <= StOffset;
-        StOffset: state_q <= StCheck;
-        StCheck:  state_q <= StWindow;
-        StWindow: state_q <= window_ok ? StFrame : StRefuse;
+        StIdle: begin
+          if (frame_valid_i && frame_i.status != StatusOk) state_q <= StPass;
+          else if (frame_valid_i) state_q <= crop_i.fits ? StFrame : StRefuse;
+        end
         StPass:   if (frame_ready_i) state_q <= StIdle;
         StRefuse: if (frame_ready_i) state_q <= StDrain;
         StDrain:  if (ended_q) state_q <= StIdle;
@@ -87,24 +68,20 @@ module crop
         StRun:    if (ended_q) state_q <= StFlush;
         StFlush:  state_q <= StEnd;
         StEnd:    if (last_leaves) state_q <= StIdle;
-        default:  state_q <= StIdle;
       endcase
     end
   end
 
   always_ff @(posedge clk_i) begin
-    unique case (state_q)
-      StIdle: begin
-        frame_q     <= frame_i;
-        out_frame_q <= frame_i;
+    if (state_q == StIdle) begin
+      width_q     <= frame_i.width;
+      out_frame_q <= frame_i;
+      if (frame_i.status == StatusOk) begin
+        out_frame_q.width  <= crop_i.fits ? crop_i.width : '0;
+        out_frame_q.height <= crop_i.fits ? crop_i.height : '0;
+        out_frame_q.status <= crop_i.fits ? StatusOk : StatusCropOutside;
       end
-      StWindow: begin
-        out_frame_q.width  <= window_ok ? crop_width_i[15:0] : '0;
-        out_frame_q.height <= window_ok ? crop_height_i[15:0] : '0;
-        out_frame_q.status <= window_ok ? StatusOk : StatusCropOutside;
-      end
-      default: ;
-    endcase
+    end
   end
 
   assign frame_ready_o = state_q == StIdle;
@@ -116,7 +93,7 @@ module crop
   logic [14:0] word_q, first_word, last_word_q;  // of the row
   logic [15:0] row_q;
 
-  assign first_word   = cut_i ? left_q[15:1] : '0;
+  assign first_word   = cut_i ? crop_i.left[15:1] : '0;
   assign beat_ready_o = taking_q && (room || state_q == StDrain);
   assign accept       = beat_ready_o && beat_valid_i;
 
@@ -136,8 +113,8 @@ module crop
   always_ff @(posedge clk_i) begin
     if (state_q == StFrame) begin
       word_q      <= first_word;
-      row_q       <= cut_i ? top_q : '0;
-      last_word_q <= cut_i ? right_q[15:1] : 15'((frame_q.width - 16'd1) >> 1);
+      row_q       <= cut_i ? crop_i.top : '0;
+      last_word_q <= cut_i ? crop_i.right[15:1] : 15'((width_q - 16'd1) >> 1);
     end else if (accept) begin
       word_q <= word_q == last_word_q ? first_word : word_q + 15'd1;
       if (word_q == last_word_q) row_q <= row_q + 16'd1;
@@ -158,11 +135,11 @@ module crop
   always_ff @(posedge clk_i) begin
     pixel_a_q <= beat_i.pixel;
     for (int lane = 0; lane < 2; lane++) begin
-      in_a_q[lane]   <= beat_i.keep[lane] && row_q >= top_q && row_q <= bottom_q &&
-                        {word_q, lane[0]} >= left_q && {word_q, lane[0]} <= right_q;
-      edge_a_q[lane] <= {word_q, lane[0]} == right_q;
+      in_a_q[lane]   <= beat_i.keep[lane] && row_q >= crop_i.top && row_q <= crop_i.bottom &&
+                        {word_q, lane[0]} >= crop_i.left && {word_q, lane[0]} <= crop_i.right;
+      edge_a_q[lane] <= {word_q, lane[0]} == crop_i.right;
     end
-    bottom_a_q <= row_q == bottom_q;
+    bottom_a_q <= row_q == crop_i.bottom;
   end
 
   // ---- Into beats ----
@@ -173,7 +150,7 @@ module crop
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) waiting_q <= 1'b0;
-    else if (valid_a_q) waiting_q <= left_q[0] && in_a_q[1];
+    else if (valid_a_q) waiting_q <= crop_i.left[0] && in_a_q[1];
     else if (waiting_edge_q || state_q == StEnd) waiting_q <= 1'b0;
   end
   always_ff @(posedge clk_i) begin
@@ -188,8 +165,8 @@ module crop
   pixel_t [1:0] pixels;
   always_comb begin
     // A pixel that waits when the input ends early is dropped.
-    both = in_a_q[left_q[0] ? 0 : 1] && valid_a_q;
-    if (left_q[0]) begin
+    both = in_a_q[crop_i.left[0] ? 0 : 1] && valid_a_q;
+    if (crop_i.left[0]) begin
       send     = waiting_q && (both || waiting_edge_q);
       pixels   = {pixel_a_q[0], waiting_pixel_q};
       edge_out = both ? edge_a_q[0] : waiting_edge_q;
@@ -198,7 +175,7 @@ module crop
       pixels   = pixel_a_q;
       edge_out = edge_a_q[0] || edge_a_q[1];
     end
-    final_beat = edge_out && (left_q[0] ? waiting_bottom_q : bottom_a_q);
+    final_beat = edge_out && (crop_i.left[0] ? waiting_bottom_q : bottom_a_q);
   end
 
   // ---- Output ----

@@ -2,7 +2,7 @@
 //
 // Reference   T.81 A.3.4 and A.3.6; transform_columns in decode.cpp: products keep 16 bits, as
 //             libjpeg-turbo's do.
-// Interface   quantisation tables are written while no coefficients are on their way. `room_i`
+// Interface   quantisation tables are written, and latched, while no coefficients are on their way. `room_i`
 //             allows the next block; `block_o` marks the clock in which it is begun, and its eight
 //             columns follow one a clock. After the last block of an image comes the status,
 //             `done_valid_o`; until it has left, nothing is taken. `first_row_only_o`: no
@@ -14,7 +14,8 @@
 //             (skies, chroma): the more of them fit, the less they hold up what comes behind. 4
 //             blocks cost up to 12 % of the clocks of a photo in 4:4:4, 64 5 %, 512 2 %. What was
 //             not sent is zero by a mask that goes with the block (block RAM), so that nothing
-//             needs to be cleared. The four tables are in distributed RAM.
+//             needs to be cleared. The four tables, and those of the three components, are in half a
+//             block RAM.
 // Bad input   a block that is cut off by the end beat is dropped.
 module coefficient_buffer
   import headrace_pkg::*;
@@ -23,9 +24,12 @@ module coefficient_buffer
   input  logic             rst_ni,
 
   input  logic             quant_we_i,
+  input  logic             quant_latch_i,      // the table's value becomes the component's
   input  logic [1:0]       quant_table_i,
-  input  logic [5:0]       quant_index_i,  // in zigzag order, as in the file
+  input  logic [1:0]       quant_component_i,
+  input  logic [5:0]       quant_index_i,      // in zigzag order, as in the file
   input  logic [15:0]      quant_value_i,
+  input  logic             by_component_i,     // `quant` of a coefficient is its component
 
   input  coefficient_t     coefficient_i,
   input  logic             coefficient_valid_i,
@@ -144,19 +148,27 @@ module coefficient_buffer
   end
 
   // ---- Dequantisation ----
-  (* ram_style = "distributed" *) logic [15:0] quant[256];
-  logic        quant_we_q;
-  logic [7:0]  quant_address_q;
-  logic [15:0] quant_value_q;
+  // The tables of the file; behind them those of the components. A value is latched over what reads for coefficients.
+  (* ram_style = "block" *) logic [15:0] quant[512];
+  logic        quant_we_q, latch_q, latch_q2;
+  logic [7:0]  quant_address_q, latched_q, latched_q2;
+  logic [15:0] quant_value_q, factor_q2;
 
   always_ff @(posedge clk_i) begin
     quant_we_q      <= quant_we_i;
+    latch_q         <= quant_latch_i;
+    latch_q2        <= latch_q;
     quant_address_q <= {quant_table_i, quant_index_i};
+    latched_q       <= {quant_component_i, quant_index_i};
+    latched_q2      <= latched_q;
     quant_value_q   <= quant_value_i;
-    if (quant_we_q) quant[quant_address_q] <= quant_value_q;
+    if (quant_we_q || latch_q2) begin
+      quant[latch_q2 ? {1'b1, latched_q2} : {1'b0, quant_address_q}] <= latch_q2 ? factor_q2 : quant_value_q;
+    end
+    factor_q2 <= quant[latch_q ? {1'b0, quant_address_q} : {by_component_i, c_q.quant, c_q.index}];
   end
 
-  logic [15:0] factor_q2, product_q3, product_q4;
+  logic [15:0] product_q3, product_q4;
   logic [5:0]  place_q2, place_q3, place_q4;   // row, column
   logic        below_q2, below_q3, below_q4;   // not zero and not in the first row
 
@@ -165,7 +177,6 @@ module coefficient_buffer
     c_q2       <= c_q;
     c_q3       <= c_q2;
     c_q4       <= c_q3;
-    factor_q2  <= quant[{c_q.quant, c_q.index}];
     place_q2   <= place_of(c_q.index);
     product_q3 <= c_q2.value * factor_q2;  // keeps 16 bits
     place_q3   <= place_q2;
@@ -286,6 +297,8 @@ module coefficient_buffer
   end
 
 `ifndef SYNTHESIS
+  a_one_use_of_the_tables: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      !(latch_q && valid_q) && !(latch_q2 && quant_we_q));
   a_blocks_in_order: assert property (@(posedge clk_i) disable iff (!rst_ni)
       in_use <= number_t'(Blocks) && number_t'(written_q - head_q) <= in_use);
 `endif

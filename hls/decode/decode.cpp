@@ -75,7 +75,7 @@ unsigned decode_blocks(hls::stream<Token>& tokens, BitReader& in, const HuffmanT
                         mcus--;
                         left_in_interval--;
                     }
-                    component = block < layout.luma_blocks ? 0 : block - layout.luma_blocks + 1;
+                    component = component_of(layout, block);
                 }
             }
         }
@@ -236,6 +236,7 @@ void transform(hls::stream<CoefficientBlock>& blocks, hls::stream<SampleBlock>& 
 
 // Row y of a component lies in row y modulo the size: two MCU rows, one being sent and the next filled in. Each row is a
 // memory of its own, of words of eight samples with one port to read and one to write, so that a block goes in at once.
+// Of a component that has more rows in two MCU rows two or four share a memory; its rows are as much shorter.
 constexpr int LUMA_ROWS = 32;
 constexpr int CHROMA_ROWS = 16;
 constexpr int ROW_WORDS = MAX_WIDTH / 8;
@@ -252,6 +253,17 @@ struct Fill {
     unsigned status;  // with this status
 };
 
+// Where a row begins in its memory; `v` is log2 of the component's rows of blocks in an MCU.
+int luma_begin(int row, int v) {
+#pragma HLS INLINE
+    return v == 2 ? row / LUMA_ROWS % 2 * (ROW_WORDS / 2) : 0;
+}
+
+int chroma_begin(int row, int v) {
+#pragma HLS INLINE
+    return (row / CHROMA_ROWS & ((1 << v) - 1)) * (ROW_WORDS >> v);
+}
+
 void take_block(const SampleBlock& samples, const Scan& scan, Fill& fill, RowBuffers& rows) {
 #pragma HLS INLINE
     if (samples.end) {
@@ -260,21 +272,20 @@ void take_block(const SampleBlock& samples, const Scan& scan, Fill& fill, RowBuf
         return;
     }
     const Layout layout = layout_of(scan);
-    const bool luma = fill.block < layout.luma_blocks;
-    int across = fill.mcu, down = fill.mcu_row;  // in blocks of the component
-    if (luma) {
-        across = (across << scan.h_shift) + (fill.block & ((1 << scan.h_shift) - 1));
-        down = (down << scan.v_shift) + (fill.block >> scan.h_shift);
-    }
+    const int component = component_of(layout, fill.block), block = fill.block - layout.first[component];
+    const int h = scan.h[component], v = scan.v[component];
+    const int across = (fill.mcu << h) + (block & ((1 << h) - 1));  // in blocks of the component
+    const int down = (fill.mcu_row << v) + (block >> h);
+    const int luma_word = luma_begin(down * 8, v) + across, chroma_word = chroma_begin(down * 8, v) + across;
     for (int y = 0; y < 8; y++) {
 #pragma HLS UNROLL
         const int row = down * 8 + y;
-        if (luma) {
-            rows.luma[row % LUMA_ROWS][across] = samples.row[y];
-        } else if (fill.block == layout.luma_blocks) {
-            rows.cb[row % CHROMA_ROWS][across] = samples.row[y];
+        if (component == 0) {
+            rows.luma[row % LUMA_ROWS][luma_word] = samples.row[y];
+        } else if (component == 1) {
+            rows.cb[row % CHROMA_ROWS][chroma_word] = samples.row[y];
         } else {
-            rows.cr[row % CHROMA_ROWS][across] = samples.row[y];
+            rows.cr[row % CHROMA_ROWS][chroma_word] = samples.row[y];
         }
     }
     if (++fill.block < layout.blocks) return;
@@ -284,12 +295,29 @@ void take_block(const SampleBlock& samples, const Scan& scan, Fill& fill, RowBuf
     fill.mcu_row++;
 }
 
-// Which samples of chroma a row of luma needs.
+// Which samples of a component of chroma a row of luma needs.
 struct ChromaRows {
-    int near_row, far_row;  // in the buffers
-    int first, last;        // columns; beyond them the edge repeats
-    bool odd;               // the row of luma
+    int near_row, far_row;      // in the buffers
+    int near_begin, far_begin;  // words of these
+    int first, last;            // columns; beyond them the edge repeats
+    bool odd;                   // the row of luma
 };
+
+ChromaRows chroma_rows(const Scan& scan, int component, const Upsampling& up, int y, const Window& window) {
+#pragma HLS INLINE
+    ChromaRows chroma;
+    const int near = y >> up.v_shift;
+    chroma.odd = y & 1;
+    int far = chroma.odd ? near + 1 : near - 1;
+    far = far < 0 ? 0 : far >= up.height ? up.height - 1 : far;
+    chroma.near_row = near % CHROMA_ROWS;
+    chroma.far_row = far % CHROMA_ROWS;
+    chroma.near_begin = chroma_begin(near, scan.v[component]);
+    chroma.far_begin = chroma_begin(far, scan.v[component]);
+    chroma.first = window.first_column >> up.h_shift;
+    chroma.last = window.last_column >> up.h_shift;
+    return chroma;
+}
 
 // What eight pixels need of a row of chroma: those beside them, and one on either side in case of the triangle filter.
 constexpr int AROUND = 10;
@@ -314,12 +342,14 @@ Around around(const SampleRow& base, const SampleRow& side, int h_shift, bool se
 // The chroma of eight pixels, those of word `word` of luma. Three parts of the near sample and one of the next, in each
 // fancy direction. The rounding term alternates, so that halves do not all go up: 8, 7 along a 4:2:0 row, 1, 2 along a
 // 4:2:2 row, 1, 2 down a 4:4:0 column.
-void upsample(const SampleRow plane[CHROMA_ROWS][ROW_WORDS], const Upsampling& up, int h_shift, const ChromaRows& chroma,
-              int word, int out[8]) {
+void upsample(const SampleRow plane[CHROMA_ROWS][ROW_WORDS], const Upsampling& up, const ChromaRows& chroma, int word,
+              int out[8]) {
 #pragma HLS INLINE
-    const int begin = word * 8 >> h_shift, base = begin / 8;
-    if (h_shift == 2) {  // replicated: two samples
-        const SampleRow near = plane[chroma.near_row][base];
+    const int begin = word * 8 >> up.h_shift, base = begin / 8;
+    const SampleRow* const near_row = &plane[chroma.near_row][chroma.near_begin];
+    const SampleRow* const far_row = &plane[chroma.far_row][chroma.far_begin];
+    if (up.h_shift == 2) {  // replicated: two samples
+        const SampleRow near = near_row[base];
         for (int i = 0; i < 8; i++) out[i] = near.value[begin % 8 + i / 4];
         return;
     }
@@ -327,9 +357,9 @@ void upsample(const SampleRow plane[CHROMA_ROWS][ROW_WORDS], const Upsampling& u
     int side = second_half ? base + 1 : base - 1;
     side = side < chroma.first / 8 ? chroma.first / 8 : side > chroma.last / 8 ? chroma.last / 8 : side;
     // Two words of each of two rows, which are memories of their own: two reads of a port in the four clocks of a beat.
-    Around sums = around(plane[chroma.near_row][base], plane[chroma.near_row][side], h_shift, second_half);
+    Around sums = around(near_row[base], near_row[side], up.h_shift, second_half);
     if (up.fancy_v) {
-        const Around far = around(plane[chroma.far_row][base], plane[chroma.far_row][side], h_shift, second_half);
+        const Around far = around(far_row[base], far_row[side], up.h_shift, second_half);
         for (int i = 0; i < AROUND; i++) sums.value[i] = 3 * sums.value[i] + far.value[i];
     }
     if (up.fancy_h) {
@@ -346,7 +376,7 @@ void upsample(const SampleRow plane[CHROMA_ROWS][ROW_WORDS], const Upsampling& u
     } else {
         for (int i = 0; i < 8; i++) {
 #pragma HLS UNROLL
-            const int near = sums.value[1 + (i >> h_shift)];
+            const int near = sums.value[1 + (i >> up.h_shift)];
             out[i] = up.fancy_v ? (near + (chroma.odd ? 2 : 1)) >> 2 : near;
         }
     }
@@ -358,18 +388,10 @@ uint8_t clamp_8(int value) {
 }
 
 // Sends row y and at the same time takes samples, as long as they are of MCU row `fill_row`.
-void emit_row(const Scan& scan, const Upsampling& up, int y, const Window& window, int fill_row,
+void emit_row(const Scan& scan, const Upsampling& up_cb, const Upsampling& up_cr, int y, const Window& window, int fill_row,
               hls::stream<SampleBlock>& samples, Fill& fill, RowBuffers& rows, hls::stream<Beat>& pixels) {
     const bool color = scan.components == COMPONENTS;
-    const int chroma_y = y >> scan.v_shift;
-    ChromaRows chroma;
-    chroma.odd = y & 1;
-    int far_y = chroma.odd ? chroma_y + 1 : chroma_y - 1;
-    far_y = far_y < 0 ? 0 : far_y >= up.height ? up.height - 1 : far_y;
-    chroma.near_row = chroma_y % CHROMA_ROWS;
-    chroma.far_row = far_y % CHROMA_ROWS;
-    chroma.first = window.first_column >> scan.h_shift;
-    chroma.last = window.last_column >> scan.h_shift;
+    const ChromaRows chroma_cb = chroma_rows(scan, 1, up_cb, y, window), chroma_cr = chroma_rows(scan, 2, up_cr, y, window);
     const int first = window.first_column / 8, last = window.last_column / 8;
     for (int word = first; word <= last; word++) {
 #pragma HLS PIPELINE II = 4
@@ -377,11 +399,11 @@ void emit_row(const Scan& scan, const Upsampling& up, int y, const Window& windo
 #pragma HLS DEPENDENCE variable = rows.luma type = inter dependent = false
 #pragma HLS DEPENDENCE variable = rows.cb type = inter dependent = false
 #pragma HLS DEPENDENCE variable = rows.cr type = inter dependent = false
-        const SampleRow luma = rows.luma[y % LUMA_ROWS][word];
+        const SampleRow luma = rows.luma[y % LUMA_ROWS][luma_begin(y, scan.v[0]) + word];
         int cb[8], cr[8];
         if (color) {
-            upsample(rows.cb, up, scan.h_shift, chroma, word, cb);
-            upsample(rows.cr, up, scan.h_shift, chroma, word, cr);
+            upsample(rows.cb, up_cb, chroma_cb, word, cb);
+            upsample(rows.cr, up_cr, chroma_cr, word, cr);
         }
         Beat beat = {};
         for (int i = 0; i < 8; i++) {
@@ -421,8 +443,9 @@ void render(hls::stream<Scan>& scans, hls::stream<SampleBlock>& samples, const W
 #pragma HLS AGGREGATE variable = rows.cb
 #pragma HLS AGGREGATE variable = rows.cr
     const Scan scan = scans.read();
-    const Upsampling up = choose_upsampling(scan);
     const bool sound = scan.status == STATUS_OK;
+    const Upsampling up_cb = sound ? choose_upsampling(scan, 1) : Upsampling{};
+    const Upsampling up_cr = sound ? choose_upsampling(scan, 2) : Upsampling{};
     const Window window = sound ? plan_resize(wanted, scan.width, scan.height).source : Window{};
     const int mcu_rows = sound ? mcu_rows_for(scan, window) : 0;
     Fill fill = {};
@@ -440,7 +463,7 @@ void render(hls::stream<Scan>& scans, hls::stream<SampleBlock>& samples, const W
         int rows_ready = (mcu_row + 1) * (8 << scan.v_shift);
         if (last_mcu_row) {
             rows_ready = window.last_row + 1;
-        } else if (up.fancy_v) {
+        } else if (up_cb.fancy_v || up_cr.fancy_v) {
             rows_ready--;  // the last row also needs the chroma row below it
         }
         if (!framed) frames.write({scan.width, scan.height, STATUS_OK});
@@ -449,7 +472,7 @@ void render(hls::stream<Scan>& scans, hls::stream<SampleBlock>& samples, const W
         const int fill_from = y + 2;
         for (; y < rows_ready; y++) {
             const bool fill_next = !last_mcu_row && y >= fill_from;
-            emit_row(scan, up, y, window, fill_next ? mcu_row + 1 : -1, samples, fill, rows, pixels);
+            emit_row(scan, up_cb, up_cr, y, window, fill_next ? mcu_row + 1 : -1, samples, fill, rows, pixels);
         }
     }
     if (!fill.ended) fill.status = samples.read().status;  // the headers were bad: only the end beat comes
@@ -485,12 +508,6 @@ void decode(WordStream& words, ap_uint<32> jpeg_bytes, const Wanted& wanted, con
     dequantise(quant_writes, coefficients, blocks);
     transform(blocks, samples);
     render(scans, samples, wanted, frames, pixels);
-}
-
-void decode(WordStream& words, ap_uint<32> jpeg_bytes, const Wanted& wanted, hls::stream<Frame>& frames,
-            hls::stream<Beat>& pixels) {
-    uint32_t workspace_needed;
-    decode(words, jpeg_bytes, wanted, nullptr, nullptr, 0, frames, pixels, workspace_needed);
 }
 
 }  // namespace headrace

@@ -7,13 +7,15 @@
 //             whatever the file holds. Out come exactly one Frame and its pixels, see
 //             headrace/image_stream.hpp. The Frame leaves with the first pixel, so an error in the first MCU
 //             row is still reported in it. Pixels are those of the rows that `wanted` needs.
-// Takes       SOF0 and SOF1 with 8-bit samples in one scan. Gray with any sampling factors; three components
-//             as 4:4:4, 4:2:2, 4:4:0, 4:2:0 or 4:1:1 with chroma 1x1. YCbCr or RGB, decided as libjpeg does
-//             (JFIF, then Adobe, then component ids). JFIF of any version. Restart intervals, 16-bit DQT,
-//             tables defined again, any APPn. A file without DHT, as a frame of Motion JPEG, has the standard's
-//             Huffman tables 0 and 1, each where it is used and not defined. Skipped without a status: bytes
-//             before a marker that are none, FF 00 too, and bytes 0 between the last MCU and the marker behind.
-// Limits      4096 pixels wide; 65500 high, which is libjpeg's limit: beyond it OpenCV has no pixels either.
+// Takes       SOF0 and SOF1 with 8-bit samples in one scan; with a workspace SOF2 and several scans, too. Gray with
+//             any sampling factors; three components with factors of 1, 2 and 4, each its own, luma with the
+//             greatest across and down, and at most ten blocks in an MCU: 4:4:4, 4:2:2, 4:4:0, 4:2:0, 4:1:1, 4:1:0, 4:4:1 and others. YCbCr or RGB, decided
+//             as libjpeg does (JFIF, then Adobe, then component ids). JFIF of any version. Restart intervals,
+//             16-bit DQT, tables defined again, any APPn. A file without DHT, as a frame of Motion JPEG, has the
+//             standard's Huffman tables 0 and 1, each where it is used and not defined. Skipped without a status:
+//             bytes before a marker that are none, FF 00 too, and bytes 0 between the last MCU and the marker behind.
+// Limits      8192 pixels wide, less for some factors (sampling_status in jpeg_parser.cpp); 65500 high, which is
+//             libjpeg's limit: beyond it OpenCV has no pixels either.
 // Throughput  Design targets, read off the loops; nobody has synthesised this. Per clock: one byte of the
 //             file, one Huffman symbol (two clocks for a code of more than 9 bits), a column and a row of a block
 //             in the transform, two pixels. The processes run side by side, and an MCU row fills in while the
@@ -24,7 +26,7 @@
 //             tool cannot fit that read into the clock of the shift, the loop takes two clocks a symbol.
 // Latency     The first pixel follows the headers and the first MCU row. The last MCU row is held back until the
 //             end of the file has been checked.
-// Memory      256 KiB of row buffers (32 luma rows and twice 16 chroma rows of 4096), of words of eight samples;
+// Memory      512 KiB of row buffers (32 luma rows and twice 16 chroma rows of 8192), of words of eight samples;
 //             tables: 4096 short codes of 13 bits in distributed RAM, and 3 KiB.
 // Bad input   Ends in one of the status codes 1 to 14 and never in a hang: every loop is bounded by
 //             jpeg_bytes, by the 16 bits of a segment length or by the number of MCUs, and each MCU takes at
@@ -55,9 +57,5 @@ using WordStream = hls::stream<ap_uint<128>, WORD_FIFO_DEPTH>;
 void decode(WordStream& words, ap_uint<32> jpeg_bytes, const Wanted& wanted, const ap_uint<128>* workspace_in,
             ap_uint<128>* workspace_out, uint32_t workspace_bytes, hls::stream<Frame>& frames,
             hls::stream<Beat>& pixels, uint32_t& workspace_needed);
-
-// Without a workspace.
-void decode(WordStream& words, ap_uint<32> jpeg_bytes, const Wanted& wanted, hls::stream<Frame>& frames,
-            hls::stream<Beat>& pixels);
 
 }  // namespace headrace

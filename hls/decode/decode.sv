@@ -1,12 +1,20 @@
-// Decode: one baseline JPEG file to RGB pixels, bit-exact to OpenCV. See decode.hpp for what it takes and refuses.
+// Decode: one JPEG file to RGB pixels, bit-exact to OpenCV. See decode.hpp for what it takes and refuses.
 //
-//   words -> jpeg_parser -> tokens -> entropy_decoder -> coefficients -> transform -> samples -> render -> frame, beats
+//   words -> jpeg_parser -> tokens -> entropy_decoder     -> coefficients -> transform -> samples -> render -> frame, beats
+//                                  -> progressive_decoder ->
+//
+// A file of several scans, progressive or not, goes by progressive_decoder, which needs a workspace in memory.
 //
 // Interface   `start_i` with `jpeg_bytes_i`, stable until `busy_o` falls; words of the file, byte 0 in bits 7..0, of
 //             which it may leave some; out come one frame_t and its beats, see headrace_pkg.sv. `busy_o` falls when all
 //             of that has left and no more words are wanted. `sized_o` rises when the frame header has been read, and
 //             stands until the next start; nothing is decoded before `window_valid_i`. The beats are those of the
 //             window, see render. What lies behind the last MCU row that they need is not looked at.
+// Workspace   `workspace_bytes_i` from `workspace_i` on, which is 128-byte aligned, stable as `jpeg_bytes_i` is; with 0 bytes
+//             files of several scans are refused. `workspace_needed_o` says how many bytes the file needs, 0 for one of one
+//             scan, from before its frame until the next start. It is read and written over AXI4, whose readers and
+//             writers take data and answers as they come. Start only while `workspace_idle_o`: after a reset reads may
+//             be under way.
 // Throughput  one Huffman symbol a clock, two pixels a clock behind it; the row memories let the one run ahead of the
 //             other by as many MCU rows as fit, so that an image takes about the longer of the two.
 // Latency     headers at one byte a clock, the first MCU row's symbols, then about 60 clocks to the first pixels.
@@ -19,6 +27,10 @@ module decode
 
   input  logic           start_i,
   input  logic [31:0]    jpeg_bytes_i,
+  input  logic [63:0]    workspace_i,
+  input  logic [31:0]    workspace_bytes_i,
+  output logic [31:0]    workspace_needed_o,
+  output logic           workspace_idle_o,
   output logic           busy_o,
   output decode_events_t events_o,
 
@@ -38,54 +50,93 @@ module decode
 
   output beat_t          beat_o,
   output logic           beat_valid_o,
-  input  logic           beat_ready_i
+  input  logic           beat_ready_i,
+
+  output logic [63:0]    araddr_o,
+  output logic [7:0]     arlen_o,
+  output logic           arvalid_o,
+  input  logic           arready_i,
+  input  logic [127:0]   rdata_i,
+  input  logic [1:0]     rresp_i,
+  input  logic           rlast_i,
+  input  logic           rvalid_i,
+  output logic [63:0]    awaddr_o,
+  output logic [7:0]     awlen_o,
+  output logic           awvalid_o,
+  input  logic           awready_i,
+  output logic [127:0]   wdata_o,
+  output logic [15:0]    wstrb_o,
+  output logic           wlast_o,
+  output logic           wvalid_o,
+  input  logic           wready_i,
+  input  logic [1:0]     bresp_i,
+  input  logic           bvalid_i
 );
 
   localparam int unsigned TokenDepth = 32;
 
-  logic           parser_busy, entropy_busy, rendering_q, stop;
-  logic           quant_we;
-  logic [1:0]     quant_table;
+  logic           parser_busy, entropy_busy, bands_busy, rendering_q, several, stop;
+  logic           quant_we, quant_latch;
+  logic [1:0]     quant_table, quant_component;
   logic [5:0]     quant_index;
   logic [15:0]    quant_value;
   huffman_write_t huffman;
-  logic           huffman_valid, huffman_ready;
+  logic           huffman_valid, huffman_ready, entropy_huffman_ready, bands_huffman_ready;
   entropy_scan_t  scan;
-  logic           scan_valid, scan_ready, entropy_scan_ready, render_scan_ready;
+  band_scan_t     band;
+  logic           scan_valid, scan_ready, entropy_scan_ready, bands_scan_ready, render_scan_ready;
   token_t         parsed_token, token;
-  logic           parsed_valid, parsed_ready, token_valid, token_ready;
-  coefficient_t   coefficient;
-  logic           coefficient_valid, coefficient_ready;
+  logic           parsed_valid, parsed_ready, token_valid, token_ready, entropy_token_ready, bands_token_ready;
+  coefficient_t   coefficient, entropy_coefficient, bands_coefficient;
+  logic           coefficient_valid, coefficient_ready, entropy_coefficient_valid, bands_coefficient_valid;
   samples_t       samples;
   logic           samples_valid, samples_ready;
 
   jpeg_parser u_parser (
     .clk_i, .rst_ni,
-    .start_i, .jpeg_bytes_i,
-    .busy_o         (parser_busy),
-    .header_o       (events_o.header),
+    .start_i, .jpeg_bytes_i, .workspace_bytes_i, .workspace_needed_o,
+    .busy_o           (parser_busy),
+    .header_o         (events_o.header),
     .sized_o,
-    .stop_i         (stop),
+    .stop_i           (stop),
     .word_i, .word_valid_i, .word_ready_o,
-    .quant_we_o     (quant_we),
-    .quant_table_o  (quant_table),
-    .quant_index_o  (quant_index),
-    .quant_value_o  (quant_value),
-    .huffman_o      (huffman),
-    .huffman_valid_o(huffman_valid),
-    .huffman_ready_i(huffman_ready),
-    .scan_o         (scan),
-    .scan_valid_o   (scan_valid),
-    .scan_ready_i   (scan_ready),
-    .token_o        (parsed_token),
-    .token_valid_o  (parsed_valid),
-    .token_ready_i  (parsed_ready)
+    .quant_we_o       (quant_we),
+    .quant_latch_o    (quant_latch),
+    .quant_table_o    (quant_table),
+    .quant_component_o(quant_component),
+    .quant_index_o    (quant_index),
+    .quant_value_o    (quant_value),
+    .huffman_o        (huffman),
+    .huffman_valid_o  (huffman_valid),
+    .huffman_ready_i  (huffman_ready),
+    .scan_o           (scan),
+    .band_o           (band),
+    .several_o        (several),
+    .scan_valid_o     (scan_valid),
+    .scan_ready_i     (scan_ready),
+    .token_o          (parsed_token),
+    .token_valid_o    (parsed_valid),
+    .token_ready_i    (parsed_ready)
   );
 
-  // The scan goes to both, in one clock; to render only if there will be pixels.
-  logic for_render;
-  assign for_render = scan.status == StatusOk;
-  assign scan_ready = entropy_scan_ready && (render_scan_ready || !for_render);
+  // ---- Whose the scan is ----
+  // The first one goes to a decoder and to render, in one clock; to render only if there will be pixels. If it shows that
+  // there are several, progressive_decoder has it and all that follow. Tables are written before that is known.
+  logic to_bands, for_render;
+  logic bands_q;  // this file is progressive_decoder's
+  assign to_bands   = bands_q || (several && scan.status == StatusOk);
+  assign for_render = !bands_q && scan.status == StatusOk;
+  assign scan_ready = (to_bands ? bands_scan_ready : entropy_scan_ready) && (render_scan_ready || !for_render);
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni || start_i) bands_q <= 1'b0;
+    else if (scan_valid && scan_ready) bands_q <= to_bands;
+  end
+
+  assign huffman_ready     = entropy_huffman_ready && bands_huffman_ready;
+  assign token_ready       = bands_q ? bands_token_ready : entropy_token_ready;
+  assign coefficient       = bands_q ? bands_coefficient : entropy_coefficient;
+  assign coefficient_valid = bands_q ? bands_coefficient_valid : entropy_coefficient_valid;
 
   stream_fifo #(
     .Width($bits(token_t)),
@@ -104,17 +155,17 @@ module decode
   entropy_decoder u_entropy (
     .clk_i, .rst_ni,
     .huffman_i          (huffman),
-    .huffman_valid_i    (huffman_valid),
-    .huffman_ready_o    (huffman_ready),
+    .huffman_valid_i    (huffman_valid && huffman_ready),
+    .huffman_ready_o    (entropy_huffman_ready),
     .scan_i             (scan),
-    .scan_valid_i       (scan_valid && scan_ready),
+    .scan_valid_i       (scan_valid && scan_ready && !to_bands),
     .scan_ready_o       (entropy_scan_ready),
     .window_i, .window_valid_i,
     .token_i            (token),
-    .token_valid_i      (token_valid),
-    .token_ready_o      (token_ready),
-    .coefficient_o      (coefficient),
-    .coefficient_valid_o(coefficient_valid),
+    .token_valid_i      (token_valid && !bands_q),
+    .token_ready_o      (entropy_token_ready),
+    .coefficient_o      (entropy_coefficient),
+    .coefficient_valid_o(entropy_coefficient_valid),
     .coefficient_ready_i(coefficient_ready),
     .stop_o             (stop),
     .busy_o             (entropy_busy),
@@ -123,12 +174,63 @@ module decode
     .wait_transform_o   (events_o.wait_transform)
   );
 
+  // ---- Files of several scans ----
+  logic reads_idle, arvalid, arready, rvalid;
+
+  progressive_decoder u_bands (
+    .clk_i, .rst_ni,
+    .workspace_i,
+    .huffman_i          (huffman),
+    .huffman_valid_i    (huffman_valid && huffman_ready),
+    .huffman_ready_o    (bands_huffman_ready),
+    .scan_i             (band),
+    .scan_valid_i       (scan_valid && scan_ready && to_bands),
+    .scan_ready_o       (bands_scan_ready),
+    .window_i, .window_valid_i,
+    .token_i            (token),
+    .token_valid_i      (token_valid && bands_q),
+    .token_ready_o      (bands_token_ready),
+    .coefficient_o      (bands_coefficient),
+    .coefficient_valid_o(bands_coefficient_valid),
+    .coefficient_ready_i(coefficient_ready),
+    .busy_o             (bands_busy),
+    .araddr_o, .arlen_o,
+    .arsize_o           (),
+    .arburst_o          (),
+    .arvalid_o          (arvalid),
+    .arready_i          (arready),
+    .rdata_i, .rresp_i,
+    .rvalid_i           (rvalid),
+    .rready_o           (),
+    .awaddr_o, .awlen_o,
+    .awsize_o           (),
+    .awburst_o          (),
+    .awvalid_o, .awready_i,
+    .wdata_o, .wstrb_o, .wlast_o, .wvalid_o, .wready_i,
+    .bresp_i, .bvalid_i,
+    .bready_o           ()
+  );
+
+  axi_read_rest u_reads (
+    .clk_i, .rst_ni,
+    .idle_o   (reads_idle),
+    .arvalid_i(arvalid),
+    .arready_o(arready),
+    .rvalid_o (rvalid),
+    .arvalid_o, .arready_i, .rvalid_i, .rlast_i
+  );
+
+  assign workspace_idle_o = reads_idle && !bands_busy;
+
   transform u_transform (
     .clk_i, .rst_ni,
     .quant_we_i         (quant_we),
+    .quant_latch_i      (quant_latch),
     .quant_table_i      (quant_table),
+    .quant_component_i  (quant_component),
     .quant_index_i      (quant_index),
     .quant_value_i      (quant_value),
+    .by_component_i     (bands_q),
     .coefficient_i      (coefficient),
     .coefficient_valid_i(coefficient_valid),
     .coefficient_ready_o(coefficient_ready),
@@ -164,6 +266,6 @@ module decode
     else if (start_i) rendering_q <= 1'b1;
     else if (frame_failed || last_beat) rendering_q <= 1'b0;
   end
-  assign busy_o = parser_busy || entropy_busy || rendering_q;
+  assign busy_o = parser_busy || entropy_busy || bands_busy || rendering_q;
 
 endmodule

@@ -73,21 +73,25 @@ module entropy_decoder
   status_e       status_d, status_q;
 
   // ---- Where in the image ----
-  logic [2:0]  last_block;      // number of the last block of an MCU
-  logic [2:0]  luma_last;
+  logic [2:0][2:0] blocks_less_one;  // of each component in an MCU
+  logic [1:0]  last_component;
   logic [15:0] width_last, height_last_q;
   logic [12:0] across_q;        // MCUs after the first of a row
   logic [15:0] last_row_q;      // that is wanted
-  logic        fancy_rows_q;
+  logic        row_below_q;     // is needed by the last one of an MCU row
   logic        cut_q;           // it is not the image's last
-  assign luma_last   = scan_q.scan.h_shift[1] ? 3'd3 :
-                       {1'b0, scan_q.scan.h_shift[0] & scan_q.scan.v_shift,
-                        scan_q.scan.h_shift[0] | scan_q.scan.v_shift};
-  assign last_block  = luma_last + (scan_q.scan.color ? 3'd2 : 3'd0);
-  assign width_last = scan_q.scan.width - 16'd1;
+  // Of 1, 2, 4 or 8.
+  function automatic logic [2:0] less_one(logic [1:0] h, logic [1:0] v);
+    return {(h[1] && v != '0) || (v[1] && h != '0), h[1] || v[1] || (h[0] && v[0]), h != '0 || v != '0};
+  endfunction
+  assign blocks_less_one = {less_one(scan_q.scan.chroma_h[1], scan_q.scan.chroma_v[1]),
+                            less_one(scan_q.scan.chroma_h[0], scan_q.scan.chroma_v[0]),
+                            less_one(scan_q.scan.h_shift, scan_q.scan.v_shift)};
+  assign last_component  = scan_q.scan.color ? 2'd2 : 2'd0;
+  assign width_last      = scan_q.scan.width - 16'd1;
 
   // The block that starts next, and the one that the symbol in the second stage is of.
-  logic [2:0]  start_block_q;
+  logic [2:0]  start_left_q;    // blocks after it of its component
   logic [1:0]  start_component_q;
   logic        start_last, start_fresh_q;  // it is the last of its MCU; the first of its component
   logic [1:0]  component_q;
@@ -334,34 +338,35 @@ module entropy_decoder
 
   // A block has a DC symbol and at least one AC symbol. With the DC symbol its AC table is brought up, and in the clock
   // after it the DC table of the next block, which can start one clock later.
-  logic [2:0] next_block;
+  logic [1:0] next_component;    // behind the last of one
   assign load_ac    = issue && is_dc_q;
   assign load_dc    = state_q == StLoad || (s1_valid_q && s1_q.dc);
-  assign start_last = start_block_q == last_block;
-  assign next_block = start_last ? 3'd0 : start_block_q + 1'b1;
+  assign start_last = start_left_q == '0 && start_component_q == last_component;
+  assign next_component = start_component_q == last_component ? 2'd0 : start_component_q + 1'b1;
 
   always_ff @(posedge clk_i) begin
     if (empty) begin
-      start_block_q     <= '0;
+      start_left_q      <= blocks_less_one[0];
       start_component_q <= '0;
       start_fresh_q     <= 1'b1;
     end else if (load_ac) begin
-      start_block_q     <= next_block;
-      start_component_q <= next_block <= luma_last ? 2'd0 : 2'(next_block - luma_last);
-      start_fresh_q     <= next_block == '0 || next_block > luma_last;
+      start_left_q      <= start_left_q == '0 ? blocks_less_one[next_component] : start_left_q - 1'b1;
+      start_fresh_q     <= start_left_q == '0;
+      if (start_left_q == '0) start_component_q <= next_component;
       component_q       <= start_component_q;
       last_q            <= start_last;
       fresh_q           <= start_fresh_q;
     end
 
     last_row_q <= window_i.last_row >= height_last_q ? height_last_q
-                                                     : window_i.last_row + 16'(fancy_rows_q);
+                                                     : window_i.last_row + 16'(row_below_q);
     if (state_q == StCount) begin
       across_q         <= 13'(width_last >> (3'd3 + 3'(scan_q.scan.h_shift)));
       across_left_q    <= 13'(width_last >> (3'd3 + 3'(scan_q.scan.h_shift)));
       down_left_q      <= last_row_q[15:3] >> scan_q.scan.v_shift;
-      cut_q            <= last_row_q[15:4] != height_last_q[15:4] ||
-                          (!scan_q.scan.v_shift && last_row_q[3] != height_last_q[3]);
+      cut_q            <= last_row_q[15:5] != height_last_q[15:5] ||
+                          (!scan_q.scan.v_shift[1] && last_row_q[4] != height_last_q[4]) ||
+                          (scan_q.scan.v_shift == '0 && last_row_q[3] != height_last_q[3]);
       restart_number_q <= '0;
     end
     if (state_q == StLoad) begin
@@ -528,7 +533,7 @@ module entropy_decoder
     if (scan_valid_i && scan_ready_o) begin
       scan_q        <= scan_i;
       height_last_q <= scan_i.scan.height - 16'd1;
-      fancy_rows_q  <= fancy_rows(scan_i.scan);
+      row_below_q   <= needs_row_below(scan_i.scan);
     end
   end
 

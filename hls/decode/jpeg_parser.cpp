@@ -76,6 +76,8 @@ bool other_segment(uint8_t marker) {
            marker == DRI || marker == DNL;
 }
 
+constexpr unsigned MAX_MCU_BLOCKS = 10;  // T.81 B.2.3
+
 constexpr uint8_t UNSENT = 15;  // no bit of a coefficient is known; bits are 0 to 13
 
 // What the segments up to a scan say.
@@ -102,6 +104,30 @@ unsigned frame_type_status(uint8_t marker, bool workspace) {
     return STATUS_PROGRESSIVE;  // SOF2 without a workspace; SOF5..SOF7 are frames of a hierarchy
 }
 
+// Factors are 1, 2 and 4, and luma has the greatest: then each divides it, as libjpeg asks. Two MCU rows must fit the row
+// buffers, which are made for two rows of blocks of luma and one of chroma as wide as it.
+unsigned sampling_status(const uint8_t factors[COMPONENTS], Scan& scan) {
+    if (scan.components == 1) {  // a scan of one component has one block per MCU, whatever its factors
+        const unsigned h = factors[0] >> 4, v = factors[0] & 15;
+        return h >= 1 && h <= 4 && v >= 1 && v <= 4 ? STATUS_OK : STATUS_SAMPLING;
+    }
+    bool known = true;
+    unsigned blocks = 0;
+    for (int c = 0; c < COMPONENTS; c++) {
+#pragma HLS UNROLL
+        const unsigned h = factors[c] >> 4, v = factors[c] & 15;
+        if ((h != 1 && h != 2 && h != 4) || (v != 1 && v != 2 && v != 4)) known = false;
+        blocks += h * v;
+        scan.h[c] = h >> 1;  // 1, 2, 4 -> 0, 1, 2
+        scan.v[c] = v >> 1;
+        if (scan.h[c] > scan.h[0] || scan.v[c] > scan.v[0]) known = false;
+        if (scan.h[c] == scan.h[0] && scan.width * v > (c == 0 ? 2 : 1) * MAX_WIDTH) known = false;
+    }
+    scan.h_shift = scan.h[0];
+    scan.v_shift = scan.v[0];
+    return known && blocks <= MAX_MCU_BLOCKS ? STATUS_OK : STATUS_SAMPLING;
+}
+
 unsigned parse_frame(WordStream& words, FileBytes& file, int length, Header& header) {
     if (header.frame_seen) return STATUS_CORRUPT_HEADER;
     header.frame_seen = true;
@@ -124,16 +150,7 @@ unsigned parse_frame(WordStream& words, FileBytes& file, int length, Header& hea
     }
     if (file.ended) return STATUS_TRUNCATED;
 
-    const unsigned h = factors[0] >> 4, v = factors[0] & 15;
-    if (scan.components == 1) {  // a scan of one component has one block per MCU, whatever its factors
-        scan.h_shift = scan.v_shift = 0;
-        return h >= 1 && h <= 4 && v >= 1 && v <= 4 ? STATUS_OK : STATUS_SAMPLING;
-    }
-    const bool known = ((h == 1 || h == 2) && (v == 1 || v == 2)) || (h == 4 && v == 1);
-    if (!known || factors[1] != 0x11 || factors[2] != 0x11) return STATUS_SAMPLING;
-    scan.h_shift = h >> 1;  // 1, 2, 4 -> 0, 1, 2
-    scan.v_shift = v >> 1;
-    return STATUS_OK;
+    return sampling_status(factors, scan);
 }
 
 unsigned parse_quantisation(WordStream& words, FileBytes& file, int length, Header& header,
@@ -327,6 +344,9 @@ unsigned parse_scan(WordStream& words, FileBytes& file, int length, Header& head
     if (components < 1 || components > 4 || length != 4 + 2 * components) return STATUS_CORRUPT_HEADER;
     if (header.scans == 0) scan.several = scan.progressive || components < scan.components;
     if (scan.several && header.workspace_bytes == 0) return STATUS_MULTIPLE_SCANS;
+    // Of chroma in an MCU; and at most two rows of luma.
+    const bool one_block = scan.h[1] == 0 && scan.v[1] == 0 && scan.h[2] == 0 && scan.v[2] == 0;
+    if (scan.several && (!one_block || scan.v_shift > 1)) return STATUS_SAMPLING;
     if (header.scans == MAX_SCANS) return STATUS_MULTIPLE_SCANS;
     if (components > scan.components) return STATUS_CORRUPT_HEADER;
     header.scans++;

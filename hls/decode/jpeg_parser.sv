@@ -1,13 +1,16 @@
 // The file's bytes to headers, tables and entropy-coded data.
 //
-// Reference   T.81 annex B; the C++ (parse in decode.cpp) check by check, in its order.
+// Reference   T.81 annex B; the C++ (jpeg_parser.cpp) check by check, in its order.
 // Interface   `start_i` with `jpeg_bytes_i`; then ceil(jpeg_bytes / 16) words, byte 0 in bits 7..0, of which it takes as
 //             many as it needs, and up to two more: `busy_o` falls when it wants none. Table writes while the headers are
-//             read, then one
-//             entropy_scan_t (with the status if they are bad), then tokens up to TokenFileEnd. Quantisation tables are
-//             written in the file's order, which is zigzag.
+//             read, then a scan (with the status if they are bad), then tokens. A file with all components in one sequential
+//             scan ends with TokenFileEnd. One of several scans, `several_o` from its first scan on, repeats tables, scan
+//             and tokens up to TokenScanEnd until a scan with `file_end` or a status. Both kinds of scan header stand side by
+//             side. Quantisation tables are written in the file's order, which is zigzag; where there are several scans, a
+//             component keeps the one that it has at its first: `quant_latch_o`, a value a clock.
 // Throughput  headers one byte a clock, 16 where a segment is skipped (Exif and the like may be longer than the image);
-//             entropy-coded data two bytes a clock, one next to 0xFF.
+//             entropy-coded data two bytes a clock, one next to 0xFF. Of several scans each takes one clock more for each
+//             coefficient of its band, the first one of a component 64.
 // Bad input   ends in a status. The end of the file is looked for before each byte; every state leaves on it.
 module jpeg_parser
   import headrace_pkg::*;
@@ -17,6 +20,8 @@ module jpeg_parser
 
   input  logic           start_i,
   input  logic [31:0]    jpeg_bytes_i,
+  input  logic [31:0]    workspace_bytes_i,   // that there are for coefficients; 0: files of several scans are not taken
+  output logic [31:0]    workspace_needed_o,  // until the next start; 0 if none
   output logic           busy_o,
   output logic           header_o,  // reading the headers
   output logic           sized_o,   // the size in `scan_o` is that of the frame header, until the next start
@@ -27,7 +32,9 @@ module jpeg_parser
   output logic           word_ready_o,
 
   output logic           quant_we_o,
+  output logic           quant_latch_o,       // the table's value becomes the component's
   output logic [1:0]     quant_table_o,
+  output logic [1:0]     quant_component_o,
   output logic [5:0]     quant_index_o,
   output logic [15:0]    quant_value_o,
 
@@ -36,6 +43,8 @@ module jpeg_parser
   input  logic           huffman_ready_i,
 
   output entropy_scan_t  scan_o,
+  output band_scan_t     band_o,
+  output logic           several_o,
   output logic           scan_valid_o,
   input  logic           scan_ready_i,
 
@@ -45,7 +54,7 @@ module jpeg_parser
 );
 
   // Markers (second bytes).
-  localparam logic [7:0] Tem = 8'h01, Sof0 = 8'hC0, Sof1 = 8'hC1, Sof3 = 8'hC3, Dht = 8'hC4, Jpg = 8'hC8,
+  localparam logic [7:0] Tem = 8'h01, Sof0 = 8'hC0, Sof1 = 8'hC1, Sof2 = 8'hC2, Sof3 = 8'hC3, Dht = 8'hC4, Jpg = 8'hC8,
                          Sof9 = 8'hC9, Dac = 8'hCC, Sof15 = 8'hCF, Rst0 = 8'hD0, Rst7 = 8'hD7, Soi = 8'hD8,
                          Eoi = 8'hD9, Sos = 8'hDA, Dqt = 8'hDB, Dnl = 8'hDC, Dri = 8'hDD, Dhp = 8'hDE,
                          App0 = 8'hE0, App14 = 8'hEE, App15 = 8'hEF, Com = 8'hFE;
@@ -61,10 +70,11 @@ module jpeg_parser
     StHuffmanSelect, StHuffmanCount, StHuffmanCheck, StHuffmanLength, StHuffmanSymbol,  // DHT,
     StStandard,                                  // in its place: picks a table of the standard
     StApplication, StApplicationEnd,             // APP0, APP14
-    StScanCheck,
+    StScanCheck, StFileEnd,
+    StProgression, StScanStatus,                 // of several scans: whether this one goes on from those before
     StHeaders,                                   // tells what the headers say
     StData,                                      // entropy-coded data
-    StScanStatus, StFileStatus,                  // tokens at its end and at the file's
+    StDataStatus, StFileStatus,                  // tokens at its end and at the file's
 
     StSoi0 = 6'd32, StSoi1, StSoi2,              // 0xFF, SOI, 0xFF
     StMarker0, StMarker,                         // to 0xFF; fill bytes and the marker
@@ -72,7 +82,7 @@ module jpeg_parser
     StFrame, StFrameComponent,                   // SOF
     StQuantHigh, StQuantLow,                     // DQT
     StRestart0, StRestart1,                      // DRI
-    StScanCount, StScanId, StScanTables, StScanStart, StScanEnd, StScanApprox, StScanFailed  // SOS
+    StScanCount, StScanId, StScanTables, StScanFirst, StScanLast, StScanBits  // SOS
   } state_e;
   state_e state_d, state_q;
 
@@ -150,6 +160,10 @@ module jpeg_parser
 
   // ---- What the headers say ----
   entropy_scan_t scan_d, scan_q;
+  logic        progressive_d, progressive_q;
+  logic        several_d, several_q;     // the frame is progressive, or the first scan lacks a component
+  logic        workspace_q;              // there is one
+  logic [7:0]  scans_d, scans_q;         // so far
   logic [7:0]  marker_d, marker_q;
   logic [7:0]  high_d, high_q;           // the first byte of a pair
   logic [15:0] length_q;                 // bytes of the segment that are left; may wrap below 0 in DQT
@@ -164,7 +178,18 @@ module jpeg_parser
   logic [7:0]  huffman_defined_d, huffman_defined_q;  // DC 0 to 3, AC 0 to 3
   logic        jfif_d, jfif_q, adobe_d, adobe_q;
   logic [7:0]  adobe_transform_d, adobe_transform_q;
-  logic        scanned_d, scanned_q;     // after the scan: the trailer
+  logic        scanned_d, scanned_q;     // after the first scan
+  logic        trailer;                  // after the only one
+  logic        sized_d, sized_q;         // workspace_needed_o is known
+
+  // Of a scan.
+  logic [2:0]  members_d, members_q;     // a bit for each component
+  logic [5:0]  first_d, first_q;         // band of coefficients, in zigzag order
+  logic [5:0]  last_d, last_q;
+  logic [3:0]  high_bit_d, high_bit_q;   // successive approximation
+  logic [3:0]  low_bit_d, low_bit_q;
+  logic        beyond_d, beyond_q;       // the band is wider than a block
+  logic        file_end_d, file_end_q;   // it is none: EOI
 
   // Scratch of the segment being read.
   logic [5:0]  step_d, step_q;           // byte or entry within it
@@ -172,11 +197,16 @@ module jpeg_parser
   logic        wide_d, wide_q, ac_d, ac_q;
   logic [1:0]  number_d, number_q;       // of the table
   logic        match_d, match_q;         // an APPn: the name so far is the one looked for
-  logic        missing_d, missing_q;
+  logic        no_quant_d, no_quant_q;   // SOS: a table is not defined,
+  logic [1:0]  missing_d, missing_q;     // nor the standard's can be taken: DC, AC
+  logic        wide_quant_d, wide_quant_q;  // a table's number is above 3,
+  logic [1:0]  wide_table_d, wide_table_q;  // DC, AC
   logic [3:0]  standard_d, standard_q;   // tables of the standard that the scan uses: DC 0, 1, AC 0, 1
   logic        from_rom_d, from_rom_q;   // a table comes from the ROM
   logic [16:0] code_d, code_q;           // next free code of the length before
   logic        coded_d, coded_q;         // it had codes
+  logic        framed_d, framed_q;       // all factors of three components are known
+  logic        uneven_q;                 // more than one block of chroma in an MCU, or more than two rows of luma
   logic        checked_q, too_many_q;    // the counts are known; symbols, for the standard or the segment
   logic        drained_q;                // all codes are in the tables
   logic [8:0]  symbols_d, symbols_q;     // symbols counted; then those still to come
@@ -250,8 +280,8 @@ module jpeg_parser
     return marker >= Sof0 && marker <= Sof15 && marker != Dht && marker != Jpg;
   endfunction
 
-  function automatic status_e frame_type_status(logic [7:0] marker);
-    if (marker <= Sof1) return StatusOk;
+  function automatic status_e frame_type_status(logic [7:0] marker, logic workspace);
+    if (marker <= Sof1 || (marker == Sof2 && workspace)) return StatusOk;
     if (marker == Sof3) return StatusLossless;
     if (marker >= Sof9) return StatusArithmetic;
     return StatusProgressive;
@@ -273,9 +303,28 @@ module jpeg_parser
     endcase
   endfunction
 
-  // The factors of the first component: known ones as shifts.
-  logic factors_known;
-  assign factors_known = byte0 inside {8'h11, 8'h12, 8'h21, 8'h22, 8'h41};
+  // Whether the sampling factors of three components go together: luma has the greatest; an MCU has at most ten blocks (T.81
+  // B.2.3), so that eight of luma leave one each, and four, four and four are too many; two MCU rows fit the row memories,
+  // which are made for two rows of blocks of luma and one of chroma as wide as it.
+  logic       factors_fit, over_half, over_quarter;
+  logic [1:0] four_blocks;
+  assign over_half    = scan_q.scan.width > 16'(MaxWidth / 2);
+  assign over_quarter = scan_q.scan.width > 16'(MaxWidth / 4);
+  always_comb begin
+    for (int unsigned c = 0; c < 2; c++) four_blocks[c] = scan_q.scan.chroma_h[c] + scan_q.scan.chroma_v[c] == 2'd2;
+    factors_fit = four_blocks != 2'b11 && !(scan_q.scan.v_shift[1] && over_half);
+    for (int unsigned c = 0; c < 2; c++) begin
+      if (scan_q.scan.chroma_h[c] > scan_q.scan.h_shift) factors_fit = 1'b0;
+      if (scan_q.scan.chroma_v[c] > scan_q.scan.v_shift) factors_fit = 1'b0;
+      if (scan_q.scan.h_shift + scan_q.scan.v_shift == 2'd3 && {scan_q.scan.chroma_h[c], scan_q.scan.chroma_v[c]} != '0) begin
+        factors_fit = 1'b0;
+      end
+      if (scan_q.scan.chroma_h[c] == scan_q.scan.h_shift &&
+          ((scan_q.scan.chroma_v[c][0] && over_half) || (scan_q.scan.chroma_v[c][1] && over_quarter))) begin
+        factors_fit = 1'b0;
+      end
+    end
+  end
 
   logic [15:0] first_code;  // of this length
   logic [16:0] next_code;   // behind its codes
@@ -294,9 +343,68 @@ module jpeg_parser
   status_e     failure, failure_q;
   logic        next_segment;
   logic        next_byte;  // of a Huffman table, is taken
-  logic        scan_matches;
 
-  assign scan_matches = byte0[7:6] == '0 && byte0[3:2] == '0 && match_q && !quant_wide_q[component_q];
+  // ---- Scans ----
+  // T.81 B.2.3: the components of a scan stand in the order of the frame header.
+  logic [2:0] same_id;   // components that the scan's next one can be
+  always_comb begin
+    for (int unsigned c = 0; c < 3; c++) begin
+      same_id[c] = byte0 == id_q[c] && component_q <= 2'(c) && (c == 0 || scan_q.scan.color);
+    end
+  end
+
+  // Whether the band and the bits are those of some scan; if they go on from what was sent before is another matter.
+  logic band_exists, alone, needs_dc, needs_ac;
+  assign alone    = members_q == 3'b001 || members_q == 3'b010 || members_q == 3'b100;
+  assign needs_dc = first_q == '0 && high_bit_q == '0;
+  assign needs_ac = last_q != '0;
+  always_comb begin
+    if (!progressive_q) begin
+      band_exists = first_q == '0 && last_q == '1 && {high_bit_q, low_bit_q} == '0;
+    end else begin
+      band_exists = (first_q == '0 ? last_q == '0 : last_q >= first_q && alone) && low_bit_q <= 4'd13 &&
+                    (high_bit_q == '0 || 5'(high_bit_q) == 5'(low_bit_q) + 5'd1);
+    end
+  end
+
+  logic progression_start, progression_done, sound, too_small;
+  logic [31:0] workspace_needed;
+  logic [1:0] sent_component;
+  logic [5:0] sent_index;
+
+  assign progression_start = (state_q == StScanCheck && several_q) || state_q == StFileEnd;
+
+  progression u_progression (
+    .clk_i, .rst_ni,
+    .clear_i     (start_i || fail_q),
+    .start_i     (progression_start),
+    .file_end_i  (file_end_q),
+    .color_i     (scan_q.scan.color),
+    .members_i   (members_q),
+    .band_first_i(first_q),
+    .band_last_i (last_q),
+    .high_i      (high_bit_q),
+    .low_i       (low_bit_q),
+    .done_o      (progression_done),
+    .sound_o     (sound),
+    .first_o     (quant_latch_o),
+    .component_o (sent_component),
+    .index_o     (sent_index)
+  );
+
+  // The first scan is that of a component, of which all coefficients are noted: time enough for the size.
+  workspace_size u_workspace (
+    .clk_i,
+    .start_i    (state_q == StScanCheck && !scanned_q),
+    .scan_i     (scan_q.scan),
+    .workspace_bytes_i,
+    .needed_o   (workspace_needed),
+    .too_small_o(too_small)
+  );
+
+  assign trailer            = scanned_q && !several_q;
+  assign several_o          = several_q;
+  assign workspace_needed_o = sized_q ? workspace_needed : '0;
 
   always_comb begin
     state_d           = state_q;
@@ -319,11 +427,26 @@ module jpeg_parser
     ac_d              = ac_q;
     number_d          = number_q;
     match_d           = match_q;
+    no_quant_d        = no_quant_q;
     missing_d         = missing_q;
+    wide_quant_d      = wide_quant_q;
+    wide_table_d      = wide_table_q;
+    progressive_d     = progressive_q;
+    several_d         = several_q;
+    scans_d           = scans_q;
+    sized_d           = sized_q;
+    members_d         = members_q;
+    first_d           = first_q;
+    last_d            = last_q;
+    high_bit_d        = high_bit_q;
+    low_bit_d         = low_bit_q;
+    beyond_d          = beyond_q;
+    file_end_d        = file_end_q;
     standard_d        = standard_q;
     from_rom_d        = from_rom_q;
     code_d            = code_q;
     coded_d           = 1'b0;
+    framed_d          = 1'b0;
     rom_at_d          = rom_at_q;
     symbols_d         = symbols_q;
     index_d           = index_q;
@@ -393,7 +516,10 @@ module jpeg_parser
         state_d = StLength0;
         if (parameterless(marker_q)) begin
           state_d = StMarker0;
-        end else if (scanned_q) begin  // the trailer: segments say nothing about the image
+        end else if (marker_q == Eoi && scanned_q && several_q) begin
+          file_end_d = 1'b1;
+          state_d    = StFileEnd;
+        end else if (trailer) begin  // segments say nothing about the image
           if (marker_q == Eoi) begin
             status_d = StatusOk;
             state_d  = StFileStatus;
@@ -410,8 +536,8 @@ module jpeg_parser
           fail    = 1'b1;
           failure = StatusProgressive;
         end else if (frame_marker(marker_q)) begin
-          fail    = frame_type_status(marker_q) != StatusOk;
-          failure = frame_type_status(marker_q);
+          fail    = frame_type_status(marker_q, workspace_q) != StatusOk;
+          failure = frame_type_status(marker_q, workspace_q);
         end else if (marker_q != Sos && !other_segment(marker_q)) begin
           fail = 1'b1;
         end
@@ -427,15 +553,20 @@ module jpeg_parser
         length_less   = 9'd2;
         step_d     = '0;
         component_d = '0;
-        missing_d  = 1'b0;
-        standard_d = '0;
-        match_d    = 1'b1;
+        no_quant_d   = 1'b0;
+        missing_d    = '0;
+        wide_quant_d = 1'b0;
+        wide_table_d = '0;
+        members_d    = '0;
+        standard_d   = '0;
+        match_d      = 1'b1;
         if ({high_q, byte0} < 16'd2) fail = 1'b1;
-        else if (scanned_q) state_d = StSkip;
+        else if (trailer) state_d = StSkip;
         else if (frame_marker(marker_q)) begin
           if (frame_seen_q) fail = 1'b1;
-          frame_seen_d = 1'b1;
-          state_d      = StFrame;
+          frame_seen_d  = 1'b1;
+          progressive_d = marker_q == Sof2;
+          state_d       = StFrame;
         end else begin
           unique case (marker_q)
             Dqt:         state_d = StQuantSelect;
@@ -498,15 +629,17 @@ module jpeg_parser
           2'd0: id_d[component_q] = byte0;
           2'd1: if (!scan_q.scan.color) begin
             // A scan of one component has one block per MCU, whatever its factors.
-            scan_d.scan.h_shift = '0;
-            scan_d.scan.v_shift = '0;
             match_d = byte0[7:4] inside {[4'd1:4'd4]} && byte0[3:0] inside {[4'd1:4'd4]};
-          end else if (component_q == '0) begin
-            scan_d.scan.h_shift = byte0[6:5];  // 1, 2, 4 -> 0, 1, 2
-            scan_d.scan.v_shift = byte0[1];
-            match_d = factors_known;
           end else begin
-            match_d = match_q && byte0 == 8'h11;
+            // 1, 2, 4 -> 0, 1, 2
+            if (component_q == '0) begin
+              scan_d.scan.h_shift = byte0[6:5];
+              scan_d.scan.v_shift = byte0[2:1];
+            end else begin
+              scan_d.scan.chroma_h[component_q[1]] = byte0[6:5];
+              scan_d.scan.chroma_v[component_q[1]] = byte0[2:1];
+            end
+            match_d = match_q && byte0 inside {8'h11, 8'h12, 8'h14, 8'h21, 8'h22, 8'h24, 8'h41, 8'h42};
           end
           default: begin
             scan_d.quant[component_q]    = byte0[1:0];
@@ -514,6 +647,7 @@ module jpeg_parser
             step_d                       = '0;
             component_d                  = component_q + 1'b1;
             if (!scan_q.scan.color || component_q == 2'd2) begin
+              framed_d     = scan_q.scan.color;
               next_segment = match_q;
               fail         = !match_q;
               failure      = StatusSampling;
@@ -670,53 +804,72 @@ module jpeg_parser
 
       // ---- SOS ----
       StScanCount: if (have_byte) begin
+        step_d  = byte0[5:0];
+        scans_d = scans_q + 1'b1;
         state_d = StScanId;
+        if (!scanned_q) several_d = progressive_q || byte0 < (scan_q.scan.color ? 8'd3 : 8'd1);
         if (!(byte0 inside {[8'd1:8'd4]}) || length_q != 16'd4 + {7'd0, byte0, 1'b0}) begin
           fail = 1'b1;
-        end else if (byte0 < (scan_q.scan.color ? 8'd3 : 8'd1)) begin
+        end else if ((!workspace_q && byte0 < (scan_q.scan.color ? 8'd3 : 8'd1)) || scans_q == 8'(MaxScans)) begin
           fail    = 1'b1;
           failure = StatusMultipleScans;
+        end else if (several_d && uneven_q) begin
+          fail    = 1'b1;
+          failure = StatusSampling;
         end else if (byte0 > (scan_q.scan.color ? 8'd3 : 8'd1)) begin
           fail = 1'b1;
         end
       end
       StScanId: if (have_byte) begin
-        match_d = byte0 == id_q[component_q];
-        state_d = StScanTables;
+        match_d     = same_id != '0;
+        component_d = same_id[0] ? 2'd0 : same_id[1] ? 2'd1 : 2'd2;
+        state_d     = StScanTables;
       end
       StScanTables: if (have_byte) begin
+        step_d      = step_q - 1'b1;
         component_d = component_q + 1'b1;
+        members_d[component_q] = 1'b1;
         scan_d.dc[component_q] = byte0[5:4];
         scan_d.ac[component_q] = byte0[1:0];
+        // libjpeg-turbo knows the standard's for sequential frames only.
         if (!huffman_defined_q[{1'b0, byte0[5:4]}]) begin
-          standard_d[{1'b0, byte0[4]}] = 1'b1;
-          if (byte0[5]) missing_d = 1'b1;
+          if (byte0[5] || progressive_q) missing_d[0] = 1'b1;
+          else standard_d[{1'b0, byte0[4]}] = 1'b1;
         end
         if (!huffman_defined_q[{1'b1, byte0[1:0]}]) begin
-          standard_d[{1'b1, byte0[0]}] = 1'b1;
-          if (byte0[1]) missing_d = 1'b1;
+          if (byte0[1] || progressive_q) missing_d[1] = 1'b1;
+          else standard_d[{1'b1, byte0[0]}] = 1'b1;
         end
-        if (!quant_defined_q[scan_q.quant[component_q]]) missing_d = 1'b1;
-        state_d = (!scan_q.scan.color || component_q == 2'd2) ? StScanStart : StScanId;
-        // T.81 B.2.3: the components of a scan stand in the order of the frame header.
-        if (!scan_matches) fail = 1'b1;
+        if (byte0[7:6] != '0) wide_table_d[0] = 1'b1;
+        if (byte0[3:2] != '0) wide_table_d[1] = 1'b1;
+        if (quant_wide_q[component_q]) wide_quant_d = 1'b1;
+        if (!quant_defined_q[scan_q.quant[component_q]]) no_quant_d = 1'b1;
+        state_d = step_q == 6'd1 ? StScanFirst : StScanId;
+        if (!match_q) fail = 1'b1;
       end
-      StScanStart: if (have_byte) begin
-        state_d = byte0 == '0 ? StScanEnd : StScanFailed;
+      StScanFirst: if (have_byte) begin
+        first_d  = byte0[5:0];
+        beyond_d = byte0[7:6] != '0;
+        state_d  = StScanLast;
       end
-      StScanEnd: if (have_byte) begin
-        match_d = byte0 == 8'd63;
-        state_d = StScanApprox;
+      StScanLast: if (have_byte) begin
+        last_d   = byte0[5:0];
+        beyond_d = beyond_q || byte0[7:6] != '0;
+        state_d  = StScanBits;
       end
-      StScanApprox: if (have_byte) begin
-        fail    = !match_q || byte0 != '0;
+      StScanBits: if (have_byte) begin
+        {high_bit_d, low_bit_d} = byte0;
         state_d = StScanCheck;
       end
-      StScanFailed: if (have_byte) fail = 1'b1;  // the C++ reads one more byte, which may be missing
       StScanCheck: begin
-        status_d = missing_q ? StatusMissingTable : StatusOk;
-        state_d  = standard_q == '0 || missing_q ? StHeaders : StStandard;
-        if (!scan_q.scan.color || jfif_q) begin
+        status_d = no_quant_q || (needs_dc && missing_q[0]) || (needs_ac && missing_q[1]) ? StatusMissingTable : StatusOk;
+        state_d  = several_q ? StProgression : standard_q == '0 || status_d != StatusOk ? StHeaders : StStandard;
+        if (beyond_q || !band_exists || wide_quant_q || (needs_dc && wide_table_q[0]) || (needs_ac && wide_table_q[1])) begin
+          fail = 1'b1;
+        end
+        if (scanned_q) begin
+          // the colours are known
+        end else if (!scan_q.scan.color || jfif_q) begin
           scan_d.scan.rgb = 1'b0;
         end else if (adobe_q) begin
           scan_d.scan.rgb = adobe_transform_q == '0;
@@ -726,12 +879,32 @@ module jpeg_parser
         end
       end
 
+      // ---- Several scans ----
+      StFileEnd: begin
+        status_d = StatusOk;
+        state_d  = StProgression;
+      end
+      StProgression: if (progression_done) state_d = StScanStatus;
+      StScanStatus: begin
+        state_d = standard_q == '0 || file_end_q || status_q != StatusOk ? StHeaders : StStandard;
+        if (!sound) begin
+          fail    = 1'b1;
+          failure = file_end_q ? StatusTruncated : StatusCorruptHeader;
+        end else if (status_q == StatusOk && !scanned_q) begin
+          sized_d = 1'b1;
+          if (too_small) begin
+            fail    = 1'b1;
+            failure = StatusBufferTooSmall;
+          end
+        end
+      end
+
       StHeaders: begin
         scan_valid_o = drained_q;
         if (scan_valid_o && scan_ready_i) begin
           scanned_d = 1'b1;
           escaped_d = 1'b0;
-          state_d   = status_q == StatusOk ? StData : StIdle;
+          state_d   = status_q == StatusOk && !file_end_q ? StData : StIdle;
         end
       end
 
@@ -742,7 +915,7 @@ module jpeg_parser
         if (ended) begin
           status_d = StatusTruncated;
           high_d   = '0;  // no marker
-          state_d  = StScanStatus;
+          state_d  = StDataStatus;
         end else if (have_byte && !escaped_q && byte0 != 8'hFF) begin
           token_valid_o = 1'b1;
           token_o.two   = left_q != 5'd1 && byte1 != 8'hFF;
@@ -764,14 +937,14 @@ module jpeg_parser
           high_d   = byte0;
           marker_d = byte0;
           status_d = byte0 == Eoi ? StatusTruncated : StatusCorruptHuffman;
-          state_d  = StScanStatus;
+          state_d  = StDataStatus;
         end
       end
-      StScanStatus: begin
+      StDataStatus: begin
         token_valid_o = 1'b1;
         token_o.kind  = TokenScanEnd;
         token_o.data  = {8'd0, status_q};
-        if (token_ready_i) state_d = high_q == '0 ? StFileStatus : StSegment;
+        if (token_ready_i) state_d = high_q != '0 ? StSegment : several_q ? StHeaders : StFileStatus;
       end
       StFileStatus: begin
         token_valid_o = 1'b1;
@@ -789,6 +962,10 @@ module jpeg_parser
       fail    = 1'b1;
       failure = state_q == StSoi0 || state_q == StSoi1 ? StatusNotJpeg : StatusTruncated;
     end
+    if (framed_q && !factors_fit) begin
+      fail    = 1'b1;
+      failure = StatusSampling;
+    end
     if (code_overflow || (checked_q && too_many_q)) begin
       fail    = 1'b1;
       failure = StatusCorruptHeader;
@@ -796,7 +973,7 @@ module jpeg_parser
     if (next_segment) state_d = StMarker0;
     if (fail_q) begin
       status_d      = failure_q;
-      state_d       = scanned_q ? StFileStatus : StHeaders;
+      state_d       = trailer ? StFileStatus : StHeaders;
       scan_valid_o  = 1'b0;
       token_valid_o = 1'b0;
     end
@@ -811,17 +988,26 @@ module jpeg_parser
       quant_defined_d   = '0;
       huffman_defined_d = '0;
       jfif_d            = 1'b0;
+      progressive_d     = 1'b0;
+      several_d         = 1'b0;
+      scans_d           = '0;
+      sized_d           = 1'b0;
+      file_end_d        = 1'b0;
       from_rom_d        = 1'b0;
       adobe_d           = 1'b0;
       scanned_d         = 1'b0;
     end
   end
 
-  assign quant_table_o = number_q;
-  assign quant_index_o = step_q[5:0];
+  assign quant_table_o     = quant_latch_o ? scan_q.quant[sent_component] : number_q;
+  assign quant_component_o = sent_component;
+  assign quant_index_o     = quant_latch_o ? sent_index : step_q[5:0];
   always_comb begin
     scan_o        = scan_q;
     scan_o.status = status_q;
+    band_o        = '{status: status_q, file_end: file_end_q, scan: scan_q.scan, restart_interval: scan_q.restart_interval,
+                      progressive: progressive_q, members: members_q, first: first_q, last: last_q, high: high_bit_q,
+                      low: low_bit_q, dc: scan_q.dc, ac: scan_q.ac};
   end
   assign busy_o   = state_q != StIdle;
   assign header_o = busy_o && !scanned_q;
@@ -859,7 +1045,22 @@ module jpeg_parser
     ac_q              <= ac_d;
     number_q          <= number_d;
     match_q           <= match_d;
+    no_quant_q        <= no_quant_d;
     missing_q         <= missing_d;
+    wide_quant_q      <= wide_quant_d;
+    wide_table_q      <= wide_table_d;
+    progressive_q     <= progressive_d;
+    several_q         <= several_d;
+    scans_q           <= scans_d;
+    sized_q           <= sized_d;
+    members_q         <= members_d;
+    first_q           <= first_d;
+    last_q            <= last_d;
+    high_bit_q        <= high_bit_d;
+    low_bit_q         <= low_bit_d;
+    beyond_q          <= beyond_d;
+    file_end_q        <= file_end_d;
+    workspace_q       <= workspace_bytes_i != '0;
     standard_q        <= standard_d;
     from_rom_q        <= from_rom_d;
     rom_valid_q       <= state_q inside {StHuffmanCount, StHuffmanLength, StHuffmanSymbol} && !next_byte;
@@ -869,6 +1070,8 @@ module jpeg_parser
     negative_q        <= negative_d;
     code_q            <= code_d;
     coded_q           <= coded_d;
+    framed_q          <= framed_d;
+    uneven_q          <= {scan_q.scan.chroma_h, scan_q.scan.chroma_v, scan_q.scan.v_shift[1]} != '0;
     rom_at_q          <= rom_at_d;
     symbols_q         <= symbols_d;
     index_q           <= index_d;

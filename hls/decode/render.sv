@@ -13,11 +13,12 @@
 //             words, rows or MCU rows.
 // Latency     about 25 clocks from the last sample of the first MCU row to the first beat. The last
 //             MCU row is held back until the end beat has come without an error.
-// Memory      8 UltraRAM: 16384 words of luma, twice 8192 of chroma, in rings of rows with a stride
+// Memory      16 UltraRAM: 32768 words of luma, twice 16384 of chroma, in rings of rows with a stride
 //             that is the power of two above the image's width: the narrower the image, the more
-//             MCU rows fit, by which the decoder in front may run ahead. 2 MCU rows at 4096 pixels
-//             of 4:4:4 and 4:2:0, 16 at 500 of 4:2:0.
-// Limits      4096 pixels wide, 65535 high.
+//             MCU rows fit, by which the decoder in front may run ahead. 2 MCU rows at 8192 pixels
+//             of 4:4:4, 4:2:0 and 4:1:0, 32 at 500 of 4:2:0.
+// Limits      8192 pixels wide, 65535 high; as much less wide as two MCU rows need more place than there is. Luma has the
+//             greatest sampling factors.
 // Bad input   after an error the rows before it are sent, as in the C++, and a beat with keep = 0,
 //             last = 1 and the status; or a frame with the status if there are none.
 module render
@@ -67,50 +68,68 @@ module render
 
   // ---- Layout ----
   // Of `last` MCU or word, the number of bits is the logarithm of the stride.
-  function automatic logic [3:0] bits_of(logic [8:0] last);
+  function automatic logic [3:0] bits_of(logic [WordBits-1:0] last);
     logic [3:0] bits;
     bits = '0;
-    for (int unsigned i = 0; i < 9; i++) if (last[i]) bits = 4'(i + 1);
+    for (int unsigned i = 0; i < WordBits; i++) if (last[i]) bits = 4'(i + 1);
     return bits;
   endfunction
 
-  logic [11:0] last_column;
+  logic [ColumnBits-1:0] last_column;
+  logic [WordBits-1:0]   last_word;
   logic [15:0] bottom_row, last_mcu_line;
-  logic        subsampled_by_4, to_right;
-  assign last_column     = 12'(scan_q.width - 16'd1);
-  assign to_right        = window_i.last_word >= last_column[11:3];
+  logic        to_right, row_below_q;
+  assign last_column     = ColumnBits'(scan_q.width - 16'd1);
+  assign last_word       = last_column[ColumnBits-1:3];
+  assign to_right        = window_i.last_word >= {1'b0, last_word};
   assign bottom_row      = scan_q.height - 16'd1;
-  assign last_mcu_line   = last_decoded_row(scan_q, window_i.last_row);
-  assign subsampled_by_4 = scan_q.h_shift[1] || (scan_q.h_shift[0] && scan_q.v_shift);
+  assign last_mcu_line   = window_i.last_row >= bottom_row ? bottom_row : window_i.last_row + 16'(row_below_q);
+
+  // Log2 of how many MCU rows of one MCU fit: in the memories of chroma, half of luma's, if there are as many of its blocks.
+  logic [1:0] luma_blocks, cb_blocks, cr_blocks;  // log2
+  logic [3:0] ring, mcu_stride_log2_q;
+  assign luma_blocks = scan_q.h_shift + scan_q.v_shift;
+  assign cb_blocks   = scan_q.chroma_h[0] + scan_q.chroma_v[0];
+  assign cr_blocks   = scan_q.chroma_h[1] + scan_q.chroma_v[1];
+  assign ring        = 4'(ChromaAddressWidth - 3) - 4'(luma_blocks)
+                     + 4'(cb_blocks != luma_blocks && cr_blocks != luma_blocks);
 
   always_ff @(posedge clk_i) begin
     if (state_q == Idle) scan_q <= scan_i;
-    // Settled at the end of Measure: the strides follow a clock after the MCUs across.
+    if (state_q == Idle) row_below_q <= needs_row_below(scan_i);
+    // Settled at the end of Measure: the MCUs across, a clock later their stride, and then what follows from it.
     layout_q.first_row    <= window_i.first_row;
     layout_q.last_row     <= window_i.last_row >= bottom_row ? bottom_row : window_i.last_row;
     layout_q.bottom_row   <= bottom_row;
     // The last word of the image may have less than four beats.
     layout_q.first_word   <= window_i.first_word;
-    layout_q.last_word    <= to_right ? last_column[11:3] : window_i.last_word;
+    layout_q.last_word    <= to_right ? last_word : window_i.last_word[WordBits-1:0];
     layout_q.last_beat    <= to_right ? last_column[2:1] : 2'd3;
     layout_q.odd_width    <= to_right && scan_q.width[0];
-    layout_q.last_mcu     <= last_column[11:3] >> scan_q.h_shift;
+    layout_q.last_mcu     <= last_word >> scan_q.h_shift;
     layout_q.last_mcu_row <= last_mcu_line[15:3] >> scan_q.v_shift;
     layout_q.color        <= scan_q.color;
     layout_q.rgb          <= scan_q.rgb;
-    layout_q.h_shift      <= scan_q.h_shift;
-    layout_q.v_shift      <= scan_q.v_shift;
-    // libjpeg replicates 4:1:1, and all of 4:2:2 and 4:2:0 if chroma is at most two columns wide.
-    layout_q.fancy_h      <= scan_q.h_shift == 2'd1 && scan_q.width > 16'd4;
-    layout_q.fancy_v      <= fancy_rows(scan_q);
+    layout_q.blocks_h     <= {scan_q.chroma_h, scan_q.h_shift};
+    layout_q.blocks_v     <= {scan_q.chroma_v, scan_q.v_shift};
+    for (int unsigned c = 0; c < 2; c++) begin
+      layout_q.h_shift[c] <= chroma_h_shift(scan_q, c[0]);
+      layout_q.v_shift[c] <= chroma_v_shift(scan_q, c[0]);
+      layout_q.fancy_h[c] <= fancy_columns(scan_q, c[0]);
+      layout_q.fancy_v[c] <= fancy_rows(scan_q, c[0]);
+    end
+    layout_q.row_below    <= row_below_q;
 
-    layout_q.chroma_stride_log2 <= bits_of(layout_q.last_mcu);
-    layout_q.ring_log2          <= (subsampled_by_4 ? 4'd9 : 4'd10) - bits_of(layout_q.last_mcu);
+    mcu_stride_log2_q <= bits_of(layout_q.last_mcu);
+    for (int unsigned c = 0; c < 3; c++) begin
+      layout_q.stride_log2[c] <= mcu_stride_log2_q + 4'(layout_q.blocks_h[c]);
+    end
+    layout_q.ring_log2 <= ring - mcu_stride_log2_q;
   end
 
   // ---- Control ----
   logic [1:0]  measured_q;
-  logic        started, finished, failed, words_empty, ended, drained;
+  logic        started, finished, failed, words_empty, ended, sound, drained;
   status_e     status, end_status;
   logic [5:0]  reserved_q, reserved_d;  // beats in the queue and under way
   logic        begin_beat, room_q, send_end;
@@ -205,8 +224,8 @@ module render
   // ---- Row memories ----
   logic                          release_row, committed;
   logic                          luma_write, cb_write, cr_write;
-  logic [LumaAddressWidth-1:0]   luma_write_address, luma_read_address;
-  logic [ChromaAddressWidth-1:0] chroma_write_address, chroma_read_address;
+  logic [LumaAddressWidth-1:0]   write_address, luma_read_address;
+  logic [ChromaAddressWidth-1:0] cb_read_address, cr_read_address;
   logic [63:0]                   write_data, luma_data, cb_data, cr_data;
   row_words_t                    words;
   logic                          words_valid, words_ready;
@@ -219,14 +238,14 @@ module render
     .samples_ready_o (writer_ready),
     .wait_rows_o,
     .luma_write_o    (luma_write),
-    .luma_address_o  (luma_write_address),
     .cb_write_o      (cb_write),
     .cr_write_o      (cr_write),
-    .chroma_address_o(chroma_write_address),
+    .address_o       (write_address),
     .data_o          (write_data),
     .release_i       (release_row),
     .committed_o     (committed),
     .ended_o         (ended),
+    .sound_o         (sound),
     .status_o        (status)
   );
 
@@ -235,7 +254,7 @@ module render
   ) u_luma (
     .clk_i,
     .write_i        (luma_write),
-    .write_address_i(luma_write_address),
+    .write_address_i(write_address),
     .write_data_i   (write_data),
     .read_address_i (luma_read_address),
     .read_data_o    (luma_data)
@@ -246,9 +265,9 @@ module render
   ) u_cb (
     .clk_i,
     .write_i        (cb_write),
-    .write_address_i(chroma_write_address),
+    .write_address_i(write_address[ChromaAddressWidth-1:0]),
     .write_data_i   (write_data),
-    .read_address_i (chroma_read_address),
+    .read_address_i (cb_read_address),
     .read_data_o    (cb_data)
   );
 
@@ -257,9 +276,9 @@ module render
   ) u_cr (
     .clk_i,
     .write_i        (cr_write),
-    .write_address_i(chroma_write_address),
+    .write_address_i(write_address[ChromaAddressWidth-1:0]),
     .write_data_i   (write_data),
-    .read_address_i (chroma_read_address),
+    .read_address_i (cr_read_address),
     .read_data_o    (cr_data)
   );
 
@@ -269,7 +288,7 @@ module render
     .run_i           (run_q),
     .committed_i     (committed),
     .ended_i         (ended),
-    .status_i        (status),
+    .sound_i         (sound),
     .release_o       (release_row),
     .started_o       (started),
     .finished_o      (finished),
@@ -277,8 +296,9 @@ module render
     .empty_o         (words_empty),
     .luma_address_o  (luma_read_address),
     .luma_data_i     (luma_data),
-    .chroma_address_o(chroma_read_address),
+    .cb_address_o    (cb_read_address),
     .cb_data_i       (cb_data),
+    .cr_address_o    (cr_read_address),
     .cr_data_i       (cr_data),
     .words_o         (words),
     .words_valid_o   (words_valid),

@@ -1,31 +1,37 @@
 // What travels inside render.
 package render_pkg;
 
-  localparam int unsigned LumaWords   = 16384;  // of eight samples, in the row memories
-  localparam int unsigned ChromaWords = 8192;
-  localparam int unsigned LumaAddressWidth   = 14;
-  localparam int unsigned ChromaAddressWidth = 13;
+  import headrace_pkg::WordBits;
 
-  // A scan and what follows from it. The row memories are rings of rows; a row of chroma takes
-  // 2^chroma_stride_log2 words, one of luma 2^h_shift times as many, and 2^ring_log2 MCU rows fit.
+  localparam int unsigned LumaWords   = 32768;  // of eight samples, in the row memories
+  localparam int unsigned ChromaWords = 16384;
+  localparam int unsigned LumaAddressWidth   = $clog2(LumaWords);
+  localparam int unsigned ChromaAddressWidth = $clog2(ChromaWords);
+  localparam int unsigned RingBits           = ChromaAddressWidth - 3;  // of as many MCU rows as ever fit
+
+  // A scan and what follows from it. The row memories are rings of rows, each of the power of two
+  // words above that of the MCUs times the component's blocks, and 2^ring_log2 MCU rows fit.
   typedef struct packed {
     logic [15:0] first_row;       // that is sent
     logic [15:0] last_row;        // that is sent
     logic [15:0] bottom_row;      // of the image
-    logic [8:0]  first_word;      // of a luma row, that is sent
-    logic [8:0]  last_word;       // the same, as far as there are pixels in it
+    logic [WordBits-1:0] first_word;  // of a luma row, that is sent
+    logic [WordBits-1:0] last_word;   // the same, as far as there are pixels in it
     logic [1:0]  last_beat;       // of two pixels in that word
     logic        odd_width;
-    logic [8:0]  last_mcu;        // of an MCU row
+    logic [WordBits-1:0] last_mcu;    // of an MCU row
     logic [12:0] last_mcu_row;    // that comes
     logic        color;
     logic        rgb;
-    logic [1:0]  h_shift;
-    logic        v_shift;
-    logic        fancy_h;         // triangle filter along rows, else replication
-    logic        fancy_v;
-    logic [3:0]  chroma_stride_log2;
-    logic [3:0]  ring_log2;
+    logic [2:0][1:0] blocks_h;    // log2 of the component's blocks in an MCU
+    logic [2:0][1:0] blocks_v;
+    logic [2:0][3:0] stride_log2;
+    logic [1:0][1:0] h_shift;     // of Cb and Cr: log2 of how many samples of luma stand beside one
+    logic [1:0][1:0] v_shift;
+    logic [1:0]      fancy_h;     // triangle filter along rows, else replication
+    logic [1:0]      fancy_v;
+    logic            row_below;   // is needed by the last row of an MCU row
+    logic [3:0]      ring_log2;
   } layout_t;
 
   // Eight luma samples of a row and the words with the chroma samples that belong to them.

@@ -5,7 +5,7 @@
 // Memory      UltraRAM, 4096 words of up to 72 bits each; the second register hides the selection
 //             between them.
 module row_memory #(
-  parameter int unsigned Depth = 16384,
+  parameter int unsigned Depth = 32768,
   parameter int unsigned Width = 64
 ) (
   input  logic                     clk_i,

@@ -26,7 +26,7 @@ module row_reader
 
   input  logic                          committed_i,  // an MCU row
   input  logic                          ended_i,
-  input  status_e                       status_i,
+  input  logic                          sound_i,      // ended without an error
   output logic                          release_o,
 
   output logic                          started_o,
@@ -36,8 +36,9 @@ module row_reader
 
   output logic [LumaAddressWidth-1:0]   luma_address_o,
   input  logic [63:0]                   luma_data_i,   // two clocks later
-  output logic [ChromaAddressWidth-1:0] chroma_address_o,
+  output logic [ChromaAddressWidth-1:0] cb_address_o,
   input  logic [63:0]                   cb_data_i,
+  output logic [ChromaAddressWidth-1:0] cr_address_o,
   input  logic [63:0]                   cr_data_i,
 
   output row_words_t                    words_o,
@@ -56,15 +57,15 @@ module row_reader
 
   state_e      state_q, state_d;
   logic [12:0] mcu_row_q;
-  logic        last_mcu_row_q;
-  logic [10:0] available_q;  // MCU rows that are complete and not begun
+  logic        last_mcu_row_q, next_is_last_q;
+  logic [RingBits:0] available_q;  // MCU rows that are complete and not begun
   logic        enter;
 
   // ---- Position ----
   logic        far_phase_q;   // second clock of a word
-  logic [8:0]  word_q;
+  logic [WordBits-1:0] word_q;
   logic [15:0] y_q;
-  logic [3:0]  y_in_mcu_q;
+  logic [4:0]  y_in_mcu_q, last_in_mcu;
   logic        last_row_q;    // y_q is the last row that is sent
   logic        bottom_row_q;  // the image's
   logic        skip_q;        // before the first that is sent
@@ -75,18 +76,19 @@ module row_reader
   assign begin_word   = state_q == Read && !far_phase_q && !skip_q && !queued_q[3];
   assign word_ends    = state_q == Read && far_phase_q;
   assign row_ends     = (word_ends && word_q == layout_i.last_word) || (state_q == Read && skip_q);
-  assign mcu_row_ends = y_in_mcu_q == (layout_i.v_shift ? 4'd15 : 4'd7);
+  assign last_in_mcu  = {layout_i.blocks_v[0][1], layout_i.blocks_v[0] != '0, 3'd7};
+  assign mcu_row_ends = y_in_mcu_q == last_in_mcu;
   // The rows that are read when an MCU row is complete.
-  assign group_ends   = last_mcu_row_q    ? last_row_q
-                      : layout_i.fancy_v  ? y_in_mcu_q == 4'd14
-                                          : mcu_row_ends;
+  assign group_ends   = last_mcu_row_q     ? last_row_q
+                      : layout_i.row_below ? y_in_mcu_q == {last_in_mcu[4:1], 1'b0}
+                                           : mcu_row_ends;
 
   always_comb begin
     state_d = state_q;
     enter   = 1'b0;
     unique case (state_q)
       WaitRow: begin
-        enter = available_q != '0 && (!last_mcu_row_q || (ended_i && status_i == StatusOk));
+        enter = available_q != '0 && (!last_mcu_row_q || sound_i);
         if (enter) state_d = Read;
         else if (ended_i && (available_q == '0 || last_mcu_row_q)) state_d = Failed;
       end
@@ -101,11 +103,16 @@ module row_reader
   assign finished_o = state_q == Finished;
   assign failed_o   = state_q == Failed;
 
+  // What the next MCU row is, is known before it is asked for: the rows of one take at least seven clocks.
+  always_ff @(posedge clk_i) begin
+    next_is_last_q <= (run_i ? mcu_row_q + 1'b1 : 13'd0) == layout_i.last_mcu_row;
+    if (!run_i || (row_ends && group_ends)) last_mcu_row_q <= next_is_last_q;
+  end
+
   always_ff @(posedge clk_i) begin
     if (!rst_ni || !run_i) begin
       state_q        <= WaitRow;
       mcu_row_q      <= '0;
-      last_mcu_row_q <= layout_i.last_mcu_row == '0;
       available_q    <= '0;
       far_phase_q    <= 1'b0;
       word_q         <= layout_i.first_word;
@@ -117,7 +124,7 @@ module row_reader
       release_o      <= 1'b0;
     end else begin
       state_q     <= state_d;
-      available_q <= available_q + {10'd0, committed_i} - {10'd0, enter};
+      available_q <= available_q + (RingBits+1)'(committed_i) - (RingBits+1)'(enter);
       if (begin_word) far_phase_q <= 1'b1;
       else if (word_ends) far_phase_q <= 1'b0;
       if (word_ends) word_q <= row_ends ? layout_i.first_word : word_q + 1'b1;
@@ -129,38 +136,44 @@ module row_reader
         y_in_mcu_q <= mcu_row_ends ? '0 : y_in_mcu_q + 1'b1;
         if (group_ends) begin
           mcu_row_q      <= mcu_row_q + 1'b1;
-          last_mcu_row_q <= mcu_row_q + 13'd1 == layout_i.last_mcu_row;
         end
       end
-      release_o <= row_ends && (layout_i.fancy_v ? y_in_mcu_q == '0 && y_q != '0 : mcu_row_ends);
+      release_o <= row_ends && (layout_i.row_below ? y_in_mcu_q == '0 && y_q != '0 : mcu_row_ends);
     end
   end
 
   // ---- Addresses: strides are powers of two, so words are put below the start of a row ----
-  logic [LumaAddressWidth-1:0]   luma_row_q, luma_stride;
-  logic [ChromaAddressWidth-1:0] near_row_q, far_row, chroma_stride, chroma_word;
+  logic [LumaAddressWidth-1:0]   luma_row_q;
   logic                          far_is_near;
+  logic [1:0][ChromaAddressWidth-1:0] chroma_address_q;
 
-  assign luma_stride   = LumaAddressWidth'(1)
-                      << (layout_i.chroma_stride_log2 + 4'(layout_i.h_shift));
-  assign chroma_stride = ChromaAddressWidth'(1) << layout_i.chroma_stride_log2;
-  assign chroma_word   = ChromaAddressWidth'(word_q >> layout_i.h_shift);
-  assign far_is_near   = y_q[0] ? bottom_row_q : y_q == '0;  // beyond the edges it repeats
-  assign far_row       = far_is_near ? near_row_q
-                       : y_q[0]      ? near_row_q + chroma_stride
-                                     : near_row_q - chroma_stride;
+  assign far_is_near = y_q[0] ? bottom_row_q : y_q == '0;  // beyond the edges it repeats
 
   always_ff @(posedge clk_i) begin
-    if (!run_i) begin
-      luma_row_q <= '0;
-      near_row_q <= '0;
-    end else if (row_ends) begin
-      luma_row_q <= luma_row_q + luma_stride;
-      if (y_q[0] || !layout_i.v_shift) near_row_q <= near_row_q + chroma_stride;
-    end
-    luma_address_o   <= luma_row_q | LumaAddressWidth'(word_q);
-    chroma_address_o <= (far_phase_q ? far_row : near_row_q) | chroma_word;
+    if (!run_i) luma_row_q <= '0;
+    else if (row_ends) luma_row_q <= luma_row_q + (LumaAddressWidth'(1) << layout_i.stride_log2[0]);
+    luma_address_o <= luma_row_q | LumaAddressWidth'(word_q);
   end
+
+  for (genvar c = 0; c < 2; c++) begin : gen_chroma
+    logic [ChromaAddressWidth-1:0] near_row_q, far_row, stride;
+
+    logic last_of_sample;  // the last row of luma beside this one of chroma
+
+    assign stride  = ChromaAddressWidth'(1) << layout_i.stride_log2[1+c];
+    assign last_of_sample = (y_q[0] || layout_i.v_shift[c] == '0) && (y_q[1] || !layout_i.v_shift[c][1]);
+    assign far_row = far_is_near ? near_row_q
+                   : y_q[0]      ? near_row_q + stride
+                                 : near_row_q - stride;
+
+    always_ff @(posedge clk_i) begin
+      if (!run_i) near_row_q <= '0;
+      else if (row_ends && last_of_sample) near_row_q <= near_row_q + stride;
+      chroma_address_q[c] <= (far_phase_q ? far_row : near_row_q)
+                           | ChromaAddressWidth'(word_q >> layout_i.h_shift[c]);
+    end
+  end
+  assign {cr_address_o, cb_address_o} = chroma_address_q;
 
   // ---- Words out of the memories, all at once ----
   typedef struct packed {

@@ -18,7 +18,8 @@ struct Scan {
     uint8_t status;
     uint16_t width, height;
     uint8_t components;          // 1 or 3
-    uint8_t h_shift, v_shift;    // log2 of the luma sampling factors; chroma is 1x1; 0 for gray
+    uint8_t h_shift, v_shift;    // log2 of the greatest sampling factors, which luma has
+    uint8_t h[COMPONENTS], v[COMPONENTS];  // of each component's; all 0 for gray
     bool rgb;                    // the components are R, G, B
     uint16_t restart_interval;   // MCUs, 0 for none
     uint8_t quant[COMPONENTS], dc[COMPONENTS], ac[COMPONENTS];  // table numbers
@@ -32,42 +33,63 @@ struct Scan {
     uint32_t workspace_bytes;    // that its coefficients need, if `several`
 };
 
-// How the blocks of a scan lie in MCUs: luma row by row, then Cb, then Cr; gray is luma only.
+// How the blocks of a scan lie in MCUs: those of each component row by row, luma, then Cb, then Cr; gray is luma only.
 struct Layout {
-    int luma_blocks, blocks;     // in an MCU
+    int first[COMPONENTS];       // block of each component in an MCU
+    int blocks;                  // in an MCU
     int mcus_across, mcus_down;
 };
 
 inline Layout layout_of(const Scan& scan) {
 #pragma HLS INLINE
     Layout layout;
-    layout.luma_blocks = 1 << (scan.h_shift + scan.v_shift);
-    layout.blocks = scan.components == 1 ? 1 : layout.luma_blocks + 2;
+    layout.blocks = 0;
+    for (int c = 0; c < COMPONENTS; c++) {
+#pragma HLS UNROLL
+        layout.first[c] = layout.blocks;
+        if (c < scan.components) layout.blocks += 1 << (scan.h[c] + scan.v[c]);
+    }
     layout.mcus_across = (scan.width + (8 << scan.h_shift) - 1) >> (3 + scan.h_shift);
     layout.mcus_down = (scan.height + (8 << scan.v_shift) - 1) >> (3 + scan.v_shift);
     return layout;
 }
 
-// How chroma is brought to the size of luma: triangle filter in a direction ("fancy") or replication.
+// Of which component a block of an MCU is.
+inline int component_of(const Layout& layout, int block) {
+#pragma HLS INLINE
+    return (block >= layout.first[1]) + (block >= layout.first[2]);
+}
+
+// How a component of chroma is brought to the size of luma: triangle filter in a direction ("fancy") or replication.
 struct Upsampling {
-    int width, height;  // chroma samples that are part of the image; beyond their rows the edge repeats
+    int h_shift, v_shift;  // log2 of how many samples of luma stand beside one of chroma
+    int height;            // rows of chroma that are part of the image; beyond them the edge repeats
     bool fancy_h, fancy_v;
 };
 
-inline Upsampling choose_upsampling(const Scan& scan) {
+inline Upsampling choose_upsampling(const Scan& scan, int component) {
+#pragma HLS INLINE
     Upsampling up;
-    up.width = (scan.width + (1 << scan.h_shift) - 1) >> scan.h_shift;
-    up.height = (scan.height + (1 << scan.v_shift) - 1) >> scan.v_shift;
-    // libjpeg replicates 4:1:1, and all of 4:2:2 and 4:2:0 if chroma is at most two columns wide.
-    up.fancy_h = scan.h_shift == 1 && up.width > 2;
-    up.fancy_v = scan.v_shift == 1 && (scan.h_shift == 0 || up.fancy_h);
+    up.h_shift = scan.h_shift - scan.h[component];
+    up.v_shift = scan.v_shift - scan.v[component];
+    up.height = (scan.height + (1 << up.v_shift) - 1) >> up.v_shift;
+    // libjpeg replicates where there is one sample of four either way, as in 4:1:1 and 4:1:0, and where one of two across
+    // leaves at most two columns.
+    up.fancy_h = up.h_shift == 1 && up.v_shift <= 1 && scan.width > 4;
+    up.fancy_v = up.v_shift == 1 && (up.h_shift == 0 || up.fancy_h);
     return up;
+}
+
+// Whether the last row of an MCU row needs chroma of the row below.
+inline bool needs_row_below(const Scan& scan) {
+#pragma HLS INLINE
+    return choose_upsampling(scan, 1).fancy_v || choose_upsampling(scan, 2).fancy_v;
 }
 
 // How many MCU rows are decoded for it: the triangle filter between rows of chroma may want the row below.
 inline int mcu_rows_for(const Scan& scan, const Window& window) {
 #pragma HLS INLINE
-    const uint32_t below = window.last_row + choose_upsampling(scan).fancy_v, bottom = scan.height - 1;
+    const uint32_t below = window.last_row + needs_row_below(scan), bottom = scan.height - 1;
     return ((below < bottom ? below : bottom) >> (3 + scan.v_shift)) + 1;
 }
 

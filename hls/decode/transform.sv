@@ -6,7 +6,8 @@
 //             form.
 // Interface   coefficient_t and samples_t of headrace_pkg.sv. The quantisation tables of an image
 //             are written before its first coefficient and after the end beat of the image before
-//             has left.
+//             has left. With `by_component_i`, `quant` is the component, whose table is the one that
+//             was latched for it value by value.
 // Throughput  one coefficient a clock in; a row of a block a clock out, so a block takes 8 clocks
 //             or one for each of its coefficients, whichever is more: the columns of a block are
 //             transformed beside the rows of the one before. Up to 512 blocks may wait for their 8
@@ -23,9 +24,12 @@ module transform
   input  logic         rst_ni,
 
   input  logic         quant_we_i,
+  input  logic         quant_latch_i,      // the table's value becomes the component's
   input  logic [1:0]   quant_table_i,
-  input  logic [5:0]   quant_index_i,  // in zigzag order, as in the file
+  input  logic [1:0]   quant_component_i,
+  input  logic [5:0]   quant_index_i,      // in zigzag order, as in the file
   input  logic [15:0]  quant_value_i,
+  input  logic         by_component_i,
 
   input  coefficient_t coefficient_i,
   input  logic         coefficient_valid_i,
@@ -47,7 +51,8 @@ module transform
 
   coefficient_buffer u_buffer (
     .clk_i, .rst_ni,
-    .quant_we_i, .quant_table_i, .quant_index_i, .quant_value_i,
+    .quant_we_i, .quant_latch_i, .quant_table_i, .quant_component_i, .quant_index_i, .quant_value_i,
+    .by_component_i,
     .coefficient_i, .coefficient_valid_i, .coefficient_ready_o,
     .room_i          (room_q),
     .block_o         (block),

@@ -45,22 +45,24 @@ module upsample
   // `even` is the chroma sample of the beat or, without horizontal subsampling, that of its left
   // pixel, `odd` the right.
   logic [1:0]  beat_q;
-  logic [2:0]  at;
+  logic [2:0]  at[2];        // [0] Cb, [1] Cr
   logic        row_ends;
   place_t      place_d, place_q, place_q2;
   logic        valid_q, valid_q2;
-  logic [7:0]  near_even_q[2], near_odd_q[2], far_even_q[2], far_odd_q[2];  // [0] Cb, [1] Cr
+  logic [7:0]  near_even_q[2], near_odd_q[2], far_even_q[2], far_odd_q[2];
 
   assign row_ends      = words_i.last && beat_q == layout_i.last_beat;
   assign begin_o       = words_valid_i && room_i;
   assign words_ready_o = begin_o && (row_ends || beat_q == 2'd3);
 
   always_comb begin
-    unique case (layout_i.h_shift)
-      2'd0:    at = {beat_q, 1'b0};
-      2'd1:    at = {words_i.part[0], beat_q};
-      default: at = {words_i.part, beat_q[1]};
-    endcase
+    for (int unsigned c = 0; c < 2; c++) begin
+      unique case (layout_i.h_shift[c])
+        2'd0:    at[c] = {beat_q, 1'b0};
+        2'd1:    at[c] = {words_i.part[0], beat_q};
+        default: at[c] = {words_i.part, beat_q[1]};
+      endcase
+    end
     place_d = '{
       y:        words_i.luma[{beat_q, 1'b0}+:2],
       keep:     {!(row_ends && layout_i.odd_width), 1'b1},
@@ -85,10 +87,10 @@ module upsample
 
   always_ff @(posedge clk_i) begin
     place_q        <= place_d;
-    near_even_q[0] <= words_i.cb_near[at];
-    near_even_q[1] <= words_i.cr_near[at];
-    far_even_q[0]  <= words_i.cb_far[at];
-    far_even_q[1]  <= words_i.cr_far[at];
+    near_even_q[0] <= words_i.cb_near[at[0]];
+    near_even_q[1] <= words_i.cr_near[at[1]];
+    far_even_q[0]  <= words_i.cb_far[at[0]];
+    far_even_q[1]  <= words_i.cr_far[at[1]];
     near_odd_q[0]  <= words_i.cb_near[{beat_q, 1'b1}];
     near_odd_q[1]  <= words_i.cr_near[{beat_q, 1'b1}];
     far_odd_q[0]   <= words_i.cb_far[{beat_q, 1'b1}];
@@ -105,8 +107,8 @@ module upsample
   always_ff @(posedge clk_i) begin
     place_q2 <= place_q;
     for (int unsigned c = 0; c < 2; c++) begin
-      even_q[c] <= blend(near_even_q[c], far_even_q[c], layout_i.fancy_v);
-      odd_q[c]  <= blend(near_odd_q[c], far_odd_q[c], layout_i.fancy_v);
+      even_q[c] <= blend(near_even_q[c], far_even_q[c], layout_i.fancy_v[c]);
+      odd_q[c]  <= blend(near_odd_q[c], far_odd_q[c], layout_i.fancy_v[c]);
     end
   end
 
@@ -143,12 +145,12 @@ module upsample
 
   always_comb begin
     for (int unsigned c = 0; c < 2; c++) begin
-      if (layout_i.fancy_h) begin
+      if (layout_i.fancy_h[c]) begin
         sum_d[0][c] = blend_next(even_q2[c], place_q3.first ? even_q2[c] : before_q[c]);
         sum_d[1][c] = blend_next(even_q2[c], place_q3.last ? even_q2[c] : even_q[c]);
       end else begin
         sum_d[0][c] = sum_t'(even_q2[c]);
-        sum_d[1][c] = sum_t'(layout_i.h_shift == '0 ? odd_q2[c] : even_q2[c]);
+        sum_d[1][c] = sum_t'(layout_i.h_shift[c] == '0 ? odd_q2[c] : even_q2[c]);
       end
     end
   end
@@ -159,22 +161,24 @@ module upsample
   end
 
   // ---- Clock 5: rounded ----
-  logic [3:0] half[2];
+  logic [3:0] half[2][2];  // [left or right pixel][Cb, Cr]
 
   always_comb begin
     for (int unsigned x = 0; x < 2; x++) begin
-      if (layout_i.fancy_h && layout_i.fancy_v) half[x] = x == 0 ? 4'd8 : 4'd7;
-      else if (layout_i.fancy_h)                half[x] = x == 0 ? 4'd1 : 4'd2;
-      else                                      half[x] = place_q4.odd_row ? 4'd2 : 4'd1;
+      for (int unsigned c = 0; c < 2; c++) begin
+        if (layout_i.fancy_h[c] && layout_i.fancy_v[c]) half[x][c] = x == 0 ? 4'd8 : 4'd7;
+        else if (layout_i.fancy_h[c])                   half[x][c] = x == 0 ? 4'd1 : 4'd2;
+        else                                            half[x][c] = place_q4.odd_row ? 4'd2 : 4'd1;
+      end
     end
   end
 
-  function automatic logic [7:0] rounded(sum_t sum, logic [3:0] term, layout_t layout);
+  function automatic logic [7:0] rounded(sum_t sum, logic [3:0] term, logic color, logic fancy_h, logic fancy_v);
     sum_t whole;
     whole = sum + sum_t'(term);
-    if (!layout.color) return 8'd128;
-    if (layout.fancy_h && layout.fancy_v) return whole[11:4];
-    if (layout.fancy_h || layout.fancy_v) return whole[9:2];
+    if (!color) return 8'd128;
+    if (fancy_h && fancy_v) return whole[11:4];
+    if (fancy_h || fancy_v) return whole[9:2];
     return sum[7:0];
   endfunction
 
@@ -183,8 +187,8 @@ module upsample
     beat_o.keep <= place_q4.keep;
     beat_o.last <= place_q4.last && place_q4.last_row;
     for (int unsigned x = 0; x < 2; x++) begin
-      beat_o.cb[x] <= rounded(sum_q[x][0], half[x], layout_i);
-      beat_o.cr[x] <= rounded(sum_q[x][1], half[x], layout_i);
+      beat_o.cb[x] <= rounded(sum_q[x][0], half[x][0], layout_i.color, layout_i.fancy_h[0], layout_i.fancy_v[0]);
+      beat_o.cr[x] <= rounded(sum_q[x][1], half[x][1], layout_i.color, layout_i.fancy_h[1], layout_i.fancy_v[1]);
     end
   end
 

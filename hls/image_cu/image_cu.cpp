@@ -43,7 +43,7 @@ void pass(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, hls::stream<Fra
     bool last = frame.status != STATUS_OK;
     while (!last) {
 #pragma HLS PIPELINE II = 1
-#pragma HLS LOOP_TRIPCOUNT max = 33554432
+#pragma HLS LOOP_TRIPCOUNT max = 67107840
         const Beat beat = pixels.read();
         out_pixels.write(beat);
         last = beat.last;
@@ -233,7 +233,7 @@ void pack(hls::stream<Frame>& frames, hls::stream<SampleBeat>& samples, hls::str
     uint8_t status = STATUS_OK;
     while (!last) {
 #pragma HLS PIPELINE II = 4
-#pragma HLS LOOP_TRIPCOUNT max = 33554432
+#pragma HLS LOOP_TRIPCOUNT max = 67107840
         const SampleBeat in = samples.read();
         last = in.last;
         status = in.status;
@@ -293,7 +293,9 @@ void store(hls::stream<Frame>& frames, hls::stream<SampleBeat>& samples, hls::st
 }
 
 void preprocess(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<128>* tensor, uint32_t tensor_capacity,
-                const ap_uint<128>* tables, uint32_t stage, uint32_t format, const Wanted& wanted, Outcome& outcome) {
+                const ap_uint<128>* tables, uint32_t stage, uint32_t format, const Wanted& wanted,
+                const ap_uint<128>* workspace_in, ap_uint<128>* workspace_out, uint32_t workspace_bytes,
+                Outcome& outcome, uint32_t& workspace_needed) {
 #pragma HLS DATAFLOW
     WordStream words("words");
     hls::stream<Frame> decoded_frames("decoded_frames"), source_frames("source_frames"), noted("noted");
@@ -305,7 +307,8 @@ void preprocess(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<128>* ten
 #pragma HLS STREAM variable = cropped depth = 64
 #pragma HLS STREAM variable = samples depth = 64
     load_jpeg(jpeg, jpeg_bytes, words);
-    decode(words, jpeg_bytes, wanted, decoded_frames, decoded);
+    decode(words, jpeg_bytes, wanted, workspace_in, workspace_out, workspace_bytes, decoded_frames, decoded,
+           workspace_needed);
     note_source(decoded_frames, source_frames, noted);
     resize_stage(source_frames, decoded, stage, wanted, resized_frames, resized);
     crop_stage(resized_frames, resized, stage, wanted.crop, cropped_frames, cropped);
@@ -313,17 +316,30 @@ void preprocess(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<128>* ten
     store(out_frames, samples, noted, stage, format, tensor_capacity, tensor, outcome);
 }
 
+// Of all requests of a run.
+struct Workspace {
+    ap_uint<128>* words;
+    uint32_t bytes;
+};
+
 struct Request {
     uint32_t jpeg_bytes, tensor_capacity, stage, format, resize_short;
     Crop crop;
 };
 
-Outcome request(const ap_uint<128>* jpeg, ap_uint<128>* tensor, const ap_uint<128>* tables, const Request& asked) {
+Outcome request(const ap_uint<128>* jpeg, ap_uint<128>* tensor, const ap_uint<128>* tables, const Workspace& workspace,
+                const Request& asked) {
     Outcome outcome{STATUS_BAD_ARGUMENT, 0, 0, 0, 0, 0};
     if (asked.stage > STAGE_NORMALIZE || asked.format > FORMAT_INT8) return outcome;
     // What does not fit 16 bits is beyond the limit of resize; 0 is what it refuses for being so.
     const Wanted wanted{asked.resize_short > 65535 ? 0 : asked.resize_short, asked.stage >= STAGE_CROP, asked.crop};
-    preprocess(jpeg, asked.jpeg_bytes, tensor, asked.tensor_capacity, tables, asked.stage, asked.format, wanted, outcome);
+    uint32_t workspace_needed = 0;
+    preprocess(jpeg, asked.jpeg_bytes, tensor, asked.tensor_capacity, tables, asked.stage, asked.format, wanted,
+               workspace.words, workspace.words, workspace.bytes, outcome, workspace_needed);
+    // There is no frame then, so that nobody takes it for the tensor that is too small.
+    if (outcome.status == STATUS_BUFFER_TOO_SMALL && workspace_needed > workspace.bytes) {
+        outcome.bytes = workspace_needed;
+    }
     return outcome;
 }
 
@@ -361,8 +377,8 @@ bool read_job(const ap_uint<128>* descriptor, uint32_t jpeg_room, uint32_t tenso
 
 // Jobs from the ring, until one says stop or no more come. The outcome is the run's, as its own record has it.
 Outcome serve(const ap_uint<128>* jpeg, uint32_t jpeg_room, ap_uint<128>* tensor, uint32_t tensor_room,
-              const ap_uint<128>* tables, const volatile ap_uint<128>* ring, uint32_t entries, uint32_t first,
-              uint32_t polls, ap_uint<128>* result) {
+              const ap_uint<128>* tables, const Workspace& workspace, const volatile ap_uint<128>* ring,
+              uint32_t entries, uint32_t first, uint32_t polls, ap_uint<128>* result) {
     uint32_t number = first, jobs = 0, looks = 0;
     bool stopped = false;
     while (!stopped) {
@@ -390,7 +406,7 @@ Outcome serve(const ap_uint<128>* jpeg, uint32_t jpeg_room, ap_uint<128>* tensor
         uint32_t jpeg_word, tensor_word;
         Outcome outcome{STATUS_BAD_ARGUMENT, 0, 0, 0, 0, 0};
         if (read_job(descriptor, jpeg_room, tensor_room, asked, jpeg_word, tensor_word)) {
-            outcome = request(jpeg + jpeg_word, tensor + tensor_word, tables, asked);
+            outcome = request(jpeg + jpeg_word, tensor + tensor_word, tables, workspace, asked);
         }
         in_order();
         write_record(outcome, number - 1, result + 2 * slot);
@@ -405,13 +421,15 @@ Outcome serve(const ap_uint<128>* jpeg, uint32_t jpeg_room, ap_uint<128>* tensor
 extern "C" void image_cu(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<128>* tensor, uint32_t tensor_capacity,
                          const ap_uint<128>* tables, ap_uint<128>* result, uint32_t stage, uint32_t format,
                          uint32_t resize_short, uint32_t crop_width, uint32_t crop_height, uint32_t crop_x,
-                         uint32_t crop_y, const volatile ap_uint<128>* ring, uint32_t ring_entries,
-                         uint32_t ring_first, uint32_t polls, uint32_t* status, uint32_t* out_width,
-                         uint32_t* out_height, uint32_t* src_width, uint32_t* src_height) {
+                         uint32_t crop_y, ap_uint<128>* workspace, uint32_t workspace_bytes,
+                         const volatile ap_uint<128>* ring, uint32_t ring_entries, uint32_t ring_first, uint32_t polls,
+                         uint32_t* status, uint32_t* out_width, uint32_t* out_height, uint32_t* src_width,
+                         uint32_t* src_height) {
 #pragma HLS INTERFACE m_axi port = jpeg bundle = gmem0 channel = 0 offset = slave max_read_burst_length = 64
 #pragma HLS INTERFACE m_axi port = tensor bundle = gmem1 channel = 0 offset = slave max_write_burst_length = 64
 #pragma HLS INTERFACE m_axi port = tables bundle = gmem0 channel = 1 offset = slave max_read_burst_length = 64
 #pragma HLS INTERFACE m_axi port = result bundle = gmem1 channel = 1 offset = slave max_write_burst_length = 2
+#pragma HLS INTERFACE m_axi port = workspace bundle = gmem1 channel = 2 offset = slave max_read_burst_length = 64 max_write_burst_length = 64
 #pragma HLS INTERFACE m_axi port = ring bundle = gmem0 channel = 2 offset = slave max_read_burst_length = 4
 #pragma HLS INTERFACE s_axilite port = jpeg bundle = control offset = 0x10
 #pragma HLS INTERFACE s_axilite port = jpeg_bytes bundle = control offset = 0x1C
@@ -426,26 +444,30 @@ extern "C" void image_cu(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<
 #pragma HLS INTERFACE s_axilite port = crop_height bundle = control offset = 0x70
 #pragma HLS INTERFACE s_axilite port = crop_x bundle = control offset = 0x78
 #pragma HLS INTERFACE s_axilite port = crop_y bundle = control offset = 0x80
-#pragma HLS INTERFACE s_axilite port = ring bundle = control offset = 0x88
-#pragma HLS INTERFACE s_axilite port = ring_entries bundle = control offset = 0x94
-#pragma HLS INTERFACE s_axilite port = ring_first bundle = control offset = 0x9C
-#pragma HLS INTERFACE s_axilite port = polls bundle = control offset = 0xA4
-#pragma HLS INTERFACE s_axilite port = status bundle = control offset = 0xB0
-#pragma HLS INTERFACE s_axilite port = out_width bundle = control offset = 0xC0
-#pragma HLS INTERFACE s_axilite port = out_height bundle = control offset = 0xD0
-#pragma HLS INTERFACE s_axilite port = src_width bundle = control offset = 0xE0
-#pragma HLS INTERFACE s_axilite port = src_height bundle = control offset = 0xF0
+#pragma HLS INTERFACE s_axilite port = workspace bundle = control offset = 0x88
+#pragma HLS INTERFACE s_axilite port = workspace_bytes bundle = control offset = 0x94
+#pragma HLS INTERFACE s_axilite port = ring bundle = control offset = 0x9C
+#pragma HLS INTERFACE s_axilite port = ring_entries bundle = control offset = 0xA8
+#pragma HLS INTERFACE s_axilite port = ring_first bundle = control offset = 0xB0
+#pragma HLS INTERFACE s_axilite port = polls bundle = control offset = 0xB8
+#pragma HLS INTERFACE s_axilite port = status bundle = control offset = 0xC0
+#pragma HLS INTERFACE s_axilite port = out_width bundle = control offset = 0xD0
+#pragma HLS INTERFACE s_axilite port = out_height bundle = control offset = 0xE0
+#pragma HLS INTERFACE s_axilite port = src_width bundle = control offset = 0xF0
+#pragma HLS INTERFACE s_axilite port = src_height bundle = control offset = 0x100
 #pragma HLS INTERFACE ap_ctrl_chain port = return
 #pragma HLS INTERFACE s_axilite port = return bundle = control
     using namespace headrace;
     Outcome outcome{STATUS_BAD_ARGUMENT, 0, 0, 0, 0, 0};
     ap_uint<128>* record = result;
+    const Workspace space{workspace, workspace_bytes};
     if (ring_entries == 0) {
         const Request asked{jpeg_bytes, tensor_capacity, stage, format, resize_short,
                             {crop_width, crop_height, crop_x, crop_y}};
-        outcome = request(jpeg, tensor, tables, asked);
+        outcome = request(jpeg, tensor, tables, space, asked);
     } else if (ring_entries <= MOST_RING_ENTRIES && (ring_entries & (ring_entries - 1)) == 0) {
-        outcome = serve(jpeg, jpeg_bytes, tensor, tensor_capacity, tables, ring, ring_entries, ring_first, polls, result);
+        outcome = serve(jpeg, jpeg_bytes, tensor, tensor_capacity, tables, space, ring, ring_entries, ring_first, polls,
+                        result);
         record = result + 2 * ring_entries;
     }
     *status = outcome.status;

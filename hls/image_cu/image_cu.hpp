@@ -5,6 +5,8 @@
 //             kernel.xml.
 //             Output: interleaved 8-bit RGB (HWC) up to crop; planar (CHW) float32, float16 or int8 after normalize.
 //             `tables` holds 3 x 256 32-bit words (R, G, B) and is read with stage = NORMALIZE only.
+//             `workspace`, 128-byte aligned, is for the coefficients of files of several scans, progressive ones among
+//             them; with 0 `workspace_bytes` these are refused, and it counts for nothing. What lies there is lost.
 //             `result` receives the output registers, too: 8 words, status, out_width, out_height, src_width,
 //             src_height, output bytes (low, high), 0.
 // Queue       with `ring_entries`, a power of two up to 65536, not 0, a run takes jobs from a ring of descriptors until one
@@ -12,7 +14,7 @@
 //             words: jpeg, jpeg_bytes, tensor, tensor_capacity, stage, format, resize_short, crop_width, crop_height,
 //             crop_x, crop_y, command (0: a job, 1: stop), three zeros, number. `jpeg` and `tensor` are offsets in bytes,
 //             multiples of 16, from the run's arguments of that name, whose `jpeg_bytes` and `tensor_capacity` are the
-//             sizes of what lies there; `tables` is the run's. Job n lies in slot n mod ring_entries; the run begins
+//             sizes of what lies there; `tables` and the workspace are the run's. Job n lies in slot n mod ring_entries; the run begins
 //             with job `ring_first` and numbers wrap around behind 2^32 - 1. The host writes a descriptor's number last,
 //             into a slot whose job is done; before the first run no slot may have the number of its first job.
 //             `result` has room for ring_entries + 1 records. That of job n goes to place n mod ring_entries when its tensor is
@@ -20,8 +22,10 @@
 //             end: status, jobs done, number of the first job not taken, 1 if one said stop or else 0, zeros.
 // Throughput  that of decode or of resize, whichever takes longer; crop, normalize and store take two pixels a clock.
 // Latency     the units run side by side, coupled by FIFOs; no image is ever whole inside.
-// Bad input   ends in a status code, see hls/README.md. STATUS_BUFFER_TOO_SMALL comes with the sizes needed. Nothing is
-//             written beyond tensor_capacity, which must be that of a buffer of whole 16-byte words.
+// Bad input   ends in a status code, see hls/README.md. STATUS_BUFFER_TOO_SMALL comes with the sizes needed: if
+//             out_width is 0, it is the workspace that is too small, and the bytes are those that it needs. Nothing is
+//             written beyond tensor_capacity, which must be that of a buffer of whole 16-byte words, nor beyond
+//             workspace_bytes.
 //             A bad job, by its command, its zeros, its ranges or what a single request is refused for, ends in
 //             STATUS_BAD_ARGUMENT of its own, a bad ring in that of the run.
 #pragma once
@@ -41,6 +45,7 @@ constexpr uint32_t MOST_RING_ENTRIES = 65536;
 extern "C" void image_cu(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<128>* tensor, uint32_t tensor_capacity,
                          const ap_uint<128>* tables, ap_uint<128>* result, uint32_t stage, uint32_t format,
                          uint32_t resize_short, uint32_t crop_width, uint32_t crop_height, uint32_t crop_x,
-                         uint32_t crop_y, const volatile ap_uint<128>* ring, uint32_t ring_entries,
-                         uint32_t ring_first, uint32_t polls, uint32_t* status, uint32_t* out_width,
-                         uint32_t* out_height, uint32_t* src_width, uint32_t* src_height);
+                         uint32_t crop_y, ap_uint<128>* workspace, uint32_t workspace_bytes,
+                         const volatile ap_uint<128>* ring, uint32_t ring_entries, uint32_t ring_first, uint32_t polls,
+                         uint32_t* status, uint32_t* out_width, uint32_t* out_height, uint32_t* src_width,
+                         uint32_t* src_height);

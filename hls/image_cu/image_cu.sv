@@ -3,10 +3,12 @@
 //   gmem0 -+-> axi_read -> decode -> resize -> crop -> normalize -> store -+-> gmem1
 //          +-> axi_read -> table_load -------------------^   record_write -+
 //          +-> job_ring (axi_read): arguments
+//                                                    decode: coefficients of files of several scans <-> gmem1
 //
 // Reference   image_cu.hpp; registers: kernel.xml and image_cu_pkg.sv.
-// Interface   AXI4-Lite control with ap_ctrl_chain; two AXI4 masters of 128 bits, one reads and one writes, of which only
-//             the channels in use exist. All addresses are 16-byte aligned. A run takes its arguments when it starts, so that the host can
+// Interface   AXI4-Lite control with ap_ctrl_chain; two AXI4 masters of 128 bits, one for what is read, one for what is
+//             written and the workspace, of which only the channels in use exist. All addresses are 16-byte aligned, that of the workspace, if there is one, to
+//             128. A run takes its arguments when it starts, so that the host can
 //             already write those of the next; it begins after ap_continue. A run is one request or, with a ring, as many
 //             as the host puts there.
 // Throughput  that of decode: what is behind it takes two pixels a clock.
@@ -26,7 +28,8 @@ module image_cu
 
   `AXI_CONTROL_PORTS(s_axi_control),
   `AXI_READ_PORTS(m_axi_gmem0, 2),
-  `AXI_WRITE_PORTS(m_axi_gmem1, 1)
+  `AXI_READ_PORTS(m_axi_gmem1, 1),
+  `AXI_WRITE_PORTS(m_axi_gmem1, 2)
 );
 
   localparam logic [28:0] TableWords = 29'd192;
@@ -55,9 +58,10 @@ module image_cu
   localparam int unsigned JpegReader = 0;
   localparam int unsigned TablesReader = 1;
   localparam int unsigned RingReader = 2;
-  localparam int unsigned Writers = 2;
+  localparam int unsigned Writers = 3;
   localparam int unsigned TensorWriter = 0;
   localparam int unsigned RecordWriter = 1;
+  localparam int unsigned WorkspaceWriter = 2;
 
   logic [Readers-1:0][63:0]  araddr;
   logic [Readers-1:0][7:0]   arlen;
@@ -74,6 +78,12 @@ module image_cu
   assign m_axi_gmem0_arcache = AxiCache;
   assign m_axi_gmem0_arprot  = AxiProt;
   assign m_axi_gmem0_rready  = 1'b1;  // readers ask for what they have room for
+  assign m_axi_gmem1_arid    = '0;  // the workspace alone is read there
+  assign m_axi_gmem1_arsize  = 3'd4;
+  assign m_axi_gmem1_arburst = 2'b01;
+  assign m_axi_gmem1_arcache = AxiCache;
+  assign m_axi_gmem1_arprot  = AxiProt;
+  assign m_axi_gmem1_rready  = 1'b1;
   assign m_axi_gmem1_awsize  = 3'd4;
   assign m_axi_gmem1_awburst = 2'b01;
   assign m_axi_gmem1_awcache = AxiCache;
@@ -172,7 +182,7 @@ module image_cu
     .counters_i (counters)
   );
 
-  logic jpeg_idle, tables_idle;  // the units that read them
+  logic jpeg_idle, tables_idle, workspace_idle;  // the units that read them, and write the last
   assign begins = state_q == StIdle && start;
 
   // ---- Jobs from the ring ----
@@ -265,18 +275,19 @@ module image_cu
     listened_q                     <= !begins && (listened_q || state_q == StWait);
   end
 
-  // The tables' address counts only where they are read.
+  // The tables' address counts only where they are read, the workspace's only where there is one.
   logic planar_q, resizes_q, crops_q;
   assign refused = queue_q && !job_q ? ring_refused_q : (job_q && job_bad_q) || arguments_q.stage > 32'd3 || arguments_q.format > 32'd2 || arguments_q.jpeg[3:0] != '0 ||
                    arguments_q.tensor[3:0] != '0 || arguments_q.result[3:0] != '0 ||
-                   (arguments_q.stage == 32'd3 && arguments_q.tables[3:0] != '0);
+                   (arguments_q.stage == 32'd3 && arguments_q.tables[3:0] != '0) ||
+                   (arguments_q.workspace_bytes != '0 && arguments_q.workspace[6:0] != '0);
 
   always_comb begin
     state_d = state_q;
     unique case (state_q)
       StIdle:    if (start) state_d = StCheck;
       StCheck: begin
-        if (jpeg_idle && tables_idle && ring_idle && (settled || !queue_q)) begin  // after a reset they may not be idle
+        if (jpeg_idle && tables_idle && workspace_idle && ring_idle && (settled || !queue_q)) begin  // after a reset they may not be idle
           state_d = refused ? StOutcome : queue_q && !job_q ? StWait : StStart;
         end
       end
@@ -360,6 +371,7 @@ module image_cu
   // ---- Decode ----
   // Between units lie short FIFOs: source, scaled and window. A unit beyond `stage` is passed by.
   logic           decode_busy;
+  logic [31:0]    workspace_needed;
   decode_events_t events;
   frame_t         decoded_frame, resized_frame, cropped_frame;
   logic           decoded_frame_valid, decoded_frame_ready, resized_frame_valid, resized_frame_ready;
@@ -368,6 +380,7 @@ module image_cu
   logic [15:0]    source_width, source_height;
   logic           sized, window_known;
   window_t        source_window;
+  crop_t          crop_place;
   logic           decoded_valid, decoded_ready, resized_valid, resized_ready, cropped_valid, cropped_ready;
 
   decode u_decode (
@@ -391,7 +404,30 @@ module image_cu
     .frame_ready_i (decoded_frame_ready),
     .beat_o        (decoded),
     .beat_valid_o  (decoded_valid),
-    .beat_ready_i  (decoded_ready)
+    .beat_ready_i  (decoded_ready),
+    .workspace_i       (arguments_q.workspace),
+    .workspace_bytes_i (arguments_q.workspace_bytes),
+    .workspace_needed_o(workspace_needed),
+    .workspace_idle_o  (workspace_idle),
+    .araddr_o      (m_axi_gmem1_araddr),
+    .arlen_o       (m_axi_gmem1_arlen),
+    .arvalid_o     (m_axi_gmem1_arvalid),
+    .arready_i     (m_axi_gmem1_arready),
+    .rdata_i       (m_axi_gmem1_rdata),
+    .rresp_i       (m_axi_gmem1_rresp),
+    .rlast_i       (m_axi_gmem1_rlast),
+    .rvalid_i      (m_axi_gmem1_rvalid),
+    .awaddr_o      (awaddr[WorkspaceWriter]),
+    .awlen_o       (awlen[WorkspaceWriter]),
+    .awvalid_o     (awvalid[WorkspaceWriter]),
+    .awready_i     (awready[WorkspaceWriter]),
+    .wdata_o       (wdata[WorkspaceWriter]),
+    .wstrb_o       (wstrb[WorkspaceWriter]),
+    .wlast_o       (wlast[WorkspaceWriter]),
+    .wvalid_o      (wvalid[WorkspaceWriter]),
+    .wready_i      (wready[WorkspaceWriter]),
+    .bresp_i       (m_axi_gmem1_bresp),
+    .bvalid_i      (bvalid[WorkspaceWriter])
   );
 
   frame_t source_frame;
@@ -435,6 +471,7 @@ module image_cu
     .sized_i       (sized && resizes_q),
     .window_o      (source_window),
     .window_valid_o(window_known),
+    .crop_o        (crop_place),
     .frame_i       (source_frame),
     .frame_valid_i (source_frame_valid && resizes_q),
     .frame_ready_o (resize_frame_ready),
@@ -483,10 +520,7 @@ module image_cu
   crop u_crop (
     .clk_i        (clk),
     .rst_ni       (rst_n),
-    .crop_width_i (arguments_q.crop_width),
-    .crop_height_i(arguments_q.crop_height),
-    .crop_x_i     (arguments_q.crop_x),
-    .crop_y_i     (arguments_q.crop_y),
+    .crop_i       (crop_place),
     .cut_i        (1'b1),  // resize gives no more
     .frame_i      (scaled_frame),
     .frame_valid_i(scaled_frame_valid && crops_q),
@@ -657,7 +691,8 @@ module image_cu
   // longer wanted is stopped: the file may go on behind the image, and an error leaves tables unused.
   assign jpeg_stop   = state_q == StRun && source_ended && !decode_busy;
   assign tables_stop = state_q == StRun && store_idle;
-  assign run_over    = source_ended && scaled_ended && !decode_busy && store_idle && jpeg_idle && tables_idle;
+  assign run_over    = source_ended && scaled_ended && !decode_busy && store_idle && jpeg_idle && tables_idle &&
+                       workspace_idle;
   assign bus_error   = jpeg_error || store_error || (planar_q && tables_error);
 
   logic [15:0] src_width_q, src_height_q;
@@ -679,7 +714,8 @@ module image_cu
       outputs_q.out_height <= 32'(out_height);
       outputs_q.src_width  <= 32'(src_width_q);
       outputs_q.src_height <= 32'(src_height_q);
-      bytes_q              <= bytes;
+      // Without a frame it is the workspace that is too small.
+      bytes_q              <= store_status == StatusBufferTooSmall && out_width == '0 ? 64'(workspace_needed) : bytes;
     end else if (ends) begin  // of a run from the ring: status, jobs, the next one's number, whether one said stop
       outputs_q.status     <= 32'(ring_error || failed_q ? StatusBusError : StatusOk);
       outputs_q.out_width  <= jobs_q;

@@ -15,18 +15,21 @@ package image_cu_pkg;
     logic [31:0] crop_height;
     logic [31:0] crop_x;
     logic [31:0] crop_y;
+    logic [63:0] workspace;
+    logic [31:0] workspace_bytes;
     logic [63:0] ring;
     logic [31:0] ring_entries;
     logic [31:0] ring_first;
     logic [31:0] polls;
-  } arguments_t;  // 704 bits
+  } arguments_t;  // 800 bits
 
   // Where the words of arguments_t lie.
   localparam int unsigned ArgumentWords = $bits(arguments_t) / 32;
   localparam logic [ArgumentWords-1:0][11:0] ArgumentOffset = {
     12'h014, 12'h010, 12'h01C, 12'h028, 12'h024, 12'h030, 12'h03C, 12'h038, 12'h048, 12'h044,
     12'h050, 12'h058, 12'h060, 12'h068, 12'h070, 12'h078, 12'h080,
-    12'h08C, 12'h088, 12'h094, 12'h09C, 12'h0A4};
+    12'h08C, 12'h088, 12'h094,
+    12'h0A0, 12'h09C, 12'h0A8, 12'h0B0, 12'h0B8};
 
   typedef struct packed {
     logic [31:0] status;
@@ -37,7 +40,7 @@ package image_cu_pkg;
   } outputs_t;
 
   localparam int unsigned OutputWords = $bits(outputs_t) / 32;
-  localparam logic [OutputWords-1:0][11:0] OutputOffset = {12'h0B0, 12'h0C0, 12'h0D0, 12'h0E0, 12'h0F0};
+  localparam logic [OutputWords-1:0][11:0] OutputOffset = {12'h0C0, 12'h0D0, 12'h0E0, 12'h0F0, 12'h100};
 
   // A job in the ring, as image_cu.hpp has it; its last word comes first here.
   localparam logic [31:0] CommandStop = 32'd1;  // 0: a job
@@ -75,7 +78,7 @@ package image_cu_pkg;
     logic [31:0] crop_y;
   } job_t;
 
-  // Clocks of the last run, or of the one that runs; at 0x100, in this order.
+  // Clocks of the last run, or of the one that runs; at 0x140, in this order.
   typedef struct packed {
     logic [31:0] cycles;          // start to done
     logic [31:0] symbols;         // Huffman symbols, not clocks

@@ -21,14 +21,14 @@ module block_walk
   logic        running_q;
   logic [1:0]  c_q, x_q;          // component, column and row in the MCU
   logic        y_q;
-  logic [9:0]  across_left_q;     // MCUs after this one in its row
+  logic [AcrossBits-1:0] across_left_q;  // MCUs after this one in its row
   logic [12:0] down_left_q;
   logic [2:0][BlockBits-1:0] at_q, row_q;  // the first block of each component in this MCU, in this row of MCUs
 
   logic        step, x_end, y_end, mcu_end, row_end;
   logic [1:0]  first_c, next_c;
   logic        more;              // components after this one
-  logic [9:0]  offset;
+  logic [AcrossBits-1:0] offset;
 
   assign step    = running_q && (!block_valid_o || block_ready_i);
   assign first_c = pass_i.members[0] ? 2'd0 : pass_i.members[1] ? 2'd1 : 2'd2;
@@ -38,7 +38,7 @@ module block_walk
   assign y_end   = c_q != 2'd0 || y_q == pass_i.v_shift;
   assign mcu_end = x_end && y_end && !more;
   assign row_end = across_left_q == '0;
-  assign offset  = (y_q ? pass_i.luma_row : 10'd0) + 10'(x_q);
+  assign offset  = (y_q ? pass_i.luma_row : '0) + AcrossBits'(x_q);
 
   function automatic logic [BlockBits-1:0] row_step(logic [1:0] c);
     return c == 2'd0 ? BlockBits'(pass_i.luma_row) << pass_i.v_shift : BlockBits'(pass_i.chroma_row);

@@ -62,7 +62,7 @@ Plane plane_of(const Scan& scan, unsigned component) {
     const Layout layout = layout_of(scan);
     const uint32_t mcus = layout.mcus_across * layout.mcus_down;
     Plane plane;
-    plane.first = component == 0 ? 0 : mcus * (layout.luma_blocks + component - 1);
+    plane.first = mcus * layout.first[component];
     plane.h_shift = component == 0 ? scan.h_shift : 0;
     plane.v_shift = component == 0 ? scan.v_shift : 0;
     plane.across = layout.mcus_across << plane.h_shift;

@@ -4,12 +4,13 @@
 // Reference   ITU-T T.81 annexes F and G; the coefficients are those of libjpeg-turbo after the last scan, and the pixels
 //             so those of cv2.imdecode.
 // Takes       SOF2: spectral selection, successive approximation, EOB runs, refinement; SOF0 and SOF1 with each component
-//             in one scan of any. Interleaved or not, restart intervals, other tables for each scan. Sizes, sampling and
-//             colours are those of decode. A quantisation table counts as it is at the first scan of a component.
+//             in one scan of any. Interleaved or not, restart intervals, other tables for each scan. Sizes and
+//             colours are those of decode; sampling, too, with one block of each component of chroma in an MCU and at most
+//             two rows of luma, else SAMPLING. A quantisation table counts as it is at the first scan of a component.
 // Workspace   The coefficients lie in device memory, 16 bits each, 8 in a word of 16 bytes, coefficient 8w + i in bits
 //             16i + 15 to 16i of word w, 64 in a block, in zigzag order. Blocks of a component lie row by row, as many
 //             across and down as its whole MCUs have; components one behind the other. `workspace_bytes_of` says how many
-//             bytes that is: at most 1.61 GB, for 4:4:4 of the greatest size. What it holds before does not matter.
+//             bytes that is: at most 3.22 GB, for 4:4:4 of the greatest size. What it holds before does not matter.
 // Accesses    The scan that is a component's first, of its DC coefficients or of all, writes all words of each of its
 //             blocks, with zeros for what it does not send, and reads none. Any other reads and writes the words of its
 //             band, first / 8 to last / 8; both in the order of the blocks in the scan. Blocks that only whole MCUs have

@@ -92,56 +92,64 @@ module progressive_decoder
   logic        begun_q;        // a scan of this file has been taken
 
   // ---- From the scan to the pass ----
-  logic [9:0]  across_d, across_q;  // MCUs of the image
+  logic [AcrossBits-1:0] across_d, across_q;  // MCUs of the image
   logic [12:0] down_q;
-  logic [9:0]  factor_q;
+  logic [AcrossBits-1:0] factor_q;
   logic [3:0]  factor_left_q;
   logic [BlockBits-1:0] mcus_q;
   logic        alone;          // one component: an MCU is a block
-  logic [12:0] seen_down;
-  logic [9:0]  seen_across;    // blocks of luma
-  logic [15:0] last_row;
-  logic [12:0] wanted_down;
+  // Settled long before StPass, step by step.
+  logic        row_below_q;
+  logic [15:0] bottom_q, next_row_q, last_row_q;
+  logic [12:0] seen_down_q, wanted_down_q;
+  logic [AcrossBits-1:0] seen_across_q;  // blocks of luma
 
-  assign across_d    = 10'((scan_q.scan.width + (16'd8 << scan_q.scan.h_shift) - 16'd1) >>
+  assign across_d    = AcrossBits'((scan_q.scan.width + (16'd8 << scan_q.scan.h_shift) - 16'd1) >>
                            (3'd3 + 3'(scan_q.scan.h_shift)));
   assign alone       = scan_q.members == 3'b001 || scan_q.members == 3'b010 || scan_q.members == 3'b100;
-  assign seen_across = 10'((scan_q.scan.width + 16'd7) >> 3);
-  assign seen_down   = 13'((scan_q.scan.height - 16'd1) >> 3) + 13'd1;
-  assign last_row    = last_decoded_row(scan_q.scan, window_i.last_row);
-  assign wanted_down = 13'(last_row[15:3] >> scan_q.scan.v_shift) + 13'd1;
+
+  always_ff @(posedge clk_i) begin
+    seen_across_q <= AcrossBits'((scan_q.scan.width + 16'd7) >> 3);
+    row_below_q   <= needs_row_below(scan_q.scan);
+    bottom_q      <= scan_q.scan.height - 16'd1;
+    seen_down_q   <= bottom_q[15:3] + 13'd1;
+    // The last row that has to be decoded: the filter between rows of chroma may want the row below.
+    next_row_q    <= window_i.last_row + 16'(row_below_q);
+    last_row_q    <= window_i.last_row >= bottom_q ? bottom_q : next_row_q;
+    wanted_down_q <= 13'(last_row_q[15:3] >> scan_q.scan.v_shift[0]) + 13'd1;
+  end
 
   always_comb begin
     pass_d = '0;
     pass_d.members    = sending_q ? {{2{scan_q.scan.color}}, 1'b1} : scan_q.members;
     pass_d.across     = across_q;
-    pass_d.down       = sending_q ? wanted_down : down_q;
+    pass_d.down       = sending_q ? wanted_down_q : down_q;
     pass_d.h_shift    = scan_q.scan.h_shift;
-    pass_d.v_shift    = scan_q.scan.v_shift;
+    pass_d.v_shift    = scan_q.scan.v_shift[0];
     pass_d.to_bottom  = pass_d.down == down_q;
     pass_d.luma_row   = across_q << scan_q.scan.h_shift;
     pass_d.chroma_row = across_q;
-    pass_d.base[1]    = mcus_q << (3'(scan_q.scan.h_shift) + 3'(scan_q.scan.v_shift));
+    pass_d.base[1]    = mcus_q << (3'(scan_q.scan.h_shift) + 3'(scan_q.scan.v_shift[0]));
     pass_d.base[2]    = pass_d.base[1] + mcus_q;
-    pass_d.last_x     = 2'(seen_across - 10'd1) & {scan_q.scan.h_shift[1], scan_q.scan.h_shift != '0};
-    pass_d.last_y     = !seen_down[0] && scan_q.scan.v_shift;
+    pass_d.last_x     = 2'(seen_across_q - AcrossBits'(1)) & {scan_q.scan.h_shift[1], scan_q.scan.h_shift != '0};
+    pass_d.last_y     = !seen_down_q[0] && scan_q.scan.v_shift[0];
     if (alone && !sending_q) begin
       {pass_d.h_shift, pass_d.v_shift} = '0;
       {pass_d.last_x, pass_d.last_y}   = '0;
-      if (scan_q.members[0]) pass_d.across = seen_across;
-      if (scan_q.members[0]) pass_d.down = seen_down;
+      if (scan_q.members[0]) pass_d.across = seen_across_q;
+      if (scan_q.members[0]) pass_d.down = seen_down_q;
     end
   end
 
   always_ff @(posedge clk_i) begin
     across_q <= across_d;
-    down_q   <= 13'((scan_q.scan.height - 16'd1) >> (scan_q.scan.v_shift ? 4 : 3)) + 13'd1;
+    down_q   <= 13'((scan_q.scan.height - 16'd1) >> (scan_q.scan.v_shift[0] ? 4 : 3)) + 13'd1;
     if (state_q != StMultiply) begin
       mcus_q        <= '0;
       factor_q      <= across_d;
-      factor_left_q <= 4'd10;
+      factor_left_q <= 4'(AcrossBits);
     end else begin
-      mcus_q        <= (mcus_q << 1) + (factor_q[9] ? BlockBits'(down_q) : '0);
+      mcus_q        <= (mcus_q << 1) + (factor_q[AcrossBits-1] ? BlockBits'(down_q) : '0);
       factor_q      <= factor_q << 1;
       factor_left_q <= factor_left_q - 1'b1;
     end
@@ -296,7 +304,8 @@ module progressive_decoder
 
   // ---- Control ----
   assign scan_ready_o    = state_q == StIdle;
-  assign huffman_ready_o = state_q == StIdle;
+  // A clock late, which is early enough: the parser writes no table before a scan's tokens have gone.
+  always_ff @(posedge clk_i) huffman_ready_o <= rst_ni && state_q == StIdle && state_d == StIdle;
   assign busy_o          = state_q != StIdle || begun_q;
 
   always_comb begin

@@ -1,18 +1,23 @@
 // What travels between the modules of progressive_decoder.
 package progressive_pkg;
 
-  localparam int unsigned BlockBits = 24;  // 4096 x 65504 in 4:4:4 are 12.6 million blocks
+  import headrace_pkg::MaxJpegHeight;
+  import headrace_pkg::MaxWidth;
+
+  // The most blocks are those of 4:4:4, three of 8 x 8 pixels: 25.2 million, 1024 of a component in a row.
+  localparam int unsigned BlockBits  = $clog2(3 * (MaxWidth / 8) * ((MaxJpegHeight + 7) / 8));
+  localparam int unsigned AcrossBits = $clog2(MaxWidth / 8 + 1);
 
   // One pass over blocks of the workspace: those of some components in MCUs, or all of one component that are seen.
   typedef struct packed {
     logic [2:0]                members;     // a bit for each component
-    logic [9:0]                across;      // MCUs; of one component alone an MCU is a block
+    logic [AcrossBits-1:0]     across;      // MCUs; of one component alone an MCU is a block
     logic [12:0]               down;
     logic [1:0]                h_shift;     // log2 of the blocks of luma in an MCU
     logic                      v_shift;
     logic [2:0][BlockBits-1:0] base;        // the component's first block
-    logic [9:0]                luma_row;    // blocks in a row of luma, in one of chroma
-    logic [9:0]                chroma_row;
+    logic [AcrossBits-1:0]     luma_row;    // blocks in a row of luma, in one of chroma
+    logic [AcrossBits-1:0]     chroma_row;
     logic [1:0]                last_x;      // luma's last column and row of blocks in the last MCUs that are seen
     logic                      last_y;
     logic                      to_bottom;   // its last row of MCUs is the image's

@@ -64,7 +64,7 @@ output_rows:
         source_words:
             for (uint32_t w = 0; w < words && !last; w++) {
 #pragma HLS PIPELINE II = 1
-#pragma HLS LOOP_TRIPCOUNT max = 512
+#pragma HLS LOOP_TRIPCOUNT max = 1024
                 const Beat in = pixels.read();
                 for (unsigned c = 0; c < CHANNELS; c++) {
                     for (unsigned i = 0; i < BEAT; i++) held[taken & 1][w].value[c][i] = in.value[c][i];
@@ -88,7 +88,7 @@ output_rows:
     words:
         for (uint32_t w = 0; w < words; w++) {
 #pragma HLS PIPELINE II = 4
-#pragma HLS LOOP_TRIPCOUNT max = 512
+#pragma HLS LOOP_TRIPCOUNT max = 1024
             const PixelWord upper = held[top][w], lower = held[low][w];
             BlendedBeat out;
             out.end = false;
@@ -126,7 +126,7 @@ output_rows:
     words:
         for (uint32_t w = 0; w < words; w++) {
 #pragma HLS PIPELINE II = 4
-#pragma HLS LOOP_TRIPCOUNT max = 512
+#pragma HLS LOOP_TRIPCOUNT max = 1024
             const BlendedBeat in = blended.read();
             if (in.end) {
                 pixels.write(end_of_frame(in.status));

@@ -12,7 +12,7 @@
 // Throughput  two processes side by side. One takes in a beat of a source row, or blends two columns of an output row,
 //             per clock; the other takes two of these columns, or makes one output pixel.
 // Latency     two source rows.
-// Memory      two source rows of MAX_WIDTH pixels (24 KiB), and one blended (24 KiB), each word read once and written once
+// Memory      two source rows of MAX_WIDTH pixels (48 KiB), and one blended (48 KiB), each word read once and written once
 //             per clock at most; the output's width is not bounded by a buffer.
 // Bad input   a length of 0, or a result beyond 65535 pixels on a side: STATUS_RESIZE_LIMIT. Upstream errors pass.
 #pragma once

@@ -7,7 +7,7 @@
 //             comes before, with `sized_i`; it and the arguments stay until the last beat, and
 //             before the next one `sized_i` is low for a clock. With `crops_i` what
 //             comes out are the beats with pixels of the crop, and what comes in are those of
-//             `window_o`, which these are made of. It is known when `window_valid_o` rises, some
+//             `window_o`, which these are made of. It is known, and `crop_o`, when `window_valid_o` rises, some
 //             340 clocks after the size and one for each row, or two columns, up to the last that
 //             is wanted, and stays until `sized_i` falls. A frame without an error
 //             comes after that.
@@ -16,8 +16,8 @@
 //             (rows that no output row needs are dropped as they come), going up the input waits.
 // Latency     of a frame as soon as the window is known, of a row about 20 clocks behind the last source pixel
 //             that it needs. The last beat waits for the input's last, whose status it carries.
-// Memory      four source rows of MaxWidth pixels in two UltraRAMs.
-// Limits      4096 pixels wide in, 65535 out; see resize_setup. Bad input: StatusResizeLimit;
+// Memory      four source rows in two UltraRAMs; two, of images wider than half of MaxWidth.
+// Limits      8192 pixels wide in, 65535 out; see resize_setup. Bad input: StatusResizeLimit;
 //             upstream errors pass. With a crop outside the image all of it is wanted.
 module resize
   import headrace_pkg::*;
@@ -38,6 +38,7 @@ module resize
   input  logic        sized_i,
   output window_t     window_o,      // of the source
   output logic        window_valid_o,
+  output crop_t       crop_o,        // in the resized image, with `crops_i`
 
   input  frame_t      frame_i,
   input  logic        frame_valid_i,
@@ -144,19 +145,18 @@ module resize
   } plan_e;
   plan_e            plan_q;
   logic             placed_q;
-  logic             crop_inside, taps_run_n, planning;
-  logic [15:0]      crop_left, crop_right, crop_top, crop_bottom;
+  logic             taps_run_n, planning;
   logic [15:0]      out_right;
   logic [15:0]      begin_x_q, end_x_q, begin_y_q, end_y_q;  // of the output that is wanted
   logic             rows_begun_q, rows_known_q, columns_begun_q, columns_known_q;
   window_t          window_q;
   logic [15:0]      end_row_q;   // behind its last row, in the image
-  logic [11:0]      right_q;     // last column of the source
+  logic [ColumnBits-1:0] right_q;  // last column of the source
   logic [15:0]      row_first;
   logic [7:0]       row_weight;
   logic [15:0]      row_needs;   // the last source row of its two that has a weight
   logic             row_last, row_valid;
-  logic [1:0][11:0] tap_first;
+  logic [1:0][ColumnBits-1:0] tap_first;
   logic [1:0][7:0]  tap_weight;
   logic             tap_end, tap_valid;
 
@@ -165,11 +165,7 @@ module resize
     .width_i (axis_x.size_out),
     .height_i(axis_y.size_out),
     .crop_width_i, .crop_height_i, .crop_x_i, .crop_y_i,
-    .inside_o(crop_inside),
-    .left_o  (crop_left),
-    .right_o (crop_right),
-    .top_o   (crop_top),
-    .bottom_o(crop_bottom)
+    .crop_o
   );
 
   always_ff @(posedge clk_i) begin
@@ -179,7 +175,7 @@ module resize
       unique case (plan_q)
         PlanIdle:  plan_q <= PlanSetup;
         PlanSetup: if (setup_done) plan_q <= setup_limit || !crops_i ? PlanReady : PlanCrop;
-        PlanCrop:  if (placed_q) plan_q <= crop_inside ? PlanTaps : PlanReady;
+        PlanCrop:  if (placed_q) plan_q <= crop_o.fits ? PlanTaps : PlanReady;
         PlanTaps:  if (rows_known_q && columns_known_q) plan_q <= PlanReady;
         default: ;
       endcase
@@ -189,7 +185,7 @@ module resize
   assign planning    = plan_q == PlanTaps;
   assign setup_start = plan_q == PlanIdle && sized_i;
   // Beats are whole: two pixels, unless the image ends.
-  assign out_right   = crop_right | 16'd1;
+  assign out_right   = crop_o.right | 16'd1;
 
   always_ff @(posedge clk_i) begin
     placed_q <= plan_q == PlanCrop;
@@ -198,11 +194,11 @@ module resize
       begin_y_q <= '0;
       end_x_q   <= axis_x.size_out;
       end_y_q   <= axis_y.size_out;
-    end else if (plan_q == PlanCrop && crop_inside) begin
-      begin_x_q <= {crop_left[15:1], 1'b0};
-      begin_y_q <= crop_top;
+    end else if (plan_q == PlanCrop && crop_o.fits) begin
+      begin_x_q <= {crop_o.left[15:1], 1'b0};
+      begin_y_q <= crop_o.top;
       end_x_q   <= out_right < axis_x.size_out ? out_right + 16'd1 : axis_x.size_out;
-      end_y_q   <= crop_bottom + 16'd1;
+      end_y_q   <= crop_o.bottom + 16'd1;
     end
   end
 
@@ -227,10 +223,10 @@ module resize
       if (row_valid && !rows_known_q) window_q.last_row <= row_needs;
       end_row_q <= window_q.last_row + 16'd1;
       if (tap_valid && !columns_begun_q) begin
-        window_q.first_word <= tap_first[0] == '0 ? '0 : 9'((tap_first[0] - 12'd1) >> 3);
+        window_q.first_word <= tap_first[0] == '0 ? '0 : WordBits'((tap_first[0] - ColumnBits'(1)) >> 3);
       end
-      if (tap_valid && !columns_known_q) right_q <= tap_first[1] + 12'(tap_weight[1] != '0);
-      window_q.last_word <= 9'((13'(right_q) + 13'd1) >> 3);
+      if (tap_valid && !columns_known_q) right_q <= tap_first[1] + ColumnBits'(tap_weight[1] != '0);
+      window_q.last_word <= (WordBits+1)'(((ColumnBits+1)'(right_q) + (ColumnBits+1)'(1)) >> 3);
     end
   end
 
@@ -240,7 +236,7 @@ module resize
 
   // ---- Input into the ring ----
   logic        taking_q, room_q;
-  logic [10:0] in_word_q, first_word_q, last_word_q;  // of two pixels
+  pair_t       in_word_q, first_word_q, last_word_q;
   logic [15:0] in_row_q;     // rows taken in
   logic [15:0] rows_left_q;  // rows to come
   logic [15:0] base_q;       // rows before it are not needed any more
@@ -254,8 +250,9 @@ module resize
   assign row_taken    = accept && in_image && in_row_end;
 
   // Rows in the ring: below 0 where those between are not needed.
-  logic signed [16:0] ahead;
-  assign ahead = $signed({1'b0, in_row_q}) - $signed({1'b0, base_q});
+  logic signed [16:0] ahead, places;
+  assign ahead  = $signed({1'b0, in_row_q}) - $signed({1'b0, base_q});
+  assign places = wide_rows(last_word_q) ? 17'sd2 : 17'sd4;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni || state_q == StIdle) begin
@@ -270,21 +267,20 @@ module resize
         taking_q <= 1'b0;
         ended_q  <= 1'b1;
       end
-      // The ring is full four rows ahead of the row at work.
-      room_q <= rows_read_q || state_q == StDrain || (row_taken ? ahead < 17'sd3 : ahead < 17'sd4);
+      room_q <= rows_read_q || state_q == StDrain || (row_taken ? ahead < places - 17'sd1 : ahead < places);
       if (row_taken) begin
         in_row_q    <= in_row_q + 16'd1;
         rows_left_q <= rows_left_q - 16'd1;
       end
-      if (accept && in_image) in_word_q <= in_row_end ? first_word_q : in_word_q + 11'd1;
+      if (accept && in_image) in_word_q <= in_row_end ? first_word_q : in_word_q + pair_t'(1);
     end
   end
 
   always_ff @(posedge clk_i) begin
     if (state_q == StIdle) begin
       first_word_q <= {window_q.first_word, 2'd0};
-      last_word_q  <= window_q.last_word < 9'((width_i - 16'd1) >> 3) ? {window_q.last_word, 2'd3}
-                                                                      : 11'((width_i - 16'd1) >> 1);
+      last_word_q  <= window_q.last_word < (WordBits+1)'((width_i - 16'd1) >> 3) ? {window_q.last_word[WordBits-1:0], 2'd3}
+                      : pair_t'((width_i - 16'd1) >> 1);
     end
     if (accept && beat_i.last) begin
       end_status_q <= beat_i.status;
@@ -297,7 +293,7 @@ module resize
   logic                  row_valid_q, row_last_q;
   logic [15:0]           row_first_q, row_needs_q;
   logic [7:0]            row_weight_q;
-  logic [10:0]           out_word_q;
+  pair_t                 out_word_q;
   logic                  read, read_end, word_room_q;
   logic                  present;
   logic [1:0]            tag;
@@ -354,7 +350,7 @@ module resize
       word_room_q <= 1'b0;
       base_q      <= window_q.first_row;
     end else begin
-      if (read) out_word_q <= read_end ? first_word_q : out_word_q + 11'd1;
+      if (read) out_word_q <= read_end ? first_word_q : out_word_q + pair_t'(1);
       if (row_take && row_last_q) rows_read_q <= 1'b1;
       word_room_q <= words < DepthBits'(Depth / 2);
       if (row_valid_q && !rows_read_q) base_q <= row_first_q;
@@ -366,6 +362,7 @@ module resize
   ) u_rows (
     .clk_i,
     .rst_ni       (run_n),
+    .wide_i       (wide_rows(last_word_q)),
     .write_i      (accept && in_image),
     .write_row_i  (in_row_q[1:0]),
     .write_word_i (in_word_q),
@@ -402,7 +399,7 @@ module resize
 
   resize_taps #(
     .Lanes    (2),
-    .FirstBits(12)
+    .FirstBits(ColumnBits)
   ) u_column_taps (
     .clk_i,
     .rst_ni  (taps_run_n),

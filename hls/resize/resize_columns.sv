@@ -14,6 +14,7 @@
 // Latency     five clocks from the word that completes a beat.
 module resize_columns
   import headrace_pkg::*;
+  import resize_pkg::*;
 (
   input  logic                  clk_i,
   input  logic                  rst_ni,
@@ -24,8 +25,8 @@ module resize_columns
   input  logic                  word_valid_i,
   output logic                  word_ready_o,
 
-  input  logic [10:0]           first_word_i,  // of a row, that comes
-  input  logic [1:0][11:0]      first_i,
+  input  pair_t                 first_word_i,  // of a row, that comes
+  input  logic [1:0][ColumnBits-1:0] first_i,
   input  logic [1:0][7:0]       weight_i,
   input  logic                  both_i,
   input  logic                  row_end_i,
@@ -41,7 +42,7 @@ module resize_columns
 
   // ---- The window: two words, the number of the younger one in its row, and which row it is ----
   logic [1:0][2:0][15:0] old_q, new_q;
-  logic [10:0]           number_q;
+  pair_t                 number_q;
   logic                  row_q, row_last_q, final_q;
   logic                  load;
 
@@ -64,12 +65,12 @@ module resize_columns
     end else if (load) begin
       row_q      <= row_q ^ row_last_q;
       row_last_q <= last_i;
-      number_q   <= row_last_q ? first_word_i : number_q + 11'd1;
+      number_q   <= row_last_q ? first_word_i : number_q + pair_t'(1);
     end
   end
 
   // ---- The taps of the beat at work, and (tap inputs) of the next ----
-  logic [1:0][11:0] first_q;
+  logic [1:0][ColumnBits-1:0] first_q;
   logic [1:0][7:0]  weight_q;
   logic             both_q, row_end_q, tap_row_q, tap_valid_q, next_row_q;
   logic             first_done_q;  // the first lane's output is on its way
@@ -80,12 +81,12 @@ module resize_columns
 
   always_comb begin
     for (int lane = 0; lane < 2; lane++) begin
-      in_old[lane]  = number_q > first_q[lane][11:1];
-      covered[lane] = tap_row_q == row_q && (in_old[lane] || (number_q == first_q[lane][11:1] &&
+      in_old[lane]  = number_q > first_q[lane][ColumnBits-1:1];
+      covered[lane] = tap_row_q == row_q && (in_old[lane] || (number_q == first_q[lane][ColumnBits-1:1] &&
                       !(first_q[lane][0] && weight_q[lane] != '0)));
     end
-    next_covered = next_row_q == row_q && (number_q > first_i[1][11:1] ||
-                   (number_q == first_i[1][11:1] && !(first_i[1][0] && weight_i[1] != '0)));
+    next_covered = next_row_q == row_q && (number_q > first_i[1][ColumnBits-1:1] ||
+                   (number_q == first_i[1][ColumnBits-1:1] && !(first_i[1][0] && weight_i[1] != '0)));
   end
 
   assign fire0       = room_i && tap_valid_q && covered[0] && !first_done_q;
@@ -181,9 +182,9 @@ module resize_columns
 
 `ifndef SYNTHESIS
   a_first_lane_in_window: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    fire0 |-> first_q[0][11:1] == number_q || first_q[0][11:1] + 11'd1 == number_q);
+    fire0 |-> first_q[0][ColumnBits-1:1] == number_q || first_q[0][ColumnBits-1:1] + pair_t'(1) == number_q);
   a_second_lane_in_window: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    fire1 |-> first_q[1][11:1] == number_q || first_q[1][11:1] + 11'd1 == number_q);
+    fire1 |-> first_q[1][ColumnBits-1:1] == number_q || first_q[1][ColumnBits-1:1] + pair_t'(1) == number_q);
   a_first_lane_not_missed: assert property (@(posedge clk_i) disable iff (!rst_ni)
     fire1 |-> fire0 || first_done_q);
 `endif

@@ -1,6 +1,16 @@
 // What the parts of resize tell each other.
 package resize_pkg;
 
+  import headrace_pkg::ColumnBits;
+
+  // The number of two pixels in a row of the source.
+  typedef logic [ColumnBits-2:0] pair_t;
+
+  // A row with a column beyond half of MaxWidth takes the places of two in the ring of rows.
+  function automatic logic wide_rows(pair_t last);
+    return last[ColumnBits-2];
+  endfunction
+
   // How the source position goes along one axis, from output pixel to output pixel, in steps of
   // 1/256 source pixel: 256 * in / out as quotient and remainder (of division by out), its half and
   // its double.

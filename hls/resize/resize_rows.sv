@@ -1,31 +1,35 @@
 // Row memory and vertical interpolation: a ring of four source rows, of which two are read
-// together.
+// together. If rows are wide, see resize_pkg, it is a ring of two.
 //
 // Interface   words of two pixels are written at `write_row_i` (modulo 4) and `write_word_i`.
+//             Rows are wide if `wide_i`, which stays.
 //             `read_i` asks for word `read_word_i` of rows `read_row_i` and the next, blended with
 //             weight 256 - weight, weight; the result comes out with `valid_o` after Latency
 //             clocks, with `tag_i` as it was.
 // Arithmetic  Q8.8, exact; plus 128, the half that the horizontal step's rounding to integers
 //             wants.
 // Throughput  a word in and a word out a clock.
-// Memory      two UltraRAMs, even and odd rows. A row of one parity and the next of the other lie
-//             in both.
+// Memory      two UltraRAMs, even and odd rows, each with two rows or a wide one. A row of one parity and the next
+//             of the other lie in both.
 module resize_rows
   import headrace_pkg::*;
+  import resize_pkg::*;
 #(
   parameter int unsigned TagBits = 1
 ) (
   input  logic                  clk_i,
   input  logic                  rst_ni,
 
+  input  logic                  wide_i,
+
   input  logic                  write_i,
   input  logic [1:0]            write_row_i,
-  input  logic [10:0]           write_word_i,
+  input  pair_t                 write_word_i,
   input  pixel_t [1:0]          write_pixel_i,
 
   input  logic                  read_i,
   input  logic [1:0]            read_row_i,
-  input  logic [10:0]           read_word_i,
+  input  pair_t                 read_word_i,
   input  logic [7:0]            weight_i,
   input  logic [TagBits-1:0]    tag_i,
 
@@ -37,22 +41,26 @@ module resize_rows
   localparam int unsigned Latency = 6;
 
   // ---- Memory ----
-  (* ram_style = "ultra" *) logic [47:0] even[2*MaxWidth/2];
-  (* ram_style = "ultra" *) logic [47:0] odd[2*MaxWidth/2];
+  (* ram_style = "ultra" *) logic [47:0] even[MaxWidth/2];
+  (* ram_style = "ultra" *) logic [47:0] odd[MaxWidth/2];
   logic [47:0] even_1, even_2, odd_1, odd_2;
-  logic        even_slot, odd_slot;
+  pair_t       write_at, even_at, odd_at;
 
-  // Row r lies in slot r[1] of its bank.
-  assign odd_slot  = read_row_i[1];
-  assign even_slot = read_row_i[1] ^ read_row_i[0];
+  // Row r lies in slot r[1] of its bank: the upper half, which only a wide row reaches otherwise.
+  function automatic pair_t place(logic slot, pair_t word);
+    return {slot && !wide_i || word[ColumnBits-2], word[ColumnBits-3:0]};
+  endfunction
+  assign write_at = place(write_row_i[1], write_word_i);
+  assign odd_at   = place(read_row_i[1], read_word_i);
+  assign even_at  = place(read_row_i[1] ^ read_row_i[0], read_word_i);
 
   always_ff @(posedge clk_i) begin
-    if (write_i && !write_row_i[0]) even[{write_row_i[1], write_word_i}] <= write_pixel_i;
-    even_1 <= even[{even_slot, read_word_i}];
+    if (write_i && !write_row_i[0]) even[write_at] <= write_pixel_i;
+    even_1 <= even[even_at];
   end
   always_ff @(posedge clk_i) begin
-    if (write_i && write_row_i[0]) odd[{write_row_i[1], write_word_i}] <= write_pixel_i;
-    odd_1 <= odd[{odd_slot, read_word_i}];
+    if (write_i && write_row_i[0]) odd[write_at] <= write_pixel_i;
+    odd_1 <= odd[odd_at];
   end
 
   // ---- Pipeline ----

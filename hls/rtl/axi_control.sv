@@ -8,7 +8,7 @@
 // Interface   32-bit data, byte strobes, address bits 1 and 0 ignored. What has no register reads as 0 and takes writes
 //             without effect; every answer is OKAY. Address and data of a write may come in either order.
 //             Words are in the order of packed structs, the last member at index 0; a 64-bit argument is two words.
-//             Counters lie at 0x100 in a row, the first member first.
+//             Counters lie at 0x140 in a row, the first member first.
 // Throughput  a read and a write in two clocks each, independent of each other.
 module axi_control #(
   parameter int unsigned               ArgumentWords  = 1,
@@ -156,7 +156,7 @@ module axi_control #(
     localparam int unsigned Counter = i - ArgumentWords - OutputWords;
     localparam logic [11:0] Offset = i < ArgumentWords ? ArgumentOffset[i % ArgumentWords] :
                                      i < ArgumentWords + OutputWords ? OutputOffset[(i - ArgumentWords) % OutputWords] :
-                                     12'(12'h100 + 4 * (CounterWords - 1 - Counter));
+                                     12'(12'h140 + 4 * (CounterWords - 1 - Counter));
     assign hit[i] = araddr_i[11:2] == Offset[11:2];
     for (genvar b = 0; b < 32; b++) begin : gen_bit
       assign column[b][i] = hit_q[i] && words[i][b];

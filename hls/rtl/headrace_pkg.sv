@@ -8,8 +8,11 @@
 // drains its input. So every unit ends on `last` and on nothing else, whatever the input was.
 package headrace_pkg;
 
-  localparam int unsigned MaxWidth = 4096;        // source pixels in a row: sizes the line buffers
+  localparam int unsigned MaxWidth = 8192;        // source pixels in a row: sizes the line buffers
+  localparam int unsigned ColumnBits = $clog2(MaxWidth);
+  localparam int unsigned WordBits   = ColumnBits - 3;  // eight pixels a word
   localparam int unsigned MaxJpegHeight = 65500;  // JPEG_MAX_DIMENSION of libjpeg
+  localparam int unsigned MaxScans = 128;         // of a file
 
   // What every AXI master says of its bursts (AMBA AXI, A4.4 and A4.7): normal memory, bufferable and modifiable, so that
   // the interconnect may merge and widen them, and not to be cached; data, secure, unprivileged. Vitis HLS says the same.
@@ -69,10 +72,21 @@ package headrace_pkg;
   typedef struct packed {
     logic [15:0] first_row;
     logic [15:0] last_row;
-    logic [8:0]  first_word;
-    logic [8:0]  last_word;
+    logic [WordBits-1:0] first_word;
+    logic [WordBits:0]   last_word;  // a bit more: it may be the one behind the widest image's
   } window_t;
   localparam window_t WholeFrame = '{first_row: '0, last_row: '1, first_word: '0, last_word: '1};
+
+  // Where a crop lies in an image: its first and last column and row.
+  typedef struct packed {
+    logic        fits;  // else it is empty or not all in the image, and nothing else here counts
+    logic [15:0] width;
+    logic [15:0] height;
+    logic [15:0] left;
+    logic [15:0] right;
+    logic [15:0] top;
+    logic [15:0] bottom;
+  } crop_t;  // 97 bits
 
   // Two normalized pixels: the bits of the output type in the low 32, 16 or 8 of each channel.
   typedef struct packed {
@@ -89,10 +103,12 @@ package headrace_pkg;
     logic [15:0] width;
     logic [15:0] height;
     logic        color;    // three components; else gray
-    logic [1:0]  h_shift;  // log2 of the luma sampling factors, chroma is 1x1; 0 for gray
-    logic        v_shift;
+    logic [1:0]  h_shift;  // log2 of the greatest sampling factors, which luma has; 0 for gray
+    logic [1:0]  v_shift;
+    logic [1:0][1:0] chroma_h;  // of those of Cb [0] and Cr [1]
+    logic [1:0][1:0] chroma_v;
     logic        rgb;      // the components are R, G, B
-  } scan_t;  // 37 bits
+  } scan_t;  // 46 bits
 
   // What the entropy decoder needs besides; `status` is not StatusOk if the headers were bad: no data follow.
   typedef struct packed {
@@ -119,7 +135,7 @@ package headrace_pkg;
     logic [3:0]      low;               // and behind it
     logic [2:0][1:0] dc;                // table numbers by component
     logic [2:0][1:0] ac;
-  } band_scan_t;  // 98 bits
+  } band_scan_t;  // 107 bits
 
   // The entropy-coded segments with stuffing removed.
   typedef enum logic [1:0] {
@@ -182,14 +198,29 @@ package headrace_pkg;
     logic wait_output;     // pixels waited for the unit behind
   } decode_events_t;
 
-  // The triangle filter between rows of chroma; libjpeg replicates 4:2:0 if chroma is at most two columns wide.
-  function automatic logic fancy_rows(scan_t scan);
-    return scan.v_shift && (scan.h_shift == '0 || scan.width > 16'd4);
+  // Log2 of how many samples of luma stand beside one of a component of chroma, across and down.
+  function automatic logic [1:0] chroma_h_shift(scan_t scan, logic component);
+    return scan.h_shift - scan.chroma_h[component];
+  endfunction
+  function automatic logic [1:0] chroma_v_shift(scan_t scan, logic component);
+    return scan.v_shift - scan.chroma_v[component];
   endfunction
 
-  // The last row that has to be decoded for a window that ends in `last_row`: that filter may want the row below.
-  function automatic logic [15:0] last_decoded_row(scan_t scan, logic [15:0] last_row);
-    return last_row >= scan.height - 16'd1 ? scan.height - 16'd1 : last_row + 16'(fancy_rows(scan));
+  // The triangle filter along its rows: libjpeg replicates where there is one sample of four either way, as in 4:1:1 and
+  // 4:1:0, and where one of two across leaves at most two columns.
+  function automatic logic fancy_columns(scan_t scan, logic component);
+    return chroma_h_shift(scan, component) == 2'd1 && chroma_v_shift(scan, component) <= 2'd1 && scan.width > 16'd4;
+  endfunction
+
+  // And between them.
+  function automatic logic fancy_rows(scan_t scan, logic component);
+    return chroma_v_shift(scan, component) == 2'd1 &&
+           (chroma_h_shift(scan, component) == '0 || fancy_columns(scan, component));
+  endfunction
+
+  // So that the last row of an MCU row needs chroma of the row below.
+  function automatic logic needs_row_below(scan_t scan);
+    return fancy_rows(scan, 1'b0) || fancy_rows(scan, 1'b1);
   endfunction
 
 endpackage

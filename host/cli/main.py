@@ -19,6 +19,7 @@ COMMANDS = {  # what `headrace --help` says of each
     "bench": "Send a server requests at planned times, and tell how long it takes to answer.",
     "build": "Build an .xclbin container, list what is in one, or report the RTL's resources.",
     "demo": "Photos through the DPU, batchers and a real network, live, compared.",
+    "device": "The device process that XRT's own emulation starts.",
     "plan": "The cheapest GPU partition, preprocessing and policy that meet a target.",
     "preprocess": "Run files through the DPU.",
     "profile": "Measure a network's latency by batch size and find its knee.",
@@ -26,6 +27,7 @@ COMMANDS = {  # what `headrace --help` says of each
     "serve": "Serve networks to clients of the Open Inference Protocol, over HTTP and gRPC.",
     "simulate": "Simulate one run: arrivals, a policy, and a model of the hardware.",
     "smdp": "The optimal batch for every queue length.",
+    "xrt-env": "What programs with the real XRT need to use a container.",
 }
 EXTRAS = {  # module: what it is, its extra
     "torch": ("PyTorch", "torch"),
@@ -48,7 +50,9 @@ class Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        return getattr(importlib.import_module(f"headrace.host.cli.{cmd_name}"), cmd_name)
+        return getattr(
+            importlib.import_module(f"headrace.host.cli.{cmd_name.replace('-', '_')}"), cmd_name.replace("-", "_")
+        )
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):

@@ -50,6 +50,19 @@ class LaunchName(StrEnum):
     QUEUE = "queue"
 
 
+class XrtName(StrEnum):
+    EMULATION = "emulation"
+    REAL = "real"
+
+
+XrtOption = Annotated[
+    XrtName | None,
+    typer.Option(
+        "--xrt",
+        help="Emulation containers on the device of this process or, after `headrace xrt-env`, through the real XRT.",
+        show_default=False,
+    ),
+]
 # Of what the CPU makes of photos: `preprocess image` and `serve`.
 MaxMegapixels = Annotated[
     int, typer.Option(min=1, max=1000, help="Of a photo that the CPU decodes; looked up in its header before.")

@@ -25,6 +25,8 @@ from headrace.host.cli.options import (
     NormCus,
     OnDamaged,
     Orient,
+    XrtName,
+    XrtOption,
     check_readable,
     make_folder,
     readable,
@@ -97,6 +99,7 @@ def preprocess_image(
     dtype: Annotated[TensorType, typer.Option(help="Type of the normalized tensor.")] = TensorType.FLOAT32,
     fallback: OnUnsupported = FallbackName.CPU,
     launch: LaunchOption = LaunchName.SINGLE,
+    xrt: XrtOption = None,
     max_megapixels: MaxMegapixels = 100,
     damaged: OnDamaged = DamagedName.STRICT,
     wave: Wave = None,
@@ -115,7 +118,7 @@ def preprocess_image(
     )  # fmt: skip
     outcomes = _preprocess(
         files, out_folder, xclbin, target, lambda: cached_xclbin(target, image_cus), spec, Stage[stage.name],
-        fallback, wave, Launch(launch.value),
+        fallback, wave, xrt, Launch(launch.value),
     )  # fmt: skip
     _tell(stage, outcomes, as_json, orient)
 
@@ -133,6 +136,7 @@ def preprocess_audio(
     preemphasis: Annotated[float, typer.Option(help="Of the sample before; 0 for none.")] = 0.97,
     dtype: Annotated[SoundType, typer.Option(help="Type of the normalized tensor.")] = SoundType.FLOAT32,
     fallback: OnUnsupported = FallbackName.CPU,
+    xrt: XrtOption = None,
     wave: Wave = None,
     as_json: Json = False,
 ) -> None:
@@ -147,7 +151,7 @@ def preprocess_audio(
     check(spec)
     outcomes = _preprocess(
         files, out_folder, xclbin, target, lambda: cached_xclbin(target, mel_cus=mel_cus, norm_cus=norm_cus), spec,
-        Stage[stage.name], fallback, wave,
+        Stage[stage.name], fallback, wave, xrt,
     )  # fmt: skip
     _tell(stage, outcomes, as_json)
 
@@ -162,15 +166,19 @@ def _preprocess(
     stage: "image.Stage | audio.Stage",
     fallback: FallbackName,
     wave: Path | None,
+    xrt: XrtName | None,
     launch: "Launch | None" = None,
 ) -> list[dict[str, Any]]:
     """The outcomes, by the container `xclbin` or the one that `build` makes for `target`. Raises UsageError."""
     from headrace.host.dpu.files import preprocess_files
     from headrace.host.dpu.preprocessor import Fallback, Launch
+    from headrace.host.xrt import Api
 
     mode = Mode[target.name] if xclbin is None else read_container("--xclbin", xclbin).mode
     if wave is not None and mode is not Mode.HW_EMU:
         raise UsageError(f"--wave: {mode.name.lower()} has no signals to show; use --target hw_emu")
+    if wave is not None and xrt is XrtName.REAL:
+        raise UsageError("--wave: the real XRT shows no signals; use --xrt emulation")
     if wave is not None and len(files) != 1:
         raise UsageError(f"--wave: a waveform is of one request; give one file, not {len(files)}")
     # A file that is missing is reported beside the good ones; a folder or a pipe was never meant.
@@ -186,6 +194,7 @@ def _preprocess(
             preprocess_files(
                 files, out_folder, container, spec, stage, Fallback(fallback.value),
                 on_done=lambda: shown.advance(bar), wave=wave, launch=launch or Launch.SINGLE,
+                api=None if xrt is None else Api(xrt.value),
             )
         )  # fmt: skip
 

@@ -8,7 +8,6 @@ cannot read registers, so a CU writes its `result` record to memory; its scalars
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from types import ModuleType
 from typing import Any, ClassVar, NoReturn
 
@@ -62,7 +61,10 @@ class Cu:
 
     def _start(self, timeout_s: float, *arguments: Any) -> list[int]:
         """One run to its end: the words of the record. Raises CuLost, and what XRT raises."""
-        run = self._kernel(*arguments)
+        run = self._api.run(self._kernel)
+        for index, argument in enumerate(arguments):  # pyxrt's kernel(...) passes over those that it cannot set
+            run.set_arg(index, argument)
+        run.start()
         deadline = time.monotonic() + timeout_s
         states = self._api.ert_cmd_state
         while True:
@@ -92,7 +94,8 @@ class Cu:
         )
 
     def _raise_failed(self, run: Any, state: Any) -> NoReturn:
-        run.wait2(timedelta(seconds=1))  # raises with the reason, if there is one
+        if hasattr(run, "wait2"):  # since 2.20, and without a limit: pyxrt takes no durations. The run has ended
+            run.wait2()  # raises with the reason
         raise CuLost(f"{self.name} ended in state {state.name}")
 
 

@@ -63,11 +63,13 @@ class Dpu(Generic[Spec]):
         timeout_s: float | None = None,
         fallback: Fallback = Fallback.CPU,
         launch: Launch = Launch.SINGLE,
+        api: xrt.Api | None = None,
     ) -> None:
         """`timeout_s` bounds each start of a CU, of which a request makes at most two of each kind, and so the wait for
         a free CU; without it, TIMEOUT_S or, where every clock is emulated, HW_EMU_TIMEOUT_S. With Launch.QUEUE, which
         image CUs have, a CU is started once for many requests: the bound is for each that it does, several are with it
-        at a time, and no other driver can have it in between.
+        at a time, and no other driver can have it in between. `api`: the emulated device or the real XRT, as
+        `xrt.api_for`.
 
         Raises UsageError for a file without such CUs and for a spec that they cannot do, DpuUnavailable, and what
         `xrt.api_for` raises."""
@@ -89,13 +91,13 @@ class Dpu(Generic[Spec]):
         self.cus = tuple(name for found in names.values() for name in found)
         self._closing = threading.Event()
         self._opened: list[Cu] = []
-        api = xrt.api_for(xclbin)
+        pyxrt = xrt.api_for(xclbin, api)
         try:
-            card = api.device(device)
-            context = api.hw_context(card, card.register_xclbin(api.xclbin(str(xclbin))))
+            card = pyxrt.device(device)
+            context = pyxrt.hw_context(card, card.register_xclbin(pyxrt.xclbin(str(xclbin))))
 
             def open_pool(cu: type[AnyCu], *arguments: Any) -> CuPool[Any]:
-                cus = [cu(api, card, context, name, self._closing, *arguments) for name in names[cu.kernel_name]]
+                cus = [cu(pyxrt, card, context, name, self._closing, *arguments) for name in names[cu.kernel_name]]
                 self._opened += cus
                 return CuPool([lane for one in cus for lane in one.lanes()], self._closing)
 

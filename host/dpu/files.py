@@ -13,7 +13,7 @@ from headrace.host.dpu.audio import AudioSpec
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.image import ImageSpec
 from headrace.host.dpu.preprocessor import Fallback, Launch, Preprocessed
-from headrace.host.xrt import emulation
+from headrace.host.xrt import Api, emulation
 
 FIELDS = ("output", "shape", "dtype", "unit", "dpu_status", "error")
 
@@ -28,6 +28,7 @@ async def preprocess_files(
     on_done: Callable[[], None],
     wave: Path | None = None,
     launch: Launch = Launch.SINGLE,
+    api: Api | None = None,
 ) -> list[dict[str, Any]]:
     """One outcome a file, in order: file, output (path or None), shape, dtype, unit, dpu_status, error (or None), of
     sounds `samples` (of each channel, at the file's rate), and of photos `damage` (what is wrong with a file that was
@@ -38,7 +39,7 @@ async def preprocess_files(
     `wave` is a waveform file of the first request, which only `hw_emu` can write."""
     outputs = _output_names(files)
     fields = (*FIELDS, *(("samples",) if isinstance(spec, AudioSpec) else ("damage", "orientation")))
-    async with Dpu(xclbin, spec, fallback=fallback, launch=launch) as dpu:
+    async with Dpu(xclbin, spec, fallback=fallback, launch=launch, api=api) as dpu:
         if wave is not None:
             emulation.trace(emulation.device(0), wave)
         limit = asyncio.Semaphore(2 * len(dpu.states()))  # bounds the memory that waiting files take

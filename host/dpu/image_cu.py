@@ -14,7 +14,16 @@ from headrace.host.dpu.image import FORMATS, ImageSpec, Stage, upright
 from headrace.host.dpu.orientation import Orientation, orientation
 from headrace.host.dpu.status import Status
 
+WORKSPACE = 13  # number of the argument
 CENTRED = -1  # crop offset register: 0xFFFFFFFF centres the window
+# Of the workspace for files of several scans: three components without subsampling, 16 bits each, in whole MCUs. It
+# begins with a megapixel and grows with the files.
+COEFFICIENT_BYTES = 6  # a pixel
+FIRST_WORKSPACE = COEFFICIENT_BYTES << 20
+
+
+class NoRoom(Exception):
+    """No workspace is made for this file: it is too large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +53,12 @@ class ImageCu(Cu):
         self._tensor = self._buffer(int(np.prod(spec.tensor_shape)) * np.dtype(spec.dtype).itemsize, argument=2)
         words = table_words(spec)
         self._tables = self._buffer(words.nbytes, argument=4)
+        self._workspace = self._buffer(FIRST_WORKSPACE, argument=WORKSPACE)
         self._send(self._tables, words)
 
     def run(self, jpeg: bytes, stage: Stage, timeout_s: float) -> CuResult:
-        """Blocks for at most about `timeout_s` for each start of the CU, of which there are at most two.
+        """Blocks for at most about `timeout_s` for each start of the CU, of which there are at most three. A file of
+        several scans is too large if its coefficients are more than those of `spec.max_megapixels`.
 
         Raises CuLost on a hang, an error state or a failing transfer."""
         try:
@@ -57,6 +68,12 @@ class ImageCu(Cu):
             found = orientation(jpeg)
             spec = self._spec.as_stored(found)
             words = self._once(len(jpeg), spec, stage, timeout_s)
+            if wants_workspace(words):
+                try:
+                    self._workspace = self._buffer(workspace_bytes(words, self._spec), argument=WORKSPACE)
+                except (NoRoom, RuntimeError, MemoryError):  # the latter two are XRT's, for a bank that is full
+                    return CuResult(Status.TOO_LARGE, np.empty(0, np.uint8), 0, self.counters, found)
+                words = self._once(len(jpeg), spec, stage, timeout_s)
             if words[0] == Status.BUFFER_TOO_SMALL:
                 self._tensor = self._buffer(output_bytes(words), argument=2)
                 words = self._once(len(jpeg), spec, stage, timeout_s)
@@ -84,6 +101,8 @@ class ImageCu(Cu):
             spec.crop_height,
             CENTRED if spec.crop_x is None else spec.crop_x,
             CENTRED if spec.crop_y is None else spec.crop_y,
+            self._workspace,
+            self._workspace.size(),
             self._tables,  # in the place of a ring, which has no entries: a single request
             *(0, 0, 0),
         )
@@ -100,6 +119,18 @@ def table_words(spec: ImageSpec) -> NDArray[np.uint8]:
 def output_bytes(words: list[int]) -> int:
     """That a record tells of."""
     return words[5] | words[6] << 32
+
+
+def wants_workspace(words: list[int]) -> bool:
+    """Whether a record says that the workspace is too small, of which it tells the bytes then: there is no image."""
+    return words[0] == Status.BUFFER_TOO_SMALL and words[1] == 0
+
+
+def workspace_bytes(words: list[int], spec: ImageSpec) -> int:
+    """That such a record tells of. Raises NoRoom if it is for a photo larger than the CPU would take."""
+    if output_bytes(words) > COEFFICIENT_BYTES * 10**6 * spec.max_megapixels:
+        raise NoRoom
+    return output_bytes(words)
 
 
 def result(

@@ -18,7 +18,18 @@ from numpy.typing import NDArray
 
 from headrace.host.dpu.cu import RESULT_WORDS, Cu, CuLost, as_int
 from headrace.host.dpu.image import FORMATS, ImageSpec, Stage
-from headrace.host.dpu.image_cu import CENTRED, CuResult, output_bytes, result, table_words
+from headrace.host.dpu.image_cu import (
+    CENTRED,
+    FIRST_WORKSPACE,
+    WORKSPACE,
+    CuResult,
+    NoRoom,
+    output_bytes,
+    result,
+    table_words,
+    wants_workspace,
+    workspace_bytes,
+)
 from headrace.host.dpu.orientation import orientation
 from headrace.host.dpu.status import Status
 
@@ -67,13 +78,15 @@ class JobQueue(Cu):
         self._polls = polls
         self._tables = self._buffer(3 * 256 * 4, argument=4)
         self._send(self._tables, table_words(spec))
-        self._ring = self._buffer(ENTRIES * DESCRIPTOR.size, argument=13)
+        self._ring = self._buffer(ENTRIES * DESCRIPTOR.size, argument=15)
         for buffer in (self._ring, self._result):  # what lies there from before could be taken for a job or a record
             self._send(buffer, bytes(buffer.size()))
         self._lock = threading.RLock()  # of all below
         self._jpeg_room = 1 << 20  # of a lane
+        self._workspace_room = FIRST_WORKSPACE
         self._tensor_room = _pages(int(np.prod(spec.tensor_shape)) * np.dtype(spec.dtype).itemsize)
         self._allocate()
+        self._workspace = self._buffer(self._workspace_room, argument=WORKSPACE)  # the CU does one job at a time
         self._run: Any = None
         self._number = 1  # of the next job; the CU has its low 32 bits
         self._undone = 1  # the first job whose record was not seen yet
@@ -103,10 +116,16 @@ class JobQueue(Cu):
         spec = self._spec.as_stored(found)
         try:
             if len(jpeg) > self._jpeg_room:
-                self._grow(len(jpeg), 0, timeout_s)
+                self._grow(timeout_s, jpeg=len(jpeg))
             words, tensor = self._once(lane, jpeg, spec, stage, timeout_s)
+            if wants_workspace(words):
+                try:
+                    self._grow(timeout_s, workspace=workspace_bytes(words, self._spec))
+                except NoRoom:
+                    return CuResult(Status.TOO_LARGE, np.empty(0, np.uint8), 0, None, found)
+                words, tensor = self._once(lane, jpeg, spec, stage, timeout_s)
             if words[0] == Status.BUFFER_TOO_SMALL:
-                self._grow(0, output_bytes(words), timeout_s)
+                self._grow(timeout_s, tensor=output_bytes(words))
                 words, tensor = self._once(lane, jpeg, spec, stage, timeout_s)
             output: NDArray[np.uint8] = np.empty(0, np.uint8)
             if words[0] == Status.OK:
@@ -189,6 +208,7 @@ class JobQueue(Cu):
         self._run = self._kernel(
             self._jpeg, self._jpeg.size(), self._tensor, self._tensor.size(), self._tables, self._result,
             0, 0, 0, 0, 0, 0, 0,  # what the jobs bring
+            self._workspace, self._workspace.size(),
             self._ring, ENTRIES, as_int(self._undone & 0xFFFFFFFF), self._polls,
         )  # fmt: skip
 
@@ -207,10 +227,10 @@ class JobQueue(Cu):
             raise CuLost(f"{self.name}: its run ended in {Status(status).name}")
         return True
 
-    def _grow(self, jpeg_bytes: int, tensor_bytes: int, timeout_s: float) -> None:
-        """Larger buffers, which a run takes at its start: the one under way is ended first."""
+    def _grow(self, timeout_s: float, *, jpeg: int = 0, tensor: int = 0, workspace: int = 0) -> None:
+        """Larger buffers, in bytes, which a run takes at its start: the one under way is ended first."""
         with self._lock:
-            if jpeg_bytes <= self._jpeg_room and tensor_bytes <= self._tensor_room:
+            if jpeg <= self._jpeg_room and tensor <= self._tensor_room and workspace <= self._workspace_room:
                 return  # another lane's job was as large
             while self._undone != self._number:
                 self._look(timeout_s)
@@ -225,9 +245,16 @@ class JobQueue(Cu):
                 # A run that found no job just before does not take the stop, and its place is the next job's.
                 taken = int(self._fetch_records()[ENTRIES, 2]) == (self._number + 1) & 0xFFFFFFFF
                 self._number = self._undone = self._number + taken
-            self._jpeg_room = max(self._jpeg_room, _pages(jpeg_bytes))
-            self._tensor_room = max(self._tensor_room, _pages(tensor_bytes))
-            self._allocate()
+            self._jpeg_room = max(self._jpeg_room, _pages(jpeg))
+            self._tensor_room = max(self._tensor_room, _pages(tensor))
+            if workspace > self._workspace_room:
+                try:
+                    self._workspace = self._buffer(_pages(workspace), argument=WORKSPACE)
+                except (RuntimeError, MemoryError) as error:  # XRT's, for a bank that is full
+                    raise NoRoom from error
+                self._workspace_room = _pages(workspace)
+            else:
+                self._allocate()
 
     def _allocate(self) -> None:
         self._jpeg = self._buffer(LANES * self._jpeg_room, argument=0)

@@ -24,6 +24,16 @@ class MemoryRange(NamedTuple):
     pointer: int
 
 
+class Memory(Protocol):
+    """Device memory as kernels reach it."""
+
+    def ranges(self) -> list[MemoryRange]:
+        """All that there is."""
+
+    def pointer(self, address: int) -> int:
+        """The host pointer to a device address. Raises ValueError for one outside."""
+
+
 class DeviceMemory:
     """Banks of device memory by device address. A bank takes memory from the system only where it is written.
 
@@ -81,7 +91,7 @@ class Engine(Protocol):
     launch_us: float
 
     def execute(
-        self, spec: KernelSpec, values: Mapping[int, int], memory: DeviceMemory, wave: Path | None = None
+        self, spec: KernelSpec, values: Mapping[int, int], memory: Memory, wave: Path | None = None
     ) -> Outcome: ...
 
 
@@ -107,9 +117,7 @@ class SwEmuEngine:
         self._library = load_library(uuid, "sw_emu", lambda: bitstream)
         self.launch_us = 0.0
 
-    def execute(
-        self, spec: KernelSpec, values: Mapping[int, int], memory: DeviceMemory, wave: Path | None = None
-    ) -> Outcome:
+    def execute(self, spec: KernelSpec, values: Mapping[int, int], memory: Memory, wave: Path | None = None) -> Outcome:
         assert wave is None, "C++ has no waveforms; the device refuses them"
         function = self._library[spec.name]
         function.restype = None

@@ -6,14 +6,12 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import UUID
 
 from headrace.batching import HeadraceError
-from headrace.bitstreams.hw_emu.library import unpack
 from headrace.bitstreams.kernel import KernelSpec
-from headrace.host.xrt.engine import DeviceMemory, MemoryRange, Outcome, RunFailed, load_library
+from headrace.host.xrt.engine import Memory, MemoryRange, Outcome, RunFailed
 
-# The longest run of the image CU, a 4096 x 65500 photo, takes some 300 M clocks.
+# The longest run of the image CU, an 8192 x 65500 photo, takes some 600 M clocks.
 MAX_CYCLES = 1_000_000_000
 MAX_IDLE = 1 << 22
 CLOCK_MHZ = 300
@@ -191,15 +189,12 @@ class HwEmuEngine:
 
     After a failed run it is reset."""
 
-    def __init__(self, uuid: UUID, bitstream: bytes, kernel: str, seed: int) -> None:
-        name = f"{kernel}.so"
-        self._model = KernelModel(load_library(uuid, name, lambda: unpack(bitstream, name)), seed)
+    def __init__(self, library: ctypes.CDLL, seed: int) -> None:
+        self._model = KernelModel(library, seed)
         self.memory_model = MemoryModel()
         self.launch_us = 0.0
 
-    def execute(
-        self, spec: KernelSpec, values: Mapping[int, int], memory: DeviceMemory, wave: Path | None = None
-    ) -> Outcome:
+    def execute(self, spec: KernelSpec, values: Mapping[int, int], memory: Memory, wave: Path | None = None) -> Outcome:
         outputs = {arg.index: arg.offset for arg in spec.args if arg.is_output_register}
         reads = [*outputs.values(), *spec.counters.values()]
         try:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import ceil
 from typing import Final
 
-from headrace.sim.hardware.jpeg import DHT, DQT, DRI, SOF0, SOF1, SOS, JpegWork
+from headrace.sim.hardware.jpeg import DHT, DQT, DRI, SOF0, SOF1, SOS, Factors, JpegWork
 
 # ---- decode ----
 
@@ -44,8 +44,10 @@ TO_SAMPLES: Final = 31  # from there to its first row
 QUEUED_BLOCKS: Final = 8  # of 64 rows: begun and not yet taken by render
 
 # render.sv, render_pkg.sv
-RING_LOG2: Final = 10  # MCU rows of one MCU that fit, halved for each doubling of the MCUs across,
-RING_LOG2_BY_4: Final = 9  # and where luma has four blocks an MCU
+# MCU rows of one MCU that fit in the memories of luma and chroma, halved for each doubling of the MCUs across and of
+# the component's blocks in one.
+LUMA_RING_LOG2: Final = 12
+CHROMA_RING_LOG2: Final = 11
 TO_FRAME: Final = 4  # from the last word of the first MCU row to the frame
 TO_PIXELS: Final = 21  # and of each MCU row to its first pixels
 LEAD: Final = 32  # beats in eight words that are read ahead of those sent
@@ -160,14 +162,20 @@ class _Render:
     goes with the next MCU row, whose chroma it needs, and that one's first row needs chroma of the MCU row before."""
 
     def __init__(
-        self, width: int, height: int, h_factor: int, v_factor: int, rows: Range, columns: Range, send: Send
+        self, width: int, height: int, luma: Factors, chroma: Sequence[Factors], rows: Range, columns: Range, send: Send
     ) -> None:  # fmt: skip
+        h_factor, v_factor = luma
         across = -(-width // (8 * h_factor))
-        by_4 = h_factor * v_factor == 4
-        self._places = (1 << (RING_LOG2_BY_4 if by_4 else RING_LOG2)) >> (across - 1).bit_length()
+        fitting = [
+            (1 << LUMA_RING_LOG2) // (h_factor * v_factor),
+            *((1 << CHROMA_RING_LOG2) // (h * v) for h, v in chroma),
+        ]
+        self._places = min(fitting) >> (across - 1).bit_length()
         self._rows = 8 * v_factor
         self._window = rows
-        self._held_back = 1 if v_factor == 2 and (h_factor == 1 or width > 4) else 0
+        # The triangle filter between rows; replicated is one sample of four, and both ways if there are two columns.
+        halved = [h_factor // h for h, v in chroma if 2 * v == v_factor]
+        self._held_back = 1 if 1 in halved or (2 in halved and width > 4) else 0
         # The triangle filter between rows may want the row below.
         self.mcu_rows = min(rows.stop - 1 + self._held_back, height - 1) // (8 * v_factor) + 1
         self._lead = min(LEAD, _beats(len(columns)))
@@ -200,13 +208,15 @@ class _Render:
         return clock
 
 
-def render_cycles(width: int, height: int, h_factor: int, v_factor: int, components: int) -> int:
+def render_cycles(
+    width: int, height: int, h_factor: int, v_factor: int, components: int, chroma: Sequence[Factors] = ((1, 1), (1, 1))
+) -> int:
     """From the first row of a block to the last pixels, for samples and output that never pause: MCU rows are written
     at a word a clock into the ring and read at two pixels a clock."""
     render = _Render(
-        width, height, h_factor, v_factor, range(height), range(width), lambda clock: clock + _beats(width)
+        width, height, (h_factor, v_factor), chroma, range(height), range(width), lambda clock: clock + _beats(width)
     )
-    blocks = h_factor * v_factor + 2 if components == 3 else 1
+    blocks = h_factor * v_factor + sum(h * v for h, v in chroma) if components == 3 else 1
     words = 8 * blocks * -(-width // (8 * h_factor))
     written = 0
     for _ in range(-(-height // (8 * v_factor))):
@@ -236,8 +246,8 @@ def _decode(
     """The clock of the last pixels. `rows` and `columns` are wanted, which is known `window` clocks after the size.
     `begin` is told the clock of the frame, and returns who takes its rows; `arrival` is as in `_header_cycles`."""
     pixels: list[Send] = []
-    h_factor, v_factor = work.h_factor, work.v_factor
-    render = _Render(work.width, work.height, h_factor, v_factor, rows, columns, lambda clock: pixels[0](clock))
+    luma = work.h_factor, work.v_factor
+    render = _Render(work.width, work.height, luma, work.chroma_factors, rows, columns, lambda clock: pixels[0](clock))
     transform = _Transform()
     # The symbol before the first, had there been one.
     headers, sized = _header_cycles(work, arrival)
@@ -269,7 +279,7 @@ SETUP: Final = 329  # from the size: three divisions an axis and one for the lon
 # and a clock for each row, or two columns, up to the last that is wanted: to what a crop needs of the source
 TO_WINDOW: Final = 14
 TO_READ: Final = 13  # from the frame, and a clock for each row above the window, to the first word read
-RING_ROWS: Final = 4
+RING_ROWS: Final = 4  # two of images wider than 4096, which costs some 0.1 %
 TAPS_AHEAD: Final = 16  # resize_taps.sv: it goes on while its queue has fewer
 TO_RING: Final = 1  # from a word's arrival to its reading
 TO_RESIZED: Final = 13  # from a word read to its pixels, through resize_rows.sv, resize_columns.sv and two queues
@@ -368,7 +378,7 @@ def resize_cycles(width: int, height: int, out_width: int, out_height: int) -> i
 
 def crop_cycles(width: int, height: int) -> int:
     """From the frame to the last beat of a window of a `width` x `height` image, wherever it lies."""
-    return _beats(width) * height + 8
+    return _beats(width) * height + 5
 
 
 def normalize_cycles(width: int, height: int) -> int:

@@ -19,6 +19,7 @@ LONG_AC_CODE: Final = 8
 FIRST_BYTES: Final = 7  # that it waits for
 
 Entry = tuple[int, int, bool]
+Factors = tuple[int, int]  # sampling factors of a component: its blocks across and down an MCU
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class JpegWork:
     width: int
     height: int
     components: int
-    h_factor: int  # of luma; chroma is 1x1
+    h_factor: int  # of luma: the greatest
     v_factor: int
     restart_interval: int  # MCUs, 0 for none
     symbols: tuple[int, ...]
@@ -44,6 +45,7 @@ class JpegWork:
     starts: tuple[int, ...]
     garbage: tuple[int, ...]
     standard_tables: tuple[tuple[int, ...], ...]
+    chroma_factors: tuple[Factors, ...] = ((1, 1), (1, 1))
 
     @property
     def mcus_across(self) -> int:
@@ -55,7 +57,11 @@ class JpegWork:
 
     @property
     def blocks_per_mcu(self) -> int:
-        return 1 if self.components == 1 else self.h_factor * self.v_factor + 2
+        return 1 if self.components == 1 else _blocks((self.h_factor, self.v_factor), *self.chroma_factors)
+
+
+def _blocks(*factors: Factors) -> int:
+    return sum(h * v for h, v in factors)
 
 
 def read_jpeg_work(jpeg: bytes) -> JpegWork:
@@ -101,10 +107,10 @@ def _read(jpeg: bytes) -> JpegWork:
     components = frame[5]
     if payload[0] != components:
         raise ValueError("several scans")
-    h_factor, v_factor = (frame[7] >> 4, frame[7] & 15) if components > 1 else (1, 1)
+    factors = [(frame[at] >> 4, frame[at] & 15) for at in range(7, len(frame), 3)] if components > 1 else [(1, 1)]
+    h_factor, v_factor = factors[0]
     selectors = [payload[2 + 2 * component] for component in range(components)]
-    luma_blocks = h_factor * v_factor
-    order = [0] if components == 1 else [0] * luma_blocks + [1, 2]
+    order = [component for component, (h, v) in enumerate(factors) for _ in range(h * v)]
     used = sorted({selector >> 4 for selector in selectors} | {0x10 | selector & 15 for selector in selectors})
     standard = [STANDARD_TABLES[number] for number in used if number not in tables]
     tables |= {n: _look_up(*STANDARD_TABLES[n], ac=n >> 4 == 1) for n in used if n not in tables}
@@ -116,6 +122,7 @@ def _read(jpeg: bytes) -> JpegWork:
     return JpegWork(
         width, height, components, h_factor, v_factor, restart_interval, symbols, long_codes, tuple(segments),
         tuple(code_lengths), tuple(map(_start, intervals)), tuple(garbage), tuple(counts for counts, _ in standard),
+        *([tuple(factors[1:])] if components > 1 else []),
     )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ def test_the_image_cus_container_describes_kernels_offsets_and_banks(tmp_path):
         reads, writes = f"HBM[{2 * number}]", f"HBM[{2 * number + 1}]"
         assert instance["banks"] == {
             "jpeg": reads, "tables": reads, "ring": reads, "tensor": writes, "result": writes,
+            "workspace": writes,
         }  # fmt: skip
     assert [m["used"] for m in description["memories"]] == [True] * 6 + [False] * 26
     build_metadata = json.loads(xclbin.build_metadata)

@@ -1,6 +1,7 @@
 """`headrace preprocess audio` and `headrace demo --audio`, as a user meets them."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -154,17 +155,21 @@ def test_the_demo_serves_sounds_under_every_policy_and_names_those_it_cannot(sou
     assert (tmp_path / "out" / "demo.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.timed  # CU B's runs lie beside CU A's only if nobody else keeps the cores for as long as all of them take
 def test_the_demo_runs_sounds_through_both_cus_and_its_trace_shows_them(xclbin, sounds, tmp_path):
-    arguments = ["--requests", "12", "--preprocessors", "beforehand,dpu", "--xclbin", str(xclbin)]
+    for sound in list(sounds.glob("?.wav")):
+        for number in range(4):  # one pair of neighbours may miss each other
+            shutil.copy(sound, sounds / f"{sound.stem}-{number}.wav")
+    arguments = ["--requests", "22", "--preprocessors", "beforehand,dpu", "--xclbin", str(xclbin)]
     done = demo_on(tmp_path, sounds, arguments)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     accuracy = report["models"]["own:net"]["accuracy"]
-    assert accuracy["on_dpu"] == accuracy["good"] == 2 and accuracy["largest_rms"] < 1e-3
+    assert accuracy["on_dpu"] == accuracy["good"] == 10 and accuracy["largest_rms"] < 1e-3
     assert accuracy["unsupported"] == {"NOT_WAV": 1} and len(report["audio_cus"]) == 2
     by_name = {run["name"]: run for run in report["runs"]}
     run = by_name["dpu + preba"]
-    assert run["finished"] == run["tensors_compared"] == 12 and run["preprocessed_on_cpu"] == 4
+    assert run["finished"] == run["tensors_compared"] == 22 and run["preprocessed_on_cpu"] == 2
     assert run["overlap"]["mel_s"] > run["overlap"]["norm_s"] > 0 and by_name["beforehand + preba"]["overlap"] is None
     together = report["models"]["own:net"]["all_at_once"]
     assert together["overlap"]["both_s"] > 0 and together["together_s"] > 0

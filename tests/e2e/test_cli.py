@@ -128,24 +128,23 @@ def test_a_photos_orientation_is_told_and_with_orient_it_is_turned(xclbin, china
 
 
 def test_a_bad_file_gives_its_reason_and_the_others_succeed(xclbin, china, tmp_path):
-    progressive = tmp_path / "progressive.jpg"
-    options = [cv2.IMWRITE_JPEG_PROGRESSIVE, 1]
-    progressive.write_bytes(cv2.imencode(".jpg", reference(china)[..., ::-1], options)[1].tobytes())
+    wide = tmp_path / "wide.jpg"
+    wide.write_bytes(cv2.imencode(".jpg", cv2.resize(reference(china)[..., ::-1], (8193, 300)))[1].tobytes())
     (tmp_path / "text.jpg").write_text("not a photo")
     (tmp_path / "short.jpg").write_bytes(china.read_bytes()[:5000])
-    files = [china, tmp_path / "missing.jpg", tmp_path / "text.jpg", progressive, tmp_path / "short.jpg"]
+    files = [china, tmp_path / "missing.jpg", tmp_path / "text.jpg", wide, tmp_path / "short.jpg"]
     done = headrace("preprocess", "image", *files, "--xclbin", xclbin, "--out", tmp_path / "npy", "--json")
     assert done.returncode == 1
     outcomes = {Path(o["file"]).name: o for o in json.loads(done.stdout)["files"]}
     assert outcomes["china.jpg"]["error"] is None
     assert "No such file" in outcomes["missing.jpg"]["error"]
     assert "NOT_JPEG" in outcomes["text.jpg"]["error"]
-    assert outcomes["progressive.jpg"]["unit"] == "cpu" and outcomes["progressive.jpg"]["dpu_status"] == "PROGRESSIVE"
+    assert outcomes["wide.jpg"]["unit"] == "cpu" and outcomes["wide.jpg"]["dpu_status"] == "TOO_LARGE"
     done = headrace(
         "preprocess", "image", *files, "--xclbin", xclbin, "--out", tmp_path / "npy", "--json", "--fallback", "raise"
     )
     outcomes = {Path(o["file"]).name: o for o in json.loads(done.stdout)["files"]}
-    assert "PROGRESSIVE" in outcomes["progressive.jpg"]["error"] and "TRUNCATED" in outcomes["short.jpg"]["error"]
+    assert "TOO_LARGE" in outcomes["wide.jpg"]["error"] and "TRUNCATED" in outcomes["short.jpg"]["error"]
     closed = tmp_path / "closed.jpg"
     closed.write_bytes(china.read_bytes()[:5000] + b"\xff\xd9")
     command = ("preprocess", "image", closed, "--xclbin", xclbin, "--out", tmp_path / "npy", "--json")

@@ -298,13 +298,13 @@ def test_photos_that_cannot_be_used_are_named_and_the_others_are_served(tmp_path
 def test_photos_that_the_dpu_takes_none_of_are_served_by_the_cpu(tmp_path):
     images = tmp_path / "images"
     images.mkdir()
-    cv2.imwrite(str(images / "p.jpg"), np.zeros((300, 300, 3), np.uint8), [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])
+    cv2.imwrite(str(images / "wide.jpg"), np.zeros((300, 8193, 3), np.uint8))
     arguments = ["--images", str(images), "--model", "squeezenet1_1", "--policies", "serial", "--preprocessors", "dpu"]
     arguments += ["--requests", "5", "--profile", str(profile_file(tmp_path)), "--json", "--out", str(tmp_path)]
     done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert report["equality"]["unsupported"] == {"PROGRESSIVE": 1} and report["equality"]["on_dpu"] == 0
+    assert report["equality"]["unsupported"] == {"TOO_LARGE": 1} and report["equality"]["on_dpu"] == 0
     assert report["runs"][0]["preprocessed_on_cpu"] == report["runs"][0]["finished"] == 5
     assert report["simulated"]["dpu"]["for_cpu"] == 1 and report["simulated"]["dpu"]["clocks_from"] == {}
 

@@ -187,7 +187,7 @@ async def registers_hold_what_was_written_byte_by_byte(bench: Bench) -> None:
 async def registers_that_are_not_there_read_as_zero_and_take_writes(bench: Bench) -> None:
     await bench.set(**{arg.name: (1 << 8 * arg.size) - 1 for arg in bench.arguments})
     taken = {arg.offset + byte for arg in bench.arguments for byte in range(0, arg.size, 4)} | {CONTROL, GIE, IER, ISR}
-    for offset in [0x7FC, 0xFFC, *range(0, 0x140, 4)]:
+    for offset in [0x7FC, 0xFFC, *range(0, 0x180, 4)]:
         if offset not in taken:
             await bench.write(offset, 0xFFFFFFFF)
             assert await bench.read(offset) == 0, hex(offset)

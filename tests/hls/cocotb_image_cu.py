@@ -41,8 +41,8 @@ class Job:
             "jpeg": at_jpeg, "jpeg_bytes": len(self.data), "tensor": at_tensor, "tensor_capacity": 0x2_8000,
             "tables": at_tables, "result": at_result, "stage": int(stage), "format": FORMATS.index(dtype),
             "resize_short": self.spec.resize_short, "crop_width": self.spec.crop_width,
-            "crop_height": self.spec.crop_height, "crop_x": CENTRED, "crop_y": CENTRED, "ring": 0, "ring_entries": 0,
-            "ring_first": 0, "polls": 0,
+            "crop_height": self.spec.crop_height, "crop_x": CENTRED, "crop_y": CENTRED, "workspace": 0,
+            "workspace_bytes": 0, "ring": 0, "ring_entries": 0, "ring_first": 0, "polls": 0,
         }  # fmt: skip
 
     async def start(self, **changed: int) -> None:
@@ -81,7 +81,7 @@ class Job:
 
 
 async def bench_of(dut) -> Bench:
-    return await cocotb_bench.started(Bench(dut, cocotb_bench.kernel("image_cu"), reads=(0,), writes=(1,)))
+    return await cocotb_bench.started(Bench(dut, cocotb_bench.kernel("image_cu"), reads=(0, 1), writes=(1,)))
 
 
 # ---- Registers ----

@@ -75,6 +75,8 @@ def run(
     `behind`: how memory behaves; `stagger`: where in a page buffers begin; `high`: more bits of their addresses;
     `addresses` replaces some pointers."""
     base = {name: high + (number + 1) * BANK + stagger for number, name in enumerate(buffers)}
+    if "workspace" in base:
+        base["workspace"] = -(-base["workspace"] // 128) * 128
     ranges = [MemoryRange(base[name], buffer.nbytes, buffer.ctypes.data) for name, buffer in buffers.items()]
     given = base | dict(scalars) | dict(addresses or {})
     index = {arg.name: arg for arg in spec(kernel).args}
@@ -93,7 +95,7 @@ def image_cu(
     jpeg: bytes, *, stage=3, format=0, resize_short=256, crop=(224, 224), at=(CENTRED, CENTRED), tables=None,
     capacity=None, memory=4 << 20, model: KernelModel | None = None, behind: MemoryModel | None = None,
     stagger: int = STAGGER, high: int = 0, addresses: dict[str, int] | None = None, max_cycles: int = MAX_CYCLES,
-    wave: Path | None = None,
+    wave: Path | None = None, workspace_bytes: int = 1 << 20,
 ) -> RtlResult:  # fmt: skip
     """One run, as units.image_cu does it; see `run` for the settings."""
     words = np.zeros(3 * 256, np.uint32)
@@ -104,11 +106,13 @@ def image_cu(
         "tensor": np.full(memory, 0xA5, np.uint8),
         "tables": words.view(np.uint8),
         "result": np.full(32, 0xA5, np.uint8),
+        "workspace": np.full(workspace_bytes, 0xA5, np.uint8),
     }
     scalars = {
         "jpeg_bytes": len(jpeg), "tensor_capacity": memory if capacity is None else capacity, "stage": stage,
         "format": format, "resize_short": resize_short, "crop_width": crop[0], "crop_height": crop[1],
-        "crop_x": at[0], "crop_y": at[1], "ring": 0, "ring_entries": 0, "ring_first": 0, "polls": 0,
+        "crop_x": at[0], "crop_y": at[1], "workspace_bytes": workspace_bytes,
+        "ring": 0, "ring_entries": 0, "ring_first": 0, "polls": 0,
     }  # fmt: skip
     done = run(
         "image_cu", buffers, scalars, model=model, behind=behind, stagger=stagger, high=high, addresses=addresses,

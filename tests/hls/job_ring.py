@@ -50,6 +50,7 @@ class Memory:
         self.tensor = units._aligned(self.slots * SLOT, 0xA5)
         self.tables = units._aligned(3 * 256 * 4, 0)
         self.tables.view(np.uint32)[:] = SPEC.tables().view(np.uint32).reshape(-1)
+        self.workspace = units._aligned(1 << 20, 0xA5)
         self.ring = units._aligned(self.entries * 64, 0)
         self.result = units._aligned((self.entries + 1) * 32, 0)
 
@@ -84,7 +85,8 @@ def csim(memory: Memory, first: int, polls: int) -> list[int]:
     units.library().image_cu(
         pointer(memory.jpeg), ctypes.c_uint32(memory.jpeg.nbytes), pointer(memory.tensor),
         ctypes.c_uint32(memory.tensor.nbytes), pointer(memory.tables), pointer(memory.result),
-        *(ctypes.c_uint32(0) for _ in range(7)), pointer(memory.ring), ctypes.c_uint32(memory.entries),
+        *(ctypes.c_uint32(0) for _ in range(7)), pointer(memory.workspace), ctypes.c_uint32(memory.workspace.nbytes),
+        pointer(memory.ring), ctypes.c_uint32(memory.entries),
         ctypes.c_uint32(first & 0xFFFFFFFF), ctypes.c_uint32(polls),
         *(ctypes.byref(register) for register in registers),
     )  # fmt: skip
@@ -92,9 +94,10 @@ def csim(memory: Memory, first: int, polls: int) -> list[int]:
 
 
 def rtl_run(memory: Memory, first: int, polls: int, *, behind: MemoryModel | None = None, **more) -> KernelRun:
-    buffers = {name: getattr(memory, name) for name in ("jpeg", "tensor", "tables", "result", "ring")}
+    buffers = {name: getattr(memory, name) for name in ("jpeg", "tensor", "tables", "result", "workspace", "ring")}
     scalars = {
         "jpeg_bytes": memory.jpeg.nbytes, "tensor_capacity": memory.tensor.nbytes, "ring_entries": memory.entries,
+        "workspace_bytes": memory.workspace.nbytes,
         "ring_first": first & 0xFFFFFFFF, "polls": polls,
     }  # fmt: skip
     unused = ("stage", "format", "resize_short", "crop_width", "crop_height", "crop_x", "crop_y")

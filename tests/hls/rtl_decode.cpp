@@ -1,4 +1,5 @@
-// Bench of the decode unit's RTL: one file through the Verilated model, with random stalls on every stream.
+// Bench of the decode unit's RTL: one file through the Verilated model, with random stalls on every stream and a workspace
+// in memory.
 //
 // One model instance serves all calls, so every file meets the state that the one before it left behind.
 #include <algorithm>
@@ -9,30 +10,43 @@
 
 #include "Vdecode.h"
 #include "rtl_bench.hpp"
+#include "rtl_workspace.hpp"
 
 namespace {
 
-constexpr int TOO_LONG = -1, BROKEN_CONTRACT = -2, NOT_IDLE = -3;
+constexpr int TOO_LONG = -1, BROKEN_CONTRACT = -2, NOT_IDLE = -3, BAD_ACCESS = -4, IDLE_TOO_EARLY = -5, WAS_RESET = -6;
+
+struct Memory {
+    uint32_t workspace_bytes, latency;
+    uint32_t stall;         // per cent of the clocks, on each channel
+    uint32_t forgets;       // reads under way, at a reset
+    uint64_t error_after;   // words; from there on it answers with errors
+    uint64_t reset_at;      // clock of a reset of the unit, and of what memory is to write; 0: none
+};
 
 struct Counters {
     uint64_t cycles;       // from the start to the last beat, or to the frame with an error
     uint64_t first_beat;   // clock of the first one
     uint64_t symbols, header, wait_data, wait_transform, wait_rows, wait_output;
     uint64_t bytes;  // of RGB
+    uint64_t workspace_needed, read_words, written_words;
 };
 
 }  // namespace
 
 // The status of the file, or a negative number. Up to `capacity` bytes of RGB go to `out`. The input pauses in `stall_in`
 // per cent of the clocks, so from some 95 on the decoder waits for it; each output stream in `stall_out`. The window is
-// known as soon as the size is, with a seed other than 0 up to 1,000 clocks later.
+// known as soon as the size is, with a seed other than 0 up to 1,000 clocks later. A run with a reset ends in WAS_RESET, when
+// the unit does not wait for the workspace any more.
 extern "C" int rtl_decode(const uint8_t* jpeg, uint32_t size, uint32_t seed, uint32_t stall_in, uint32_t stall_out,
-                          uint32_t first_row, uint32_t last_row, uint64_t bound, uint8_t* out, uint64_t capacity, uint32_t* width, uint32_t* height,
-                          Counters* counters) {
+                          uint32_t first_row, uint32_t last_row, uint64_t bound, const Memory* memory, uint8_t* out,
+                          uint64_t capacity, uint32_t* width, uint32_t* height, Counters* counters) {
     static const auto bench = std::make_unique<Bench<Vdecode>>();
     Vdecode& top = bench->model;
     std::minstd_rand random(seed + 1);
     const auto go = [&](uint32_t stall) { return stall == 0 || random() % 100 >= stall; };
+    Workspace workspace(memory->workspace_bytes, memory->latency, memory->error_after, seed);
+    const auto memory_pauses = [&] { return !go(memory->stall); };
 
     *counters = {};
     *width = *height = 0;
@@ -44,7 +58,10 @@ extern "C" int rtl_decode(const uint8_t* jpeg, uint32_t size, uint32_t seed, uin
     uint32_t window_in = seed == 0 ? 0 : random() % 1000;
 
     top.jpeg_bytes_i = size;
-    top.window_i = uint64_t{first_row} << 34 | uint64_t{last_row} << 18 | 0x1FF;
+    top.workspace_i = Workspace::BASE;
+    top.workspace_bytes_i = memory->workspace_bytes;
+    top.arready_i = top.rvalid_i = top.awready_i = top.wready_i = top.bvalid_i = 0;
+    top.window_i = uint64_t{first_row} << 37 | uint64_t{last_row} << 21 | 0x7FF;
     top.window_valid_i = 0;
     top.start_i = 1;
     top.word_valid_i = top.frame_ready_i = top.beat_ready_i = 0;
@@ -62,7 +79,11 @@ extern "C" int rtl_decode(const uint8_t* jpeg, uint32_t size, uint32_t seed, uin
         top.beat_ready_i = framed && go(stall_out);
         top.window_valid_i = top.sized_o && window_in == 0;
         window_in -= top.sized_o && window_in != 0;
+        workspace.offer(top, counters->cycles, memory_pauses);
+        if (counters->cycles == memory->reset_at) break;
         bench->settle();
+        if (!workspace.take(top, counters->cycles)) return BAD_ACCESS;
+        if (top.workspace_idle_o && !workspace.rests()) return IDLE_TOO_EARLY;
         if (top.window_valid_i && (top.width_o == 0 || top.height_o == 0)) return BROKEN_CONTRACT;
 
         const uint32_t events = top.events_o;  // decode_events_t, first field on top
@@ -85,6 +106,7 @@ extern "C" int rtl_decode(const uint8_t* jpeg, uint32_t size, uint32_t seed, uin
             status = top.frame_o & 0xFF;
             done = status != 0;
             if (done) *width = *height = 0;
+            counters->workspace_needed = top.workspace_needed_o;
         }
         if (top.beat_valid_o && top.beat_ready_i) {
             if (done) return BROKEN_CONTRACT;
@@ -113,12 +135,31 @@ extern "C" int rtl_decode(const uint8_t* jpeg, uint32_t size, uint32_t seed, uin
         }
         bench->edge();
     }
+    counters->read_words = workspace.read_words;
+    counters->written_words = workspace.written_words;
+    if (!done) {  // in the clock of the reset memory still takes what it is given
+        for (uint64_t clock = 0; clock < 1100 + 2 * bound; clock++) {
+            top.rst_ni = clock >= 4;
+            top.word_valid_i = 0;
+            workspace.offer(top, counters->cycles + clock, memory_pauses);
+            bench->settle();
+            if (clock > 0 && (top.arvalid_o || top.awvalid_o || top.wvalid_o)) return BAD_ACCESS;
+            if (!workspace.take(top, counters->cycles + clock)) return BAD_ACCESS;
+            if (clock == 0) workspace.reset_writes();
+            if (clock == 0 && memory->forgets) workspace.reset_reads();
+            if (clock > 4 && top.workspace_idle_o) return workspace.reading() || top.busy_o ? IDLE_TOO_EARLY : WAS_RESET;
+            bench->edge();
+        }
+        return NOT_IDLE;
+    }
     if (!framed || (status == 0 && bytes != 3ull * *width * (std::min(last_row + 1, *height) - first_row))) return BROKEN_CONTRACT;
-    top.word_valid_i = 0;
+    top.word_valid_i = top.rvalid_i = top.bvalid_i = 0;
     for (int i = 0; i < 16; i++) {  // it may still be on its way to its resting state
         bench->settle();
-        if (top.frame_valid_o || top.beat_valid_o) return BROKEN_CONTRACT;
-        if (!top.busy_o) return status;
+        if (top.frame_valid_o || top.beat_valid_o || top.workspace_needed_o != counters->workspace_needed) {
+            return BROKEN_CONTRACT;
+        }
+        if (!top.busy_o) return top.workspace_idle_o && workspace.rests() ? status : NOT_IDLE;
         bench->edge();
     }
     return NOT_IDLE;

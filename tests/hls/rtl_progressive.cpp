@@ -61,7 +61,8 @@ Item item_of(const headrace::Scan& scan) {
     for (unsigned i = 0; i < scan.members; i++) members |= 1u << scan.member[i];
     Packed packed;
     packed.add(8, scan.status).add(1, scan.file_end).add(16, scan.width).add(16, scan.height);
-    packed.add(1, scan.components == 3).add(2, scan.h_shift).add(1, scan.v_shift).add(1, scan.rgb);
+    packed.add(1, scan.components == 3).add(2, scan.h_shift).add(2, scan.v_shift);
+    packed.add(2, scan.h[2]).add(2, scan.h[1]).add(2, scan.v[2]).add(2, scan.v[1]).add(1, scan.rgb);
     packed.add(16, scan.restart_interval).add(1, scan.progressive).add(3, members).add(6, scan.first);
     packed.add(6, scan.last).add(4, scan.high).add(4, scan.low);
     for (int c = 2; c >= 0; c--) packed.add(2, scan.dc[c]);
@@ -239,7 +240,7 @@ struct Progressive : Bench<Vprogressive_decoder> {
             for (auto& part : word.part) part = random();
         }
         m.workspace_i = BASE;
-        m.window_i = uint64_t{file.last_row} << 18 | 0x1FF;
+        m.window_i = uint64_t{file.last_row} << 21 | 0x7FF;
         m.window_valid_i = 0;
         uint64_t window_in = random() % 1000 * (seed != 0);
         size_t sent = 0, got = 0;

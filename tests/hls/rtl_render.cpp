@@ -48,10 +48,10 @@ struct Render : Bench<Vrender> {
             }
             const auto& s = image.scan;
             model.scan_valid_i = !scan_taken;
-            model.window_i = uint64_t{0xFFFF} << 18 | 0x1FF;  // all
+            model.window_i = uint64_t{0xFFFF} << 21 | 0x7FF;  // all
             model.window_valid_i = !in.next();
-            model.scan_i = uint64_t{s.width} << 21 | uint64_t{s.height} << 5 | (s.components == 3) << 4 |
-                           s.h_shift << 2 | s.v_shift << 1 | s.rgb;
+            model.scan_i = uint64_t{s.width} << 30 | uint64_t{s.height} << 14 | (s.components == 3) << 13 |
+                           s.h_shift << 11 | s.v_shift << 9 | s.h[2] << 7 | s.h[1] << 5 | s.v[2] << 3 | s.v[1] << 1 | s.rgb;
             if (!offered && scan_taken && sent < image.samples.size() && !in.next()) {
                 offer(image.samples[sent]);
                 offered = true;

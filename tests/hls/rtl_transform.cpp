@@ -16,7 +16,7 @@ struct Transform : Bench<Vtransform> {
     // Also in mid-image: whatever was under way is lost.
     void reset() {
         model.coefficient_valid_i = 0;
-        model.quant_we_i = 0;
+        model.quant_we_i = model.quant_latch_i = model.by_component_i = 0;
         model.samples_ready_i = 0;
         Bench::reset();
     }

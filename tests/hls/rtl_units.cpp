@@ -188,9 +188,9 @@ extern "C" int rtl_resize(const uint8_t* image, uint32_t width, uint32_t height,
     }
     if (frame_status == 0 && waited == limit) return TIMEOUT;
     const uint64_t window = m.window_o;  // rows, then words of eight pixels
-    const uint32_t first_row = window >> 34, last_row = std::min<uint32_t>(window >> 18 & 0xFFFF, height - 1);
-    const uint32_t left = (window >> 9 & 0x1FF) * 8;
-    const uint32_t wide = std::min<uint32_t>((window & 0x1FF) * 8 + 8, width) - left;
+    const uint32_t first_row = window >> 37, last_row = std::min<uint32_t>(window >> 21 & 0xFFFF, height - 1);
+    const uint32_t left = (window >> 11 & 0x3FF) * 8;
+    const uint32_t wide = std::min<uint32_t>((window & 0x7FF) * 8 + 8, width) - left;
     std::vector<uint8_t> part;
     for (uint64_t y = first_row; frame_status == 0 && y <= last_row; y++) {
         const uint8_t* row = image + 3 * (y * width + left);
@@ -202,18 +202,37 @@ extern "C" int rtl_resize(const uint8_t* image, uint32_t width, uint32_t height,
 }
 #endif
 
+constexpr unsigned CROP_WORDS = 4;  // of crop_t
+
+#if __has_include("Vcrop_window.h")
+#include "Vcrop_window.h"
+
+extern "C" void rtl_crop_window(uint32_t width, uint32_t height, uint32_t crop_width, uint32_t crop_height,
+                                uint32_t crop_x, uint32_t crop_y, uint32_t* place) {
+    static Vcrop_window model;
+    model.width_i = width;
+    model.height_i = height;
+    model.crop_width_i = crop_width;
+    model.crop_height_i = crop_height;
+    model.crop_x_i = crop_x;
+    model.crop_y_i = crop_y;
+    for (int edge = 0; edge < 6; edge++) {
+        model.clk_i = edge & 1;
+        model.eval();
+    }
+    std::copy(model.crop_o.data(), model.crop_o.data() + CROP_WORDS, place);
+}
+#endif
+
 #if __has_include("Vcrop.h")
 #include "Vcrop.h"
 
 extern "C" int rtl_crop(const uint8_t* image, uint32_t width, uint32_t height, uint64_t given, uint32_t frame_status,
-                        uint32_t end_status, uint32_t crop_width, uint32_t crop_height, uint32_t crop_x,
-                        uint32_t crop_y, uint32_t columns, uint8_t* out, uint64_t capacity, uint32_t* out_width,
-                        uint32_t* out_height, uint32_t seed, Numbers* numbers) {
+                        uint32_t end_status, const uint32_t* place, uint32_t columns, uint8_t* out,
+                        uint64_t capacity, uint32_t* out_width, uint32_t* out_height, uint32_t seed,
+                        Numbers* numbers) {
     static Bench<Vcrop> bench;
-    bench.model.crop_width_i = crop_width;
-    bench.model.crop_height_i = crop_height;
-    bench.model.crop_x_i = crop_x;
-    bench.model.crop_y_i = crop_y;
+    std::copy(place, place + CROP_WORDS, bench.model.crop_i.data());
     bench.model.cut_i = columns != 0;
     const Source source(image, columns != 0 ? columns : width, given, end_status, seed & 1);
     return run(bench, width, height, frame_status, source, out, capacity, 0, out_width, out_height, seed, numbers);

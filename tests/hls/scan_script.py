@@ -6,13 +6,25 @@ After ITU-T T.81 annexes F and G. Nothing is checked: a script that no decoder s
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 Coefficients = NDArray[np.int64]  # of a component: [block row, block column, 64 in zigzag order]
 
-SAMPLING = {"4:4:4": (1, 1), "4:2:2": (2, 1), "4:4:0": (1, 2), "4:2:0": (2, 2), "4:1:1": (4, 1), "gray": (1, 1)}
+SAMPLING = {
+    "4:4:4": (1, 1), "4:2:2": (2, 1), "4:4:0": (1, 2), "4:2:0": (2, 2), "4:1:1": (4, 1), "4:1:0": (4, 2),
+    "gray": (1, 1),
+}  # fmt: skip
+ZIGZAG = sorted(range(64), key=lambda at: (at // 8 + at % 8, (at // 8 if (at // 8 + at % 8) % 2 else at % 8)))
 LONGEST_RUN = 32767  # of blocks without new coefficients
+
+
+def factors_of(sampling: str) -> list[tuple[int, int]]:
+    """Of each component: by a name, or written out as "2x2 1x2 1x2"."""
+    if "x" in sampling:
+        return [(int(factors[0]), int(factors[2])) for factors in sampling.split()]
+    return [SAMPLING[sampling]] if sampling == "gray" else [SAMPLING[sampling], (1, 1), (1, 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +52,16 @@ class Image:
 
     @property
     def factors(self) -> list[tuple[int, int]]:
-        return [SAMPLING[self.sampling], (1, 1), (1, 1)][: len(self.planes)]
+        return factors_of(self.sampling)
+
+    @property
+    def most(self) -> tuple[int, int]:
+        """The blocks of an MCU across and down, where there are most."""
+        return tuple(map(max, zip(*self.factors, strict=True)))
 
     def seen(self, component: int) -> tuple[int, int]:
         """Rows and columns of blocks that have a sample of the image."""
-        (h, v), (most_h, most_v) = self.factors[component], self.factors[0]
+        (h, v), (most_h, most_v) = self.factors[component], self.most
         return _up(self.height * v, 8 * most_v), _up(self.width * h, 8 * most_h)
 
     @property
@@ -58,12 +75,12 @@ def _up(dividend: int, divisor: int) -> int:
 
 def random_image(rng: np.random.Generator, width: int, height: int, sampling: str) -> Image:
     """Coefficients as photos have them: few, and smaller towards the end of a block."""
-    h, v = SAMPLING[sampling]
-    across, down = _up(width, 8 * h), _up(height, 8 * v)
+    factors = factors_of(sampling)
+    across, down = _up(width, 8 * max(h for h, _ in factors)), _up(height, 8 * max(v for _, v in factors))
     density = float(rng.choice([0.02, 0.1, 0.3, 0.7]))
     planes = []
-    for c in range(1 if sampling == "gray" else 3):
-        shape = (down * v, across * h, 64) if c == 0 else (down, across, 64)
+    for h, v in factors:
+        shape = (down * v, across * h, 64)
         scale = 1 + 60 / (1 + np.arange(64)) ** rng.uniform(0.3, 1.5)
         plane = np.rint(rng.laplace(0, 1, shape) * scale).astype(np.int64)
         plane[rng.random(shape) > density] = 0
@@ -72,6 +89,27 @@ def random_image(rng: np.random.Generator, width: int, height: int, sampling: st
         planes.append(plane.clip(-1023, 1023))
     quant = tuple(tuple(int(q) for q in rng.integers(1, 9, 64)) for _ in range(3))
     return Image(width, height, sampling, tuple(planes), quant)
+
+
+def photo_image(bgr: NDArray[np.uint8], sampling: str, coarseness: int) -> Image:
+    """A photo as an encoder would have it: `coarseness` 1 keeps nearly everything, 8 little."""
+    height, width = bgr.shape[:2]
+    factors = factors_of(sampling)
+    most_h, most_v = (max(pair[i] for pair in factors) for i in (0, 1))
+    across, down = _up(width, 8 * most_h), _up(height, 8 * most_v)
+    y, x = np.mgrid[:8, :8]
+    steps = coarseness * (2 + y + x)
+    planes = []
+    for plane, (h, v) in zip(
+        np.moveaxis(cv2.cvtColor(bgr, cv2.COLOR_BGR2YCrCb), 2, 0)[[0, 2, 1]], factors, strict=True
+    ):
+        whole = np.pad(plane, ((0, 8 * most_v * down - height), (0, 8 * most_h * across - width)), "edge")
+        shrunk = cv2.resize(whole, (8 * h * across, 8 * v * down), interpolation=cv2.INTER_AREA)
+        blocks = shrunk.reshape(v * down, 8, h * across, 8).swapaxes(1, 2).astype(np.float64) - 128
+        cosines = np.sqrt((1 + (y > 0)) / 8) * np.cos((2 * x + 1) * y * np.pi / 16)
+        coefficients = np.rint(cosines @ blocks @ cosines.T / steps).astype(np.int64)
+        planes.append(coefficients.reshape(v * down, h * across, 64)[..., ZIGZAG])
+    return Image(width, height, sampling, tuple(planes), (tuple(int(q) for q in steps.reshape(64)[ZIGZAG]),) * 3)
 
 
 def to_jpeg(image: Image, script: list[Scan], progressive: bool = True) -> bytes:

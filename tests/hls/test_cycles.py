@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 import pytest
 import test_decode as jpegs
+from scan_script import Scan, photo_image, to_jpeg
 
 from headrace.host.demo.photos import bundled_photos, demo_photos
 from headrace.host.dpu.status import Status
@@ -89,6 +90,18 @@ def test_clocks_of_photos_follow_the_models(name, sampling, quality):
     check_cu(jpeg)
 
 
+@pytest.mark.parametrize("coarseness", [1, 4])
+@pytest.mark.parametrize(
+    "sampling",
+    ["4:1:0", "2x2 1x2 1x2", "2x1 2x1 2x1", "1x2 1x2 1x2", "2x2 2x1 1x1", "4x1 2x1 2x1", "2x2 1x2 1x1", "1x4 1x2 1x1"],
+)
+def test_clocks_of_mixed_sampling_follow_the_models(sampling, coarseness):
+    image = photo_image(photo("china"), sampling, coarseness)
+    jpeg = to_jpeg(image, [Scan((0, 1, 2))], progressive=False)
+    assert check_decode(jpeg).blocks_per_mcu == sum(h * v for h, v in image.factors)
+    check_cu(jpeg)
+
+
 @pytest.mark.parametrize("jpeg", [pytest.param(p.jpeg, id=p.name, marks=SLOW) for p in demo_photos()])
 def test_clocks_of_photos_as_they_are_follow_the_models(jpeg):
     check_decode(jpeg)
@@ -146,6 +159,16 @@ def test_clocks_of_small_images_follow_the_models(sampling, size):
 def test_clocks_of_narrow_crops_follow_the_models(size, short, crop):
     """What is left of the crop takes its clocks in resize, while its queue of taps lasts beside the rows before."""
     check_cu(encode(photo("flower", *size), 90, "4:4:4"), short=short, crop=crop)
+
+
+@pytest.mark.parametrize("size", [(4104, 60), (8192, 60)])
+@pytest.mark.parametrize("sampling", ["4:2:0", "4:4:4", "gray"])
+def test_clocks_of_wide_images_follow_the_models(sampling, size):
+    """Few MCU rows fit their ring, and two source rows that of resize."""
+    jpeg = encode(photo("flower", *size), 90, sampling)
+    check_decode(jpeg)
+    check_cu(jpeg, short=60, crop=60)
+    check_cu(jpeg, short=16, crop=16)
 
 
 @pytest.mark.parametrize("quality", [95, 100])

@@ -11,11 +11,12 @@ import cu_rtlsim
 import cv2
 import numpy as np
 import pytest
+import test_decode as jpegs
 import units
 from test_image_cu_sanitized import corpus
 
 from headrace.host.demo.photos import demo_photos
-from headrace.host.dpu.image import FORMATS, ImageSpec, Stage, preprocess
+from headrace.host.dpu.image import FORMATS, ImageSpec, Stage, preprocess, resized_size
 from headrace.host.dpu.status import Status
 from headrace.host.xrt.hw_emu import KernelFailed, KernelModel, MemoryModel
 
@@ -88,7 +89,7 @@ def test_planes_of_any_size_are_packed_without_gaps(cu, dtype, size):
     check(cu, jpeg(64, 48), spec, Stage.NORMALIZE)
 
 
-@pytest.mark.parametrize("size", [(1, 1), (2, 3), (5, 1), (17, 31), (130, 7), (4096, 5)])
+@pytest.mark.parametrize("size", [(1, 1), (2, 3), (5, 1), (17, 31), (130, 7), (8192, 5)])
 def test_small_and_odd_images(cu, size):
     for stage in (Stage.DECODE, Stage.RESIZE):
         check(cu, jpeg(*size), ImageSpec(resize_short=9), stage)
@@ -98,13 +99,35 @@ def test_small_and_odd_images(cu, size):
     ("size", "stage", "short", "crop"),
     [
         ((2, 65500), Stage.DECODE, 1, (1, 1)), ((3001, 9), Stage.DECODE, 1, (1, 1)),
-        ((4096, 1), Stage.RESIZE, 15, (1, 1)), ((1, 4096), Stage.CROP, 15, (7, 43691)),
-        ((4096, 1), Stage.NORMALIZE, 15, (43691, 3)), ((1, 4096), Stage.NORMALIZE, 13, (5, 43691)),
+        ((8192, 1), Stage.RESIZE, 7, (1, 1)), ((1, 4096), Stage.CROP, 15, (7, 43691)),
+        ((8192, 1), Stage.NORMALIZE, 7, (43691, 3)), ((1, 4096), Stage.NORMALIZE, 13, (5, 43691)),
     ],
 )  # fmt: skip
 def test_the_widest_and_highest_images(cu, size, stage, short, crop):
     spec = ImageSpec(resize_short=short, crop_width=crop[0], crop_height=crop[1])
     check(cu, jpeg(*size), spec, stage)
+
+
+@pytest.mark.parametrize(
+    ("width", "sampling", "short", "crop"),
+    [
+        (8192, "4:2:0", 20, (15, 8)), (8192, "4:4:0", 9, (40, 9)), (8192, "4:4:4", 20, (8, 20)),
+        (8191, "4:2:2", 9, (40, 5)), (8191, "4:1:1", 20, (33, 8)), (5001, "4:2:0", 33, (9, 20)),
+        (4097, "gray", 20, (9, 20)), (4097, "4:4:0", 33, (1, 1)),
+    ],
+)  # fmt: skip
+def test_a_crop_at_either_end_of_the_widest_images(cu, sampling, width, short, crop):
+    """In mid-image the rows above it and below it are left out, too."""
+    pixels = jpegs.picture(np.random.default_rng(width), width, 20, 1 if sampling == "gray" else 3)
+    data = jpegs.encode(pixels, 90, "4:2:0" if sampling == "gray" else sampling)
+    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)[..., ::-1]
+    whole = cv2.resize(image, resized_size(width, 20, short), interpolation=cv2.INTER_LINEAR_EXACT)
+    for x in (0, whole.shape[1] - crop[0]):
+        y = (short - crop[1]) // 2
+        done = cu(data, stage=Stage.CROP, resize_short=short, crop=crop, at=(x, y))
+        assert done.status == Status.OK and done.out_size == crop
+        expected = whole[y : y + crop[1], x : x + crop[0]].ravel()
+        assert np.array_equal(done.memory[: expected.size], expected)
 
 
 def test_a_buffer_that_is_too_small_is_left_alone_and_the_size_is_told(cu):

@@ -55,19 +55,27 @@ def library() -> ctypes.CDLL:
     return csim.load(csim.build_library("progressive", BENCH))
 
 
-def decode(jpeg: bytes, workspace_bytes: int = WORKSPACE, rows: tuple[int, int, int, int] = (0, 0, 0, 0)) -> Decoded:
-    """`rows`: the image's width and height, the first row that is wanted and how many."""
+def decode_partly(
+    jpeg: bytes, workspace_bytes: int, rows: tuple[int, int, int, int], capacity: int
+) -> tuple[int, int, int, int, np.ndarray, np.ndarray]:
+    """Status, width and height, bytes of workspace needed, RGB bytes with zeros where none came, the workspace. `rows`:
+    the image's width and height, the first row that is wanted and how many."""
     width, height, needed = ctypes.c_uint32(), ctypes.c_uint32(), ctypes.c_uint32()
-    rgb, workspace = np.zeros(3 * 4096 * 512, np.uint8), np.zeros(max(workspace_bytes, 16), np.uint8)
+    rgb, workspace = np.zeros(capacity, np.uint8), np.zeros(max(workspace_bytes, 16), np.uint8)
     status = library().csim_progressive(
         jpeg, len(jpeg), *map(ctypes.c_uint32, rows),
         ctypes.c_void_p(workspace.ctypes.data), ctypes.c_uint32(workspace_bytes),
         ctypes.c_void_p(rgb.ctypes.data), ctypes.c_uint64(rgb.size),
         ctypes.byref(width), ctypes.byref(height), ctypes.byref(needed),
     )  # fmt: skip
-    shape = (rows[3] or height.value, width.value, 3)
+    return status, width.value, height.value, needed.value, rgb, workspace
+
+
+def decode(jpeg: bytes, workspace_bytes: int = WORKSPACE, rows: tuple[int, int, int, int] = (0, 0, 0, 0)) -> Decoded:
+    status, width, height, needed, rgb, workspace = decode_partly(jpeg, workspace_bytes, rows, 3 * 4096 * 512)
+    shape = (rows[3] or height, width, 3)
     pixels = rgb[: int(np.prod(shape))].reshape(shape) if status == 0 else rgb[:0]
-    return Decoded(status, pixels, needed.value, workspace)
+    return Decoded(status, pixels, needed, workspace)
 
 
 def assert_equal_to_opencv(jpeg: bytes, workspace_bytes: int = WORKSPACE) -> Decoded:
@@ -107,6 +115,21 @@ def test_libjpegs_progressive_files_equal_opencv(sampling, seed):
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("width", [4097, 8191, 8192])
+def test_the_widest_files_equal_opencv(sampling, width):
+    image = cv2.resize(cv2.imread(str(bundled_photos()[0])), (width, 20))
+    assert_equal_to_opencv(encode(image, 90, sampling), 128 * 3 * 1024 * 4)
+
+
+def test_the_workspace_of_the_greatest_image_is_told():
+    jpeg = bytearray(encode(np.zeros((8, 8, 3), np.uint8), 90, "4:4:4"))
+    at = jpeg.index(b"\xff\xc2") + 5
+    jpeg[at : at + 4] = (65500).to_bytes(2, "big") + (8192).to_bytes(2, "big")
+    decoded = decode(bytes(jpeg), 1 << 20)
+    assert (decoded.status, decoded.needed) == (STATUS["BUFFER_TOO_SMALL"], 128 * 3 * 1024 * 8188)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_every_small_size_equals_opencv(sampling):
     rng = np.random.default_rng(3)
     for height in range(1, 19):
@@ -142,7 +165,7 @@ def test_photos_equal_opencv(path):
 
 def random_file(seed: int, most: int = 90) -> tuple[Image, list[Scan]]:
     rng = np.random.default_rng(seed)
-    sampling = list(scan_script.SAMPLING)[seed % 6]
+    sampling = list(scan_script.SAMPLING)[seed % len(scan_script.SAMPLING)]
     image = random_image(rng, int(rng.integers(1, most)), int(rng.integers(1, most)), sampling)
     return image, random_script(rng, len(image.planes))
 
@@ -170,7 +193,7 @@ SEQUENTIAL = {
 
 
 @pytest.mark.parametrize("groups", SEQUENTIAL.values(), ids=SEQUENTIAL)
-@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("sampling", [*SAMPLINGS, "4:1:0"])
 def test_sequential_files_of_several_scans_equal_opencv(groups, sampling):
     rng = np.random.default_rng(8)
     for size in ((1, 1), (17, 9), (50, 70)):
@@ -182,15 +205,15 @@ def test_sequential_files_of_several_scans_equal_opencv(groups, sampling):
 
 def test_a_run_of_blocks_without_new_coefficients_may_be_as_long_as_its_bits_allow():
     """40,960 blocks: a run of 32,767, and a second one."""
-    planes = (np.zeros((80, 512, 64), np.int64),)
-    planes[0][0, 0, 1] = planes[0][79, 511, 63] = 5
-    planes[0][..., 0] = np.arange(80)[:, None] - 40
-    image = Image(4096, 640, "gray", planes)
+    planes = (np.zeros((40, 1024, 64), np.int64),)
+    planes[0][0, 0, 1] = planes[0][39, 1023, 63] = 5
+    planes[0][..., 0] = 2 * np.arange(40)[:, None] - 40
+    image = Image(8192, 320, "gray", planes)
     script = [Scan((0,), 0, 0), Scan((0,), 1, 63, 0, 2), Scan((0,), 1, 63, 2, 1), Scan((0,), 1, 63, 1, 0)]
     jpeg = to_jpeg(image, script)
-    decoded = decode(jpeg, image.workspace_bytes, (4096, 640, 300, 340))
+    decoded = decode(jpeg, image.workspace_bytes, (8192, 320, 150, 170))
     assert decoded.status == STATUS["OK"]
-    np.testing.assert_array_equal(decoded.pixels, golden(jpeg)[300:])
+    np.testing.assert_array_equal(decoded.pixels, golden(jpeg)[150:])
     assert_coefficients(decoded, image)
 
 
@@ -213,7 +236,7 @@ def test_a_run_that_goes_on_behind_a_restart_or_the_scan_ends_there_as_in_libjpe
     assert_coefficients(assert_equal_to_opencv(longer), image)
 
 
-def test_a_quantisation_table_counts_as_it_is_at_the_first_scan_of_a_component():
+def files_that_define_quantisation_tables_again() -> list[bytes]:
     image = random_image(np.random.default_rng(4), 40, 40, "4:2:0")
     tables = b"".join(scan_script._segment(0xDB, bytes([c, *range(20 + c, 84 + c)])) for c in range(3))
     script = [
@@ -223,11 +246,16 @@ def test_a_quantisation_table_counts_as_it_is_at_the_first_scan_of_a_component()
         Scan((1,), 1, 63),
         Scan((2,), 1, 63),
     ]
-    assert_equal_to_opencv(to_jpeg(image, script))
-    assert_equal_to_opencv(to_jpeg(image, [Scan((0,)), Scan((1,), before=tables), Scan((2,))], progressive=False))
+    one_by_one = [Scan((0,)), Scan((1,), before=tables), Scan((2,))]
+    return [to_jpeg(image, script), to_jpeg(image, one_by_one, progressive=False)]
 
 
-def test_huffman_tables_are_the_standards_where_a_sequential_file_has_none():
+def test_a_quantisation_table_counts_as_it_is_at_the_first_scan_of_a_component():
+    for jpeg in files_that_define_quantisation_tables_again():
+        assert_equal_to_opencv(jpeg)
+
+
+def file_of_several_scans_without_huffman_tables() -> bytes:
     """Components of a file with the standard's tables, which the encoder of the tests does not write, one by one."""
     parts = [sample("4:4:4", width=8, height=8, restart=0)]
     tables = {table[0]: table for payload in parts[0].payloads(DHT) for table in huffman_tables(payload)}
@@ -241,7 +269,11 @@ def test_huffman_tables_are_the_standards_where_a_sequential_file_has_none():
     for _ in range(3):
         at = jpeg.index(end) + 3
         jpeg = jpeg[: at - 3] + b"\0\x3e\0" + bytes([data]) + jpeg[at + 1 :]
-    assert_equal_to_opencv(jpeg.replace(b"\0\x3e\0", end))
+    return jpeg.replace(b"\0\x3e\0", end)
+
+
+def test_huffman_tables_are_the_standards_where_a_sequential_file_has_none():
+    assert_equal_to_opencv(file_of_several_scans_without_huffman_tables())
 
 
 def test_what_is_wanted_of_the_image_bounds_only_the_last_pass():

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import rtlsim
 import test_decode as jpegs
+from scan_script import factors_of, photo_image
+from test_sampling import OTHERS, greatest_width, jpeg_of, random_jpeg
 from test_transform import records
 
 from headrace.sim.hardware.dpu import render_cycles
@@ -81,7 +83,7 @@ def test_files_one_after_the_other_with_pauses_equal_the_cpp(pause_in, pause_out
 
 
 @pytest.mark.parametrize("pause_out", [0, 60])
-@pytest.mark.parametrize("width", [4096, 4095, 2049])
+@pytest.mark.parametrize("width", [8192, 8191, 4097])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_rows_of_the_greatest_width_go_round_the_memories(sampling, width, pause_out):
     render([encode(photo(width, 100, sampling), 90, sampling)], 2, 0, pause_out)
@@ -118,6 +120,21 @@ def test_rows_before_an_error_are_sent_and_the_next_image_is_whole(pause_out):
     render(files, 8, 0, pause_out)
 
 
+@pytest.mark.parametrize("sampling", OTHERS)
+def test_small_files_of_every_sampling_with_pauses_equal_the_cpp(sampling):
+    rng = np.random.default_rng(7)
+    sizes = zip(1 + rng.permutation(36), 1 + rng.permutation(36), strict=True)
+    files = [random_jpeg(rng, int(width), int(height), sampling) for width, height in sizes]
+    render(files)
+    render(files, 3, 40, 60)
+
+
+@pytest.mark.parametrize("pause_out", [0, 60])
+@pytest.mark.parametrize("sampling", OTHERS)
+def test_rows_of_every_sampling_go_round_the_memories(sampling, pause_out):
+    render([jpeg_of(photo_image(photo(greatest_width(sampling), 100, sampling), sampling, 6))], 2, 0, pause_out)
+
+
 def test_bad_headers_are_answered_by_a_frame_with_the_status():
     bad = [jpegs.REFUSED[name][1]() for name in ("no DQT", "CMYK", "empty", "progressive", "code in no table")]
     render([file for one in bad for file in (one, one, jpegs.sample().to_bytes())], 1, 0, 20)
@@ -130,7 +147,7 @@ def test_damaged_files_end_as_in_the_cpp():
 FACTORS = {"4:4:4": (1, 1), "4:2:2": (2, 1), "4:4:0": (1, 2), "4:2:0": (2, 2), "4:1:1": (4, 1), "gray": (1, 1)}
 
 
-@pytest.mark.parametrize("size", [(500, 375), (64, 64), (4096, 100), (101, 62)])
+@pytest.mark.parametrize("size", [(500, 375), (64, 64), (8192, 100), (101, 62)])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_clocks_follow_the_model(sampling, size):
     """Two pixels leave in every clock, without a gap between words, rows and MCU rows whose samples are there."""
@@ -139,9 +156,17 @@ def test_clocks_follow_the_model(sampling, size):
     assert counts.cycles == pytest.approx(render_cycles(*size, *FACTORS[sampling], components), abs=4)
 
 
+@pytest.mark.parametrize("size", [(500, 375), (1024, 100), (101, 62)])
+@pytest.mark.parametrize("sampling", OTHERS)
+def test_clocks_of_every_sampling_follow_the_model(sampling, size):
+    (counts,) = render([jpeg_of(photo_image(photo(*size, sampling), sampling, 4))])
+    luma, *chroma = factors_of(sampling)
+    assert counts.cycles == pytest.approx(render_cycles(*size, *luma, 3, chroma), abs=4)
+
+
 @pytest.mark.parametrize(("pause_in", "pause_out"), [(0, 70), (70, 0)])
 def test_waits_are_told_apart(pause_in, pause_out):
-    (counts,) = render([encode(photo(4096, 64, "4:2:0"), 90, "4:2:0")], 1, pause_in, pause_out)
+    (counts,) = render([encode(photo(8192, 64, "4:2:0"), 90, "4:2:0")], 1, pause_in, pause_out)
     assert (counts.wait_output > 0) == (pause_out > 0)
     assert counts.wait_rows > 0  # the ring is full while two MCU rows are sent
 

@@ -61,27 +61,31 @@ def test_ties_moved_by_rounding_errors_of_either_sign_and_up_to_the_bound(units,
     ("width", "height", "short"),
     [
         (1, 1, 256),
-        (4096, 3, 2),
-        (3, 4096, 2),
+        (8192, 3, 2),
+        (3, 8192, 2),
         (1, 65500, 1),
-        (4096, 16, 64),
+        (8192, 16, 64),
+        (8191, 16, 16),
+        (8192, 12, 17),
+        (5001, 40, 31),
         (1, 300, 100),
         (31, 2, 400),
         (2000, 1500, 256),
         (4096, 2160, 256),
-        (4096, 1, 15),
-        (1, 4096, 15),
-        (4095, 1, 16),
+        (4097, 300, 256),
+        (8192, 1, 7),
+        (1, 8192, 7),
+        (8191, 1, 8),
         (2049, 3, 91),
         (3, 4096, 47),
         (2, 65500, 2),
         (33, 65500, 1),
-        (4096, 1030, 1),
+        (8192, 515, 1),
         (1030, 4096, 1),
         (3, 2, 1100),
         pytest.param(1, 1, 4100, marks=pytest.mark.slow),
-        pytest.param(4096, 4096, 1, marks=pytest.mark.slow),
-        pytest.param(4096, 2731, 3, marks=pytest.mark.slow),
+        pytest.param(8192, 8192, 1, marks=pytest.mark.slow),
+        pytest.param(8192, 2731, 3, marks=pytest.mark.slow),
         pytest.param(300, 65500, 1, marks=pytest.mark.slow),
     ],
 )
@@ -95,7 +99,7 @@ def test_extreme_shapes(units, width, height, short):
 def test_any_width_or_height_of_a_narrow_image_is_opencvs_bit_for_bit(units, seed):
     rng = np.random.default_rng(seed)
     for _ in range(60):
-        long, narrow = int(rng.integers(1, 4097)), int(rng.integers(1, 4))
+        long, narrow = int(rng.integers(1, 8193)), int(rng.integers(1, 4))
         short = int(2 ** rng.uniform(0, np.log2(65536 * narrow / long))) if long >= narrow else 1
         size = (long, narrow) if rng.integers(2) else (narrow, long)
         out = resized_size(*size, short)
@@ -117,6 +121,18 @@ def test_a_crop_is_a_part_of_the_whole_image(units, data):
     assert status == Status.OK
     whole = cv2.resize(image, size, interpolation=cv2.INTER_LINEAR_EXACT)
     assert np.array_equal(out, whole[top : top + rows, left & ~1 : ((left + columns - 1) | 1) + 1])
+
+
+@on_both
+@pytest.mark.parametrize(("width", "short"), [(4096, 16), (4097, 16), (8191, 16), (8192, 16), (8192, 31), (8192, 5)])
+def test_a_crop_at_the_right_edge_of_a_wide_image(units, width, short):
+    image = noise(width, 16)
+    whole = cv2.resize(image, resized_size(width, 16, short), interpolation=cv2.INTER_LINEAR_EXACT)
+    for columns in (1, 2, 9):
+        left = whole.shape[1] - columns
+        status, out = units.resize(image, short, (columns, 5, left, 0))
+        assert status == Status.OK
+        assert np.array_equal(out, whole[:5, left & ~1 :])
 
 
 @on_both
@@ -163,7 +179,7 @@ def test_every_request_stands_alone_whatever_the_one_before_was(units):
 @pytest.mark.parametrize(
     ("width", "height", "short"),
     [(500, 375, 256), (500, 375, 375), (500, 375, 374), (375, 500, 256), (500, 375, 100), (640, 480, 512), (33, 57, 31),
-     (32, 40, 64), (301, 200, 500), (2000, 90, 45)],
+     (32, 40, 64), (301, 200, 500), (2000, 90, 45), (4096, 40, 40), (4100, 40, 40), (8192, 30, 20), (8192, 20, 30)],
 )  # fmt: skip
 def test_clocks_are_those_of_the_cycle_model(width, height, short):
     check(RTLSIM, noise(width, height), short)

@@ -131,6 +131,11 @@ class Rtlsim(Csim):
 
     def _call(self, name, *arguments) -> int:
         numbers = (ctypes.c_uint64 * 2)()
+        if name == "crop":  # its place, by the unit that says so in image_cu
+            (image, width, height, *frame), window, rest = arguments[:6], arguments[6:10], arguments[10:]
+            place = (ctypes.c_uint32 * 4)()
+            verilated("crop_window").rtl_crop_window(width, height, *window, place)
+            arguments = (image, width, height, *frame, place, *rest)
         code = getattr(verilated(name), f"rtl_{name}")(*arguments, ctypes.c_uint32(self._seed), numbers)
         self._clocks = Clocks(*numbers)
         return code
@@ -168,7 +173,7 @@ class CuResult:
 
 def image_cu(
     jpeg: bytes, *, stage=3, format=0, resize_short=256, crop=(224, 224), at=(CENTRED, CENTRED), tables=None,
-    capacity=None, memory=4 << 20,
+    capacity=None, memory=4 << 20, workspace_bytes=1 << 20,
 ) -> CuResult:  # fmt: skip
     """One run on buffers as a device has them: 16-byte aligned, 0xA5 before. `capacity` defaults to `memory` bytes."""
     source = _aligned(len(jpeg), 0xEE)
@@ -177,13 +182,14 @@ def image_cu(
     words = _aligned(3 * 256 * 4, 0).view(np.uint32)
     if tables is not None:
         words[:] = np.asarray(tables).view(f"u{np.asarray(tables).itemsize}").reshape(-1)
-    result = _aligned(32, 0xA5)
+    result, workspace = _aligned(32, 0xA5), _aligned(workspace_bytes, 0xA5)
     registers = [ctypes.c_uint32(0xDEAD) for _ in range(5)]
     library().image_cu(
         source.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint32(len(jpeg)),
         tensor.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint32(memory if capacity is None else capacity),
         words.ctypes.data_as(ctypes.c_void_p), result.ctypes.data_as(ctypes.c_void_p),
         *(ctypes.c_uint32(value) for value in (stage, format, resize_short, *crop, *at)),
+        workspace.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint32(workspace_bytes),
         ctypes.c_void_p(), *(ctypes.c_uint32(0) for _ in range(3)),  # no ring
         *(ctypes.byref(register) for register in registers),
     )  # fmt: skip

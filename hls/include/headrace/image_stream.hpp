@@ -16,7 +16,7 @@
 
 namespace headrace {
 
-constexpr unsigned MAX_WIDTH = 4096;  // source pixels in a row: sizes the line buffers
+constexpr unsigned MAX_WIDTH = 8192;  // source pixels in a row: sizes the line buffers
 constexpr unsigned CHANNELS = 3;
 constexpr unsigned BEAT = 8;          // pixels
 

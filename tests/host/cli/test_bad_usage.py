@@ -76,6 +76,7 @@ FOLDER_OPTIONS = (
     ("preprocess", "image", "photo.jpg", "--out"),
 )
 NAMED = (  # choices and lists of names
+    ("preprocess", "image", "photo.jpg", "--out", "tensors", "--xrt"),
     (*SIMULATE, "--policy"), (*SIMULATE, "--traffic"), (*SIMULATE, "--model"), (*SIMULATE, "--accelerator"),
     (*SIMULATE, "--slack-scope"), (*SIMULATE, "--shares"),
     (*SMDP, "--rho", "0.5", "--method"), ("build", "-o", "new.xclbin", "--target"), ("demo", "--target"),
@@ -157,6 +158,7 @@ RANGES = (
     (("build", "-o", "new.xclbin"), "--mel-cus", "int", ("-1", "17"), ()),
     (("build", "-o", "new.xclbin"), "--norm-cus", "int", ("-1", "17"), ()),
     (("build", "--report"), "--cycles-per-image", "int", ("0",), ()),
+    (("device",), "--run-limit-s", "float", ("0",), ()),
     (("preprocess", "image", "photo.jpg", "--out", "tensors"), "--image-cus", "int", ("0", "17"), ()),
     (("preprocess", "image", "photo.jpg", "--out", "tensors"), "--resize-short", "int", ("0", "65536"), ()),
     *((("preprocess", "audio", "sound.wav", "--out", "tensors"), *case, ()) for case in (
@@ -456,6 +458,10 @@ def test_every_option_that_takes_a_value_is_tried_here():
     }
     tried |= {("bench", option) for option in ("url", "--model", "--input")}  # in tests/host/bench
     tried |= {("serve", option) for option in ("--repository", "--otlp", "--access-log")}  # in tests/host/server
+    tried |= {
+        ("device", option) for option in ("unpacked", "--log", "-ppid", "-port")
+    }  # in tests/host/xrt, as the rest
+    tried |= {("xrt-env", "container"), ("xrt-env", "-o")}
     missing = []
     group = typer.main.get_command(app)
     for name in COMMANDS:

@@ -15,7 +15,8 @@ from headrace.bitstreams.build import build_hw_emu, build_sw_emu
 from headrace.host.demo.photos import demo_photos
 from headrace.host.dpu.driver import Dpu, DpuUnavailable
 from headrace.host.dpu.image import Damaged, ImageSpec, Stage, preprocess
-from headrace.host.dpu.preprocessor import Fallback, PreprocessorUnavailable
+from headrace.host.dpu.image_cu import FIRST_WORKSPACE
+from headrace.host.dpu.preprocessor import Fallback, Launch, PreprocessorUnavailable
 from headrace.host.dpu.status import Status
 from headrace.host.xrt import emulation
 from headrace.host.xrt.faults import Fault, FaultKind
@@ -49,9 +50,17 @@ def with_dpu(xclbin, body, spec=None, fault=None, **settings):
     return asyncio.run(run())
 
 
-def progressive() -> bytes:
+def resized(width: int, height: int, *options: int) -> bytes:
     image = cv2.imdecode(np.frombuffer(PHOTOS[0].jpeg, np.uint8), cv2.IMREAD_COLOR)
-    return cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])[1].tobytes()
+    return cv2.imencode(".jpg", cv2.resize(image, (width, height)), options)[1].tobytes()
+
+
+def too_wide() -> bytes:
+    return resized(8193, 300)
+
+
+def progressive(width: int, height: int) -> bytes:
+    return resized(width, height, cv2.IMWRITE_JPEG_PROGRESSIVE, 1)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
@@ -98,14 +107,45 @@ def test_a_file_larger_than_the_buffer_gets_a_larger_one(xclbin):
     with_dpu(xclbin, body)
 
 
+@pytest.mark.parametrize("launch", list(Launch))
+def test_a_progressive_file_is_done_on_the_dpu_with_a_workspace_as_large_as_it_needs(xclbin, launch):
+    small, large, plain = progressive(400, 300), progressive(3000, 2100), PHOTOS[0].jpeg
+    assert FIRST_WORKSPACE < 3000 * 2100 * 3  # 2 bytes a coefficient, of which 4:2:0 has 1.5 a pixel
+
+    async def body(dpu):
+        files = [plain, small, large, plain, large, small] * 2
+        every = await asyncio.gather(*map(dpu.process, files))
+        for data, done in zip(files, every, strict=True):
+            assert done.unit != "cpu" and np.array_equal(done.tensor, preprocess(data, ImageSpec()))
+        assert dpu.counters.on_cpu == dpu.counters.retried == 0
+
+    with_dpu(xclbin, body, launch=launch)
+
+
+@pytest.mark.parametrize("launch", list(Launch))
+@pytest.mark.parametrize("megapixels", [2, 1000])  # more than the spec allows; more than a bank has
+def test_a_file_that_only_claims_to_be_large_gets_no_workspace_and_costs_no_unit(xclbin, launch, megapixels):
+    data = bytearray(progressive(400, 300))
+    frame = data.index(b"\xff\xc2")
+    data[frame + 5 : frame + 9] = (65000).to_bytes(2, "big") + (4000).to_bytes(2, "big")
+
+    async def body(dpu):
+        with pytest.raises(UnsupportedInput, match="TOO_LARGE"):
+            await dpu.preprocess(bytes(data))
+        assert np.array_equal(await dpu.preprocess(PHOTOS[0].jpeg), preprocess(PHOTOS[0].jpeg, dpu.spec))
+        assert not dpu.out_of_service
+
+    with_dpu(xclbin, body, ImageSpec(max_megapixels=megapixels), fallback=Fallback.RAISE, launch=launch)
+
+
 def test_what_the_dpu_cannot_take_is_done_on_the_cpu_and_counted(xclbin):
-    data = progressive()
+    data = too_wide()
 
     async def body(dpu):
         done = await dpu.process(data)
-        assert done.unit == "cpu" and done.dpu_status == "PROGRESSIVE"
+        assert done.unit == "cpu" and done.dpu_status == "TOO_LARGE"
         assert np.array_equal(done.tensor, preprocess(data, ImageSpec()))
-        assert dpu.counters.unsupported == {Status.PROGRESSIVE: 1} and dpu.counters.on_cpu == 1
+        assert dpu.counters.unsupported == {Status.TOO_LARGE: 1} and dpu.counters.on_cpu == 1
 
     with_dpu(xclbin, body)
 
@@ -139,8 +179,8 @@ def test_a_damaged_photo_can_be_taken_and_is_marked(xclbin):
 
 def test_without_fallback_it_is_refused_with_the_reason(xclbin):
     async def body(dpu):
-        with pytest.raises(UnsupportedInput, match="PROGRESSIVE: progressive"):
-            await dpu.preprocess(progressive())
+        with pytest.raises(UnsupportedInput, match="TOO_LARGE: wider"):
+            await dpu.preprocess(too_wide())
 
     with_dpu(xclbin, body, fallback=Fallback.RAISE)
 
@@ -329,8 +369,8 @@ def test_on_hw_emu_it_is_the_same_with_clocks_counted(hw_xclbin):
             assert np.array_equal(one.tensor, preprocess(photo.jpeg, spec))
             assert 0.25 < one.counters["cycles"] / one.source_pixels < 2
             assert 0 < one.counters["symbols"] < one.counters["cycles"]
-        refused = await dpu.process(progressive())
-        assert refused.unit == "cpu" and refused.dpu_status == "PROGRESSIVE" and refused.counters is None
+        refused = await dpu.process(too_wide())
+        assert refused.unit == "cpu" and refused.dpu_status == "TOO_LARGE" and refused.counters is None
         assert dpu.counters.done == 3 and not dpu.out_of_service
 
     with_dpu(hw_xclbin, body, spec)

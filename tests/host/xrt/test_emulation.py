@@ -1,6 +1,7 @@
 """The emulated device: what a card enforces, concurrency, and injected faults."""
 
 import gc
+import json
 import threading
 import time
 from datetime import timedelta
@@ -228,9 +229,10 @@ def test_buffers_lie_apart_in_their_bank(board):
 
 def test_a_sub_buffer_is_a_part_of_its_parent(board):
     parent = board.buffer(0, 8192)
-    part = pyxrt.bo(parent, 100, 4096)
-    part.write(b"x" * 100, 0)
-    assert part.address() == parent.address() + 4096 and bytes(parent.map()[4096:4196]) == b"x" * 100
+    for offset in (4096, 4097, 13):
+        part = pyxrt.bo(parent, 100, offset)
+        part.write(b"x" * 100, 0)
+        assert part.address() == parent.address() + offset and bytes(parent.map()[offset : offset + 100]) == b"x" * 100
     with pytest.raises(RuntimeError, match="sub-buffer"):
         pyxrt.bo(parent, 100, 8100)
 
@@ -285,6 +287,104 @@ def test_exclusive_access_excludes(board):
     pyxrt.kernel(board.context, "vadd:{vadd_2}")
 
 
+def test_a_faithful_device_passes_over_what_pyxrt_passes_over(cpp_board):
+    board = cpp_board
+    wrong = pyxrt.bo(board.device, 4 * COUNT, pyxrt.bo.normal, board.kernel.group_id(1))
+    pyxrt.set_faithful(board.device)
+    run = board.kernel(board.a, board.b, wrong, COUNT, 0, 0, "no sum", "nor an eighth")
+    assert run.wait(5000) == STATE.ERT_CMD_STATE_COMPLETED
+    wrong.sync(FROM_DEVICE)
+    assert not np.frombuffer(wrong.map(), np.int32).any() and not board.result().any()  # it went into a copy
+    twisted = pyxrt.bo(board.device, 4 * COUNT, pyxrt.bo.normal, board.kernel.group_id(1))
+    twisted.write(np.arange(COUNT, dtype=np.int32), 0)
+    twisted.sync(TO_DEVICE)
+    assert board.kernel(twisted, board.b, board.out, COUNT, 1, 0).wait(5000) == STATE.ERT_CMD_STATE_COMPLETED
+    assert (board.result() == np.arange(COUNT) + 8).all()  # a copy is as good to read from
+    pyxrt.set_faithful(board.device, False)
+    with pytest.raises(TypeError):
+        board.kernel(board.a, board.b, board.out, "many", 0, 0)
+
+
+def test_empty_objects_are_made_and_do_nothing():
+    for act in (
+        lambda: pyxrt.device().get_xclbin_uuid(),
+        lambda: pyxrt.hw_context().get_mode(),
+        lambda: pyxrt.run().start(),
+        lambda: pyxrt.xclbin().get_uuid(),
+        lambda: pyxrt.xclbin.xclbinmem().get_tag(),
+        lambda: pyxrt.runlist().execute(),
+    ):
+        with pytest.raises(RuntimeError):
+            act()
+    assert pyxrt.xclbin.xclbinip().get_name() == pyxrt.xclbin.xclbinkernel().get_name() == ""
+
+
+def test_what_pybind11_would_not_convert_is_a_type_error(board, vadd_xclbin):
+    for act in (
+        lambda: pyxrt.device(1.5),
+        lambda: pyxrt.device(-1),
+        lambda: pyxrt.uuid(5),
+        lambda: pyxrt.xclbin(5),
+        lambda: pyxrt.hw_context(board.device, 5),
+        lambda: pyxrt.hw_context(board.device, board.uuid, 1),
+        lambda: pyxrt.kernel(board.context, 5),
+        lambda: pyxrt.kernel(board.device, "uuid", "vadd"),
+        lambda: pyxrt.bo(board.device, 4096, 0, 0),
+        lambda: pyxrt.bo(board.device, -1, pyxrt.bo.normal, 0),
+        lambda: pyxrt.bo(board.device, 4096, pyxrt.bo.normal, -1),
+        lambda: board.a.sync(0),
+        lambda: pyxrt.run(5),
+        lambda: pyxrt.run(board.kernel).set_arg("count", 1),
+        lambda: board.device.get_info(5),
+        lambda: board.device.register_xclbin(str(vadd_xclbin)),
+        lambda: pyxrt.log_message(3, "tag", "text"),
+    ):
+        with pytest.raises(TypeError):
+            act()
+
+
+def test_uuids_of_the_same_text_are_not_equal_as_pyxrts_are_not():
+    text = "01234567-89ab-4def-8123-456789abcdef"
+    assert pyxrt.uuid(text) != pyxrt.uuid(text) and pyxrt.uuid(text.upper()).to_string() == text
+    assert pyxrt.uuid("none").to_string() == "00000000-0000-0000-0000-000000000000"
+
+
+def test_a_context_of_a_container_alone_and_what_it_tells(vadd_xclbin):
+    device, text = pyxrt.device(0), str(read_xclbin(vadd_xclbin).uuid)
+    for source in (str(vadd_xclbin), pyxrt.xclbin(str(vadd_xclbin))):
+        context = pyxrt.hw_context(device, source, pyxrt.hw_context.exclusive)
+        assert context.get_mode() == 0 and context.get_xclbin_uuid().to_string() == text
+        assert context.get_xclbin().get_uuid().to_string() == context.get_device().get_xclbin_uuid().to_string() == text
+        with pytest.raises(RuntimeError, match="busy"):
+            pyxrt.hw_context(device, source)
+        buffer = pyxrt.bo(context, 4096, pyxrt.kernel(context, "vadd").group_id(0))
+        assert buffer.size() == 4096
+        del context, buffer
+        gc.collect()
+    assert pyxrt.hw_context(device, source).get_mode() == pyxrt.hw_context.shared
+
+
+def test_a_container_is_the_same_from_its_axlf(vadd_xclbin):
+    container = pyxrt.xclbin(str(vadd_xclbin))
+    assert pyxrt.xclbin(container.get_axlf()).get_uuid().to_string() == container.get_uuid().to_string()
+
+
+def test_the_card_tells_its_memory(board):
+    told = json.loads(board.device.get_info(pyxrt.xrt_info_device.memory))["board"]["memory"]["memories"]
+    assert [bank["tag"] for bank in told[:2]] == ["HBM[0]", "HBM[1]"]
+    used = told[0]["extended_info"]["usage"]
+    assert used == {"allocated_bytes": 8192, "buffer_objects_count": 2}  # a and out, a page each
+    assert board.device.get_info(pyxrt.xrt_info_device.thermal) == "{}"
+
+
+def test_messages_go_to_pythons_log(caplog):
+    with caplog.at_level("DEBUG", logger="headrace.host.xrt.emulation"):
+        pyxrt.log_message(pyxrt.error, "me", "so it is")
+        pyxrt.log_message(pyxrt.xrt_msg_level.debug, "me", "quietly")
+    told = [record for record in caplog.records if record.name == "headrace.host.xrt.emulation"]
+    assert [record.levelname for record in told] == ["ERROR", "DEBUG"] and "me: so it is" in caplog.text
+
+
 def test_the_device_runs_one_container_at_a_time(board, vadd_xclbin, tmp_path):
     content = read_xclbin(vadd_xclbin)
     fields = {name: getattr(content, name) for name in Xclbin.__slots__}
@@ -308,7 +408,8 @@ def test_metadata_is_the_containers(vadd_xclbin):
 def test_the_older_way_loads_a_container_and_opens_a_kernel_by_its_uuid(vadd_xclbin):
     device = pyxrt.device(0)
     identity = device.load_xclbin(str(vadd_xclbin))
-    assert device.get_xclbin_uuid() == identity == pyxrt.xclbin(str(vadd_xclbin)).get_uuid()
+    text = identity.to_string()
+    assert device.get_xclbin_uuid().to_string() == text == pyxrt.xclbin(str(vadd_xclbin)).get_uuid().to_string()
     kernel = pyxrt.kernel(device, identity, "vadd:{vadd_2}")
     buffers = [pyxrt.bo(device, 4096, pyxrt.bo.normal, kernel.group_id(argument)) for argument in range(3)]
     assert kernel(*buffers, 10, 3, 0).wait(5000) == STATE.ERT_CMD_STATE_COMPLETED

@@ -24,9 +24,11 @@ def test_a_unit_takes_what_the_report_says(name, module):
     assert CUS[name] == {kind: found[kind] for kind in U55C}, json.dumps(found)
 
 
-def test_the_fullest_resource_counts():
-    assert share_of_card({"image cu": 4}) == ("lut", 4 * CUS["image cu"]["lut"] / U55C["lut"])
+def test_the_fullest_resource_counts(monkeypatch):
+    assert share_of_card({"image cu": 4}) == ("uram", 80 / 960)
     assert share_of_card({"mel cu": 2, "norm cu": 2}) == ("uram", 76 / 960)
+    monkeypatch.setitem(CUS, "image cu", {**CUS["image cu"], "uram": 0})
+    assert share_of_card({"image cu": 4}) == ("lut", 4 * CUS["image cu"]["lut"] / U55C["lut"])
 
 
 def test_more_units_than_fit_a_card_are_a_warning():
@@ -34,4 +36,4 @@ def test_more_units_than_fit_a_card_are_a_warning():
     most = int(USABLE / share_of_card({"image cu": 1})[1])
     for cus, warned in ((most, False), (most + 1, True)):
         _, found = run_scenario(replace(usual, preprocess=f"dpu:{cus}"))
-        assert any("of a U55C's LUT" in warning for warning in found) == warned
+        assert any("of a U55C's URAM" in warning for warning in found) == warned

@@ -1,0 +1,28 @@
+"""`headrace xrt-env`: what programs need to use a container through the real XRT."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.batching import UsageError
+from headrace.host.cli.build import read_container
+from headrace.host.cli.console import out, tell
+from headrace.host.cli.options import check_readable, command
+
+
+@command
+def xrt_env(
+    container: Annotated[Path, typer.Argument(help="An .xclbin for sw_emu or hw_emu.")],
+    folder: Annotated[Path, typer.Option("-o", "--output", help="The folder to write.")],
+) -> None:
+    """Write a folder whose setup.sh makes programs with XRT find the emulated card."""
+    from headrace.host.xrt.shim.environment import XrtMissing, write_environment
+
+    check_readable("FILE", container)
+    try:
+        setup = write_environment(read_container("FILE", container), folder)
+    except (XrtMissing, OSError) as error:
+        raise UsageError(f"-o {folder}: {error}") from error
+    tell(f"wrote {folder}; `. {setup}`, then start the program")
+    out.print(str(setup), soft_wrap=True)

@@ -1,0 +1,158 @@
+"""What XRT's emulation shims ask of the device process and what they are told: protobuf over a Unix socket.
+
+A request is a header of 14 bytes, with the body's size and the number of its kind, and the body; an answer a header of
+9 bytes with the size, and the body. Numbers and fields are those of XRT 2.13 to 2.16 (rpc_messages.proto); fields that
+nobody here reads are left out, which protobuf allows."""
+
+import socket
+from typing import Any, NamedTuple
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
+
+from headrace.batching.errors import HeadraceError
+
+LARGEST = 1 << 30  # bytes of a body: the shims send buffers in parts of 8 MiB
+
+_Proto = descriptor_pb2.FieldDescriptorProto
+_TYPES = {
+    "bool": _Proto.TYPE_BOOL,
+    "bytes": _Proto.TYPE_BYTES,  # also for what XRT has as a string: the same on the wire
+    "fixed32": _Proto.TYPE_FIXED32,
+    "fixed64": _Proto.TYPE_FIXED64,
+    "number": _Proto.TYPE_UINT64,
+}
+Fields = dict[str, tuple[int, str]]  # name: field number and type
+
+_ACK: Fields = {"ack": (1, "bool")}
+# name: number, fields of the request, of the answer
+_KINDS: dict[str, tuple[int, Fields, Fields]] = {
+    "close": (1, {"everything": (3, "bool")}, _ACK),
+    "load": (3, {"kernels": (1, "bytes"), "library": (2, "bytes"), "folder": (4, "bytes")}, _ACK),
+    "allocate": (4, {"address": (1, "number"), "size": (2, "number")}, _ACK | {"file": (2, "bytes")}),
+    "free": (5, {"address": (1, "number")}, _ACK),
+    "to_device": (
+        6,
+        {"address": (3, "number"), "data": (4, "bytes"), "size": (5, "number"), "seek": (6, "number")},
+        {"size": (1, "number")},
+    ),
+    "to_host": (
+        7,
+        {"address": (4, "number"), "size": (5, "number"), "skip": (6, "number")},
+        {"size": (1, "number"), "data": (2, "bytes")},
+    ),
+    "write_memory": (8, {"address": (2, "number"), "data": (4, "bytes")}, _ACK),
+    "write_registers": (9, {"address": (2, "number"), "data": (4, "bytes")}, _ACK),
+    "read_memory": (10, {"address": (2, "number"), "size": (3, "number")}, _ACK | {"data": (2, "bytes")}),
+    "read_registers": (11, {"address": (2, "number"), "size": (3, "number")}, _ACK | {"data": (2, "bytes")}),
+    "debug_messages": (19, {}, {}),
+    "set_environment": (20, {}, _ACK),
+    "copy_to_file": (
+        22,
+        {
+            "address": (1, "number"),
+            "file": (2, "bytes"),
+            "size": (3, "number"),
+            "from": (4, "number"),
+            "to": (5, "number"),
+        },
+        _ACK,
+    ),
+    "import_file": (27, {"file": (1, "bytes"), "address": (2, "number"), "size": (3, "number")}, _ACK),
+    "set_up": (28, {}, _ACK),
+    "copy_from_file": (
+        50,
+        {
+            "address": (1, "number"),
+            "file": (2, "bytes"),
+            "size": (3, "number"),
+            "from": (4, "number"),
+            "to": (5, "number"),
+        },
+        _ACK,
+    ),
+    "write_register": (51, {"base": (1, "number"), "offset": (2, "number"), "data": (3, "bytes")}, _ACK),
+    "read_register": (
+        52,
+        {"base": (1, "number"), "offset": (2, "number"), "size": (3, "number")},
+        _ACK | {"data": (2, "bytes")},
+    ),
+    "version": (53, {"version": (1, "bytes")}, _ACK),
+}
+
+
+class ProtocolError(HeadraceError):
+    """What came over the socket is not the shims' protocol; the message says what."""
+
+
+def _classes() -> dict[str, type[message.Message]]:
+    file = descriptor_pb2.FileDescriptorProto(name="headrace_xrt_shim.proto", package="headrace", syntax="proto2")
+    wanted: dict[str, Fields] = {"header": {"size": (1, "fixed64"), "kind": (2, "fixed32")}}
+    for name, (_, request, answer) in _KINDS.items():
+        wanted |= {f"{name}_request": request, f"{name}_answer": answer}
+    for name, fields in wanted.items():
+        entry = file.message_type.add(name=name)
+        for field, (number, kind) in fields.items():
+            entry.field.add(name=field, number=number, type=_TYPES[kind], label=_Proto.LABEL_OPTIONAL)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"headrace.{name}")) for name in wanted}
+
+
+_CLASSES = _classes()
+_NAMES = {number: name for name, (number, _, _) in _KINDS.items()}
+_HEADER_BYTES = 14
+
+
+class Request(NamedTuple):
+    """`fields` by the names above; what was not sent is 0 or empty."""
+
+    name: str
+    fields: dict[str, Any]
+
+
+def receive(connection: socket.socket) -> Request | None:
+    """The next request, or None when the other side has closed. Raises ProtocolError."""
+    head = _exactly(connection, _HEADER_BYTES)
+    if not head:
+        return None
+    header = _parsed("header", head)
+    if header["kind"] not in _NAMES:
+        raise ProtocolError(f"the shim asks for number {header['kind']}, which this device does not have")
+    if header["size"] > LARGEST:
+        raise ProtocolError(f"a request of {header['size']} bytes is longer than any")
+    name = _NAMES[header["kind"]]
+    body = _exactly(connection, header["size"])
+    if len(body) < header["size"]:
+        return None
+    return Request(name, _parsed(f"{name}_request", body))
+
+
+def answer(connection: socket.socket, name: str, **fields: Any) -> None:
+    """Tell the outcome of a request of that name."""
+    connection.sendall(packed(f"{name}_answer", fields, header=False))
+
+
+def packed(name: str, fields: dict[str, Any], *, header: bool) -> bytes:
+    """A message with what goes before it; `header` if with its kind, as requests have."""
+    body = _CLASSES[name](**fields).SerializeToString()
+    kind = {"kind": _KINDS[name.removesuffix("_request")][0]} if header else {}
+    return _CLASSES["header"](size=len(body), **kind).SerializeToString() + body
+
+
+def _parsed(name: str, raw: bytes) -> dict[str, Any]:
+    try:
+        found = _CLASSES[name].FromString(raw)
+    except message.DecodeError as error:
+        raise ProtocolError(f"a {name} cannot be read: {error}") from error
+    return {field.name: getattr(found, field.name) for field in found.DESCRIPTOR.fields}
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    """`size` bytes, or fewer if the other side closes."""
+    parts = bytearray()
+    while len(parts) < size:
+        part = connection.recv(min(size - len(parts), 1 << 20))
+        if not part:
+            break
+        parts += part
+    return bytes(parts)

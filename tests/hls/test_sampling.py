@@ -1,0 +1,270 @@
+"""Sampling factors that OpenCV does not write, decode x {csim, rtlsim} against cv2.imdecode: 4:1:0, and components
+with several blocks in an MCU each."""
+
+import itertools
+import subprocess
+import zlib
+from collections import Counter
+
+import cv2
+import numpy as np
+import pytest
+import test_image_cu as image_cu
+import test_progressive as scans
+from scan_script import Image, Scan, factors_of, libjpeg_script, photo_image, random_image, to_jpeg
+from test_decode import (  # decode, decode_partly: fixtures
+    SAMPLINGS,
+    SLOW,
+    SOURCES,
+    STALLS,
+    STATUS,
+    assert_equal_to_opencv,
+    bundled_photos,
+    csim_decode,
+    decode,  # noqa: F401
+    decode_partly,  # noqa: F401
+    file_of_random_codes,
+    golden,
+    mutants,
+    rtl_decode,
+    sample,
+    with_factors,
+)
+
+from headrace.host.dpu.image import ImageSpec, Stage
+
+MAX_WIDTH = 8192
+
+
+def is_taken(factors: list[tuple[int, int]]) -> bool:
+    (luma_h, luma_v), *_ = factors
+    return (
+        all(h in (1, 2, 4) and v in (1, 2, 4) and h <= luma_h and v <= luma_v for h, v in factors)
+        and sum(h * v for h, v in factors) <= 10
+    )
+
+
+def name_of(factors: list[tuple[int, int]]) -> str:
+    return " ".join(f"{h}x{v}" for h, v in factors)
+
+
+COMMON = [name_of(factors_of(sampling)) for sampling in SAMPLINGS]
+EVERY = [name_of(f) for f in itertools.product(itertools.product((1, 2, 4), repeat=2), repeat=3) if is_taken(f)]
+OTHERS = [sampling for sampling in EVERY if sampling not in COMMON]
+
+
+def greatest_width(sampling: str) -> int:
+    """Two MCU rows fit into rows of luma and chroma of the greatest width, 32 and 16."""
+    (luma_h, luma_v), *chroma = factors_of(sampling)
+    return min(MAX_WIDTH, 2 * MAX_WIDTH // luma_v, *(MAX_WIDTH // v for h, v in chroma if h == luma_h))
+
+
+NARROW = [sampling for sampling in OTHERS if greatest_width(sampling) < MAX_WIDTH]
+
+
+def jpeg_of(image: Image, restart: int = 0) -> bytes:
+    return to_jpeg(image, [Scan((0, 1, 2), restart=restart)], progressive=False)
+
+
+def random_jpeg(rng: np.random.Generator, width: int, height: int, sampling: str) -> bytes:
+    return jpeg_of(random_image(rng, width, height, sampling), int(rng.choice([0, 0, 1, 3])))
+
+
+def photo(width: int, height: int) -> np.ndarray:
+    image = cv2.imread(str(next(path for path in bundled_photos() if path.name == "china.jpg")))
+    return cv2.resize(image, (width, height))
+
+
+def test_the_samplings_are_these():
+    """As many as README says, the known ones among them."""
+    assert len(EVERY) == 42 and len(OTHERS) == 37
+    assert {"4x2 1x1 1x1", "2x2 1x2 1x2", "2x1 2x1 2x1", "1x4 1x1 1x1"} <= set(OTHERS)
+    assert Counter(map(greatest_width, OTHERS)) == {8192: 19, 4096: 14, 2048: 4}
+
+
+@pytest.mark.parametrize("sampling", OTHERS)
+def test_forty_sizes_equal_opencv(decode, sampling):  # noqa: F811
+    """Each width and each height up to 40."""
+    rng = np.random.default_rng(3)
+    for width, height in zip(1 + rng.permutation(40), 1 + rng.permutation(40), strict=True):
+        assert_equal_to_opencv(decode, random_jpeg(rng, int(width), int(height), sampling))
+
+
+@SLOW
+@pytest.mark.parametrize("sampling", OTHERS)
+def test_every_size_up_to_forty_equals_opencv(decode, sampling):  # noqa: F811
+    rng = np.random.default_rng(4)
+    for width, height in itertools.product(range(1, 41), repeat=2):
+        assert_equal_to_opencv(decode, random_jpeg(rng, width, height, sampling))
+
+
+@pytest.mark.parametrize("sampling", OTHERS)
+def test_photos_equal_opencv(decode, sampling):  # noqa: F811
+    for size, coarseness in (((150, 131), 1), ((333, 70), 4)):
+        assert_equal_to_opencv(decode, jpeg_of(photo_image(photo(*size), sampling, coarseness)))
+
+
+@pytest.mark.parametrize("sampling", OTHERS)
+def test_images_of_the_greatest_width_equal_opencv(decode, sampling):  # noqa: F811
+    assert_equal_to_opencv(decode, jpeg_of(photo_image(photo(greatest_width(sampling), 75), sampling, 6)))
+
+
+@pytest.mark.parametrize("sampling", NARROW)
+def test_wider_ones_are_refused_where_two_mcu_rows_do_not_fit(decode, sampling):  # noqa: F811
+    status, _ = decode(jpeg_of(photo_image(photo(greatest_width(sampling) + 1, 20), sampling, 8)))
+    assert status == STATUS["SAMPLING"]
+
+
+def test_all_other_factors_are_refused_by_their_status(decode):  # noqa: F811
+    """Of all that T.81 has, whatever the data."""
+    file = sample("4:4:4", 9, 9)
+    pairs = list(itertools.product(range(1, 5), repeat=2))
+    refused = Counter()
+    for factors in itertools.product(pairs, repeat=3):
+        status, _ = decode(with_factors(file, name_of(factors)).to_bytes())
+        assert (status == STATUS["SAMPLING"]) == (not is_taken(factors)), factors
+        refused[status == STATUS["SAMPLING"]] += 1
+    assert refused == {True: 4096 - len(EVERY), False: len(EVERY)}
+
+
+@pytest.mark.parametrize(("h", "v"), [(0, 1), (1, 0), (5, 1), (1, 3), (8, 1), (9, 1), (1, 9), (15, 15)])
+@pytest.mark.parametrize("component", range(3))
+def test_factors_that_no_component_has_are_refused(decode, component, h, v):  # noqa: F811
+    factors = [(1, 1)] * 3
+    factors[component] = (h, v)
+    payload = sample("4:4:4").payloads(0xC0)[0]
+    changed = bytearray(payload)
+    changed[7 + 3 * component] = h << 4 | v
+    status, _ = decode(sample("4:4:4").edit(0xC0, lambda _: bytes(changed)).to_bytes())
+    assert status == STATUS["SAMPLING"]
+
+
+@pytest.mark.parametrize("sampling", OTHERS)
+@pytest.mark.parametrize("size", [(61, 83), (4, 40), (5, 33)])
+def test_some_rows_are_those_of_the_whole_image(decode_partly, sampling, size):  # noqa: F811
+    rng = np.random.default_rng(11)
+    jpeg = random_jpeg(rng, *size, sampling)
+    width, height = size
+    expected = golden(jpeg)
+    ends = [int(rng.integers(0, height)) for _ in range(3)] + [
+        row for row in (6, 7, 8, 14, 15, 16, 17, 31) if row < height
+    ]
+    for last in ends:
+        first = int(rng.integers(0, last + 1))
+        count = last + 1 - first
+        status, _, _, rgb = decode_partly(jpeg, rows=(*size, first, count))
+        assert status == STATUS["OK"]
+        assert np.array_equal(rgb[: 3 * width * count].reshape(count, width, 3), expected[first : last + 1])
+
+
+@pytest.mark.parametrize(("sampling", "last", "mcu_rows"), [
+    ("4x2 1x1 1x1", 15, 1), ("4x2 1x1 1x1", 16, 2), ("4x2 1x1 1x1", 31, 2), ("2x2 1x2 1x2", 15, 1),
+    ("2x2 1x2 1x1", 14, 1), ("2x2 1x2 1x1", 15, 2), ("2x2 2x1 1x2", 15, 2), ("2x2 1x1 1x2", 31, 3),
+    ("1x2 1x2 1x2", 15, 1), ("2x1 2x1 2x1", 7, 1),
+])  # fmt: skip
+def test_nothing_behind_the_last_mcu_row_that_is_needed_is_seen(decode_partly, sampling, last, mcu_rows):  # noqa: F811
+    """A restart interval an MCU row: what lies between the markers can be damaged by itself."""
+    image = random_image(np.random.default_rng(2), 64, 80, sampling)
+    jpeg = jpeg_of(image, restart=8 // factors_of(sampling)[0][0])
+    expected = golden(jpeg)
+    at = [0, *(place for place in range(len(jpeg)) if jpeg[place] == 0xFF and 0xD0 <= jpeg[place + 1] <= 0xD7)]
+    rows = (64, 80, 3, last - 2)
+    for behind in (b"", b"\xff\xd9", bytes(40)):
+        status, _, _, rgb = decode_partly(jpeg[: at[mcu_rows]] + behind, rows=rows)
+        assert status == STATUS["OK"]
+        assert np.array_equal(rgb[: 3 * 64 * rows[3]].reshape(-1, 64, 3), expected[3 : last + 1])
+    damaged = jpeg[: at[mcu_rows] - 3] + b"\xff\xd9"
+    assert decode_partly(damaged, rows=rows)[0] == STATUS["TRUNCATED"]
+
+
+@pytest.mark.parametrize("sampling", EVERY)
+def test_all_is_checked_if_the_last_mcu_row_is_needed(decode_partly, sampling):  # noqa: F811
+    """Any of its rows, and none above the last of the MCU row before, which may need chroma of it."""
+    height, mcu_rows = 96, 8 * factors_of(sampling)[0][1]
+    jpeg = jpeg_of(random_image(np.random.default_rng(5), 4, height, sampling))
+    without_end = jpeg[:-2]
+    for last in range(height - mcu_rows, height, 8):
+        rows = (4, height, 0, last + 1)
+        assert decode_partly(jpeg, rows=rows)[0] == STATUS["OK"]
+        assert decode_partly(without_end, rows=rows)[0] == STATUS["TRUNCATED"]
+    assert decode_partly(without_end, rows=(4, height, 0, height - mcu_rows - 1))[0] == STATUS["OK"]
+
+
+@pytest.mark.parametrize("name", ["csim", "rtlsim"])
+@pytest.mark.parametrize("sampling", OTHERS)
+def test_crops_through_the_compute_unit_equal_opencvs(name, sampling):
+    """Windows of rows and columns, whose edges are not the image's."""
+    rng = np.random.default_rng(8)
+    for _ in range(3):
+        width, height = (int(side) for side in rng.integers(20, 140, 2))
+        jpeg = jpeg_of(photo_image(photo(width, height), sampling, int(rng.integers(1, 6))))
+        short = int(rng.integers(8, min(width, height) + 8))
+        crop_width, crop_height = (int(side) for side in rng.integers(1, short + 1, 2))
+        spec = ImageSpec(resize_short=short, crop_width=crop_width, crop_height=crop_height)
+        image_cu.check(image_cu.CUS[name], jpeg, spec, Stage.CROP)
+
+
+@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=SLOW) for seed in range(2, 20))])
+def test_tables_are_those_of_the_component(decode, seed):  # noqa: F811
+    rng = np.random.default_rng(seed)
+    for sampling in OTHERS:
+        assert_equal_to_opencv(decode, file_of_random_codes(rng, sampling))
+
+
+@pytest.mark.parametrize("sampling", ["4x2 1x1 1x1", "2x2 1x2 2x1"])
+def test_file_cut_off_anywhere_is_reported_as_truncated(decode, sampling):  # noqa: F811
+    jpeg = random_jpeg(np.random.default_rng(6), 33, 35, sampling)
+    for length in range(2, len(jpeg), 3):
+        assert decode(jpeg[:length])[0] == STATUS["TRUNCATED"], length
+
+
+# ---- Several scans ----
+
+
+@pytest.mark.parametrize("sampling", OTHERS)
+@pytest.mark.parametrize("progressive", [False, True])
+def test_several_scans_are_taken_if_chroma_has_one_block_an_mcu(sampling, progressive):
+    image = random_image(np.random.default_rng(1), 40, 30, sampling)
+    script = libjpeg_script(3) if progressive else [Scan((0,)), Scan((1, 2))]
+    jpeg = to_jpeg(image, script, progressive)
+    decoded = scans.decode(jpeg)
+    assert decoded.status == STATUS["OK" if sampling == "4x2 1x1 1x1" else "SAMPLING"]
+    if decoded.status == STATUS["OK"]:
+        np.testing.assert_array_equal(decoded.pixels, golden(jpeg))
+
+
+# ---- Damaged files ----
+
+
+def small_files(rng: np.random.Generator) -> list[bytes]:
+    return [random_jpeg(rng, *map(int, rng.integers(1, 60, 2)), sampling) for sampling in OTHERS]
+
+
+def test_damaged_files_end_in_opencv_pixels_or_a_status(csim_executable, tmp_path):
+    """Under the address and UB sanitizers."""
+    files = mutants(1500, 1, small_files)
+    corpus = tmp_path / "corpus"
+    corpus.write_bytes(b"".join(len(file).to_bytes(4, "little") + file for file in files))
+    done = subprocess.run([csim_executable("decode", SOURCES), corpus], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    seen = Counter()
+    for file, line in zip(files, done.stdout.splitlines(), strict=True):
+        status, width, height, crc, _ = (int(field) for field in line.split())
+        seen[status] += 1
+        if status == STATUS["OK"]:
+            expected = golden(file)
+            assert expected is not None and expected.shape == (height, width, 3)
+            assert zlib.crc32(expected.tobytes()) == crc
+    assert seen[STATUS["OK"]] > 100 and seen[STATUS["SAMPLING"]] > 5, seen
+
+
+@pytest.mark.parametrize(
+    ("count", "seed"),
+    [pytest.param(1500, 1, id="1,500"), *(pytest.param(10_000, n, marks=SLOW, id=f"corpus {n}") for n in range(2, 5))],
+)
+def test_rtl_and_cpp_agree_on_every_damaged_file_within_a_bound_of_cycles(count, seed):
+    for number, file in enumerate(mutants(count, seed, small_files)):
+        *expected, pixels = csim_decode(file, capacity=1 << 16)
+        stalls = ((0, 0), *STALLS)[number % (len(STALLS) + 1)]
+        *found, rgb, _ = rtl_decode(file, *stalls, seed=number, capacity=1 << 16)
+        assert found == expected and np.array_equal(rgb, pixels), f"mutant {number}, {stalls} % stalls"
