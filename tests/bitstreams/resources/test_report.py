@@ -220,6 +220,16 @@ def test_a_module_comes_with_what_it_instantiates_and_the_packages():
     assert parts_of("report_mixed", [*SOURCES, RTL / "report_queue.sv"]) == []  # rtl/ is what all share
 
 
+def test_what_a_needed_file_includes_is_needed(tmp_path):
+    """Else what is kept by contents would outlive a change of it."""
+    (tmp_path / "top.sv").write_text('`include "ports.svh"\nmodule top (`PORTS); part u_part (.*); endmodule\n')
+    (tmp_path / "part.sv").write_text('`include "ports.svh"\nmodule part (`PORTS); endmodule\n')
+    (tmp_path / "other.sv").write_text('`include "others.svh"\nmodule other; endmodule\n')
+    (tmp_path / "ports.svh").write_text("`define PORTS input logic clk_i\n")
+    names = [file.name for file in needed_files("top", sorted(tmp_path.glob("*.sv")))]
+    assert names == ["ports.svh", "top.sv", "part.sv"]
+
+
 def test_parts_are_the_modules_that_a_unit_instantiates(tmp_path):
     for name, text in {
         "top": "part #(.A(1)) u_a (.x(1)); part u_b (.*); // other u_c ()",
