@@ -24,6 +24,13 @@ _TYPES = {
 Fields = dict[str, tuple[int, str]]  # name: field number and type
 
 _ACK: Fields = {"ack": (1, "bool")}
+_COPY: Fields = {  # of `size` bytes of the buffer at `address` and of a file; where they begin in what they come from
+    "address": (1, "number"),
+    "file": (2, "bytes"),
+    "size": (3, "number"),
+    "from": (4, "number"),
+    "to": (5, "number"),
+}
 # name: number, fields of the request, of the answer
 _KINDS: dict[str, tuple[int, Fields, Fields]] = {
     "close": (1, {"everything": (3, "bool")}, _ACK),
@@ -46,30 +53,10 @@ _KINDS: dict[str, tuple[int, Fields, Fields]] = {
     "read_registers": (11, {"address": (2, "number"), "size": (3, "number")}, _ACK | {"data": (2, "bytes")}),
     "debug_messages": (19, {}, {}),
     "set_environment": (20, {}, _ACK),
-    "copy_to_file": (
-        22,
-        {
-            "address": (1, "number"),
-            "file": (2, "bytes"),
-            "size": (3, "number"),
-            "from": (4, "number"),
-            "to": (5, "number"),
-        },
-        _ACK,
-    ),
+    "copy_to_file": (22, _COPY, _ACK),
     "import_file": (27, {"file": (1, "bytes"), "address": (2, "number"), "size": (3, "number")}, _ACK),
     "set_up": (28, {}, _ACK),
-    "copy_from_file": (
-        50,
-        {
-            "address": (1, "number"),
-            "file": (2, "bytes"),
-            "size": (3, "number"),
-            "from": (4, "number"),
-            "to": (5, "number"),
-        },
-        _ACK,
-    ),
+    "copy_from_file": (50, _COPY, _ACK),
     "write_register": (51, {"base": (1, "number"), "offset": (2, "number"), "data": (3, "bytes")}, _ACK),
     "read_register": (
         52,
