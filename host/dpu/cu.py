@@ -61,10 +61,7 @@ class Cu:
 
     def _start(self, timeout_s: float, *arguments: Any) -> list[int]:
         """One run to its end: the words of the record. Raises CuLost, and what XRT raises."""
-        run = self._api.run(self._kernel)
-        for index, argument in enumerate(arguments):  # pyxrt's kernel(...) passes over those that it cannot set
-            run.set_arg(index, argument)
-        run.start()
+        run = self._begin(*arguments)
         deadline = time.monotonic() + timeout_s
         states = self._api.ert_cmd_state
         while True:
@@ -82,6 +79,14 @@ class Cu:
         self.counters = run.get_hw_emu_stats() if hasattr(run, "get_hw_emu_stats") else None
         words: list[int] = np.frombuffer(self._result.map(), "<u4", count=RESULT_WORDS).tolist()
         return words
+
+    def _begin(self, *arguments: Any) -> Any:
+        """The run, under way. pyxrt's kernel(...) passes over what it cannot set; this raises what XRT does."""
+        run = self._api.run(self._kernel)
+        for index, argument in enumerate(arguments):
+            run.set_arg(index, argument)
+        run.start()
+        return run
 
     def failed_states(self) -> tuple[Any, ...]:
         states = self._api.ert_cmd_state

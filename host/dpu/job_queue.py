@@ -205,7 +205,7 @@ class JobQueue(Cu):
     # ---- The CU's run ----
 
     def _start_run(self) -> None:
-        self._run = self._kernel(
+        self._run = self._begin(
             self._jpeg, self._jpeg.size(), self._tensor, self._tensor.size(), self._tables, self._result,
             0, 0, 0, 0, 0, 0, 0,  # what the jobs bring
             self._workspace, self._workspace.size(),

@@ -61,6 +61,7 @@ class _ComputeUnit:
         self._control = IDLE
         self._run = 0  # number of the run that the registers tell of
         self._lost = False  # a run did not come back
+        self._watch: threading.Timer | None = None  # ends the run when it takes too long
         self._runs: queue.SimpleQueue[tuple[int, dict[int, int]] | None] = queue.SimpleQueue()
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
@@ -107,9 +108,9 @@ class _ComputeUnit:
             self._control = DONE | IDLE
             return
         self._runs.put((number, values))
-        watch = threading.Timer(self._limit_s, self._end, (number, None))
-        watch.daemon = True
-        watch.start()
+        self._watch = threading.Timer(self._limit_s, self._end, (number, None))
+        self._watch.daemon = True
+        self._watch.start()
 
     def _work(self) -> None:
         while (item := self._runs.get()) is not None:
@@ -128,6 +129,8 @@ class _ComputeUnit:
         with self._lock:
             if number != self._run or not self._control & START:
                 return
+            if self._watch is not None:
+                self._watch.cancel()
             if outputs is None:
                 self._lost = True
                 _log.error("%s: run %d took more than %g s and is given up", self.name, number, self._limit_s)

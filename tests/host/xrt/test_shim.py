@@ -141,6 +141,16 @@ def test_a_run_that_takes_too_long_is_ended_and_the_log_says_so(vadd_xclbin, tmp
     assert (shim.out() == np.arange(COUNT) + 7).all()
 
 
+def test_nothing_is_left_of_the_watch_over_runs_that_have_ended(cpp):
+    for _ in range(20):
+        cpp.start()
+        cpp.wait()
+    watches = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+    for thread in watches:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in watches)
+
+
 def test_a_run_on_no_memory_ends_and_the_next_one_is_fine(shim, caplog):
     shim.start(out=0x9000_0000)
     shim.wait()
