@@ -62,11 +62,12 @@ module band_decoder
   localparam int unsigned StRestart = 9;   // between two restart intervals: nothing but RSTn may be left
   localparam int unsigned StRest    = 10;  // the rest of the scan
   localparam int unsigned States    = 11;
-  logic [States-1:0] state_d, state_q;
 
   function automatic logic [States-1:0] only(int unsigned state);
     return States'(1) << state;
   endfunction
+
+  logic [States-1:0] state_d, state_q;
 
   // ---- What the scan is like, a clock after `scan_i` ----
   logic        refines_q, corrects_dc_q;
@@ -176,12 +177,8 @@ module band_decoder
   // code and had all of its bits, `looked_up_q`, it goes on to StRead.
   logic looked_up_q;
   always_ff @(posedge clk_i) begin
-    unique case (1'b1)
-      state_q[StTake]: looked_up_q <= ac_q && (stopped || bits_q >= 7'(Longest) + 7'(extra_q));
-      state_q[StWord],
-      state_q[StWork]: looked_up_q <= enough && !use_bit;
-      default:         looked_up_q <= 1'b0;
-    endcase
+    if (state_q[StTake]) looked_up_q <= ac_q && (stopped || bits_q >= 7'(Longest) + 7'(extra_q));
+    else looked_up_q <= (state_q[StWord] || state_q[StWork]) && enough && !use_bit;
   end
 
   // In StRead: what the symbol is; in StTake it is acted upon.
@@ -524,44 +521,35 @@ module band_decoder
   assign token_ready_o = take_data || (state_q[StRest]) || restarted;
 
   always_comb begin
-    state_d = state_q;
-    unique case (1'b1)
-      state_q[StIdle]: if (start_i) begin
-        state_d = only(skip_i ? StRest : StBlock);
+    state_d = '0;
+    if (state_q[StIdle]) state_d |= !start_i ? only(StIdle) : skip_i ? only(StRest) : only(StBlock);
+    if (state_q[StBlock]) begin
+      if (placing_q || pass_end_q) state_d |= only(StRest);
+      else if (interval_end_q) state_d |= only(StRestart);
+      else state_d |= begin_block ? only(StWork) : only(StBlock);
+    end
+    if (state_q[StWord]) state_d |= next_there ? only(StWork) : only(StWord);
+    if (state_q[StWork]) begin
+      if (word_done) begin
+        if (!finish) state_d |= only(StWork);
+        else if (last_of_block_q) state_d |= only(StBlock);
+        else if (!next_there) state_d |= only(StWord);
+        else state_d |= looked_up_q && !placing_q && !rest_q && !new_word.past ? only(StRead) : only(StWork);
+      end else if (place) begin
+        state_d |= looked_up_q && (!none_sent_q || !exact_q) ? only(StRead) : only(StWork);
+      end else if (placing_q || rest_q || corrects_dc_q) begin  // a bit
+        state_d |= bit_missing ? only(StFlush) : only(StWork);
+      end else begin
+        state_d |= looked_up_q ? only(StRead) : only(StWork);
       end
-      state_q[StBlock]: begin
-        if (placing_q || pass_end_q) state_d = only(StRest);
-        else if (interval_end_q) state_d = only(StRestart);
-        else if (begin_block) state_d = only(StWork);
-      end
-      state_q[StWord]: if (next_there) state_d = only(StWork);
-      state_q[StWork]: begin
-        if (word_done) begin
-          if (finish) begin
-            if (last_of_block_q) state_d = only(StBlock);
-            else if (!next_there) state_d = only(StWord);
-            else if (looked_up_q && !placing_q && !rest_q && !new_word.past) state_d = only(StRead);
-          end
-        end else if (place) begin
-          if (looked_up_q && (!none_sent_q || !exact_q)) state_d = only(StRead);
-        end else if (placing_q || rest_q || corrects_dc_q) begin  // a bit
-          if (bit_missing) state_d = only(StFlush);
-        end else if (looked_up_q) begin
-          state_d = only(StRead);
-        end
-      end
-      state_q[StRead]: state_d = only(StTake);
-      state_q[StTake]: begin
-        if (symbol_error) state_d = only(StFlush);
-        else state_d = only(ac_q ? StWork : StPredict);
-      end
-      state_q[StPredict]: state_d = only(StPlaceDc);
-      state_q[StPlaceDc]: state_d = only(StWork);
-      state_q[StFlush]: if (block_end) state_d = only(StRest);
-      state_q[StRestart]: if (token_valid_i) state_d = only(restarted ? StBlock : StRest);
-      state_q[StRest]: if (rest_end) state_d = only(StIdle);
-      default:;
-    endcase
+    end
+    if (state_q[StRead]) state_d |= only(StTake);
+    if (state_q[StTake]) state_d |= symbol_error ? only(StFlush) : ac_q ? only(StWork) : only(StPredict);
+    if (state_q[StPredict]) state_d |= only(StPlaceDc);
+    if (state_q[StPlaceDc]) state_d |= only(StWork);
+    if (state_q[StFlush]) state_d |= block_end ? only(StRest) : only(StFlush);
+    if (state_q[StRestart]) state_d |= restarted ? only(StBlock) : token_valid_i ? only(StRest) : only(StRestart);
+    if (state_q[StRest]) state_d |= rest_end ? only(StIdle) : only(StRest);
   end
 
   always_ff @(posedge clk_i) begin
