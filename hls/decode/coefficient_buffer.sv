@@ -125,11 +125,14 @@ module coefficient_buffer
   number_t taken_q, written_q;  // next block to be taken, to be complete
   number_t head_q, head_d;      // next to leave
   number_t in_use;
-  logic    accept, done_taken_q;
+  logic    full_q;              // in_use is Blocks
+  logic    accept, takes_block, done_taken_q;
+  logic    block_ends;          // the block at the head has left
 
   assign in_use              = taken_q - head_q;
-  assign coefficient_ready_o = !in_use[AddressWidth] && !done_taken_q;
+  assign coefficient_ready_o = !full_q && !done_taken_q;
   assign accept              = coefficient_valid_i && coefficient_ready_o;
+  assign takes_block         = accept && coefficient_i.last && !coefficient_i.done;
 
   coefficient_t c_q, c_q2, c_q3, c_q4;
   logic         valid_q, valid_q2, valid_q3, valid_q4;
@@ -137,10 +140,13 @@ module coefficient_buffer
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       taken_q                                 <= '0;
+      full_q                                  <= 1'b0;
       done_taken_q                            <= 1'b0;
       {valid_q, valid_q2, valid_q3, valid_q4} <= '0;
     end else begin
-      if (accept && coefficient_i.last && !coefficient_i.done) taken_q <= taken_q + 1'b1;
+      if (takes_block) taken_q <= taken_q + 1'b1;
+      if (takes_block && !block_ends) full_q <= in_use == number_t'(Blocks - 1);
+      else if (block_ends && !takes_block) full_q <= 1'b0;
       if (accept && coefficient_i.done) done_taken_q <= 1'b1;
       else if (done_valid_o && done_ready_i) done_taken_q <= 1'b0;
       {valid_q, valid_q2, valid_q3, valid_q4} <= {accept, valid_q, valid_q2, valid_q3};
@@ -252,7 +258,7 @@ module coefficient_buffer
   block_t           block_q;
   logic             whole_q;   // the block at the head is complete, and block_q is of it
   logic [2:0]       x_q;
-  logic             reading_q, reading, block_ends;
+  logic             reading_q, reading;
   logic             reading_q2, reading_q3, only_q2, only_q3;
   logic [7:0]       mask_q2, mask_q3;
   logic [7:0][15:0] data_q2, data_q3;
@@ -303,7 +309,7 @@ module coefficient_buffer
   a_one_use_of_the_tables: assert property (@(posedge clk_i) disable iff (!rst_ni)
       !(latch_q && valid_q) && !(latch_q2 && quant_we_q));
   a_blocks_in_order: assert property (@(posedge clk_i) disable iff (!rst_ni)
-      in_use <= number_t'(Blocks) && number_t'(written_q - head_q) <= in_use);
+      in_use <= number_t'(Blocks) && full_q == in_use[AddressWidth] && number_t'(written_q - head_q) <= in_use);
 `endif
 
 endmodule

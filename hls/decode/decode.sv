@@ -81,12 +81,15 @@ module decode
   logic [5:0]     quant_index;
   logic [15:0]    quant_value;
   huffman_write_t huffman;
+  huffman_write_t parsed_huffman;
+  logic           parsed_huffman_valid, parsed_huffman_ready;
   logic           huffman_valid, huffman_ready, entropy_huffman_ready, bands_huffman_ready;
   entropy_scan_t  scan;
   band_scan_t     band;
   logic           scan_valid, scan_ready, entropy_scan_ready, bands_scan_ready, render_scan_ready;
-  token_t         parsed_token, token;
-  logic           parsed_valid, parsed_ready, token_valid, token_ready, entropy_token_ready, bands_token_ready;
+  token_t         parsed_token, oldest_token, token;
+  logic           parsed_valid, parsed_ready, oldest_valid, oldest_ready;
+  logic           token_valid, token_ready, entropy_token_ready, bands_token_ready;
   coefficient_t   coefficient, entropy_coefficient, bands_coefficient;
   logic           coefficient_valid, coefficient_ready, entropy_coefficient_valid, bands_coefficient_valid;
   samples_t       samples;
@@ -106,9 +109,10 @@ module decode
     .quant_component_o(quant_component),
     .quant_index_o    (quant_index),
     .quant_value_o    (quant_value),
-    .huffman_o        (huffman),
-    .huffman_valid_o  (huffman_valid),
-    .huffman_ready_i  (huffman_ready),
+    .huffman_o        (parsed_huffman),
+    .huffman_valid_o  (parsed_huffman_valid),
+    .huffman_ready_i  (parsed_huffman_ready),
+    .huffman_drained_i(huffman_ready && !huffman_valid),
     .scan_o           (scan),
     .band_o           (band),
     .several_o        (several),
@@ -121,22 +125,35 @@ module decode
 
   // ---- Whose the scan is ----
   // The first one goes to a decoder and to render, in one clock; to render only if there will be pixels. If it shows that
-  // there are several, progressive_decoder has it and all that follow. Tables are written before that is known.
-  logic to_bands, for_render;
+  // there are several, progressive_decoder has it and all that follow. Tables are written before that is known. The parser
+  // shows a scan a clock before it is valid.
+  logic to_bands_q, for_render_q;
   logic bands_q;  // this file is progressive_decoder's
-  assign to_bands   = bands_q || (several && scan.status == StatusOk);
-  assign for_render = !bands_q && scan.status == StatusOk;
-  assign scan_ready = (to_bands ? bands_scan_ready : entropy_scan_ready) && (render_scan_ready || !for_render);
+  assign scan_ready = (to_bands_q ? bands_scan_ready : entropy_scan_ready) && (render_scan_ready || !for_render_q);
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni || start_i) bands_q <= 1'b0;
-    else if (scan_valid && scan_ready) bands_q <= to_bands;
+    else if (scan_valid && scan_ready) bands_q <= to_bands_q;
+    to_bands_q   <= bands_q || (several && scan.status == StatusOk);
+    for_render_q <= !bands_q && scan.status == StatusOk;
   end
 
   assign huffman_ready     = entropy_huffman_ready && bands_huffman_ready;
   assign token_ready       = bands_q ? bands_token_ready : entropy_token_ready;
   assign coefficient       = bands_q ? bands_coefficient : entropy_coefficient;
   assign coefficient_valid = bands_q ? bands_coefficient_valid : entropy_coefficient_valid;
+
+  stream_register #(
+    .Width($bits(huffman_write_t))
+  ) u_huffman (
+    .clk_i, .rst_ni,
+    .data_i (parsed_huffman),
+    .valid_i(parsed_huffman_valid),
+    .ready_o(parsed_huffman_ready),
+    .data_o (huffman),
+    .valid_o(huffman_valid),
+    .ready_i(huffman_ready)
+  );
 
   stream_fifo #(
     .Width($bits(token_t)),
@@ -146,10 +163,22 @@ module decode
     .data_i (parsed_token),
     .valid_i(parsed_valid),
     .ready_o(parsed_ready),
+    .data_o (oldest_token),
+    .valid_o(oldest_valid),
+    .ready_i(oldest_ready),
+    .count_o()
+  );
+
+  stream_register #(
+    .Width($bits(token_t))
+  ) u_token (
+    .clk_i, .rst_ni,
+    .data_i (oldest_token),
+    .valid_i(oldest_valid),
+    .ready_o(oldest_ready),
     .data_o (token),
     .valid_o(token_valid),
-    .ready_i(token_ready),
-    .count_o()
+    .ready_i(token_ready)
   );
 
   entropy_decoder u_entropy (
@@ -158,7 +187,7 @@ module decode
     .huffman_valid_i    (huffman_valid && huffman_ready),
     .huffman_ready_o    (entropy_huffman_ready),
     .scan_i             (scan),
-    .scan_valid_i       (scan_valid && scan_ready && !to_bands),
+    .scan_valid_i       (scan_valid && scan_ready && !to_bands_q),
     .scan_ready_o       (entropy_scan_ready),
     .window_i, .window_valid_i,
     .token_i            (token),
@@ -184,7 +213,7 @@ module decode
     .huffman_valid_i    (huffman_valid && huffman_ready),
     .huffman_ready_o    (bands_huffman_ready),
     .scan_i             (band),
-    .scan_valid_i       (scan_valid && scan_ready && to_bands),
+    .scan_valid_i       (scan_valid && scan_ready && to_bands_q),
     .scan_ready_o       (bands_scan_ready),
     .window_i, .window_valid_i,
     .token_i            (token),
@@ -242,7 +271,7 @@ module decode
   render u_render (
     .clk_i, .rst_ni,
     .scan_i         (scan.scan),
-    .scan_valid_i   (scan_valid && scan_ready && for_render),
+    .scan_valid_i   (scan_valid && scan_ready && for_render_q),
     .scan_ready_o   (render_scan_ready),
     .window_i, .window_valid_i,
     .samples_i      (samples),
@@ -266,6 +295,12 @@ module decode
     else if (start_i) rendering_q <= 1'b1;
     else if (frame_failed || last_beat) rendering_q <= 1'b0;
   end
+`ifndef SYNTHESIS
+  a_shown_a_clock_ahead: assert property (@(posedge clk_i) disable iff (!rst_ni || start_i)
+      scan_valid |-> to_bands_q == (bands_q || (several && scan.status == StatusOk)) &&
+                     for_render_q == (!bands_q && scan.status == StatusOk));
+`endif
+
   assign busy_o = parser_busy || entropy_busy || bands_busy || rendering_q;
 
 endmodule

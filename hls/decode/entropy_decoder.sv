@@ -54,6 +54,7 @@ module entropy_decoder
   localparam int unsigned Reserve  = 24;
   localparam int unsigned Whole    = Top + Reserve;
   localparam int unsigned Zero     = 7;   // what a symbol of up to 16 + 15 bits can lack
+  localparam int unsigned Enough   = Top + Zero + 5;  // the first bit of count_q that says enough for a short code
   localparam int unsigned FifoDepth    = 32;
   localparam int unsigned InFlight     = 7;        // symbols between the window and the FIFO, and two more
 
@@ -118,13 +119,13 @@ module entropy_decoder
   logic                 stopped;               // no more data before what token_i is
   logic                 decoding, empty;
   logic                 go_q, takes_q;         // decoding, with room; decoding or about to: registers of their own, for the loop
+  logic                 space_q;               // there was for two bytes, even had no symbol left
   logic                 restart, file_end;     // the token is the marker that is due; the last, and what is left is known
 
   assign decoding   = state_q[3];
   assign empty      = state_q == StStart || state_q == StRestart;
   assign stopped    = token_valid_i && token_i.kind != TokenData;
-  assign take_data  = takes_q && token_valid_i && token_i.kind == TokenData &&
-                      count_q[Whole+Zero-:4] == '0;
+  assign take_data  = takes_q && space_q && token_valid_i && token_i.kind == TokenData;
   assign count_held = empty      ? (Whole + Zero + 1)'(1 << Zero) :
                       !take_data ? count_q : token_i.two ? count_q << 4 : count_q << 2;
 
@@ -150,6 +151,7 @@ module entropy_decoder
   logic       issue;            // a symbol is taken
   logic       is_dc_q;          // it is a DC one
   logic           short_dc, short_ac, none_dc, none_ac;
+  logic [1:0]     halves;       // that the reserve moves by, behind whole bytes; three say that no symbol is taken
   huffman_entry_t short_entry_dc, short_entry_ac, long_entry_dc, long_entry_ac, other_entry, entry;
   logic       is_short;
   logic       long_q;           // the code is a long one: looked up for the second clock
@@ -190,13 +192,32 @@ module entropy_decoder
   assign huffman_ready_o = ready_ac && ready_dc;
 
   // The top must stay full while there are data. A short code and its extra bits have at most 17, else they are an error.
-  assign enough      = count_q[Whole+Zero:Top+Zero+5] != '0 || stopped;
-  assign enough_long = count_q[Whole+Zero:Top+Zero+8] != '0 || stopped;
   assign is_short = is_dc_q ? short_dc : short_ac;
   assign issue    = go_q && (long_q ? enough_long : is_short && enough);
 
   assign other_entry = !long_q ? short_entry_dc : is_dc_q ? long_entry_dc : long_entry_ac;
   assign entry       = is_dc_q || long_q ? other_entry : short_entry_ac;
+
+  // Whether it will be is worked out for every length beside the look-up.
+  logic       filled_q, filled_long_q;  // so many are in the window; long: if no symbol was taken in the clock before
+  logic [8:0] filled;                   // [n]: they will be when it moves by n halves
+  logic [2:0] filled_by_8;
+  assign enough      = filled_q || stopped;
+  assign enough_long = filled_long_q || stopped;
+  always_comb begin
+    for (int unsigned n = 0; n <= 8; n++) begin
+      filled[n] = !take_data ? (count_q >> (Enough + n)) != '0 :
+                  token_i.two ? (count_q >> (Enough + n - 4)) != '0 : (count_q >> (Enough + n - 2)) != '0;
+    end
+    for (int unsigned n = 0; n <= 2; n++) begin
+      filled_by_8[n] = entry.total[4] ? (entry.total[3] ? filled[n+6] : filled[n+4])
+                                      : (entry.total[3] ? filled[n+2] : filled[n]);
+    end
+  end
+  always_ff @(posedge clk_i) begin
+    filled_q      <= halves[1] ? (halves[0] ? filled[0] : filled_by_8[2]) : (halves[0] ? filled_by_8[1] : filled_by_8[0]);
+    filled_long_q <= filled[3];
+  end
 
   // Shift by up to 31 in three steps of at most four choices, each one look-up table deep.
   logic [TopBits+6:0] by_8;
@@ -210,7 +231,7 @@ module entropy_decoder
   logic [4*Reserve-1:0] reserve_by_8;
   logic [Whole+Zero:0]  count_by_8;
   logic [1:0]           offset;
-  logic                 ends, none, both;    // it ends; no half is left to move by; two
+  logic                 ends;                // it ends
   assign reserve_by_8 = entry.total[4] ? (entry.total[3] ? reserve_held << 24 : reserve_held << 16)
                                        : (entry.total[3] ? reserve_held << 8 : reserve_held);
   assign count_by_8   = entry.total[4] ? (entry.total[3] ? count_held >> 6 : count_held >> 4)
@@ -219,14 +240,14 @@ module entropy_decoder
   assign offset = {offset_q[1] ^ entry.total[1] ^ (offset_q[0] && entry.total[0]), offset_q[0] ^ entry.total[0]};
   assign ends   = (offset_q[1] && entry.total[1]) ||
                   (offset_q[0] && entry.total[0] && (offset_q[1] || entry.total[1]));
-  assign none   = !ends && !entry.total[2];
-  assign both   = ends && entry.total[2];
+  assign halves = !issue ? 2'd3 : {ends && entry.total[2], ends != entry.total[2]};
 
   always_ff @(posedge clk_i) begin
     top_q     <= !issue ? top_held : entry.total[0] ? by_2[31:0] : by_2[32:1];
-    reserve_q <= !issue ? reserve_held : none ? reserve_by_8 : both ? reserve_by_8 << 8 : reserve_by_8 << 4;
-    count_q   <= !issue ? count_held : none ? count_by_8 : both ? count_by_8 >> 2 : count_by_8 >> 1;
+    reserve_q <= halves[1] ? (halves[0] ? reserve_held : reserve_by_8 << 8) : (halves[0] ? reserve_by_8 << 4 : reserve_by_8);
+    count_q   <= halves[1] ? (halves[0] ? count_held : count_by_8 >> 2) : (halves[0] ? count_by_8 >> 1 : count_by_8);
     offset_q  <= issue ? offset : empty ? 2'd0 : offset_q;
+    space_q   <= count_held[Whole+Zero-:4] == '0;
   end
 
   typedef struct packed {
@@ -544,6 +565,9 @@ module entropy_decoder
   assign wait_transform_o = decoding && enough && !room_q;
 
 `ifndef SYNTHESIS
+  a_filled: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      decoding |-> filled_q == ((count_q >> Enough) != '0) &&
+                   (!long_q || filled_long_q == ((count_q >> (Enough + 3)) != '0)));
   a_fifo_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni) s4_valid_q |-> fifo_ready);
   a_top_is_full: assert property (@(posedge clk_i) disable iff (!rst_ni)
     issue && !stopped |=> count_q[Whole+Zero:Top+Zero] != '0 || error);

@@ -41,6 +41,7 @@ module jpeg_parser
   output huffman_write_t huffman_o,
   output logic           huffman_valid_o,
   input  logic           huffman_ready_i,
+  input  logic           huffman_drained_i,  // all of them are in the tables
 
   output entropy_scan_t  scan_o,
   output band_scan_t     band_o,
@@ -111,7 +112,8 @@ module jpeg_parser
   // ---- Bytes ----
   // The rest of the current word, next byte in bits 7..0.
   logic [127:0] word_q;
-  logic [4:0]   left_q;        // bytes of it
+  logic [4:0]   left_q;        // bytes of it: in have_byte whether there are any, in single_q whether there is one
+  logic         single_q;
   logic [28:0]  words_q;       // words after it
   logic [4:0]   final_bytes_q; // bytes in the last word
   logic         last_word_q;   // words_q == 1
@@ -121,17 +123,15 @@ module jpeg_parser
   logic         wants;                         // a byte: without one the file is too short
   logic         take, take_two, take_rest;     // bytes taken in this clock, if there are any: one, two, all that are left
   logic         one, two, rest;                // are taken
-  logic         used_up;
 
   assign byte0     = word_q[7:0];
   assign byte1     = word_q[15:8];
-  assign have_byte = left_q != '0;
   assign ended     = !have_byte && no_words_q;
   assign one       = take && have_byte;
   assign two       = take_two && have_byte;
   assign rest      = take_rest && have_byte;
-  assign used_up   = !have_byte || rest || (two && left_q == 5'd2) || (one && left_q == 5'd1);
-  assign load      = word_valid && used_up;
+  // A clock in which no byte is there, as short a path as there can be: to know that the last one goes takes longer.
+  assign load      = word_valid && !have_byte;
 
   always_ff @(posedge clk_i) begin
     if (load) word_q <= word;
@@ -140,21 +140,31 @@ module jpeg_parser
 
     if (start_i) begin
       left_q        <= '0;
+      have_byte     <= 1'b0;
+      single_q      <= 1'b0;
       words_q       <= {1'b0, jpeg_bytes_i[31:4]} + 29'(|jpeg_bytes_i[3:0]);
       final_bytes_q <= jpeg_bytes_i[3:0] == '0 ? 5'd16 : {1'b0, jpeg_bytes_i[3:0]};
       last_word_q   <= jpeg_bytes_i <= 32'd16;
       no_words_q    <= jpeg_bytes_i == '0;
     end else if (load) begin
       left_q      <= last_word_q ? final_bytes_q : 5'd16;
+      have_byte   <= 1'b1;
+      single_q    <= last_word_q && final_bytes_q == 5'd1;
       words_q     <= words_q - 1'b1;
       last_word_q <= words_q == 29'd2;
       no_words_q  <= last_word_q;
     end else if (rest) begin
-      left_q <= '0;
+      left_q    <= '0;
+      have_byte <= 1'b0;
+      single_q  <= 1'b0;
     end else if (two) begin
-      left_q <= left_q - 5'd2;
+      left_q    <= left_q - 5'd2;
+      have_byte <= left_q != 5'd2;
+      single_q  <= left_q == 5'd3;
     end else if (one) begin
-      left_q <= left_q - 5'd1;
+      left_q    <= left_q - 5'd1;
+      have_byte <= !single_q;
+      single_q  <= left_q == 5'd2;
     end
   end
 
@@ -267,6 +277,14 @@ module jpeg_parser
   logic        count_we;
   (* ram_style = "distributed" *) logic [7:0] counts[16];
   always_ff @(posedge clk_i) if (count_we) counts[step_q[3:0]] <= table_byte;
+
+  // A comparison without a carry chain, which takes longer to enter than these few bits take.
+  function automatic logic at_least(logic [3:0] value, logic [4:0] limit);
+    logic reached;
+    reached = 1'b1;
+    for (int unsigned i = 0; i < 4; i++) reached = value[i] == limit[i] ? reached : value[i];
+    return reached && !limit[4];
+  endfunction
 
   function automatic logic parameterless(logic [7:0] marker);
     return marker == Tem || (marker >= Rst0 && marker <= Rst7);
@@ -586,7 +604,7 @@ module jpeg_parser
         next_segment = 1'b1;
       end else begin
         wants       = 1'b1;
-        take_rest   = length_q[15:4] != '0 || {1'b0, length_q[3:0]} >= left_q;
+        take_rest   = length_q[15:4] != '0 || at_least(length_q[3:0], left_q);
         take        = !take_rest && length_q[3:0] == 4'd1;
         take_two    = !take_rest && !take;
         length_less = take_rest ? 9'(left_q) : take ? 9'd1 : 9'd2;
@@ -910,7 +928,7 @@ module jpeg_parser
 
       // A byte is taken when there is room for a token, whether it becomes one or not.
       StData: begin
-        take_two = token_ready_i && !escaped_q && left_q != 5'd1 && byte0 != 8'hFF && byte1 != 8'hFF;
+        take_two = token_ready_i && !escaped_q && !single_q && byte0 != 8'hFF && byte1 != 8'hFF;
         take     = token_ready_i && !take_two;
         if (ended) begin
           status_d = StatusTruncated;
@@ -918,7 +936,7 @@ module jpeg_parser
           state_d  = StDataStatus;
         end else if (have_byte && !escaped_q && byte0 != 8'hFF) begin
           token_valid_o = 1'b1;
-          token_o.two   = left_q != 5'd1 && byte1 != 8'hFF;
+          token_o.two   = !single_q && byte1 != 8'hFF;
         end else if (have_byte && token_ready_i && !escaped_q) begin
           escaped_d = 1'b1;
           filled_d  = 1'b0;
@@ -1066,7 +1084,7 @@ module jpeg_parser
     rom_valid_q       <= state_q inside {StHuffmanCount, StHuffmanLength, StHuffmanSymbol} && !next_byte;
     checked_q         <= state_q == StHuffmanCheck && !from_rom_q;
     too_many_q        <= symbols_q > 9'd256 || 16'(symbols_q) > length_q;
-    drained_q         <= state_q == StHeaders && huffman_ready_i;
+    drained_q         <= state_q == StHeaders && huffman_drained_i;
     negative_q        <= negative_d;
     code_q            <= code_d;
     coded_q           <= coded_d;

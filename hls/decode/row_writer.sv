@@ -51,14 +51,17 @@ module row_writer
   logic [12:0] mcu_row_q;
   logic        all_q;        // the last MCU row is complete
   logic        done_q;       // the end beat was taken
-  logic [RingBits:0] used_q; // MCU rows that are complete and not given free
+  logic [RingBits:0] used_q, used_more; // MCU rows that are complete and not given free; one more
+  logic        full_q;       // these are all that fit
+  logic        commit;
   logic        free, accept, take;
   logic [1:0]  blocks_h;     // log2 of the component's blocks across and down an MCU
   logic [1:0]  blocks_v;
   logic [2:0]  last_block_q; // of the component, known with the second row of its first block
   logic        block_ends, component_ends, mcu_ends, row_ends;
 
-  assign free            = !used_q[layout_i.ring_log2] || all_q;
+  assign used_more       = used_q + 1'b1;
+  assign free            = !full_q || all_q;
   assign samples_ready_o = run_i && !done_q && free;
   assign wait_rows_o     = run_i && !done_q && !free && samples_valid_i;
   assign accept          = samples_valid_i && samples_ready_o;
@@ -70,6 +73,7 @@ module row_writer
   assign component_ends = block_ends && block_q == last_block_q;
   assign mcu_ends       = component_ends && component_q == (layout_i.color ? Cr : Luma);
   assign row_ends       = mcu_ends && mcu_q == layout_i.last_mcu;
+  assign commit         = take && row_ends;
 
   always_ff @(posedge clk_i) begin
     last_block_q <= {(blocks_h[1] && blocks_v != '0) || (blocks_v[1] && blocks_h != '0),
@@ -86,8 +90,15 @@ module row_writer
       all_q       <= 1'b0;
       done_q      <= 1'b0;
       used_q      <= '0;
+      full_q      <= 1'b0;
     end else begin
-      used_q <= used_q + (RingBits+1)'(take && row_ends) - (RingBits+1)'(release_i);
+      if (commit && !release_i) begin
+        used_q <= used_more;
+        full_q <= used_more[layout_i.ring_log2];
+      end else if (release_i && !commit) begin
+        used_q <= used_q - 1'b1;
+        full_q <= 1'b0;
+      end
       if (accept && samples_i.done) done_q <= 1'b1;
       if (take) begin
         y_q <= y_q + 1'b1;
@@ -148,7 +159,7 @@ module row_writer
       sound_o                                <= 1'b0;
     end else begin
       take_q       <= take;
-      commit_q     <= take && row_ends;
+      commit_q     <= commit;
       ended_q      <= done_q;
       luma_write_o <= take_q && component_q2 == Luma;
       cb_write_o   <= take_q && component_q2 == Cb;
