@@ -88,16 +88,15 @@ module jpeg_parser
   state_e state_d, state_q;
 
   // ---- Words ----
-  // A queue, so that no path goes through here to where the words come from.
+  // No path goes through here to where the words come from.
   logic [127:0] word;
   logic         word_valid, load, room;
 
   assign word_ready_o = room && state_q != StIdle;
 
-  stream_fifo #(
-    .Width(128),
-    .Depth(2)
-  ) u_words (
+  stream_register #(
+    .Width(128)
+  ) u_word (
     .clk_i,
     .rst_ni (rst_ni && !start_i),
     .data_i (word_i),
@@ -105,8 +104,7 @@ module jpeg_parser
     .ready_o(room),
     .data_o (word),
     .valid_o(word_valid),
-    .ready_i(load),
-    .count_o()
+    .ready_i(load)
   );
 
   // ---- Bytes ----
@@ -123,6 +121,7 @@ module jpeg_parser
   logic         wants;                         // a byte: without one the file is too short
   logic         take, take_two, take_rest;     // bytes taken in this clock, if there are any: one, two, all that are left
   logic         one, two, rest;                // are taken
+  logic         used_up;
 
   assign byte0     = word_q[7:0];
   assign byte1     = word_q[15:8];
@@ -130,13 +129,13 @@ module jpeg_parser
   assign one       = take && have_byte;
   assign two       = take_two && have_byte;
   assign rest      = take_rest && have_byte;
-  // A clock in which no byte is there, as short a path as there can be: to know that the last one goes takes longer.
-  assign load      = word_valid && !have_byte;
+  assign used_up   = !have_byte || rest || (two && left_q == 5'd2) || (one && single_q);
+  assign load      = word_valid && used_up;
 
   always_ff @(posedge clk_i) begin
     if (load) word_q <= word;
-    else if (two) word_q <= {16'b0, word_q[127:16]};
-    else if (one) word_q <= {8'b0, word_q[127:8]};
+    else if (two) word_q <= {word_q[127:112], word_q[127:16]};  // above the last byte stands anything
+    else if (one) word_q <= {word_q[127:120], word_q[127:8]};
 
     if (start_i) begin
       left_q        <= '0;
@@ -218,7 +217,6 @@ module jpeg_parser
   logic        framed_d, framed_q;       // all factors of three components are known
   logic        uneven_q;                 // more than one block of chroma in an MCU, or more than two rows of luma
   logic        checked_q, too_many_q;    // the counts are known; symbols, for the standard or the segment
-  logic        drained_q;                // all codes are in the tables
   logic [8:0]  symbols_d, symbols_q;     // symbols counted; then those still to come
   logic [7:0]  index_d, index_q;         // of the next symbol
   logic [4:0]  code_length_d, code_length_q;
@@ -498,7 +496,6 @@ module jpeg_parser
 
     token_valid_o = 1'b0;
     token_o       = '{kind: TokenData, two: 1'b0, data: {byte0, byte1}};
-    scan_valid_o  = 1'b0;
 
     unique case (state_q)
       StIdle: ;
@@ -918,7 +915,6 @@ module jpeg_parser
       end
 
       StHeaders: begin
-        scan_valid_o = drained_q;
         if (scan_valid_o && scan_ready_i) begin
           scanned_d = 1'b1;
           escaped_d = 1'b0;
@@ -992,7 +988,6 @@ module jpeg_parser
     if (fail_q) begin
       status_d      = failure_q;
       state_d       = trailer ? StFileStatus : StHeaders;
-      scan_valid_o  = 1'b0;
       token_valid_o = 1'b0;
     end
     if (stop_i && scanned_q && state_q != StIdle && state_q != StFileStatus) begin
@@ -1032,12 +1027,16 @@ module jpeg_parser
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
-      state_q <= StIdle;
-      fail_q  <= 1'b0;
-      sized_o <= 1'b0;
+      state_q      <= StIdle;
+      fail_q       <= 1'b0;
+      sized_o      <= 1'b0;
+      scan_valid_o <= 1'b0;
     end else begin
       state_q <= state_d;
       fail_q  <= fail && !fail_q && !start_i;
+      // When all codes are in the tables. Of its own, as both decoders and render wait for it.
+      scan_valid_o <= state_q == StHeaders && huffman_drained_i && !fail_q && !stop_i && !start_i &&
+                      !(scan_valid_o && scan_ready_i);
       sized_o <= (sized_o || (state_q == StFrameComponent && !fail_q)) && !start_i;
     end
   end
@@ -1084,7 +1083,6 @@ module jpeg_parser
     rom_valid_q       <= state_q inside {StHuffmanCount, StHuffmanLength, StHuffmanSymbol} && !next_byte;
     checked_q         <= state_q == StHuffmanCheck && !from_rom_q;
     too_many_q        <= symbols_q > 9'd256 || 16'(symbols_q) > length_q;
-    drained_q         <= state_q == StHeaders && huffman_drained_i;
     negative_q        <= negative_d;
     code_q            <= code_d;
     coded_q           <= coded_d;
@@ -1099,5 +1097,9 @@ module jpeg_parser
     filled_q          <= filled_d;
     status_q          <= status_d;
   end
+
+`ifndef SYNTHESIS
+  a_scan_in_its_state: assert property (@(posedge clk_i) disable iff (!rst_ni) scan_valid_o |-> state_q == StHeaders && !fail_q);
+`endif
 
 endmodule

@@ -67,7 +67,7 @@ def _header_cycles(work: JpegWork, arrival: Callable[[int], int] = lambda word: 
     """And to the image's size. `arrival`: the clock from which on a word of the file is there, where it may be late."""
     clock, at = 2, 2  # SOI
     sized = 0
-    written = 0  # the clock before which a Huffman table takes nothing, as it spreads a short code
+    writes = _TableWrites()
     tables = iter(work.code_lengths)
     for (marker, size), garbage in zip(work.segments, work.garbage, strict=True):
         clock += SEGMENT + garbage
@@ -79,7 +79,7 @@ def _header_cycles(work: JpegWork, arrival: Callable[[int], int] = lambda word: 
         elif marker == DRI:
             clock += size
         elif marker == DHT:
-            clock, written = _tables_read(clock, written, size, tables)
+            clock = _tables_read(clock, writes, size, tables)
         elif marker in (0xE0, 0xEE):
             read = min(size, APPLICATION_BYTES)
             clock += read + 2 + _skip_cycles(size - read, at + read)
@@ -89,8 +89,8 @@ def _header_cycles(work: JpegWork, arrival: Callable[[int], int] = lambda word: 
         clock = max(clock, arrival(at // WORD))
     if work.standard_tables:  # written as if they stood here
         size = sum(17 + sum(counts) for counts in work.standard_tables)
-        clock, written = _tables_read(clock, written, size, iter(work.standard_tables), STANDARD_BYTE)
-    return max(clock + 1, written) + 1, sized  # it is seen that the tables are written
+        clock = _tables_read(clock, writes, size, iter(work.standard_tables), STANDARD_BYTE)
+    return max(clock + 1, writes.written) + 1, sized  # it is seen that the tables are written
 
 
 def _skip_cycles(size: int, at: int) -> int:
@@ -101,14 +101,31 @@ def _skip_cycles(size: int, at: int) -> int:
     return clocks + (size + 1) // 2 + 1
 
 
-def _tables_read(
-    clock: int, written: int, size: int, tables: Iterator[Sequence[int]], byte: int = 1
-) -> tuple[int, int]:
-    """The clocks after a DHT segment and after the writing of its last code. `byte`: clocks of one; those of the first
-    symbol of a length pass while the length is looked up."""
+class _TableWrites:
+    """Counts and symbols of Huffman tables, of which two can wait while a table spreads a short code."""
+
+    def __init__(self) -> None:
+        self.written = 0  # the clock before which the tables take nothing
+        self._taken = (0, 0)  # the clocks in which the last but one and the last one went into a table
+
+    def put(self, clock: int, spread: int = 1) -> int:
+        """The clock, not before this one, in which a write can leave the parser; its table is busy for `spread` clocks."""
+        clock = max(clock, self._taken[0] + 1)
+        taken = max(clock + 1, self.written)
+        self._taken = self._taken[1], taken
+        self.written = taken + spread
+        return clock
+
+
+def _tables_read(clock: int, writes: _TableWrites, size: int, tables: Iterator[Sequence[int]], byte: int = 1) -> int:
+    """The clock after a DHT segment. `byte`: clocks of one; those of the first symbol of a length pass while the length is
+    looked up."""
     while size > 0:
         counts = next(tables)
-        clock = max(clock + 1 + byte, written) + 15 * byte + 1  # class and number; counts; check
+        clock += 1  # class and number
+        for _ in counts:
+            clock = writes.put(clock + byte)
+        clock += 1  # check
         size -= 17 + sum(counts)
         left = sum(counts)
         for length, count in enumerate(counts, start=1):
@@ -116,11 +133,10 @@ def _tables_read(
                 break
             clock += 1
             for number in range(count):
-                clock = max(clock + (byte if number else 1), written)
-                written = clock + (1 << max(0, GROUP_BITS - length))
+                clock = writes.put(clock + (byte if number else 1), 1 << max(0, GROUP_BITS - length))
             left -= count
         clock += 1
-    return clock + 1, written
+    return clock + 1
 
 
 class _Transform:
