@@ -139,7 +139,7 @@ module decode
   end
 
   assign huffman_ready     = entropy_huffman_ready && bands_huffman_ready;
-  assign token_ready       = bands_q ? bands_token_ready : entropy_token_ready;
+  assign token_ready       = bands_token_ready || entropy_token_ready;  // who has no scan takes no tokens
   assign coefficient       = bands_q ? bands_coefficient : entropy_coefficient;
   assign coefficient_valid = bands_q ? bands_coefficient_valid : entropy_coefficient_valid;
 
@@ -191,7 +191,7 @@ module decode
     .scan_ready_o       (entropy_scan_ready),
     .window_i, .window_valid_i,
     .token_i            (token),
-    .token_valid_i      (token_valid && !bands_q),
+    .token_valid_i      (token_valid),
     .token_ready_o      (entropy_token_ready),
     .coefficient_o      (entropy_coefficient),
     .coefficient_valid_o(entropy_coefficient_valid),
@@ -217,7 +217,7 @@ module decode
     .scan_ready_o       (bands_scan_ready),
     .window_i, .window_valid_i,
     .token_i            (token),
-    .token_valid_i      (token_valid && bands_q),
+    .token_valid_i      (token_valid),
     .token_ready_o      (bands_token_ready),
     .coefficient_o      (bands_coefficient),
     .coefficient_valid_o(bands_coefficient_valid),
@@ -296,6 +296,8 @@ module decode
     else if (frame_failed || last_beat) rendering_q <= 1'b0;
   end
 `ifndef SYNTHESIS
+  a_one_takes_tokens: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      !(bands_q ? entropy_token_ready : bands_token_ready));
   a_shown_a_clock_ahead: assert property (@(posedge clk_i) disable iff (!rst_ni || start_i)
       scan_valid |-> to_bands_q == (bands_q || (several && scan.status == StatusOk)) &&
                      for_render_q == (!bands_q && scan.status == StatusOk));

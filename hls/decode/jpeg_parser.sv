@@ -174,9 +174,12 @@ module jpeg_parser
   logic        workspace_q;              // there is one
   logic [7:0]  scans_d, scans_q;         // so far
   logic [7:0]  marker_d, marker_q;
+  logic        parameterless_q, other_segment_q, frame_marker_q;  // what it is
+  status_e     frame_type_q;
   logic [7:0]  high_d, high_q;           // the first byte of a pair
   logic [15:0] length_q;                 // bytes of the segment that are left; may wrap below 0 in DQT
   logic        negative_d, negative_q;   // it has
+  logic        skipping_q, far_q;        // in StSkip for a clock; length_q was 32 or more then
   logic        length_begins;            // it is {high_q, byte0}
   logic [8:0]  length_less;              // than that, or than it was
   logic [15:0] next_length;
@@ -277,11 +280,11 @@ module jpeg_parser
   always_ff @(posedge clk_i) if (count_we) counts[step_q[3:0]] <= table_byte;
 
   // A comparison without a carry chain, which takes longer to enter than these few bits take.
-  function automatic logic at_least(logic [3:0] value, logic [4:0] limit);
+  function automatic logic at_least(logic [4:0] value, logic [4:0] limit);
     logic reached;
     reached = 1'b1;
-    for (int unsigned i = 0; i < 4; i++) reached = value[i] == limit[i] ? reached : value[i];
-    return reached && !limit[4];
+    for (int unsigned i = 0; i < 5; i++) reached = value[i] == limit[i] ? reached : value[i];
+    return reached;
   endfunction
 
   function automatic logic parameterless(logic [7:0] marker);
@@ -529,7 +532,7 @@ module jpeg_parser
       // A frame type is judged before its segment, which may be missing.
       StSegment: begin
         state_d = StLength0;
-        if (parameterless(marker_q)) begin
+        if (parameterless_q) begin
           state_d = StMarker0;
         end else if (marker_q == Eoi && scanned_q && several_q) begin
           file_end_d = 1'b1;
@@ -541,7 +544,7 @@ module jpeg_parser
           end else if (marker_q == Sos) begin
             fail    = 1'b1;
             failure = StatusMultipleScans;
-          end else if (!other_segment(marker_q)) begin
+          end else if (!other_segment_q) begin
             fail = 1'b1;
           end
         end else if (marker_q == Dac) begin
@@ -550,10 +553,10 @@ module jpeg_parser
         end else if (marker_q == Dhp) begin
           fail    = 1'b1;
           failure = StatusProgressive;
-        end else if (frame_marker(marker_q)) begin
-          fail    = frame_type_status(marker_q, workspace_q) != StatusOk;
-          failure = frame_type_status(marker_q, workspace_q);
-        end else if (marker_q != Sos && !other_segment(marker_q)) begin
+        end else if (frame_marker_q) begin
+          fail    = frame_type_q != StatusOk;
+          failure = frame_type_q;
+        end else if (marker_q != Sos && !other_segment_q) begin
           fail = 1'b1;
         end
       end
@@ -577,7 +580,7 @@ module jpeg_parser
         match_d      = 1'b1;
         if ({high_q, byte0} < 16'd2) fail = 1'b1;
         else if (trailer) state_d = StSkip;
-        else if (frame_marker(marker_q)) begin
+        else if (frame_marker_q) begin
           if (frame_seen_q) fail = 1'b1;
           frame_seen_d  = 1'b1;
           progressive_d = marker_q == Sof2;
@@ -597,12 +600,14 @@ module jpeg_parser
         end
       end
 
-      StSkip: if (length_q == '0) begin
+      // Begins when it is known whether it is far; far_q is what it was before the bytes of a clock.
+      StSkip: if (!skipping_q) begin
+      end else if (!far_q && length_q[4:0] == '0) begin
         next_segment = 1'b1;
       end else begin
         wants       = 1'b1;
-        take_rest   = length_q[15:4] != '0 || at_least(length_q[3:0], left_q);
-        take        = !take_rest && length_q[3:0] == 4'd1;
+        take_rest   = far_q || at_least(length_q[4:0], left_q);
+        take        = !take_rest && length_q[4:0] == 5'd1;
         take_two    = !take_rest && !take;
         length_less = take_rest ? 9'(left_q) : take ? 9'd1 : 9'd2;
       end
@@ -1045,8 +1050,14 @@ module jpeg_parser
     failure_q         <= failure;
     scan_q            <= scan_d;
     marker_q          <= marker_d;
+    parameterless_q   <= parameterless(marker_d);
+    other_segment_q   <= other_segment(marker_d);
+    frame_marker_q    <= frame_marker(marker_d);
+    frame_type_q      <= frame_type_status(marker_d, workspace_q);
     high_q            <= high_d;
     length_q          <= next_length;
+    skipping_q        <= state_q == StSkip;
+    far_q             <= length_q[15:5] != '0;
     frame_seen_q      <= frame_seen_d;
     id_q              <= id_d;
     quant_wide_q      <= quant_wide_d;

@@ -59,6 +59,7 @@ module row_reader
   logic [12:0] mcu_row_q;
   logic        last_mcu_row_q, next_is_last_q;
   logic [RingBits:0] available_q;  // MCU rows that are complete and not begun
+  logic        some_q;             // there are such
   logic        enter;
 
   // ---- Position ----
@@ -88,9 +89,9 @@ module row_reader
     enter   = 1'b0;
     unique case (state_q)
       WaitRow: begin
-        enter = available_q != '0 && (!last_mcu_row_q || sound_i);
+        enter = some_q && (!last_mcu_row_q || sound_i);
         if (enter) state_d = Read;
-        else if (ended_i && (available_q == '0 || last_mcu_row_q)) state_d = Failed;
+        else if (ended_i && (!some_q || last_mcu_row_q)) state_d = Failed;
       end
       Read: begin
         if (row_ends && group_ends) state_d = last_mcu_row_q ? Finished : WaitRow;
@@ -114,6 +115,7 @@ module row_reader
       state_q        <= WaitRow;
       mcu_row_q      <= '0;
       available_q    <= '0;
+      some_q         <= 1'b0;
       far_phase_q    <= 1'b0;
       word_q         <= layout_i.first_word;
       y_q            <= '0;
@@ -124,7 +126,13 @@ module row_reader
       release_o      <= 1'b0;
     end else begin
       state_q     <= state_d;
-      available_q <= available_q + (RingBits+1)'(committed_i) - (RingBits+1)'(enter);
+      if (committed_i && !enter) begin
+        available_q <= available_q + 1'b1;
+        some_q      <= 1'b1;
+      end else if (enter && !committed_i) begin
+        available_q <= available_q - 1'b1;
+        some_q      <= available_q != (RingBits+1)'(1);
+      end
       if (begin_word) far_phase_q <= 1'b1;
       else if (word_ends) far_phase_q <= 1'b0;
       if (word_ends) word_q <= row_ends ? layout_i.first_word : word_q + 1'b1;

@@ -45,7 +45,7 @@ module workspace_read
 
   logic [CountBits-1:0] free_q;    // places that nobody has a claim on
   logic [CountBits-1:0] flying_q;  // words requested and not yet here
-  logic [3:0]           words;     // of a block
+  logic [3:0]           words_q;   // of a block
   logic                 room_q;    // for a block's words besides those of two that are not counted yet
   logic                 issue, issued_q, pop, popped_q, arrived_q;
   logic [31:0]          upper_next_q;  // a short carry
@@ -53,7 +53,6 @@ module workspace_read
   logic [127:0]         data_q;
   word_t                arrived;
 
-  assign words         = {1'b0, last_word_i - first_word_i} + 4'd1;
   assign issue         = block_valid_i && !stop_i && room_q && (!arvalid_o || arready_i);
   assign block_ready_o = issue;
   assign lower         = {1'b0, base_i[31:7]} + 26'(block_i);
@@ -78,8 +77,8 @@ module workspace_read
       else if (arready_i) arvalid_o <= 1'b0;
       issued_q  <= issue;
       popped_q  <= pop;
-      flying_q  <= flying_q + (issued_q ? CountBits'(words) : '0) - CountBits'(rvalid_i);
-      free_q    <= stop_i ? CountBits'(Depth) : free_q - (issued_q ? CountBits'(words) : '0) + CountBits'(popped_q);
+      flying_q  <= flying_q + (issued_q ? CountBits'(words_q) : '0) - CountBits'(rvalid_i);
+      free_q    <= stop_i ? CountBits'(Depth) : free_q - (issued_q ? CountBits'(words_q) : '0) + CountBits'(popped_q);
       room_q    <= free_q >= CountBits'(24);
       arrived_q <= rvalid_i;
       if (clear_i) bus_error_o <= 1'b0;
@@ -89,8 +88,9 @@ module workspace_read
 
   always_ff @(posedge clk_i) begin
     upper_next_q <= base_i[63:32] + 32'd1;
+    words_q      <= {1'b0, last_word_i - first_word_i} + 4'd1;
     if (issue) araddr_o <= {lower[25] ? upper_next_q : base_i[63:32], lower[24:0], first_word_i, 4'd0};
-    if (issue) arlen_o <= 8'(words - 4'd1);
+    if (issue) arlen_o <= 8'(words_q - 4'd1);
     data_q <= rdata_i;
   end
 

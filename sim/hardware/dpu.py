@@ -94,11 +94,12 @@ def _header_cycles(work: JpegWork, arrival: Callable[[int], int] = lambda word: 
 
 
 def _skip_cycles(size: int, at: int) -> int:
-    """The rest of a word of the file at once; in the last word two bytes a clock; one to see that it is all."""
+    """One to see how far; the rest of a word of the file at once; in the last word two bytes a clock; one to see that it is
+    all."""
     clocks, left = 0, WORD - at % WORD
     while size >= left:
         size, left, clocks = size - left, WORD, clocks + 1
-    return clocks + (size + 1) // 2 + 1
+    return 1 + clocks + (size + 1) // 2 + 1
 
 
 class _TableWrites:
