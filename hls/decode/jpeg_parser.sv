@@ -1038,7 +1038,7 @@ module jpeg_parser
       scan_valid_o <= 1'b0;
     end else begin
       state_q <= state_d;
-      fail_q  <= fail && !fail_q && !start_i;
+      fail_q  <= fail && !fail_q && !start_i && state_q != StHeaders;  // it has been told, or is about to be
       // When all codes are in the tables. Of its own, as both decoders and render wait for it.
       scan_valid_o <= state_q == StHeaders && huffman_drained_i && !fail_q && !stop_i && !start_i &&
                       !(scan_valid_o && scan_ready_i);

@@ -277,7 +277,8 @@ module image_cu
 
   // The tables' address counts only where they are read, the workspace's only where there is one.
   logic planar_q, resizes_q, crops_q;
-  assign refused = queue_q && !job_q ? ring_refused_q : (job_q && job_bad_q) || arguments_q.stage > 32'd3 || arguments_q.format > 32'd2 || arguments_q.jpeg[3:0] != '0 ||
+  assign refused = queue_q && !job_q ? ring_refused_q : (job_q && job_bad_q) || arguments_q.stage[31:2] != '0 ||
+                   arguments_q.format[31:2] != '0 || arguments_q.format[1:0] == 2'd3 || arguments_q.jpeg[3:0] != '0 ||
                    arguments_q.tensor[3:0] != '0 || arguments_q.result[3:0] != '0 ||
                    (arguments_q.stage == 32'd3 && arguments_q.tables[3:0] != '0) ||
                    (arguments_q.workspace_bytes != '0 && arguments_q.workspace[6:0] != '0);

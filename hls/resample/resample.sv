@@ -206,13 +206,17 @@ module resample
     .sample_valid_o(sample_valid)
   );
 
+  logic claim, leave;
+  assign claim = fire && gives;
+  assign leave = sample_valid_o && sample_ready_i;
+
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       places_q <= ($clog2(OutputDepth) + 1)'(OutputDepth);
       room_q   <= 1'b0;
     end else begin
-      places_q <= places_q - ($bits(places_q))'(fire && gives) +
-                  ($bits(places_q))'(sample_valid_o && sample_ready_i);
+      if (claim && !leave) places_q <= places_q - 1'b1;
+      else if (leave && !claim) places_q <= places_q + 1'b1;
       // The step of this clock may take the last but one.
       room_q   <= places_q > ($bits(places_q))'(1);
     end

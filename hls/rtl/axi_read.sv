@@ -104,7 +104,7 @@ module axi_read #(
         if (issue) asks_q <= left_q != 29'(size_q);
         if (issue) sized_q <= 1'b0;
         else if (asks_q) sized_q <= 1'b1;
-        free_q <= free_q - (issue ? CountBits'(size_q) : '0) + CountBits'(pop);
+        free_q <= issue ? free_q - CountBits'(size_q) + CountBits'(pop) : free_q + CountBits'(pop);
       end
       if (issue) arvalid_o <= 1'b1;
       else if (arready_i) arvalid_o <= 1'b0;
@@ -118,7 +118,7 @@ module axi_read #(
     if (!rst_ni) begin
       if (flying_q != '0) flying_q <= flying_q - CountBits'(take) - (withdraw ? CountBits'(arlen_o) + 1'b1 : '0);
     end else if (forget) flying_q <= '0;
-    else flying_q <= flying_q + (issue ? CountBits'(size_q) : '0) - CountBits'(take);
+    else flying_q <= issue ? flying_q + CountBits'(size_q) - CountBits'(take) : flying_q - CountBits'(take);  // `issue` is late
     if (!rst_ni) stale_q <= 1'b1;
     else if (flying_q == '0) stale_q <= 1'b0;
     quiet_q <= !rst_ni || take ? '0 : quiet_q + 1'b1;

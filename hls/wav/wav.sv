@@ -79,6 +79,7 @@ module wav
   logic [2:0]  rate_q;
   logic        misfit_q, truncated_q, too_long_q;
   logic [31:0] frames_q;
+  logic        some_q;       // it is not 0, from Limit on
   logic        last_taken;
 
   wav_words u_words (
@@ -133,7 +134,7 @@ module wav
         Limit:   state_q <= Judge;
         Judge:   state_q <= Answer;
         Answer: begin
-          if (sound_ready_i) state_q <= status_q == StatusOk && frames_q != '0 ? Samples : Idle;
+          if (sound_ready_i) state_q <= status_q == StatusOk && some_q ? Samples : Idle;
         end
         Samples: if (last_taken) state_q <= Idle;
         default: state_q <= Idle;
@@ -225,8 +226,14 @@ module wav
         misfit_q    <= stereo_q ? !block_4_q || size_q[1:0] != '0 : !block_2_q || size_q[0];
         truncated_q <= size_q > left_q;
       end
-      Limit:   too_long_q <= frames_q > 32'(Most[rate_q]);
-      Samples: if (take && four_valid) frames_q <= frames_q - 32'd1;
+      Limit: begin
+        too_long_q <= frames_q > 32'(Most[rate_q]);
+        some_q     <= frames_q != '0;
+      end
+      Samples: if (take && four_valid) begin
+        frames_q <= frames_q - 32'd1;
+        some_q   <= frames_q != 32'd1;
+      end
       default: ;
     endcase
   end
@@ -244,15 +251,15 @@ module wav
 
   assign two        = state_q == Samples && !stereo_q;
   assign go         = pcm_ready_i || !pcm_valid_o;
-  assign take       = state_q == Fetch || (state_q == Samples && frames_q != '0 && go);
-  assign last_taken = frames_q == '0 && !frame_valid_q && pcm_valid_o && pcm_ready_i;
+  assign take       = state_q == Fetch || (state_q == Samples && some_q && go);
+  assign last_taken = !some_q && !frame_valid_q && pcm_valid_o && pcm_ready_i;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       frame_valid_q <= 1'b0;
       pcm_valid_o   <= 1'b0;
     end else if (go) begin
-      frame_valid_q <= state_q == Samples && frames_q != '0 && four_valid;
+      frame_valid_q <= state_q == Samples && some_q && four_valid;
       pcm_valid_o   <= frame_valid_q;
     end
   end
