@@ -1,8 +1,9 @@
 """Where a link puts compute units: control registers at 64 KiB steps, and the bank of each memory argument.
 
 With HBM each memory port of each unit has a bank of its own, in order, as one would set with `v++ --connectivity.sp`
-for all arguments of the port; with DDR, whose banks are few and take many ports each, a unit's ports share one. Beyond the last bank they are shared from the first on. What one unit leaves for another of any number
-(HANDED_OVER) lies in one bank that all of them reach, with what else goes through these ports.
+for all arguments of the port; with DDR, whose banks are few and take many ports each, a unit's ports share one. Beyond
+the last bank they are shared from the first on. What one unit leaves for another of any number (HANDED_OVER) lies in
+one bank that all of them reach, with what else goes through these ports.
 """
 
 from collections.abc import Mapping, Sequence

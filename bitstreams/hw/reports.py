@@ -1,8 +1,8 @@
 """Clock, slack and utilisation of what Vivado built, from its reports: `make report`. Alone: the folder has a copy.
 
-Vitis leaves them below the link's folder: `*_timing_summary_postroute_physopted.rpt` or `*_timing_summary_routed.rpt`,
-`*utilization*_placed.rpt` or `*_routed.rpt`; the clock that a card will run at stands in the container's own metadata
-and in the report of frequency scaling. What is not there is None, and never guessed.
+A link leaves them below its folder: Vivado's `*_timing_summary_postroute_physopted.rpt` or `*_routed.rpt`, its
+`*_utilization_routed.rpt` or `*_placed.rpt`, and, beside the container, v++'s `headrace.xclbin.info` with the clock that
+was reached. What is not there is None, and never guessed.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 TIMING = ("*timing_summary_postroute_physopted.rpt", "*timing_summary_routed.rpt")
-UTILISATION = ("*utilization_routed.rpt", "*utilization_placed.rpt", "*full_util_routed.rpt", "*full_util_placed.rpt")
+UTILISATION = ("*utilization_routed.rpt", "*utilization_placed.rpt")
 ROWS = {
     "lut": r"CLB LUTs\*?", "ff": r"CLB Registers", "bram36": r"Block RAM Tile", "uram": r"URAM", "dsp": r"DSPs",
 }  # fmt: skip
@@ -39,11 +39,11 @@ def _newest(folder: Path, patterns: tuple[str, ...]) -> Path | None:
 
 
 def _clock(folder: Path) -> float | None:
-    """Vitis's automatic frequency scaling may have lowered what was asked for."""
-    found = _newest(folder, ("*new_clk_freq*", "_new_clk_freq", "*xclbin.info"))
-    text = found.read_text(errors="replace") if found else ""
-    match = re.search(r"(?:new_)?achieved_freq[^\n]*?\{?(\d+(?:\.\d+)?)\}?|Frequency:\s+(\d+(?:\.\d+)?)\s*MHz", text)
-    return float(match[1] or match[2]) if match else None
+    """Of the kernels; v++ lowers it below what was asked for where timing is not met."""
+    info = folder / "headrace.xclbin.info"
+    text = info.read_text(errors="replace") if info.is_file() else ""
+    match = re.search(r"Type:\s+DATA\s+Frequency:\s+(\d+(?:\.\d+)?)\s*MHz", text)
+    return float(match[1]) if match else None
 
 
 def _slack(text: str) -> float | None:
