@@ -24,7 +24,7 @@ def core(unit: str, sources: Sequence[Path], folder: str) -> str:
     waivers = [flag for flag in VERILATE_FLAGS if flag.startswith("-W") and flag != "-Wno-fatal"]
     lint = [*waivers, "--relative-includes", "--assert"]
     clock, reset = ("ap_clk", "ap_rst_n") if unit.endswith("_cu") else ("clk_i", "rst_ni")
-    flags = (f"-DTOP=V{unit}", f"-DCLOCK={clock}", f"-DRESET={reset}")
+    flags = (f"-DUNIT=V{unit}", f"-DCLOCK_PORT={clock}", f"-DRESET_PORT={reset}")
     description = {
         "name": f"headrace:unit:{unit}:0.1.0",
         "description": f"{unit} of Headrace's data-processing unit",

@@ -15,7 +15,6 @@ from typing import Any
 
 from headrace.batching.errors import UsageError
 from headrace.bitstreams.build import own_kernels, units_cpp
-from headrace.bitstreams.errors import BuildError
 from headrace.bitstreams.hw import check, cores
 from headrace.bitstreams.kernel import KernelSpec, parse_kernels
 from headrace.bitstreams.layout import connections, instances
@@ -37,7 +36,7 @@ Not built: this folder has sources and scripts, and nothing in it has been throu
 says what has been built since. Units: {units}. Clock asked for: {clock_mhz} MHz; what there is of timing is an estimate
 by Yosys (`headrace build --report`), and timing, area and power are for the vendor's tools to find.
 
-    make check     scripts, link.cfg, kernel.xml, ports and pragmas; needs python3 and tclsh
+    make check     scripts, link.cfg, kernel.xml, ports and pragmas; needs python3 (3.10) and tclsh
     make xclbin    with Vitis {vitis} or later and its settings64.sh sourced: build/hw/headrace.xclbin
     make hw_emu    the vendor's emulation
     make report    clock, slack and utilisation, or "not built"
@@ -71,8 +70,7 @@ def own_design(
 
 def write_folder(folder: Path, design: Design, sources: Sequence[Path] | None = None) -> None:
     """Write the folder whole or not at all. One that this wrote, and nobody changed, is written anew and keeps what
-    was built in it. `sources` are in place of our own RTL. Raises UsageError, also when the folder has other content,
-    and BuildError."""
+    was built in it. `sources` are in place of our own RTL. Raises UsageError, also of a folder with other content."""
     files = _files(design, rtl_sources() if sources is None else sources)
     _check_replaceable(folder)
     try:
@@ -92,7 +90,7 @@ def write_folder(folder: Path, design: Design, sources: Sequence[Path] | None = 
                 folder.rename(old)
             new.rename(folder)
     except OSError as error:
-        raise BuildError(f"cannot write {folder}: {error.strerror}") from error
+        raise UsageError(f"-o {folder}: {error.strerror}; name a folder that can be written") from error
 
 
 def _check_replaceable(folder: Path) -> None:

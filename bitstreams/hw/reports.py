@@ -1,8 +1,8 @@
 """Clock, slack and utilisation of what Vivado built, from its reports: `make report`. Alone: the folder has a copy.
 
 A link leaves them below its folder: Vivado's `*_timing_summary_postroute_physopted.rpt` or `*_routed.rpt`, its
-`*_utilization_routed.rpt` or `*_placed.rpt`, and, beside the container, v++'s `headrace.xclbin.info` with the clock that
-was reached. What is not there is None, and never guessed.
+`*_utilization_routed.rpt` or `*_placed.rpt`, and, beside the container, v++'s `headrace.xclbin.info` with the clock
+that was reached. What is not there is None, and never guessed.
 """
 
 import json

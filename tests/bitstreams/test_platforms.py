@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headrace.batching.errors import UsageError
 from headrace.bitstreams.build import build_kernels, describe
 from headrace.bitstreams.platforms import platform, platforms
 from headrace.bitstreams.xclbin import MemoryType
+from headrace.host.xrt import emulation
 
 VADD = Path(__file__).parent / "vadd"
 XML = (VADD / "kernel.xml").read_bytes()
@@ -62,3 +64,20 @@ def test_a_container_for_another_card_is_built_again(tmp_path):
     first = build_kernels(tmp_path / "v.xclbin", [VADD / "vadd.cpp"], [], [XML], {"vadd": 1})
     other = build_kernels(tmp_path / "v.xclbin", [VADD / "vadd.cpp"], [], [XML], {"vadd": 1}, card="u280")
     assert first.uuid != other.uuid and first.platform != other.platform
+
+
+def test_units_reach_memory_far_from_0(tmp_path):
+    """Of the U250, whose first bank begins at 2^38: bytes there and back, and a sum by the unit."""
+    path = tmp_path / "v.xclbin"
+    build_kernels(path, [VADD / "vadd.cpp"], [], [XML], {"vadd": 1}, card="u250")
+    device = emulation.device(0)
+    kernel = emulation.kernel(device, device.load_xclbin(str(path)), "vadd")
+    buffers = [emulation.bo(device, 64, emulation.bo.normal, kernel.group_id(number)) for number in range(3)]
+    assert all(buffer.address() >= 1 << 38 for buffer in buffers)
+    for buffer in buffers[:2]:
+        buffer.write(np.arange(16, dtype=np.int32).tobytes(), 0)
+        buffer.sync(emulation.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE, 64, 0)
+    run = kernel(*buffers, 16, 5, 0, 0)
+    run.wait(60_000)
+    buffers[2].sync(emulation.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE, 64, 0)
+    assert np.frombuffer(buffers[2].read(64, 0), np.int32).tolist() == [2 * number + 5 for number in range(16)]

@@ -1,20 +1,21 @@
-// Resets a unit and lets it run with nothing asked of it; its assertions are on. The build names TOP, CLOCK and RESET.
+// Resets a unit and lets it run with nothing asked of it; its assertions are on. The build names UNIT,
+// CLOCK_PORT and RESET_PORT.
 #include <cstdio>
 
 #include "verilated.h"
 
 #define TEXT(name) #name
 #define HEADER(top) TEXT(top.h)
-#include HEADER(TOP)
+#include HEADER(UNIT)
 
 int main() {
     constexpr int RESET_CLOCKS = 8, CLOCKS = 1000;
     VerilatedContext context;
-    TOP top{&context};
+    UNIT top{&context};
     for (int clock = 0; clock < CLOCKS && !context.gotFinish(); clock++) {
-        top.RESET = clock >= RESET_CLOCKS;
+        top.RESET_PORT = clock >= RESET_CLOCKS;
         for (int level : {0, 1}) {
-            top.CLOCK = level;
+            top.CLOCK_PORT = level;
             top.eval();
             context.timeInc(1);
         }

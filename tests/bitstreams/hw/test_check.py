@@ -10,7 +10,8 @@ from headrace.bitstreams.hw import check
 from headrace.bitstreams.hw.folder import own_design, write_folder
 from headrace.bitstreams.platforms import platform
 
-XML, MEL = "kernels/audio_norm_cu.xml", "kernels/audio_mel_cu.xml"
+XML = "kernels/audio_norm_cu.xml"
+RTL, CPP = (f"src/audio_norm_cu/audio_norm_cu.{kind}" for kind in ("sv", "cpp"))
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ CHANGES = (
     ("rtl", XML, 'dataWidth="128"', 'dataWidth="512"', "m_axi_gmem0_rdata is input of 128 bits, not input of 512"),
     ("rtl", XML, 'range="0x1000"', 'range="0x2000"', "s_axi_control_awaddr is input of 12 bits, not input of 13"),
     ("rtl", XML, 'vlnv="headrace:kernel:audio_norm_cu:1.0"', 'vlnv="a:b:audio_norm_cu:2.0"', "version 2.0"),
-    ("rtl", "src/audio_norm_cu/audio_norm_cu.sv", "logic         interrupt,", "logic         irq,", "interrupt is missing"),
+    ("rtl", RTL, "logic         interrupt,", "logic         irq,", "interrupt is missing"),
     ("rtl", "src/rtl/axi_ports.svh", "port``_arlen", "port``_length", "m_axi_gmem0_arlen is missing"),
     ("rtl", "scripts/package_kernel.tcl", "-ctrl_protocol $protocol", "-ctrl_protocol ap_ctrl_hs", "package_xo"),
     ("rtl", "scripts/package_kernel.tcl", "property value -1", "property value 0", "FREQ_TOLERANCE_HZ"),
@@ -42,9 +43,9 @@ CHANGES = (
     ("rtl", "scripts/package_kernel.tcl", "ipx::check_integrity -kernel", "ipx::check_integrity", "check_integrity"),
     ("rtl", "scripts/package_kernel.tcl", "lassign $argv", "lassign {$argv", "fails: "),
     ("rtl", "kernels/audio_norm_cu.tcl", "  src/rtl/axi_control.sv\n", "  src/rtl/none.sv\n", "fails: .*none.sv"),
-    ("hls", "src/audio_norm_cu/audio_norm_cu.cpp", "port = mels bundle", "port = mel bundle", "mels"),
-    ("hls", "src/audio_norm_cu/audio_norm_cu.cpp", "port = tensor bundle = gmem1", "port = tensor bundle = gmem0", "gmem0"),
-    ("hls", "src/audio_norm_cu/audio_norm_cu.cpp", "ap_ctrl_chain port", "ap_ctrl_hs port", "protocol"),
+    ("hls", CPP, "port = mels bundle", "port = mel bundle", "mels"),
+    ("hls", CPP, "port = tensor bundle = gmem1", "port = tensor bundle = gmem0", "gmem0"),
+    ("hls", CPP, "ap_ctrl_chain port", "ap_ctrl_hs port", "protocol"),
     ("both", "link.cfg", "nk=audio_norm_cu:2", "nk=audio_norm_cu:3", "it names 2 units"),
     ("both", "link.cfg", "nk=audio_norm_cu:2:", "nk=norm:2:", "there is no kernel norm"),
     ("both", "link.cfg", "nk=audio_norm_cu:2:audio_norm_cu_1.audio_norm_cu_2\n", "", "no unit of kernel audio_norm_cu"),

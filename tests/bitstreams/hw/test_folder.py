@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.batching.errors import UsageError
-from headrace.bitstreams.errors import BuildError, WrongNumber
+from headrace.bitstreams.errors import WrongNumber
 from headrace.bitstreams.hw import check
 from headrace.bitstreams.hw.folder import Design, own_design, write_folder
 from headrace.bitstreams.platforms import platform, platforms
@@ -63,6 +63,13 @@ def test_the_scripts_run_the_commands_that_are_committed(tmp_path, golden, scrip
     golden(f"{script}.txt", done.stdout.replace(str(folder), "ROOT").replace(str(tmp_path / "x"), "OUT"))
     if script == "package_kernel":  # what the IP is made of lies within it
         assert (tmp_path / "x/ip_vadd/src/vadd/vadd.sv").read_bytes() == (VADD / "vadd.sv").read_bytes()
+
+
+@pytest.mark.parametrize(("card", "slr"), [("u250", {}), ("u280", {}), ("u50", {"vadd_1": 1})])
+def test_banks_and_dies_are_those_that_are_committed(tmp_path, golden, card, slr):
+    write_folder(tmp_path / "d", Design(platform(card), "rtl", (XML,), {"vadd": 5}, 250.0, slr), VADD_SOURCES)
+    golden(f"link_{card}.cfg", (tmp_path / "d/link.cfg").read_text() + (tmp_path / "d/floorplan.tcl").read_text())
+    assert "-period 4.000 " in (tmp_path / "d/constraints/ap_clk.xdc").read_text()
 
 
 @pytest.mark.parametrize("card", sorted(platforms()))
@@ -144,7 +151,7 @@ def test_a_folder_with_other_content_is_left_alone(tmp_path, design):
 
 def test_a_folder_that_cannot_be_written(tmp_path, design):
     (tmp_path / "file").touch()
-    with pytest.raises(BuildError, match="cannot write .*file/d: "):
+    with pytest.raises(UsageError, match=r"-o .*file/d: .*; name a folder that can be written"):
         write_folder(tmp_path / "file" / "d", design())
 
 
