@@ -1,5 +1,6 @@
 """FuseSoC takes the cores: it lints units, runs one, and asks Vivado for a card's part."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -40,6 +41,12 @@ def test_every_unit_has_a_core(written):
     units = {path.stem for path in rtl_sources() if (path.parent / f"{path.parent.name}.sv") == path}
     assert {path.stem for path in written.glob("*.core")} == units == set(cores.units(rtl_sources()))
     assert {"image_cu", "decode", "audio_norm_cu"} <= units
+
+
+def test_what_is_only_included_is_no_source_of_its_own(written):
+    core = json.loads((written / "image_cu.core").read_text().removeprefix("CAPI=2:"))
+    marked = [file for file in core["filesets"]["rtl"]["files"] if not isinstance(file, str)]
+    assert marked == [{"src/rtl/axi_ports.svh": {"is_include_file": True}}]
 
 
 @pytest.mark.parametrize("unit", ["image_cu", "audio_mel_cu", "audio_norm_cu"])  # with all that they are made of
