@@ -129,6 +129,17 @@ def test_a_folder_is_written_anew_and_keeps_what_was_built(tmp_path, recorders, 
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.parametrize("kernel", ["rtl", "hls"])
+def test_for_another_card_all_is_built_again(tmp_path, recorders, design, kernel):
+    write_folder(tmp_path / "d", design(kernel))
+    make(tmp_path / "d", "xclbin", "hw_emu")
+    first = recorders.read_text()
+    write_folder(tmp_path / "d", design(kernel, "u280"))
+    make(tmp_path / "d", "xclbin", "hw_emu")
+    again = recorders.read_text().removeprefix(first)
+    assert again.count("\n") == first.count("\n") and "u250" not in again
+
+
 def test_a_folder_with_other_content_is_left_alone(tmp_path, design):
     folder = tmp_path / "d"
     folder.mkdir()
