@@ -1,11 +1,7 @@
 """From hardware sources to containers for emulation: `sw_emu`, the HLS C++ compiled by g++, and `hw_emu`, the
 SystemVerilog compiled by Verilator and g++. The rest is what a card's container has.
 
-What a link for a card decides is decided here, too, so that the host meets the same rules: compute units get control
-registers at 64 KiB steps, and each memory port of each unit an HBM bank of its own, in order, as one would set with
-`v++ --connectivity.sp` for all arguments of the port; beyond the card's 32 banks they are shared from the first on.
-What one unit leaves for another of any number (HANDED_OVER) lies in one bank that all of them reach, with what else
-goes through these ports.
+What a link for a card decides, layout.py decides here, too, so that the host meets the same rules.
 """
 
 import hashlib
@@ -27,13 +23,12 @@ from typing import Any
 from headrace.bitstreams.errors import BuildError, WrongNumber
 from headrace.bitstreams.hw_emu.library import LIBRARY_FLAGS, build_library, driver_sources, pack
 from headrace.bitstreams.kernel import KernelSpec, parse_kernels, parse_xml
+from headrace.bitstreams.layout import connections, instances
+from headrace.bitstreams.platforms import DEFAULT, Platform, platform
 from headrace.bitstreams.sources import hls_folder, include_folders
 from headrace.bitstreams.verilate import COMPILE_FLAGS, VERILATE_FLAGS, needed_files, rtl_sources, verilator_version
 from headrace.bitstreams.xclbin import (
-    Connection,
     IpInstance,
-    MemoryBank,
-    MemoryType,
     Mode,
     Xclbin,
     XclbinError,
@@ -42,29 +37,24 @@ from headrace.bitstreams.xclbin import (
     write_xclbin,
 )
 
-PLATFORM = "xilinx_u55c_gen3x16_xdma_base_3"  # the shell of an Alveo U55C
-HBM_BANKS, HBM_BANK_KIB = 32, 512 * 1024  # 16 GiB
-CU_BASE, CU_STEP = 0x80_0000, 0x1_0000
 CLOCK_MHZ = 300
-MAX_CUS = 16
-HANDED_OVER = frozenset({"mel"})  # memory arguments that one kernel writes and another one reads
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-Wno-unknown-pragmas")
 COMPILE_TIMEOUT_S = 600
 
 _log = logging.getLogger(__name__)
 
 
-def build_sw_emu(path: Path, image_cus: int = 4, mel_cus: int = 0, norm_cus: int = 0) -> Xclbin:
+def build_sw_emu(path: Path, image_cus: int = 4, mel_cus: int = 0, norm_cus: int = 0, card: str = DEFAULT) -> Xclbin:
     """Compile the CUs' C++ and write the container to `path`, unless it already holds just that. Of a kind of which
-    there are none, nothing is compiled.
+    there are none, nothing is compiled. The memory is that of the card.
 
     Raises BuildError."""
-    return _build_own(path, units_cpp, include_folders(), Mode.SW_EMU, image_cus, mel_cus, norm_cus)
+    return _build_own(path, units_cpp, include_folders(), Mode.SW_EMU, image_cus, mel_cus, norm_cus, card)
 
 
-def build_hw_emu(path: Path, image_cus: int = 4, mel_cus: int = 0, norm_cus: int = 0) -> Xclbin:
+def build_hw_emu(path: Path, image_cus: int = 4, mel_cus: int = 0, norm_cus: int = 0, card: str = DEFAULT) -> Xclbin:
     """The same of the CUs' RTL. Raises BuildError, also when Verilator is not installed."""
-    return _build_own(path, _units_rtl, [], Mode.HW_EMU, image_cus, mel_cus, norm_cus)
+    return _build_own(path, _units_rtl, [], Mode.HW_EMU, image_cus, mel_cus, norm_cus, card)
 
 
 def _build_own(
@@ -75,14 +65,20 @@ def _build_own(
     image_cus: int,
     mel_cus: int,
     norm_cus: int,
+    card: str,
 ) -> Xclbin:
+    xmls, cus = own_kernels(image_cus, mel_cus, norm_cus)
+    needed = list(dict.fromkeys(file for name in cus for file in sources(name)))
+    return build_kernels(path, needed, includes, xmls, cus, mode, card)
+
+
+def own_kernels(image_cus: int, mel_cus: int, norm_cus: int) -> tuple[list[bytes], dict[str, int]]:
+    """The kernel.xml of each of our kernels that is asked for, and how many units of it. Raises WrongNumber."""
     cus = {"image_cu": image_cus, "audio_mel_cu": mel_cus, "audio_norm_cu": norm_cus}
     if any(count < 0 for count in cus.values()):
         raise WrongNumber("the number of compute units of a kind is 0 or more")
-    kernels = [name for name, count in cus.items() if count]
-    needed = list(dict.fromkeys(file for name in kernels for file in sources(name)))
-    xmls = [(hls_folder() / name / "kernel.xml").read_bytes() for name in kernels]
-    return build_kernels(path, needed, includes, xmls, {name: cus[name] for name in kernels}, mode)
+    wanted = {name: count for name, count in cus.items() if count}
+    return [(hls_folder() / name / "kernel.xml").read_bytes() for name in wanted], wanted
 
 
 def units_cpp(kernel: str) -> list[Path]:
@@ -106,17 +102,19 @@ def build_kernels(
     kernel_xmls: Sequence[bytes],
     cus: Mapping[str, int],
     mode: Mode = Mode.SW_EMU,
+    card: str = DEFAULT,
 ) -> Xclbin:
     """A container of any kernels: `cus` has the number of compute units of each. `sources` are C++ with a function of
     each kernel's name (`sw_emu`) or SystemVerilog with a module of that name (`hw_emu`)."""
     specs = [spec for xml in kernel_xmls for spec in parse_kernels(xml)]
-    total = sum(cus.values())
-    if any(count < 1 for count in cus.values()) or not 1 <= total <= MAX_CUS:
-        raise WrongNumber(f"{total} compute units asked for; a container holds 1 to {MAX_CUS}")
+    board = platform(card)
+    ips = instances(specs, cus)
+    joined = connections(specs, ips, board)
     hardware = mode is Mode.HW_EMU
     build = {
         "target": mode.name.lower(),
         "kernels": dict(cus),
+        "card": card,
         "compiler": _compiler_version(),
         **(_verilator_metadata() if hardware else {"flags": list(FLAGS)}),
         "source_sha256": _hash_sources([*sources, *(driver_sources() if hardware else [])], includes, kernel_xmls),
@@ -131,23 +129,16 @@ def build_kernels(
     except (XclbinError, ValueError):
         pass  # nothing there yet, or nothing usable
     _log.info("building %s of %d sources", path, len(sources))
-    ips = _instances(specs, cus)
-    connections = _connections(specs, ips)
-    used = {connection.memory_index for connection in connections}
-    memories = [
-        MemoryBank(MemoryType.HBM, bank in used, HBM_BANK_KIB, bank * HBM_BANK_KIB * 1024, f"HBM[{bank}]")
-        for bank in range(HBM_BANKS)
-    ]
-    metadata_xml = _embedded_metadata(kernel_xmls, ips)
+    metadata_xml = _embedded_metadata(kernel_xmls, ips, board)
     xclbin = make_xclbin(
         mode=mode,
-        platform=PLATFORM,
+        platform=board.shell,
         bitstream=_verilate(sources, specs, metadata_xml) if hardware else _compile(sources, includes),
         metadata_xml=metadata_xml,
         build_metadata=json.dumps(build, indent=2).encode(),
-        memories=memories,
+        memories=board.memories({connection.memory_index for connection in joined}),
         ips=ips,
-        connections=connections,
+        connections=joined,
     )
     try:
         write_xclbin(path, xclbin)
@@ -156,32 +147,12 @@ def build_kernels(
     return xclbin
 
 
-def _instances(specs: Sequence[KernelSpec], cus: Mapping[str, int]) -> list[IpInstance]:
-    names = [(spec, number) for spec in specs for number in range(1, cus[spec.name] + 1)]
-    return [
-        IpInstance(f"{spec.name}:{spec.name}_{number}", CU_BASE + index * CU_STEP, spec.control_protocol)
-        for index, (spec, number) in enumerate(names)
-    ]
-
-
-def _connections(specs: Sequence[KernelSpec], ips: Sequence[IpInstance]) -> list[Connection]:
-    by_name = {spec.name: spec for spec in specs}
-    banks: dict[str | tuple[int, str], int] = {}  # of what is handed over by its name, of all else by unit and port
-    found = []
-    for index, ip in enumerate(ips):
-        pointers = [arg for arg in by_name[ip.kernel].args if arg.is_global]
-        handed_over = {arg.port: arg.name for arg in pointers if arg.name in HANDED_OVER}
-        for arg in pointers:
-            bank = banks.setdefault(handed_over.get(arg.port, (index, arg.port)), len(banks) % HBM_BANKS)
-            found.append(Connection(arg.index, index, bank))
-    return found
-
-
-def _embedded_metadata(kernel_xmls: Sequence[bytes], ips: Sequence[IpInstance]) -> bytes:
+def _embedded_metadata(kernel_xmls: Sequence[bytes], ips: Sequence[IpInstance], card: Platform) -> bytes:
     """The kernels with their instances, in the nesting that XRT reads: project, platform, device, core, kernel."""
     project = ElementTree.Element("project", name="headrace")
-    platform = ElementTree.SubElement(project, "platform", vendor="xilinx", boardid="u55c", name="gen3x16_xdma_base")
-    device = ElementTree.SubElement(platform, "device", name="fpga0")
+    name = card.shell.removeprefix(f"xilinx_{card.name}_").rpartition("_")[0]
+    board = ElementTree.SubElement(project, "platform", vendor="xilinx", boardid=card.name, name=name)
+    device = ElementTree.SubElement(board, "device", name="fpga0")
     core = ElementTree.SubElement(device, "core", name="OCL_REGION_0", target="bitstream", type="clc_region")
     for xml in kernel_xmls:
         for kernel in parse_xml(xml).iter("kernel"):

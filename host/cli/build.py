@@ -1,6 +1,7 @@
 """`headrace build`: containers, what is in one, and what the RTL takes of a card."""
 
 import os
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,6 +10,7 @@ import typer
 from rich.table import Table
 
 from headrace.batching import UsageError
+from headrace.bitstreams.platforms import DEFAULT, Platform, platform
 from headrace.bitstreams.xclbin import Xclbin, XclbinError, read_xclbin
 from headrace.host.cli.console import out, show, show_json, tell, working
 from headrace.host.cli.options import Json, check_readable, check_writable, command
@@ -17,6 +19,17 @@ from headrace.host.cli.options import Json, check_readable, check_writable, comm
 class Target(StrEnum):
     SW_EMU = "sw_emu"
     HW_EMU = "hw_emu"
+
+
+class BuildTarget(StrEnum):
+    SW_EMU = "sw_emu"
+    HW_EMU = "hw_emu"
+    HW = "hw"
+
+
+class KernelSource(StrEnum):
+    RTL = "rtl"
+    HLS = "hls"
 
 
 TARGET_HELP = "sw_emu: the C++ compiled by g++ behind the XRT API; hw_emu: the RTL, Verilated, clock by clock."
@@ -31,14 +44,14 @@ def cached_xclbin(target: Target, image_cus: int = 0, mel_cus: int = 0, norm_cus
     return path
 
 
-def _build(target: Target, path: Path, image_cus: int, mel_cus: int, norm_cus: int) -> Xclbin:
+def _build(target: Target, path: Path, image_cus: int, mel_cus: int, norm_cus: int, card: str = DEFAULT) -> Xclbin:
     from headrace.bitstreams.build import build_hw_emu, build_sw_emu
 
     tool, build = ("g++", build_sw_emu) if target is Target.SW_EMU else ("Verilator and g++", build_hw_emu)
     counts = {"image": image_cus, "mel": mel_cus, "norm": norm_cus}
     told = " and ".join(f"{count} {kind}" for kind, count in counts.items() if count)
     with working(f"building {target.value} with {told} CUs ({tool}; about a minute the first time)"):
-        return build(path, image_cus, mel_cus, norm_cus)
+        return build(path, image_cus, mel_cus, norm_cus, card)
 
 
 def read_container(option: str, path: Path) -> Xclbin:
@@ -55,11 +68,24 @@ def _cache_folder() -> Path:
 
 @command
 def build(
-    target: TargetOption = Target.SW_EMU,
+    target: Annotated[
+        BuildTarget, typer.Option(help=f"{TARGET_HELP} hw: a folder from which Vitis builds for a card.")
+    ] = BuildTarget.SW_EMU,
     image_cus: Annotated[int, typer.Option(min=0, max=16, help="Number of image compute units.")] = 4,
     mel_cus: Annotated[int, typer.Option(min=0, max=16, help="Of audio CU A: WAV files to log-mel bands.")] = 1,
     norm_cus: Annotated[int, typer.Option(min=0, max=16, help="Of audio CU B: log-mel bands to tensors.")] = 1,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="The .xclbin to write.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The .xclbin, or folder, to write.")] = None,
+    card: Annotated[str, typer.Option("--platform", help="The card: u50, u55c, u250 or u280.")] = DEFAULT,
+    kernel: Annotated[
+        KernelSource | None, typer.Option(help="--target hw: the SystemVerilog (the default), or the C++.")
+    ] = None,
+    slr: Annotated[
+        list[str] | None, typer.Option(help="--target hw: the die of a unit, such as image_cu_1:2; once a unit.")
+    ] = None,
+    clock_mhz: Annotated[
+        float | None, typer.Option(min=50, max=500, help="--target hw: the clock to ask for; 225, as --report allows.")
+    ] = None,
+    run: Annotated[bool, typer.Option("--run", help="--target hw: build it too, where v++ and vivado are.")] = False,
     info: Annotated[Path | None, typer.Option(help="List what is in this .xclbin instead of building one.")] = None,
     report: Annotated[
         bool, typer.Option("--report", help="Resources and logic depth of the RTL units by Yosys, beside the card's.")
@@ -69,28 +95,83 @@ def build(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Build an .xclbin container, list what is in one, or report what the RTL takes of a card."""
+    """Build an .xclbin container or the folder for one, list what is in one, or report what the RTL takes of a card."""
     from headrace.bitstreams.build import describe
+    from headrace.bitstreams.hw.run import implementation
 
     if (info is not None) + (output is not None) + report != 1:
         raise UsageError(
             "give -o FILE to build a container, --info FILE to list one, or --report for the resources of the RTL"
         )
+    board = platform(card)
+    for option, given in (("--kernel", kernel), ("--slr", slr), ("--clock-mhz", clock_mhz), ("--run", run or None)):
+        if given is not None and (target is not BuildTarget.HW or output is None):
+            raise UsageError(f"{option} is for --target hw -o FOLDER")
     if report:
         _report(cycles_per_image, as_json)
         return
     if info is not None:
         check_readable("--info", info)
         description = describe(read_container("--info", info))
+        if (found := implementation(info, description["uuid"])) is not None:
+            description["implementation"] = found
+    elif target is BuildTarget.HW:
+        assert output is not None
+        counts = (image_cus, mel_cus, norm_cus)
+        _hardware(output, board, kernel or KernelSource.RTL, counts, clock_mhz, _dies(slr or []), run, as_json)
+        return
     else:
         assert output is not None
         check_writable("-o", output)
-        description = describe(_build(target, output, image_cus, mel_cus, norm_cus))
+        description = describe(_build(Target(target.value), output, image_cus, mel_cus, norm_cus, card))
         tell(f"wrote {output} ({output.stat().st_size / 1024:.0f} KiB)")
     if as_json:
         show_json(description)
     elif info is not None:
         _print_container(description)
+
+
+def _dies(options: list[str]) -> dict[str, int]:
+    dies: dict[str, int] = {}
+    for option in options:
+        unit, _, slr = option.partition(":")
+        if not unit or not re.fullmatch("[0-9]{1,2}", slr) or unit in dies:
+            raise UsageError(f"--slr {option}: give a unit and its die once, such as image_cu_1:2")
+        dies[unit] = int(slr)
+    return dies
+
+
+def _hardware(
+    folder: Path, board: Platform, kernel: KernelSource, counts: tuple[int, int, int], clock_mhz: float | None,
+    dies: dict[str, int], run: bool, as_json: bool,
+) -> None:  # fmt: skip
+    from headrace.bitstreams.hw.folder import CLOCK_MHZ, own_design, write_folder
+    from headrace.bitstreams.hw.run import build_folder, check_tools
+
+    design = own_design(board, kernel.value, counts, clock_mhz or CLOCK_MHZ, dies)
+    if run:
+        check_tools(board)  # before anything is written
+    write_folder(folder, design)
+    tell(f"wrote {folder}: {kernel.value} for {board.name} at {design.clock_mhz:g} MHz; not built")
+    built = build_folder(folder, board, tell) if run else None
+    if as_json:
+        show_json({
+            "folder": str(folder), "platform": board.platform, "kernel": kernel.value, "kernels": dict(design.cus),
+            "clock_mhz": design.clock_mhz, "built": run, "implementation": built,
+        })  # fmt: skip
+    elif built is not None:
+        _print_implementation(built)
+
+
+def _print_implementation(found: dict[str, Any]) -> None:
+    """As the vendor's reports have it; what they lack is said to be unknown."""
+    clock, slack, used = (found.get(key) for key in ("clock_mhz", "slack_ns", "utilisation"))
+    show(
+        f"built: clock {'unknown' if clock is None else f'{clock:g} MHz'}, "
+        f"worst slack {'unknown' if slack is None else f'{slack:g} ns'}"
+    )
+    for name, row in (used or {}).items():
+        show(f"  {name}: {row['used']:g} ({row['per_cent']:g} % of the card)")
 
 
 def _report(cycles_per_image: int | None, as_json: bool) -> None:
@@ -123,3 +204,5 @@ def _print_container(description: dict[str, Any]) -> None:
             banks = ", ".join(f"{name} {bank}" for name, bank in instance["banks"].items())
             table.add_row(instance["name"], f"0x{instance['base_address']:x}", banks)
         out.print(table)
+    if "implementation" in description:
+        _print_implementation(description["implementation"])

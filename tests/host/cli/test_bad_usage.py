@@ -79,7 +79,10 @@ NAMED = (  # choices and lists of names
     ("preprocess", "image", "photo.jpg", "--out", "tensors", "--xrt"),
     (*SIMULATE, "--policy"), (*SIMULATE, "--traffic"), (*SIMULATE, "--model"), (*SIMULATE, "--accelerator"),
     (*SIMULATE, "--slack-scope"), (*SIMULATE, "--shares"),
-    (*SMDP, "--rho", "0.5", "--method"), ("build", "-o", "new.xclbin", "--target"), ("demo", "--target"),
+    (*SMDP, "--rho", "0.5", "--method"), ("build", "-o", "new.xclbin", "--target"),
+    ("build", "-o", "new.xclbin", "--platform"),
+    ("build", "--target", "hw", "-o", "new", "--kernel"), ("build", "--target", "hw", "-o", "new", "--slr"),
+    ("demo", "--target"),
     ("demo", "--policies"), ("demo", "--policy"), ("demo", "--preprocessors"), ("demo", "--workers"),
     ("demo", "--model"), ("demo", "--input-shape"), ("profile", "--model"), ("profile", "--cell"),
     ("profile", "--input-shape"),
@@ -157,6 +160,7 @@ RANGES = (
     (("build", "-o", "new.xclbin"), "--image-cus", "int", ("-1", "17"), ()),
     (("build", "-o", "new.xclbin"), "--mel-cus", "int", ("-1", "17"), ()),
     (("build", "-o", "new.xclbin"), "--norm-cus", "int", ("-1", "17"), ()),
+    (("build", "--target", "hw", "-o", "new"), "--clock-mhz", "float", ("49", "501"), ()),
     (("build", "--report"), "--cycles-per-image", "int", ("0",), ()),
     (("device",), "--run-limit-s", "float", ("0",), ()),
     (("preprocess", "image", "photo.jpg", "--out", "tensors"), "--image-cus", "int", ("0", "17"), ()),
@@ -337,6 +341,14 @@ def test_an_output_folder_that_cannot_be_written(command, folder, reason):
     refused(*command, folder, wording=f"--out {folder}: {reason}")
 
 
+@pytest.mark.parametrize(
+    ("folder", "reason"),
+    [("binary", "Not a directory"), ("pipe", "Not a directory"), ("/sys/x", ""), (".", "it holds other files")],
+)
+def test_a_hardware_build_that_cannot_be_written(folder, reason):
+    refused("build", "--target", "hw", "-o", folder, wording=f"-o {folder}: {reason}")
+
+
 @pytest.mark.parametrize("value", ["magic", "", ",", "[red]x[/red]", ":smile:"])
 @pytest.mark.parametrize("command", NAMED, ids=" ".join)
 def test_a_name_that_is_not_known(command, value):
@@ -359,6 +371,11 @@ def test_a_number_out_of_range(command, option, value):
 @pytest.mark.parametrize(
     ("options", "wording"),
     [
+        (("build", "-o", "new.xclbin", "--kernel", "rtl"), "--kernel is for --target hw -o FOLDER"),
+        (("build", "-o", "new.xclbin", "--run"), "--run is for --target hw -o FOLDER"),
+        (("build", "--target", "hw", "--report", "--clock-mhz", "200"), "--clock-mhz is for --target hw"),
+        (("build", "--target", "hw", "--slr", "image_cu_1:3", "-o", "new"), "u55c has SLR 0 to 2"),
+        (("build", "--target", "hw", "--image-cus", "15", "-o", "new"), "17 compute units"),
         (PLAN[:-2], "--gpu"), (DAY[:-1], "give one of --rate-rps, --day and --replay"),
         ((*PLAN, "--day", "day.csv"), "give one of --rate-rps, --day and --replay"),
         ((*PLAN, "--repartition-s", "9"), "--repartition-s is for --day"),

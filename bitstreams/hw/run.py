@@ -1,0 +1,79 @@
+"""Build a folder with the vendor's tools where they are found, and keep what their reports say beside the container.
+
+The container itself stays as v++ wrote it: it is signed by its tools' own fields, which this project does not write.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from headrace.bitstreams.errors import BuildError
+from headrace.bitstreams.hw.reports import read_reports
+from headrace.bitstreams.platforms import Platform
+from headrace.bitstreams.xclbin import read_xclbin
+
+TOOLS = ("v++", "vivado", "make")
+VERSION_TIMEOUT_S = 120
+KEPT_LINES = 5
+
+
+def check_tools(card: Platform) -> None:
+    """Raises BuildError: a tool is missing, or older than the platform."""
+    for tool in TOOLS:
+        if shutil.which(tool) is None:
+            raise BuildError(
+                f"{tool} is missing; source the settings64.sh of Vitis {card.vitis} or later, or leave out --run"
+            )
+    try:
+        done = subprocess.run(["v++", "--version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"v++ --version does not answer: {error}") from error
+    found = re.search(r"v(\d{4})\.(\d+)", done.stdout)
+    if found is None:
+        raise BuildError("v++ --version names no release; is this the v++ of Vitis?")
+    if (int(found[1]), int(found[2])) < tuple(map(int, card.vitis.split("."))):
+        raise BuildError(f"v++ is of Vitis {found[1]}.{found[2]}; {card.platform} needs {card.vitis} or later")
+
+
+def build_folder(folder: Path, card: Platform, told: Callable[[str], None]) -> dict[str, Any]:
+    """Run `make xclbin` there, each line of its output to `told`; what the reports say. Raises BuildError."""
+    check_tools(card)
+    command = ["make", "-C", str(folder), "xclbin"]
+    last: list[str] = []
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as made:
+        assert made.stdout is not None
+        try:
+            for line in made.stdout:
+                told(line.rstrip())
+                last = [*last, line.rstrip()][-KEPT_LINES:]
+        except BaseException:  # Ctrl-C: what make started ends with it
+            made.terminate()
+            raise
+    if made.returncode != 0:
+        raise BuildError(f"the build in {folder} failed:\n" + "\n".join(last))
+    container = folder / "build" / "hw" / "headrace.xclbin"
+    reports = read_reports(container.parent)
+    if reports is None:
+        raise BuildError(f"the build ended without {container}")
+    reports["uuid"] = str(read_xclbin(container).uuid)
+    _beside(container).write_text(json.dumps(reports, indent=2) + "\n")
+    return reports
+
+
+def implementation(container: Path, uuid: str) -> dict[str, Any] | None:
+    """What the build of this container reported; None if that is not known, or is of another container."""
+    try:
+        found = json.loads(_beside(container).read_text())
+        return found if isinstance(found, dict) and found.get("uuid") == uuid else None
+    except (OSError, ValueError):
+        return None
+
+
+def _beside(container: Path) -> Path:
+    return container.with_name(f"{container.name}.json")

@@ -1,0 +1,7 @@
+# Before opt_design: each compute unit is told its die, so that logic is not shared across dies.
+source [file join [file dirname [info script]] .. floorplan.tcl]
+foreach {unit slr} $floorplan {
+  set cells [get_cells -hierarchical -filter "NAME =~ */$unit/inst"]
+  if {[llength $cells] == 0} { puts "CRITICAL WARNING: $unit is not in the design"; continue }
+  set_property USER_SLR_ASSIGNMENT SLR$slr $cells
+}

@@ -1,0 +1,58 @@
+"""The cards that containers are made for, from platforms.toml: part, shell, dies (SLRs) and banks of memory."""
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from headrace.batching.errors import UsageError
+from headrace.bitstreams.xclbin import MemoryBank, MemoryType
+
+DEFAULT = "u55c"
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """`platform` as `v++ --platform` takes it, `shell` as an xclbin's header has it. `bank_slr`: the die that each
+    bank lies at, or one for all. `ports`: AXI masters that the memory takes, of all compute units together."""
+
+    name: str
+    platform: str
+    shell: str
+    part: str
+    vitis: str
+    slrs: int
+    memory: str
+    banks: int
+    bank_mib: int
+    base: int
+    step: int
+    bank_slr: tuple[int, ...]
+    ports: int
+
+    def tag(self, bank: int) -> str:
+        return f"{self.memory}[{bank}]"
+
+    def slr_of(self, bank: int) -> int:
+        return self.bank_slr[bank % len(self.bank_slr)]
+
+    def memories(self, used: set[int]) -> list[MemoryBank]:
+        """The banks, as MEM_TOPOLOGY lists them."""
+        kind = MemoryType.HBM if self.memory == "HBM" else MemoryType.DDR4
+        return [
+            MemoryBank(kind, bank in used, self.bank_mib * 1024, self.base + bank * self.step, self.tag(bank))
+            for bank in range(self.banks)
+        ]
+
+
+@cache
+def platforms() -> dict[str, Platform]:
+    table = tomllib.loads((Path(__file__).parent / "platforms.toml").read_text())
+    return {name: Platform(name=name, **{**row, "bank_slr": tuple(row["bank_slr"])}) for name, row in table.items()}
+
+
+def platform(name: str) -> Platform:
+    """Raises UsageError."""
+    if name not in platforms():
+        raise UsageError(f"--platform {name}: unknown; choose one of {', '.join(platforms())}")
+    return platforms()[name]
