@@ -1,11 +1,10 @@
 /* Debian's XRT 2.13 loses what realloc gives its emulation shims: when a message needs more room than those before it, the
    shim writes on into the block that it had. So what the shims themselves take from malloc gets the room of their largest
-   message at once, and their realloc leaves a block with enough room as it is: glibc would cut it down, give the rest back
-   to the system and move it at the next growth. XRT from 2.14 on does not need this. Preloaded by the scripts of `headrace xrt-env`. */
+   message at once, and keeps it in realloc: glibc would cut the block down, give the rest back to the system and move it at
+   the next growth. XRT from 2.14 on does not need this. Preloaded by the scripts of `headrace xrt-env`. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>
-#include <malloc.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -37,16 +36,11 @@ void *dlopen(const char *name, int flags) {
     return library;
 }
 
-static int in_shim(const void *caller) {
-    return (unsigned long)caller >= code_begins && (unsigned long)caller < code_ends;
+static size_t with_room(size_t size, const void *caller) {
+    const int shim = (unsigned long)caller >= code_begins && (unsigned long)caller < code_ends;
+    return shim && size < ROOM ? ROOM : size;
 }
 
-void *malloc(size_t size) {
-    return __libc_malloc(in_shim(__builtin_return_address(0)) && size < ROOM ? ROOM : size);
-}
+void *malloc(size_t size) { return __libc_malloc(with_room(size, __builtin_return_address(0))); }
 
-void *realloc(void *block, size_t size) {
-    if (!in_shim(__builtin_return_address(0))) return __libc_realloc(block, size);
-    if (block && size && size <= malloc_usable_size(block)) return block;
-    return __libc_realloc(block, size && size < ROOM ? ROOM : size);
-}
+void *realloc(void *block, size_t size) { return __libc_realloc(block, with_room(size, __builtin_return_address(0))); }

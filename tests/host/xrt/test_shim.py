@@ -341,3 +341,36 @@ def test_old_releases_get_the_interposer(vadd_xclbin, tmp_path):
     setup = write_environment(read_xclbin(vadd_xclbin), tmp_path / "env", libraries=libraries)
     done = subprocess.run(["sh", "-c", f". {setup}; ls / && echo $LD_PRELOAD"], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.strip().endswith("keep_buffers.so") and not done.stderr
+
+
+SHIM = """
+#include <malloc.h>
+#include <stdlib.h>
+size_t room(void) {
+    size_t least = -1;
+    void *volatile block = malloc(0);
+    for (size_t size = 100; size < 8000000; size *= 3) {
+        if (malloc_usable_size(block) < least) least = malloc_usable_size(block);
+        block = realloc(block, size);
+        block = realloc(block, 10);
+    }
+    free(block);
+    return least;
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")
+@pytest.mark.parametrize(("name", "shim"), [("libxrt_swemu", True), ("libxrt_hwemu", True), ("libother", False)])
+def test_the_interposer_keeps_the_room_of_a_shims_buffer(name, shim, vadd_xclbin, tmp_path):
+    libraries = tmp_path / "lib"
+    libraries.mkdir()
+    (libraries / "libxrt_core.so.2.13.0").touch()
+    (libraries / "libxrt_core.so.2").symlink_to("libxrt_core.so.2.13.0")
+    setup = write_environment(read_xclbin(vadd_xclbin), tmp_path / "env", libraries=libraries)
+    library = tmp_path / f"{name}.so.2"
+    compiled = ["gcc", "-O0", "-fno-builtin", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)]
+    subprocess.run(compiled, input=SHIM, text=True, check=True)
+    call = f"{sys.executable} -c 'import ctypes; print(ctypes.CDLL(\"{library}\").room())'"
+    done = subprocess.run(["sh", "-c", f". {setup}; {call}"], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 and (int(done.stdout) >= 8 << 20) == shim, done.stderr
