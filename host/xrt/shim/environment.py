@@ -78,6 +78,12 @@ def write_environment(container: Xclbin, folder: Path, *, libraries: Path | None
         "HEADRACE": str(Path(sys.executable).parent / "headrace"),
     }
     (folder / "run").mkdir(exist_ok=True)
+    opencl = libraries / "libxilinxopencl.so.2"
+    if opencl.exists():  # the distribution's package does not tell OpenCL's loader of it
+        vendors = folder.resolve() / "vendors"
+        vendors.mkdir(exist_ok=True)
+        (vendors / "xilinx.icd").write_text(f"{opencl}\n")
+        variables["OCL_ICD_VENDORS"] = str(vendors)
     if version < OLDEST_SOUND:
         variables["LD_PRELOAD"] = str(_build_interposer(folder.resolve()))
     lines = ["# Source this: programs started from here find the emulated card through XRT's own libraries."]

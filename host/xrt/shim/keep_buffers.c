@@ -1,6 +1,7 @@
 /* Debian's XRT 2.13 loses what realloc gives its emulation shims: when a message needs more room than those before it, the
    shim writes on into the block that it had. So what the shims themselves take from malloc gets the room of their largest
-   message at once. XRT from 2.14 on does not need this. Preloaded by the scripts of `headrace xrt-env`. */
+   message at once, and keeps it in realloc: glibc would cut the block down, give the rest back to the system and move it at
+   the next growth. XRT from 2.14 on does not need this. Preloaded by the scripts of `headrace xrt-env`. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 
 extern void *__libc_malloc(size_t size);
+extern void *__libc_realloc(void *block, size_t size);
 
 enum { ROOM = 9 << 20 }; /* a part of a buffer, 8 MiB, and the fields around it */
 
@@ -34,8 +36,11 @@ void *dlopen(const char *name, int flags) {
     return library;
 }
 
-void *malloc(size_t size) {
-    const unsigned long caller = (unsigned long)__builtin_return_address(0);
-    const int shim = caller >= code_begins && caller < code_ends;
-    return __libc_malloc(shim && size < ROOM ? ROOM : size);
+static size_t with_room(size_t size, const void *caller) {
+    const int shim = (unsigned long)caller >= code_begins && (unsigned long)caller < code_ends;
+    return shim && size < ROOM ? ROOM : size;
 }
+
+void *malloc(size_t size) { return __libc_malloc(with_room(size, __builtin_return_address(0))); }
+
+void *realloc(void *block, size_t size) { return __libc_realloc(block, with_room(size, __builtin_return_address(0))); }

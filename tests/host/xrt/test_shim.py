@@ -19,7 +19,7 @@ import pytest
 
 from headrace.bitstreams.xclbin import read_xclbin
 from headrace.host import xrt
-from headrace.host.xrt.shim import messages
+from headrace.host.xrt.shim import messages, process
 from headrace.host.xrt.shim.environment import XrtMissing, write_environment
 from headrace.host.xrt.shim.memory import BadAddress, SharedMemory
 from headrace.host.xrt.shim.messages import ProtocolError, packed, receive
@@ -265,12 +265,14 @@ def test_the_environment_is_for_one_container_and_spares_other_things(vadd_xclbi
     libraries.mkdir()
     (libraries / "libxrt_core.so.2.16.0").touch()
     (libraries / "libxrt_core.so.2").symlink_to("libxrt_core.so.2.16.0")
+    (libraries / "libxilinxopencl.so.2").touch()
     for container, mode in ((vadd_xclbin, "sw_emu"), (vadd_hw_xclbin, "hw_emu")):
         setup = write_environment(read_xclbin(container), tmp_path / "env", libraries=libraries)
         shown = subprocess.run(["sh", "-c", f". {setup}; env"], capture_output=True, text=True, check=True).stdout
         found = dict(line.partition("=")[::2] for line in shown.splitlines())
         assert found["XCL_EMULATION_MODE"] == mode and "keep_buffers" not in shown
         assert (Path(found["XILINX_XRT"]) / "lib/libxrt_core.so.2").resolve().parent == libraries
+        assert (Path(found["OCL_ICD_VENDORS"]) / "xilinx.icd").read_text() == f"{libraries}/libxilinxopencl.so.2\n"
         model = Path(found["XILINX_VITIS"]) / "data/emulation/unified/cpu_em/generic_pcie/model/genericpciemodel"
         assert os.access(model, os.X_OK)
         card = json.loads((Path(found["EMCONFIG_PATH"]) / "emconfig.json").read_text())
@@ -294,6 +296,16 @@ def test_without_a_shim_the_command_says_who_starts_it(tmp_path):
     assert done.returncode == 2 and "XRT's emulation starts this command itself" in done.stderr
     done = command("device", str(tmp_path), EMULATION_SOCKETID="x")
     assert done.returncode == 2 and "kernels.xml" in done.stderr
+
+
+def test_a_socket_that_a_dead_host_left_behind_is_waited_for_within_a_bound(tmp_path, monkeypatch):
+    path = tmp_path / "stale"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+    monkeypatch.setattr(process, "socket_path", lambda: path)
+    monkeypatch.setattr(process, "CONNECT_TIMEOUT_S", 0.1)
+    with pytest.raises(process.DeviceError, match=r"nobody listens at .*stale for 0\.1 s"):
+        process.main()
 
 
 def test_the_environment_of_what_is_no_container_is_refused(tmp_path, vadd_xclbin):
@@ -329,3 +341,36 @@ def test_old_releases_get_the_interposer(vadd_xclbin, tmp_path):
     setup = write_environment(read_xclbin(vadd_xclbin), tmp_path / "env", libraries=libraries)
     done = subprocess.run(["sh", "-c", f". {setup}; ls / && echo $LD_PRELOAD"], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.strip().endswith("keep_buffers.so") and not done.stderr
+
+
+SHIM = """
+#include <malloc.h>
+#include <stdlib.h>
+size_t room(void) {
+    size_t least = -1;
+    void *volatile block = malloc(0);
+    for (size_t size = 100; size < 8000000; size *= 3) {
+        if (malloc_usable_size(block) < least) least = malloc_usable_size(block);
+        block = realloc(block, size);
+        block = realloc(block, 10);
+    }
+    free(block);
+    return least;
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")
+@pytest.mark.parametrize(("name", "shim"), [("libxrt_swemu", True), ("libxrt_hwemu", True), ("libother", False)])
+def test_the_interposer_keeps_the_room_of_a_shims_buffer(name, shim, vadd_xclbin, tmp_path):
+    libraries = tmp_path / "lib"
+    libraries.mkdir()
+    (libraries / "libxrt_core.so.2.13.0").touch()
+    (libraries / "libxrt_core.so.2").symlink_to("libxrt_core.so.2.13.0")
+    setup = write_environment(read_xclbin(vadd_xclbin), tmp_path / "env", libraries=libraries)
+    library = tmp_path / f"{name}.so.2"
+    compiled = ["gcc", "-O0", "-fno-builtin", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)]
+    subprocess.run(compiled, input=SHIM, text=True, check=True)
+    call = f"{sys.executable} -c 'import ctypes; print(ctypes.CDLL(\"{library}\").room())'"
+    done = subprocess.run(["sh", "-c", f". {setup}; {call}"], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 and (int(done.stdout) >= 8 << 20) == shim, done.stderr

@@ -1,0 +1,166 @@
+"""What each call of pyxrt gives on the emulated device and on every real `pyxrt` that is named, as a table.
+
+    headrace xrt-env vadd.xclbin -o env
+    scripts/conformance_xrt.py vadd.xclbin --real 2.13=FOLDER=env --real 2.16=FOLDER=env216
+
+FOLDER holds `pyxrt`, the third part is what `xrt-env` wrote with that release. The container is that of
+tests/bitstreams/vadd. Each call runs in a process and a session of its own with a limit, since some end the process."""
+
+import argparse
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+LIMIT_S = 30
+PRELUDE = """
+import sys
+if {real!r}:
+    sys.path.insert(0, {real!r})
+    import pyxrt as x
+else:
+    from headrace.host.xrt import emulation as x
+path = {container!r}
+TO, FROM = x.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE, x.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE
+d = x.device(0)
+u = d.load_xclbin(path)
+k = x.kernel(d, u, "vadd")
+def buffer(n=4096, bank=0, flags=x.bo.normal):
+    return x.bo(d, n, flags, bank)
+def ready(scalar=3):
+    r = x.run(k)
+    for i in range(3):
+        r.set_arg(i, buffer(4096, k.group_id(i)))
+    for i, v in ((3, 16), (4, scalar), (5, 0)):
+        r.set_arg(i, v)
+    return r
+"""
+# What a call gives is the repr of the expression, or the class of what it raises.
+CALLS = (
+    "d.get_xclbin_uuid().to_string() == u.to_string()",
+    "d.get_info(x.xrt_info_device.name) != ''",
+    "x.device()",
+    "x.device(99)",
+    "x.device('nonsense')",
+    "d.load_xclbin('missing.xclbin')",
+    "d.load_xclbin(3)",
+    "d.load_xclbin(x.xclbin(path)).to_string() == u.to_string()",
+    "u == d.get_xclbin_uuid()",
+    "x.uuid('12345678-1234-1234-1234-123456789abc').to_string()",
+    "x.kernel(d, u, 'missing')",
+    "x.kernel(d, u, 'vadd:{vadd_1}').group_id(0)",
+    "x.kernel(d, u, 'vadd:{missing}')",
+    "x.kernel(d, u, 'vadd', x.kernel.exclusive).group_id(0)",
+    "x.kernel(d, 'text', 'vadd')",
+    "[k.group_id(i) for i in range(3)]",
+    "k.group_id(-1)",
+    "k.group_id(99)",
+    "buffer().size()",
+    "buffer(1).size()",
+    "buffer(0).size()",
+    "buffer(-1).size()",
+    "buffer(1 << 40).size()",
+    "buffer(4096, 99).size()",
+    "buffer(4096, 0, x.bo.cacheable).size()",
+    "buffer(4096, 0, x.bo.host_only).size()",
+    "buffer(4096, 0, x.bo.device_only).size()",
+    "buffer().address() % 4096",
+    "len(buffer().map())",
+    "buffer().write(b'abc', 0)",
+    "buffer().write(b'abc', 4095)",
+    "buffer().write(b'abc', -1)",
+    "bytes(buffer().read(4, 0))",
+    "buffer().read(8, 4092)",
+    "(lambda b: (b.write(b'abcd', 0), bytes(b.read(4, 0))))(buffer())",
+    "buffer().sync(TO, 4096, 0)",
+    "buffer().sync(TO, 8192, 0)",
+    "buffer().sync(TO, 4096, 1)",
+    "buffer().sync(3, 4096, 0)",
+    "x.bo(buffer(), 1024, 0).size()",
+    "x.bo(buffer(), 1024, 4000).size()",
+    "x.bo(buffer(), 8192, 0).size()",
+    "x.run()",
+    "x.run().start()",
+    "x.run().state()",
+    "ready().state()",
+    "(lambda r: (r.start(), r.wait())[1])(ready())",
+    "(lambda r: (r.start(), r.wait(10000))[1])(ready())",
+    "(lambda r: (r.start(), r.wait(), r.state())[2])(ready())",
+    "(lambda r: (r.start(), r.wait(), r.start(), r.wait())[3])(ready())",
+    "ready().wait(10)",
+    "x.run(k).set_arg(99, 1)",
+    "x.run(k).set_arg(-1, 1)",
+    "x.run(k).set_arg(3, 1 << 40)",
+    "x.run(k).set_arg(3, -1)",
+    "x.run(k).set_arg(3, 1.5)",
+    "x.run(k).set_arg(3, buffer())",
+    "x.run(k).set_arg(0, 5)",
+    "x.run(k).set_arg(0, 'text')",
+    "(lambda r: (r.start(), r.wait('text')))(ready())",
+    "x.xclbin()",
+    "x.xclbin('missing.xclbin')",
+    "x.xclbin(path).get_xsa_name()",
+    "x.xclbin(path).get_uuid().to_string() == u.to_string()",
+    "[k.get_name() for k in x.xclbin(path).get_kernels()]",
+    "[m.get_tag() for m in x.xclbin(path).get_mems()][:2]",
+    "x.xclbin(path).get_mems()[0].get_size_kb()",
+    "x.ert_cmd_state(4)",
+    "x.ert_cmd_state(3)",
+    "x.ert_cmd_state.ERT_CMD_STATE_COMPLETED == 4",
+    "int(x.bo.cacheable)",
+)
+
+
+def plain(shown: str) -> str:
+    """Without the module and where an object lies."""
+    return re.sub(r" at 0x[0-9a-f]+", "", shown).replace("pyxrt.", "").replace("headrace.host.xrt.emulation.", "")
+
+
+def outcome(call: str, container: Path, real: str, environment: str) -> str:
+    """A value, the class of an exception, or how the process ended."""
+    code = PRELUDE.format(real=real, container=str(container)) + (
+        f"try:\n    shown = repr({call})\nexcept BaseException as error:\n    shown = type(error).__name__\n"
+        "import os\nprint('=' + shown, flush=True)\nos._exit(0)\n"
+    )
+    line = f"exec {shlex.quote(sys.executable)} -c {shlex.quote(code)}"
+    if environment:
+        line = f". {shlex.quote(environment)}/setup.sh; {line}"
+    process = subprocess.Popen(
+        ["sh", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+    )
+    try:
+        said, _ = process.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return "does not return"
+    values = [text[1:] for text in said.splitlines() if text.startswith("=")]
+    if values:
+        return plain(values[-1])
+    return f"ends the process ({process.returncode})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("container", type=Path)
+    parser.add_argument("--real", action="append", default=[], metavar="NAME=FOLDER=ENVIRONMENT")
+    arguments = parser.parse_args()
+    container = arguments.container.resolve()
+    backends = [("emulated", "", "")] + [tuple(text.split("=", 2)) for text in arguments.real]
+    print("| call | " + " | ".join(name for name, _, _ in backends) + " |")
+    print("| --- |" + " --- |" * len(backends))
+    alike = [0] * len(backends)
+    for call in CALLS:
+        found = [outcome(call, container, real, environment) for _, real, environment in backends]
+        alike = [count + (value == found[0]) for count, value in zip(alike, found, strict=True)]
+        cells = [f"`{text}`".replace("|", "\\|") for text in (call, *found)]
+        print("| " + " | ".join(cells) + " |", flush=True)
+    for (name, _, _), count in list(zip(backends, alike, strict=True))[1:]:
+        print(f"\n{name}: {count} of {len(CALLS)} calls give what the emulated device gives.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Programs with XRT's own libraries in front of Headrace's device: examples/xrt/, as they are."""
+
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import headrace
+
+from headrace.bitstreams.xclbin import read_xclbin
+from headrace.host.dpu.image import ImageSpec, preprocess
+from headrace.host.xrt.shim.environment import XrtMissing, find_xrt, write_environment
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+PLAIN = ImageSpec(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+LIMIT_S = 240
+
+
+def lacking() -> str | None:
+    try:
+        find_xrt()
+    except XrtMissing as error:
+        return str(error)
+    if not any(
+        (folder / "xrt/xrt_bo.h").exists() for folder in map(Path, ("/usr/include/xrt", "/opt/xilinx/xrt/include"))
+    ):
+        return "XRT's headers are not installed (libxrt-dev)"
+    if not Path("/usr/include/CL/cl.h").exists():
+        return "OpenCL's headers are not installed (ocl-icd-opencl-dev)"
+    return next((f"no {tool}" for tool in ("make", "g++", "unzip") if shutil.which(tool) is None), None)
+
+
+pytestmark = pytest.mark.skipif(lacking() is not None, reason=lacking() or "")
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("programs")
+    for name in ("Makefile", "preprocess.cpp", "preprocess_opencl.cpp"):
+        shutil.copy(EXAMPLES / "xrt" / name, folder)
+    subprocess.run(["make", "-C", folder, "all", "opencl", "CXXFLAGS=-Werror"], check=True, timeout=300)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def containers(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("containers")
+
+    def container(target: str) -> Path:
+        path = folder / f"{target}.xclbin"
+        if not path.exists():
+            counts = ("--image-cus", "1", "--mel-cus", "0", "--norm-cus", "0")
+            done = headrace("build", "--target", target, *counts, "-o", path, timeout=280)
+            assert done.returncode == 0, done.stderr
+            write_environment(read_xclbin(path), folder / f"{target}_env")
+        return path
+
+    return container
+
+
+def run(program: Path, environment: Path, *arguments: Path, before: str = "") -> tuple[int, str]:
+    """Its exit status and all that it said. In a session of its own: the shims signal their process group, and what a
+    program that hangs has started ends with it."""
+    line = f". {environment}/setup.sh && {before} exec {program} {' '.join(map(str, arguments))}"
+    process = subprocess.Popen(
+        ["sh", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    try:
+        said, _ = process.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    return process.returncode, said
+
+
+# hw_emu's shim of 2.13 sleeps for twenty seconds in each program.
+@pytest.mark.parametrize("target", ["sw_emu", pytest.param("hw_emu", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("program", ["preprocess", "preprocess_opencl"])
+def test_a_program_gets_the_tensor_of_a_photo(program, target, programs, containers, tmp_path):
+    container, photo, tensor = containers(target), EXAMPLES / "chelsea.jpg", tmp_path / "tensor.bin"
+    environment = container.with_name(f"{target}_env")
+    status, said = run(programs / program, environment, container, photo, tensor)
+    assert status == 0 and "451x300 to 224x224" in said, said
+    assert tensor.read_bytes() == np.ascontiguousarray(preprocess(photo.read_bytes(), PLAIN), "<f4").tobytes()
+
+
+@pytest.mark.parametrize("program", ["preprocess", "preprocess_opencl"])
+def test_what_a_program_cannot_do_is_told_and_leaves_no_file(program, programs, containers, tmp_path):
+    container, photo, tensor = containers("sw_emu"), EXAMPLES / "chelsea.jpg", tmp_path / "tensor.bin"
+    environment = container.with_name("sw_emu_env")
+    (tmp_path / "text.jpg").write_text("no photo")
+    for arguments, wording in (
+        ((container, tmp_path / "text.jpg", tensor), "text.jpg: status 1, see hls/README.md"),
+        ((container, tmp_path / "missing.jpg", tensor), "missing.jpg cannot be read"),
+        ((container, photo, tmp_path / "no_folder" / "tensor.bin"), "tensor.bin cannot be written"),
+        ((container, photo), "usage: "),
+    ):
+        status, said = run(programs / program, environment, *arguments)
+        assert status == (2 if wording == "usage: " else 1) and wording in said, said
+        assert not tensor.exists()
+
+
+def test_without_its_environment_a_program_ends_with_xrts_message(programs, containers, tmp_path):
+    container, tensor = containers("sw_emu"), tmp_path / "tensor.bin"
+    environment = container.with_name("sw_emu_env")
+    status, said = run(
+        programs / "preprocess", environment, container, EXAMPLES / "chelsea.jpg", tensor, before="unset XILINX_XRT;"
+    )
+    assert status == 1 and "XILINX_XRT" in said and not tensor.exists(), said
