@@ -358,7 +358,7 @@ module jpeg_parser
   assign next_length = (length_begins ? {high_q, byte0} : length_q) - 16'(length_less);
 
   // The headers end with `failure`. It acts a clock later, to keep paths short; what is done in between is lost.
-  logic        fail, fail_q;
+  logic        fail, fail_q, tells_q;
   status_e     failure, failure_q;
   logic        next_segment;
   logic        next_byte;  // of a Huffman table, is taken
@@ -1034,11 +1034,13 @@ module jpeg_parser
     if (!rst_ni) begin
       state_q      <= StIdle;
       fail_q       <= 1'b0;
+      tells_q      <= 1'b0;
       sized_o      <= 1'b0;
       scan_valid_o <= 1'b0;
     end else begin
       state_q <= state_d;
-      fail_q  <= fail && !fail_q && !start_i && state_q != StHeaders;  // it has been told, or is about to be
+      fail_q  <= fail && !fail_q && !start_i && !tells_q;  // it has been told, or is about to be
+      tells_q <= fail_q || (tells_q && state_q == StHeaders);
       // When all codes are in the tables. Of its own, as both decoders and render wait for it.
       scan_valid_o <= state_q == StHeaders && huffman_drained_i && !fail_q && !stop_i && !start_i &&
                       !(scan_valid_o && scan_ready_i);

@@ -104,7 +104,7 @@ module axi_read #(
         if (issue) asks_q <= left_q != 29'(size_q);
         if (issue) sized_q <= 1'b0;
         else if (asks_q) sized_q <= 1'b1;
-        free_q <= issue ? free_q - CountBits'(size_q) + CountBits'(pop) : free_q + CountBits'(pop);
+        free_q <= free_q - (issue ? CountBits'(size_q) : '0) + CountBits'(pop);
       end
       if (issue) arvalid_o <= 1'b1;
       else if (arready_i) arvalid_o <= 1'b0;

@@ -21,6 +21,7 @@ from headrace.host.dpu.audio_tables import filter_program, taps_table
 from headrace.host.dpu.cu import Cu, CuLost, as_int
 from headrace.host.dpu.pool import CuPool, OpenPool
 from headrace.host.dpu.preprocessor import CuRun, Preprocessed
+from headrace.host.dpu.run_limits import audio_clocks
 from headrace.host.dpu.sound_file import Pcm
 from headrace.host.dpu.status import Status
 from headrace.host.dpu.units import Units
@@ -181,12 +182,14 @@ class NormCu(Cu):
 
 
 class AudioCus:
-    """All audio CUs, any A with any B. Raises UsageError for a spec that they cannot do."""
+    """All audio CUs, any A with any B, of `clocks_per_s` at the least. Raises UsageError for a spec that they cannot
+    do."""
 
     kernels = (MelCu.kernel_name, NormCu.kernel_name)
 
-    def __init__(self, spec: AudioSpec, open_pool: OpenPool) -> None:
+    def __init__(self, spec: AudioSpec, open_pool: OpenPool, clocks_per_s: float) -> None:
         check(spec)
+        self._clocks_per_s = clocks_per_s
         self._spec = spec
         self._free: deque[Any] = deque()  # buffers that hold nothing
         self._mel: CuPool[MelCu] = open_pool(MelCu, spec, self._free)
@@ -196,18 +199,20 @@ class AudioCus:
         self._places = Units(range(sum(len(pool.names) for pool in self.pools)), "place {}".format)
 
     async def process(self, data: bytes, stage: Stage | None, timeout_s: float) -> tuple[Preprocessed, Status]:
-        """Raises DpuUnavailable, and BadInput of what is too long."""
+        """`timeout_s` is beside what the sound's size accounts for. Raises DpuUnavailable, and BadInput of what is too
+        long."""
         last = Stage.NORMALIZE if stage is None else stage
+        limit_s = timeout_s + audio_clocks(data) / self._clocks_per_s
         try:
             header = sound_file.pcm(data, self._spec.rates, self._spec.longest_s)
         except UnsupportedInput:
             header = None
         place = await self._places.acquire()
         try:
-            run, mel = await self._mel.run(lambda cu: cu.run(data, header, last, timeout_s))
+            run, mel = await self._mel.run(lambda cu: cu.run(data, header, last, limit_s))
             if mel.mel is None:
                 return _done(mel.output, (run,), {"mel": mel.counters}, mel), mel.status
-            then, (tensor, counters) = await self._norm.run(lambda cu: cu.run(mel.mel, mel.frames, timeout_s))
+            then, (tensor, counters) = await self._norm.run(lambda cu: cu.run(mel.mel, mel.frames, limit_s))
             self._free.append(mel.mel)
             return _done(tensor, (run, then), {"mel": mel.counters, "norm": counters}, mel), Status.OK
         finally:

@@ -73,7 +73,7 @@ class Cu:
             if self._closing.is_set():
                 raise CuLost(f"{self.name} was given up, as the driver was closed")
             if time.monotonic() > deadline:
-                raise CuLost(f"{self.name} did not answer within {timeout_s} s")
+                raise CuLost(f"{self.name} did not answer within {timeout_s:.4g} s")
         self._result.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE)
         # Emulated devices have more than pyxrt: they can tell the clocks that a run took.
         self.counters = run.get_hw_emu_stats() if hasattr(run, "get_hw_emu_stats") else None

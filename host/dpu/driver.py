@@ -26,6 +26,7 @@ from headrace.host.dpu.image import ImageSpec
 from headrace.host.dpu.image_cus import ImageCus
 from headrace.host.dpu.pool import AnyCu, CuPool, DpuUnavailable
 from headrace.host.dpu.preprocessor import CpuPreprocessor, Fallback, Launch, Preprocessed, Spec
+from headrace.host.dpu.run_limits import clocks_per_s
 from headrace.host.dpu.status import Status
 from headrace.host.dpu.units import UnitState
 
@@ -65,11 +66,11 @@ class Dpu(Generic[Spec]):
         launch: Launch = Launch.SINGLE,
         api: xrt.Api | None = None,
     ) -> None:
-        """`timeout_s` bounds each start of a CU, of which a request makes at most two of each kind, and so the wait for
-        a free CU; without it, TIMEOUT_S or, where every clock is emulated, HW_EMU_TIMEOUT_S. With Launch.QUEUE, which
-        image CUs have, a CU is started once for many requests: the bound is for each that it does, several are with it
-        at a time, and no other driver can have it in between. `api`: the emulated device or the real XRT, as
-        `xrt.api_for`.
+        """`timeout_s`, and beside it what the input's size accounts for (run_limits.py), bounds each start of a CU, of
+        which a request makes at most two of each kind, and so the wait for a free CU; without it, TIMEOUT_S or, where
+        every clock is emulated, HW_EMU_TIMEOUT_S. With Launch.QUEUE, which image CUs have, a CU is started once for
+        many requests: the bound is for each that it does, several are with it at a time, and no other driver can have
+        it in between. `api`: the emulated device or the real XRT, as `xrt.api_for`.
 
         Raises UsageError for a file without such CUs and for a spec that they cannot do, DpuUnavailable, and what
         `xrt.api_for` raises."""
@@ -101,11 +102,12 @@ class Dpu(Generic[Spec]):
                 self._opened += cus
                 return CuPool([lane for one in cus for lane in one.lanes()], self._closing)
 
+            rate = clocks_per_s(container.mode)
             if kind is ImageCus:
                 polls = POLLS.get(container.mode, CARD_POLLS)
-                self._cus: ImageCus | AudioCus = ImageCus(spec, open_pool, launch, polls)  # type: ignore[arg-type]
+                self._cus: ImageCus | AudioCus = ImageCus(spec, open_pool, launch, polls, rate)  # type: ignore[arg-type]
             else:
-                self._cus = AudioCus(spec, open_pool)  # type: ignore[arg-type]
+                self._cus = AudioCus(spec, open_pool, rate)  # type: ignore[arg-type]
         except RuntimeError as error:  # what XRT raises, whatever happened
             raise DpuUnavailable(f"device {device} cannot be used with {xclbin}: {error}") from error
         self._cpu = CpuPreprocessor(spec)

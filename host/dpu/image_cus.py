@@ -7,15 +7,19 @@ from headrace.host.dpu.image_cu import ImageCu
 from headrace.host.dpu.job_queue import JobQueue
 from headrace.host.dpu.pool import CuPool, OpenPool
 from headrace.host.dpu.preprocessor import Launch, Preprocessed
+from headrace.host.dpu.run_limits import image_clocks
 from headrace.host.dpu.status import Status
 
 
 class ImageCus:
-    """All image CUs. `polls`: looks for a job after which a CU's run from its queue ends."""
+    """All image CUs, of `clocks_per_s` at the least. `polls`: looks for a job after which a CU's run from its queue
+    ends."""
 
     kernels = (ImageCu.kernel_name,)
 
-    def __init__(self, spec: ImageSpec, open_pool: OpenPool, launch: Launch, polls: int) -> None:
+    def __init__(self, spec: ImageSpec, open_pool: OpenPool, launch: Launch, polls: int, clocks_per_s: float) -> None:
+        self._spec = spec
+        self._clocks_per_s = clocks_per_s
         self._pool: CuPool[Any]
         if launch is Launch.QUEUE:
             self._pool = open_pool(JobQueue, spec, polls)
@@ -24,9 +28,10 @@ class ImageCus:
         self.pools = (self._pool,)
 
     async def process(self, data: bytes, stage: Stage | None, timeout_s: float) -> tuple[Preprocessed, Status]:
-        """Raises DpuUnavailable."""
+        """`timeout_s` is beside what the photo's size accounts for. Raises DpuUnavailable."""
         last = Stage.NORMALIZE if stage is None else stage
-        run, result = await self._pool.run(lambda cu: cu.run(data, last, timeout_s))
+        limit_s = timeout_s + image_clocks(data, self._spec, last) / self._clocks_per_s
+        run, result = await self._pool.run(lambda cu: cu.run(data, last, limit_s))
         done = Preprocessed(
             result.output, run.unit, run.started, run.finished, result.status.name, result.source_pixels,
             result.counters, (run,), orientation=result.orientation,

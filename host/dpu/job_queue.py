@@ -91,6 +91,7 @@ class JobQueue(Cu):
         self._number = 1  # of the next job; the CU has its low 32 bits
         self._undone = 1  # the first job whose record was not seen yet
         self._records: dict[int, list[int]] = {}  # by number, until its lane takes it
+        self._limits: dict[int, float] = {}  # of the jobs that are not done, in seconds
         self._moved = 0.0  # when the CU last did what was asked
         self._lost = ""
 
@@ -150,6 +151,7 @@ class JobQueue(Cu):
             if self._number == self._undone:
                 self._moved = time.monotonic()
             number = self._number
+            self._limits[number] = timeout_s
             self._write(
                 number,
                 [
@@ -162,7 +164,7 @@ class JobQueue(Cu):
             self._number += 1
         while True:
             with self._lock:
-                self._look(timeout_s)
+                self._look()
                 if number in self._records:
                     return self._records.pop(number), tensor
             time.sleep(SLICE_S)
@@ -175,8 +177,9 @@ class JobQueue(Cu):
         for begin, size in ((0, NUMBERED), (NUMBERED, DESCRIPTOR.size - NUMBERED)):
             self._ring.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE, size, at + begin)
 
-    def _look(self, timeout_s: float) -> None:
-        """Take the records that are there, and start the CU if there are jobs that it did not take."""
+    def _look(self) -> None:
+        """Take the records that are there, and start the CU if there are jobs that it did not take. The first that
+        is not done may take as long as its limit."""
         if self._lost:
             raise CuLost(self._lost)
         ended = self._ended()  # before the records are looked at: what it did is among them
@@ -187,6 +190,8 @@ class JobQueue(Cu):
         if done != self._undone:
             records = self._fetch_records()  # the last word of a record comes last: now all of it is there
             self._records |= {number: records[number % ENTRIES].tolist() for number in range(self._undone, done)}
+            for number in range(self._undone, done):
+                del self._limits[number]
             self._undone = done
             self._moved = time.monotonic()
         if self._undone == self._number:
@@ -195,8 +200,8 @@ class JobQueue(Cu):
             self._start_run()
         elif self._closing.is_set():
             raise CuLost(f"{self.name} was given up, as the driver was closed")
-        elif time.monotonic() > self._moved + timeout_s:
-            raise CuLost(f"{self.name} did not answer within {timeout_s} s")
+        elif time.monotonic() > self._moved + (limit_s := self._limits[self._undone]):
+            raise CuLost(f"{self.name} did not answer within {limit_s:.4g} s")
 
     def _fetch_records(self) -> NDArray[np.uint32]:
         records = np.frombuffer(self._fetch(self._result), "<u4")
@@ -233,7 +238,7 @@ class JobQueue(Cu):
             if jpeg <= self._jpeg_room and tensor <= self._tensor_room and workspace <= self._workspace_room:
                 return  # another lane's job was as large
             while self._undone != self._number:
-                self._look(timeout_s)
+                self._look()
                 time.sleep(SLICE_S)
             if not self._ended():
                 self._write(self._number, [0] * 11 + [STOP])

@@ -1,6 +1,7 @@
 """CUs of one kind, any of which does a run: one of them a run, in the order of asking.
 
-A CU that does not answer in time is taken out of service, and its run goes to another one.
+A CU that does not answer in time is taken out of service, and its run goes to another one; behind the second it is
+given up, as it may be the run that is at fault.
 """
 
 import asyncio
@@ -29,6 +30,8 @@ Held = TypeVar("Held", bound=Named)
 Result = TypeVar("Result")
 
 _log = logging.getLogger(__name__)
+
+MOST_LOST = 2  # CUs for one run
 
 
 class DpuUnavailable(PreprocessorUnavailable):
@@ -69,7 +72,7 @@ class CuPool(Generic[Held]):
     async def run(self, work: Callable[[Held], Result]) -> tuple[CuRun, Result]:
         """`work` in a thread, with a CU of its own; it is called again with another one if it raises CuLost.
 
-        Raises DpuUnavailable, and what else `work` raises."""
+        Raises DpuUnavailable, also when it has lost MOST_LOST, and what else `work` raises."""
 
         def timed(cu: Held) -> tuple[CuRun, Result]:
             started = time.monotonic()
@@ -77,16 +80,19 @@ class CuPool(Generic[Held]):
             return CuRun(cu.name, started, time.monotonic()), result
 
         loop = asyncio.get_running_loop()
-        lost = False
+        lost = 0
         while True:
-            cu = await self._units.acquire(again=lost)
+            cu = await self._units.acquire(again=lost > 0)
             run = loop.run_in_executor(self._threads, timed, cu)
             run.add_done_callback(partial(self._release, cu))
             try:
                 # A caller that gives up does not stop the CU, which is not free before its run has ended.
                 return await asyncio.shield(run)
-            except CuLost:
-                lost = True
+            except CuLost as error:
+                lost += 1
+                if lost == MOST_LOST and not self._closing.is_set():
+                    reason = f"a run is given up that {lost} CUs did not do; of the last one: {error}"
+                    raise DpuUnavailable(reason) from error
                 self.retried += not self._closing.is_set()
 
     def _release(self, cu: Held, run: "asyncio.Future[Any]") -> None:

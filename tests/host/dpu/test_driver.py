@@ -229,10 +229,39 @@ def test_with_no_unit_left_requests_go_to_the_cpu_in_bounded_time(xclbin):
 
 def test_with_no_unit_left_and_no_fallback_requests_are_refused(xclbin):
     async def body(dpu):
-        with pytest.raises(DpuUnavailable, match=r"did not answer within 0\.3 s"):
+        with pytest.raises(DpuUnavailable, match=r"2 CUs did not do; .* did not answer within 0\.\d+ s"):
+            await dpu.preprocess(PHOTOS[0].jpeg)
+        with pytest.raises(DpuUnavailable, match=r"no CU is in service .* load the bitstream again"):
             await dpu.preprocess(PHOTOS[0].jpeg)
 
     with_dpu(xclbin, body, fault=Fault(FaultKind.HANG, times=2), timeout_s=0.3, fallback=Fallback.RAISE)
+
+
+def test_a_run_that_no_unit_does_takes_two_of_them_at_most(tmp_path):
+    build_sw_emu(tmp_path / "four.xclbin", image_cus=4)
+
+    async def body(dpu):
+        with pytest.raises(DpuUnavailable, match="given up"):
+            await dpu.preprocess(PHOTOS[0].jpeg)
+        assert len(dpu.out_of_service) == 2 and dpu.counters.retried == 1
+        assert np.array_equal(await dpu.preprocess(PHOTOS[1].jpeg), preprocess(PHOTOS[1].jpeg, ImageSpec()))
+
+    fault = Fault(FaultKind.HANG, times=2)
+    with_dpu(tmp_path / "four.xclbin", body, fault=fault, timeout_s=0.3, fallback=Fallback.RAISE)
+
+
+@pytest.mark.parametrize("launch", Launch)
+def test_a_slow_input_that_is_legal_keeps_its_unit(xclbin, launch):
+    """A second or two of work for 12 KB, beside which the limit is nothing."""
+    flat = cv2.imencode(".jpg", np.full((1500, 1500, 3), 77, np.uint8), [cv2.IMWRITE_JPEG_OPTIMIZE, 1])[1].tobytes()
+    assert len(flat) < 20_000
+    spec = ImageSpec(resize_short=6000)
+
+    async def body(dpu):
+        assert np.array_equal(await dpu.preprocess(flat), preprocess(flat, spec))
+        assert not dpu.out_of_service and dpu.counters.done == 1 and dpu.counters.retried == 0
+
+    with_dpu(xclbin, body, spec, timeout_s=0.001, launch=launch)
 
 
 def test_a_caller_that_gives_up_does_not_free_a_unit_that_still_works(xclbin):

@@ -1,0 +1,44 @@
+"""The bound on a run against the clocks that the cycle model predicts, which the RTL has within a per cent."""
+
+import cv2
+import numpy as np
+import pytest
+
+from headrace.bitstreams.xclbin import Mode
+from headrace.host.demo.photos import demo_photos
+from headrace.host.dpu.image import ImageSpec, Stage
+from headrace.host.dpu.run_limits import audio_clocks, clocks_per_s, image_clocks
+from headrace.sim.hardware.dpu import image_cu_cycles
+from headrace.sim.hardware.jpeg import read_jpeg_work
+
+
+def test_photos_take_fewer_clocks_than_the_bound():
+    for photo in demo_photos()[:12]:
+        assert 3 * image_cu_cycles(read_jpeg_work(photo.jpeg)) < image_clocks(photo.jpeg, ImageSpec(), Stage.NORMALIZE)
+
+
+@pytest.mark.parametrize("noise", [0, 1, 40])
+@pytest.mark.parametrize("size", [(8, 8), (64, 2000), (1200, 1200)])
+def test_extreme_files_take_fewer_clocks_than_the_bound(size, noise):
+    pixels = np.random.default_rng(1).normal(128, noise, (*size, 3)).clip(0, 255).astype(np.uint8)
+    for quality in (5, 100):
+        jpeg = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
+        clocks = image_cu_cycles(read_jpeg_work(jpeg))
+        assert clocks < 3000 + image_clocks(jpeg, ImageSpec(), Stage.NORMALIZE)  # of latencies, which TIMEOUT_S has
+
+
+def test_the_bound_grows_with_pixels_scans_and_the_resized_image():
+    photo = cv2.resize(cv2.imdecode(np.frombuffer(demo_photos()[0].jpeg, np.uint8), 1), (500, 375))
+    one, several = (
+        cv2.imencode(".jpg", photo, [cv2.IMWRITE_JPEG_PROGRESSIVE, progressive])[1].tobytes() for progressive in (0, 1)
+    )
+    decoded = image_clocks(one, ImageSpec(), Stage.DECODE)
+    assert decoded == 24 * len(one) + 500 * 375 * 3
+    assert image_clocks(several, ImageSpec(), Stage.DECODE) == 24 * len(several) + 500 * 375 * 12
+    assert image_clocks(one, ImageSpec(resize_short=750), Stage.NORMALIZE) == decoded + 2 * 1000 * 750
+    assert image_clocks(b"no photo", ImageSpec(), Stage.NORMALIZE) == 24 * 8
+    assert audio_clocks(bytes(100)) == 2400
+
+
+def test_a_card_is_taken_to_be_faster_than_an_emulation():
+    assert clocks_per_s(Mode.FLAT) > clocks_per_s(Mode.SW_EMU) > clocks_per_s(Mode.HW_EMU)
