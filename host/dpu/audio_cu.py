@@ -116,7 +116,7 @@ class MelCu(Cu):
                 raise ValueError(f"it tells of {count} frames or samples, which the file does not have")
             output = np.empty(0, np.float32)
             if status == Status.OK and stage != Stage.NORMALIZE:
-                values = self._fetch(mel).view(np.float32)[: count * spec.n_mels if bands else count]
+                values = self._fetch(mel, 4 * count * (spec.n_mels if bands else 1)).view(np.float32)
                 output = (values.reshape(count, spec.n_mels).T if bands else values).copy()
         except (RuntimeError, ValueError) as error:  # what XRT raises whatever happened; a record that makes no sense
             raise CuLost(f"{self.name}: {error}") from error
@@ -175,7 +175,7 @@ class NormCu(Cu):
             )
             if words[0] != Status.OK or words[3] != pitch:
                 raise ValueError(f"it ended with status {words[0]} and rows of {words[3]} bytes")
-            rows = self._fetch(self._tensor)[:size].view(dtype).reshape(spec.n_mels, -1)
+            rows = self._fetch(self._tensor, size).view(dtype).reshape(spec.n_mels, -1)
         except (RuntimeError, ValueError) as error:
             raise CuLost(f"{self.name}: {error}") from error
         return rows[:, :frames].copy(), self.counters  # a copy: the buffer is the next request's

@@ -43,8 +43,11 @@ class Cu:
         """What callers have, one at a time each."""
         return [self]
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """The driver is being closed."""
+
+    def close(self, deadline: float) -> None:
+        """Waits for what `stop` began, until then on the monotonic clock."""
 
     def _buffer(self, size: int, argument: int) -> Any:
         rounded = max(4096, (size + 4095) & ~4095)  # whole pages, as XRT allocates; so whole 16-byte words, too
@@ -52,12 +55,12 @@ class Cu:
 
     def _send(self, buffer: Any, data: Any) -> None:
         buffer.write(data, 0)
-        buffer.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE, buffer.size(), 0)
+        buffer.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE, max(1, memoryview(data).nbytes), 0)
 
-    def _fetch(self, buffer: Any) -> NDArray[np.uint8]:
-        """Its bytes, which are the next run's as soon as that begins."""
-        buffer.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE, buffer.size(), 0)
-        return np.frombuffer(buffer.map(), np.uint8)
+    def _fetch(self, buffer: Any, size: int) -> NDArray[np.uint8]:
+        """Its first bytes, which are the next run's as soon as that begins."""
+        buffer.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE, size, 0)
+        return np.frombuffer(buffer.map(), np.uint8, size)
 
     def _start(self, timeout_s: float, *arguments: Any) -> list[int]:
         """One run to its end: the words of the record. Raises CuLost, and what XRT raises."""

@@ -7,6 +7,7 @@ cannot take is preprocessed on the CPU instead and counted by reason, unless the
 """
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,7 @@ from headrace.host.dpu.units import UnitState
 __all__ = ["Dpu", "DpuCounters", "DpuUnavailable"]
 
 TIMEOUT_S = 10.0
+CLOSING_S = 2.0  # for the runs of all CUs to end
 HW_EMU_TIMEOUT_S = 1800.0  # a clock takes microseconds there; the device itself ends runs that make no progress
 # Looks at an empty queue before a CU's run from it ends. On a card each takes some 200 clocks: 40 ms; as software 70
 # us: 0.3 s. Where every clock is emulated, looking costs the host as much as work does.
@@ -125,7 +127,10 @@ class Dpu(Generic[Spec]):
         for pool in self._cus.pools:
             pool.close()
         for cu in self._opened:
-            cu.close()
+            cu.stop()
+        deadline = time.monotonic() + CLOSING_S
+        for cu in self._opened:
+            cu.close(deadline)
         self._cpu.close()
 
     @property

@@ -77,9 +77,9 @@ class ImageCu(Cu):
             if words[0] == Status.BUFFER_TOO_SMALL:
                 self._tensor = self._buffer(output_bytes(words), argument=2)
                 words = self._once(len(jpeg), spec, stage, timeout_s)
-            output = (
-                self._fetch(self._tensor)[: output_bytes(words)] if words[0] == Status.OK else np.empty(0, np.uint8)
-            )
+            output: NDArray[np.uint8] = np.empty(0, np.uint8)
+            if words[0] == Status.OK:
+                output = self._fetch(self._tensor, output_bytes(words))
             return result(words, output, self._spec, stage, found, self.counters)
         except (RuntimeError, ValueError) as error:  # what XRT raises whatever happened; a record that makes no sense
             raise CuLost(f"{self.name}: {error}") from error

@@ -6,6 +6,7 @@ itself when no job came for a while, and is started again with the next one; job
 are.
 """
 
+import contextlib
 import struct
 import threading
 import time
@@ -39,7 +40,6 @@ DESCRIPTOR = struct.Struct("<16I")
 NUMBERED = 48  # bytes of a descriptor in front of the word that has its number
 JOB, STOP = 0, 1
 SLICE_S = 0.0005  # between two looks at the records
-CLOSING_S = 2.0  # for a run to end when the driver is closed
 
 
 class Lane:
@@ -94,22 +94,23 @@ class JobQueue(Cu):
         self._limits: dict[int, float] = {}  # of the jobs that are not done, in seconds
         self._moved = 0.0  # when the CU last did what was asked
         self._lost = ""
+        self._stopped = False
 
     def lanes(self) -> Sequence[Lane]:
         return [Lane(self, number + 1) for number in range(LANES)]
 
-    def close(self) -> None:
-        """Tells the run to end and waits a little for that."""
+    def stop(self) -> None:
         with self._lock:
             if self._run is None or self._lost or self._number - self._undone >= ENTRIES:
                 return  # it ends when it finds no more jobs
-            try:
+            with contextlib.suppress(RuntimeError):  # nobody waits for it any more
                 self._write(self._number, [0] * 11 + [STOP])
-                end = time.monotonic() + CLOSING_S
-                while not self._ended() and time.monotonic() < end:
-                    time.sleep(SLICE_S)
-            except (CuLost, RuntimeError):
-                pass  # nobody waits for it any more
+                self._stopped = True
+
+    def close(self, deadline: float) -> None:
+        with self._lock, contextlib.suppress(CuLost, RuntimeError):
+            while self._stopped and not self._ended() and time.monotonic() < deadline:
+                time.sleep(SLICE_S)
             self._lost = f"{self.name} was closed"
 
     def run(self, lane: int, jpeg: bytes, stage: Stage, timeout_s: float) -> CuResult:
@@ -204,8 +205,8 @@ class JobQueue(Cu):
             raise CuLost(f"{self.name} did not answer within {limit_s:.4g} s")
 
     def _fetch_records(self) -> NDArray[np.uint32]:
-        records = np.frombuffer(self._fetch(self._result), "<u4")
-        return records[: self.records * RESULT_WORDS].reshape(-1, RESULT_WORDS)
+        records = np.frombuffer(self._fetch(self._result, self.records * RESULT_WORDS * 4), "<u4")
+        return records.reshape(-1, RESULT_WORDS)
 
     # ---- The CU's run ----
 

@@ -94,8 +94,8 @@ def _header_cycles(work: JpegWork, arrival: Callable[[int], int] = lambda word: 
 
 
 def _skip_cycles(size: int, at: int) -> int:
-    """One to see how far; the rest of a word of the file at once; in the last word two bytes a clock; one to see that it is
-    all."""
+    """One to see how far; the rest of a word of the file at once; in the last word two bytes a clock; one to see that
+    it is all."""
     clocks, left = 0, WORD - at % WORD
     while size >= left:
         size, left, clocks = size - left, WORD, clocks + 1
@@ -110,7 +110,7 @@ class _TableWrites:
         self._taken = (0, 0)  # the clocks in which the last but one and the last one went into a table
 
     def put(self, clock: int, spread: int = 1) -> int:
-        """The clock, not before this one, in which a write can leave the parser; its table is busy for `spread` clocks."""
+        """The clock, not before this one, in which a write can leave the parser. Its table is busy for `spread`."""
         clock = max(clock, self._taken[0] + 1)
         taken = max(clock + 1, self.written)
         self._taken = self._taken[1], taken
@@ -119,8 +119,8 @@ class _TableWrites:
 
 
 def _tables_read(clock: int, writes: _TableWrites, size: int, tables: Iterator[Sequence[int]], byte: int = 1) -> int:
-    """The clock after a DHT segment. `byte`: clocks of one; those of the first symbol of a length pass while the length is
-    looked up."""
+    """The clock after a DHT segment. `byte`: clocks of one; those of the first symbol of a length pass while the length
+    is looked up."""
     while size > 0:
         counts = next(tables)
         clock += 1  # class and number

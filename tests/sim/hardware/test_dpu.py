@@ -36,9 +36,10 @@ def photo(symbols: int, width: int = 512, height: int = 384, h_factor: int = 2, 
 def test_headers_take_a_clock_a_byte_and_what_the_states_between_add():
     # SOI 2; DQT 5 + 1 + 64 + 1; SOF 5 + 9 and a check; DHT below; SOS 5 + 6 and a check; one to see that all
     # tables are written, one to tell.
-    # DHT: 5; a table: 1 + 16, check, then a clock for each of 15 lengths and one for its symbol, and one to see that all is
-    # done. The codes of 1 to 5 bits take the table 32, 16, 8, 4, 2 clocks, and two may wait for it: the symbol of 7 bits
-    # leaves the parser a clock behind the one in which that of 5 bits goes into the table; those after it do not wait.
+    # DHT: 5; a table: 1 + 16, check, then a clock for each of 15 lengths and one for its symbol, and one to see that
+    # all is done. The codes of 1 to 5 bits take the table 32, 16, 8, 4, 2 clocks, and two may wait for it: the symbol
+    # of 7 bits leaves the parser a clock behind the one in which that of 5 bits goes into the table; the others do
+    # not wait.
     table = 1 + 16 + 1 + (1 + 1) + (1 + 32 + 16 + 8 + 4 + 1) + (1 + 1) * 8 + 1
     work = replace(
         photo(2, 8, 8, 1, 1), components=1, code_lengths=(LADDER,),
