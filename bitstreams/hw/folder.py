@@ -24,9 +24,9 @@ from headrace.bitstreams.verilate import needed_files, rtl_sources
 
 HERE = Path(__file__).parent
 MANIFEST, BUILD = "manifest.json", "build"
-# What the longest path of image_cu allows by Yosys's estimate, 4.42 ns (`headrace build --report`). It is no timing by
+# What the longest path of image_cu allows by Yosys's estimate, 3.97 ns (`headrace build --report`). It is no timing by
 # the vendor's tools, whose link may miss it or leave room.
-CLOCK_MHZ = 225
+CLOCK_MHZ = 250
 COPIED = ("Makefile", "check.py", "reports.py", *(f"scripts/{name}" for name in (
     "package_kernel.tcl", "opt_pre.tcl", "place_pre.tcl", "record.tcl", "run.sh", "sim_main.cpp",
 )))  # fmt: skip

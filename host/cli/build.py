@@ -83,7 +83,7 @@ def build(
         list[str] | None, typer.Option(help="--target hw: the die of a unit, such as image_cu_1:2; once a unit.")
     ] = None,
     clock_mhz: Annotated[
-        float | None, typer.Option(min=50, max=500, help="--target hw: the clock to ask for; 225, as --report allows.")
+        float | None, typer.Option(min=50, max=500, help="--target hw: the clock to ask for; 250, as --report allows.")
     ] = None,
     run: Annotated[bool, typer.Option("--run", help="--target hw: build it too, where v++ and vivado are.")] = False,
     info: Annotated[Path | None, typer.Option(help="List what is in this .xclbin instead of building one.")] = None,

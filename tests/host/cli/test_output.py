@@ -229,7 +229,7 @@ def test_the_options_of_simulate_stand_in_groups():
         ("headrace si", {"simulate"}),
         ("headrace simulate --policy la", {"lazy"}),
         ("headrace simulate --rate", {"--rate-rps"}),
-        ("headrace build --target hw", {"hw_emu"}),
+        ("headrace build --target hw", {"hw", "hw_emu"}),
     ],
 )
 def test_a_shell_completes_commands_options_and_names(words, completions):
