@@ -1,5 +1,5 @@
 # Each target sets up all that it needs; nothing is repeated when nothing changed.
-.PHONY: help setup browser demo test test-all coverage lint imports types links clean
+.PHONY: help setup browser demo test test-all coverage conformance lint imports types links clean
 .DEFAULT_GOAL := help
 
 help:
@@ -7,6 +7,7 @@ help:
 	@echo "make test      lint, types and the whole test suite"
 	@echo "make test-all  the same and the longer corpus of the hardware units"
 	@echo "make coverage  lines, branches and toggles of the RTL that its tests reach, and those that they do not"
+	@echo "make conformance  what calls of pyxrt give on the emulated device, and with REAL on real ones"
 	@echo "make clean     remove what was built (not .venv)"
 
 setup:
@@ -34,6 +35,9 @@ test-all: browser lint types
 
 coverage: setup
 	.venv/bin/python scripts/coverage_rtl.py
+
+conformance: setup
+	.venv/bin/python scripts/conformance_xrt.py $(REAL)
 
 lint: imports
 	.venv/bin/ruff check .

@@ -1,10 +1,12 @@
 """What each call of pyxrt gives on the emulated device and on every real `pyxrt` that is named, as a table.
 
-    headrace xrt-env vadd.xclbin -o env
-    scripts/conformance_xrt.py vadd.xclbin --real 2.13=FOLDER=env --real 2.16=FOLDER=env216
+    make conformance                                  # the emulated device alone; leaves build/conformance/vadd.xclbin
+    headrace xrt-env build/conformance/vadd.xclbin -o env
+    make conformance REAL="--real 2.13=FOLDER=env --real 2.16=FOLDER=env216"
 
-FOLDER holds `pyxrt`, the third part is what `xrt-env` wrote with that release. The container is that of
-tests/bitstreams/vadd. Each call runs in a process and a session of its own with a limit, since some end the process."""
+FOLDER holds `pyxrt`, the third part is what `xrt-env` wrote with that release. The container is built of
+tests/bitstreams/vadd, unless another one of it is named. Each call runs in a process and a session of its own with a
+limit, since some end the process."""
 
 import argparse
 import os
@@ -14,6 +16,9 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+
+from headrace.bitstreams.build import build_kernels
+from headrace.bitstreams.xclbin import Mode
 
 LIMIT_S = 30
 PRELUDE = """
@@ -143,12 +148,21 @@ def outcome(call: str, container: Path, real: str, environment: str) -> str:
     return f"ends the process ({process.returncode})"
 
 
+def built() -> Path:
+    vadd = Path(__file__).parents[1] / "tests" / "bitstreams" / "vadd"
+    path = Path("build/conformance/vadd.xclbin")
+    build_kernels(
+        path, [vadd / "vadd.cpp"], [], [(vadd / "kernel.xml").read_bytes()], {"vadd": 2}, Mode.SW_EMU
+    )  # fmt: skip
+    return path
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("container", type=Path)
+    parser.add_argument("container", type=Path, nargs="?")
     parser.add_argument("--real", action="append", default=[], metavar="NAME=FOLDER=ENVIRONMENT")
     arguments = parser.parse_args()
-    container = arguments.container.resolve()
+    container = (arguments.container or built()).resolve()
     backends = [("emulated", "", "")] + [tuple(text.split("=", 2)) for text in arguments.real]
     print("| call | " + " | ".join(name for name, _, _ in backends) + " |")
     print("| --- |" + " --- |" * len(backends))
