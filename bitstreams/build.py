@@ -22,7 +22,7 @@ from typing import Any
 
 from headrace.bitstreams.errors import BuildError, WrongNumber
 from headrace.bitstreams.hw_emu.library import LIBRARY_FLAGS, build_library, driver_sources, pack
-from headrace.bitstreams.kernel import KernelSpec, parse_kernels, parse_xml
+from headrace.bitstreams.kernel import KernelSpec, kernels_of, parse_kernels, parse_xml
 from headrace.bitstreams.layout import connections, instances
 from headrace.bitstreams.platforms import DEFAULT, Platform, platform
 from headrace.bitstreams.sources import hls_folder, include_folders
@@ -244,10 +244,22 @@ def _hash_sources(sources: Sequence[Path], includes: Sequence[Path], kernel_xmls
     return digest.hexdigest()
 
 
+def _build_metadata(xclbin: Xclbin) -> dict[str, Any]:
+    try:
+        found = json.loads(xclbin.build_metadata or b"{}")
+    except ValueError as error:  # UnicodeDecodeError is one
+        raise XclbinError(f"BUILD_METADATA is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise XclbinError("BUILD_METADATA is not a JSON object")
+    return found
+
+
 def describe(xclbin: Xclbin) -> dict[str, Any]:
-    """What is in a container, for people and machines: kernels, arguments with offsets, instances with their banks."""
+    """What is in a container, for people and machines: kernels, arguments with offsets, instances with their banks.
+
+    Raises XclbinError for metadata that are not sound."""
     kernels = []
-    for spec in parse_kernels(xclbin.metadata_xml):
+    for spec in kernels_of(xclbin):
         instances = []
         for index, ip in enumerate(xclbin.ips):
             if ip.kernel != spec.name:
@@ -275,5 +287,5 @@ def describe(xclbin: Xclbin) -> dict[str, Any]:
             {"tag": m.tag, "used": m.used, "size_kb": m.size_kb, "base_address": m.base_address}
             for m in xclbin.memories
         ],
-        "build": json.loads(xclbin.build_metadata) if xclbin.build_metadata else {},
+        "build": _build_metadata(xclbin),
     }

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.batching.errors import HeadraceError
+from headrace.bitstreams.xclbin import Xclbin, XclbinError
 
 SCALAR, GLOBAL = 0, 1  # addressQualifier: a register of its own, or a pointer to device memory
 
@@ -63,6 +64,26 @@ def parse_kernels(xml: bytes) -> tuple[KernelSpec, ...]:
         return tuple(_kernel(element) for element in parse_xml(xml).iter("kernel"))
     except (ElementTree.ParseError, KeyError, ValueError) as error:
         raise KernelError(f"the kernel description cannot be read: {type(error).__name__} {error}") from error
+
+
+def kernels_of(xclbin: Xclbin) -> tuple[KernelSpec, ...]:
+    """The kernels of a container's compute units, and others that it describes. Raises XclbinError for units and
+    connections that no kernel has, and for a description that cannot be read."""
+    try:
+        found = parse_kernels(xclbin.metadata_xml)
+    except KernelError as error:
+        raise XclbinError(f"EMBEDDED_METADATA: {error}") from error
+    arguments = {spec.name: {arg.index for arg in spec.args} for spec in found}
+    for ip in xclbin.ips:
+        if ip.kernel not in arguments:
+            raise XclbinError(f"the compute unit {ip.name} is of a kernel that EMBEDDED_METADATA does not describe")
+    for connection in xclbin.connections:
+        ip = xclbin.ips[connection.ip_index]
+        if connection.arg_index not in arguments[ip.kernel]:
+            raise XclbinError(
+                f"CONNECTIVITY joins argument {connection.arg_index} of {ip.name}, which it does not have"
+            )
+    return found
 
 
 def parse_xml(xml: bytes) -> ElementTree.Element:

@@ -230,6 +230,9 @@ def from_bytes(data: bytes) -> Xclbin:
     for connection in xclbin.connections:
         if not (0 <= connection.ip_index < len(xclbin.ips) and 0 <= connection.memory_index < len(xclbin.memories)):
             raise XclbinError(f"CONNECTIVITY joins what does not exist: {connection}")
+    for memory in xclbin.memories:
+        if memory.base_address + memory.size_kb * 1024 > 1 << 64:
+            raise XclbinError(f"the bank {memory.tag} of {memory.size_kb} KB ends beyond what 64 bits address")
     return xclbin
 
 

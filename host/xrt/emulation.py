@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from headrace.batching.errors import HeadraceError
 from headrace.bitstreams.hw_emu.library import unpack
-from headrace.bitstreams.kernel import KernelSpec, parse_kernels
+from headrace.bitstreams.kernel import KernelSpec, kernels_of
 from headrace.bitstreams.xclbin import MemoryBank, Mode, Xclbin, from_bytes
 from headrace.host.xrt.engine import DeviceMemory, Engine, RunFailed, SwEmuEngine, load_library
 from headrace.host.xrt.enums import (
@@ -170,7 +170,7 @@ class xclbin:
         try:
             file = source._file if isinstance(source, axlf) else Path(source).read_bytes()
             content = from_bytes(file)
-            self._data = file, content, parse_kernels(content.metadata_xml)
+            self._data = file, content, kernels_of(content)
         except (OSError, HeadraceError) as failed:
             raise RuntimeError(f"failed to load xclbin: {failed}") from failed
 

@@ -1,0 +1,51 @@
+"""Containers whose layout is sound and whose contents are not: XclbinError, and from the device what XRT raises."""
+
+from dataclasses import replace
+
+import pytest
+
+from headrace.bitstreams.build import describe
+from headrace.bitstreams.xclbin import XclbinError, read_xclbin, write_xclbin
+from headrace.host.xrt import emulation
+
+HOSTILE = {
+    "banks of 2^70 bytes": (
+        lambda x: {"memories": tuple(replace(m, size_kb=1 << 60) for m in x.memories)}, "beyond what 64 bits",
+    ),
+    "a bank at the end of all addresses": (
+        lambda x: {"memories": (replace(x.memories[0], base_address=2**64 - 4096), *x.memories[1:])}, "64 bits",
+    ),
+    "a unit without a kernel": (
+        lambda x: {"ips": (*x.ips, replace(x.ips[0], name="ghost:ghost_1"))}, "ghost_1 is of a kernel that",
+    ),
+    "kernels that are not described": (lambda x: {"metadata_xml": b"<project/>"}, "vadd_1 is of a kernel that"),
+    "a description that breaks off": (lambda x: {"metadata_xml": b"<project"}, "cannot be read: ParseError"),
+    "an argument that there is not": (
+        lambda x: {"connections": (replace(x.connections[0], arg_index=77), *x.connections[1:])}, "argument 77 of",
+    ),
+    "a unit that there is not": (
+        lambda x: {"connections": (replace(x.connections[0], ip_index=77), *x.connections[1:])}, "does not exist",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_container_that_contradicts_itself_is_refused(vadd_xclbin, tmp_path, name):
+    change, message = HOSTILE[name]
+    sound = read_xclbin(vadd_xclbin)
+    describe(sound)
+    path = tmp_path / "hostile.xclbin"
+    write_xclbin(path, replace(sound, **change(sound)))
+    with pytest.raises(XclbinError, match=message):
+        describe(read_xclbin(path))
+    with pytest.raises(RuntimeError, match=message):
+        emulation.device(0).load_xclbin(str(path))
+
+
+@pytest.mark.parametrize("build", [b"{nonsense", b"[1]", b"\xff\xfe", b"null"])
+def test_bad_build_metadata_are_told_and_do_not_keep_the_device_from_it(vadd_xclbin, tmp_path, build):
+    path = tmp_path / "hostile.xclbin"
+    write_xclbin(path, replace(read_xclbin(vadd_xclbin), build_metadata=build))
+    with pytest.raises(XclbinError, match="BUILD_METADATA is not"):
+        describe(read_xclbin(path))
+    emulation.device(0).load_xclbin(str(path))
