@@ -237,6 +237,25 @@ def test_with_no_unit_left_and_no_fallback_requests_are_refused(xclbin):
     with_dpu(xclbin, body, fault=Fault(FaultKind.HANG, times=2), timeout_s=0.3, fallback=Fallback.RAISE)
 
 
+def test_only_the_bytes_of_a_photo_and_its_tensor_are_moved(xclbin, monkeypatch):
+    moved = []
+    sync = emulation.bo.sync
+
+    def counted(buffer, direction, *where):
+        moved.append(where[0] if where else buffer.size())
+        return sync(buffer, direction, *where)
+
+    monkeypatch.setattr(emulation.bo, "sync", counted)
+
+    async def body(dpu):
+        await dpu.preprocess(resized(1200, 900))  # leaves buffers larger than the next one needs
+        moved.clear()
+        await dpu.preprocess(PHOTOS[0].jpeg)
+        assert moved == [len(PHOTOS[0].jpeg), 4096, 3 * 224 * 224 * 4]  # the file, the record's page, the tensor
+
+    with_dpu(xclbin, body)
+
+
 def test_a_run_that_no_unit_does_takes_two_of_them_at_most(tmp_path):
     build_sw_emu(tmp_path / "four.xclbin", image_cus=4)
 

@@ -145,8 +145,10 @@ def test_a_unit_that_hangs_is_lost_to_all_and_its_jobs_go_to_the_other(xclbin):
 
 def test_with_no_unit_left_requests_are_refused(xclbin):
     async def body(dpu):
+        refused = await asyncio.gather(*(dpu.preprocess(photo.jpeg) for photo in PHOTOS * 2), return_exceptions=True)
+        assert {type(one) for one in refused} == {DpuUnavailable}
         with pytest.raises(DpuUnavailable, match="no CU is in service"):
-            await asyncio.gather(*(dpu.preprocess(photo.jpeg) for photo in PHOTOS * 2))
+            await dpu.preprocess(PHOTOS[0].jpeg)
 
     faults = [Fault(FaultKind.ERROR, cu=f"image_cu_{number}") for number in (1, 2)]
     with_dpu(xclbin, body, faults=faults, fallback=Fallback.RAISE)
@@ -166,6 +168,19 @@ def test_what_is_closed_ends_its_runs_and_refuses(xclbin, starts, patient):
     del dpu
     with_dpu(xclbin, body)
     assert time.monotonic() - begun < 60 and len(starts) == 2
+
+
+def test_closing_waits_once_for_all_units_that_do_not_stop(xclbin, patient, monkeypatch):
+    async def body(dpu):
+        await asyncio.gather(*(dpu.preprocess(photo.jpeg) for photo in PHOTOS * 3))
+        assert all(cu._run for cu in dpu._opened)
+        with monkeypatch.context() as deaf:
+            deaf.setattr(job_queue.JobQueue, "_ended", lambda queue: False)
+            begun = time.monotonic()
+            dpu.close()
+            assert driver.CLOSING_S <= time.monotonic() - begun < 1.7 * driver.CLOSING_S
+
+    with_dpu(xclbin, body)
 
 
 def test_sounds_have_no_queue(tmp_path):
