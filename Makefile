@@ -42,6 +42,7 @@ conformance: setup
 lint: imports
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check --quiet .
+	.venv/bin/python scripts/tidy_hls.py
 
 imports: links
 	PYTHONPATH=build/typing .venv/bin/lint-imports --no-cache --no-logo

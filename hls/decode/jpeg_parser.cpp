@@ -280,8 +280,8 @@ void parse_application(WordStream& words, FileBytes& file, int length, uint8_t m
     bool jfif = true, adobe = true;
     for (int i = 0; i < 5; i++) {
 #pragma HLS UNROLL
-        jfif = jfif && start[i] == "JFIF"[i];  // with the 0 at its end
-        adobe = adobe && start[i] == "Adobe"[i];
+        jfif = jfif && start[i] == static_cast<uint8_t>("JFIF"[i]);  // with the 0 at its end
+        adobe = adobe && start[i] == static_cast<uint8_t>("Adobe"[i]);
     }
     if (marker == APP0 && length >= 14 && jfif) header.jfif = true;  // of any version
     if (marker == APP14 && length >= 12 && adobe) {
@@ -357,8 +357,8 @@ unsigned parse_scan(WordStream& words, FileBytes& file, int length, Header& head
         const uint8_t id = next_byte(words, file);
         const uint8_t tables = next_byte(words, file);
         // T.81 B.2.3: the components of a scan stand in the order of the frame header.
-        while (c < scan.components && header.id[c] != id) c++;
-        if (c == scan.components) return STATUS_CORRUPT_HEADER;
+        while (c < COMPONENTS && c < scan.components && header.id[c] != id) c++;
+        if (c >= COMPONENTS || c >= scan.components) return STATUS_CORRUPT_HEADER;
         scan.member[i] = c;
         scan.dc[c] = tables >> 4;
         scan.ac[c] = tables & 15;

@@ -269,7 +269,7 @@ unsigned decode_interval(const Scan& scan, const Pass& pass, bool reads, const H
             // New coefficients of a refinement have one bit.
             const unsigned status = code_status(code, dc ? DC_BITS : scan.high != 0 ? 1u : AC_BITS, in);
             if (status != STATUS_OK) return status;
-            const unsigned size = code.symbol & 15, upper = code.symbol >> 4, length = code.total - size;
+            const unsigned size = code.symbol & 15, upper = code.symbol >> 4 & 15, length = (code.total - size) & 31;
             const bool eob = !dc && size == 0 && upper != 15;
             const unsigned extra = !eob ? size : scan.progressive ? upper : 0;
             if (static_cast<int>(length + extra) > in.bits) return stop_status(in);
