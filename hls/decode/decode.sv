@@ -181,6 +181,11 @@ module decode
     .ready_i(token_ready)
   );
 
+  logic entropy_symbol, entropy_waits, entropy_is_held, bands_symbol, bands_wait, bands_are_held;
+  assign events_o.symbol         = entropy_symbol || bands_symbol;
+  assign events_o.wait_data      = entropy_waits || bands_wait;
+  assign events_o.wait_transform = entropy_is_held || bands_are_held;
+
   entropy_decoder u_entropy (
     .clk_i, .rst_ni,
     .huffman_i          (huffman),
@@ -198,9 +203,9 @@ module decode
     .coefficient_ready_i(coefficient_ready),
     .stop_o             (stop),
     .busy_o             (entropy_busy),
-    .symbol_o           (events_o.symbol),
-    .wait_data_o        (events_o.wait_data),
-    .wait_transform_o   (events_o.wait_transform)
+    .symbol_o           (entropy_symbol),
+    .wait_data_o        (entropy_waits),
+    .wait_transform_o   (entropy_is_held)
   );
 
   // ---- Files of several scans ----
@@ -223,6 +228,9 @@ module decode
     .coefficient_valid_o(bands_coefficient_valid),
     .coefficient_ready_i(coefficient_ready),
     .busy_o             (bands_busy),
+    .symbol_o           (bands_symbol),
+    .wait_data_o        (bands_wait),
+    .wait_transform_o   (bands_are_held),
     .araddr_o, .arlen_o,
     .arsize_o           (),
     .arburst_o          (),

@@ -42,7 +42,10 @@ module band_decoder
   input  logic           word_ready_i,
   output logic [BlockBits-1:0] written_o,  // the number of a block whose words have all left
   output logic           written_valid_o,
-  input  logic           written_ready_i
+  input  logic           written_ready_i,
+
+  output logic           symbol_o,         // events for the performance counters
+  output logic           wait_data_o       // for bits of the file or words of the workspace
 );
 
   localparam int unsigned WindowBits = 48;
@@ -574,6 +577,14 @@ module band_decoder
   always_ff @(posedge clk_i) begin
     if (!rst_ni) done_o <= 1'b0;
     else done_o <= rest_end;
+  end
+
+  logic wants_bit;
+  assign wants_bit = corrects_dc_q || placing_q || rest_q;
+  always_ff @(posedge clk_i) begin
+    symbol_o    <= state_q[StTake] && !symbol_error;
+    wait_data_o <= (work && !word_done && !place && !stopped && (wants_bit ? !fits_q && !use_bit && !some_bit_q : !enough)) ||
+                   ((state_q[StWord] || (state_q[StBlock] && block_valid_i && !interval_end_q)) && !next_there);
   end
 
 `ifndef SYNTHESIS

@@ -43,6 +43,9 @@ module progressive_decoder
   input  logic           coefficient_ready_i,
 
   output logic           busy_o,
+  output logic           symbol_o,         // events for the performance counters
+  output logic           wait_data_o,      // for bits of the file or words of the workspace
+  output logic           wait_transform_o,
 
   output logic [63:0]    araddr_o,
   output logic [7:0]     arlen_o,
@@ -257,7 +260,8 @@ module progressive_decoder
     .word_ready_i   (new_word_ready),
     .written_o      (written),
     .written_valid_o(written_valid),
-    .written_ready_i(written_ready)
+    .written_ready_i(written_ready),
+    .symbol_o, .wait_data_o
   );
 
   logic [31:0] upper_next_q;     // a short carry
@@ -300,6 +304,7 @@ module progressive_decoder
   );
 
   assign coefficient_valid_o = coefficient_valid || state_q == StEnd;
+  always_ff @(posedge clk_i) wait_transform_o <= coefficient_valid && !coefficient_ready_i;
   assign coefficient_o       = state_q == StEnd ? '{done: 1'b1, status: status_q, default: '0} : coefficient;
 
   // ---- Control ----

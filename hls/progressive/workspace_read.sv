@@ -4,7 +4,8 @@
 //             4 KiB. With `stop_i` held no more bursts are issued and what still comes is dropped, until `idle_o`.
 // Throughput  one word a clock when memory's latency is below Depth clocks and blocks have two words and more.
 // Latency     memory's and five clocks.
-// Bad input   `bus_error_o`, until cleared, says that memory answered with an error; the words are given as they come.
+// Bad input   a word that memory answers with an error is given as it comes; `bus_error_o`, until cleared, says that one was
+//             taken. Errors in words that nobody took do not count.
 module workspace_read
   import progressive_pkg::*;
 #(
@@ -52,6 +53,7 @@ module workspace_read
   logic [25:0]          lower;
   logic [127:0]         data_q;
   word_t                arrived;
+  logic                 bad_q, bad;  // arrived, taken: with an error
 
   assign issue         = block_valid_i && !stop_i && room_q && (!arvalid_o || arready_i);
   assign block_ready_o = issue;
@@ -82,7 +84,7 @@ module workspace_read
       room_q    <= free_q >= CountBits'(24);
       arrived_q <= rvalid_i;
       if (clear_i) bus_error_o <= 1'b0;
-      else if (rvalid_i && rresp_i[1] && !stop_i) bus_error_o <= 1'b1;
+      else if (pop && bad && !stop_i) bus_error_o <= 1'b1;
     end
   end
 
@@ -92,6 +94,7 @@ module workspace_read
     if (issue) araddr_o <= {lower[25] ? upper_next_q : base_i[63:32], lower[24:0], first_word_i, 4'd0};
     if (issue) arlen_o <= 8'(words_q - 4'd1);
     data_q <= rdata_i;
+    bad_q  <= rresp_i[1];
   end
 
   always_comb begin
@@ -99,14 +102,14 @@ module workspace_read
     for (int unsigned i = 0; i < 8; i++) arrived.some[i] = arrived.value[i] != '0;
   end
 
-  block_fifo #(.Width($bits(word_t)), .Depth(Depth)) u_words (
+  block_fifo #(.Width(1 + $bits(word_t)), .Depth(Depth)) u_words (
     .clk_i,
     .rst_ni,
     .clear_i(stop_i),
-    .data_i (arrived),
+    .data_i ({bad_q, arrived}),
     .valid_i(arrived_q && !stop_i),
     .ready_o(),
-    .data_o (word_o),
+    .data_o ({bad, word_o}),
     .valid_o(word_valid_o),
     .ready_i(word_ready_i),
     .count_o()

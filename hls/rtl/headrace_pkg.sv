@@ -192,7 +192,7 @@ package headrace_pkg;
   typedef struct packed {
     logic header;          // the headers were being read
     logic symbol;          // a Huffman symbol was taken
-    logic wait_data;       // the entropy decoder had too few bits of the file
+    logic wait_data;       // the entropy decoder had too few bits of the file, or waited for a word of the workspace
     logic wait_transform;  // the entropy decoder waited for room in front of the transform
     logic wait_rows;       // samples waited for a free MCU row in the row buffers
     logic wait_output;     // pixels waited for the unit behind

@@ -22,6 +22,7 @@ struct Memory {
     uint32_t forgets;       // reads under way, at a reset
     uint64_t error_after;   // words; from there on it answers with errors
     uint64_t reset_at;      // clock of a reset of the unit, and of what memory is to write; 0: none
+    uint64_t takes_writes;  // errors are of reads alone
 };
 
 struct Counters {
@@ -45,7 +46,7 @@ extern "C" int rtl_decode(const uint8_t* jpeg, uint32_t size, uint32_t seed, uin
     Vdecode& top = bench->model;
     std::minstd_rand random(seed + 1);
     const auto go = [&](uint32_t stall) { return stall == 0 || random() % 100 >= stall; };
-    Workspace workspace(memory->workspace_bytes, memory->latency, memory->error_after, seed);
+    Workspace workspace(memory->workspace_bytes, memory->latency, memory->error_after, seed, memory->takes_writes);
     const auto memory_pauses = [&] { return !go(memory->stall); };
 
     *counters = {};

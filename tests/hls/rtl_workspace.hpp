@@ -21,6 +21,7 @@ class Workspace {
     std::vector<Word> words_;
     std::deque<Burst> reads_, writes_, answers_;
     uint64_t latency_, error_after_;
+    bool takes_writes_;
 
     // Words from an address, or false.
     bool place(uint64_t address, uint64_t count, uint64_t& at) const {
@@ -33,9 +34,9 @@ public:
     static constexpr uint64_t BASE = 0xFFFF'DF80;  // aligned to a block, and blocks lie on both sides of 4 GiB
     uint64_t read_words = 0, written_words = 0;
 
-    // What it holds before does not matter. From word number `error_after` on it answers with errors.
-    Workspace(uint64_t bytes, uint64_t latency, uint64_t error_after, uint32_t seed)
-        : words_(bytes / WORD), latency_(latency), error_after_(error_after) {
+    // What it holds before does not matter. From word number `error_after` on it answers with errors, with `takes_writes` those that are read.
+    Workspace(uint64_t bytes, uint64_t latency, uint64_t error_after, uint32_t seed, bool takes_writes = false)
+        : words_(bytes / WORD), latency_(latency), error_after_(error_after), takes_writes_(takes_writes) {
         std::minstd_rand random(seed + 1);
         for (auto& word : words_) {
             for (auto& part : word.part) part = random();
@@ -66,7 +67,7 @@ public:
             if constexpr (requires { m.rlast_i; }) m.rlast_i = burst.at + 1 == burst.words;
         }
         m.bvalid_i = !answers_.empty() && answers_.front().due <= clock && !pauses();
-        m.bresp_i = written_words >= error_after_ ? 2 : 0;
+        m.bresp_i = written_words >= error_after_ && !takes_writes_ ? 2 : 0;
     }
 
     // What is handed over in it. False for an access that should not have been made.

@@ -130,6 +130,16 @@ def to_jpeg(image: Image, script: list[Scan], progressive: bool = True) -> bytes
     return bytes(out + b"\xff\xd9")
 
 
+def symbol_count(image: Image, script: list[Scan], progressive: bool = True) -> int:
+    """Huffman symbols in the file that `to_jpeg` makes of the same."""
+    return sum(
+        table >= 0
+        for scan in script
+        for mcus in _intervals(image, scan)
+        for table, _, _ in _items(image, scan, progressive, mcus)
+    )
+
+
 def _segment(marker: int, payload: bytes) -> bytes:
     return bytes([0xFF, marker]) + (len(payload) + 2).to_bytes(2, "big") + payload
 

@@ -53,3 +53,24 @@ def test_a_client_that_is_alone_loses_no_clock(share, only):
     """Of bursts of 8.5 words on average."""
     bursts = 500
     assert share(bursts, only=only).cycles <= bursts * 8.5 * 1.05 + 20
+
+
+@pytest.mark.parametrize("before, every", [(0, 1), (1, 1), (3, 1), (3, 40), (8, 500)])
+def test_responses_of_before_a_reset_are_nobodys_and_waited_for(before, every):
+    """Else the next burst would have its response before its data is written, or its writer none left to wait for."""
+    assert before * every <= _after_a_reset(before, every) <= before * every + 4
+
+
+@pytest.mark.parametrize("before", [1, 8])
+def test_a_memory_that_is_reset_as_well_is_not_waited_for_forever(before):
+    assert 1000 < _after_a_reset(before, 0) < 1040
+
+
+def _after_a_reset(before: int, every: int) -> int:
+    """Clocks from a reset, with so many bursts unanswered, to the next address."""
+    outcome = Outcome()
+    fault = library("axi_write_share").rtl_axi_write_share_reset(
+        ctypes.c_uint32(before), ctypes.c_uint32(every), ctypes.byref(outcome)
+    )
+    assert fault == 0, {1: "hangs", 2: "breaks the protocol", 3: "an assertion failed"}[fault]
+    return outcome.cycles

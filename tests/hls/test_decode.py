@@ -165,6 +165,7 @@ class RtlMemory(ctypes.Structure):
         ("forgets", ctypes.c_uint32),
         ("error_after", ctypes.c_uint64),
         ("reset_at", ctypes.c_uint64),
+        ("takes_writes", ctypes.c_uint64),
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scan_script
 import test_decode
-from scan_script import Scan, libjpeg_script, random_image, to_jpeg
+from scan_script import Scan, libjpeg_script, random_image, symbol_count, to_jpeg
 from test_decode import SAMPLINGS, SLOW, STALLS, STATUS, WAS_RESET, RtlMemory, golden, picture, rtl_decode, sample
 from test_progressive import (
     REFUSED,
@@ -38,19 +38,30 @@ PAUSES = [FREE, *((*stalls, 20 * i, 60 * i + 1) for i, stalls in enumerate(STALL
 class Run:
     status: int
     pixels: np.ndarray
-    read_words: int
-    written_words: int
-    cycles: int
+    counters: test_decode.RtlCounters
+
+    @property
+    def read_words(self) -> int:
+        return self.counters.read_words
+
+    @property
+    def written_words(self) -> int:
+        return self.counters.written_words
+
+    @property
+    def cycles(self) -> int:
+        return self.counters.cycles
 
 
 def run(
     jpeg: bytes, seed: int = 0, pauses: tuple[int, int, int, int] = FREE, *, workspace_bytes: int = WORKSPACE,
     rows: tuple[int, int, int, int] = ALL_ROWS, error_after: int = NEVER, reset_at: int = 0, forgets: bool = False,
+    takes_writes: bool = False,
 ) -> Run:  # fmt: skip
     """One model serves all calls, in the state that the one before left. Status, size, bytes needed and pixels must be
     the C++'s, unless memory fails or there is a reset."""
     *stalls, stall, latency = pauses
-    memory = RtlMemory(workspace_bytes, latency, stall, forgets, error_after, reset_at)
+    memory = RtlMemory(workspace_bytes, latency, stall, forgets, error_after, reset_at, takes_writes)
     status, width, height, rgb, counters = rtl_decode(jpeg, *stalls, seed, CAPACITY, rows, memory)
     if error_after == NEVER and reset_at == 0:
         *expected, expected_rgb, _ = decode_partly(jpeg, workspace_bytes, rows, CAPACITY)
@@ -58,7 +69,7 @@ def run(
         assert np.array_equal(rgb, expected_rgb), f"seed {seed}, pauses {pauses}"
     shape = (rows[3] or height, width, 3)
     pixels = rgb[: int(np.prod(shape))].reshape(shape) if status == STATUS["OK"] else rgb[:0]
-    return Run(status, pixels, counters.read_words, counters.written_words, counters.cycles)
+    return Run(status, pixels, counters)
 
 
 def both(jpeg: bytes, number: int, **more) -> Run:
@@ -71,6 +82,44 @@ def assert_equal_to_opencv(jpeg: bytes, number: int = 0) -> None:
     done = both(jpeg, number)
     assert done.status == STATUS["OK"]
     np.testing.assert_array_equal(done.pixels, golden(jpeg))
+
+
+@pytest.mark.parametrize("progressive", [True, False])
+def test_counters_tell_of_symbols_and_of_waits_for_the_file_and_the_workspace(progressive):
+    image = random_image(np.random.default_rng(4), 80, 60, "4:2:0")
+    script = libjpeg_script(3) if progressive else [Scan((0,)), Scan((1, 2))]
+    jpeg = to_jpeg(image, script, progressive)
+    free, slow_file, slow_memory = (
+        run(jpeg, 1, pauses).counters for pauses in (FREE, (99, 0, 0, LATENCY), (0, 0, 90, LATENCY))
+    )
+    for counters in (free, slow_file, slow_memory):
+        assert counters.symbols == symbol_count(image, script, progressive)
+    assert slow_file.wait_data - free.wait_data > 0.5 * (slow_file.cycles - free.cycles) > 0  # the rest is of headers
+    if progressive:  # else nothing is read before the last pass
+        assert slow_memory.wait_data - free.wait_data > 1000
+
+
+def test_counters_tell_of_waits_for_the_transform():
+    """Pixels are taken in a tenth of the clocks, and the image is larger than what waits for that in front of them."""
+    jpeg = encode(picture(np.random.default_rng(6), 1600, 240), 40, "4:2:0")
+    memory = RtlMemory(6 * 1600 * 240, LATENCY, 0, False, NEVER, 0)
+    free, slow = (rtl_decode(jpeg, 0, stall, 1, 3 * 1600 * 240, ALL_ROWS, memory)[4] for stall in (0, 90))
+    assert slow.wait_transform > 0.1 * (slow.cycles - free.cycles) > 10 * free.wait_transform
+
+
+def test_an_error_in_words_of_the_workspace_that_nobody_wanted_does_not_count():
+    """The second scan ends at once, with words of 64 blocks asked for."""
+    image = random_image(np.random.default_rng(5), 60, 50, "4:2:0")
+    script = [Scan((0, 1, 2), 0, 0), Scan((0,), 1, 63)]
+    jpeg = to_jpeg(image, script)
+    cut = jpeg[: jpeg.rindex(b"\xff\xda") + 10]
+    done = run(cut)
+    assert done.status == STATUS["TRUNCATED"] and done.read_words > 100
+    statuses = [run(cut, error_after=after, takes_writes=True).status for after in range(1, done.read_words, 5)]
+    taken = statuses.count(STATUS["BUS_ERROR"])  # a few blocks are taken before the end is seen
+    assert 0 < taken < 10 and statuses == [STATUS["BUS_ERROR"]] * taken + [STATUS["TRUNCATED"]] * (
+        len(statuses) - taken
+    )
 
 
 @pytest.mark.parametrize("sampling", [*SAMPLINGS, "gray"])
