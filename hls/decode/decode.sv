@@ -182,9 +182,11 @@ module decode
   );
 
   logic entropy_symbol, entropy_waits, entropy_is_held, bands_symbol, bands_wait, bands_are_held;
-  assign events_o.symbol         = entropy_symbol || bands_symbol;
-  assign events_o.wait_data      = entropy_waits || bands_wait;
-  assign events_o.wait_transform = entropy_is_held || bands_are_held;
+  always_ff @(posedge clk_i) begin
+    events_o.symbol         <= entropy_symbol || bands_symbol;
+    events_o.wait_data      <= entropy_waits || bands_wait;
+    events_o.wait_transform <= entropy_is_held || bands_are_held;
+  end
 
   entropy_decoder u_entropy (
     .clk_i, .rst_ni,

@@ -90,18 +90,23 @@ module axi_write_share #(
     else turn_q <= turn_d;
   end
 
-  // Whose data comes next.
-  stream_fifo #(.Width(IdBits), .Depth(Ahead)) u_order (
-    .clk_i,
-    .rst_ni,
-    .data_i (turn_q),
-    .valid_i(take),
-    .ready_o(room),  // once it has room, it has until an address is taken
-    .data_o (owner),
-    .valid_o(owned),
-    .ready_i(wvalid_o && wready_i && wlast_o),
-    .count_o()
-  );
+  // Whose data comes next. In registers that move, as what waits for it is long.
+  logic [Ahead-1:0][IdBits-1:0] order_q;
+  logic [Ahead:0]               waiting_q;  // a bit for each number of bursts
+  logic                         done;
+  assign owner = order_q[0];
+  assign owned = !waiting_q[0];
+  assign room  = !waiting_q[Ahead];
+  assign done  = wvalid_o && wready_i && wlast_o;
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) waiting_q <= (Ahead + 1)'(1);
+    else if (take && !done) waiting_q <= waiting_q << 1;
+    else if (done && !take) waiting_q <= waiting_q >> 1;
+    for (int unsigned i = 0; i < Ahead; i++) begin
+      if (done && i + 1 < Ahead) order_q[i] <= order_q[i+1];
+      if (take && waiting_q[done ? i + 1 : i]) order_q[i] <= turn_q;
+    end
+  end
 
   assign awid_o    = turn_q;
   assign awaddr_o  = awaddr_i[turn_q];
