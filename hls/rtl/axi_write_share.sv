@@ -44,7 +44,7 @@ module axi_write_share #(
   localparam int unsigned Ahead = 8;  // bursts whose data may wait behind that of others
   // A memory that was not reset does not pause for so long, 3.4 us at 300 MHz, in the middle of its answers.
   localparam int unsigned QuietClocks = 1024;
-  localparam int unsigned CountBits   = 10;  // of bursts without response
+  localparam int unsigned CountBits   = 8;  // of bursts without response: 63 of each of four writers
 
   if (Writers < 2) begin : gen_bad_parameters
     $fatal(1, "%m: Writers must be at least 2");

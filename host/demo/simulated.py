@@ -34,6 +34,7 @@ from headrace.host.dpu.image import ImageSpec
 from headrace.sim.engine import Arrivals
 from headrace.sim.experiments.preba.conditions import CPU_CORES, GPU, SEVENTHS
 from headrace.sim.hardware.audio import TARGET_HZ, mel_cu_cycles
+from headrace.sim.hardware.card import HBM_PORTS, MASTERS
 from headrace.sim.hardware.dpu import image_cu_cycles
 from headrace.sim.hardware.dpu_server import CLOCK_HZ, START_S, UNITS
 from headrace.sim.hardware.inputs import estimated_clocks
@@ -49,9 +50,7 @@ SIMULATING: Final = "the same on a simulated server"
 LOADED: Final = 0.8  # of what the slices do in batches of the knee
 REQUESTS: Final = 20_000  # at that load, or the live run's if those are more
 KEPT_UP: Final = 0.95  # of the rate: what serves less than that has a queue that grows
-# Image CUs that take the share of a U55C's LUTs which PREBA's DPU for images takes, 44.5 % (Table 1), at 25,717 each
-# (hls/README.md).
-MOST_CUS: Final = 22
+MOST_CUS: Final = HBM_PORTS // MASTERS["image cu"]  # of a card, before LUTs end it
 MODELLED_BYTES: Final = 2_500_000  # of photos by the cycle model, which takes some 0.6 s for 1 MB
 
 ROUNDS: Final = 10

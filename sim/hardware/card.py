@@ -1,4 +1,4 @@
-"""Whether so many compute units fit an Alveo U55C, by what Yosys says that each takes."""
+"""Whether so many compute units fit an Alveo U55C, by what Yosys says that each takes, and by its memory ports."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -12,6 +12,8 @@ CUS: Final[Mapping[str, Mapping[str, float]]] = {
     "mel cu": {"lut": 21_113, "ff": 22_521, "dsp": 183, "bram36": 18.5, "uram": 30},
     "norm cu": {"lut": 9_713, "ff": 8_323, "dsp": 13, "bram36": 3, "uram": 8},
 }
+HBM_PORTS: Final = 32  # AMD PG276
+MASTERS: Final[Mapping[str, int]] = {"image cu": 2, "mel cu": 2, "norm cu": 2}  # AXI masters, each at a port of its own
 # An assumption: the rest is for the platform's shell, the interconnect between CUs and memory, and for a design that
 # can still be routed. Nothing here has been placed on a card.
 USABLE: Final = 0.7
@@ -29,8 +31,15 @@ def cus_of(preprocessor: Preprocessor) -> dict[str, int]:
 
 
 def too_many(preprocessor: Preprocessor) -> str | None:
-    """What does not fit, in words."""
-    kind, share = share_of_card(cus_of(preprocessor))
+    """What does not fit, in words: of ports and cells that which lacks most."""
+    cus = cus_of(preprocessor)
+    kind, share = share_of_card(cus)
+    ports = sum(count * MASTERS[name] for name, count in cus.items())
+    if ports / HBM_PORTS > max(1.0, share / USABLE):
+        return (
+            f"its compute units have {ports} AXI masters, and the HBM of a U55C {HBM_PORTS} ports: more masters than "
+            "ports share their bandwidth, which is not modelled"
+        )
     if share <= USABLE:
         return None
     return (

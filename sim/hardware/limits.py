@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.batching.errors import UsageError
-from headrace.sim.hardware.card import U55C, USABLE
+from headrace.sim.hardware.card import HBM_PORTS, U55C, USABLE
 from headrace.sim.hardware.inputs import IMAGE_TENSOR_BYTES
 from headrace.sim.hardware.pcie import FPGA_LINK
 
-HBM_PORTS: Final = 32
 LAUNCHES_S: Final = (0.0, 50e-6, 100e-6)  # 0: none for a photo, as from a queue in device memory
 TENSOR_BYTES: Final = {
     "float32": IMAGE_TENSOR_BYTES,

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from headrace.bitstreams.kernel import parse_kernels
 from headrace.bitstreams.resources import report
+from headrace.bitstreams.sources import hls_folder
 from headrace.host.cli.build import _cache_folder
-from headrace.sim.hardware.card import CUS, U55C, USABLE, share_of_card
+from headrace.sim.hardware.card import CUS, HBM_PORTS, MASTERS, U55C, USABLE, share_of_card
 from headrace.sim.scenario import Scenario, run_scenario
 
 
@@ -31,9 +33,22 @@ def test_the_fullest_resource_counts(monkeypatch):
     assert share_of_card({"image cu": 4}) == ("lut", 4 * CUS["image cu"]["lut"] / U55C["lut"])
 
 
-def test_more_units_than_fit_a_card_are_a_warning():
+@pytest.mark.parametrize(
+    ("name", "module"), [("image cu", "image_cu"), ("mel cu", "audio_mel_cu"), ("norm cu", "audio_norm_cu")]
+)
+def test_a_unit_has_the_masters_of_its_kernel(name, module):
+    spec = parse_kernels((hls_folder() / module / "kernel.xml").read_bytes())[0]
+    assert MASTERS[name] == len({arg.port for arg in spec.args} - {"S_AXI_CONTROL"})
+
+
+def test_more_units_than_fit_a_card_are_a_warning(monkeypatch):
     usual = Scenario(model="resnet50", accelerator="a100-40gb", requests=100, rate_rps=100)
+    for cus, warned in ((HBM_PORTS // 2, False), (HBM_PORTS // 2 + 1, True)):
+        _, found = run_scenario(replace(usual, preprocess=f"dpu:{cus}"))
+        assert any("34 AXI masters, and the HBM of a U55C 32 ports" in warning for warning in found) == warned
+    monkeypatch.setitem(CUS, "image cu", {**CUS["image cu"], "uram": 80})
     most = int(USABLE / share_of_card({"image cu": 1})[1])
-    for cus, warned in ((most, False), (most + 1, True)):
+    assert most < HBM_PORTS // 2
+    for cus, warned in ((most, False), (most + 1, True), (4 * most, True)):
         _, found = run_scenario(replace(usual, preprocess=f"dpu:{cus}"))
         assert any("of a U55C's URAM" in warning for warning in found) == warned
