@@ -22,6 +22,7 @@ from headrace.host.cli.options import (
     Whole,
     WindowMs,
     Workers,
+    XrtOption,
     check_readable,
     command,
     make_folder,
@@ -94,6 +95,7 @@ def demo(
     xclbin: Annotated[
         Path | None, typer.Option(callback=readable, help="Use this container instead of building one.")
     ] = None,
+    xrt: XrtOption = None,
     image_cus: ImageCus = 4,
     mel_cus: MelCus = 1,
     norm_cus: NormCus = 1,
@@ -121,6 +123,7 @@ def demo(
     from headrace.host.demo.report import print_report, write_report
     from headrace.host.demo.sounds import demo_sounds, folder_sounds
     from headrace.host.demo.stages import demo as run
+    from headrace.host.xrt import Api
 
     for option, paths in (("--weights", map(Path, filter(None, weights or ()))), ("--profile", profile_files or ())):
         for path in paths:
@@ -156,7 +159,10 @@ def demo(
         max_batch=max_batch,
         sla_s=sla_ms / 1e3,
         seed=seed,
+        api=None if xrt is None else Api(xrt.value),
     )
+    if audio and options.api is not None and "dpu" not in options.preprocessors:
+        raise UsageError("--xrt: no sound goes through a DPU; name dpu in --preprocessors, or leave --xrt out")
     if xclbin is not None:
         read_container("--xclbin", xclbin)
     make_folder("--out", out_folder)

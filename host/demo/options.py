@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from headrace.batching import POLICIES, Profile, UsageError
 from headrace.batching.catalog import CELL_POLICIES
 from headrace.host.demo.photos import Photo
+from headrace.host.xrt import Api
 
 BEFOREHAND = "beforehand"  # every photo was made a tensor, by the DPU, before the run: the workers alone are loaded
 PREPROCESSORS = (BEFOREHAND, "cpu", "dpu")
@@ -40,6 +41,7 @@ class DemoOptions:
     sla_s: float = 0.5
     drain_timeout_s: float = 120.0  # after a run's last arrival; what has no answer by then has failed
     seed: int = 0
+    api: Api | None = None  # whose device the DPU is on; as `xrt.api_for`
 
     def __post_init__(self) -> None:
         check_names("policies", self.policies, DEMO_POLICIES)

@@ -93,6 +93,8 @@ def network_of(options: DemoOptions) -> Network | None:
     found = [name for name in options.models if is_step_model(name)]
     if not found:
         return None
+    if options.api is not None:
+        raise UsageError(f"--xrt: {found[0]} takes sentences, which no DPU preprocesses; leave it out")
     if len(options.models) > 1 or options.npus or options.input_shapes or options.profiles:
         raise UsageError(
             f"{found[0]} takes sentences: give it alone, on worker processes, without --input-shape and --profile"

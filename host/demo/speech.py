@@ -256,7 +256,7 @@ async def _demo(
         dpus: dict[AudioSpec, Dpu[AudioSpec] | None] = {}
         prepared: dict[AudioSpec, Prepared] = {}
         for spec in dict.fromkeys(network.spec for network in networks):
-            dpu = None if xclbin is None else await stack.enter_async_context(Dpu(xclbin, spec))
+            dpu = None if xclbin is None else await stack.enter_async_context(Dpu(xclbin, spec, api=options.api))
             progress.stage("DPU tensors against the definition" if dpu else "tensors by the CPU", len(sounds))
             dpus[spec], prepared[spec] = dpu, await prepare(dpu, spec, sounds, progress.step)
         of = {network.name: prepared[network.spec] for network in networks}

@@ -5,10 +5,12 @@ import contextlib
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from headrace.batching import HeadraceError
 from headrace.host.workers.channel import Channel, WorkerLost
@@ -156,6 +158,10 @@ class WorkerProcess:
         if channel is not None:
             channel.close()
         if process is not None:
+            if _child_signals_caught():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(STOP_TIMEOUT_S):
+                        await process.wait()  # without a channel it ends
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             with contextlib.suppress(TimeoutError):
@@ -174,6 +180,15 @@ async def _last_lines(stream: asyncio.StreamReader | None, keep: int = 5) -> str
     while stream is not None and (chunk := await stream.read(1 << 16)):
         lines = (lines + chunk.decode(errors="replace").splitlines())[-keep:]
     return " | ".join(lines)
+
+
+def _child_signals_caught() -> bool:
+    """Whether code beside Python's has a handler of SIGCHLD. XRT's emulation has: it takes any child that a signal ends
+    for its device, and ends this whole process group with it."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (signal.SIGCHLD - 1) & 1)
+    return False
 
 
 def processes(program: Program, devices: Sequence[WorkerDevice]) -> list[WorkerProcess]:

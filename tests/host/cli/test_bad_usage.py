@@ -82,7 +82,7 @@ NAMED = (  # choices and lists of names
     (*SMDP, "--rho", "0.5", "--method"), ("build", "-o", "new.xclbin", "--target"),
     ("build", "-o", "new.xclbin", "--platform"),
     ("build", "--target", "hw", "-o", "new", "--kernel"), ("build", "--target", "hw", "-o", "new", "--slr"),
-    ("demo", "--target"),
+    ("demo", "--target"), ("demo", "--xrt"),
     ("demo", "--policies"), ("demo", "--policy"), ("demo", "--preprocessors"), ("demo", "--workers"),
     ("demo", "--model"), ("demo", "--input-shape"), ("profile", "--model"), ("profile", "--cell"),
     ("profile", "--input-shape"),

@@ -189,3 +189,20 @@ def alive(pid: int) -> bool:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:
         return False
+
+
+@pytest.mark.parametrize("caught", [True, False])
+def test_where_a_library_watches_children_none_is_ended_by_a_signal(caught, small):  # noqa: F811
+    """XRT's emulation takes such an end for its device's, and ends the whole process group."""
+    ended = []
+
+    async def body(worker, views):
+        ended.append(worker._process)
+
+    before = signal.signal(signal.SIGCHLD, lambda *_: None) if caught else None
+    try:
+        with_worker(NET, body)
+    finally:
+        if caught:
+            signal.signal(signal.SIGCHLD, before)
+    assert ended[0].returncode == (0 if caught else -signal.SIGKILL)
