@@ -30,11 +30,6 @@ class KernelArg:
     def is_global(self) -> bool:
         return self.address_qualifier == GLOBAL
 
-    @property
-    def is_output_register(self) -> bool:
-        """A scalar that the kernel writes: a pointer in its C++, a read-only register for the host."""
-        return self.address_qualifier == SCALAR and self.type.endswith("*")
-
 
 @dataclass(frozen=True, slots=True)
 class KernelPort:
@@ -47,14 +42,15 @@ class KernelPort:
 
 @dataclass(frozen=True, slots=True)
 class KernelSpec:
-    """`counters`: name to offset of registers in which an RTL kernel tells what its last run did. They are no
-    arguments, so kernel.xml has them as processing instructions, `<?headrace-counter NAME OFFSET?>`, which the vendor's
-    tools skip."""
+    """`outputs` and `counters`: name to offset of registers in which an RTL kernel tells how its last run ended, and
+    what it did. They are no arguments, so kernel.xml has them as processing instructions, `<?headrace-output NAME
+    OFFSET?>` and `<?headrace-counter NAME OFFSET?>`, which the vendor's tools skip."""
 
     name: str
     control_protocol: str
     args: tuple[KernelArg, ...]
     ports: tuple[KernelPort, ...] = ()
+    outputs: Mapping[str, int] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -104,14 +100,14 @@ def _kernel(element: ElementTree.Element) -> KernelSpec:
         KernelPort(port.attrib["name"], port.attrib["mode"] == "master", int(port.attrib["dataWidth"], 0))
         for port in element.iter("port")
     )
-    counters = {}
+    registers: dict[str, dict[str, int]] = {"headrace-output": {}, "headrace-counter": {}}
     for instruction in element.iter(ElementTree.ProcessingInstruction):
         target, *words = (instruction.text or "").split()
-        if target == "headrace-counter":
+        if target in registers:
             name, offset = words
-            counters[name] = int(offset, 0)
+            registers[target][name] = int(offset, 0)
     name, protocol = element.attrib["name"], element.attrib["hwControlProtocol"]
-    spec = KernelSpec(name, protocol, tuple(args), ports, counters)
+    spec = KernelSpec(name, protocol, tuple(args), ports, *registers.values())
     if [arg.index for arg in args] != list(range(len(args))):
         raise KernelError(f"kernel {spec.name}: argument ids must count up from 0")
     end = 0x10  # the control registers

@@ -71,7 +71,7 @@ class Cu:
         self._spec, self._memory, self._image = spec, memory, image
         self._model = KernelModel(library, seed=1)
         self._index = {arg.name: arg.index for arg in spec.args}
-        self._outputs = {arg.name: arg.offset for arg in spec.args if arg.is_output_register}
+        self._outputs = dict(spec.outputs)
         words = np.zeros((3, 256), np.uint32)
         table = image.tables()
         words[:] = table.view(f"u{table.itemsize}")

@@ -170,8 +170,7 @@ void preprocess(const ap_uint<128>* file, uint32_t wav_bytes, ap_uint<128>* outp
 
 extern "C" void audio_mel_cu(const ap_uint<128>* wav, ap_uint<128>* mel, const ap_uint<128>* tables,
                              ap_uint<128>* result, uint32_t wav_bytes, uint32_t mel_capacity, uint32_t stage,
-                             uint32_t mels, uint32_t preemphasis, uint32_t log_floor, uint32_t taps_rate,
-                             uint32_t* status, uint32_t* count, uint32_t* source_count, uint32_t* source_rate) {
+                             uint32_t mels, uint32_t preemphasis, uint32_t log_floor, uint32_t taps_rate) {
 #pragma HLS INTERFACE m_axi port = wav bundle = gmem0 channel = 0 offset = slave max_read_burst_length = 64
 #pragma HLS INTERFACE m_axi port = mel bundle = gmem1 channel = 0 offset = slave max_write_burst_length = 64
 #pragma HLS INTERFACE m_axi port = tables bundle = gmem0 channel = 1 offset = slave max_read_burst_length = 64
@@ -187,10 +186,6 @@ extern "C" void audio_mel_cu(const ap_uint<128>* wav, ap_uint<128>* mel, const a
 #pragma HLS INTERFACE s_axilite port = preemphasis bundle = control offset = 0x60
 #pragma HLS INTERFACE s_axilite port = log_floor bundle = control offset = 0x68
 #pragma HLS INTERFACE s_axilite port = taps_rate bundle = control offset = 0x70
-#pragma HLS INTERFACE s_axilite port = status bundle = control offset = 0x80
-#pragma HLS INTERFACE s_axilite port = count bundle = control offset = 0x88
-#pragma HLS INTERFACE s_axilite port = source_count bundle = control offset = 0x90
-#pragma HLS INTERFACE s_axilite port = source_rate bundle = control offset = 0x98
 #pragma HLS INTERFACE ap_ctrl_chain port = return
 #pragma HLS INTERFACE s_axilite port = return bundle = control
     using namespace headrace;
@@ -210,10 +205,6 @@ extern "C" void audio_mel_cu(const ap_uint<128>* wav, ap_uint<128>* mel, const a
     if (known && sound) {
         preprocess(wav, wav_bytes, mel, mel_capacity, tables, stage, mels, preemphasis, log_floor, rate, outcome);
     }
-    *status = outcome.status;
-    *count = outcome.count;
-    *source_count = outcome.source_count;
-    *source_rate = outcome.source_rate;
     ap_uint<128> first = 0, second = 0;
     first.range(31, 0) = outcome.status;
     first.range(63, 32) = outcome.count;

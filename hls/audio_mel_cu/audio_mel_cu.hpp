@@ -30,5 +30,4 @@ constexpr unsigned TABLES_TAPS = 4096;  // bytes
 
 extern "C" void audio_mel_cu(const ap_uint<128>* wav, ap_uint<128>* mel, const ap_uint<128>* tables,
                              ap_uint<128>* result, uint32_t wav_bytes, uint32_t mel_capacity, uint32_t stage,
-                             uint32_t mels, uint32_t preemphasis, uint32_t log_floor, uint32_t taps_rate,
-                             uint32_t* status, uint32_t* count, uint32_t* source_count, uint32_t* source_rate);
+                             uint32_t mels, uint32_t preemphasis, uint32_t log_floor, uint32_t taps_rate);

@@ -55,8 +55,7 @@ void run(const ap_uint<128>* mel, uint32_t frames, uint32_t mels, uint32_t forma
 }  // namespace headrace
 
 extern "C" void audio_norm_cu(const ap_uint<128>* mel, ap_uint<128>* tensor, ap_uint<128>* result, uint32_t frames,
-                              uint32_t mels, uint32_t tensor_capacity, uint32_t format, uint32_t std_floor,
-                              uint32_t* status) {
+                              uint32_t mels, uint32_t tensor_capacity, uint32_t format, uint32_t std_floor) {
 #pragma HLS INTERFACE m_axi port = mel bundle = gmem0 offset = slave max_read_burst_length = 64
 #pragma HLS INTERFACE m_axi port = tensor bundle = gmem1 channel = 0 offset = slave max_write_burst_length = 64
 #pragma HLS INTERFACE m_axi port = result bundle = gmem1 channel = 1 offset = slave max_write_burst_length = 2
@@ -68,7 +67,6 @@ extern "C" void audio_norm_cu(const ap_uint<128>* mel, ap_uint<128>* tensor, ap_
 #pragma HLS INTERFACE s_axilite port = tensor_capacity bundle = control offset = 0x44
 #pragma HLS INTERFACE s_axilite port = format bundle = control offset = 0x4C
 #pragma HLS INTERFACE s_axilite port = std_floor bundle = control offset = 0x54
-#pragma HLS INTERFACE s_axilite port = status bundle = control offset = 0x60
 #pragma HLS INTERFACE ap_ctrl_chain port = return
 #pragma HLS INTERFACE s_axilite port = return bundle = control
     using namespace headrace;
@@ -85,7 +83,6 @@ extern "C" void audio_norm_cu(const ap_uint<128>* mel, ap_uint<128>* tensor, ap_
             outcome = STATUS_OK;
         }
     }
-    *status = outcome;
     ap_uint<128> first = 0, second = 0;
     first.range(31, 0) = outcome;
     if (sound) {

@@ -18,5 +18,4 @@
 #include "ap_int.h"
 
 extern "C" void audio_norm_cu(const ap_uint<128>* mel, ap_uint<128>* tensor, ap_uint<128>* result, uint32_t frames,
-                              uint32_t mels, uint32_t tensor_capacity, uint32_t format, uint32_t std_floor,
-                              uint32_t* status);
+                              uint32_t mels, uint32_t tensor_capacity, uint32_t format, uint32_t std_floor);

@@ -422,9 +422,7 @@ extern "C" void image_cu(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<
                          const ap_uint<128>* tables, ap_uint<128>* result, uint32_t stage, uint32_t format,
                          uint32_t resize_short, uint32_t crop_width, uint32_t crop_height, uint32_t crop_x,
                          uint32_t crop_y, ap_uint<128>* workspace, uint32_t workspace_bytes,
-                         const volatile ap_uint<128>* ring, uint32_t ring_entries, uint32_t ring_first, uint32_t polls,
-                         uint32_t* status, uint32_t* out_width, uint32_t* out_height, uint32_t* src_width,
-                         uint32_t* src_height) {
+                         const volatile ap_uint<128>* ring, uint32_t ring_entries, uint32_t ring_first, uint32_t polls) {
 #pragma HLS INTERFACE m_axi port = jpeg bundle = gmem0 channel = 0 offset = slave max_read_burst_length = 64
 #pragma HLS INTERFACE m_axi port = tensor bundle = gmem1 channel = 0 offset = slave max_write_burst_length = 64
 #pragma HLS INTERFACE m_axi port = tables bundle = gmem0 channel = 1 offset = slave max_read_burst_length = 64
@@ -450,11 +448,6 @@ extern "C" void image_cu(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<
 #pragma HLS INTERFACE s_axilite port = ring_entries bundle = control offset = 0xA8
 #pragma HLS INTERFACE s_axilite port = ring_first bundle = control offset = 0xB0
 #pragma HLS INTERFACE s_axilite port = polls bundle = control offset = 0xB8
-#pragma HLS INTERFACE s_axilite port = status bundle = control offset = 0xC0
-#pragma HLS INTERFACE s_axilite port = out_width bundle = control offset = 0xD0
-#pragma HLS INTERFACE s_axilite port = out_height bundle = control offset = 0xE0
-#pragma HLS INTERFACE s_axilite port = src_width bundle = control offset = 0xF0
-#pragma HLS INTERFACE s_axilite port = src_height bundle = control offset = 0x100
 #pragma HLS INTERFACE ap_ctrl_chain port = return
 #pragma HLS INTERFACE s_axilite port = return bundle = control
     using namespace headrace;
@@ -470,10 +463,5 @@ extern "C" void image_cu(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<
                         result);
         record = result + 2 * ring_entries;
     }
-    *status = outcome.status;
-    *out_width = outcome.out_width;
-    *out_height = outcome.out_height;
-    *src_width = outcome.src_width;
-    *src_height = outcome.src_height;
     write_record(outcome, 0, record);
 }

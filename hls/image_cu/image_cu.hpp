@@ -46,6 +46,4 @@ extern "C" void image_cu(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<
                          const ap_uint<128>* tables, ap_uint<128>* result, uint32_t stage, uint32_t format,
                          uint32_t resize_short, uint32_t crop_width, uint32_t crop_height, uint32_t crop_x,
                          uint32_t crop_y, ap_uint<128>* workspace, uint32_t workspace_bytes,
-                         const volatile ap_uint<128>* ring, uint32_t ring_entries, uint32_t ring_first, uint32_t polls,
-                         uint32_t* status, uint32_t* out_width, uint32_t* out_height, uint32_t* src_width,
-                         uint32_t* src_height);
+                         const volatile ap_uint<128>* ring, uint32_t ring_entries, uint32_t ring_first, uint32_t polls);

@@ -854,7 +854,7 @@ class run:
         if self._command is not None and self._command.state not in _DONE:
             raise RuntimeError("the run was started and has not ended: Operation already in progress")
         spec, card = self._kernel._spec, self._kernel._card
-        missing = [a.name for a in spec.args if a.index not in self._arguments and not a.is_output_register]
+        missing = [a.name for a in spec.args if a.index not in self._arguments]
         if missing:
             raise RuntimeError(f"arguments of '{spec.name}' are not set: {', '.join(missing)}: Invalid argument")
         buffers = {index: value for index, value in self._arguments.items() if isinstance(value, bo)}

@@ -75,9 +75,9 @@ class RunFailed(HeadraceError):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The output registers' values by argument index, and what the engine measured, by name."""
+    """The output registers' values by offset, if the engine has registers, and what it measured, by name."""
 
-    registers: Mapping[int, int]
+    registers: Mapping[int, int] = field(default_factory=dict)
     stats: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -121,16 +121,13 @@ class SwEmuEngine:
         assert wave is None, "C++ has no waveforms; the device refuses them"
         function = self._library[spec.name]
         function.restype = None
-        outputs = {arg.index: ctypes.c_uint32(0) for arg in spec.args if arg.is_output_register}
         arguments: list[object] = []
         for arg in spec.args:
-            if arg.is_output_register:
-                arguments.append(ctypes.byref(outputs[arg.index]))
-            elif arg.is_global:
+            if arg.is_global:
                 arguments.append(ctypes.c_void_p(memory.pointer(values[arg.index])))
             else:
                 arguments.append(ctypes.c_uint32(values[arg.index] & 0xFFFFFFFF))
         if self.launch_us:
             sleep(self.launch_us / 1e6)
         function(*arguments)
-        return Outcome({index: register.value for index, register in outputs.items()})
+        return Outcome()

@@ -179,7 +179,6 @@ def register_writes(spec: KernelSpec, values: Mapping[int, int]) -> dict[int, in
     return {
         arg.offset + 4 * word: values[arg.index] >> 32 * word & 0xFFFFFFFF
         for arg in spec.args
-        if not arg.is_output_register
         for word in range(arg.size // 4)
     }
 
@@ -195,8 +194,7 @@ class HwEmuEngine:
         self.launch_us = 0.0
 
     def execute(self, spec: KernelSpec, values: Mapping[int, int], memory: Memory, wave: Path | None = None) -> Outcome:
-        outputs = {arg.index: arg.offset for arg in spec.args if arg.is_output_register}
-        reads = [*outputs.values(), *spec.counters.values()]
+        reads = [*spec.outputs.values(), *spec.counters.values()]
         try:
             done = self._model.run(
                 register_writes(spec, values), memory.ranges(), reads, memory=self.memory_model, wave=wave,
@@ -205,6 +203,5 @@ class HwEmuEngine:
         except KernelFailed as error:
             raise RunFailed(str(error)) from error
         counters = {name: done.registers[offset] for name, offset in spec.counters.items()}
-        return Outcome(
-            {index: done.registers[offset] for index, offset in outputs.items()}, {"cycles": done.cycles} | counters
-        )
+        outputs = {offset: done.registers[offset] for offset in spec.outputs.values()}
+        return Outcome(outputs, {"cycles": done.cycles} | counters)

@@ -77,7 +77,7 @@ def test_units_reach_memory_far_from_0(tmp_path):
     for buffer in buffers[:2]:
         buffer.write(np.arange(16, dtype=np.int32).tobytes(), 0)
         buffer.sync(emulation.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE, 64, 0)
-    run = kernel(*buffers, 16, 5, 0, 0)
+    run = kernel(*buffers, 16, 5, 0)
     run.wait(60_000)
     buffers[2].sync(emulation.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE, 64, 0)
     assert np.frombuffer(buffers[2].read(64, 0), np.int32).tolist() == [2 * number + 5 for number in range(16)]

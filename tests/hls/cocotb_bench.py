@@ -58,8 +58,8 @@ class Bench:
 
     def __init__(self, dut, spec: KernelSpec, reads: Sequence[int], writes: Sequence[int]) -> None:
         self.dut = dut
-        self.arguments = [arg for arg in spec.args if not arg.is_output_register]
-        self.output_registers = [arg for arg in spec.args if arg.is_output_register]
+        self.arguments = spec.args
+        self.output_registers = spec.outputs
         self.counter_registers = dict(spec.counters)
         self.memory = Memory()
         clock, reset = dut.ap_clk, dut.ap_rst_n
@@ -126,7 +126,7 @@ class Bench:
         raise AssertionError(f"not done within {BOUND} clocks")
 
     async def outputs(self) -> list[int]:
-        return [await self.read(arg.offset) for arg in self.output_registers]
+        return [await self.read(offset) for offset in self.output_registers.values()]
 
     async def counters(self) -> dict[str, int]:
         return {name: await self.read(offset) for name, offset in self.counter_registers.items()}

@@ -27,10 +27,11 @@ int main(int argc, char** argv) {
         for (unsigned i = 0; i < headrace::SOUND_RATES; i++) {
             if (headrace::SOUND_RATE[i] == record[4]) rate = i;
         }
-        uint32_t status, count, source_count, source_rate;
         audio_mel_cu(wav.data(), mel.data(), tables[rate].data(), result.data(), size, capacity, record[2], record[3],
-                     254280, 65536, record[4], &status, &count, &source_count, &source_rate);
-        std::printf("%u %u %u\n", status, count, source_count);
+                     254280, 65536, record[4]);
+        const ap_uint<128> first = result[0], second = result[1];  // status, count; the source's count
+        std::printf("%u %u %u\n", first.range(31, 0).to_uint(), first.range(63, 32).to_uint(),
+                    second.range(31, 0).to_uint());
     }
     return 0;
 }

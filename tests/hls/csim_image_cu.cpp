@@ -17,11 +17,12 @@ int main(int argc, char** argv) {
         std::vector<ap_uint<128>> jpeg(size / 16 + (size % 16 != 0)), tensor((capacity + 15ull) / 16), tables(192);
         std::vector<ap_uint<128>> result(2), workspace(capacity / 16);
         if (size && std::fread(jpeg.data(), size, 1, corpus) != 1) return 3;
-        uint32_t status, out_width, out_height, src_width, src_height;
         image_cu(jpeg.data(), size, tensor.data(), capacity, tables.data(), result.data(), record[2], record[3],
                  record[4], record[5], record[5], record[6], record[6], workspace.data(), capacity / 16 * 16, nullptr, 0, 0,
-                 0, &status, &out_width, &out_height, &src_width, &src_height);
-        std::printf("%u %u %u\n", status, out_width, out_height);
+                 0);
+        const ap_uint<128> outcome = result[0];
+        std::printf("%u %u %u\n", outcome.range(31, 0).to_uint(), outcome.range(63, 32).to_uint(),
+                    outcome.range(95, 64).to_uint());
     }
     return 0;
 }

@@ -80,7 +80,7 @@ def run(
     ranges = [MemoryRange(base[name], buffer.nbytes, buffer.ctypes.data) for name, buffer in buffers.items()]
     given = base | dict(scalars) | dict(addresses or {})
     index = {arg.name: arg for arg in spec(kernel).args}
-    outputs = [arg.offset for arg in spec(kernel).args if arg.is_output_register]
+    outputs = list(spec(kernel).outputs.values())
     return (model or shared_model(kernel)).run(
         register_writes(spec(kernel), {index[name].index: value for name, value in given.items()}),
         ranges,
@@ -118,8 +118,7 @@ def image_cu(
         "image_cu", buffers, scalars, model=model, behind=behind, stagger=stagger, high=high, addresses=addresses,
         max_cycles=max_cycles, wave=wave,
     )  # fmt: skip
-    outputs = [arg for arg in spec("image_cu").args if arg.is_output_register]
-    registers = {arg.name: done.registers[arg.offset] for arg in outputs}
+    registers = {name: done.registers[offset] for name, offset in spec("image_cu").outputs.items()}
     record = buffers["result"].view("<u4")
     if "result" not in (addresses or {}):
         assert list(record[:5]) == list(registers.values()), "record and registers differ"

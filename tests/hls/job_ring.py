@@ -67,6 +67,12 @@ class Memory:
         slot[:NUMBER] = job
         slot[NUMBER] = number & 0xFFFFFFFF
 
+    @property
+    def run_record(self) -> int:
+        """Where the record of the run is: behind those of the jobs, or the only one where the ring is refused."""
+        refused = self.entries & (self.entries - 1) or self.entries > 65536
+        return 0 if refused else self.entries
+
     def records(self) -> NDArray[np.uint32]:
         """The last one is the run's."""
         return self.result.view(np.uint32).reshape(-1, 8)
@@ -76,8 +82,7 @@ class Memory:
 
 
 def csim(memory: Memory, first: int, polls: int) -> list[int]:
-    """The output registers."""
-    registers = [ctypes.c_uint32(0xDEAD) for _ in range(5)]
+    """What the RTL has in its output registers: the run's own record begins with the same."""
 
     def pointer(array: NDArray[np.uint8]) -> ctypes.c_void_p:
         return array.ctypes.data_as(ctypes.c_void_p)
@@ -88,9 +93,8 @@ def csim(memory: Memory, first: int, polls: int) -> list[int]:
         *(ctypes.c_uint32(0) for _ in range(7)), pointer(memory.workspace), ctypes.c_uint32(memory.workspace.nbytes),
         pointer(memory.ring), ctypes.c_uint32(memory.entries),
         ctypes.c_uint32(first & 0xFFFFFFFF), ctypes.c_uint32(polls),
-        *(ctypes.byref(register) for register in registers),
     )  # fmt: skip
-    return [register.value for register in registers]
+    return memory.records()[memory.run_record][:5].tolist()
 
 
 def rtl_run(memory: Memory, first: int, polls: int, *, behind: MemoryModel | None = None, **more) -> KernelRun:
@@ -109,7 +113,7 @@ def rtl_run(memory: Memory, first: int, polls: int, *, behind: MemoryModel | Non
 def rtlsim(memory: Memory, first: int, polls: int, **more) -> list[int]:
     """The output registers."""
     done = rtl_run(memory, first, polls, **more)
-    return [done.registers[arg.offset] for arg in cu_rtlsim.spec("image_cu").args if arg.is_output_register]
+    return [done.registers[offset] for offset in cu_rtlsim.spec("image_cu").outputs.values()]
 
 
 def stalled(memory: Memory, first: int, polls: int) -> list[int]:

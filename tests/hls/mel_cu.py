@@ -97,13 +97,13 @@ def mel_csim(
 ) -> MelResult:  # fmt: skip
     """One run of the C++. `capacity` defaults to `memory` bytes; `scalars` replaces registers."""
     buffers, given = _setup(wav, stage, spec, taps_rate, capacity, memory, scalars)
-    outputs = {name: ctypes.c_uint32(0xDEAD) for name in ("status", "count", "source_count", "source_rate")}
     library().audio_mel_cu(
         *(buffer.ctypes.data_as(ctypes.c_void_p) for buffer in buffers.values()),
         *(ctypes.c_uint32(value) for value in given.values()),
-        *(ctypes.byref(register) for register in outputs.values()),
     )
-    return MelResult(*_result({name: register.value for name, register in outputs.items()}, given, buffers))
+    record = buffers["result"].view("<u4")
+    outputs = {"status": record[0], "count": record[1], "source_rate": record[3], "source_count": record[4]}
+    return MelResult(*_result({name: int(value) for name, value in outputs.items()}, given, buffers))
 
 
 def mel_rtlsim(
@@ -125,7 +125,7 @@ def mel_rtlsim(
         max_cycles=max_cycles,
     )
     kernel = cu_rtlsim.spec("audio_mel_cu")
-    outputs = {arg.name: run.registers[arg.offset] for arg in kernel.args if arg.is_output_register}
+    outputs = {name: run.registers[offset] for name, offset in kernel.outputs.items()}
     counters = {name: run.registers[offset] for name, offset in kernel.counters.items()}
     found = _result(outputs, given, buffers, "result" not in (addresses or {}))
     return RtlMelResult(*found, run.cycles, counters)

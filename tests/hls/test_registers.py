@@ -35,6 +35,19 @@ def test_the_arguments_are_in_kernel_xmls_order(cu):
 
 
 @of_every_cu
+def test_the_arguments_are_what_a_host_sets_and_registers_do_not_overlap(cu):
+    """OpenCL demands a value for each argument, PYNQ a buffer for each pointer: no register that the unit
+    writes is one."""
+    (spec,) = parse_kernels((HLS / cu / "kernel.xml").read_bytes())
+    assert all(arg.is_global == arg.type.endswith("*") for arg in spec.args)
+    assert spec.outputs and next(iter(spec.outputs)) == "status"
+    places = [(arg.offset, arg.size) for arg in spec.args]
+    places += [(offset, 4) for offset in (*spec.outputs.values(), *spec.counters.values())]
+    taken = [offset + byte for offset, size in places for byte in range(size)]
+    assert len(set(taken)) == len(taken)
+
+
+@of_every_cu
 def test_the_counters_of_kernel_xml_are_those_of_the_rtl_in_their_order(cu):
     package = (HLS / cu / f"{cu}_pkg.sv").read_text()
     fields = re.search(r"struct packed \{([^}]*)\} counters_t;", package).group(1)

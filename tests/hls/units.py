@@ -183,7 +183,6 @@ def image_cu(
     if tables is not None:
         words[:] = np.asarray(tables).view(f"u{np.asarray(tables).itemsize}").reshape(-1)
     result, workspace = _aligned(32, 0xA5), _aligned(workspace_bytes, 0xA5)
-    registers = [ctypes.c_uint32(0xDEAD) for _ in range(5)]
     library().image_cu(
         source.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint32(len(jpeg)),
         tensor.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint32(memory if capacity is None else capacity),
@@ -191,11 +190,9 @@ def image_cu(
         *(ctypes.c_uint32(value) for value in (stage, format, resize_short, *crop, *at)),
         workspace.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint32(workspace_bytes),
         ctypes.c_void_p(), *(ctypes.c_uint32(0) for _ in range(3)),  # no ring
-        *(ctypes.byref(register) for register in registers),
     )  # fmt: skip
-    status, out_width, out_height, src_width, src_height = (register.value for register in registers)
     record = result.view("<u4")
-    assert list(record[:5]) == [status, out_width, out_height, src_width, src_height], "record and registers differ"
+    status, out_width, out_height, src_width, src_height = map(int, record[:5])
     size = int(record[5]) | int(record[6]) << 32
     return CuResult(Status(status), (out_width, out_height), (src_width, src_height), size, tensor)
 

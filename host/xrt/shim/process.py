@@ -99,7 +99,6 @@ class _ComputeUnit:
         return {
             arg.index: int.from_bytes(self._registers[arg.offset : arg.offset + arg.size], "little")
             for arg in self._spec.args
-            if not arg.is_output_register
         }
 
     def _begin(self, number: int, values: dict[int, int]) -> None:
@@ -125,7 +124,7 @@ class _ComputeUnit:
             self._end(number, outputs)
 
     def _end(self, number: int, outputs: dict[int, int] | None) -> None:
-        """Tell the host; `outputs` is None when the limit has passed."""
+        """Tell the host; `outputs`, registers by offset, is None when the limit has passed."""
         with self._lock:
             if number != self._run or not self._control & START:
                 return
@@ -134,8 +133,7 @@ class _ComputeUnit:
             if outputs is None:
                 self._lost = True
                 _log.error("%s: run %d took more than %g s and is given up", self.name, number, self._limit_s)
-            for index, value in (outputs or {}).items():
-                offset = self._spec.args[index].offset
+            for offset, value in (outputs or {}).items():
                 self._registers[offset : offset + 4] = value.to_bytes(4, "little")
             self._control = DONE | IDLE
 

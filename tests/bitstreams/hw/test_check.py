@@ -29,7 +29,7 @@ CHANGES = (
     ("both", XML, 'id="1" port="M_AXI_GMEM1"', 'id="1" port="M_AXI_GMEM0"', "tensor|M_AXI_GMEM0|m_axi_gmem0"),
     ("both", XML, 'id="1" port="M_AXI_GMEM1"', 'id="1" port="S_AXI_CONTROL"', "not a port of its kind"),
     ("both", XML, 'hwControlProtocol="ap_ctrl_chain"', 'hwControlProtocol="ap_ctrl_hs"', "ap_ctrl_hs"),
-    ("both", XML, 'offset="0x60"', 'offset="0xFFE"', "argument status lies beyond the 4096 bytes"),
+    ("both", XML, 'offset="0x54"', 'offset="0xFFE"', "argument std_floor lies beyond the 4096 bytes"),
     ("both", XML, "<args>", "<arg", "cannot be read: ParseError"),
     ("rtl", XML, 'name="M_AXI_GMEM0"', 'name="M_AXI_GMEM9"', "m_axi_gmem9, of which the RTL has no channel"),
     ("rtl", XML, 'dataWidth="128"', 'dataWidth="512"', "m_axi_gmem0_rdata is input of 128 bits, not input of 512"),
