@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from headrace.batching import HeadraceError
-from headrace.sim.experiments.sweep import sweep
+from headrace.sim.sweeps.sweep import sweep
 
 SLEEPER = """
 import time
-from headrace.sim.experiments.sweep import sweep
+from headrace.sim.sweeps.sweep import sweep
 print("begins", flush=True)
 sweep(time.sleep, [600] * 4, lambda: None)
 """
@@ -34,7 +34,7 @@ def workers_of(parent):
             command = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"headrace.sim.experiments.sweep" in command and command[-2] == b"%d" % parent:
+        if b"headrace.sim.sweeps.processes" in command and command[-2] == b"%d" % parent:
             found.append(folder.name)
     return found
 
@@ -115,7 +115,7 @@ def test_a_worker_whose_sweep_is_gone_takes_no_job():
     ours, theirs = Pipe()
     ours.send((abs, -1))
     process = subprocess.run(
-        [sys.executable, "-m", "headrace.sim.experiments.sweep", str(theirs.fileno()), "0"],  # nobody's child is of 0
+        [sys.executable, "-m", "headrace.sim.sweeps.processes", str(theirs.fileno()), "0"],  # nobody's child is of 0
         pass_fds=[theirs.fileno()], timeout=PATIENCE_S, check=True, capture_output=True,
     )  # fmt: skip
     theirs.close()
