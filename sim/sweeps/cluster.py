@@ -6,9 +6,12 @@ refuses them. Ray itself runs again what was on a node or in a worker that is lo
 import logging
 import os
 import socket
+import subprocess
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -17,6 +20,7 @@ from headrace.sim.sweeps.journal import code_version
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # it would tell its makers of every cluster; read when ray is loaded
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # or it warns of a change to come in what jobs see of GPUs
+os.environ["RAY_DEDUP_LOGS_SKIP_REGEX"] = ".*"  # or it prints on stdout, amidst the results, that nodes are lost
 try:
     import ray
     from ray.exceptions import RayError, RayTaskError
@@ -28,20 +32,24 @@ Result = TypeVar("Result")
 
 ATTEMPTS: Final = 5  # at a job whose node or worker is lost
 AHEAD: Final = 2  # jobs handed over for each core, that none waits for the next; not more, for all are remembered
-REACH_S: Final = 5.0  # for a head node to take a connection
+REACH_S: Final = 5.0  # for a head node to take a connection,
+ANSWER_S: Final = 30.0  # and to tell that it is one; it takes seconds to load what asks
 
 
+@dataclass
 class Cluster:
+    version: str = field(default_factory=code_version)  # of the code that nodes must have
+
     def run(self, work: Callable[[Job], Result], jobs: Sequence[tuple[int, Job]]) -> Iterator[tuple[int, Result]]:
         """Raises what `work` raises, and HeadraceError if a job's worker or node was lost ATTEMPTS times, or the
         cluster with them."""
-        version, following = code_version(), iter(jobs)
+        following = iter(jobs)
         at: dict[Any, int] = {}
         try:
             while True:
                 room = max(1, AHEAD * _cores()) - len(at)
                 for number, job in islice(following, max(0, room)):
-                    at[_run.remote(version, work, job)] = number
+                    at[_run.remote(self.version, work, job)] = number
                 if not at:
                     return
                 done, _ = ray.wait(list(at), timeout=1.0)  # in turns: Ctrl-C is taken between them, and nodes may come
@@ -67,7 +75,7 @@ def _got(reference: Any, number: int) -> tuple[Exception | None, Any]:
     except RayTaskError as error:  # `_run` takes what jobs raise, so the node could not even load it, or pickle it
         raise HeadraceError(
             f"a node of the Ray cluster could not do job {number}; see whether Headrace is installed there: "
-            f"{error.cause}"
+            f"{str(error.cause).splitlines()[0]}"
         ) from error
     except RayError as error:
         raise HeadraceError(
@@ -123,5 +131,15 @@ def _reach(address: str) -> None:
         raise UsageError(f"--ray {address}: give local, auto, or HOST:PORT of a cluster's head")
     try:
         socket.create_connection((host, int(port)), timeout=REACH_S).close()
-    except OSError as error:
-        raise UsageError(f"--ray {address}: {error.strerror or error}; give the head of a Ray cluster") from error
+        # Whoever listens need not be Ray. Its own command asks; in a process that can be ended, for it may wait long.
+        asked = subprocess.run(
+            [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=ANSWER_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        reason = f"no answer in {ANSWER_S:g} s" if isinstance(error, subprocess.TimeoutExpired) else error
+        raise UsageError(f"--ray {address}: {reason}; give the head of a Ray cluster") from error
+    if asked.returncode:
+        raise UsageError(f"--ray {address}: it does not answer as the head of a Ray cluster of this release does")

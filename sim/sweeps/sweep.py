@@ -98,6 +98,7 @@ def run_figures(
         if figure not in known:
             raise UsageError(f"--figure {figure}: choose from {', '.join(known)}, all")
     jobs = sorted(dict.fromkeys(job for figure in figures for job in jobs_for(figure)), key=order)
-    progress.stage(describe(jobs), len(jobs))
-    done = dict(zip(jobs, sweep(run_job, jobs, progress.step, ray), strict=True))
+    with crew(len(jobs), ray) as workers:
+        progress.stage(describe(jobs), len(jobs))
+        done = dict(zip(jobs, workers.sweep(run_job, jobs, progress.step), strict=True))
     return [(figure, [row for job in jobs_for(figure) for row in done[job]]) for figure in figures]

@@ -79,9 +79,28 @@ def test_what_a_job_raises_is_raised_with_where(work, job, error):
     assert workers_of(os.getpid()) == []
 
 
-def test_a_worker_that_dies_is_found_out():
-    with pytest.raises(HeadraceError, match="the process at job 0 died"):
+def test_a_job_that_always_takes_its_process_along_ends_the_sweep():
+    with pytest.raises(HeadraceError, match="the process at job 0 died 3 times"):
         sweep(os._exit, [1], nothing)
+    assert workers_of(os.getpid()) == []
+
+
+# The first time it ends its process.
+ONCE = """
+import os, signal
+with open({mark!r}, "a") as file:
+    file.write("x")
+if os.path.getsize({mark!r}) == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_job_whose_process_is_killed_is_done_again(tmp_path):
+    marks = [tmp_path / str(number) for number in range(7)]
+    done = []
+    sweep(exec, [ONCE.format(mark=str(mark)) for mark in marks], lambda: done.append(1))
+    assert [mark.read_text() for mark in marks] == ["xx"] * 7 and len(done) == 7
+    assert workers_of(os.getpid()) == []
 
 
 @pytest.mark.parametrize("to_all", [True, False])
