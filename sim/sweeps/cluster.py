@@ -115,6 +115,7 @@ def cluster(address: str) -> Iterator[Cluster]:
             **(own if address == "local" else {}),
         )
     except (ConnectionError, RuntimeError, ValueError, OSError, RayError) as error:
+        ray.shutdown()  # of what it had begun
         reason = " ".join(str(error).split())
         hint = "" if "ersion" in reason else "no cluster that this machine is a node of; see `ray start`: "
         raise UsageError(f"--ray {address}: {hint}{reason}") from error
