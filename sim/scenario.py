@@ -185,16 +185,20 @@ def read_settings(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"--config {path}: {error}") from error
     settings = {key.replace("-", "_"): value for key, value in body.items()}
+    return {key: checked_setting(f"--config {path}", key, value) for key, value in settings.items()}
+
+
+def checked_setting(where: str, key: str, value: Any) -> Any:
+    """A value for the field `key` of `Scenario`, in the field's type. Raises UsageError that begins with `where`."""
     kinds = get_type_hints(Scenario)
-    for key, value in settings.items():
-        if key not in kinds:
-            raise UsageError(f"--config {path}: there is no setting {key!r}; known are {', '.join(kinds)}")
-        kind = next(kind for kind in (bool, int, float, str) if kind in (kinds[key], *get_args(kinds[key])))
-        if kind is float and type(value) is int:
-            settings[key] = float(value)
-        elif type(value) is not kind:
-            raise UsageError(f"--config {path}: {key} is {value!r}; it must be of type {kind.__name__}")
-    return settings
+    if key not in kinds:
+        raise UsageError(f"{where}: there is no setting {key!r}; known are {', '.join(kinds)}")
+    kind = next(kind for kind in (bool, int, float, str) if kind in (kinds[key], *get_args(kinds[key])))
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise UsageError(f"{where}: {key} is {value!r}; it must be of type {kind.__name__}")
+    return value
 
 
 def _cells(scenario: Scenario) -> dict[str, tuple[CellModel, NodeTimes]]:

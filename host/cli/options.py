@@ -22,6 +22,16 @@ MAX_TOKEN = 4096  # bytes of its file
 
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
 
+# Of what sweeps: `reproduce`, `plan` and `simulate --grid`.
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        help="Simulate on a Ray cluster: local (started for this alone), auto, or HOST:PORT of its head.",
+        metavar="ADDRESS",
+    ),
+]
+
 # Of what serves live: `demo` and `serve`.
 Workers = Annotated[
     str | None,

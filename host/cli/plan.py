@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -12,7 +13,7 @@ import typer
 
 from headrace.batching.errors import UsageError
 from headrace.host.cli.console import Stages, progress, tell, warn
-from headrace.host.cli.options import Json, check_readable, command, make_folder, readable
+from headrace.host.cli.options import Json, Ray, check_readable, command, make_folder, readable
 from headrace.host.cli.planned.placement import placed_models
 from headrace.host.cli.planned.schedule import check_day, scheduled
 from headrace.host.cli.planned.search import planned
@@ -35,8 +36,6 @@ from headrace.host.cli.simulate import (
     TreesFile,
     scenario_of,
 )
-from headrace.sim.experiments.journal import Journal
-from headrace.sim.experiments.sweep import Crew, crew
 from headrace.sim.hardware.cost import YEARS
 from headrace.sim.hardware.mig import GPUS
 from headrace.sim.load.day import read_day
@@ -45,6 +44,8 @@ from headrace.sim.planner.schedule import REPARTITION_S
 from headrace.sim.planner.target import TRAFFICS, Target
 from headrace.sim.planner.trials import Measured, Run, Trial, measure
 from headrace.sim.scenario import Scenario
+from headrace.sim.sweeps.journal import Journal
+from headrace.sim.sweeps.sweep import Crew, crew
 
 
 class Least(StrEnum):
@@ -109,7 +110,7 @@ def plan(
         Path | None,
         typer.Option(
             "--out",
-            help="Folder for plan.json, cost by rate with the winners as a plot, and trials.jsonl with all that was "
+            help="Folder for plan.json, cost by rate with the winners as a plot, and trials.parquet with all that was "
             "simulated, from which a second start goes on.",
         ),
     ] = None,
@@ -130,6 +131,7 @@ def plan(
     busy_w: BusyW = None,
     corpus: CorpusFile = None,
     trees: TreesFile = None,
+    ray: Ray = None,
     as_json: Json = False,
 ) -> None:
     """The partition, preprocessing and policy that meet a target at the least cost, power, or number of GPUs; with
@@ -216,8 +218,8 @@ def plan(
             work = partial(placed_models, targets, out_folder=out_folder, as_json=as_json)
     if out_folder is not None:
         make_folder("--out", out_folder)
-    with crew() as workers, progress() as shown:
-        work(_run(workers, Stages(shown), out_folder))
+    with _journal(out_folder) as journal, crew(ray=ray) as workers, progress() as shown:
+        work(_run(workers, Stages(shown), journal))
 
 
 def _numbers(option: str, text: str, models: Sequence[str]) -> list[float]:
@@ -232,11 +234,17 @@ def _numbers(option: str, text: str, models: Sequence[str]) -> list[float]:
     return found
 
 
-def _run(workers: Crew, stages: Stages, folder: Path | None) -> Run:
-    """On all cores, with progress; what was simulated lies in `folder`, and is not simulated again."""
-    journal = None if folder is None else Journal(folder / "trials.jsonl", Measured)
+def _journal(folder: Path | None) -> Journal[Measured] | nullcontext[None]:
+    if folder is None:
+        return nullcontext()
+    journal = Journal(folder / "trials.parquet", Measured)
     if journal:
         tell(f"{len(journal)} simulations are in {journal.path} and need not be run again")
+    return journal
+
+
+def _run(workers: Crew, stages: Stages, journal: Journal[Measured] | None) -> Run:
+    """With progress; what `journal` has is not simulated again."""
 
     def run(text: str, trials: Sequence[Trial]) -> list[Measured]:
         stages.stage(text, len(trials))

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from headrace.host.cli.console import Stages, out, progress, tell
-from headrace.host.cli.options import Json, command, make_folder
+from headrace.host.cli.options import Json, Ray, command, make_folder
 
 
 class Paper(StrEnum):
@@ -28,6 +28,7 @@ def reproduce(
     figure: Annotated[str, typer.Option(help="Figures by comma, or all.")] = "all",
     quick: Annotated[bool, typer.Option("--quick", help="A few seconds: fewer runs.")] = False,
     out_folder: Annotated[Path | None, typer.Option("--out", help="Folder for plots, CSV files and the table.")] = None,
+    ray: Ray = None,
     as_json: Json = False,
 ) -> None:
     """Run a paper's evaluation again; ends with a table of its numbers beside what came out."""
@@ -38,7 +39,7 @@ def reproduce(
     make_folder("--out", folder)
     scale = experiments.QUICK if quick else experiments.FULL
     with progress() as shown:
-        claims = experiments.reproduce(figures, folder, scale, Stages(shown))
+        claims = experiments.reproduce(figures, folder, scale, Stages(shown), ray)
     if as_json:
         print((folder / "table.json").read_text(), end="")
     else:

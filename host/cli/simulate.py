@@ -1,4 +1,4 @@
-"""`headrace simulate`: one simulated run."""
+"""`headrace simulate`: one simulated run, or a grid of them."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,15 +9,18 @@ import typer
 from rich.table import Table
 
 from headrace.batching import POLICIES
+from headrace.batching.errors import UsageError
 from headrace.batching.policies.lazy import SLACK_SCOPES
 from headrace.host.cli.console import out, show_json, tell, warn, working
-from headrace.host.cli.options import Json, check_finite, check_readable, command, creatable, readable
+from headrace.host.cli.grid import run_grid, show_grid
+from headrace.host.cli.options import Json, Ray, check_finite, check_readable, command, creatable, readable
 from headrace.sim.hardware.cost import PRICES_USD
 from headrace.sim.hardware.gpu_slice import PRECISIONS
 from headrace.sim.hardware.mig import GPUS
 from headrace.sim.hardware.preprocessors import FORMS
 from headrace.sim.load.lengths import LENGTHS
 from headrace.sim.scenario import ACCELERATORS, TRAFFICS, Scenario, check_given, read_settings, run_scenario
+from headrace.sim.sweeps.grid import Grid, read_grid
 from headrace.sim.trace import of_simulation, write
 
 TRAFFIC, HARDWARE, POLICY, OUTPUT = "Traffic", "Models and hardware", "Policy", "Run and output"
@@ -131,13 +134,41 @@ def simulate(
     trace: Annotated[
         Path | None, _option(OUTPUT, "Write a Perfetto trace of every task here.", callback=creatable)
     ] = None,
+    grid: Annotated[
+        Path | None,
+        _option(
+            OUTPUT,
+            "A TOML file as for --config, in which each setting may be a list, and `seeds` how many: runs every "
+            "combination.",
+            callback=readable,
+        ),
+    ] = None,
+    out_folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            rich_help_panel=OUTPUT,
+            help="With --grid: folder for runs.parquet, from which a second start goes on.",
+        ),
+    ] = None,
+    ray: Ray = None,
     as_json: Json = False,
 ) -> None:
-    """Simulate one run: arrivals, a policy, and an NPU, a GPU in slices with preprocessing, or a measured profile."""
+    """Simulate one run: arrivals, a policy, and an NPU, a GPU in slices with preprocessing, or a measured profile; with
+    --grid, many."""
     options = locals().copy()
     given: dict[str, Any] = read_settings(config) if config else {}
     names = [field.name for field in dataclasses.fields(Scenario)]
     given |= {name: options[name] for name in names if options[name] is not None}
+    if grid is not None:
+        if trace is not None:
+            raise UsageError("--trace is of one run: leave it out, or --grid")
+        _simulate_grid(read_grid(grid), given, out_folder, ray, as_json)
+        return
+    for option, value in (("--out", out_folder), ("--ray", ray)):
+        if value is not None:
+            raise UsageError(f"{option} is for --grid: leave it out, or give a grid of runs")
     scenario, notes = scenario_of(given)
     with working(f"simulating {scenario.policy} on {scenario.model}"):
         done, found = run_scenario(scenario, record=trace is not None)
@@ -159,6 +190,27 @@ def simulate(
             shown = f"{number:.4g}" if isinstance(number, float) else "-" if number is None else str(number)
             table.add_row(f"{key} {name}".strip(), shown)
     out.print(table)
+
+
+def _simulate_grid(grid: Grid, given: Mapping[str, Any], folder: Path | None, ray: str | None, as_json: bool) -> None:
+    """Every combination, with what is `given` for all."""
+    if both := set(grid.values) & set(given):
+        raise UsageError(f"--grid has {', '.join(sorted(both))} as well: give it once")
+    scenarios, notes = [], dict[str, None]()
+    for combination in grid.combinations():
+        scenario, found = scenario_of({**given, **combination})
+        scenarios.append(scenario)
+        notes |= dict.fromkeys(found)
+    runs = run_grid(scenarios, folder, ray)
+    for note in (*notes, *dict.fromkeys(note for each in runs for note in each.warnings)):
+        warn(note)
+    if as_json:
+        show_json(
+            [{**dataclasses.asdict(each), "settings": dataclasses.asdict(scenario)}
+             for scenario, each in zip(scenarios, runs, strict=True)]
+        )  # fmt: skip
+    else:
+        show_grid(grid.varied(), scenarios, runs)
 
 
 def scenario_of(given: Mapping[str, Any]) -> tuple[Scenario, list[str]]:

@@ -32,7 +32,6 @@ from headrace.batching.request import Request
 from headrace.sim.experiments.batchmaker import plots
 from headrace.sim.experiments.batchmaker.rows import Row, Runs
 from headrace.sim.experiments.report import Claim, write_claims, write_rows
-from headrace.sim.experiments.sweep import Progress, run_figures
 from headrace.sim.hardware.npu import npu_times
 from headrace.sim.hardware.v100 import (
     DECODER_FULL_BATCH,
@@ -51,6 +50,7 @@ from headrace.sim.hardware.v100 import (
 from headrace.sim.load.lengths import WMT15, Clipped, Fixed, Lengths, Sentences, dec_timesteps
 from headrace.sim.load.traffic import generate, poisson
 from headrace.sim.simulation import simulate
+from headrace.sim.sweeps.sweep import Progress, run_figures
 from headrace.sim.zoo.cells import tree_lstm
 
 FIGURES = ("3", "7a", "7b", "8", "9", "11", "13", "14", "15", "abstract", "compare")
@@ -292,15 +292,18 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
             return []
 
 
-def reproduce(figures: Sequence[str], folder: Path, scale: Scale, progress: Progress) -> list[Claim]:
+def reproduce(
+    figures: Sequence[str], folder: Path, scale: Scale, progress: Progress, ray: str | None = None
+) -> list[Claim]:
     """Runs what the figures need, writes a CSV file and a plot for each into `folder`, and table.md and table.json.
+    `ray` is as `crew` has it.
 
     Raises UsageError for a figure that is not in FIGURES."""
     folder.mkdir(parents=True, exist_ok=True)
     claims: list[Claim] = []
     for figure, rows in run_figures(
         figures, FIGURES, lambda figure: jobs_for(figure, scale), run_job, progress,
-        lambda jobs: f"{sum(len(job.policies) for job in jobs)} simulated runs",
+        lambda jobs: f"{sum(len(job.policies) for job in jobs)} simulated runs", ray=ray,
     ):  # fmt: skip
         if rows:
             write_rows(folder / f"figure{figure}.csv", rows)

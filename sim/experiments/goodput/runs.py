@@ -18,9 +18,9 @@ import numpy as np
 from headrace.sim.experiments.goodput.plots import plot
 from headrace.sim.experiments.goodput.rows import Row
 from headrace.sim.experiments.report import write_rows
-from headrace.sim.experiments.sweep import Progress, sweep
 from headrace.sim.hardware.npu import npu_times
 from headrace.sim.scenario import Scenario, run_scenario, usual_lengths
+from headrace.sim.sweeps.sweep import Progress, sweep
 from headrace.sim.zoo import model_graph
 
 MODELS = ("resnet50", "transformer", "resnet50,transformer,mobilenet_v1")

@@ -30,12 +30,12 @@ from headrace.sim.experiments.lazybatching.conditions import (
 )  # fmt: skip
 from headrace.sim.experiments.lazybatching.rows import Row
 from headrace.sim.experiments.report import Claim, write_claims, write_rows
-from headrace.sim.experiments.sweep import Progress, run_figures
 from headrace.sim.hardware.npu import Npu, npu_times
 from headrace.sim.load.lengths import Lengths, dec_timesteps
 from headrace.sim.load.traffic import generate, poisson
 from headrace.sim.scenario import usual_lengths
 from headrace.sim.simulation import Simulation, simulate
+from headrace.sim.sweeps.sweep import Progress, run_figures
 from headrace.sim.zoo import model_graph
 
 FIGURES = ("3", "5", "12", "13", "14", "15", "16", "17", "sensitivity")
@@ -186,15 +186,18 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
             return []
 
 
-def reproduce(figures: Sequence[str], folder: Path, scale: Scale, progress: Progress) -> list[Claim]:
+def reproduce(
+    figures: Sequence[str], folder: Path, scale: Scale, progress: Progress, ray: str | None = None
+) -> list[Claim]:
     """Runs what the figures need, writes a CSV file and a plot for each into `folder`, and table.md and table.json.
+    `ray` is as `crew` has it.
 
     Raises UsageError for a figure that is not in FIGURES."""
     folder.mkdir(parents=True, exist_ok=True)
     claims: list[Claim] = []
     for figure, rows in run_figures(
         figures, FIGURES, lambda figure: jobs_for(figure, scale), run_job, progress,
-        lambda jobs: f"{sum(len(job.windows) + len(job.policies) for job in jobs)} simulated runs",
+        lambda jobs: f"{sum(len(job.windows) + len(job.policies) for job in jobs)} simulated runs", ray=ray,
     ):  # fmt: skip
         if rows:
             write_rows(folder / f"figure{figure}.csv", rows)

@@ -33,7 +33,7 @@ from headrace.sim.experiments.parvagpu.published import (
 from headrace.sim.experiments.parvagpu.rows import PACKED, PARVAGPU, PLANNED, PLANS, Placed, Row
 from headrace.sim.experiments.parvagpu.serving import ARRIVALS, EVEN, POISSON, serve
 from headrace.sim.experiments.report import Claim, write_claims, write_rows
-from headrace.sim.experiments.sweep import Progress, run_figures
+from headrace.sim.sweeps.sweep import Progress, run_figures
 
 FIGURES = ("eleven", "six", "modelled")
 SEED = 11  # of what is reported
@@ -110,16 +110,18 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
     return [Job(figure == "modelled", scenario, scale) for scenario in scale.scenarios]
 
 
-def reproduce(figures: Sequence[str], folder: Path, scale: Scale, progress: Progress) -> list[Claim]:
+def reproduce(
+    figures: Sequence[str], folder: Path, scale: Scale, progress: Progress, ray: str | None = None
+) -> list[Claim]:
     """Runs what the figures need, writes for each a CSV file, a plot, and a CSV file of the segments of its plans into
-    `folder`, and table.md and table.json.
+    `folder`, and table.md and table.json. `ray` is as `crew` has it.
 
     Raises UsageError for a figure that is not in FIGURES."""
     folder.mkdir(parents=True, exist_ok=True)
     claims: list[Claim] = []
     for figure, found in run_figures(
         figures, FIGURES, partial(jobs_for, scale=scale), run_job, progress,
-        lambda jobs: f"{len(jobs)} scenarios", lambda job: -job.scenario,
+        lambda jobs: f"{len(jobs)} scenarios", lambda job: -job.scenario, ray=ray,
     ):  # fmt: skip
         rows = [row for row in found if isinstance(row, Row) and row.figure == figure]
         placed = [row for row in found if isinstance(row, Placed) and row.figure == figure]

@@ -52,11 +52,11 @@ from headrace.sim.experiments.preba.conditions import (
 )  # fmt: skip
 from headrace.sim.experiments.preba.rows import Point, Rows, Run
 from headrace.sim.experiments.report import Claim, write_claims, write_rows
-from headrace.sim.experiments.sweep import Progress, run_figures
 from headrace.sim.hardware.gpu_slice import latency_knee
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS
 from headrace.sim.load.lengths import LIBRISPEECH
 from headrace.sim.scenario import Scenario, run_scenario
+from headrace.sim.sweeps.sweep import Progress, run_figures
 from headrace.sim.system import PRECISION, System
 from headrace.sim.zoo.traced import traced
 
@@ -313,15 +313,18 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
             return []
 
 
-def reproduce(figures: Sequence[str], folder: Path, scale: Scale, progress: Progress) -> list[Claim]:
+def reproduce(
+    figures: Sequence[str], folder: Path, scale: Scale, progress: Progress, ray: str | None = None
+) -> list[Claim]:
     """Runs what the figures need, writes a CSV file and a plot for each into `folder`, and table.md and table.json.
+    `ray` is as `crew` has it.
 
     Raises UsageError for a figure that is not in FIGURES."""
     folder.mkdir(parents=True, exist_ok=True)
     claims: list[Claim] = []
     for figure, rows in run_figures(
         figures, FIGURES, lambda figure: jobs_for(figure, scale), run_job, progress,
-        lambda jobs: f"{len(jobs)} slices and servers", lambda job: not isinstance(job, Tail),
+        lambda jobs: f"{len(jobs)} slices and servers", lambda job: not isinstance(job, Tail), ray=ray,
     ):  # fmt: skip
         if rows:
             write_rows(folder / f"figure{figure}.csv", rows)

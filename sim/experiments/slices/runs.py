@@ -26,12 +26,12 @@ from headrace.sim.experiments.report import write_rows
 from headrace.sim.experiments.slices.plots import plot_policies, plot_preparing
 from headrace.sim.experiments.slices.rows import Capacity, Served, Server, Units
 from headrace.sim.experiments.slices.tables import all_tables
-from headrace.sim.experiments.sweep import Progress, sweep
 from headrace.sim.hardware.dpu_server import UNITS
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS
 from headrace.sim.hardware.mig import GPUS
 from headrace.sim.load.lengths import LIBRISPEECH
 from headrace.sim.scenario import Scenario, run_scenario
+from headrace.sim.sweeps.sweep import Progress, sweep
 from headrace.sim.system import PRECISION, System
 
 IMAGES: Final = ("mobilenet_v3_small", "squeezenet1_1", "swin_t")

@@ -35,7 +35,7 @@ from headrace.batching.smdp.solution import RARE
 from headrace.sim.experiments.report import Claim, write_claims, write_rows
 from headrace.sim.experiments.smdp import plots
 from headrace.sim.experiments.smdp.rows import Cost, Point, Truncation
-from headrace.sim.experiments.sweep import Progress, run_figures
+from headrace.sim.sweeps.sweep import Progress, run_figures
 
 FIGURES = ("4", "5", "6", "7", "8", "table1")
 MAX_BATCH = 32
@@ -199,7 +199,9 @@ def _longest_first(job: Job) -> tuple[bool, float]:
     return (not isinstance(job, SearchJob), job.overflow_cost if isinstance(job, SearchJob) else 0.0)
 
 
-def reproduce(figures: Sequence[str], folder: Path, scale: Scale, progress: Progress) -> list[Claim]:
+def reproduce(
+    figures: Sequence[str], folder: Path, scale: Scale, progress: Progress, ray: str | None = None
+) -> list[Claim]:
     """Runs what the figures need, writes a CSV file and a plot for each into `folder`, table.md and table.json, and
     notes.md with what was found that the paper has no number for.
 
@@ -209,7 +211,7 @@ def reproduce(figures: Sequence[str], folder: Path, scale: Scale, progress: Prog
     notes: list[str] = []
     for figure, rows in run_figures(
         figures, FIGURES, lambda figure: jobs_for(figure, scale), run_job, progress,
-        lambda jobs: f"{len(jobs)} loads, truncations and searches", _longest_first,
+        lambda jobs: f"{len(jobs)} loads, truncations and searches", _longest_first, ray=ray,
     ):  # fmt: skip
         found = [row for row in rows if isinstance(row, Point)]
         truncations = [row for row in rows if isinstance(row, Truncation)]

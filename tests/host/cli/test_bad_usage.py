@@ -27,6 +27,7 @@ NUMBERS = {  # what is no number of 0 or more, and of those above 0
 }
 FILE_OPTIONS = (
     ("simulate", "--config"),
+    ("simulate", "--grid"),
     ("simulate", "--replay"),
     ("simulate", "--model", "gnmt", "--corpus"),
     ("simulate", "--accelerator", "profile", "--profile"),
@@ -73,6 +74,7 @@ FOLDER_OPTIONS = (
     ("demo", "--out"),
     ("reproduce", "smdp", "--out"),
     (*PLAN, "--out"),
+    ("simulate", "--grid", "grid.toml", "--out"),
     ("preprocess", "image", "photo.jpg", "--out"),
 )
 NAMED = (  # choices and lists of names
@@ -98,6 +100,7 @@ NAMED = (  # choices and lists of names
     ("preprocess", "image", "photo.jpg", "--out", "tensors", "--damaged"), ("serve", "--damaged"),
     ("preprocess", "image", "photo.jpg", "--out", "tensors", "--launch"), ("serve", "--preprocess", "dpu", "--launch"),
     (*SIMULATE, "--lengths"),
+    (*PLAN, "--ray"), ("reproduce", "smdp", "--quick", "--ray"), ("simulate", "--grid", "grid.toml", "--ray"),
     (*TUNE, "--accelerator", "npu", "--model"), (*TUNE[:-2], "--model", "resnet50", "--tune"),
     (*TUNE, "--model", "resnet50", "--accelerator"),
     *((*TUNE, "--model", "swin_t", "--accelerator", "h100", option)
@@ -235,6 +238,7 @@ def in_a_folder(tmp_path_factory):
     Path("folder").mkdir()
     os.mkfifo("pipe")
     Path("binary").write_bytes(bytes(range(256)))
+    Path("grid.toml").write_text("requests = 10\n")
     Path("day.csv").write_text("hour,resnet50\n0,100\n")
     shutil.copy(next(path for path in bundled_photos() if path.suffix == ".jpg"), "photo.jpg")
     Path("trace.csv").write_text("arrival_s,model,input_len,output_len\n0,resnet50,1,1\n")

@@ -4,6 +4,8 @@ import json
 import shlex
 
 import cv2
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import typer
 from command import headrace, headrace_here
@@ -109,15 +111,16 @@ def test_cost_by_rate_is_drawn(tmp_path):
 
 
 def test_a_second_start_with_the_same_folder_goes_on_from_what_was_simulated(planned, folder):
-    trials = folder / "trials.jsonl"
-    lines = trials.read_text().splitlines()
-    left = [line for number, line in enumerate(lines) if number % 4 != 0]
-    trials.write_text("\n".join(left) + "\n")
+    trials = folder / "trials.parquet"
+    rows = pq.read_table(trials)
+    left = rows.filter(pa.array([number % 4 != 0 for number in range(len(rows))]))
+    pq.write_table(left, trials)
     done = headrace(*VGG16, "--rate-rps", "60", "--out", str(folder), "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == planned
     assert f"{len(left)} simulations are in" in " ".join(done.stderr.split())
-    assert sorted(trials.read_text().splitlines()) == sorted(lines)  # each run once
+    again = pq.read_table(trials)
+    assert sorted(again["record"].to_pylist()) == sorted(rows["record"].to_pylist())  # each run once
 
 
 def test_in_words_it_says_the_winner_its_margin_and_the_command(planned, folder):

@@ -18,7 +18,7 @@ TWO = ("plan", "--model", "swin_t,resnet50", "--rate-rps", "700,500", "--slo-ms"
 
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory):
-    """Its folder, in which trials.jsonl makes a second start short, and what it told."""
+    """Its folder, in which trials.parquet makes a second start short, and what it told."""
     folder = tmp_path_factory.mktemp("plan")
     with few_slices():
         done = headrace_here(*TWO, "--json", "--out", folder)

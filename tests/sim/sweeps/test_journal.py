@@ -1,23 +1,25 @@
 """What is kept of a sweep: a second start runs only the rest, and takes nothing that may have changed."""
 
-import json
 import math
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.batching import UsageError
-from headrace.sim.experiments import journal
-from headrace.sim.experiments.journal import Journal
-from headrace.sim.experiments.sweep import crew
 from headrace.sim.planner.trials import Measured, Trial, measure
 from headrace.sim.scenario import Scenario
+from headrace.sim.sweeps import journal
+from headrace.sim.sweeps.journal import Journal
+from headrace.sim.sweeps.sweep import crew
 
 PATIENCE_S = 30.0  # a loaded machine
 
@@ -53,25 +55,31 @@ def trials(count):
 def swept(jobs, path):
     with crew(2) as workers:
         steps = []
-        results = workers.sweep(measure, jobs, lambda: steps.append(1), Journal(path, Measured))
+        with Journal(path, Measured) as kept:
+            results = workers.sweep(measure, jobs, lambda: steps.append(1), kept)
     assert len(steps) == len(jobs)
     return results
 
 
+def records(path):
+    return pq.read_table(path)["record"].to_pylist()
+
+
 def test_a_second_start_runs_only_the_rest_with_equal_results(tmp_path):
-    path = tmp_path / "trials.jsonl"
+    path = tmp_path / "trials.parquet"
     first = swept(trials(2), path)
-    lines = path.read_text().splitlines()
+    kept = records(path)
     assert swept(trials(4), path) == [measure(trial) for trial in trials(4)]
-    assert path.read_text().splitlines()[:2] == lines and len(path.read_text().splitlines()) == 4
+    assert records(path)[:2] == kept and len(records(path)) == 4
     assert swept(trials(2), path) == first
+    assert [each.name for each in tmp_path.iterdir()] == ["trials.parquet"]
 
 
 def test_what_was_done_when_it_was_killed_is_kept(tmp_path):
     program = f"""
 from pathlib import Path
-from headrace.sim.experiments.journal import Journal
-from headrace.sim.experiments.sweep import crew
+from headrace.sim.sweeps.journal import Journal
+from headrace.sim.sweeps.sweep import crew
 from headrace.sim.planner.trials import Measured, Trial, measure
 from headrace.sim.scenario import Scenario
 jobs = [Trial(Scenario(accelerator="a100-40gb", policy="preba", rate_rps=500.0, requests=300, seed=seed), 0.99, 1)
@@ -91,10 +99,15 @@ with crew(2) as workers:
     assert kept.known(first) == measure(first)
 
 
-@given(st.floats(allow_nan=False), st.floats(allow_nan=False))
-def test_results_are_the_same_to_the_bit(tmp_path_factory, number, value):
-    path = tmp_path_factory.mktemp("journal") / "trials.jsonl"
-    Journal(path, Found).keep(Job(number), Found(value, {"x": value}))
+@pytest.mark.parametrize("closed", [False, True])
+@given(number=st.floats(allow_nan=False), value=st.floats(allow_nan=False))
+def test_results_are_the_same_to_the_bit(tmp_path_factory, closed, number, value):
+    path = tmp_path_factory.mktemp("journal") / "trials.parquet"
+    kept = Journal(path, Found)
+    kept.keep(Job(number), Found(value, {"x": value}))
+    if closed:
+        kept.close()
+        assert not path.with_suffix(".jsonl").exists()
     assert Journal(path, Found).known(Job(number)) == Found(value, {"x": value})
 
 
@@ -128,27 +141,66 @@ def test_what_other_code_found_is_not_taken(tmp_path, monkeypatch):
 
 @given(st.integers(0, 400), st.binary(max_size=40))
 def test_a_damaged_file_loses_no_more_than_what_is_damaged(tmp_path_factory, cut, junk):
-    path = tmp_path_factory.mktemp("journal") / "t"
+    of = tmp_path_factory.mktemp("journal") / "t.parquet"
+    path = of.with_suffix(".jsonl")
     for number in (1, 2):
-        Journal(path, Found).keep(Job(number), found(Job(number)))
+        Journal(of, Found).keep(Job(number), found(Job(number)))
     whole = path.read_bytes()
     first = whole.index(b"\n") + 1
     path.write_bytes(whole[: first + min(cut, len(whole) - first - 2)] + junk.replace(b"\n", b""))
-    again = Journal(path, Found)
+    again = Journal(of, Found)
     assert again.known(Job(1)) == found(Job(1))
     again.keep(Job(3), found(Job(3)))
-    assert Journal(path, Found).known(Job(3)) == found(Job(3))
+    assert Journal(of, Found).known(Job(3)) == found(Job(3))
+    again.close()
+    last = Journal(of, Found)
+    assert [last.known(Job(number)) for number in (1, 3)] == [found(Job(1)), found(Job(3))]
 
 
-def test_a_line_tells_all_settings_of_its_job(tmp_path):
-    Journal(tmp_path / "t", Found).keep(Job(1.5, Inner("a")), found(Job(1.5)))
-    row = json.loads((tmp_path / "t").read_text())
-    assert row["job"] == {"number": 1.5, "inner": {"path": "a"}} and row["version"] == journal.code_version()
+def test_a_row_tells_all_settings_of_its_job_and_what_was_found(tmp_path):
+    with Journal(tmp_path / "t.parquet", Found) as kept:
+        kept.keep(Job(1.5, Inner("a")), found(Job(1.5)))
+        kept.keep(Job(2.5), found(Job(2.5)))
+    (row, _) = pq.read_table(tmp_path / "t.parquet").to_pylist()
+    assert {name: value for name, value in row.items() if name not in ("key", "record")} == {
+        "version": journal.code_version(), "number": 1.5, "inner.path": "a",
+        "result.value": 0.5, "result.by_name.third": 0.5,
+    }  # fmt: skip
+
+
+def test_a_crash_between_the_new_file_and_the_end_of_the_old_one_loses_and_doubles_nothing(tmp_path, monkeypatch):
+    kept = Journal(tmp_path / "t.parquet", Found)
+    kept.keep(Job(1), found(Job(1)))
+    monkeypatch.setattr(Path, "unlink", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        kept.close()
+    monkeypatch.undo()
+    with Journal(tmp_path / "t.parquet", Found) as again:
+        again.keep(Job(2), found(Job(2)))
+    assert len(records(tmp_path / "t.parquet")) == 2
+
+
+def test_values_of_several_kinds_are_told_as_text(tmp_path):
+    with Journal(tmp_path / "t.parquet", Found) as kept:
+        kept.keep(Job(1), Found(1.0, {"x": 1.0}))
+        kept.keep(Job(2), Found(1.0, {"x": "a"}))
+    assert pq.read_table(tmp_path / "t.parquet")["result.by_name.x"].to_pylist() == ["1.0", '"a"']
 
 
 def test_what_cannot_be_read_or_written_says_so(tmp_path):
+    (tmp_path / "folder.jsonl").mkdir()
     with pytest.raises(UsageError, match="Is a directory"):
-        Journal(tmp_path, Found)
+        Journal(tmp_path / "folder.parquet", Found)
     kept = Journal(tmp_path / "missing" / "t", Found)
     with pytest.raises(UsageError, match="No such file"):
         kept.keep(replace(Job(1)), found(Job(1)))
+
+
+def test_the_file_of_somebody_else_is_refused_and_left_as_it_is(tmp_path):
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"x": [1]}), path)
+    for content in (path.read_bytes(), b"PAR1 no more", b""):
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match="no file of results that Headrace wrote"):
+            Journal(path, Found)
+        assert path.read_bytes() == content

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from headrace.batching import HeadraceError
-from headrace.sim.experiments.sweep import sweep
+from headrace.sim.sweeps.sweep import sweep
 
 SLEEPER = """
 import time
-from headrace.sim.experiments.sweep import sweep
+from headrace.sim.sweeps.sweep import sweep
 print("begins", flush=True)
 sweep(time.sleep, [600] * 4, lambda: None)
 """
@@ -34,7 +34,7 @@ def workers_of(parent):
             command = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"headrace.sim.experiments.sweep" in command and command[-2] == b"%d" % parent:
+        if b"headrace.sim.sweeps.processes" in command and command[-2] == b"%d" % parent:
             found.append(folder.name)
     return found
 
@@ -79,9 +79,28 @@ def test_what_a_job_raises_is_raised_with_where(work, job, error):
     assert workers_of(os.getpid()) == []
 
 
-def test_a_worker_that_dies_is_found_out():
-    with pytest.raises(HeadraceError, match="the process at job 0 died"):
+def test_a_job_that_always_takes_its_process_along_ends_the_sweep():
+    with pytest.raises(HeadraceError, match="the process at job 0 died 3 times"):
         sweep(os._exit, [1], nothing)
+    assert workers_of(os.getpid()) == []
+
+
+# The first time it ends its process.
+ONCE = """
+import os, signal
+with open({mark!r}, "a") as file:
+    file.write("x")
+if os.path.getsize({mark!r}) == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_job_whose_process_is_killed_is_done_again(tmp_path):
+    marks = [tmp_path / str(number) for number in range(7)]
+    done = []
+    sweep(exec, [ONCE.format(mark=str(mark)) for mark in marks], lambda: done.append(1))
+    assert [mark.read_text() for mark in marks] == ["xx"] * 7 and len(done) == 7
+    assert workers_of(os.getpid()) == []
 
 
 @pytest.mark.parametrize("to_all", [True, False])
@@ -115,7 +134,7 @@ def test_a_worker_whose_sweep_is_gone_takes_no_job():
     ours, theirs = Pipe()
     ours.send((abs, -1))
     process = subprocess.run(
-        [sys.executable, "-m", "headrace.sim.experiments.sweep", str(theirs.fileno()), "0"],  # nobody's child is of 0
+        [sys.executable, "-m", "headrace.sim.sweeps.processes", str(theirs.fileno()), "0"],  # nobody's child is of 0
         pass_fds=[theirs.fileno()], timeout=PATIENCE_S, check=True, capture_output=True,
     )  # fmt: skip
     theirs.close()

@@ -1,0 +1,146 @@
+"""A sweep's workers on the nodes of a Ray cluster.
+
+Every node has Headrace installed, in the version that asks: nothing is sent but jobs, and a node with other code
+refuses them. Ray itself runs again what was on a node or in a worker that is lost."""
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from headrace.batching.errors import HeadraceError, UsageError
+from headrace.sim.sweeps.journal import code_version
+
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # it would tell its makers of every cluster; read when ray is loaded
+os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # or it warns of a change to come in what jobs see of GPUs
+os.environ["RAY_DEDUP_LOGS_SKIP_REGEX"] = ".*"  # or it prints on stdout, amidst the results, that nodes are lost
+try:
+    import ray
+    from ray.exceptions import RayError, RayTaskError
+except ImportError as missing:
+    raise UsageError("--ray needs Ray: pip install 'headrace[ray]'") from missing
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+ATTEMPTS: Final = 5  # at a job whose node or worker is lost
+AHEAD: Final = 2  # jobs handed over for each core, that none waits for the next; not more, for all are remembered
+REACH_S: Final = 5.0  # for a head node to take a connection,
+ANSWER_S: Final = 30.0  # and to tell that it is one; it takes seconds to load what asks
+
+
+@dataclass
+class Cluster:
+    version: str = field(default_factory=code_version)  # of the code that nodes must have
+
+    def run(self, work: Callable[[Job], Result], jobs: Sequence[tuple[int, Job]]) -> Iterator[tuple[int, Result]]:
+        """Raises what `work` raises, and HeadraceError if a job's worker or node was lost ATTEMPTS times, or the
+        cluster with them."""
+        following = iter(jobs)
+        at: dict[Any, int] = {}
+        try:
+            while True:
+                room = max(1, AHEAD * _cores()) - len(at)
+                for number, job in islice(following, max(0, room)):
+                    at[_run.remote(self.version, work, job)] = number
+                if not at:
+                    return
+                done, _ = ray.wait(list(at), timeout=1.0)  # in turns: Ctrl-C is taken between them, and nodes may come
+                for each in done:
+                    number = at.pop(each)
+                    error, result = _got(each, number)
+                    if error is not None:
+                        raise error
+                    yield number, result
+        finally:
+            for each in at:
+                ray.cancel(each, force=True)
+
+
+def _cores() -> int:
+    found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return int(found.get("CPU", 0))
+
+
+def _got(reference: Any, number: int) -> tuple[Exception | None, Any]:
+    try:
+        found: tuple[Exception | None, Any] = ray.get(reference)
+    except RayTaskError as error:  # `_run` takes what jobs raise, so the node could not even load it, or pickle it
+        raise HeadraceError(
+            f"a node of the Ray cluster could not do job {number}; see whether Headrace is installed there: "
+            f"{str(error.cause).splitlines()[0]}"
+        ) from error
+    except RayError as error:
+        raise HeadraceError(
+            f"job {number} was lost with its node or its process {ATTEMPTS} times; see whether memory was short: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+    return found
+
+
+@ray.remote(max_retries=ATTEMPTS - 1, num_cpus=1)
+def _run(version: str, work: Callable[[Any], Any], job: Any) -> tuple[Exception | None, Any]:
+    if (here := code_version()) != version:
+        return UsageError(
+            f"--ray: the node {socket.gethostname()} has other code of Headrace ({here}) than this machine "
+            f"({version}): install the same on all"
+        ), None
+    try:
+        return None, work(job)
+    except Exception as error:
+        error.add_note(f"in the process of the job:\n{traceback.format_exc()}")
+        return error, None
+
+
+@contextmanager
+def cluster(address: str) -> Iterator[Cluster]:
+    """`address`: "local" starts a cluster of this machine's cores and ends it behind the sweep; "auto" is the one that
+    this machine is a node of, HOST:PORT the one with that head, of which it must be a node, too. Raises UsageError if
+    there is none, or one with another Python or Ray."""
+    if address not in ("local", "auto"):
+        _reach(address)
+    own: dict[str, Any] = {"include_dashboard": False, "num_cpus": len(os.sched_getaffinity(0))}
+    try:
+        ray.init(
+            address=address,
+            log_to_driver=False,
+            logging_level=logging.CRITICAL,
+            **(own if address == "local" else {}),
+        )
+    except (ConnectionError, RuntimeError, ValueError, OSError, RayError) as error:
+        ray.shutdown()  # of what it had begun
+        reason = " ".join(str(error).split())
+        hint = "" if "ersion" in reason else "no cluster that this machine is a node of; see `ray start`: "
+        raise UsageError(f"--ray {address}: {hint}{reason}") from error
+    try:
+        yield Cluster()
+    finally:
+        ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Raises UsageError at once where Ray would try for a minute."""
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise UsageError(f"--ray {address}: give local, auto, or HOST:PORT of a cluster's head")
+    try:
+        socket.create_connection((host, int(port)), timeout=REACH_S).close()
+        # Whoever listens need not be Ray. Its own command asks; in a process that can be ended, for it may wait long.
+        asked = subprocess.run(
+            [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=ANSWER_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        reason = f"no answer in {ANSWER_S:g} s" if isinstance(error, subprocess.TimeoutExpired) else error
+        raise UsageError(f"--ray {address}: {reason}; give the head of a Ray cluster") from error
+    if asked.returncode:
+        raise UsageError(f"--ray {address}: it does not answer as the head of a Ray cluster of this release does")

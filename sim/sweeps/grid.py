@@ -1,0 +1,88 @@
+"""A grid of scenarios: settings of which each may be a list, and every combination of them."""
+
+import math
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+from headrace.batching.errors import OutOfMemory, Unstable, UsageError
+from headrace.sim.scenario import Scenario, checked_setting, run_scenario
+
+MOST_RUNS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """By the names of `Scenario`, the values of each setting, in the order of the file; `seed` comes last."""
+
+    values: Mapping[str, Sequence[Any]]
+
+    def __len__(self) -> int:
+        return math.prod(len(each) for each in self.values.values())
+
+    def combinations(self) -> Iterator[dict[str, Any]]:
+        """The last setting varies fastest."""
+        for each in product(*self.values.values()):
+            yield dict(zip(self.values, each, strict=True))
+
+    def varied(self) -> list[str]:
+        """The settings that have several values, but for the seed."""
+        return [name for name, each in self.values.items() if len(each) > 1 and name != "seed"]
+
+
+def read_grid(path: Path) -> Grid:
+    """From a TOML file with keys named as the fields of `Scenario`, dashes allowed, each with a value or a list of
+    them; `seeds` is a list, too, or how many there are, from 0 on. Raises UsageError, also if there are more than
+    MOST_RUNS combinations."""
+    where = f"--grid {path}"
+    try:
+        body = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{where}: {error}") from error
+    given = {key.replace("-", "_"): value for key, value in body.items()}
+    if len(given) < len(body):
+        raise UsageError(f"{where}: a setting is there twice, with dashes and without")
+    if "seeds" in given:
+        if "seed" in given:
+            raise UsageError(f"{where}: give seed or seeds")
+        seeds = given.pop("seeds")
+        if type(seeds) is int:
+            if not 1 <= seeds <= MOST_RUNS:
+                raise UsageError(f"{where}: seeds is {seeds}; give 1 to {MOST_RUNS}, or a list")
+            seeds = list(range(seeds))
+        given["seed"] = seeds
+    elif "seed" in given:
+        given["seed"] = given.pop("seed")
+    values: dict[str, Sequence[Any]] = {}
+    for key, value in given.items():
+        each = value if isinstance(value, list) else [value]
+        if not each:
+            raise UsageError(f"{where}: {key} is an empty list; give a value or several")
+        values[key] = [checked_setting(where, key, one) for one in each]
+        if len(set(values[key])) < len(each):
+            raise UsageError(f"{where}: {key} has a value twice")
+    grid = Grid(values)
+    if len(grid) > MOST_RUNS:
+        raise UsageError(f"{where}: {len(grid):,} combinations; leave out values, for at most {MOST_RUNS:,} at a time")
+    return grid
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The result of a run, but for the time that it took, which is no function of its seed; or why it `failed`: there
+    was no stable policy, or the memory of a slice was too small."""
+
+    result: Mapping[str, Any] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+    failed: str | None = None
+
+
+def run(scenario: Scenario) -> Found:
+    try:
+        done, warnings = run_scenario(scenario)
+    except (OutOfMemory, Unstable) as error:
+        return Found({}, [], str(error))
+    return Found({name: value for name, value in done.result.items() if name != "wall_s"}, warnings)

@@ -1,0 +1,184 @@
+"""Results of a sweep's jobs, kept on disk as they come: a second start runs only the rest."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Generic, Self, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace import batching, sim
+from headrace.batching.errors import UsageError
+
+Result = TypeVar("Result")
+
+SOURCES = (".py", ".json", ".csv")  # what results are made by
+
+
+@dataclass
+class Journal(Generic[Result]):
+    """Of jobs and results that are dataclasses of plain values, the results of the class `kind`.
+
+    They lie in `path`, a Parquet file: `version` of the code, `key`, a column for each setting and, its name behind
+    "result.", for each thing found, and `record`, the row as JSON, from which results are the same to the bit. Parquet
+    cannot be appended to. So what comes is appended to a file of such records beside it, and `close` makes both one:
+    a crash costs what it comes amidst, and no more. What another version of the code found is not taken, nor what was
+    found from files that have changed since; nor a line that was cut short. For one sweep at a time. Raises UsageError
+    if a file cannot be read, or is another's."""
+
+    path: Path
+    kind: type[Result]
+    _found: dict[str, Result] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        for row in self._rows():
+            try:
+                if row["version"] == code_version():
+                    self._found[row["key"]] = self.kind(**row["result"])
+            except (TypeError, KeyError):
+                continue
+        text = self._log.read_bytes() if self._log.exists() else b""
+        self._torn = bool(text) and not text.endswith(b"\n")
+
+    @property
+    def _log(self) -> Path:
+        return self.path.with_suffix(".jsonl")
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        """Of both files, those that can be read."""
+        try:
+            kept = _records(self.path) if self.path.exists() else []
+            lines: list[bytes] = self._log.read_bytes().splitlines() if self._log.exists() else []
+        except OSError as error:
+            raise UsageError(f"{self.path}: {error}") from error
+        for line in (*map(str.encode, kept), *lines):
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(row, dict):
+                yield row
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def known(self, job: Any) -> Result | None:
+        return self._found.get(_key(job))
+
+    def keep(self, job: Any, result: Result) -> None:
+        """On disk when this returns, but for the kernel's part. Raises UsageError if it cannot be."""
+        key = _key(job)
+        self._found[key] = result
+        row = {"version": code_version(), "key": key, "job": asdict(job), "result": asdict(result)}  # type: ignore[call-overload]
+        line = ("\n" if self._torn else "") + json.dumps(row) + "\n"
+        self._torn = False
+        try:
+            with self._log.open("ab") as file:
+                file.write(line.encode())
+        except OSError as error:
+            raise UsageError(f"{self._log}: {error}") from error
+
+    def close(self) -> None:
+        """Everything is in the Parquet file, which is the old one or the new one whenever this is cut short."""
+        if not self._log.exists():
+            return
+        rows = {(row.get("version"), row.get("key")): row for row in self._rows()}
+        new = self.path.with_suffix(".new")
+        try:
+            if rows:
+                pq.write_table(_table(list(rows.values())), new)
+                new.replace(self.path)
+            self._log.unlink()
+        except OSError as error:
+            raise UsageError(f"{self.path}: {error}") from error
+
+
+def _records(path: Path) -> list[str]:
+    try:
+        return [str(text) for text in pq.read_table(path, columns=["record"])["record"].to_pylist()]
+    except (pa.ArrowException, KeyError) as error:
+        raise UsageError(
+            f"{path} is no file of results that Headrace wrote: move it away, or name another folder"
+        ) from error
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> pa.Table:
+    flat = [
+        {"version": row.get("version"), "key": row.get("key"), **_flat("", row.get("job")),
+         **_flat("result.", row.get("result")), "record": json.dumps(row)}
+        for row in rows
+    ]  # fmt: skip
+    names = dict.fromkeys(name for row in flat for name in row)
+    return pa.table({name: _column([row.get(name) for row in flat]) for name in names})
+
+
+def _flat(prefix: str, value: Any) -> dict[str, Any]:
+    """Names of what is nested have dots."""
+    found: dict[str, Any] = {}
+    for name, each in value.items() if isinstance(value, dict) else ():
+        if isinstance(each, dict):
+            found |= _flat(f"{prefix}{name}.", each)
+        else:
+            found[prefix + name] = each
+    return found
+
+
+def _column(values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values)
+    except pa.ArrowException:  # of several kinds
+        return pa.array([None if value is None else json.dumps(value) for value in values])
+
+
+def _key(job: Any) -> str:
+    settings = asdict(job)
+    files = {text: _contents(Path(text)) for text in _texts(settings)}
+    return hashlib.sha256(json.dumps([settings, files], sort_keys=True).encode()).hexdigest()
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _texts(each)
+
+
+def _contents(path: Path) -> str | None:
+    """Of a file that a setting names; of a folder, what there is in it and when it was written; None of any other
+    text."""
+    try:
+        if path.is_dir():
+            return repr(sorted((each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in os.scandir(path)))
+        if not path.is_file():
+            return None
+        stat = path.stat()
+        return _digest(path, stat.st_size, stat.st_mtime_ns)
+    except (OSError, ValueError):
+        return None
+
+
+@cache
+def _digest(path: Path, size: int, written_ns: int) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@cache
+def code_version() -> str:
+    """Of batching and sim, whose results these are."""
+    found = hashlib.sha256()
+    for folder in (Path(batching.__file__).parent, Path(sim.__file__).parent):
+        for path in sorted(each for each in folder.rglob("*") if each.suffix in SOURCES):
+            found.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
+    return found.hexdigest()[:16]

@@ -1,0 +1,104 @@
+"""The runs of figures, searches and grids, side by side, with progress: on this machine's cores or on a Ray cluster.
+
+Where a job runs changes nothing in its result, and results come in the order of their jobs, whatever the order in which
+they end. So a sweep is the same on one core and on a cluster that loses nodes."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+from headrace.batching.errors import UsageError
+from headrace.sim.sweeps.journal import Journal
+from headrace.sim.sweeps.processes import processes
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+class Progress(Protocol):
+    def stage(self, text: str, total: int | None = None) -> None: ...
+
+    def step(self) -> None: ...
+
+
+class Pool(Protocol):
+    """Who does the jobs: sim/sweeps/processes.py, sim/sweeps/cluster.py."""
+
+    def run(
+        self, work: Callable[[Job], Result], jobs: Sequence[tuple[int, Job]]
+    ) -> Iterator[tuple[int, Result]]: ...  # with their numbers, as they end
+
+
+class Crew:
+    """Workers that stay, and keep what they have loaded and cached, for as many sweeps as are wanted. After an error
+    they are of no further use."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def sweep(
+        self,
+        work: Callable[[Job], Result],
+        jobs: Sequence[Job],
+        step: Callable[[], None],
+        journal: Journal[Result] | None = None,
+    ) -> list[Result]:
+        """As `sweep`. What `journal` knows is not run, and what is run it keeps."""
+        results: dict[int, Result] = {}
+        if journal is not None:
+            for number, job in enumerate(jobs):
+                if (known := journal.known(job)) is not None:
+                    results[number] = known
+                    step()
+        rest = [(number, job) for number, job in enumerate(jobs) if number not in results]
+        for number, result in self._pool.run(work, rest):
+            results[number] = result
+            if journal is not None:
+                journal.keep(jobs[number], result)
+            step()
+        return [results[number] for number in range(len(jobs))]
+
+
+@contextmanager
+def crew(most: int = sys.maxsize, ray: str | None = None) -> Iterator[Crew]:
+    """`most` workers on this machine, or as many as there are cores; with `ray` all that the cluster at this address
+    has, as sim/sweeps/cluster.py takes it."""
+    if ray is None:
+        with processes(min(len(os.sched_getaffinity(0)), most)) as pool:
+            yield Crew(pool)
+        return
+    from headrace.sim.sweeps.cluster import cluster  # Ray is an extra, and takes a second to load
+
+    with cluster(ray) as nodes:
+        yield Crew(nodes)
+
+
+def sweep(
+    work: Callable[[Job], Result], jobs: Sequence[Job], step: Callable[[], None], ray: str | None = None
+) -> list[Result]:
+    """work(job) for every job, in the order of the jobs; `step` is called as each is done.
+
+    `work` must be a function of a module, and jobs and results what can be pickled. Raises what `work` raises, with the
+    worker's traceback as a note, and HeadraceError if a job's worker dies again and again."""
+    with crew(len(jobs), ray) as workers:
+        return workers.sweep(work, jobs, step)
+
+
+def run_figures(
+    figures: Sequence[str], known: Sequence[str],
+    jobs_for: Callable[[str], Sequence[Job]], run_job: Callable[[Job], list[Result]],
+    progress: Progress, describe: Callable[[Sequence[Job]], str], order: Callable[[Job], Any] = lambda job: 0,
+    ray: str | None = None,
+) -> list[tuple[str, list[Result]]]:  # fmt: skip
+    """The figures with the rows of their jobs; a job that several figures have is run once. `order` is the key by which
+    jobs are begun. Raises UsageError for a figure that is not among those `known`."""
+    for figure in figures:
+        if figure not in known:
+            raise UsageError(f"--figure {figure}: choose from {', '.join(known)}, all")
+    jobs = sorted(dict.fromkeys(job for figure in figures for job in jobs_for(figure)), key=order)
+    with crew(len(jobs), ray) as workers:
+        progress.stage(describe(jobs), len(jobs))
+        done = dict(zip(jobs, workers.sweep(run_job, jobs, progress.step), strict=True))
+    return [(figure, [row for job in jobs_for(figure) for row in done[job]]) for figure in figures]

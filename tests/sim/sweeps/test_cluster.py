@@ -1,0 +1,145 @@
+"""Sweeps on a Ray cluster of three nodes, all on this machine: the results are those of its own processes."""
+
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from progress_counter import Counter
+
+from headrace.batching import HeadraceError, UsageError
+from headrace.sim.experiments.lazybatching import runs as lazybatching
+from headrace.sim.sweeps import cluster as module
+from headrace.sim.sweeps.grid import run
+from headrace.sim.sweeps.sweep import crew, sweep
+
+pytestmark = pytest.mark.timed  # three nodes want the cores for themselves
+
+PATIENCE_S = 60.0
+
+
+def nothing():
+    pass
+
+
+@pytest.fixture(scope="module")
+def three():
+    from ray.cluster_utils import Cluster
+
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        nodes.workers = [nodes.add_node(num_cpus=1) for _ in range(2)]
+        yield nodes
+    finally:
+        nodes.shutdown()
+
+
+def written(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_evaluation_is_the_same_to_the_byte_though_a_node_is_killed_in_the_middle(three, tmp_path, capfd):
+    scale = lazybatching.Scale(2, 300, (16, 500, 2000), (5, 95))
+    lost = []
+
+    class Killing(Counter):
+        def step(self):
+            super().step()
+            if self.steps == 3:
+                three.remove_node(three.workers.pop(), allow_graceful=False)
+                lost.append(self.steps)
+
+    figures = ["12", "15"]
+    here = lazybatching.reproduce(figures, tmp_path / "here", scale, Counter())
+    there = lazybatching.reproduce(figures, tmp_path / "there", scale, Killing(), three.address)
+    assert lost == [3] and there == here
+    assert written(tmp_path / "there") == written(tmp_path / "here")
+    assert capfd.readouterr().out == "", "Ray's word of it is not amidst the results"
+
+
+# Of the interpreter's own, as a node has no tests: it ends its process the first time.
+ONCE = """
+import os, signal
+with open({mark!r}, "a") as file:
+    file.write("x")
+if os.path.getsize({mark!r}) == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_job_whose_process_is_killed_is_done_again(three, tmp_path):
+    marks = [tmp_path / str(number) for number in range(3)]
+    sweep(exec, [ONCE.format(mark=str(mark)) for mark in marks], nothing, three.address)
+    assert [mark.read_text() for mark in marks] == ["xx"] * 3
+
+
+def test_a_job_that_always_takes_its_process_along_ends_the_sweep(three):
+    with pytest.raises(HeadraceError, match="job 0 was lost with its node or its process 5 times"):
+        sweep(os._exit, [1], nothing, three.address)
+
+
+@pytest.mark.parametrize(("work", "job", "error"), [(abs, "x", TypeError), (run, "no scenario", AttributeError)])
+def test_what_a_job_raises_is_raised_with_where(three, work, job, error):
+    with pytest.raises(error) as raised:
+        sweep(work, [job], nothing, three.address)
+    assert "Traceback" in raised.value.__notes__[0]
+
+
+def test_order_is_that_of_the_jobs(three):
+    with crew(ray=three.address) as workers:
+        assert workers.sweep(abs, [-number for number in range(20)], nothing) == list(range(20))
+        assert workers.sweep(abs, [], nothing) == []
+
+
+def test_a_node_with_other_code_is_refused(three):
+    with module.cluster(three.address) as nodes:
+        nodes.version = "another"
+        with pytest.raises(UsageError, match=r"has other code of Headrace \(.*\) than this machine \(another\)"):
+            list(nodes.run(abs, [(0, 1)]))
+
+
+def test_a_cluster_of_another_ray_is_refused(three, monkeypatch):
+    monkeypatch.setattr("ray.__version__", "2.0.0")
+    with pytest.raises(UsageError, match=r"--ray .*[Vv]ersion mismatch.*2\.0\.0"):
+        sweep(abs, [1], nothing, three.address)
+
+
+def test_who_listens_and_never_answers_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(module, "ANSWER_S", 8.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        began = time.monotonic()
+        with pytest.raises(UsageError, match="no answer in 8 s"):
+            sweep(abs, [1], nothing, f"127.0.0.1:{silent.getsockname()[1]}")
+        assert time.monotonic() - began < PATIENCE_S
+
+
+def test_where_nobody_listens_is_told_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    with pytest.raises(UsageError, match=f"--ray 127.0.0.1:{port}: .*refused"):
+        sweep(abs, [1], nothing, f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize("address", ["", "x", "ray://h:1", "h:0", "h:65536", ":1", "h:", "h:1/x"])
+def test_what_is_no_address_is_refused(address):
+    with pytest.raises(UsageError, match="give local, auto, or HOST:PORT"):
+        sweep(abs, [1], nothing, address)
+
+
+def children():
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        found.update((task / "children").read_text().split())
+    return found
+
+
+def test_a_cluster_of_its_own_is_gone_behind_the_sweep():
+    before = children()
+    with crew(ray="local") as workers:
+        assert workers.sweep(abs, [-1, 2], nothing) == [1, 2]
+        assert children() > before
+    deadline = time.monotonic() + PATIENCE_S
+    while children() - before:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
