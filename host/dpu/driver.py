@@ -110,7 +110,7 @@ class Dpu(Generic[Spec]):
                 self._cus: ImageCus | AudioCus = ImageCus(spec, open_pool, launch, polls, rate)  # type: ignore[arg-type]
             else:
                 self._cus = AudioCus(spec, open_pool, rate)  # type: ignore[arg-type]
-        except RuntimeError as error:  # what XRT raises, whatever happened
+        except (IndexError, RuntimeError) as error:  # what XRT raises; the first for an argument the kernel lacks
             raise DpuUnavailable(f"device {device} cannot be used with {xclbin}: {error}") from error
         self._cpu = CpuPreprocessor(spec)
 

@@ -2,7 +2,8 @@
 
 It enforces what a card enforces: a buffer has a host and a device copy that only `sync` makes equal; an argument takes
 only buffers of the memory bank that its compute unit is wired to; scalars are 32-bit integers; a device runs one
-container at a time. Violations raise RuntimeError, or TypeError for what pybind11 could not convert, as with pyxrt.
+container at a time. Violations raise RuntimeError, TypeError for what pybind11 could not convert, or IndexError for an
+argument that a kernel does not have, as with pyxrt.
 Compute units run concurrently, each in a thread of its own, and take runs in order of their start.
 
 Like pyxrt, it offers no way to read a kernel's registers. Beyond pyxrt it has `inject`, `set_launch_cost` and
@@ -645,6 +646,9 @@ class kernel:
 
     def group_id(self, argument: int) -> int:
         """The memory bank that a buffer for this argument must lie in."""
+        argument = _index(argument)
+        if not 0 <= argument < len(self._spec.args):
+            raise IndexError(f"kernel '{self._spec.name}' has no argument {argument}")
         bank = self._cus[0].banks.get(argument)
         if bank is None:
             raise RuntimeError(f"argument {argument} of kernel '{self._spec.name}' is not connected to memory")
@@ -656,7 +660,7 @@ class kernel:
         for index, argument in enumerate(arguments):
             try:
                 command.set_arg(index, argument)
-            except (RuntimeError, TypeError):
+            except (IndexError, RuntimeError, TypeError):
                 if not self._card.faithful:
                     raise
         command.start()
@@ -749,6 +753,7 @@ class bo:
 
     def write(self, data: Any, seek: int) -> None:
         raw = memoryview(data).cast("B")
+        seek = _size(seek)
         self._check(len(raw), seek)
         self.map()[seek : seek + len(raw)] = raw
 
@@ -832,7 +837,7 @@ class run:
         spec = self._kernel._spec
         index = _index(index)
         if not 0 <= index < len(spec.args):
-            raise RuntimeError(f"kernel '{spec.name}' has no argument {index}: Invalid argument")
+            raise IndexError(f"kernel '{spec.name}' has no argument {index}")
         arg = spec.args[index]
         if arg.is_global:
             if not isinstance(value, bo):

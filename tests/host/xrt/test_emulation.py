@@ -183,7 +183,7 @@ def test_unset_arguments_and_arguments_beyond_the_last_are_refused(board):
     run.set_arg(0, board.a)
     with pytest.raises(RuntimeError, match="not set: b, out, count, scalar, sleep_ms"):
         run.start()
-    with pytest.raises(RuntimeError, match="no argument 9"):
+    with pytest.raises(IndexError, match="no argument 9"):
         run.set_arg(9, 1)
     assert run.state() == STATE.ERT_CMD_STATE_NEW
 
