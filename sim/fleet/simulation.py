@@ -34,8 +34,9 @@ def simulate_fleet(
     """Serve all arrivals with servers that have a policy of `new_policy`, `workers` workers and the preprocessor each.
 
     No request is kept, so the result is as that of arrivals in blocks: mean and maximum are exact, percentiles
-    to 0.3 %. It has in `fleet` the number of `servers`, the `router`, `failures`, how often requests were `rerouted`, and
-    `server_hours`, of servers that start, serve or finish what they have, from the first arrival to the last end.
+    to 0.3 %. It has in `fleet` the number of `servers`, the `router`, `failures`, how often requests were
+    `rerouted`, and `server_hours`, of servers that start, serve or finish what they have, from the first arrival to
+    the last end.
     `utilization` is of all servers over the whole run, whether they were up or not; `preprocess_ms` counts from the
     router. The order of requests that are ready at one instant is that of their arrival. Raises UsageError."""
     began = time.perf_counter()
