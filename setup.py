@@ -35,6 +35,8 @@ COMPILED = (
     "batching/policies/window.py",
     "batching/policies/work_conserving.py",
     "sim/engine.py",
+    "sim/fleet/routers.py",
+    "sim/fleet/run.py",
 )
 KERNELS = ("batching/smdp/kernel.pyx",)
 

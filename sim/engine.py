@@ -173,6 +173,11 @@ class Tally(Outcome):
     def drops(self, request: Request) -> None:
         self._ready.pop(request.id, 0.0)
 
+    def forgets(self, request: Request) -> None:
+        """It was lost with its server, whether it had begun or not: if it comes again, its wait is that time's."""
+        self._ready.pop(request.id, 0.0)
+        self._waited.pop(request.id, 0.0)
+
     def totals(self) -> Totals:
         finished = self.ledger.finished
         return Totals(
@@ -249,7 +254,7 @@ def run(
     Raises UsageError if `times` are of another number of workers, and HeadraceError if the policy leaves requests
     waiting with nothing to wait for."""
     outcome = Outcome(len(arrivals.arrival))
-    _serve(policy, iter([arrivals]), outcome, _pool(times, workers), record, open_from, drop_late)
+    _serve(Server(policy, outcome, times, workers, record, open_from, drop_late), iter([arrivals]), outcome)
     return outcome
 
 
@@ -265,7 +270,7 @@ def run_until(
     """The same for `requests` arrivals at most, in blocks that may end early for what has become of those before:
     `blocks` sees it, up to just before the last of them that came."""
     outcome = Outcome(requests)
-    _serve(policy, blocks(outcome), outcome, _pool(times, workers), False, open_from, drop_late)
+    _serve(Server(policy, outcome, times, workers, False, open_from, drop_late), blocks(outcome), outcome)
     return outcome
 
 
@@ -280,7 +285,7 @@ def run_stream(
     """The same for arrivals that come in blocks, in order, and are forgotten: memory is bounded by a block and by what
     is in flight."""
     tally = Tally()
-    _serve(policy, blocks, tally, _pool(times, workers), False, open_from, drop_late)
+    _serve(Server(policy, tally, times, workers, False, open_from, drop_late), blocks, tally)
     return tally
 
 
@@ -292,7 +297,7 @@ def _pool(times: Times, workers: int) -> list[_Worker]:
     return [_Worker(number, known) for number, known in enumerate(times)]
 
 
-def _next_block(blocks: Iterator[Arrivals]) -> Arrivals | None:
+def next_block(blocks: Iterator[Arrivals]) -> Arrivals | None:
     """The next that is not empty."""
     for block in blocks:
         if block.arrival:
@@ -300,80 +305,76 @@ def _next_block(blocks: Iterator[Arrivals]) -> Arrivals | None:
     return None
 
 
-def _serve(
-    policy: Policy,
-    blocks: Iterator[Arrivals],
-    outcome: Outcome,
-    pool: list[_Worker],
-    record: bool,
-    open_from: Callable[[Request], int] | None,
-    drop_late: bool,
-) -> None:
-    ledger = outcome.ledger
-    decoding = Decoding()
-    idle = len(pool)
-    block = _next_block(blocks)
-    place = 0  # of the next arrival in its block
-    following = 0  # and its number
-    left = 0  # requests that have left the system
-    running = 0  # requests in running tasks
-    deadlines = _Deadlines() if drop_late else None
-    cellular = open_from is not None  # then a request that runs may wait as well
-    opens: dict[int, int] = {}  # in flight: the first cell of the open chain
-    now = 0.0
-    turns = 0
-    # Looked up once: a policy need not be compiled, so each of its methods is looked up by name.
-    submit: Callable[[Request, float], None] = policy.submit
-    next_task: Callable[[int, float], Task | None] = policy.next_task
-    complete: Callable[[Task, float], list[Request]] = policy.complete
-    while left < following or block is not None:
-        turns += 1
-        if turns % TURNS_BETWEEN_LOOKS == 0:
-            look_for_signals()
-        next_arrival = block.ready[place] if block is not None else math.inf
+class Server:
+    """One policy with its workers. What drives it submits the requests of one instant and then calls `turn`, at every
+    such instant and at each that `upcoming` tells."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        outcome: Outcome,
+        times: Times,
+        workers: int,
+        record: bool = False,
+        open_from: Callable[[Request], int] | None = None,
+        drop_late: bool = False,
+    ) -> None:
+        self.in_flight: int = 0  # submitted, and not ended
+        self._policy: Policy = policy
+        self._outcome: Outcome = outcome
+        self._pool: list[_Worker] = _pool(times, workers)
+        self._record: bool = record
+        self._open_from: Callable[[Request], int] | None = open_from
+        self._cellular: bool = open_from is not None  # then a request that runs may wait as well
+        self._opens: dict[int, int] = {}  # in flight: the first cell of the open chain
+        self._decoding: Decoding = Decoding()
+        self._deadlines: _Deadlines | None = _Deadlines() if drop_late else None
+        self._idle: int = workers
+        self._running: int = 0  # requests in running tasks
+        self._now: float = 0.0
+        self._came: bool = False
+        self._next_end: float = math.inf
+        self._wakeup: float = math.inf
+        # Looked up once: a policy need not be compiled, so each of its methods is looked up by name.
+        self._submit: Callable[[Request, float], None] = policy.submit
+        self._next_task: Callable[[int, float], Task | None] = policy.next_task
+        self._complete: Callable[[Task, float], list[Request]] = policy.complete
+
+    def upcoming(self) -> float:
+        """When the next turn is due if nobody comes; inf if none is."""
         next_end = math.inf
-        for worker in pool:
+        for worker in self._pool:
             if worker.end < next_end:
                 next_end = worker.end
-        upcoming = min(next_arrival, next_end)
-        if deadlines is not None:
-            upcoming = min(upcoming, deadlines.next())
-        wakeup = math.inf
-        if idle > 0 and (cellular or running < following - left):  # else nobody waits
-            wakeup = policy.wakeup()
-            if wakeup < upcoming:
-                upcoming = wakeup
-        if upcoming == math.inf:
-            raise HeadraceError(
-                f"the policy left {following - left} requests waiting at {now} s though all workers are idle"
-            )
-        if upcoming > now:
-            outcome.in_system_s += (following - left) * (upcoming - now)
-            now = upcoming
-        while block is not None and block.ready[place] <= now:
-            request = Request(
-                following,
-                block.models[place],
-                block.arrival[place],
-                block.deadline[place],
-                block.input_len[place],
-                block.output_len[place],
-            )
-            ledger.submit(request)
-            if block.preprocessed:
-                outcome.comes(request, now)
-            submit(request, now)
-            if deadlines is not None:
-                deadlines.add(request, policy.latest_start(request))
-            if open_from is not None:
-                opens[following] = open_from(request)
-            following += 1
-            place += 1
-            if place == len(block.arrival):
-                block = _next_block(blocks)
-                place = 0
-        ends = next_end <= now
-        happened = next_arrival <= now or wakeup <= now or (deadlines is not None and deadlines.next() <= now)
+        self._next_end = next_end
+        self._wakeup = math.inf
+        if self._idle > 0 and (self._cellular or self._running < self.in_flight):  # else nobody waits
+            self._wakeup = self._policy.wakeup()
+        upcoming = min(next_end, self._wakeup)
+        if self._deadlines is not None:
+            upcoming = min(upcoming, self._deadlines.next())
+        return upcoming
+
+    def submit(self, request: Request, now: float, preprocessed: bool) -> None:
+        self._goes_to(now)
+        self._outcome.ledger.submit(request)
+        if preprocessed:
+            self._outcome.comes(request, now)
+        self._submit(request, now)
+        if self._deadlines is not None:
+            self._deadlines.add(request, self._policy.latest_start(request))
+        if self._open_from is not None:
+            self._opens[request.id] = self._open_from(request)
+        self.in_flight += 1
+        self._came = True
+
+    def turn(self, now: float) -> None:
+        """All that happens at this instant, after who came; `upcoming` has been called since the last."""
+        self._goes_to(now)
+        outcome, pool, deadlines, opens = self._outcome, self._pool, self._deadlines, self._opens
+        ends = self._next_end <= now
+        happened = self._came or self._wakeup <= now or (deadlines is not None and deadlines.next() <= now)
+        self._came = False
         for worker in pool:
             happened = happened or (worker.end <= now and not worker.short)
         if happened:
@@ -383,66 +384,122 @@ def _serve(
                     ends = ends or worker.end <= now  # it stands at a boundary right now
         if ends:
             for worker in pool:
-                if worker.end > now:
-                    continue
-                task = worker.task
-                assert task is not None and worker.times is not None
-                ended = task
-                if task.preemptible:
-                    ended = decoding.end(task, worker.stop, worker.times.sections)
-                elif task.cells:
-                    ended = _ended_chains(task, opens)
-                if record:
-                    outcome.ran.append(Ran(worker.number, ended, worker.started, now))
-                nodes = ended.stop - ended.start
-                worker.busy_s += now - worker.started
-                outcome.tasks += 1
-                outcome.node_runs += nodes
-                outcome.request_node_runs += nodes * len(ended.requests)
-                worker.task = None
-                worker.end = math.inf
-                worker.cut = True
-                worker.left = ended if worker.short else None
-                worker.short = False
-                idle += 1
-                running -= len(ended.requests)
-                for request in complete(ended, now):
-                    ledger.finish(request)
-                    outcome.ends(request, now)
-                    if cellular:
-                        del opens[request.id]
-                    left += 1
+                if worker.end <= now:
+                    self._ends(worker, now)
         if deadlines is not None:
             while deadlines.next() <= now:
                 request = deadlines.pop()
-                if policy.withdraw(request, now):
-                    ledger.drop_late(request)
+                if self._policy.withdraw(request, now):
+                    outcome.ledger.drop_late(request)
                     outcome.drops(request)
                     opens.pop(request.id, -1)
-                    left += 1
-        if idle > 0 and (cellular or running < following - left):
+                    self.in_flight -= 1
+        if self._idle > 0 and (self._cellular or self._running < self.in_flight):
             for worker in pool:
-                if worker.task is not None:
-                    continue
-                task = next_task(worker.number, now)
-                before = worker.left
-                worker.left = None
-                if task is None and before is None:
-                    continue
-                if before is None or task is None or not _goes_on(before, task):
-                    for other in pool:
-                        if not other.cut:
-                            _end_at_next_boundary(other, now)
-                if task is not None:
-                    _start(worker, task, worker.known[task.model], decoding, now)
-                    idle -= 1
-                    running += len(task.requests)
-                    if task.start == 0 or cellular:
-                        for request in task.requests:
-                            outcome.begins(request, now)
-                            if deadlines is not None:
-                                deadlines.begins(request)
-    outcome.worker_busy_s = [worker.busy_s for worker in pool]
+                if worker.task is None:
+                    self._offers(worker, now)
+
+    def worker_busy_s(self) -> list[float]:
+        return [worker.busy_s for worker in self._pool]
+
+    def _goes_to(self, now: float) -> None:
+        if now > self._now:
+            self._outcome.in_system_s += self.in_flight * (now - self._now)
+            self._now = now
+
+    def _ends(self, worker: _Worker, now: float) -> None:
+        """Its task does."""
+        outcome, task = self._outcome, worker.task
+        assert task is not None and worker.times is not None
+        ended = task
+        if task.preemptible:
+            ended = self._decoding.end(task, worker.stop, worker.times.sections)
+        elif task.cells:
+            ended = _ended_chains(task, self._opens)
+        if self._record:
+            outcome.ran.append(Ran(worker.number, ended, worker.started, now))
+        nodes = ended.stop - ended.start
+        worker.busy_s += now - worker.started
+        outcome.tasks += 1
+        outcome.node_runs += nodes
+        outcome.request_node_runs += nodes * len(ended.requests)
+        worker.task = None
+        worker.end = math.inf
+        worker.cut = True
+        worker.left = ended if worker.short else None
+        worker.short = False
+        self._idle += 1
+        self._running -= len(ended.requests)
+        for request in self._complete(ended, now):
+            outcome.ledger.finish(request)
+            outcome.ends(request, now)
+            if self._cellular:
+                del self._opens[request.id]
+            self.in_flight -= 1
+
+    def _offers(self, worker: _Worker, now: float) -> None:
+        """A task to an idle worker."""
+        task = self._next_task(worker.number, now)
+        before = worker.left
+        worker.left = None
+        if task is None and before is None:
+            return
+        if before is None or task is None or not _goes_on(before, task):
+            for other in self._pool:
+                if not other.cut:
+                    _end_at_next_boundary(other, now)
+        if task is not None:
+            _start(worker, task, worker.known[task.model], self._decoding, now)
+            self._idle -= 1
+            self._running += len(task.requests)
+            if task.start == 0 or self._cellular:
+                for request in task.requests:
+                    self._outcome.begins(request, now)
+                    if self._deadlines is not None:
+                        self._deadlines.begins(request)
+
+
+def _serve(server: Server, blocks: Iterator[Arrivals], outcome: Outcome) -> None:
+    block = next_block(blocks)
+    place = 0  # of the next arrival in its block
+    following = 0  # and its number
+    now = 0.0
+    turns = 0
+    while server.in_flight > 0 or block is not None:
+        turns += 1
+        if turns % TURNS_BETWEEN_LOOKS == 0:
+            look_for_signals()
+        upcoming = server.upcoming()
+        if block is not None:
+            upcoming = min(upcoming, block.ready[place])
+        if upcoming == math.inf:
+            raise left_waiting(server.in_flight, now)
+        now = max(now, upcoming)
+        while block is not None and block.ready[place] <= now:
+            server.submit(nth(block, place, following), now, block.preprocessed)
+            following += 1
+            place += 1
+            if place == len(block.arrival):
+                block = next_block(blocks)
+                place = 0
+        server.turn(now)
+    outcome.worker_busy_s = server.worker_busy_s()
+
+
+def nth(block: Arrivals, place: int, number: int) -> Request:
+    """The request at a place of a block, and its number."""
+    return Request(
+        number,
+        block.models[place],
+        block.arrival[place],
+        block.deadline[place],
+        block.input_len[place],
+        block.output_len[place],
+    )
+
+
+def left_waiting(requests: int, now: float) -> HeadraceError:
+    return HeadraceError(f"the policy left {requests} requests waiting at {now} s though all workers are idle")
 
 
 def _goes_on(before: Task, task: Task) -> bool:

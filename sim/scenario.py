@@ -5,7 +5,7 @@ import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -27,6 +27,8 @@ from headrace.batching.smdp.arrivals import Mmpp2
 from headrace.batching.smdp.service import BatchService, Weights
 from headrace.batching.smdp.tables import phase_tables, rate_tables
 from headrace.sim.engine import Arrivals
+from headrace.sim.fleet.settings import Delay, Fleet, parse_autoscale, parse_delay, parse_failures
+from headrace.sim.fleet.simulation import simulate_fleet
 from headrace.sim.hardware.card import too_many
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS
 from headrace.sim.hardware.mig import GPUS
@@ -109,7 +111,10 @@ class Scenario:
     deadline comes, or, where the policy can tell, when it could not meet it any more. `busy_w` is what a busy worker
     draws; `smdp` minimises mean latency (ms) + `w2` * mean power (W), for inputs and outputs of mean length; with
     `by_phase` it knows of "mmpp" and has a table for each phase instead of for each rate. `merge_us` is what
-    `dynamic-graph` takes to merge a cell, and `max_tasks` how many tasks `cellular` hands to a worker at a time."""
+    `dynamic-graph` takes to merge a cell, and `max_tasks` how many tasks `cellular` hands to a worker at a time.
+
+    With `servers`, so many of this machine, each with its policy, stand behind a `router`; what the rest says is in
+    sim/fleet/settings.py."""
 
     model: str = "resnet50"
     accelerator: str = "npu"
@@ -155,6 +160,14 @@ class Scenario:
     merge_us: float = 10.0
     max_tasks: int = MAX_TASKS
     trees: str | None = None
+    servers: int | None = None
+    router: str = "least-outstanding"
+    network_delay: str | None = None
+    failure: str | None = None
+    mtbf_s: float | None = None
+    mttr_s: float | None = None
+    lost: str = "reroute"
+    autoscale: str | None = None
     seed: int = 0
 
     def models(self) -> list[str]:
@@ -410,6 +423,8 @@ def check_given(scenario: Scenario, given: set[str]) -> list[str]:
         raise UsageError(
             f"--replay brings its own arrivals and lengths; leave out {', '.join(map(_option, sorted(both)))}"
         )
+    if "router" in given and scenario.servers is None:
+        raise UsageError("--router is for a fleet; give --servers, too")
     if {"photos", "photo_pixels"} <= given:
         raise UsageError("--photos and --photo-pixels both tell sizes; give one of them")
     on_gpu = scenario.accelerator in GPUS
@@ -587,7 +602,9 @@ def run_scenario(
         known_profiles = {model: curves(model, known, workers, lengths[model]) for model, known in times.items()}
     if scenario.knee_growth != KNEE_GROWTH:
         known_profiles = _with_growth(known_profiles, scenario.knee_growth)
-    policy = make_policy(
+    fleet = fleet_of(scenario)
+    new_policy = partial(
+        make_policy,
         scenario.policy,
         times,
         workers=workers,
@@ -606,9 +623,27 @@ def run_scenario(
         merge_s=1e-6 * scenario.merge_us,
         max_tasks=scenario.max_tasks,
     )
+    policy = new_policy()
     if system is not None and scenario.policy not in ("preba", "preba-lazy"):  # whose profiles end where memory does
         system.check_memory(policy, {model: _longest(known) for model, known in lengths.items()})
     arrivals = _arrivals(scenario, lengths)
+    if fleet is not None:
+        if record or most_late is not None:
+            raise UsageError("--servers keeps no tasks and no requests; leave out --trace")
+        done = simulate_fleet(
+            fleet,
+            new_policy,
+            arrivals,
+            times if system is None else system.times(),
+            workers,
+            seed=scenario.seed,
+            busy_power_w=scenario.busy_w,
+            cell_models=models,
+            preprocessor=_preprocessor(scenario, system),
+            sizes=input_lengths if system is None else system.sizes(scenario.seed),
+        )
+        one = scenario if scenario.replay else replace(scenario, rate_rps=scenario.rate_rps / fleet.servers)
+        return done, warnings(one, times, lengths, system)
     done = simulate(
         policy,
         arrivals,
@@ -626,6 +661,28 @@ def run_scenario(
     if system is not None:
         done = replace(done, result=system.reported(done))
     return done, warnings(scenario, times, lengths, system)
+
+
+def fleet_of(scenario: Scenario) -> Fleet | None:
+    """None if it is one server. Raises UsageError."""
+    if scenario.servers is None:
+        usual = Scenario()
+        names = ("router", "network_delay", "failure", "mtbf_s", "mttr_s", "lost", "autoscale")
+        if given := [name for name in names if getattr(scenario, name) != getattr(usual, name)]:
+            raise UsageError(f"{_option(given[0])} is for a fleet; give --servers, too")
+        return None
+    if scenario.drop_late:
+        raise UsageError("--drop-late is not simulated with --servers; leave out one of them")
+    return Fleet(
+        scenario.servers,
+        scenario.router,
+        Delay() if scenario.network_delay is None else parse_delay(scenario.network_delay),
+        () if scenario.failure is None else parse_failures(scenario.failure),
+        scenario.mtbf_s,
+        scenario.mttr_s,
+        scenario.lost,
+        None if scenario.autoscale is None else parse_autoscale(scenario.autoscale),
+    )
 
 
 def _preprocessor(scenario: Scenario, system: System | None) -> Preprocessor | None:

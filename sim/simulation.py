@@ -68,21 +68,21 @@ def simulate(
     collecting = gc.isenabled()
     gc.disable()  # the engine makes no cycles, and searching millions of requests for them costs an eighth of the time
     try:
-        open_from = _open_from(cell_models)
+        opens = open_from(cell_models)
         known = dict(times) if isinstance(times, Mapping) else [dict(own) for own in times]
         stage = None if preprocessor is None else Stage(preprocessor, sizes)
         if isinstance(arrivals, Arrivals):
             arrivals = arrivals if stage is None else stage.whole(arrivals)
             if most_late is None:
-                outcome = run(policy, arrivals, known, workers, record, open_from, drop_late)
+                outcome = run(policy, arrivals, known, workers, record, opens, drop_late)
             else:
                 watched = _Watched(arrivals, most_late)
                 count = len(arrivals.arrival)
-                outcome = run_until(policy, watched.blocks, count, known, workers, open_from, drop_late)
+                outcome = run_until(policy, watched.blocks, count, known, workers, opens, drop_late)
                 arrivals, stopped = watched.came(outcome), watched.stopped
         else:
             blocks = arrivals if stage is None else stage.blocks(arrivals)
-            outcome = run_stream(policy, blocks, known, workers, open_from, drop_late)
+            outcome = run_stream(policy, blocks, known, workers, opens, drop_late)
     finally:
         if collecting:
             gc.enable()
@@ -155,7 +155,7 @@ def _served(arrivals: Arrivals, outcome: Outcome) -> ServedTimes:
     return ServedTimes(arrival, ready, started, finished, deadline)
 
 
-def _open_from(models: Mapping[str, CellModel] | None) -> Callable[[Request], int] | None:
+def open_from(models: Mapping[str, CellModel] | None) -> Callable[[Request], int] | None:
     if models is None:
         return None
     return lambda request: models[request.model].unfold(request).open_from

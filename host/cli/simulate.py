@@ -14,6 +14,8 @@ from headrace.batching.policies.lazy import SLACK_SCOPES
 from headrace.host.cli.console import out, show_json, tell, warn, working
 from headrace.host.cli.grid import run_grid, show_grid
 from headrace.host.cli.options import Json, Ray, check_finite, check_readable, command, creatable, readable
+from headrace.sim.fleet.routers import ROUTERS
+from headrace.sim.fleet.settings import LOST
 from headrace.sim.hardware.cost import PRICES_USD
 from headrace.sim.hardware.gpu_slice import PRECISIONS
 from headrace.sim.hardware.mig import GPUS
@@ -24,6 +26,7 @@ from headrace.sim.sweeps.grid import Grid, read_grid
 from headrace.sim.trace import of_simulation, write
 
 TRAFFIC, HARDWARE, POLICY, OUTPUT = "Traffic", "Models and hardware", "Policy", "Run and output"
+FLEET = "Fleet"
 FILES = ("replay", "corpus", "profile", "trees", "cpu_costs", "photos")  # settings that name a file to read
 
 
@@ -127,6 +130,20 @@ def simulate(
     ] = None,
     merge_us: Annotated[float | None, _option(POLICY, "dynamic-graph: time to merge a cell [10].")] = None,
     max_tasks: Annotated[int | None, _option(POLICY, "cellular: most tasks ahead, on a worker [5].")] = None,
+    servers: Annotated[int | None, _option(FLEET, "So many of this machine, each with its policy.")] = None,
+    router: Annotated[str | None, _option(FLEET, f"{', '.join(ROUTERS)} [least-outstanding].", ROUTERS)] = None,
+    network_delay: Annotated[
+        str | None, _option(FLEET, "Between router and server, each way: ms, or lognormal:MEDIAN_MS:SIGMA [0].")
+    ] = None,
+    failure: Annotated[
+        str | None, _option(FLEET, "SERVER@AT_S:FOR_S, several by comma: it dies then, and is back so long after.")
+    ] = None,
+    mtbf_s: Annotated[float | None, _option(FLEET, "Mean time from a server's start to its death.")] = None,
+    mttr_s: Annotated[float | None, _option(FLEET, "Mean time until it is back.")] = None,
+    lost: Annotated[str | None, _option(FLEET, "What a dying server has: reroute or fail [reroute].", LOST)] = None,
+    autoscale: Annotated[
+        str | None, _option(FLEET, "LEAST:TARGET:START_S:COOLDOWN_S, TARGET requests under way to a server.")
+    ] = None,
     config: Annotated[
         Path | None, _option(OUTPUT, "A TOML file with settings named as these options.", callback=readable)
     ] = None,

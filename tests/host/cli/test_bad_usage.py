@@ -15,6 +15,7 @@ from headrace.host.demo.photos import bundled_photos
 from headrace.host.demo.sounds import pcm_file
 
 SIMULATE = ("simulate", "--requests", "10")
+FLEET = (*SIMULATE, "--servers", "2")
 SMDP = ("smdp", "--tau", "0.3051,1.052", "--zeta", "19.9,19.6")
 SLICES = (*SIMULATE, "--accelerator", "a100-40gb", "--model", "swin_t")
 PLAN = ("plan", "--model", "resnet50", "--rate-rps", "100", "--slo-ms", "50", "--gpu", "a100-40gb")
@@ -81,6 +82,7 @@ NAMED = (  # choices and lists of names
     ("preprocess", "image", "photo.jpg", "--out", "tensors", "--xrt"),
     (*SIMULATE, "--policy"), (*SIMULATE, "--traffic"), (*SIMULATE, "--model"), (*SIMULATE, "--accelerator"),
     (*SIMULATE, "--slack-scope"), (*SIMULATE, "--shares"),
+    *((*FLEET, option) for option in ("--router", "--network-delay", "--failure", "--lost", "--autoscale")),
     (*SMDP, "--rho", "0.5", "--method"), ("build", "-o", "new.xclbin", "--target"),
     ("build", "-o", "new.xclbin", "--platform"),
     ("build", "--target", "hw", "-o", "new", "--kernel"), ("build", "--target", "hw", "-o", "new", "--slr"),
@@ -141,6 +143,9 @@ RANGES = (
     ((*SIMULATE, "--policy", "preba", "--model", "las"), "--bucket-s", "float", ("0",), ()),
     (SIMULATE, "--merge-us", "float", (), ()),
     (SIMULATE, "--overhead-ms", "float", (), ()),
+    (SIMULATE, "--servers", "int", ("0", "100001"), ()),
+    ((*FLEET, "--mttr-s", "1"), "--mtbf-s", "float", ("0",), ()),
+    ((*FLEET, "--mtbf-s", "1"), "--mttr-s", "float", ("0",), ()),
     (PLAN, "--overhead-ms", "float", ("-1",), ()),
     ((*SIMULATE, "--policy", "preba"), "--knee-growth", "float", ("1", "0"), ()),
     ((*TREES, "--requests", "10"), "--max-tasks", "int", ("0", "1001"), ()),

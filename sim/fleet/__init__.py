@@ -1,0 +1,1 @@
+"""Many equal servers behind a router, in one run."""

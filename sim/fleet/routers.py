@@ -1,0 +1,167 @@
+"""Who of the servers gets the next request, told nothing but how many requests each has. All take O(1) a request.
+
+This file is compiled (setup.py)."""
+
+import random
+from collections import deque
+
+from headrace.batching.errors import UsageError
+
+ROUTERS = ("random", "round-robin", "least-outstanding", "power-of-two", "join-idle")
+
+
+class Router:
+    """Sends to any of the servers that are up, each as likely. The others differ in `pick`, and in what they keep for
+    it. `outstanding` is by server, of those up and those not."""
+
+    def __init__(self, servers: int, seed: int) -> None:
+        self.outstanding: list[int] = [0] * servers
+        self.up: list[int] = []
+        self._place: list[int] = [-1] * servers  # in `up`
+        self._rng: random.Random = random.Random(seed)
+
+    def add(self, server: int) -> None:
+        """It takes requests from now on."""
+        self._place[server] = len(self.up)
+        self.up.append(server)
+
+    def remove(self, server: int) -> None:
+        """It takes no more; it may still have some."""
+        place, last = self._place[server], self.up.pop()
+        if last != server:
+            self.up[place] = last
+            self._place[last] = place
+        self._place[server] = -1
+
+    def changes(self, server: int, by: int) -> None:
+        """It has so many more requests, or fewer."""
+        self.outstanding[server] += by
+
+    def pick(self) -> int:
+        """One that is up; there must be one."""
+        return self._any()
+
+    def _any(self) -> int:
+        return self.up[int(self._rng.random() * len(self.up))]
+
+    def is_up(self, server: int) -> bool:
+        return self._place[server] >= 0
+
+
+class RoundRobin(Router):
+    def __init__(self, servers: int, seed: int) -> None:
+        super().__init__(servers, seed)
+        self._next: int = 0
+
+    def pick(self) -> int:
+        self._next = self._next % len(self.up)
+        self._next += 1
+        return self.up[self._next - 1]
+
+
+class LeastOutstanding(Router):
+    """Join the shortest queue; of those equally short any, each as likely. Servers stand in buckets by how many
+    requests they have; as that changes by one at a time, so does the lowest bucket that is not empty."""
+
+    def __init__(self, servers: int, seed: int) -> None:
+        super().__init__(servers, seed)
+        self._buckets: list[list[int]] = [[]]
+        self._at: list[int] = [0] * servers  # where in its bucket
+        self._least: int = 0
+
+    def add(self, server: int) -> None:
+        super().add(server)
+        self._enter(server)
+
+    def remove(self, server: int) -> None:
+        super().remove(server)
+        self._leave(server)
+
+    def changes(self, server: int, by: int) -> None:
+        if not self.is_up(server):
+            super().changes(server, by)
+            return
+        self._leave(server)
+        super().changes(server, by)
+        self._enter(server)
+
+    def pick(self) -> int:
+        while not self._buckets[self._least]:
+            self._least += 1
+        bucket = self._buckets[self._least]
+        return bucket[int(self._rng.random() * len(bucket))]
+
+    def _enter(self, server: int) -> None:
+        count = self.outstanding[server]
+        while len(self._buckets) <= count:
+            self._buckets.append([])
+        bucket = self._buckets[count]
+        self._at[server] = len(bucket)
+        bucket.append(server)
+        self._least = min(self._least, count)
+
+    def _leave(self, server: int) -> None:
+        bucket = self._buckets[self.outstanding[server]]
+        last = bucket.pop()
+        if last != server:
+            bucket[self._at[server]] = last
+            self._at[last] = self._at[server]
+
+
+class PowerOfTwo(Router):
+    """The one with fewer requests of two that are drawn (Mitzenmacher 2001)."""
+
+    def pick(self) -> int:
+        one = int(self._rng.random() * len(self.up))
+        if len(self.up) == 1:
+            return self.up[one]
+        other = int(self._rng.random() * (len(self.up) - 1))
+        if other >= one:
+            other += 1
+        first, second = self.up[one], self.up[other]
+        return second if self.outstanding[second] < self.outstanding[first] else first
+
+
+class JoinIdle(Router):
+    """Join-idle-queue (Lu et al. 2011) with one dispatcher: who has been idle longest, and any if nobody is."""
+
+    def __init__(self, servers: int, seed: int) -> None:
+        super().__init__(servers, seed)
+        self._idle: deque[int] = deque()  # may hold some that are not, or not up
+        self._queued: list[bool] = [False] * servers
+
+    def add(self, server: int) -> None:
+        super().add(server)
+        self._enter(server)
+
+    def changes(self, server: int, by: int) -> None:
+        super().changes(server, by)
+        self._enter(server)
+
+    def pick(self) -> int:
+        while self._idle:
+            server = self._idle.popleft()
+            self._queued[server] = False
+            if self.is_up(server) and self.outstanding[server] == 0:
+                return server
+        return self._any()
+
+    def _enter(self, server: int) -> None:
+        if self.outstanding[server] == 0 and self.is_up(server) and not self._queued[server]:
+            self._queued[server] = True
+            self._idle.append(server)
+
+
+def make_router(name: str, servers: int, seed: int) -> Router:
+    """Raises UsageError."""
+    if name == "random":
+        return Router(servers, seed)
+    if name == "round-robin":
+        return RoundRobin(servers, seed)
+    if name == "least-outstanding":
+        return LeastOutstanding(servers, seed)
+    if name == "power-of-two":
+        return PowerOfTwo(servers, seed)
+    if name == "join-idle":
+        return JoinIdle(servers, seed)
+    raise UsageError(f"--router {name!r}: choose from {', '.join(ROUTERS)}")

@@ -1,0 +1,362 @@
+"""The events of a fleet: arrivals, a router, the way to a server and its preprocessing, its turns, and the way back.
+
+All servers share one clock and two heaps, of their turns and of what is on its way. A turn is of one server, so what a
+request costs does not depend on how many there are. At each instant first servers die, come back, start or stop, then
+requests come to the router, then to servers, and then each server that something happened to has its turn.
+
+The router counts a request from when it sends it until the answer is back at it, and knows at once who is up. Nothing
+is kept of a request that has been answered. This file is compiled (setup.py).
+"""
+
+import heapq
+import math
+import random
+from collections.abc import Callable, Iterator
+
+from headrace.batching.accounting import Ledger
+from headrace.batching.policy import Policy
+from headrace.batching.request import Request
+from headrace.sim.engine import (
+    TURNS_BETWEEN_LOOKS,
+    Arrivals,
+    Durations,
+    Outcome,
+    Server,
+    Tally,
+    Times,
+    left_waiting,
+    next_block,
+    nth,
+)
+from headrace.sim.fleet.routers import Router, make_router
+from headrace.sim.fleet.settings import Fleet
+from headrace.sim.interrupt import look_for_signals
+
+DIES, UP, STARTED = 0, 1, 2  # what changes
+BACK = -1  # in place of the number of a step: an answer, on its way to the router
+
+
+class _Call:
+    """A request, and how long each step of preprocessing takes for it."""
+
+    def __init__(self, request: Request, seconds: list[float]) -> None:
+        self.request: Request = request
+        self.seconds: list[float] = seconds
+
+
+class _Site(Outcome):
+    """A server's place in the fleet. `server` is a new one after each failure, `life` its number."""
+
+    def __init__(self, number: int, tally: Tally, steps: list[int]) -> None:
+        super().__init__(0)
+        self.number: int = number
+        self.server: Server | None = None
+        self.life: int = 0
+        self.turn_at: float = math.inf
+        self.due: bool = False
+        self.under_way: dict[int, _Call] = {}  # on the way to it, or in it
+        self.answered: list[Request] = []  # in this turn
+        self.free: list[list[float]] = []  # of each step of preprocessing: when each of its servers is
+        self.steps: list[int] = steps
+        self.on_since: float = -1.0  # it starts or runs
+        self._tally: Tally = tally
+
+    def comes(self, request: Request, now: float) -> None:
+        self._tally.comes(request, now)
+
+    def begins(self, request: Request, now: float) -> None:
+        self._tally.begins(request, now)
+
+    def ends(self, request: Request, now: float) -> None:
+        self.answered.append(request)
+
+
+class FleetRun:
+    """One run, from `run` to what is reported of it. `tally` has the requests as the router sees them, the workers of
+    all servers in the order of the servers. `step_servers` and `seconds` tell of preprocessing: the servers of each
+    step, and how long each step takes for each request of a block."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        new_policy: Callable[[], Policy],
+        times: Times,
+        workers: int,
+        seed: int,
+        open_from: Callable[[Request], int] | None,
+        delay_s: float,
+        step_servers: list[int],
+        seconds: Callable[[Arrivals], list[list[float]]],
+    ) -> None:
+        self.tally: Tally = Tally()
+        self.ready_after: Durations = Durations()
+        self.step_busy_s: list[float] = [0.0] * len(step_servers)
+        self.rerouted: int = 0
+        self.failures: int = 0
+        self.on_s: float = 0.0  # all servers together
+        self.first: float = math.inf  # arrival
+        self._fleet: Fleet = fleet
+        self._new_policy: Callable[[], Policy] = new_policy
+        self._times: Times = times
+        self._workers: int = workers
+        self._open_from: Callable[[Request], int] | None = open_from
+        self._delay_s: float = delay_s
+        self._seconds: Callable[[Arrivals], list[list[float]]] = seconds
+        self._router: Router = make_router(fleet.router, fleet.servers, seed)
+        self._network: Callable[[], float] | None = fleet.delay.sampler(seed + 1)
+        self._travels: bool = self._network is not None or delay_s > 0 or len(step_servers) > 0
+        self._lives: random.Random = random.Random(seed + 2)
+        self._sites: list[_Site] = [_Site(number, self.tally, step_servers) for number in range(fleet.servers)]
+        self._busy_s: list[float] = [0.0] * (workers * fleet.servers)
+        self._turns: list[tuple[float, int]] = []  # may hold some that were put off, or brought forward
+        self._ways: list[tuple[float, int, int, int, int, _Call]] = []  # when, who, to which step of which life of whom
+        self._changes: list[tuple[float, int, int, float]] = []  # when, what, of whom, and for how long
+        self._due: list[_Site] = []
+        self._now: float = 0.0
+        self._running: int = 0  # servers that start or take requests
+        self._off: list[int] = []  # the next to start last
+        self._scaled_at: float = -math.inf
+        self._begin()
+
+    def run(self, blocks: Iterator[Arrivals]) -> None:
+        """To the end of all arrivals. Raises HeadraceError if a policy leaves requests waiting with nothing to wait
+        for."""
+        ledger = self.tally.ledger
+        block = next_block(blocks)
+        seconds: list[list[float]] = [] if block is None else self._seconds(block)
+        place = following = turns = 0
+        while block is not None or ledger.in_flight > 0:
+            turns += 1
+            if turns % TURNS_BETWEEN_LOOKS == 0:
+                look_for_signals()
+            upcoming = self._upcoming()
+            if block is not None:
+                upcoming = min(upcoming, block.arrival[place])
+            if self._changes:
+                upcoming = min(upcoming, self._changes[0][0])
+            if upcoming == math.inf:
+                raise left_waiting(ledger.in_flight, self._now)
+            now = self._now = max(self._now, upcoming)
+            while self._changes and self._changes[0][0] <= now:
+                _, what, number, for_s = heapq.heappop(self._changes)
+                self._change(what, number, for_s)
+            while block is not None and block.arrival[place] <= now:
+                call = _Call(nth(block, place, following), [step[place] for step in seconds])
+                self.first = min(self.first, call.request.arrival)
+                ledger.submit(call.request)
+                self._send(call)
+                self._scale()
+                following += 1
+                place += 1
+                if place == len(block.arrival):
+                    block = next_block(blocks)
+                    seconds = [] if block is None else self._seconds(block)
+                    place = 0
+            while self._ways and self._ways[0][0] <= now:
+                _, _, step, number, life, call = heapq.heappop(self._ways)
+                self._goes_on(call, step, number, life)
+            while self._turns and self._turns[0][0] <= now:
+                at, number = heapq.heappop(self._turns)
+                if at == self._sites[number].turn_at:
+                    self._is_due(self._sites[number])
+            due = self._due
+            self._due = []
+            for site in due:
+                self._turn(site)
+        for site in self._sites:
+            self._stops(site)
+        self.tally.worker_busy_s = self._busy_s
+
+    def outstanding(self) -> list[int]:
+        """By server, as the router counts."""
+        return self._router.outstanding
+
+    def _begin(self) -> None:
+        scale = self._fleet.autoscale
+        for number, site in enumerate(self._sites):
+            if scale is not None and number >= scale.least:
+                self._off.append(number)
+                continue
+            self._boots(site)
+            self._running += 1
+            self._router.add(number)
+            if self._fleet.mtbf_s is not None:
+                self._will_die(number)
+        self._off.reverse()
+        for failure in self._fleet.failures:
+            heapq.heappush(self._changes, (failure.at_s, DIES, failure.server, failure.for_s))
+
+    def _upcoming(self) -> float:
+        while self._turns and self._turns[0][0] != self._sites[self._turns[0][1]].turn_at:
+            heapq.heappop(self._turns)
+        upcoming = self._turns[0][0] if self._turns else math.inf
+        return min(upcoming, self._ways[0][0]) if self._ways else upcoming
+
+    def _send(self, call: _Call) -> None:
+        """From the router to a server."""
+        if not self._router.up:
+            self._fails(call.request)
+            return
+        site = self._sites[self._router.pick()]
+        self._router.changes(site.number, 1)
+        site.under_way[call.request.id] = call
+        if self._travels:
+            at = self._now + self._delay_s + (0.0 if self._network is None else self._network())
+            heapq.heappush(self._ways, (at, call.request.id, 0, site.number, site.life, call))
+        else:
+            self._submit(site, call.request, False)
+
+    def _goes_on(self, call: _Call, step: int, number: int, life: int) -> None:
+        """It has come to a step, behind the last of which is the server; or it is an answer."""
+        site = self._sites[number]
+        if step == BACK:
+            self._is_answered(site, call.request)
+        elif life != site.life:
+            pass  # that server has died, and the request has been sent again
+        elif step == len(site.steps):
+            self.ready_after.add(self._now - call.request.arrival)
+            self._submit(site, call.request, True)
+        else:
+            free, taken = site.free[step], call.seconds[step]
+            end = max(self._now, free[0]) + taken
+            heapq.heapreplace(free, end)
+            self.step_busy_s[step] += taken
+            heapq.heappush(self._ways, (end, call.request.id, step + 1, number, life, call))
+
+    def _submit(self, site: _Site, request: Request, travelled: bool) -> None:
+        assert site.server is not None
+        site.server.submit(request, self._now, travelled)
+        self._is_due(site)
+
+    def _is_due(self, site: _Site) -> None:
+        if not site.due:
+            site.due = True
+            self._due.append(site)
+
+    def _turn(self, site: _Site) -> None:
+        site.due = False
+        server = site.server
+        if server is None:  # it has stopped at this instant
+            return
+        server.turn(self._now)
+        at = server.upcoming()
+        if at != site.turn_at:
+            site.turn_at = at
+            if at < math.inf:
+                heapq.heappush(self._turns, (at, site.number))
+        elif at <= self._now:
+            heapq.heappush(self._turns, (at, site.number))  # popped for this turn
+        if at == math.inf and server.in_flight > 0:
+            raise left_waiting(server.in_flight, self._now)
+        if site.answered:
+            answered = site.answered
+            site.answered = []
+            for request in answered:
+                call = site.under_way.pop(request.id)
+                if self._network is None:
+                    self._is_answered(site, request)
+                else:
+                    at = self._now + self._network()
+                    heapq.heappush(self._ways, (at, request.id, BACK, site.number, site.life, call))
+
+    def _is_answered(self, site: _Site, request: Request) -> None:
+        self._router.changes(site.number, -1)
+        self.tally.ledger.finish(request)
+        self.tally.ends(request, self._now)
+        self._scale()
+        if self._router.outstanding[site.number] == 0 and not self._router.is_up(site.number):
+            self._drained(site)
+
+    def _fails(self, request: Request) -> None:
+        self.tally.ledger.fail(request)
+        self.tally.forgets(request)
+
+    def _boots(self, site: _Site) -> None:
+        site.server = Server(self._new_policy(), site, self._times, self._workers, False, self._open_from, False)
+        site.free = [[self._now] * servers for servers in site.steps]
+        site.turn_at = math.inf
+        site.ledger = Ledger()
+        site.on_since = self._now
+
+    def _stops(self, site: _Site) -> None:
+        """What it did is counted."""
+        server = site.server
+        if site.on_since >= 0.0:
+            self.on_s += self._now - max(site.on_since, min(self.first, self._now))
+            site.on_since = -1.0
+        if server is None:
+            return
+        for worker, seconds in enumerate(server.worker_busy_s()):
+            self._busy_s[site.number * self._workers + worker] += seconds
+        self.tally.tasks += site.tasks
+        self.tally.node_runs += site.node_runs
+        self.tally.request_node_runs += site.request_node_runs
+        self.tally.in_system_s += site.in_system_s
+        site.tasks = site.node_runs = site.request_node_runs = 0
+        site.in_system_s = 0.0
+        site.turn_at = math.inf
+        site.server = None
+
+    def _change(self, what: int, number: int, for_s: float) -> None:
+        site = self._sites[number]
+        if what == DIES:
+            if site.server is not None:
+                self._dies(site, for_s)
+        elif what == UP:
+            if site.server is None:
+                self._boots(site)
+                self._router.add(number)
+                if self._fleet.mtbf_s is not None:
+                    self._will_die(number)
+        else:
+            self._router.add(number)
+
+    def _will_die(self, number: int) -> None:
+        mtbf_s, mttr_s = self._fleet.mtbf_s, self._fleet.mttr_s
+        assert mtbf_s is not None and mttr_s is not None
+        at = self._now + self._lives.expovariate(1.0 / mtbf_s)
+        heapq.heappush(self._changes, (at, DIES, number, self._lives.expovariate(1.0 / mttr_s)))
+
+    def _dies(self, site: _Site, for_s: float) -> None:
+        self.failures += 1
+        self._stops(site)
+        site.life += 1
+        self._router.remove(site.number)
+        heapq.heappush(self._changes, (self._now + for_s, UP, site.number, 0.0))
+        lost = list(site.under_way.values())
+        site.under_way = {}
+        for call in lost:
+            self._router.changes(site.number, -1)
+            if self._fleet.lost == "fail":
+                self._fails(call.request)
+            else:
+                self.rerouted += 1
+                self.tally.forgets(call.request)
+                self._send(call)
+
+    def _scale(self) -> None:
+        scale = self._fleet.autoscale
+        if scale is None:
+            return
+        wanted = max(scale.least, math.ceil(self.tally.ledger.in_flight / scale.target))
+        if wanted > self._running and self._off:
+            number = self._off.pop()
+            self._running += 1
+            self._scaled_at = self._now
+            self._boots(self._sites[number])
+            heapq.heappush(self._changes, (self._now + scale.start_s, STARTED, number, 0.0))
+        elif (
+            wanted < self._running and len(self._router.up) > scale.least
+            and self._now >= self._scaled_at + scale.cooldown_s
+        ):  # fmt: skip
+            site = self._sites[self._router.up[-1]]
+            self._router.remove(site.number)
+            self._running -= 1
+            self._scaled_at = self._now
+            if self._router.outstanding[site.number] == 0:
+                self._drained(site)
+
+    def _drained(self, site: _Site) -> None:
+        if self._fleet.autoscale is not None and site.server is not None:
+            self._stops(site)
+            self._off.append(site.number)
