@@ -22,6 +22,7 @@ from headrace.host.cli.options import (
     Whole,
     WindowMs,
     Workers,
+    XrtOption,
     check_readable,
     command,
     make_folder,
@@ -94,6 +95,7 @@ def demo(
     xclbin: Annotated[
         Path | None, typer.Option(callback=readable, help="Use this container instead of building one.")
     ] = None,
+    xrt: XrtOption = None,
     image_cus: ImageCus = 4,
     mel_cus: MelCus = 1,
     norm_cus: NormCus = 1,
@@ -121,6 +123,7 @@ def demo(
     from headrace.host.demo.report import print_report, write_report
     from headrace.host.demo.sounds import demo_sounds, folder_sounds
     from headrace.host.demo.stages import demo as run
+    from headrace.host.xrt import Api, api_for
 
     for option, paths in (("--weights", map(Path, filter(None, weights or ()))), ("--profile", profile_files or ())):
         for path in paths:
@@ -159,6 +162,9 @@ def demo(
     )
     if xclbin is not None:
         read_container("--xclbin", xclbin)
+    api = None if xrt is None else Api(xrt.value)
+    if xclbin is not None and api is not None:
+        api_for(xclbin, api)  # its refusals, before networks are loaded and the folder is made
     make_folder("--out", out_folder)
     if audio:
         with contextlib.redirect_stdout(sys.stderr):  # a user's network may print
@@ -167,7 +173,7 @@ def demo(
             if container is None and "dpu" in options.preprocessors:
                 container = cached_xclbin(target, mel_cus=mel_cus, norm_cus=norm_cus)
             with progress() as shown:
-                heard = speech.demo(options, sounds, speakers, container, Stages(shown))
+                heard = speech.demo(options, sounds, speakers, container, Stages(shown), api)
         paths = speech.write_report(heard, out_folder)
         if as_json:
             show_json(speech.as_json(heard))
@@ -192,7 +198,7 @@ def demo(
         networks = load_networks(options)
         container = xclbin or cached_xclbin(target, image_cus)  # building one takes a minute: after all checks
         with progress() as shown:
-            report = run(options, networks, container, Stages(shown))
+            report = run(options, networks, container, Stages(shown), api)
     paths = write_report(report, out_folder)
     if as_json:
         show_json(report_json(report))

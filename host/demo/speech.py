@@ -49,6 +49,7 @@ from headrace.host.live.hardware import Network, hardware_of
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.models import load_model
 from headrace.host.workers.profiling import machine, measure_curve
+from headrace.host.xrt import Api
 
 # Of Headrace's own, with random weights: the smaller ones, for a CPU.
 NETWORKS = {
@@ -233,10 +234,11 @@ def demo(
     networks: Sequence[SpeechNetwork],
     xclbin: Path | None,
     progress: Progress,
+    api: Api | None = None,
 ) -> SpeechReport:
-    """`networks` are what `load_networks` made of the options; without `xclbin` there is no DPU. Raises UsageError for
-    what cannot be met, and WorkerLost if no worker can be started."""
-    live = asyncio.run(_demo(options, sounds, networks, xclbin, progress))
+    """`networks` are what `load_networks` made of the options; without `xclbin` there is no DPU; `api` as Dpu has it.
+    Raises UsageError for what cannot be met, WorkerLost if no worker can be started, and what Dpu raises."""
+    live = asyncio.run(_demo(options, sounds, networks, xclbin, progress, api))
     progress.stage(SIMULATING)
     mel, norm = (max(1, sum(kind in cu for cu in live.cus)) for kind in ("mel", "norm"))
     specs = {network.name: network.spec for network in networks}
@@ -250,13 +252,14 @@ async def _demo(
     networks: Sequence[SpeechNetwork],
     xclbin: Path | None,
     progress: Progress,
+    api: Api | None = None,
 ) -> SpeechReport:
     hardware = hardware_of(networks, workers=options.workers, npus=0, by_node=False, whole=True)
     async with contextlib.AsyncExitStack() as stack:
         dpus: dict[AudioSpec, Dpu[AudioSpec] | None] = {}
         prepared: dict[AudioSpec, Prepared] = {}
         for spec in dict.fromkeys(network.spec for network in networks):
-            dpu = None if xclbin is None else await stack.enter_async_context(Dpu(xclbin, spec))
+            dpu = None if xclbin is None else await stack.enter_async_context(Dpu(xclbin, spec, api=api))
             progress.stage("DPU tensors against the definition" if dpu else "tensors by the CPU", len(sounds))
             dpus[spec], prepared[spec] = dpu, await prepare(dpu, spec, sounds, progress.step)
         of = {network.name: prepared[network.spec] for network in networks}

@@ -30,6 +30,7 @@ from headrace.host.live.hardware import Hardware, hardware_of, schedules_nodes
 from headrace.host.live.runtime import Execution, Runtime
 from headrace.host.live.tables import tables_beside
 from headrace.host.workers.profiling import machine
+from headrace.host.xrt import Api
 from headrace.sim.load.traffic import poisson
 
 MAX_IN_FLIGHT = 4096  # of each network; beyond this requests are shed
@@ -83,16 +84,26 @@ class DemoReport:
         return sum(run.result["requests"] - run.result["finished"] for run in self.runs)
 
 
-def demo(options: DemoOptions, loaded: Sequence[PhotoNetwork], xclbin: Path, progress: Progress) -> DemoReport:
-    """`loaded` is what `load_networks` made of the options. Raises UsageError for options that cannot be met, and
-    WorkerLost if no worker can be started."""
-    live = asyncio.run(run_demo(options, loaded, xclbin, progress))
+def demo(
+    options: DemoOptions,
+    loaded: Sequence[PhotoNetwork],
+    xclbin: Path,
+    progress: Progress,
+    api: Api | None = None,
+) -> DemoReport:
+    """`loaded` is what `load_networks` made of the options; `api` as Dpu has it. Raises UsageError for options that
+    cannot be met, WorkerLost if no worker can be started, and what Dpu raises."""
+    live = asyncio.run(run_demo(options, loaded, xclbin, progress, api))
     progress.stage(SIMULATING)
     return replace(live, simulated=simulate_photos(options, live.networks, live.prepared, live.runs, live.cus))
 
 
 async def run_demo(
-    options: DemoOptions, loaded: Sequence[PhotoNetwork], xclbin: Path, progress: Progress
+    options: DemoOptions,
+    loaded: Sequence[PhotoNetwork],
+    xclbin: Path,
+    progress: Progress,
+    api: Api | None = None,
 ) -> DemoReport:
     """The live part. Raises as `demo` does."""
     networks = {network.name: network for network in loaded}
@@ -100,7 +111,7 @@ async def run_demo(
     if by_node and not options.npus:
         progress.stage(f"cutting {' and '.join(networks)} into nodes")
     hardware = hardware_of(loaded, workers=options.workers, npus=options.npus, by_node=by_node, whole=options.whole)
-    async with _dpus(xclbin, networks.values()) as dpus:
+    async with _dpus(xclbin, networks.values(), api) as dpus:
         by_spec = {}
         for spec, dpu in dpus.items():
             progress.stage(
@@ -130,11 +141,11 @@ async def run_demo(
 
 
 @contextlib.asynccontextmanager
-async def _dpus(xclbin: Path, networks: Iterable[PhotoNetwork]) -> AsyncIterator[dict[ImageSpec, Dpu]]:
+async def _dpus(xclbin: Path, networks: Iterable[PhotoNetwork], api: Api | None) -> AsyncIterator[dict[ImageSpec, Dpu]]:
     """A driver for each kind of tensor, all of the same CUs."""
     async with contextlib.AsyncExitStack() as stack:
         specs = {network.spec for network in networks}
-        yield {spec: await stack.enter_async_context(Dpu(xclbin, spec)) for spec in specs}
+        yield {spec: await stack.enter_async_context(Dpu(xclbin, spec, api=api)) for spec in specs}
 
 
 def _preprocessor(name: str, spec: ImageSpec, dpus: Mapping[ImageSpec, Dpu]) -> Preprocessor[ImageSpec] | None:

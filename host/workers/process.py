@@ -18,6 +18,7 @@ from headrace.host.workers.program import Program
 
 START_TIMEOUT_S = 180.0  # a cold import of torch on a busy machine, and the warm-up runs
 SLOW_START_S = 15.0  # after which it is told what a start is at
+LEAVE_TIMEOUT_S = 1.0  # for a worker to end by itself
 STOP_TIMEOUT_S = 3.0
 
 ENVIRONMENT = {
@@ -156,6 +157,11 @@ class WorkerProcess:
         if channel is not None:
             channel.close()
         if process is not None:
+            # One that is idle leaves when its channel is closed. XRT's emulation takes any killed child for its device,
+            # and ends the whole group.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LEAVE_TIMEOUT_S):
+                    await process.wait()
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             with contextlib.suppress(TimeoutError):

@@ -76,7 +76,7 @@ FOLDER_OPTIONS = (
     ("preprocess", "image", "photo.jpg", "--out"),
 )
 NAMED = (  # choices and lists of names
-    ("preprocess", "image", "photo.jpg", "--out", "tensors", "--xrt"),
+    ("preprocess", "image", "photo.jpg", "--out", "tensors", "--xrt"), ("demo", "--xrt"),
     (*SIMULATE, "--policy"), (*SIMULATE, "--traffic"), (*SIMULATE, "--model"), (*SIMULATE, "--accelerator"),
     (*SIMULATE, "--slack-scope"), (*SIMULATE, "--shares"),
     (*SMDP, "--rho", "0.5", "--method"), ("build", "-o", "new.xclbin", "--target"),
