@@ -123,7 +123,7 @@ def demo(
     from headrace.host.demo.report import print_report, write_report
     from headrace.host.demo.sounds import demo_sounds, folder_sounds
     from headrace.host.demo.stages import demo as run
-    from headrace.host.xrt import Api
+    from headrace.host.xrt import Api, api_for
 
     for option, paths in (("--weights", map(Path, filter(None, weights or ()))), ("--profile", profile_files or ())):
         for path in paths:
@@ -165,6 +165,7 @@ def demo(
         raise UsageError("--xrt: no sound goes through a DPU; name dpu in --preprocessors, or leave --xrt out")
     if xclbin is not None:
         read_container("--xclbin", xclbin)
+        api_for(xclbin, options.api)  # its refusals, before networks are loaded and the folder is made
     make_folder("--out", out_folder)
     if audio:
         with contextlib.redirect_stdout(sys.stderr):  # a user's network may print

@@ -34,6 +34,7 @@ class Cu:
         self.name = name
         self.counters: Mapping[str, int] | None = None
         self._closing = closing
+        self._last: Any = None  # run that was begun
         self._api = api
         self._device = device
         self._kernel = api.kernel(context, f"{self.kernel_name}:{{{name}}}")
@@ -42,6 +43,15 @@ class Cu:
     def lanes(self) -> Sequence[Any]:
         """What callers have, one at a time each."""
         return [self]
+
+    def hangs(self) -> bool:
+        """Whether the last run has not ended: what is started behind it would wait, and its buffers are in use."""
+        ended = (self._api.ert_cmd_state.ERT_CMD_STATE_COMPLETED, *self.failed_states())
+        return self._last is not None and self._last.state() not in ended
+
+    def probe(self, timeout_s: float) -> bool:
+        """Whether a small job of which the answer is known is done right; blocks as `run` does. Raises CuLost."""
+        raise NotImplementedError
 
     def stop(self) -> None:
         """The driver is being closed."""
@@ -89,6 +99,7 @@ class Cu:
         for index, argument in enumerate(arguments):
             run.set_arg(index, argument)
         run.start()
+        self._last = run
         return run
 
     def failed_states(self) -> tuple[Any, ...]:

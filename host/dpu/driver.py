@@ -2,7 +2,8 @@
 
 Works alike on an emulated device and on a card. What differs by the kind of input is in image_cu.py and audio_cu.py.
 
-A CU that does not answer in time is taken out of service and its request goes to another one. An input that the DPU
+A CU that does not answer in time is taken out of service and its request goes to another one; it is probed and comes
+back when it works again (pool.py). An input that the DPU
 cannot take is preprocessed on the CPU instead and counted by reason, unless the driver was told to raise.
 """
 
@@ -34,6 +35,7 @@ from headrace.host.dpu.units import UnitState
 __all__ = ["Dpu", "DpuCounters", "DpuUnavailable"]
 
 TIMEOUT_S = 10.0
+PROBE_AFTER_S = 10.0
 CLOSING_S = 2.0  # for the runs of all CUs to end
 HW_EMU_TIMEOUT_S = 1800.0  # a clock takes microseconds there; the device itself ends runs that make no progress
 # Looks at an empty queue before a CU's run from it ends. On a card each takes some 200 clocks: 40 ms; as software 70
@@ -66,13 +68,15 @@ class Dpu(Generic[Spec]):
         timeout_s: float | None = None,
         fallback: Fallback = Fallback.CPU,
         launch: Launch = Launch.SINGLE,
+        probe_after_s: float = PROBE_AFTER_S,
         api: xrt.Api | None = None,
     ) -> None:
         """`timeout_s`, and beside it what the input's size accounts for (run_limits.py), bounds each start of a CU, of
         which a request makes at most two of each kind, and so the wait for a free CU; without it, TIMEOUT_S or, where
         every clock is emulated, HW_EMU_TIMEOUT_S. With Launch.QUEUE, which image CUs have, a CU is started once for
         many requests: the bound is for each that it does, several are with it at a time, and no other driver can have
-        it in between. `api`: the emulated device or the real XRT, as `xrt.api_for`.
+        it in between. `probe_after_s`: after which a CU that went out of service is looked at, with growing
+        intervals; never if infinite. `api`: the emulated device or the real XRT, as `xrt.api_for`.
 
         Raises UsageError for a file without such CUs and for a spec that they cannot do, DpuUnavailable, and what
         `xrt.api_for` raises."""
@@ -93,16 +97,17 @@ class Dpu(Generic[Spec]):
                 raise UsageError(f"{xclbin} has no {kernel} compute units; build one with `headrace build`")
         self.cus = tuple(name for found in names.values() for name in found)
         self._closing = threading.Event()
-        self._opened: list[Cu] = []
         pyxrt = xrt.api_for(xclbin, api)
         try:
             card = pyxrt.device(device)
             context = pyxrt.hw_context(card, card.register_xclbin(pyxrt.xclbin(str(xclbin))))
 
             def open_pool(cu: type[AnyCu], *arguments: Any) -> CuPool[Any]:
-                cus = [cu(pyxrt, card, context, name, self._closing, *arguments) for name in names[cu.kernel_name]]
-                self._opened += cus
-                return CuPool([lane for one in cus for lane in one.lanes()], self._closing)
+                def opened(name: str) -> Cu:
+                    return cu(pyxrt, card, context, name, self._closing, *arguments)
+
+                cus = [opened(name) for name in names[cu.kernel_name]]
+                return CuPool(cus, self._closing, opened, probe_after_s, timeout_s)
 
             rate = clocks_per_s(container.mode)
             if kind is ImageCus:
@@ -132,6 +137,17 @@ class Dpu(Generic[Spec]):
         for cu in self._opened:
             cu.close(deadline)
         self._cpu.close()
+
+    async def reset(self) -> list[str]:
+        """Look at all CUs that are out of service now, beside whatever runs, rather than when their turn comes; those
+        that do a known job right are back. Returns the names of those that still are out."""
+        for pool in self._cus.pools:
+            await pool.reset()
+        return [state.name for state in self.states() if state.lost]
+
+    @property
+    def _opened(self) -> list[Cu]:
+        return [cu for pool in self._cus.pools for cu in pool.cus.values()]
 
     @property
     def counters(self) -> DpuCounters:

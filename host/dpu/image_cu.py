@@ -3,9 +3,11 @@
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -84,6 +86,10 @@ class ImageCu(Cu):
         except (RuntimeError, ValueError) as error:  # what XRT raises whatever happened; a record that makes no sense
             raise CuLost(f"{self.name}: {error}") from error
 
+    def probe(self, timeout_s: float) -> bool:
+        jpeg, pixels = known_photo()
+        return np.array_equal(self.run(jpeg, Stage.DECODE, timeout_s).output, pixels)
+
     def _once(self, jpeg_bytes: int, spec: ImageSpec, stage: Stage, timeout_s: float) -> list[int]:
         """The record: status, out_width, out_height, src_width, src_height, output bytes (low, high), 0."""
         return self._start(
@@ -106,6 +112,15 @@ class ImageCu(Cu):
             self._tables,  # in the place of a ring, which has no entries: a single request
             *(0, 0, 0),
         )
+
+
+@cache
+def known_photo() -> tuple[bytes, NDArray[np.uint8]]:
+    """A small JPEG file and what it decodes to."""
+    rows, columns = np.mgrid[0:32, 0:32]
+    drawn = np.stack([rows * 8, columns * 8, (rows ^ columns) * 8], axis=-1).astype(np.uint8)
+    jpeg = cv2.imencode(".jpg", drawn)[1]
+    return jpeg.tobytes(), cv2.cvtColor(cv2.imdecode(jpeg, cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB).astype(np.uint8)
 
 
 def table_words(spec: ImageSpec) -> NDArray[np.uint8]:

@@ -25,6 +25,7 @@ from headrace.host.dpu.image_cu import (
     WORKSPACE,
     CuResult,
     NoRoom,
+    known_photo,
     output_bytes,
     result,
     table_words,
@@ -139,6 +140,10 @@ class JobQueue(Cu):
             with self._lock:
                 self._lost = self._lost or str(error)
             raise error if isinstance(error, CuLost) else CuLost(f"{self.name}: {error}") from error
+
+    def probe(self, timeout_s: float) -> bool:
+        jpeg, pixels = known_photo()
+        return np.array_equal(self.run(0, jpeg, Stage.DECODE, timeout_s).output, pixels)
 
     # ---- Jobs ----
 

@@ -2,14 +2,21 @@
 
 A CU that does not answer in time is taken out of service, and its run goes to another one; behind the second it is
 given up, as it may be the run that is at fault.
+
+A CU that is out of service is looked after beside the requests, at growing intervals: while its last run is still under
+way nothing is started behind it; once that has ended, the CU is opened anew, with a kernel and buffers of its own, and
+is back in service when it does a small job right.
 """
 
 import asyncio
 import logging
+import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
@@ -32,6 +39,7 @@ Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
 
 MOST_LOST = 2  # CUs for one run
+LONGEST_BETWEEN_PROBES = 64  # times the first interval; each is twice the one before
 
 
 class DpuUnavailable(PreprocessorUnavailable):
@@ -39,33 +47,69 @@ class DpuUnavailable(PreprocessorUnavailable):
 
 
 class OpenPool(Protocol):
-    """Opens all CUs of a kind that the container has, with the arguments of their own. The pool has their lanes, which
-    for most are the CUs themselves."""
+    """Opens all CUs of a kind that the container has, with the arguments of their own."""
 
     def __call__(self, kind: type[AnyCu], *arguments: Any) -> "CuPool[Any]": ...
 
 
-class CuPool(Generic[Held]):
-    """For one event loop. `lost` has the reasons of those that are out of service by name; `retried` counts the runs
-    that were moved off them."""
+@dataclass(slots=True)
+class Probing:
+    """Of a CU that is out of service: `last` is what ran on it last."""
 
-    def __init__(self, cus: Sequence[Held], closing: threading.Event) -> None:
-        """`closing` is set when the driver gives up waiting."""
-        self.names = tuple(cu.name for cu in cus)
+    last: Cu
+    interval_s: float
+    timer: asyncio.TimerHandle | None = None
+    probe: "asyncio.Future[Cu | None] | None" = None  # under way
+
+
+class CuPool(Generic[Held]):
+    """For one event loop. Callers have the CUs' lanes, which for most are the CUs themselves. `lost` has the reasons of
+    those that are out of service by name; `retried` counts the runs that were moved off them; `returned`, how often a
+    CU came back, by its name."""
+
+    def __init__(
+        self,
+        cus: Sequence[Cu],
+        closing: threading.Event,
+        reopen: Callable[[str], Cu],
+        probe_after_s: float,
+        probe_timeout_s: float,
+    ) -> None:
+        """`closing` is set when the driver gives up waiting. A CU is probed `probe_after_s` after it was lost, never if
+        that is infinite, and a probe takes `probe_timeout_s` at most."""
+        self.cus = {cu.name: cu for cu in cus}
+        lanes: list[Held] = []
+        self._cu_of: dict[str, str] = {}
+        for cu in cus:
+            own = cu.lanes()
+            lanes += own
+            self._cu_of |= {lane.name: cu.name for lane in own}
+        self.names = tuple(self._cu_of)
         self.lost: dict[str, str] = {}
         self.retried = 0
+        self.returned: Counter[str] = Counter()
         self._closing = closing
-        self._units: Units[Held] = Units(cus, attrgetter("name"))
-        self._threads = ThreadPoolExecutor(len(cus), thread_name_prefix="dpu")
+        self._reopen = reopen
+        self._probe_after_s = probe_after_s
+        self._probe_timeout_s = probe_timeout_s
+        self._probing: dict[str, Probing] = {}  # by CU
+        self._held: set[str] = set()  # lanes
+        self._units: Units[Held] = Units(lanes, attrgetter("name"))
+        self._threads = ThreadPoolExecutor(len(lanes), thread_name_prefix="dpu")
+        self._prober = ThreadPoolExecutor(1, thread_name_prefix="dpu-probe")  # one probe at a time
 
     def close(self) -> None:
         """After `closing` is set: what waits and what comes later is refused; takes at most a slice of waiting."""
         self._units.refuse(lambda: DpuUnavailable("the driver was closed"))
+        for probing in self._probing.values():
+            if probing.timer is not None:
+                probing.timer.cancel()
         self._threads.shutdown()
+        self._prober.shutdown(cancel_futures=True)
 
     def states(self) -> list[UnitState]:
         return [
-            state._replace(busy=state.busy and state.name not in self.lost, lost=self.lost.get(state.name, ""))
+            state._replace(lost=self.lost.get(state.name, ""), returned=self.returned[self._cu_of[state.name]])
             for state in self._units.states()
         ]
 
@@ -83,6 +127,7 @@ class CuPool(Generic[Held]):
         lost = 0
         while True:
             cu = await self._units.acquire(again=lost > 0)
+            self._held.add(cu.name)
             run = loop.run_in_executor(self._threads, timed, cu)
             run.add_done_callback(partial(self._release, cu))
             try:
@@ -97,11 +142,87 @@ class CuPool(Generic[Held]):
 
     def _release(self, cu: Held, run: "asyncio.Future[Any]") -> None:
         error = run.exception()
-        if not isinstance(error, CuLost):
+        self._held.discard(cu.name)
+        if cu.name in self.lost:  # as all lanes of its CU
+            self._units.lose(cu.name)
+        elif not isinstance(error, CuLost):
             self._units.release(cu)
         elif not self._closing.is_set():
-            self.lost[cu.name] = reason = str(error)
+            reason = str(error)
+            for lane in self._lanes_of(self._cu_of[cu.name]):
+                self.lost[lane] = reason
+                if lane not in self._held:
+                    self._units.lose(lane)
             _log.warning("a CU goes out of service: %s", reason)  # not the exception: its frames hold the device
+            self._probe_later(self._cu_of[cu.name])
             if len(self.lost) == len(self.names):
-                reasons = "; ".join(self.lost.values())
+                reasons = "; ".join(dict.fromkeys(self.lost.values()))
                 self._units.refuse(lambda: DpuUnavailable(f"no CU is in service ({reasons}); load the bitstream again"))
+
+    # ---- Bringing back ----
+
+    def _probe_later(self, name: str) -> None:
+        if math.isinf(self._probe_after_s) or self._closing.is_set():
+            return
+        if name not in self._probing:
+            self._probing[name] = Probing(self.cus[name], self._probe_after_s)
+        probing = self._probing[name]
+        if probing.timer is None:
+            probing.timer = asyncio.get_running_loop().call_later(probing.interval_s, self._begin_probe, name)
+
+    async def reset(self) -> None:
+        """Probe all CUs that are out of service now, whatever their interval. One whose last run hangs stays out."""
+        for name in {self._cu_of[lane] for lane in self.lost}:
+            probing = self._probing.setdefault(name, Probing(self.cus[name], self._probe_after_s))
+            if probing.timer is not None:
+                probing.timer.cancel()
+            if self._held.intersection(self._lanes_of(name)) or self._closing.is_set():
+                continue
+            loop = asyncio.get_running_loop()
+            if probing.probe is None:
+                probing.probe = loop.run_in_executor(self._prober, self._probe, probing)
+                probing.probe.add_done_callback(partial(self._end_probe, name))
+            await asyncio.wait([probing.probe])
+
+    def _lanes_of(self, name: str) -> list[str]:
+        return [lane for lane, cu in self._cu_of.items() if cu == name]
+
+    def _begin_probe(self, name: str) -> None:
+        if self._closing.is_set():
+            return
+        if self._held.intersection(self._lanes_of(name)):  # they learn soon that their CU is lost
+            self._probing[name].timer = None
+            self._probe_later(name)
+        elif (probing := self._probing[name]).probe is None:
+            probing.probe = asyncio.get_running_loop().run_in_executor(self._prober, self._probe, probing)
+            probing.probe.add_done_callback(partial(self._end_probe, name))
+
+    def _probe(self, probing: Probing) -> Cu | None:
+        """In a thread: the CU opened anew if it does what is known, else None."""
+        if probing.last.hangs():
+            return None
+        try:
+            probing.last = cu = self._reopen(probing.last.name)
+            return cu if cu.probe(self._probe_timeout_s) else None
+        except (CuLost, RuntimeError) as error:  # the latter are XRT's
+            _log.info("a CU stays out of service: %s", error)
+            return None
+
+    def _end_probe(self, name: str, probe: "asyncio.Future[Cu | None]") -> None:
+        if probe.cancelled() or self._closing.is_set():
+            return
+        probing = self._probing[name]
+        probing.timer = probing.probe = None
+        cu = probe.result()
+        if cu is None:
+            most = LONGEST_BETWEEN_PROBES * self._probe_after_s
+            probing.interval_s = min(2 * probing.interval_s, most)
+            self._probe_later(name)
+            return
+        del self._probing[name]
+        self.cus[name] = cu
+        self.returned[name] += 1
+        _log.warning("a CU is back in service: %s", name)
+        for lane in cu.lanes():
+            del self.lost[lane.name]
+            self._units.join(lane)

@@ -15,12 +15,14 @@ Unit = TypeVar("Unit")
 
 
 class UnitState(NamedTuple):
-    """`busy_s` is how long callers have had it, up to now; `lost` why it is out of service, if it is."""
+    """`busy_s` is how long callers have had it, up to now; `lost` why it is out of service, if it is;
+    `returned` how often it came back."""
 
     name: str
     busy_s: float
     busy: bool
     lost: str = ""
+    returned: int = 0
 
 
 class Units(Generic[Unit]):
@@ -56,7 +58,10 @@ class Units(Generic[Unit]):
     def release(self, unit: Unit) -> None:
         """Hand it to the first who waits."""
         name = self._name(unit)
-        self._busy_s[name] += time.monotonic() - self._since.pop(name)
+        since = self._since.pop(name, None)
+        if since is None:
+            return  # it was lost since it was given
+        self._busy_s[name] += time.monotonic() - since
         if self._refusal is not None:
             return  # what nobody may have is let go of
         while self._waiters:
@@ -65,6 +70,19 @@ class Units(Generic[Unit]):
                 waiter.set_result(self._given(unit))
                 return
         self._free.append(unit)
+
+    def lose(self, name: str) -> None:
+        """Nobody gets it any more, whether it is free or its caller found that it does not work."""
+        if name in self._since:
+            self._busy_s[name] += time.monotonic() - self._since.pop(name)
+        else:
+            self._free = deque(free for free in self._free if self._name(free) != name)
+
+    def join(self, unit: Unit) -> None:
+        """It is there again, under a name that was lost; what was refused before is not any more."""
+        self._refusal = None
+        self._since[self._name(unit)] = time.monotonic()
+        self.release(unit)
 
     def refuse(self, refusal: Callable[[], Exception]) -> None:
         """Nobody gets a unit any more: to all who wait and all who will ask, what `refusal` makes is raised."""

@@ -203,7 +203,13 @@ class Live:
             ],
             "workers_lost": standing.workers_lost,
             "units": [
-                {"name": unit.name, "busy": unit.busy, "load": load("unit", unit.name), "lost": unit.lost}
+                {
+                    "name": unit.name,
+                    "busy": unit.busy,
+                    "load": load("unit", unit.name),
+                    "lost": unit.lost,
+                    "returned": unit.returned,
+                }
                 for unit in standing.units
             ],
             "dpu_fallbacks": dict(standing.dpu_fallbacks),

@@ -79,14 +79,14 @@ FOLDER_OPTIONS = (
     ("preprocess", "image", "photo.jpg", "--out"),
 )
 NAMED = (  # choices and lists of names
-    ("preprocess", "image", "photo.jpg", "--out", "tensors", "--xrt"),
+    ("preprocess", "image", "photo.jpg", "--out", "tensors", "--xrt"), ("demo", "--xrt"),
     (*SIMULATE, "--policy"), (*SIMULATE, "--traffic"), (*SIMULATE, "--model"), (*SIMULATE, "--accelerator"),
     (*SIMULATE, "--slack-scope"), (*SIMULATE, "--shares"),
     *((*FLEET, option) for option in ("--router", "--network-delay", "--failure", "--lost", "--autoscale")),
     (*SMDP, "--rho", "0.5", "--method"), ("build", "-o", "new.xclbin", "--target"),
     ("build", "-o", "new.xclbin", "--platform"),
     ("build", "--target", "hw", "-o", "new", "--kernel"), ("build", "--target", "hw", "-o", "new", "--slr"),
-    ("demo", "--target"), ("demo", "--xrt"),
+    ("demo", "--target"),
     ("demo", "--policies"), ("demo", "--policy"), ("demo", "--preprocessors"), ("demo", "--workers"),
     ("demo", "--model"), ("demo", "--input-shape"), ("profile", "--model"), ("profile", "--cell"),
     ("profile", "--input-shape"),

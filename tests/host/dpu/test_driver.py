@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import math
 import random
 import threading
 import time
@@ -39,6 +40,7 @@ def hw_xclbin(tmp_path_factory):
 
 
 def with_dpu(xclbin, body, spec=None, fault=None, **settings):
+    settings.setdefault("probe_after_s", math.inf)
     gc.collect()  # a device ends with its last user, and injected faults end with the device
 
     async def run():

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import math
 import random
 import time
 
@@ -52,6 +53,7 @@ def patient(monkeypatch):
 
 
 def with_dpu(xclbin, body, spec=None, faults=(), **settings):
+    settings.setdefault("probe_after_s", math.inf)
     gc.collect()  # a device ends with its last user, and injected faults end with the device
 
     async def run():

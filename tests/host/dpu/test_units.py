@@ -207,7 +207,7 @@ def test_those_who_gave_up_are_forgotten():
 def test_the_time_that_callers_have_a_unit_is_told_by_name():
     async def run():
         units = Units(range(2), "unit {}".format)
-        assert units.states() == [("unit 0", 0.0, False, ""), ("unit 1", 0.0, False, "")]
+        assert units.states() == [("unit 0", 0.0, False, "", 0), ("unit 1", 0.0, False, "", 0)]
         first, second = await units.acquire(), await units.acquire()
         waiter = asyncio.ensure_future(units.acquire())
         await asyncio.sleep(0.02)

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headrace.bitstreams.xclbin import read_xclbin
+from headrace.bitstreams.xclbin import XclbinError, read_xclbin
 from headrace.host import xrt
 from headrace.host.xrt.shim import messages, process
 from headrace.host.xrt.shim.environment import XrtMissing, write_environment
@@ -375,3 +375,39 @@ def test_the_interposer_keeps_the_room_of_a_shims_buffer(name, shim, vadd_xclbin
     call = f"{sys.executable} -c 'import ctypes; print(ctypes.CDLL(\"{library}\").room())'"
     done = subprocess.run(["sh", "-c", f". {setup}; {call}"], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0 and (int(done.stdout) >= 8 << 20) == shim, done.stderr
+
+
+@pytest.mark.parametrize("kind", [(), ("--audio",)])
+def test_a_demo_on_the_real_xrt_that_is_not_set_up_is_refused_before_it_begins(kind, vadd_xclbin, tmp_path):
+    line = ("demo", *kind, "--xrt", "real", "--xclbin", str(vadd_xclbin), "--out", str(tmp_path / "report"))
+    done = command(*line, XCL_EMULATION_MODE="hw_emu")
+    assert done.returncode == 1 and "XCL_EMULATION_MODE is hw_emu, not sw_emu" in done.stderr
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_damaged_container_is_refused_before_the_real_xrt_is_asked(vadd_xclbin, tmp_path, monkeypatch):
+    """XRT itself crashes on some."""
+    monkeypatch.setenv("XCL_EMULATION_MODE", "sw_emu")
+    damaged = tmp_path / "damaged.xclbin"
+    damaged.write_bytes(vadd_xclbin.read_bytes()[:2000])
+    with pytest.raises(XclbinError):
+        xrt.api_for(damaged, xrt.Api.REAL)
+    photo, out = tmp_path / "photo.jpg", tmp_path / "out"
+    photo.write_bytes(b"a photo")
+    for name in ("preprocess image", "demo"):
+        files = [str(photo)] if name != "demo" else []
+        line = (*name.split(), *files, "--xrt", "real", "--xclbin", str(damaged), "--out", str(out))
+        done = command(*line, XCL_EMULATION_MODE="sw_emu")
+        assert done.returncode == 2 and str(damaged) in done.stderr and "Traceback" not in done.stderr
+        assert not out.exists()
+
+
+def test_the_real_xrt_is_not_asked_without_its_folder(vadd_xclbin, tmp_path):
+    """A module of XRT's name stands in for it: it would say that it was asked."""
+    (tmp_path / "pyxrt.py").write_text("def device(index):\n    raise SystemExit('asked')\nhw_context = None\n")
+    photo, out = tmp_path / "photo.jpg", tmp_path / "out"
+    photo.write_bytes(b"a photo")
+    line = ("preprocess", "image", str(photo), "--xrt", "real", "--xclbin", str(vadd_xclbin), "--out", str(out))
+    done = command(*line, XCL_EMULATION_MODE="sw_emu", PYTHONPATH=str(tmp_path), XILINX_XRT="")
+    assert done.returncode in (1, 2) and "Traceback" not in done.stderr
+    assert "asked" not in done.stderr and not list(out.glob("*.npy"))
