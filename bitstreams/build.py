@@ -5,7 +5,6 @@ What a link for a card decides, layout.py decides here, too, so that the host me
 """
 
 import hashlib
-import json
 import logging
 import os
 import re
@@ -20,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from headrace.bitstreams import build_metadata
 from headrace.bitstreams.errors import BuildError, WrongNumber
 from headrace.bitstreams.hw_emu.library import LIBRARY_FLAGS, build_library, driver_sources, pack
 from headrace.bitstreams.kernel import KernelSpec, kernels_of, parse_kernels, parse_xml
@@ -123,10 +123,10 @@ def build_kernels(
     }
     try:
         present = read_xclbin(path)
-        if json.loads(present.build_metadata) == build:
+        if build_metadata.unpack(present.build_metadata) == build:
             _log.info("%s is up to date", path)
             return present
-    except (XclbinError, ValueError):
+    except XclbinError:
         pass  # nothing there yet, or nothing usable
     _log.info("building %s of %d sources", path, len(sources))
     metadata_xml = _embedded_metadata(kernel_xmls, ips, board)
@@ -135,7 +135,7 @@ def build_kernels(
         platform=board.shell,
         bitstream=_verilate(sources, specs, metadata_xml) if hardware else _compile(sources, includes),
         metadata_xml=metadata_xml,
-        build_metadata=json.dumps(build, indent=2).encode(),
+        build_metadata=build_metadata.pack(build, metadata_xml, board),
         memories=board.memories({connection.memory_index for connection in joined}),
         ips=ips,
         connections=joined,
@@ -244,16 +244,6 @@ def _hash_sources(sources: Sequence[Path], includes: Sequence[Path], kernel_xmls
     return digest.hexdigest()
 
 
-def _build_metadata(xclbin: Xclbin) -> dict[str, Any]:
-    try:
-        found = json.loads(xclbin.build_metadata or b"{}")
-    except ValueError as error:  # UnicodeDecodeError is one
-        raise XclbinError(f"BUILD_METADATA is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise XclbinError("BUILD_METADATA is not a JSON object")
-    return found
-
-
 def describe(xclbin: Xclbin) -> dict[str, Any]:
     """What is in a container, for people and machines: kernels, arguments with offsets, instances with their banks.
 
@@ -287,5 +277,5 @@ def describe(xclbin: Xclbin) -> dict[str, Any]:
             {"tag": m.tag, "used": m.used, "size_kb": m.size_kb, "base_address": m.base_address}
             for m in xclbin.memories
         ],
-        "build": _build_metadata(xclbin),
+        "build": build_metadata.unpack(xclbin.build_metadata),
     }

@@ -1,9 +1,8 @@
-import json
 from pathlib import Path
 
 import pytest
 
-from headrace.bitstreams import build, verilate
+from headrace.bitstreams import build, build_metadata, verilate
 from headrace.bitstreams.build import BuildError, build_hw_emu, build_kernels, build_sw_emu, describe
 from headrace.bitstreams.errors import WrongNumber
 from headrace.bitstreams.hw_emu.library import unpack
@@ -32,8 +31,8 @@ def test_the_image_cus_container_describes_kernels_offsets_and_banks(tmp_path):
             "workspace": writes,
         }  # fmt: skip
     assert [m["used"] for m in description["memories"]] == [True] * 6 + [False] * 26
-    build_metadata = json.loads(xclbin.build_metadata)
-    assert build_metadata["target"] == "sw_emu" and build_metadata["kernels"] == {"image_cu": 3}
+    said = build_metadata.unpack(xclbin.build_metadata)
+    assert said["target"] == "sw_emu" and said["kernels"] == {"image_cu": 3}
 
 
 def test_an_unchanged_tree_is_not_compiled_again(tmp_path, monkeypatch):
@@ -74,9 +73,9 @@ def test_a_hw_emu_container_holds_a_model_of_each_kernel(vadd_hw_xclbin):
     xclbin = read_xclbin(vadd_hw_xclbin)
     assert xclbin.mode is Mode.HW_EMU
     assert unpack(xclbin.bitstream, "vadd.so").startswith(b"\x7fELF")
-    build_metadata = json.loads(xclbin.build_metadata)
-    assert (build_metadata["target"], build_metadata["verilator"]) == ("hw_emu", "5.48.0")
-    assert "--assert" in build_metadata["flags"] and "-fvisibility=hidden" in build_metadata["flags"]
+    said = build_metadata.unpack(xclbin.build_metadata)
+    assert (said["target"], said["verilator"]) == ("hw_emu", "5.48.0")
+    assert "--assert" in said["flags"] and "-fvisibility=hidden" in said["flags"]
 
 
 def test_an_unchanged_rtl_is_not_verilated_again(vadd_hw_xclbin, tmp_path, monkeypatch):
