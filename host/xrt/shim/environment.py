@@ -63,10 +63,12 @@ def write_environment(container: Xclbin, folder: Path, *, libraries: Path | None
     version = xrt_version(libraries)
     (folder / "xrt" / "lib").mkdir(parents=True, exist_ok=True)
     for name in LIBRARIES:
-        link = folder / "xrt" / "lib" / f"libxrt_{name}.so.2"
-        link.unlink(missing_ok=True)
-        if (libraries / link.name).exists():
-            link.symlink_to(libraries / link.name)
+        library = libraries / f"libxrt_{name}.so.2"
+        for known_as in (library.name, library.stem):  # PYNQ asks for the latter
+            link = folder / "xrt" / "lib" / known_as
+            link.unlink(missing_ok=True)
+            if library.exists():
+                link.symlink_to(library)
     _write_model(folder / "tools" / MODEL)
     (folder / "emconfig.json").write_text(json.dumps(emconfig(container), indent=1) + "\n")
     variables = {

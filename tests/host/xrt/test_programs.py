@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -110,3 +111,17 @@ def test_without_its_environment_a_program_ends_with_xrts_message(programs, cont
         programs / "preprocess", environment, container, EXAMPLES / "chelsea.jpg", tensor, before="unset XILINX_XRT;"
     )
     assert status == 1 and "XILINX_XRT" in said and not tensor.exists(), said
+
+
+@pytest.mark.slow  # hw_emu's shim; PYNQ refuses sw_emu
+def test_pynq_gets_the_tensor_of_a_photo(containers, tmp_path):
+    """PYNQ wants numpy before 2, so it has an environment of its own: PYNQ_PYTHON is its interpreter."""
+    python = os.environ.get("PYNQ_PYTHON", sys.executable)
+    # Without XRT it imports, with a warning.
+    if subprocess.run([python, "-c", "import pynq"], capture_output=True, timeout=60).returncode:
+        pytest.skip("PYNQ is not installed; see the extra `pynq`")
+    container, photo, tensor = containers("hw_emu"), EXAMPLES / "chelsea.jpg", tmp_path / "tensor.bin"
+    script = EXAMPLES / "xrt" / "preprocess_pynq.py"
+    status, said = run(Path(python), container.with_name("hw_emu_env"), script, container, photo, tensor)
+    assert status == 0 and "451x300 to 224x224" in said, said
+    assert tensor.read_bytes() == np.ascontiguousarray(preprocess(photo.read_bytes(), PLAIN), "<f4").tobytes()
