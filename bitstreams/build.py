@@ -150,8 +150,7 @@ def build_kernels(
 def _embedded_metadata(kernel_xmls: Sequence[bytes], ips: Sequence[IpInstance], card: Platform) -> bytes:
     """The kernels with their instances, in the nesting that XRT reads: project, platform, device, core, kernel."""
     project = ElementTree.Element("project", name="headrace")
-    name = card.shell.removeprefix(f"xilinx_{card.name}_").rpartition("_")[0]
-    board = ElementTree.SubElement(project, "platform", vendor="xilinx", boardid=card.name, name=name)
+    board = ElementTree.SubElement(project, "platform", vendor="xilinx", boardid=card.name, name=card.shell_name[0])
     device = ElementTree.SubElement(board, "device", name="fpga0")
     core = ElementTree.SubElement(device, "core", name="OCL_REGION_0", target="bitstream", type="clc_region")
     for xml in kernel_xmls:

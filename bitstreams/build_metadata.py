@@ -22,13 +22,13 @@ def pack(ours: Mapping[str, Any], metadata_xml: bytes, board: Platform) -> bytes
     """`ours` says what it likes, of which "headrace", the version, and "target" are told to the vendor's tools, too;
     `metadata_xml` is the container's EMBEDDED_METADATA."""
     kernels = [_kernel(element) for element in parse_xml(metadata_xml).iter("kernel")]
-    name, _, version = board.shell.removeprefix(f"xilinx_{board.name}_").rpartition("_")
+    name, major, minor = board.shell_name
     platform = {
         "vendor": "xilinx",
         "board_id": board.name,
         "name": name,
-        "version_major": version,
-        "version_minor": "0",
+        "version_major": major,
+        "version_minor": minor,
         "board": {"name": f"xilinx.com:{board.name}", "vendor": "xilinx.com", "part": board.part},
     }
     tool = {"name": "headrace", "version": str(ours["headrace"]), "options": f"build --target {ours['target']}"}

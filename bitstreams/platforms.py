@@ -1,5 +1,6 @@
 """The cards that containers are made for, from platforms.toml: part, shell, dies (SLRs) and banks of memory."""
 
+import re
 import tomllib
 from dataclasses import dataclass
 from functools import cache
@@ -29,6 +30,13 @@ class Platform:
     step: int
     bank_slr: tuple[int, ...]
     ports: int
+
+    @property
+    def shell_name(self) -> tuple[str, str, str]:
+        """Of the shell: its name, and its version's first and second number."""
+        match = re.fullmatch(rf"xilinx_{self.name}_(.+?)_(\d+)(?:_(\d+))?", self.shell)
+        assert match is not None, self.shell
+        return match[1], match[2], match[3] or "0"
 
     def tag(self, bank: int) -> str:
         return f"{self.memory}[{bank}]"

@@ -9,6 +9,7 @@ import pytest
 from headrace.bitstreams import build_metadata
 from headrace.bitstreams.build import build_sw_emu, describe
 from headrace.bitstreams.kernel import kernels_of
+from headrace.bitstreams.platforms import platform, platforms
 from headrace.bitstreams.xclbin import XclbinError, read_xclbin
 
 
@@ -62,3 +63,12 @@ def test_xclbinutil_takes_the_container(container):
     assert "Kernels:                image_cu, audio_mel_cu, audio_norm_cu" in done.stdout
     for unit in ("image_cu_1", "image_cu_2", "audio_mel_cu_1", "audio_norm_cu_1"):
         assert f"Instance:        {unit}\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("card", "name"),
+    [("u55c", ("gen3x16_xdma_base", "3", "0")), ("u250", ("gen3x16_xdma_shell", "4", "1"))],
+)
+def test_a_shells_name_is_told_from_its_version(card, name):
+    assert platform(card).shell_name == name
+    assert all(board.shell_name[0] for board in platforms().values())
