@@ -1,11 +1,13 @@
 """`headrace preprocess`: files through the DPU, as many at a time as it has CUs, each with its own outcome."""
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.batching import HeadraceError
 from headrace.host.dpu import audio, image, sound_file
@@ -52,7 +54,7 @@ async def preprocess_files(
                     if isinstance(spec, AudioSpec):
                         outcome["samples"] = sound_file.length(data, spec.rates)[0]
                     done = await dpu.process(data, stage)
-                    np.save(output, done.tensor)
+                    _save(output, done.tensor)
                     outcome |= {"output": str(output), "shape": done.tensor.shape, "dtype": str(done.tensor.dtype)}
                     outcome |= {"unit": done.unit, "dpu_status": done.dpu_status}
                     if done.orientation is not None:
@@ -66,6 +68,17 @@ async def preprocess_files(
             return {"file": str(file), **outcome}
 
         return await asyncio.gather(*(one(file, folder / name) for file, name in zip(files, outputs, strict=True)))
+
+
+def _save(path: Path, tensor: NDArray[Any]) -> None:
+    """Whole or not at all, whatever interrupts it."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        with partial.open("wb") as file:
+            np.save(file, tensor)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _clocks(done: Preprocessed) -> dict[str, Any]:

@@ -8,8 +8,12 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from headrace.bitstreams.build import build_sw_emu
+
+PHOTO = Path(__file__).parents[3] / "examples" / "chelsea.jpg"
 SOON_S = 4.0  # two seconds, and as much again for a machine that is busy with other tests
 CODE = "import sys; from headrace.host.cli.main import main; print('up', file=sys.stderr, flush=True); main()"
 
@@ -81,6 +85,25 @@ def test_ctrl_c(command, after_s, tmp_path, monkeypatch):
         time.sleep(0.1)
     assert alive(process.pid) == []
     assert not Path("new.xclbin").exists()
+
+
+@pytest.mark.parametrize("launch", ["single", "queue"])
+def test_ctrl_c_amidst_photos_ends_the_units_and_leaves_whole_tensors(launch, tmp_path):
+    """From a queue, one run of a unit goes on until it is told to stop."""
+    container, tensors = tmp_path / "dpu.xclbin", tmp_path / "tensors"
+    build_sw_emu(container, image_cus=2)
+    photos = [str(PHOTO)] * 5000
+    command = [sys.executable, "-c", CODE, "preprocess", "image", *photos, "--out", str(tensors)]
+    process = start([*command, "--xclbin", str(container), "--launch", launch])
+    assert process.stderr.readline() == "up\n"
+    deadline = time.monotonic() + 60
+    while len(list(tensors.glob("*.npy"))) < 5 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert process.poll() is None, "it has ended by itself"
+    assert interrupted(process).splitlines()[-1] == "headrace: interrupted"
+    assert alive(process.pid) == []
+    found = [np.load(path).shape for path in tensors.iterdir()]
+    assert 5 <= len(found) < len(photos) and set(found) == {(3, 224, 224)}
 
 
 STUBBORN = """
