@@ -36,8 +36,9 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "coverage"
 TESTS = ROOT / "tests" / "hls"
 SUITES = (
-    "image_cu", "decode", "image_cu_protocol", "transform", "render", "audio_norm_cu", "audio_mel_cu", "mel", "resize",
-    "audio_norm_cu_protocol", "audio_mel_cu_protocol", "crop", "wav", "resample", "mel_normalize", "normalize", "axi",
+    "image_cu", "decode", "decode_scans", "progressive_rtl", "image_cu_progressive", "image_cu_protocol", "sampling",
+    "transform", "render", "audio_norm_cu", "audio_mel_cu", "mel", "resize", "audio_norm_cu_protocol",
+    "audio_mel_cu_protocol", "job_ring", "crop", "wav", "resample", "mel_normalize", "normalize", "axi", "axi_share",
     "axi_write", "store", "sound_store",
 )  # the longest first  # fmt: skip
 TIMEOUT_S = 1800  # of one test: models that count are slower
