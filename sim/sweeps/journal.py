@@ -104,6 +104,41 @@ class Journal(Generic[Result]):
             raise UsageError(f"{self.path}: {error}") from error
 
 
+@dataclass(frozen=True)
+class _Rows:
+    rows: list[tuple[str, dict[str, Any]]]  # the name of each one's class, and its fields
+
+
+class RowJournal(Generic[Result]):
+    """As Journal, of jobs whose results are rows: lists of dataclasses of the classes `kinds`, which hold plain values
+    and tuples of them."""
+
+    def __init__(self, path: Path, kinds: Sequence[type[Any]]) -> None:
+        self._journal = Journal(path, _Rows)
+        self._kinds = {kind.__name__: kind for kind in kinds}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._journal.close()
+
+    def __len__(self) -> int:
+        return len(self._journal)
+
+    def known(self, job: Any) -> list[Result] | None:
+        found = self._journal.known(job)
+        if found is None:
+            return None
+        return [
+            self._kinds[kind](**{name: tuple(each) if isinstance(each, list) else each for name, each in row.items()})
+            for kind, row in found.rows
+        ]
+
+    def keep(self, job: Any, result: list[Result]) -> None:
+        self._journal.keep(job, _Rows([(type(row).__name__, asdict(row)) for row in result]))  # type: ignore[call-overload]
+
+
 def _records(path: Path) -> list[str]:
     try:
         return [str(text) for text in pq.read_table(path, columns=["record"])["record"].to_pylist()]
@@ -144,7 +179,7 @@ def _column(values: list[Any]) -> pa.Array:
 def _key(job: Any) -> str:
     settings = asdict(job)
     files = {text: _contents(Path(text)) for text in _texts(settings)}
-    return hashlib.sha256(json.dumps([settings, files], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([type(job).__name__, settings, files], sort_keys=True).encode()).hexdigest()
 
 
 def _texts(value: Any) -> Iterator[str]:

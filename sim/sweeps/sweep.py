@@ -7,10 +7,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from headrace.batching.errors import UsageError
-from headrace.sim.sweeps.journal import Journal
+from headrace.sim.sweeps.journal import RowJournal
 from headrace.sim.sweeps.processes import processes
 
 Job = TypeVar("Job")
@@ -31,6 +32,14 @@ class Pool(Protocol):
     ) -> Iterator[tuple[int, Result]]: ...  # with their numbers, as they end
 
 
+class Keeper(Protocol[Result]):
+    """What remembers results: sim/sweeps/journal.py."""
+
+    def known(self, job: Any) -> Result | None: ...
+
+    def keep(self, job: Any, result: Result) -> None: ...
+
+
 class Crew:
     """Workers that stay, and keep what they have loaded and cached, for as many sweeps as are wanted. After an error
     they are of no further use."""
@@ -43,7 +52,7 @@ class Crew:
         work: Callable[[Job], Result],
         jobs: Sequence[Job],
         step: Callable[[], None],
-        journal: Journal[Result] | None = None,
+        journal: Keeper[Result] | None = None,
     ) -> list[Result]:
         """As `sweep`. What `journal` knows is not run, and what is run it keeps."""
         results: dict[int, Result] = {}
@@ -90,15 +99,17 @@ def run_figures(
     figures: Sequence[str], known: Sequence[str],
     jobs_for: Callable[[str], Sequence[Job]], run_job: Callable[[Job], list[Result]],
     progress: Progress, describe: Callable[[Sequence[Job]], str], order: Callable[[Job], Any] = lambda job: 0,
-    ray: str | None = None,
+    ray: str | None = None, *, journal: Path, kinds: Sequence[type[Any]],
 ) -> list[tuple[str, list[Result]]]:  # fmt: skip
     """The figures with the rows of their jobs; a job that several figures have is run once. `order` is the key by which
-    jobs are begun. Raises UsageError for a figure that is not among those `known`."""
+    jobs are begun. Rows, of the classes `kinds`, are kept in the file `journal`, and what is there is not run again.
+    Raises UsageError for a figure that is not among those `known`."""
     for figure in figures:
         if figure not in known:
             raise UsageError(f"--figure {figure}: choose from {', '.join(known)}, all")
     jobs = sorted(dict.fromkeys(job for figure in figures for job in jobs_for(figure)), key=order)
-    with crew(len(jobs), ray) as workers:
+    keeper: RowJournal[Result] = RowJournal(journal, kinds)
+    with keeper as kept, crew(len(jobs), ray) as workers:
         progress.stage(describe(jobs), len(jobs))
-        done = dict(zip(jobs, workers.sweep(run_job, jobs, progress.step), strict=True))
+        done = dict(zip(jobs, workers.sweep(run_job, jobs, progress.step, kept), strict=True))
     return [(figure, [row for job in jobs_for(figure) for row in done[job]]) for figure in figures]

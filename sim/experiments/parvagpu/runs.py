@@ -115,6 +115,7 @@ def reproduce(
 ) -> list[Claim]:
     """Runs what the figures need, writes for each a CSV file, a plot, and a CSV file of the segments of its plans into
     `folder`, and table.md and table.json. `ray` is as `crew` has it.
+    What the runs.parquet there has, of this code, is not run again.
 
     Raises UsageError for a figure that is not in FIGURES."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -122,6 +123,7 @@ def reproduce(
     for figure, found in run_figures(
         figures, FIGURES, partial(jobs_for, scale=scale), run_job, progress,
         lambda jobs: f"{len(jobs)} scenarios", lambda job: -job.scenario, ray=ray,
+        journal=folder / "runs.parquet", kinds=(Row, Placed),
     ):  # fmt: skip
         rows = [row for row in found if isinstance(row, Row) and row.figure == figure]
         placed = [row for row in found if isinstance(row, Placed) and row.figure == figure]

@@ -318,6 +318,7 @@ def reproduce(
 ) -> list[Claim]:
     """Runs what the figures need, writes a CSV file and a plot for each into `folder`, and table.md and table.json.
     `ray` is as `crew` has it.
+    What the runs.parquet there has, of this code, is not run again.
 
     Raises UsageError for a figure that is not in FIGURES."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -325,6 +326,7 @@ def reproduce(
     for figure, rows in run_figures(
         figures, FIGURES, lambda figure: jobs_for(figure, scale), run_job, progress,
         lambda jobs: f"{len(jobs)} slices and servers", lambda job: not isinstance(job, Tail), ray=ray,
+        journal=folder / "runs.parquet", kinds=(Point, Run),
     ):  # fmt: skip
         if rows:
             write_rows(folder / f"figure{figure}.csv", rows)

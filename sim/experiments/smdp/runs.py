@@ -204,6 +204,7 @@ def reproduce(
 ) -> list[Claim]:
     """Runs what the figures need, writes a CSV file and a plot for each into `folder`, table.md and table.json, and
     notes.md with what was found that the paper has no number for.
+    What the runs.parquet there has, of this code, is not run again.
 
     Raises UsageError for a figure that is not in FIGURES."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -212,6 +213,7 @@ def reproduce(
     for figure, rows in run_figures(
         figures, FIGURES, lambda figure: jobs_for(figure, scale), run_job, progress,
         lambda jobs: f"{len(jobs)} loads, truncations and searches", _longest_first, ray=ray,
+        journal=folder / "runs.parquet", kinds=(Point, Truncation),
     ):  # fmt: skip
         found = [row for row in rows if isinstance(row, Point)]
         truncations = [row for row in rows if isinstance(row, Truncation)]

@@ -2,7 +2,9 @@
 
 import csv
 import json
+import shutil
 
+import pyarrow.parquet as pq
 import pytest
 from progress_counter import Counter
 
@@ -26,6 +28,30 @@ def test_every_figure_has_a_plot_and_its_numbers(paper, reproduced):
     table = json.loads((folder / "table.json").read_text())
     assert [(entry["claim"], entry["paper"]) for entry in table] == [(claim.claim, claim.paper) for claim in claims]
     assert len((folder / "table.md").read_text().splitlines()) == len(claims) + 2
+
+
+@pytest.mark.parametrize("paper", [lazybatching, smdp, batchmaker, preba, parvagpu])
+def test_a_second_start_takes_what_the_first_found(paper, reproduced, tmp_path):
+    """All of it, to the byte; and what is kept is not run again: a number that was changed there comes out."""
+    folder, _ = reproduced(paper)
+    again = tmp_path / "again"
+    again.mkdir()
+    shutil.copy(folder / "runs.parquet", again)
+    paper.reproduce(paper.FIGURES, again, paper.QUICK, Counter())
+    names = sorted(path.name for path in folder.iterdir() if path.suffix != ".pickle")  # the fixture's
+    assert [path.name for path in sorted(again.iterdir())] == names
+    assert [name for name in names if (folder / name).read_bytes() != (again / name).read_bytes()] == []
+
+    records = pq.read_table(folder / "runs.parquet")["record"].to_pylist()
+    changed = [json.loads(record) for record in records[:-1]]  # one is missing
+    for record in changed:
+        for _, row in record["result"]["rows"]:
+            row |= {name: 12345.0 for name in ("latency_ms", "mean_ms", "p99") if name in row}
+    (again / "runs.parquet").unlink()
+    (again / "runs.jsonl").write_text("".join(json.dumps(record) + "\n" for record in changed))
+    paper.reproduce(paper.FIGURES, again, paper.QUICK, Counter())
+    assert any(b"12345" in path.read_bytes() for path in again.glob("*.csv"))
+    assert records[-1] in pq.read_table(again / "runs.parquet")["record"].to_pylist()
 
 
 @pytest.mark.parametrize(("bound", "measured", "compared"), [
