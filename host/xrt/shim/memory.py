@@ -3,6 +3,7 @@
 import ctypes
 import mmap
 import os
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ class BadAddress(HeadraceError, ValueError):
     """No buffer lies there."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class _Buffer:
     base: int
     size: int
@@ -57,6 +58,15 @@ class SharedMemory:
         buffer = self._buffers.pop(address, None)
         if buffer is not None and self._single is None:
             os.close(int(buffer.file.name))
+        elif buffer is not None:  # a run may hold it still
+            weakref.finalize(buffer, self._give_back, buffer.base, buffer.size)
+
+    def _give_back(self, base: int, size: int) -> None:
+        """The pages of the one file, unless another buffer has come to lie there."""
+        if not any(buffer.base < base + size and base < buffer.base + buffer.size for buffer in self.held()):
+            assert self._single is not None
+            with mmap.mmap(self._single, size, offset=base) as pages:
+                pages.madvise(mmap.MADV_REMOVE)
 
     def clear(self) -> None:
         for address in list(self._buffers):

@@ -21,7 +21,7 @@ from headrace.bitstreams.xclbin import XclbinError, read_xclbin
 from headrace.host import xrt
 from headrace.host.xrt.shim import messages, process
 from headrace.host.xrt.shim.environment import XrtMissing, write_environment
-from headrace.host.xrt.shim.memory import BadAddress, SharedMemory
+from headrace.host.xrt.shim.memory import PAGE, BadAddress, SharedMemory
 from headrace.host.xrt.shim.messages import ProtocolError, packed, receive
 from headrace.host.xrt.shim.process import CONTINUE, DONE, IDLE, START, Device
 
@@ -222,6 +222,33 @@ def test_close_ends_it_only_if_it_is_for_everything(cpp):
     assert cpp.ask("close", everything=True)["ack"]
     cpp.thread.join(10)
     assert not cpp.thread.is_alive()
+
+
+def test_freed_buffers_of_the_one_file_give_their_pages_back():
+    memory = SharedMemory()
+    memory.in_one_file()
+    size, base = 1 << 20, 1 << 30
+    file = memory.allocate(base, size)
+
+    def taken() -> int:
+        return os.stat(file).st_blocks * 512
+
+    memory.write(base, bytes([7]) * size)
+    assert taken() >= size
+    run = memory.held()
+    memory.free(base)
+    assert taken() >= size and run[0].memory[:3] == b"\7\7\7"  # a run has it still
+    run.clear()
+    assert taken() < size
+    memory.allocate(base, size)
+    assert memory.read(base, size) == bytes(size)
+    memory.write(base, b"new")
+    run = memory.held()
+    memory.free(base)
+    memory.allocate(base, PAGE)  # the next one's
+    memory.write(base, b"newer")
+    run.clear()
+    assert memory.read(base, 5) == b"newer"
 
 
 def test_memory_knows_its_ends():
