@@ -12,6 +12,7 @@ Like pyxrt, it offers no way to read a kernel's registers. Beyond pyxrt it has `
 
 import json
 import operator
+import os
 import queue
 import threading
 import time
@@ -426,10 +427,10 @@ class device:
             self._card.registered[container.get_uuid().to_string()] = container
         return container.get_uuid()
 
-    def load_xclbin(self, container: "xclbin | str") -> uuid:
+    def load_xclbin(self, container: "xclbin | str | bytes") -> uuid:
         """The older way: makes the container the device's at once."""
-        _is_a(container, str, xclbin)
-        loaded = xclbin(container) if isinstance(container, str) else container
+        _is_a(container, str, bytes, xclbin)
+        loaded = container if isinstance(container, xclbin) else xclbin(os.fsdecode(container))
         self.register_xclbin(loaded)
         self._card.program(loaded)
         return loaded.get_uuid()
@@ -616,6 +617,8 @@ class kernel:
 
     def __init__(self, owner: device | hw_context, *arguments: Any) -> None:
         card = _card_of(owner)
+        if not (2 <= len(arguments) <= 3 if isinstance(owner, device) else 1 <= len(arguments) <= 2):
+            raise TypeError("kernel(): give a device and uuid, or a context, then the name and perhaps a mode")
         if isinstance(owner, device):
             identity, name, *rest = arguments
             _is_a(identity, uuid)
@@ -651,7 +654,7 @@ class kernel:
             raise IndexError(f"kernel '{self._spec.name}' has no argument {argument}")
         bank = self._cus[0].banks.get(argument)
         if bank is None:
-            raise RuntimeError(f"argument {argument} of kernel '{self._spec.name}' is not connected to memory")
+            raise IndexError(f"argument {argument} of kernel '{self._spec.name}' is not connected to memory")
         return bank
 
     def __call__(self, *arguments: Any) -> "run":
@@ -694,6 +697,8 @@ class bo:
 
     def __init__(self, owner: "device | hw_context | bo", size: int, *arguments: Any) -> None:
         size = _size(size)
+        if len(arguments) not in {bo: (1,), device: (2,)}.get(type(owner), (1, 2)):
+            raise TypeError("bo(): give a device, size, flags and bank, or a buffer, size and offset")
         if size == 0:
             raise RuntimeError(f"failed to allocate bo of {size} bytes: Invalid argument")
         self._size = size
@@ -758,12 +763,14 @@ class bo:
         self.map()[seek : seek + len(raw)] = raw
 
     def read(self, size: int, skip: int) -> NDArray[np.int8]:
+        size, skip = _size(size), _size(skip)
         self._check(size, skip)
         return np.frombuffer(self.map(), np.int8, size, skip).copy()
 
     def sync(self, direction: xclBOSyncDirection, size: int | None = None, offset: int = 0) -> None:
         _is_a(direction, xclBOSyncDirection)
-        size = self._size - offset if size is None else size
+        offset = _size(offset)
+        size = self._size - offset if size is None else _size(size)
         self._check(size, offset)
         if direction > xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE:
             raise RuntimeError("this device has no AI engines to sync with: Operation not supported")
@@ -880,6 +887,7 @@ class run:
 
     def wait(self, timeout_ms: int = 0) -> ert_cmd_state:
         """The final state, or ERT_CMD_STATE_TIMEOUT; 0 waits without a limit."""
+        timeout_ms = _size(timeout_ms)
         return self._started().wait(timeout_ms / 1e3 if timeout_ms else None)
 
     def wait2(self, timeout: timedelta | None = None) -> None:

@@ -195,7 +195,7 @@ def test_unknown_kernels_and_units_are_refused(board, name):
 
 
 def test_scalars_have_no_bank(board):
-    with pytest.raises(RuntimeError, match="not connected"):
+    with pytest.raises(IndexError, match="not connected"):
         board.kernel.group_id(3)
 
 
@@ -399,7 +399,7 @@ def test_the_device_runs_one_container_at_a_time(board, vadd_xclbin, tmp_path):
 def test_metadata_is_the_containers(vadd_xclbin):
     container = pyxrt.xclbin(str(vadd_xclbin))
     (kernel,) = container.get_kernels()
-    assert (kernel.get_name(), kernel.get_num_args()) == ("vadd", 7)
+    assert (kernel.get_name(), kernel.get_num_args()) == ("vadd", 6)
     memory = container.get_mems()[1]
     assert (memory.get_tag(), memory.get_size_kb(), memory.get_base_address()) == ("HBM[1]", 524288, 512 << 20)
     assert container.get_uuid().to_string() == str(read_xclbin(vadd_xclbin).uuid)
