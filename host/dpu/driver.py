@@ -96,15 +96,15 @@ class Dpu(Generic[Spec]):
             if not found:
                 raise UsageError(f"{xclbin} has no {kernel} compute units; build one with `headrace build`")
         self.cus = tuple(name for found in names.values() for name in found)
-        self._closing = threading.Event()
+        self._closing = closing = threading.Event()
         pyxrt = xrt.api_for(xclbin, api)
         try:
             card = pyxrt.device(device)
             context = pyxrt.hw_context(card, card.register_xclbin(pyxrt.xclbin(str(xclbin))))
 
             def open_pool(cu: type[AnyCu], *arguments: Any) -> CuPool[Any]:
-                def opened(name: str) -> Cu:
-                    return cu(pyxrt, card, context, name, self._closing, *arguments)
+                def opened(name: str) -> Cu:  # without `self`: a circle would keep the device beyond the driver's end
+                    return cu(pyxrt, card, context, name, closing, *arguments)
 
                 cus = [opened(name) for name in names[cu.kernel_name]]
                 return CuPool(cus, self._closing, opened, probe_after_s, timeout_s)

@@ -204,7 +204,7 @@ def test_the_dpu_has_the_cus_that_the_slices_ask_for_and_those_of_the_emulated_o
     assert wanted.cus == f"{int(np.ceil(wanted.capacity_rps * 5.075e-3))} CUs"
     assert by_name(wanted, 1)["dpu"].limited_by is None
     huge = of_photos(seen=[Seen(each.pixels, 30_000_000) for each in SEEN])
-    assert huge.cus == "22 CUs" and by_name(huge, 1)["dpu"].limited_by == "image cu"
+    assert huge.cus == "16 CUs" and by_name(huge, 1)["dpu"].limited_by == "image cu"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import math
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -166,6 +167,23 @@ def test_a_reset_looks_at_once(xclbin, launch):
         assert await dpu.reset() == []
 
     with_dpu(xclbin, body, faults=[Fault(FaultKind.ERROR, times=2)], probe_after_s=math.inf, launch=launch)
+
+
+@pytest.mark.parametrize("spec", [ImageSpec(), AudioSpec()])
+def test_a_driver_that_is_gone_holds_no_device(xclbin, spec):
+    """Without a circle that waits for the garbage collector: another container could not be loaded."""
+    gc.collect()
+    gc.disable()
+    try:
+
+        async def run():
+            async with Dpu(xclbin, spec) as dpu:
+                await dpu.process(PHOTOS[0].jpeg if isinstance(spec, ImageSpec) else _sound())
+                return weakref.ref(dpu)
+
+        assert asyncio.run(run())() is None
+    finally:
+        gc.enable()
 
 
 def _sound() -> bytes:

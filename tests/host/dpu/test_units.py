@@ -213,7 +213,7 @@ def test_the_time_that_callers_have_a_unit_is_told_by_name():
         await asyncio.sleep(0.02)
         units.release(second)
         units.release(first)  # to the waiter at once
-        (_, busy_0, at_0, _), (_, busy_1, at_1, _) = units.states()
+        (_, busy_0, at_0, *_), (_, busy_1, at_1, *_) = units.states()
         assert {at_0, at_1} == {False, True} and min(busy_0, busy_1) >= 0.02
         held = await waiter
         await asyncio.sleep(0.01)
