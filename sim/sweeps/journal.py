@@ -94,10 +94,12 @@ class Journal(Generic[Result]):
         if not self._log.exists():
             return
         rows = {(row.get("version"), row.get("key")): row for row in self._rows()}
+        # Not in the order in which they ended: the same runs make the same file.
+        ordered = sorted(rows.values(), key=lambda row: json.dumps([row.get("version"), row.get("job")]))
         new = self.path.with_suffix(".new")
         try:
             if rows:
-                pq.write_table(_table(list(rows.values())), new)
+                pq.write_table(_table(ordered), new)
                 new.replace(self.path)
             self._log.unlink()
         except OSError as error:
