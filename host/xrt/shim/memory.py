@@ -3,6 +3,7 @@
 import ctypes
 import mmap
 import os
+import threading
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,8 @@ class SharedMemory:
     def __init__(self) -> None:
         self._buffers: dict[int, _Buffer] = {}
         self._single: int | None = None
+        # What a run held is given back in its thread. Reentrant: that may happen amidst an allocation, too.
+        self._changing = threading.RLock()
 
     def in_one_file(self) -> None:
         if self._single is None:
@@ -47,12 +50,13 @@ class SharedMemory:
             descriptor, offset = _anonymous_file(f"0x{address:x}"), 0
         else:
             descriptor, offset = self._single, address
-        if os.fstat(descriptor).st_size < offset + length:
-            os.ftruncate(descriptor, offset + length)
-        memory = mmap.mmap(descriptor, length, offset=offset)
-        file = Path(f"/proc/{os.getpid()}/fd/{descriptor}")
-        self._buffers[address] = _Buffer(address, length, memory, file)
-        return file
+        with self._changing:
+            if os.fstat(descriptor).st_size < offset + length:
+                os.ftruncate(descriptor, offset + length)
+            memory = mmap.mmap(descriptor, length, offset=offset)
+            file = Path(f"/proc/{os.getpid()}/fd/{descriptor}")
+            self._buffers[address] = _Buffer(address, length, memory, file)
+            return file
 
     def free(self, address: int) -> None:
         buffer = self._buffers.pop(address, None)
@@ -63,10 +67,11 @@ class SharedMemory:
 
     def _give_back(self, base: int, size: int) -> None:
         """The pages of the one file, unless another buffer has come to lie there."""
-        if not any(buffer.base < base + size and base < buffer.base + buffer.size for buffer in self.held()):
-            assert self._single is not None
-            with mmap.mmap(self._single, size, offset=base) as pages:
-                pages.madvise(mmap.MADV_REMOVE)
+        with self._changing:
+            if not any(buffer.base < base + size and base < buffer.base + buffer.size for buffer in self.held()):
+                assert self._single is not None
+                with mmap.mmap(self._single, size, offset=base) as pages:
+                    pages.madvise(mmap.MADV_REMOVE)
 
     def clear(self) -> None:
         for address in list(self._buffers):

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import itertools
+import math
 import threading
 import time
 
@@ -44,7 +45,7 @@ def with_dpu(xclbin, body, spec=SPEC, fault=None, **settings):
     gc.collect()  # a device ends with its last user, and injected faults end with the device
 
     async def run():
-        async with Dpu(xclbin, spec, **settings) as dpu:
+        async with Dpu(xclbin, spec, **{"probe_after_s": math.inf, **settings}) as dpu:  # what is lost stays so
             if fault is not None:
                 emulation.inject(emulation.device(0), fault)
             return await body(dpu)
