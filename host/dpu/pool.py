@@ -178,11 +178,7 @@ class CuPool(Generic[Held]):
                 probing.timer.cancel()
             if self._held.intersection(self._lanes_of(name)) or self._closing.is_set():
                 continue
-            loop = asyncio.get_running_loop()
-            if probing.probe is None:
-                probing.probe = loop.run_in_executor(self._prober, self._probe, probing)
-                probing.probe.add_done_callback(partial(self._end_probe, name))
-            await asyncio.wait([probing.probe])
+            await asyncio.wait([self._probe_now(name)])
 
     def _lanes_of(self, name: str) -> list[str]:
         return [lane for lane, cu in self._cu_of.items() if cu == name]
@@ -193,9 +189,16 @@ class CuPool(Generic[Held]):
         if self._held.intersection(self._lanes_of(name)):  # they learn soon that their CU is lost
             self._probing[name].timer = None
             self._probe_later(name)
-        elif (probing := self._probing[name]).probe is None:
+        else:
+            self._probe_now(name)
+
+    def _probe_now(self, name: str) -> "asyncio.Future[Cu | None]":
+        """The probe that is under way, or a new one."""
+        probing = self._probing[name]
+        if probing.probe is None:
             probing.probe = asyncio.get_running_loop().run_in_executor(self._prober, self._probe, probing)
             probing.probe.add_done_callback(partial(self._end_probe, name))
+        return probing.probe
 
     def _probe(self, probing: Probing) -> Cu | None:
         """In a thread: the CU opened anew if it does what is known, else None."""

@@ -204,3 +204,12 @@ def test_the_file_of_somebody_else_is_refused_and_left_as_it_is(tmp_path):
         with pytest.raises(UsageError, match="no file of results that Headrace wrote"):
             Journal(path, Found)
         assert path.read_bytes() == content
+
+
+def test_the_same_runs_make_the_same_file_in_whatever_order_they_end(tmp_path):
+    jobs = [Job(number) for number in range(9)]
+    for name, order in (("one", jobs), ("other", jobs[::-1])):
+        with Journal(tmp_path / name, Found) as kept:
+            for job in order:
+                kept.keep(job, found(job))
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
