@@ -131,6 +131,7 @@ def verilate(
         def compile_one(unit: Path, target: Path) -> None:
             # From the folder of the generated files, and with paths that do not name it, ccache knows them again.
             near = [flag.replace(folder, ".") for flag in compiler]
+            near += ["-O0"] * unit.stem.endswith("__Slow")  # what runs once: large, and minutes in an optimiser
             name = unit.name if unit.parent == generated else str(unit)
             _run([*near, "-c", name, "-o", target.name], f"compiling {unit.name}", environment, generated)
 

@@ -141,12 +141,12 @@ def encode(image: np.ndarray, sampling: str, quality: int) -> bytes:
 
 
 def measure(cu: Cu, case: Case, latency: int) -> dict:
-    work = None if case.sampling == PROGRESSIVE else read_jpeg_work(case.jpeg)  # the model knows files of one scan
+    work = read_jpeg_work(case.jpeg)
     began = time.perf_counter()
     total, values, moved = cu.run(case.jpeg)
     wall_s = time.perf_counter() - began
     pixels, cycles = values["src_width"] * values["src_height"], values["cycles"]
-    model = image_cu_cycles(work, latency=latency) if work is not None else None
+    model = image_cu_cycles(work, latency=latency)
     return {
         "photo": case.photo,
         "size": case.size,
@@ -155,14 +155,14 @@ def measure(cu: Cu, case: Case, latency: int) -> dict:
         "width": values["src_width"],
         "height": values["src_height"],
         "jpeg_bytes": len(case.jpeg),
-        "long_codes": sum(work.long_codes) if work is not None else 0,
+        "long_codes": sum(work.long_codes),
         **{name: value for name, value in values.items() if name in cu._spec.counters},
         "cycles_per_pixel": cycles / pixels,
         "symbols_per_cycle": values["symbols"] / cycles,
         # The goal allows 3000 clocks and 1.10 of the longer of symbols and half the pixels.
         "share_of_goal": cycles / (1.10 * max(values["symbols"], pixels / 2) + 3000),
         "model_cycles": model,
-        "model_deviation": model / cycles - 1 if model is not None else None,
+        "model_deviation": model / cycles - 1,
         "memory_bytes": moved,
         "simulated_cycles": total,
         "wall_s": wall_s,
@@ -187,15 +187,11 @@ def summarise(rows: list[dict], gap: int) -> list[dict]:
             **{name: mean(name, group) for name in ("cycles", "symbols", "long_codes", "symbols_per_cycle", "header",
                *WAITS, "first_output", "last_output")},
             "share_of_goal_max": max(row["share_of_goal"] for row in group),
-            "model_deviation_max": max(map(abs, deviations(group)), default=None),
+            "model_deviation_max": max(abs(row["model_deviation"]) for row in group),
             "start_to_start": start_to_start,
             "images_per_s": {cus: cus * CLOCK_HZ / start_to_start for cus in range(1, 9)},
         })  # fmt: skip
     return summaries
-
-
-def deviations(rows: list[dict]) -> list[float]:
-    return [row["model_deviation"] for row in rows if row["model_deviation"] is not None]
 
 
 def print_table(head: list[str], rows: list[list[str]]) -> None:
@@ -216,7 +212,7 @@ def print_summary(summaries: list[dict]) -> None:
                 f"{row['symbols_per_cycle']:.3f}", f"{row['header']:.0f}",
                 *(f"{row[name]:.0f}" for name in WAITS),
                 f"{row['first_output'] / CLOCK_HZ * 1e6:.1f}", f"{row['last_output'] / CLOCK_HZ * 1e6:.1f}",
-                "-" if row["model_deviation_max"] is None else f"{100 * row['model_deviation_max']:.3f} %",
+                f"{100 * row['model_deviation_max']:.3f} %",
             ]
             for row in summaries
         ],
@@ -275,7 +271,7 @@ def main() -> None:
     gap = round(statistics.fmean(cu.run(todo[0].jpeg, counters=False)[0] for _ in range(4))) - cycles
 
     summaries = summarise(rows, gap)
-    errors = [abs(error) for error in deviations(rows)]
+    errors = [abs(row["model_deviation"]) for row in rows]
     busiest = max(rows, key=lambda row: row["memory_bytes"] / row["cycles"])
     speeds = sorted(row["simulated_cycles"] / row["wall_s"] for row in rows)
     result = {

@@ -21,6 +21,7 @@
 // Bad input   ends in one of the status codes 1 to 14, in a number of clocks bounded by the file's and the image's size.
 module decode
   import headrace_pkg::*;
+  import progressive_pkg::BlockBits;
 (
   input  logic           clk_i,
   input  logic           rst_ni,
@@ -86,6 +87,7 @@ module decode
   logic           huffman_valid, huffman_ready, entropy_huffman_ready, bands_huffman_ready;
   entropy_scan_t  scan;
   band_scan_t     band;
+  logic [BlockBits-1:0] mcus;
   logic           scan_valid, scan_ready, entropy_scan_ready, bands_scan_ready, render_scan_ready;
   token_t         parsed_token, oldest_token, token;
   logic           parsed_valid, parsed_ready, oldest_valid, oldest_ready;
@@ -98,6 +100,7 @@ module decode
   jpeg_parser u_parser (
     .clk_i, .rst_ni,
     .start_i, .jpeg_bytes_i, .workspace_bytes_i, .workspace_needed_o,
+    .mcus_o           (mcus),
     .busy_o           (parser_busy),
     .header_o         (events_o.header),
     .sized_o,
@@ -219,6 +222,7 @@ module decode
     .huffman_i          (huffman),
     .huffman_valid_i    (huffman_valid && huffman_ready),
     .huffman_ready_o    (bands_huffman_ready),
+    .mcus_i             (mcus),
     .scan_i             (band),
     .scan_valid_i       (scan_valid && scan_ready && to_bands_q),
     .scan_ready_o       (bands_scan_ready),

@@ -344,9 +344,6 @@ unsigned parse_scan(WordStream& words, FileBytes& file, int length, Header& head
     if (components < 1 || components > 4 || length != 4 + 2 * components) return STATUS_CORRUPT_HEADER;
     if (header.scans == 0) scan.several = scan.progressive || components < scan.components;
     if (scan.several && header.workspace_bytes == 0) return STATUS_MULTIPLE_SCANS;
-    // Of chroma in an MCU; and at most two rows of luma.
-    const bool one_block = scan.h[1] == 0 && scan.v[1] == 0 && scan.h[2] == 0 && scan.v[2] == 0;
-    if (scan.several && (!one_block || scan.v_shift > 1)) return STATUS_SAMPLING;
     if (header.scans == MAX_SCANS) return STATUS_MULTIPLE_SCANS;
     if (components > scan.components) return STATUS_CORRUPT_HEADER;
     header.scans++;

@@ -14,6 +14,7 @@
 // Bad input   ends in a status. The end of the file is looked for before each byte; every state leaves on it.
 module jpeg_parser
   import headrace_pkg::*;
+  import progressive_pkg::BlockBits;
 (
   input  logic           clk_i,
   input  logic           rst_ni,
@@ -22,6 +23,7 @@ module jpeg_parser
   input  logic [31:0]    jpeg_bytes_i,
   input  logic [31:0]    workspace_bytes_i,   // that there are for coefficients; 0: files of several scans are not taken
   output logic [31:0]    workspace_needed_o,  // until the next start; 0 if none
+  output logic [BlockBits-1:0] mcus_o,        // of a file of several scans, from its first scan on
   output logic           busy_o,
   output logic           header_o,  // reading the headers
   output logic           sized_o,   // the size in `scan_o` is that of the frame header, until the next start
@@ -218,7 +220,6 @@ module jpeg_parser
   logic [16:0] code_d, code_q;           // next free code of the length before
   logic        coded_d, coded_q;         // it had codes
   logic        framed_d, framed_q;       // all factors of three components are known
-  logic        uneven_q;                 // more than one block of chroma in an MCU, or more than two rows of luma
   logic        checked_q, too_many_q;    // the counts are known; symbols, for the standard or the segment
   logic [8:0]  symbols_d, symbols_q;     // symbols counted; then those still to come
   logic [7:0]  index_d, index_q;         // of the next symbol
@@ -417,6 +418,7 @@ module jpeg_parser
     .start_i    (state_q == StScanCheck && !scanned_q),
     .scan_i     (scan_q.scan),
     .workspace_bytes_i,
+    .mcus_o,
     .needed_o   (workspace_needed),
     .too_small_o(too_small)
   );
@@ -833,9 +835,6 @@ module jpeg_parser
         end else if ((!workspace_q && byte0 < (scan_q.scan.color ? 8'd3 : 8'd1)) || scans_q == 8'(MaxScans)) begin
           fail    = 1'b1;
           failure = StatusMultipleScans;
-        end else if (several_d && uneven_q) begin
-          fail    = 1'b1;
-          failure = StatusSampling;
         end else if (byte0 > (scan_q.scan.color ? 8'd3 : 8'd1)) begin
           fail = 1'b1;
         end
@@ -1100,7 +1099,6 @@ module jpeg_parser
     code_q            <= code_d;
     coded_q           <= coded_d;
     framed_q          <= framed_d;
-    uneven_q          <= {scan_q.scan.chroma_h, scan_q.scan.chroma_v, scan_q.scan.v_shift[1]} != '0;
     rom_at_q          <= rom_at_d;
     symbols_q         <= symbols_d;
     index_q           <= index_d;

@@ -631,18 +631,35 @@ module image_cu
     .sample_ready_i (sample_ready && planar_q)
   );
 
+  // Pixels that are not normalized come to the packers from registers, too.
+  beat_t pixels;
+  logic  pixels_valid, pixels_ready;
+
+  stream_register #(
+    .Width($bits(beat_t))
+  ) u_pixels (
+    .clk_i  (clk),
+    .rst_ni (rst_n),
+    .data_i (window),
+    .valid_i(window_valid && !planar_q),
+    .ready_o(pixels_ready),
+    .data_o (pixels),
+    .valid_o(pixels_valid),
+    .ready_i(sample_ready && !planar_q)
+  );
+
   always_comb begin
     for (int unsigned lane = 0; lane < 2; lane++) begin
-      packed_pixels.value[lane][0] = 32'(window.pixel[lane].r);
-      packed_pixels.value[lane][1] = 32'(window.pixel[lane].g);
-      packed_pixels.value[lane][2] = 32'(window.pixel[lane].b);
+      packed_pixels.value[lane][0] = 32'(pixels.pixel[lane].r);
+      packed_pixels.value[lane][1] = 32'(pixels.pixel[lane].g);
+      packed_pixels.value[lane][2] = 32'(pixels.pixel[lane].b);
     end
-    packed_pixels.keep   = window.keep;
-    packed_pixels.last   = window.last;
-    packed_pixels.status = window.status;
+    packed_pixels.keep   = pixels.keep;
+    packed_pixels.last   = pixels.last;
+    packed_pixels.status = pixels.status;
     sample               = planar_q ? normalized : packed_pixels;
-    sample_valid         = planar_q ? normalized_valid : window_valid;
-    window_ready         = planar_q ? normalize_ready && tables_done : sample_ready;
+    sample_valid         = planar_q ? normalized_valid : pixels_valid;
+    window_ready         = planar_q ? normalize_ready && tables_done : pixels_ready;
   end
 
   // ---- Store ----

@@ -19,57 +19,57 @@ module block_walk
 );
 
   logic        running_q;
-  logic [1:0]  c_q, x_q;          // component, column and row in the MCU
-  logic        y_q;
-  logic [AcrossBits-1:0] across_left_q;  // MCUs after this one in its row
-  logic [12:0] down_left_q;
+  logic [1:0]  c_q, x_q, y_q;     // component, column and row in the MCU
+  logic [BlockXBits+1:0] line_q;  // blocks of the component from the MCU's first row to this one
+  logic [BlockXBits-1:0] across_left_q;  // MCUs after this one in its row
+  logic [BlockYBits-1:0] down_left_q;
   logic [2:0][BlockBits-1:0] at_q, row_q;  // the first block of each component in this MCU, in this row of MCUs
 
   logic        step, x_end, y_end, mcu_end, row_end;
   logic [1:0]  first_c, next_c;
   logic        more;              // components after this one
-  logic [AcrossBits-1:0] offset;
 
   assign step    = running_q && (!block_valid_o || block_ready_i);
   assign first_c = pass_i.members[0] ? 2'd0 : pass_i.members[1] ? 2'd1 : 2'd2;
   assign next_c  = c_q == 2'd0 && pass_i.members[1] ? 2'd1 : 2'd2;
   assign more    = (c_q == 2'd0 && pass_i.members[2:1] != '0) || (c_q == 2'd1 && pass_i.members[2]);
-  assign x_end   = c_q != 2'd0 || x_q == {pass_i.h_shift[1], pass_i.h_shift != '0};
-  assign y_end   = c_q != 2'd0 || y_q == pass_i.v_shift;
+  assign x_end   = x_q == pass_i.end_x[c_q];
+  assign y_end   = y_q == pass_i.end_y[c_q];
   assign mcu_end = x_end && y_end && !more;
   assign row_end = across_left_q == '0;
-  assign offset  = (y_q ? pass_i.luma_row : '0) + AcrossBits'(x_q);
 
-  function automatic logic [BlockBits-1:0] row_step(logic [1:0] c);
-    return c == 2'd0 ? BlockBits'(pass_i.luma_row) << pass_i.v_shift : BlockBits'(pass_i.chroma_row);
-  endfunction
+  logic [2:0][BlockBits-1:0] row_below;
+  for (genvar c = 0; c < 3; c++) begin : g_row_below
+    assign row_below[c] = row_q[c] + BlockBits'(pass_i.mcu_row[c]);
+  end
 
   always_ff @(posedge clk_i) begin
     if (start_i) begin
-      {c_q, x_q, y_q} <= {first_c, 3'd0};
-      across_left_q   <= pass_i.across - 1'b1;
-      down_left_q     <= pass_i.down - 1'b1;
+      {c_q, x_q, y_q} <= {first_c, 4'd0};
+      line_q          <= '0;
+      across_left_q   <= pass_i.last_mcu_x;
+      down_left_q     <= pass_i.last_mcu_y;
       at_q            <= pass_i.base;
       row_q           <= pass_i.base;
     end else if (step) begin
       x_q <= x_end ? 2'd0 : x_q + 1'b1;
-      if (x_end) y_q <= !y_end;
+      if (x_end) y_q <= y_end ? 2'd0 : y_q + 1'b1;
+      if (x_end) line_q <= y_end ? '0 : line_q + (BlockXBits + 2)'(pass_i.row[c_q]);
       if (x_end && y_end) c_q <= more ? next_c : first_c;
       if (mcu_end) begin
-        across_left_q <= row_end ? pass_i.across - 1'b1 : across_left_q - 1'b1;
-        down_left_q   <= down_left_q - 13'(row_end);
+        across_left_q <= row_end ? pass_i.last_mcu_x : across_left_q - 1'b1;
+        down_left_q   <= down_left_q - BlockYBits'(row_end);
         for (int unsigned c = 0; c < 3; c++) begin
-          if (row_end) row_q[c] <= row_q[c] + row_step(2'(c));
-          at_q[c] <= row_end ? row_q[c] + row_step(2'(c))
-                             : at_q[c] + (c == 0 ? BlockBits'(1) << pass_i.h_shift : BlockBits'(1));
+          if (row_end) row_q[c] <= row_below[c];
+          at_q[c] <= row_end ? row_below[c] : at_q[c] + BlockBits'(pass_i.end_x[c]) + 1'b1;
         end
       end
     end
     if (step) begin
-      block_o.number    <= at_q[c_q] + BlockBits'(offset);
+      block_o.number    <= at_q[c_q] + BlockBits'(line_q + (BlockXBits + 2)'(x_q));
       block_o.component <= c_q;
-      block_o.seen      <= c_q != 2'd0 || ((!row_end || x_q <= pass_i.last_x) &&
-                           (!pass_i.to_bottom || down_left_q != '0 || y_q <= pass_i.last_y));
+      block_o.seen      <= (!row_end || x_q <= pass_i.last_x[c_q]) &&
+                           (!pass_i.to_bottom || down_left_q != '0 || y_q <= pass_i.last_y[c_q]);
       block_o.mcu_last  <= mcu_end;
       block_o.pass_last <= mcu_end && row_end && down_left_q == '0;
     end

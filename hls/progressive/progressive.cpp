@@ -63,12 +63,12 @@ Plane plane_of(const Scan& scan, unsigned component) {
     const uint32_t mcus = layout.mcus_across * layout.mcus_down;
     Plane plane;
     plane.first = mcus * layout.first[component];
-    plane.h_shift = component == 0 ? scan.h_shift : 0;
-    plane.v_shift = component == 0 ? scan.v_shift : 0;
+    plane.h_shift = scan.h[component];
+    plane.v_shift = scan.v[component];
     plane.across = layout.mcus_across << plane.h_shift;
     plane.down = layout.mcus_down << plane.v_shift;
-    plane.seen_across = component == 0 ? (scan.width + 7) / 8 : plane.across;
-    plane.seen_down = component == 0 ? (scan.height + 7) / 8 : plane.down;
+    plane.seen_across = ((scan.width - 1) >> (3 + scan.h_shift - scan.h[component])) + 1;
+    plane.seen_down = ((scan.height - 1) >> (3 + scan.v_shift - scan.v[component])) + 1;
     return plane;
 }
 

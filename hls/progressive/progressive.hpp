@@ -4,9 +4,9 @@
 // Reference   ITU-T T.81 annexes F and G; the coefficients are those of libjpeg-turbo after the last scan, and the pixels
 //             so those of cv2.imdecode.
 // Takes       SOF2: spectral selection, successive approximation, EOB runs, refinement; SOF0 and SOF1 with each component
-//             in one scan of any. Interleaved or not, restart intervals, other tables for each scan. Sizes and
-//             colours are those of decode; sampling, too, with one block of each component of chroma in an MCU and at most
-//             two rows of luma, else SAMPLING. A quantisation table counts as it is at the first scan of a component.
+//             in one scan of any. Interleaved or not, restart intervals, other tables for each scan. Sizes,
+//             colours and sampling are those of decode. A quantisation table counts as it is at the first scan of a
+//             component.
 // Workspace   The coefficients lie in device memory, 16 bits each, 8 in a word of 16 bytes, coefficient 8w + i in bits
 //             16i + 15 to 16i of word w, 64 in a block, in zigzag order. Blocks of a component lie row by row, as many
 //             across and down as its whole MCUs have; components one behind the other. `workspace_bytes_of` says how many

@@ -28,6 +28,7 @@ module progressive_decoder
   input  logic           huffman_valid_i,
   output logic           huffman_ready_o,
 
+  input  logic [BlockBits-1:0] mcus_i,     // of the image, from its first scan on
   input  band_scan_t     scan_i,
   input  logic           scan_valid_i,
   output logic           scan_ready_o,
@@ -77,8 +78,7 @@ module progressive_decoder
 
   typedef enum logic [3:0] {
     StIdle,      // between scans, and between files
-    StSize,      // three steps to a pass: the image in MCUs,
-    StMultiply,  // how many these are, bit by bit,
+    StSettle,    // what is worked out of the scan and the window, step by step,
     StPass,      // and the pass
     StStart,
     StDecode,
@@ -95,69 +95,62 @@ module progressive_decoder
   logic        begun_q;        // a scan of this file has been taken
 
   // ---- From the scan to the pass ----
-  logic [AcrossBits-1:0] across_d, across_q;  // MCUs of the image
-  logic [12:0] down_q;
-  logic [AcrossBits-1:0] factor_q;
-  logic [3:0]  factor_left_q;
-  logic [BlockBits-1:0] mcus_q;
-  logic        alone;          // one component: an MCU is a block
-  // Settled long before StPass, step by step.
-  logic        row_below_q;
-  logic [15:0] bottom_q, next_row_q, last_row_q;
-  logic [12:0] seen_down_q, wanted_down_q;
-  logic [AcrossBits-1:0] seen_across_q;  // blocks of luma
+  localparam int unsigned SettleClocks = 4;
+  logic [1:0] settle_left_q;
+  logic       alone;           // one component: an MCU is a block
+  logic       row_below_q;
+  logic [15:0] right_q, bottom_q, next_row_q, last_row_q;
+  logic [BlockXBits-1:0] mcu_x_q;             // the image's last MCU
+  logic [BlockYBits-1:0] mcu_y_q, wanted_mcu_y_q;
+  // The last blocks of each component that are seen.
+  logic [2:0][BlockXBits-1:0] seen_x_q;
+  logic [2:0][BlockYBits-1:0]    seen_y_q;
 
-  assign across_d    = AcrossBits'((scan_q.scan.width + (16'd8 << scan_q.scan.h_shift) - 16'd1) >>
-                           (3'd3 + 3'(scan_q.scan.h_shift)));
-  assign alone       = scan_q.members == 3'b001 || scan_q.members == 3'b010 || scan_q.members == 3'b100;
+  assign alone = scan_q.members == 3'b001 || scan_q.members == 3'b010 || scan_q.members == 3'b100;
 
   always_ff @(posedge clk_i) begin
-    seen_across_q <= AcrossBits'((scan_q.scan.width + 16'd7) >> 3);
-    row_below_q   <= needs_row_below(scan_q.scan);
-    bottom_q      <= scan_q.scan.height - 16'd1;
-    seen_down_q   <= bottom_q[15:3] + 13'd1;
+    right_q     <= scan_q.scan.width - 16'd1;
+    bottom_q    <= scan_q.scan.height - 16'd1;
+    row_below_q <= needs_row_below(scan_q.scan);
+    mcu_x_q     <= BlockXBits'(right_q[15:3] >> scan_q.scan.h_shift);
+    mcu_y_q     <= BlockYBits'(bottom_q[15:3] >> scan_q.scan.v_shift);
+    for (int unsigned c = 0; c < 3; c++) begin
+      seen_x_q[c] <= BlockXBits'(right_q[15:3] >> (scan_q.scan.h_shift - h_shifts(scan_q.scan)[c]));
+      seen_y_q[c] <= BlockYBits'(bottom_q[15:3] >> (scan_q.scan.v_shift - v_shifts(scan_q.scan)[c]));
+    end
     // The last row that has to be decoded: the filter between rows of chroma may want the row below.
-    next_row_q    <= window_i.last_row + 16'(row_below_q);
-    last_row_q    <= window_i.last_row >= bottom_q ? bottom_q : next_row_q;
-    wanted_down_q <= 13'(last_row_q[15:3] >> scan_q.scan.v_shift[0]) + 13'd1;
+    next_row_q     <= window_i.last_row + 16'(row_below_q);
+    last_row_q     <= window_i.last_row >= bottom_q ? bottom_q : next_row_q;
+    wanted_mcu_y_q <= BlockYBits'(last_row_q[15:3] >> scan_q.scan.v_shift);
+    if (state_q != StSettle) settle_left_q <= 2'(SettleClocks - 1);
+    else if (!sending_q || window_valid_i) settle_left_q <= settle_left_q - 1'b1;
   end
 
   always_comb begin
     pass_d = '0;
     pass_d.members    = sending_q ? {{2{scan_q.scan.color}}, 1'b1} : scan_q.members;
-    pass_d.across     = across_q;
-    pass_d.down       = sending_q ? wanted_down_q : down_q;
-    pass_d.h_shift    = scan_q.scan.h_shift;
-    pass_d.v_shift    = scan_q.scan.v_shift[0];
-    pass_d.to_bottom  = pass_d.down == down_q;
-    pass_d.luma_row   = across_q << scan_q.scan.h_shift;
-    pass_d.chroma_row = across_q;
-    pass_d.base[1]    = mcus_q << (3'(scan_q.scan.h_shift) + 3'(scan_q.scan.v_shift[0]));
-    pass_d.base[2]    = pass_d.base[1] + mcus_q;
-    pass_d.last_x     = 2'(seen_across_q - AcrossBits'(1)) & {scan_q.scan.h_shift[1], scan_q.scan.h_shift != '0};
-    pass_d.last_y     = !seen_down_q[0] && scan_q.scan.v_shift[0];
-    if (alone && !sending_q) begin
-      {pass_d.h_shift, pass_d.v_shift} = '0;
-      {pass_d.last_x, pass_d.last_y}   = '0;
-      if (scan_q.members[0]) pass_d.across = seen_across_q;
-      if (scan_q.members[0]) pass_d.down = seen_down_q;
+    pass_d.last_mcu_x = mcu_x_q;
+    pass_d.last_mcu_y = sending_q ? wanted_mcu_y_q : mcu_y_q;
+    pass_d.to_bottom  = pass_d.last_mcu_y == mcu_y_q;
+    pass_d.base[1]    = mcus_i << (3'(scan_q.scan.h_shift) + 3'(scan_q.scan.v_shift));
+    pass_d.base[2]    = pass_d.base[1] + (mcus_i << (3'(scan_q.scan.chroma_h[0]) + 3'(scan_q.scan.chroma_v[0])));
+    for (int unsigned c = 0; c < 3; c++) begin
+      pass_d.row[c]     = ((BlockXBits + 1)'(mcu_x_q) + 1'b1) << h_shifts(scan_q.scan)[c];
+      pass_d.mcu_row[c] = (BlockXBits + 3)'(pass_d.row[c]);
+      if (!alone || sending_q) begin
+        pass_d.mcu_row[c] = pass_d.mcu_row[c] << v_shifts(scan_q.scan)[c];
+        pass_d.end_x[c]   = last_of(h_shifts(scan_q.scan)[c]);
+        pass_d.end_y[c]   = last_of(v_shifts(scan_q.scan)[c]);
+        pass_d.last_x[c]  = seen_x_q[c][1:0] & pass_d.end_x[c];
+        pass_d.last_y[c]  = seen_y_q[c][1:0] & pass_d.end_y[c];
+      end else if (scan_q.members[c]) begin
+        pass_d.last_mcu_x = seen_x_q[c];
+        pass_d.last_mcu_y = seen_y_q[c];
+      end
     end
   end
 
-  always_ff @(posedge clk_i) begin
-    across_q <= across_d;
-    down_q   <= 13'((scan_q.scan.height - 16'd1) >> (scan_q.scan.v_shift[0] ? 4 : 3)) + 13'd1;
-    if (state_q != StMultiply) begin
-      mcus_q        <= '0;
-      factor_q      <= across_d;
-      factor_left_q <= 4'(AcrossBits);
-    end else begin
-      mcus_q        <= (mcus_q << 1) + (factor_q[AcrossBits-1] ? BlockBits'(down_q) : '0);
-      factor_q      <= factor_q << 1;
-      factor_left_q <= factor_left_q - 1'b1;
-    end
-    if (state_q == StPass) pass_q <= pass_d;
-  end
+  always_ff @(posedge clk_i) if (state_q == StPass) pass_q <= pass_d;
 
   // ---- Blocks of the pass: their words are asked for ahead, and they wait for their turn ----
   logic   start, stop, clear, first_scan;
@@ -319,10 +312,9 @@ module progressive_decoder
       StIdle: if (scan_valid_i) begin
         if (scan_i.status != StatusOk) state_d = StEnd;
         else if (begun_q && status_q != StatusOk) state_d = scan_i.file_end ? StEnd : StDecode;
-        else state_d = StSize;
+        else state_d = StSettle;
       end
-      StSize:     if (!sending_q || window_valid_i) state_d = StMultiply;
-      StMultiply: if (factor_left_q == 4'd1) state_d = StPass;
+      StSettle:   if (settle_left_q == '0) state_d = StPass;
       StPass:     state_d = StStart;
       StStart:    state_d = sending_q ? StSend : StDecode;
       StDecode:   if (decoded) state_d = StDrain;

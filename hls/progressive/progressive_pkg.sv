@@ -3,25 +3,41 @@ package progressive_pkg;
 
   import headrace_pkg::MaxJpegHeight;
   import headrace_pkg::MaxWidth;
+  import headrace_pkg::scan_t;
 
   // The most blocks are those of 4:4:4, three of 8 x 8 pixels: 25.2 million, 1024 of a component in a row.
   localparam int unsigned BlockBits  = $clog2(3 * (MaxWidth / 8) * ((MaxJpegHeight + 7) / 8));
-  localparam int unsigned AcrossBits = $clog2(MaxWidth / 8 + 1);
+  localparam int unsigned BlockXBits = $clog2(MaxWidth / 8);
+  localparam int unsigned BlockYBits = $clog2((MaxJpegHeight + 7) / 8);
 
   // One pass over blocks of the workspace: those of some components in MCUs, or all of one component that are seen.
   typedef struct packed {
-    logic [2:0]                members;     // a bit for each component
-    logic [AcrossBits-1:0]     across;      // MCUs; of one component alone an MCU is a block
-    logic [12:0]               down;
-    logic [1:0]                h_shift;     // log2 of the blocks of luma in an MCU
-    logic                      v_shift;
-    logic [2:0][BlockBits-1:0] base;        // the component's first block
-    logic [AcrossBits-1:0]     luma_row;    // blocks in a row of luma, in one of chroma
-    logic [AcrossBits-1:0]     chroma_row;
-    logic [1:0]                last_x;      // luma's last column and row of blocks in the last MCUs that are seen
-    logic                      last_y;
-    logic                      to_bottom;   // its last row of MCUs is the image's
+    logic [2:0]                 members;     // a bit for each component
+    logic [BlockXBits-1:0]      last_mcu_x;  // of one component alone an MCU is a block
+    logic [BlockYBits-1:0]      last_mcu_y;
+    logic                       to_bottom;   // the last row of MCUs is the image's
+    // Of each component:
+    logic [2:0][1:0]            end_x;       // the last column and row of blocks in an MCU,
+    logic [2:0][1:0]            end_y;
+    logic [2:0][1:0]            last_x;      // and in the last MCUs those that are seen
+    logic [2:0][1:0]            last_y;
+    logic [2:0][BlockBits-1:0]  base;        // its first block
+    logic [2:0][BlockXBits:0]   row;         // blocks in a row, those of whole MCUs,
+    logic [2:0][BlockXBits+2:0] mcu_row;     // and in a row of MCUs
   } pass_t;
+
+  // Log2 of a component's blocks in an MCU.
+  function automatic logic [2:0][1:0] h_shifts(scan_t scan);
+    return {scan.chroma_h, scan.h_shift};
+  endfunction
+  function automatic logic [2:0][1:0] v_shifts(scan_t scan);
+    return {scan.chroma_v, scan.v_shift};
+  endfunction
+
+  // The last of so many, which are a power of two.
+  function automatic logic [1:0] last_of(logic [1:0] log2);
+    return {log2[1], log2 != '0};
+  endfunction
 
   typedef struct packed {
     logic [BlockBits-1:0] number;

@@ -31,6 +31,7 @@ from headrace.host.demo.sounds import Sound
 from headrace.host.dpu import audio, image, sound_file
 from headrace.host.dpu.audio import AudioSpec
 from headrace.host.dpu.image import ImageSpec
+from headrace.host.dpu.run_limits import SOS
 from headrace.sim.engine import Arrivals
 from headrace.sim.experiments.preba.conditions import CPU_CORES, GPU, SEVENTHS
 from headrace.sim.hardware.audio import TARGET_HZ, mel_cu_cycles
@@ -51,7 +52,7 @@ LOADED: Final = 0.8  # of what the slices do in batches of the knee
 REQUESTS: Final = 20_000  # at that load, or the live run's if those are more
 KEPT_UP: Final = 0.95  # of the rate: what serves less than that has a queue that grows
 MOST_CUS: Final = HBM_PORTS // MASTERS["image cu"]  # of a card, before LUTs end it
-MODELLED_BYTES: Final = 2_500_000  # of photos by the cycle model, which takes some 0.6 s for 1 MB
+MODELLED_BYTES: Final = 2_500_000  # of scans by the cycle model, which takes some 0.6 s for 1 MB in each
 
 ROUNDS: Final = 10
 MEASURING_S: Final = 1.0  # a round that has begun is ended
@@ -136,7 +137,7 @@ def simulate_photos(
             part, place = prepared[model], places[model][name]
             jpeg, seen, spec = part.photos[place].jpeg, part.seen[place], networks[model].spec
             source, clocks = _image_clocks(jpeg, seen, spec, left)
-            left -= len(jpeg) if source == "the cycle model" else 0
+            left -= _modelled_bytes(jpeg) if source == "the cycle model" else 0
             clocks_from.update([source] if clocks else [])
             pixels = 1 if seen is None else seen.pixels
             inputs[model, name] = Input(1.0, pixels, len(jpeg), clocks, partial(image.preprocess, jpeg, spec))
@@ -151,12 +152,17 @@ def _image_clocks(jpeg: bytes, seen: equality.Seen | None, spec: ImageSpec, left
         return "", 0
     if seen.cycles is not None:
         return "hw_emu", seen.cycles
-    if len(jpeg) <= left:
+    if _modelled_bytes(jpeg) <= left:
         try:
             return "the cycle model", image_cu_cycles(read_jpeg_work(jpeg), resize_short=spec.resize_short)
-        except UsageError:  # the CU takes a bit more than the model knows
+        except UsageError:  # damaged where the CU did not look, below the crop
             pass
     return "pixels and bytes", round(float(estimated_clocks(np.array(seen.pixels), np.array(len(jpeg)))))
+
+
+def _modelled_bytes(jpeg: bytes) -> int:
+    """Each scan is a pass over the image."""
+    return len(jpeg) * jpeg.count(SOS)
 
 
 class SpeechPrepared(Protocol):

@@ -11,7 +11,7 @@ _REASONS = {
     5: "lossless JPEG; the DPU takes baseline and extended sequential",
     6: "sample precision other than 8 bits",
     7: "a number of components other than 1 (gray) or 3",
-    8: "unusual subsampling; the DPU takes gray, 4:4:4, 4:2:2, 4:4:0, 4:2:0 and 4:1:1",
+    8: "unusual subsampling; the DPU takes factors of 1, 2 and 4, luma's the greatest, and no image too wide for them",
     9: "wider than 8192 pixels, or too high or without a height in the frame header",
     10: "a marker segment, or a chunk, contradicts itself or the standard",
     11: "the scan refers to a quantisation or Huffman table that the file does not define",

@@ -15,19 +15,15 @@ from collections.abc import Callable, Iterator, Sequence
 from math import ceil
 from typing import Final
 
-from headrace.sim.hardware.jpeg import DHT, DQT, DRI, SOF0, SOF1, SOS, Factors, JpegWork
+from headrace.sim.hardware.dpu_headers import TableWrites, first_headers
+from headrace.sim.hardware.dpu_scans import TO_START, WorkspaceReads, scans_cycles
+from headrace.sim.hardware.jpeg import Factors, JpegWork
+from headrace.sim.hardware.jpeg_scans import BLOCK_WORDS
 
 # ---- decode ----
 
 # jpeg_parser.sv
 FIRST_BYTE: Final = 3  # from the start: a word is taken, and out of the queue, then its first byte
-SEGMENT: Final = 5  # 0xFF, marker, a clock to judge it, two bytes of length
-WORD: Final = 16  # bytes: skipped at once
-FRAME_SIZE: Final = 8  # from the length of the frame header to the image's size
-APPLICATION_BYTES: Final = 14  # of APP0 and APP14 that are read one by one
-STANDARD_BYTE: Final = 2  # clocks of one in the standard's Huffman tables, a ROM
-# huffman_table.sv: a short code of n bits is written to 2^(6 - n) groups of places.
-GROUP_BITS: Final = 6
 
 # entropy_decoder.sv
 FIRST_SYMBOL: Final = 4  # from the scan's headers, besides the first data: count MCUs, two clocks; load tables, look up
@@ -35,6 +31,9 @@ RESTART: Final = 2  # from the last symbol of an interval to the first of the ne
 TO_COEFFICIENT: Final = 5  # from a symbol to its coefficient at the transform
 END_BEAT: Final = 2  # behind the last block, when the parser has already seen EOI
 CUT_END_BEAT: Final = 35  # where the rest of the file is not wanted: the parser is stopped, the tokens' queue emptied
+
+# workspace_read.sv, coefficient_send.sv: from a word's coming to the clock before its first coefficient
+TO_SEND: Final = 3
 
 # coefficient_buffer.sv, transform.sv
 BLOCKS: Final = 512  # that may wait in front of the transform
@@ -55,89 +54,6 @@ LEAD: Final = 32  # beats in eight words that are read ahead of those sent
 Size = tuple[int, int]  # width, height
 Range = range  # of rows or columns, of an image or of the resized one
 Send = Callable[[int], int]  # a row of pixels that can begin behind a clock -> the clock of its last beat
-
-
-def header_cycles(work: JpegWork) -> int:
-    """From the first byte to the headers' end, the words of the file being there. What stands in front of markers is a
-    clock for each byte."""
-    return _header_cycles(work)[0]
-
-
-def _header_cycles(work: JpegWork, arrival: Callable[[int], int] = lambda word: 0) -> tuple[int, int]:
-    """And to the image's size. `arrival`: the clock from which on a word of the file is there, where it may be late."""
-    clock, at = 2, 2  # SOI
-    sized = 0
-    writes = _TableWrites()
-    tables = iter(work.code_lengths)
-    for (marker, size), garbage in zip(work.segments, work.garbage, strict=True):
-        clock += SEGMENT + garbage
-        at += 4 + garbage
-        if marker in (SOF0, SOF1):
-            sized = clock + FRAME_SIZE
-        if marker in (SOF0, SOF1, DQT, SOS):
-            clock += size + 1
-        elif marker == DRI:
-            clock += size
-        elif marker == DHT:
-            clock = _tables_read(clock, writes, size, tables)
-        elif marker in (0xE0, 0xEE):
-            read = min(size, APPLICATION_BYTES)
-            clock += read + 2 + _skip_cycles(size - read, at + read)
-        else:
-            clock += _skip_cycles(size, at)
-        at += size
-        clock = max(clock, arrival(at // WORD))
-    if work.standard_tables:  # written as if they stood here
-        size = sum(17 + sum(counts) for counts in work.standard_tables)
-        clock = _tables_read(clock, writes, size, iter(work.standard_tables), STANDARD_BYTE)
-    return max(clock + 1, writes.written) + 1, sized  # it is seen that the tables are written
-
-
-def _skip_cycles(size: int, at: int) -> int:
-    """One to see how far; the rest of a word of the file at once; in the last word two bytes a clock; one to see that
-    it is all."""
-    clocks, left = 0, WORD - at % WORD
-    while size >= left:
-        size, left, clocks = size - left, WORD, clocks + 1
-    return 1 + clocks + (size + 1) // 2 + 1
-
-
-class _TableWrites:
-    """Counts and symbols of Huffman tables, of which two can wait while a table spreads a short code."""
-
-    def __init__(self) -> None:
-        self.written = 0  # the clock before which the tables take nothing
-        self._taken = (0, 0)  # the clocks in which the last but one and the last one went into a table
-
-    def put(self, clock: int, spread: int = 1) -> int:
-        """The clock, not before this one, in which a write can leave the parser. Its table is busy for `spread`."""
-        clock = max(clock, self._taken[0] + 1)
-        taken = max(clock + 1, self.written)
-        self._taken = self._taken[1], taken
-        self.written = taken + spread
-        return clock
-
-
-def _tables_read(clock: int, writes: _TableWrites, size: int, tables: Iterator[Sequence[int]], byte: int = 1) -> int:
-    """The clock after a DHT segment. `byte`: clocks of one; those of the first symbol of a length pass while the length
-    is looked up."""
-    while size > 0:
-        counts = next(tables)
-        clock += 1  # class and number
-        for _ in counts:
-            clock = writes.put(clock + byte)
-        clock += 1  # check
-        size -= 17 + sum(counts)
-        left = sum(counts)
-        for length, count in enumerate(counts, start=1):
-            if not left:
-                break
-            clock += 1
-            for number in range(count):
-                clock = writes.put(clock + (byte if number else 1), 1 << max(0, GROUP_BITS - length))
-            left -= count
-        clock += 1
-    return clock + 1
 
 
 class _Transform:
@@ -242,10 +158,10 @@ def render_cycles(
     return render.sent + END_BEAT
 
 
-def decode_cycles(work: JpegWork) -> int:
-    """From the start to the last beat, the words of the file being there and the pixels being taken. Left out: clocks
-    without data, which symbols of many bits in a row cause (in photos less than 0.1 %). Not meant for images below
-    32 x 32 pixels, where single clocks count."""
+def decode_cycles(work: JpegWork, latency: int = 120) -> int:
+    """From the start to the last beat, the words of the file being there and the pixels being taken; `latency` is the
+    workspace's. Left out: clocks without data, which symbols of many bits in a row cause in files of one scan (in
+    photos less than 0.1 %). Not meant for images below 32 x 32 pixels, where single clocks count."""
     return _decode(
         work,
         FIRST_BYTE,
@@ -253,40 +169,67 @@ def decode_cycles(work: JpegWork) -> int:
         range(work.width),
         0,
         lambda frame: lambda clock: clock + _beats(work.width),
+        latency,
     )
 
 
 def _decode(
     work: JpegWork, first_byte: int, rows: Range, columns: Range, window: int, begin: Callable[[int], Send],
-    arrival: Callable[[int], int] = lambda word: 0,
+    latency: int, arrival: Callable[[int], int] = lambda word: 0,
 ) -> int:  # fmt: skip
     """The clock of the last pixels. `rows` and `columns` are wanted, which is known `window` clocks after the size.
-    `begin` is told the clock of the frame, and returns who takes its rows; `arrival` is as in `_header_cycles`."""
+    `begin` is told the clock of the frame, and returns who takes its rows; `latency` is the workspace's; `arrival`: the
+    clock, from the first byte's, from which on a word of the file is there."""
     pixels: list[Send] = []
     luma = work.h_factor, work.v_factor
     render = _Render(work.width, work.height, luma, work.chroma_factors, rows, columns, lambda clock: pixels[0](clock))
     transform = _Transform()
-    # The symbol before the first, had there been one.
-    headers, sized = _header_cycles(work, arrival)
-    clock = first_byte + max(headers, sized + window - 1) - 1 + FIRST_SYMBOL + work.starts[0] - 1 + TO_COEFFICIENT
-    block = mcu = 0
-    end_beat = END_BEAT if render.mcu_rows == work.mcus_down else CUT_END_BEAT
+    blocks = _sent_blocks if work.scans else _decoded_blocks
+    coefficients = blocks(work, first_byte, window, latency, arrival, transform)
+    cut = render.mcu_rows < work.mcus_down and not work.scans
     for row in range(render.mcu_rows):
         free = render.free()
         written = 0
-        for _ in range(work.mcus_across):
-            if work.restart_interval and mcu and mcu % work.restart_interval == 0:
-                clock += RESTART + work.starts[mcu // work.restart_interval]
-            mcu += 1
-            for _ in range(work.blocks_per_mcu):
-                clock = max(clock, transform.room()) + work.symbols[block] + work.long_codes[block]
-                written = transform.block(clock, free)
-                block += 1
-        last = end_beat if row == render.mcu_rows - 1 else 0
+        for _ in range(work.mcus_across * work.blocks_per_mcu):
+            written = transform.block(next(coefficients), free)
+        last = 0 if row < render.mcu_rows - 1 else CUT_END_BEAT if cut else END_BEAT
         if row == 0:
             pixels.append(begin(written + last + TO_FRAME))
         render.mcu_row(written + last)
     return render.sent
+
+
+def _decoded_blocks(
+    work: JpegWork, first_byte: int, window: int, latency: int, arrival: Callable[[int], int], transform: _Transform
+) -> Iterator[int]:
+    """The clock of each block's last coefficient, of a file in one scan."""
+    headers, sized = first_headers(work, TableWrites(), arrival)
+    # The symbol before the first, had there been one.
+    clock = first_byte + max(headers, sized + window - 1) - 1 + FIRST_SYMBOL + work.starts[0] - 1 + TO_COEFFICIENT
+    block = 0
+    for mcu in range(work.mcus_across * work.mcus_down):
+        if work.restart_interval and mcu and mcu % work.restart_interval == 0:
+            clock += RESTART + work.starts[mcu // work.restart_interval]
+        for _ in range(work.blocks_per_mcu):
+            clock = max(clock, transform.room()) + work.symbols[block] + work.long_codes[block]
+            yield clock
+            block += 1
+
+
+def _sent_blocks(
+    work: JpegWork, first_byte: int, window: int, latency: int, arrival: Callable[[int], int], transform: _Transform
+) -> Iterator[int]:
+    """The same, of several scans."""
+    taken, sized = scans_cycles(work, latency, arrival)
+    start = first_byte + max(taken, sized + window - 1) - 1 + TO_START
+    reads = WorkspaceReads(start, BLOCK_WORDS, latency)
+    clock = 0
+    for clocks in work.symbols:
+        seen = clocks >= BLOCK_WORDS
+        clock = max(clock, transform.room(), reads.block() + TO_SEND if seen else 0) + clocks
+        if seen:
+            reads.left.append(clock)
+        yield clock
 
 
 # ---- resize, crop, normalize ----
@@ -516,7 +459,7 @@ def image_cu_cycles(
         return lambda clock: resize[0].take(clock + FIFO) - FIFO
 
     arrival = _arrival if stage == 3 else lambda word: 0
-    last = _decode(work, TO_FIRST_BYTE + latency, source_rows, source_columns, known, begin, arrival)
+    last = _decode(work, TO_FIRST_BYTE + latency, source_rows, source_columns, known, begin, latency, arrival)
     if resize:
         last = resize[0].sent
     else:

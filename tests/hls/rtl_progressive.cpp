@@ -155,6 +155,8 @@ struct Progressive : Bench<Vprogressive_decoder> {
         Workspace workspace(WORD * file.workspace.size(), latency, error_after, seed);
         const auto pauses = [&] { return slow.next(); };
         m.workspace_i = Workspace::BASE;
+        const auto layout = headrace::layout_of(file.scan);
+        m.mcus_i = layout.mcus_across * layout.mcus_down;
         m.window_i = uint64_t{file.last_row} << 21 | 0x7FF;
         m.window_valid_i = 0;
         uint64_t window_in = random() % 1000 * (seed != 0);

@@ -16,6 +16,7 @@ SAMPLING = {
     "4:4:4": (1, 1), "4:2:2": (2, 1), "4:4:0": (1, 2), "4:2:0": (2, 2), "4:1:1": (4, 1), "4:1:0": (4, 2),
     "gray": (1, 1),
 }  # fmt: skip
+MIXED = ["2x2 1x2 1x2", "2x2 2x1 1x1", "4x2 1x1 1x1", "4x1 2x1 1x1", "2x1 2x1 2x1", "1x4 1x2 1x1", "2x4 1x1 1x1"]
 ZIGZAG = sorted(range(64), key=lambda at: (at // 8 + at % 8, (at // 8 if (at // 8 + at % 8) % 2 else at % 8)))
 LONGEST_RUN = 32767  # of blocks without new coefficients
 

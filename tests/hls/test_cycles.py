@@ -3,6 +3,7 @@
 The fast selection has each sampling, quality, table and header at least once; the slow one crosses photos, samplings
 and qualities. Goals and models are about clocks, which do not depend on the machine."""
 
+from dataclasses import replace
 from functools import cache
 
 import cu_rtlsim
@@ -10,13 +11,17 @@ import cv2
 import numpy as np
 import pytest
 import test_decode as jpegs
-from scan_script import Scan, photo_image, to_jpeg
+import test_progressive as scans
+from scan_script import MIXED, Scan, libjpeg_script, photo_image, random_script, to_jpeg, with_all
 
+from headrace.batching import UsageError
 from headrace.host.demo.photos import bundled_photos, demo_photos
 from headrace.host.dpu.status import Status
 from headrace.host.xrt.hw_emu import MemoryModel
-from headrace.sim.hardware.dpu import decode_cycles, header_cycles, image_cu_cycles
-from headrace.sim.hardware.jpeg import JpegWork, read_jpeg_work
+from headrace.sim.hardware.dpu import decode_cycles, image_cu_cycles
+from headrace.sim.hardware.dpu_headers import header_cycles
+from headrace.sim.hardware.jpeg import SOF0, SOF2, JpegWork, read_jpeg_work
+from headrace.sim.hardware.jpeg_scans import STEP_SYMBOL
 
 SLOW = pytest.mark.slow
 SAMPLINGS = (*jpegs.SAMPLINGS, "gray")
@@ -26,6 +31,9 @@ WIDTH, HEIGHT = 500, 375
 # Of the clocks. 2 % is what a model must hold; where a run takes tens of thousands, it holds a
 # quarter of that.
 PHOTO, SMALL = 0.005, 0.02
+# Of several scans decode's model follows each clock, up to the end of the last ones.
+EXACT, CLOCKS = 0.0001, 4
+WORKSPACE, LATENCY, NEVER = 16 << 20, 20, 1 << 40  # the workspace of decode alone
 
 
 @cache
@@ -44,14 +52,25 @@ def encode(image: np.ndarray, quality: int, sampling: str, **options) -> bytes:
     return jpegs.encode(image, quality, sampling, **options)
 
 
-def check_decode(jpeg: bytes, within: float = PHOTO) -> JpegWork:
+def check_decode(jpeg: bytes, within: float = PHOTO, clocks: int = CLOCKS) -> JpegWork:
+    """`clocks`: how many, in files of several scans."""
     work = read_jpeg_work(jpeg)
-    status, *_, counters = jpegs.rtl_decode(jpeg)
+    # This memory takes as many bursts as come. With a latency of so few clocks the model's 32 are as good.
+    memory = jpegs.RtlMemory(WORKSPACE, LATENCY, 0, False, NEVER)
+    status, *_, counters = jpegs.rtl_decode(jpeg, memory=memory if work.scans else jpegs.NO_WORKSPACE)
     assert status == Status.OK
-    assert counters.symbols == sum(work.symbols)
+    assert counters.symbols == symbol_count(work)
     assert counters.header == header_cycles(work) + 2  # two clocks for the first word
-    assert counters.cycles == pytest.approx(decode_cycles(work), rel=within)
+    accuracy = {"rel": 0, "abs": clocks} if work.scans else {"rel": within}
+    assert counters.cycles == pytest.approx(decode_cycles(work, LATENCY), **accuracy)
     return work
+
+
+def symbol_count(work: JpegWork) -> int:
+    """Huffman symbols in the file."""
+    if not work.scans:
+        return sum(work.symbols)
+    return sum(step >= STEP_SYMBOL for scan in work.scans for part in scan.intervals for step in part.steps)
 
 
 def check_cu(
@@ -61,7 +80,7 @@ def check_cu(
     """Buffers begin where pages do, as XRT has them. Returns the counters."""
     done = cu_rtlsim.image_cu(
         jpeg, stage=stage, format=format, resize_short=short, crop=(crop, crop), stagger=0, memory=16 << 20,
-        behind=MemoryModel(latency=latency),
+        behind=MemoryModel(latency=latency), workspace_bytes=WORKSPACE,
     )  # fmt: skip
     assert done.status == Status.OK
     expected = image_cu_cycles(
@@ -137,11 +156,11 @@ def test_clocks_with_segments_to_skip_follow_the_models(sizes):
 def test_clocks_without_huffman_tables_and_with_garbage_follow_the_models(sampling):
     file = jpegs.take_apart(encode(photo("rocket", 240, 180), 75, sampling))
     bare = file.without(jpegs.DHT).to_bytes()
-    assert len(check_decode(bare).standard_tables) == (2 if sampling == "gray" else 4)
+    assert len(check_decode(bare).headers.standard_tables) == (2 if sampling == "gray" else 4)
     check_cu(bare)
     plain = file.to_bytes()
     at = plain.index(b"\xff\xdb")
-    assert check_decode(plain[:at] + bytes(range(200)) + plain[at:]).garbage[1] == 200
+    assert check_decode(plain[:at] + bytes(range(200)) + plain[at:]).headers.garbage[1] == 200
 
 
 @pytest.mark.parametrize("size", [(32, 32), (47, 33), (64, 48), (16, 200), (200, 16), (1000, 40)])
@@ -205,6 +224,191 @@ def test_clocks_of_any_scale_follow_the_model(short, crop):
 @pytest.mark.parametrize("latency", [1, 20, 300])
 def test_clocks_with_any_memory_latency_follow_the_model(latency):
     check_cu(encode(photo("astronaut", 240, 180), 90, "4:2:0"), latency=latency)
+
+
+# ---- Files of several scans ----
+
+
+def progressive_cases() -> list:
+    """As `cases`, of progressive files; every sampling and both qualities are fast."""
+    fast = [(list(PHOTOS)[i], sampling, (75, 90)[i % 2]) for i, sampling in enumerate(SAMPLINGS)]
+    every = [(name, sampling, quality) for name in PHOTOS for sampling in SAMPLINGS for quality in QUALITIES]
+    return [pytest.param(*case, marks=() if case in fast else SLOW) for case in every]
+
+
+def encode_progressive(image: np.ndarray, quality: int, sampling: str, restart: int = 0) -> bytes:
+    if sampling == "gray":
+        return scans.encode(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), quality, "4:2:0", restart)
+    return scans.encode(image, quality, sampling, restart)
+
+
+@pytest.mark.parametrize(("name", "sampling", "quality"), progressive_cases())
+def test_clocks_of_progressive_photos_follow_the_models(name, sampling, quality):
+    jpeg = encode_progressive(photo(name), quality, sampling)
+    assert len(check_decode(jpeg).scans) == (6 if sampling == "gray" else 10)
+    check_cu(jpeg, within=EXACT)
+
+
+BANDS = [Scan((0, 1, 2), 0, 0), *(Scan((c,), *band) for c in range(3) for band in ((1, 2), (3, 20), (21, 63)))]
+BITS = [
+    Scan((0, 1, 2), 0, 0, 0, 2), *(Scan((c,), 1, 63, 0, 2) for c in range(3)),
+    *(Scan(group, *band, high, high - 1) for high in (2, 1) for group, band in (
+        ((0, 1, 2), (0, 0)), ((0,), (1, 63)), ((1,), (1, 63)), ((2,), (1, 63))
+    )),
+]  # fmt: skip
+SCRIPTS = {
+    "bands of coefficients": BANDS,
+    "bits of coefficients": BITS,
+    "libjpeg's, no long runs": with_all(libjpeg_script(3), end_of_band_runs=1),
+    "libjpeg's, runs of three": with_all(libjpeg_script(3), end_of_band_runs=3),
+}
+
+
+@pytest.mark.parametrize("coarseness", [1, 8])
+@pytest.mark.parametrize("sampling", ["4:2:0", "4:4:4"])
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
+def test_clocks_of_scripts_of_scans_follow_the_models(script, sampling, coarseness):
+    jpeg = to_jpeg(photo_image(photo("coffee", 240, 180), sampling, coarseness), script)
+    check_decode(jpeg)
+    check_cu(jpeg)
+
+
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(n, marks=SLOW, id=f"{n}") for n in range(6, 60))])
+def test_clocks_of_any_progression_follow_the_models(seed):
+    rng = np.random.default_rng(seed)
+    image = photo_image(photo(list(PHOTOS)[seed % len(PHOTOS)], 240, 180), SAMPLINGS[seed % 5], (1, 4, 8)[seed % 3])
+    jpeg = to_jpeg(image, random_script(rng, 3, 40))
+    check_decode(jpeg)
+    check_cu(jpeg)
+
+
+@pytest.mark.parametrize("sampling", MIXED)
+def test_clocks_of_several_scans_with_any_sampling_follow_the_models(sampling):
+    jpeg = to_jpeg(photo_image(photo("coffee", 230, 170), sampling, 2), libjpeg_script(3))
+    check_decode(jpeg)
+    check_cu(jpeg)
+
+
+@pytest.mark.parametrize("script", [libjpeg_script(3), None], ids=["several scans", "one scan"])
+@pytest.mark.parametrize(
+    ("sampling", "width"),
+    [("2x2 2x2 2x2", 20), ("4x4 1x1 1x1", 20), ("1x1 2x1 1x1", 20), ("1x1 1x2 1x1", 20), ("3x1 1x1 1x1", 20),
+     ("1x4 1x4 1x1", 2049), ("1x2 1x2 1x2", 4097), ("2x4 1x1 1x1", 4097)],
+)  # fmt: skip
+def test_the_model_refuses_the_sampling_that_the_cu_refuses(sampling, width, script):
+    jpeg = to_jpeg(photo_image(photo("coffee", width, 10), sampling, 8), script or [Scan((0, 1, 2))], bool(script))
+    assert scans.decode(jpeg).status == Status.SAMPLING
+    with pytest.raises(UsageError, match="sampling factors that the image CU does not take"):
+        read_jpeg_work(jpeg)
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+def test_the_model_takes_every_factor_of_gray_that_the_cu_takes(progressive):
+    image = cv2.cvtColor(photo("coffee", 40, 30), cv2.COLOR_BGR2GRAY)
+    jpeg = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_PROGRESSIVE, int(progressive)])[1].tobytes()
+    at = jpeg.index(bytes([0xFF, SOF2 if progressive else SOF0])) + 11
+    assert jpeg[at] == 0x11
+    plain = read_jpeg_work(jpeg)
+    for pair in range(256):
+        file = jpeg[:at] + bytes([pair]) + jpeg[at + 1 :]
+        status = scans.decode(file).status
+        if 1 <= pair >> 4 <= 4 and 1 <= pair & 15 <= 4:
+            assert status == Status.OK and read_jpeg_work(file) == plain
+        else:
+            assert status == Status.SAMPLING
+            with pytest.raises(UsageError, match="sampling factors that the image CU does not take"):
+                read_jpeg_work(file)
+
+
+@pytest.mark.parametrize("size", [(8193, 8), (8, 65501)])
+def test_the_model_refuses_the_sizes_that_the_cu_refuses(size):
+    frame = b"".join(side.to_bytes(2, "big") for side in reversed(size))
+    jpeg = jpegs.edited(SOF0, 1, *frame)
+    assert scans.decode(jpeg).status == Status.TOO_LARGE
+    with pytest.raises(UsageError, match="pixels, which the image CU does not take"):
+        read_jpeg_work(jpeg)
+
+
+@pytest.mark.parametrize("groups", scans.SEQUENTIAL.values(), ids=scans.SEQUENTIAL)
+@pytest.mark.parametrize("restart", [0, 5])
+def test_clocks_of_sequential_files_of_several_scans_follow_the_models(groups, restart):
+    image = photo_image(photo("china", 240, 180), "4:2:0", 2)
+    jpeg = to_jpeg(image, [Scan(group, restart=restart) for group in groups], progressive=False)
+    check_decode(jpeg)
+    check_cu(jpeg)
+
+
+def test_clocks_of_several_scans_without_huffman_tables_follow_the_models():
+    work = check_decode(scans.file_of_several_scans_without_huffman_tables())
+    assert sum(len(headers.standard_tables) for headers in (work.headers, *(scan.behind for scan in work.scans))) == 2
+
+
+@pytest.mark.parametrize("sampling", ["4:2:0", "4:4:4"])
+@pytest.mark.parametrize("restart", [1, 4, 100])
+def test_clocks_of_progressive_files_with_restart_markers_follow_the_models(restart, sampling):
+    jpeg = encode_progressive(photo("china", 240, 180), 90, sampling, restart)
+    check_decode(jpeg)
+    check_cu(jpeg)
+
+
+def test_clocks_with_segments_to_skip_between_scans_follow_the_models():
+    """Longer than what the decoder still has to do when the parser comes to them; when it does, the model knows to a
+    block."""
+    first, *others = libjpeg_script(3)
+    script = [first, *(replace(scan, before=jpegs.Segment(jpegs.APP1, bytes(65000)).to_bytes()) for scan in others)]
+    image = photo_image(photo("rocket", 240, 180), "4:2:0", 2)
+    skipped = check_decode(to_jpeg(image, script), clocks=9 * 64)
+    plain = check_decode(to_jpeg(image, [first, *others]))
+    assert decode_cycles(skipped) - decode_cycles(plain) > 9 * 3000
+    check_cu(to_jpeg(image, script))
+
+
+@pytest.mark.parametrize("size", [(32, 32), (47, 33), (16, 200), (200, 16), (1000, 40), (4104, 60), (8192, 60)])
+@pytest.mark.parametrize("sampling", ["4:2:0", "4:4:4"])
+def test_clocks_of_small_and_wide_progressive_images_follow_the_models(sampling, size):
+    jpeg = encode_progressive(photo("flower", *size), 90, sampling)
+    check_decode(jpeg)
+    check_cu(jpeg, stage=0)
+    check_cu(jpeg, short=16, crop=16)
+
+
+@pytest.mark.parametrize("half", ["left", "right", "upper", "lower"])
+def test_clocks_of_half_a_progressive_photo_beside_a_plane_follow_the_models(half):
+    """Runs of blocks without coefficients, as fast as memory takes and gives words."""
+    image = photo("motorcycle_left", 320, 240).copy()
+    image[{"left": np.s_[:, :160], "right": np.s_[:, 160:], "upper": np.s_[:120], "lower": np.s_[120:]}[half]] = 90
+    jpeg = encode_progressive(image, 95, "4:4:4")
+    check_decode(jpeg)
+    for latency in (120, 400):
+        check_cu(jpeg, latency=latency)
+
+
+@pytest.mark.parametrize(("stage", "format"), [(1, 0), (2, 0), (3, 1), (3, 2)])
+def test_clocks_of_progressive_files_at_every_stage_follow_the_model(stage, format):
+    check_cu(encode_progressive(photo("chelsea", 240, 180), 90, "4:2:0"), stage=stage, format=format)
+
+
+@pytest.mark.parametrize("latency", [1, 20, 300, 1000])
+def test_clocks_of_progressive_files_with_any_memory_latency_follow_the_model(latency):
+    """Memory takes bursts of 32 blocks at a time, which from some 100 clocks on holds runs without coefficients up."""
+    check_cu(encode_progressive(photo("astronaut"), 90, "4:2:0"), latency=latency, within=EXACT)
+
+
+@pytest.mark.parametrize(
+    ("count", "seed"),
+    [pytest.param(2000, 41, id="2,000"), *(pytest.param(6000, n, marks=SLOW, id=f"corpus {n}") for n in (42, 43))],
+)
+def test_the_models_know_of_damaged_files_which_of_them_are_taken(count, seed):
+    """The C++ says which are, and test_decode_scans that the RTL does the same."""
+    taken = 0
+    for number, file in enumerate(scans.mutants(count, seed)):
+        try:
+            clocks = image_cu_cycles(read_jpeg_work(file))
+        except UsageError:
+            clocks = 0
+        assert (clocks > 0) == (scans.decode(file).status == Status.OK), number
+        taken += clocks > 0
+    assert count // 10 < taken < count // 2
 
 
 # ---- Goals: whole CU, memory that answers after 120 clocks, photos at 500x375 ----

@@ -100,6 +100,11 @@ def test_slow_memory_costs_time_and_nothing_else(behind):
     check(cu_rtlsim.image_cu, progressive(5, 90, 70), SMALL, Stage.NORMALIZE, behind=behind)
 
 
+def test_the_workspace_may_begin_anywhere_in_64_bits():
+    for high in (0x5555_5555_5555_5000, 0xAAAA_AAAA_AAAA_A000, 0):
+        check(cu_rtlsim.image_cu, progressive(9, 60, 50), SMALL, Stage.NORMALIZE, high=high)
+
+
 @pytest.mark.parametrize("clocks", [900, 1500, 2500, 4000, 6000, 9000, 14_000, 20_000])
 @pytest.mark.parametrize("behind", [None, MemoryModel(latency=400, stall=0.2, seed=3)], ids=["fast", "slow"])
 def test_a_reset_with_the_workspace_in_use_leaves_nothing_behind(clocks, behind):

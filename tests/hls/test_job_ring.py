@@ -242,6 +242,45 @@ def test_a_ring_or_records_that_cannot_be_reached_end_the_run_in_bus_error(name)
     assert job_ring.rtlsim(memory, 1, 1 << 20) == [Status.OK, 3, 5, 1, 0]
 
 
+def check_three_jobs(**where: int) -> None:
+    """Buffers lie at `where`."""
+    memory = Memory(FILES, 3, 4)
+    jobs = [memory.job(file, file) for file in GOOD]
+    for number, job in enumerate([*jobs, descriptor(0, 0, 0, command=STOP)], 1):
+        memory.put(number, job)
+    assert job_ring.rtlsim(memory, 1, 1, **where) == [Status.OK, 3, 5, 1, 0]
+    for number, job in enumerate(jobs, 1):
+        assert memory.record(number) == expected_record(job, memory, number)
+        check_tensor(memory, job, memory.record(number))
+
+
+def test_buffers_may_begin_anywhere_in_64_bits():
+    for high in (0x5555_5555_5555_5000, 0xAAAA_AAAA_AAAA_A000, 0):
+        check_three_jobs(high=high)
+
+
+@pytest.mark.parametrize("buffer", ["jpeg", "tensor", "result", "ring"])
+def test_a_buffer_may_lie_across_4_gib(buffer):
+    """The upper half of an address is another one from the second file, tensor, descriptor or third record on."""
+    place = ("jpeg", "tensor", "tables", "result", "workspace", "ring").index(buffer) + 1
+    check_three_jobs(high=0xFFFF_F000 - place * cu_rtlsim.BANK)
+
+
+def test_a_descriptor_that_cannot_be_reached_behind_its_number_ends_the_run_in_bus_error():
+    """The word with the number is all there is of it, where a buffer begins 48 bytes into a descriptor."""
+    memory = Memory(FILES, 1, 1)
+    memory.put(1, memory.job(0, 0))
+    begin = 6 * cu_rtlsim.BANK + 0xFF0
+    memory.ring = memory.ring[48:]
+    done = job_ring.rtl_run(memory, 1, 1 << 20, stagger=0xFF0, addresses={"ring": begin - 48})
+    assert list(done.registers.values())[:5] == [Status.BUS_ERROR, 0, 1, 0, 0]
+    assert done.traffic["m_axi_gmem0"].read_beats == 1 + 4
+    assert memory.record(1)[7] == 0 and (memory.tensor == 0xA5).all()
+    memory.ring = units._aligned(64, 0)
+    memory.put(1, memory.job(0, 0))
+    assert job_ring.rtlsim(memory, 1, 1) == [Status.OK, 1, 2, 0, 0]
+
+
 def test_a_job_whose_file_cannot_be_reached_ends_in_bus_error_alone():
     memory = Memory(FILES, 4, 4)
     run_and_stop(partial(job_ring.rtlsim, addresses={"tensor": 0xDEAD_0000_0000}), memory, [memory.job(0, 0)] * 3)

@@ -165,7 +165,8 @@ def test_photos_equal_opencv(path):
 
 def random_file(seed: int, most: int = 90) -> tuple[Image, list[Scan]]:
     rng = np.random.default_rng(seed)
-    sampling = list(scan_script.SAMPLING)[seed % len(scan_script.SAMPLING)]
+    samplings = [*scan_script.SAMPLING, *scan_script.MIXED]
+    sampling = samplings[seed % len(samplings)]
     image = random_image(rng, int(rng.integers(1, most)), int(rng.integers(1, most)), sampling)
     return image, random_script(rng, len(image.planes))
 
@@ -193,7 +194,7 @@ SEQUENTIAL = {
 
 
 @pytest.mark.parametrize("groups", SEQUENTIAL.values(), ids=SEQUENTIAL)
-@pytest.mark.parametrize("sampling", [*SAMPLINGS, "4:1:0"])
+@pytest.mark.parametrize("sampling", [*SAMPLINGS, "4:1:0", *scan_script.MIXED])
 def test_sequential_files_of_several_scans_equal_opencv(groups, sampling):
     rng = np.random.default_rng(8)
     for size in ((1, 1), (17, 9), (50, 70)):

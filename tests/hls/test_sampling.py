@@ -9,6 +9,7 @@ from collections import Counter
 import cv2
 import numpy as np
 import pytest
+import test_decode_scans as scans_rtl
 import test_image_cu as image_cu
 import test_progressive as scans
 from scan_script import Image, Scan, factors_of, libjpeg_script, photo_image, random_image, to_jpeg
@@ -223,14 +224,25 @@ def test_file_cut_off_anywhere_is_reported_as_truncated(decode, sampling):  # no
 
 @pytest.mark.parametrize("sampling", OTHERS)
 @pytest.mark.parametrize("progressive", [False, True])
-def test_several_scans_are_taken_if_chroma_has_one_block_an_mcu(sampling, progressive):
-    image = random_image(np.random.default_rng(1), 40, 30, sampling)
-    script = libjpeg_script(3) if progressive else [Scan((0,)), Scan((1, 2))]
-    jpeg = to_jpeg(image, script, progressive)
-    decoded = scans.decode(jpeg)
-    assert decoded.status == STATUS["OK" if sampling == "4x2 1x1 1x1" else "SAMPLING"]
-    if decoded.status == STATUS["OK"]:
-        np.testing.assert_array_equal(decoded.pixels, golden(jpeg))
+def test_several_scans_of_any_equal_opencv(sampling, progressive):
+    """C++ and RTL; of most sizes the last MCUs have blocks without a sample of the image."""
+    rng = np.random.default_rng(1)
+    for number, size in enumerate([(1, 1), (8, 8), (33, 33), *rng.integers(1, 100, (5, 2))]):
+        image = random_image(rng, *map(int, size), sampling)
+        orders = scans.SEQUENTIAL.values()
+        script = libjpeg_script(3) if progressive else [Scan(group) for group in list(orders)[number % len(orders)]]
+        jpeg = to_jpeg(image, script, progressive)
+        scans.assert_coefficients(scans.assert_equal_to_opencv(jpeg), image)
+        scans_rtl.assert_equal_to_opencv(jpeg, number)
+
+
+@pytest.mark.parametrize("sampling", OTHERS)
+def test_a_workspace_is_as_large_as_the_whole_mcus_of_any_are(sampling):
+    image = random_image(np.random.default_rng(3), 70, 41, sampling)
+    jpeg, size = to_jpeg(image, libjpeg_script(3)), image.workspace_bytes
+    for workspace_bytes, expected in ((size, "OK"), (size - 16, "BUFFER_TOO_SMALL")):
+        done = scans_rtl.run(jpeg, workspace_bytes=workspace_bytes)  # the C++ tells the same
+        assert (done.status, done.counters.workspace_needed) == (STATUS[expected], size)
 
 
 # ---- Damaged files ----

@@ -171,6 +171,20 @@ def test_without_counted_clocks_they_are_the_cycle_models_of_these_files(photos)
     assert busy == pytest.approx(60 * seconds / (4 * span_s), rel=1e-3)
 
 
+def test_a_progressive_file_is_modelled_and_counts_once_for_each_scan(monkeypatch):
+    image = cv2.imdecode(np.frombuffer(PHOTOS[0].jpeg, np.uint8), 1)
+    ten_scans = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])[1].tobytes()
+    photos, seen = [Photo("progressive", ten_scans)], SEEN[:1]
+    monkeypatch.setattr(simulated, "MODELLED_BYTES", 10 * len(ten_scans))
+    found = of_photos(photos, seen)
+    assert found.clocks_from == {"the cycle model": 1}
+    more = photo_of(ten_scans).clocks - photo_of(PHOTOS[0].jpeg).clocks
+    slower = median_ms(by_name(found, 0)["dpu"]) - median_ms(by_name(of_photos(PHOTOS[:1], seen), 0)["dpu"])
+    assert slower == pytest.approx(1e3 * more / CLOCK_HZ, abs=0.2) and more > 100_000
+    monkeypatch.setattr(simulated, "MODELLED_BYTES", 10 * len(ten_scans) - 1)
+    assert of_photos(photos, seen).clocks_from == {"pixels and bytes": 1}
+
+
 def test_files_beyond_what_the_cycle_model_has_time_for_are_estimated(monkeypatch):
     monkeypatch.setattr(simulated, "MODELLED_BYTES", len(PHOTOS[0].jpeg))
     found = of_photos()

@@ -17,12 +17,14 @@ def test_photos_take_fewer_clocks_than_the_bound():
         assert 3 * image_cu_cycles(read_jpeg_work(photo.jpeg)) < image_clocks(photo.jpeg, ImageSpec(), Stage.NORMALIZE)
 
 
+@pytest.mark.parametrize("progressive", [0, 1])
 @pytest.mark.parametrize("noise", [0, 1, 40])
 @pytest.mark.parametrize("size", [(8, 8), (64, 2000), (1200, 1200)])
-def test_extreme_files_take_fewer_clocks_than_the_bound(size, noise):
+def test_extreme_files_take_fewer_clocks_than_the_bound(size, noise, progressive):
     pixels = np.random.default_rng(1).normal(128, noise, (*size, 3)).clip(0, 255).astype(np.uint8)
     for quality in (5, 100):
-        jpeg = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
+        options = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_PROGRESSIVE, progressive]
+        jpeg = cv2.imencode(".jpg", pixels, options)[1].tobytes()
         clocks = image_cu_cycles(read_jpeg_work(jpeg))
         assert clocks < 3000 + image_clocks(jpeg, ImageSpec(), Stage.NORMALIZE)  # of latencies, which TIMEOUT_S has
 

@@ -9,14 +9,14 @@ from headrace.sim.hardware.dpu import (
     RESTART,
     crop_cycles,
     decode_cycles,
-    header_cycles,
     image_cu_cycles,
     normalize_cycles,
     render_cycles,
     resize_cycles,
     transform_cycles,
 )
-from headrace.sim.hardware.jpeg import DHT, DQT, SOF0, SOS, JpegWork
+from headrace.sim.hardware.dpu_headers import header_cycles
+from headrace.sim.hardware.jpeg import DHT, DQT, SOF0, SOS, Headers, JpegWork
 
 # A table with one code of each length: what is short is written to 32, 16, 8 ... groups of places.
 LADDER = (1,) * 15 + (0,)
@@ -27,9 +27,9 @@ def photo(symbols: int, width: int = 512, height: int = 384, h_factor: int = 2, 
     mcus = -(-width // (8 * h_factor)) * -(-height // (8 * v_factor))
     blocks = mcus * (h_factor * v_factor + 2)
     segments = ((DQT, 130), (SOF0, 15), (DHT, 4 * 32), (SOS, 10))
+    headers = Headers(2, segments, (LADDER,) * 4, (0,) * 4, ())
     return JpegWork(
-        width, height, 3, h_factor, v_factor, 0, (symbols,) * blocks, (0,) * blocks, segments, (LADDER,) * 4, (4,),
-        (0,) * 4, (),
+        width, height, 3, h_factor, v_factor, headers, 0, (symbols,) * blocks, (0,) * blocks, (4,)
     )  # fmt: skip
 
 
@@ -41,19 +41,17 @@ def test_headers_take_a_clock_a_byte_and_what_the_states_between_add():
     # of 7 bits leaves the parser a clock behind the one in which that of 5 bits goes into the table; the others do
     # not wait.
     table = 1 + 16 + 1 + (1 + 1) + (1 + 32 + 16 + 8 + 4 + 1) + (1 + 1) * 8 + 1
-    work = replace(
-        photo(2, 8, 8, 1, 1), components=1, code_lengths=(LADDER,),
-        segments=((DQT, 65), (SOF0, 9), (DHT, 32), (SOS, 6)),
-    )  # fmt: skip
+    headers = Headers(2, ((DQT, 65), (SOF0, 9), (DHT, 32), (SOS, 6)), (LADDER,), (0,) * 4, ())
+    work = replace(photo(2, 8, 8, 1, 1), components=1, headers=headers)
     assert header_cycles(work) == 2 + (5 + 66) + (5 + 10) + (5 + table + 1) + (5 + 7) + 2
 
 
 def test_a_segment_that_says_nothing_takes_a_clock_for_16_bytes():
     work = photo(10)
-    clocks = [
-        header_cycles(replace(work, segments=((0xE1, size), *work.segments), garbage=(0,) * 5))
-        for size in (16, 1616, 16016)
-    ]
+    clocks = []
+    for size in (16, 1616, 16016):
+        headers = replace(work.headers, segments=((0xE1, size), *work.headers.segments), garbage=(0,) * 5)
+        clocks.append(header_cycles(replace(work, headers=headers)))
     assert clocks[1] - clocks[0] == 100 and clocks[2] - clocks[0] == 1000
 
 

@@ -7,7 +7,16 @@ import pytest
 
 from headrace.batching import UsageError
 from headrace.sim.hardware import jpeg
-from headrace.sim.hardware.jpeg import DHT, DQT, SOF0, SOS, read_jpeg_work
+from headrace.sim.hardware.jpeg import DHT, DQT, SOF0, SOF2, SOS, JpegWork, read_jpeg_work
+from headrace.sim.hardware.jpeg_scans import (
+    STEP_CORRECT,
+    STEP_DC,
+    STEP_GO_ON,
+    STEP_LAST,
+    STEP_PLACE,
+    STEP_SYMBOL,
+    STEP_WORD,
+)
 
 APP1 = 0xE1
 SAMPLINGS = {
@@ -71,20 +80,20 @@ def test_segments_and_tables_are_in_the_files_order():
     exif = b"Exif" + bytes(3000)
     jpeg = plain[:2] + bytes([0xFF, APP1]) + (len(exif) + 2).to_bytes(2, "big") + exif + plain[2:]
     work = read_jpeg_work(jpeg)
-    markers = [marker for marker, _ in work.segments]
+    markers = [marker for marker, _ in work.headers.segments]
     assert markers[:2] == [APP1, 0xE0] and markers[-1] == SOS and {DQT, DHT, SOF0} < set(markers)
-    assert work.segments[0] == (APP1, len(exif))
-    assert jpeg.index(bytes([0xFF, SOS])) == 2 + sum(4 + size for _, size in work.segments[:-1])
-    assert work.segments[1:] == read_jpeg_work(plain).segments
+    assert work.headers.segments[0] == (APP1, len(exif))
+    assert jpeg.index(bytes([0xFF, SOS])) == 2 + sum(4 + size for _, size in work.headers.segments[:-1])
+    assert work.headers.segments[1:] == read_jpeg_work(plain).headers.segments
     # T.81, table K.3 and the numbers of symbols of K.3 to K.6.
-    assert work.code_lengths[0][:10] == (0, 1, 5, 1, 1, 1, 1, 1, 1, 0)
-    assert [sum(counts) for counts in work.code_lengths] == [12, 162, 12, 162]
+    assert work.headers.code_lengths[0][:10] == (0, 1, 5, 1, 1, 1, 1, 1, 1, 0)
+    assert [sum(counts) for counts in work.headers.code_lengths] == [12, 162, 12, 162]
 
 
 def without_tables(jpeg: bytes) -> bytes:
     work, at = read_jpeg_work(jpeg), 2
     kept = [jpeg[:2]]
-    for marker, size in work.segments:
+    for marker, size in work.headers.segments:
         if marker != DHT:
             kept.append(jpeg[at : at + 4 + size])
         at += 4 + size
@@ -96,41 +105,127 @@ def test_tables_that_the_file_lacks_are_those_of_the_standard_which_opencv_write
     whole = read_jpeg_work(encode(noise, 95))
     bare = read_jpeg_work(without_tables(encode(noise, 95)))
     assert (bare.symbols, bare.long_codes) == (whole.symbols, whole.long_codes) and sum(whole.long_codes) > 20
-    assert (whole.standard_tables, bare.code_lengths) == ((), ())
-    assert sorted(bare.standard_tables) == sorted(whole.code_lengths)
+    assert (whole.headers.standard_tables, bare.headers.code_lengths) == ((), ())
+    assert sorted(bare.headers.standard_tables) == sorted(whole.headers.code_lengths)
     gray = read_jpeg_work(without_tables(encode(noise[..., 0])))
-    assert [sum(counts) for counts in gray.standard_tables] == [12, 162]
+    assert [sum(counts) for counts in gray.headers.standard_tables] == [12, 162]
 
 
 def test_garbage_between_segments_is_skipped_and_counted():
     plain = encode(FLAT)
     work = read_jpeg_work(plain)
-    at = 2 + 4 + work.segments[0][1]
+    at = 2 + 4 + work.headers.segments[0][1]
     for garbage, before in ((b"\x00ab", 3), (b"\xff\xff", 2), (b"\x07\xff\x00\x07", 4), (b"\xff\x01\xff\xd3", 4)):
         found = read_jpeg_work(plain[:at] + garbage + plain[at:])
-        assert (found.symbols, found.segments) == (work.symbols, work.segments)
-        assert found.garbage == (0, before, *(0 for _ in work.segments[2:]))
-    assert set(work.garbage) == {0}
+        assert (found.symbols, found.headers.segments) == (work.symbols, work.headers.segments)
+        assert found.headers.garbage == (0, before, *(0 for _ in work.headers.segments[2:]))
+    assert set(work.headers.garbage) == {0}
 
 
-def progressive() -> bytes:
-    return encode(FLAT, 75, cv2.IMWRITE_JPEG_PROGRESSIVE, 1)
+def lossless() -> bytes:
+    return encode(FLAT).replace(b"\xff\xc0", b"\xff\xc3")
+
+
+def progressive(image: np.ndarray = FLAT, *options: int) -> bytes:
+    return encode(image, 75, cv2.IMWRITE_JPEG_PROGRESSIVE, 1, *options)
+
+
+def steps_of(work: JpegWork) -> list[list[int]]:
+    return [[step for part in scan.intervals for step in part.steps] for scan in work.scans]
+
+
+def test_scans_of_a_flat_progressive_image_have_a_symbol_a_block_then_runs_and_bits():
+    """libjpeg's script for gray: DC but its last bit, 1 to 5, 6 to 63, 1 to 63 refined, the last bit of DC, of AC."""
+    work = read_jpeg_work(progressive(np.full((16, 24), 90, np.uint8)))
+    assert [(scan.noted, scan.reads, scan.writes) for scan in work.scans] == [
+        (64, 0, 8), (5, 1, 1), (58, 8, 8), (63, 8, 8), (1, 1, 1), (63, 8, 8),
+    ]  # fmt: skip
+    dc, low, high, refined, dc_refined, last = steps_of(work)
+    words = [STEP_WORD] * 7 + [STEP_LAST]
+    assert [step >= STEP_DC for step in dc] == 6 * [True, *(False for _ in words)] and dc[1:9] == words
+    assert low[0] >= STEP_SYMBOL and low[1:] == [STEP_LAST] * 6 and low[0] & 15 == 2  # a run of four blocks and two
+    for steps in (high, refined, last):
+        assert steps[0] >= STEP_SYMBOL and steps[1:] == words * 6
+    assert dc_refined == [STEP_CORRECT, STEP_LAST] * 6
+    assert work.symbols == (8,) * 6  # a word each, and its last place in the last one
+
+
+def test_a_wave_is_placed_where_it_is_and_corrected_later():
+    """The 20th coefficient, in the third word: a run of 14 zeros from the sixth on goes through the two before."""
+    work = read_jpeg_work(progressive(wave(5, 0)))
+    _, low, high, refined, _, last = steps_of(work)
+    assert low[1:] == [STEP_LAST]
+    kinds = [STEP_SYMBOL if step >= STEP_SYMBOL else step for step in high]
+    assert kinds == [
+        STEP_SYMBOL, STEP_GO_ON, STEP_GO_ON, STEP_PLACE, STEP_SYMBOL, *[STEP_WORD] * 5, STEP_LAST,
+    ]  # fmt: skip
+    for steps in (refined, last):
+        assert [step for step in steps if step < STEP_SYMBOL] == [
+            STEP_WORD, STEP_WORD, STEP_CORRECT, *[STEP_WORD] * 5, STEP_LAST,
+        ]  # fmt: skip
+    assert work.symbols == (8,)
+
+
+@pytest.mark.parametrize("restart", [1, 3])
+def test_restart_intervals_of_a_progressive_file_are_apart(restart):
+    work = read_jpeg_work(progressive(FLAT, cv2.IMWRITE_JPEG_RST_INTERVAL, restart))
+    mcus = [work.mcus_across * work.mcus_down, *[9 * 5] * 2]  # of the interleaved scans; luma alone has blocks
+    assert [len(scan.intervals) for scan in work.scans[:2]] == [-(-mcus[i] // restart) for i in (0, 1)]
+
+
+def test_a_block_without_a_sample_of_the_image_leaves_in_a_clock():
+    """Of 10x6 of luma, in whole MCUs, 9x5 have one."""
+    work = read_jpeg_work(progressive(FLAT))
+    assert sorted(work.symbols) == [1] * (60 - 45) + [8] * (45 + 2 * 15)
+
+
+def test_zeros_may_follow_the_last_interval_of_a_scan_and_no_other():
+    whole = progressive(FLAT, cv2.IMWRITE_JPEG_RST_INTERVAL, 3)
+    begin = whole.index(bytes([0xFF, SOS]))
+    restart, end = whole.index(b"\xff\xd0", begin), whole.index(b"\xff\xc4", begin)
+    assert restart < end
+    assert read_jpeg_work(whole[:end] + b"\0" + whole[end:]).symbols == read_jpeg_work(whole).symbols
+    with pytest.raises(UsageError, match="goes on behind"):
+        read_jpeg_work(whole[:restart] + b"\0" + whole[restart:])
+
+
+def test_data_is_handed_on_two_bytes_a_clock_within_a_word_but_one_next_to_ff():
+    assert list(jpeg._tokens(bytes(64), 16, 32)) == [16] * 8
+    assert list(jpeg._tokens(bytes(64), 15, 32)) == [8] + [16] * 8
+    assert list(jpeg._tokens(bytes(14) + b"\1\2\3\xff\0\4\5\xff\xd9", 13, 21)) == [16, 8, 8, 8, 16]
+
+
+def test_a_progressive_file_that_is_cut_off_anywhere_is_refused():
+    whole = progressive(np.random.default_rng(2).integers(0, 256, (40, 40, 3), np.uint8))
+    read_jpeg_work(whole)
+    for length in [*range(0, len(whole), 13), *range(len(whole) - 12, len(whole))]:
+        with pytest.raises(UsageError, match="progressive"):
+            read_jpeg_work(whole[:length])
+
+
+@pytest.mark.parametrize("sequential", [False, True])
+def test_an_image_that_claims_to_be_large_is_refused_at_once(sequential):
+    """Before there is a place for each of its 25 million blocks."""
+    small = encode(FLAT) if sequential else progressive()
+    at = small.index(bytes([0xFF, SOF0 if sequential else SOF2])) + 5
+    with pytest.raises(UsageError, match=r"too few|too early"):
+        read_jpeg_work(small[:at] + (65500).to_bytes(2, "big") + (8192).to_bytes(2, "big") + small[at + 4 :])
 
 
 @pytest.mark.parametrize(
     "jpeg",
-    [b"", b"\xff\xd8", b"PNG", encode(FLAT)[:200], encode(FLAT)[:-40], progressive(), b"\xff\xd8\0" + encode(FLAT)[2:]],
+    [b"", b"\xff\xd8", b"PNG", encode(FLAT)[:200], encode(FLAT)[:-40], lossless(), b"\xff\xd8\0" + encode(FLAT)[2:]],
     ids=[
         "empty",
         "only SOI",
         "other format",
         "cut in a header",
         "cut in the data",
-        "progressive",
+        "lossless",
         "garbage behind SOI",
     ],
 )
-def test_what_is_no_sound_baseline_file_is_refused(jpeg):
+def test_what_is_no_sound_baseline_or_progressive_file_is_refused(jpeg):
     with pytest.raises(UsageError, match="baseline"):
         read_jpeg_work(jpeg)
 
