@@ -1,12 +1,12 @@
 """What each call of pyxrt gives on the emulated device and on every real `pyxrt` that is named, as a table.
 
-    make conformance                                  # the emulated device alone; leaves build/conformance/vadd.xclbin
-    headrace xrt-env build/conformance/vadd.xclbin -o env
-    make conformance REAL="--real 2.13=FOLDER=env --real 2.16=FOLDER=env216"
+    make conformance            # the emulated device alone; leaves build/conformance/vadd_{sw,hw}_emu.xclbin
+    headrace xrt-env build/conformance/vadd_hw_emu.xclbin -o env
+    make conformance REAL="--jobs 4 --real '2.16 hw_emu=FOLDER=env'"
 
-FOLDER holds `pyxrt`, the third part is what `xrt-env` wrote with that release. The container is built of
-tests/bitstreams/vadd, unless another one of it is named. Each call runs in a process and a session of its own with a
-limit, since some end the process."""
+FOLDER holds `pyxrt`, the third part is what `xrt-env` wrote with that release, for sw_emu or for hw_emu. The containers
+are built of tests/bitstreams/vadd. Each call runs in a process and a session of its own with a limit, since some end
+the process; hw_emu's shim sleeps for ten seconds in each, so several are made at once."""
 
 import argparse
 import os
@@ -15,12 +15,15 @@ import shlex
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from headrace.bitstreams.build import build_kernels
+from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.xclbin import Mode
 
-LIMIT_S = 30
+LIMIT_S = 150  # hw_emu's shim sleeps for ten seconds as it loads, and in its first wait for ten times the limit
 PRELUDE = """
 import sys
 if {real!r}:
@@ -33,13 +36,15 @@ TO, FROM = x.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE, x.xclBOSyncDirection.X
 d = x.device(0)
 u = d.load_xclbin(path)
 k = x.kernel(d, u, "vadd")
+kept = []  # a run of XRT's keeps no buffer
 def buffer(n=4096, bank=0, flags=x.bo.normal):
-    return x.bo(d, n, flags, bank)
-def ready(scalar=3):
+    kept.append(x.bo(d, n, flags, bank))
+    return kept[-1]
+def ready(scalar=3, sleep_ms=0):
     r = x.run(k)
     for i in range(3):
         r.set_arg(i, buffer(4096, k.group_id(i)))
-    for i, v in ((3, 16), (4, scalar), (5, 0)):
+    for i, v in ((3, 16), (4, scalar), (5, sleep_ms)):
         r.set_arg(i, v)
     return r
 """
@@ -58,6 +63,7 @@ CALLS = (
     "x.kernel(d, u, 'missing')",
     "x.kernel(d, u, 'vadd:{vadd_1}').group_id(0)",
     "x.kernel(d, u, 'vadd:{missing}')",
+    "x.kernel(d, u, 'vadd:{vadd_1,missing}')",
     "x.kernel(d, u, 'vadd', x.kernel.exclusive).group_id(0)",
     "x.kernel(d, 'text', 'vadd')",
     "[k.group_id(i) for i in range(3)]",
@@ -150,7 +156,7 @@ CALLS = (
     "buffer().write(b'', 0)",
     "buffer().write(bytearray(4), 0)",
     "buffer().write([1, 2], 0)",
-    "(lambda m: (m.__setitem__(0, m[1]), m[0] == m[1])[1])(buffer().map())",
+    "(lambda m: (m.__setitem__(0, m[1]), m[0] == m[1])[1])(x.bo(d, 4096, x.bo.normal, 0).map())",
     "buffer().sync(FROM, 4096, 0)",
     "buffer().sync(TO)",
     "buffer().sync(TO, -1, 0)",
@@ -171,6 +177,18 @@ CALLS = (
     "x.xclbin(path).get_mems()[0].get_base_address()",
     "x.xclbin(path).get_mems()[0].get_used()",
     "x.xclbin(path).get_mems()[0].get_index()",
+    "hasattr(x, 'hw_context')",
+    "(lambda b: (b.write(b'abcd', 0), b.sync(FROM, 4, 0), bytes(b.map()[:4]))[2])(buffer())",
+    "(lambda b: (b.write(b'abcd', 0), b.sync(TO, 4, 0), b.write(b'wxyz', 0), b.sync(FROM, 2, 1), bytes(b.map()[:4])))"
+    "(buffer())[4]",
+    "buffer(4096, 0, x.bo.p2p).size()",
+    "buffer(4096, 0, x.bo.svm).size()",
+    "x.run(k).start()",
+    "x.run(k).set_arg(3, 1 << 31)",
+    "x.run(k).set_arg(3, True)",
+    "x.run(k).set_arg(3, None)",
+    "(lambda r: (r.start(), r.wait(50))[1])(ready(3, 1000))",
+    "(lambda r: (r.start(), r.start()))(ready(3, 1000))",
 )
 
 
@@ -180,17 +198,18 @@ def plain(shown: str) -> str:
 
 
 def outcome(call: str, container: Path, real: str, environment: str) -> str:
-    """A value, the class of an exception, or how the process ended."""
-    code = PRELUDE.format(real=real, container=str(container)) + (
+    """A value, the class of an exception, or that the process ended: how differs from one time to the next."""
+    code = PRELUDE.format(real=real and os.path.abspath(real), container=str(container)) + (
         f"try:\n    shown = repr({call})\nexcept BaseException as error:\n    shown = type(error).__name__\n"
         "import os\nprint('=' + shown, flush=True)\nos._exit(0)\n"
     )
     line = f"exec {shlex.quote(sys.executable)} -c {shlex.quote(code)}"
     if environment:
-        line = f". {shlex.quote(environment)}/setup.sh; {line}"
+        line = f". {shlex.quote(os.path.abspath(environment))}/setup.sh; {line}"
     process = subprocess.Popen(
-        ["sh", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
-    )
+        ["sh", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
+        cwd=container.parent,  # the shims write logs there
+    )  # fmt: skip
     try:
         said, _ = process.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
@@ -200,35 +219,52 @@ def outcome(call: str, container: Path, real: str, environment: str) -> str:
     values = [text[1:] for text in said.splitlines() if text.startswith("=")]
     if values:
         return plain(values[-1])
-    return f"ends the process ({process.returncode})"
+    return "ends the process"
 
 
-def built() -> Path:
+class Backend(NamedTuple):
+    """`real` is the folder of pyxrt; without it, the emulated device."""
+
+    name: str
+    real: str = ""
+    environment: str = ""
+
+    def mode(self) -> Mode:
+        """Of the environment."""
+        setup = Path(self.environment, "setup.sh").read_text() if self.environment else ""
+        return Mode.HW_EMU if "XCL_EMULATION_MODE=hw_emu" in setup else Mode.SW_EMU
+
+
+def built(mode: Mode) -> Path:
     vadd = Path(__file__).parents[1] / "tests" / "bitstreams" / "vadd"
-    path = Path("build/conformance/vadd.xclbin")
-    build_kernels(
-        path, [vadd / "vadd.cpp"], [], [(vadd / "kernel.xml").read_bytes()], {"vadd": 2}, Mode.SW_EMU
-    )  # fmt: skip
+    path = Path(f"build/conformance/vadd_{mode.name.lower()}.xclbin").resolve()
+    hardware = [hls_folder() / "rtl" / "stream_fifo.sv", vadd / "vadd.sv"]
+    sources = hardware if mode is Mode.HW_EMU else [vadd / "vadd.cpp"]
+    build_kernels(path, sources, [], [(vadd / "kernel.xml").read_bytes()], {"vadd": 2}, mode)
     return path
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("container", type=Path, nargs="?")
     parser.add_argument("--real", action="append", default=[], metavar="NAME=FOLDER=ENVIRONMENT")
+    parser.add_argument("--jobs", type=int, default=1, help="calls made at once")
     arguments = parser.parse_args()
-    container = (arguments.container or built()).resolve()
-    backends = [("emulated", "", "")] + [tuple(text.split("=", 2)) for text in arguments.real]
-    print("| call | " + " | ".join(name for name, _, _ in backends) + " |")
+    containers = {mode: built(mode) for mode in (Mode.SW_EMU, Mode.HW_EMU)}
+    backends = [Backend("emulated"), *(Backend(*text.split("=", 2)) for text in arguments.real)]
+    print("| call | " + " | ".join(backend.name for backend in backends) + " |")
     print("| --- |" + " --- |" * len(backends))
     alike = [0] * len(backends)
-    for call in CALLS:
-        found = [outcome(call, container, real, environment) for _, real, environment in backends]
-        alike = [count + (value == found[0]) for count, value in zip(alike, found, strict=True)]
-        cells = [f"`{text}`".replace("|", "\\|") for text in (call, *found)]
-        print("| " + " | ".join(cells) + " |", flush=True)
-    for (name, _, _), count in list(zip(backends, alike, strict=True))[1:]:
-        print(f"\n{name}: {count} of {len(CALLS)} calls give what the emulated device gives.")
+
+    def outcomes(call: str) -> list[str]:
+        return [outcome(call, containers[one.mode()], one.real, one.environment) for one in backends]
+
+    with ThreadPoolExecutor(arguments.jobs) as threads:
+        for call, found in zip(CALLS, threads.map(outcomes, CALLS), strict=True):
+            alike = [count + (value == found[0]) for count, value in zip(alike, found, strict=True)]
+            cells = [f"`{text}`".replace("|", "\\|") for text in (call, *found)]
+            print("| " + " | ".join(cells) + " |", flush=True)
+    for backend, count in list(zip(backends, alike, strict=True))[1:]:
+        print(f"\n{backend.name}: {count} of {len(CALLS)} calls give what the emulated device gives.")
 
 
 if __name__ == "__main__":

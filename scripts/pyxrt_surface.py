@@ -1,5 +1,5 @@
 """Names, signatures and enumeration values of a module with pyxrt's API, a line each: `python scripts/pyxrt_surface.py
-[MODULE]`, pyxrt by default. tests/host/xrt/pyxrt has the tables of XRT's releases."""
+[MODULE]`, pyxrt by default. tests/host/xrt/surfaces has the tables of XRT's releases."""
 
 import importlib
 import inspect

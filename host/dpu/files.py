@@ -71,11 +71,21 @@ async def preprocess_files(
 
 
 def _save(path: Path, tensor: NDArray[Any]) -> None:
-    """Whole or not at all, whatever interrupts it."""
+    """Whole or not at all, whatever interrupts it. Where the file system can, a file has no name before it is whole, so
+    that a kill leaves nothing either."""
     partial = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        with partial.open("wb") as file:
-            np.save(file, tensor)
+        try:
+            handle = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
+        except OSError:
+            with partial.open("wb") as file:
+                np.save(file, tensor)
+        else:
+            with open(handle, "wb") as file:
+                np.save(file, tensor)
+                file.flush()
+                partial.unlink(missing_ok=True)
+                os.link(f"/proc/self/fd/{handle}", partial, src_dir_fd=handle)  # linkat, which follows the link
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

@@ -54,9 +54,10 @@ class OpenPool(Protocol):
 
 @dataclass(slots=True)
 class Probing:
-    """Of a CU that is out of service: `last` is what ran on it last."""
+    """Of a CU that is out of service: `last` is what ran on it last, `reason` why it was lost."""
 
     last: Cu
+    reason: str
     interval_s: float
     timer: asyncio.TimerHandle | None = None
     probe: "asyncio.Future[Cu | None] | None" = None  # under way
@@ -165,15 +166,18 @@ class CuPool(Generic[Held]):
         if math.isinf(self._probe_after_s) or self._closing.is_set():
             return
         if name not in self._probing:
-            self._probing[name] = Probing(self.cus[name], self._probe_after_s)
+            self._probing[name] = self._new_probing(name)
         probing = self._probing[name]
         if probing.timer is None:
             probing.timer = asyncio.get_running_loop().call_later(probing.interval_s, self._begin_probe, name)
 
+    def _new_probing(self, name: str) -> Probing:
+        return Probing(self.cus[name], self.lost[self._lanes_of(name)[0]], self._probe_after_s)
+
     async def reset(self) -> None:
         """Probe all CUs that are out of service now, whatever their interval. One whose last run hangs stays out."""
         for name in {self._cu_of[lane] for lane in self.lost}:
-            probing = self._probing.setdefault(name, Probing(self.cus[name], self._probe_after_s))
+            probing = self._probing.setdefault(name, self._new_probing(name))
             if probing.timer is not None:
                 probing.timer.cancel()
             if self._held.intersection(self._lanes_of(name)) or self._closing.is_set():
@@ -204,19 +208,22 @@ class CuPool(Generic[Held]):
         """In a thread: the CU opened anew if it does what is known, else None."""
         if probing.last.hangs():
             return None
-        try:
-            probing.last = cu = self._reopen(probing.last.name)
-            return cu if cu.probe(self._probe_timeout_s) else None
-        except (CuLost, RuntimeError) as error:  # the latter are XRT's
-            _log.info("a CU stays out of service: %s", error)
-            return None
+        probing.last = cu = self._reopen(probing.last.name)
+        return cu if cu.probe(self._probe_timeout_s) else None
 
     def _end_probe(self, name: str, probe: "asyncio.Future[Cu | None]") -> None:
-        if probe.cancelled() or self._closing.is_set():
+        if probe.cancelled():
+            return
+        error = probe.exception()  # whatever it is, the next probe may find the CU well
+        if self._closing.is_set():
             return
         probing = self._probing[name]
         probing.timer = probing.probe = None
-        cu = probe.result()
+        if error is not None:
+            reason = f"{probing.reason}; its last probe: {type(error).__name__}: {error}"
+            self.lost |= dict.fromkeys(self._lanes_of(name), reason)
+            _log.info("a CU stays out of service: %s", reason)
+        cu = None if error is not None else probe.result()
         if cu is None:
             most = LONGEST_BETWEEN_PROBES * self._probe_after_s
             probing.interval_s = min(2 * probing.interval_s, most)

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from headrace.bitstreams import build_metadata
-from headrace.bitstreams.build import build_sw_emu, describe
+from headrace.bitstreams.build import build_hw_emu, build_sw_emu, describe
 from headrace.bitstreams.kernel import kernels_of
 from headrace.bitstreams.platforms import platform, platforms
 from headrace.bitstreams.xclbin import XclbinError, read_xclbin
@@ -53,16 +53,51 @@ def test_of_another_tools_container_the_vendors_part_is_told():
         build_metadata.unpack(b'{"build_metadata": 3}')
 
 
-def test_xclbinutil_takes_the_container(container):
-    """XRT's own; Debian's package has a wrapper of it and not the program."""
+@pytest.fixture(scope="module")
+def xclbinutil():
+    """xclbinutil(*arguments): XRT's own; Debian's package has a wrapper of it and not the program."""
     tool = shutil.which("xclbinutil")
     if tool is None or b"XRT Build" not in subprocess.run([tool, "--version"], capture_output=True, timeout=60).stdout:
         pytest.skip("XRT's xclbinutil is not installed")
-    done = subprocess.run([tool, "--info", "--input", container], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Kernels:                image_cu, audio_mel_cu, audio_norm_cu" in done.stdout
-    for unit in ("image_cu_1", "image_cu_2", "audio_mel_cu_1", "audio_norm_cu_1"):
-        assert f"Instance:        {unit}\n" in done.stdout
+
+    def run(*arguments):
+        done = subprocess.run([tool, *arguments], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def hw_container(tmp_path_factory):
+    path = tmp_path_factory.mktemp("metadata") / "dpu_hw.xclbin"
+    build_hw_emu(path, image_cus=2, mel_cus=1, norm_cus=1)
+    return path
+
+
+@pytest.mark.timeout(900)  # Verilator, for one of them
+@pytest.mark.parametrize("which", ["container", "hw_container", "vadd_xclbin", "vadd_hw_xclbin"])
+def test_xclbinutil_takes_a_container_and_gives_its_sections(xclbinutil, which, request, tmp_path):
+    path = request.getfixturevalue(which)
+    xclbin = read_xclbin(path)
+    told = xclbinutil("--info", "--input", path)
+    kernels = ", ".join(spec.name for spec in kernels_of(xclbin))
+    assert f"Kernels:                {kernels}\n" in told
+    assert all(f"Instance:        {ip.instance}\n" in told for ip in xclbin.ips)
+    for section, content in (("EMBEDDED_METADATA", xclbin.metadata_xml), ("BITSTREAM", xclbin.bitstream)):
+        xclbinutil("--input", path, "--dump-section", f"{section}:RAW:{tmp_path / section}")
+        assert (tmp_path / section).read_bytes() == content
+
+    def dumped(section):
+        file = tmp_path / f"{section}.json"
+        xclbinutil("--input", path, "--dump-section", f"{section}:JSON:{file}")
+        return json.loads(file.read_text())[section.lower()]
+
+    assert [bank["m_tag"] for bank in dumped("MEM_TOPOLOGY")["m_mem_data"]] == [bank.tag for bank in xclbin.memories]
+    names = [f"{ip.kernel}:{ip.instance}" for ip in xclbin.ips]
+    assert [ip["m_name"] for ip in dumped("IP_LAYOUT")["m_ip_data"]] == names
+    assert len(dumped("CONNECTIVITY")["m_connection"]) == len(xclbin.connections)
+    assert dumped("BUILD_METADATA")["xclbin"]["user_regions"][0]["kernels"]
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,13 @@ Compute units run beside the socket's loop, each in a thread of its own, so that
 run or a request does wrong does not end this process: it would leave the host spinning, or have the shim kill its whole
 process group."""
 
+import fcntl
 import logging
 import os
 import queue
 import socket
+import sys
+import termios
 import threading
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
@@ -145,6 +148,7 @@ class Device:
         self._limit_s = limit_s
         self._memory = SharedMemory()
         self._units: dict[int, _ComputeUnit] = {}  # by the address of their registers
+        self._unpacked = False  # by hw_emu's shim, which starts a device for each load
 
     def load(self, kernels_xml: bytes, engines: Callable[[str, int], Engine]) -> None:
         """`engines` makes that of a kernel's compute unit of that number. Raises HeadraceError, OSError."""
@@ -160,6 +164,7 @@ class Device:
     def load_unpacked(self, folder: Path) -> None:
         """What a `hw_emu` container's archive holds. Raises HeadraceError, OSError."""
         identity = uuid4()
+        self._unpacked = True
 
         def engine(kernel: str, number: int) -> Engine:
             library = load_library(identity, kernel, (folder / f"{kernel}.so").read_bytes)
@@ -176,7 +181,10 @@ class Device:
                 _log.error("%s: %s", request.name, error)
                 outcome = {"size": 0} if request.name in ("to_device", "to_host") else {"ack": False}
             answer(connection, request.name, **outcome)
-            if request.name == "close" and request.fields["everything"]:
+            # sw_emu's closes before each load, and everything at its end. hw_emu's closes at its end and for another
+            # load, in which it waits for this process before it lets go of the socket.
+            if request.name == "close" and (request.fields["everything"] or self._unpacked):
+                _wait_until_read(connection)
                 return
 
     def _do(self, request: Request) -> dict[str, Any]:
@@ -192,11 +200,11 @@ class Device:
                 return {"ack": True, "file": os.fsencode(file)}
             case "free":
                 self._memory.free(fields["address"])
-            case "to_device":
-                self._memory.write(fields["address"] + fields["seek"], fields["data"])
+            case "to_device":  # sw_emu's has a transfer's offset in its address, and sends it beside it all the same
+                self._memory.write(fields["address"] + self._unpacked * fields["seek"], fields["data"])
                 return {"size": len(fields["data"])}
             case "to_host":
-                data = self._memory.read(fields["address"] + fields["skip"], fields["size"])
+                data = self._memory.read(fields["address"] + self._unpacked * fields["skip"], fields["size"])
                 return {"size": len(data), "data": data}
             case "write_memory":
                 self._memory.write(fields["address"], fields["data"])
@@ -273,6 +281,13 @@ def main(limit_s: float = RUN_LIMIT_S, unpacked: Path | None = None) -> None:
             raise DeviceError(f"{path}: {error}") from error
         except OSError as error:  # the host has ended
             _log.error("%s: %s", path, error)
+
+
+def _wait_until_read(connection: socket.socket) -> None:
+    """2.16's hw_emu shim reads nothing more from a socket of which a thread beside has seen that it closed."""
+    end = monotonic() + CONNECT_TIMEOUT_S
+    while int.from_bytes(fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)), sys.byteorder) and monotonic() < end:
+        sleep(0.002)
 
 
 def _connect(connection: socket.socket, path: Path) -> None:

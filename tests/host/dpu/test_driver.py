@@ -6,6 +6,9 @@ import math
 import random
 import threading
 import time
+from dataclasses import replace
+from uuid import uuid4
+from xml.etree import ElementTree
 
 import cv2
 import numpy as np
@@ -13,10 +16,12 @@ import pytest
 
 from headrace.batching import CorruptInput, UnsupportedInput, UsageError
 from headrace.bitstreams.build import build_hw_emu, build_sw_emu
+from headrace.bitstreams.kernel import parse_xml
+from headrace.bitstreams.xclbin import read_xclbin, write_xclbin
 from headrace.host.demo.photos import demo_photos
 from headrace.host.dpu.driver import Dpu, DpuUnavailable
 from headrace.host.dpu.image import Damaged, ImageSpec, Stage, preprocess
-from headrace.host.dpu.image_cu import FIRST_WORKSPACE
+from headrace.host.dpu.image_cu import FIRST_WORKSPACE, WORKSPACE
 from headrace.host.dpu.preprocessor import Fallback, Launch, PreprocessorUnavailable
 from headrace.host.dpu.status import Status
 from headrace.host.xrt import emulation
@@ -50,6 +55,22 @@ def with_dpu(xclbin, body, spec=None, fault=None, **settings):
             return await body(dpu)
 
     return asyncio.run(run())
+
+
+def test_a_bitstream_whose_kernel_lacks_an_argument_is_refused_by_name(xclbin, tmp_path):
+    """As one is that an earlier release built, without a workspace."""
+    content = read_xclbin(xclbin)
+    description = parse_xml(content.metadata_xml)
+    for parent in list(description.iter()):
+        for arg in parent.findall("arg"):
+            if int(arg.attrib["id"]) >= WORKSPACE:
+                parent.remove(arg)
+    kept = tuple(connection for connection in content.connections if connection.arg_index < WORKSPACE)
+    assert len(kept) < len(content.connections)
+    older = replace(content, metadata_xml=ElementTree.tostring(description), connections=kept, uuid=uuid4())
+    write_xclbin(tmp_path / "older.xclbin", older)
+    with pytest.raises(DpuUnavailable, match=r"device 0 cannot be used with .*older\.xclbin: "):
+        Dpu(tmp_path / "older.xclbin", ImageSpec())
 
 
 def resized(width: int, height: int, *options: int) -> bytes:

@@ -16,6 +16,7 @@ from headrace.host.dpu.audio import AudioSpec
 from headrace.host.dpu.cu import Cu
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.image import ImageSpec, preprocess
+from headrace.host.dpu.image_cu import ImageCu
 from headrace.host.dpu.preprocessor import Launch
 from headrace.host.xrt import emulation
 from headrace.host.xrt.faults import Fault, FaultKind
@@ -131,6 +132,39 @@ def test_a_wrong_answer_keeps_a_unit_out(xclbin, monkeypatch):
         assert list(dpu.out_of_service) == ["image_cu_1"]
 
     with_dpu(xclbin, body, faults=[Fault(FaultKind.ERROR)])
+
+
+@pytest.mark.parametrize("where", ["hangs", "probe"])
+def test_whatever_a_probe_raises_there_is_another_one_and_the_reason_is_kept(xclbin, where, monkeypatch):
+    real = getattr(ImageCu, where)
+    raised = []
+
+    def fails_twice(cu, *arguments):
+        if len(raised) < 2:
+            raised.append(where)
+            raise OSError(f"no memory {len(raised)}")
+        return real(cu, *arguments)
+
+    monkeypatch.setattr(ImageCu, where, fails_twice)
+
+    async def body(dpu):
+        await dpu.process(PHOTOS[0].jpeg)
+        (why,) = dpu.out_of_service.values()
+        for number in (1, 2):
+            assert await dpu.reset() == ["image_cu_1"]
+            assert dpu.out_of_service == {"image_cu_1": f"{why}; its last probe: OSError: no memory {number}"}
+        await dpu.reset()
+        assert not dpu.out_of_service and (await dpu.process(PHOTOS[0].jpeg)).unit != "cpu"
+
+    with_dpu(xclbin, body, faults=[Fault(FaultKind.ERROR)], probe_after_s=math.inf)
+    raised.clear()
+
+    async def by_itself(dpu):
+        await dpu.process(PHOTOS[0].jpeg)
+        await all_back(dpu)
+
+    with_dpu(xclbin, by_itself, faults=[Fault(FaultKind.ERROR)])
+    assert len(raised) == 2
 
 
 def test_a_close_ends_a_probe_that_hangs(xclbin, begun):

@@ -1,11 +1,11 @@
-"""The emulated device: what a card enforces, concurrency, and injected faults."""
+"""The emulated device: what it alone has or is strict about, its messages and times, and injected faults. What other
+devices with pyxrt's names have, too, is in test_pyxrt.py."""
 
 import gc
 import json
 import threading
 import time
 from datetime import timedelta
-from itertools import pairwise
 from uuid import uuid4
 
 import numpy as np
@@ -68,11 +68,6 @@ def cpp_board(vadd_xclbin):
 @pytest.fixture
 def rtl_board(vadd_hw_xclbin):
     return Board(vadd_hw_xclbin)
-
-
-def test_a_kernel_runs_on_the_device_copies(board):
-    assert board.start(scalar=-2).wait(5000) == STATE.ERT_CMD_STATE_COMPLETED
-    assert (board.result() == np.arange(COUNT) + 5).all()
 
 
 def test_cpp_has_no_clock_to_tell_of(cpp_board, tmp_path):
@@ -147,20 +142,6 @@ def test_a_bitstream_of_another_target_is_refused(vadd_xclbin, vadd_hw_xclbin, t
             pyxrt.hw_context(device, identity)
 
 
-def test_without_a_sync_neither_side_sees_the_others_writes(board):
-    board.a.write(np.zeros(COUNT, np.int32), 0)  # not synced: the device keeps the old values
-    board.start().wait(5000)
-    assert not np.frombuffer(board.out.map(), np.int32).any()  # nor has the host the results
-    assert (board.result() == np.arange(COUNT) + 7).all()
-
-
-def test_a_partial_sync_moves_just_its_bytes(board):
-    board.start().wait(5000)
-    board.out.sync(FROM_DEVICE, 40, 20)
-    host = np.frombuffer(board.out.map(), np.int32)
-    assert (host[5:15] == np.arange(5, 15) + 7).all() and not host[:5].any() and not host[15:].any()
-
-
 def test_a_buffer_in_another_bank_is_refused(board):
     wrong = pyxrt.bo(board.device, 4 * COUNT, pyxrt.bo.normal, board.kernel.group_id(1))
     with pytest.raises(RuntimeError, match=r"argument 0 \(a\).*HBM\[1\].*HBM\[0\]"):
@@ -219,12 +200,6 @@ def test_a_bank_holds_no_more_than_it_has_and_takes_back_what_is_freed(board):
     board.buffer(0, half)
     with pytest.raises(RuntimeError, match="Cannot allocate memory"):
         board.buffer(0, 513 << 20)
-
-
-def test_buffers_lie_apart_in_their_bank(board):
-    spans = sorted((b.address(), b.size()) for b in [board.a, *(board.buffer(0, size) for size in (1, 4096, 5000))])
-    assert all(start % 4096 == 0 for start, _ in spans)
-    assert all(start + size <= after for (start, size), (after, _) in pairwise(spans))
 
 
 def test_a_sub_buffer_is_a_part_of_its_parent(board):
@@ -394,27 +369,6 @@ def test_the_device_runs_one_container_at_a_time(board, vadd_xclbin, tmp_path):
         pyxrt.hw_context(board.device, other)
     with pytest.raises(RuntimeError, match="registered"):
         pyxrt.hw_context(board.device, pyxrt.uuid(str(uuid4())))
-
-
-def test_metadata_is_the_containers(vadd_xclbin):
-    container = pyxrt.xclbin(str(vadd_xclbin))
-    (kernel,) = container.get_kernels()
-    assert (kernel.get_name(), kernel.get_num_args()) == ("vadd", 6)
-    memory = container.get_mems()[1]
-    assert (memory.get_tag(), memory.get_size_kb(), memory.get_base_address()) == ("HBM[1]", 524288, 512 << 20)
-    assert container.get_uuid().to_string() == str(read_xclbin(vadd_xclbin).uuid)
-
-
-def test_the_older_way_loads_a_container_and_opens_a_kernel_by_its_uuid(vadd_xclbin):
-    device = pyxrt.device(0)
-    identity = device.load_xclbin(str(vadd_xclbin))
-    text = identity.to_string()
-    assert device.get_xclbin_uuid().to_string() == text == pyxrt.xclbin(str(vadd_xclbin)).get_uuid().to_string()
-    kernel = pyxrt.kernel(device, identity, "vadd:{vadd_2}")
-    buffers = [pyxrt.bo(device, 4096, pyxrt.bo.normal, kernel.group_id(argument)) for argument in range(3)]
-    assert kernel(*buffers, 10, 3, 0).wait(5000) == STATE.ERT_CMD_STATE_COMPLETED
-    buffers[2].sync(FROM_DEVICE)
-    assert list(np.frombuffer(buffers[2].map(), np.int32)[:11]) == [3] * 10 + [0]
 
 
 def test_a_runlist_runs_all(board):

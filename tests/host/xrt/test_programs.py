@@ -9,11 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import headrace
 
-from headrace.bitstreams.xclbin import read_xclbin
 from headrace.host.dpu.image import ImageSpec, preprocess
-from headrace.host.xrt.shim.environment import XrtMissing, find_xrt, write_environment
+from headrace.host.xrt.shim.environment import XrtMissing, find_xrt
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 PLAIN = ImageSpec(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
@@ -46,22 +44,6 @@ def programs(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def containers(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("containers")
-
-    def container(target: str) -> Path:
-        path = folder / f"{target}.xclbin"
-        if not path.exists():
-            counts = ("--image-cus", "1", "--mel-cus", "0", "--norm-cus", "0")
-            done = headrace("build", "--target", target, *counts, "-o", path, timeout=280)
-            assert done.returncode == 0, done.stderr
-            write_environment(read_xclbin(path), folder / f"{target}_env")
-        return path
-
-    return container
-
-
 def run(program: Path, environment: Path, *arguments: Path, before: str = "") -> tuple[int, str]:
     """Its exit status and all that it said. In a session of its own: the shims signal their process group, and what a
     program that hangs has started ends with it."""
@@ -80,18 +62,20 @@ def run(program: Path, environment: Path, *arguments: Path, before: str = "") ->
 # hw_emu's shim of 2.13 sleeps for twenty seconds in each program.
 @pytest.mark.parametrize("target", ["sw_emu", pytest.param("hw_emu", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("program", ["preprocess", "preprocess_opencl"])
-def test_a_program_gets_the_tensor_of_a_photo(program, target, programs, containers, tmp_path):
-    container, photo, tensor = containers(target), EXAMPLES / "chelsea.jpg", tmp_path / "tensor.bin"
-    environment = container.with_name(f"{target}_env")
+def test_a_program_gets_the_tensor_of_a_photo(program, target, programs, image_container, image_environment, tmp_path):
+    container, photo, tensor = image_container(target), EXAMPLES / "chelsea.jpg", tmp_path / "tensor.bin"
+    environment = image_environment(target)
     status, said = run(programs / program, environment, container, photo, tensor)
     assert status == 0 and "451x300 to 224x224" in said, said
     assert tensor.read_bytes() == np.ascontiguousarray(preprocess(photo.read_bytes(), PLAIN), "<f4").tobytes()
 
 
 @pytest.mark.parametrize("program", ["preprocess", "preprocess_opencl"])
-def test_what_a_program_cannot_do_is_told_and_leaves_no_file(program, programs, containers, tmp_path):
-    container, photo, tensor = containers("sw_emu"), EXAMPLES / "chelsea.jpg", tmp_path / "tensor.bin"
-    environment = container.with_name("sw_emu_env")
+def test_what_a_program_cannot_do_is_told_and_leaves_no_file(
+    program, programs, image_container, image_environment, tmp_path
+):
+    container, photo, tensor = image_container("sw_emu"), EXAMPLES / "chelsea.jpg", tmp_path / "tensor.bin"
+    environment = image_environment("sw_emu")
     (tmp_path / "text.jpg").write_text("no photo")
     for arguments, wording in (
         ((container, tmp_path / "text.jpg", tensor), "text.jpg: status 1, see hls/README.md"),
@@ -104,9 +88,11 @@ def test_what_a_program_cannot_do_is_told_and_leaves_no_file(program, programs, 
         assert not tensor.exists()
 
 
-def test_without_its_environment_a_program_ends_with_xrts_message(programs, containers, tmp_path):
-    container, tensor = containers("sw_emu"), tmp_path / "tensor.bin"
-    environment = container.with_name("sw_emu_env")
+def test_without_its_environment_a_program_ends_with_xrts_message(
+    programs, image_container, image_environment, tmp_path
+):
+    container, tensor = image_container("sw_emu"), tmp_path / "tensor.bin"
+    environment = image_environment("sw_emu")
     status, said = run(
         programs / "preprocess", environment, container, EXAMPLES / "chelsea.jpg", tensor, before="unset XILINX_XRT;"
     )
@@ -114,14 +100,14 @@ def test_without_its_environment_a_program_ends_with_xrts_message(programs, cont
 
 
 @pytest.mark.slow  # hw_emu's shim; PYNQ refuses sw_emu
-def test_pynq_gets_the_tensor_of_a_photo(containers, tmp_path):
+def test_pynq_gets_the_tensor_of_a_photo(image_container, image_environment, tmp_path):
     """PYNQ wants numpy before 2, so it has an environment of its own: PYNQ_PYTHON is its interpreter."""
     python = os.environ.get("PYNQ_PYTHON", sys.executable)
     # Without XRT it imports, with a warning.
     if subprocess.run([python, "-c", "import pynq"], capture_output=True, timeout=60).returncode:
         pytest.skip("PYNQ is not installed; see the extra `pynq`")
-    container, photo, tensor = containers("hw_emu"), EXAMPLES / "chelsea.jpg", tmp_path / "tensor.bin"
+    container, photo, tensor = image_container("hw_emu"), EXAMPLES / "chelsea.jpg", tmp_path / "tensor.bin"
     script = EXAMPLES / "xrt" / "preprocess_pynq.py"
-    status, said = run(Path(python), container.with_name("hw_emu_env"), script, container, photo, tensor)
+    status, said = run(Path(python), image_environment("hw_emu"), script, container, photo, tensor)
     assert status == 0 and "451x300 to 224x224" in said, said
     assert tensor.read_bytes() == np.ascontiguousarray(preprocess(photo.read_bytes(), PLAIN), "<f4").tobytes()

@@ -3,13 +3,15 @@
 import ast
 import enum
 import re
+import runpy
 from pathlib import Path
 
 import pytest
+from backends import REAL, ROOT
 
 from headrace.host.xrt import emulation
 
-TABLES = Path(__file__).parent / "pyxrt"
+TABLES = Path(__file__).parent / "surfaces"
 # What an Alveo card with compute units has no use for, and so this device does not have.
 ABSENT = {
     "aie": "AI engines: Versal",
@@ -72,6 +74,20 @@ def test_what_is_exported_beside_its_enumeration_is_the_same():
         if told is not None and not told[1].startswith("graph"):
             assert found(told[1]) == int(told[4]) and isinstance(found(told[1]), enum.IntEnum)
             assert repr(found(told[1])) == f"<{told[2]}.{told[3]}: {told[4]}>"
+
+
+@pytest.mark.parametrize("backend", [REAL[0]], indirect=True)
+def test_the_module_that_tests_make_for_debians_xrt_is_its_release(backend):
+    """By names, counts of arguments and values; types are told in pybind11's words of the day."""
+
+    def told(lines):
+        for line in lines:
+            name, rest = re.match(r"([\w.]+) (.*)", line).groups()
+            yield name, rest.partition(" mro")[0] if "ENUM" in rest else (rest[:1], rest.count("arg"))
+
+    script = runpy.run_path(str(ROOT / "scripts/pyxrt_surface.py"))
+    left_out = {("run.add_callback", ("|", 3))}  # Python has no function that it takes
+    assert set(told(script["surface"](backend.pyxrt))) == set(told(lines("2.13"))) - left_out
 
 
 def test_reasons_are_of_names_that_exist():

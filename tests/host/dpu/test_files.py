@@ -1,0 +1,44 @@
+"""Tensors in files: whole, or not there."""
+
+import os
+
+import numpy as np
+import pytest
+
+from headrace.host.dpu import files
+
+TENSOR = np.arange(6.0).reshape(2, 3)
+
+
+@pytest.fixture(params=["nameless", "named"])
+def file_system(request, monkeypatch):
+    """One that has files without a name, and one that has not."""
+    if request.param == "named":
+        refused = OSError(95, "Operation not supported")
+        monkeypatch.setattr(files.os, "open", lambda *_: (_ for _ in ()).throw(refused))
+    return request.param
+
+
+def test_a_tensor_replaces_the_one_before(file_system, tmp_path):
+    for factor in (1, 2):
+        files._save(tmp_path / "a.npy", factor * TENSOR)
+        assert (np.load(tmp_path / "a.npy") == factor * TENSOR).all() and len(list(tmp_path.iterdir())) == 1
+    old = os.umask(0)
+    os.umask(old)
+    assert (tmp_path / "a.npy").stat().st_mode & 0o777 == 0o666 & ~old
+
+
+def test_nothing_is_there_before_it_is_whole_and_nothing_stays_of_what_fails(file_system, tmp_path, monkeypatch):
+    seen = []
+
+    def full(file, tensor):
+        file.write(b"half")
+        file.flush()
+        seen.append([path.name for path in tmp_path.iterdir()])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.np, "save", full)
+    with pytest.raises(OSError, match="No space"):
+        files._save(tmp_path / "a.npy", TENSOR)
+    assert seen == [[] if file_system == "nameless" else [f"a.npy.{os.getpid()}"]]
+    assert not list(tmp_path.iterdir())

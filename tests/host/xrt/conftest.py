@@ -1,0 +1,104 @@
+"""Containers with a compute unit for images; the devices that the suite of pyxrt's names runs on."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from backends import EMULATED, REAL, ROOT, TARGETS, Backend, column, debian, importable
+from builds import built
+
+from headrace.bitstreams.build import build_hw_emu, build_sw_emu
+from headrace.bitstreams.xclbin import read_xclbin
+from headrace.host.xrt.shim.environment import write_environment, xrt_version
+
+CHILD = "HEADRACE_TEST_OF_REAL_XRT"  # set in the process of one test
+LIMIT_S = 200
+
+
+@pytest.fixture(scope="session")
+def image_container() -> Callable[[str], Path]:
+    """By target. Kept in build/tests/ by the contents of what goes into it and of what builds it."""
+    digest = hashlib.sha256()
+    for file in sorted(file for folder in ("bitstreams", "hls") for file in (ROOT / folder).rglob("*.*")):
+        if file.is_file() and file.parent.name != "__pycache__":
+            digest.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes())
+
+    def container(target: str) -> Path:
+        build = {"sw_emu": build_sw_emu, "hw_emu": build_hw_emu}[target]
+        return built(f"image_{target}", digest.hexdigest(), ".xclbin", lambda path: build(path, image_cus=1))
+
+    return container
+
+
+@pytest.fixture(scope="session")
+def image_environment(image_container, tmp_path_factory) -> Callable[..., Path]:
+    """What xrt-env writes for it, with the libraries of an XRT."""
+    folder = tmp_path_factory.mktemp("environments")
+
+    def environment(target: str, libraries: Path | None = None) -> Path:
+        return write_environment(read_xclbin(image_container(target)), folder / target, libraries=libraries).parent
+
+    return environment
+
+
+@pytest.fixture(scope="session")
+def newer_xrt() -> Path:
+    """The libraries of an XRT that the driver takes, whose pyxrt can be imported."""
+    libraries = importable()
+    if xrt_version(libraries) < (2, 16):
+        pytest.skip("the driver wants XRT 2.16 or later")
+    return libraries
+
+
+@pytest.fixture(params=[*EMULATED, *REAL])
+def backend(request, tmp_path_factory) -> Backend:
+    """The emulated device; Debian's XRT through the module that is made of pyxrt.cpp; any other pyxrt that can be
+    imported, by what the variables of the process say."""
+    whose, _, target = request.param.partition("-")
+    container = request.getfixturevalue(TARGETS[target])
+    if whose == "emulation":
+        return Backend(container, column("emulated"))
+    if CHILD in os.environ:
+        setup = Path(os.environ[CHILD])
+        release = xrt_version(setup.parent / "xrt" / "lib")
+        return Backend(container, column(f"{release[0]}.{release[1]} {target}"), setup)
+    folder = tmp_path_factory.getbasetemp()
+    module = folder / "debian_pyxrt" if whose == "debian" else None
+    libraries = importable() if module is None else debian(module)
+    release = xrt_version(libraries)
+    setup = write_environment(read_xclbin(container), folder / f"{request.param}_env", libraries=libraries)
+    return Backend(container, column(f"{release[0]}.{release[1]} {target}"), setup, module)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test on the real XRT runs in a process and a session of its own: the shims are set up by the environment, end
+    with the process and signal its group."""
+    backend: Any = pyfuncitem.funcargs.get("backend")
+    if not isinstance(backend, Backend) or backend.setup is None or CHILD in os.environ:
+        return None
+    environment = {**os.environ, CHILD: str(backend.setup)}
+    if backend.module is not None:
+        environment.pop("LD_LIBRARY_PATH", None)
+        environment["PYTHONPATH"] = str(backend.module)
+    root = pyfuncitem.config.rootpath
+    options = ["-q", "-p", "no:cacheprovider", "-m", "", "-c", root / "pyproject.toml", f"{root}/{pyfuncitem.nodeid}"]
+    process = subprocess.Popen(
+        ["sh", "-c", '. "$0"; exec "$@"', backend.setup, sys.executable, "-m", "pytest", *options],
+        cwd=backend.setup.parent / "run", env=environment, start_new_session=True,  # the shims write logs there
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        said, _ = process.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        said, _ = process.communicate()
+    if process.returncode != 0:
+        pytest.fail(f"with {backend.setup}, status {process.returncode}:\n{said}", pytrace=False)
+    return True

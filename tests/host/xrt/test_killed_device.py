@@ -1,0 +1,72 @@
+"""A device process that is killed under way: XRT's shim then says so and signals the host's whole process group."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import COMMAND
+
+PHOTO = Path(__file__).parents[3] / "examples" / "chelsea.jpg"
+MANY = 5000
+LIMIT_S = 60
+
+
+def child(process: subprocess.Popen) -> int:
+    """The device process, which the shim starts."""
+    line = ["ps", "--ppid", str(process.pid), "-o", "pid=,args="]
+    shown = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT_S).stdout
+    (device,) = [text for text in shown.splitlines() if "headrace device" in text]
+    return int(device.split()[0])
+
+
+@pytest.fixture
+def preprocess(newer_xrt, image_container, image_environment, tmp_path):
+    """Starts it on so many photos, in a session of its own, since the shim signals its group."""
+    environment, container = image_environment("sw_emu", newer_xrt), image_container("sw_emu")
+    started = []
+
+    def start(count: int) -> subprocess.Popen:
+        files = [str(PHOTO)] * count
+        options = ["--xclbin", str(container), "--xrt", "real", "--out", str(tmp_path / "tensors")]
+        line = [
+            "sh",
+            "-c",
+            '. "$0"/setup.sh; exec "$@"',
+            environment,
+            *COMMAND,
+            "preprocess",
+            "image",
+            *files,
+            *options,
+        ]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen(line, start_new_session=True, cwd=tmp_path, **pipes))
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_preprocess_ends_at_once_with_one_message_and_whole_files(preprocess, tmp_path):
+    tensors = tmp_path / "tensors"
+    process = preprocess(MANY)
+    end = time.monotonic() + LIMIT_S
+    while len(list(tensors.glob("*.npy"))) < 5 and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.02)
+    assert process.poll() is None, process.communicate()
+    os.kill(child(process), signal.SIGKILL)
+    _, said = process.communicate(timeout=10)
+    assert process.returncode == -signal.SIGTERM
+    assert said.strip().splitlines()[-1] == "Software emulation of compute unit(s) exited unexpectedly"
+    assert "Traceback" not in said
+    files = list(tensors.iterdir())
+    assert {np.load(file).shape for file in files} == {(3, 224, 224)} and 5 <= len(files) < MANY
+    again = preprocess(2)
+    _, said = again.communicate(timeout=LIMIT_S)
+    assert again.returncode == 0, said
