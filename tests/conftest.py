@@ -33,13 +33,16 @@ NOT_TIMED = tuple(
         "cli/test_plan_day.py",
         "cli/test_plan_models.py",
         "cli/test_tune.py",
-        "cli/test_tune.py",
         "server/test_wire.py",
         "dpu/test_image.py",
         "dpu/test_audio.py",
         "dpu/test_sound_file.py",
         "dpu/test_audio_tables.py",
         "dpu/test_filter_program.py",
+        "xrt/test_conformance.py",
+        "xrt/test_programs.py",
+        "xrt/test_pyxrt.py",
+        "xrt/test_surface.py",
     )
 )
 

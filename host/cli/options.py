@@ -7,7 +7,7 @@ import os
 import stat
 import tempfile
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,6 +29,43 @@ Ray = Annotated[
         "--ray",
         help="Simulate on a Ray cluster: local (started for this alone), auto, or HOST:PORT of its head.",
         metavar="ADDRESS",
+    ),
+]
+
+# Of `serve`, where it starts a fleet.
+FLEET = "Fleet, on a Ray cluster"
+ServeRay = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        rich_help_panel=FLEET,
+        help="Serve by replicas on the nodes of this Ray cluster: local, auto, or HOST:PORT of its head.",
+        metavar="ADDRESS",
+    ),
+]
+Replicas = Annotated[int | None, typer.Option(min=1, max=1000, rich_help_panel=FLEET, help="How many [1].")]
+ReplicaResources = Annotated[
+    str | None,
+    typer.Option(
+        "--resources",
+        rich_help_panel=FLEET,
+        help="What each takes of its node, as Ray counts it: GPU=1, or mig-1g.5gb=1,fpga=1 [CPU=1].",
+    ),
+]
+AgainKib = Annotated[
+    int | None,
+    typer.Option(
+        min=16, max=1 << 17, rich_help_panel=FLEET,
+        help="Requests up to this are kept until they are answered, to be sent again where a replica is lost [1024].",
+    ),
+]  # fmt: skip
+Update = Annotated[
+    bool,
+    typer.Option(
+        "--update",
+        rich_help_panel=FLEET,
+        help="Tell the fleet with this --http to start its replicas anew, one after the other; with other options "
+        "than it has, by those.",
     ),
 ]
 
@@ -185,13 +222,32 @@ def readable(param: typer.CallbackParam, path: Path | None) -> Path | None:
     return path
 
 
+def as_arguments(ctx: typer.Context, without: Collection[str]) -> list[str]:
+    """What the command line has, for another process with this command: all options but those named `without`."""
+    found = []
+    for param in ctx.command.params:
+        source = ctx.get_parameter_source(str(param.name))
+        if param.name in without or source is None or source.name != "COMMANDLINE":
+            continue
+        value = ctx.params[str(param.name)]
+        if getattr(param, "is_flag", False):
+            found.append((param.opts if value else param.secondary_opts)[0])
+        else:
+            found += [f"{param.opts[0]}={each}" for each in (value if isinstance(value, list | tuple) else [value])]
+    return found
+
+
 def defaults_of_file(
-    ctx: typer.Context, param: typer.CallbackParam, path: Path | None, tables: str | None = None
+    ctx: typer.Context,
+    param: typer.CallbackParam,
+    path: Path | None,
+    tables: str | None = None,
+    without: Collection[str] = (),
 ) -> Path | None:
     """Callback, to be eager, of an option that names a TOML file with settings for the others: a key is an option's
     name without its dashes, its value what the command line would have, or a list where an option may come several
-    times. The command line goes before the file. Under the name `tables` the file may have a list of tables, which the
-    context's `meta` then has as SETTINGS_TABLES. Raises UsageError."""
+    times. The command line goes before the file, and alone has those named in `without`. Under the name `tables` the
+    file may have a list of tables, which the context's `meta` then has as SETTINGS_TABLES. Raises UsageError."""
     if path is None:
         return None
     where = f"{param.opts[0]} {path}"
@@ -203,7 +259,7 @@ def defaults_of_file(
     known = {
         option.opts[0].removeprefix("--"): option
         for option in ctx.command.params
-        if option.name not in ("help", param.name)
+        if option.name not in ("help", param.name, *without)
     }
     ctx.default_map = {}
     if tables in settings:

@@ -21,6 +21,7 @@ from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_co
 from headrace.host.cli.console import tell
 from headrace.host.cli.options import (
     SETTINGS_TABLES,
+    AgainKib,
     DamagedName,
     ImageCus,
     Json,
@@ -33,6 +34,10 @@ from headrace.host.cli.options import (
     OnDamaged,
     Orient,
     ProfileFiles,
+    ReplicaResources,
+    Replicas,
+    ServeRay,
+    Update,
     Whole,
     WindowMs,
     Workers,
@@ -44,6 +49,7 @@ from headrace.host.cli.options import (
     readable_folder,
     writable,
 )
+from headrace.host.cli.serve_fleet import FLEET_OPTIONS, check_fleet, run_fleet
 from headrace.host.server.settings import ModelSettings, with_settings
 from headrace.sim.hardware.profiles import read_profile
 
@@ -54,7 +60,7 @@ class Preprocess(StrEnum):
 
 
 def _settings_file(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
-    return defaults_of_file(ctx, param, path, tables="models")
+    return defaults_of_file(ctx, param, path, tables="models", without=FLEET_OPTIONS)
 
 
 @command
@@ -204,6 +210,11 @@ def serve(
             help="A TOML file with settings named as these options, and a table [[models]] for each model.",
         ),
     ] = None,
+    ray: ServeRay = None,
+    replicas: Replicas = None,
+    resources: ReplicaResources = None,
+    again_kib: AgainKib = None,
+    update: Update = False,
     as_json: Json = False,
 ) -> None:
     """Serve networks to clients of the Open Inference Protocol (KServe, Triton), over HTTP and gRPC.
@@ -211,6 +222,7 @@ def serve(
     Ends at SIGTERM or Ctrl-C, when all that was let in is answered; a second one ends it at once."""
     # Read as it is loaded. gRPC need not prepare for forks: workers are programs of their own.
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+    check_fleet(ctx)
     base = ModelSettings(
         "model", "mobilenet_v3_small", workers=workers, whole=whole, window_s=window_ms / 1e3, bucket_s=bucket_s,
         bucket_width=bucket_width, merge_buckets=merge_buckets, knee_growth=knee_growth, max_batch=max_batch,
@@ -293,6 +305,9 @@ def serve(
         otlp=otlp,
         tls=Tls.read(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None,
     )
+    if ray is not None:
+        run_fleet(ctx, options, ray, names, as_json)
+        return
     stdout = sys.stdout
 
     def on_ready(ports: Mapping[str, str]) -> None:

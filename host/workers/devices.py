@@ -52,7 +52,8 @@ def parsed_workers(text: str | None) -> tuple[int | None, int]:
 
 
 def gpu_devices(nvml: ModuleType | None = None) -> list[WorkerDevice]:
-    """MIG devices by UUID, or whole GPUs that have none. Empty without nvidia-ml-py or without a driver."""
+    """MIG devices by UUID, or whole GPUs that have none; of those, what `CUDA_VISIBLE_DEVICES` leaves to this process,
+    as Ray sets it. Empty without nvidia-ml-py or without a driver."""
     if nvml is None:
         try:
             import pynvml as nvml
@@ -67,10 +68,21 @@ def gpu_devices(nvml: ModuleType | None = None) -> list[WorkerDevice]:
         for index in range(nvml.nvmlDeviceGetCount()):
             gpu = nvml.nvmlDeviceGetHandleByIndex(index)
             uuids = _mig_uuids(nvml, gpu) or [_text(nvml.nvmlDeviceGetUUID(gpu))]
+            whole = (str(index), _text(nvml.nvmlDeviceGetUUID(gpu)))
+            uuids = [uuid for uuid in uuids if _is_visible(uuid, *whole)]
             found += [WorkerDevice(uuid, "cuda", 1, {"CUDA_VISIBLE_DEVICES": uuid}) for uuid in uuids]
     finally:
         nvml.nvmlShutdown()
     return found
+
+
+def _is_visible(uuid: str, index: str, gpu: str) -> bool:
+    """Of a device of this GPU: named by itself or with its GPU, by number or by the beginning of a UUID."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return True
+    names = [name.strip() for name in visible.split(",") if name.strip()]
+    return index in names or uuid.startswith(tuple(names)) or gpu.startswith(tuple(names))
 
 
 def _mig_uuids(nvml: ModuleType, gpu: Any) -> list[str]:

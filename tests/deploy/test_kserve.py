@@ -1,8 +1,10 @@
 """deploy/kserve: what the manifests say is what KServe takes and what `headrace serve` understands.
 
 SCHEMAS are written here, of the fields in use only, after KServe's API: v1alpha1.ServingRuntime and
-v1beta1.InferenceService."""
+v1beta1.InferenceService. KServe's own definitions are megabytes: KSERVE_CRDS names a folder that has them, as
+config/crd/full of its repository does, and then they are asked, too."""
 
+import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -92,6 +94,30 @@ def test_there_is_a_schema_for_each_manifest():
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_manifests_are_as_kserve_takes_them(name):
     fastjsonschema.compile(SCHEMAS[name])(read(name))
+
+
+@pytest.mark.skipif("KSERVE_CRDS" not in os.environ, reason="KSERVE_CRDS is not set")
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_kserves_own_definitions_take_them(name):
+    found = read(name)
+    plural = f"{found['kind'].lower()}s"
+    definition = yaml.safe_load(Path(os.environ["KSERVE_CRDS"], f"serving.kserve.io_{plural}.yaml").read_text())
+    versions = {each["name"]: each["schema"]["openAPIV3Schema"] for each in definition["spec"]["versions"]}
+    valid = fastjsonschema.compile(closed(versions[found["apiVersion"].partition("/")[2]]))
+    valid(found)
+    found["spec"]["container"] = []
+    with pytest.raises(fastjsonschema.JsonSchemaValueException, match="container"):
+        valid(found)
+
+
+def closed(schema: object) -> object:
+    """A cluster drops fields that it does not know; here they are errors. Of the metadata a definition says nothing."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: closed(value) for key, value in schema.items()}
+    return {**found, "additionalProperties": False} if isinstance(found.get("properties"), dict) else found
 
 
 def test_the_service_asks_for_what_the_runtime_offers():

@@ -22,6 +22,8 @@ PLAN = ("plan", "--model", "resnet50", "--rate-rps", "100", "--slo-ms", "50", "-
 TUNE = ("plan", "--rate-rps", "100", "--slo-ms", "50", "--tune", "graph")
 DAY = ("plan", "--model", "resnet50", "--slo-ms", "50", "--gpu", "a100-40gb", "--day")
 TREES = ("simulate", "--accelerator", "v100", "--model", "treelstm", "--policy", "cellular")
+SERVE_FREE = ("serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
+SERVE_FLEET = (*SERVE_FREE, "--ray", "127.0.0.1:1")
 NUMBERS = {  # what is no number of 0 or more, and of those above 0
     "float": ("x", "", "nan", "inf", "-1"),
     "int": ("x", "", "1.5", "nan", "-1"),
@@ -95,6 +97,7 @@ NAMED = (  # choices and lists of names
         "--model", "--input-shape", "--policy", "--workers", "--preprocess", "--target", "--http", "--grpc",
         "--metrics",
     )),
+    (*SERVE_FREE, "--ray"), (*SERVE_FLEET, "--resources"),
     ("reproduce", "smdp", "--quick", "--figure"), ("reproduce",),
     *(("preprocess", *kind, "--out", "tensors", option)
       for option in ("--target", "--stage", "--dtype", "--fallback")
@@ -228,6 +231,8 @@ RANGES = (
     (("preprocess", "image", "photo.jpg", "--out", "tensors"), "--max-megapixels", "int", ("0", "1001"), ()),
     (("serve",), "--max-json-kib", "int", ("0", "1048577"), ()),
     (("serve",), "--drain-s", "float", ("3601",), ()),
+    (SERVE_FLEET, "--replicas", "int", ("0", "1001"), ()),
+    (SERVE_FLEET, "--again-kib", "int", ("15", "131073"), ()),
 )  # fmt: skip
 SETTINGS = (  # of a file for --config
     "seed = -1", "rate-rps = nan", "sla_ms = inf", 'replay = "missing"', 'trees = "folder"', 'profile = "pipe"',

@@ -55,6 +55,24 @@ def test_there_is_one_worker_for_each_mig_device_or_gpu_without_any():
         worker_devices(5, nvml=nvml)
 
 
+@pytest.mark.parametrize(
+    ("visible", "left"),
+    [
+        ("MIG-b", ["MIG-b"]),
+        ("MIG-b,GPU-2", ["MIG-b", "GPU-2"]),
+        ("0", ["MIG-a", "MIG-b"]),
+        ("1, 2", ["GPU-1", "GPU-2"]),
+        ("GPU-0", ["MIG-a", "MIG-b"]),
+        ("-1", []),
+        ("", []),
+    ],
+)
+def test_what_is_hidden_from_this_process_gets_no_worker(visible, left, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    nvml = fake_nvml([["MIG-a", None, "MIG-b"], None, []])
+    assert [device.name for device in gpu_devices(nvml)] == left
+
+
 def test_without_a_driver_there_are_no_gpu_devices():
     nvml = fake_nvml([])
 

@@ -1,0 +1,279 @@
+"""HAProxy in front of the replicas: its configuration, its process, and what it is told while it runs.
+
+The configuration has a slot for each replica and one more, that a new one may come before an old one goes. It is
+written whole whenever a replica comes or goes, so that HAProxy can be started with it at any time; the one that runs is
+told of the change over its socket. A reload would make a new process, whose predecessor closes idle connections, on
+which a client may just be sending, or keeps them, and with them servers that are gone.
+
+The ports are opened here and inherited, so that their numbers are known, and connections wait while HAProxy starts
+anew.
+
+A request that fits into a buffer is sent again when its replica is lost, for an inference may run twice: connections
+that fail or end without an answer, and 503, which says that another replica may have room. Answers of 500 and 504 are
+answers. A stream of gRPC is never whole, and not sent again.
+"""
+
+import contextlib
+import csv
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from headrace.batching import HeadraceError, UsageError
+from headrace.host.fleet.bond import bound
+from headrace.host.server.limits import BYTES_PER_S, IDLE_S
+
+START_S: Final = 10.0  # for HAProxy to answer on its socket
+ASK_S: Final = 2.0  # for an answer there
+SOUND_S: Final = 5.0  # if it ends sooner than that, it would again
+STOP_S: Final = 5.0
+ANSWER_S: Final = 3600  # the longest that an answer may take; a replica that hangs is found by its checks
+ROOM: Final = 64 << 10  # of a buffer, for a request's head and what HAProxy writes to it
+NOWHERE: Final = "127.0.0.1:1"  # where the server of an empty slot would be
+NAMES: Final = ("http", "grpc", "metrics")  # of the ports
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ProxySettings:
+    """`slots` is how many replicas there may be at a time, `again` the largest request (bytes) that is sent again;
+    `client_s` and `head` are as in the server's limits, `drain_s` bounds the end. `token` guards the metrics; of all
+    else the replicas ask for it. With `pair`, a PEM file of certificates and key, all is TLS."""
+
+    slots: int
+    again: int
+    client_s: float
+    head: int
+    drain_s: float
+    token: str | None = None
+    pair: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a replica listens: HOST:PORT each."""
+
+    http: str
+    grpc: str
+
+
+def configuration(settings: ProxySettings, fds: Mapping[str, int], control: Path, places: Mapping[int, Place]) -> str:
+    """HAProxy's, with the inherited ports `fds` by name and its socket `control`."""
+    pair = settings.pair
+    shown = "" if pair is None else f" ssl crt {_quoted(str(pair))}"
+    # The replicas show the front's certificate, which is not made out to their addresses, and whose authority the front
+    # need not know; their addresses come from the cluster.
+    secure = "" if pair is None else " ssl verify none"
+    buffer = settings.again + ROOM + settings.head
+    body_s = round(settings.client_s + settings.again / BYTES_PER_S)
+    lines = [
+        "# Written by headrace serve --ray whenever a replica comes or goes.",
+        "global",
+        f"    stats socket {_quoted(str(control))} mode 600 level admin",
+        f"    tune.bufsize {buffer}",
+        f"    tune.h2.initial-window-size {buffer}",
+        "defaults",
+        "    mode http",
+        "    balance leastconn",
+        "    timeout connect 1s",
+        "    timeout check 3s",
+        f"    timeout client {IDLE_S:g}s",
+        f"    timeout http-keep-alive {IDLE_S:g}s",
+        f"    timeout http-request {max(1, round(settings.client_s))}s",
+        f"    timeout server {ANSWER_S}s",
+        f"    retries {settings.slots + 2}",
+        "    retry-on conn-failure empty-response junk-response 503",
+        "    option redispatch 1",
+        "    http-reuse always",
+        '    http-error status 503 content-type application/json string \'{"error":"no replica is ready; try again"}\' '
+        "hdr retry-after 1",
+        '    http-error status 502 content-type application/json string \'{"error":"the replica was lost"}\'',
+        "frontend http",
+        f"    bind fd@{fds['http']}{shown}{' alpn http/1.1' if pair else ''}",
+        f"    http-request wait-for-body time {body_s}s",
+        "    default_backend http",
+        "frontend grpc",
+        f"    bind fd@{fds['grpc']}{f'{shown} alpn h2' if pair else ''} proto h2",
+        f"    http-request wait-for-body time {body_s}s "
+        "unless { path /inference.GRPCInferenceService/ModelStreamInfer }",
+        "    default_backend grpc",
+        "frontend metrics",
+        f"    bind fd@{fds['metrics']}{f'{shown} alpn http/1.1' if pair else ''}",
+    ]
+    if settings.token is not None:
+        wanted = _quoted(f"Bearer {settings.token}")
+        lines.append(f"    http-request return status 401 unless {{ req.fhdr(authorization) -m str {wanted} }}")
+    lines += [
+        "    http-request use-service prometheus-exporter if { path /metrics }",
+        "    http-request return status 404",
+        "backend http",
+        "    option httpchk",
+        "    http-check send meth GET uri /v2/health/ready ver HTTP/1.1 hdr host replica",
+        "    http-check expect status 200",
+        "    default-server check inter 1s downinter 500ms fall 3 rise 1 observe layer4 error-limit 1 "
+        f"on-error mark-down on-marked-down shutdown-sessions{secure}{' alpn http/1.1' if pair else ''}",
+    ]
+    lines += _servers(settings.slots, {slot: place.http for slot, place in places.items()}, "")
+    lines += [
+        "backend grpc",
+        f"    default-server proto h2 on-marked-down shutdown-sessions{f'{secure} alpn h2' if pair else ''}",
+    ]
+    # Whether it is ready is asked for once, over HTTP.
+    lines += _servers(settings.slots, {slot: place.grpc for slot, place in places.items()}, " track http/r{}")
+    return "\n".join(lines) + "\n"
+
+
+def _servers(slots: int, addresses: Mapping[int, str], track: str) -> Iterator[str]:
+    for slot in range(slots):
+        state = track.format(slot) or ("" if slot in addresses else " disabled")
+        yield f"    server r{slot} {addresses.get(slot, NOWHERE)}{state}"
+
+
+def _quoted(text: str) -> str:
+    """As one word of a configuration."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+class Proxy:
+    """HAProxy's process and files, which lie in `folder`, one of its own. Close it. Raises UsageError where there is
+    none."""
+
+    def __init__(self, settings: ProxySettings, listening: Mapping[str, socket.socket], folder: Path) -> None:
+        program = shutil.which("haproxy", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
+        if program is None:
+            raise UsageError("--ray needs HAProxy in front of the replicas: apt-get install haproxy")
+        self._program = program
+        self._settings = settings
+        self._listening = dict(listening)
+        self._file = folder / "haproxy.cfg"
+        self._control = folder / "haproxy.sock"
+        self._places: dict[int, Place] = {}
+        self._process: subprocess.Popen[str] | None = None
+        self._began = 0.0
+        self._said: deque[str] = deque(maxlen=20)
+
+    def start(self) -> None:
+        """Raises HeadraceError with what HAProxy says if it does not run."""
+        self._write()
+        self._began = time.monotonic()
+        self._process = process = subprocess.Popen(
+            bound([self._program, "-db", "-f", str(self._file)]), text=True, errors="replace",
+            pass_fds=[port.fileno() for port in self._listening.values()],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        threading.Thread(target=self._read, args=(process,), daemon=True).start()
+        while process.poll() is None:
+            with contextlib.suppress(OSError):
+                self._ask("show version")
+                return
+            if time.monotonic() > self._began + START_S:
+                process.kill()
+            time.sleep(0.02)
+        raise HeadraceError(f"HAProxy does not run: {self._reason()}")
+
+    def look(self) -> None:
+        """Starts it again if it has ended. Raises HeadraceError if it ended as soon as it had begun."""
+        if self._process is not None and (status := self._process.poll()) is not None:
+            if time.monotonic() < self._began + SOUND_S:
+                raise HeadraceError(f"HAProxy ended with status {status}: {self._reason()}")
+            _log.warning("HAProxy ended with status %d and is started again", status)
+            self.start()
+
+    def put(self, slot: int, place: Place) -> None:
+        """Requests may go to this replica."""
+        self._places[slot] = place
+        self._write()
+        for name, address in (("http", place.http), ("grpc", place.grpc)):
+            host, _, port = address.rpartition(":")
+            self._tell(f"set server {name}/r{slot} addr {host.strip('[]')} port {port}")
+        self._tell(f"set server http/r{slot} state ready", f"set server http/r{slot} health up")
+
+    def drain(self, slot: int) -> None:
+        """No new requests go to this replica."""
+        self._tell(f"set server http/r{slot} state drain")
+
+    def out(self, slot: int) -> None:
+        """What is still in flight there is sent to another, as far as it can be."""
+        if self._places.pop(slot, None) is not None:
+            self._write()
+            self._tell(f"set server http/r{slot} state maint")
+
+    def in_flight(self, slot: int) -> int:
+        """Requests and streams at this replica."""
+        try:
+            found = list(csv.DictReader(self._ask("show stat").lstrip("# ").splitlines()))
+        except OSError:
+            return 0
+        return sum(int(row["scur"]) for row in found if row["svname"] == f"r{slot}")
+
+    def stop(self) -> bool:
+        """Takes no more connections and ends when all requests are answered; whether they were, within drain_s."""
+        for port in self._listening.values():
+            port.close()
+        process, self._process = self._process, None
+        if process is None:
+            return True
+        process.send_signal(signal.SIGUSR1)
+        drained = _ended(process, self._settings.drain_s)
+        process.terminate()
+        if not _ended(process, STOP_S):
+            process.kill()
+            process.wait()
+        return drained
+
+    def _write(self) -> None:
+        fds = {name: port.fileno() for name, port in self._listening.items()}
+        new = self._file.with_suffix(".new")
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:  # it may hold the token
+            file.write(configuration(self._settings, fds, self._control, self._places))
+        new.rename(self._file)
+
+    def _tell(self, *commands: str) -> None:
+        """One that does not answer is started again with the file, which has it all."""
+        try:
+            for command in commands:
+                if answer := self._ask(command).strip():
+                    _log.debug("HAProxy: %s: %s", command, answer)
+        except OSError as error:
+            _log.warning("HAProxy does not take %r: %s", commands[0], error)
+
+    def _ask(self, command: str) -> str:
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.settimeout(ASK_S)
+            asking.connect(str(self._control))
+            asking.sendall(command.encode() + b"\n")
+            found = b""
+            while piece := asking.recv(1 << 16):
+                found += piece
+            return found.decode()
+
+    def _read(self, process: "subprocess.Popen[str]") -> None:
+        assert process.stderr is not None
+        with process.stderr:
+            for line in process.stderr:
+                self._said.append(line.strip())
+                _log.debug("%s", line.strip())
+
+    def _reason(self) -> str:
+        time.sleep(0.1)  # until it is read
+        alerts = [line for line in self._said if "ALERT" in line] or list(self._said)
+        return alerts[0] if alerts else "it said nothing"
+
+
+def _ended(process: "subprocess.Popen[str]", bound_s: float) -> bool:
+    try:
+        process.wait(bound_s)
+    except subprocess.TimeoutExpired:
+        return False
+    return True

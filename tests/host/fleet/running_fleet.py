@@ -1,0 +1,135 @@
+"""`headrace serve --ray` as a process, and clients that ask it all the time."""
+
+import json
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import tritonclient.grpc
+import tritonclient.http
+from command import COMMAND, headrace
+
+PATIENCE_S = 180.0
+PHOTO = (Path(__file__).parents[3] / "examples" / "chelsea.jpg").read_bytes()
+LIGHT = ("--workers", "npu:1", "--model", "resnet50", "--policy", "serial", "--sla-ms", "10000", "--drain-s", "10")
+
+
+def until(condition, what="it never came"):
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
+
+
+def lives(pid):
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def words(pid):
+    """Of its command line."""
+    found = Path(f"/proc/{pid}/cmdline")
+    return found.read_text().split("\0") if found.exists() else []
+
+
+def descendants(pid):
+    found, new = set(), {pid}
+    while new:
+        found |= new
+        new = {
+            int(child)
+            for each in new
+            for tasks in Path(f"/proc/{each}/task").glob("*/children")
+            for child in tasks.read_text().split()
+        } - found
+    return found - {pid}
+
+
+class Fleet:
+    """`headrace serve --ray` as a process."""
+
+    def __init__(self, address, *options, insecure=True):
+        command = [*COMMAND, "serve", "--json", "--ray", address, *LIGHT, *options]
+        command += ["--insecure"] if insecure else []
+        command += [f"--{port}=127.0.0.1:0" for port in ("http", "grpc", "metrics")]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.said = []
+        threading.Thread(target=self._listen, daemon=True).start()
+        line = self.process.stdout.readline()
+        assert line, self.said
+        self.ready = json.loads(line)
+
+    def _listen(self):
+        for line in self.process.stderr:
+            self.said.append(line.strip())
+
+    def heard(self, *words, since=0):
+        return [line for line in self.said[since:] if all(word in line for word in words)]
+
+    def update(self, *options):
+        return headrace(
+            "serve",
+            "--ray",
+            "any",
+            "--update",
+            "--http",
+            self.ready["http"],
+            *options,
+            *(["--insecure"] if options else []),
+        )
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(90)
+
+
+class Load:
+    """Clients that ask one after the other, all the time, over both transports, with photos and with tensors of 602,112
+    bytes. Use as a context manager."""
+
+    def __init__(self, ready):
+        self._ready = ready
+        self._end = threading.Event()
+        self.answered, self.errors = [], []
+
+    def __enter__(self):
+        kinds = [(module, large) for module in (tritonclient.http, tritonclient.grpc) for large in (False, True)]
+        self._threads = [threading.Thread(target=self._ask, args=kind) for kind in kinds]
+        self.answered = [0] * len(kinds)
+        for number, thread in enumerate(self._threads):
+            thread.name = str(number)
+            thread.start()
+        self.more()
+        return self
+
+    def more(self):
+        """Every client has had another ten answers."""
+        before = list(self.answered)
+        until(lambda: all(now > then + 10 for now, then in zip(self.answered, before, strict=True)), self.errors)
+
+    def __exit__(self, *_):
+        self._end.set()
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive()
+
+    def _ask(self, module, large):
+        name = module.__name__.rpartition(".")[2]
+        client = module.InferenceServerClient(self._ready[name])
+        if large:
+            given = module.InferInput("x", [1, 3, 224, 224], "FP32")
+            given.set_data_from_numpy(np.zeros((1, 3, 224, 224), np.float32))
+        else:
+            given = module.InferInput("IMAGE", [1], "BYTES")
+            given.set_data_from_numpy(np.array([PHOTO], object))
+        number = int(threading.current_thread().name)
+        while not self._end.is_set():
+            try:
+                assert client.infer("resnet50", [given]).as_numpy("output").shape == (1, 1000)
+                self.answered[number] += 1
+            except Exception as error:
+                self.errors.append((name, large, error))
+                time.sleep(0.1)

@@ -1,0 +1,87 @@
+"""How an update is asked for."""
+
+import os
+import threading
+
+import pytest
+
+from headrace.batching import HeadraceError, UsageError
+from headrace.host.fleet.control import Control, Update, ask
+from headrace.host.server.serve import Address
+
+HTTP = Address("127.0.0.1", 8000)
+UPDATE = Update(("--model=resnet50",), "/srv", {"token-file": None})
+
+
+@pytest.fixture(autouse=True)
+def runtime_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return tmp_path / f"headrace-{os.geteuid()}"
+
+
+def answering(control, *messages):
+    """Answers the first who asks, in a thread; what was asked comes into the list."""
+    found = []
+
+    def run():
+        while (asked := control.asked()) is None:
+            pass
+        found.append(asked.update)
+        for told in messages[:-1]:
+            asked.tell(told)
+        asked.end(messages[-1])
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return found
+
+
+def test_an_update_is_told_of_until_its_end():
+    told = []
+    with Control(HTTP) as control:
+        found = answering(control, "one", "two", None)
+        ask(HTTP, UPDATE, told.append)
+        assert found == [UPDATE] and told == ["one", "two"]
+        answering(control, "it does not start")
+        with pytest.raises(HeadraceError, match="it does not start"):
+            ask(HTTP, Update(None, "/srv", {}), told.append)
+
+
+def test_a_fleet_that_ends_meanwhile_is_an_error():
+    with Control(HTTP) as control:
+
+        def run():
+            while (asked := control.asked()) is None:
+                pass
+            asked._connection.close()
+
+        threading.Thread(target=run, daemon=True).start()
+        with pytest.raises(HeadraceError, match="ended before"):
+            ask(HTTP, UPDATE, print)
+
+
+def test_where_no_fleet_is_it_is_told(runtime_folder):
+    with Control(HTTP), pytest.raises(UsageError, match=r"no fleet serves HTTP on 127.0.0.1:8001 here"):
+        ask(Address("127.0.0.1", 8001), UPDATE, print)
+    with pytest.raises(UsageError, match="no fleet serves"):
+        ask(HTTP, UPDATE, print)
+    assert list(runtime_folder.iterdir()) == []
+
+
+def test_nobody_else_may_ask(runtime_folder):
+    with Control(HTTP):
+        (socket,) = runtime_folder.iterdir()
+        assert socket.stat().st_mode & 0o777 == 0o600 and runtime_folder.stat().st_mode & 0o777 == 0o700
+    runtime_folder.chmod(0o777)
+    with pytest.raises(UsageError, match="another user may write there"):
+        Control(HTTP)
+
+
+def test_what_is_no_message_is_not_taken():
+    import socket
+
+    with Control(HTTP) as control, socket.socket(socket.AF_UNIX) as asking:
+        asking.connect(str(control._path))
+        asking.sendall(b"hello\n")
+        assert control.asked() is None
+        assert asking.recv(10) == b""

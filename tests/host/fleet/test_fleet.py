@@ -1,0 +1,149 @@
+"""A fleet on a Ray cluster of three nodes, all on this machine, under requests of real clients: what happens to it is
+seen by nobody. The tests follow each other, for each finds the fleet as the one before left it."""
+
+import os
+import signal
+
+import pytest
+import tritonclient.http
+from command import headrace
+from running_fleet import LIGHT, Fleet, Load, descendants, lives, until, words
+
+pytestmark = [pytest.mark.timed, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def three():
+    from ray.cluster_utils import Cluster
+
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    try:
+        nodes.workers = [nodes.add_node(num_cpus=1, resources={"fpga": 1}) for _ in range(2)]
+        yield nodes
+    finally:
+        nodes.shutdown()
+
+
+def raylet(node):
+    return node.all_processes["raylet"][0].process.pid
+
+
+@pytest.fixture(scope="module")
+def fleet(three):
+    found = Fleet(three.address, "--replicas", "3")
+    yield found
+    found.process.kill()
+    found.process.wait()
+
+
+def test_three_replicas_answer_by_one_address(fleet):
+    assert len({each["http"] for each in fleet.ready["replicas"]}) == 3
+    with Load(fleet.ready) as load:
+        pass
+    assert not load.errors
+    served = tritonclient.http.InferenceServerClient
+    counts = [
+        served(each["http"]).get_inference_statistics("resnet50")["model_stats"][0]["inference_count"]
+        for each in fleet.ready["replicas"]
+    ]
+    assert min(counts) > 0 and sum(counts) == sum(load.answered)
+
+
+def test_a_replica_that_is_killed_is_missed_by_nobody_and_comes_back(fleet):
+    with Load(fleet.ready) as load:
+        os.kill(fleet.ready["replicas"][0]["pid"], signal.SIGKILL)
+        load.more()
+        until(lambda: fleet.heard("replica 0", "ended by SIGKILL"))
+        until(lambda: len(fleet.heard("replica 0", "ready, HTTP")) == 2, fleet.said)
+        load.more()
+    assert not load.errors
+
+
+def test_a_replica_that_hangs_is_gone_around(fleet):
+    pid = fleet.ready["replicas"][1]["pid"]
+    with Load(fleet.ready) as load:
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            load.more()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        load.more()
+    assert not load.errors
+
+
+def test_an_update_replaces_all_and_fails_no_request(fleet):
+    before = descendants(fleet.process.pid)
+    since = len(fleet.said)
+    with Load(fleet.ready) as load:
+        done = fleet.update("--workers", "npu:2", *LIGHT[2:])
+    assert (done.returncode, load.errors) == (0, []), (done.stderr, load.errors)
+    assert len(fleet.heard("ready, HTTP", since=since)) == 3 == len(fleet.heard("stopped", since=since))
+    assert not fleet.heard("ends first", since=since), "there was room beside the old ones"
+    assert not any(lives(each["pid"]) for each in fleet.ready["replicas"][1:])
+    assert descendants(fleet.process.pid) == before, "HAProxy is the same one"
+
+
+def test_an_update_to_what_does_not_start_leaves_the_old_ones(fleet, tmp_path):
+    since = len(fleet.said)
+    with Load(fleet.ready) as load:
+        done = fleet.update("--workers", "npu:1", "--model", "mobilenet_v3_small", "--profile", "/dev/null/profile")
+        assert done.returncode == 2  # which can be seen here already
+        done = fleet.update("--workers", "1", "--model", "resnet50=no_such:network")
+        load.more()
+    assert done.returncode == 1 and "no_such" in done.stderr and not load.errors
+    assert not fleet.heard("stopped", since=since)
+    (tmp_path / "token").write_text("secret")
+    done = fleet.update("--token-file", str(tmp_path / "token"), *LIGHT)
+    assert done.returncode == 1 and "--token-file is not as the fleet has it" in done.stderr
+
+
+def test_a_node_that_is_killed_is_missed_by_nobody_and_its_replica_goes_elsewhere(fleet, three):
+    since = len(fleet.said)
+    # Ray places three replicas where four have room, so that one of the two workers may have none.
+    node = next(node for node in three.workers if any("serve" in words(pid) for pid in descendants(raylet(node))))
+    with Load(fleet.ready) as load:
+        three.remove_node(node, allow_graceful=False)
+        until(lambda: fleet.heard("lost with its node", since=since), fleet.said)
+        until(lambda: fleet.heard("ready, HTTP", since=since), fleet.said)
+        load.more()
+    assert not load.errors
+
+
+def test_at_the_end_all_is_answered_and_nothing_is_left(fleet):
+    with Load(fleet.ready) as load:
+        left = descendants(fleet.process.pid)
+        assert left
+    assert fleet.end() == 0 and not load.errors
+    until(lambda: not any(lives(pid) for pid in left))
+    for line in fleet.heard("ready, HTTP"):
+        url = line.partition("HTTP ")[2].partition(",")[0]
+        with pytest.raises(OSError):
+            tritonclient.http.InferenceServerClient(url).is_server_live()
+
+
+def test_what_the_cluster_has_no_room_for_is_told(three):
+    serve = ("serve", "--ray", three.address, "--insecure", *LIGHT, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
+             "--metrics", "127.0.0.1:0")  # fmt: skip
+    done = headrace(*serve, "--replicas", "9")
+    assert (
+        done.returncode == 2 and "--replicas 9: each needs 1 CPU, and the cluster has 3: give at most 3" in done.stderr
+    )
+    done = headrace(*serve, "--resources", "mig-1g.5gb=1")
+    assert done.returncode == 2 and "the cluster has 0 mig-1g.5gb" in done.stderr
+
+
+def test_what_no_replica_can_serve_ends_the_start(three):
+    serve = ("serve", "--ray", three.address, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics",
+             "127.0.0.1:0", "--workers", "1")  # fmt: skip
+    done = headrace(*serve, "--model", "no_such:network", "--insecure")
+    assert done.returncode == 2 and "no_such" in done.stderr.splitlines()[-1]
+
+
+def test_the_fleet_goes_with_its_front(three):
+    fleet = Fleet(three.address, "--resources", "fpga=1")
+    with Load(fleet.ready):
+        pass
+    left = {*descendants(fleet.process.pid), fleet.ready["replicas"][0]["pid"]}
+    fleet.process.kill()
+    fleet.process.wait()
+    until(lambda: not any(lives(pid) for pid in left))

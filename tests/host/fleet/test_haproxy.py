@@ -1,0 +1,200 @@
+"""HAProxy's configuration as HAProxy itself sees it, and its process."""
+
+import http.client
+import http.server
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+import trustme
+
+from headrace.batching import HeadraceError, UsageError
+from headrace.host.fleet.haproxy import Place, Proxy, ProxySettings, configuration
+
+FDS = {"http": 3, "grpc": 4, "metrics": 5}
+PLAIN = ProxySettings(slots=4, again=1 << 20, client_s=15.0, head=32 << 10, drain_s=5.0)
+
+
+def program():
+    return shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
+
+
+@pytest.fixture
+def pair(tmp_path):
+    found = tmp_path / "it's a pair.pem"
+    trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(found)
+    return found
+
+
+def check(text, folder):
+    """What HAProxy says of it; its ports are open, as it wants."""
+    with socket.create_server(("127.0.0.1", 0)) as port:
+        for fd in FDS.values():
+            text = text.replace(f"fd@{fd}", f"fd@{port.fileno()}")
+        (folder / "haproxy.cfg").write_text(text)
+        return subprocess.run(
+            [program(), "-c", "-V", "-f", folder / "haproxy.cfg"], capture_output=True, text=True,
+            pass_fds=[port.fileno()],
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("places", [{}, {0: Place("10.0.0.1:8000", "10.0.0.1:8001"), 3: Place("[::1]:1", "[::1]:2")}])
+@pytest.mark.parametrize("token", [None, "secret", 'it\'s "$HOME" #1\\'])
+@pytest.mark.parametrize("secure", [False, True])
+def test_haproxy_takes_it_without_a_warning(places, token, secure, pair, tmp_path):
+    settings = ProxySettings(4, 1 << 20, 15.0, 32 << 10, 5.0, token, pair if secure else None)
+    done = check(configuration(settings, FDS, tmp_path / "a socket", places), tmp_path)
+    assert done.returncode == 0 and "WARNING" not in done.stdout + done.stderr, done.stdout + done.stderr
+
+
+class Backend:
+    """A replica as far as HAProxy sees one over HTTP: answers with its name, after `delay_s`."""
+
+    def __init__(self, name, delay_s=0.0):
+        self.asked, self.delay_s, self.status = [], delay_s, 200
+        backend = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                self.answer(200, b"")
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["content-length"]))
+                backend.asked.append(len(body))
+                time.sleep(backend.delay_s)
+                if backend.status == 0:  # as a process that is killed
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                    self.close_connection = True
+                    return
+                self.answer(backend.status, name)
+
+            def answer(self, status, body):
+                self.send_response(status)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.place = Place(f"127.0.0.1:{self.server.server_port}", "127.0.0.1:1")
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def backends():
+    found = [Backend(b"a"), Backend(b"b")]
+    yield found
+    for each in found:
+        each.close()
+
+
+@pytest.fixture
+def proxy(tmp_path):
+    ports = {name: socket.create_server(("127.0.0.1", 0)) for name in FDS}
+    found = Proxy(PLAIN, ports, tmp_path)
+    found.address = ports["http"].getsockname()
+    found.start()
+    yield found
+    found.stop()
+
+
+def post(proxy, size=10, timeout=30):
+    connection = http.client.HTTPConnection(*proxy.address, timeout=timeout)
+    connection.request("POST", "/v2/models/m/infer", bytes(size))
+    answer = connection.getresponse()
+    status, body = answer.status, answer.read()
+    connection.close()
+    return status, body
+
+
+def test_requests_go_to_replicas_as_they_come_and_go(proxy, backends):
+    status, body = post(proxy)
+    assert status == 503 and b'"error"' in body
+    proxy.put(0, backends[0].place)
+    assert post(proxy) == (200, b"a")
+    proxy.put(1, backends[1].place)
+    assert {post(proxy)[1] for _ in range(6)} == {b"a", b"b"}
+    proxy.drain(0)
+    assert {post(proxy)[1] for _ in range(6)} == {b"b"}
+    proxy.out(0)
+    proxy.out(1)
+    assert post(proxy)[0] == 503
+    proxy.put(0, backends[1].place)  # another in the same slot
+    assert post(proxy) == (200, b"b")
+
+
+@pytest.mark.parametrize("status", [0, 503])
+@pytest.mark.parametrize("size", [10, 1 << 20])
+def test_a_request_that_one_replica_loses_or_refuses_is_sent_whole_to_another(proxy, backends, status, size):
+    backends[0].status = status
+    for slot, backend in enumerate(backends):
+        proxy.put(slot, backend.place)
+    assert [post(proxy, size) for _ in range(4)] == [(200, b"b")] * 4
+    assert backends[0].asked and {*backends[0].asked, *backends[1].asked} == {size}
+
+
+@pytest.mark.parametrize("status", [500, 504, 429])
+def test_an_answer_that_is_an_error_is_an_answer(proxy, backends, status):
+    for slot, backend in enumerate(backends):
+        backend.status = status
+        proxy.put(slot, backend.place)
+    assert post(proxy)[0] == status
+    assert len(backends[0].asked + backends[1].asked) == 1
+
+
+def test_what_is_in_flight_is_counted_and_goes_elsewhere_when_its_replica_is_out(proxy, backends):
+    backends[0].delay_s = 20.0
+    proxy.put(0, backends[0].place)
+    found = []
+    client = threading.Thread(target=lambda: found.append(post(proxy)))
+    client.start()
+    end = time.monotonic() + 10
+    while proxy.in_flight(0) != 1 or not backends[0].asked:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    proxy.put(1, backends[1].place)
+    proxy.out(0)
+    client.join(10)
+    assert found == [(200, b"b")] and proxy.in_flight(0) == 0
+
+
+def test_one_that_is_killed_is_started_again_with_what_it_had(proxy, backends):
+    proxy.put(2, backends[0].place)
+    time.sleep(max(0.0, proxy._began + 5.1 - time.monotonic()))
+    os.kill(proxy._process.pid, signal.SIGKILL)
+    proxy._process.wait()
+    proxy.look()
+    assert post(proxy) == (200, b"a")
+    os.kill(proxy._process.pid, signal.SIGKILL)
+    proxy._process.wait()
+    with pytest.raises(HeadraceError, match="HAProxy ended with status -9"):
+        proxy.look()
+
+
+def test_a_configuration_that_it_does_not_take_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr("headrace.host.fleet.haproxy.configuration", lambda *_: "nonsense\n")
+    ports = {name: socket.create_server(("127.0.0.1", 0)) for name in FDS}
+    found = Proxy(PLAIN, ports, tmp_path)
+    with pytest.raises(HeadraceError, match=r"HAProxy does not run: .*nonsense"):
+        found.start()
+    found.stop()
+
+
+def test_a_machine_without_it_is_told_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    with pytest.raises(UsageError, match="apt-get install haproxy"):
+        Proxy(PLAIN, {}, tmp_path)
