@@ -32,7 +32,8 @@ from headrace.sim.fleet.routers import Router, make_router
 from headrace.sim.fleet.settings import Fleet
 from headrace.sim.interrupt import look_for_signals
 
-DIES, UP, STARTED = 0, 1, 2  # what changes
+DIES, MAY_DIE, UP, STARTED = 0, 1, 2, 3  # what changes
+ANY = -1  # in place of the number of a life: whichever it is
 BACK = -1  # in place of the number of a step: an answer, on its way to the router
 
 
@@ -45,7 +46,7 @@ class _Call:
 
 
 class _Site(Outcome):
-    """A server's place in the fleet. `server` is a new one after each failure, `life` its number."""
+    """A server's place in the fleet. `server` is a new one after each stop or failure, `life` counts the ends."""
 
     def __init__(self, number: int, tally: Tally, steps: list[int]) -> None:
         super().__init__(0)
@@ -59,6 +60,7 @@ class _Site(Outcome):
         self.free: list[list[float]] = []  # of each step of preprocessing: when each of its servers is
         self.steps: list[int] = steps
         self.on_since: float = -1.0  # it starts or runs
+        self.leaves: bool = False  # it stops behind what it has
         self._tally: Tally = tally
 
     def comes(self, request: Request, now: float) -> None:
@@ -110,7 +112,7 @@ class FleetRun:
         self._busy_s: list[float] = [0.0] * (workers * fleet.servers)
         self._turns: list[tuple[float, int]] = []  # may hold some that were put off, or brought forward
         self._ways: list[tuple[float, int, int, int, int, _Call]] = []  # when, who, to which step of which life of whom
-        self._changes: list[tuple[float, int, int, float]] = []  # when, what, of whom, and for how long
+        self._changes: list[tuple[float, int, int, int, float]] = []  # when, what, of which life of whom, for how long
         self._due: list[_Site] = []
         self._now: float = 0.0
         self._running: int = 0  # servers that start or take requests
@@ -138,8 +140,8 @@ class FleetRun:
                 raise left_waiting(ledger.in_flight, self._now)
             now = self._now = max(self._now, upcoming)
             while self._changes and self._changes[0][0] <= now:
-                _, what, number, for_s = heapq.heappop(self._changes)
-                self._change(what, number, for_s)
+                _, what, number, life, for_s = heapq.heappop(self._changes)
+                self._change(what, number, life, for_s)
             while block is not None and block.arrival[place] <= now:
                 call = _Call(nth(block, place, following), [step[place] for step in seconds])
                 self.first = min(self.first, call.request.arrival)
@@ -178,13 +180,13 @@ class FleetRun:
                 self._off.append(number)
                 continue
             self._boots(site)
-            self._running += 1
             self._router.add(number)
-            if self._fleet.mtbf_s is not None:
-                self._will_die(number)
         self._off.reverse()
+        if self._fleet.mtbf_s is not None:
+            for number in range(self._fleet.servers):
+                self._may_die(number)
         for failure in self._fleet.failures:
-            heapq.heappush(self._changes, (failure.at_s, DIES, failure.server, failure.for_s))
+            heapq.heappush(self._changes, (failure.at_s, DIES, failure.server, ANY, failure.for_s))
 
     def _upcoming(self) -> float:
         while self._turns and self._turns[0][0] != self._sites[self._turns[0][1]].turn_at:
@@ -264,7 +266,7 @@ class FleetRun:
         self.tally.ledger.finish(request)
         self.tally.ends(request, self._now)
         self._scale()
-        if self._router.outstanding[site.number] == 0 and not self._router.is_up(site.number):
+        if site.leaves and self._router.outstanding[site.number] == 0:
             self._drained(site)
 
     def _fails(self, request: Request) -> None:
@@ -277,6 +279,8 @@ class FleetRun:
         site.turn_at = math.inf
         site.ledger = Ledger()
         site.on_since = self._now
+        site.leaves = False
+        self._running += 1
 
     def _stops(self, site: _Site) -> None:
         """What it did is counted."""
@@ -296,33 +300,41 @@ class FleetRun:
         site.in_system_s = 0.0
         site.turn_at = math.inf
         site.server = None
+        site.leaves = False
+        site.life += 1
 
-    def _change(self, what: int, number: int, for_s: float) -> None:
+    def _change(self, what: int, number: int, life: int, for_s: float) -> None:
         site = self._sites[number]
-        if what == DIES:
+        if what == MAY_DIE:
+            self._may_die(number)
+        if what == DIES or what == MAY_DIE:
             if site.server is not None:
                 self._dies(site, for_s)
-        elif what == UP:
-            if site.server is None:
-                self._boots(site)
+        elif what == STARTED:
+            if life == site.life:  # it has not died since
                 self._router.add(number)
-                if self._fleet.mtbf_s is not None:
-                    self._will_die(number)
-        else:
+        elif self._fleet.autoscale is None:
+            self._boots(site)
             self._router.add(number)
+        else:
+            self._off.append(number)
+            self._scale()
 
-    def _will_die(self, number: int) -> None:
+    def _may_die(self, number: int) -> None:
+        """Next; one that is off then does not. Exponential times are as long from any instant, its start too."""
         mtbf_s, mttr_s = self._fleet.mtbf_s, self._fleet.mttr_s
         assert mtbf_s is not None and mttr_s is not None
-        at = self._now + self._lives.expovariate(1.0 / mtbf_s)
-        heapq.heappush(self._changes, (at, DIES, number, self._lives.expovariate(1.0 / mttr_s)))
+        at, for_s = self._now + self._lives.expovariate(1.0 / mtbf_s), self._lives.expovariate(1.0 / mttr_s)
+        heapq.heappush(self._changes, (at, MAY_DIE, number, ANY, for_s))
 
     def _dies(self, site: _Site, for_s: float) -> None:
         self.failures += 1
+        if not site.leaves:
+            self._running -= 1
         self._stops(site)
-        site.life += 1
-        self._router.remove(site.number)
-        heapq.heappush(self._changes, (self._now + for_s, UP, site.number, 0.0))
+        if self._router.is_up(site.number):
+            self._router.remove(site.number)
+        heapq.heappush(self._changes, (self._now + for_s, UP, site.number, ANY, 0.0))
         lost = list(site.under_way.values())
         site.under_way = {}
         for call in lost:
@@ -333,6 +345,7 @@ class FleetRun:
                 self.rerouted += 1
                 self.tally.forgets(call.request)
                 self._send(call)
+        self._scale()
 
     def _scale(self) -> None:
         scale = self._fleet.autoscale
@@ -340,23 +353,22 @@ class FleetRun:
             return
         wanted = max(scale.least, math.ceil(self.tally.ledger.in_flight / scale.target))
         if wanted > self._running and self._off:
-            number = self._off.pop()
-            self._running += 1
+            site = self._sites[self._off.pop()]
             self._scaled_at = self._now
-            self._boots(self._sites[number])
-            heapq.heappush(self._changes, (self._now + scale.start_s, STARTED, number, 0.0))
+            self._boots(site)
+            heapq.heappush(self._changes, (self._now + scale.start_s, STARTED, site.number, site.life, 0.0))
         elif (
             wanted < self._running and len(self._router.up) > scale.least
             and self._now >= self._scaled_at + scale.cooldown_s
         ):  # fmt: skip
             site = self._sites[self._router.up[-1]]
             self._router.remove(site.number)
+            site.leaves = True
             self._running -= 1
             self._scaled_at = self._now
             if self._router.outstanding[site.number] == 0:
                 self._drained(site)
 
     def _drained(self, site: _Site) -> None:
-        if self._fleet.autoscale is not None and site.server is not None:
-            self._stops(site)
-            self._off.append(site.number)
+        self._stops(site)
+        self._off.append(site.number)

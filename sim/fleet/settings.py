@@ -40,9 +40,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Autoscale:
-    """Between `least` and all servers run. Whenever a request comes or is answered, `wanted` is how many it takes for
-    `target` requests each. If fewer run or start, one more starts, and takes requests `start_s` later. If more do, and
-    nothing started or stopped in the last `cooldown_s`, one takes no more requests and stops when it has none."""
+    """Between `least` and all servers run. Whenever a request comes or is answered, or a server dies or is back,
+    `wanted` is how many it takes for `target` requests each. If fewer run or start, one more starts, and takes requests `start_s` later. If more do, and
+    nothing started or stopped in the last `cooldown_s`, one takes no more requests and stops when it has none. One that
+    dies runs no more, and when it is back it can be started."""
 
     least: int
     target: float
@@ -82,8 +83,6 @@ class Fleet:
             if seconds is not None and not 0 < seconds < math.inf:
                 raise UsageError(f"{option} {seconds:g}: give a time above 0")
         if self.autoscale is not None:
-            if self.failures or self.mtbf_s is not None:
-                raise UsageError("--autoscale and failures cannot be simulated together; leave out one of them")
             if not 1 <= self.autoscale.least <= self.servers:
                 raise UsageError(
                     f"--autoscale: at least {self.autoscale.least} of --servers {self.servers}; "

@@ -101,6 +101,9 @@ def test_a_server_that_is_down_costs_no_hours_and_comes_back():
     assert hours[0] - hours[1] == pytest.approx(300 / 3600, rel=0.1)
 
 
+FAILURES = st.builds(Failure, st.integers(0, 5), st.floats(0, 60), st.floats(0.1, 20))
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(ROUTERS),
@@ -121,15 +124,54 @@ def test_nothing_is_lost_whatever_dies(router, servers, delay, failures, mtbf_s,
         assert done.result["failed"] == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.sampled_from(ROUTERS), st.integers(1, 3), st.floats(0.5, 4), st.floats(0, 10), st.floats(0, 20),
-    st.sampled_from((Delay(), Delay(0.3))), st.integers(0, 1000),
+    st.sampled_from((Delay(), Delay(0.3))), st.lists(FAILURES, max_size=4), st.sampled_from((None, 5.0, 30.0)),
+    st.integers(0, 1000),
 )  # fmt: skip
-def test_nothing_is_lost_as_servers_start_and_stop(router, least, target, start_s, cooldown_s, delay, seed):
-    fleet = Fleet(6, router, delay, autoscale=Autoscale(least, target, start_s, cooldown_s))
-    result = fleet_run(fleet, 2.0, 150, seed).result
-    assert result["finished"] == 150
+def test_nothing_is_lost_as_servers_start_stop_and_die(
+    router, least, target, start_s, cooldown_s, delay, failures, mtbf_s, seed
+):
+    mttr_s = None if mtbf_s is None else 3.0
+    scale = Autoscale(least, target, start_s, cooldown_s)
+    done = fleet_run(Fleet(6, router, delay, tuple(failures), mtbf_s, mttr_s, autoscale=scale), 2.0, 150, seed)
+    assert done.outcome.ledger.in_flight == 0
+    assert done.result["finished"] + done.result["failed"] == 150
+    if not failures and mtbf_s is None:
+        assert done.result["failed"] == 0
+
+
+def test_another_server_starts_when_one_dies():
+    """Of three, one is to run, and begins: server 0."""
+    come = arrivals(0.2, 100).arrival
+
+    def result(failures, start_s=20.0):
+        fleet = Fleet(3, "random", failures=parse_failures(failures), autoscale=Autoscale(1, 1000.0, start_s, 0.0))
+        return fleet_run(fleet, 0.2, 100).result
+
+    def between(begin_s, end_s):
+        return sum(begin_s <= at < end_s for at in come)
+
+    one = result("0@100:20")  # server 1 serves from 120 on, and server 0, which is back then, stays off
+    assert between(100, 120) <= one["failed"] <= between(100, 120) + 2  # with those that it had
+    assert one["fleet"]["server_hours"] * 3600 == pytest.approx(come[-1] - come[0], abs=5)
+    assert one["fleet"]["failures"] == result("0@100:20,0@150:1")["fleet"]["failures"] == 1
+    assert result("0@100:20,1@150:1")["fleet"]["failures"] == 2
+    # One that dies while it starts does not serve when it would have, though it is back: server 2 does, from 130 on.
+    assert result("0@100:900,1@110:1")["failed"] - one["failed"] == between(120, 130) > 0
+    # All dead: who is back first, at 130, is started at once.
+    assert result("0@100:900,1@101:900,2@102:28")["failed"] - one["failed"] == between(120, 150) > 0
+    assert result("0@100:1", start_s=1e9)["finished"] == between(0, 100) - (one["failed"] - between(100, 120))
+
+
+def test_servers_die_as_often_as_they_are_said_to_while_they_run():
+    fleet = Fleet(10, "random", mtbf_s=20.0, mttr_s=5.0)
+    span_s = arrivals(5.0, 20_000).arrival[-1]
+    assert fleet_run(fleet, 5.0, 20_000).result["fleet"]["failures"] == pytest.approx(10 * span_s / 25, rel=0.05)
+    # Of these, two run until one dies, and another takes its place at once.
+    scaled = dataclasses.replace(fleet, autoscale=Autoscale(2, 1000.0, 0.0, 0.0))
+    assert fleet_run(scaled, 0.5, 2000).result["fleet"]["failures"] == pytest.approx(2 * 4000 / 20, rel=0.1)
 
 
 def test_autoscaling_pays_for_what_the_load_takes():

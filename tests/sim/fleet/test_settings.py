@@ -33,7 +33,6 @@ def test_what_is_written_is_what_is_meant():
         ({"servers": 2, "autoscale": "3:1:1:1"}, "at least 3 of --servers 2; give 1 to 2"),
         ({"servers": 2, "autoscale": "0:1:1:1"}, "at least 0 of --servers 2"),
         ({"servers": 2, "autoscale": "1:0:1:1"}, "give LEAST:TARGET:START_S:COOLDOWN_S"),
-        ({"servers": 2, "autoscale": "1:1:1:1", "failure": "0@1:1"}, "cannot be simulated together"),
         ({"servers": 2, "drop_late": True}, "--drop-late is not simulated with --servers"),
     ],
 )
