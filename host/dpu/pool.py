@@ -176,8 +176,12 @@ class CuPool(Generic[Held]):
 
     async def reset(self) -> None:
         """Probe all CUs that are out of service now, whatever their interval. One whose last run hangs stays out."""
-        for name in {self._cu_of[lane] for lane in self.lost}:
-            probing = self._probing.setdefault(name, self._new_probing(name))
+        for name in dict.fromkeys(self._cu_of[lane] for lane in self.lost):
+            if self._lanes_of(name)[0] not in self.lost:  # a probe that was under way has brought it back meanwhile
+                continue
+            if name not in self._probing:
+                self._probing[name] = self._new_probing(name)
+            probing = self._probing[name]
             if probing.timer is not None:
                 probing.timer.cancel()
             if self._held.intersection(self._lanes_of(name)) or self._closing.is_set():

@@ -32,6 +32,13 @@ def xclbin(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def two_units(tmp_path_factory):
+    path = tmp_path_factory.mktemp("probing") / "two.xclbin"
+    build_sw_emu(path, image_cus=2)
+    return path
+
+
 @pytest.fixture
 def begun(monkeypatch):
     """The CUs that were given a run, by name."""
@@ -201,6 +208,21 @@ def test_a_reset_looks_at_once(xclbin, launch):
         assert await dpu.reset() == []
 
     with_dpu(xclbin, body, faults=[Fault(FaultKind.ERROR, times=2)], probe_after_s=math.inf, launch=launch)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_reset_takes_no_notice_of_a_unit_that_another_probe_has_brought_back(two_units, first):
+    """One unit's probe is under way, and so before the other's, for which the reset waits."""
+
+    async def body(dpu):
+        assert (await dpu.process(PHOTOS[0].jpeg)).unit == "cpu"
+        out = sorted(dpu.out_of_service)
+        assert out == ["image_cu_1", "image_cu_2"]
+        dpu._cus.pools[0]._begin_probe(out[first])
+        assert await dpu.reset() == []
+        assert {state.returned for state in dpu.states()} == {1}
+
+    with_dpu(two_units, body, faults=[Fault(FaultKind.ERROR, times=2)], probe_after_s=3600)
 
 
 @pytest.mark.parametrize("spec", [ImageSpec(), AudioSpec()])
