@@ -31,7 +31,7 @@ struct Settings {
 };
 
 struct Outcome {
-    uint64_t cycles, status, width, height, bytes, bus_error, taken_by, bursts;
+    uint64_t cycles, status, width, height, bytes, bus_error, taken_by, bursts, most_waiting;
 };
 
 /// `samples`: three words a pixel. `memory` lies at `base`; writes beyond its `size` bytes end in SLVERR.
@@ -71,7 +71,7 @@ extern "C" int rtl_store(const Settings* settings, const uint32_t* samples, uint
         bench.settle();
         if (clock > 1 && m.idle_o) {
             *outcome = {clock, m.status_o, m.width_o, m.height_o, m.bytes_o, m.bus_error_o, outcome->taken_by,
-                        behind.bursts};
+                        behind.bursts, behind.most_waiting};
             return !behind.rests(m) || (frame_given && s.frame_status == 0 && !beats_end) ? PROTOCOL : NONE;
         }
         if (m.frame_valid_i && m.frame_ready_o) frame_given = true, frame_offered = false;

@@ -25,8 +25,10 @@ class Settings(ctypes.Structure):
 class Outcome(ctypes.Structure):
     _fields_ = [
         (name, ctypes.c_uint64)
-        for name in ("cycles", "status", "width", "height", "bytes", "bus_error", "taken_by", "bursts")
-    ]
+        for name in (
+            "cycles", "status", "width", "height", "bytes", "bus_error", "taken_by", "bursts", "most_waiting",
+        )
+    ]  # fmt: skip
 
 
 @cache
@@ -117,6 +119,12 @@ def test_narrower_samples_are_always_taken_at_two_pixels_a_clock(planar, shift):
 def test_memory_gets_a_word_a_clock_when_the_samples_ask_for_more():
     outcome = check(noise(224, 224), True, 2, latency=150, eager=True)
     assert outcome.cycles <= 3 * 224 * 224 // 4 * 1.03 + 400
+
+
+def test_no_more_bursts_wait_for_their_response_than_can_be_counted():
+    """A memory that is slow to answer: 63 wait, the 64th is not issued before the first is answered."""
+    outcome = check(noise(64, 64), True, 2, latency=5000)
+    assert outcome.bursts == 96 and outcome.most_waiting == 63
 
 
 @pytest.mark.parametrize("stall", [0, 128])
