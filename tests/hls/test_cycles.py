@@ -413,7 +413,10 @@ def test_the_models_know_of_damaged_files_which_of_them_are_taken(count, seed):
 
 # ---- Goals: whole CU, memory that answers after 120 clocks, photos at 500x375 ----
 
-PER_PIXEL = {("4:2:0", 90): 0.75, ("4:2:0", 75): 0.6, ("4:4:4", 90): 1.2}  # clocks, at most
+# Clocks, at most: some 3 % more than the photo takes that takes most, and than the twelve take on average. Issue 19's
+# goals for the mean at 4:2:0 are 0.33 at quality 75, and 0.37 at 90, which is not met (README).
+PER_PIXEL = {("4:2:0", 75): 0.36, ("4:2:0", 90): 0.51, ("4:4:4", 90): 0.65, ("4:2:2", 90): 0.545, ("gray", 95): 0.63}
+MEAN = {("4:2:0", 75): 0.33, ("4:2:0", 90): 0.39, ("4:4:4", 90): 0.485, ("4:2:2", 90): 0.41, ("gray", 95): 0.425}
 
 
 @pytest.mark.parametrize(
@@ -421,13 +424,20 @@ PER_PIXEL = {("4:2:0", 90): 0.75, ("4:2:0", 75): 0.6, ("4:4:4", 90): 1.2}  # clo
     [
         pytest.param(name, sampling, quality, marks=() if name in ("motorcycle_left", "china") else SLOW)
         for name in PHOTOS
-        for sampling, quality in (*PER_PIXEL, ("4:2:2", 90), ("gray", 95))
+        for sampling, quality in PER_PIXEL
     ],
 )
 def test_a_photo_takes_little_more_than_its_symbols_or_half_its_pixels(name, sampling, quality):
     counters = check_cu(encode(photo(name), quality, sampling))
     pixels = WIDTH * HEIGHT
     assert counters["cycles"] <= 1.10 * max(counters["symbols"], pixels / 2) + 3000
-    assert counters["cycles"] <= PER_PIXEL.get((sampling, quality), 1.2) * pixels
+    assert counters["cycles"] <= PER_PIXEL[sampling, quality] * pixels
     # What is behind decode never holds it back. The tensor's first word may wait a clock for its turn at the port.
     assert counters["wait_output"] == 0 and counters["wait_write"] <= 1
+
+
+@pytest.mark.parametrize(("sampling", "quality"), MEAN)
+def test_photos_take_no_more_clocks_than_they_should_on_average(sampling, quality):
+    """By the model, which the RTL keeps to."""
+    works = [read_jpeg_work(encode(photo(name), quality, sampling)) for name in PHOTOS]
+    assert sum(image_cu_cycles(work) for work in works) <= MEAN[sampling, quality] * len(works) * WIDTH * HEIGHT
