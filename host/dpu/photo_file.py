@@ -2,11 +2,14 @@
 
 The pixels are OpenCV's. OpenCV does not tell when it had to invent some: libjpeg goes on behind damage with a warning,
 libpng leaves rows as they are, and both end in an image. What is damaged is therefore found beside it: in JPEG by
-libjpeg-turbo's own warnings, which TurboJPEG passes on (it is the library that OpenCV has, so the pixels are equal); in
+libjpeg-turbo's own warnings, which TurboJPEG passes on (it is the library that OpenCV has, so the pixels are equal), or
+what OpenCV's writes to the error output of a process of its own where TurboJPEG does not know the sampling factors; in
 PNG by the checksums of chunks and data; in WebP, which has none, by its length, beside what libwebp refuses.
 """
 
 import struct
+import subprocess
+import sys
 import zlib
 from collections.abc import Iterator
 from enum import Enum
@@ -30,6 +33,8 @@ MOST_SCANS = 100  # of a JPEG: progressive files have about ten, and each takes 
 # What libjpeg warns of and has no part in the pixels (jerror.h), by the words of its messages.
 HARMLESS = ("unknown JFIF revision", "extraneous bytes before marker")
 UNKNOWN_SAMPLING = "Could not determine subsampling level"  # TurboJPEG's: it does not decode these, OpenCV does
+# Of a process of its own, since the error output is that of all threads.
+DECODE_ALONE = "import sys, cv2, numpy; cv2.imdecode(numpy.frombuffer(sys.stdin.buffer.read(), numpy.uint8), 1)"
 
 
 class Damaged(Enum):
@@ -50,8 +55,7 @@ def decode(data: bytes, max_megapixels: int, damaged: Damaged) -> Photo:
     """The image, not turned as its Exif orientation says.
 
     Raises CorruptInput for what is none of the three formats, has more than `max_megapixels`, cannot be decoded, or,
-    with STRICT, is damaged. Damage is not found within WebP files whose length is right, nor within JPEG files of
-    sampling factors that TurboJPEG does not know."""
+    with STRICT, is damaged. Damage is not found within WebP files whose length is right."""
     width, height = size(data)
     if width * height > max_megapixels * 10**6:
         raise CorruptInput(
@@ -134,7 +138,21 @@ def _jpeg(data: bytes) -> tuple[NDArray[np.uint8] | None, str | None]:
     pixels, warning = _by_turbojpeg(data)
     if warning and any(words in warning for words in HARMLESS):  # only the first warning is told: others may hide
         pixels, warning = _by_turbojpeg(_tidied(data))
-    return pixels, None if warning and UNKNOWN_SAMPLING in warning else warning
+    if warning and UNKNOWN_SAMPLING in warning:
+        warning = _opencvs_warning(data)
+        if warning and any(words in warning for words in HARMLESS):
+            warning = _opencvs_warning(_tidied(data))
+    return pixels, warning
+
+
+def _opencvs_warning(data: bytes) -> str | None:
+    """The first that libjpeg has within OpenCV, by decoding once more: some 0.2 s for the start of a process."""
+    done = subprocess.run([sys.executable, "-P", "-c", DECODE_ALONE], input=data, capture_output=True, check=False)
+    if done.returncode:
+        return "OpenCV cannot decode it"
+    own = ("[", " ")  # how OpenCV's log begins
+    lines = done.stderr.decode(errors="replace").splitlines()
+    return next((line for line in lines if line and not line.startswith(own)), None)
 
 
 def _by_turbojpeg(data: bytes) -> tuple[NDArray[np.uint8] | None, str | None]:

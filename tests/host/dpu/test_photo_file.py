@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 import pytest
 from PIL import Image
+from scan_script import Scan, photo_image, to_jpeg
 
 from headrace.batching import CorruptInput
 from headrace.host.demo.photos import bundled_photos
@@ -73,6 +74,7 @@ def garbage_before(marker: bytes, data: bytes) -> bytes:
 
 JPEG = by_pillow("JPEG", quality=92)
 PROGRESSIVE = by_pillow("JPEG", quality=92, progressive=True)
+UNKNOWN_SAMPLING = to_jpeg(photo_image(PICTURE, "2x2 1x2 1x1", 1), [Scan((0, 1, 2))], progressive=False)
 SOUND = {
     "4:2:0": JPEG,
     "4:4:4": by_pillow("JPEG", subsampling=0),
@@ -85,7 +87,8 @@ SOUND = {
     "garbage between segments": garbage_before(b"\xff\xdb", JPEG),
     "garbage and JFIF 2": garbage_before(b"\xff\xc0", jfif_version_2(JPEG)),
     "bytes behind the end": JPEG + b"\0" * 9,
-    "sampling that TurboJPEG does not know": JPEG.replace(b"\x03\x01\x22\0\x02\x11", b"\x03\x01\x22\0\x02\x12"),
+    "sampling that TurboJPEG does not know": UNKNOWN_SAMPLING,
+    "sampling that TurboJPEG does not know, and garbage": garbage_before(b"\xff\xc0", UNKNOWN_SAMPLING),
     "PNG": by_pillow("PNG"),
     "PNG with a palette": by_pillow("PNG", "P"),
     "PNG with alpha": by_pillow("PNG", "RGBA"),
@@ -136,6 +139,18 @@ DAMAGED = {
     "half of a progressive JPEG, closed": (PROGRESSIVE[: len(PROGRESSIVE) // 2] + b"\xff\xd9", "premature end"),
     "damage behind garbage": (
         garbage_before(b"\xff\xdb", jfif_version_2(JPEG))[: len(JPEG) // 2] + b"\xff\xd9",
+        "premature end",
+    ),
+    "a JPEG of other sampling than it says": (
+        JPEG.replace(b"\x03\x01\x22\0\x02\x11", b"\x03\x01\x22\0\x02\x12"),
+        "bad Huffman code",
+    ),
+    "half of a JPEG of unknown sampling, closed": (
+        UNKNOWN_SAMPLING[: len(UNKNOWN_SAMPLING) // 2] + b"\xff\xd9",
+        "premature end",
+    ),
+    "half of a JPEG of unknown sampling behind garbage, closed": (
+        garbage_before(b"\xff\xc0", UNKNOWN_SAMPLING)[: len(UNKNOWN_SAMPLING) // 2] + b"\xff\xd9",
         "premature end",
     ),
     "a bit of a PNG": (bits_turned(by_pillow("PNG")), "checksum of chunk 1"),
