@@ -11,18 +11,14 @@ Like pyxrt, it offers no way to read a kernel's registers. Beyond pyxrt it has `
 """
 
 import json
-import operator
-import os
 import queue
 import threading
-import time
 import uuid as _uuid
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping
-from datetime import timedelta
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 from zipfile import BadZipFile
 
 import numpy as np
@@ -32,6 +28,7 @@ from headrace.batching.errors import HeadraceError
 from headrace.bitstreams.hw_emu.library import unpack
 from headrace.bitstreams.kernel import KernelSpec, kernels_of
 from headrace.bitstreams.xclbin import MemoryBank, Mode, Xclbin, from_bytes
+from headrace.host.xrt.arguments import Form, as_a, as_index, as_size, as_text, as_unsigned, is_a, taken
 from headrace.host.xrt.engine import DeviceMemory, Engine, RunFailed, SwEmuEngine, load_library
 from headrace.host.xrt.enums import (
     XCL_BO_FLAGS_NONE,
@@ -68,69 +65,33 @@ _DONE = {
 }
 
 
-def _is_a(value: object, *kinds: type) -> None:
-    """What pybind11 does before a call: raises TypeError for an argument of another type."""
-    if not isinstance(value, kinds):
-        wanted = " or ".join(kind.__qualname__ for kind in kinds)
-        raise TypeError(f"incompatible function arguments: {wanted} is needed, not {value!r}")
-
-
-def _size(value: object) -> int:
-    """An argument that is a size_t."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"incompatible function arguments: a size is needed, not {value!r}")
-    number = operator.index(value)  # type: ignore[call-overload]
-    if not 0 <= number < 1 << 64:
-        raise TypeError(f"incompatible function arguments: a size is 0 or more, not {value!r}")
-    return int(number)
-
-
 class uuid:
     """Identifies a container. As in pyxrt, two of the same text are not equal: compare `to_string()`."""
 
-    def __init__(self, text: str) -> None:
-        _is_a(text, str)
-        self._text = _canonical(text)
+    def __init__(self, told: str, /) -> None:
+        self._text = _canonical(as_text(told))
 
     def to_string(self) -> str:
         return self._text
 
 
-def _index(value: object) -> int:
-    """An argument that is an int."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"incompatible function arguments: an index is needed, not {value!r}")
-    return int(operator.index(value))  # type: ignore[call-overload]
-
-
-def _canonical(text: str) -> str:
+def _canonical(told: str) -> str:
     """XRT's parser gives the zero UUID for what is none."""
     try:
-        return str(_uuid.UUID(text))
+        return str(_uuid.UUID(told))
     except ValueError:
         return str(_uuid.UUID(int=0))
-
-
-class axlf:
-    """A container as it lies in its file: what `get_axlf` gives and `xclbin` takes."""
-
-    def __init__(self, file: bytes) -> None:
-        self._file = file
 
 
 class xclbin:
     """A container's metadata; without arguments an empty one, which answers nothing."""
 
     class xclbinip:
-        def __init__(self, name: str = "") -> None:
-            self._name = name
-
         def get_name(self) -> str:
-            return self._name
+            return ""
 
     class xclbinkernel:
-        def __init__(self, spec: KernelSpec | None = None) -> None:
-            self._spec = spec
+        _spec: KernelSpec | None = None
 
         def get_name(self) -> str:
             return self._spec.name if self._spec is not None else ""
@@ -139,9 +100,8 @@ class xclbin:
             return len(self._spec.args) if self._spec is not None else 0
 
     class xclbinmem:
-        def __init__(self, index: int = -1, bank: MemoryBank | None = None) -> None:
-            self._index = index
-            self._bank = bank
+        _index: int = -1
+        _bank: MemoryBank | None = None
 
         def _told(self) -> MemoryBank:
             if self._bank is None:
@@ -164,36 +124,43 @@ class xclbin:
             self._told()
             return self._index
 
-    def __init__(self, source: str | axlf | None = None) -> None:
-        self._data: tuple[bytes, Xclbin, tuple[KernelSpec, ...]] | None = None
-        if source is None:
+    def __init__(self, *path: str) -> None:
+        self._data: tuple[Xclbin, tuple[KernelSpec, ...]] | None = None
+        found = taken([{}, {"arg0": as_text}], path, {})
+        if not found:
             return
-        _is_a(source, str, axlf)
         try:
-            file = source._file if isinstance(source, axlf) else Path(source).read_bytes()
-            content = from_bytes(file)
-            self._data = file, content, kernels_of(content)
-        except (OSError, HeadraceError) as failed:
+            content = from_bytes(Path(found["arg0"]).read_bytes())
+            self._data = content, kernels_of(content)
+        except (OSError, ValueError, HeadraceError) as failed:  # ValueError: a zero in the path
             raise RuntimeError(f"failed to load xclbin: {failed}") from failed
 
-    def _told(self) -> tuple[bytes, Xclbin, tuple[KernelSpec, ...]]:
+    def _told(self) -> tuple[Xclbin, tuple[KernelSpec, ...]]:
         if self._data is None:
             raise RuntimeError("the xclbin is empty: Invalid argument")
         return self._data
 
     @property
     def _content(self) -> Xclbin:
-        return self._told()[1]
+        return self._told()[0]
 
     @property
     def _specs(self) -> tuple[KernelSpec, ...]:
-        return self._told()[2]
+        return self._told()[1]
 
     def get_kernels(self) -> list["xclbin.xclbinkernel"]:
-        return [xclbin.xclbinkernel(spec) for spec in self._specs]
+        found = []
+        for spec in self._specs:
+            found.append(xclbin.xclbinkernel())
+            found[-1]._spec = spec
+        return found
 
     def get_mems(self) -> list["xclbin.xclbinmem"]:
-        return [xclbin.xclbinmem(index, bank) for index, bank in enumerate(self._content.memories)]
+        found = []
+        for index, bank in enumerate(self._content.memories):
+            found.append(xclbin.xclbinmem())
+            found[-1]._index, found[-1]._bank = index, bank
+        return found
 
     def get_uuid(self) -> uuid:
         return uuid(str(self._content.uuid))
@@ -201,8 +168,12 @@ class xclbin:
     def get_xsa_name(self) -> str:
         return self._content.platform
 
-    def get_axlf(self) -> axlf:
-        return axlf(self._told()[0])
+    def get_axlf(self) -> NoReturn:
+        """pyxrt has no class for what XRT gives."""
+        raise TypeError("Unable to convert function return value to a Python type: axlf")
+
+
+_Container = xclbin  # where a parameter has its name
 
 
 class _Bank:
@@ -401,14 +372,14 @@ def enumerate_devices() -> int:
 class device:
     """The emulated card: `device(0)` or `device("0000:00:00.0")`; without arguments none, which does nothing."""
 
-    def __init__(self, index: int | str | None = None) -> None:
+    def __init__(self, *given: int | str, **named: int | str) -> None:
         self._opened: _Card | None = None
-        if index is None:
+        found = taken([{}, {"index": as_unsigned}, {"bdf": as_text}], given, named)
+        if not found:
             return
-        if not isinstance(index, str):
-            index = _size(index)
-        if index not in (0, _BDF):
-            raise RuntimeError(f"could not open device {index!r}: the emulation has device 0 only: No such device")
+        (which,) = found.values()
+        if which not in (0, _BDF):
+            raise RuntimeError(f"could not open device {which!r}: the emulation has device 0 only: No such device")
         with _cards_lock:
             card = _cards.get(0)
             if card is None:
@@ -421,16 +392,17 @@ class device:
             raise RuntimeError("the device is empty: Invalid argument")
         return self._opened
 
-    def register_xclbin(self, container: xclbin) -> uuid:
-        _is_a(container, xclbin)
+    def register_xclbin(self, xclbin: "xclbin") -> uuid:
+        is_a(xclbin, _Container)
         with self._card.lock:
-            self._card.registered[container.get_uuid().to_string()] = container
-        return container.get_uuid()
+            self._card.registered[xclbin.get_uuid().to_string()] = xclbin
+        return xclbin.get_uuid()
 
-    def load_xclbin(self, container: "xclbin | str | bytes") -> uuid:
-        """The older way: makes the container the device's at once."""
-        _is_a(container, str, bytes, xclbin)
-        loaded = container if isinstance(container, xclbin) else xclbin(os.fsdecode(container))
+    def load_xclbin(self, *given: "xclbin | str", **named: "xclbin | str") -> uuid:
+        """`load_xclbin(xclbin_path)` or `load_xclbin(xclbin)`, the older way: makes the container the device's at
+        once."""
+        (found,) = taken([{"xclbin_path": as_text}, {"xclbin": as_a(xclbin)}], given, named).values()
+        loaded = xclbin(found) if isinstance(found, str) else found
         self.register_xclbin(loaded)
         self._card.program(loaded)
         return loaded.get_uuid()
@@ -439,9 +411,9 @@ class device:
         loaded = self._card.loaded
         return loaded.get_uuid() if loaded is not None else uuid("00000000-0000-0000-0000-000000000000")
 
-    def get_info(self, key: xrt_info_device) -> str:
+    def get_info(self, key: xrt_info_device, /) -> str:
         """What a card tells of its sensors and its shell is, of this one, an empty JSON object."""
-        _is_a(key, xrt_info_device)
+        is_a(key, xrt_info_device)
         loaded = self._card.loaded
         match key:
             case xrt_info_device.bdf:
@@ -482,8 +454,9 @@ def inject(target: device, fault: Fault) -> None:
 
 def set_faithful(target: device, on: bool = True) -> None:
     """Do as XRT does where this device is strict by default; not in pyxrt. Then `kernel(...)` passes over arguments
-    that cannot be set, and a buffer in a bank that no unit reaches is replaced by a copy in one that is, so that what
-    the kernel writes there is lost though the run completes."""
+    that cannot be set, a run starts without those that are not set, for which the kernel sees 0, and a buffer in a bank
+    that no unit reaches is replaced by a copy in one that is, so that what the kernel writes there is lost though the
+    run completes."""
     with target._card.lock:
         target._card.faithful = on
 
@@ -533,25 +506,21 @@ class hw_context:
     exclusive = access_mode.exclusive
     shared = access_mode.shared
 
-    def __init__(
-        self,
-        target: device | None = None,
-        source: "uuid | xclbin | str | None" = None,
-        mode: "hw_context.access_mode | Mapping[str, int] | None" = None,
-    ) -> None:
+    def __init__(self, *given: Any, **named: Any) -> None:
         """A mapping in the place of `mode`, settings of an AI engine's partition, is looked at by nobody here."""
         self._opened: _Card | None = None
-        if target is None:
+        modes: list[Form] = [{}, {"mode": as_a(hw_context.access_mode)}, {"cfg_param": as_a(Mapping)}]
+        sources: list[Form] = [{"uuid": as_a(uuid)}, {"xclbin": as_a(xclbin)}, {"xclbin_path": as_text}]
+        forms = [{"device": as_a(device), **source, **mode} for source in sources for mode in modes]
+        found = taken([{}, *forms], given, named)
+        if not found:
             return
-        _is_a(target, device)
-        _is_a(source, uuid, xclbin, str)
-        if mode is not None:
-            _is_a(mode, hw_context.access_mode, dict)
+        target, source, *rest = found.values()
+        mode = rest[0] if rest else None
         card = target._card
         if isinstance(source, str):
             source = xclbin(source)
         identity = target.register_xclbin(source) if isinstance(source, xclbin) else source
-        assert isinstance(identity, uuid)
         container = card.registered.get(identity.to_string())
         if container is None:
             raise RuntimeError(f"no xclbin with uuid {identity.to_string()} is registered: No such file or directory")
@@ -595,12 +564,6 @@ def _close_context(card: _Card) -> None:
         card.exclusive_context = False
 
 
-def _card_of(owner: device | hw_context) -> _Card:
-    if not isinstance(owner, device | hw_context):
-        raise TypeError(f"a device or hw_context is needed, not {type(owner).__name__}")
-    return owner._card
-
-
 class kernel:
     """One or more compute units of a kernel: "image_cu" for all, "image_cu:{image_cu_1,image_cu_2}" for some.
 
@@ -615,20 +578,16 @@ class kernel:
     shared = cu_access_mode.shared
     none = cu_access_mode.none
 
-    def __init__(self, owner: device | hw_context, *arguments: Any) -> None:
-        card = _card_of(owner)
-        if not (2 <= len(arguments) <= 3 if isinstance(owner, device) else 1 <= len(arguments) <= 2):
-            raise TypeError("kernel(): give a device and uuid, or a context, then the name and perhaps a mode")
-        if isinstance(owner, device):
-            identity, name, *rest = arguments
-            _is_a(identity, uuid)
-            if card.loaded is None or not _same(card.loaded.get_uuid(), identity):
-                raise RuntimeError(f"xclbin {identity.to_string()} is not loaded on the device: Invalid argument")
-        else:
-            name, *rest = arguments
-        mode = rest[0] if rest else kernel.shared
-        _is_a(name, str)
-        _is_a(mode, kernel.cu_access_mode)
+    def __init__(self, *given: Any, **named: Any) -> None:
+        by_device: Form = {"device": as_a(device), "uuid": as_a(uuid), "name": as_text}
+        mode_too: Form = {**by_device, "mode": as_a(kernel.cu_access_mode)}
+        found = taken([mode_too, by_device, {"hw_context": as_a(hw_context), "name": as_text}], given, named)
+        owner = found.get("device") or found["hw_context"]
+        card, name, mode = owner._card, found["name"], found.get("mode", kernel.shared)
+        if (identity := found.get("uuid")) is not None and not (
+            card.loaded is not None and _same(card.loaded.get_uuid(), identity)
+        ):
+            raise RuntimeError(f"xclbin {identity.to_string()} is not loaded on the device: Invalid argument")
         base, _, selection = name.partition(":")
         wanted = [part.strip() for part in selection.strip("{}").split(",")] if selection else None
         self._cus = [cu for cu in card.cus if cu.spec.name == base and (wanted is None or cu.name in wanted)]
@@ -647,9 +606,9 @@ class kernel:
         self._spec = self._cus[0].spec
         self._end = weakref.finalize(self, _close_cus, card, names)
 
-    def group_id(self, argument: int) -> int:
+    def group_id(self, argument: int, /) -> int:
         """The memory bank that a buffer for this argument must lie in."""
-        argument = _index(argument)
+        argument = as_index(argument)
         if not 0 <= argument < len(self._spec.args):
             raise IndexError(f"kernel '{self._spec.name}' has no argument {argument}")
         bank = self._cus[0].banks.get(argument)
@@ -695,42 +654,47 @@ class bo:
     p2p = flags.p2p
     svm = flags.svm
 
-    def __init__(self, owner: "device | hw_context | bo", size: int, *arguments: Any) -> None:
-        size = _size(size)
-        if len(arguments) not in {bo: (1,), device: (2,)}.get(type(owner), (1, 2)):
-            raise TypeError("bo(): give a device, size, flags and bank, or a buffer, size and offset")
-        if size == 0:
-            raise RuntimeError(f"failed to allocate bo of {size} bytes: Invalid argument")
-        self._size = size
+    def __init__(self, *given: Any, **named: Any) -> None:
+        whole: Form = {"size": as_size, "flags": as_a(bo.flags), "group": as_unsigned}
+        found = taken(
+            [
+                {"device": as_a(device), **whole},
+                {"hwctx": as_a(hw_context), **whole},
+                {"hwctx": as_a(hw_context), "size": as_size, "group": as_unsigned},
+                {"arg0": as_a(bo), "arg1": as_size, "arg2": as_size},
+            ],
+            given,
+            named,
+        )
+        owner, length, *rest = found.values()
+        if length == 0:
+            raise RuntimeError(f"failed to allocate bo of {length} bytes: Invalid argument")
+        self._size = length
         if isinstance(owner, bo):
-            (offset,) = arguments
-            offset = _size(offset)
-            if offset + size > owner._size:
+            (offset,) = rest
+            if offset + length > owner._size:
                 raise RuntimeError(
-                    f"sub-buffer [{offset}, {offset + size}) must lie in its parent's {owner._size} bytes: "
+                    f"sub-buffer [{offset}, {offset + length}) must lie in its parent's {owner._size} bytes: "
                     "Invalid argument"
                 )
             self._allocation = owner._allocation
             self._card, self._group, self._address = owner._card, owner._group, owner._address + offset
-            self._host = None if owner._host is None else owner._host[offset : offset + size]
-            self._device = owner._device[offset : offset + size]
+            self._host = None if owner._host is None else owner._host[offset : offset + length]
+            self._device = owner._device[offset : offset + length]
             return
-        card = _card_of(owner)
-        flags, group = arguments if len(arguments) == 2 else (bo.normal, *arguments)
-        _is_a(flags, bo.flags)
-        group = _size(group)
+        card, flags, group = owner._card, found.get("flags", bo.normal), found["group"]
         if flags not in (bo.normal, bo.cacheable, bo.device_only):
             raise RuntimeError(f"this device has no {flags.name} buffers: Operation not supported")
-        if not 0 <= group < len(card.banks):
+        if group >= len(card.banks):
             raise RuntimeError(f"there is no memory bank {group}: Invalid argument")
         bank = card.banks[group]
-        self._allocation = _Allocation(card.lock, card.memory, bank, size)
+        self._allocation = _Allocation(card.lock, card.memory, bank, length)
         self._address = self._allocation.address
         base, bank_bytes = bank.bank.base_address, bank.bank.size_kb * 1024
         self._card = card
         self._group = group
-        self._host = None if flags is bo.device_only else memoryview(np.zeros(size, np.uint8).data)
-        self._device = card.memory.view(base, bank_bytes, self._address, size)
+        self._host = None if flags is bo.device_only else memoryview(np.zeros(length, np.uint8).data)
+        self._device = card.memory.view(base, bank_bytes, self._address, length)
 
     def _copy_in(self, group: int) -> "bo":
         """What XRT makes of a buffer that the kernel cannot reach."""
@@ -756,35 +720,38 @@ class bo:
             raise RuntimeError("a device_only buffer cannot be mapped: Operation not supported")
         return self._host
 
-    def write(self, data: Any, seek: int) -> None:
-        raw = memoryview(data).cast("B")
-        seek = _size(seek)
+    def write(self, data: Any, seek: int, /) -> None:
+        raw, seek = memoryview(data).cast("B"), as_size(seek)
         self._check(len(raw), seek)
         self.map()[seek : seek + len(raw)] = raw
 
-    def read(self, size: int, skip: int) -> NDArray[np.int8]:
-        size, skip = _size(size), _size(skip)
-        self._check(size, skip)
-        return np.frombuffer(self.map(), np.int8, size, skip).copy()
+    def read(self, count: int, skip: int, /) -> NDArray[np.int8]:
+        count, skip = as_size(count), as_size(skip)
+        self._check(count, skip)
+        return np.frombuffer(self.map(), np.int8, count, skip).copy()
 
-    def sync(self, direction: xclBOSyncDirection, size: int | None = None, offset: int = 0) -> None:
-        _is_a(direction, xclBOSyncDirection)
-        offset = _size(offset)
-        size = self._size - offset if size is None else _size(size)
-        self._check(size, offset)
+    def sync(self, direction: xclBOSyncDirection, /, *part: int) -> None:
+        """All of it, or the `part`: size and offset."""
+        is_a(direction, xclBOSyncDirection)
+        if len(part) not in (0, 2):
+            raise TypeError("incompatible function arguments: sync() takes a size and an offset or neither")
+        count, offset = map(as_size, part or (self._size, 0))
+        self._check(count, offset)
         if direction > xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE:
             raise RuntimeError("this device has no AI engines to sync with: Operation not supported")
         if self._card.fault((FaultKind.SYNC,)):
             raise RuntimeError("failed to sync bo: Input/output error")
-        host, device_copy = self.map()[offset : offset + size], self._device[offset : offset + size]
+        host, device_copy = self.map()[offset : offset + count], self._device[offset : offset + count]
         if direction is xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE:
             device_copy[:] = host
         else:
             host[:] = device_copy
 
-    def _check(self, size: int, offset: int) -> None:
-        if size < 0 or offset < 0 or offset + size > self._size:
-            raise RuntimeError(f"[{offset}, {offset + size}) is outside the bo of {self._size} bytes: Invalid argument")
+    def _check(self, count: int, offset: int) -> None:
+        if offset + count > self._size:
+            raise RuntimeError(
+                f"[{offset}, {offset + count}) is outside the bo of {self._size} bytes: Invalid argument"
+            )
 
 
 class _Command:
@@ -797,24 +764,13 @@ class _Command:
         self.error = ""  # why it ended in ERT_CMD_STATE_ERROR, if the engine knows
         self._memory = memory
         self._changed = threading.Condition()
-        self._callbacks: list[tuple[ert_cmd_state, Callable[..., None], Any]] = []
 
     def enter(self, state: ert_cmd_state) -> None:
         with self._changed:
             self.state = state
-            callbacks = [entry for entry in self._callbacks if entry[0] is state]
             if state in _DONE:
                 self._memory = []
             self._changed.notify_all()
-        for _, function, data in callbacks:
-            function(self, state, data)
-
-    def add_callback(self, state: ert_cmd_state, function: Callable[..., None], data: Any) -> None:
-        with self._changed:
-            self._callbacks.append((state, function, data))
-            now = self.state is state
-        if now:
-            function(self, state, data)
 
     def wait(self, timeout_s: float | None) -> ert_cmd_state:
         with self._changed:
@@ -826,13 +782,10 @@ class _Command:
 class run:
     """One execution of a kernel; it can be started again when it has ended."""
 
-    def __init__(self, of: kernel | None = None) -> None:
-        if of is not None:
-            _is_a(of, kernel)
-        self._of = of
+    def __init__(self, *of: kernel) -> None:
+        self._of: kernel | None = taken([{}, {"arg0": as_a(kernel)}], of, {}).get("arg0")
         self._arguments: dict[int, int | bo] = {}
         self._command: _Command | None = None
-        self._callbacks: list[tuple[ert_cmd_state, Callable[..., None], Any]] = []
 
     @property
     def _kernel(self) -> kernel:
@@ -840,43 +793,46 @@ class run:
             raise RuntimeError("the run is empty: Invalid argument")
         return self._of
 
-    def set_arg(self, index: int, value: "int | bo") -> None:
+    def set_arg(self, number: int, value: "int | bo", /) -> None:
         spec = self._kernel._spec
-        index = _index(index)
-        if not 0 <= index < len(spec.args):
-            raise IndexError(f"kernel '{spec.name}' has no argument {index}")
-        arg = spec.args[index]
+        number = as_index(number)
+        if not 0 <= number < len(spec.args):
+            raise IndexError(f"kernel '{spec.name}' has no argument {number}")
+        arg = spec.args[number]
         if arg.is_global:
             if not isinstance(value, bo):
-                raise TypeError(f"argument {index} ({arg.name}) of '{spec.name}' takes a bo, not {value!r}")
-            if not any(cu.banks.get(index) == value._group for cu in self._kernel._cus):
+                raise TypeError(f"argument {number} ({arg.name}) of '{spec.name}' takes a bo, not {value!r}")
+            if not any(cu.banks.get(number) == value._group for cu in self._kernel._cus):
                 if self._kernel._card.faithful:
-                    self._arguments[index] = value._copy_in(self._kernel.group_id(index))
+                    self._arguments[number] = value._copy_in(self._kernel.group_id(number))
                     return
-                wired = self._kernel._card.banks[self._kernel.group_id(index)].bank.tag
+                wired = self._kernel._card.banks[self._kernel.group_id(number)].bank.tag
                 raise RuntimeError(
-                    f"no compute unit of '{spec.name}' can reach the bo given as argument {index} ({arg.name}): "
+                    f"no compute unit of '{spec.name}' can reach the bo given as argument {number} ({arg.name}): "
                     f"it is in bank {self._kernel._card.banks[value._group].bank.tag}, the argument is wired to {wired}"
                 )
-        elif isinstance(value, bool) or not isinstance(value, int) or not -(1 << 31) <= value < 1 << 31:
-            raise TypeError(f"argument {index} ({arg.name}) of '{spec.name}' takes a 32-bit integer, not {value!r}")
-        self._arguments[index] = value
+            self._arguments[number] = value
+            return
+        try:
+            self._arguments[number] = as_index(value)
+        except TypeError:
+            told = f"argument {number} ({arg.name}) of '{spec.name}' takes a 32-bit integer, not {value!r}"
+            raise TypeError(told) from None
 
     def start(self) -> None:
         if self._command is not None and self._command.state not in _DONE:
             raise RuntimeError("the run was started and has not ended: Operation already in progress")
         spec, card = self._kernel._spec, self._kernel._card
         missing = [a.name for a in spec.args if a.index not in self._arguments]
-        if missing:
+        if missing and not card.faithful:
             raise RuntimeError(f"arguments of '{spec.name}' are not set: {', '.join(missing)}: Invalid argument")
         buffers = {index: value for index, value in self._arguments.items() if isinstance(value, bo)}
         able = [cu for cu in self._kernel._cus if all(cu.banks.get(index) == b._group for index, b in buffers.items())]
         if not able:
             raise RuntimeError(f"no compute unit of '{spec.name}' can reach all of its buffers")
-        values = {i: value._address if isinstance(value, bo) else value for i, value in self._arguments.items()}
+        values = dict.fromkeys((arg.index for arg in spec.args), 0)  # in registers that nobody set
+        values |= {i: value._address if isinstance(value, bo) else value for i, value in self._arguments.items()}
         command = self._command = _Command(values, [b._allocation for b in buffers.values()])
-        for callback in self._callbacks:
-            command.add_callback(*callback)
         with card.lock:
             cu = min(able, key=lambda unit: unit.pending)
             fault = card.fault((FaultKind.HANG, FaultKind.ERROR), cu.name)
@@ -885,15 +841,16 @@ class run:
     def state(self) -> ert_cmd_state:
         return self._command.state if self._command is not None else ert_cmd_state.ERT_CMD_STATE_NEW
 
-    def wait(self, timeout_ms: int = 0) -> ert_cmd_state:
+    def wait(self, timeout_ms: int = 0, /) -> ert_cmd_state:
         """The final state, or ERT_CMD_STATE_TIMEOUT; 0 waits without a limit."""
-        timeout_ms = _size(timeout_ms)
+        timeout_ms = as_unsigned(timeout_ms)
         return self._started().wait(timeout_ms / 1e3 if timeout_ms else None)
 
-    def wait2(self, timeout: timedelta | None = None) -> None:
-        """Like `wait`, but raises RuntimeError if the run ends otherwise than completed."""
-        state = self._started().wait(timeout.total_seconds() if timeout is not None else None)
-        if state not in (ert_cmd_state.ERT_CMD_STATE_COMPLETED, ert_cmd_state.ERT_CMD_STATE_TIMEOUT):
+    def wait2(self) -> None:
+        """Without a limit; raises RuntimeError if the run ends otherwise than completed. pyxrt's form with a limit
+        takes a type that no value of Python becomes."""
+        state = self._started().wait(None)
+        if state is not ert_cmd_state.ERT_CMD_STATE_COMPLETED:
             reason = f": {self._started().error}" if self._started().error else ""
             raise RuntimeError(f"kernel '{self._kernel._spec.name}' ended in {state.name}{reason}")
 
@@ -907,10 +864,9 @@ class run:
             return None
         return command.stats or None
 
-    def add_callback(self, state: ert_cmd_state, function: Callable[..., None], data: Any) -> None:
-        self._callbacks.append((state, function, data))
-        if self._command is not None:
-            self._command.add_callback(state, function, data)
+    def add_callback(self, *_: object) -> NoReturn:
+        """pyxrt has it, but for a function of C++."""
+        raise TypeError("incompatible function arguments: no function of Python is taken")
 
     def _started(self) -> _Command:
         if self._command is None:
@@ -918,17 +874,19 @@ class run:
         return self._command
 
 
+_Run = run  # where a parameter has its name
+
+
 class runlist:
     """Runs that are started and waited for together, in order."""
 
-    def __init__(self, context: hw_context | None = None) -> None:
-        if context is not None:
-            _is_a(context, hw_context)
-        self._context = context
+    def __init__(self, *given: hw_context, **named: hw_context) -> None:
+        self._context = taken([{}, {"hwctx": as_a(hw_context)}], given, named).get("hwctx")
         self._runs: list[run] = []
 
-    def add(self, command: run) -> None:
-        self._runs.append(command)
+    def add(self, run: "run") -> None:
+        is_a(run, _Run)
+        self._runs.append(run)
 
     def execute(self) -> None:
         if not self._runs:
@@ -936,9 +894,7 @@ class runlist:
         for command in self._runs:
             command.start()
 
-    def wait(self, timeout: timedelta | None = None) -> None:
-        """Raises RuntimeError if a run ends otherwise than completed."""
-        end = None if timeout is None else time.monotonic() + timeout.total_seconds()
+    def wait(self) -> None:
+        """As `run.wait2`, of each: without a limit. Raises RuntimeError if a run ends otherwise than completed."""
         for command in self._runs:
-            left = None if end is None else timedelta(seconds=max(0.0, end - time.monotonic()))
-            command.wait2(left)
+            command.wait2()

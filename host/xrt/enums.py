@@ -3,6 +3,8 @@
 import enum
 import logging
 
+from headrace.host.xrt.arguments import as_text, is_a
+
 _log = logging.getLogger("headrace.host.xrt.emulation")
 
 XCL_BO_FLAGS_NONE = 0
@@ -86,8 +88,7 @@ _LOG_LEVELS = dict.fromkeys((emergency, alert, critical), logging.CRITICAL) | {
 }
 
 
-def log_message(level: xrt_msg_level, tag: str, text: str) -> None:
+def log_message(level: xrt_msg_level, tag: str, message: str, /) -> None:
     """Into Python's log, where XRT has a file or the console of its own."""
-    if not isinstance(level, xrt_msg_level):
-        raise TypeError(f"incompatible function arguments: xrt_msg_level is needed, not {level!r}")
-    _log.log(_LOG_LEVELS[level], "%s: %s", tag, text)
+    is_a(level, xrt_msg_level)
+    _log.log(_LOG_LEVELS[level], "%s: %s", as_text(tag), as_text(message))

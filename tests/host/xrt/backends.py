@@ -36,7 +36,7 @@ HEADS, *ROWS = [
 ]
 REASONS = dict(
     line.removeprefix("- `").split("`: ", 1)
-    for line in TEXT[TEXT.index("## Why") :].splitlines()
+    for line in TEXT[TEXT.index("## Why") :].partition("\n## ")[0].splitlines()
     if line.startswith("- `")
 )
 VARY = {call for call, reason in REASONS.items() if "from one time to the next" in reason}
