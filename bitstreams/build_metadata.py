@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.bitstreams.kernel import parse_xml
+from headrace.bitstreams.kernel import KernelError, parse_xml
 from headrace.bitstreams.platforms import Platform
 from headrace.bitstreams.xclbin import XclbinError
 
@@ -20,8 +20,13 @@ OURS = "headrace"
 
 def pack(ours: Mapping[str, Any], metadata_xml: bytes, board: Platform) -> bytes:
     """`ours` says what it likes, of which "headrace", the version, and "target" are told to the vendor's tools, too;
-    `metadata_xml` is the container's EMBEDDED_METADATA."""
-    kernels = [_kernel(element) for element in parse_xml(metadata_xml).iter("kernel")]
+    `metadata_xml` is the container's EMBEDDED_METADATA. Raises KernelError."""
+    try:
+        kernels = [_kernel(element) for element in parse_xml(metadata_xml).iter("kernel")]
+    except KeyError as error:
+        raise KernelError(
+            f"the kernel description lacks the attribute {error}, which the vendor's tools want"
+        ) from error
     name, major, minor = board.shell_name
     platform = {
         "vendor": "xilinx",

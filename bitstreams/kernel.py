@@ -3,9 +3,10 @@
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from headrace.batching.errors import HeadraceError
-from headrace.bitstreams.xclbin import Xclbin, XclbinError
+from headrace.bitstreams.xclbin import Xclbin, XclbinError, read_xclbin
 
 SCALAR, GLOBAL = 0, 1  # addressQualifier: a register of its own, or a pointer to device memory
 
@@ -62,6 +63,17 @@ def parse_kernels(xml: bytes) -> tuple[KernelSpec, ...]:
         raise KernelError(f"the kernel description cannot be read: {type(error).__name__} {error}") from error
 
 
+def read_checked(path: Path) -> Xclbin:
+    """As `read_xclbin`; the metadata are checked, too, as XRT ends the process over some that are not sound. Raises
+    XclbinError."""
+    xclbin = read_xclbin(path)
+    try:
+        kernels_of(xclbin)
+    except XclbinError as error:
+        raise XclbinError(f"{path}: {error}") from error
+    return xclbin
+
+
 def kernels_of(xclbin: Xclbin) -> tuple[KernelSpec, ...]:
     """The kernels of a container's compute units, and others that it describes. Raises XclbinError for units and
     connections that no kernel has, and for a description that cannot be read."""
@@ -92,6 +104,11 @@ def _kernel(element: ElementTree.Element) -> KernelSpec:
     args = []
     for child in element.iter("arg"):
         a = child.attrib
+        if "hostSize" not in a:  # the bytes that a host gives
+            raise KernelError(
+                f"kernel {element.attrib['name']}: argument {a['name']} has no hostSize, without which XRT opens no "
+                'kernel; give hostSize="0x8" to a pointer and "0x4" to a 32-bit number'
+            )
         index, qualifier = int(a["id"]), int(a["addressQualifier"])
         args.append(
             KernelArg(index, a["name"], a["port"], int(a["offset"], 0), int(a["size"], 0), a["type"], qualifier)

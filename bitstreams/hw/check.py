@@ -59,6 +59,9 @@ def read_kernel(xml: str) -> Kernel:
             masters[lower] = int(port.attrib["dataWidth"], 0)
         else:
             slave, slave_range = lower, int(port.attrib["range"], 0)
+    for arg in root.iter("arg"):
+        if "hostSize" not in arg.attrib:
+            raise ValueError(f"argument {arg.attrib['name']} has no hostSize, without which XRT opens no kernel")
     args = [
         Arg(
             arg.attrib["name"], arg.attrib["port"].lower(), int(arg.attrib["offset"], 0), int(arg.attrib["size"], 0),

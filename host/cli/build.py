@@ -10,8 +10,9 @@ import typer
 from rich.table import Table
 
 from headrace.batching import UsageError
+from headrace.bitstreams.kernel import read_checked
 from headrace.bitstreams.platforms import DEFAULT, Platform, platform
-from headrace.bitstreams.xclbin import Xclbin, XclbinError, read_xclbin
+from headrace.bitstreams.xclbin import Xclbin, XclbinError
 from headrace.host.cli.console import out, show, show_json, tell, working
 from headrace.host.cli.options import Json, check_readable, check_writable, command
 
@@ -57,7 +58,7 @@ def _build(target: Target, path: Path, image_cus: int, mel_cus: int, norm_cus: i
 def read_container(option: str, path: Path) -> Xclbin:
     """Raises UsageError that names the option if the file is no sound container."""
     try:
-        return read_xclbin(path)
+        return read_checked(path)
     except XclbinError as error:
         raise UsageError(f"{option} {error}; `headrace build -o FILE` writes one") from error
 

@@ -17,11 +17,14 @@ def xrt_env(
     folder: Annotated[Path, typer.Option("-o", "--output", help="The folder to write.")],
 ) -> None:
     """Write a folder whose setup.sh makes programs with XRT find the emulated card."""
-    from headrace.host.xrt.shim.environment import XrtMissing, write_environment
+    from headrace.host.xrt.shim.environment import EMULATED, XrtMissing, write_environment
 
     check_readable("FILE", container)
+    content = read_container("FILE", container)
+    if content.mode not in EMULATED:
+        raise UsageError(f"FILE {container} is for a card (mode {content.mode.name}); XRT emulates sw_emu and hw_emu")
     try:
-        setup = write_environment(read_container("FILE", container), folder)
+        setup = write_environment(content, folder)
     except (XrtMissing, OSError) as error:
         raise UsageError(f"-o {folder}: {error}") from error
     tell(f"wrote {folder}; `. {setup}`, then start the program")

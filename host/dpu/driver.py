@@ -18,7 +18,8 @@ from typing import Any, Generic
 from numpy.typing import NDArray
 
 from headrace.batching import CorruptInput, UnsupportedInput, UsageError
-from headrace.bitstreams.xclbin import Mode, read_xclbin
+from headrace.bitstreams.kernel import read_checked
+from headrace.bitstreams.xclbin import Mode
 from headrace.host import xrt
 from headrace.host.dpu import audio, image
 from headrace.host.dpu.audio import AudioSpec
@@ -83,7 +84,7 @@ class Dpu(Generic[Spec]):
         self.spec = spec
         self.fallback = fallback
         self._counters = DpuCounters()
-        container = read_xclbin(xclbin)
+        container = read_checked(xclbin)
         if timeout_s is None:
             timeout_s = HW_EMU_TIMEOUT_S if container.mode is Mode.HW_EMU else TIMEOUT_S
         self._timeout_s = timeout_s

@@ -9,7 +9,8 @@ from pathlib import Path
 from types import ModuleType
 
 from headrace.batching import HeadraceError
-from headrace.bitstreams.xclbin import Mode, read_xclbin
+from headrace.bitstreams.kernel import read_checked
+from headrace.bitstreams.xclbin import Mode
 
 OLDEST = "2.16"
 EMULATED = (Mode.SW_EMU, Mode.HW_EMU, Mode.HW_EMU_PR)
@@ -32,7 +33,7 @@ def api_for(xclbin: Path, api: Api | None = None) -> ModuleType:
     to the emulated device and all others to a card.
 
     Raises XclbinError, or NoDevice: a missing card is never replaced by an emulation."""
-    mode = read_xclbin(xclbin).mode
+    mode = read_checked(xclbin).mode
     if mode in EMULATED and api is not Api.REAL:
         return importlib.import_module("headrace.host.xrt.emulation")
     if api is Api.EMULATION:

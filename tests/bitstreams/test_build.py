@@ -164,6 +164,19 @@ def test_an_unsound_kernel_xml_is_refused(old, new):
         parse_kernels(XML.replace(old, new))
 
 
+@pytest.mark.parametrize(
+    ("lacking", "message"),
+    [
+        (b' hostSize="0x8"', r"kernel vadd: argument a has no hostSize, .* give hostSize=\"0x8\" to a pointer"),
+        (b' hostOffset="0x0"', "lacks the attribute 'hostOffset'"),
+    ],
+)
+def test_a_kernel_xml_without_what_xrt_reads_builds_nothing(tmp_path, lacking, message):
+    with pytest.raises(KernelError, match=message):
+        build_kernels(tmp_path / "v.xclbin", [VADD / "vadd.cpp"], [], [XML.replace(lacking, b"", 1)], {"vadd": 1})
+    assert not list(tmp_path.iterdir())
+
+
 def test_ports_and_counters_of_a_kernel_are_read_and_survive_in_the_container(tmp_path):
     xml = XML.replace(b"</args>", b"</args><?headrace-counter beats 0x100?><?other thing?>")
     (spec,) = parse_kernels(xml)

@@ -1,11 +1,15 @@
 """Containers whose layout is sound and whose contents are not: XclbinError, and from the device what XRT raises."""
 
+import sys
 from dataclasses import replace
 
 import pytest
 
 from headrace.bitstreams.build import describe
-from headrace.bitstreams.xclbin import XclbinError, read_xclbin, write_xclbin
+from headrace.bitstreams.xclbin import Mode, XclbinError, read_xclbin, write_xclbin
+from headrace.host import xrt
+from headrace.host.dpu.driver import Dpu
+from headrace.host.dpu.image import ImageSpec
 from headrace.host.xrt import emulation
 
 HOSTILE = {
@@ -20,6 +24,9 @@ HOSTILE = {
     ),
     "kernels that are not described": (lambda x: {"metadata_xml": b"<project/>"}, "vadd_1 is of a kernel that"),
     "a description that breaks off": (lambda x: {"metadata_xml": b"<project"}, "cannot be read: ParseError"),
+    "an argument without its size on the host": (
+        lambda x: {"metadata_xml": x.metadata_xml.replace(b' hostSize="0x8"', b"", 1)}, "argument a has no hostSize",
+    ),
     "an argument that there is not": (
         lambda x: {"connections": (replace(x.connections[0], arg_index=77), *x.connections[1:])}, "argument 77 of",
     ),
@@ -40,6 +47,23 @@ def test_a_container_that_contradicts_itself_is_refused(vadd_xclbin, tmp_path, n
         describe(read_xclbin(path))
     with pytest.raises(RuntimeError, match=message):
         emulation.device(0).load_xclbin(str(path))
+
+
+@pytest.mark.parametrize("mode", [Mode.SW_EMU, Mode.PR])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_real_xrt_is_not_asked_to_open_it(vadd_xclbin, tmp_path, name, mode, monkeypatch):
+    monkeypatch.setenv("XCL_EMULATION_MODE", "sw_emu")
+    monkeypatch.setitem(sys.modules, "pyxrt", None)  # whoever imports it is told that there is none
+    change, message = HOSTILE[name]
+    sound = read_xclbin(vadd_xclbin)
+    path = tmp_path / "hostile.xclbin"
+    write_xclbin(path, replace(sound, mode=mode, **change(sound)))
+    for act in (lambda: xrt.api_for(path, xrt.Api.REAL), lambda: Dpu(path, ImageSpec(), api=xrt.Api.REAL)):
+        with pytest.raises(XclbinError, match=rf"hostile\.xclbin: .*{message}"):
+            act()
+    write_xclbin(path, replace(sound, mode=mode))
+    with pytest.raises(xrt.NoDevice, match="cannot be imported"):
+        xrt.api_for(path, xrt.Api.REAL)
 
 
 @pytest.mark.parametrize("build", [b"{nonsense", b"[1]", b"\xff\xfe", b"null"])

@@ -14,6 +14,7 @@ from pathlib import Path
 from headrace.batching.errors import HeadraceError
 from headrace.bitstreams.xclbin import Mode, Xclbin
 
+EMULATED = (Mode.SW_EMU, Mode.HW_EMU)
 LIBRARIES = ("core", "coreutil", "swemu", "hwemu", "noop")  # libxrt_NAME.so.2
 OLDEST_SOUND = (2, 14)  # before it the shims lose what realloc gives
 MODEL = Path("data/emulation/unified/cpu_em/generic_pcie/model/genericpciemodel")
@@ -54,7 +55,7 @@ def write_environment(container: Xclbin, folder: Path, *, libraries: Path | None
     """Write `folder` and return its setup.sh, to be sourced. The folder may hold an environment from before.
 
     Raises XrtMissing, OSError."""
-    if container.mode not in (Mode.SW_EMU, Mode.HW_EMU):
+    if container.mode not in EMULATED:
         raise XrtMissing(f"the container is for {container.mode.name}, and XRT's emulation runs SW_EMU and HW_EMU")
     setup = folder / "setup.sh"
     if folder.exists() and any(folder.iterdir()) and not setup.exists():

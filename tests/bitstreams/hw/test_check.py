@@ -31,6 +31,7 @@ CHANGES = (
     ("both", XML, 'hwControlProtocol="ap_ctrl_chain"', 'hwControlProtocol="ap_ctrl_hs"', "ap_ctrl_hs"),
     ("both", XML, 'offset="0x54"', 'offset="0xFFE"', "argument std_floor lies beyond the 4096 bytes"),
     ("both", XML, "<args>", "<arg", "cannot be read: ParseError"),
+    ("both", XML, ' hostSize="0x8"', "", "argument mel has no hostSize"),
     ("rtl", XML, 'name="M_AXI_GMEM0"', 'name="M_AXI_GMEM9"', "m_axi_gmem9, of which the RTL has no channel"),
     ("rtl", XML, 'dataWidth="128"', 'dataWidth="512"', "m_axi_gmem0_rdata is input of 128 bits, not input of 512"),
     ("rtl", XML, 'range="0x1000"', 'range="0x2000"', "s_axi_control_awaddr is input of 12 bits, not input of 13"),

@@ -168,8 +168,8 @@ def test_a_folder_that_cannot_be_written(tmp_path, design):
 
 def test_more_ports_than_the_memory_has_are_refused(tmp_path):
     ports = b"".join(
-        b'<arg name="p%d" addressQualifier="1" id="%d" port="M_AXI_P%d" size="0x8" offset="0x%X" type="int*"/>'
-        % (i, i, i, 0x10 + 12 * i)
+        b'<arg name="p%d" addressQualifier="1" id="%d" port="M_AXI_P%d" size="0x8" offset="0x%X" hostSize="0x8" '
+        b'type="int*"/>' % (i, i, i, 0x10 + 12 * i)
         for i in range(3)
     )
     xml = b'<root><kernel name="k" hwControlProtocol="ap_ctrl_chain"><args>%s</args></kernel></root>' % ports

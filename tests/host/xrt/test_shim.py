@@ -11,13 +11,14 @@ import sys
 import threading
 import time
 import zipfile
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from headrace.bitstreams.xclbin import XclbinError, read_xclbin
+from headrace.bitstreams.xclbin import Mode, XclbinError, read_xclbin, write_xclbin
 from headrace.host import xrt
 from headrace.host.xrt.shim import messages, process
 from headrace.host.xrt.shim.environment import XrtMissing, write_environment
@@ -360,13 +361,22 @@ def test_the_environment_of_what_is_no_container_is_refused(tmp_path, vadd_xclbi
     (tmp_path / "text").write_text("no container")
     (tmp_path / "full").mkdir()
     (tmp_path / "full/mine").touch()
+    sound, twisted, card = read_xclbin(vadd_xclbin), tmp_path / "twisted", tmp_path / "card"
+    write_xclbin(twisted, replace(sound, metadata_xml=b"<project"))
+    write_xclbin(card, replace(sound, mode=Mode.PR))
+    for mode in (Mode.PR, Mode.HW_EMU_PR):
+        with pytest.raises(XrtMissing, match=f"for {mode.name}"):
+            write_environment(replace(sound, mode=mode), tmp_path / "env")
     for container, folder, wording in (
+        (twisted, tmp_path / "env", "EMBEDDED_METADATA: the kernel description cannot be read"),
+        (card, tmp_path / "env", "card is for a card (mode PR); XRT emulates sw_emu and hw_emu"),
         (tmp_path / "missing", tmp_path / "env", "No such file"),
         (tmp_path / "text", tmp_path / "env", "not an xclbin"),
         (vadd_xclbin, tmp_path / "full", "holds other things"),
     ):
         done = command("xrt-env", str(container), "-o", str(folder))
-        assert done.returncode == 2 and wording in done.stderr and not (tmp_path / "env").exists()
+        assert done.returncode == 2 and wording in " ".join(done.stderr.split()) and not (tmp_path / "env").exists()
+        assert "Traceback" not in done.stderr and done.stderr.count("headrace: ") == 1
 
 
 @pytest.mark.parametrize(
@@ -432,12 +442,16 @@ def test_a_demo_on_the_real_xrt_that_is_not_set_up_is_refused_before_it_begins(k
     assert not (tmp_path / "report").exists()
 
 
-def test_a_damaged_container_is_refused_before_the_real_xrt_is_asked(vadd_xclbin, tmp_path, monkeypatch):
+@pytest.mark.parametrize("how", ["cut short", "metadata"])
+def test_a_damaged_container_is_refused_before_the_real_xrt_is_asked(how, vadd_xclbin, tmp_path, monkeypatch):
     """XRT itself crashes on some."""
     monkeypatch.setenv("XCL_EMULATION_MODE", "sw_emu")
     damaged = tmp_path / "damaged.xclbin"
-    damaged.write_bytes(vadd_xclbin.read_bytes()[:2000])
-    with pytest.raises(XclbinError):
+    if how == "cut short":
+        damaged.write_bytes(vadd_xclbin.read_bytes()[:2000])
+    else:
+        write_xclbin(damaged, replace(read_xclbin(vadd_xclbin), metadata_xml=b"<project"))
+    with pytest.raises(XclbinError, match=r"damaged\.xclbin: "):
         xrt.api_for(damaged, xrt.Api.REAL)
     photo, out = tmp_path / "photo.jpg", tmp_path / "out"
     photo.write_bytes(b"a photo")
@@ -447,6 +461,19 @@ def test_a_damaged_container_is_refused_before_the_real_xrt_is_asked(vadd_xclbin
         done = command(*line, XCL_EMULATION_MODE="sw_emu")
         assert done.returncode == 2 and str(damaged) in done.stderr and "Traceback" not in done.stderr
         assert not out.exists()
+
+
+def test_a_container_for_a_card_is_not_emulated(image_container, tmp_path):
+    card, photo, out = tmp_path / "card.xclbin", tmp_path / "photo.jpg", tmp_path / "out"
+    photo.write_bytes(b"a photo")
+    write_xclbin(card, replace(read_xclbin(image_container("sw_emu")), mode=Mode.PR))
+    with pytest.raises(xrt.NoDevice, match=r"card\.xclbin is for a card \(mode PR\); the emulation runs"):
+        xrt.api_for(card, xrt.Api.EMULATION)
+    for name in (("preprocess", "image", str(photo)), ("demo",)):
+        done = command(*name, "--xrt", "emulation", "--xclbin", str(card), "--out", str(out))
+        said = " ".join(done.stderr.split())
+        assert done.returncode == 1 and "card.xclbin is for a card (mode PR); the emulation runs containers" in said
+        assert "Traceback" not in said and not list(out.glob("*.npy"))
 
 
 def test_the_real_xrt_is_not_asked_without_its_folder(image_container, tmp_path):
