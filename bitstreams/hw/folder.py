@@ -28,7 +28,7 @@ MANIFEST, BUILD = "manifest.json", "build"
 # the vendor's tools, whose link may miss it or leave room.
 CLOCK_MHZ = 250
 COPIED = ("Makefile", "check.py", "reports.py", *(f"scripts/{name}" for name in (
-    "package_kernel.tcl", "opt_pre.tcl", "place_pre.tcl", "record.tcl", "run.sh", "sim_main.cpp",
+    "package_kernel.tcl", "opt_pre.tcl", "place_pre.tcl", "record.tcl", "run.sh", "sim_main.cpp", "tools.sh",
 )))  # fmt: skip
 _README = """# Compute units for an Alveo {card}
 
@@ -218,6 +218,7 @@ def _config(design: Design, by_kernel: Mapping[str, Sequence[Path]]) -> str:
         f"KERNELS = {' '.join(by_kernel)}",
         f"PLATFORM = {design.card.platform}",
         f"PART = {design.card.part}",
+        f"VITIS_RELEASE = {design.card.vitis}",
         f"CLOCK_HZ = {round(design.clock_mhz * 1e6)}",
         "INCLUDES = -Isrc/include -Isrc",
         f"SOURCES = {' '.join(dict.fromkeys(_place(path) for files in by_kernel.values() for path in files))}",

@@ -11,7 +11,7 @@ from headrace.bitstreams.platforms import platform
 RECORDER = """#!/bin/sh
 # Writes the command line to $RECORD, an empty file after -o, and of a link what $LINKED holds.
 echo "${0##*/} $*" >> "$RECORD"
-[ "$1" = --version ] && { echo "****** v++ v${VITIS:-2023.2} (64-bit)"; exit 0; }
+case "$1" in --version|-version) echo "****** ${0##*/} v${VITIS:-2023.2} (64-bit)"; exit 0 ;; esac
 case "$*" in *"${FAIL:-never}"*) echo "ERROR: [v++ 60-1] as the test wants"; exit 1 ;; esac
 case "$*" in "-l -t hw "*) [ -z "$LINKED" ] || { echo linking; mkdir -p build/hw; cp -r "$LINKED"/. build/hw; } ;; esac
 [ "${0##*/}" = vivado ] && { for folder; do :; done; for kernel in audio_mel_cu audio_norm_cu; do
