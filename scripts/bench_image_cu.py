@@ -2,6 +2,7 @@
 """Clocks of the image CU's RTL, Verilated, over photos x sampling x quality: what a request takes and waits for.
 
     .venv/bin/python scripts/bench_image_cu.py [--photos FOLDER] [--latency 120] [--jobs 2] [--json FILE]
+    .venv/bin/python scripts/bench_image_cu.py --sw-emu [--photos FOLDER] [--calls 10]
 
 Each photo is encoded at its own size and cut to 500x375, at every sampling and quality, the cut also as a progressive
 file of libjpeg's ten scans, and goes through decode, resize
@@ -10,10 +11,14 @@ answers after `--latency` clocks, then moves a word of 128 bits a clock on each 
 function of the files alone; only the speed of the simulation is the machine's. Two tables go to stdout, progress to
 stderr.
 
-Images/s of several CUs are those of one, times their number: up to 16, each port of each CU has an HBM bank of its
-own (bitstreams/build.py), so they share nothing that the model knows of. One CU's time is from start to start of runs
-back to back: the run, and the host's register accesses in between without any delay but the CU's own. What PCIe adds is
-not in it.
+Images/s stand at two clocks: the 300 MHz that are assumed, and what the estimate of the delays supports, which is no
+timing either (sim/hardware/card.py). Those of several CUs are those of one, times their number: up to 16, each port of
+each CU has an HBM bank of its own (bitstreams/build.py), so they share nothing that the model knows of. One CU's time
+is from start to start of runs back to back: the run, and the host's register accesses in between without any delay but
+the CU's own. What PCIe adds is not in it.
+
+With --sw-emu it is the CPU time of the C++ as software instead, of a photo of 500x375 on one core, for which the
+machine counts and what else it does.
 """
 
 import argparse
@@ -24,6 +29,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +37,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from headrace.bitstreams.build import build_sw_emu
 from headrace.bitstreams.hw_emu.library import build_library
 from headrace.bitstreams.kernel import KernelSpec, parse_kernels
 from headrace.bitstreams.sources import hls_folder
@@ -40,11 +47,14 @@ from headrace.host.dpu.image import FORMATS, ImageSpec, Stage
 from headrace.host.dpu.status import Status
 from headrace.host.workers.profiling import machine
 from headrace.host.xrt.engine import MemoryRange
-from headrace.host.xrt.hw_emu import KernelModel, MemoryModel, register_writes
+from headrace.host.xrt.hw_emu import CLOCK_MHZ, KernelModel, MemoryModel, register_writes
+from headrace.sim.hardware.card import estimated_mhz
 from headrace.sim.hardware.dpu import image_cu_cycles
 from headrace.sim.hardware.jpeg import read_jpeg_work
 
-CLOCK_HZ = 300e6
+CLOCK_HZ = CLOCK_MHZ * 1e6
+CLOCKS_MHZ = (CLOCK_MHZ, estimated_mhz("image cu"))  # assumed, and what the estimate of the delays supports
+SHOWN_CUS = (1, 2, 4, 8)
 CUT = (500, 375)
 MAX_WIDTH = 8192
 USED_SAMPLINGS = ("4:2:0", "4:2:2", "4:4:4", "gray")
@@ -72,12 +82,7 @@ class Cu:
         self._model = KernelModel(library, seed=1)
         self._index = {arg.name: arg.index for arg in spec.args}
         self._outputs = dict(spec.outputs)
-        words = np.zeros((3, 256), np.uint32)
-        table = image.tables()
-        words[:] = table.view(f"u{table.itemsize}")
-        tensor = np.empty(int(np.prod(image.tensor_shape)) * np.dtype(image.dtype).itemsize, np.uint8)
-        workspace = np.empty(6 * CUT[0] * (CUT[1] + 16), np.uint8)
-        self._buffers = {"tensor": tensor, "tables": words, "result": np.empty(32, np.uint8), "workspace": workspace}
+        self._buffers = own_buffers(image)
 
     def run(self, jpeg: bytes, *, counters: bool = True) -> tuple[int, dict[str, int], int]:
         """The run's clocks with the host's register accesses, the CU's counters, and bytes on the memory ports."""
@@ -85,13 +90,7 @@ class Cu:
         file[: len(jpeg)] = np.frombuffer(jpeg, np.uint8)
         buffers = {"jpeg": file} | self._buffers
         base = {name: (number + 1) * BANK for number, name in enumerate(buffers)}
-        given = base | {
-            "jpeg_bytes": len(jpeg), "tensor_capacity": buffers["tensor"].nbytes, "stage": int(Stage.NORMALIZE),
-            "format": FORMATS.index(self._image.dtype), "resize_short": self._image.resize_short,
-            "crop_width": self._image.crop_width, "crop_height": self._image.crop_height, "crop_x": CENTRED,
-            "crop_y": CENTRED, "workspace_bytes": buffers["workspace"].nbytes,
-            "ring": 0, "ring_entries": 0, "ring_first": 0, "polls": 0,
-        }  # fmt: skip
+        given = base | settings(self._image, jpeg, buffers)
         read = self._outputs | dict(self._spec.counters) if counters else {}
         done = self._model.run(
             register_writes(self._spec, {self._index[name]: value for name, value in given.items()}),
@@ -104,6 +103,68 @@ class Cu:
             raise RuntimeError(f"the CU ended in {Status(values['status']).name}")
         moved = sum(16 * (port.read_beats + port.write_beats) for port in done.traffic.values())
         return done.total_cycles, values, moved
+
+
+def own_buffers(image: ImageSpec) -> dict[str, np.ndarray]:
+    """All but the file's."""
+    words = np.zeros((3, 256), np.uint32)
+    table = image.tables()
+    words[:] = table.view(f"u{table.itemsize}")
+    tensor = np.empty(int(np.prod(image.tensor_shape)) * np.dtype(image.dtype).itemsize, np.uint8)
+    workspace = np.empty(6 * CUT[0] * (CUT[1] + 16), np.uint8)
+    return {"tensor": tensor, "tables": words, "result": np.empty(32, np.uint8), "workspace": workspace}
+
+
+def settings(image: ImageSpec, jpeg: bytes, buffers: dict[str, np.ndarray]) -> dict[str, int]:
+    """The arguments of a request that are no buffers, and the ring, which it does not have."""
+    return {
+        "jpeg_bytes": len(jpeg), "tensor_capacity": buffers["tensor"].nbytes, "stage": int(Stage.NORMALIZE),
+        "format": FORMATS.index(image.dtype), "resize_short": image.resize_short, "crop_width": image.crop_width,
+        "crop_height": image.crop_height, "crop_x": CENTRED, "crop_y": CENTRED,
+        "workspace_bytes": buffers["workspace"].nbytes, "ring": 0, "ring_entries": 0, "ring_first": 0, "polls": 0,
+    }  # fmt: skip
+
+
+def cpu_ms(function: Callable[..., None], spec: KernelSpec, image: ImageSpec, jpeg: bytes, calls: int) -> float:
+    """Of image_cu's C++ as software, this thread's CPU time: the best of so many calls."""
+    file = np.zeros((len(jpeg) // 16 + 1) * 16, np.uint8)
+    file[: len(jpeg)] = np.frombuffer(jpeg, np.uint8)
+    buffers = {"jpeg": file} | own_buffers(image)
+    given = {name: buffer.ctypes.data for name, buffer in buffers.items()} | settings(image, jpeg, buffers)
+    arguments = [
+        (ctypes.c_void_p if arg.is_global else ctypes.c_uint32)(given[arg.name])
+        for arg in sorted(spec.args, key=lambda arg: arg.index)
+    ]
+    times = []
+    for _ in range(calls):
+        began = time.thread_time()
+        function(*arguments)
+        times.append(time.thread_time() - began)
+    if status := int(buffers["result"].view("<u4")[0]):
+        raise RuntimeError(f"image_cu ended in {Status(status).name}")
+    return 1e3 * min(times)
+
+
+def measure_sw_emu(spec: KernelSpec, files: list[Path], calls: int) -> None:
+    """A table of CPU times."""
+    photos = [case for case in cases(files) if case.size != "own"]
+    groups: dict[tuple[str, int], list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "image_cu.so"
+        path.write_bytes(build_sw_emu(Path(folder) / "image.xclbin", image_cus=1).bitstream)
+        function = ctypes.CDLL(str(path))[spec.name]
+    for case in photos:
+        ms = cpu_ms(function, spec, ImageSpec(), case.jpeg, calls)
+        groups.setdefault((case.sampling, case.quality), []).append(ms)
+    print_table(
+        ["sampling", "q", "photos", "CPU ms, mean", "worst"],
+        [
+            [sampling, str(quality), str(len(times)), f"{statistics.fmean(times):.2f}", f"{max(times):.2f}"]
+            for (sampling, quality), times in sorted(groups.items())
+        ],
+    )
+    of = machine()
+    print(f"\n{CUT[0]}x{CUT[1]}, best of {calls} calls each; {of['cpu']}, {of['cores']} cores")
 
 
 def cases(files: list[Path]) -> list[Case]:
@@ -189,7 +250,9 @@ def summarise(rows: list[dict], gap: int) -> list[dict]:
             "share_of_goal_max": max(row["share_of_goal"] for row in group),
             "model_deviation_max": max(abs(row["model_deviation"]) for row in group),
             "start_to_start": start_to_start,
-            "images_per_s": {cus: cus * CLOCK_HZ / start_to_start for cus in range(1, 9)},
+            "images_per_s": {
+                mhz: {cus: cus * mhz * 1e6 / start_to_start for cus in range(1, 9)} for mhz in CLOCKS_MHZ
+            },
         })  # fmt: skip
     return summaries
 
@@ -219,10 +282,11 @@ def print_summary(summaries: list[dict]) -> None:
     )  # fmt: skip
     print()
     print_table(
-        ["size", "sampling", "q", "cycles", *(f"{cus} CU{'s' * (cus > 1)}" for cus in range(1, 9))],
+        ["size", "sampling", "q", "cycles",
+         *(f"{cus} CU{'s' * (cus > 1)}, {mhz} MHz" for mhz in CLOCKS_MHZ for cus in SHOWN_CUS)],
         [
             [row["size"], row["sampling"], str(row["quality"]), f"{row['cycles']:.0f}",
-             *(f"{rate:.0f}" for rate in row["images_per_s"].values())]
+             *(f"{row['images_per_s'][mhz][cus]:,.0f}" for mhz in CLOCKS_MHZ for cus in SHOWN_CUS)]
             for row in summaries
         ],
     )  # fmt: skip
@@ -234,12 +298,17 @@ def main() -> None:
     parser.add_argument("--latency", type=int, default=120, help="memory's, in clocks")
     parser.add_argument("--jobs", type=int, default=2, help="models that run at the same time")
     parser.add_argument("--json", type=Path, help="also write every figure of every file here")
+    parser.add_argument("--sw-emu", action="store_true", help="CPU time of the C++ at 500x375, no clocks")
+    parser.add_argument("--calls", type=int, default=10, help="with --sw-emu: of these the best")
     options = parser.parse_args()
     files = sorted(path for path in options.photos.iterdir() if path.is_file()) if options.photos else bundled_photos()
+    spec = parse_kernels((hls_folder() / "image_cu" / "kernel.xml").read_bytes())[0]
+    if options.sw_emu:
+        measure_sw_emu(spec, files, options.calls)
+        return
     todo = cases(files)
     if not todo:
         parser.error(f"no photos in {options.photos}")
-    spec = parse_kernels((hls_folder() / "image_cu" / "kernel.xml").read_bytes())[0]
     print("compiling the RTL: one to two minutes the first time", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "image_cu.so"
@@ -276,7 +345,8 @@ def main() -> None:
     speeds = sorted(row["simulated_cycles"] / row["wall_s"] for row in rows)
     result = {
         "machine": machine(),
-        "clock_mhz": CLOCK_HZ / 1e6,
+        "clock_mhz": CLOCK_MHZ,
+        "estimated_clock_mhz": CLOCKS_MHZ[1],
         "memory_latency": options.latency,
         "photos": len(files),
         "gap_between_runs": gap,
@@ -296,6 +366,7 @@ def main() -> None:
 symbols and half the pixels, plus 3000. "data" to "write": clocks in which the entropy decoder had too few bits, it
 waited for the transform, samples for a free MCU row, pixels for resize, and the tensor's words for memory; several may
 wait in one clock. "first", "last": from start until memory has the first and the last word of the tensor, at 300 MHz.
+{CLOCK_MHZ} MHz is assumed; {CLOCKS_MHZ[1]} MHz is what the estimate of the longest path supports (`headrace build --report`).
 "model": greatest deviation of sim/hardware/dpu.py.
 
 cycle model: {100 * max(errors):.3f} % off at most, {100 * statistics.fmean(errors):.4f} % on average, {len(errors)} files

@@ -12,11 +12,18 @@ CUS: Final[Mapping[str, Mapping[str, float]]] = {
     "mel cu": {"lut": 21_137, "ff": 22_542, "dsp": 183, "bram36": 18.5, "uram": 30},
     "norm cu": {"lut": 9_738, "ff": 8_344, "dsp": 13, "bram36": 3, "uram": 8},
 }
+# abc9's estimate of the longest path of one CU, by the same report: no timing of a card.
+DELAY_PS: Final[Mapping[str, int]] = {"image cu": 3969, "mel cu": 3879, "norm cu": 3932}
 HBM_PORTS: Final = 32  # AMD PG276
 MASTERS: Final[Mapping[str, int]] = {"image cu": 2, "mel cu": 2, "norm cu": 2}  # AXI masters, each at a port of its own
 # An assumption: the rest is for the platform's shell, the interconnect between CUs and memory, and for a design that
 # can still be routed. Nothing here has been placed on a card.
 USABLE: Final = 0.7
+
+
+def estimated_mhz(*names: str) -> int:
+    """The clock that the estimates support for CUs of these names, in whole MHz as the report has it."""
+    return round(1e6 / max(DELAY_PS[name] for name in names))
 
 
 def share_of_card(cus: Mapping[str, int]) -> tuple[str, float]:

@@ -9,7 +9,16 @@ from headrace.bitstreams.kernel import parse_kernels
 from headrace.bitstreams.resources import report
 from headrace.bitstreams.sources import hls_folder
 from headrace.host.cli.build import _cache_folder
-from headrace.sim.hardware.card import CUS, HBM_PORTS, MASTERS, U55C, USABLE, share_of_card
+from headrace.sim.hardware.card import (
+    CUS,
+    DELAY_PS,
+    HBM_PORTS,
+    MASTERS,
+    U55C,
+    USABLE,
+    estimated_mhz,
+    share_of_card,
+)
 from headrace.sim.scenario import Scenario, run_scenario
 
 
@@ -22,8 +31,17 @@ def test_the_card_is_that_of_the_report():
     ("name", "module"), [("image cu", "image_cu"), ("mel cu", "audio_mel_cu"), ("norm cu", "audio_norm_cu")]
 )
 def test_a_unit_takes_what_the_report_says(name, module):
-    found = report.resource_report(_cache_folder(), units=[module])["units"][0]["resources"]
+    row = report.resource_report(_cache_folder(), units=[module])["units"][0]
+    found = row["resources"]
     assert CUS[name] == {kind: found[kind] for kind in U55C}, json.dumps(found)
+    assert DELAY_PS[name] == row["abc9_delay_ps"]
+
+
+def test_units_together_run_at_the_clock_of_the_slowest(monkeypatch):
+    monkeypatch.setitem(DELAY_PS, "mel cu", 4000)
+    monkeypatch.setitem(DELAY_PS, "norm cu", 3000)
+    assert (estimated_mhz("mel cu"), estimated_mhz("norm cu")) == (250, 333)
+    assert estimated_mhz("norm cu", "mel cu") == 250
 
 
 def test_the_fullest_resource_counts(monkeypatch):
