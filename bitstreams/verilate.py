@@ -19,6 +19,7 @@ from pathlib import Path
 
 from headrace.bitstreams.errors import BuildError, MissingExtra
 from headrace.bitstreams.sources import hls_folder
+from headrace.bitstreams.whole_file import replacing
 
 TIMEOUT_S = 600
 # Unknown values become random ones at the start of a simulation and wherever an X is assigned, so that nothing depends
@@ -137,9 +138,8 @@ def verilate(
 
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             list(threads.map(compile_one, units, objects))
-        partial = library.with_name(f"{library.name}.{os.getpid()}")  # renamed when whole: builds may race
-        _run(["g++", "-shared", "-o", str(partial), *map(str, objects), "-pthread"], "linking", environment)
-        partial.replace(library)
+        with replacing(library) as partial:  # builds may race
+            _run(["g++", "-shared", "-o", str(partial), *map(str, objects), "-pthread"], "linking", environment)
 
 
 def _run(command: Sequence[str], what: str, environment: dict[str, str], folder: Path | None = None) -> str:

@@ -5,7 +5,6 @@ trusts nothing: every count, offset and size is checked against the file before 
 """
 
 import hashlib
-import os
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from uuid import UUID
 
 from headrace.batching.errors import HeadraceError
+from headrace.bitstreams.whole_file import replacing
 
 MAGIC = b"xclbin2\0"
 # struct axlf up to m_header: magic, m_signature_length, reserved, m_keyBlock, m_uniqueId
@@ -177,9 +177,8 @@ def to_bytes(xclbin: Xclbin) -> bytes:
 def write_xclbin(path: Path, xclbin: Xclbin) -> None:
     """Write the file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}")  # another process may write it, too
-    partial.write_bytes(to_bytes(xclbin))
-    partial.replace(path)
+    with replacing(path) as partial:
+        partial.write_bytes(to_bytes(xclbin))
 
 
 def read_xclbin(path: Path) -> Xclbin:

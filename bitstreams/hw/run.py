@@ -14,6 +14,7 @@ from typing import Any
 from headrace.bitstreams.errors import BuildError
 from headrace.bitstreams.hw.reports import read_reports
 from headrace.bitstreams.platforms import Platform
+from headrace.bitstreams.whole_file import replacing
 from headrace.bitstreams.xclbin import read_xclbin
 
 TOOLS = ("v++", "vivado", "make")
@@ -62,7 +63,8 @@ def build_folder(folder: Path, card: Platform, told: Callable[[str], None]) -> d
     if reports is None:
         raise BuildError(f"the build ended without {container}")
     reports["uuid"] = str(read_xclbin(container).uuid)
-    _beside(container).write_text(json.dumps(reports, indent=2) + "\n")
+    with replacing(_beside(container)) as partial:
+        partial.write_text(json.dumps(reports, indent=2) + "\n")
     return reports
 
 

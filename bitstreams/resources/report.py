@@ -26,6 +26,7 @@ from typing import Any
 from headrace.bitstreams.errors import BuildError, MissingExtra
 from headrace.bitstreams.resources import netlist, synthesis
 from headrace.bitstreams.verilate import instantiated, needed_files, rtl_sources
+from headrace.bitstreams.whole_file import replacing
 
 TIME_LIMIT_S = 1800
 CLOCK_MHZ = 300
@@ -159,9 +160,8 @@ def measure(
         cache.mkdir(parents=True, exist_ok=True)
         for old in cache.glob(f"report-{name}-*.json"):
             old.unlink(missing_ok=True)
-        partial = kept.with_name(f"{kept.name}.{os.getpid()}")
-        partial.write_text(json.dumps(result))
-        partial.replace(kept)
+        with replacing(kept) as partial:
+            partial.write_text(json.dumps(result))
     except OSError:
         pass  # a cache that cannot be written costs time only
     return result

@@ -18,7 +18,8 @@ from typing import Any, Generic
 from numpy.typing import NDArray
 
 from headrace.batching import CorruptInput, UnsupportedInput, UsageError
-from headrace.bitstreams.kernel import read_checked
+from headrace.bitstreams.kernel import KernelSpec, kernels_of, parse_kernels, read_checked
+from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.xclbin import Mode
 from headrace.host import xrt
 from headrace.host.dpu import audio, image
@@ -79,8 +80,8 @@ class Dpu(Generic[Spec]):
         it in between. `probe_after_s`: after which a CU that went out of service is looked at, with growing
         intervals; never if infinite. `api`: the emulated device or the real XRT, as `xrt.api_for`.
 
-        Raises UsageError for a file without such CUs and for a spec that they cannot do, DpuUnavailable, and what
-        `xrt.api_for` raises."""
+        Raises UsageError for a file without such CUs, or with those of an earlier release, and for a spec that they
+        cannot do, DpuUnavailable, and what `xrt.api_for` raises."""
         self.spec = spec
         self.fallback = fallback
         self._counters = DpuCounters()
@@ -96,6 +97,9 @@ class Dpu(Generic[Spec]):
         for kernel, found in names.items():
             if not found:
                 raise UsageError(f"{xclbin} has no {kernel} compute units; build one with `headrace build`")
+        for each in kernels_of(container):
+            if each.name in names and (lacking := ", ".join(_lacking(each))):
+                raise UsageError(f"{xclbin}: {each.name} has no argument {lacking}; `headrace build` makes a newer one")
         self.cus = tuple(name for found in names.values() for name in found)
         self._closing = closing = threading.Event()
         pyxrt = xrt.api_for(xclbin, api)
@@ -200,3 +204,10 @@ class Dpu(Generic[Spec]):
     async def _on_cpu(self, data: bytes, stage: image.Stage | audio.Stage | None) -> Preprocessed:
         self._counters.on_cpu += 1
         return await self._cpu.process(data, stage)
+
+
+def _lacking(found: KernelSpec) -> list[str]:
+    """Arguments that this release gives and a container's kernel, of an earlier one, does not have. XRT tells no names
+    and, of a number that it does not know, little."""
+    (own,) = parse_kernels((hls_folder() / found.name / "kernel.xml").read_bytes())
+    return [arg.name for arg in own.args if arg.name not in {each.name for each in found.args}]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import HeadraceError
+from headrace.bitstreams.whole_file import replacing
 from headrace.host.dpu import audio, image, sound_file
 from headrace.host.dpu.audio import AudioSpec
 from headrace.host.dpu.driver import Dpu
@@ -73,22 +74,26 @@ async def preprocess_files(
 def _save(path: Path, tensor: NDArray[Any]) -> None:
     """Whole or not at all, whatever interrupts it. Where the file system can, a file has no name before it is whole, so
     that a kill leaves nothing either."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        try:
-            handle = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
-        except OSError:
+    with replacing(path) as partial:
+        if not _save_nameless(partial, tensor):
             with partial.open("wb") as file:
                 np.save(file, tensor)
-        else:
-            with open(handle, "wb") as file:
-                np.save(file, tensor)
-                file.flush()
-                partial.unlink(missing_ok=True)
-                os.link(f"/proc/self/fd/{handle}", partial, src_dir_fd=handle)  # linkat, which follows the link
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+
+
+def _save_nameless(path: Path, tensor: NDArray[Any]) -> bool:
+    """Whether the system can: the folder's must have files without a name, and /proc must be there to name one."""
+    try:
+        handle = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
+    except OSError:
+        return False
+    with open(handle, "wb") as file:
+        np.save(file, tensor)
+        file.flush()
+        try:
+            os.link(f"/proc/self/fd/{handle}", path, src_dir_fd=handle)  # linkat, which follows the link
+        except OSError:
+            return False
+    return True
 
 
 def _clocks(done: Preprocessed) -> dict[str, Any]:

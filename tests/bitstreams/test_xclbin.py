@@ -4,12 +4,15 @@ import random
 import struct
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.bitstreams.whole_file import replacing
 from headrace.bitstreams.xclbin import (
     Connection,
     IpInstance,
@@ -138,3 +141,30 @@ for _ in range(40):
     both = [subprocess.Popen([*command, letter], stderr=subprocess.PIPE, text=True) for letter in "ab"]
     assert [process.communicate(timeout=60)[1] for process in both] == ["", ""]
     assert [path.name for path in tmp_path.iterdir()] == ["x.xclbin"]
+
+
+def test_two_writers_in_one_process_each_write_their_own(tmp_path):
+    """Each has its file open while the other does."""
+    path, both = tmp_path / "x", threading.Barrier(2)
+
+    def write(text):
+        with replacing(path) as partial, partial.open("w") as file:
+            file.write(text)
+            both.wait(10)
+            file.write(text)
+            file.flush()
+            both.wait(10)
+            assert partial.read_text() == 2 * text
+        return path.read_text()
+
+    with ThreadPoolExecutor(2) as threads:
+        assert set(threads.map(write, ["a", "bb"])) <= {"aa", "bbbb"}
+    assert [file.name for file in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_writer_that_fails_leaves_what_was_there(tmp_path):
+    (tmp_path / "x").write_text("before")
+    with pytest.raises(OSError, match="full"), replacing(tmp_path / "x") as partial:
+        partial.write_text("half")
+        raise OSError("full")
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("x", "before")]

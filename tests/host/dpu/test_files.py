@@ -10,12 +10,28 @@ from headrace.host.dpu import files
 TENSOR = np.arange(6.0).reshape(2, 3)
 
 
-@pytest.fixture(params=["nameless", "named"])
-def file_system(request, monkeypatch):
-    """One that has files without a name, and one that has not."""
+@pytest.fixture(params=["nameless", "named", "no /proc"])
+def file_system(request, monkeypatch, tmp_path):
+    """One that has files without a name, one that has not, and one where such a file cannot be given a name."""
+    real = os.open
+
+    def refusing(path, flags, *more, **named):
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(95, "Operation not supported")
+        return real(path, flags, *more, **named)
+
+    def no_link(*_, **__):
+        raise FileNotFoundError(2, "No such file or directory")
+
     if request.param == "named":
-        refused = OSError(95, "Operation not supported")
-        monkeypatch.setattr(files.os, "open", lambda *_: (_ for _ in ()).throw(refused))
+        monkeypatch.setattr(files.os, "open", refusing)
+        return request.param
+    try:
+        os.close(os.open(tmp_path, os.O_TMPFILE | os.O_WRONLY))
+    except OSError as error:
+        pytest.skip(f"{tmp_path}: {error.strerror}")
+    if request.param == "no /proc":
+        monkeypatch.setattr(files.os, "link", no_link)
     return request.param
 
 
@@ -40,5 +56,6 @@ def test_nothing_is_there_before_it_is_whole_and_nothing_stays_of_what_fails(fil
     monkeypatch.setattr(files.np, "save", full)
     with pytest.raises(OSError, match="No space"):
         files._save(tmp_path / "a.npy", TENSOR)
-    assert seen == [[] if file_system == "nameless" else [f"a.npy.{os.getpid()}"]]
+    (names,) = seen
+    assert len(names) == (file_system == "named") and all(name.startswith("a.npy.") for name in names)
     assert not list(tmp_path.iterdir())
