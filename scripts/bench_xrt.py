@@ -14,6 +14,7 @@ import asyncio
 import json
 import os
 import shlex
+import signal
 import statistics
 import sys
 import tempfile
@@ -95,7 +96,8 @@ class Worker:
             async with asyncio.timeout(LIMIT_S):
                 await self.process.wait()
         except TimeoutError:
-            self.process.kill()
+            os.killpg(self.process.pid, signal.SIGKILL)  # its session: the shim's device process, too
+            await self.process.wait()
 
 
 async def measure(folder: Path, targets: list[str], cus: int, rounds: int, seconds: float) -> dict:

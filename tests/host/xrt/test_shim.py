@@ -14,6 +14,7 @@ import zipfile
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -388,6 +389,26 @@ def test_the_real_xrt_wants_its_environment(mode, wording, vadd_xclbin, monkeypa
         monkeypatch.setenv("XCL_EMULATION_MODE", mode)
     with pytest.raises(xrt.NoDevice, match=wording):
         xrt.api_for(vadd_xclbin, xrt.Api.REAL)
+
+
+def test_a_release_before_hardware_contexts_is_refused_by_its_number(vadd_xclbin, tmp_path, monkeypatch):
+    """pyxrt has the class since 2.16, which the driver is written for."""
+    libraries = tmp_path / "lib"
+    libraries.mkdir()
+    (libraries / "libxrt_core.so.2").symlink_to("libxrt_core.so.2.13.466")
+    asked = []
+    old = SimpleNamespace(device=asked.append)
+    monkeypatch.setitem(sys.modules, "pyxrt", old)
+    monkeypatch.setenv("XCL_EMULATION_MODE", "sw_emu")
+    monkeypatch.setenv("XILINX_XRT", str(tmp_path))
+    with pytest.raises(xrt.NoDevice, match=r"this XRT is 2\.13: its Python module .*; 2\.16 or a later one is needed"):
+        xrt.api_for(vadd_xclbin, xrt.Api.REAL)
+    (libraries / "libxrt_core.so.2").unlink()
+    with pytest.raises(xrt.NoDevice, match=r"this XRT is older than 2\.16: "):
+        xrt.api_for(vadd_xclbin, xrt.Api.REAL)
+    assert not asked
+    old.hw_context = object
+    assert xrt.api_for(vadd_xclbin, xrt.Api.REAL) is old and asked == [0]
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")

@@ -1,0 +1,46 @@
+"""`headrace xrt-env`, then `preprocess image --xrt real`: the tensors of the emulated device, byte for byte."""
+
+import os
+import signal
+import subprocess
+
+import pytest
+from backends import ROOT
+from command import COMMAND, headrace
+
+from headrace.host.demo.photos import demo_photos
+
+CHELSEA = ROOT / "examples" / "chelsea.jpg"
+LIMIT_S = 280
+SMALL = 30_000  # bytes; RTL needs a second or more for each
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("target", ["sw_emu", pytest.param("hw_emu", marks=pytest.mark.slow)])
+def test_tensors_are_those_of_the_emulated_device(target, dtype, newer_xrt, image_container, tmp_path):
+    container, photos = image_container(target), [CHELSEA]
+    for number, photo in enumerate(demo_photos()):
+        if target == "sw_emu" or (len(photo.jpeg) < SMALL and len(photos) < 3):
+            photos.append(tmp_path / f"{number}.jpg")
+            photos[-1].write_bytes(photo.jpeg)
+    line = ["preprocess", "image", *photos, "--xclbin", container, "--dtype", dtype, "--fallback", "raise"]
+    emulated = headrace(*line, "--xrt", "emulation", "--out", tmp_path / "emulated", timeout=LIMIT_S)
+    assert emulated.returncode == 0, emulated.stderr
+    written = headrace("xrt-env", container, "-o", tmp_path / "env")
+    assert written.returncode == 0, written.stderr
+    real = [*COMMAND, *map(str, line), "--xrt", "real", "--out", str(tmp_path / "real")]
+    process = subprocess.Popen(
+        ["sh", "-c", '. "$0"; exec "$@"', tmp_path / "env/setup.sh", *real],
+        cwd=tmp_path, start_new_session=True,  # the shims write logs there and signal their group
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        _, told = process.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    assert process.returncode == 0, told
+    tensors = [
+        {path.name: path.read_bytes() for path in (tmp_path / folder).iterdir()} for folder in ("emulated", "real")
+    ]
+    assert len(tensors[0]) == len(photos) and tensors[0] == tensors[1]
