@@ -253,17 +253,6 @@ def test_a_kernel_of_several_units_uses_those_that_can_reach_the_buffers(vadd_xc
         board.start(out=mixed)
 
 
-def test_exclusive_access_excludes(board):
-    old = pyxrt.kernel(board.device, board.uuid, "vadd:{vadd_2}", pyxrt.kernel.exclusive)
-    with pytest.raises(RuntimeError, match="busy"):
-        pyxrt.kernel(board.context, "vadd:{vadd_2}")
-    with pytest.raises(RuntimeError, match="busy"):
-        pyxrt.kernel(board.device, board.uuid, "vadd:{vadd_1}", pyxrt.kernel.exclusive)
-    del old
-    gc.collect()
-    pyxrt.kernel(board.context, "vadd:{vadd_2}")
-
-
 def test_a_faithful_device_passes_over_what_pyxrt_passes_over(cpp_board):
     board = cpp_board
     wrong = pyxrt.bo(board.device, 4 * COUNT, pyxrt.bo.normal, board.kernel.group_id(1))
@@ -340,21 +329,6 @@ def test_uuids_of_the_same_text_are_not_equal_as_pyxrts_are_not():
     text = "01234567-89ab-4def-8123-456789abcdef"
     assert pyxrt.uuid(text) != pyxrt.uuid(text) and pyxrt.uuid(text.upper()).to_string() == text
     assert pyxrt.uuid("none").to_string() == "00000000-0000-0000-0000-000000000000"
-
-
-def test_a_context_of_a_container_alone_and_what_it_tells(vadd_xclbin):
-    device, text = pyxrt.device(0), str(read_xclbin(vadd_xclbin).uuid)
-    for source in (str(vadd_xclbin), pyxrt.xclbin(str(vadd_xclbin))):
-        context = pyxrt.hw_context(device, source, pyxrt.hw_context.exclusive)
-        assert context.get_mode() == 0 and context.get_xclbin_uuid().to_string() == text
-        assert context.get_xclbin().get_uuid().to_string() == context.get_device().get_xclbin_uuid().to_string() == text
-        with pytest.raises(RuntimeError, match="busy"):
-            pyxrt.hw_context(device, source)
-        buffer = pyxrt.bo(context, 4096, pyxrt.kernel(context, "vadd").group_id(0))
-        assert buffer.size() == 4096
-        del context, buffer
-        gc.collect()
-    assert pyxrt.hw_context(device, source).get_mode() == pyxrt.hw_context.shared
 
 
 def test_the_card_tells_its_memory(board):

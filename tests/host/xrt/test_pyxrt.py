@@ -13,6 +13,8 @@ import pytest
 COUNT = 1000
 NOT_SYNCED = "(lambda b: (b.write(b'abcd', 0), b.sync(FROM, 4, 0), bytes(b.map()[:4]))[2])(buffer())"
 TIMES_OUT = "(lambda r: (r.start(), r.wait(50))[1])(ready(3, 1000))"
+EXCLUSIVE = "x.kernel(d, u, 'vadd', x.kernel.exclusive).group_id(0)"
+ANOTHER_BANK = "x.run(k).set_arg(0, buffer(4096, 1))"
 STARTED_TWICE = "(lambda r: (r.start(), r.start()))(ready(3, 1000))"
 
 
@@ -241,6 +243,55 @@ def test_unknown_kernels_and_units_are_refused_but_for_those_beside_known_ones(b
         board.x.kernel(board.device, board.uuid, name)
 
 
+def test_exclusive_access_excludes_where_units_are_opened(backend):
+    board, x = Board(backend), backend.pyxrt
+
+    def opened(unit, mode):
+        return x.kernel(board.device, board.uuid, f"vadd:{{{unit}}}", mode)
+
+    if backend.listed[EXCLUSIVE] != "RuntimeError":  # beside one that has it already
+        assert opened("vadd_1", x.kernel.exclusive).group_id(1) == board.kernel.group_id(1)
+        return
+    with pytest.raises(RuntimeError):
+        opened("vadd_1", x.kernel.exclusive)
+    held = opened("vadd_2", x.kernel.exclusive)
+    with pytest.raises(RuntimeError):
+        opened("vadd_2", x.kernel.shared)
+    if backend.setup is None:  # see host/xrt/README.md
+        with pytest.raises(RuntimeError, match="busy"):
+            opened("vadd_2", x.kernel.exclusive)
+    del held
+    gc.collect()
+    opened("vadd_2", x.kernel.shared)
+
+
+def test_a_buffer_in_a_bank_that_no_unit_reaches_is_refused_and_the_run_stays_as_it_was(backend):
+    assert backend.listed[ANOTHER_BANK] == "RuntimeError"
+    board = Board(backend)
+    run = board.run()
+    for index, of in ((0, 1), (1, 0)):
+        with pytest.raises(RuntimeError):
+            run.set_arg(index, board.buffer(of))
+    run.start()
+    assert run.wait() == board.completed
+    assert (board.result() == np.arange(COUNT) + 7).all()
+
+
+def test_empty_objects_are_made(backend):
+    x = backend.pyxrt
+    for made in (x.device, x.run, x.xclbin, x.xclbin.xclbinip, x.xclbin.xclbinkernel, x.xclbin.xclbinmem):
+        assert isinstance(made(), made)
+
+
+def test_a_container_in_memory_is_nothing_that_python_gets(backend):
+    """Since 2.16, in name."""
+    container = backend.pyxrt.xclbin(str(backend.container))
+    if not hasattr(container, "get_axlf"):
+        pytest.skip("this release has no get_axlf")
+    with pytest.raises(TypeError):
+        container.get_axlf()
+
+
 def test_a_refused_argument_leaves_the_run_as_it_was(backend):
     board = Board(backend)
     run = board.run()
@@ -287,3 +338,24 @@ def test_a_hardware_context_opens_a_kernel_where_there_are_any(backend):
     assert kernel(*buffers, COUNT, 0, 0).wait() == x.ert_cmd_state.ERT_CMD_STATE_COMPLETED
     buffers[2].sync(x.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE)
     assert (np.frombuffer(buffers[2].map(), np.int32) == 9).all()
+
+
+def test_a_hardware_context_tells_what_it_is_of(backend):
+    """Since 2.20; an exclusive one excludes others on the emulated device."""
+    x = backend.pyxrt
+    if not hasattr(x, "hw_context") or not hasattr(x.hw_context, "get_mode"):
+        pytest.skip("this release's contexts tell nothing")
+    device = x.device(0)
+    text = x.xclbin(str(backend.container)).get_uuid().to_string()
+    for source in (str(backend.container), x.xclbin(str(backend.container))):
+        context = x.hw_context(device, source, x.hw_context.exclusive)
+        assert context.get_mode() == x.hw_context.exclusive and context.get_xclbin_uuid().to_string() == text
+        assert context.get_xclbin().get_uuid().to_string() == context.get_device().get_xclbin_uuid().to_string() == text
+        if backend.setup is None:
+            with pytest.raises(RuntimeError, match="busy"):
+                x.hw_context(device, source)
+        buffer = x.bo(context, 4096, x.kernel(context, "vadd").group_id(0))
+        assert buffer.size() == 4096
+        del context, buffer
+        gc.collect()
+    assert x.hw_context(device, source).get_mode() == x.hw_context.shared
