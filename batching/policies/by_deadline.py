@@ -31,7 +31,7 @@ from headrace.batching.policies.single_input import SingleInputTimes, assumed_st
 from headrace.batching.request import DEADLINE, FULL, IDLE, Request, Task
 
 MARGIN = 0.1
-_KEEP = 1024  # places of entries that have left, before they are given up
+_KEEP = 64  # places of entries that have left, before they are given up; few, as a fleet has many lines
 
 
 def due_of(request: Request) -> float:

@@ -7,7 +7,7 @@ from typing import Final
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.batching.request import Request
 
-_KEEP = 1024  # places of entries that have left, before they are given up
+_KEEP = 64  # places of entries that have left, before they are given up; few, as a fleet has many lines
 _GONE: Final = Request(-1, "", 0.0)  # stands where a request was removed
 
 

@@ -222,14 +222,20 @@ def readable(param: typer.CallbackParam, path: Path | None) -> Path | None:
     return path
 
 
+def on_command_line(ctx: typer.Context, name: str) -> bool:
+    """Whether an option stands there, and not in a file of settings or nowhere."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def as_arguments(ctx: typer.Context, without: Collection[str]) -> list[str]:
     """What the command line has, for another process with this command: all options but those named `without`."""
     found = []
     for param in ctx.command.params:
-        source = ctx.get_parameter_source(str(param.name))
-        if param.name in without or source is None or source.name != "COMMANDLINE":
+        name = str(param.name)
+        if name in without or not on_command_line(ctx, name):
             continue
-        value = ctx.params[str(param.name)]
+        value = ctx.params[name]
         if getattr(param, "is_flag", False):
             found.append((param.opts if value else param.secondary_opts)[0])
         else:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from headrace.batching import NodeLatencies, Profile, ProfilePoint, UsageError
 from headrace.host.cli.console import err, out, progress, tell
-from headrace.host.cli.options import Json, check_writable, command, readable
+from headrace.host.cli.options import Json, check_writable, command, on_command_line, readable
 
 CPU_FILE = "cpu-preprocessing.json"
 
@@ -75,9 +75,8 @@ def profile(
     `headrace simulate --preprocess cpu:...` counts with."""
     if cpu_preprocessing:
         for param in ctx.command.params:
-            source = ctx.get_parameter_source(param.name or "")
-            given = source is not None and source.name == "COMMANDLINE"
-            if given and param.name not in ("cpu_preprocessing", "output", "as_json"):
+            name = str(param.name)
+            if on_command_line(ctx, name) and name not in ("cpu_preprocessing", "output", "as_json"):
                 raise UsageError(f"--cpu-preprocessing measures no network: leave out {param.opts[0]}, or it")
         _profile_cpu(output or Path(CPU_FILE), as_json)
         return

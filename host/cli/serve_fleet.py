@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -11,7 +10,7 @@ import typer
 from headrace.batching import UsageError
 from headrace.host.cli import interrupt
 from headrace.host.cli.console import tell
-from headrace.host.cli.options import as_arguments
+from headrace.host.cli.options import as_arguments, on_command_line
 from headrace.host.fleet.resources import DEFAULT, parsed_resources
 
 if TYPE_CHECKING:
@@ -20,7 +19,9 @@ if TYPE_CHECKING:
 FLEET_OPTIONS: Final = ("ray", "replicas", "resources", "again_kib", "update")
 PORTS: Final = ("http", "grpc", "metrics")
 # The front has these, too, and checks what it can; a fleet that runs keeps them.
-FRONT: Final = ("token_file", "tls_cert", "tls_key", "insecure")
+FRONT: Final = (
+    "token_file", "tls_cert", "tls_key", "insecure", "drain_s", "max_head_kib", "max_connections", "client_timeout_s",
+)  # fmt: skip
 # What clients change by these would be changed in the replica that their request happens to reach.
 OF_ONE: Final = {
     "repository": "clients would load models into one replica only",
@@ -56,15 +57,16 @@ def run_fleet(ctx: typer.Context, options: "ServeOptions", ray: str, models: lis
     """Serves, or tells the fleet that serves to update itself. Raises UsageError and HeadraceError."""
     given = ctx.params
     arguments = as_arguments(ctx, (*FLEET_OPTIONS, *PORTS, *FRONT, "as_json"))
-    front = {name.replace("_", "-"): _path(given[name]) for name in FRONT}
-    own = [f"--{name}={value}" for name, value in front.items() if value is not None and name != "insecure"]
+    front = {_option(name): _text(given[name]) for name in FRONT}
+    own = [f"{option}={value}" for option, value in front.items() if value is not None and option != "--insecure"]
     if given["insecure"]:
         own.append("--insecure")
     if given["update"]:
         from headrace.host.fleet.control import Update, ask
 
-        changed = (*own, *arguments) if arguments else None
-        ask(options.http, Update(changed, os.getcwd(), front), tell)
+        if not arguments:
+            front = {_option(name): front[_option(name)] for name in FRONT if on_command_line(ctx, name)}
+        ask(options.http, Update((*own, *arguments) if arguments else None, os.getcwd(), front), tell)
         return
 
     from headrace.host.fleet.fleet import FleetOptions, serve_fleet
@@ -108,6 +110,6 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _path(value: Path | bool | None) -> str | None:
-    """For every node, which has the folder as this machine does."""
-    return str(value) if value else None
+def _text(value: object) -> str | None:
+    """Paths are those of every node, which has the folder as this machine does."""
+    return None if value is None or value is False else str(value)

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from headrace.batching import HeadraceError, UsageError
 from headrace.host.server.serve import Address
@@ -22,7 +22,7 @@ LONGEST: Final = 1 << 20  # bytes of a message
 @dataclass(frozen=True, slots=True)
 class Update:
     """`arguments` and `folder` are the replicas' new ones, None for those that they have; `front` has settings that are
-    the whole fleet's, which an update leaves as they are."""
+    the whole fleet's, and must be as they are: all of them beside new arguments, else those that were given."""
 
     arguments: tuple[str, ...] | None
     folder: str
@@ -53,19 +53,27 @@ class Control:
 
     def __init__(self, http: Address) -> None:
         self._path = _path(http)
+        self._made = 0  # its inode
 
     def __enter__(self) -> "Control":
         self._listening = socket.socket(socket.AF_UNIX)
         self._path.unlink(missing_ok=True)  # who has the port has this
-        self._listening.bind(str(self._path))
+        try:
+            self._listening.bind(str(self._path))
+        except OSError as error:
+            self._listening.close()
+            raise UsageError(f"{self._path}: {error}; set XDG_RUNTIME_DIR to a folder with a short name") from None
         self._path.chmod(0o600)
+        self._made = self._path.stat().st_ino
         self._listening.listen()
         self._listening.setblocking(False)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._listening.close()
-        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            if self._path.stat().st_ino == self._made:  # not another fleet's, which has the port since
+                self._path.unlink()
 
     def asked(self) -> Asked | None:
         """Who has asked since, if anybody has."""
@@ -75,9 +83,7 @@ class Control:
             return None
         connection.settimeout(READ_S)
         try:
-            found = json.loads(_line(connection))
-            arguments = found["arguments"]
-            update = Update(None if arguments is None else tuple(arguments), found["folder"], found["front"])
+            update = _read(json.loads(_line(connection)))
         except (OSError, ValueError, LookupError, TypeError):
             connection.close()
             return None
@@ -109,6 +115,15 @@ def ask(http: Address, update: Update, tell: Callable[[str], None]) -> None:
         except OSError as error:
             raise HeadraceError(f"--update: the fleet does not answer: {error}") from None
     raise HeadraceError("--update: the fleet ended before the update did")
+
+
+def _read(message: Mapping[str, Any]) -> Update:
+    """Raises ValueError, LookupError or TypeError for what is none."""
+    arguments, folder, front = message["arguments"], message["folder"], message["front"]
+    settings = [value for value in dict(front).values() if value is not None]
+    if not all(isinstance(text, str) for text in (folder, *front, *settings, *(arguments or ()))):
+        raise ValueError("an update is of texts")
+    return Update(None if arguments is None else tuple(arguments), folder, front)
 
 
 def _line(connection: socket.socket) -> bytes:

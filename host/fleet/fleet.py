@@ -29,8 +29,9 @@ TURN_S: Final = 0.2
 PLACE_S: Final = 60.0  # for a node to have room for a replica, and to load its supervisor;
 ROOM_S: Final = 15.0  # at an update, before one is ended to make room
 READY_S: Final = 900.0  # for a replica to be ready: profiles may be measured before
-STARTS: Final = 3  # lives of a server that may end before it was ever ready; then it never will be
-LOST_S: Final = 0.5  # before a supervisor that is not there is asked again
+STARTS: Final = 3  # lives of a server, or of its supervisor, that may end before it was ever ready: it never will be
+LOST_S: Final = 0.5  # before a supervisor that is not there is asked again; twice that each time in a row,
+MOST_LOST_S: Final = 30.0  # up to this
 
 OnReady = Callable[[Mapping[str, Any]], None]
 
@@ -69,6 +70,8 @@ class Replica:
     call: Any = None
     state: State | None = None  # None until it has a place, and while it is lost
     ask_at: float = 0.0
+    lost: int = 0  # how often in a row its supervisor was not there,
+    why: str = ""  # and what Ray said of it
     retired: bool = False
 
     @property
@@ -79,7 +82,14 @@ class Replica:
     def failed(self) -> str | None:
         """Why it will never be ready."""
         state = self.state
-        if state is None or (state.phase is not Phase.REFUSED and state.ended < STARTS):
+        if state is None:
+            if self.lost < STARTS:
+                return None
+            return (
+                f"replica {self.slot} does not come to be: {self.why}; see whether its node has the same Headrace, "
+                "in the same place"
+            )
+        if state.phase is not Phase.REFUSED and state.ended < STARTS:
             return None
         return f"replica {self.slot} on {state.host} ends before it is ready: {state.said}"
 
@@ -151,7 +161,8 @@ class Fleet:
         for _ in range(count):
             self._add(*self._arguments)
         began = time.monotonic()
-        self._until(lambda: all(r.state for r in self._replicas), PLACE_S)
+        self._until(lambda: all(r.state for r in self._replicas) or self._failed() is not None, PLACE_S)
+        self._check_failed()
         if placed := [r for r in self._replicas if r.state is not None]:
             self._tell(f"{len(placed)} of {count} replicas placed")
         if len(placed) < count:
@@ -161,13 +172,10 @@ class Fleet:
                 "of one node, which others may be using: see `ray status`"
             )
         self._until(
-            lambda: all(r.ready for r in self._replicas) or any(r.failed for r in self._replicas),
+            lambda: all(r.ready for r in self._replicas) or self._failed() is not None,
             READY_S - (time.monotonic() - began),
         )
-        for replica in self._replicas:
-            if replica.failed is not None:
-                refused = replica.state is not None and replica.state.phase is Phase.REFUSED
-                raise (UsageError if refused else HeadraceError)(replica.failed)
+        self._check_failed()
         if late := [r.slot for r in self._replicas if not r.ready]:
             raise HeadraceError(f"replica {late[0]} is not ready after {READY_S:g} s; see its node's load")
 
@@ -178,11 +186,9 @@ class Fleet:
             if self._signals.update or self._asked is not None:
                 self._updating, self._asked = self._asked, None
                 self._signals.update = False
+                error: str | None = "the fleet ended in the middle of the update"
                 try:
                     error = self._update(None if self._updating is None else self._updating.update)
-                except _Ended:
-                    error = "the fleet was told to end in the middle of the update"
-                    raise
                 finally:
                     if error is not None:
                         self._say(f"update: {error}")
@@ -198,6 +204,15 @@ class Fleet:
                 state = replica.state
                 found.append({"replica": replica.slot, "node": state.host, "pid": state.pid, **state.ports})
         return found
+
+    def _failed(self) -> Replica | None:
+        return next((replica for replica in self._replicas if replica.failed is not None), None)
+
+    def _check_failed(self) -> None:
+        """Raises UsageError if a replica's command line cannot be served, and HeadraceError if one fails else."""
+        if (replica := self._failed()) is not None:
+            refused = replica.state is not None and replica.state.phase is Phase.REFUSED
+            raise (UsageError if refused else HeadraceError)(replica.failed)
 
     def stop(self) -> None:
         """All at once; those that do not end by themselves are killed. Nothing goes to them any more."""
@@ -247,7 +262,7 @@ class Fleet:
         return True
 
     def _take(self, replica: Replica, state: State) -> None:
-        former, replica.state = replica.state, state
+        former, replica.state, replica.lost = replica.state, state, 0
         if former is not None and (former.run, former.number) == (state.run, state.number):
             return
         where = f"replica {replica.slot} on {state.host}"
@@ -272,59 +287,72 @@ class Fleet:
                 self._proxy.out(replica.slot)
 
     def _lost(self, replica: Replica, error: Exception) -> None:
-        """Its supervisor's process or node. Ray starts it again, where there is room; an actor that Ray has given up is
-        asked for anew."""
+        """Its supervisor's process or node. Ray starts it again, where there is room; one that Ray has given up, or
+        that answers with an error, is asked for anew."""
         if replica.state is not None:
             self._tell(f"replica {replica.slot} on {replica.state.host}: lost with its node or its supervisor")
         self._proxy.out(replica.slot)
         replica.state = None
-        replica.ask_at = time.monotonic() + LOST_S
-        if isinstance(error, ray.exceptions.ActorDiedError) and not replica.retired:
+        replica.why = str(error).strip().splitlines()[-1].strip()
+        replica.ask_at = time.monotonic() + min(LOST_S * 2**replica.lost, MOST_LOST_S)
+        replica.lost += 1
+        gone = isinstance(error, ray.exceptions.ActorDiedError)
+        if not replica.retired and (gone or not isinstance(error, ray.exceptions.RayActorError)):
+            if replica.failed is not None:
+                self._tell(replica.failed)
+            ray.kill(replica.actor)
             replica.actor = self._placed(replica.arguments, replica.folder)
-        elif not isinstance(error, ray.exceptions.RayActorError):
-            raise HeadraceError(
-                "a node of the Ray cluster cannot run a replica; see whether the same Headrace is installed there: "
-                f"{str(error).strip().splitlines()[-1]}"
-            )
 
     # ---- updates ----
 
     def _answer(self, asked: Asked) -> None:
+        changed = [name for name, value in asked.update.front.items() if self._options.front.get(name) != value]
         if self._asked is not None or self._updating is not None:
             asked.end("an update is under way; wait for its end")
-        elif asked.update.arguments is not None and dict(asked.update.front) != dict(self._options.front):
-            changed = [name for name, value in self._options.front.items() if asked.update.front.get(name) != value]
-            asked.end(f"--{changed[0]} is not as the fleet has it, and an update cannot change that: give the same")
+        elif changed:
+            asked.end(f"{changed[0]} is not as the fleet has it, and an update cannot change that: give the same")
         else:
             self._asked = asked
 
     def _update(self, update: Update | None) -> str | None:
         """Starts all replicas anew, one after the other: the new one first, where there is room beside the old one.
-        Returns why it ended early, with the others as they were."""
+        What had no place before has none to wait for, and comes with the new arguments when there is one. Returns why
+        the update ended early, with the others as they were."""
         arguments = self._arguments
         if update is not None and update.arguments is not None:
             arguments = (update.arguments, update.folder)
-        if not self._until(lambda: all(r.ready for r in self._replicas), PLACE_S):
-            missing = next(r.slot for r in self._replicas if not r.ready)
-            return f"replica {missing} is not ready, and an update wants all: see `ray status` and what it said"
-        for old in sorted(self._replicas, key=lambda r: r.slot):
+        self._until(lambda: all(r.ready or r.failed for r in self._replicas), PLACE_S)
+        placeless = [replica for replica in self._replicas if replica.state is None]
+        for replica in placeless:
+            self._drop(replica)
+        olds = sorted(self._replicas, key=lambda r: (r.ready, r.slot))
+        error = None if olds else "no replica has a place: see `ray status`"
+        done = 0
+        for old in olds:
             if (error := self._replace(old, *arguments)) is not None:
-                return error
-        self._arguments = arguments
-        self._tell("update: done")
+                break
+            done += 1
+        if error is None:
+            self._arguments = arguments
+        for _ in placeless:
+            self._add(*self._arguments)
+        if error is not None:
+            return f"{error}; {done} of {len(olds)} replicas are new, the others as they were" if done else error
+        self._tell(f"update: done, but {len(placeless)} have no place" if placeless else "update: done")
         return None
 
     def _replace(self, old: Replica, arguments: Sequence[str], folder: str) -> str | None:
         """Returns why the new one does not come to be; then one as the old one was serves, or is about to."""
+        if not old.ready:  # nobody is served by it
+            self._retire(old)
         new = self._add(arguments, folder)
-        if not self._until(lambda: new.state is not None, ROOM_S):
+        if not self._until(lambda: new.state is not None or new.failed is not None, ROOM_S) and not old.retired:
             if not any(other.ready for other in self._replicas if other is not old):
                 self._drop(new)
                 return f"no node has room for another replica within {ROOM_S:g} s, and without the one nobody serves"
             self._tell(f"no node has room for another replica: replica {old.slot} ends first")
             self._retire(old)
-            self._until(lambda: new.state is not None, PLACE_S)
-        if new.state is not None:
+        if self._until(lambda: new.state is not None or new.failed is not None, PLACE_S):
             self._until(lambda: new.ready or new.failed is not None, READY_S)
         if new.ready:
             self._retire(old)
@@ -403,7 +431,7 @@ def _proxy_settings(options: FleetOptions, folder: Path) -> ProxySettings:
             file.write(options.certificate.read_bytes() + b"\n" + options.key.read_bytes())
     return ProxySettings(
         slots=options.replicas + 1, again=options.again, client_s=options.limits.client_s, head=options.limits.head,
-        drain_s=options.drain_s, token=options.token, pair=pair,
+        connections=options.limits.connections, drain_s=options.drain_s, token=options.token, pair=pair,
     )  # fmt: skip
 
 

@@ -9,8 +9,9 @@ The ports are opened here and inherited, so that their numbers are known, and co
 anew.
 
 A request that fits into a buffer is sent again when its replica is lost, for an inference may run twice: connections
-that fail or end without an answer, and 503, which says that another replica may have room. Answers of 500 and 504 are
-answers. A stream of gRPC is never whole, and not sent again.
+that fail or end without an answer, and 503, which says that another replica may have room. Where all are full, that is
+RETRIES times the requests, no more, however many replicas there are. Answers of 500 and 504 are answers. A stream of
+gRPC is never whole, and not sent again. Where there is a token, what comes without it is not kept.
 """
 
 import contextlib
@@ -37,6 +38,8 @@ START_S: Final = 10.0  # for HAProxy to answer on its socket
 ASK_S: Final = 2.0  # for an answer there
 SOUND_S: Final = 5.0  # if it ends sooner than that, it would again
 STOP_S: Final = 5.0
+RETRIES: Final = 2  # two replicas may be lost one after the other
+STALE: Final = 3  # times that HAProxy does not take what it is told, before it is started anew
 ANSWER_S: Final = 3600  # the longest that an answer may take; a replica that hangs is found by its checks
 ROOM: Final = 64 << 10  # of a buffer, for a request's head and what HAProxy writes to it
 NOWHERE: Final = "127.0.0.1:1"  # where the server of an empty slot would be
@@ -48,13 +51,14 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class ProxySettings:
     """`slots` is how many replicas there may be at a time, `again` the largest request (bytes) that is sent again;
-    `client_s` and `head` are as in the server's limits, `drain_s` bounds the end. `token` guards the metrics; of all
-    else the replicas ask for it. With `pair`, a PEM file of certificates and key, all is TLS."""
+    `client_s`, `head` and `connections` are as in a server's limits, `drain_s` bounds the end. `token` guards the
+    metrics; of all else the replicas ask for it. With `pair`, a PEM file of certificates and key, all is TLS."""
 
     slots: int
     again: int
     client_s: float
     head: int
+    connections: int
     drain_s: float
     token: str | None = None
     pair: Path | None = None
@@ -77,6 +81,9 @@ def configuration(settings: ProxySettings, fds: Mapping[str, int], control: Path
     secure = "" if pair is None else " ssl verify none"
     buffer = settings.again + ROOM + settings.head
     body_s = round(settings.client_s + settings.again / BYTES_PER_S)
+    token = settings.token
+    known = None if token is None else f"{{ req.fhdr(authorization) -m str {_quoted(f'Bearer {token}')} }}"
+    streams = "{ path /inference.GRPCInferenceService/ModelStreamInfer }"
     lines = [
         "# Written by headrace serve --ray whenever a replica comes or goes.",
         "global",
@@ -92,7 +99,7 @@ def configuration(settings: ProxySettings, fds: Mapping[str, int], control: Path
         f"    timeout http-keep-alive {IDLE_S:g}s",
         f"    timeout http-request {max(1, round(settings.client_s))}s",
         f"    timeout server {ANSWER_S}s",
-        f"    retries {settings.slots + 2}",
+        f"    retries {RETRIES}",
         "    retry-on conn-failure empty-response junk-response 503",
         "    option redispatch 1",
         "    http-reuse always",
@@ -101,19 +108,21 @@ def configuration(settings: ProxySettings, fds: Mapping[str, int], control: Path
         '    http-error status 502 content-type application/json string \'{"error":"the replica was lost"}\'',
         "frontend http",
         f"    bind fd@{fds['http']}{shown}{' alpn http/1.1' if pair else ''}",
-        f"    http-request wait-for-body time {body_s}s",
+        f"    maxconn {settings.connections * settings.slots}",
+        *([f"    http-request disable-l7-retry unless {known}"] if known else []),
+        f"    http-request wait-for-body time {body_s}s{f' if {known}' if known else ''}",
         "    default_backend http",
         "frontend grpc",
         f"    bind fd@{fds['grpc']}{f'{shown} alpn h2' if pair else ''} proto h2",
-        f"    http-request wait-for-body time {body_s}s "
-        "unless { path /inference.GRPCInferenceService/ModelStreamInfer }",
+        f"    maxconn {settings.connections * settings.slots}",
+        *([f"    http-request disable-l7-retry unless {known}"] if known else []),
+        f"    http-request wait-for-body time {body_s}s if {known + ' ' if known else ''}!{streams}",
         "    default_backend grpc",
         "frontend metrics",
         f"    bind fd@{fds['metrics']}{f'{shown} alpn http/1.1' if pair else ''}",
     ]
-    if settings.token is not None:
-        wanted = _quoted(f"Bearer {settings.token}")
-        lines.append(f"    http-request return status 401 unless {{ req.fhdr(authorization) -m str {wanted} }}")
+    if known is not None:
+        lines.append(f"    http-request return status 401 unless {known}")
     lines += [
         "    http-request use-service prometheus-exporter if { path /metrics }",
         "    http-request return status 404",
@@ -158,7 +167,8 @@ class Proxy:
         self._listening = dict(listening)
         self._file = folder / "haproxy.cfg"
         self._control = folder / "haproxy.sock"
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, Place] = {}  # of the replicas that requests may go to
+        self._stale = 0  # how often in a row it has not taken what it was told
         self._process: subprocess.Popen[str] | None = None
         self._began = 0.0
         self._said: deque[str] = deque(maxlen=20)
@@ -166,6 +176,7 @@ class Proxy:
     def start(self) -> None:
         """Raises HeadraceError with what HAProxy says if it does not run."""
         self._write()
+        self._stale = 0
         self._began = time.monotonic()
         self._process = process = subprocess.Popen(
             bound([self._program, "-db", "-f", str(self._file)]), text=True, errors="replace",
@@ -183,38 +194,62 @@ class Proxy:
         raise HeadraceError(f"HAProxy does not run: {self._reason()}")
 
     def look(self) -> None:
-        """Starts it again if it has ended. Raises HeadraceError if it ended as soon as it had begun."""
-        if self._process is not None and (status := self._process.poll()) is not None:
+        """Starts it again if it has ended, and tells it again what it has not taken; where it takes nothing, it is
+        started anew with the file, which has it all. Raises HeadraceError if it ended as soon as it had begun."""
+        if self._process is None:
+            return
+        if (status := self._process.poll()) is not None:
             if time.monotonic() < self._began + SOUND_S:
                 raise HeadraceError(f"HAProxy ended with status {status}: {self._reason()}")
             _log.warning("HAProxy ended with status %d and is started again", status)
             self.start()
+        elif self._stale >= STALE:
+            _log.warning("HAProxy does not take what it is told, and is started anew")
+            self._process.kill()
+            self._process.wait()
+            self.start()
+        elif self._stale:
+            for slot in range(self._settings.slots):
+                if not self._tell_of(slot):
+                    break
+            else:
+                self._stale = 0
 
     def put(self, slot: int, place: Place) -> None:
         """Requests may go to this replica."""
         self._places[slot] = place
         self._write()
-        for name, address in (("http", place.http), ("grpc", place.grpc)):
-            host, _, port = address.rpartition(":")
-            self._tell(f"set server {name}/r{slot} addr {host.strip('[]')} port {port}")
-        self._tell(f"set server http/r{slot} state ready", f"set server http/r{slot} health up")
+        self._tell_of(slot)
 
     def drain(self, slot: int) -> None:
-        """No new requests go to this replica."""
+        """No new requests go to this replica. If HAProxy is started anew meanwhile, nothing is in flight there."""
+        self._places.pop(slot, None)
+        self._write()
         self._tell(f"set server http/r{slot} state drain")
 
     def out(self, slot: int) -> None:
         """What is still in flight there is sent to another, as far as it can be."""
         if self._places.pop(slot, None) is not None:
             self._write()
-            self._tell(f"set server http/r{slot} state maint")
+        self._tell_of(slot)
 
-    def in_flight(self, slot: int) -> int:
-        """Requests and streams at this replica."""
+    def _tell_of(self, slot: int) -> bool:
+        """How this slot is to be; whether it was taken."""
+        place = self._places.get(slot)
+        if place is None:
+            return self._tell(f"set server http/r{slot} state maint")
+        where = []
+        for name, address in (("http", place.http), ("grpc", place.grpc)):
+            host, _, port = address.rpartition(":")
+            where.append(f"set server {name}/r{slot} addr {host.strip('[]')} port {port}")
+        return self._tell(*where, f"set server http/r{slot} state ready", f"set server http/r{slot} health up")
+
+    def in_flight(self, slot: int) -> int | None:
+        """Requests and streams at this replica; None if HAProxy does not say."""
         try:
             found = list(csv.DictReader(self._ask("show stat").lstrip("# ").splitlines()))
         except OSError:
-            return 0
+            return None
         return sum(int(row["scur"]) for row in found if row["svname"] == f"r{slot}")
 
     def stop(self) -> bool:
@@ -239,14 +274,17 @@ class Proxy:
             file.write(configuration(self._settings, fds, self._control, self._places))
         new.rename(self._file)
 
-    def _tell(self, *commands: str) -> None:
-        """One that does not answer is started again with the file, which has it all."""
+    def _tell(self, *commands: str) -> bool:
+        """Whether all were taken; else `look` tells HAProxy again."""
         try:
             for command in commands:
-                if answer := self._ask(command).strip():
-                    _log.debug("HAProxy: %s: %s", command, answer)
+                if (answer := self._ask(command).strip()) and " addr " not in command:  # which tells of each change
+                    _log.warning("HAProxy: %s: %s", command, answer)
         except OSError as error:
-            _log.warning("HAProxy does not take %r: %s", commands[0], error)
+            self._stale += 1
+            _log.warning("HAProxy does not take %r: %s", command, error)
+            return False
+        return True
 
     def _ask(self, command: str) -> str:
         with socket.socket(socket.AF_UNIX) as asking:

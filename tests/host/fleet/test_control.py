@@ -1,6 +1,7 @@
 """How an update is asked for."""
 
 import os
+import socket
 import threading
 
 import pytest
@@ -10,7 +11,7 @@ from headrace.host.fleet.control import Control, Update, ask
 from headrace.host.server.serve import Address
 
 HTTP = Address("127.0.0.1", 8000)
-UPDATE = Update(("--model=resnet50",), "/srv", {"token-file": None})
+UPDATE = Update(("--model=resnet50",), "/srv", {"--token-file": None})
 
 
 @pytest.fixture(autouse=True)
@@ -70,18 +71,46 @@ def test_where_no_fleet_is_it_is_told(runtime_folder):
 
 def test_nobody_else_may_ask(runtime_folder):
     with Control(HTTP):
-        (socket,) = runtime_folder.iterdir()
-        assert socket.stat().st_mode & 0o777 == 0o600 and runtime_folder.stat().st_mode & 0o777 == 0o700
+        (file,) = runtime_folder.iterdir()
+        assert file.stat().st_mode & 0o777 == 0o600 and runtime_folder.stat().st_mode & 0o777 == 0o700
     runtime_folder.chmod(0o777)
     with pytest.raises(UsageError, match="another user may write there"):
         Control(HTTP)
 
 
-def test_what_is_no_message_is_not_taken():
-    import socket
-
+@pytest.mark.parametrize(
+    "message",
+    [
+        "hello",
+        "[]",
+        '{"arguments": null, "folder": "/srv"}',
+        '{"arguments": [1], "folder": "/srv", "front": {}}',
+        '{"arguments": null, "folder": 1, "front": {}}',
+        '{"arguments": null, "folder": "/srv", "front": 5}',
+        '{"arguments": null, "folder": "/srv", "front": ["--token-file"]}',
+        '{"arguments": null, "folder": "/srv", "front": {"--drain-s": 5}}',
+    ],
+)
+def test_what_is_no_message_is_not_taken(message):
     with Control(HTTP) as control, socket.socket(socket.AF_UNIX) as asking:
         asking.connect(str(control._path))
-        asking.sendall(b"hello\n")
+        asking.sendall(message.encode() + b"\n")
         assert control.asked() is None
         assert asking.recv(10) == b""
+
+
+def test_a_fleet_that_ends_leaves_the_socket_of_the_next_one():
+    old = Control(HTTP)
+    with old:
+        new = Control(HTTP)
+        new.__enter__()
+    with new:
+        answering(new, None)
+        ask(HTTP, UPDATE, print)
+
+
+def test_a_folder_whose_name_is_too_long_for_a_socket(tmp_path, monkeypatch):
+    (tmp_path / ("x" * 120)).mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / ("x" * 120)))
+    with pytest.raises(UsageError, match="set XDG_RUNTIME_DIR to a folder with a short name"), Control(HTTP):
+        pass

@@ -24,6 +24,16 @@ def three():
         nodes.shutdown()
 
 
+@pytest.fixture(scope="module")
+def broken(three, tmp_path_factory):
+    """A node where the same Headrace is not."""
+    folder = tmp_path_factory.mktemp("broken")
+    (folder / "headrace.py").write_text("")
+    node = three.add_node(num_cpus=0, resources={"broken": 1}, env_vars={"PYTHONPATH": str(folder)})
+    yield
+    three.remove_node(node)
+
+
 def raylet(node):
     return node.all_processes["raylet"][0].process.pid
 
@@ -86,9 +96,9 @@ def test_an_update_replaces_all_and_fails_no_request(fleet):
 def test_an_update_to_what_does_not_start_leaves_the_old_ones(fleet, tmp_path):
     since = len(fleet.said)
     with Load(fleet.ready) as load:
-        done = fleet.update("--workers", "npu:1", "--model", "mobilenet_v3_small", "--profile", "/dev/null/profile")
+        done = fleet.update("--workers", "npu:1", "--model", "resnet50", "--profile", "/dev/null/profile")
         assert done.returncode == 2  # which can be seen here already
-        done = fleet.update("--workers", "1", "--model", "resnet50=no_such:network")
+        done = fleet.update("--workers", "1", "--model", "resnet50=no_such:network", "--drain-s", "10")
         load.more()
     assert done.returncode == 1 and "no_such" in done.stderr and not load.errors
     assert not fleet.heard("stopped", since=since)
@@ -139,10 +149,53 @@ def test_what_no_replica_can_serve_ends_the_start(three):
     assert done.returncode == 2 and "no_such" in done.stderr.splitlines()[-1]
 
 
+def test_a_node_without_headrace_is_told(three, broken):
+    done = headrace("serve", "--ray", three.address, "--insecure", *LIGHT, "--http", "127.0.0.1:0", "--grpc",
+                    "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--resources", "broken=1")  # fmt: skip
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    line = done.stderr.splitlines()[-1]
+    assert "replica 0 does not come to be: " in line and "headrace" in line and "has the same Headrace" in line
+
+
+@pytest.mark.slow
+def test_an_update_with_no_node_to_spare_ends_an_old_one_first_and_fails_no_request(three):
+    fleet = Fleet(three.address, "--replicas", "3")
+    with Load(fleet.ready) as load:
+        fleet.process.send_signal(signal.SIGHUP)  # as --update without options
+        until(lambda: fleet.heard("ends first"), fleet.said)
+        second = fleet.update()
+        until(lambda: fleet.heard("update: done"), fleet.said)
+        load.more()
+    assert second.returncode == 1 and "an update is under way" in second.stderr
+    assert len(fleet.heard("ends first")) == 3 and not load.errors
+    assert fleet.end() == 0
+
+
+@pytest.mark.slow
+def test_a_replica_that_does_not_come_back_is_replaced_by_an_update(three, tmp_path):
+    (tmp_path / "net.py").write_text("from torch import nn\ndef network():\n    return nn.Flatten()\n")
+    options = ("--workers", "1", "--model", "net:network", "--input-shape", "3,8,8")
+    fleet = Fleet(three.address, *options, cwd=tmp_path)
+    (tmp_path / "net.py").write_text("")
+    os.kill(fleet.ready["replicas"][0]["pid"], signal.SIGKILL)
+    until(lambda: len(fleet.heard("ended, and is started again")) >= 4, fleet.said)
+    failed = fleet.update(*options, "--drain-s", "10")
+    assert failed.returncode == 1 and "net" in failed.stderr, failed.stderr
+    done = fleet.update(*LIGHT)
+    assert done.returncode == 0, (done.stderr, fleet.said)
+    with Load(fleet.ready) as load:
+        pass
+    assert not load.errors and fleet.end() == 0
+
+
 def test_the_fleet_goes_with_its_front(three):
     fleet = Fleet(three.address, "--resources", "fpga=1")
     with Load(fleet.ready):
         pass
+    fleet.process.send_signal(signal.SIGHUP)
+    until(lambda: fleet.heard("update: no node has room for another", "without the one nobody serves"), fleet.said)
+    asked = fleet.update("--drain-s", "11")
+    assert asked.returncode == 1 and "--drain-s is not as the fleet has it" in asked.stderr
     left = {*descendants(fleet.process.pid), fleet.ready["replicas"][0]["pid"]}
     fleet.process.kill()
     fleet.process.wait()

@@ -9,15 +9,17 @@ import socket
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import trustme
 
 from headrace.batching import HeadraceError, UsageError
-from headrace.host.fleet.haproxy import Place, Proxy, ProxySettings, configuration
+from headrace.host.fleet.haproxy import STALE, Place, Proxy, ProxySettings, configuration
 
 FDS = {"http": 3, "grpc": 4, "metrics": 5}
-PLAIN = ProxySettings(slots=4, again=1 << 20, client_s=15.0, head=32 << 10, drain_s=5.0)
+PLAIN = ProxySettings(slots=4, again=1 << 20, client_s=15.0, head=32 << 10, drain_s=5.0, connections=1024)
 
 
 def program():
@@ -47,7 +49,7 @@ def check(text, folder):
 @pytest.mark.parametrize("token", [None, "secret", 'it\'s "$HOME" #1\\'])
 @pytest.mark.parametrize("secure", [False, True])
 def test_haproxy_takes_it_without_a_warning(places, token, secure, pair, tmp_path):
-    settings = ProxySettings(4, 1 << 20, 15.0, 32 << 10, 5.0, token, pair if secure else None)
+    settings = ProxySettings(4, 1 << 20, 15.0, 32 << 10, 1024, 5.0, token, pair if secure else None)
     done = check(configuration(settings, FDS, tmp_path / "a socket", places), tmp_path)
     assert done.returncode == 0 and "WARNING" not in done.stdout + done.stderr, done.stdout + done.stderr
 
@@ -103,18 +105,30 @@ def backends():
 
 
 @pytest.fixture
-def proxy(tmp_path):
-    ports = {name: socket.create_server(("127.0.0.1", 0)) for name in FDS}
-    found = Proxy(PLAIN, ports, tmp_path)
-    found.address = ports["http"].getsockname()
-    found.start()
-    yield found
-    found.stop()
+def new_proxy(tmp_path):
+    started = []
+
+    def new(**changes):
+        ports = {name: socket.create_server(("127.0.0.1", 0)) for name in FDS}
+        found = Proxy(replace(PLAIN, **changes), ports, tmp_path)
+        found.address = ports["http"].getsockname()
+        started.append(found)
+        found.start()
+        return found
+
+    yield new
+    for each in started:
+        each.stop()
 
 
-def post(proxy, size=10, timeout=30):
+@pytest.fixture
+def proxy(new_proxy):
+    return new_proxy()
+
+
+def post(proxy, size=10, timeout=30, **headers):
     connection = http.client.HTTPConnection(*proxy.address, timeout=timeout)
-    connection.request("POST", "/v2/models/m/infer", bytes(size))
+    connection.request("POST", "/v2/models/m/infer", bytes(size), headers)
     answer = connection.getresponse()
     status, body = answer.status, answer.read()
     connection.close()
@@ -183,6 +197,89 @@ def test_one_that_is_killed_is_started_again_with_what_it_had(proxy, backends):
     proxy._process.wait()
     with pytest.raises(HeadraceError, match="HAProxy ended with status -9"):
         proxy.look()
+
+
+def test_where_all_are_full_a_request_is_sent_thrice_at_most(proxy, backends):
+    more = [Backend(b"c"), Backend(b"d")]
+    for slot, backend in enumerate(backends + more):
+        backend.status = 503
+        proxy.put(slot, backend.place)
+    assert post(proxy)[0] == 503
+    assert sum(len(backend.asked) for backend in backends + more) == 3
+    for backend in more:
+        backend.close()
+
+
+def test_what_comes_without_the_token_is_not_kept_to_be_sent_again(new_proxy, backends):
+    proxy = new_proxy(token="secret")
+    for slot, backend in enumerate(backends):
+        backend.status = 0
+        proxy.put(slot, backend.place)
+    assert post(proxy, 1 << 16)[0] == 502
+    assert len(backends[0].asked + backends[1].asked) == 1
+    assert post(proxy, 1 << 16, authorization="Bearer secret")[0] == 502
+    assert len(backends[0].asked + backends[1].asked) == 1 + 3
+
+
+def test_there_are_as_many_connections_as_replicas_take(new_proxy, backends):
+    proxy = new_proxy(slots=2, connections=1)
+    backends[0].delay_s = 1.0
+    proxy.put(0, backends[0].place)
+    with ThreadPoolExecutor(3) as clients:
+        answers = [clients.submit(post, proxy) for _ in range(3)]
+        time.sleep(0.5)
+        assert proxy.in_flight(0) == 2
+        assert [answer.result() for answer in answers] == [(200, b"a")] * 3
+
+
+def test_one_started_anew_has_no_requests_for_a_replica_that_gets_no_more(proxy, backends):
+    for slot, backend in enumerate(backends):
+        proxy.put(slot, backend.place)
+    proxy.drain(0)
+    proxy.start()
+    assert {post(proxy)[1] for _ in range(6)} == {b"b"}
+
+
+def test_one_that_does_not_answer_in_time_is_told_again(proxy, backends):
+    proxy.put(0, backends[0].place)
+    os.kill(proxy._process.pid, signal.SIGSTOP)
+    proxy.put(1, backends[1].place)
+    assert proxy.in_flight(0) is None
+    os.kill(proxy._process.pid, signal.SIGCONT)
+    proxy.look()
+    assert {post(proxy)[1] for _ in range(6)} == {b"a", b"b"}
+
+
+def test_one_that_never_answers_is_started_anew(proxy, backends):
+    os.kill(proxy._process.pid, signal.SIGSTOP)
+    proxy.put(0, backends[0].place)
+    for _ in range(STALE):
+        proxy.look()
+    assert post(proxy) == (200, b"a")
+
+
+def test_at_the_end_what_is_in_flight_is_answered(proxy, backends):
+    backends[0].delay_s = 2.0
+    proxy.put(0, backends[0].place)
+    with ThreadPoolExecutor(1) as client:
+        answer = client.submit(post, proxy)
+        while not backends[0].asked:
+            time.sleep(0.02)
+        assert proxy.stop()
+        assert answer.result() == (200, b"a")
+
+
+def test_at_the_end_what_takes_longer_is_cut(new_proxy, backends):
+    proxy = new_proxy(drain_s=0.5)
+    backends[0].delay_s = 20.0
+    proxy.put(0, backends[0].place)
+    with ThreadPoolExecutor(1) as client:
+        answer = client.submit(post, proxy)
+        while not backends[0].asked:
+            time.sleep(0.02)
+        assert not proxy.stop()
+        with pytest.raises((OSError, http.client.HTTPException)):
+            answer.result()
 
 
 def test_a_configuration_that_it_does_not_take_is_told(tmp_path, monkeypatch):

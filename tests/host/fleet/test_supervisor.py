@@ -5,10 +5,10 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import tritonclient.http
+from running_fleet import lives
 
 from headrace.host.fleet.supervisor import Phase, Supervisor
 
@@ -27,11 +27,6 @@ def until(supervisor, *phases, state=None):
             return state
         run, number = state.run, state.number
         assert time.monotonic() < end, state
-
-
-def lives(pid):
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def gone(*pids):
