@@ -8,21 +8,24 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.text import Text
 
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)  # by how often --verbose is given
+LINE_EVERY_S: Final = 30.0  # of progress in a log, where no bar moves
 
 _terminal = sys.stdout is not None and sys.stdout.isatty()
 out = Console(width=None if _terminal else 120, markup=False, emoji=False, highlight=False)  # a pipe has no width
@@ -68,20 +71,38 @@ def working(text: str) -> contextlib.AbstractContextManager[Any]:
     return err.status(Text(text))
 
 
+def _time_left(task: Task) -> str | None:
+    """At the mean pace from the begin of the stage to its last step; not at that of the last half minute, as rich has
+    it, for a step may take longer. What was done before the stage began took no time of it."""
+    done = task.completed - task.fields.get("skipped", 0)
+    if task.remaining is None or task.elapsed is None or not done:
+        return None
+    stepped_s = task.fields.get("stepped_s", task.elapsed)
+    left_s = stepped_s / done * task.remaining - (task.elapsed - stepped_s)
+    return f"{timedelta(seconds=max(0, round(left_s)))} left"
+
+
+class _TimeLeft(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text("" if task.total is None else _time_left(task) or "-:--:-- left", style="progress.remaining")
+
+
 @contextlib.contextmanager
 def progress() -> Iterator[Progress]:
     text = TextColumn("{task.description}", markup=False)
-    columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), _TimeLeft())
     with Progress(*columns, console=err, disable=not err.is_terminal) as shown:
         yield shown
 
 
 class Stages:
-    """Draws stages of work as progress bars; in a log, where nothing moves, a line for each."""
+    """Draws stages of work as progress bars; in a log, where nothing moves, a line for each, and one now and then with
+    how far it is."""
 
     def __init__(self, shown: Progress) -> None:
         self._shown = shown
         self._bar: Any = None
+        self._told_s = 0.0
 
     def stage(self, text: str, total: int | None = None) -> None:
         if self._bar is not None:
@@ -90,6 +111,18 @@ class Stages:
         self._bar = self._shown.add_task(text, total=total)
         if not err.is_terminal:
             tell(text)
+            self._told_s = self._shown.get_time()
+
+    def skip(self, count: int) -> None:
+        """So many steps of the stage were done before; it begins now."""
+        self._shown.reset(self._bar, completed=count, skipped=count)
 
     def step(self) -> None:
-        self._shown.advance(self._bar)
+        task = self._shown.tasks[self._bar]
+        self._shown.update(self._bar, advance=1, stepped_s=task.elapsed)
+        if err.is_terminal or task.finished or self._shown.get_time() < self._told_s + LINE_EVERY_S:
+            return
+        self._told_s = self._shown.get_time()
+        of = "" if task.total is None else f" of {task.total:.0f}"
+        told = (f"{task.completed:.0f}{of}", _time_left(task))
+        tell(f"{task.description}: {', '.join(filter(None, told))}")

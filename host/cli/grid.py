@@ -33,10 +33,11 @@ def run_grid(scenarios: Sequence[Scenario], folder: Path | None, ray: str | None
     journal = None if folder is None else Journal(folder / "runs.parquet", Found)
     if journal:
         tell(f"{len(journal)} runs are in {journal.path}; those of them that are asked for need not be run again")
-    with nullcontext() if journal is None else journal, crew(len(scenarios), ray) as workers, progress() as shown:
+    # The journal is closed first: a cluster takes longer to end than a command may after Ctrl-C.
+    with crew(len(scenarios), ray) as workers, nullcontext() if journal is None else journal, progress() as shown:
         stages = Stages(shown)
         stages.stage(f"{len(scenarios)} simulated runs", len(scenarios))
-        return workers.sweep(run, scenarios, stages.step, journal)
+        return workers.sweep(run, scenarios, stages.step, journal, stages.skip)
 
 
 def show_grid(varied: Sequence[str], scenarios: Sequence[Scenario], runs: Sequence[Found]) -> None:

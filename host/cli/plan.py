@@ -218,7 +218,9 @@ def plan(
             work = partial(placed_models, targets, out_folder=out_folder, as_json=as_json)
     if out_folder is not None:
         make_folder("--out", out_folder)
-    with _journal(out_folder) as journal, crew(ray=ray) as workers, progress() as shown:
+    journal = _journal(out_folder)
+    # It is closed first: a cluster takes longer to end than a command may after Ctrl-C.
+    with crew(ray=ray) as workers, nullcontext() if journal is None else journal, progress() as shown:
         work(_run(workers, Stages(shown), journal))
 
 
@@ -234,9 +236,9 @@ def _numbers(option: str, text: str, models: Sequence[str]) -> list[float]:
     return found
 
 
-def _journal(folder: Path | None) -> Journal[Measured] | nullcontext[None]:
+def _journal(folder: Path | None) -> Journal[Measured] | None:
     if folder is None:
-        return nullcontext()
+        return None
     journal = Journal(folder / "trials.parquet", Measured)
     if journal:
         tell(f"{len(journal)} simulations are in {journal.path} and need not be run again")
@@ -248,6 +250,6 @@ def _run(workers: Crew, stages: Stages, journal: Journal[Measured] | None) -> Ru
 
     def run(text: str, trials: Sequence[Trial]) -> list[Measured]:
         stages.stage(text, len(trials))
-        return workers.sweep(measure, trials, stages.step, journal)
+        return workers.sweep(measure, trials, stages.step, journal, stages.skip)
 
     return run

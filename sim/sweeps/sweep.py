@@ -21,6 +21,8 @@ Result = TypeVar("Result")
 class Progress(Protocol):
     def stage(self, text: str, total: int | None = None) -> None: ...
 
+    def skip(self, count: int) -> None: ...  # so many of the stage's steps were done before it began
+
     def step(self) -> None: ...
 
 
@@ -53,14 +55,16 @@ class Crew:
         jobs: Sequence[Job],
         step: Callable[[], None],
         journal: Keeper[Result] | None = None,
+        skip: Callable[[int], None] = lambda count: None,
     ) -> list[Result]:
-        """As `sweep`. What `journal` knows is not run, and what is run it keeps."""
+        """As `sweep`. What `journal` knows is not run, and what is run it keeps. `skip` is told first how many jobs it
+        knows, for which `step` is not called."""
         results: dict[int, Result] = {}
         if journal is not None:
             for number, job in enumerate(jobs):
                 if (known := journal.known(job)) is not None:
                     results[number] = known
-                    step()
+            skip(len(results))
         rest = [(number, job) for number, job in enumerate(jobs) if number not in results]
         for number, result in self._pool.run(work, rest):
             results[number] = result
@@ -109,7 +113,8 @@ def run_figures(
             raise UsageError(f"--figure {figure}: choose from {', '.join(known)}, all")
     jobs = sorted(dict.fromkeys(job for figure in figures for job in jobs_for(figure)), key=order)
     keeper: RowJournal[Result] = RowJournal(journal, kinds)
-    with keeper as kept, crew(len(jobs), ray) as workers:
+    # The journal is closed first: a cluster takes longer to end than a command may after Ctrl-C.
+    with crew(len(jobs), ray) as workers, keeper as kept:
         progress.stage(describe(jobs), len(jobs))
-        done = dict(zip(jobs, workers.sweep(run_job, jobs, progress.step, kept), strict=True))
+        done = dict(zip(jobs, workers.sweep(run_job, jobs, progress.step, kept, progress.skip), strict=True))
     return [(figure, [row for job in jobs_for(figure) for row in done[job]]) for figure in figures]

@@ -3,10 +3,13 @@
 
 class Counter:
     def __init__(self):
-        self.stages, self.steps = [], 0
+        self.stages, self.skipped, self.steps = [], 0, 0
 
     def stage(self, text, total=None):
         self.stages.append((text, total))
+
+    def skip(self, count):
+        self.skipped += count
 
     def step(self):
         self.steps += 1

@@ -37,7 +37,9 @@ def test_a_second_start_takes_what_the_first_found(paper, reproduced, tmp_path):
     again = tmp_path / "again"
     again.mkdir()
     shutil.copy(folder / "runs.parquet", again)
-    paper.reproduce(paper.FIGURES, again, paper.QUICK, Counter())
+    progress = Counter()
+    paper.reproduce(paper.FIGURES, again, paper.QUICK, progress)
+    assert (progress.skipped, progress.steps) == (progress.stages[0][1], 0)
     names = sorted(path.name for path in folder.iterdir() if path.suffix != ".pickle")  # the fixture's
     assert [path.name for path in sorted(again.iterdir())] == names
     assert [name for name in names if (folder / name).read_bytes() != (again / name).read_bytes()] == []
