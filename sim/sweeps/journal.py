@@ -74,11 +74,11 @@ class Journal(Generic[Result]):
         self.close()
 
     def known(self, job: Any) -> Result | None:
-        return self._found.get(_key(job))
+        return self._found.get(self._key(job))
 
     def keep(self, job: Any, result: Result) -> None:
         """On disk when this returns, but for the kernel's part. Raises UsageError if it cannot be."""
-        key = _key(job)
+        key = self._key(job)
         self._found[key] = result
         row = {"version": code_version(), "key": key, "job": asdict(job), "result": asdict(result)}  # type: ignore[call-overload]
         line = ("\n" if self._torn else "") + json.dumps(row) + "\n"
@@ -88,6 +88,11 @@ class Journal(Generic[Result]):
                 file.write(line.encode())
         except OSError as error:
             raise UsageError(f"{self._log}: {error}") from error
+
+    def _key(self, job: Any) -> str:
+        settings = asdict(job)
+        files = {text: _contents(text, self.path) for text in _texts(settings)}
+        return hashlib.sha256(json.dumps([type(job).__name__, settings, files], sort_keys=True).encode()).hexdigest()
 
     def close(self) -> None:
         """Everything is in the Parquet file, which is the old one or the new one whenever this is cut short."""
@@ -178,12 +183,6 @@ def _column(values: list[Any]) -> pa.Array:
         return pa.array([None if value is None else json.dumps(value) for value in values])
 
 
-def _key(job: Any) -> str:
-    settings = asdict(job)
-    files = {text: _contents(Path(text)) for text in _texts(settings)}
-    return hashlib.sha256(json.dumps([type(job).__name__, settings, files], sort_keys=True).encode()).hexdigest()
-
-
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
@@ -192,11 +191,14 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(each)
 
 
-def _contents(path: Path) -> str | None:
-    """Of a file that a setting names; of a folder, what there is in it and when it was written; None of any other
-    text."""
+def _contents(text: str, results: Path) -> str | None:
+    """Of a file that a setting names; of a folder, what there is in it and when it was written; None of any other text,
+    such as a model's name that the folder of the results happens to have."""
+    path = Path(text)
     try:
         if path.is_dir():
+            if not text or results.resolve().is_relative_to(path.resolve()):
+                return None
             return repr(sorted((each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in os.scandir(path)))
         if not path.is_file():
             return None

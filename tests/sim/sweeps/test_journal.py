@@ -53,12 +53,11 @@ def trials(count):
 
 
 def swept(jobs, path):
-    with crew(2) as workers:
-        steps = []
-        with Journal(path, Measured) as kept:
-            results = workers.sweep(measure, jobs, lambda: steps.append(1), kept)
-    assert len(steps) == len(jobs)
-    return results
+    """Results, and what it was told of the progress: how many jobs are done, then a step for each other one."""
+    told = []
+    with crew(2) as workers, Journal(path, Measured) as kept:
+        results = workers.sweep(measure, jobs, lambda: told.append("step"), kept, told.append)
+    return results, told
 
 
 def records(path):
@@ -67,11 +66,12 @@ def records(path):
 
 def test_a_second_start_runs_only_the_rest_with_equal_results(tmp_path):
     path = tmp_path / "trials.parquet"
-    first = swept(trials(2), path)
+    first, told = swept(trials(2), path)
+    assert told == [0, "step", "step"]
     kept = records(path)
-    assert swept(trials(4), path) == [measure(trial) for trial in trials(4)]
-    assert records(path)[:2] == kept and len(records(path)) == 4
-    assert swept(trials(2), path) == first
+    assert swept(trials(5), path) == ([measure(trial) for trial in trials(5)], [2, "step", "step", "step"])
+    assert records(path)[:2] == kept and len(records(path)) == 5
+    assert swept(trials(2), path) == (first, [2])
     assert [each.name for each in tmp_path.iterdir()] == ["trials.parquet"]
 
 
@@ -131,6 +131,28 @@ def test_a_file_that_has_changed_is_another_job(tmp_path):
     (tmp_path / "sounds" / "a.wav").write_bytes(b"RIFF")
     for name in ("costs.json", "sounds"):
         assert kept.known(Job(1.0, Inner(str(tmp_path / name)))) is None
+
+
+@pytest.mark.parametrize("of", ["gnmt/t.parquet", "gnmt/today/t.parquet"])
+def test_a_folder_of_results_that_is_named_as_a_model_is_no_file_of_a_setting(of, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("gnmt/today").mkdir(parents=True)
+    job = Job(1, Inner("gnmt"))
+    with Journal(Path(of), Found) as kept:
+        kept.keep(job, found(job))
+    Path(of).with_name("plot.png").write_bytes(b"")
+    assert Journal(Path(of), Found).known(job) == found(job)
+
+
+def test_an_empty_text_names_no_folder(tmp_path, monkeypatch):
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    job = Job(1, Inner(""))
+    with Journal(tmp_path / "t.parquet", Found) as kept:
+        kept.keep(job, found(job))
+    (here / "another").write_text("")
+    assert Journal(tmp_path / "t.parquet", Found).known(job) == found(job)
 
 
 def test_what_other_code_found_is_not_taken(tmp_path, monkeypatch):
