@@ -65,20 +65,22 @@ def alive(session: int) -> list[str]:
         ("profile",),
         ("profile", "--cpu-preprocessing"),
         ("plan", "--model", "citrinet", "--rate-rps", "300", "--slo-ms", "100", "--gpu", "a100-40gb"),
+        ("simulate", "--grid", "grid.toml"),
     ],
     ids=lambda command: " ".join(command)[:40],
 )
 @pytest.mark.parametrize("after_s", [0.5, 2])
 def test_ctrl_c(command, after_s, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    Path("grid.toml").write_text("requests = 20_000\nseeds = 1000\n")
     process = start([sys.executable, "-c", CODE, *command], XDG_CACHE_HOME=str(tmp_path), CCACHE_DISABLE="1")
     assert process.stderr.readline() == "up\n"
     time.sleep(after_s)
     assert process.poll() is None, "it has ended by itself"
     *progress, last = interrupted(process).splitlines()
     assert last == "headrace: interrupted"
-    # What `profile` has measured by then, and what `plan` was at, and nothing else.
-    assert [line for line in progress if not line.startswith(("batch ", "1 x a100-40gb"))] == []
+    # What `profile` has measured by then, and what `plan` and the grid were at, and nothing else.
+    assert [line for line in progress if not line.startswith(("batch ", "1 x a100-40gb", "1000 sim"))] == []
     # Those of a compiler have the signal, too, and die as soon as a busy machine lets them.
     deadline = time.monotonic() + 2
     while alive(process.pid) and time.monotonic() < deadline:
