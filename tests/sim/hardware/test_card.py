@@ -8,6 +8,7 @@ import pytest
 from headrace.bitstreams.kernel import parse_kernels
 from headrace.bitstreams.resources import report
 from headrace.bitstreams.sources import hls_folder
+from headrace.bitstreams.verilate import rtl_sources
 from headrace.host.cli.build import _cache_folder
 from headrace.sim.hardware.card import (
     CUS,
@@ -27,14 +28,15 @@ def test_the_card_is_that_of_the_report():
 
 
 @pytest.mark.slow  # synthesis, if the cache does not have it
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize(
     ("name", "module"), [("image cu", "image_cu"), ("mel cu", "audio_mel_cu"), ("norm cu", "audio_norm_cu")]
 )
 def test_a_unit_takes_what_the_report_says(name, module):
-    row = report.resource_report(_cache_folder(), units=[module])["units"][0]
-    found = row["resources"]
+    measured = report.measure(module, rtl_sources(), _cache_folder())
+    found = measured["resources"]
     assert CUS[name] == {kind: found[kind] for kind in U55C}, json.dumps(found)
-    assert DELAY_PS[name] == row["abc9_delay_ps"]
+    assert DELAY_PS[name] == measured["abc9_delay_ps"]
 
 
 def test_units_together_run_at_the_clock_of_the_slowest(monkeypatch):
