@@ -3,17 +3,22 @@
 and what requests see of a replica that is killed, of a node that is killed and of an update.
 
     .venv/bin/python scripts/bench_serving_fleet.py [--seconds 8] [--concurrency 6] [--json FILE]
+    .venv/bin/python scripts/bench_serving_fleet.py --perf-analyzer PROGRAM     # Triton's, with photos, in our own's place
 
 Replicas are simulated NPUs, whose time is no core's; photos are decoded by the cores, and clients and HAProxy are on
 them, too. Tensors are 602,112 bytes. Exit status 1 if a request failed.
 """
 
 import argparse
+import base64
+import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -55,6 +60,44 @@ class Fleet:
         self.process.wait(BOUND_S)
 
 
+class PerfAnalyzer:
+    """Triton's load generator over one transport, with photos, for three windows that make `s` together. It ends at the
+    first request that fails."""
+
+    def __init__(self, ports: dict[str, str], transport: str, options: argparse.Namespace, s: float) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self._rows = Path(self._folder.name, "rows.csv")
+        given, photo = Path(self._folder.name, "photos.json"), PHOTO.read_bytes()
+        element = base64.b64encode(len(photo).to_bytes(4, "little") + photo).decode()
+        given.write_text(json.dumps({"data": [{"IMAGE": {"b64": element}}]}))
+        command = [
+            options.perf_analyzer,
+            "-m",
+            options.model,
+            "-u",
+            ports[transport],
+            "-i",
+            transport,
+            "--input-data",
+            given,
+        ]
+        command += ["--shape", "IMAGE:1", "--concurrency-range", str(options.concurrency), "-f", self._rows]
+        command += ["--measurement-interval", str(round(1000 * s / 3)), "--stability-percentage", "999"]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def result(self) -> dict[str, Any]:
+        said = self._process.communicate()[0]
+        count = re.search(r"Request count: (\d+)", said)
+        if self._process.returncode != 0 or count is None:
+            print(said, file=sys.stderr)
+            return {"requests": 0, "not_answered": 1, "per_s": 0.0, "p50_ms": 0.0, "p99_ms": 0.0, "max_ms": None}
+        (row,) = csv.DictReader(self._rows.read_text().splitlines())
+        return {
+            "requests": int(count[1]), "not_answered": 0, "per_s": float(row["Inferences/Second"]),
+            "p50_ms": int(row["p50 latency"]) / 1e3, "p99_ms": int(row["p99 latency"]) / 1e3, "max_ms": None,
+        }  # fmt: skip
+
+
 class Load:
     """`headrace bench` over one transport, with photos or tensors."""
 
@@ -81,6 +124,7 @@ def main() -> None:
     parser.add_argument("--model", default="vgg16")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each load without an event")
     parser.add_argument("--concurrency", type=int, default=6)
+    parser.add_argument("--perf-analyzer", help="program to load with while something happens", metavar="PROGRAM")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
 
@@ -103,8 +147,13 @@ def main() -> None:
 
     def event(what: str, fleet: Fleet, happens: Callable[[], object], over: Callable[[], bool], s: float) -> None:
         """Loads of `s` seconds; if the event is over later, the run says so."""
-        loads = {f"{t}, {'photos' if p else 'tensors'}": Load(fleet.ready, t, p, options, s)
-                 for t, p in (("http", False), ("grpc", True))}  # fmt: skip
+        loads: dict[str, Load | PerfAnalyzer] = {}
+        for transport, photos in (("http", False), ("grpc", True)):
+            if options.perf_analyzer is not None:
+                loads[f"perf_analyzer, {transport}"] = PerfAnalyzer(fleet.ready, transport, options, s)
+            else:
+                kind = f"{transport}, {'photos' if photos else 'tensors'}"
+                loads[kind] = Load(fleet.ready, transport, photos, options, s)
         time.sleep(5)
         began = time.monotonic()
         happens()
@@ -118,12 +167,14 @@ def main() -> None:
 
     try:
         print(f"{machine()}\n| what | requests of | requests | not answered | /s | p50 ms | p99 ms | max ms |")
-        fleet = Fleet(nodes.address, options.model, 1)
-        steady("1 replica, at its own ports", fleet.ready["replicas"][0])
-        steady("1 replica, through HAProxy", fleet.ready)
-        fleet.end()
+        if options.perf_analyzer is None:
+            fleet = Fleet(nodes.address, options.model, 1)
+            steady("1 replica, at its own ports", fleet.ready["replicas"][0])
+            steady("1 replica, through HAProxy", fleet.ready)
+            fleet.end()
         fleet = Fleet(nodes.address, options.model, 3)
-        steady("3 replicas, through HAProxy", fleet.ready)
+        if options.perf_analyzer is None:
+            steady("3 replicas, through HAProxy", fleet.ready)
         pid = fleet.ready["replicas"][0]["pid"]
         again = fleet.heard("ready, HTTP") + 1
         event(

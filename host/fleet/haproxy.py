@@ -42,6 +42,7 @@ RETRIES: Final = 2  # two replicas may be lost one after the other
 STALE: Final = 3  # times that HAProxy does not take what it is told, before it is started anew
 ANSWER_S: Final = 3600  # the longest that an answer may take; a replica that hangs is found by its checks
 ROOM: Final = 64 << 10  # of a buffer, for a request's head and what HAProxy writes to it
+LOST: Final = {502: "the replica was lost; try again", 503: "no replica is ready; try again"}
 NOWHERE: Final = "127.0.0.1:1"  # where the server of an empty slot would be
 NAMES: Final = ("http", "grpc", "metrics")  # of the ports
 
@@ -103,10 +104,12 @@ def configuration(settings: ProxySettings, fds: Mapping[str, int], control: Path
         "    retry-on conn-failure empty-response junk-response 503",
         "    option redispatch 1",
         "    http-reuse always",
-        '    http-error status 503 content-type application/json string \'{"error":"no replica is ready; try again"}\' '
-        "hdr retry-after 1",
-        '    http-error status 502 content-type application/json string \'{"error":"the replica was lost"}\'',
         "frontend http",
+        *(
+            f'    http-error status {status} content-type application/json string \'{{"error":"{words}"}}\' '
+            "hdr retry-after 1"
+            for status, words in LOST.items()
+        ),
         f"    bind fd@{fds['http']}{shown}{' alpn http/1.1' if pair else ''}",
         f"    maxconn {settings.connections * settings.slots}",
         *([f"    http-request disable-l7-retry unless {known}"] if known else []),
@@ -114,6 +117,12 @@ def configuration(settings: ProxySettings, fds: Mapping[str, int], control: Path
         "    default_backend http",
         "frontend grpc",
         f"    bind fd@{fds['grpc']}{f'{shown} alpn h2' if pair else ''} proto h2",
+        *(
+            f"    http-error status {status} hdr grpc-status 14 "
+            f"hdr grpc-message '{words}'"
+            for status, words in LOST.items()
+        ),
+        "    http-after-response set-header content-type application/grpc",  # gRPC's clients read nothing else
         f"    maxconn {settings.connections * settings.slots}",
         *([f"    http-request disable-l7-retry unless {known}"] if known else []),
         f"    http-request wait-for-body time {body_s}s if {known + ' ' if known else ''}!{streams}",

@@ -12,11 +12,14 @@ from running_fleet import LIGHT, Fleet, Load, descendants, lives, until, words
 pytestmark = [pytest.mark.timed, pytest.mark.timeout(600)]
 
 
+HEAD = {"num_cpus": 2, "include_dashboard": False, "resources": {"pair": 2}}
+
+
 @pytest.fixture(scope="module")
 def three():
     from ray.cluster_utils import Cluster
 
-    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    nodes = Cluster(initialize_head=True, head_node_args=HEAD)
     try:
         nodes.workers = [nodes.add_node(num_cpus=1, resources={"fpga": 1}) for _ in range(2)]
         yield nodes
@@ -159,7 +162,7 @@ def test_a_node_without_headrace_is_told(three, broken):
 
 @pytest.mark.slow
 def test_an_update_with_no_node_to_spare_ends_an_old_one_first_and_fails_no_request(three):
-    fleet = Fleet(three.address, "--replicas", "3")
+    fleet = Fleet(three.address, "--replicas", "2", "--resources", "pair=1")
     with Load(fleet.ready) as load:
         fleet.process.send_signal(signal.SIGHUP)  # as --update without options
         until(lambda: fleet.heard("ends first"), fleet.said)
@@ -167,7 +170,7 @@ def test_an_update_with_no_node_to_spare_ends_an_old_one_first_and_fails_no_requ
         until(lambda: fleet.heard("update: done"), fleet.said)
         load.more()
     assert second.returncode == 1 and "an update is under way" in second.stderr
-    assert len(fleet.heard("ends first")) == 3 and not load.errors
+    assert len(fleet.heard("ends first")) == 2 and not load.errors
     assert fleet.end() == 0
 
 

@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+import tritonclient.grpc
+import tritonclient.utils
 import trustme
 
 from headrace.batching import HeadraceError, UsageError
@@ -111,7 +113,7 @@ def new_proxy(tmp_path):
     def new(**changes):
         ports = {name: socket.create_server(("127.0.0.1", 0)) for name in FDS}
         found = Proxy(replace(PLAIN, **changes), ports, tmp_path)
-        found.address = ports["http"].getsockname()
+        found.address, found.grpc_address = ports["http"].getsockname(), ports["grpc"].getsockname()
         started.append(found)
         found.start()
         return found
@@ -137,7 +139,7 @@ def post(proxy, size=10, timeout=30, **headers):
 
 def test_requests_go_to_replicas_as_they_come_and_go(proxy, backends):
     status, body = post(proxy)
-    assert status == 503 and b'"error"' in body
+    assert status == 503 and b'"error":"no replica is ready; try again"' in body
     proxy.put(0, backends[0].place)
     assert post(proxy) == (200, b"a")
     proxy.put(1, backends[1].place)
@@ -149,6 +151,13 @@ def test_requests_go_to_replicas_as_they_come_and_go(proxy, backends):
     assert post(proxy)[0] == 503
     proxy.put(0, backends[1].place)  # another in the same slot
     assert post(proxy) == (200, b"b")
+
+
+def test_clients_of_grpc_are_told_that_no_replica_is_ready(proxy):
+    client = tritonclient.grpc.InferenceServerClient("{}:{}".format(*proxy.grpc_address))
+    with pytest.raises(tritonclient.utils.InferenceServerException) as told:
+        client.get_model_metadata("m")
+    assert told.value.status() == "StatusCode.UNAVAILABLE"
 
 
 @pytest.mark.parametrize("status", [0, 503])
