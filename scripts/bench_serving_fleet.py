@@ -3,7 +3,7 @@
 and what requests see of a replica that is killed, of a node that is killed and of an update.
 
     .venv/bin/python scripts/bench_serving_fleet.py [--seconds 8] [--concurrency 6] [--json FILE]
-    .venv/bin/python scripts/bench_serving_fleet.py --perf-analyzer PROGRAM     # Triton's, with photos, in our own's place
+    .venv/bin/python scripts/bench_serving_fleet.py --perf-analyzer PROGRAM  # Triton's, in our own's place
 
 Replicas are simulated NPUs, whose time is no core's; photos are decoded by the cores, and clients and HAProxy are on
 them, too. Tensors are 602,112 bytes. Exit status 1 if a request failed.
