@@ -52,7 +52,6 @@ WAYS = {
 # any, the reason.
 UNREACHED: tuple[tuple[str, str, str, str], ...] = (
     ("", "default:", "", "no state has this code: a way out after an upset"),
-    ("jpeg_parser", "else if (have_byte) begin", "", "the first word has both bytes of SOI, or the file ends there"),
     (
         "jpeg_parser",
         "if (token_ready_i) escaped_d = 1'b0;",
