@@ -153,7 +153,8 @@ class Fleet:
         self._supervisor = ray.remote(Supervisor)
         self._replicas: list[Replica] = []  # which are to serve, and one that is to be added or has retired
         self._asked: Asked | None = None
-        self._updating: Asked | None = None
+        self._updating = False
+        self._told: Asked | None = None  # who asked for the update that is under way
 
     def start(self) -> None:
         """Returns when all replicas are ready. Raises UsageError and HeadraceError if one does not come to be."""
@@ -184,17 +185,17 @@ class Fleet:
         while True:
             self._turn()
             if self._signals.update or self._asked is not None:
-                self._updating, self._asked = self._asked, None
+                self._updating, self._told, self._asked = True, self._asked, None
                 self._signals.update = False
                 error: str | None = "the fleet ended in the middle of the update"
                 try:
-                    error = self._update(None if self._updating is None else self._updating.update)
+                    error = self._update(None if self._told is None else self._told.update)
                 finally:
                     if error is not None:
                         self._say(f"update: {error}")
-                    if self._updating is not None:
-                        self._updating.end(error)
-                    self._updating = None
+                    if self._told is not None:
+                        self._told.end(error)
+                    self._updating, self._told = False, None
 
     def described(self) -> list[dict[str, Any]]:
         """Of the replicas that are ready."""
@@ -307,7 +308,7 @@ class Fleet:
 
     def _answer(self, asked: Asked) -> None:
         changed = [name for name, value in asked.update.front.items() if self._options.front.get(name) != value]
-        if self._asked is not None or self._updating is not None:
+        if self._asked is not None or self._updating:
             asked.end("an update is under way; wait for its end")
         elif changed:
             asked.end(f"{changed[0]} is not as the fleet has it, and an update cannot change that: give the same")
@@ -399,8 +400,8 @@ class Fleet:
 
     def _tell(self, text: str) -> None:
         self._say(text)
-        if self._updating is not None:
-            self._updating.tell(text)
+        if self._told is not None:
+            self._told.tell(text)
 
 
 def _listening(options: FleetOptions) -> dict[str, socket.socket]:

@@ -118,8 +118,7 @@ def configuration(settings: ProxySettings, fds: Mapping[str, int], control: Path
         "frontend grpc",
         f"    bind fd@{fds['grpc']}{f'{shown} alpn h2' if pair else ''} proto h2",
         *(
-            f"    http-error status {status} hdr grpc-status 14 "
-            f"hdr grpc-message '{words}'"
+            f"    http-error status {status} hdr grpc-status 14 hdr grpc-message '{words}'"
             for status, words in LOST.items()
         ),
         "    http-after-response set-header content-type application/grpc",  # gRPC's clients read nothing else

@@ -307,7 +307,8 @@ class FleetRun:
         site = self._sites[number]
         if what == MAY_DIE:
             self._may_die(number)
-        if what == DIES or what == MAY_DIE:
+            what = DIES
+        if what == DIES:
             if site.server is not None:
                 self._dies(site, for_s)
         elif what == STARTED:

@@ -41,9 +41,9 @@ class Failure:
 @dataclass(frozen=True, slots=True)
 class Autoscale:
     """Between `least` and all servers run. Whenever a request comes or is answered, or a server dies or is back,
-    `wanted` is how many it takes for `target` requests each. If fewer run or start, one more starts, and takes requests `start_s` later. If more do, and
-    nothing started or stopped in the last `cooldown_s`, one takes no more requests and stops when it has none. One that
-    dies runs no more, and when it is back it can be started."""
+    `wanted` is how many it takes for `target` requests each. If fewer run or start, one more starts, and takes requests
+    `start_s` later. If more do, and nothing started or stopped in the last `cooldown_s`, one takes no more requests and
+    stops when it has none. One that dies runs no more, and when it is back it can be started."""
 
     least: int
     target: float
@@ -82,12 +82,10 @@ class Fleet:
         for option, seconds in (("--mtbf-s", self.mtbf_s), ("--mttr-s", self.mttr_s)):
             if seconds is not None and not 0 < seconds < math.inf:
                 raise UsageError(f"{option} {seconds:g}: give a time above 0")
-        if self.autoscale is not None:
-            if not 1 <= self.autoscale.least <= self.servers:
-                raise UsageError(
-                    f"--autoscale: at least {self.autoscale.least} of --servers {self.servers}; "
-                    f"give 1 to {self.servers}"
-                )
+        if self.autoscale is not None and not 1 <= self.autoscale.least <= self.servers:
+            raise UsageError(
+                f"--autoscale: at least {self.autoscale.least} of --servers {self.servers}; give 1 to {self.servers}"
+            )
 
 
 def parse_delay(text: str) -> Delay:

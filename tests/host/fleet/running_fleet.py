@@ -51,8 +51,8 @@ def descendants(pid):
 class Fleet:
     """`headrace serve --ray` as a process."""
 
-    def __init__(self, address, *options, insecure=True, cwd=None):
-        command = [*COMMAND, "serve", "--json", "--ray", address, *LIGHT, *options]
+    def __init__(self, address, *options, served=LIGHT, insecure=True, cwd=None):
+        command = [*COMMAND, "serve", "--json", "--ray", address, *served, *options]
         command += ["--insecure"] if insecure else []
         command += [f"--{port}=127.0.0.1:0" for port in ("http", "grpc", "metrics")]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd)

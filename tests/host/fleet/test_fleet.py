@@ -177,12 +177,12 @@ def test_an_update_with_no_node_to_spare_ends_an_old_one_first_and_fails_no_requ
 @pytest.mark.slow
 def test_a_replica_that_does_not_come_back_is_replaced_by_an_update(three, tmp_path):
     (tmp_path / "net.py").write_text("from torch import nn\ndef network():\n    return nn.Flatten()\n")
-    options = ("--workers", "1", "--model", "net:network", "--input-shape", "3,8,8")
-    fleet = Fleet(three.address, *options, cwd=tmp_path)
+    options = ("--workers", "1", "--model", "net:network", "--input-shape", "3x8x8", "--drain-s", "10")
+    fleet = Fleet(three.address, served=options, cwd=tmp_path)
     (tmp_path / "net.py").write_text("")
     os.kill(fleet.ready["replicas"][0]["pid"], signal.SIGKILL)
     until(lambda: len(fleet.heard("ended, and is started again")) >= 4, fleet.said)
-    failed = fleet.update(*options, "--drain-s", "10")
+    failed = fleet.update(*options)
     assert failed.returncode == 1 and "net" in failed.stderr, failed.stderr
     done = fleet.update(*LIGHT)
     assert done.returncode == 0, (done.stderr, fleet.said)
