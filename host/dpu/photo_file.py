@@ -33,6 +33,7 @@ MOST_SCANS = 100  # of a JPEG: progressive files have about ten, and each takes 
 # What libjpeg warns of and has no part in the pixels (jerror.h), by the words of its messages.
 HARMLESS = ("unknown JFIF revision", "extraneous bytes before marker")
 UNKNOWN_SAMPLING = "Could not determine subsampling level"  # TurboJPEG's: it does not decode these, OpenCV does
+ALONE_S = 120.0  # far beyond what a file within the limits of pixels and scans takes
 # Of a process of its own, since the error output is that of all threads.
 DECODE_ALONE = "import sys, cv2, numpy; cv2.imdecode(numpy.frombuffer(sys.stdin.buffer.read(), numpy.uint8), 1)"
 
@@ -147,7 +148,11 @@ def _jpeg(data: bytes) -> tuple[NDArray[np.uint8] | None, str | None]:
 
 def _opencvs_warning(data: bytes) -> str | None:
     """The first that libjpeg has within OpenCV, by decoding once more: some 0.2 s for the start of a process."""
-    done = subprocess.run([sys.executable, "-P", "-c", DECODE_ALONE], input=data, capture_output=True, check=False)
+    command = [sys.executable, "-P", "-c", DECODE_ALONE]
+    try:
+        done = subprocess.run(command, input=data, capture_output=True, check=False, timeout=ALONE_S)
+    except subprocess.TimeoutExpired:
+        return f"OpenCV has not decoded it within {ALONE_S:g} s"
     if done.returncode:
         return "OpenCV cannot decode it"
     own = ("[", " ")  # how OpenCV's log begins

@@ -247,6 +247,12 @@ def test_a_few_bytes_a_scan_cannot_ask_for_a_pass_each():
         decode(PROGRESSIVE[:at] + PROGRESSIVE[at:-2] * (MOST_SCANS + 1) + b"\xff\xd9", 1, Damaged.LENIENT)
 
 
+def test_a_process_that_looks_for_damage_is_not_waited_for_for_ever(monkeypatch):
+    monkeypatch.setattr("headrace.host.dpu.photo_file.ALONE_S", 0.01)
+    with pytest.raises(CorruptInput, match=r"has not decoded it within 0\.01 s"):
+        decode(SOUND["sampling that TurboJPEG does not know"], 1, Damaged.STRICT)
+
+
 def test_a_png_that_inflates_beyond_its_image_is_not_inflated():
     body = zlib.compress(bytes(200 << 20))
     bomb = png(*(chunk(kind, body if kind == b"IDAT" else data) for kind, data in chunks(by_pillow("PNG"))))
