@@ -121,7 +121,6 @@ def configuration(settings: ProxySettings, fds: Mapping[str, int], control: Path
             f"    http-error status {status} hdr grpc-status 14 hdr grpc-message '{words}'"
             for status, words in LOST.items()
         ),
-        "    http-after-response set-header content-type application/grpc",  # gRPC's clients read nothing else
         f"    maxconn {settings.connections * settings.slots}",
         *([f"    http-request disable-l7-retry unless {known}"] if known else []),
         f"    http-request wait-for-body time {body_s}s if {known + ' ' if known else ''}!{streams}",

@@ -3,6 +3,7 @@
 import os
 import socket
 import threading
+from contextlib import ExitStack
 
 import pytest
 
@@ -100,11 +101,9 @@ def test_what_is_no_message_is_not_taken(message):
 
 
 def test_a_fleet_that_ends_leaves_the_socket_of_the_next_one():
-    old = Control(HTTP)
-    with old:
-        new = Control(HTTP)
-        new.__enter__()
-    with new:
+    with ExitStack() as later:
+        with Control(HTTP):
+            new = later.enter_context(Control(HTTP))
         answering(new, None)
         ask(HTTP, UPDATE, print)
 

@@ -158,6 +158,7 @@ def test_clients_of_grpc_are_told_that_no_replica_is_ready(proxy):
     with pytest.raises(tritonclient.utils.InferenceServerException) as told:
         client.get_model_metadata("m")
     assert told.value.status() == "StatusCode.UNAVAILABLE"
+    assert told.value.message() == "no replica is ready; try again"
 
 
 @pytest.mark.parametrize("status", [0, 503])
