@@ -1,10 +1,9 @@
 """`--ray` of the commands that have many runs: what they print and write is what they do without it."""
 
 import pytest
-import ray
 from command import headrace_here
 
-from headrace.sim.sweeps.cluster import Cluster
+from headrace.sim.sweeps.cluster import Cluster, ray  # loaded as it is for a command
 
 GRID = 'model = "gnmt"\nrequests = 100\npolicy = ["lazy", "graph"]\nseeds = 2\n'
 
