@@ -10,8 +10,8 @@ anew.
 
 A request that fits into a buffer is sent again when its replica is lost, for an inference may run twice: connections
 that fail or end without an answer, and 503, which says that another replica may have room. Where all are full, that is
-RETRIES times the requests, no more, however many replicas there are. Answers of 500 and 504 are answers. A stream of
-gRPC is never whole, and not sent again. Where there is a token, what comes without it is not kept.
+MOST_RETRIES times more, however many replicas there are. Answers of 500 and 504 are answers. A stream of gRPC is never
+whole, and not sent again. Where there is a token, what comes without it is not kept.
 """
 
 import contextlib
@@ -38,7 +38,8 @@ START_S: Final = 10.0  # for HAProxy to answer on its socket
 ASK_S: Final = 2.0  # for an answer there
 SOUND_S: Final = 5.0  # if it ends sooner than that, it would again
 STOP_S: Final = 5.0
-RETRIES: Final = 2  # two replicas may be lost one after the other
+# A node's replicas are lost together, seven on the slices of a GPU, and each may cost a try before it is known.
+MOST_RETRIES: Final = 9
 STALE: Final = 3  # times that HAProxy does not take what it is told, before it is started anew
 ANSWER_S: Final = 3600  # the longest that an answer may take; a replica that hangs is found by its checks
 ROOM: Final = 64 << 10  # of a buffer, for a request's head and what HAProxy writes to it
@@ -100,7 +101,7 @@ def configuration(settings: ProxySettings, fds: Mapping[str, int], control: Path
         f"    timeout http-keep-alive {IDLE_S:g}s",
         f"    timeout http-request {max(1, round(settings.client_s))}s",
         f"    timeout server {ANSWER_S}s",
-        f"    retries {RETRIES}",
+        f"    retries {min(settings.slots + 2, MOST_RETRIES)}",
         "    retry-on conn-failure empty-response junk-response 503",
         "    option redispatch 1",
         "    http-reuse always",

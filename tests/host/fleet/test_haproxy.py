@@ -209,13 +209,13 @@ def test_one_that_is_killed_is_started_again_with_what_it_had(proxy, backends):
         proxy.look()
 
 
-def test_where_all_are_full_a_request_is_sent_thrice_at_most(proxy, backends):
-    more = [Backend(b"c"), Backend(b"d")]
+def test_where_all_are_full_a_request_is_sent_ten_times_at_most(new_proxy, backends):
+    proxy, more = new_proxy(slots=100), [Backend(bytes([name])) for name in b"cdefghijkl"]
     for slot, backend in enumerate(backends + more):
         backend.status = 503
         proxy.put(slot, backend.place)
     assert post(proxy)[0] == 503
-    assert sum(len(backend.asked) for backend in backends + more) == 3
+    assert sum(len(backend.asked) for backend in backends + more) == 10
     for backend in more:
         backend.close()
 
@@ -228,7 +228,7 @@ def test_what_comes_without_the_token_is_not_kept_to_be_sent_again(new_proxy, ba
     assert post(proxy, 1 << 16)[0] == 502
     assert len(backends[0].asked + backends[1].asked) == 1
     assert post(proxy, 1 << 16, authorization="Bearer secret")[0] == 502
-    assert len(backends[0].asked + backends[1].asked) == 1 + 3
+    assert len(backends[0].asked + backends[1].asked) == 1 + 7
 
 
 def test_there_are_as_many_connections_as_replicas_take(new_proxy, backends):
