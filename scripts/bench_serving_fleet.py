@@ -46,6 +46,8 @@ class Fleet:
         if not line:
             sys.exit("\n".join(self.said))
         self.ready = json.loads(line)
+        while self.heard("ready, HTTP") < replicas:  # its words come beside that line
+            time.sleep(0.01)
 
     def _listen(self) -> None:
         assert self.process.stderr is not None
@@ -119,12 +121,29 @@ class Load:
         }  # fmt: skip
 
 
+def has_replica(node: Any) -> bool:
+    """Whether a node of Ray's runs a server: three replicas have places on two of the three nodes, too."""
+    raylet = node.all_processes["raylet"][0].process.pid
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            serves = b"\0serve\0" in stat.with_name("cmdline").read_bytes()
+            parent = int(stat.parent.name) if serves else 0
+            while parent > 1 and parent != raylet:
+                parent = int(Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:  # it has ended
+            continue
+        if parent == raylet:
+            return True
+    return False
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="vgg16")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each load without an event")
     parser.add_argument("--concurrency", type=int, default=6)
     parser.add_argument("--perf-analyzer", help="program to load with while something happens", metavar="PROGRAM")
+    parser.add_argument("--only", default="", help="what happens: words of its name, such as 'node'", metavar="WORDS")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
 
@@ -147,6 +166,8 @@ def main() -> None:
 
     def event(what: str, fleet: Fleet, happens: Callable[[], object], over: Callable[[], bool], s: float) -> None:
         """Loads of `s` seconds; if the event is over later, the run says so."""
+        if options.only not in what:
+            return
         loads: dict[str, Load | PerfAnalyzer] = {}
         for transport, photos in (("http", False), ("grpc", True)):
             if options.perf_analyzer is not None:
@@ -185,7 +206,8 @@ def main() -> None:
         event("update of 3, a node to spare", fleet, lambda: subprocess.run(update, check=True), lambda: True, 90)
         again = fleet.heard("ready, HTTP") + 1
         event(
-            "kill -9 of a node", fleet, lambda: nodes.remove_node(workers.pop(), allow_graceful=False),
+            "kill -9 of a node", fleet,
+            lambda: nodes.remove_node(next(filter(has_replica, workers)), allow_graceful=False),
             lambda: fleet.heard("ready, HTTP") >= again, 40,
         )  # fmt: skip
         event("update of 3, none to spare", fleet, lambda: subprocess.run(update, check=True), lambda: True, 150)
