@@ -20,6 +20,7 @@ from headrace.host.fleet import haproxy
 from headrace.host.fleet.control import Asked, Control, Update
 from headrace.host.fleet.haproxy import Place, Proxy, ProxySettings
 from headrace.host.fleet.resources import actor_options, check_total
+from headrace.host.fleet.statistics import LOOKED_S, Statistics
 from headrace.host.fleet.supervisor import END_S, Phase, State, Supervisor
 from headrace.host.server.limits import Limits
 from headrace.host.server.serve import Address
@@ -61,7 +62,7 @@ class FleetOptions:
 
 @dataclass(slots=True, eq=False)
 class Replica:
-    """`slot` is its place in HAProxy's configuration, `call` what its supervisor has not answered yet."""
+    """`slot` is its number, `call` what its supervisor has not answered yet."""
 
     slot: int
     arguments: Sequence[str]
@@ -117,13 +118,14 @@ def serve_fleet(
         listening = _listening(options)
         for port in listening.values():
             stack.callback(port.close)
-        proxy = Proxy(_proxy_settings(options, folder), listening, folder)
+        statistics = stack.enter_context(Statistics(folder, options.token, options.certificate is not None))
+        proxy = Proxy(_proxy_settings(options, folder, statistics), listening, folder)
         stack.enter_context(cluster(options.address))
         signals = stack.enter_context(_signals(end_now))
         http = Address(options.http.host, listening["http"].getsockname()[1])
         control = stack.enter_context(Control(http))
         check_total(options.resources, options.replicas, ray.cluster_resources())
-        fleet = Fleet(options, proxy, control, signals, tell)
+        fleet = Fleet(options, proxy, statistics, control, signals, tell)
         try:
             proxy.start()
             fleet.start()
@@ -142,10 +144,12 @@ class Fleet:
     """The replicas and what becomes of them."""
 
     def __init__(
-        self, options: FleetOptions, proxy: Proxy, control: Control, signals: _Signals, tell: Callable[[str], None]
-    ) -> None:
+        self, options: FleetOptions, proxy: Proxy, statistics: Statistics, control: Control, signals: _Signals,
+        tell: Callable[[str], None],
+    ) -> None:  # fmt: skip
         self._options = options
         self._proxy = proxy
+        self._statistics = statistics
         self._control = control
         self._signals = signals
         self._say = tell
@@ -247,6 +251,9 @@ class Fleet:
                 self._take(replica, ray.get(call))
             except ray.exceptions.RayError as error:
                 self._lost(replica, error)
+        self._statistics.replicas(
+            {(r.state.run, r.state.number): r.state.ports["http"] for r in self._replicas if r.state and r.ready}
+        )
         self._proxy.look()
         if (asked := self._control.asked()) is not None:
             self._answer(asked)
@@ -387,6 +394,8 @@ class Fleet:
         self._proxy.drain(replica.slot)
         self._until(lambda: self._proxy.in_flight(replica.slot) == 0, self._options.drain_s)
         self._proxy.out(replica.slot)
+        counted = self._statistics.look()
+        self._until(counted.done, LOOKED_S)
         if replica.state is not None:
             stopping = replica.actor.stop.remote()
             self._until(lambda: bool(ray.wait([stopping], timeout=0)[0]), self._options.drain_s + END_S)
@@ -424,15 +433,16 @@ def _address(port: socket.socket) -> str:
     return str(Address(host, number))
 
 
-def _proxy_settings(options: FleetOptions, folder: Path) -> ProxySettings:
+def _proxy_settings(options: FleetOptions, folder: Path, statistics: Statistics) -> ProxySettings:
     pair = None
     if options.certificate is not None and options.key is not None:
         pair = folder / "front.pem"
         with open(os.open(pair, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
             file.write(options.certificate.read_bytes() + b"\n" + options.key.read_bytes())
     return ProxySettings(
-        slots=options.replicas + 1, again=options.again, client_s=options.limits.client_s, head=options.limits.head,
-        connections=options.limits.connections, drain_s=options.drain_s, token=options.token, pair=pair,
+        replicas=options.replicas + 1, again=options.again, client_s=options.limits.client_s, head=options.limits.head,
+        connections=options.limits.connections, drain_s=options.drain_s, statistics=statistics.sockets,
+        token=options.token, pair=pair,
     )  # fmt: skip
 
 

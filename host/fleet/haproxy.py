@@ -1,17 +1,21 @@
 """HAProxy in front of the replicas: its configuration, its process, and what it is told while it runs.
 
-The configuration has a slot for each replica and one more, that a new one may come before an old one goes. It is
-written whole whenever a replica comes or goes, so that HAProxy can be started with it at any time; the one that runs is
-told of the change over its socket. A reload would make a new process, whose predecessor closes idle connections, on
-which a client may just be sending, or keeps them, and with them servers that are gone.
+The configuration has twice as many servers as there may be replicas. A replica that comes gets the one that has been
+free for longest: what was in flight at the one before it there has ended by then. It is written whole whenever a
+replica comes or goes, so that HAProxy can be started with it at any time; the one that runs is told of the change over
+its socket. A reload would make a new process, whose predecessor closes idle connections, on which a client may just be
+sending, or keeps them, and with them servers that are gone.
 
 The ports are opened here and inherited, so that their numbers are known, and connections wait while HAProxy starts
 anew.
 
 A request that fits into a buffer is sent again when its replica is lost, for an inference may run twice: connections
 that fail or end without an answer, and 503, which says that another replica may have room. Where all are full, that is
-MOST_RETRIES times more, however many replicas there are. Answers of 500 and 504 are answers. A stream of gRPC is never
+RETRIES times more, however many replicas there are. Answers of 500 and 504 are answers. A stream of gRPC is never
 whole, and not sent again. Where there is a token, what comes without it is not kept.
+
+What is in flight at a server that is down, as one that hangs, is taken from it (`shutdown sessions`) and sent again,
+but not at once, as HAProxy's own on-marked-down would: a request that is just being connected would be lost by that.
 """
 
 import contextlib
@@ -33,37 +37,54 @@ from typing import Final
 from headrace.batching import HeadraceError, UsageError
 from headrace.host.fleet.bond import bound
 from headrace.host.server.limits import BYTES_PER_S, IDLE_S
+from headrace.host.server.rpc import SERVICE
 
 START_S: Final = 10.0  # for HAProxy to answer on its socket
 ASK_S: Final = 2.0  # for an answer there
 SOUND_S: Final = 5.0  # if it ends sooner than that, it would again
 STOP_S: Final = 5.0
-# A node's replicas are lost together, seven on the slices of a GPU, and each may cost a try before it is known.
-MOST_RETRIES: Final = 9
+# A node's replicas are lost together, seven on the slices of a GPU, and each costs a try before it is known to be down.
+RETRIES: Final = 9
+CONNECT_S: Final = 1
+DOWN_S: Final = CONNECT_S + 2  # for connections being made to a server when it went down; HAProxy counts whole seconds
+LOOK_S: Final = 1.0  # between looks for such servers
 STALE: Final = 3  # times that HAProxy does not take what it is told, before it is started anew
-ANSWER_S: Final = 3600  # the longest that an answer may take; a replica that hangs is found by its checks
+ANSWER_S: Final = 600  # the longest that an answer may take; a replica that hangs is found by its checks
+STREAM_S: Final = 3600  # the longest that a stream of gRPC may be without an answer, which nobody may want
 ROOM: Final = 64 << 10  # of a buffer, for a request's head and what HAProxy writes to it
-LOST: Final = {502: "the replica was lost; try again", 503: "no replica is ready; try again"}
-NOWHERE: Final = "127.0.0.1:1"  # where the server of an empty slot would be
+LOST: Final = {
+    502: "the replica was lost; try again",
+    503: "no replica is ready; try again",
+    504: "the replica did not answer in time",
+}
 NAMES: Final = ("http", "grpc", "metrics")  # of the ports
+PAGE: Final = "{ path / /status } or { path_beg /photo/ }"
+STATISTICS: Final = "^/v2/models/([^/]+/(versions/[^/]+/)?)?stats/?$"
+TRANSPORT_OF: Final = {"http": "http", "page": "http", "grpc": "grpc"}  # of the backends that have the replicas
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ProxySettings:
-    """`slots` is how many replicas there may be at a time, `again` the largest request (bytes) that is sent again;
-    `client_s`, `head` and `connections` are as in a server's limits, `drain_s` bounds the end. `token` guards the
-    metrics; of all else the replicas ask for it. With `pair`, a PEM file of certificates and key, all is TLS."""
+    """`replicas` is how many there may be at a time, `again` the largest request (bytes) that is sent again;
+    `client_s`, `head` and `connections` are as in a server's limits, `drain_s` bounds the end. `statistics` are the
+    sockets of `Statistics`, by transport. `token` guards these and the metrics; of all else the replicas ask for it.
+    With `pair`, a PEM file of certificates and key, all is TLS."""
 
-    slots: int
+    replicas: int
     again: int
     client_s: float
     head: int
     connections: int
     drain_s: float
+    statistics: Mapping[str, Path]
     token: str | None = None
     pair: Path | None = None
+
+    @property
+    def servers(self) -> int:
+        return 2 * self.replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +93,9 @@ class Place:
 
     http: str
     grpc: str
+
+
+NOWHERE: Final = Place("127.0.0.1:1", "127.0.0.1:1")  # of a server that no replica has
 
 
 def configuration(settings: ProxySettings, fds: Mapping[str, int], control: Path, places: Mapping[int, Place]) -> str:
@@ -85,7 +109,8 @@ def configuration(settings: ProxySettings, fds: Mapping[str, int], control: Path
     body_s = round(settings.client_s + settings.again / BYTES_PER_S)
     token = settings.token
     known = None if token is None else f"{{ req.fhdr(authorization) -m str {_quoted(f'Bearer {token}')} }}"
-    streams = "{ path /inference.GRPCInferenceService/ModelStreamInfer }"
+    streams = f"{{ path /{SERVICE}/ModelStreamInfer }}"
+    passes = f" {known}" if known else ""  # who has no token is told so by a replica
     lines = [
         "# Written by headrace serve --ray whenever a replica comes or goes.",
         "global",
@@ -95,13 +120,13 @@ def configuration(settings: ProxySettings, fds: Mapping[str, int], control: Path
         "defaults",
         "    mode http",
         "    balance leastconn",
-        "    timeout connect 1s",
+        f"    timeout connect {CONNECT_S}s",
         "    timeout check 3s",
         f"    timeout client {IDLE_S:g}s",
         f"    timeout http-keep-alive {IDLE_S:g}s",
         f"    timeout http-request {max(1, round(settings.client_s))}s",
         f"    timeout server {ANSWER_S}s",
-        f"    retries {min(settings.slots + 2, MOST_RETRIES)}",
+        f"    retries {RETRIES}",
         "    retry-on conn-failure empty-response junk-response 503",
         "    option redispatch 1",
         "    http-reuse always",
@@ -112,9 +137,11 @@ def configuration(settings: ProxySettings, fds: Mapping[str, int], control: Path
             for status, words in LOST.items()
         ),
         f"    bind fd@{fds['http']}{shown}{' alpn http/1.1' if pair else ''}",
-        f"    maxconn {settings.connections * settings.slots}",
+        f"    maxconn {settings.connections * settings.replicas}",
         *([f"    http-request disable-l7-retry unless {known}"] if known else []),
         f"    http-request wait-for-body time {body_s}s{f' if {known}' if known else ''}",
+        f"    use_backend statistics-http if {{ path_reg {_quoted(STATISTICS)} }} {{ method GET }}{passes}",
+        f"    use_backend page if {PAGE}",
         "    default_backend http",
         "frontend grpc",
         f"    bind fd@{fds['grpc']}{f'{shown} alpn h2' if pair else ''} proto h2",
@@ -122,9 +149,10 @@ def configuration(settings: ProxySettings, fds: Mapping[str, int], control: Path
             f"    http-error status {status} hdr grpc-status 14 hdr grpc-message '{words}'"
             for status, words in LOST.items()
         ),
-        f"    maxconn {settings.connections * settings.slots}",
+        f"    maxconn {settings.connections * settings.replicas}",
         *([f"    http-request disable-l7-retry unless {known}"] if known else []),
-        f"    http-request wait-for-body time {body_s}s if {known + ' ' if known else ''}!{streams}",
+        f"    http-request wait-for-body time {body_s}s if !{streams}{passes}",
+        f"    use_backend statistics-grpc if {{ path /{SERVICE}/ModelStatistics }}{passes}",
         "    default_backend grpc",
         "frontend metrics",
         f"    bind fd@{fds['metrics']}{f'{shown} alpn http/1.1' if pair else ''}",
@@ -134,27 +162,52 @@ def configuration(settings: ProxySettings, fds: Mapping[str, int], control: Path
     lines += [
         "    http-request use-service prometheus-exporter if { path /metrics }",
         "    http-request return status 404",
-        "backend http",
+    ]
+    # Each of the two sees for itself that a server is lost, by the first connection that fails.
+    checked = (
+        "check inter 1s downinter 500ms fall 3 rise 1 observe layer4 error-limit 1 on-error mark-down"
+        f"{' check-ssl check-alpn http/1.1' if pair else ''}{secure}"
+    )
+    asked = [
         "    option httpchk",
         "    http-check send meth GET uri /v2/health/ready ver HTTP/1.1 hdr host replica",
         "    http-check expect status 200",
-        "    default-server check inter 1s downinter 500ms fall 3 rise 1 observe layer4 error-limit 1 "
-        f"on-error mark-down on-marked-down shutdown-sessions{secure}{' alpn http/1.1' if pair else ''}",
     ]
-    lines += _servers(settings.slots, {slot: place.http for slot, place in places.items()}, "")
-    lines += [
-        "backend grpc",
-        f"    default-server proto h2 on-marked-down shutdown-sessions{f'{secure} alpn h2' if pair else ''}",
-    ]
-    # Whether it is ready is asked for once, over HTTP.
-    lines += _servers(settings.slots, {slot: place.grpc for slot, place in places.items()}, " track http/r{}")
+    h1, h2 = (" alpn http/1.1", " alpn h2") if pair else ("", "")
+    lines += ["backend http", *asked, f"    default-server {checked}{h1}"]
+    lines += _servers(settings, places, "http")
+    lines += ["backend grpc", *asked, f"    default-server {checked} proto h2{h2}"]
+    # A connection that several streams use may break while it takes a request in: HAProxy 2.6 goes on elsewhere with
+    # what is left of that, and waits for an answer. So each has one of its own (scripts/soak_front.py).
+    lines += ["    http-reuse never", f"    http-request set-timeout server {STREAM_S}s if {streams}"]
+    lines += _servers(settings, places, "grpc")
+    # The page is one replica's: who looks at it sees the same one, while that serves.
+    lines += ["backend page", "    balance source", "    hash-type consistent"]
+    lines += [f"    default-server{secure}{h1}"] if pair else []
+    lines += _servers(settings, places, "page")
+    for name, path in settings.statistics.items():
+        lines += [
+            f"backend statistics-{name}",
+            "    retries 0",
+            f"    server fleet {_quoted(f'unix@{path}')}{' proto h2' if name == 'grpc' else ''}",
+        ]
     return "\n".join(lines) + "\n"
 
 
-def _servers(slots: int, addresses: Mapping[int, str], track: str) -> Iterator[str]:
-    for slot in range(slots):
-        state = track.format(slot) or ("" if slot in addresses else " disabled")
-        yield f"    server r{slot} {addresses.get(slot, NOWHERE)}{state}"
+def _servers(settings: ProxySettings, places: Mapping[int, Place], backend: str) -> Iterator[str]:
+    for number in range(settings.servers):
+        place = places.get(number, NOWHERE)
+        options = [] if number in places or backend == "page" else ["disabled"]
+        if backend == "page":
+            options.append(f"track http/s{number}")
+        if backend == "grpc":  # asked over HTTP, as the others
+            options += ["port", _host_port(place.http)[1], "check-proto h1"]
+        yield " ".join(["    server", f"s{number}", getattr(place, TRANSPORT_OF[backend]), *options])
+
+
+def _host_port(address: str) -> tuple[str, str]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), port
 
 
 def _quoted(text: str) -> str:
@@ -175,7 +228,10 @@ class Proxy:
         self._listening = dict(listening)
         self._file = folder / "haproxy.cfg"
         self._control = folder / "haproxy.sock"
-        self._places: dict[int, Place] = {}  # of the replicas that requests may go to
+        self._places: dict[int, Place] = {}  # of the servers that requests may go to
+        self._server_of: dict[int, int] = {}  # by replica
+        self._free = deque(range(settings.servers))  # in the order in which they became so
+        self._looked = 0.0
         self._stale = 0  # how often in a row it has not taken what it was told
         self._process: subprocess.Popen[str] | None = None
         self._began = 0.0
@@ -217,48 +273,69 @@ class Proxy:
             self._process.wait()
             self.start()
         elif self._stale:
-            for slot in range(self._settings.slots):
-                if not self._tell_of(slot):
+            for number in range(self._settings.servers):
+                if not self._tell_of(number):
                     break
             else:
                 self._stale = 0
+        if time.monotonic() > self._looked + LOOK_S:
+            self._looked = time.monotonic()
+            self._take_from_those_down()
 
-    def put(self, slot: int, place: Place) -> None:
+    def _take_from_those_down(self) -> None:
+        """What is in flight at servers that have been down, or out, for long enough is sent to others."""
+        for row in self._servers() or ():
+            if row["status"].startswith(("DOWN", "MAINT")) and int(row["scur"]) and int(row["lastchg"]) >= DOWN_S:
+                self._tell(f"shutdown sessions server {row['pxname']}/{row['svname']}")
+
+    def put(self, replica: int, place: Place) -> None:
         """Requests may go to this replica."""
-        self._places[slot] = place
+        self.out(replica)
+        self._server_of[replica] = number = self._free.popleft()
+        self._places[number] = place
         self._write()
-        self._tell_of(slot)
+        self._tell_of(number)
 
-    def drain(self, slot: int) -> None:
+    def drain(self, replica: int) -> None:
         """No new requests go to this replica. If HAProxy is started anew meanwhile, nothing is in flight there."""
-        self._places.pop(slot, None)
-        self._write()
-        self._tell(f"set server http/r{slot} state drain")
-
-    def out(self, slot: int) -> None:
-        """What is still in flight there is sent to another, as far as it can be."""
-        if self._places.pop(slot, None) is not None:
+        if (number := self._server_of.get(replica)) is not None and self._places.pop(number, None) is not None:
             self._write()
-        self._tell_of(slot)
+            self._tell(*_set(number, "state drain"))
 
-    def _tell_of(self, slot: int) -> bool:
-        """How this slot is to be; whether it was taken."""
-        place = self._places.get(slot)
+    def out(self, replica: int) -> None:
+        """What is still in flight there is sent to another, as far as it can be, some seconds later."""
+        if (number := self._server_of.pop(replica, None)) is not None:
+            self._free.append(number)
+            if self._places.pop(number, None) is not None:
+                self._write()
+            self._tell_of(number)
+
+    def _tell_of(self, number: int) -> bool:
+        """How this server is to be; whether it was taken."""
+        place = self._places.get(number)
         if place is None:
-            return self._tell(f"set server http/r{slot} state maint")
+            return self._tell(*_set(number, "state maint"))
         where = []
-        for name, address in (("http", place.http), ("grpc", place.grpc)):
-            host, _, port = address.rpartition(":")
-            where.append(f"set server {name}/r{slot} addr {host.strip('[]')} port {port}")
-        return self._tell(*where, f"set server http/r{slot} state ready", f"set server http/r{slot} health up")
+        for backend, transport in TRANSPORT_OF.items():
+            host, port = _host_port(getattr(place, transport))
+            where.append(f"set server {backend}/s{number} addr {host} port {port}")
+        check = f"set server grpc/s{number} check-port {_host_port(place.http)[1]}"
+        return self._tell(*where, check, *_set(number, "state ready"), *_set(number, "health up"))
 
-    def in_flight(self, slot: int) -> int | None:
+    def in_flight(self, replica: int) -> int | None:
         """Requests and streams at this replica; None if HAProxy does not say."""
+        if (number := self._server_of.get(replica)) is None:
+            return 0
+        if (found := self._servers()) is None:
+            return None
+        return sum(int(row["scur"]) for row in found if row["svname"] == f"s{number}")
+
+    def _servers(self) -> list[dict[str, str]] | None:
+        """Of each backend what HAProxy's statistics say; None if it does not say."""
         try:
-            found = list(csv.DictReader(self._ask("show stat").lstrip("# ").splitlines()))
+            return list(csv.DictReader(self._ask("show stat -1 4 -1").lstrip("# ").splitlines()))
         except OSError:
             return None
-        return sum(int(row["scur"]) for row in found if row["svname"] == f"r{slot}")
 
     def stop(self) -> bool:
         """Takes no more connections and ends when all requests are answered; whether they were, within drain_s."""
@@ -315,6 +392,11 @@ class Proxy:
         time.sleep(0.1)  # until it is read
         alerts = [line for line in self._said if "ALERT" in line] or list(self._said)
         return alerts[0] if alerts else "it said nothing"
+
+
+def _set(number: int, what: str) -> list[str]:
+    """Of a server, in the backends that ask for themselves how it is."""
+    return [f"set server {backend}/s{number} {what}" for backend in ("http", "grpc")]
 
 
 def _ended(process: "subprocess.Popen[str]", bound_s: float) -> bool:

@@ -19,6 +19,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from pathlib import Path
 from typing import cast
 
 import httptools
@@ -95,6 +96,12 @@ class HttpServer:
         self._sweeper = asyncio.create_task(self._sweep())
         address = self._listening.sockets[0].getsockname()
         return address[0], address[1]
+
+    async def start_at(self, path: Path) -> None:
+        """Listens at a Unix socket, without TLS. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        self._listening = await loop.create_unix_server(lambda: Connection(self), path, backlog=1024)
+        self._sweeper = asyncio.create_task(self._sweep())
 
     async def stop(self, bound_s: float) -> None:
         """Listen no more, answer what has come in whole, and close; what is not answered within `bound_s` is cut."""

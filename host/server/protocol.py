@@ -8,7 +8,7 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,8 @@ BYTES = "BYTES"  # its tensors are arrays of objects, which are `bytes`
 MAX_RANK = 8
 MAX_CLASSES = 1000  # of the classification extension, in an answer's row
 _LENGTH = struct.Struct("<I")
+
+T = TypeVar("T")
 
 
 class Unauthorized(HeadraceError):
@@ -79,6 +81,15 @@ _OUTCOMES: tuple[tuple[type[HeadraceError], Outcome], ...] = (  # the first that
 def outcome(error: BaseException) -> Outcome:
     """What is no error of the request's or of the server's state is INTERNAL: a network that raised, or a bug."""
     return next((found for kind, found in _OUTCOMES if isinstance(error, kind)), INTERNAL)
+
+
+def served(models: Mapping[str, T], name: str, version: str) -> T:
+    """The one that a client asks for; any version where none is named. Raises UnknownModel."""
+    if name not in models:
+        raise UnknownModel.among(name, models)
+    if version not in ("", VERSION):
+        raise UnknownModel(f"model {name!r} has no version {version!r}; its version is {VERSION}")
+    return models[name]
 
 
 @dataclass(frozen=True, slots=True)

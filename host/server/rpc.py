@@ -101,7 +101,8 @@ def _status(error: Exception) -> tuple[Outcome, str]:
     return outcome(error), str(error)
 
 
-async def _abort(context: Any, error: Exception) -> None:
+async def abort(context: Any, error: Exception) -> None:
+    """Ends the call with the status of what was raised."""
     found, text = _status(error)
     await context.abort(grpc.StatusCode[found.grpc], text)
 
@@ -148,7 +149,7 @@ class _Entrance(aio.ServerInterceptor):
             try:
                 message = await self._message(context)
             except Exception as error:
-                await _abort(context, error)
+                await abort(context, error)
             return await answer(message, context)  # type: ignore[no-any-return]
 
         return grpc.stream_unary_rpc_method_handler(read)
@@ -164,7 +165,7 @@ class _Entrance(aio.ServerInterceptor):
                 self._hold(answer)
                 return answer
             except Exception as error:
-                await _abort(context, error)
+                await abort(context, error)
                 return None
 
         return grpc.unary_unary_rpc_method_handler(run)
@@ -174,7 +175,7 @@ class _Entrance(aio.ServerInterceptor):
             token = "send the metadata authorization: Bearer TOKEN with this server's token"
             self._refuse(context, Unauthorized(token))
         except Unauthorized as error:
-            await _abort(context, error)
+            await abort(context, error)
 
     @contextmanager
     def room(self, message: bytes, context: Any) -> Iterator[None]:
@@ -231,11 +232,13 @@ def _handlers(calls: "_Calls", entrance: _Entrance) -> dict[str, Any]:
         call = getattr(calls, method.name, None)
         if call is not None:  # what has none answers UNIMPLEMENTED
             asked = message_factory.GetMessageClass(method.input_type)
-            found[method.name] = entrance.unary(_on_messages(call, asked))
+            found[method.name] = entrance.unary(on_messages(call, asked))
     return found
 
 
-def _on_messages(call: Callable[[Any], Awaitable[Any]], asked: Any) -> Call:
+def on_messages(call: Callable[[Any], Awaitable[Any]], asked: Any) -> Call:
+    """A call on the messages `asked` as one on bytes."""
+
     async def run(message: bytes, _: Any) -> bytes:
         try:
             request = asked.FromString(message)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.batching import BadInput, HeadraceError, UnknownModel, UsageError
+from headrace.batching import BadInput, HeadraceError, UsageError
 from headrace.host.dpu.driver import Dpu
 from headrace.host.live.runtime import Execution, Inference, Overloaded
 from headrace.host.server.group import Group, OnStage, Preprocessors, ServedModel, groups_of, open_group
@@ -27,13 +27,13 @@ from headrace.host.server.protocol import (
     BYTES,
     DATATYPE_OF,
     OK,
-    VERSION,
     Draining,
     InferRequest,
     Output,
     Wanted,
     classification,
     outcome,
+    served,
 )
 from headrace.host.server.repository import Repository
 from headrace.host.server.rows import AUDIO, Row, outputs_by_name
@@ -150,12 +150,7 @@ class Service:
 
     def model(self, name: str, version: str = "") -> ServedModel:
         """Raises UnknownModel."""
-        found = self.models.get(name)
-        if found is None:
-            raise UnknownModel.among(name, self.models)
-        if version not in ("", VERSION):
-            raise UnknownModel(f"model {name!r} has no version {version!r}; its version is {VERSION}")
-        return found
+        return served(self.models, name, version)
 
     async def drain(self, bound_s: float) -> bool:
         """Take no more requests, and wait for those that are here; False if some are still here after `bound_s`."""

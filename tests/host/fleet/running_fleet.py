@@ -86,9 +86,18 @@ class Fleet:
         return self.process.wait(90)
 
 
+def counted(ready, module=tritonclient.http):
+    """How many requests the fleet says that it has answered well."""
+    name = module.__name__.rpartition(".")[2]
+    with module.InferenceServerClient(ready[name]) as client:
+        if name == "http":
+            return client.get_inference_statistics("resnet50")["model_stats"][0]["inference_stats"]["success"]["count"]
+        return client.get_inference_statistics("resnet50").model_stats[0].inference_stats.success.count
+
+
 class Load:
     """Clients that ask one after the other, all the time, over both transports, with photos and with tensors of 602,112
-    bytes. Use as a context manager."""
+    bytes; and one who sees that what the fleet has counted does not fall. Use as a context manager."""
 
     def __init__(self, ready):
         self._ready = ready
@@ -98,6 +107,7 @@ class Load:
     def __enter__(self):
         kinds = [(module, large) for module in (tritonclient.http, tritonclient.grpc) for large in (False, True)]
         self._threads = [threading.Thread(target=self._ask, args=kind) for kind in kinds]
+        self._threads.append(threading.Thread(target=self._watch))
         self.answered = [0] * len(kinds)
         for number, thread in enumerate(self._threads):
             thread.name = str(number)
@@ -116,6 +126,20 @@ class Load:
             thread.join(60)
             assert not thread.is_alive()
 
+    def _watch(self):
+        before = 0
+        while not self._end.is_set():
+            for module in (tritonclient.http, tritonclient.grpc):
+                try:
+                    now = counted(self._ready, module)
+                except Exception as error:
+                    self.errors.append(("statistics", module, str(error)))
+                    continue
+                if now < before:
+                    self.errors.append(("statistics", module, before, now))
+                before = now
+            self._end.wait(0.2)
+
     def _ask(self, module, large):
         name = module.__name__.rpartition(".")[2]
         client = module.InferenceServerClient(self._ready[name])
@@ -131,5 +155,5 @@ class Load:
                 assert client.infer("resnet50", [given]).as_numpy("output").shape == (1, 1000)
                 self.answered[number] += 1
             except Exception as error:
-                self.errors.append((name, large, error))
+                self.errors.append((name, large, str(error)))
                 time.sleep(0.1)

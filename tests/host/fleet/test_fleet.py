@@ -7,7 +7,7 @@ import signal
 import pytest
 import tritonclient.http
 from command import headrace
-from running_fleet import LIGHT, Fleet, Load, descendants, lives, until, words
+from running_fleet import LIGHT, Fleet, Load, counted, descendants, lives, until, words
 
 pytestmark = [pytest.mark.timed, pytest.mark.timeout(600)]
 
@@ -59,7 +59,7 @@ def test_three_replicas_answer_by_one_address(fleet):
         served(each["http"]).get_inference_statistics("resnet50")["model_stats"][0]["inference_count"]
         for each in fleet.ready["replicas"]
     ]
-    assert min(counts) > 0 and sum(counts) == sum(load.answered)
+    assert min(counts) > 0 and sum(counts) == sum(load.answered) == counted(fleet.ready)
 
 
 def test_a_replica_that_is_killed_is_missed_by_nobody_and_comes_back(fleet):
@@ -86,10 +86,11 @@ def test_a_replica_that_hangs_is_gone_around(fleet):
 
 def test_an_update_replaces_all_and_fails_no_request(fleet):
     before = descendants(fleet.process.pid)
-    since = len(fleet.said)
+    since, count = len(fleet.said), counted(fleet.ready)
     with Load(fleet.ready) as load:
         done = fleet.update("--workers", "npu:2", *LIGHT[2:])
     assert (done.returncode, load.errors) == (0, []), (done.stderr, load.errors)
+    assert counted(fleet.ready) == count + sum(load.answered), "of the replicas that are gone, too"
     assert len(fleet.heard("ready, HTTP", since=since)) == 3 == len(fleet.heard("stopped", since=since))
     assert not fleet.heard("ends first", since=since), "there was room beside the old ones"
     assert not any(lives(each["pid"]) for each in fleet.ready["replicas"][1:])

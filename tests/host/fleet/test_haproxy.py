@@ -7,10 +7,13 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import tritonclient.grpc
@@ -21,7 +24,11 @@ from headrace.batching import HeadraceError, UsageError
 from headrace.host.fleet.haproxy import STALE, Place, Proxy, ProxySettings, configuration
 
 FDS = {"http": 3, "grpc": 4, "metrics": 5}
-PLAIN = ProxySettings(slots=4, again=1 << 20, client_s=15.0, head=32 << 10, drain_s=5.0, connections=1024)
+SOAK = Path(__file__).parents[3] / "scripts" / "soak_front.py"
+STATISTICS = {name: Path("/nowhere", f"{name} of statistics.sock") for name in ("http", "grpc")}
+PLAIN = ProxySettings(
+    replicas=4, again=1 << 20, client_s=15.0, head=32 << 10, drain_s=5.0, connections=1024, statistics=STATISTICS
+)
 
 
 def program():
@@ -51,7 +58,7 @@ def check(text, folder):
 @pytest.mark.parametrize("token", [None, "secret", 'it\'s "$HOME" #1\\'])
 @pytest.mark.parametrize("secure", [False, True])
 def test_haproxy_takes_it_without_a_warning(places, token, secure, pair, tmp_path):
-    settings = ProxySettings(4, 1 << 20, 15.0, 32 << 10, 1024, 5.0, token, pair if secure else None)
+    settings = replace(PLAIN, token=token, pair=pair if secure else None)
     done = check(configuration(settings, FDS, tmp_path / "a socket", places), tmp_path)
     assert done.returncode == 0 and "WARNING" not in done.stdout + done.stderr, done.stdout + done.stderr
 
@@ -67,7 +74,7 @@ class Backend:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self):
-                self.answer(200, b"")
+                self.answer(200, name)
 
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["content-length"]))
@@ -90,7 +97,7 @@ class Backend:
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
         self.place = Place(f"127.0.0.1:{self.server.server_port}", "127.0.0.1:1")
 
     def close(self):
@@ -137,6 +144,14 @@ def post(proxy, size=10, timeout=30, **headers):
     return status, body
 
 
+def get(proxy, path):
+    connection = http.client.HTTPConnection(*proxy.address, timeout=30)
+    connection.request("GET", path)
+    body = connection.getresponse().read()
+    connection.close()
+    return body
+
+
 def test_requests_go_to_replicas_as_they_come_and_go(proxy, backends):
     status, body = post(proxy)
     assert status == 503 and b'"error":"no replica is ready; try again"' in body
@@ -180,20 +195,38 @@ def test_an_answer_that_is_an_error_is_an_answer(proxy, backends, status):
     assert len(backends[0].asked + backends[1].asked) == 1
 
 
+def test_an_answer_has_a_bound(new_proxy, backends, monkeypatch):
+    monkeypatch.setattr("headrace.host.fleet.haproxy.ANSWER_S", 1)
+    proxy = new_proxy()
+    with asking(proxy, backends[0], 20.0) as answer:
+        assert answer.result(10) == (504, b'{"error":"the replica did not answer in time"}')
+
+
 def test_what_is_in_flight_is_counted_and_goes_elsewhere_when_its_replica_is_out(proxy, backends):
-    backends[0].delay_s = 20.0
-    proxy.put(0, backends[0].place)
-    found = []
-    client = threading.Thread(target=lambda: found.append(post(proxy)))
-    client.start()
-    end = time.monotonic() + 10
-    while proxy.in_flight(0) != 1 or not backends[0].asked:
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    proxy.put(1, backends[1].place)
-    proxy.out(0)
-    client.join(10)
-    assert found == [(200, b"b")] and proxy.in_flight(0) == 0
+    with asking(proxy, backends[0], 20.0) as answer:
+        assert proxy.in_flight(0) == 1
+        proxy.put(0, backends[1].place)  # which is another server: what is in flight here stays
+        backends[1].delay_s = 5.0
+        with ThreadPoolExecutor(1) as client:
+            other = client.submit(post, proxy)
+            end = time.monotonic() + 10
+            while not answer.done():
+                assert time.monotonic() < end
+                proxy.look()
+                time.sleep(0.1)
+                backends[1].delay_s = 0.0
+            assert answer.result() == other.result() == (200, b"b")
+        assert backends[1].asked == [10, 10], "the other one was not cut and sent again"
+        proxy.out(0)
+        assert proxy.in_flight(0) == 0
+
+
+@pytest.mark.parametrize("options", [["--killed", "2"], ["--killed", "1", "--http"]])
+def test_servers_that_are_killed_together_are_missed_by_nobody(options):
+    done = subprocess.run(
+        [sys.executable, SOAK, "--rounds", "4", *options], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0 and "0 failed" in done.stdout, done.stdout + done.stderr
 
 
 def test_one_that_is_killed_is_started_again_with_what_it_had(proxy, backends):
@@ -210,7 +243,7 @@ def test_one_that_is_killed_is_started_again_with_what_it_had(proxy, backends):
 
 
 def test_where_all_are_full_a_request_is_sent_ten_times_at_most(new_proxy, backends):
-    proxy, more = new_proxy(slots=100), [Backend(bytes([name])) for name in b"cdefghijkl"]
+    proxy, more = new_proxy(replicas=100), [Backend(bytes([name])) for name in b"cdefghijkl"]
     for slot, backend in enumerate(backends + more):
         backend.status = 503
         proxy.put(slot, backend.place)
@@ -228,11 +261,11 @@ def test_what_comes_without_the_token_is_not_kept_to_be_sent_again(new_proxy, ba
     assert post(proxy, 1 << 16)[0] == 502
     assert len(backends[0].asked + backends[1].asked) == 1
     assert post(proxy, 1 << 16, authorization="Bearer secret")[0] == 502
-    assert len(backends[0].asked + backends[1].asked) == 1 + 7
+    assert len(backends[0].asked + backends[1].asked) == 1 + 10
 
 
 def test_there_are_as_many_connections_as_replicas_take(new_proxy, backends):
-    proxy = new_proxy(slots=2, connections=1)
+    proxy = new_proxy(replicas=2, connections=1)
     backends[0].delay_s = 1.0
     proxy.put(0, backends[0].place)
     with ThreadPoolExecutor(3) as clients:
@@ -268,28 +301,41 @@ def test_one_that_never_answers_is_started_anew(proxy, backends):
     assert post(proxy) == (200, b"a")
 
 
-def test_at_the_end_what_is_in_flight_is_answered(proxy, backends):
-    backends[0].delay_s = 2.0
-    proxy.put(0, backends[0].place)
+@contextmanager
+def asking(proxy, backend, delay_s):
+    """A request is in flight at it, which is answered after `delay_s`: its result, as a future."""
+    backend.delay_s = delay_s
+    proxy.put(0, backend.place)
     with ThreadPoolExecutor(1) as client:
         answer = client.submit(post, proxy)
-        while not backends[0].asked:
+        end = time.monotonic() + 10
+        while not backend.asked:
+            assert time.monotonic() < end
             time.sleep(0.02)
+        yield answer
+
+
+def test_at_the_end_what_is_in_flight_is_answered(proxy, backends):
+    with asking(proxy, backends[0], 2.0) as answer:
         assert proxy.stop()
         assert answer.result() == (200, b"a")
 
 
 def test_at_the_end_what_takes_longer_is_cut(new_proxy, backends):
     proxy = new_proxy(drain_s=0.5)
-    backends[0].delay_s = 20.0
-    proxy.put(0, backends[0].place)
-    with ThreadPoolExecutor(1) as client:
-        answer = client.submit(post, proxy)
-        while not backends[0].asked:
-            time.sleep(0.02)
+    with asking(proxy, backends[0], 20.0) as answer:
         assert not proxy.stop()
         with pytest.raises((OSError, http.client.HTTPException)):
             answer.result()
+
+
+def test_who_looks_at_the_page_sees_one_replica_while_it_serves(proxy, backends):
+    for slot, backend in enumerate(backends):
+        proxy.put(slot, backend.place)
+    (seen,) = {get(proxy, path) for path in ("/", "/status?since=5", "/status") for _ in range(4)}
+    assert {get(proxy, "/v2/models/m") for _ in range(4)} == {b"a", b"b"}
+    proxy.out([b"a", b"b"].index(seen))
+    assert {get(proxy, "/status") for _ in range(4)} == {b"a", b"b"} - {seen}
 
 
 def test_a_configuration_that_it_does_not_take_is_told(tmp_path, monkeypatch):

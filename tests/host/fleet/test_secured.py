@@ -37,21 +37,34 @@ def fleet(files):
     assert found.end() == 0
 
 
-@pytest.mark.parametrize("module", [tritonclient.http, tritonclient.grpc])
-def test_clients_with_the_token_are_served_by_tls_and_others_are_not(fleet, files, module):
+@pytest.fixture(params=[tritonclient.http, tritonclient.grpc])
+def module(request):
+    return request.param
+
+
+@pytest.fixture
+def client(fleet, files, module):
     authorities = str(files / "ca.pem")
     if module is tritonclient.http:
-        client = module.InferenceServerClient(
+        return module.InferenceServerClient(
             fleet.ready["http"], ssl=True, ssl_context_factory=lambda: ssl.create_default_context(cafile=authorities)
         )
-    else:
-        client = module.InferenceServerClient(fleet.ready["grpc"], ssl=True, root_certificates=authorities)
+    return module.InferenceServerClient(fleet.ready["grpc"], ssl=True, root_certificates=authorities)
+
+
+def test_clients_with_the_token_are_served_by_tls_and_others_are_not(client, module):
     given = module.InferInput("x", [1, 3, 224, 224], "FP32")
     given.set_data_from_numpy(np.zeros((1, 3, 224, 224), np.float32))
     answer = client.infer("resnet50", [given], headers={"authorization": "Bearer it's-a-secret"})
     assert answer.as_numpy("output").shape == (1, 1000)
     with pytest.raises(Exception, match="Bearer TOKEN"):
         client.infer("resnet50", [given])
+
+
+def test_statistics_ask_for_the_token(client):
+    assert client.get_inference_statistics("resnet50", headers={"authorization": "Bearer it's-a-secret"})
+    with pytest.raises(Exception, match="Bearer TOKEN"):
+        client.get_inference_statistics("resnet50")
 
 
 def test_metrics_ask_for_the_token(fleet, files):
