@@ -1,10 +1,10 @@
 """HAProxy in front of the replicas: its configuration, its process, and what it is told while it runs.
 
 The configuration has twice as many servers as there may be replicas. A replica that comes gets the one that has been
-free for longest: what was in flight at the one before it there has ended by then. It is written whole whenever a
-replica comes or goes, so that HAProxy can be started with it at any time; the one that runs is told of the change over
-its socket. A reload would make a new process, whose predecessor closes idle connections, on which a client may just be
-sending, or keeps them, and with them servers that are gone.
+free for longest, and what is still in flight at the one before it there is taken from it. It is written whole whenever
+a replica comes or goes, so that HAProxy can be started with it at any time; the one that runs is told of the change
+over its socket. A reload would make a new process, whose predecessor closes idle connections, on which a client may
+just be sending, or keeps them, and with them servers that are gone.
 
 The ports are opened here and inherited, so that their numbers are known, and connections wait while HAProxy starts
 anew.
@@ -285,7 +285,8 @@ class Proxy:
     def _take_from_those_down(self) -> None:
         """What is in flight at servers that have been down, or out, for long enough is sent to others."""
         for row in self._servers() or ():
-            if row["status"].startswith(("DOWN", "MAINT")) and int(row["scur"]) and int(row["lastchg"]) >= DOWN_S:
+            down = row["status"].startswith(("DOWN", "MAINT")) and int(row["lastchg"] or 0) >= DOWN_S
+            if down and row["scur"] != "0":
                 self._tell(f"shutdown sessions server {row['pxname']}/{row['svname']}")
 
     def put(self, replica: int, place: Place) -> None:
@@ -294,6 +295,7 @@ class Proxy:
         self._server_of[replica] = number = self._free.popleft()
         self._places[number] = place
         self._write()
+        self._tell(*(f"shutdown sessions server {backend}/s{number}" for backend in TRANSPORT_OF))
         self._tell_of(number)
 
     def drain(self, replica: int) -> None:

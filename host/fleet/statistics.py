@@ -7,6 +7,7 @@ stays when it ends. HAProxy sends these questions to two sockets of this process
 
 import asyncio
 import concurrent.futures
+import contextlib
 import http.client
 import json
 import logging
@@ -132,7 +133,8 @@ class Statistics:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._end.set)
+        with contextlib.suppress(RuntimeError):  # it has ended
+            self._loop.call_soon_threadsafe(self._end.set)
         self._thread.join(START_S)
 
     def replicas(self, lives: Mapping[Life, str]) -> None:
@@ -170,11 +172,9 @@ class Statistics:
                 await self._look()
             except Exception:
                 _log.exception("the replicas' statistics are not to be had")
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await self._end.wait()
-            except TimeoutError:
-                pass
         await by_http.stop(0.0)
         await by_grpc.stop(0.0)
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -138,7 +138,7 @@ class Load:
                 if now < before:
                     self.errors.append(("statistics", module, before, now))
                 before = now
-            self._end.wait(0.2)
+            self._end.wait(2.0)  # seldom: what an update ends is to be counted without this
 
     def _ask(self, module, large):
         name = module.__name__.rpartition(".")[2]

@@ -1,6 +1,7 @@
 """A fleet with TLS and a token: clients see one server, and its replicas are reached by TLS, too."""
 
 import ssl
+import time
 import urllib.error
 import urllib.request
 
@@ -72,5 +73,11 @@ def test_metrics_ask_for_the_token(fleet, files):
     url = f"https://{fleet.ready['metrics']}/metrics"
     asked = urllib.request.Request(url, headers={"authorization": "Bearer it's-a-secret"})
     assert b"haproxy_server_status" in urllib.request.urlopen(asked, context=context, timeout=20).read()
+    end = time.monotonic() + 20
+    for backend in ("http", "grpc"):  # the replica is found ready, by TLS, for each
+        found = f'haproxy_server_check_status{{proxy="{backend}",server="s0",state="L7OK"}} 1'.encode()
+        while found not in urllib.request.urlopen(asked, context=context, timeout=20).read():
+            assert time.monotonic() < end
+            time.sleep(0.2)
     with pytest.raises(urllib.error.HTTPError, match="401"):
         urllib.request.urlopen(url, context=context, timeout=20)

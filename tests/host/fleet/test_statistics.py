@@ -204,6 +204,19 @@ def test_an_answer_counts_what_was_there_when_it_was_asked_for(statistics, repli
     assert replicas[0].asked - before <= 4  # one of them may be the one that nobody asks for
 
 
+def test_one_that_ends_while_it_is_asked_is_counted_once(statistics, replicas):
+    statistics.replicas(lives(*replicas))
+    assert count(statistics) == 11
+    replicas[0].delay_s = 1.0
+    with ThreadPoolExecutor(1) as client:
+        before = replicas[0].asked
+        answer = client.submit(count, statistics)
+        while replicas[0].asked == before:
+            time.sleep(0.01)
+        statistics.replicas(lives(None, replicas[1]))
+        assert answer.result() == 11 == count(statistics)
+
+
 def test_clients_of_the_front_get_sums_and_errors_as_from_a_server(statistics, replicas, folder):
     ports = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
     settings = ProxySettings(3, 1 << 20, 15.0, 32 << 10, 64, 1.0, statistics.sockets)
