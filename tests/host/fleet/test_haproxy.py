@@ -1,5 +1,6 @@
 """HAProxy's configuration as HAProxy itself sees it, and its process."""
 
+import contextlib
 import http.client
 import http.server
 import os
@@ -11,7 +12,6 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -221,6 +221,29 @@ def test_what_is_in_flight_is_counted_and_goes_elsewhere_when_its_replica_is_out
         assert proxy.in_flight(0) == 0
 
 
+def test_a_request_that_is_being_connected_to_a_server_that_goes_is_sent_to_another(proxy, backends, monkeypatch):
+    monkeypatch.setattr("headrace.host.fleet.haproxy.LOOK_S", 0.0)
+    with contextlib.ExitStack() as stack:
+        full = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):  # it takes no more connections, and refuses none
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        proxy.put(0, Place("{}:{}".format(*full.getsockname()), "127.0.0.1:1"))
+        client = stack.enter_context(ThreadPoolExecutor(1))
+        answer = client.submit(post, proxy)
+        end = time.monotonic() + 10
+        while proxy.in_flight(0) != 1:
+            assert time.monotonic() < end
+        proxy.put(1, backends[1].place)
+        proxy.out(0)
+        while not answer.done():
+            assert time.monotonic() < end
+            proxy.look()
+            time.sleep(0.05)
+        assert answer.result() == (200, b"b")
+
+
 @pytest.mark.parametrize("options", [["--killed", "2"], ["--killed", "1", "--http"]])
 def test_servers_that_are_killed_together_are_missed_by_nobody(options):
     done = subprocess.run(
@@ -301,7 +324,7 @@ def test_one_that_never_answers_is_started_anew(proxy, backends):
     assert post(proxy) == (200, b"a")
 
 
-@contextmanager
+@contextlib.contextmanager
 def asking(proxy, backend, delay_s):
     """A request is in flight at it, which is answered after `delay_s`: its result, as a future."""
     backend.delay_s = delay_s
