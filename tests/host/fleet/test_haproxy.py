@@ -2,14 +2,12 @@
 
 import contextlib
 import http.client
-import http.server
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -19,6 +17,7 @@ import pytest
 import tritonclient.grpc
 import tritonclient.utils
 import trustme
+from small_server import Quiet, Small
 
 from headrace.batching import HeadraceError, UsageError
 from headrace.host.fleet.haproxy import STALE, Place, Proxy, ProxySettings, configuration
@@ -63,14 +62,14 @@ def test_haproxy_takes_it_without_a_warning(places, token, secure, pair, tmp_pat
     assert done.returncode == 0 and "WARNING" not in done.stdout + done.stderr, done.stdout + done.stderr
 
 
-class Backend:
+class Backend(Small):
     """A replica as far as HAProxy sees one over HTTP: answers with its name, after `delay_s`."""
 
     def __init__(self, name, delay_s=0.0):
         self.asked, self.delay_s, self.status = [], delay_s, 200
         backend = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class Handler(Quiet):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self):
@@ -86,23 +85,8 @@ class Backend:
                     return
                 self.answer(backend.status, name)
 
-            def answer(self, status, body):
-                self.send_response(status)
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
-        self.place = Place(f"127.0.0.1:{self.server.server_port}", "127.0.0.1:1")
-
-    def close(self):
-        self.server.shutdown()
-        self.server.server_close()
+        super().__init__(Handler)
+        self.place = Place(self.address, "127.0.0.1:1")
 
 
 @pytest.fixture

@@ -2,11 +2,9 @@
 asked for in test_fleet and test_secured."""
 
 import http.client
-import http.server
 import json
 import socket
 import tempfile
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +15,7 @@ import tritonclient.grpc
 import tritonclient.utils
 from hypothesis import given
 from hypothesis import strategies as st
+from small_server import Quiet, Small
 
 from headrace.batching import HeadraceError
 from headrace.host.fleet.haproxy import Place, Proxy, ProxySettings
@@ -76,14 +75,14 @@ def test_a_model_that_nobody_serves_any_more_is_not_told_of_and_goes_on_when_it_
     assert counts.total()["old"] == entry("old", 7)
 
 
-class Replica:
-    """Counts what it is asked, by `count`; tells that after `delay_s`."""
+class Replica(Small):
+    """Has counted `count`, and tells that after `delay_s`, or tells `body`."""
 
     def __init__(self, count=0):
         self.count, self.delay_s, self.body, self.asked, self.tokens = count, 0.0, None, 0, set()
         replica = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class Handler(Quiet):
             def do_GET(self):
                 if self.path == "/v2/health/ready":
                     body = b""
@@ -92,22 +91,9 @@ class Replica:
                     replica.tokens.add(self.headers["authorization"])
                     body = replica.body or json.dumps({"model_stats": [entry("m", replica.count)]}).encode()
                     time.sleep(replica.delay_s)
-                self.send_response(401 if body == b"no" else 200)
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+                self.answer(401 if body == b"no" else 200, body)
 
-            def log_message(self, *_):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
-        self.address = f"127.0.0.1:{self.server.server_port}"
-
-    def close(self):
-        self.server.shutdown()
-        self.server.server_close()
+        super().__init__(Handler)
 
 
 @pytest.fixture
