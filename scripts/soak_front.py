@@ -68,7 +68,9 @@ async def serve() -> None:
 
 def started() -> tuple["subprocess.Popen[str]", str, str]:
     """Its process, and where it listens for HTTP and gRPC."""
-    process = subprocess.Popen([sys.executable, __file__, "--serve"], stdout=subprocess.PIPE, text=True)
+    from headrace.host.fleet.bond import bound
+
+    process = subprocess.Popen(bound([sys.executable, __file__, "--serve"]), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     by_http, by_grpc = json.loads(process.stdout.readline())
     return process, f"127.0.0.1:{by_http}", f"127.0.0.1:{by_grpc}"
@@ -114,7 +116,11 @@ class Clients:
 
         def ask() -> bytes:
             connection.request("POST", "/v2/models/m/infer", self._message)
-            return connection.getresponse().read()
+            answer = connection.getresponse()
+            body = answer.read()
+            if answer.status != 200:
+                raise OSError(f"{answer.status}: {body.decode()}")
+            return body
 
         return ask
 

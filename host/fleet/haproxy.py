@@ -278,7 +278,7 @@ class Proxy:
                     break
             else:
                 self._stale = 0
-        if time.monotonic() > self._looked + LOOK_S:
+        elif time.monotonic() > self._looked + LOOK_S:
             self._looked = time.monotonic()
             self._take_from_those_down()
 
@@ -295,8 +295,8 @@ class Proxy:
         self._server_of[replica] = number = self._free.popleft()
         self._places[number] = place
         self._write()
-        self._tell(*(f"shutdown sessions server {backend}/s{number}" for backend in TRANSPORT_OF))
-        self._tell_of(number)
+        if self._tell(*(f"shutdown sessions server {backend}/s{number}" for backend in TRANSPORT_OF)):
+            self._tell_of(number)  # else `look` does
 
     def drain(self, replica: int) -> None:
         """No new requests go to this replica. If HAProxy is started anew meanwhile, nothing is in flight there."""
