@@ -42,26 +42,23 @@ class Cluster:
 
     def run(self, work: Callable[[Job], Result], jobs: Sequence[tuple[int, Job]]) -> Iterator[tuple[int, Result]]:
         """Raises what `work` raises, and HeadraceError if a job's worker or node was lost ATTEMPTS times, or the
-        cluster with them."""
+        cluster with them. Jobs that run then, or at Ctrl-C, end with the connection to the cluster: `ray.cancel` would
+        abort this process if one of them ends meanwhile (Ray's task_manager.cc: "that was not pending")."""
         following = iter(jobs)
         at: dict[Any, int] = {}
-        try:
-            while True:
-                room = max(1, AHEAD * _cores()) - len(at)
-                for number, job in islice(following, max(0, room)):
-                    at[_run.remote(self.version, work, job)] = number
-                if not at:
-                    return
-                done, _ = ray.wait(list(at), timeout=1.0)  # in turns: Ctrl-C is taken between them, and nodes may come
-                for each in done:
-                    number = at.pop(each)
-                    error, result = _got(each, number)
-                    if error is not None:
-                        raise error
-                    yield number, result
-        finally:
-            for each in at:
-                ray.cancel(each, force=True)
+        while True:
+            room = max(1, AHEAD * _cores()) - len(at)
+            for number, job in islice(following, max(0, room)):
+                at[_run.remote(self.version, work, job)] = number
+            if not at:
+                return
+            done, _ = ray.wait(list(at), timeout=1.0)  # in turns: Ctrl-C is taken between them, and nodes may come
+            for each in done:
+                number = at.pop(each)
+                error, result = _got(each, number)
+                if error is not None:
+                    raise error
+                yield number, result
 
 
 def _cores() -> int:

@@ -63,11 +63,11 @@ def stopped(command, folder, by, after=3):
         time.sleep(0.005)
     (process.send_signal if by == signal.SIGKILL else lambda number: os.killpg(process.pid, number))(by)
     try:
-        out, _ = process.communicate(timeout=PATIENCE_S)
+        out, errors = process.communicate(timeout=PATIENCE_S)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == (130 if by == signal.SIGINT else -by), "it has ended by itself"
+    assert process.returncode == (130 if by == signal.SIGINT else -by), errors
     assert out == ""
 
 

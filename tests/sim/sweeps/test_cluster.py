@@ -86,6 +86,32 @@ def test_what_a_job_raises_is_raised_with_where(three, work, job, error):
     assert "Traceback" in raised.value.__notes__[0]
 
 
+STAYING = """
+import os, time
+with open({mark!r}, "w") as file:
+    file.write(str(os.getpid()))
+time.sleep(600)
+"""
+FAILING = """
+import os, time
+deadline = time.monotonic() + 60
+while not (os.path.exists({mark!r}) and os.path.getsize({mark!r})) and time.monotonic() < deadline:
+    time.sleep(0.01)
+raise ValueError("enough")
+"""
+
+
+def test_what_else_runs_when_a_job_raises_is_ended(three, tmp_path):
+    mark = str(tmp_path / "pid")
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="enough"):
+        sweep(exec, [STAYING.format(mark=mark), FAILING.format(mark=mark)], nothing, three.address)
+    running = Path("/proc", Path(mark).read_text())
+    while running.exists():
+        assert time.monotonic() - began < PATIENCE_S
+        time.sleep(0.1)
+
+
 def test_order_is_that_of_the_jobs(three):
     with crew(ray=three.address) as workers:
         assert workers.sweep(abs, [-number for number in range(20)], nothing) == list(range(20))
