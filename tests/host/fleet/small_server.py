@@ -1,6 +1,9 @@
-"""An HTTP server of a test's own."""
+"""An HTTP server of a test's own, and a client's one request."""
 
+import contextlib
+import http.client
 import http.server
+import sys
 import threading
 
 
@@ -17,15 +20,30 @@ class Quiet(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class Threads(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_):
+        if not isinstance(sys.exception(), ConnectionError):  # tests cut connections
+            super().handle_error(*_)
+
+
 class Small:
     """Serves by `handler`, at a port of loopback, each connection in a thread of its own. Close it."""
 
     def __init__(self, handler):
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
+        self._server = Threads(("127.0.0.1", 0), handler)
         self.address = f"127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def close(self):
         self._server.shutdown()
         self._server.server_close()
+
+
+def ask(address, path, body=None, timeout=30, **headers):
+    """Status and body of the answer of `address` (host, port) to a GET or, with a body, a POST."""
+    with contextlib.closing(http.client.HTTPConnection(*address, timeout=timeout)) as connection:
+        connection.request("GET" if body is None else "POST", path, body, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()

@@ -17,7 +17,7 @@ import pytest
 import tritonclient.grpc
 import tritonclient.utils
 import trustme
-from small_server import Quiet, Small
+from small_server import Quiet, Small, ask
 
 from headrace.batching import HeadraceError, UsageError
 from headrace.host.fleet.haproxy import STALE, Place, Proxy, ProxySettings, configuration
@@ -120,20 +120,11 @@ def proxy(new_proxy):
 
 
 def post(proxy, size=10, timeout=30, **headers):
-    connection = http.client.HTTPConnection(*proxy.address, timeout=timeout)
-    connection.request("POST", "/v2/models/m/infer", bytes(size), headers)
-    answer = connection.getresponse()
-    status, body = answer.status, answer.read()
-    connection.close()
-    return status, body
+    return ask(proxy.address, "/v2/models/m/infer", bytes(size), timeout, **headers)
 
 
 def get(proxy, path):
-    connection = http.client.HTTPConnection(*proxy.address, timeout=30)
-    connection.request("GET", path)
-    body = connection.getresponse().read()
-    connection.close()
-    return body
+    return ask(proxy.address, path)[1]
 
 
 def test_requests_go_to_replicas_as_they_come_and_go(proxy, backends):

@@ -1,7 +1,6 @@
 """The statistics of a fleet, of replicas that count, hang, are lost and tell nonsense; with its own replicas they are
 asked for in test_fleet and test_secured."""
 
-import http.client
 import json
 import socket
 import tempfile
@@ -15,7 +14,7 @@ import tritonclient.grpc
 import tritonclient.utils
 from hypothesis import given
 from hypothesis import strategies as st
-from small_server import Quiet, Small
+from small_server import Quiet, Small, ask
 
 from headrace.batching import HeadraceError
 from headrace.host.fleet.haproxy import Place, Proxy, ProxySettings
@@ -207,10 +206,10 @@ def test_clients_of_the_front_get_sums_and_errors_as_from_a_server(statistics, r
     ports = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
     settings = ProxySettings(3, 1 << 20, 15.0, 32 << 10, 64, 1.0, statistics.sockets)
     proxy = Proxy(settings, dict(zip(("http", "grpc", "metrics"), ports, strict=True)), folder)
-    by_http, by_grpc, _ = ("{}:{}".format(*port.getsockname()) for port in ports)
+    by_http, by_grpc, _ = (port.getsockname() for port in ports)
     proxy.start()
     try:
-        with tritonclient.grpc.InferenceServerClient(by_grpc) as client:
+        with tritonclient.grpc.InferenceServerClient("{}:{}".format(*by_grpc)) as client:
             status, told = get(by_http, "/v2/models/m/stats")
             assert status == 503 and told == {"error": "no replica is ready; try again"}
             with pytest.raises(tritonclient.utils.InferenceServerException, match="UNAVAILABLE"):
@@ -232,12 +231,8 @@ def test_clients_of_the_front_get_sums_and_errors_as_from_a_server(statistics, r
 
 
 def get(address, path):
-    connection = http.client.HTTPConnection(address, timeout=30)
-    connection.request("GET", path)
-    answer = connection.getresponse()
-    found = answer.status, json.loads(answer.read())
-    connection.close()
-    return found
+    status, body = ask(address, path)
+    return status, json.loads(body)
 
 
 def test_a_folder_that_holds_no_socket_is_told(tmp_path):
