@@ -196,6 +196,14 @@ def test_what_is_in_flight_is_counted_and_goes_elsewhere_when_its_replica_is_out
         assert proxy.in_flight(0) == 0
 
 
+def test_a_server_that_is_used_anew_has_nothing_in_flight(proxy, backends):
+    with asking(proxy, backends[0], 20.0) as answer:
+        proxy.put(1, backends[1].place)
+        for _ in range(PLAIN.servers - 1):  # and nobody looks meanwhile
+            proxy.put(0, backends[1].place)
+        assert answer.result(10) == (200, b"b")
+
+
 def test_a_request_that_is_being_connected_to_a_server_that_goes_is_sent_to_another(proxy, backends, monkeypatch):
     monkeypatch.setattr("headrace.host.fleet.haproxy.LOOK_S", 0.0)
     with contextlib.ExitStack() as stack:

@@ -1,6 +1,5 @@
 """Sweeps on a Ray cluster of three nodes, all on this machine: the results are those of its own processes."""
 
-import os
 import socket
 import time
 from pathlib import Path
@@ -58,25 +57,27 @@ def test_the_evaluation_is_the_same_to_the_byte_though_a_node_is_killed_in_the_m
     assert capfd.readouterr().out == "", "Ray's word of it is not amidst the results"
 
 
-# Of the interpreter's own, as a node has no tests: it ends its process the first time.
-ONCE = """
+# Of the interpreter's own, as a node has no tests: it ends its process the first times.
+KILLED = """
 import os, signal
 with open({mark!r}, "a") as file:
     file.write("x")
-if os.path.getsize({mark!r}) == 1:
+if os.path.getsize({mark!r}) <= {times}:
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 def test_a_job_whose_process_is_killed_is_done_again(three, tmp_path):
     marks = [tmp_path / str(number) for number in range(3)]
-    sweep(exec, [ONCE.format(mark=str(mark)) for mark in marks], nothing, three.address)
+    sweep(exec, [KILLED.format(mark=str(mark), times=1) for mark in marks], nothing, three.address)
     assert [mark.read_text() for mark in marks] == ["xx"] * 3
 
 
-def test_a_job_that_always_takes_its_process_along_ends_the_sweep(three):
+def test_a_job_that_always_takes_its_process_along_ends_the_sweep(three, tmp_path):
+    mark = tmp_path / "mark"
     with pytest.raises(HeadraceError, match="job 0 was lost with its node or its process 5 times"):
-        sweep(os._exit, [1], nothing, three.address)
+        sweep(exec, [KILLED.format(mark=str(mark), times=100)], nothing, three.address)
+    assert mark.read_text() == "x" * 5
 
 
 @pytest.mark.parametrize(("work", "job", "error"), [(abs, "x", TypeError), (run, "no scenario", AttributeError)])
