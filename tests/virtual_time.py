@@ -1,0 +1,76 @@
+"""An event loop in virtual time: a test that waits for an hour ends in milliseconds, the same way each time.
+
+The loop's selector never waits. When no file descriptor is ready, it moves the loop's clock to the next timer. So code
+that takes its time from `loop.time()`, `asyncio.sleep`, `loop.call_at` and `asyncio.timeout` runs unchanged, and all
+that is due at one instant runs before the clock moves on.
+
+Sockets and pipes within the process work: what is written is ready at once. Threads and other processes do not: the
+clock would move on while they work.
+"""
+
+import asyncio
+import math
+import selectors
+from collections.abc import Coroutine
+from typing import Any
+
+HORIZON_S = 24 * 3600.0
+
+
+class Deadlock(RuntimeError):
+    """Nothing is ready and no timer is set: the code under test waits for ever."""
+
+
+class BeyondHorizon(RuntimeError):
+    """The clock would pass the horizon: a timer is set again and again, and what the test waits for never comes."""
+
+
+class _JumpingSelector(selectors.EpollSelector):
+    loop: "VirtualLoop"
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if ready or (timeout is not None and timeout <= 0):
+            return ready
+        if timeout is None:
+            raise Deadlock("nothing is ready, and no timer is set")
+        self.loop.jump()
+        return super().select(0)
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """`time()` starts at 0.0 seconds and moves only when nothing else can run. Raises BeyondHorizon past `horizon_s`
+    seconds, and Deadlock."""
+
+    def __init__(self, horizon_s: float = HORIZON_S) -> None:
+        self._now = 0.0
+        self._horizon_s = horizon_s
+        selector = _JumpingSelector()
+        super().__init__(selector)
+        selector.loop = self
+
+    def time(self) -> float:
+        return self._now
+
+    def jump(self) -> None:
+        """Move the clock to the next timer."""
+        at = self._scheduled[0].when()
+        if at > self._horizon_s:
+            raise BeyondHorizon(f"the next timer is at {at} s, beyond the horizon of {self._horizon_s} s")
+        self._now = max(self._now, at)
+
+    @property
+    def _clock_resolution(self) -> float:
+        """asyncio runs every timer that is due before now plus this. One ulp runs the timers that are due now, and no
+        later one."""
+        return math.ulp(self._now)
+
+    @_clock_resolution.setter
+    def _clock_resolution(self, _: float) -> None:
+        """asyncio sets the resolution of the system's clock, which does not matter here."""
+
+
+def run(main: Coroutine[Any, Any, Any], *, horizon_s: float = HORIZON_S) -> Any:
+    """Run `main` to its end on a new `VirtualLoop`, as `asyncio.run` does."""
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(horizon_s)) as runner:
+        return runner.run(main)
