@@ -1,11 +1,12 @@
 # Each target sets up all that it needs; nothing is repeated when nothing changed.
-.PHONY: help setup browser demo test test-all coverage conformance lint imports types links clean
+.PHONY: help setup browser demo check test test-all coverage conformance lint imports types links clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo      real photos and speech through the emulated DPU, batching policies side by side; writes out/demo/"
-	@echo "make test      lint, types and the whole test suite"
-	@echo "make test-all  the same and the longer corpus of the hardware units"
+	@echo "make check     lint, types and the tests of policies and simulator; 3 minutes"
+	@echo "make test      lint, types and the test suite; 12 minutes"
+	@echo "make test-all  the same with the long corpora, whole experiments and mutation testing; hours"
 	@echo "make coverage  lines, branches and toggles of the RTL that its tests reach, and those that they do not"
 	@echo "make conformance  what calls of pyxrt give on the emulated device, and with REAL on real ones"
 	@echo "make clean     remove what was built (not .venv)"
@@ -20,18 +21,9 @@ demo: setup
 	.venv/bin/headrace demo --out out/demo
 	.venv/bin/headrace demo --audio --preprocessors dpu --out out/demo/audio
 
-# First the tests that many processes may share the machine for, then those that look at the clock, one at a time.
-parallel = .venv/bin/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
-timed = .venv/bin/python -m pytest
-
-test: browser lint types
-	$(parallel) -m "not timed and not slow"
-	$(timed) -m "timed and not slow"
-
-test-all: export HYPOTHESIS_PROFILE = others
-test-all: browser lint types
-	$(parallel) -m "not timed"
-	$(timed) -m "timed"
+# The stages of each tier stand in the script, which prints the time of each.
+check test test-all:
+	@scripts/run_tests $@
 
 coverage: setup
 	.venv/bin/python scripts/coverage_rtl.py
