@@ -211,9 +211,9 @@ class _Sent:
 
 @dataclass(slots=True, eq=False)
 class _Seat:
-    """A worker's place. `sent` are its tasks that have not ended, in order. `told` is whether the first of them has been
-    told to end, and `left` is the task that ended early for that, until it is known what follows. `apart` is the policy
-    of the suspects that it has, who are `suspects`."""
+    """A worker's place. `sent` are its tasks that have not ended, in order. `told` is whether the first of them has
+    been told to end, and `left` is the task that ended early for that, until it is known what follows. `apart` is the
+    policy of the suspects that it has, who are `suspects`."""
 
     index: int
     worker: Worker
@@ -254,10 +254,10 @@ class Runtime:
         on_execution: Callable[[Execution], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`origin` is the clock's value that all times count from (when it opens, if None). A task that takes longer than
-        `task_timeout_s` costs its worker; requests wait for a worker to come into service for `outage_s`. `keep_awake`
-        keeps the machine's cores from sleeping while the runtime is open, where the system allows it. `clock` is a
-        `MonotonicClock` if None; another one must be the clock of the event loop and of the workers too."""
+        """`origin` is the clock's value that all times count from (when it opens, if None). A task that takes longer
+        than `task_timeout_s` costs its worker; requests wait for a worker to come into service for `outage_s`.
+        `keep_awake` keeps the machine's cores from sleeping while the runtime is open, where the system allows it.
+        `clock` is a `MonotonicClock` if None; another one must be that of the event loop and of the workers too."""
         if attempts < 1 or not 0 < task_timeout_s < math.inf or not 0 < outage_s < math.inf:
             raise UsageError(
                 f"attempts is {attempts}, task_timeout_s {task_timeout_s}, outage_s {outage_s}; "
