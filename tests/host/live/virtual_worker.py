@@ -87,6 +87,8 @@ class VirtualWorker:
             self._begin()
 
     def _begin(self):
+        if self._hangs or self._dead:
+            return
         _, times, task, firsts = self._queue[0]
         self._began = self._loop.time()
         self._stop_at = None  # the boundary at which a preemptible task ends
