@@ -11,7 +11,7 @@ clock would move on while they work.
 import asyncio
 import math
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 HORIZON_S = 24 * 3600.0
@@ -74,3 +74,32 @@ def run(main: Coroutine[Any, Any, Any], *, horizon_s: float = HORIZON_S) -> Any:
     """Run `main` to its end on a new `VirtualLoop`, as `asyncio.run` does."""
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(horizon_s)) as runner:
         return runner.run(main)
+
+
+class VirtualAlarm:
+    """Rings by the timers of the running loop, which are exact in virtual time."""
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, at: float) -> None:
+        self.close()
+        if at < math.inf:
+            self._timer = self._loop.call_at(at, self._callback)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class LoopClock:
+    """The running loop's time as the `Clock` of a live runtime."""
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def alarm(self, callback: Callable[[], None]) -> VirtualAlarm:
+        return VirtualAlarm(callback)

@@ -1,14 +1,18 @@
-"""The live runtime: drives any `Policy` with the wall clock and runs its tasks on workers.
+"""The live runtime: drives any `Policy` by a clock and runs its tasks on workers.
 
 One asyncio loop owns all state, so nothing here needs a lock. Events (a request, a worker's answer, a worker's end, an
 alarm) only tell the policy and note that something happened; then, once a turn of the loop, `_turn` asks the policy.
 So it knows all that happened at one instant before it is asked, as in the simulator. (A worker's answer brings the turn
 forward, as every microsecond until its next task is lost; what else has happened by then was told.) In a turn
 
-- running preemptible tasks that were not told yet are told to end at their next node boundary,
+- if something happened, running preemptible tasks that were not told yet are told to end at their next node boundary,
 - every worker that may have another task is offered one: one at a time, or as many ahead as the policy allows,
 - the alarm is set to the policy's `wakeup`,
 - and only then are finished requests answered, while the workers are at work again.
+
+An interrupted task that ended early is nothing that happened to the other workers, if its batch goes on as it was. If
+anything else follows on its worker, or on one that was idle, the others' tasks are told to end after all. The engine of
+the simulator has the same rule (sim/engine.py), so both run the same tasks.
 
 What differs between kinds of task (whole networks, nodes, cells) is in a `Tasks`; its class knows a request's memory,
 what a task is in a message, and what an answer means.
@@ -29,14 +33,13 @@ import heapq
 import itertools
 import logging
 import math
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from headrace.batching import BadInput, HeadraceError, Ledger, Policy, Request, Served, Task, UsageError
-from headrace.host.live.alarm import Alarm
+from headrace.host.live.clock import Clock, MonotonicClock
 from headrace.host.live.quick import awake_cores, without_long_collections
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.messages import ANSWER, DONE
@@ -208,19 +211,26 @@ class _Sent:
 
 @dataclass(slots=True, eq=False)
 class _Seat:
-    """A worker's place. `sent` are its tasks that have not ended, in order; `told` whether the first of them has been
-    told to end; `apart` the policy of the suspects that it has, who are `suspects`."""
+    """A worker's place. `sent` are its tasks that have not ended, in order. `told` is whether the first of them has
+    been told to end, and `left` is the task that ended early for that, until it is known what follows. `apart` is the
+    policy of the suspects that it has, who are `suspects`."""
 
     index: int
     worker: Worker
     up: bool = False
     sent: deque[_Sent] = field(default_factory=deque)
     told: bool = False
+    left: Task | None = None
     free_since: float = 0.0  # when it ended its last task
     busy_s: float = 0.0
     apart: Policy | None = None
     suspects: dict[int, _Flight] = field(default_factory=dict)
     suspects_next: bool = True  # suspects and others take turns
+
+
+def _goes_on(left: Task, task: Task) -> bool:
+    """The same batch from where it was ended."""
+    return task.requests is left.requests and task.start == left.stop
 
 
 class Runtime:
@@ -242,18 +252,20 @@ class Runtime:
         drop_late: bool = False,
         keep_awake: bool = False,
         on_execution: Callable[[Execution], None] | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        """`origin` is the `time.monotonic()` value that all times count from (when it opens, if None). A task that
-        takes longer than `task_timeout_s` costs its worker; requests wait for a worker to come into service for
-        `outage_s`. `keep_awake` keeps the machine's cores from sleeping while the runtime is open, where the system
-        allows it."""
+        """`origin` is the clock's value that all times count from (when it opens, if None). A task that takes longer
+        than `task_timeout_s` costs its worker; requests wait for a worker to come into service for `outage_s`.
+        `keep_awake` keeps the machine's cores from sleeping while the runtime is open, where the system allows it.
+        `clock` is a `MonotonicClock` if None; another one must be that of the event loop and of the workers too."""
         if attempts < 1 or not 0 < task_timeout_s < math.inf or not 0 < outage_s < math.inf:
             raise UsageError(
                 f"attempts is {attempts}, task_timeout_s {task_timeout_s}, outage_s {outage_s}; "
                 "give 1 or more attempts and times above 0"
             )
         self.ledger = Ledger()
-        self.origin = time.monotonic() if origin is None else origin
+        self._clock: Clock = MonotonicClock() if clock is None else clock
+        self.origin = self._clock.now() if origin is None else origin
         self._origin_is_given = origin is not None
         self._policy = policy
         self._pool = pool
@@ -274,6 +286,8 @@ class Runtime:
         self._finished: list[tuple[_Flight, Execution]] = []  # to be answered in this turn
         self._deadlines: list[tuple[float, int]] = []  # heap, with ids; of those that may be dropped
         self._turn_is_due = False
+        self._happened = False  # since the last turn: what running tasks are interrupted for
+        self._wakeup = math.inf  # the policy's, if a worker is idle
         self._background: set[asyncio.Task[None]] = set()
         self._none_up_since = math.inf
         self._why_none = "it was never started"
@@ -294,9 +308,9 @@ class Runtime:
         if self._keep_awake:
             self._quick.enter_context(awake_cores())
         if not self._origin_is_given:  # to be ready takes a tenth of a second
-            self.origin = time.monotonic()
+            self.origin = self._clock.now()
         self._loop = asyncio.get_running_loop()
-        self._alarm = Alarm(self._soon)
+        self._alarm = self._clock.alarm(self._turn_soon)
         for seat in self._seats:
             if seat.worker.fileno() >= 0:
                 self._up(seat)
@@ -316,7 +330,7 @@ class Runtime:
 
     def now(self) -> float:
         """Seconds since `origin`."""
-        return time.monotonic() - self.origin
+        return self._clock.now() - self.origin
 
     def statistics(self) -> Statistics:
         return Statistics(
@@ -400,6 +414,10 @@ class Runtime:
 
     def _soon(self) -> None:
         """Something happened: ask the policy when all that happens in this turn of the loop has been told."""
+        self._happened = True
+        self._turn_soon()
+
+    def _turn_soon(self) -> None:
         if not self._turn_is_due and self._closed is None:
             self._turn_is_due = True
             self._loop.call_soon(self._due)
@@ -432,15 +450,20 @@ class Runtime:
         kind, _, began, gathered, ended = ANSWER.unpack_from(message)
         answer = message[ANSWER.size :]
         sent = seat.sent.popleft()
-        seat.told = False
+        was_told, seat.told = seat.told, False
         seat.free_since = now
         times = (began - self.origin, gathered - self.origin, ended - self.origin, now)
         if kind != DONE:
             error = ModelError(f"the network failed on worker {seat.worker.name}: {answer.decode()}")
             self._ended.append(Execution(seat.index, sent.task, sent.handed, *times, str(error)))
+            self._happened = True
             self._raised(seat, sent, error)
             return
         task = self._tasks.ended(sent.task, answer)
+        if was_told and task.stop < sent.task.stop and not task.ended:
+            seat.left = task
+        else:
+            self._happened = True
         execution = Execution(seat.index, task, sent.handed, *times, None)
         self._ended.append(execution)
         if sent.policy is not self._policy and sent.policy is not seat.apart:
@@ -528,6 +551,7 @@ class Runtime:
                     self._suspect([flight])
             at_work = False
         seat.told = False
+        seat.left = None
         if seat.apart is not None:  # none of their tasks was at the worker
             self._suspect(list(seat.suspects.values()))
             seat.apart = None
@@ -612,16 +636,22 @@ class Runtime:
             now = self.now()
             if self._deadlines:
                 self._drop(now)
-            for seat in self._seats:
-                if seat.sent and not seat.told and seat.sent[0].task.preemptible and seat.up:
-                    seat.worker.interrupt(seat.sent[0].number)
-                    seat.told = True
+            happened = self._happened or self._wakeup <= now
+            self._happened = False
+            if happened:
+                self._interrupt()
             self._offer(now)
             self._set_alarm()
             self._settle()
             self.ledger.check()
         except Exception as error:
             self._break(error)
+
+    def _interrupt(self) -> None:
+        for seat in self._seats:
+            if seat.sent and not seat.told and seat.sent[0].task.preemptible and seat.up:
+                seat.worker.interrupt(seat.sent[0].number)
+                seat.told = True
 
     def _offer(self, now: float) -> None:
         """Offer every worker that may have another task one, in turn, until there are none."""
@@ -631,6 +661,9 @@ class Runtime:
             again = []
             for seat in seats:
                 found = self._next_task(seat, now)
+                left, seat.left = seat.left, None
+                if (found or left) and not (found and left and _goes_on(left, found[0])):
+                    self._interrupt()
                 if found is not None:
                     self._send(seat, *found, now)
                     if len(seat.sent) < ahead:
@@ -676,12 +709,14 @@ class Runtime:
         seat.sent.append(_Sent(number, task, policy, now))
 
     def _set_alarm(self) -> None:
-        at = math.inf
-        if any(seat.up and not seat.sent for seat in self._seats):
-            at = self._policy.wakeup()
+        idle = any(seat.up and not seat.sent for seat in self._seats)
+        at = self._wakeup = self._policy.wakeup() if idle else math.inf
         if self._deadlines:
             at = min(at, self._deadlines[0][0])
-        self._alarm.set(at + self.origin if at < math.inf else math.inf)
+        ring = at + self.origin
+        if ring - self.origin < at:  # rounded: it would ring before `now` has reached that time
+            ring = math.nextafter(ring, math.inf)
+        self._alarm.set(ring)
 
     def _drop(self, now: float) -> None:
         """Requests that have not begun, and cannot meet their deadline any more as far as the policy can tell."""
@@ -737,6 +772,7 @@ class Runtime:
         if flight.policy is None or not flight.policy.withdraw(flight.request, self.now()):
             return False
         self._remove(flight)
+        self._happened = True
         return True
 
     def _remove(self, flight: _Flight) -> None:

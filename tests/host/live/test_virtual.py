@@ -1,0 +1,84 @@
+"""The live runtime in virtual time does what the simulator does: every policy, every finish time, every task."""
+
+import asyncio
+import math
+import random
+
+import pytest
+from virtual_worker import STRAIGHT, TRANSLATOR, serve, value
+
+from headrace.batching import NodeTimes, make_policy
+from headrace.sim.engine import Arrivals, run
+
+REQUESTS = 300
+POLICIES = (
+    "serial",
+    "graph",
+    "static",
+    "work-conserving",
+    "bucketed-graph",
+    "lazy",
+    "oracle",
+    "preba",
+    "smdp",
+    "preba-lazy",
+    "deferred",
+    "earliest-deadline",
+)
+
+
+class Sublinear:
+    """Latency grows with the batch, but less than in proportion, and differs from node to node."""
+
+    def latency(self, node, batch, length):
+        return (0.4 + 0.1 * batch + 0.03 * node) * 1e-3
+
+
+def load(graph, workers, seed):
+    """Poisson arrivals, more than workers can serve one by one and less than they can in batches, with deadlines."""
+    rng = random.Random(seed)
+    at, now = [], 0.0
+    for _ in range(REQUESTS):
+        now += rng.expovariate(250.0 * workers)
+        at.append(now)
+    lengths = [(1, 1) if graph is STRAIGHT else (rng.randint(1, 6), rng.randint(1, 6)) for _ in at]
+    return at, [t + rng.uniform(0.01, 0.05) for t in at], lengths
+
+
+@pytest.mark.parametrize("drop_late", [False, True], ids=["all", "drop_late"])
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("graph", [STRAIGHT, TRANSLATOR], ids=["straight", "translator"])
+@pytest.mark.parametrize("name", POLICIES)
+def test_what_is_simulated_is_what_is_served(name, graph, workers, drop_late):
+    times = {"net": NodeTimes(graph, Sublinear())}
+    at, deadlines, lengths = load(graph, workers, f"{name}{workers}")
+
+    def policy():
+        return make_policy(name, times, workers=workers, window_s=0.01, max_batch=8, dec_timesteps={"net": 4})
+
+    arrivals = Arrivals(["net"] * len(at), at, deadlines, [float(i) for i, _ in lengths], [o for _, o in lengths])
+    simulated = run(policy(), arrivals, times, workers, True, drop_late=drop_late)
+
+    async def body(runtime, _, served):
+        async def request(number):
+            inputs, outputs = lengths[number]
+            done = await runtime.infer("net", value(), deadline=deadlines[number], input_len=inputs, output_len=outputs)
+            return done.served.finished
+
+        calls = []
+        for number, when in enumerate(at):
+            await asyncio.sleep(when - runtime.now())
+            calls.append(asyncio.create_task(request(number)))
+        return await asyncio.gather(*calls, return_exceptions=True), runtime.statistics(), runtime.ledger, served
+
+    done, statistics, ledger, served = serve(
+        policy(), times, body, workers=workers, slots=REQUESTS, drop_late=drop_late
+    )
+    finished = [-1.0 if isinstance(one, Exception) else one for one in done]
+    assert finished == pytest.approx(simulated.finished, abs=1e-9, rel=0)
+    assert (ledger.finished, ledger.dropped) == (simulated.ledger.finished, simulated.ledger.dropped)
+    assert ledger.finished + ledger.dropped == REQUESTS
+    assert statistics.tasks == simulated.tasks
+    assert statistics.node_runs == simulated.node_runs
+    assert statistics.busy_s == pytest.approx(simulated.busy_s)
+    assert math.fsum(e.ended - e.started for e in served.executions) == pytest.approx(simulated.busy_s)
