@@ -1,11 +1,11 @@
-"""The executor of cells, in a worker process: all steps of all networks on one device,
-`python -m headrace.host.workers.cells FD SETTINGS`. States stay in the shared memory.
+"""The executor of cells, in a worker process: all steps of all networks on one device.
+
+States stay in the shared memory.
 """
 
 import mmap
 import os
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,5 +81,5 @@ def _executor(body: dict[str, Any], at: Callable[[str], None]) -> CellExecutor:
     return CellExecutor(settings, body["device"], body["threads"], at)
 
 
-if __name__ == "__main__":
-    work(sys.argv[1:], _executor)
+def main(arguments: Sequence[str]) -> None:
+    work(arguments, _executor)

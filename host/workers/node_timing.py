@@ -1,11 +1,11 @@
-"""A worker that times its nodes: `python -m headrace.host.workers.node_timing FDS SETTINGS`.
+"""A worker that times its nodes.
 
 It runs a task as the executor of nodes does, and looks at the clock at every boundary at which it may be interrupted.
 Its answer is these times, float64: `time.monotonic()` before the first node, behind each, and when it was done.
 """
 
-import sys
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -27,5 +27,5 @@ class TimingExecutor(NodeExecutor):
         return Ran(ran.gathered, np.array([ran.gathered, *times, time.monotonic()]).tobytes())
 
 
-if __name__ == "__main__":
-    work(sys.argv[1:], lambda body, at: node_executor(TimingExecutor, body, at))
+def main(arguments: Sequence[str]) -> None:
+    work(arguments, lambda body, at: node_executor(TimingExecutor, body, at))

@@ -1,4 +1,4 @@
-"""The executor of networks node by node, in a worker process: `python -m headrace.host.workers.nodes FDS SETTINGS`.
+"""The executor of networks node by node, in a worker process.
 
 A task is a sub-batch of requests, in slots, and a run of nodes. Between two tasks the worker keeps what is alive of a
 sub-batch; a task may take up the requests of several, which are joined then. A request that begins at node 0 begins
@@ -6,7 +6,6 @@ anew, whatever is kept of its slot.
 """
 
 import mmap
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -213,5 +212,5 @@ def node_executor(kind: type[NodeExecutor], body: dict[str, Any], at: Callable[[
     return kind(settings, body["device"], body["threads"], at)
 
 
-if __name__ == "__main__":
-    work(sys.argv[1:], lambda body, at: node_executor(NodeExecutor, body, at))
+def main(arguments: Sequence[str]) -> None:
+    work(arguments, lambda body, at: node_executor(NodeExecutor, body, at))

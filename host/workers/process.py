@@ -5,33 +5,20 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import socket
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from headrace.batching import HeadraceError
 from headrace.host.workers.channel import Channel, WorkerLost
 from headrace.host.workers.devices import WorkerDevice
+from headrace.host.workers.fork_server import ENVIRONMENT, FIRST_FD, SHARED, ForkedProcess, ForkServer
 from headrace.host.workers.messages import ANSWER, FAILED, MAX_MESSAGE, STARTING
 from headrace.host.workers.program import Program
 
 START_TIMEOUT_S = 180.0  # a cold import of torch on a busy machine, and the warm-up runs
 SLOW_START_S = 15.0  # after which it is told what a start is at
 STOP_TIMEOUT_S = 3.0
-
-ENVIRONMENT = {
-    # glibc gives blocks above 128 KiB back to the kernel when they are freed and faults them in again, page by page, at
-    # the next request. Kept, activations of a few MiB cost nothing: batches ran up to 1.6 times as fast.
-    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
-    "MALLOC_TOP_PAD_": str(64 << 20),
-    # Threads of an operator that spin while they wait for each other take the core from the one that they wait for:
-    # two of them beside a busy process were 70 times slower than passive ones.
-    "OMP_WAIT_POLICY": "PASSIVE",
-}
 
 _log = logging.getLogger(__name__)
 
@@ -51,12 +38,13 @@ class RunTimes:
 
 
 class WorkerProcess:
-    """One process on one device. It can be started again after it has ended."""
+    """One process on one device, a fork of `server`. It can be started again after it has ended."""
 
-    def __init__(self, device: WorkerDevice, program: Program) -> None:
+    def __init__(self, device: WorkerDevice, program: Program, server: ForkServer = SHARED) -> None:
         self.device = device
         self._program = program
-        self._process: asyncio.subprocess.Process | None = None
+        self._server = server
+        self._process: ForkedProcess | None = None
         self._channel: Channel | None = None
         self._errors: asyncio.Task[str] | None = None  # ends with the last lines of the process's stderr
 
@@ -78,30 +66,33 @@ class WorkerProcess:
         self._channel = channel = Channel()
         threads = str(self.device.threads)
         env = {**os.environ, **ENVIRONMENT, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **self.device.env}
-        settings = json.dumps({**asdict(self._program.settings), "device": self.device.device, "threads": int(threads)})
-        fds = (channel.theirs.fileno(), channel.interrupted_fd)
-        command = [sys.executable, "-m", self._program.main, *map(str, fds), settings]
+        # The file descriptors as the worker has them.
+        its_channel, its_interrupted, memory_fd = range(FIRST_FD, FIRST_FD + 3)
+        settings = asdict(self._program.settings) | {
+            "memory_fd": memory_fd,
+            "device": self.device.device,
+            "threads": int(threads),
+        }
+        arguments = [str(its_channel), str(its_interrupted), json.dumps(settings)]
+        fds = (channel.theirs.fileno(), channel.interrupted_fd, self._program.memory_fd)
+        at = ["importing"]
+        slow = asyncio.get_running_loop().call_later(SLOW_START_S, self._tell_slow, at)
         try:
-            with channel.theirs:
-                self._process = await asyncio.create_subprocess_exec(
-                    *command, env=env, pass_fds=(*fds, self._program.memory_fd),
-                    stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
-                    stderr=asyncio.subprocess.PIPE,
-                )  # fmt: skip
-            self._errors = asyncio.create_task(_last_lines(self._process.stderr))
-            at = ["importing"]
-            slow = asyncio.get_running_loop().call_later(SLOW_START_S, self._tell_slow, at)
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await self._ready(channel.ours, at)
-            finally:
-                slow.cancel()
+            async with asyncio.timeout(timeout_s):
+                with channel.theirs:
+                    self._process = await self._server.fork(self._program.main, arguments, fds, env)
+                self._errors = asyncio.create_task(_last_lines(self._process.stderr))
+                await self._ready(channel.ours, at)
         except (TimeoutError, ConnectionError) as error:
             reason = f"did not start within {timeout_s} s" if isinstance(error, TimeoutError) else "died while starting"
-            raise WorkerLost(f"worker {self.name} {reason} ({at[0]}): {await self.stop()}") from error
+            said = await self.stop() if self._process is not None else str(error)
+            await self.stop()
+            raise WorkerLost(f"worker {self.name} {reason} ({at[0]}): {said}") from error
         except BaseException:
             await self.stop()
             raise
+        finally:
+            slow.cancel()
 
     async def _ready(self, channel: socket.socket, at: list[str]) -> None:
         """Wait until the process is. `at` gets what it is at."""
@@ -158,15 +149,13 @@ class WorkerProcess:
         if channel is not None:
             channel.close()
         if process is not None:
-            if _child_signals_caught():
+            process.kill()
+            try:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(STOP_TIMEOUT_S):
-                        await process.wait()  # without a channel it ends
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(STOP_TIMEOUT_S):
-                    await process.wait()
+                        await process.wait()
+            finally:
+                process.close()
         if errors is None:
             return "it said nothing"
         try:
@@ -175,20 +164,11 @@ class WorkerProcess:
             return "its error output did not end"
 
 
-async def _last_lines(stream: asyncio.StreamReader | None, keep: int = 5) -> str:
+async def _last_lines(stream: asyncio.StreamReader, keep: int = 5) -> str:
     lines: list[str] = []
-    while stream is not None and (chunk := await stream.read(1 << 16)):
+    while chunk := await stream.read(1 << 16):
         lines = (lines + chunk.decode(errors="replace").splitlines())[-keep:]
     return " | ".join(lines)
-
-
-def _child_signals_caught() -> bool:
-    """Whether code beside Python's has a handler of SIGCHLD. XRT's emulation has: it takes any child that a signal ends
-    for its device, and ends this whole process group with it."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("SigCgt:"):
-            return bool(int(line.split()[1], 16) >> (signal.SIGCHLD - 1) & 1)
-    return False
 
 
 def processes(program: Program, devices: Sequence[WorkerDevice]) -> list[WorkerProcess]:

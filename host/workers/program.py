@@ -11,8 +11,8 @@ from headrace.host.workers.networks import Network
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a worker process runs: `python -m main FD SETTINGS`. `settings` is a dataclass of what JSON can hold;
-    `memory_fd` is the shared memory, a file descriptor that it inherits."""
+    """What a worker process runs: `main` of the module `main`. `settings` is a dataclass of what JSON can hold.
+    `memory_fd` is the shared memory; the worker gets it under a number of its own, which its settings tell."""
 
     main: str
     settings: Any

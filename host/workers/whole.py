@@ -1,13 +1,12 @@
-"""The executor of whole networks, in a worker process: `python -m headrace.host.workers.whole FD SETTINGS`.
+"""The executor of whole networks, in a worker process.
 
 A task is a batch of requests of one model, in slots. Inputs that differ in length are padded with zeros to the longest
 of the batch.
 """
 
 import mmap
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,5 +111,5 @@ def _executor(body: dict[str, Any], at: Callable[[str], None]) -> WholeExecutor:
     return WholeExecutor(settings, body["device"], body["threads"], at)
 
 
-if __name__ == "__main__":
-    work(sys.argv[1:], _executor)
+def main(arguments: Sequence[str]) -> None:
+    work(arguments, _executor)

@@ -1,0 +1,379 @@
+"""A process that forks worker processes, so that a worker starts in milliseconds and imports nothing anew.
+
+The server imports torch and the executors once, then waits. It has one thread and never touches CUDA, so that a fork is
+safe and each worker chooses its device itself. Linux only.
+
+    parent                           server                         worker
+      | -- request (file descriptors) -> |                              |
+      |                                  | -- fork -------------------> |
+      | <- number and pidfd (`life`) --- |                              |
+      | <------------ messages (the channel of the worker) -----------> |
+      | <- exit status (`life`) -------- | <- end --------------------- |
+
+The server ends when its parent's end of the control socket closes, and kills its workers then. A worker outlives a
+server that is killed: its channel leads to the parent. The next request starts another server.
+"""
+
+import array
+import asyncio
+import atexit
+import contextlib
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+ENVIRONMENT = {
+    # glibc gives blocks above 128 KiB back to the kernel when they are freed and faults them in again, page by page, at
+    # the next request. Kept, activations of a few MiB cost nothing: batches ran up to 1.6 times as fast.
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+    # Threads of an operator that spin while they wait for each other take the core from the one that they wait for:
+    # two of them beside a busy process were 70 times slower than passive ones.
+    "OMP_WAIT_POLICY": "PASSIVE",
+}
+# A thread does not survive a fork, and what it held stays locked. Executors set their own number of threads.
+ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+PRELOADED = tuple(f"headrace.host.workers.{name}" for name in ("whole", "nodes", "cells"))
+
+FIRST_FD = 3  # of the file descriptors that a request hands to its worker
+END_TIMEOUT_S = 3.0
+FULL_PAUSE_S = 0.01  # between attempts while requests fill the socket of a server that still imports
+_PID = struct.Struct("<i")
+_STATUS = struct.Struct("<i")
+_MAX_FDS = 16
+_LAST_WORDS = 1 << 14
+
+
+class ForkedProcess:
+    """The parent's handle of a worker. `stderr` ends when the worker has ended."""
+
+    def __init__(self, pid: int, pidfd: int, life: socket.socket, stderr: asyncio.StreamReader) -> None:
+        self.pid = pid
+        self.returncode: int | None = None  # negative: the number of the signal; None too if the server died first
+        self.stderr = stderr
+        self._pidfd = pidfd
+        self._life = life
+
+    def kill(self) -> None:
+        """Kill the worker. Does nothing if it has ended."""
+        if self._pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    async def wait(self) -> None:
+        """Wait until the worker has ended and nothing of it is left."""
+        if self._pidfd < 0:
+            return
+        status = b""
+        with contextlib.suppress(ConnectionError):
+            status = await asyncio.get_running_loop().sock_recv(self._life, _STATUS.size)
+        if status:
+            (self.returncode,) = _STATUS.unpack(status)
+        else:
+            await _readable(self._pidfd)  # the server was killed: its orphan is reaped elsewhere
+        self.close()
+
+    def close(self) -> None:
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+        self._life.close()
+
+
+class ForkServer:
+    """The owner of one server process, which it starts at the first request and again after the server has died."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # event loops of several threads may share a server
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._errors = -1  # a file in memory that holds the server's stderr
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    async def fork(self, main: str, arguments: Sequence[str], fds: Sequence[int], env: dict[str, str]) -> ForkedProcess:
+        """Start a worker that calls `main(arguments)` of the module `main`.
+
+        Args:
+            fds: the worker has these from FIRST_FD on, and no others beside its standard streams.
+            env: the environment of the worker. Variables that libraries read at the start of a process or at their
+                import keep the values that they had when the server started.
+
+        The worker has the working directory, the cores and the module search path that the caller has now.
+        Raises ConnectionError, with the last lines of the server's stderr, if the server cannot be started."""
+        directory = os.getcwd()
+        search = [directory, *filter(None, env.get("PYTHONPATH", "").split(os.pathsep)), *filter(None, sys.path)]
+        request = {
+            "main": main,
+            "arguments": list(arguments),
+            "env": env,
+            "directory": directory,
+            "path": list(dict.fromkeys(search)),
+            "cores": sorted(os.sched_getaffinity(0)),
+        }
+        body = os.memfd_create("headrace-request", os.MFD_CLOEXEC)
+        try:
+            with open(body, "wb", closefd=False) as file:
+                file.write(json.dumps(request).encode())
+            for _ in range(2):  # the second time for a server that has died since
+                made = await self._fork([body, *fds])
+                if made is not None:
+                    return made
+        finally:
+            os.close(body)
+        raise ConnectionError(f"the fork server does not start: {self._last_words()}")
+
+    async def _fork(self, fds: list[int]) -> ForkedProcess | None:
+        """Return None if the server dies before it has forked."""
+        life, its_life = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        life.setblocking(False)
+        read, write = os.pipe2(os.O_CLOEXEC)
+        stderr = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(stderr)
+        pipe, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(read, "rb", 0))
+        try:
+            try:
+                while not self._send([its_life.fileno(), write, *fds]):
+                    await asyncio.sleep(FULL_PAUSE_S)
+            finally:
+                its_life.close()
+                os.close(write)
+            await _readable(life.fileno())
+            message, received = b"", []
+            with contextlib.suppress(ConnectionError):
+                message, received, _, _ = socket.recv_fds(life, _PID.size, 1)
+            if message:
+                return ForkedProcess(*_PID.unpack(message), received[0], life, stderr)
+        except BaseException:
+            life.close()  # a worker that is forked meanwhile finds its channel closed
+            pipe.close()
+            raise
+        life.close()
+        pipe.close()
+        return None
+
+    def _send(self, fds: list[int]) -> bool:
+        """Send a request, to a new server if there is none. Return False while the socket is full."""
+        with self._lock:
+            for _ in range(2):
+                if self._control is None:
+                    self._start()
+                assert self._control is not None
+                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
+                try:
+                    self._control.sendmsg([b"f"], rights, socket.MSG_NOSIGNAL)
+                except BlockingIOError:
+                    return False
+                except ConnectionError:
+                    self._end()
+                else:
+                    return True
+        raise ConnectionError(f"the fork server does not start: {self._last_words()}")
+
+    def _start(self) -> None:
+        if self._errors >= 0:
+            os.close(self._errors)
+        self._errors = os.memfd_create("headrace-fork-server", os.MFD_CLOEXEC)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "headrace.host.workers.fork_server", str(theirs.fileno())],
+                env={**os.environ, **ENVIRONMENT, **ONE_THREAD}, pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors,
+            )  # fmt: skip
+        self._control = ours
+
+    def _last_words(self) -> str:
+        said = os.pread(self._errors, _LAST_WORDS, max(0, os.fstat(self._errors).st_size - _LAST_WORDS))
+        return " | ".join(said.decode(errors="replace").splitlines()[-5:]) or "it said nothing"
+
+    def _end(self) -> int | None:
+        """Close the socket and wait for the end of the server. Returns its exit status, None if there was none."""
+        process, control = self._process, self._control
+        self._process = self._control = None
+        if control is not None:
+            control.close()
+        if process is None:
+            return None
+        try:
+            return process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            if not child_signals_caught():
+                process.kill()
+                return process.wait(END_TIMEOUT_S)
+            return None
+
+    def close(self) -> int | None:
+        """End the server and its workers, in bounded time. Returns the server's exit status, None if none ran."""
+        with self._lock:
+            return self._end()
+
+    def forget(self) -> None:
+        """Let go of the server in a fork of its owner, which has not started it."""
+        self._lock = threading.Lock()
+        if self._control is not None:
+            self._control.close()
+        self._process = self._control = None
+
+
+def child_signals_caught() -> bool:
+    """Whether code beside Python's has a handler of SIGCHLD. XRT's emulation has: it takes any child that a signal ends
+    for its device, and ends this whole process group with it."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (signal.SIGCHLD - 1) & 1)
+    return False
+
+
+async def _readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)
+
+
+SHARED = ForkServer()
+atexit.register(SHARED.close)
+os.register_at_fork(after_in_child=SHARED.forget)
+
+
+class _Server:
+    """The server's end."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._poll = select.poll()
+        self._poll.register(control, select.POLLIN)
+        self._workers: dict[int, tuple[int, socket.socket]] = {}  # process id and life, by pidfd
+
+    def serve(self) -> Callable[[], object] | None:
+        """Fork on request until the parent is gone, and return None. In a worker, return what it is to run."""
+        while True:
+            for fd, _ in self._poll.poll():
+                if fd != self._control.fileno():
+                    self._reap(fd)
+                    continue
+                message, fds, _, _ = socket.recv_fds(self._control, 1, _MAX_FDS)
+                if not message:
+                    self._end()
+                    return None
+                run = self._fork(fds)
+                if run is not None:
+                    return run
+
+    def _fork(self, fds: list[int]) -> Callable[[], object] | None:
+        """Fork, and return in the worker what it is to run; None in the server."""
+        pid = os.fork()
+        if pid == 0:
+            return lambda: _work(fds)
+        pidfd = os.pidfd_open(pid)
+        life = socket.socket(fileno=fds[0])
+        for fd in fds[1:]:
+            os.close(fd)
+        with contextlib.suppress(OSError):  # the parent wants it no more: the worker finds its channel closed
+            socket.send_fds(life, [_PID.pack(pid)], [pidfd], socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+        self._workers[pidfd] = (pid, life)
+        self._poll.register(pidfd, select.POLLIN)
+        return None
+
+    def _reap(self, pidfd: int) -> None:
+        pid, life = self._workers.pop(pidfd)
+        self._poll.unregister(pidfd)
+        os.close(pidfd)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        with life, contextlib.suppress(OSError):
+            life.send(_STATUS.pack(status), socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+
+    def _end(self) -> None:
+        for pidfd in self._workers:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        for pidfd in list(self._workers):
+            self._reap(pidfd)
+
+
+def _work(fds: list[int]) -> None:
+    """Become the worker that the request asks for. `fds` are its life, its stderr, the request, and its own."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    _, errors, body, *own = _above(fds)
+    with open(body, "rb", closefd=False) as file:
+        file.seek(0)
+        request: dict[str, Any] = json.load(file)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for place, fd in enumerate([nothing, nothing, errors, *own]):
+        os.dup2(fd, place, inheritable=place < FIRST_FD)
+    os.closerange(FIRST_FD + len(own), os.sysconf("SC_OPEN_MAX"))
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["directory"])
+    os.sched_setaffinity(0, request["cores"])
+    sys.path[:] = request["path"]
+    sys.argv = [request["main"], *request["arguments"]]
+    importlib.invalidate_caches()
+    import numpy as np
+
+    np.random.seed()  # workers that draw numbers draw different ones, as processes of their own would
+    importlib.import_module(request["main"]).main(request["arguments"])
+
+
+def _above(fds: list[int]) -> list[int]:
+    """Move the file descriptors out of the way of the numbers that the worker's will have."""
+    import fcntl
+
+    return [fcntl.fcntl(fd, fcntl.F_DUPFD, FIRST_FD + _MAX_FDS) for fd in fds]
+
+
+def _run(work: Callable[[], object]) -> NoReturn:
+    """Run a worker and end its process, without what the server would do at its end."""
+    status = 1
+    try:
+        work()
+        status = 0
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Serve on the control socket whose file descriptor is the argument."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # while it imports, it ends without a signal: see XRT's emulation
+        signal.signal(number, lambda *_: os._exit(0))
+    for name in PRELOADED:
+        importlib.import_module(name)
+    import gc
+
+    gc.collect()
+    gc.freeze()
+    for number in (signal.SIGINT, signal.SIGTERM):  # the parent's business; its end is the server's
+        signal.signal(number, signal.SIG_IGN)
+    os.chdir("/")
+    work = _Server(socket.socket(fileno=int(arguments[0]))).serve()
+    if work is not None:
+        _run(work)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

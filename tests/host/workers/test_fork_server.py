@@ -1,0 +1,232 @@
+"""The server that forks workers: what a worker gets, what it does not get, and every way in which something ends."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from small_nets import NET, models, small  # noqa: F401 - a fixture
+
+from headrace.host.memory.slots import SlotArena
+from headrace.host.workers.channel import WorkerLost
+from headrace.host.workers.devices import WorkerDevice
+from headrace.host.workers.fork_server import ForkServer
+from headrace.host.workers.messages import write_whole
+from headrace.host.workers.process import WorkerProcess
+from headrace.host.workers.program import whole_program
+
+# A worker that tells all about itself.
+REPORT = """
+import json, os, signal, sys
+
+def main(arguments):
+    import torch
+    import user_net
+    body = {
+        "arguments": arguments, "env": dict(os.environ), "directory": os.getcwd(), "net": user_net.NAME,
+        "fds": sorted(os.listdir("/proc/self/fd"), key=int), "cuda": torch.cuda.is_initialized(),
+        "threads": torch.get_num_threads(), "terminates": signal.getsignal(signal.SIGTERM) == signal.SIG_DFL,
+    }
+    with open(arguments[0], "w") as file:
+        json.dump(body, file)
+    print("told", file=sys.stderr)
+    sys.exit(3)
+"""
+
+
+@pytest.fixture(scope="module")
+def server():
+    made = ForkServer()
+    yield made
+    assert made.close() == 0
+
+
+@pytest.fixture
+def reporting(tmp_path, monkeypatch) -> Path:
+    folder = tmp_path / "reporting"
+    folder.mkdir()
+    (folder / "report.py").write_text(REPORT)
+    (folder / "user_net.py").write_text("NAME = 'first'\n")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+async def report(server: ForkServer, fds=(), **env: str) -> dict:
+    process = await server.fork("report", ["told.json"], fds, {**os.environ, **env})
+    async with asyncio.timeout(60):
+        assert await process.stderr.read() == b"told\n"
+        await process.wait()
+    assert process.returncode == 3 and not Path(f"/proc/{process.pid}").exists()
+    return json.loads(Path("told.json").read_text())
+
+
+def workers_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def cpu_s(pid: int) -> float:
+    """The CPU seconds that a process has used; a fork begins with none."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def worker(server: ForkServer, name: str = "cpu 0", **env: str) -> WorkerProcess:
+    (model,) = models()
+    arena = SlotArena({NET: (model.inputs, model.outputs)}, 8)
+    return WorkerProcess(WorkerDevice(name, env=env), whole_program((model,), arena), server)
+
+
+def test_a_worker_has_the_callers_environment_directory_and_the_file_descriptors_of_its_request(server, reporting):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        told = asyncio.run(report(server, [theirs.fileno()], CUDA_VISIBLE_DEVICES="GPU-7"))
+    assert told["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-7" and told["arguments"] == ["told.json"]
+    assert told["directory"] == str(reporting) and told["terminates"]
+    assert told["fds"] == ["0", "1", "2", "3", "4"]  # the last is the one that lists the folder
+    assert told["cuda"] is False and told["threads"] == 1
+
+
+def test_a_variable_that_the_caller_has_no_more_is_not_in_the_worker(server, reporting, monkeypatch):
+    monkeypatch.setenv("HEADRACE_TEST", "1")
+    assert asyncio.run(report(server))["env"]["HEADRACE_TEST"] == "1"
+    monkeypatch.delenv("HEADRACE_TEST")
+    assert "HEADRACE_TEST" not in asyncio.run(report(server))["env"]
+
+
+def test_a_users_modules_are_imported_anew_by_each_worker(server, reporting):
+    assert asyncio.run(report(server))["net"] == "first"
+    (reporting / "user_net.py").write_text("NAME = 'the second'\n")
+    assert asyncio.run(report(server))["net"] == "the second"
+
+
+@pytest.mark.parametrize("by", ["PYTHONPATH", "sys.path"])
+def test_modules_are_found_where_the_caller_finds_them_now(by, server, reporting, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    if by == "sys.path":
+        monkeypatch.syspath_prepend(str(reporting))
+    else:
+        monkeypatch.setenv("PYTHONPATH", str(reporting), prepend=os.pathsep)
+    assert asyncio.run(report(server))["net"] == "first"
+
+
+def test_a_worker_does_not_import_torch_again_and_the_server_has_one_thread(server, small):  # noqa: F811
+    async def body() -> None:
+        first = worker(server)
+        await first.start()
+        assert cpu_s(first.pid) < cpu_s(server.pid) / 4
+        assert len(os.listdir(f"/proc/{server.pid}/task")) == 1
+        libraries = Path(f"/proc/{server.pid}/maps").read_text()
+        assert "libtorch" in libraries and "libnvidia-ml" not in libraries and "libcuda.so" not in libraries
+        await first.stop()
+
+    asyncio.run(body())
+
+
+def test_the_settings_of_the_allocator_are_those_of_the_servers_own_start(server, reporting):
+    asyncio.run(report(server))
+    started_with = Path(f"/proc/{server.pid}/environ").read_bytes().split(b"\0")
+    assert {b"MALLOC_MMAP_THRESHOLD_=33554432", b"OMP_WAIT_POLICY=PASSIVE", b"OMP_NUM_THREADS=1"} <= set(started_with)
+
+
+def test_a_worker_ends_with_its_own_channel_while_another_runs(server, small):  # noqa: F811
+    async def body() -> None:
+        first, second = worker(server), worker(server, "cpu 1")
+        await asyncio.gather(first.start(), second.start())
+        ended = first._process
+        first._channel.close()
+        async with asyncio.timeout(30):
+            await ended.wait()
+        assert ended.returncode == 0
+        await second.run(write_whole(0, [0]), 30)
+        await asyncio.gather(first.stop(), second.stop())
+
+    asyncio.run(body())
+
+
+def test_no_process_is_left_of_workers_that_ended_in_any_way(server, small):  # noqa: F811
+    async def body() -> None:
+        for end in (signal.SIGKILL, signal.SIGTERM, None):
+            one = worker(server)
+            await one.start()
+            process = one._process
+            if end is not None:
+                os.kill(one.pid, end)
+                with pytest.raises(WorkerLost, match="died"):
+                    await one.run(write_whole(0, [0]), 30)
+            await one.stop()
+            assert process.returncode == -(end or signal.SIGKILL)
+            assert workers_of(server.pid) == []
+
+    asyncio.run(body())
+
+
+def test_interrupts_do_not_end_the_server(server, small):  # noqa: F811
+    async def body() -> None:
+        one = worker(server)
+        await one.start()
+        pid = server.pid
+        os.kill(pid, signal.SIGINT)
+        os.kill(pid, signal.SIGTERM)
+        await one.start()
+        assert server.pid == pid
+        await one.stop()
+
+    asyncio.run(body())
+
+
+def test_a_server_that_is_killed_leaves_its_worker_and_the_next_start_makes_another(small):  # noqa: F811
+    async def body() -> None:
+        server = ForkServer()
+        one, other = worker(server), worker(server, "cpu 1")
+        await one.start()
+        killed, orphan = server.pid, one._process
+        os.kill(killed, signal.SIGKILL)
+        await one.run(write_whole(0, [0]), 30)
+        largest_gap, last = 0.0, time.monotonic()
+        starting = asyncio.create_task(other.start())
+        began = time.monotonic()
+        while not starting.done():
+            await asyncio.sleep(0.002)
+            largest_gap, last = max(largest_gap, time.monotonic() - last), time.monotonic()
+        await starting
+        assert largest_gap < (time.monotonic() - began) / 3  # the loop goes on while a server starts
+        assert server.pid != killed and not Path(f"/proc/{killed}").exists()
+        await other.run(write_whole(0, [0]), 30)
+        await asyncio.gather(one.stop(), other.stop())
+        assert orphan.returncode is None
+        pid = server.pid
+        assert server.close() == 0 and not Path(f"/proc/{pid}").exists()
+
+    asyncio.run(body())
+
+
+def test_the_end_of_a_server_is_no_signal_that_a_library_could_see_and_ends_its_workers(small):  # noqa: F811
+    """XRT's emulation takes a child that a signal ends for its device, and ends the whole process group."""
+
+    async def body() -> None:
+        server = ForkServer()
+        one = worker(server)
+        await one.start()
+        process = one._process
+        assert server.close() == 0
+        async with asyncio.timeout(30):
+            await process.wait()
+        assert process.returncode == -signal.SIGKILL
+        await one.stop()
+
+    asyncio.run(body())
+
+
+def test_a_server_that_does_not_start_is_told(small, monkeypatch, tmp_path):  # noqa: F811
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho no torch here >&2\nexit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(WorkerLost, match=r"died while starting .*the fork server does not start: no torch here"):
+        asyncio.run(worker(ForkServer()).start())
