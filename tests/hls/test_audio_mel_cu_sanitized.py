@@ -16,7 +16,7 @@ from headrace.host.dpu.status import Status
 TIMEOUT_S = 900
 
 
-@pytest.mark.parametrize("count", [500, pytest.param(20000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [200, *(pytest.param(count, marks=pytest.mark.slow) for count in (500, 20000))])
 def test_no_access_lies_outside_a_buffer_whatever_the_file_and_the_settings(csim_executable, tmp_path, count):
     sources = [*units_cpp("audio_mel_cu"), Path(__file__).with_name("csim_audio_mel_cu.cpp")]
     program = csim_executable("audio_mel_cu", sources)

@@ -13,7 +13,7 @@ from headrace.host.dpu.status import Status
 TIMEOUT_S = 600
 
 
-@pytest.mark.parametrize("count", [500, pytest.param(20000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [200, *(pytest.param(count, marks=pytest.mark.slow) for count in (500, 20000))])
 def test_damaged_files_are_taken_or_refused_without_an_access_outside(csim_executable, tmp_path, count):
     sources = [hls_folder() / "wav/wav.cpp", hls_folder() / "resample/resample.cpp"]
     program = csim_executable("audio", [*sources, Path(__file__).with_name("csim_audio_sanitized.cpp")])

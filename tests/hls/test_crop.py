@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from units import RTLSIM, on_both
 
@@ -13,8 +13,20 @@ IMAGE = np.random.default_rng(0).integers(0, 256, (37, 53, 3), np.uint8)
 
 
 @on_both
+@settings(max_examples=20)
 @given(data=st.data())
 def test_any_window_inside_the_image_is_numpys_slice(units, data):
+    check_window(units, data)
+
+
+@pytest.mark.slow
+@on_both
+@given(data=st.data())
+def test_a_hundred_windows_inside_the_image_are_numpys_slices(units, data):
+    check_window(units, data)
+
+
+def check_window(units, data):
     image = IMAGE[:, : data.draw(st.integers(1, 53))]  # odd rows and even ones
     width, height = data.draw(st.integers(1, image.shape[1])), data.draw(st.integers(1, 37))
     x, y = data.draw(st.integers(0, image.shape[1] - width)), data.draw(st.integers(0, 37 - height))

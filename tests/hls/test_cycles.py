@@ -102,6 +102,7 @@ def cases() -> list:
     return [pytest.param(*case, marks=() if case in fast else SLOW) for case in every]
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize(("name", "sampling", "quality"), cases())
 def test_clocks_of_photos_follow_the_models(name, sampling, quality):
     jpeg = encode(photo(name), quality, sampling)
@@ -109,6 +110,7 @@ def test_clocks_of_photos_follow_the_models(name, sampling, quality):
     check_cu(jpeg)
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("coarseness", [1, 4])
 @pytest.mark.parametrize(
     "sampling",
@@ -180,6 +182,7 @@ def test_clocks_of_narrow_crops_follow_the_models(size, short, crop):
     check_cu(encode(photo("flower", *size), 90, "4:4:4"), short=short, crop=crop)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("size", [(4104, 60), (8192, 60)])
 @pytest.mark.parametrize("sampling", ["4:2:0", "4:4:4", "gray"])
 def test_clocks_of_wide_images_follow_the_models(sampling, size):
@@ -242,6 +245,7 @@ def encode_progressive(image: np.ndarray, quality: int, sampling: str, restart: 
     return scans.encode(image, quality, sampling, restart)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(("name", "sampling", "quality"), progressive_cases())
 def test_clocks_of_progressive_photos_follow_the_models(name, sampling, quality):
     jpeg = encode_progressive(photo(name), quality, sampling)
@@ -264,6 +268,7 @@ SCRIPTS = {
 }
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("coarseness", [1, 8])
 @pytest.mark.parametrize("sampling", ["4:2:0", "4:4:4"])
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
@@ -273,6 +278,7 @@ def test_clocks_of_scripts_of_scans_follow_the_models(script, sampling, coarsene
     check_cu(jpeg)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(n, marks=SLOW, id=f"{n}") for n in range(6, 60))])
 def test_clocks_of_any_progression_follow_the_models(seed):
     rng = np.random.default_rng(seed)
@@ -282,6 +288,7 @@ def test_clocks_of_any_progression_follow_the_models(seed):
     check_cu(jpeg)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("sampling", MIXED)
 def test_clocks_of_several_scans_with_any_sampling_follow_the_models(sampling):
     jpeg = to_jpeg(photo_image(photo("coffee", 230, 170), sampling, 2), libjpeg_script(3))
@@ -329,6 +336,7 @@ def test_the_model_refuses_the_sizes_that_the_cu_refuses(size):
         read_jpeg_work(jpeg)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("groups", scans.SEQUENTIAL.values(), ids=scans.SEQUENTIAL)
 @pytest.mark.parametrize("restart", [0, 5])
 def test_clocks_of_sequential_files_of_several_scans_follow_the_models(groups, restart):
@@ -343,6 +351,7 @@ def test_clocks_of_several_scans_without_huffman_tables_follow_the_models():
     assert sum(len(headers.standard_tables) for headers in (work.headers, *(scan.behind for scan in work.scans))) == 2
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("sampling", ["4:2:0", "4:4:4"])
 @pytest.mark.parametrize("restart", [1, 4, 100])
 def test_clocks_of_progressive_files_with_restart_markers_follow_the_models(restart, sampling):
@@ -363,6 +372,7 @@ def test_clocks_with_segments_to_skip_between_scans_follow_the_models():
     check_cu(to_jpeg(image, script))
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("size", [(32, 32), (47, 33), (16, 200), (200, 16), (1000, 40), (4104, 60), (8192, 60)])
 @pytest.mark.parametrize("sampling", ["4:2:0", "4:4:4"])
 def test_clocks_of_small_and_wide_progressive_images_follow_the_models(sampling, size):
@@ -372,6 +382,7 @@ def test_clocks_of_small_and_wide_progressive_images_follow_the_models(sampling,
     check_cu(jpeg, short=16, crop=16)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("half", ["left", "right", "upper", "lower"])
 def test_clocks_of_half_a_progressive_photo_beside_a_plane_follow_the_models(half):
     """Runs of blocks without coefficients, as fast as memory takes and gives words."""
@@ -388,6 +399,7 @@ def test_clocks_of_progressive_files_at_every_stage_follow_the_model(stage, form
     check_cu(encode_progressive(photo("chelsea", 240, 180), 90, "4:2:0"), stage=stage, format=format)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("latency", [1, 20, 300, 1000])
 def test_clocks_of_progressive_files_with_any_memory_latency_follow_the_model(latency):
     """Memory takes bursts of 32 blocks at a time, which from some 100 clocks on holds runs without coefficients up."""
@@ -396,7 +408,11 @@ def test_clocks_of_progressive_files_with_any_memory_latency_follow_the_model(la
 
 @pytest.mark.parametrize(
     ("count", "seed"),
-    [pytest.param(2000, 41, id="2,000"), *(pytest.param(6000, n, marks=SLOW, id=f"corpus {n}") for n in (42, 43))],
+    [
+        pytest.param(400, 41, id="400"),
+        pytest.param(2000, 41, marks=SLOW, id="2,000"),
+        *(pytest.param(6000, n, marks=SLOW, id=f"corpus {n}") for n in (42, 43)),
+    ],
 )
 def test_the_models_know_of_damaged_files_which_of_them_are_taken(count, seed):
     """The C++ says which are, and test_decode_scans that the RTL does the same."""
@@ -419,6 +435,7 @@ PER_PIXEL = {("4:2:0", 75): 0.36, ("4:2:0", 90): 0.51, ("4:4:4", 90): 0.65, ("4:
 MEAN = {("4:2:0", 75): 0.33, ("4:2:0", 90): 0.39, ("4:4:4", 90): 0.485, ("4:2:2", 90): 0.41, ("gray", 95): 0.425}
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(
     ("name", "sampling", "quality"),
     [

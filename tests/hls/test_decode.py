@@ -346,6 +346,7 @@ def generated_cases() -> list:
     return cases
 
 
+@pytest.mark.quick(csim=200, rtlsim=40)
 @pytest.mark.parametrize(("sampling", "width", "height", "quality", "optimize", "restart", "seed"), generated_cases())
 def test_pixels_equal_opencv(decode, sampling, width, height, quality, optimize, restart, seed):
     image = picture(np.random.default_rng(seed), width, height, 1 if sampling == "gray" else 3)
@@ -353,6 +354,7 @@ def test_pixels_equal_opencv(decode, sampling, width, height, quality, optimize,
     assert_equal_to_opencv(decode, jpeg)
 
 
+@pytest.mark.quick(csim=3, rtlsim=2)
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_every_small_size_equals_opencv(decode, sampling):
     """Edges: chroma of one or two columns, rows that no MCU row follows, MCUs mostly outside the image."""
@@ -390,6 +392,7 @@ def bundled_photos() -> list[Path]:
     return sorted(path for root in roots for path in root.iterdir() if path.suffix in (".jpg", ".png"))
 
 
+@pytest.mark.quick(csim=12, rtlsim=6)
 @pytest.mark.parametrize("path", bundled_photos(), ids=lambda path: path.name)
 def test_photos_equal_opencv(decode, path):
     if path.suffix == ".jpg":
@@ -400,6 +403,7 @@ def test_photos_equal_opencv(decode, path):
         assert_equal_to_opencv(decode, encode(image, quality, sampling))
 
 
+@pytest.mark.quick(csim=8, rtlsim=4)
 @pytest.mark.parametrize("width", [4097, 5001, 8192])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_wide_photo_equals_opencv(decode, sampling, width):
@@ -1011,10 +1015,11 @@ def test_every_status_of_the_unit_has_a_case():
     assert {STATUS[expected] for expected, _ in REFUSED.values()} == set(range(1, 15))
 
 
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=SLOW)])
 @pytest.mark.parametrize("restart", [0, 2])
-def test_file_cut_off_anywhere_is_reported_as_truncated(decode, restart):
+def test_file_cut_off_anywhere_is_reported_as_truncated(decode, restart, step):
     jpeg = sample(width=33, height=35, restart=restart).to_bytes()
-    for length in range(2, len(jpeg)):
+    for length in range(2, len(jpeg), step):
         assert decode(jpeg[:length])[0] == STATUS["TRUNCATED"], length
 
 
@@ -1104,11 +1109,12 @@ def mutants(
     return files
 
 
-def test_damaged_files_end_in_opencv_pixels_or_a_status(csim_executable, tmp_path):
-    """6,100 files under the address and UB sanitizers. The bound on steps is one of time: the bench kills
+@pytest.mark.parametrize("count", [1500, pytest.param(6000, marks=SLOW)])
+def test_damaged_files_end_in_opencv_pixels_or_a_status(csim_executable, tmp_path, count):
+    """These and 100 more files under the address and UB sanitizers. The bound on steps is one of time: the bench kills
     itself if a file takes 20 s (the slowest takes milliseconds). A stream that is read while empty, which
     would hang the hardware, ends it too."""
-    files = mutants(6000)
+    files = mutants(count)
     corpus = tmp_path / "corpus"
     corpus.write_bytes(b"".join(len(file).to_bytes(4, "little") + file for file in files))
     done = subprocess.run([csim_executable("decode", SOURCES), corpus], capture_output=True, text=True, check=False)
@@ -1118,7 +1124,7 @@ def test_damaged_files_end_in_opencv_pixels_or_a_status(csim_executable, tmp_pat
 
     seen = Counter(status for status, *_ in results)
     assert set(seen) <= set(range(15))
-    assert seen[STATUS["OK"]] > 1000 and len(seen) >= 12, seen  # the mutations reach what they are meant to
+    assert seen[STATUS["OK"]] > count // 6 and len(seen) >= 12, seen  # the mutations reach what they are meant to
     for file, (status, width, height, crc, _) in zip(files, results, strict=True):
         if status == STATUS["OK"]:
             expected = golden(file)
@@ -1126,11 +1132,11 @@ def test_damaged_files_end_in_opencv_pixels_or_a_status(csim_executable, tmp_pat
             assert zlib.crc32(expected.tobytes()) == crc
 
 
-def filled_mutants() -> list[bytes]:
+def filled_mutants(count: int) -> list[bytes]:
     """Files with many 0xFF of data, each with fill bytes before one 0xFF of the scan: of data, or of a marker."""
     rng = np.random.default_rng(19)
     files = []
-    for number in range(30):
+    for number in range(count):
         image = picture(rng, int(rng.integers(16, 90)), int(rng.integers(16, 90)), 1 if number % 6 == 5 else 3)
         jpeg = encode(image, int(rng.integers(90, 101)), list(SAMPLINGS)[number % 5], restart=int(rng.choice([0, 2])))
         file = take_apart(jpeg)
@@ -1141,9 +1147,10 @@ def filled_mutants() -> list[bytes]:
     return files
 
 
-def test_fill_bytes_are_taken_before_markers_and_nowhere_else(decode):
+@pytest.mark.parametrize("count", [6, pytest.param(30, marks=SLOW)])
+def test_fill_bytes_are_taken_before_markers_and_nowhere_else(decode, count):
     """libjpeg-turbo takes FF FF 00 for a byte of data or for none, as its two decoders of a scan see it."""
-    files = filled_mutants()
+    files = filled_mutants(count)
     seen = Counter()
     for file in files:
         status, image = decode(file)
@@ -1152,7 +1159,7 @@ def test_fill_bytes_are_taken_before_markers_and_nowhere_else(decode):
         if status == STATUS["OK"]:
             np.testing.assert_array_equal(image, golden(file))
         seen[status] += 1
-    assert min(seen.values()) > 50, seen
+    assert len(seen) == 2 and min(seen.values()) > 5 * count // 3, seen
 
 
 def longest_dc_symbols(seed: int) -> bytes:
@@ -1193,7 +1200,11 @@ def test_a_symbol_waits_for_all_its_bits_however_the_file_comes():
 
 @pytest.mark.parametrize(
     ("count", "seed"),
-    [pytest.param(6000, 20, id="6,000"), *(pytest.param(10_000, n, marks=SLOW, id=f"corpus {n}") for n in range(10))],
+    [
+        pytest.param(700, 20, id="700"),
+        pytest.param(6000, 20, marks=SLOW, id="6,000"),
+        *(pytest.param(10_000, n, marks=SLOW, id=f"corpus {n}") for n in range(10)),
+    ],
 )
 def test_rtl_and_cpp_agree_on_every_damaged_file_within_a_bound_of_cycles(count, seed):
     for number, file in enumerate(mutants(count, seed)):

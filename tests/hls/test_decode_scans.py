@@ -265,18 +265,20 @@ def test_what_the_file_before_has_sent_does_not_count():
 # ---- Damaged files ----
 
 
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=SLOW)])
 @pytest.mark.parametrize("restart", [0, 2])
-def test_file_cut_off_anywhere_is_reported_as_truncated(restart):
+def test_file_cut_off_anywhere_is_reported_as_truncated(restart, step):
     image = random_image(np.random.default_rng(9), 33, 20, "4:2:0")
     jpeg = to_jpeg(image, scan_script.with_all(libjpeg_script(3), restart=restart))
-    for length in range(2, len(jpeg)):
+    for length in range(2, len(jpeg), step):
         assert run(jpeg[:length], length, PAUSES[length % len(PAUSES)]).status == STATUS["TRUNCATED"]
 
 
 @pytest.mark.parametrize(
     ("count", "seed"),
     [
-        *(pytest.param(3000, n, id=f"3,000 of {n}") for n in (11, 12)),
+        pytest.param(400, 11, id="400"),
+        *(pytest.param(3000, n, marks=SLOW, id=f"3,000 of {n}") for n in (11, 12)),
         *(pytest.param(6000, n, marks=SLOW, id=f"corpus {n}") for n in range(13, 16)),
     ],
 )
@@ -290,7 +292,11 @@ def test_rtl_and_cpp_agree_on_every_damaged_file_of_several_scans(count, seed):
 
 @pytest.mark.parametrize(
     ("count", "seed"),
-    [pytest.param(1000, 31, id="1,000"), *(pytest.param(6000, n, marks=SLOW, id=f"corpus {n}") for n in range(32, 34))],
+    [
+        pytest.param(300, 31, id="300"),
+        pytest.param(1000, 31, marks=SLOW, id="1,000"),
+        *(pytest.param(6000, n, marks=SLOW, id=f"corpus {n}") for n in range(32, 34)),
+    ],
 )
 def test_rtl_and_cpp_agree_on_every_damaged_file_of_one_scan_with_a_workspace(count, seed):
     for number, file in enumerate(test_decode.mutants(count, seed)):

@@ -64,6 +64,7 @@ def check(cu, data: bytes, spec: ImageSpec, stage: Stage, memory: int = 4 << 20,
     return done
 
 
+@pytest.mark.quick(12)
 @pytest.mark.parametrize(
     ("cu", "photo"),
     [
@@ -95,6 +96,7 @@ def test_small_and_odd_images(cu, size):
         check(cu, jpeg(*size), ImageSpec(resize_short=9), stage)
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize(
     ("size", "stage", "short", "crop"),
     [
@@ -108,6 +110,7 @@ def test_the_widest_and_highest_images(cu, size, stage, short, crop):
     check(cu, jpeg(*size), spec, stage)
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize(
     ("width", "sampling", "short", "crop"),
     [
@@ -230,6 +233,7 @@ def photo_500x375(sampling: str, quality: int) -> list[bytes]:
     return files
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("quality", [75, 90])
 @pytest.mark.parametrize("sampling", list(SAMPLINGS))
 def test_a_request_takes_little_more_than_its_symbols_or_half_its_pixels(sampling, quality):

@@ -64,6 +64,7 @@ def both(jpeg: bytes, seed: int) -> Run:
     return free
 
 
+@pytest.mark.quick(30)
 @pytest.mark.parametrize("seed", [*range(60), *(pytest.param(n, marks=SLOW, id=f"{n}") for n in range(60, 1000))])
 def test_any_progression_gives_the_coefficients_of_the_cpp(seed):
     image, script = random_file(seed, most=60)
@@ -126,7 +127,11 @@ def test_files_that_lack_something_that_is_not_needed_equal_the_cpp(name):
 
 @pytest.mark.parametrize(
     ("count", "seed"),
-    [pytest.param(1500, 1, id="1,500"), *(pytest.param(6000, n, marks=SLOW, id=f"corpus {n}") for n in range(2, 7))],
+    [
+        pytest.param(400, 1, id="400"),
+        pytest.param(1500, 1, marks=SLOW, id="1,500"),
+        *(pytest.param(6000, n, marks=SLOW, id=f"corpus {n}") for n in range(2, 7)),
+    ],
 )
 def test_damaged_files_end_in_the_status_of_the_cpp(count, seed):
     seen = Counter(

@@ -82,6 +82,7 @@ def test_files_one_after_the_other_with_pauses_equal_the_cpp(pause_in, pause_out
     render(files, 5, pause_in, pause_out)
 
 
+@pytest.mark.quick(12)
 @pytest.mark.parametrize("pause_out", [0, 60])
 @pytest.mark.parametrize("width", [8192, 8191, 4097])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
@@ -129,6 +130,7 @@ def test_small_files_of_every_sampling_with_pauses_equal_the_cpp(sampling):
     render(files, 3, 40, 60)
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("pause_out", [0, 60])
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_rows_of_every_sampling_go_round_the_memories(sampling, pause_out):
@@ -156,6 +158,7 @@ def test_clocks_follow_the_model(sampling, size):
     assert counts.cycles == pytest.approx(render_cycles(*size, *FACTORS[sampling], components), abs=4)
 
 
+@pytest.mark.quick(30)
 @pytest.mark.parametrize("size", [(500, 375), (1024, 100), (101, 62)])
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_clocks_of_every_sampling_follow_the_model(sampling, size):

@@ -5,7 +5,7 @@ from math import ceil
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from units import RTLSIM, on_both
 
@@ -27,9 +27,24 @@ def check(units, image: np.ndarray, short: int) -> None:
     assert np.array_equal(out, cv2.resize(image, size, interpolation=cv2.INTER_LINEAR_EXACT))
 
 
+SIDES = {"width": st.integers(1, 300), "height": st.integers(1, 300), "short": st.integers(1, 300)}
+
+
 @on_both
-@given(width=st.integers(1, 300), height=st.integers(1, 300), short=st.integers(1, 300))
+@settings(max_examples=20)
+@given(**SIDES)
 def test_any_size_is_opencvs_bit_for_bit(units, width, height, short):
+    check_up_to_a_megapixel(units, width, height, short)
+
+
+@pytest.mark.slow
+@on_both
+@given(**SIDES)
+def test_a_hundred_sizes_are_opencvs_bit_for_bit(units, width, height, short):
+    check_up_to_a_megapixel(units, width, height, short)
+
+
+def check_up_to_a_megapixel(units, width: int, height: int, short: int) -> None:
     out_width, out_height = resized_size(width, height, short)
     if out_width * out_height <= 1 << 20:
         check(units, noise(width, height), short)

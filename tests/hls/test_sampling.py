@@ -83,6 +83,7 @@ def test_the_samplings_are_these():
     assert Counter(map(greatest_width, OTHERS)) == {8192: 19, 4096: 14, 2048: 4}
 
 
+@pytest.mark.quick(csim=16, rtlsim=8)
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_forty_sizes_equal_opencv(decode, sampling):  # noqa: F811
     """Each width and each height up to 40."""
@@ -99,17 +100,20 @@ def test_every_size_up_to_forty_equals_opencv(decode, sampling):  # noqa: F811
         assert_equal_to_opencv(decode, random_jpeg(rng, width, height, sampling))
 
 
+@pytest.mark.quick(csim=16, rtlsim=8)
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_photos_equal_opencv(decode, sampling):  # noqa: F811
     for size, coarseness in (((150, 131), 1), ((333, 70), 4)):
         assert_equal_to_opencv(decode, jpeg_of(photo_image(photo(*size), sampling, coarseness)))
 
 
+@pytest.mark.quick(csim=12, rtlsim=6)
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_images_of_the_greatest_width_equal_opencv(decode, sampling):  # noqa: F811
     assert_equal_to_opencv(decode, jpeg_of(photo_image(photo(greatest_width(sampling), 75), sampling, 6)))
 
 
+@pytest.mark.quick(csim=18, rtlsim=6)
 @pytest.mark.parametrize("sampling", NARROW)
 def test_wider_ones_are_refused_where_two_mcu_rows_do_not_fit(decode, sampling):  # noqa: F811
     status, _ = decode(jpeg_of(photo_image(photo(greatest_width(sampling) + 1, 20), sampling, 8)))
@@ -140,6 +144,7 @@ def test_factors_that_no_component_has_are_refused(decode, component, h, v):  # 
     assert status == STATUS["SAMPLING"]
 
 
+@pytest.mark.quick(csim=40, rtlsim=20)
 @pytest.mark.parametrize("sampling", OTHERS)
 @pytest.mark.parametrize("size", [(61, 83), (4, 40), (5, 33)])
 def test_some_rows_are_those_of_the_whole_image(decode_partly, sampling, size):  # noqa: F811
@@ -191,6 +196,7 @@ def test_all_is_checked_if_the_last_mcu_row_is_needed(decode_partly, sampling): 
     assert decode_partly(without_end, rows=(4, height, 0, height - mcu_rows - 1))[0] == STATUS["OK"]
 
 
+@pytest.mark.quick(csim=12, rtlsim=8)
 @pytest.mark.parametrize("name", ["csim", "rtlsim"])
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_crops_through_the_compute_unit_equal_opencvs(name, sampling):
@@ -222,6 +228,7 @@ def test_file_cut_off_anywhere_is_reported_as_truncated(decode, sampling):  # no
 # ---- Several scans ----
 
 
+@pytest.mark.quick(14)
 @pytest.mark.parametrize("sampling", OTHERS)
 @pytest.mark.parametrize("progressive", [False, True])
 def test_several_scans_of_any_equal_opencv(sampling, progressive):
@@ -236,6 +243,7 @@ def test_several_scans_of_any_equal_opencv(sampling, progressive):
         scans_rtl.assert_equal_to_opencv(jpeg, number)
 
 
+@pytest.mark.quick(12)
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_a_workspace_is_as_large_as_the_whole_mcus_of_any_are(sampling):
     image = random_image(np.random.default_rng(3), 70, 41, sampling)
@@ -272,7 +280,11 @@ def test_damaged_files_end_in_opencv_pixels_or_a_status(csim_executable, tmp_pat
 
 @pytest.mark.parametrize(
     ("count", "seed"),
-    [pytest.param(1500, 1, id="1,500"), *(pytest.param(10_000, n, marks=SLOW, id=f"corpus {n}") for n in range(2, 5))],
+    [
+        pytest.param(400, 1, id="400"),
+        pytest.param(1500, 1, marks=SLOW, id="1,500"),
+        *(pytest.param(10_000, n, marks=SLOW, id=f"corpus {n}") for n in range(2, 5)),
+    ],
 )
 def test_rtl_and_cpp_agree_on_every_damaged_file_within_a_bound_of_cycles(count, seed):
     for number, file in enumerate(mutants(count, seed, small_files)):
