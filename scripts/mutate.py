@@ -17,9 +17,9 @@ The sample takes an equal share from each area. A larger --count with the same -
 
 --scope says how many tests a mutant must survive. Each scope begins with those before it:
 
-nearest    test files named after the source file, then test files that name its module
-folder     the files of the mirroring test folder
-area       the files of the whole test folder of the area
+nearest    the test files named after the source file; without any, those that import it, or those of the folder
+folder     also the test files that import it, and all files of the mirroring test folder
+area       also all other test files of the area
 
 The table on stdout has a row for each area. Progress goes to stderr. The exit status is 1 when the score of the whole
 sample is less than --at-least.
@@ -389,9 +389,9 @@ def tests_of(root: Path, file: str, area: Area, scope: str = "area") -> list[str
         return 2 if test.parent == Path("tests") / source.parent else 3
 
     ranked = sorted((distance(test), test.as_posix()) for test in every)
-    last = {"nearest": 1, "folder": 2, "area": 3}[scope]
-    chosen = [test for rank, test in ranked if rank <= last]
-    return chosen or [test for _, test in ranked]  # of a file that no test names, all tests of the area
+    first = ranked[0][0]
+    last = max(first, {"nearest": 0, "folder": 2, "area": 3}[scope])
+    return [test for rank, test in ranked if rank <= last]
 
 
 # Runs
