@@ -186,6 +186,27 @@ def test_selection_prefers_a_full_batch_then_what_does_not_run_then_priority():
     assert policy.next_task(1, 0).start == 0  # of the other type something runs
 
 
+@pytest.mark.parametrize("high", [0, 1], ids=["first-type", "second-type"])
+@pytest.mark.parametrize("state", ["full", "idle", "running"])
+def test_the_higher_priority_goes_first_whatever_both_types_have(state, high):
+    """Both types have a full batch, or less and nothing runs, or less and something runs: then priority decides."""
+    types = tuple(CellType(name, 2, priority=int(number == high)) for number, name in enumerate("ab"))
+    graphs = [CellGraph.chain(0, 1), CellGraph.chain(1, 1)]
+    policy = CellularBatching([CellModel("net", types, lambda request: graphs[int(request.input_len)])], 3)
+
+    def submit_one_of_each(number):
+        for kind in (0, 1):
+            policy.submit(Request(2 * number + kind, "net", 0.0, input_len=float(kind)), 0.0)
+
+    submit_one_of_each(0)
+    if state == "full":
+        submit_one_of_each(1)
+    if state == "running":
+        assert {policy.next_task(worker, 0.0).start for worker in (0, 1)} == {0, 1}
+        submit_one_of_each(1)
+    assert policy.next_task(2, 0.0).start == high
+
+
 def test_a_request_whose_task_waits_for_the_worker_has_begun():
     policy = CellularBatching([lstm(max_batch=1)], 1)
     requests = [Request(number, "lstm", 0.0) for number in range(MAX_TASKS + 1)]
