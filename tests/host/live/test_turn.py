@@ -41,8 +41,10 @@ class Scripted:
         assert number == self.tasks[0][0]
         self.log.append(("interrupt", self.name))
 
-    def answer(self):
+    def answer(self, stop=None):
+        """The first of its tasks has ended, at the node boundary `stop` if it was interrupted."""
         number, task = self.tasks.pop(0)
+        task = task if stop is None else task.ended_at(stop)
         now = asyncio.get_running_loop().time()
         self._theirs.send(ANSWER.pack(DONE, number, now, now, now) + answer_nodes(task))
 
@@ -179,6 +181,28 @@ def test_a_preemptible_task_is_told_to_end_once_and_again_the_next_one():
             await turns()
 
     serve(LazyBatching({"net": NodeTimes(graph, Unit())}, 1, 8), body, graph=graph)
+
+
+def test_a_batch_that_goes_on_as_it_was_interrupts_no_other_worker():
+    graph = ModelGraph("net", tuple(Node(letter) for letter in "abc"))
+
+    async def body(runtime, workers, log):
+        calls = [asyncio.create_task(runtime.infer("net", X))]
+        await turns()
+        calls.append(asyncio.create_task(runtime.infer("net", X)))
+        await turns()
+        assert [entry for entry in log if entry[0] in ("interrupt", "task")][-2:] == [("interrupt", "0"), ("task", "1")]
+        log.clear()
+        workers[0].answer(stop=1)
+        await turns()
+        assert [entry for entry in log if entry[0] in ("interrupt", "task")] == [("task", "0")]
+        workers[1].answer()  # at its end, which is something that happened to worker 0
+        await turns()
+        assert [entry for entry in log if entry[0] in ("interrupt", "task")] == [("task", "0"), ("interrupt", "0")]
+        workers[0].answer()
+        await asyncio.gather(*calls)
+
+    serve(LazyBatching({"net": NodeTimes(graph, Unit())}, 2, 8), body, workers=2, graph=graph)
 
 
 def test_a_task_of_a_whole_network_is_never_interrupted():
