@@ -1,4 +1,5 @@
-"""Simulated accelerators under the live runtime: the schedule of the simulator, in real time."""
+"""Simulated accelerators under the live runtime: the schedule of the simulator, in real time. test_virtual.py has all
+else that both must agree on, in virtual time."""
 
 import asyncio
 import time
@@ -6,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from headrace.batching import BadInput, GraphBatching, LazyBatching, ModelGraph, Node, NodeKind, NodeTimes
+from headrace.batching import GraphBatching, LazyBatching, ModelGraph, Node, NodeKind, NodeTimes
 from headrace.host.live.nodes import NodeTasks
 from headrace.host.live.runtime import Runtime, RuntimeClosed
 from headrace.host.memory.layout import TensorSpec
@@ -14,6 +15,8 @@ from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.simulated import simulated_workers
 from headrace.sim.engine import Arrivals, run
+
+pytestmark = pytest.mark.timed
 
 UNIT = 0.05  # s a node: long against what a busy machine may be late
 
@@ -86,55 +89,6 @@ def test_what_is_simulated_is_what_is_served(graph, at, lengths):
         assert inference.served.finished == pytest.approx(expected.finished[number], abs=0.6 * UNIT)
         assert inference.served.started == pytest.approx(expected.started[number], abs=0.6 * UNIT)
         assert inference.output.shape == (3,)
-
-
-def test_whole_graph_batches_take_the_modelled_time_and_are_not_interrupted():
-    times = NodeTimes(EIGHT, Unit())
-    done, executions = live(GraphBatching([EIGHT], UNIT, 4), times, [0.0, 0.01, 3 * UNIT])
-    assert [execution.task.batch_size for execution in executions] == [2, 1]
-    assert executions[0].finished - executions[0].started == pytest.approx(8 * UNIT, abs=0.5 * UNIT)
-    assert done[0].execute_s == pytest.approx(8 * UNIT, abs=0.5 * UNIT)
-
-
-def test_accelerators_work_side_by_side():
-    times = NodeTimes(EIGHT, Unit())
-    # At one instant they would be one batch.
-    done, executions = live(LazyBatching({"net": times}, 2), times, [0.0, 0.01], workers=2)
-    assert {execution.worker for execution in executions} == {0, 1}
-    assert max(inference.served.finished for inference in done) < 12 * UNIT
-
-
-def test_a_task_that_is_interrupted_in_the_turn_that_began_it_ends_at_its_first_boundary():
-    """The second request comes while the first one's task is on its way: both must run together from node 1 on."""
-    times = NodeTimes(EIGHT, Unit())
-    done, executions = live(LazyBatching({"net": times}, 1, 8), times, [0.0, 0.2 * UNIT])
-    assert [(e.task.start, e.task.stop, e.task.batch_size) for e in executions] == [(0, 1, 1), (0, 1, 1), (1, 8, 2)]
-    assert max(inference.served.finished for inference in done) < 10 * UNIT
-
-
-def test_two_requests_of_one_turn_are_one_batch_as_in_the_simulator():
-    times = NodeTimes(EIGHT, Unit())
-    expected = simulated(LazyBatching({"net": times}, 1, 8), times, [0.0, 0.0])
-    _, executions = live(LazyBatching({"net": times}, 1, 8), times, [0.0, 0.0])
-    assert schedule(e.task for e in executions) == schedule(ran.task for ran in expected.ran) == [(0, 8, {0, 1})]
-
-
-def test_a_length_that_is_no_length_is_refused_and_the_next_request_is_served():
-    times = NodeTimes(EIGHT, Unit())
-
-    async def body():
-        async with (
-            WorkerPool(simulated_workers("npu", 1, {"net": times})) as pool,
-            Runtime(LazyBatching({"net": times}, 1, 8), pool, node_tasks(times)) as runtime,
-        ):
-            x = np.zeros(2, np.float32)
-            for options in ({"input_len": float("nan")}, {"input_len": 0}, {"output_len": 0}, {"output_len": 2.5}):
-                with pytest.raises(BadInput, match="_len is"):
-                    await runtime.infer("net", x, **options)
-            assert runtime.ledger.submitted == 0
-            await asyncio.wait_for(runtime.infer("net", x), 5)
-
-    asyncio.run(body())
 
 
 def test_a_task_beyond_its_time_limit_loses_the_accelerator_and_its_request():

@@ -22,7 +22,7 @@ RESIDUAL, ATTENTION, KILLER = "split_nets:residual", "split_nets:attention", "sp
 _models = {}
 
 
-pytestmark = pytest.mark.usefixtures("beside_the_networks")
+pytestmark = [pytest.mark.usefixtures("beside_the_networks"), pytest.mark.timed]
 
 
 def made(source, whole=False):

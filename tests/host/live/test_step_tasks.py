@@ -21,7 +21,7 @@ LSTM = Network("lstm", "lstm", hidden=16, vocabulary=50)
 STEPS = 12
 
 
-pytestmark = pytest.mark.usefixtures("beside_the_networks")
+pytestmark = [pytest.mark.usefixtures("beside_the_networks"), pytest.mark.timed]
 
 
 def made(*networks, slots=128):
