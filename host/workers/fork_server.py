@@ -311,6 +311,7 @@ class _Server:
 
 def _work(fds: list[int]) -> None:
     """Become the worker that the request asks for. `fds` are its life, its stderr, the request, and its own."""
+    Path("/proc/self/comm").write_text("headrace-worker")  # its command line is still the server's
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     _, errors, body, *own = _above(fds)
