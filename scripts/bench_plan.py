@@ -59,6 +59,11 @@ def cores() -> list[int]:
     return sorted(os.sched_getaffinity(0))
 
 
+def children(process: int) -> list[int]:
+    tasks = Path(f"/proc/{process}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
 @contextlib.contextmanager
 def served(words: Sequence[str], options: argparse.Namespace) -> Iterator[str]:
     """The address of a server started by that command."""
@@ -70,9 +75,8 @@ def served(words: Sequence[str], options: argparse.Namespace) -> Iterator[str]:
         assert server.stdout is not None
         url = "http://" + json.loads(server.stdout.readline())["http"]
         if options.apart:
-            tasks = Path(f"/proc/{server.pid}/task")
-            (worker,) = {child for task in tasks.iterdir() for child in (task / "children").read_text().split()}
-            keep_on(int(worker), cores()[0])
+            (worker,) = [worker for child in children(server.pid) for worker in children(child)]  # of its fork server
+            keep_on(worker, cores()[0])
             keep_on(server.pid, cores()[-1])
         yield url
     finally:

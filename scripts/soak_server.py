@@ -64,11 +64,13 @@ class Watch(threading.Thread):
             self.memory_mib.append(rss_kib(self._server) / 1024)
 
     def _workers(self) -> list[int]:
-        return [
-            int(child)
-            for task in Path(f"/proc/{self._server}/task").glob("*/children")
-            for child in task.read_text().split()
-        ]
+        """The workers are the children of the fork server, which is a child of the server."""
+        return [worker for child in children(self._server) for worker in children(child)]
+
+
+def children(process: int) -> list[int]:
+    tasks = Path(f"/proc/{process}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
 
 
 def rss_kib(process: int) -> int:

@@ -10,14 +10,15 @@ safe and each worker chooses its device itself. Linux only.
       | <------------ messages (the channel of the worker) -----------> |
       | <- exit status (`life`) -------- | <- end --------------------- |
 
-The server ends when its parent's end of the control socket closes, and kills its workers then. A worker outlives a
-server that is killed: its channel leads to the parent. The next request starts another server.
+The server ends when its parent's end of the control socket closes, and kills its workers then. The kernel kills them if
+the server itself is killed, so that nothing is left of either. The next request starts another server.
 """
 
 import array
 import asyncio
 import atexit
 import contextlib
+import ctypes
 import importlib
 import json
 import os
@@ -53,6 +54,7 @@ FULL_PAUSE_S = 0.01  # between attempts while requests fill the socket of a serv
 _PID = struct.Struct("<i")
 _STATUS = struct.Struct("<i")
 _MAX_FDS = 16
+PR_SET_PDEATHSIG = 1  # prctl(2)
 _LAST_WORDS = 1 << 14
 
 
@@ -82,7 +84,7 @@ class ForkedProcess:
         if status:
             (self.returncode,) = _STATUS.unpack(status)
         else:
-            await _readable(self._pidfd)  # the server was killed: its orphan is reaped elsewhere
+            await _readable(self._pidfd)  # the server was killed, and the worker with it
         self.close()
 
     def close(self) -> None:
@@ -281,9 +283,10 @@ class _Server:
 
     def _fork(self, fds: list[int]) -> Callable[[], object] | None:
         """Fork, and return in the worker what it is to run; None in the server."""
+        server = os.getpid()
         pid = os.fork()
         if pid == 0:
-            return lambda: _work(fds)
+            return lambda: _work(server, fds)
         pidfd = os.pidfd_open(pid)
         life = socket.socket(fileno=fds[0])
         for fd in fds[1:]:
@@ -309,8 +312,12 @@ class _Server:
             self._reap(pidfd)
 
 
-def _work(fds: list[int]) -> None:
+def _work(server: int, fds: list[int]) -> None:
     """Become the worker that the request asks for. `fds` are its life, its stderr, the request, and its own."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != server:
+        return  # the server died before
+    Path("/proc/self/comm").write_text("headrace-worker")  # its command line is still the server's
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     _, errors, body, *own = _above(fds)

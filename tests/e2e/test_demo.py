@@ -21,8 +21,17 @@ COMMAND = [sys.executable, "-c", "from headrace.host.cli.main import main; main(
 
 
 def worker_pids(parent: int) -> list[int]:
-    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return [int(pid) for pid in children if b"headrace.host.workers.whole" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    """The workers are the children of the fork server, which is a child of `parent`."""
+    servers = [
+        pid
+        for pid in children(parent)
+        if b"headrace.host.workers.fork_server" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    return [worker for server in servers for worker in children(server)]
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def start(arguments: list[str]) -> subprocess.Popen[str]:

@@ -131,15 +131,19 @@ class Server:
         return self.process.poll() is None and self.request("GET", "/v2/health/live")[0] == 200
 
     def workers(self) -> list[int]:
-        """Process ids."""
-        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/children")
-        return [int(child) for task in tasks for child in task.read_text().split()]
+        """Process ids: the workers are the children of the fork server, which is a child of this server."""
+        return [worker for server in children(self.process.pid) for worker in children(server)]
 
     def end(self, number: int = signal.SIGTERM, timeout_s: float = 30.0) -> tuple[int, str]:
         """Exit status and what it said."""
         self.process.send_signal(number)
         _, said = self.process.communicate(timeout=timeout_s)
         return self.process.returncode, said
+
+
+def children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
 
 
 def write_profile(folder: Path, name: str) -> Path:
