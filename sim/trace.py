@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from pathlib import Path
 
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
-from perfetto.trace_builder.proto_builder import TraceProtoBuilder
-
 from headrace.sim.engine import Arrivals, Outcome
 
 SEQUENCE = 1  # all packets come from one writer
@@ -28,6 +25,10 @@ class Slice:
 
 def write(path: Path, slices: Iterable[Slice]) -> None:
     """Slices of one track must not overlap. Time counts from the first."""
+    # They are loaded by a run with a trace only.
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
+    from perfetto.trace_builder.proto_builder import TraceProtoBuilder
+
     builder = TraceProtoBuilder()
     uuids: dict[tuple[str, ...], int] = {}
 

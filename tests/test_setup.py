@@ -20,7 +20,7 @@ def setup(tmp_path):
     """setup(*tools, python=...) runs it in a copy, on a PATH of these tools. Without apt, nothing is installed."""
     for folder in ("batching", "sim"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    for file in ("pyproject.toml", "setup.py", "scripts/setup"):
+    for file in ("pyproject.toml", "setup.py", "constraints.txt", "scripts/setup"):
         (tmp_path / file).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / file, tmp_path / file)
 

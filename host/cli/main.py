@@ -30,6 +30,10 @@ COMMANDS = {  # what `headrace --help` says of each
     "xrt-env": "What programs with the real XRT need to use a container.",
 }
 EXTRAS = {  # module: what it is, its extra
+    "cv2": ("OpenCV", "image"),
+    "simplejpeg": ("simplejpeg", "image"),
+    "pyarrow": ("pyarrow", "sweeps"),
+    "matplotlib": ("Matplotlib", "sweeps"),
     "torch": ("PyTorch", "torch"),
     "torchvision": ("torchvision", "torch"),
     "uvloop": ("uvloop", "server"),

@@ -239,6 +239,8 @@ def _numbers(option: str, text: str, models: Sequence[str]) -> list[float]:
 def _journal(folder: Path | None) -> Journal[Measured] | None:
     if folder is None:
         return None
+    import matplotlib  # noqa: F401  an extra: what would miss it for the plot at the end is told now
+
     journal = Journal(folder / "trials.parquet", Measured)
     if journal:
         tell(f"{len(journal)} simulations are in {journal.path} and need not be run again")

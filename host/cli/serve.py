@@ -267,6 +267,8 @@ def serve(
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert and --tls-key: give both, or none")
 
+    import uvloop  # noqa: F401  first: whoever is without the extra is told of all of it, not of OpenCV alone
+
     from headrace.host.dpu.image import Damaged
     from headrace.host.dpu.preprocessor import Launch
     from headrace.host.server.limits import Limits

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from headrace.batching import UsageError
 from headrace.host.dpu import sound_file
+from headrace.host.dpu.mel import mel_filters
 
 RATES = (8000, 11025, 16000, 22050, 24000, 32000, 44100, 48000)  # Hz, of what the DPU is to take
 FORMATS = ("float32", "float16")
@@ -113,9 +114,7 @@ class AudioSpec:
 
 @cache
 def _filterbank(rate: int, n_fft: int, n_mels: int) -> NDArray[np.float32]:
-    import librosa  # takes a second, and who only asks for a spec or another stage need not wait for it
-
-    filters: NDArray[np.float32] = librosa.filters.mel(sr=rate, n_fft=n_fft, n_mels=n_mels)
+    filters = mel_filters(rate, n_fft, n_mels)
     filters.flags.writeable = False  # everybody's
     return filters
 

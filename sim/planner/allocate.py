@@ -17,17 +17,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
-from scipy.sparse import coo_array
 
 from headrace.batching.errors import HeadraceError, UsageError
 from headrace.sim.hardware import cost, power
 from headrace.sim.hardware.mig import gpu_named, partitions
 from headrace.sim.planner.space import CUS
+
+if TYPE_CHECKING:  # loaded where it is called: who asks for help alone need not wait for it
+    from scipy.optimize import LinearConstraint
 from headrace.sim.planner.target import LEAST, MOST_GPUS
 from headrace.sim.system import CORES
 
@@ -175,7 +176,10 @@ class _Rows:
         self.low.append(low)
         self.high.append(high)
 
-    def constraint(self, columns: int) -> LinearConstraint:
+    def constraint(self, columns: int) -> "LinearConstraint":
+        from scipy.optimize import LinearConstraint
+        from scipy.sparse import coo_array
+
         rows, places, values = zip(*self.entries, strict=True)
         return LinearConstraint(coo_array((values, (rows, places)), (len(self.low), columns)).tocsr(),
                                 np.array(self.low), np.array(self.high))  # fmt: skip
@@ -203,6 +207,8 @@ class _Program:
         parts: bool = True,  # cores and CUs are limited
     ) -> _Solved | None:
         """None if it does not go. Raises HeadraceError if it is not known in LIMIT_S whether it goes."""
+        from scipy.optimize import Bounds, milp
+
         models, width = list(self.rates), len(self.partitions) + 2 + 2 * len(self.options)
         first = 1 + len(models)
         columns = first + width * len(groups)
@@ -434,6 +440,8 @@ def _allocation(program: _Program, solved: _Solved, gap: float, objective: str) 
 def headroom(servers: Sequence[ServerPlan], rates: Mapping[str, float]) -> Headroom:
     """By a linear program, in which the slices of a model may share its rate in another way than they do. Its dual
     tells what each limit has to do with the factor; the one that has most is told."""
+    from scipy.optimize import linprog
+
     places = [(number, option) for number, server in enumerate(servers) for _, option in server.slices if option]
     # Columns: the factor, and the rate of each slice.
     parts: dict[tuple[str, int], tuple[list[float], float]] = {}

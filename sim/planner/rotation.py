@@ -17,7 +17,6 @@ from itertools import permutations
 from typing import Final
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from headrace.sim.hardware import cost, power
 from headrace.sim.hardware.mig import gpu_named, placed
@@ -256,6 +255,8 @@ def capacity_left(gpu: str, before: ServerPlan, after: ServerPlan) -> defaultdic
 
 def matched(gpu: str, first: Servers, last: Servers) -> list[tuple[int, int]]:
     """Which server becomes which, so that the most slices stay."""
+    from scipy.optimize import linear_sum_assignment  # a fifth of a second, for a day's schedule alone
+
     kept = np.zeros((len(first), len(last)))
     for i, before in enumerate(first):
         for j, after in enumerate(last):

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from headrace import batching, sim
 from headrace.batching.errors import UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Result = TypeVar("Result")
 
@@ -29,13 +29,14 @@ class Journal(Generic[Result]):
     cannot be appended to. So what comes is appended to a file of such records beside it, and `close` makes both one:
     a crash costs what it comes amidst, and no more. What another version of the code found is not taken, nor what was
     found from files that have changed since; nor a line that was cut short. For one sweep at a time. Raises UsageError
-    if a file cannot be read, or is another's."""
+    if a file cannot be read, or is another's, and if pyarrow is missing."""
 
     path: Path
     kind: type[Result]
     _found: dict[str, Result] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
+        _check_pyarrow()
         for row in self._rows():
             try:
                 if row["version"] == code_version():
@@ -104,6 +105,8 @@ class Journal(Generic[Result]):
         new = self.path.with_suffix(".new")
         try:
             if rows:
+                import pyarrow.parquet as pq
+
                 pq.write_table(_table(ordered), new)
                 new.replace(self.path)
             self._log.unlink()
@@ -146,7 +149,20 @@ class RowJournal(Generic[Result]):
         self._journal.keep(job, _Rows([(type(row).__name__, asdict(row)) for row in result]))  # type: ignore[call-overload]
 
 
+def _check_pyarrow() -> None:
+    """Raises UsageError without it, before a sweep has done any work; Parquet files are read and written by it."""
+    try:
+        import pyarrow.parquet  # noqa: F401  takes a tenth of a second, and is an extra: runs without a file go without
+    except ModuleNotFoundError as missing:
+        if missing.name != "pyarrow":
+            raise
+        raise UsageError("results are kept in Parquet files, by pyarrow: pip install 'headrace[sweeps]'") from missing
+
+
 def _records(path: Path) -> list[str]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         return [str(text) for text in pq.read_table(path, columns=["record"])["record"].to_pylist()]
     except (pa.ArrowException, KeyError) as error:
@@ -155,7 +171,9 @@ def _records(path: Path) -> list[str]:
         ) from error
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> pa.Table:
+def _table(rows: Sequence[dict[str, Any]]) -> "pa.Table":
+    import pyarrow as pa
+
     flat = [
         {"version": row.get("version"), "key": row.get("key"), **_flat("", row.get("job")),
          **_flat("result.", row.get("result")), "record": json.dumps(row)}
@@ -176,7 +194,9 @@ def _flat(prefix: str, value: Any) -> dict[str, Any]:
     return found
 
 
-def _column(values: list[Any]) -> pa.Array:
+def _column(values: list[Any]) -> "pa.Array":
+    import pyarrow as pa
+
     try:
         return pa.array(values)
     except pa.ArrowException:  # of several kinds

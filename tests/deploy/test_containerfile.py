@@ -35,7 +35,9 @@ def test_it_copies_all_sources_of_the_package_and_nothing_that_is_missing(lines,
     copied = {source for name, rest in lines if name == "COPY" and "--from" not in rest for source in rest.split()[:-1]}
     assert [source for source in copied if not (ROOT / source).exists()] == []
     folders = set(project["tool"]["setuptools"]["package-dir"].values())
-    assert folders | {"pyproject.toml", "setup.py", project["project"]["readme"], "LICENSE"} == copied
+    assert (
+        folders | {"constraints.txt", "pyproject.toml", "setup.py", project["project"]["readme"], "LICENSE"} == copied
+    )
 
 
 def test_it_installs_extras_that_there_are(lines, project):

@@ -1,0 +1,48 @@
+"""Mel filter banks in Slaney's scale and norm: what audio preprocessing weighs a frame's powers with.
+
+The scale is that of M. Slaney's Auditory Toolbox (version 2, Interval Research Corporation, Technical Report 1998-010):
+linear below 1000 Hz with 200/3 Hz a mel, and logarithmic above, where 27 mels are a factor of 6.4. librosa and NeMo use
+the same. The tables of the hardware depend on every bit, so what is computed, and in which order, is what librosa's
+`filters.mel` computes; tests/host/dpu/test_mel_filters.py compares them bit for bit.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+LINEAR_HZ = 200.0 / 3  # of a mel below BREAK_HZ
+BREAK_HZ = 1000.0  # where the logarithmic part begins,
+BREAK_MEL = BREAK_HZ / LINEAR_HZ  # in mels
+LOG_STEP = np.log(6.4) / 27.0  # of a mel above it, in natural logarithms of Hz
+
+
+def hz_to_mel(hz: float) -> float:
+    if hz >= BREAK_HZ:
+        return float(BREAK_MEL + np.log(hz / BREAK_HZ) / LOG_STEP)
+    return hz / LINEAR_HZ
+
+
+def mel_to_hz(mels: NDArray[np.float64]) -> NDArray[np.float64]:
+    hz = LINEAR_HZ * mels
+    above = mels >= BREAK_MEL
+    hz[above] = BREAK_HZ * np.exp(LOG_STEP * (mels[above] - BREAK_MEL))
+    return hz
+
+
+def mel_filters(
+    rate: int, n_fft: int, n_mels: int, min_hz: float = 0.0, max_hz: float | None = None
+) -> NDArray[np.float32]:
+    """Triangles over the bins of a spectrum of `n_fft` samples at `rate` Hz, shape (n_mels, n_fft // 2 + 1).
+
+    Corners lie at equal distances in mels from `min_hz` to `max_hz` (half the rate without one); filter m goes up from
+    corner m to its peak at corner m + 1, and down to corner m + 2. Each is scaled by 2 / (its width in Hz), so that
+    its area is 1 (Slaney's norm) and a weight's unit is 1 / Hz. A filter that no bin lies in is 0."""
+    ends = hz_to_mel(min_hz), hz_to_mel(rate / 2 if max_hz is None else max_hz)
+    corners = mel_to_hz(np.linspace(*ends, n_mels + 2))
+    widths = np.diff(corners)
+    ramps = np.subtract.outer(corners, np.fft.rfftfreq(n_fft, 1.0 / rate))
+    filters = np.zeros((n_mels, n_fft // 2 + 1), np.float32)
+    for m in range(n_mels):
+        filters[m] = np.maximum(0, np.minimum(-ramps[m] / widths[m], ramps[m + 2] / widths[m + 1]))
+    # Rounded to float32 before and after, as in librosa.
+    filters *= (2.0 / (corners[2:] - corners[:-2]))[:, np.newaxis]
+    return filters

@@ -1,0 +1,49 @@
+"""What a command's help loads: nothing that takes long, for that is loaded where it is used."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from headrace.host.cli.main import COMMANDS
+
+# Each takes a twentieth of a second or more to load, and some are in extras that a machine may go without.
+HEAVY = (
+    "cv2", "google.protobuf", "grpc", "h5py", "librosa", "matplotlib", "numba", "perfetto", "pyarrow", "ray",
+    "scipy", "simplejpeg", "skimage", "sklearn", "soundfile", "soxr", "torch", "torchvision", "tritonclient", "uvloop",
+)  # fmt: skip
+PROGRAM = """
+import json, os, sys
+from headrace.host.cli.main import app
+with open(os.devnull, "w") as nothing:
+    results, sys.stdout = sys.stdout, nothing
+    app(sys.argv[1:], prog_name="headrace", standalone_mode=False)
+json.dump(sorted(sys.modules), results)
+"""
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, timeout=60, check=True
+    )
+    return set(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command_loads_nothing_heavy(command):
+    loaded = loaded_by(command, "--help")
+    assert f"headrace.host.cli.{command.replace('-', '_')}" in loaded
+    assert loaded.isdisjoint(HEAVY)
+
+
+def test_help_of_all_commands_loads_none_of_them():
+    loaded = loaded_by("--help")
+    assert not {name for name in COMMANDS if f"headrace.host.cli.{name.replace('-', '_')}" in loaded}
+    assert loaded.isdisjoint({*HEAVY, "numpy"})
+
+
+def test_a_simulated_run_loads_nothing_that_only_traces_files_and_plans_need():
+    loaded = loaded_by("simulate", "--requests", "10", "--json")
+    assert "headrace.sim.simulation" in loaded
+    assert loaded.isdisjoint(HEAVY)
