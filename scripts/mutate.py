@@ -397,6 +397,9 @@ def tests_of(root: Path, file: str, area: Area, scope: str = "area") -> list[str
 # Runs
 
 
+_RUNNING: set[subprocess.Popen[str]] = set()  # an interrupt of this script must end them, too
+
+
 class BaselineFailed(Exception):
     """The tests fail before anything is changed."""
 
@@ -453,15 +456,22 @@ def run_tests(
         [*command, *tests], cwd=folder, env=environment(folder, write_bytecode=write_bytecode), text=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
+    _RUNNING.add(process)
     try:
         output, _ = process.communicate(timeout=seconds)
         return process.returncode, output
     except subprocess.TimeoutExpired:
         return None, ""
-    finally:  # what a broken test left running, too
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+    finally:
+        end_run(process)
         process.wait()
+        _RUNNING.discard(process)
+
+
+def end_run(process: subprocess.Popen[str]) -> None:
+    """End a run of pytest, and all processes that its tests left."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def first_failure(report: Path) -> str:
@@ -571,6 +581,8 @@ def run(root: Path, areas: dict[str, Area], mutants: Sequence[Mutant], scope: st
                 outcome = try_mutant(folder, mutant, tests[mutant.file], limits)
             finally:
                 idle.put(folder)
+            if stop.is_set():
+                return None
             verdict = f"killed by {outcome.by}" if outcome.killed else "SURVIVED"
             where = f"{mutant.file}:{mutant.line} {mutant.kind}"
             print(f"{number}/{len(mutants)} {where}: {verdict} ({outcome.seconds:.0f} s)", file=sys.stderr, flush=True)
@@ -584,6 +596,8 @@ def run(root: Path, areas: dict[str, Area], mutants: Sequence[Mutant], scope: st
                 return [outcome for outcome in done if outcome is not None]
             finally:
                 stop.set()
+                for process in list(_RUNNING):
+                    end_run(process)
 
 
 # The report
@@ -640,6 +654,9 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT, areas: dict[
     except BaselineFailed as error:
         print(f"mutate: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("mutate: interrupted", file=sys.stderr)
+        return 1
     print(table(outcomes))
     if options.json:
         options.json.write_text(report_json(outcomes, options.seed, options.scope))
@@ -653,4 +670,6 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT, areas: dict[
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the temporary copies go then, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
     sys.exit(main())
