@@ -106,3 +106,50 @@ def test_a_copy_goes_its_own_way():
     copy.advance(2, ())
     assert len(copy.stack) == 1 and len(table.stack) == 2 and copy.size == table.size == 2
     assert table.stack[0].joined == [0]
+
+
+def test_a_request_counts_its_output_steps_from_the_end_of_its_encoder():
+    table = table_of("ed")
+    request = Request(0, "net", 0.0, input_len=3, output_len=2)
+    table.push((request,))
+    assert table.advance(3, ()) == () and stack_of(table) == [([0], 1)]
+    assert [table.outputs_complete(stop) for stop in (1, 2, 3)] == [(), (), (request,)]
+
+
+def test_a_request_that_stays_keeps_its_own_steps_when_another_leaves():
+    table = table_of("sdd")
+    first, second = Request(0, "net", 0.0, output_len=3), Request(1, "net", 0.0, output_len=4)
+    table.push((first,))
+    table.advance(1 + 4, ())
+    table.push((second,))
+    table.advance(1, ())
+    assert table.stack[0].joined == [0, 2]
+    assert list(table.advance(3, (first,))) == [first]
+    assert table.stack[0].joined == [2] and stack_of(table) == [([1], 1)]
+    assert table.outputs_complete(1 + 2 * 2) == () and table.outputs_complete(1 + 3 * 2) == (second,)
+
+
+def test_a_request_with_its_whole_output_waits_below_all_that_decode():
+    table = table_of("sdds", equal_timesteps=True)
+    for number, stop in enumerate((1 + 4, 1 + 2, 1)):
+        table.push((Request(number, "net", 0.0, output_len=1 if number == 2 else 9),))
+        table.advance(stop, ())
+    assert stack_of(table) == [([0], 1), ([1], 1), ([2], 1)]
+    table.advance(3, table.outputs_complete(3))
+    assert stack_of(table) == [([2], 3), ([0], 1), ([1], 1)]
+    table.advance(1, table.stack[-1].requests)
+    assert stack_of(table) == [([2, 1], 3), ([0], 1)]
+
+
+def test_newcomers_of_a_graph_without_sections_catch_up_and_merge():
+    table = table_of("sss")
+    table.push((OLD,))
+    assert table.advance(2, ()) == () and stack_of(table) == [([0], 2)]
+    table.push((YOUNG,))
+    assert table.next_stop() == 2 and not table.merged
+    assert table.advance(2, ()) == () and table.merged
+    assert stack_of(table) == [([0, 1], 2)]
+    table.push((Request(2, "net", 0.0),))
+    assert not table.merged and table.size == 3
+    table.advance(2, ())
+    assert [request.id for request in table.advance(3, ())] == [0, 1, 2] and table.size == 0
