@@ -1,7 +1,7 @@
 """Change single lines of the sources, and report the changes that no test notices.
 
-    .venv/bin/python scripts/mutate.py [--count N] [--seed N] [--area NAME] [--scope SCOPE] [--jobs N]
-                                       [--json FILE] [--at-least PERCENT]
+    .venv/bin/python scripts/mutate.py [--count N] [--seed N] [--area NAME] [--file FILE] [--scope SCOPE]
+                                       [--jobs N] [--json FILE] [--at-least PERCENT]
 
 A mutant is a copy of the tree with one changed line. The tests that mirror the changed file run in that copy. The
 mutant is killed when a test fails or takes too long, and it survives when all tests pass. A survivor shows a missing
@@ -642,12 +642,18 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT, areas: dict[
     parser.add_argument("--count", type=positive, default=100, help="mutants in all (default: 100)")
     parser.add_argument("--seed", type=int, default=1, help="of the sample (default: 1)")
     parser.add_argument("--area", action="append", choices=areas, help="only this area; may be given again")
+    parser.add_argument("--file", action="append", help="only this source file of the areas; may be given again")
     parser.add_argument("--scope", choices=SCOPES, default="area", help="tests that run (default: area)")
     parser.add_argument("--jobs", type=positive, default=2, help="mutants at a time (default: 2)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all mutants with their outcomes")
     parser.add_argument("--at-least", type=float, default=0.0, metavar="PERCENT", help="the least score (default: 0)")
     options = parser.parse_args(arguments)
     candidates = {name: mutants_of(root, name, areas[name]) for name in areas if name in (options.area or areas)}
+    if options.file:
+        unknown = set(options.file) - {mutant.file for part in candidates.values() for mutant in part}
+        if unknown:
+            parser.error(f"--file {min(unknown)}: no area that was asked for has a mutant there")
+        candidates = {name: [m for m in part if m.file in options.file] for name, part in candidates.items()}
     mutants = sample(candidates, options.count, options.seed)
     try:
         outcomes = run(root, areas, mutants, options.scope, options.jobs)
