@@ -1,7 +1,7 @@
 """Change single lines of the sources, and report the changes that no test notices.
 
-    .venv/bin/python scripts/mutate.py [--count N] [--seed N] [--area NAME] [--scope SCOPE] [--jobs N]
-                                       [--json FILE] [--at-least PERCENT]
+    .venv/bin/python scripts/mutate.py [--count N] [--seed N] [--area NAME] [--file FILE] [--scope SCOPE]
+                                       [--jobs N] [--json FILE] [--at-least PERCENT]
 
 A mutant is a copy of the tree with one changed line. The tests that mirror the changed file run in that copy. The
 mutant is killed when a test fails or takes too long, and it survives when all tests pass. A survivor shows a missing
@@ -397,6 +397,9 @@ def tests_of(root: Path, file: str, area: Area, scope: str = "area") -> list[str
 # Runs
 
 
+_RUNNING: set[subprocess.Popen[str]] = set()  # an interrupt of this script must end them, too
+
+
 class BaselineFailed(Exception):
     """The tests fail before anything is changed."""
 
@@ -453,15 +456,22 @@ def run_tests(
         [*command, *tests], cwd=folder, env=environment(folder, write_bytecode=write_bytecode), text=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
+    _RUNNING.add(process)
     try:
         output, _ = process.communicate(timeout=seconds)
         return process.returncode, output
     except subprocess.TimeoutExpired:
         return None, ""
-    finally:  # what a broken test left running, too
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+    finally:
+        end_run(process)
         process.wait()
+        _RUNNING.discard(process)
+
+
+def end_run(process: subprocess.Popen[str]) -> None:
+    """End a run of pytest, and all processes that its tests left."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def first_failure(report: Path) -> str:
@@ -571,6 +581,8 @@ def run(root: Path, areas: dict[str, Area], mutants: Sequence[Mutant], scope: st
                 outcome = try_mutant(folder, mutant, tests[mutant.file], limits)
             finally:
                 idle.put(folder)
+            if stop.is_set():
+                return None
             verdict = f"killed by {outcome.by}" if outcome.killed else "SURVIVED"
             where = f"{mutant.file}:{mutant.line} {mutant.kind}"
             print(f"{number}/{len(mutants)} {where}: {verdict} ({outcome.seconds:.0f} s)", file=sys.stderr, flush=True)
@@ -584,6 +596,8 @@ def run(root: Path, areas: dict[str, Area], mutants: Sequence[Mutant], scope: st
                 return [outcome for outcome in done if outcome is not None]
             finally:
                 stop.set()
+                for process in list(_RUNNING):
+                    end_run(process)
 
 
 # The report
@@ -628,17 +642,26 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT, areas: dict[
     parser.add_argument("--count", type=positive, default=100, help="mutants in all (default: 100)")
     parser.add_argument("--seed", type=int, default=1, help="of the sample (default: 1)")
     parser.add_argument("--area", action="append", choices=areas, help="only this area; may be given again")
+    parser.add_argument("--file", action="append", help="only this source file of the areas; may be given again")
     parser.add_argument("--scope", choices=SCOPES, default="area", help="tests that run (default: area)")
     parser.add_argument("--jobs", type=positive, default=2, help="mutants at a time (default: 2)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all mutants with their outcomes")
     parser.add_argument("--at-least", type=float, default=0.0, metavar="PERCENT", help="the least score (default: 0)")
     options = parser.parse_args(arguments)
     candidates = {name: mutants_of(root, name, areas[name]) for name in areas if name in (options.area or areas)}
+    if options.file:
+        unknown = set(options.file) - {mutant.file for part in candidates.values() for mutant in part}
+        if unknown:
+            parser.error(f"--file {min(unknown)}: no area that was asked for has a mutant there")
+        candidates = {name: [m for m in part if m.file in options.file] for name, part in candidates.items()}
     mutants = sample(candidates, options.count, options.seed)
     try:
         outcomes = run(root, areas, mutants, options.scope, options.jobs)
     except BaselineFailed as error:
         print(f"mutate: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("mutate: interrupted", file=sys.stderr)
         return 1
     print(table(outcomes))
     if options.json:
@@ -653,4 +676,6 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT, areas: dict[
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the temporary copies go then, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
     sys.exit(main())

@@ -1,6 +1,7 @@
 import pytest
 
 from headrace.batching import AccountingError, Ledger, Request, Served, ServedTimes, summarize
+from headrace.batching.results import percentiles_ms
 
 REQUESTS = [Request(number, "net", 0.0) for number in range(4)]
 
@@ -25,6 +26,13 @@ def test_the_summary_of_a_small_run_by_hand():
     assert result["queue_ms"] == pytest.approx((100 + 0 + 400) / 3)
     assert result["sla_violation_rate"] == pytest.approx(2 / 4)  # one late, one failed
     assert result["utilization"] == pytest.approx(3.4 / 4)
+
+
+def test_each_percentile_is_the_latency_that_so_many_do_not_exceed():
+    seconds = [number / 1000 for number in reversed(range(101))]
+    assert percentiles_ms(seconds) == pytest.approx(
+        {"mean": 50, "p50": 50, "p90": 90, "p95": 95, "p99": 99, "max": 100}
+    )
 
 
 def test_a_run_that_finished_nothing_has_no_latency():

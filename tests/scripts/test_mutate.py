@@ -243,6 +243,19 @@ def test_nothing_is_changed_where_the_tests_fail_already(mutate, tree, areas, ca
     assert out == "" and "fail before anything is changed" in err and "test_wrong" in err
 
 
+def test_a_file_without_mutants_is_bad_usage(mutate, tree, areas, capsys):
+    with pytest.raises(SystemExit) as ended:
+        mutate.main(["--file", "sim/smal.py"], tree, areas)
+    assert ended.value.code == 2 and "--file sim/smal.py: no area" in capsys.readouterr().err
+
+
+def test_only_the_files_that_were_asked_for_are_changed(mutate, tree, areas, capsys):
+    (tree / "sim" / "other.py").write_text("LIMIT = 3\n")
+    assert mutate.main(["--file", "sim/other.py", "--jobs", "1"], tree, areas) == 0
+    out = capsys.readouterr().out
+    assert "| sim | 0 | 2 | 0 % |" in out and "sim/other.py:1 constant\n  - LIMIT = 3\n  + LIMIT = 4" in out
+
+
 def test_a_copy_has_no_module_that_mypyc_compiled(mutate, tmp_path):
     policies = tmp_path / "tree" / "batching" / "policies"
     policies.mkdir(parents=True)

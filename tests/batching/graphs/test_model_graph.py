@@ -50,3 +50,7 @@ def test_sections_in_a_wrong_order_are_refused(kinds, message):
     names = {"s": NodeKind.STATIC, "e": NodeKind.ENCODER, "d": NodeKind.DECODER}
     with pytest.raises(ValueError, match=message):
         ModelGraph("net", tuple(Node(kind, names[kind]) for kind in kinds))
+
+
+def test_a_graph_has_the_parameters_of_its_nodes():
+    assert ModelGraph("net", (Node("a", parameters=3), Node("b"), Node("c", parameters=4))).parameters() == 7
