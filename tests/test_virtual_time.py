@@ -1,7 +1,7 @@
 import asyncio
 
 import pytest
-from virtual_time import BeyondHorizon, Deadlock, run
+from virtual_time import BeyondHorizon, Deadlock, Endless, run
 
 
 def test_an_hour_passes_at_once_and_timers_ring_at_their_instants_in_order():
@@ -52,3 +52,14 @@ def test_code_that_waits_for_ever_is_an_error_and_no_hang():
 
     with pytest.raises(BeyondHorizon, match="10"):
         run(again(), horizon_s=10.0)
+
+
+def test_a_loop_that_never_leaves_one_instant_is_an_error_and_no_hang(monkeypatch):
+    monkeypatch.setattr("virtual_time.MAX_TURNS", 1000)
+
+    async def spin():
+        while True:
+            await asyncio.sleep(0)
+
+    with pytest.raises(Endless, match=r"at 0\.0 s"):
+        run(spin())

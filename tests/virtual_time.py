@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 HORIZON_S = 24 * 3600.0
+MAX_TURNS = 1_000_000  # of the loop at one instant; the longest test has some thousands
 
 
 class Deadlock(RuntimeError):
@@ -23,6 +24,10 @@ class Deadlock(RuntimeError):
 
 class BeyondHorizon(RuntimeError):
     """The clock would pass the horizon: a timer is set again and again, and what the test waits for never comes."""
+
+
+class Endless(RuntimeError):
+    """The loop never leaves one instant: callbacks call each other for ever, or a timer is always due."""
 
 
 class _JumpingSelector(selectors.EpollSelector):
@@ -40,10 +45,11 @@ class _JumpingSelector(selectors.EpollSelector):
 
 class VirtualLoop(asyncio.SelectorEventLoop):
     """`time()` starts at 0.0 seconds and moves only when nothing else can run. Raises BeyondHorizon past `horizon_s`
-    seconds, and Deadlock."""
+    seconds, Deadlock, and Endless."""
 
     def __init__(self, horizon_s: float = HORIZON_S) -> None:
         self._now = 0.0
+        self._turns = 0  # since the clock moved
         self._horizon_s = horizon_s
         selector = _JumpingSelector()
         super().__init__(selector)
@@ -57,7 +63,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         at = self._scheduled[0].when()
         if at > self._horizon_s:
             raise BeyondHorizon(f"the next timer is at {at} s, beyond the horizon of {self._horizon_s} s")
-        self._now = max(self._now, at)
+        if at > self._now:
+            self._now, self._turns = at, 0
+
+    def _run_once(self) -> None:
+        self._turns += 1
+        if self._turns > MAX_TURNS:
+            raise Endless(f"{MAX_TURNS} turns of the loop at {self._now} s")
+        super()._run_once()
 
     @property
     def _clock_resolution(self) -> float:
