@@ -89,7 +89,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`by` is the first test that failed, "timeout" when the run was ended, or "" for a survivor."""
+    """`by` is the first test that failed, "timeout" when the run ended without a report, or "" for a survivor."""
 
     mutant: Mutant
     killed: bool
@@ -451,7 +451,8 @@ def run_tests(
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "--tb=short"]
     command += [f"--junit-xml={report}"]
     if test_seconds is not None:
-        command += [f"--timeout={test_seconds:.0f}"]
+        # Hypothesis would try a test again that a signal ended; this method ends pytest itself.
+        command += [f"--timeout={test_seconds:.0f}", "--timeout-method=thread"]
     process = subprocess.Popen(
         [*command, *tests], cwd=folder, env=environment(folder, write_bytecode=write_bytecode), text=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
@@ -548,7 +549,7 @@ def try_mutant(folder: Path, mutant: Mutant, tests: Sequence[str], limits: Limit
     seconds = time.monotonic() - began
     if status is None:
         return Outcome(mutant, True, "timeout", seconds)
-    return Outcome(mutant, status != 0, "" if status == 0 else first_failure(report) or "import", seconds)
+    return Outcome(mutant, status != 0, "" if status == 0 else first_failure(report) or "timeout", seconds)
 
 
 def run(root: Path, areas: dict[str, Area], mutants: Sequence[Mutant], scope: str, jobs: int) -> list[Outcome]:

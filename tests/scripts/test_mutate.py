@@ -233,7 +233,8 @@ def test_a_change_that_alters_no_behaviour_survives(mutate, tree, areas):
 
 def test_a_loop_without_end_is_killed(mutate, tree, areas, monkeypatch):
     monkeypatch.setattr(mutate, "LEAST_TIMEOUT", 1.0)
-    assert outcome_of(mutate, tree, areas, "a -= 1", "pass").killed
+    outcome = outcome_of(mutate, tree, areas, "a -= 1", "pass")
+    assert outcome.killed and outcome.by == "timeout"
 
 
 def test_nothing_is_changed_where_the_tests_fail_already(mutate, tree, areas, capsys):
