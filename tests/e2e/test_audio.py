@@ -156,6 +156,7 @@ def test_the_demo_serves_sounds_under_every_policy_and_names_those_it_cannot(sou
 
 
 @pytest.mark.timed  # CU B's runs lie beside CU A's only if nobody else keeps the cores for as long as all of them take
+@pytest.mark.slow
 def test_the_demo_runs_sounds_through_both_cus_and_its_trace_shows_them(xclbin, sounds, tmp_path):
     for sound in list(sounds.glob("?.wav")):
         for number in range(4):  # one pair of neighbours may miss each other

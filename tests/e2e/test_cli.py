@@ -83,6 +83,7 @@ def hw_xclbin(tmp_path_factory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_hw_emu_tells_the_clocks_and_writes_a_waveform(hw_xclbin, china, tmp_path):
     small = tmp_path / "small.jpg"
     cv2.imwrite(str(small), cv2.resize(cv2.imread(str(china)), (40, 30)))
@@ -97,6 +98,7 @@ def test_hw_emu_tells_the_clocks_and_writes_a_waveform(hw_xclbin, china, tmp_pat
     assert refused.returncode == 2 and "give one file, not 2" in refused.stderr
 
 
+@pytest.mark.slow
 def test_hw_emu_gives_opencvs_tensor_of_a_photo_and_the_demo_runs_on_it(hw_xclbin, china, tmp_path):
     photos = tmp_path / "photos"
     photos.mkdir()
@@ -238,6 +240,7 @@ def test_reproduce_ends_with_its_table(tmp_path):
     assert done.returncode == 2 and "--figure 99" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_cell_is_profiled_at_every_batch_size(tmp_path):
     arguments = ("profile", "--cell", "lstm", "--hidden", "64", "--max-batch", "4", "-o", tmp_path / "p.json", "--json")
     done = headrace(*arguments)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from headrace.host.demo.photos import demo_photos
@@ -63,14 +64,20 @@ def profile_file(folder: Path, model: str = "squeezenet1_1") -> Path:
     return path
 
 
-def test_the_demo_reports_every_policy_and_every_tensor_equals_opencvs(tmp_path):
+ALL = ("serial", "graph", "preba", "smdp")
+
+
+@pytest.mark.timed  # requests are to be sent in time
+@pytest.mark.parametrize("policies", [("serial", "preba"), pytest.param(ALL, marks=pytest.mark.slow)], ids="+".join)
+def test_the_demo_reports_every_policy_and_every_tensor_equals_opencvs(policies, tmp_path):
     arguments = ["--requests", "60", "--rate-rps", "25", "--workers", "2", "--out", str(tmp_path), "--json"]
-    arguments += ["--policies", "serial,graph,preba,smdp", "--preprocessors", "cpu,dpu"]
+    arguments += ["--policies", ",".join(policies), "--preprocessors", "cpu,dpu", "--model", "squeezenet1_1"]
+    arguments += ["--profile", str(profile_file(tmp_path))] if policies != ALL else []
     done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert [run["name"] for run in report["runs"]] == [
-        f"{pre} + {policy}" for pre in ("cpu", "dpu") for policy in ("serial", "graph", "preba", "smdp")
+        f"{pre} + {policy}" for pre in ("cpu", "dpu") for policy in policies
     ]
     assert report["equality"]["equal"] == report["equality"]["on_dpu"] == report["equality"]["photos"]
     assert report["equality"]["max_difference"] == 0
@@ -97,8 +104,9 @@ def test_the_demo_reports_every_policy_and_every_tensor_equals_opencvs(tmp_path)
     names = [p.track_descriptor.name for p in trace.packet if p.HasField("track_descriptor")]
     assert "worker 0" in names and "image_cu_1" in names and "dpu + preba" in names
     begins = [p.track_event for p in trace.packet if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN]
+    requests = 2 * len(policies) * 60
     flows = [flow for event in begins for flow in event.flow_ids]
-    assert len(set(flows)) == 8 * 60 and len(flows) == 2 * 8 * 60  # each request: its CU, then its task
+    assert len(set(flows)) == requests and len(flows) == 2 * requests  # each request: its CU, then its task
     assert any(event.name == "batch of 1, idle" for event in begins) and any("window" in event.name for event in begins)
     no_slices_of_a_worker_overlap(trace)
 
@@ -195,6 +203,7 @@ def test_two_networks_of_ones_own_are_served_in_one_run_each_with_its_own_photos
         assert json.loads((tmp_path / f"profile.{name}.json").read_text())["workers"] == 2
 
 
+@pytest.mark.slow
 def test_the_load_comes_from_what_was_measured_and_the_report_says_what_it_shows(tmp_path):
     points = [{"batch": b, "latency_s": 0.02, "throughput_rps": 50 * b} for b in (1, 2)]
     body = {"version": 1, "model": "squeezenet1_1", "workers": 1, "points": points, "machine": {}}
@@ -230,6 +239,7 @@ def test_node_level_policies_run_on_simulated_npus_and_say_why_tasks_left(tmp_pa
     no_slices_of_a_worker_overlap(Trace.FromString((tmp_path / "trace.pftrace").read_bytes()))
 
 
+@pytest.mark.slow
 def test_node_level_policies_run_a_network_of_ones_own_on_real_workers(tmp_path):
     arguments = ["--workers", "1", "--model", "own:convolutions", "--policies", "graph,lazy,preba,preba-lazy"]
     arguments += ["--requests", "150", "--preprocessors", "beforehand,dpu", "--max-batch", "8", "--sla-ms", "200"]
@@ -251,6 +261,7 @@ def test_node_level_policies_run_a_network_of_ones_own_on_real_workers(tmp_path)
     assert done.returncode == 2 and "profile --nodes --model own:convolutions" in done.stderr
 
 
+@pytest.mark.slow
 def test_sentences_through_a_step_model_end_at_their_own_lengths_under_every_policy(tmp_path):
     arguments = ["--workers", "1", "--model", "transformer", "--policies", "graph,lazy,preba", "--requests", "80"]
     done = own_nets(tmp_path, [*arguments, "--max-batch", "8"])
@@ -263,27 +274,40 @@ def test_sentences_through_a_step_model_end_at_their_own_lengths_under_every_pol
     no_slices_of_a_worker_overlap(Trace.FromString((tmp_path / "trace.pftrace").read_bytes()))
 
 
-def test_a_step_model_of_ones_own_is_served_and_what_does_not_fit_is_refused(tmp_path):
+STEPS = ("--workers", "1", "--model", OWN_STEPS, "--policies", "lazy", "--requests", "20", "--max-batch", "4")
+
+
+@pytest.mark.slow
+def test_a_step_model_of_ones_own_is_served(tmp_path):
     (tmp_path / "moving_average.py").write_text((EXAMPLES / "moving_average.py").read_text())
-    arguments = ["--workers", "1", "--model", OWN_STEPS, "--policies", "lazy", "--requests", "20", "--max-batch", "4"]
-    done = own_nets(tmp_path, arguments)
+    done = own_nets(tmp_path, [*STEPS])
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["runs"][0]["finished"] == 20
+
+
+def test_what_does_not_fit_a_step_model_of_ones_own_is_refused(tmp_path):
+    (tmp_path / "moving_average.py").write_text((EXAMPLES / "moving_average.py").read_text())
     for options, message in (
         (["--workers", "npu:1"], "on worker processes"),
         (["--model", f"{OWN_STEPS},resnet18"], "give it alone"),
         (["--model", "treelstm"], "trees"),
     ):
-        done = own_nets(tmp_path, [*arguments, *options])
+        done = own_nets(tmp_path, [*STEPS, *options])
         assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
 
 
-def test_a_network_that_cannot_be_cut_into_nodes_is_refused_or_kept_in_one_piece(tmp_path):
-    arguments = ["--workers", "1", "--model", "own:decides", "--policies", "lazy", "--requests", "20"]
-    arguments += ["--rate-rps", "50", "--preprocessors", "beforehand"]
-    done = own_nets(tmp_path, arguments)
+DECIDES = ("--workers", "1", "--model", "own:decides", "--policies", "lazy", "--requests", "20", "--rate-rps", "50",
+           "--preprocessors", "beforehand")  # fmt: skip
+
+
+def test_a_network_that_cannot_be_cut_into_nodes_is_refused(tmp_path):
+    done = own_nets(tmp_path, [*DECIDES])
     assert done.returncode == 2 and "cannot be traced" in done.stderr and "--whole" in done.stderr, done.stderr
-    done = own_nets(tmp_path, [*arguments, "--whole"])
+
+
+@pytest.mark.slow
+def test_a_network_that_cannot_be_cut_into_nodes_is_kept_in_one_piece(tmp_path):
+    done = own_nets(tmp_path, [*DECIDES, "--whole"])
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["runs"][0]["finished"] == 20
 
@@ -304,6 +328,7 @@ def test_photos_that_cannot_be_used_are_named_and_the_others_are_served(tmp_path
     assert report["runs"][0]["finished"] == 10
 
 
+@pytest.mark.slow
 def test_photos_that_the_dpu_takes_none_of_are_served_by_the_cpu(tmp_path):
     images = tmp_path / "images"
     images.mkdir()
@@ -328,6 +353,7 @@ def test_a_profile_of_another_network_is_refused(tmp_path):
     assert done.returncode == 2 and "headrace profile --model mobilenet_v3_small" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_worker_killed_under_load_loses_no_request(tmp_path):
     arguments = [
         "--requests", "150", "--rate-rps", "30", "--workers", "2", "--model", "squeezenet1_1", "--policies", "graph",
@@ -344,6 +370,7 @@ def test_a_worker_killed_under_load_loses_no_request(tmp_path):
     assert run["workers_lost"] == 1
 
 
+@pytest.mark.timed  # the workers and the demo are to end in time
 def test_ctrl_c_ends_cleanly_and_leaves_no_process(tmp_path):
     arguments = [
         "--requests", "3000", "--rate-rps", "20", "--workers", "2", "--profile", str(profile_file(tmp_path)),

@@ -53,6 +53,8 @@ def served(folder, command):
             process.send_signal(signal.SIGTERM)
 
 
+@pytest.mark.slow
+@pytest.mark.timed
 def test_what_is_planned_on_this_machine_is_served_with_the_latency_that_was_predicted(headrace_in, tmp_path):
     model = ("--model", "sleeping:Sleeper")
     profile = headrace_in("profile", *model, "--workers", "1", "--max-batch", "8", "-o", "sleeper.json")

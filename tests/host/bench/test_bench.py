@@ -29,6 +29,7 @@ from headrace.host.bench.report import result
 from headrace.host.bench.run import OpenLoop, run
 
 TRANSPORTS = ("http", "grpc")
+ONE_QUICK = ("http", pytest.param("grpc", marks=pytest.mark.slow))  # what has a server of its own, or waits for seconds
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +127,7 @@ def test_a_trace_is_replayed_at_its_times(server, tmp_path):
     assert replayed(trace, "scale", 3).tolist() == [0.1, 0.1, 0.3]
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", ONE_QUICK)
 def test_what_the_server_sheds_is_told_apart_from_what_it_has_no_worker_for(transport):
     with serving("--max-queue", "2", "--sla-ms", "1", models=("slow",)) as server:
         found = bench(url_of(server, transport), "--model", "slow", "--rate-rps", "2000", "--requests", "400")
@@ -150,7 +151,7 @@ def tensor(metadata, array):
 
 
 @pytest.mark.timed
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", ONE_QUICK)
 def test_a_timeout_reaches_the_server(transport):
     with serving("--drop-late", models=("scale",)) as server:
         target = target_of(server, transport)
@@ -164,7 +165,7 @@ def test_a_timeout_reaches_the_server(transport):
     assert found["sla_violation_rate"] >= 0.5 and found["dropped"] >= 1
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", ONE_QUICK)
 def test_the_token_of_a_server_that_wants_one(transport, tmp_path):
     token = tmp_path / "token"
     token.write_text("open-sesame\n")
@@ -174,7 +175,7 @@ def test_the_token_of_a_server_that_wants_one(transport, tmp_path):
         assert "token" in bench(url_of(server, transport), *options, status=1)
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", ONE_QUICK)
 def test_tensors_may_lie_in_shared_memory(transport):
     with serving("--shared-memory", models=("scale", "pair")) as server:
         options = ("--requests", "20", "--shared-memory")
@@ -189,7 +190,7 @@ def test_tensors_may_lie_in_shared_memory(transport):
         assert len(said.splitlines()) == 1
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", [pytest.param("http", marks=pytest.mark.slow), "grpc"])
 def test_tls_with_certificates_to_trust(transport, tmp_path):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
@@ -307,7 +308,7 @@ def stalling(transport, stall):
 
 
 @pytest.mark.timed
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", ONE_QUICK)
 def test_a_server_that_stalls_cannot_hide_behind_a_client_that_waits(transport):
     """A second's stall in 4 s at 100/s keeps a quarter of all requests waiting, for half of it on average. A client
     of one request at a time would have seen one slow request in 300."""

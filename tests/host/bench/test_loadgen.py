@@ -19,7 +19,7 @@ def loadgen(url, out, *options):
 
 
 @pytest.mark.timed
-@pytest.mark.parametrize("transport", ["http", "grpc"])
+@pytest.mark.parametrize("transport", ["http", pytest.param("grpc", marks=pytest.mark.slow)])
 def test_the_server_scenario_is_valid(transport, tmp_path):
     with serving(models=("scale",)) as server:
         url = f"{transport}://{server.url(transport)}"

@@ -14,6 +14,7 @@ import pytest
 from headrace.bitstreams.build import build_sw_emu
 
 PHOTO = Path(__file__).parents[3] / "examples" / "chelsea.jpg"
+pytestmark = pytest.mark.timed  # a command has two seconds to end
 SOON_S = 4.0  # two seconds, and as much again for a machine that is busy with other tests
 CODE = "import sys; from headrace.host.cli.main import main; print('up', file=sys.stderr, flush=True); main()"
 
@@ -69,7 +70,7 @@ def alive(session: int) -> list[str]:
     ],
     ids=lambda command: " ".join(command)[:40],
 )
-@pytest.mark.parametrize("after_s", [0.5, 2])
+@pytest.mark.parametrize("after_s", [pytest.param(0.5, marks=pytest.mark.slow), 2])
 def test_ctrl_c(command, after_s, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("grid.toml").write_text("requests = 20_000\nseeds = 1000\n")

@@ -110,6 +110,7 @@ def test_an_error_of_a_users_network_is_printed_as_it_is(tmp_path, monkeypatch):
     assert done.stdout == ""  # what it printed is no result
 
 
+@pytest.mark.slow
 def test_the_demo_prints_names_of_photos_as_they_are(xclbin, photos, tmp_path):
     (tmp_path / "bad[red] :smile:.jpg").write_text("no photo")
     options = ("--policies", "serial", "--preprocessors", "cpu", "--requests", "3", "--workers", "npu:1")

@@ -16,7 +16,10 @@ def written(folder):
     "command",
     [
         ("simulate", "--grid", "grid.toml"),
-        ("plan", "--tune", "serial", "--model", "resnet50", "--rate-rps", "100", "--slo-ms", "50"),
+        pytest.param(
+            ("plan", "--tune", "serial", "--model", "resnet50", "--rate-rps", "100", "--slo-ms", "50"),
+            marks=pytest.mark.slow,
+        ),
         ("reproduce", "lazybatching", "--quick", "--figure", "5"),
     ],
     ids=lambda command: command[0],

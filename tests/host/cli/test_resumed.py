@@ -105,7 +105,7 @@ def test_a_grid_goes_on(by, simulate, simulated, resumed, tmp_path):
     assert resumed(simulate, tmp_path) == (simulated, 48 - kept, kept)
 
 
-@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("by", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
 def test_an_evaluation_goes_on(by, reproduced, resumed, tmp_path):
     stopped((*REPRODUCE, tmp_path), tmp_path, by)
     kept = len(RowJournal(tmp_path / "runs.parquet", []))
@@ -113,6 +113,7 @@ def test_an_evaluation_goes_on(by, reproduced, resumed, tmp_path):
     assert resumed(REPRODUCE, tmp_path) == (reproduced, 28 - kept, kept)
 
 
+@pytest.mark.slow
 def test_a_grid_on_a_cluster_goes_on_wherever(simulate, simulated, resumed, tmp_path):
     """A cluster takes longer to end than a command may after Ctrl-C; what it did is in one file before."""
     stopped((*simulate, tmp_path, "--ray", "local"), tmp_path, signal.SIGINT)

@@ -260,6 +260,7 @@ def test_however_many_requests_wait_there_are_no_more_buffers_than_units(xclbin,
     with_dpu(xclbin, body)
 
 
+@pytest.mark.timed  # it bounds how long something takes
 def test_a_close_ends_runs_and_waits_at_once(xclbin):
     async def body(dpu):
         calls = [asyncio.create_task(dpu.preprocess(sound)) for sound in SOUNDS]
@@ -280,6 +281,7 @@ def test_a_container_without_audio_units_is_refused(vadd_xclbin, tmp_path):
         Dpu(vadd_xclbin, SPEC)
 
 
+@pytest.mark.slow
 def test_on_hw_emu_it_is_the_same_with_clocks_counted(hw_xclbin, xclbin):
     spec = AudioSpec(dtype="float16")
     stereo = wav(np.stack([int16(speechlike(0.2, 44100, seed)) for seed in (1, 2)], 1), 44100)

@@ -240,6 +240,7 @@ def test_a_failing_transfer_takes_its_unit_out_of_service(xclbin):
     with_dpu(xclbin, body, fault=Fault(FaultKind.SYNC))
 
 
+@pytest.mark.timed  # it bounds how long something takes
 def test_with_no_unit_left_requests_go_to_the_cpu_in_bounded_time(xclbin):
     async def body(dpu):
         started = time.monotonic()
@@ -374,6 +375,7 @@ def test_a_request_moved_off_a_failing_unit_is_next(xclbin):
     with_dpu(xclbin, body, fault=Fault(FaultKind.ERROR, cu="image_cu_2"))
 
 
+@pytest.mark.timed  # it bounds how long something takes
 def test_when_the_last_unit_goes_all_who_wait_are_told_at_once(xclbin):
     async def body(dpu):
         calls = [asyncio.create_task(dpu.preprocess(photo.jpeg)) for photo in PHOTOS]
@@ -400,6 +402,7 @@ def test_a_tensor_stays_what_it_is_when_its_unit_takes_the_next_request(xclbin):
     with_dpu(xclbin, body)
 
 
+@pytest.mark.timed  # it bounds how long something takes
 @pytest.mark.parametrize("fallback", Fallback)
 def test_a_close_ends_runs_and_waits_at_once(xclbin, fallback):
     """The runs hang, so that only the close can end them; nothing is then done on the CPU, whatever the fallback."""

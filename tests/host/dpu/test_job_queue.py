@@ -172,6 +172,7 @@ def test_what_is_closed_ends_its_runs_and_refuses(xclbin, starts, patient):
     assert time.monotonic() - begun < 60 and len(starts) == 2
 
 
+@pytest.mark.timed  # it bounds how long something takes
 def test_closing_waits_once_for_all_units_that_do_not_stop(xclbin, patient, monkeypatch):
     async def body(dpu):
         await asyncio.gather(*(dpu.preprocess(photo.jpeg) for photo in PHOTOS * 3))

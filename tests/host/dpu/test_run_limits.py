@@ -19,7 +19,7 @@ def test_photos_take_fewer_clocks_than_the_bound():
 
 @pytest.mark.parametrize("progressive", [0, 1])
 @pytest.mark.parametrize("noise", [0, 1, 40])
-@pytest.mark.parametrize("size", [(8, 8), (64, 2000), (1200, 1200)])
+@pytest.mark.parametrize("size", [(8, 8), (64, 2000), pytest.param((1200, 1200), marks=pytest.mark.slow)])
 def test_extreme_files_take_fewer_clocks_than_the_bound(size, noise, progressive):
     pixels = np.random.default_rng(1).normal(128, noise, (*size, 3)).clip(0, 255).astype(np.uint8)
     for quality in (5, 100):

@@ -16,7 +16,7 @@ from headrace.host.workers.networks import Network, tree_of
 from headrace.host.workers.step_models import load_steps, run_alone
 
 SMALL = {"hidden": 16, "vocabulary": 50}
-STEPS = "hidden = 16\nvocabulary = 50\n"
+STEPS = "hidden = 16\nvocabulary = 50\nmax-batch = 4\n"
 MODELS = f"""
 [[models]]
 name = "alone"
@@ -36,6 +36,7 @@ profile = "PROFILE"
 name = "deep"
 source = "served:deep"
 policy = "lazy"
+max-batch = 4
 
 [[models]]
 name = "cells"
@@ -210,6 +211,9 @@ def test_a_client_that_leaves_a_stream_takes_its_requests_along(server):
     assert server.lives()
 
 
+@pytest.mark.parametrize(
+    "transport", [tritonclient.grpc, pytest.param(tritonclient.http, marks=pytest.mark.slow)], ids=["grpc", "http"]
+)
 def test_a_model_comes_from_the_repository_and_goes_again(transport, tmp_path):
     folder = tmp_path / "models"
     folder.mkdir()

@@ -120,6 +120,7 @@ def test_a_killed_worker_costs_no_request():
         assert "headrace_workers_lost_total 1.0" in server.metrics()
 
 
+@pytest.mark.slow
 def test_many_times_too_many_requests_are_each_answered_though_a_worker_dies():
     with serving("--max-queue", "8", models=("scale",)) as server:
         (worker,) = server.workers()
@@ -251,7 +252,7 @@ def test_damaged_photos_that_are_taken_are_marked_for_the_client_and_counted():
         assert "headrace_damaged_photos_total 3.0" in server.metrics()
 
 
-@pytest.mark.parametrize("preprocessor", ["cpu", "dpu"])
+@pytest.mark.parametrize("preprocessor", [pytest.param("cpu", marks=pytest.mark.slow), "dpu"])
 def test_photos_are_turned_as_their_exif_says_if_the_server_is_told_to(preprocessor):
     turned = replace(SPEC, orient=True)
     exif = Image.Exif()
@@ -270,7 +271,9 @@ def test_photos_are_turned_as_their_exif_says_if_the_server_is_told_to(preproces
             np.testing.assert_allclose(client.infer("corner", [tensor]).as_numpy("output"), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("workers", "answer"), [("1", 8.0), ("npu:2", 0.0)])  # a simulated NPU computes nothing
+@pytest.mark.parametrize(
+    ("workers", "answer"), [pytest.param("1", 8.0, marks=pytest.mark.slow), ("npu:2", 0.0)]
+)  # a simulated NPU computes nothing
 def test_node_level_policies_are_served_on_workers_and_simulated_npus(workers, answer):
     with serving("--policy", "lazy", "--workers", workers, models=("deep",), profiled=False) as server:
         tensor = {"name": "input", "datatype": "FP32", "shape": [2, 8], "data": [1.0] * 16}

@@ -124,7 +124,10 @@ def test_a_token_that_no_header_could_bring_is_refused(content, tmp_path):
     assert done.returncode == 2 and "printable" in done.stderr
 
 
-@pytest.mark.parametrize("policy", ["serial", "graph", "preba", "smdp"])
+SLOWER = [pytest.param(name, marks=pytest.mark.slow) for name in ("serial", "graph", "smdp")]
+
+
+@pytest.mark.parametrize("policy", ["preba", *SLOWER])
 def test_policies_of_whole_networks_serve_and_end_soon(policy):
     with serving("--policy", policy, models=("scale",)) as server:
         status, _, body = server.request("POST", "/v2/models/scale/infer", scale_request(3.0, 4.0))

@@ -30,7 +30,10 @@ def test_every_figure_has_a_plot_and_its_numbers(paper, reproduced):
     assert len((folder / "table.md").read_text().splitlines()) == len(claims) + 2
 
 
-@pytest.mark.parametrize("paper", [lazybatching, smdp, batchmaker, preba, parvagpu])
+SLOWER = [pytest.param(paper, marks=pytest.mark.slow) for paper in (lazybatching, smdp, batchmaker, preba)]
+
+
+@pytest.mark.parametrize("paper", [parvagpu, *SLOWER])
 def test_a_second_start_takes_what_the_first_found(paper, reproduced, tmp_path):
     """All of it, to the byte; and what is kept is not run again: a number that was changed there comes out."""
     folder, _ = reproduced(paper)

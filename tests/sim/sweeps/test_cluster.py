@@ -38,6 +38,7 @@ def written(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_the_evaluation_is_the_same_to_the_byte_though_a_node_is_killed_in_the_middle(three, tmp_path, capfd):
     scale = lazybatching.Scale(2, 300, (16, 500, 2000), (5, 95))
     lost = []
@@ -67,6 +68,7 @@ if os.path.getsize({mark!r}) <= {times}:
 """
 
 
+@pytest.mark.slow
 def test_a_job_whose_process_is_killed_is_done_again(three, tmp_path):
     marks = [tmp_path / str(number) for number in range(3)]
     sweep(exec, [KILLED.format(mark=str(mark), times=1) for mark in marks], nothing, three.address)
