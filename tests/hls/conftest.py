@@ -19,12 +19,12 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session")
-def csim_library() -> Callable[[str, list[Path]], ctypes.CDLL]:
-    """csim_library(name, sources) compiles (or finds) the shared library and loads it."""
-    return lambda name, sources: csim.load(csim.build_library(name, sources))
+def csim_library() -> Callable[[str], ctypes.CDLL]:
+    """csim_library(name) compiles (or finds) the shared library of that name in models.py and loads it."""
+    return csim.load
 
 
 @pytest.fixture(scope="session")
-def csim_executable() -> Callable[[str, list[Path]], Path]:
-    """csim_executable(name, sources) compiles (or finds) a program under the address and UB sanitizers."""
-    return lambda name, sources: csim.build_executable(name, sources)
+def csim_executable() -> Callable[[str], Path]:
+    """csim_executable(name) compiles (or finds) the program of that name, under the address and UB sanitizers."""
+    return csim.program

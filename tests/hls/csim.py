@@ -1,7 +1,7 @@
 """Compiles HLS units and their test benches with g++ and keeps the result by content, see builds.py.
 
-The key is the hash of the sources, of every C++ file below hls/ and of the command line, so that a stale
-library cannot be loaded and an unchanged one costs nothing.
+The key is the hash of the sources, of all that they include and of the flags, so that a stale library cannot be
+loaded and an unchanged one costs nothing.
 """
 
 import ctypes
@@ -11,8 +11,10 @@ import subprocess
 from pathlib import Path
 
 from builds import built
+from includes import update, with_includes
+from models import LIBRARIES, PROGRAMS
 
-from headrace.bitstreams.sources import hls_folder, include_folders
+from headrace.bitstreams.sources import include_folders
 
 # g++ knows no `#pragma HLS`, and takes the vendor's way of setting an ap_uint for a use before it is set.
 QUIET = ["-Wno-unknown-pragmas", "-Wno-uninitialized", "-Wno-maybe-uninitialized"]
@@ -22,18 +24,18 @@ FLAGS = ["-std=c++17", "-O2", "-Wall", *QUIET]
 SANITIZE = ["-g1", "-fsanitize=address,undefined", "-fno-sanitize=shift-base", "-fno-sanitize-recover=all"]
 
 
-def build_library(name: str, sources: list[Path]) -> Path:
-    """Shared library of `sources`; load it with `load`."""
-    return _build(f"lib{name}", ".so", sources, ["-shared", "-fPIC"])
+def load(name: str) -> ctypes.CDLL:
+    return ctypes.CDLL(str(library(name)))
 
 
-def build_executable(name: str, sources: list[Path]) -> Path:
-    """A program under the address and UB sanitizers."""
-    return _build(name, "", sources, SANITIZE)
+def library(name: str) -> Path:
+    """The shared library of that name in models.LIBRARIES."""
+    return _build(f"lib{name}", ".so", LIBRARIES[name], ["-shared", "-fPIC"])
 
 
-def load(library: Path) -> ctypes.CDLL:
-    return ctypes.CDLL(str(library))
+def program(name: str) -> Path:
+    """The program of that name in models.PROGRAMS, under the address and UB sanitizers."""
+    return _build(f"sanitized_{name}", "", PROGRAMS[name], SANITIZE)
 
 
 def _build(stem: str, suffix: str, sources: list[Path], flags: list[str]) -> Path:
@@ -43,12 +45,8 @@ def _build(stem: str, suffix: str, sources: list[Path], flags: list[str]) -> Pat
     includes = [flag for folder in ours for flag in ("-I", str(folder))] + ["-isystem", str(vendor)]
     command = [*compiler, *FLAGS, *flags, *includes]
 
-    digest = hashlib.sha256(" ".join(command).encode())
-    units = [path for path in hls_folder().rglob("*") if path.suffix in (".cpp", ".hpp", ".h")]
-    for path in sorted({*units, *sources}):
-        digest.update(str(path).encode() + b"\0" + path.read_bytes())
-    for path in sources:  # their order is part of the command
-        digest.update(str(path).encode())
+    digest = hashlib.sha256(repr((FLAGS, flags, len(sources))).encode())
+    update(digest, with_includes(sources, include_folders()))  # in the order of the command
 
     def compile(target: Path) -> None:
         partial = target.with_suffix(".partial")  # renamed when whole

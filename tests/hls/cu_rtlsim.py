@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 from builds import built
+from includes import update
 from numpy.typing import NDArray
 from rtlsim import COVERAGE_FOLDER, coverage_file
 from units import CENTRED, CuResult
 
 from headrace.bitstreams.hw_emu.library import LIBRARY_FLAGS, build_library, driver_sources
 from headrace.bitstreams.kernel import KernelSpec, parse_kernels
-from headrace.bitstreams.resources.report import needed_files
 from headrace.bitstreams.sources import hls_folder
-from headrace.bitstreams.verilate import COMPILE_FLAGS, VERILATE_FLAGS, rtl_sources
+from headrace.bitstreams.verilate import COMPILE_FLAGS, VERILATE_FLAGS, needed_files, rtl_sources, verilator_version
 from headrace.host.dpu.status import Status
 from headrace.host.xrt.engine import MemoryRange
 from headrace.host.xrt.hw_emu import KernelModel, KernelRun, MemoryModel, register_writes
@@ -41,18 +41,25 @@ def spec(kernel: str) -> KernelSpec:
 
 @cache
 def library(kernel: str) -> ctypes.CDLL:
-    """Compiled when the RTL below the kernel or the driver has changed; kept by content in build/tests/."""
-    coverage = COVERAGE_FOLDER is not None
-    sources, drivers = needed_files(kernel, rtl_sources()), driver_sources()
-    digest = hashlib.sha256(repr((coverage, VERILATE_FLAGS, COMPILE_FLAGS, LIBRARY_FLAGS, spec(kernel))).encode())
-    for path in (*sources, *drivers):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return ctypes.CDLL(str(model_file(kernel, coverage=COVERAGE_FOLDER is not None)))
+
+
+def sources(kernel: str) -> list[Path]:
+    return needed_files(kernel, rtl_sources())
+
+
+def model_file(kernel: str, *, coverage: bool) -> Path:
+    """Compiled when the RTL below the kernel or the driver has changed; kept by content in build/tests/. A container
+    for hw_emu holds the same file, see containers.py."""
+    key = (coverage, VERILATE_FLAGS, COMPILE_FLAGS, LIBRARY_FLAGS, spec(kernel), verilator_version())
+    digest = hashlib.sha256(repr(key).encode())
+    update(digest, [*sources(kernel), *driver_sources()])
     stem = f"libhw_emu_{kernel}{'_coverage' if coverage else ''}"
 
     def build(target: Path) -> None:
-        build_library(spec(kernel), sources, target, coverage=coverage)
+        build_library(spec(kernel), sources(kernel), target, coverage=coverage)
 
-    return ctypes.CDLL(str(built(stem, digest.hexdigest(), ".so", build)))
+    return built(stem, digest.hexdigest(), ".so", build)
 
 
 @cache

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from units import _aligned
 
-from headrace.bitstreams.build import units_cpp
 from headrace.host.dpu.audio import AudioSpec
 from headrace.host.dpu.audio_cu import registers, tables
 from headrace.host.dpu.status import Status
@@ -63,7 +62,7 @@ class RtlMelResult(MelResult):
 
 @cache
 def library() -> ctypes.CDLL:
-    return csim.load(csim.build_library("audio_mel_cu", units_cpp("audio_mel_cu")))
+    return csim.load("audio_mel_cu")
 
 
 def _setup(wav: bytes, stage, spec, taps_rate, capacity, memory, scalars):

@@ -4,7 +4,6 @@ import ctypes
 import itertools
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 
 import csim
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 import rtlsim
 from numpy.typing import NDArray
 
-from headrace.bitstreams.sources import hls_folder
 from headrace.host.dpu.audio import AudioSpec
 from headrace.host.dpu.audio_tables import filter_program
 from headrace.host.dpu.status import Status
@@ -23,14 +21,12 @@ SAMPLE_SCALE, LOG_SCALE, PREEMPHASIS_SCALE, FLOOR_SCALE = 2.0**21, 2.0**18, 2.0*
 
 @cache
 def _csim() -> ctypes.CDLL:
-    return csim.load(
-        csim.build_library("mel", [hls_folder() / "mel/mel.cpp", Path(__file__).with_name("csim_mel.cpp")])
-    )
+    return csim.load("mel")
 
 
 @cache
 def _rtl() -> ctypes.CDLL:
-    return rtlsim.load("mel", "rtl_mel.cpp")
+    return rtlsim.load("mel")
 
 
 class Csim:

@@ -10,11 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from units import _aligned
 
-from headrace.bitstreams.sources import hls_folder
 from headrace.host.dpu.status import Status
 from headrace.host.xrt.hw_emu import KernelModel, MemoryModel
 
-SOURCES = [hls_folder() / "mel_normalize/mel_normalize.cpp", hls_folder() / "audio_norm_cu/audio_norm_cu.cpp"]
 FORMATS = ("float32", "float16")
 STD_FLOOR = round(1e-5 * 2**40)
 PLACES = 18  # binary ones of a log-mel value
@@ -76,7 +74,7 @@ def arguments(mel, frames, mels, format, std_floor, capacity, memory) -> tuple[N
 
 @cache
 def library() -> ctypes.CDLL:
-    return csim.load(csim.build_library("audio_norm_cu", SOURCES))
+    return csim.load("audio_norm_cu")
 
 
 def run_csim(

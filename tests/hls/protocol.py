@@ -5,16 +5,24 @@ import os
 import re
 import shutil
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from builds import BUILD, alone
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import get_runner
+from includes import update
 from rtlsim import COVERAGE_FOLDER, coverage_file
 
-from headrace.bitstreams.resources.report import needed_files
-from headrace.bitstreams.verilate import COVERAGE_FLAGS, VERILATE_FLAGS, rtl_sources, verilator_folder
+from headrace.bitstreams.verilate import (
+    COVERAGE_FLAGS,
+    VERILATE_FLAGS,
+    needed_files,
+    rtl_sources,
+    verilator_folder,
+    verilator_version,
+)
 
 HERE = Path(__file__).parent
 # The runner chooses what Verilator makes; the warnings have their test where the models are built.
@@ -32,9 +40,8 @@ def tests(kernel: str) -> list[str]:
 def simulator(kernel: str) -> Path:
     """The folder of the compiled simulator, kept by content in build/tests/."""
     sources = needed_files(kernel, rtl_sources())
-    digest = hashlib.sha256(repr(FLAGS).encode())
-    for path in sources:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    digest = hashlib.sha256(repr((FLAGS, verilator_version(), version("cocotb"))).encode())
+    update(digest, sources)
     stem = f"cocotb_{kernel}_coverage-" if COVERAGE_FOLDER else f"cocotb_{kernel}-"
     folder = BUILD / f"{stem}{digest.hexdigest()[:16]}"
     with alone(f"cocotb_{kernel}"), pytest.MonkeyPatch.context() as environment:
@@ -49,7 +56,12 @@ def simulator(kernel: str) -> Path:
             if shutil.which("ccache"):
                 environment.setenv("OBJCACHE", "ccache")
             get_runner("verilator").build(
-                sources=sources, hdl_toplevel=kernel, build_args=FLAGS, build_dir=folder, timescale=("1ns", "1ps")
+                sources=sources,
+                hdl_toplevel=kernel,
+                build_args=FLAGS,
+                build_dir=folder,
+                timescale=("1ns", "1ps"),
+                log_file=BUILD / f"cocotb_{kernel}.log",
             )
     return folder
 

@@ -8,13 +8,21 @@ import atexit
 import ctypes
 import hashlib
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from builds import built
+from includes import update, with_includes
+from models import RTL
 
-from headrace.bitstreams.sources import hls_folder, include_folders
-from headrace.bitstreams.verilate import COMPILE_FLAGS, VERILATE_FLAGS, rtl_sources, verilate
+from headrace.bitstreams.sources import include_folders
+from headrace.bitstreams.verilate import (
+    COMPILE_FLAGS,
+    VERILATE_FLAGS,
+    needed_files,
+    rtl_sources,
+    verilate,
+    verilator_version,
+)
 
 HERE = Path(__file__).parent
 COVERAGE_FOLDER = os.environ.get("HEADRACE_RTL_COVERAGE")
@@ -26,27 +34,26 @@ def coverage_file(name: str) -> Path:
     return Path(COVERAGE_FOLDER) / f"{name}-{os.getpid()}.dat"
 
 
-def load(top: str, bench: str, *, cxx: Sequence[Path] = ()) -> ctypes.CDLL:
-    """The shared library of module `top` with tests/hls/<bench> and the HLS sources `cxx`."""
-    library = ctypes.CDLL(str(build(top, [HERE / bench, *cxx], coverage=COVERAGE_FOLDER is not None)))
+def load(top: str) -> ctypes.CDLL:
+    """The shared library of module `top` with its bench in models.RTL."""
+    library = ctypes.CDLL(str(model(top)))
     if COVERAGE_FOLDER:
         atexit.register(library.write_coverage, os.fsencode(coverage_file(top)))
     return library
 
 
-def build(top: str, drivers: Sequence[Path], *, coverage: bool = False) -> Path:
-    drivers = [*drivers, *([HERE / "coverage.cpp"] if coverage else [])]
-    digest = hashlib.sha256(repr((top, coverage, VERILATE_FLAGS, COMPILE_FLAGS)).encode())
-    kinds = (".sv", ".svh", ".cpp", ".hpp", ".h")
-    files = {path for folder in (hls_folder(), HERE) for path in folder.rglob("*") if path.suffix in kinds}
-    for path in sorted({*files, *drivers}):
-        if path.parent == HERE and path not in drivers and path.suffix == ".cpp":
-            continue  # another unit's bench
-        digest.update(str(path).encode() + b"\0" + path.read_bytes())
+def model(top: str) -> Path:
+    """Compiled when the RTL at or below `top`, its bench or what that includes has changed."""
+    coverage = COVERAGE_FOLDER is not None
+    sources = needed_files(top, rtl_sources())
+    drivers = [RTL[top], *([HERE / "coverage.cpp"] if coverage else [])]
+    key = (top, coverage, VERILATE_FLAGS, COMPILE_FLAGS, verilator_version())
+    digest = hashlib.sha256(repr(key).encode())
+    update(digest, [*sources, *with_includes(drivers, include_folders())])
     stem = f"libV{top}_coverage" if coverage else f"libV{top}"
     return built(
         stem,
         digest.hexdigest(),
         ".so",
-        lambda target: verilate(top, rtl_sources(), drivers, target, includes=include_folders(), coverage=coverage),
+        lambda target: verilate(top, sources, drivers, target, includes=include_folders(), coverage=coverage),
     )

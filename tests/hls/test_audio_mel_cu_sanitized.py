@@ -3,12 +3,10 @@
 import random
 import struct
 import subprocess
-from pathlib import Path
 
 import pytest
 from test_wav import damaged, verdict
 
-from headrace.bitstreams.build import units_cpp
 from headrace.host.dpu.audio import RATES, AudioSpec
 from headrace.host.dpu.audio_cu import tables
 from headrace.host.dpu.status import Status
@@ -18,8 +16,7 @@ TIMEOUT_S = 900
 
 @pytest.mark.parametrize("count", [200, *(pytest.param(count, marks=pytest.mark.slow) for count in (500, 20000))])
 def test_no_access_lies_outside_a_buffer_whatever_the_file_and_the_settings(csim_executable, tmp_path, count):
-    sources = [*units_cpp("audio_mel_cu"), Path(__file__).with_name("csim_audio_mel_cu.cpp")]
-    program = csim_executable("audio_mel_cu", sources)
+    program = csim_executable("audio_mel_cu")
     rng = random.Random(count)
     of_rate = [tables(AudioSpec(), rate).tobytes() for rate in RATES]
     records = []

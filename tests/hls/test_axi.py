@@ -22,7 +22,7 @@ class Outcome(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL:
-    return rtlsim.load("axi_read", "rtl_axi.cpp")
+    return rtlsim.load("axi_read")
 
 
 def read(offset: int, words: int, *, stop_after=WHOLE, latency=0, stall=0, seed=1, size=SIZE, base=BASE, **more):

@@ -17,8 +17,7 @@ class Outcome(ctypes.Structure):
 
 @cache
 def library(top: str) -> ctypes.CDLL:
-    bench = {"axi_read_share": "rtl_axi_share.cpp", "axi_write_share": "rtl_axi_write_share.cpp"}[top]
-    return rtlsim.load(top, bench)
+    return rtlsim.load(top)
 
 
 @pytest.fixture(params=["axi_read_share", "axi_write_share"])

@@ -21,7 +21,7 @@ class Outcome(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL:
-    return rtlsim.load("axi_write", "rtl_axi_write.cpp")
+    return rtlsim.load("axi_write")
 
 
 def write(runs, *, latency=0, stall=0, late=0, seed=1, size=SIZE, base=BASE):

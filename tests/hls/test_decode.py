@@ -22,11 +22,6 @@ from scan_script import factors_of
 
 from headrace.bitstreams.sources import hls_folder
 
-SOURCES = [
-    *sorted((hls_folder() / "decode").glob("*.cpp")),
-    *sorted((hls_folder() / "progressive").glob("*.cpp")),
-    Path(__file__).with_name("csim_decode.cpp"),
-]
 STATUS = {
     name: int(value)
     for name, value in re.findall(
@@ -178,7 +173,7 @@ CAPACITY = 3 * 4096 * 768  # bytes of RGB: the greatest image of the tests
 
 @cache
 def csim_library() -> ctypes.CDLL:
-    return csim.load(csim.build_library("decode", SOURCES))
+    return csim.load("decode")
 
 
 Rows = tuple[int, int, int, int]  # the image's width and height, first row, number of rows; zeros for all
@@ -198,7 +193,7 @@ def csim_decode(
 
 @cache
 def rtl_library() -> ctypes.CDLL:
-    return rtlsim.load("decode", "rtl_decode.cpp")
+    return rtlsim.load("decode")
 
 
 # Per cent of the clocks in which input and output pause. The input has 16 bytes a word: it must pause for long before
@@ -1117,7 +1112,7 @@ def test_damaged_files_end_in_opencv_pixels_or_a_status(csim_executable, tmp_pat
     files = mutants(count)
     corpus = tmp_path / "corpus"
     corpus.write_bytes(b"".join(len(file).to_bytes(4, "little") + file for file in files))
-    done = subprocess.run([csim_executable("decode", SOURCES), corpus], capture_output=True, text=True, check=False)
+    done = subprocess.run([csim_executable("decode"), corpus], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     results = [tuple(int(field) for field in line.split()) for line in done.stdout.splitlines()]
     assert len(results) == len(files)

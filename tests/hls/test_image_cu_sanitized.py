@@ -3,13 +3,11 @@
 import random
 import struct
 import subprocess
-from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 
-from headrace.bitstreams.sources import hls_folder
 from headrace.host.dpu.status import Status
 
 TIMEOUT_S = 240
@@ -37,8 +35,7 @@ def corpus(seed: int, count: int) -> list[tuple[bytes, tuple[int, ...]]]:
 
 @pytest.mark.parametrize("count", [150, pytest.param(600, marks=pytest.mark.slow)])
 def test_no_access_lies_outside_a_buffer_whatever_the_file_and_the_settings(csim_executable, tmp_path, count):
-    sources = [*sorted(hls_folder().glob("*/*.cpp")), Path(__file__).with_name("csim_image_cu.cpp")]
-    program = csim_executable("image_cu", sources)
+    program = csim_executable("image_cu")
     records = corpus(1, count)
     path = tmp_path / "corpus"
     path.write_bytes(b"".join(struct.pack("<7I", len(data), *settings) + data for data, settings in records))

@@ -3,13 +3,12 @@
 import ctypes
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import csim
 import numpy as np
 import pytest
 import rtlsim
-from norm_cu import SOURCES, STD_FLOOR, contents
+from norm_cu import STD_FLOOR, contents
 from numpy.typing import NDArray
 
 NEVER = (1 << 64) - 1
@@ -29,14 +28,12 @@ class Clocks:
 
 @cache
 def cpp() -> ctypes.CDLL:
-    return csim.load(
-        csim.build_library("mel_normalize", [SOURCES[0], Path(__file__).with_name("csim_mel_normalize.cpp")])
-    )
+    return csim.load("mel_normalize")
 
 
 @cache
 def rtl() -> ctypes.CDLL:
-    return rtlsim.load("mel_normalize", "rtl_mel_normalize.cpp")
+    return rtlsim.load("mel_normalize")
 
 
 def words_of(frames: int, mels: int, *, seed: int = 1) -> NDArray[np.uint64]:

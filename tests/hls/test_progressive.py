@@ -7,7 +7,6 @@ import zlib
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 
 import csim
 import cv2
@@ -19,7 +18,6 @@ from test_decode import (
     DHT,
     SAMPLINGS,
     SLOW,
-    SOURCES,
     STATUS,
     bundled_photos,
     encode_pillow,
@@ -29,7 +27,6 @@ from test_decode import (
     sample,
 )
 
-BENCH = [*SOURCES[:-1], Path(__file__).with_name("csim_progressive.cpp")]
 WORKSPACE = 1 << 18
 MAX_SCANS = 128
 
@@ -52,7 +49,7 @@ class Decoded:
 
 @cache
 def library() -> ctypes.CDLL:
-    return csim.load(csim.build_library("progressive", BENCH))
+    return csim.load("progressive")
 
 
 def decode_partly(
@@ -529,7 +526,7 @@ def test_damaged_files_end_in_opencv_pixels_or_a_status(csim_executable, tmp_pat
     files = mutants(count, seed)
     corpus = tmp_path / "corpus"
     corpus.write_bytes(b"".join(len(file).to_bytes(4, "little") + file for file in files))
-    program = csim_executable("progressive", BENCH)
+    program = csim_executable("progressive")
     done = subprocess.run([program, corpus, str(WORKSPACE)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     results = [tuple(int(value) for value in line.split()) for line in done.stdout.splitlines()]

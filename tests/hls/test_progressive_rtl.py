@@ -28,7 +28,7 @@ FAULTS = {
 
 @cache
 def library() -> ctypes.CDLL:
-    return rtlsim.load("progressive_decoder", "rtl_progressive.cpp")
+    return rtlsim.load("progressive_decoder")
 
 
 @dataclass(frozen=True, slots=True)

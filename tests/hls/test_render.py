@@ -20,7 +20,7 @@ SAMPLINGS = (*jpegs.SAMPLINGS, "gray")
 
 @cache
 def library() -> ctypes.CDLL:
-    return rtlsim.load("render", "rtl_render.cpp")
+    return rtlsim.load("render")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import ctypes
 import itertools
 import math
 from functools import cache
-from pathlib import Path
 
 import csim
 import numpy as np
@@ -17,7 +16,6 @@ import scipy.signal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.bitstreams.sources import hls_folder
 from headrace.host.dpu.audio import RATES, AudioSpec
 from headrace.host.dpu.audio_tables import TAP_ONE, taps_table
 from headrace.host.dpu.status import Status
@@ -91,8 +89,7 @@ class Csim:
     @staticmethod
     @cache
     def library():
-        sources = [hls_folder() / "resample/resample.cpp", Path(__file__).with_name("csim_audio_resample.cpp")]
-        return csim.load(csim.build_library("resample", sources))
+        return csim.load("resample")
 
     @staticmethod
     def call(function, pcm, rate, status, load, *more):
@@ -126,7 +123,7 @@ class Rtlsim(Csim):
 
 
 def bench():
-    return rtlsim.load("resample", "rtl_resample.cpp").rtl_resample
+    return rtlsim.load("resample").rtl_resample
 
 
 CSIM, RTLSIM = Csim(), Rtlsim()

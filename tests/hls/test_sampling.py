@@ -16,7 +16,6 @@ from scan_script import Image, Scan, factors_of, libjpeg_script, photo_image, ra
 from test_decode import (  # decode, decode_partly: fixtures
     SAMPLINGS,
     SLOW,
-    SOURCES,
     STALLS,
     STATUS,
     assert_equal_to_opencv,
@@ -265,7 +264,7 @@ def test_damaged_files_end_in_opencv_pixels_or_a_status(csim_executable, tmp_pat
     files = mutants(1500, 1, small_files)
     corpus = tmp_path / "corpus"
     corpus.write_bytes(b"".join(len(file).to_bytes(4, "little") + file for file in files))
-    done = subprocess.run([csim_executable("decode", SOURCES), corpus], capture_output=True, text=True, check=False)
+    done = subprocess.run([csim_executable("decode"), corpus], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     seen = Counter()
     for file, line in zip(files, done.stdout.splitlines(), strict=True):

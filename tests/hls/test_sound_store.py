@@ -27,7 +27,7 @@ class Outcome(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL:
-    return rtlsim.load("sound_store", "rtl_sound_store.cpp")
+    return rtlsim.load("sound_store")
 
 
 def store(values, *, mels=0, status=0, capacity=None, offset=0, latency=60, stall=0, seed=1, size=SIZE):

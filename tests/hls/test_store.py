@@ -33,7 +33,7 @@ class Outcome(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL:
-    return rtlsim.load("store", "rtl_store.cpp")
+    return rtlsim.load("store")
 
 
 def store(

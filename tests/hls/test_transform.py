@@ -15,7 +15,7 @@ from headrace.sim.hardware.dpu import transform_cycles
 
 @cache
 def library() -> ctypes.CDLL:
-    return rtlsim.load("transform", "rtl_transform.cpp")
+    return rtlsim.load("transform")
 
 
 def records(files: list[bytes]) -> bytes:

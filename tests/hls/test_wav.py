@@ -7,7 +7,6 @@ import ctypes
 import itertools
 import struct
 from functools import cache
-from pathlib import Path
 
 import csim
 import numpy as np
@@ -18,7 +17,6 @@ from hypothesis import strategies as st
 from sounds import int16, speechlike, wav, written
 
 from headrace.batching import UnsupportedInput
-from headrace.bitstreams.sources import hls_folder
 from headrace.host.dpu.audio import RATES
 from headrace.host.dpu.sound_file import MOST_CHUNKS, pcm
 from headrace.host.dpu.status import Status
@@ -73,9 +71,7 @@ def answer(code, sound, out):
 
 @cache
 def library() -> ctypes.CDLL:
-    return csim.load(
-        csim.build_library("wav", [hls_folder() / "wav/wav.cpp", Path(__file__).with_name("csim_audio_wav.cpp")])
-    )
+    return csim.load("wav")
 
 
 def through_csim(file: bytes):
@@ -107,7 +103,7 @@ class Numbers(ctypes.Structure):
 def clocked(file: bytes, seed: int, most_clocks: int):
     """Returns the bench's code, the rate's index and the count, the samples, and the clocks."""
     out, sound, numbers = np.zeros(len(file) // 2 + 1, np.int32), (ctypes.c_uint32 * 2)(), Numbers()
-    code = rtlsim.load("wav", "rtl_wav.cpp").rtl_wav(
+    code = rtlsim.load("wav").rtl_wav(
         padded(file), ctypes.c_uint32(len(file)), pointer(out), ctypes.c_uint64(len(out)), sound,
         ctypes.c_uint64(most_clocks), ctypes.c_uint32(seed), ctypes.byref(numbers),
     )  # fmt: skip

@@ -4,7 +4,6 @@ import ctypes
 import itertools
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import csim
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 import rtlsim
 from numpy.typing import NDArray
 
-from headrace.bitstreams.sources import hls_folder
 from headrace.host.dpu.status import Status
 
 CENTRED = 0xFFFFFFFF
@@ -21,13 +19,12 @@ BROKEN, TIMEOUT = 255, 254  # the test benches' words for a unit that breaks the
 
 @cache
 def library() -> ctypes.CDLL:
-    sources = [*sorted(hls_folder().glob("*/*.cpp")), Path(__file__).with_name("csim_units.cpp")]
-    return csim.load(csim.build_library("units", sources))
+    return csim.load("units")
 
 
 @cache
 def verilated(top: str) -> ctypes.CDLL:
-    return rtlsim.load(top, "rtl_units.cpp")
+    return rtlsim.load(top)
 
 
 class Csim:
