@@ -45,7 +45,7 @@ types: links
 # mypy and import-linter do not see setuptools' mapping of folders into the namespace: they are given one made of links.
 links: setup
 	@mkdir -p build/typing/headrace
-	@for folder in batching bitstreams host sim; do ln -sfn ../../../$$folder build/typing/headrace/$$folder; done
+	@for folder in batching bitstreams hls host sim; do ln -sfn ../../../$$folder build/typing/headrace/$$folder; done
 
 clean:
 	rm -rf build out .mypy_cache .ruff_cache .pytest_cache .hypothesis

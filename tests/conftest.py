@@ -24,7 +24,7 @@ VADD = ROOT / "tests" / "bitstreams" / "vadd"
 
 # Below these, tests wait for processes and threads, and many bound how long: other tests must not starve them. Elsewhere
 # a test is marked `timed` in its own file if it bounds a duration or needs a quiet machine.
-TIMED = tuple(ROOT / "tests" / "host" / name for name in ("bench", "fleet", "live", "server", "workers"))
+TIMED = tuple(ROOT / "tests" / "host" / name for name in ("bench", "fleet", "server", "workers"))
 NOT_TIMED = (ROOT / "tests" / "host" / "server" / "test_wire.py",)
 
 # No deadline: shared machines pause, and a slow example is no failure. `make test` tries the same examples each time,
