@@ -22,8 +22,8 @@ from headrace.bitstreams.xclbin import Mode
 ROOT = Path(__file__).parents[1]
 VADD = ROOT / "tests" / "bitstreams" / "vadd"
 
-# Below these, tests wait for processes and threads, and many bound how long: other tests must not starve them. Elsewhere
-# a test is marked `timed` in its own file if it bounds a duration or needs a quiet machine.
+# Below these, tests wait for processes and threads, and many bound how long: other tests must not starve them.
+# Elsewhere a test is marked `timed` in its own file if it bounds a duration or needs a quiet machine.
 TIMED = tuple(ROOT / "tests" / "host" / name for name in ("bench", "fleet", "server", "workers"))
 NOT_TIMED = (ROOT / "tests" / "host" / "server" / "test_wire.py",)
 
