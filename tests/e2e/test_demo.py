@@ -68,7 +68,9 @@ ALL = ("serial", "graph", "preba", "smdp")
 
 
 @pytest.mark.timed  # requests are to be sent in time
-@pytest.mark.parametrize("policies", [("serial", "preba"), pytest.param(ALL, marks=pytest.mark.slow)], ids="+".join)
+@pytest.mark.parametrize(
+    "policies", [("serial", "graph", "preba"), pytest.param(ALL, marks=pytest.mark.slow)], ids="+".join
+)
 def test_the_demo_reports_every_policy_and_every_tensor_equals_opencvs(policies, tmp_path):
     arguments = ["--requests", "60", "--rate-rps", "25", "--workers", "2", "--out", str(tmp_path), "--json"]
     arguments += ["--policies", ",".join(policies), "--preprocessors", "cpu,dpu", "--model", "squeezenet1_1"]
