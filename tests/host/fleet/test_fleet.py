@@ -62,7 +62,6 @@ def test_three_replicas_answer_by_one_address(fleet):
     assert min(counts) > 0 and sum(counts) == sum(load.answered) == counted(fleet.ready)
 
 
-@pytest.mark.slow
 def test_a_replica_that_is_killed_is_missed_by_nobody_and_comes_back(fleet):
     with Load(fleet.ready) as load:
         os.kill(fleet.ready["replicas"][0]["pid"], signal.SIGKILL)
@@ -86,7 +85,6 @@ def test_a_replica_that_hangs_is_gone_around(fleet):
     assert not load.errors
 
 
-@pytest.mark.slow
 def test_an_update_replaces_all_and_fails_no_request(fleet):
     before = descendants(fleet.process.pid)
     since, count = len(fleet.said), counted(fleet.ready)
@@ -156,7 +154,6 @@ def test_what_no_replica_can_serve_ends_the_start(three):
     assert done.returncode == 2 and "no_such" in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.slow
 def test_a_node_without_headrace_is_told(three, broken):
     done = headrace("serve", "--ray", three.address, "--insecure", *LIGHT, "--http", "127.0.0.1:0", "--grpc",
                     "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--resources", "broken=1")  # fmt: skip
@@ -196,7 +193,6 @@ def test_a_replica_that_does_not_come_back_is_replaced_by_an_update(three, tmp_p
     assert not load.errors and fleet.end() == 0
 
 
-@pytest.mark.slow
 def test_the_fleet_goes_with_its_front(three):
     fleet = Fleet(three.address, "--resources", "fpga=1")
     with Load(fleet.ready):

@@ -153,7 +153,6 @@ def end(connection, stream=1):
                 return
 
 
-@pytest.mark.slow
 def test_messages_that_do_not_come_keep_others_out_for_a_bounded_time(server, client):
     with speaking_http2(server) as first, speaking_http2(server) as second:
         for connection in (first, second):
