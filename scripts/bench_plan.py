@@ -33,6 +33,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from soak_server import children
+
 from headrace.batching import Profile
 from headrace.host.live.quick import awake_cores
 from headrace.host.workers.profiling import machine
@@ -57,11 +59,6 @@ def bench(url: str, model: str, *words: str, options: argparse.Namespace) -> dic
 
 def cores() -> list[int]:
     return sorted(os.sched_getaffinity(0))
-
-
-def children(process: int) -> list[int]:
-    tasks = Path(f"/proc/{process}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
 
 
 @contextlib.contextmanager

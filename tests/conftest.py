@@ -1,5 +1,4 @@
 import gc
-import hashlib
 import os
 import subprocess
 from pathlib import Path
@@ -10,17 +9,14 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("MAKEFLAGS", None)  # what make hands to what it starts is not for a make that a test starts
 
+import containers
 import pytest
-from builds import built
 from hypothesis import settings
 
 from headrace.batching.policies import lazy
-from headrace.bitstreams.build import build_kernels
-from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.xclbin import Mode
 
 ROOT = Path(__file__).parents[1]
-VADD = ROOT / "tests" / "bitstreams" / "vadd"
 
 # Below these, tests wait for processes and threads, and many bound how long: other tests must not starve them.
 # Elsewhere a test is marked `timed` in its own file if it bounds a duration or needs a quiet machine.
@@ -61,24 +57,10 @@ def pytest_collection_finish():
 @pytest.fixture(scope="session")
 def vadd_xclbin():
     """A container with two compute units of a small kernel, see tests/bitstreams/vadd."""
-    return vadd([VADD / "vadd.cpp"], Mode.SW_EMU)
+    return containers.vadd(Mode.SW_EMU)
 
 
 @pytest.fixture(scope="session")
 def vadd_hw_xclbin():
     """The same of the kernel's RTL, for hw_emu."""
-    return vadd([hls_folder() / "rtl" / "stream_fifo.sv", VADD / "vadd.sv"], Mode.HW_EMU)
-
-
-def vadd(sources: list[Path], mode: Mode) -> Path:
-    """Kept in build/tests/ by the contents of what goes into it and of what builds it."""
-    digest = hashlib.sha256()
-    kinds = (".py", ".cpp", ".hpp", ".h")
-    builders = sorted(path for path in (ROOT / "bitstreams").rglob("*") if path.suffix in kinds)
-    for path in (*builders, VADD / "kernel.xml", *sources):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-
-    def build(path: Path) -> None:
-        build_kernels(path, sources, [], [(VADD / "kernel.xml").read_bytes()], {"vadd": 2}, mode)
-
-    return built(f"vadd_{mode.name.lower()}", digest.hexdigest(), ".xclbin", build)
+    return containers.vadd(Mode.HW_EMU)

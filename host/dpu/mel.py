@@ -1,9 +1,9 @@
-"""Mel filter banks in Slaney's scale and norm: what audio preprocessing weighs a frame's powers with.
+"""This module makes mel filter banks, with which audio preprocessing weighs the powers of a frame.
 
-The scale is that of M. Slaney's Auditory Toolbox (version 2, Interval Research Corporation, Technical Report 1998-010):
-linear below 1000 Hz with 200/3 Hz a mel, and logarithmic above, where 27 mels are a factor of 6.4. librosa and NeMo use
-the same. The tables of the hardware depend on every bit, so what is computed, and in which order, is what librosa's
-`filters.mel` computes; tests/host/dpu/test_mel_filters.py compares them bit for bit.
+Scale and norm are those of M. Slaney's Auditory Toolbox (version 2, Interval Research Corporation, Technical Report
+1998-010). The scale is linear below 1000 Hz, with 200/3 Hz a mel. Above, it is logarithmic: 27 mels are a factor of
+6.4. librosa and NeMo use the same. The tables of the hardware depend on every bit, so this module computes what
+librosa's `filters.mel` computes, in the same order. tests/host/dpu/test_mel_filters.py compares the two bit for bit.
 """
 
 import numpy as np
@@ -31,7 +31,7 @@ def mel_to_hz(mels: NDArray[np.float64]) -> NDArray[np.float64]:
 def mel_filters(
     rate: int, n_fft: int, n_mels: int, min_hz: float = 0.0, max_hz: float | None = None
 ) -> NDArray[np.float32]:
-    """Triangles over the bins of a spectrum of `n_fft` samples at `rate` Hz, shape (n_mels, n_fft // 2 + 1).
+    """Return triangles over the bins of a spectrum of `n_fft` samples at `rate` Hz, shape (n_mels, n_fft // 2 + 1).
 
     Corners lie at equal distances in mels from `min_hz` to `max_hz` (half the rate without one); filter m goes up from
     corner m to its peak at corner m + 1, and down to corner m + 2. Each is scaled by 2 / (its width in Hz), so that

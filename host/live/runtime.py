@@ -212,7 +212,7 @@ class _Sent:
 @dataclass(slots=True, eq=False)
 class _Seat:
     """A worker's place. `sent` are its tasks that have not ended, in order. `told` is whether the first of them has
-    been told to end, and `left` is the task that ended early for that, until it is known what follows. `apart` is the
+    been told to end. `left` is the task that ended early for that; the turn that follows takes it. `apart` is the
     policy of the suspects that it has, who are `suspects`."""
 
     index: int
@@ -229,7 +229,7 @@ class _Seat:
 
 
 def _goes_on(left: Task, task: Task) -> bool:
-    """The same batch from where it was ended."""
+    """Return whether the task is the batch that left, from the boundary at which it was ended."""
     return task.requests is left.requests and task.start == left.stop
 
 
@@ -551,7 +551,6 @@ class Runtime:
                     self._suspect([flight])
             at_work = False
         seat.told = False
-        seat.left = None
         if seat.apart is not None:  # none of their tasks was at the worker
             self._suspect(list(seat.suspects.values()))
             seat.apart = None

@@ -1,4 +1,4 @@
-"""A process that forks worker processes, so that a worker starts in milliseconds and imports nothing anew.
+"""The fork server starts worker processes as forks, so that a worker starts in milliseconds and imports nothing anew.
 
 The server imports torch and the executors once, then waits. It has one thread and never touches CUDA, so that a fork is
 safe and each worker chooses its device itself. Linux only.
@@ -234,7 +234,7 @@ class ForkServer:
 
 
 def child_signals_caught() -> bool:
-    """Whether code beside Python's has a handler of SIGCHLD. XRT's emulation has: it takes any child that a signal ends
+    """Return whether code beside Python's handles SIGCHLD. XRT's emulation does: it takes any child that a signal ends
     for its device, and ends this whole process group with it."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("SigCgt:"):

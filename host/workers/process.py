@@ -85,9 +85,9 @@ class WorkerProcess:
                 await self._ready(channel.ours, at)
         except (TimeoutError, ConnectionError) as error:
             reason = f"did not start within {timeout_s} s" if isinstance(error, TimeoutError) else "died while starting"
-            said = await self.stop() if self._process is not None else str(error)
-            await self.stop()
-            raise WorkerLost(f"worker {self.name} {reason} ({at[0]}): {said}") from error
+            of_server = str(error) if self._process is None else ""  # a worker that was forked has its own last words
+            said = await self.stop()
+            raise WorkerLost(f"worker {self.name} {reason} ({at[0]}): {of_server or said}") from error
         except BaseException:
             await self.stop()
             raise

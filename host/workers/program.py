@@ -11,8 +11,10 @@ from headrace.host.workers.networks import Network
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a worker process runs: `main` of the module `main`. `settings` is a dataclass of what JSON can hold.
-    `memory_fd` is the shared memory; the worker gets it under a number of its own, which its settings tell."""
+    """A worker process runs the function `main` of the module that `main` names.
+
+    `settings` is a dataclass that JSON can hold. `memory_fd` is the file descriptor of the shared memory. The worker
+    gets it under a number of its own, which replaces `memory_fd` in its settings."""
 
     main: str
     settings: Any

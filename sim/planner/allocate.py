@@ -26,11 +26,11 @@ from headrace.batching.errors import HeadraceError, UsageError
 from headrace.sim.hardware import cost, power
 from headrace.sim.hardware.mig import gpu_named, partitions
 from headrace.sim.planner.space import CUS
-
-if TYPE_CHECKING:  # loaded where it is called: who asks for help alone need not wait for it
-    from scipy.optimize import LinearConstraint
 from headrace.sim.planner.target import LEAST, MOST_GPUS
 from headrace.sim.system import CORES
+
+if TYPE_CHECKING:  # the functions that use scipy load it, so that the help of a command does not
+    from scipy.optimize import LinearConstraint
 
 CARD_CUS: Final = max(CUS)
 LIMIT_S: Final = 10.0  # of one program

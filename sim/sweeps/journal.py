@@ -150,7 +150,7 @@ class RowJournal(Generic[Result]):
 
 
 def _check_pyarrow() -> None:
-    """Raises UsageError without it, before a sweep has done any work; Parquet files are read and written by it."""
+    """Raise UsageError if pyarrow is missing, before a sweep has done any work. It reads and writes the journals."""
     try:
         import pyarrow.parquet  # noqa: F401  takes a tenth of a second, and is an extra: runs without a file go without
     except ModuleNotFoundError as missing:

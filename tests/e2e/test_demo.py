@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+from processes import children
 
 from headrace.host.demo.photos import demo_photos
 
@@ -29,10 +30,6 @@ def worker_pids(parent: int) -> list[int]:
         if b"headrace.host.workers.fork_server" in Path(f"/proc/{pid}/cmdline").read_bytes()
     ]
     return [worker for server in servers for worker in children(server)]
-
-
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def start(arguments: list[str]) -> subprocess.Popen[str]:

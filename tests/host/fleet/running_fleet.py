@@ -11,6 +11,7 @@ import numpy as np
 import tritonclient.grpc
 import tritonclient.http
 from command import COMMAND, headrace
+from processes import children
 
 PATIENCE_S = 180.0
 PHOTO = (Path(__file__).parents[3] / "examples" / "chelsea.jpg").read_bytes()
@@ -39,12 +40,7 @@ def descendants(pid):
     found, new = set(), {pid}
     while new:
         found |= new
-        new = {
-            int(child)
-            for each in new
-            for tasks in Path(f"/proc/{each}/task").glob("*/children")
-            for child in tasks.read_text().split()
-        } - found
+        new = {child for each in new for child in children(each)} - found
     return found - {pid}
 
 

@@ -24,6 +24,8 @@ from headrace.batching import (
 from headrace.host.live.runtime import LONGEST_PAUSE_S, NoWorker, Overloaded, RuntimeClosed, TooLate
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.process import ModelError
+from headrace.sim.engine import Arrivals
+from headrace.sim.engine import run as simulate
 
 TASK_S = 0.01
 TIMES = {"net": NodeTimes(OPAQUE, Flat(TASK_S))}
@@ -66,6 +68,63 @@ def test_a_lone_request_starts_when_its_window_ends_and_says_so():
         assert runtime.statistics().reasons == {"window": 1}
 
     serve(graph(window_s=0.1), TIMES, body)
+
+
+def test_an_alarm_rings_when_its_time_has_come_though_times_are_rounded(monkeypatch):
+    """Times count from an origin, and the sum of both is rounded. An alarm that rang too early would be set anew to the
+    same time, for ever."""
+    monkeypatch.setattr("virtual_time.MAX_TURNS", 1000)
+
+    async def body(runtime, _, served):
+        for _ in range(200):
+            times = (await runtime.infer("net", value())).served
+            assert times.started - times.queued == pytest.approx(0.1, abs=1e-9)
+            await asyncio.sleep(0.0137)
+
+    serve(graph(window_s=0.1), TIMES, body, origin=7.3)  # sums of both have fewer digits for a time than it has itself
+
+
+class Withholding:
+    """LazyBatching that keeps request 1 back until 6.5 s. It also wants to be asked at 3.5 s, for nothing."""
+
+    def __init__(self):
+        self._policy = LazyBatching(NODE_TIMES, 2, 8)
+        self._kept, self._instants = None, [3.5, 6.5]
+
+    def __getattr__(self, name):
+        return getattr(self._policy, name)
+
+    def submit(self, request, now):
+        if request.id == 1:
+            self._kept = request
+        else:
+            self._policy.submit(request, now)
+
+    def next_task(self, worker, now):
+        self._instants = [instant for instant in self._instants if instant > now]
+        if not self._instants and self._kept is not None:
+            self._policy.submit(self._kept, now)
+            self._kept = None
+        return self._policy.next_task(worker, now)
+
+    def wakeup(self):
+        return min([*self._instants, self._policy.wakeup()])
+
+
+def test_a_wakeup_interrupts_what_runs_though_no_task_follows_as_in_the_simulator():
+    arrivals = [0.0, 0.25]
+    load = Arrivals(["net"] * 2, arrivals, [math.inf] * 2, [1.0] * 2, [1] * 2)
+    simulated = simulate(Withholding(), load, NODE_TIMES, 2)
+
+    async def body(runtime, _, served):
+        first = ask(runtime, 0.0)
+        await asyncio.sleep(arrivals[1])
+        assert await finished(first + ask(runtime, 0.0)) == at(*simulated.finished)
+        return served.schedule
+
+    schedule = serve(Withholding(), NODE_TIMES, body, workers=2)
+    assert schedule[:2] == [(0, 0, 1, [0]), (0, 1, 4, [0])]  # for the arrival, and for the wakeup
+    assert len(schedule) == simulated.tasks
 
 
 def test_what_happens_in_one_turn_is_told_before_the_policy_is_asked():

@@ -71,8 +71,8 @@ def test_requests_join_in_the_middle_of_the_network_and_get_their_own_outputs(so
     executions = []
 
     async def body(runtime, _):
-        # Joins need a queue, and batches that are not full: each of these loads is light, heavy or just right for one
-        # speed of the machine or another.
+        # A request joins only while others wait and no batch is full. How many requests a second bring that about
+        # depends on the machine, so three rates are tried.
         for gap_s in (0.001, 0.0005, 0.00025):
             done = await staggered(runtime, source, range(120), gap_s)
             for seed, inference in enumerate(done):

@@ -1,4 +1,6 @@
-"""The live runtime in virtual time does what the simulator does: every policy, every finish time, every task."""
+"""The live runtime in virtual time does what the simulator does, to the nanosecond and to the task.
+
+These are the policies that run nodes or whole graphs. `cellular` and `dynamic-graph` run cells, and are not here."""
 
 import asyncio
 import math

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from processes import children
 
 from headrace.batching import Profile, ProfilePoint
 from headrace.host.dpu.image import ImageSpec
@@ -139,11 +140,6 @@ class Server:
         self.process.send_signal(number)
         _, said = self.process.communicate(timeout=timeout_s)
         return self.process.returncode, said
-
-
-def children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
 
 
 def write_profile(folder: Path, name: str) -> Path:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import children
 from small_nets import NET, models, small  # noqa: F401 - a fixture
 
 from headrace.host.memory.slots import SlotArena
@@ -30,7 +31,8 @@ def main(arguments):
     body = {
         "arguments": arguments, "env": dict(os.environ), "directory": os.getcwd(), "net": user_net.NAME,
         "fds": sorted(os.listdir("/proc/self/fd"), key=int), "cuda": torch.cuda.is_initialized(),
-        "threads": torch.get_num_threads(), "terminates": signal.getsignal(signal.SIGTERM) == signal.SIG_DFL,
+        "threads": torch.get_num_threads(), "cores": sorted(os.sched_getaffinity(0)),
+        "terminates": signal.getsignal(signal.SIGTERM) == signal.SIG_DFL,
     }
     with open(arguments[0], "w") as file:
         json.dump(body, file)
@@ -65,10 +67,6 @@ async def report(server: ForkServer, fds=(), **env: str) -> dict:
     return json.loads(Path("told.json").read_text())
 
 
-def workers_of(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 def cpu_s(pid: int) -> float:
     """The CPU seconds that a process has used; a fork begins with none."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -98,6 +96,18 @@ def test_a_variable_that_the_caller_has_no_more_is_not_in_the_worker(server, rep
     assert asyncio.run(report(server))["env"]["HEADRACE_TEST"] == "1"
     monkeypatch.delenv("HEADRACE_TEST")
     assert "HEADRACE_TEST" not in asyncio.run(report(server))["env"]
+
+
+def test_a_worker_runs_on_the_cores_that_its_caller_has_now(server, reporting):
+    before = os.sched_getaffinity(0)
+    if len(before) < 2:
+        pytest.skip("this process has one core, and cannot give up any")
+    assert asyncio.run(report(server))["cores"] == sorted(before)
+    try:
+        os.sched_setaffinity(0, {max(before)})
+        assert asyncio.run(report(server))["cores"] == [max(before)]
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def test_a_users_modules_are_imported_anew_by_each_worker(server, reporting):
@@ -163,7 +173,7 @@ def test_no_process_is_left_of_workers_that_ended_in_any_way(server, small):  # 
                     await one.run(write_whole(0, [0]), 30)
             await one.stop()
             assert process.returncode == -(end or signal.SIGKILL)
-            assert workers_of(server.pid) == []
+            assert children(server.pid) == []
 
     asyncio.run(body())
 

@@ -1,6 +1,5 @@
 """Containers with a compute unit for images; the devices that the suite of pyxrt's names runs on."""
 
-import hashlib
 import os
 import re
 import signal
@@ -10,11 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import containers
 import pytest
-from backends import EMULATED, REAL, ROOT, TARGETS, Backend, column, debian, importable
-from builds import built
+from backends import EMULATED, REAL, TARGETS, Backend, column, debian, importable
 
-from headrace.bitstreams.build import build_hw_emu, build_sw_emu
 from headrace.bitstreams.xclbin import read_xclbin
 from headrace.host.xrt.shim.environment import write_environment, xrt_version
 
@@ -24,17 +22,8 @@ LIMIT_S = 200
 
 @pytest.fixture(scope="session")
 def image_container() -> Callable[[str], Path]:
-    """By target. Kept in build/tests/ by the contents of what goes into it and of what builds it."""
-    digest = hashlib.sha256()
-    for file in sorted(file for folder in ("bitstreams", "hls") for file in (ROOT / folder).rglob("*.*")):
-        if file.is_file() and file.parent.name != "__pycache__":
-            digest.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes())
-
-    def container(target: str) -> Path:
-        build = {"sw_emu": build_sw_emu, "hw_emu": build_hw_emu}[target]
-        return built(f"image_{target}", digest.hexdigest(), ".xclbin", lambda path: build(path, image_cus=1))
-
-    return container
+    """By target."""
+    return containers.image
 
 
 @pytest.fixture(scope="session")
