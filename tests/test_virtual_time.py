@@ -1,4 +1,5 @@
 import asyncio
+import socket
 
 import pytest
 from virtual_time import BeyondHorizon, Deadlock, Endless, run
@@ -31,12 +32,16 @@ def test_sockets_within_the_process_are_ready_before_the_clock_moves():
             writer.write(await reader.readexactly(4))
 
         server = await asyncio.start_server(echo, "127.0.0.1", 0)
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        address = server.sockets[0].getsockname()
+        reader, writer = await asyncio.open_connection(*address)
         asyncio.get_running_loop().call_later(5.0, lambda: None)
         writer.write(b"abcd")
         assert await reader.readexactly(4) == b"abcd"
+        assert writer.get_extra_info("socket").family == socket.AF_UNIX  # loopback TCP may come later
         writer.close()
         server.close()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(*address)
         return asyncio.get_running_loop().time()
 
     assert run(main()) == 0.0

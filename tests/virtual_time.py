@@ -4,13 +4,15 @@ The loop's selector never waits. When no file descriptor is ready, it moves the 
 that takes its time from `loop.time()`, `asyncio.sleep`, `loop.call_at` and `asyncio.timeout` runs unchanged, and all
 that is due at one instant runs before the clock moves on.
 
-Sockets and pipes within the process work: what is written is ready at once. Threads and other processes do not: the
-clock would move on while they work.
+Sockets and pipes within the process work: what is written is ready at once. TCP over loopback is not always so quick.
+Therefore a connection to a server of the same loop goes through a pair of sockets. Threads and other processes do not
+work: the clock would move on while they do.
 """
 
 import asyncio
 import math
 import selectors
+import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -51,6 +53,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._now = 0.0
         self._turns = 0  # since the clock moved
         self._horizon_s = horizon_s
+        self._servers: dict[Any, tuple[asyncio.Server, Callable[[], asyncio.BaseProtocol]]] = {}  # by address
         selector = _JumpingSelector()
         super().__init__(selector)
         selector.loop = self
@@ -72,6 +75,22 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self._turns = 0  # closing the loop takes some turns, too
             raise Endless(f"{MAX_TURNS} turns of the loop at {self._now} s")
         super()._run_once()
+
+    async def create_server(self, factory: Any, *address: Any, **options: Any) -> Any:
+        """Listen at a port of the machine, too, so that the server has an address of its own."""
+        server = await super().create_server(factory, *address, **options)
+        if options.get("ssl") is None:
+            self._servers |= {each.getsockname()[:2]: (server, factory) for each in server.sockets}
+        return server
+
+    async def create_connection(self, factory: Any, *address: Any, **options: Any) -> Any:
+        """Connect a pair of sockets where a server of this loop listens at the address, without TLS."""
+        server, accepted = self._servers.get(address, (None, None))
+        if server is None or not server.is_serving():
+            return await super().create_connection(factory, *address, **options)
+        ours, theirs = socket.socketpair()
+        await self.connect_accepted_socket(accepted, theirs)
+        return await super().create_connection(factory, sock=ours, **options)
 
     @property
     def _clock_resolution(self) -> float:

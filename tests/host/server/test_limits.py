@@ -1,20 +1,30 @@
 """What a client may cost, by option: sizes, nesting, and how long it may keep what it holds."""
 
+import asyncio
 import contextlib
 import json
 import re
 import socket
 import struct
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc
+import virtual_time
 from running import scale_request, scaled, serving, until
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
+
+from headrace.host.dpu.image import Damaged
+from headrace.host.server.group import Preprocessors
+from headrace.host.server.limits import BYTES_PER_S, Limits
+from headrace.host.server.rpc import _Entrance
+from headrace.host.server.service import Service
 
 INFER = "/v2/models/scale/infer"
 RPC = "/inference.GRPCInferenceService"
@@ -74,6 +84,10 @@ def test_binary_tensors_may_be_longer_than_json(server):
     headers = {"Inference-Header-Content-Length": str(len(header))}
     status, error = server.error("POST", INFER, header + bytes(600 << 10), headers)
     assert status == 400 and "datatype" in error
+
+
+def test_a_request_that_does_not_come_to_its_end_is_told(server):
+    assert server.raw(b"POST / HTTP/1.1\r\nHost: a\r\n", then_s=60).startswith(b"HTTP/1.1 408 ")
 
 
 def test_heads_are_bounded_on_both_transports(server, client):
@@ -153,20 +167,100 @@ def end(connection, stream=1):
                 return
 
 
-def test_messages_that_do_not_come_keep_others_out_for_a_bounded_time(server, client):
+def test_messages_that_do_not_come_keep_others_out(server, client):
+    with stalled_calls(server):
+        status, text = status_of(infer, client)
+        assert status == "StatusCode.RESOURCE_EXHAUSTED" and "no room" in text
+    until(lambda: status_is_ok(client))
+
+
+@pytest.mark.slow
+def test_a_real_call_whose_message_does_not_come_is_ended(server, client):
+    with stalled_calls(server) as calls:
+        end(calls[1])  # after 1 s, and what 1 MiB takes
+        until(lambda: status_is_ok(client))
+        assert client.is_server_live()
+
+
+@contextlib.contextmanager
+def stalled_calls(server):
+    """Two calls whose messages come by half: one in gRPC's place, one in the server's own."""
     with speaking_http2(server) as first, speaking_http2(server) as second:
         for connection in (first, second):
             call(connection, "ModelInfer")
             connection.sendall(frame(0, 0, 1, message(bytes(1000))[:500]))
             time.sleep(0.3)
-        began = time.monotonic()
-        status, text = status_of(infer, client)
-        assert status == "StatusCode.RESOURCE_EXHAUSTED" and "no room" in text and time.monotonic() - began < 5
-        end(second)  # 1 s, and what 1 MiB takes
-        assert 8 < time.monotonic() - began < 40
-        until(lambda: status_is_ok(client))
-        assert client.is_server_live()
-    until(lambda: status_is_ok(client))
+        yield first, second
+
+
+class Aborted(Exception):
+    """A call ended with a status."""
+
+
+@dataclass
+class MemoryCall:
+    """A call without a transport: its message comes `after_s` seconds after it is looked for."""
+
+    after_s: float
+
+    async def read(self):
+        await asyncio.sleep(self.after_s)
+        return b"message"
+
+    async def abort(self, status, text):
+        raise Aborted(status)
+
+    def invocation_metadata(self):
+        return ()
+
+    def peer(self):
+        return "memory"
+
+
+def test_messages_that_do_not_come_hold_their_places_for_a_bounded_time():
+    limits = Limits(body=1 << 20, bodies=2 << 20, client_s=1.0)  # two places: one is gRPC's, one the server's own
+    bound_s = limits.client_s + limits.body / BYTES_PER_S
+
+    async def answer(message, context):
+        return b"answer to " + message
+
+    async def main():
+        clock = asyncio.get_running_loop().time
+        entrance = _Entrance(Service(Preprocessors(Path, 1, Damaged.STRICT, False)), limits)
+        handler = entrance.unary(answer)
+
+        async def continuation(_):
+            return handler
+
+        details = SimpleNamespace(invocation_metadata=())
+
+        async def ended(at, after_s):
+            """Make a call as gRPC does. Return its answer or status, and the instant."""
+            await asyncio.sleep(at)
+            context = MemoryCall(after_s)
+            let_in = await entrance.intercept_service(continuation, details)
+            try:
+                if let_in.request_streaming:
+                    return await let_in.stream_unary(None, context), clock()
+                return await let_in.unary_unary(await context.read(), context), clock()
+            except Aborted as end:
+                return *end.args, clock()
+
+        return await asyncio.gather(
+            ended(0.0, 3600.0),  # in gRPC's place, which has no bound
+            ended(0.0, 3600.0),
+            ended(0.25, 0.0),  # finds no room
+            ended(bound_s - 0.75, 0.25),  # finds the second one's
+            ended(4000.0, 0.0),
+        )
+
+    assert virtual_time.run(main()) == [
+        (b"answer to message", 3600.0),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, bound_s),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, 0.25 + limits.client_s),
+        (b"answer to message", bound_s + 0.25),
+        (b"answer to message", 4000.0),
+    ]
 
 
 def status_is_ok(client, **more):
