@@ -2,10 +2,10 @@
 
 import math
 import random
-import time
 from collections import Counter
 
 import pytest
+from cpu_time import cpu_s, least_s
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -349,25 +349,24 @@ def test_a_task_has_the_oldest_first_and_requests_begin_in_the_order_in_which_th
     assert [number for task in entries for number, cell in task if cell == 0] == list(range(len(lengths)))
 
 
-def seconds_a_task(model, backlog):
-    """At its best, with so many requests waiting; a task in ten is followed by a withdrawal."""
+def ten_tasks_and_a_withdrawal(model, backlog):
+    """Return a measure of the CPU time of ten tasks and a withdrawal, with so many requests waiting."""
     policy = CellularBatching([model], 1)
     requests = [Request(number, model.name, 0.0, input_len=20, output_len=20) for number in range(backlog)]
     for request in requests:
         policy.submit(request, 0.0)
-    best = math.inf
-    for _ in range(20):
-        began = time.process_time()
+
+    def work():
         for _ in range(10):
             ask(policy)
         assert policy.withdraw(requests.pop(), 0.0)
-        best = min(best, time.process_time() - began)
-    return best / 10
+
+    return lambda: cpu_s(work)
 
 
 @pytest.mark.parametrize("model", [lstm(max_batch=64), seq2seq("mt", 64, 64)], ids=lambda model: model.name)
 def test_a_task_and_a_withdrawal_cost_the_same_at_any_backlog(model):
-    few, many = (min(seconds_a_task(model, backlog) for _ in range(3)) for backlog in (1000, 100_000))
+    few, many = least_s(*(ten_tasks_and_a_withdrawal(model, backlog) for backlog in (1000, 100_000)), rounds=20)
     assert many < 5 * few, "a hundred times as many wait"
 
 

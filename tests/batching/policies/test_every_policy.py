@@ -4,10 +4,10 @@ import gc
 import math
 import random
 import sys
-import time
 from types import FunctionType, ModuleType
 
 import pytest
+from cpu_time import cpu_s, least_s
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -313,21 +313,19 @@ def waiting(name, count):
     return policy, requests
 
 
-def seconds_to_withdraw(policies, chosen):
-    best = math.inf
-    for policy, requests in policies:
-        began = time.process_time()
-        for number in chosen(len(requests)):
-            assert policy.withdraw(requests[number], 1.0)
-        best = min(best, time.process_time() - began)
-    return best
+def withdrawing(policy, requests, at_once):
+    """Return a measure of the CPU time of withdrawing some requests. Each call takes the last ones that are left."""
+
+    def work():
+        for _ in range(at_once):
+            assert policy.withdraw(requests.pop(), 1.0)
+
+    return lambda: cpu_s(work)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_withdrawing_takes_time_in_proportion_to_what_waits(name):
-    last = lambda count: range(count - 1, count - 21, -1)  # noqa: E731
-    few = seconds_to_withdraw([waiting(name, 1000) for _ in range(5)], last)
-    many = seconds_to_withdraw([waiting(name, 16_000) for _ in range(5)], last)
+    few, many = least_s(*(withdrawing(*waiting(name, count), at_once=20) for count in (1000, 16_000)), rounds=5)
     assert many < 64 * few + 0.001, "16 times as many: 16 times as long, not 256"
 
 
@@ -339,13 +337,12 @@ def test_withdrawing_a_tree_takes_time_in_proportion_to_what_waits():
         model = CellModel("tree", (CellType("leaf", 4), CellType("inner", 4)), lambda request: tree)
         times = {"tree": NodeTimes(model.graph, Half())}
         policy = make_policy("cellular", times, workers=1, window_s=0, max_batch=4, cells={"tree": model})
-        requests = [Request(number, "tree", 0.0) for number in range(2)]
+        requests = [Request(number, "tree", 0.0) for number in range(6)]
         for request in requests:
             policy.submit(request, 0.0)
         return policy, requests
 
-    few = seconds_to_withdraw([trees(1000) for _ in range(5)], lambda count: [1])
-    many = seconds_to_withdraw([trees(16_000) for _ in range(5)], lambda count: [1])
+    few, many = least_s(*(withdrawing(*trees(leaves), at_once=1) for leaves in (1000, 16_000)), rounds=5)
     assert many < 64 * few + 0.001
 
 
