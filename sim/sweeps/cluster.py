@@ -45,11 +45,12 @@ class Cluster:
         cluster with them. Jobs that run then, or at Ctrl-C, end with the connection to the cluster: `ray.cancel` would
         abort this process if one of them ends meanwhile (Ray's task_manager.cc: "that was not pending")."""
         following = iter(jobs)
+        run = _run.options(max_retries=ATTEMPTS - 1)
         at: dict[Any, int] = {}
         while True:
             room = max(1, AHEAD * _cores()) - len(at)
             for number, job in islice(following, max(0, room)):
-                at[_run.remote(self.version, work, job)] = number
+                at[run.remote(self.version, work, job)] = number
             if not at:
                 return
             done, _ = ray.wait(list(at), timeout=1.0)  # in turns: Ctrl-C is taken between them, and nodes may come
@@ -82,7 +83,7 @@ def _got(reference: Any, number: int) -> tuple[Exception | None, Any]:
     return found
 
 
-@ray.remote(max_retries=ATTEMPTS - 1, num_cpus=1)
+@ray.remote(num_cpus=1)
 def _run(version: str, work: Callable[[Any], Any], job: Any) -> tuple[Exception | None, Any]:
     if (here := code_version()) != version:
         return UsageError(

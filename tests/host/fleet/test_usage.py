@@ -4,10 +4,9 @@ import os
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from command import headrace
+from command import headrace_here
 
 FREE = ("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
 FLEET = ("serve", "--ray", "127.0.0.1:1", *FREE)
@@ -28,7 +27,7 @@ def refused(done, wording):
     ],
 )
 def test_options_of_a_fleet_without_one(options, wording):
-    refused(headrace("serve", *FREE, *options), wording)
+    refused(headrace_here("serve", *FREE, *options), wording)
 
 
 @pytest.mark.parametrize(
@@ -45,22 +44,22 @@ def test_options_of_a_fleet_without_one(options, wording):
     ],
 )
 def test_options_that_a_fleet_does_not_take(options, wording):
-    refused(headrace(*FLEET, *options), wording)
+    refused(headrace_here(*FLEET, *options), wording)
 
 
 def test_a_trace_would_be_written_by_several(tmp_path):
-    refused(headrace(*FLEET, "--trace", tmp_path / "t.pftrace"), "--trace is not for a fleet")
+    refused(headrace_here(*FLEET, "--trace", tmp_path / "t.pftrace"), "--trace is not for a fleet")
 
 
 def test_a_fleets_options_have_no_place_in_a_file_that_replicas_read_too(tmp_path):
     (tmp_path / "settings.toml").write_text('ray = "auto"\n')
-    refused(headrace("serve", "--config", tmp_path / "settings.toml"), "there is no setting 'ray'")
+    refused(headrace_here("serve", "--config", tmp_path / "settings.toml"), "there is no setting 'ray'")
 
 
 def test_a_port_in_use():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        refused(headrace(*FLEET, "--grpc", address), f"--grpc {address}: Address already in use")
+        refused(headrace_here(*FLEET, "--grpc", address), f"--grpc {address}: Address already in use")
 
 
 def test_without_ray_the_extra_is_named():
@@ -69,17 +68,13 @@ def test_without_ray_the_extra_is_named():
     refused(done, "--ray needs Ray: pip install 'headrace[ray]'")
 
 
-def test_without_haproxy_its_package_is_named():
-    command = "import shutil; shutil.which = lambda *_, **__: None; from headrace.host.cli.main import main; main()"
-    done = subprocess.run([sys.executable, "-c", command, *FLEET], capture_output=True, text=True, timeout=120)
-    refused(done, "--ray needs HAProxy in front of the replicas: apt-get install haproxy")
+def test_without_haproxy_its_package_is_named(monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    refused(headrace_here(*FLEET), "--ray needs HAProxy in front of the replicas: apt-get install haproxy")
 
 
-def test_a_runtime_folder_of_somebody_else(tmp_path):
+def test_a_runtime_folder_of_somebody_else(tmp_path, monkeypatch):
     (tmp_path / f"headrace-{os.geteuid()}").mkdir()
     (tmp_path / f"headrace-{os.geteuid()}").chmod(0o777)
-    done = subprocess.run(
-        [Path(sys.executable).with_name("headrace"), *FLEET, "--update"], capture_output=True, text=True, timeout=120,
-        env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
-    )  # fmt: skip
-    refused(done, "another user may write there")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    refused(headrace_here(*FLEET, "--update"), "another user may write there")

@@ -1,4 +1,4 @@
-"""Sweeps on a Ray cluster of three nodes, all on this machine: the results are those of its own processes."""
+"""Sweeps on a Ray cluster, all on this machine: the results are those of its own processes."""
 
 import socket
 import time
@@ -23,7 +23,20 @@ def nothing():
 
 
 @pytest.fixture(scope="module")
+def head():
+    """A cluster of one node with two cores."""
+    from ray.cluster_utils import Cluster
+
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    try:
+        yield nodes
+    finally:
+        nodes.shutdown()
+
+
+@pytest.fixture
 def three():
+    """A cluster of three nodes with a core each."""
     from ray.cluster_utils import Cluster
 
     nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
@@ -68,24 +81,25 @@ if os.path.getsize({mark!r}) <= {times}:
 """
 
 
-@pytest.mark.slow
-def test_a_job_whose_process_is_killed_is_done_again(three, tmp_path):
+def test_a_job_whose_process_is_killed_is_done_again(head, tmp_path):
     marks = [tmp_path / str(number) for number in range(3)]
-    sweep(exec, [KILLED.format(mark=str(mark), times=1) for mark in marks], nothing, three.address)
+    sweep(exec, [KILLED.format(mark=str(mark), times=1) for mark in marks], nothing, head.address)
     assert [mark.read_text() for mark in marks] == ["xx"] * 3
 
 
-def test_a_job_that_always_takes_its_process_along_ends_the_sweep(three, tmp_path):
+@pytest.mark.parametrize("attempts", [2, pytest.param(module.ATTEMPTS, marks=pytest.mark.slow)])
+def test_a_job_that_always_takes_its_process_along_ends_the_sweep(head, tmp_path, monkeypatch, attempts):
+    monkeypatch.setattr(module, "ATTEMPTS", attempts)
     mark = tmp_path / "mark"
-    with pytest.raises(HeadraceError, match="job 0 was lost with its node or its process 5 times"):
-        sweep(exec, [KILLED.format(mark=str(mark), times=100)], nothing, three.address)
-    assert mark.read_text() == "x" * 5
+    with pytest.raises(HeadraceError, match=f"job 0 was lost with its node or its process {attempts} times"):
+        sweep(exec, [KILLED.format(mark=str(mark), times=100)], nothing, head.address)
+    assert mark.read_text() == "x" * attempts
 
 
 @pytest.mark.parametrize(("work", "job", "error"), [(abs, "x", TypeError), (run, "no scenario", AttributeError)])
-def test_what_a_job_raises_is_raised_with_where(three, work, job, error):
+def test_what_a_job_raises_is_raised_with_where(head, work, job, error):
     with pytest.raises(error) as raised:
-        sweep(work, [job], nothing, three.address)
+        sweep(work, [job], nothing, head.address)
     assert "Traceback" in raised.value.__notes__[0]
 
 
@@ -104,34 +118,34 @@ raise ValueError("enough")
 """
 
 
-def test_what_else_runs_when_a_job_raises_is_ended(three, tmp_path):
+def test_what_else_runs_when_a_job_raises_is_ended(head, tmp_path):
     mark = str(tmp_path / "pid")
     began = time.monotonic()
     with pytest.raises(ValueError, match="enough"):
-        sweep(exec, [STAYING.format(mark=mark), FAILING.format(mark=mark)], nothing, three.address)
+        sweep(exec, [STAYING.format(mark=mark), FAILING.format(mark=mark)], nothing, head.address)
     running = Path("/proc", Path(mark).read_text())
     while running.exists():
         assert time.monotonic() - began < PATIENCE_S
         time.sleep(0.1)
 
 
-def test_order_is_that_of_the_jobs(three):
-    with crew(ray=three.address) as workers:
+def test_order_is_that_of_the_jobs(head):
+    with crew(ray=head.address) as workers:
         assert workers.sweep(abs, [-number for number in range(20)], nothing) == list(range(20))
         assert workers.sweep(abs, [], nothing) == []
 
 
-def test_a_node_with_other_code_is_refused(three):
-    with module.cluster(three.address) as nodes:
+def test_a_node_with_other_code_is_refused(head):
+    with module.cluster(head.address) as nodes:
         nodes.version = "another"
         with pytest.raises(UsageError, match=r"has other code of Headrace \(.*\) than this machine \(another\)"):
             list(nodes.run(abs, [(0, 1)]))
 
 
-def test_a_cluster_of_another_ray_is_refused(three, monkeypatch):
+def test_a_cluster_of_another_ray_is_refused(head, monkeypatch):
     monkeypatch.setattr("ray.__version__", "2.0.0")
     with pytest.raises(UsageError, match=r"--ray .*[Vv]ersion mismatch.*2\.0\.0"):
-        sweep(abs, [1], nothing, three.address)
+        sweep(abs, [1], nothing, head.address)
 
 
 def test_who_listens_and_never_answers_is_not_waited_for(monkeypatch):
