@@ -18,11 +18,6 @@ from headrace.bitstreams.xclbin import Mode
 
 ROOT = Path(__file__).parents[1]
 
-# Below these, tests wait for processes and threads, and many bound how long: other tests must not starve them.
-# Elsewhere a test is marked `timed` in its own file if it bounds a duration or needs a quiet machine.
-TIMED = tuple(ROOT / "tests" / "host" / name for name in ("bench", "fleet", "server", "workers"))
-NOT_TIMED = (ROOT / "tests" / "host" / "server" / "test_wire.py",)
-
 # No deadline: shared machines pause, and a slow example is no failure. `make test` tries the same examples each time,
 # so that what fails is what was changed; `make test-all` looks for others.
 settings.register_profile("same", deadline=None, derandomize=True)
@@ -41,11 +36,6 @@ def pytest_sessionstart():
 def pytest_make_parametrize_id(val, argname):
     """Bytes name no test: a file made now may have the time in it, and the processes of one run must agree on names."""
     return argname if isinstance(val, bytes) else None
-
-
-def pytest_itemcollected(item):
-    if any(item.path.is_relative_to(path) for path in TIMED) and item.path not in NOT_TIMED:
-        item.add_marker(pytest.mark.timed)
 
 
 def pytest_collection_finish():

@@ -7,8 +7,6 @@ import time
 
 import pytest
 
-pytestmark = pytest.mark.timed
-
 # The command, which says on stdout when its main function has been entered.
 COMMAND = """
 from headrace.host.cli import main

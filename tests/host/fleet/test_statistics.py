@@ -20,8 +20,6 @@ from headrace.batching import HeadraceError
 from headrace.host.fleet.haproxy import Place, Proxy, ProxySettings
 from headrace.host.fleet.statistics import ASK_S, LOOKED_S, Counts, Statistics
 
-pytestmark = pytest.mark.timed
-
 
 def entry(name, count, batches=(), last=0):
     """As a server makes it, of `count` requests that took 10 ns each."""

@@ -26,8 +26,6 @@ from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import ModelError, processes
 from headrace.host.workers.step_models import load_steps, run_alone, signature
 
-pytestmark = pytest.mark.timed
-
 EXAMPLES = Path(__file__).parents[3] / "examples"
 SMALL_STEPS = Path(__file__).parents[1] / "workers"
 WORDS = 90

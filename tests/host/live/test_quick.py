@@ -14,7 +14,7 @@ from small_nets import NET, graphs, small, tasks, tensor  # noqa: F401 - a fixtu
 from headrace.batching import GraphBatching
 from headrace.host.live import quick
 
-pytestmark = [pytest.mark.usefixtures("small"), pytest.mark.timed]
+pytestmark = pytest.mark.usefixtures("small")
 
 
 def holds_awake() -> bool:

@@ -28,7 +28,7 @@ from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import ModelError, processes
 from headrace.host.workers.program import WholeModel
 
-pytestmark = [pytest.mark.usefixtures("small"), pytest.mark.timed]
+pytestmark = pytest.mark.usefixtures("small")
 
 
 def graph(window_s=0.02, max_batch=4):

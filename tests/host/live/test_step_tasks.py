@@ -21,7 +21,7 @@ LSTM = Network("lstm", "lstm", hidden=16, vocabulary=50)
 STEPS = 12
 
 
-pytestmark = [pytest.mark.usefixtures("beside_the_networks"), pytest.mark.timed]
+pytestmark = pytest.mark.usefixtures("beside_the_networks")
 
 
 def made(*networks, slots=128):
@@ -54,6 +54,7 @@ def check(network, values, done):
             np.testing.assert_allclose(inference.output, expected.numpy(), atol=1e-5)
 
 
+@pytest.mark.timed  # sentences join where the load leaves a worker time for it
 @pytest.mark.parametrize("network", (TRANSFORMER, SEQ2SEQ, LSTM), ids=lambda network: network.name)
 @pytest.mark.parametrize("policy", ("lazy", "graph", "serial", "preba", "preba-lazy"))
 def test_sentences_of_all_lengths_get_what_they_would_alone(network, policy):

@@ -189,7 +189,7 @@ def test_a_second_signal_ends_it_at_once():
             until(lambda: server.request("GET", "/v2/health/ready")[0] == 503)
             began = time.monotonic()
             code, _ = server.end()
-            assert code == 128 + signal.SIGTERM and time.monotonic() - began < 2
+            assert code == 128 + signal.SIGTERM and time.monotonic() - began < 10  # the request would take twenty
             assert slow.exception() is not None
         until(lambda: not any(os.path.exists(f"/proc/{worker}") for worker in workers))
 

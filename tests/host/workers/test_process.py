@@ -89,7 +89,7 @@ def test_a_killed_worker_is_lost_at_once_and_can_be_started_again(small):  # noq
         os.kill(worker.pid, signal.SIGKILL)
         with pytest.raises(WorkerLost, match="died"):
             await running
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 10  # the task would take twenty
         await worker.start()
         await worker.run(write_whole(0, [1]), 10)
 
