@@ -53,6 +53,29 @@ class State:
     said: str = ""
 
 
+@dataclass(slots=True)
+class Restarts:
+    """Decides whether a server that has ended is started again, and after which pause. It reads no clock.
+
+    `early` counts the lives in a row that ended early, `served` is whether one was ever ready."""
+
+    early: int = 0
+    served: bool = False
+
+    def pause_s(self, status: int, ready_s: float | None) -> float | None:
+        """Return the pause before the next start in seconds, or None if there is none.
+
+        Args:
+            status: exit status of the life that has ended.
+            ready_s: how long the server was ready in it; None if it never was."""
+        self.served = self.served or ready_s is not None
+        self.early = 0 if ready_s is not None and ready_s > SOUND_S else self.early + 1
+        if status == USAGE and not self.served:
+            return None
+        doublings = min(max(0, self.early - 1), 16)  # 2**1024 is no float, and a server may end as often
+        return min(DELAY_S * 2**doublings, MAX_DELAY_S)
+
+
 class Supervisor:
     """`arguments` are those of `headrace serve` but its ports, for which it takes free ones of its node; paths in them
     are the node's own. `host` is the node's address, Ray's by default."""
@@ -99,59 +122,60 @@ class Supervisor:
             self._changed.notify_all()
 
     def _keep(self) -> None:
-        ended, served = 0, False
+        restarts = Restarts()
         while not self._ending.is_set():
-            began = time.monotonic()
-            status, said = self._serve()
+            status, said, ready_s = self._serve()
             if self._ending.is_set():
                 break
-            was_ready = self._state.phase is Phase.READY
-            ended = 0 if was_ready and time.monotonic() - began > SOUND_S else ended + 1
-            served = served or was_ready
-            if status == USAGE and not served:
-                self._tell(phase=Phase.REFUSED, status=status, said=said, ended=ended, ports={})
+            pause_s = restarts.pause_s(status, ready_s)
+            phase = Phase.REFUSED if pause_s is None else Phase.ENDED
+            self._tell(phase=phase, status=status, said=said, ended=restarts.early, ports={})
+            if pause_s is None:
                 return
-            self._tell(phase=Phase.ENDED, status=status, said=said, ended=ended, ports={})
-            self._ending.wait(min(DELAY_S * 2 ** max(0, ended - 1), MAX_DELAY_S))
+            self._ending.wait(pause_s)
             if not self._ending.is_set():
                 self._tell(phase=Phase.STARTING)
         self._tell(phase=Phase.STOPPED, ports={})
 
-    def _serve(self) -> tuple[int, str]:
-        """One life of the server: its exit status, and the last line that it said."""
+    def _serve(self) -> tuple[int, str, float | None]:
+        """Run one life of the server. Return its exit status, the last line that it said, and for how many seconds it
+        was ready, None if it never was."""
         command = [sys.executable, "-c", "from headrace.host.cli.main import main; main()", "serve"]
         host = f"[{self._state.host}]" if ":" in self._state.host else self._state.host
         ports = [f"--{name}={host}:0" for name in ("http", "grpc", "metrics")]
         try:
             with self._changed:
                 if self._ending.is_set():
-                    return 0, ""
+                    return 0, "", None
                 self._process = process = subprocess.Popen(
                     bound([*command, *self._arguments, *ports, "--json"]), cwd=self._folder, text=True,
                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace",
                 )  # fmt: skip
         except OSError as error:
-            return USAGE, f"{self._folder}: {error.strerror}; start the fleet in a folder that every node has"
+            return USAGE, f"{self._folder}: {error.strerror}; start the fleet in a folder that every node has", None
         last: deque[str] = deque(maxlen=1)
+        ready_at: deque[float] = deque(maxlen=1)
         readers = [
-            threading.Thread(target=self._read_ports, args=(process,), daemon=True),
+            threading.Thread(target=self._read_ports, args=(process, ready_at), daemon=True),
             threading.Thread(target=_read_lines, args=(process, last), daemon=True),
         ]
         for reader in readers:
             reader.start()
-        status = process.wait()
+        status, ended_at = process.wait(), time.monotonic()
         for reader in readers:  # workers that still end may hold the pipes
             reader.join(1.0)
+        ready_s = ended_at - ready_at[0] if ready_at else None
         if status < 0:
-            return status, f"it was ended by {signal.Signals(-status).name}"
-        return status, (last[0] if last else "it said nothing")[:SAID]
+            return status, f"it was ended by {signal.Signals(-status).name}", ready_s
+        return status, (last[0] if last else "it said nothing")[:SAID], ready_s
 
-    def _read_ports(self, process: "subprocess.Popen[str]") -> None:
+    def _read_ports(self, process: "subprocess.Popen[str]", ready_at: deque[float]) -> None:
         assert process.stdout is not None
         with process.stdout:
             if line := process.stdout.readline():
                 found = json.loads(line)
                 ports = {name: found[name] for name in ("http", "grpc", "metrics")}
+                ready_at.append(time.monotonic())
                 self._tell(phase=Phase.READY, ports=ports, pid=process.pid)
             for _ in process.stdout:
                 pass
