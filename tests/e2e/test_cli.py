@@ -6,7 +6,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from command import headrace
+from command import headrace, headrace_here
 from PIL import Image
 
 from headrace.host.demo.photos import bundled_photos
@@ -174,7 +174,7 @@ def test_a_bad_file_gives_its_reason_and_the_others_succeed(xclbin, china, tmp_p
 )
 def test_bad_usage_exits_2_with_a_message_and_no_traceback(arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = headrace(*arguments)
+    done = headrace_here(*arguments)
     assert done.returncode == 2, done.stderr
     assert done.stderr.strip() and "Traceback" not in done.stderr and done.stdout == ""
 

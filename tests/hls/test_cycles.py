@@ -245,7 +245,7 @@ def encode_progressive(image: np.ndarray, quality: int, sampling: str, restart: 
     return scans.encode(image, quality, sampling, restart)
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("name", "sampling", "quality"), progressive_cases())
 def test_clocks_of_progressive_photos_follow_the_models(name, sampling, quality):
     jpeg = encode_progressive(photo(name), quality, sampling)
@@ -373,7 +373,18 @@ def test_clocks_with_segments_to_skip_between_scans_follow_the_models():
 
 
 @pytest.mark.quick(4)
-@pytest.mark.parametrize("size", [(32, 32), (47, 33), (16, 200), (200, 16), (1000, 40), (4104, 60), (8192, 60)])
+@pytest.mark.parametrize(
+    "size",
+    [
+        (32, 32),
+        (47, 33),
+        (16, 200),
+        (200, 16),
+        (1000, 40),
+        (4104, 60),
+        pytest.param((8192, 60), marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("sampling", ["4:2:0", "4:4:4"])
 def test_clocks_of_small_and_wide_progressive_images_follow_the_models(sampling, size):
     jpeg = encode_progressive(photo("flower", *size), 90, sampling)
