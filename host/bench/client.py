@@ -1,6 +1,7 @@
 """What both transports have in common: a server that is asked, clients that send it requests, and how those end."""
 
 import ssl
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -63,9 +64,10 @@ class Asked:
     outputs: Mapping[str, Place] = field(default_factory=dict)
 
 
-# Of a request's number: when it was sent (`time.monotonic()` seconds; None if it never was), how it ended, and what the
-# server said if that is not OK.
+# Of a request's number: when it was sent (seconds of the client's clock; None if it never was), how it ended, and what
+# the server said if that is not OK.
 OnAnswer = Callable[[int, float | None, Status, str], None]
+Now = Callable[[], float]
 
 
 class Client(Protocol):
@@ -104,4 +106,6 @@ class Target(Protocol):
         """A server that has gone is left in peace."""
         ...
 
-    def client(self, on_answer: OnAnswer, connections: int) -> Client: ...
+    def client(self, on_answer: OnAnswer, connections: int, now: Now = time.monotonic) -> Client:
+        """Return clients whose clock is `now`, in seconds."""
+        ...

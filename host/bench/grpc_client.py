@@ -13,7 +13,7 @@ from grpc import aio
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from headrace.host.bench.client import ASK_S, Asked, OnAnswer, Secure, Statistics, Status, Unreachable
+from headrace.host.bench.client import ASK_S, Asked, Now, OnAnswer, Secure, Statistics, Status, Unreachable
 from headrace.host.bench.inputs import ModelMetadata, Place, Tensor, TensorMetadata, raw
 
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
@@ -81,8 +81,8 @@ class GrpcTarget:
         with contextlib.suppress(Unreachable):
             self._asked("SystemSharedMemoryUnregister", pb.SystemSharedMemoryUnregisterRequest(name=region))
 
-    def client(self, on_answer: OnAnswer, connections: int) -> "GrpcClient":
-        return GrpcClient(self, on_answer, min(connections, CHANNELS))
+    def client(self, on_answer: OnAnswer, connections: int, now: Now = time.monotonic) -> "GrpcClient":
+        return GrpcClient(self, on_answer, min(connections, CHANNELS), now)
 
     def channel(self) -> Any:
         return self._channel(aio)
@@ -119,8 +119,9 @@ def _place(tensor: Any, place: Place) -> None:
 class GrpcClient:
     """Requests go to its channels in turn; on each, as many as the server lets at a time, and the others wait."""
 
-    def __init__(self, target: GrpcTarget, on_answer: OnAnswer, channels: int) -> None:
+    def __init__(self, target: GrpcTarget, on_answer: OnAnswer, channels: int, now: Now) -> None:
         self._on_answer = on_answer
+        self._now = now
         self._headers = target.headers()
         self._calls: set[asyncio.Task[None]] = set()
         self._channels = [target.channel() for _ in range(channels)]
@@ -145,7 +146,7 @@ class GrpcClient:
         call.add_done_callback(self._calls.discard)
 
     async def _call(self, number: int, message: bytes) -> None:
-        sent = time.monotonic()
+        sent = self._now()
         status, text = Status.OK, ""
         try:
             await next(self._methods)(message, metadata=self._headers)

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import httptools
 
 from headrace.batching import UsageError
-from headrace.host.bench.client import ASK_S, Asked, OnAnswer, Secure, Statistics, Status, Unreachable
+from headrace.host.bench.client import ASK_S, Asked, Now, OnAnswer, Secure, Statistics, Status, Unreachable
 from headrace.host.bench.inputs import BYTES, ModelMetadata, Place, Tensor, TensorMetadata, raw
 
 CONNECT_S = 5.0
@@ -93,8 +93,8 @@ class HttpTarget:
         with contextlib.suppress(Unreachable):
             self._asked(f"{_region(region)}/unregister", {})
 
-    def client(self, on_answer: OnAnswer, connections: int) -> "HttpClient":
-        return HttpClient(self, on_answer, connections)
+    def client(self, on_answer: OnAnswer, connections: int, now: Now = time.monotonic) -> "HttpClient":
+        return HttpClient(self, on_answer, connections, now)
 
     def _headers(self) -> dict[str, str]:
         return {} if self.token is None else {"authorization": f"Bearer {self.token}"}
@@ -129,8 +129,9 @@ class HttpTarget:
 class HttpClient:
     """Opens a connection for a request where none is idle, up to `connections`; beyond, requests wait for one."""
 
-    def __init__(self, target: HttpTarget, on_answer: OnAnswer, connections: int) -> None:
+    def __init__(self, target: HttpTarget, on_answer: OnAnswer, connections: int, now: Now) -> None:
         self.on_answer = on_answer
+        self.now = now
         self.buffer = memoryview(bytearray(1 << 18))  # of all connections: what comes is looked at before more comes
         self._target = target
         self._context = None if target.secure is None else target.secure.context()
@@ -217,7 +218,7 @@ class _Connection(asyncio.BufferedProtocol):
     def send(self, number: int, message: bytes) -> None:
         self._number = number
         self._said = b""
-        self._sent = time.monotonic()
+        self._sent = self._client.now()
         self._transport.write(message)
 
     def get_buffer(self, sizehint: int) -> memoryview:

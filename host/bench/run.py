@@ -24,8 +24,8 @@ import uvloop
 from numpy.typing import NDArray
 
 from headrace.batching import HeadraceError
-from headrace.host.bench.client import ASK_S, Status, Target
-from headrace.host.live.alarm import Alarm
+from headrace.host.bench.client import ASK_S, Client, Status, Target
+from headrace.host.live.clock import Clock, MonotonicClock
 
 START_S = 60.0  # for the processes to be there
 SOON_S = 0.2  # from when all are ready to the run's begin
@@ -185,12 +185,33 @@ def _process(pipe: Connection, target: Target, plan: Plan, messages: Sequence[by
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection is a file
     # Who waits for this may have gone.
     with contextlib.suppress(EOFError, ConnectionError), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        pipe.send(runner.run(_Run(plan, messages).run(target, connections, pipe)))
+        pipe.send(runner.run(_begun_by(pipe, target, LoadGenerator(plan, messages, MonotonicClock()), connections)))
 
 
-class _Run:
-    def __init__(self, plan: Plan, messages: Sequence[bytes]) -> None:
+async def _begun_by(pipe: Connection, target: Target, generator: "LoadGenerator", connections: int) -> Answers:
+    """Say that all is ready, and run from the instant that comes back."""
+    loop = asyncio.get_running_loop()
+    async with target.client(generator.on_answer, connections) as client:
+        pipe.send(None)
+        begin = pipe.recv()
+        # Nothing else comes: it is readable when who waits for this has gone.
+        loop.add_reader(pipe.fileno(), os._exit, 1)
+        gc.collect()
+        gc.freeze()
+        cpu_s = time.process_time()
+        await generator.run(client, begin)
+        loop.remove_reader(pipe.fileno())
+        os.set_blocking(pipe.fileno(), True)  # the loop has made it not so
+        return generator.answers(time.process_time() - cpu_s)
+
+
+class LoadGenerator:
+    """Sends the requests of a plan by a client that has the same clock, and keeps what came of each. `on_answer` is
+    for the client to call."""
+
+    def __init__(self, plan: Plan, messages: Sequence[bytes], clock: Clock) -> None:
         self._plan = plan
+        self._clock = clock
         self._messages = messages
         self._planned = plan.planned.tolist() if isinstance(plan, OpenLoop) else list[float]()
         self._sent = [math.nan] * len(self._planned)
@@ -201,33 +222,24 @@ class _Run:
         self._answered = 0
         self._all = asyncio.Event()
 
-    async def run(self, target: Target, connections: int, pipe: Connection) -> Answers:
-        loop, plan = asyncio.get_running_loop(), self._plan
-        async with target.client(self._on_answer, connections) as self._client:
-            pipe.send(None)
-            self._begin = pipe.recv()
-            # Nothing else comes: it is readable when who waits for this has gone.
-            loop.add_reader(pipe.fileno(), os._exit, 1)
-            gc.collect()
-            gc.freeze()
-            cpu_s = time.process_time()
-            self._alarm = Alarm(self._send_due if isinstance(plan, OpenLoop) else self._send_first)
-            self._alarm.set(self._begin + (self._planned[0] if self._planned else 0.0))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._begin + plan.length_s + plan.wait_s - time.monotonic()):
-                    await self._all.wait()
-            self._alarm.close()
-            loop.remove_reader(pipe.fileno())
-            os.set_blocking(pipe.fileno(), True)  # the loop has made it not so
-            answers = self._answers(time.process_time() - cpu_s)
-        return answers
+    async def run(self, client: Client, begin: float) -> None:
+        """Return when all are answered, or the plan's bound has passed. `begin` is in seconds of the clock."""
+        plan = self._plan
+        self._client, self._begin = client, begin
+        self._alarm = self._clock.alarm(self._send_due if isinstance(plan, OpenLoop) else self._send_first)
+        self._alarm.set(begin + (self._planned[0] if self._planned else 0.0))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(begin + plan.length_s + plan.wait_s - self._clock.now()):
+                await self._all.wait()
+        self._alarm.close()
 
-    def _answers(self, cpu_s: float) -> Answers:
+    def answers(self, cpu_s: float) -> Answers:
+        """Return what came of the requests so far; `cpu_s` is what they cost."""
         sent, ended = np.array(self._sent) - self._begin, np.array(self._ended) - self._begin
         return Answers(np.array(self._planned), sent, ended, np.array(self._status, np.int8), self._said, cpu_s)
 
     def _send_due(self) -> None:
-        now = time.monotonic()
+        now = self._clock.now()
         for number in range(self._next, min(self._next + AT_ONCE, len(self._planned))):
             if self._begin + self._planned[number] > now:
                 break
@@ -245,7 +257,7 @@ class _Run:
             self._all.set()
 
     def _send_another(self) -> None:
-        self._planned.append(time.monotonic() - self._begin)
+        self._planned.append(self._clock.now() - self._begin)
         self._sent.append(math.nan)
         self._ended.append(math.nan)
         self._status.append(Status.UNANSWERED)
@@ -256,8 +268,8 @@ class _Run:
         self._next += 1
         self._client.send(number, self._messages[number % len(self._messages)])
 
-    def _on_answer(self, number: int, sent: float | None, status: Status, text: str) -> None:
-        self._ended[number] = now = time.monotonic()
+    def on_answer(self, number: int, sent: float | None, status: Status, text: str) -> None:
+        self._ended[number] = now = self._clock.now()
         self._status[number] = status
         if sent is not None:
             self._sent[number] = sent

@@ -1,12 +1,15 @@
 """`headrace bench` against a real server, and against small ones that stall, refuse, break off or are none."""
 
+import asyncio
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
 import threading
 import time
+from collections import Counter
 from concurrent import futures
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,10 +18,12 @@ import grpc
 import numpy as np
 import pytest
 import trustme
+import virtual_time
 from command import headrace, headrace_here
 from running import COMMAND, PHOTO, serving, until
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
+from virtual_time import LoopClock
 
 from headrace.host.bench.client import Asked, Status
 from headrace.host.bench.grpc_client import GrpcTarget
@@ -26,7 +31,10 @@ from headrace.host.bench.http_client import HttpTarget
 from headrace.host.bench.inputs import Tensor
 from headrace.host.bench.plan import planned, replayed
 from headrace.host.bench.report import result
-from headrace.host.bench.run import OpenLoop, run
+from headrace.host.bench.run import ClosedLoop, LoadGenerator, OpenLoop, run
+from headrace.host.server.http import refusal
+from headrace.host.server.http1 import HttpServer, Response
+from headrace.host.server.limits import Limits
 
 TRANSPORTS = ("http", "grpc")
 ONE_QUICK = ("http", pytest.param("grpc", marks=pytest.mark.slow))  # what has a server of its own, or waits for seconds
@@ -34,19 +42,149 @@ ONE_QUICK = ("http", pytest.param("grpc", marks=pytest.mark.slow))  # what has a
 
 @pytest.fixture(scope="module")
 def server():
-    with serving() as server:
+    """With shared memory, and with timeouts that count."""
+    with serving("--shared-memory", "--drop-late") as server:
         yield server
 
 
 def bench(url, *options, status=0):
-    """The one run's result."""
-    done = headrace("bench", url, *options, "--json")
+    """Return the one run's result, or what is said if the exit status is another."""
+    done = headrace_here("bench", url, *options, "--json")
     assert done.returncode == status, done.stderr
     return json.loads(done.stdout)["runs"][0] if status == 0 else done.stderr
 
 
 def url_of(server, transport):
     return f"{transport}://{server.url(transport)}"
+
+
+# ---- exact instants: one process of the load generator and an HTTP server in virtual time ----
+
+BEGIN = 16.0  # of a run; this and the other times are multiples of 1/256 s, which floats hold exactly
+MESSAGES = [b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\n%d" % number for number in range(3)]
+
+
+def generated(plan, handler, connections=1000):
+    """Return what comes of the plan, and how long it took from its begin."""
+
+    async def main():
+        server = HttpServer(handler, refusal, Limits())
+        generator = LoadGenerator(plan, MESSAGES, LoopClock())
+        target = HttpTarget(*await server.start("127.0.0.1", 0))
+        async with target.client(generator.on_answer, connections, clock) as client:
+            await generator.run(client, BEGIN)
+            answers, took_s = generator.answers(0.0), clock() - BEGIN
+        await server.stop(1.0)
+        return answers, took_s
+
+    return virtual_time.run(main())
+
+
+def clock():
+    return asyncio.get_running_loop().time()
+
+
+def of(answers, **options):
+    return result(answers, rate_rps=None, timeout_s=None, before=None, after=None, seed=0, **options)
+
+
+class StallingHandler:
+    """Answers at once, but for `length_s` from its request number `after` (from 1 on) no request is answered."""
+
+    def __init__(self, after, length_s):
+        self._after, self._length_s, self._over = after, length_s, 0.0
+        self.bodies = []
+
+    async def __call__(self, request):
+        self.bodies.append(bytes(request.body))
+        if len(self.bodies) == self._after:
+            self._over = clock() + self._length_s
+        await asyncio.sleep(self._over - clock())
+        return Response(200)
+
+
+def test_requests_leave_at_their_instants_in_turn_however_slow_the_answers_are():
+    handler = StallingHandler(1, 64.0)
+    planned = np.array([0.0, 0.25, 0.25, 1.0] + 100 * [1.5])  # more at one instant than leave between two looks
+    answers, took_s = generated(OpenLoop(planned, 100.0), handler)
+    assert answers.planned.tolist() == answers.sent.tolist() == planned.tolist()
+    assert set(answers.ended) == {64.0} == {took_s} and answers.of(Status.OK).all()
+    assert Counter(handler.bodies) == {b"0": 35, b"1": 35, b"2": 34} and handler.bodies[:4] == [b"0", b"1", b"2", b"0"]
+
+
+def test_a_server_that_stalls_cannot_hide_behind_a_client_that_waits():
+    """A second's stall in 4 s at 128/s keeps a quarter of all requests waiting, for half of it on average. A client of
+    one request at a time would have seen one slow request in 300."""
+    planned = np.arange(512) / 128
+    answers, _ = generated(OpenLoop(planned, 10.0), StallingHandler(193, 1.0))
+    stalled = (planned >= 1.5) & (planned < 2.5)
+    assert answers.sent.tolist() == planned.tolist() and answers.of(Status.OK).all()
+    assert answers.ended.tolist() == np.where(stalled, 2.5, planned).tolist()
+    found = of(answers)
+    assert found["latency_ms"]["max"] == 1000 and found["latency_ms"]["p99"] > 800 and found["latency_ms"]["p90"] > 300
+    assert found["lateness_ms"]["max"] == 0  # it is the server's doing
+
+
+def test_requests_that_wait_for_a_connection_wait_since_they_were_planned():
+    planned = np.arange(256) / 128
+    answers, _ = generated(OpenLoop(planned, 10.0), StallingHandler(65, 1.0), connections=1)
+    waited = (planned > 0.5) & (planned < 1.5)
+    assert answers.of(Status.OK).all()
+    assert answers.sent.tolist() == np.where(waited, 1.5, planned).tolist()
+    assert answers.ended.tolist() == np.where(planned == 0.5, 1.5, answers.sent).tolist()
+    found = of(answers)
+    assert found["latency_ms"]["p90"] > 500 and found["lateness_ms"]["max"] == pytest.approx(1000 * (1 - 1 / 128))
+    assert found["service_ms"]["p90"] == 0 and found["service_ms"]["max"] == 1000  # of those that it had, but one
+
+
+def test_what_is_not_answered_is_waited_for_exactly_as_long_as_said():
+    async def handler(request):
+        await asyncio.sleep(0.5 if request.body != b"1" else math.inf)
+        return Response(200)
+
+    planned = np.array([0.0, 0.25, 0.5, 1.0, 1.25])
+    answers, took_s = generated(OpenLoop(planned, 3.0), handler)
+    assert took_s == 4.25
+    assert answers.status.tolist() == [Status.OK, Status.UNANSWERED, Status.OK, Status.OK, Status.UNANSWERED]
+    np.testing.assert_array_equal(answers.ended, [0.5, math.nan, 1.0, 1.5, math.nan])
+    none, took_s = generated(OpenLoop(planned[1:2], 0.5), StallingHandler(1, math.inf))
+    assert took_s == 0.75 and of(none)["statuses"]["unanswered"] == of(none)["failed"] == 1
+    assert of(none)["latency_ms"]["p50"] is None and of(none)["throughput_rps"] is None
+
+
+@pytest.mark.parametrize(("length_s", "rounds"), [(0.5, 32), (0.5 + 1 / 256, 33)])
+def test_a_closed_loop_keeps_as_many_on_their_way(length_s, rounds):
+    in_flight, seen = 0, Counter()
+
+    async def handler(request):
+        nonlocal in_flight
+        in_flight += 1
+        await asyncio.sleep(0)
+        seen[in_flight] += 1
+        await asyncio.sleep(1 / 64)
+        in_flight -= 1
+        return Response(200)
+
+    answers, took_s = generated(ClosedLoop(3, length_s, 10.0), handler)
+    assert answers.planned.tolist() == answers.sent.tolist() == np.repeat(np.arange(rounds) / 64, 3).tolist()
+    assert answers.ended.tolist() == (answers.sent + 1 / 64).tolist() and took_s == rounds / 64
+    assert max(seen) == 3 and answers.of(Status.OK).all()
+    found = of(answers)
+    # Little's law: mean in flight = rate x mean time.
+    assert found["throughput_rps"] * found["latency_ms"]["mean"] / 1e3 == pytest.approx(3, rel=1e-12)
+
+
+@pytest.mark.parametrize("plan", [OpenLoop(np.empty(0), 5.0), ClosedLoop(0, 5.0, 5.0)])
+def test_a_process_that_has_nothing_to_send_ends_at_once(plan):
+    answers, took_s = generated(plan, StallingHandler(1, 1.0))
+    assert len(answers.planned) == 0 and took_s == 0.0
+
+
+def test_a_plan_is_dealt_to_processes_without_loss():
+    planned = np.arange(10) / 4
+    parts = [OpenLoop(planned, 5.0).dealt(number, 3) for number in range(3)]
+    assert [part.planned.tolist() for part in parts] == [planned[number::3].tolist() for number in range(3)]
+    assert [ClosedLoop(5, 1.0, 5.0).dealt(number, 3).concurrency for number in range(3)] == [2, 2, 1]
 
 
 # ---- a real server ----
@@ -95,15 +233,12 @@ def test_photos_go_as_images_and_labels_come_back(server, transport, tmp_path):
         assert found["finished"] == 9
 
 
-@pytest.mark.timed
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_a_closed_loop_keeps_as_many_on_their_way(server, transport):
+def test_a_closed_loop_of_real_clients(server, transport):
     found = bench(
         url_of(server, transport), "--model", "scale", "--concurrency", "3", "--duration-s", "0.5", "--processes", "2"
     )
-    assert found["finished"] == found["requests"] > 10 and found["rate_rps"] is None
-    # Little's law: mean in flight = rate x mean time.
-    assert found["throughput_rps"] * found["latency_ms"]["mean"] / 1e3 == pytest.approx(3, rel=0.3)
+    assert found["finished"] == found["requests"] >= 3 and found["rate_rps"] is None
 
 
 def test_a_table_a_plot_and_rates(server, tmp_path):
@@ -150,44 +285,41 @@ def tensor(metadata, array):
     return Tensor(metadata.name, metadata.datatype, array)
 
 
-@pytest.mark.timed
-@pytest.mark.parametrize("transport", ONE_QUICK)
-def test_a_timeout_reaches_the_server(transport):
-    with serving("--drop-late", models=("scale",)) as server:
-        target = target_of(server, transport)
-        model = target.metadata("scale")
-        slow = target.message(model, [tensor(model.inputs[0], np.float32([[1000.5, 0, 0, 0]]))], Asked())
-        quick = target.message(model, [tensor(model.inputs[0], np.ones((1, 4), np.float32))], Asked(timeout_us=50_000))
-        times = np.array([0.0, 0.1, 0.15, 0.2])  # one task may be sent ahead
-        answers = run(target, OpenLoop(times, 30.0), [slow, quick, quick, quick], processes=1, connections=9)
-        assert answers.status[0] == Status.OK and Status.LATE in answers.status[2:]
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_timeout_reaches_the_server(server, transport):
+    target = target_of(server, transport)
+    model = target.metadata("scale")
+    slow = target.message(model, [tensor(model.inputs[0], np.float32([[1001, 0, 0, 0]]))], Asked())
+    quick = target.message(model, [tensor(model.inputs[0], np.ones((1, 4), np.float32))], Asked(timeout_us=50_000))
+    times = np.array([0.0, 0.1, 0.15, 0.2])  # one task may be sent ahead
+    answers = run(target, OpenLoop(times, 30.0), [slow, quick, quick, quick], processes=1, connections=9)
+    assert answers.status[0] == Status.OK and Status.LATE in answers.status[2:]
     found = result(answers, rate_rps=None, timeout_s=0.05, before=None, after=None, seed=0)
     assert found["sla_violation_rate"] >= 0.5 and found["dropped"] >= 1
 
 
 @pytest.mark.parametrize("transport", ONE_QUICK)
-def test_the_token_of_a_server_that_wants_one(transport, tmp_path):
+def test_the_token_of_a_server_that_wants_one_and_shared_memory_where_there_is_none(transport, tmp_path):
     token = tmp_path / "token"
     token.write_text("open-sesame\n")
     with serving("--token-file", str(token), models=("scale",)) as server:
         options = ("--model", "scale", "--requests", "5")
         assert bench(url_of(server, transport), *options, "--token-file", str(token))["finished"] == 5
         assert "token" in bench(url_of(server, transport), *options, status=1)
+        options += ("--token-file", str(token), "--shared-memory")
+        said = bench(url_of(server, transport), *options, status=1)
+        assert len(said.splitlines()) == 1 and "--shared-memory" in said
 
 
-@pytest.mark.parametrize("transport", ONE_QUICK)
-def test_tensors_may_lie_in_shared_memory(transport):
-    with serving("--shared-memory", models=("scale", "pair")) as server:
-        options = ("--requests", "20", "--shared-memory")
-        assert bench(url_of(server, transport), "--model", "scale", *options)["finished"] == 20
-        assert not list(Path("/dev/shm").glob("headrace-bench-*"))
-        status, _, body = server.request("GET", "/v2/systemsharedmemory/status")
-        assert status == 200 and json.loads(body) == []
-        done = headrace("bench", url_of(server, transport), "--model", "pair", *options)
-        assert done.returncode == 2 and "no size that is known before" in done.stderr
-    with serving(models=("scale",)) as server:  # which does not offer it
-        said = bench(url_of(server, transport), "--model", "scale", *options, status=1)
-        assert len(said.splitlines()) == 1
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_tensors_may_lie_in_shared_memory(server, transport):
+    options = ("--requests", "20", "--shared-memory")
+    assert bench(url_of(server, transport), "--model", "scale", *options)["finished"] == 20
+    assert not list(Path("/dev/shm").glob("headrace-bench-*"))
+    status, _, body = server.request("GET", "/v2/systemsharedmemory/status")
+    assert status == 200 and json.loads(body) == []
+    said = bench(url_of(server, transport), "--model", "pair", *options, status=2)
+    assert "no size that is known before" in said
 
 
 @pytest.mark.parametrize("transport", [pytest.param("http", marks=pytest.mark.slow), "grpc"])
@@ -256,25 +388,12 @@ def small_server(answer, extensions=("binary_tensor_data",)):
         server.server_close()
 
 
-class Stall:
-    """All answers wait while it lasts: `length_s` from when it is first asked after `after` requests."""
+class StallingGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
+    """All answers wait for a second, once, from the request number 150 on."""
 
-    def __init__(self, after, length_s):
-        self._after = after
-        self._length_s = length_s
+    def __init__(self):
         self._count = 0
         self._lock = threading.Lock()
-
-    def pass_through(self):
-        with self._lock:
-            self._count += 1
-            if self._count == self._after:
-                time.sleep(self._length_s)
-
-
-class StallingGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
-    def __init__(self, stall):
-        self._stall = stall
 
     def ModelMetadata(self, request, context):
         tensor = pb.ModelMetadataResponse.TensorMetadata(name="x", datatype="FP32", shape=[-1, 2])
@@ -282,51 +401,29 @@ class StallingGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
 
     def ModelInfer(self, request, context):
         assert len(request.raw_input_contents[0]) == 8
-        self._stall.pass_through()
+        with self._lock:
+            self._count += 1
+            if self._count == 150:
+                time.sleep(1.0)
         return pb.ModelInferResponse(model_name="net")
 
 
-@contextlib.contextmanager
-def stalling(transport, stall):
-    if transport == "http":
-
-        def answer(handler, _):
-            stall.pass_through()
-            handler.reply(200, {"outputs": []})
-
-        with small_server(answer) as (_, url):
-            yield url
-        return
+@pytest.mark.slow
+@pytest.mark.timed
+def test_a_grpc_server_that_stalls_cannot_hide_behind_a_client_that_waits():
+    """As above in virtual time: at 100/s for 4 s."""
     server = grpc.server(futures.ThreadPoolExecutor(8))
-    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(StallingGrpc(stall), server)
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(StallingGrpc(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
-        yield f"grpc://127.0.0.1:{port}"
+        found = bench(f"grpc://127.0.0.1:{port}", "--model", "net", "--rate-rps", "100", "--requests", "400")
     finally:
         server.stop(None)
-
-
-@pytest.mark.timed
-@pytest.mark.parametrize("transport", ONE_QUICK)
-def test_a_server_that_stalls_cannot_hide_behind_a_client_that_waits(transport):
-    """A second's stall in 4 s at 100/s keeps a quarter of all requests waiting, for half of it on average. A client
-    of one request at a time would have seen one slow request in 300."""
-    with stalling(transport, Stall(after=150, length_s=1.0)) as url:
-        found = bench(url, "--model", "net", "--rate-rps", "100", "--requests", "400")
     assert found["finished"] == 400
     latency = found["latency_ms"]
     assert latency["max"] >= 950 and latency["p99"] > 800 and latency["p90"] > 300
     assert found["lateness_ms"]["p99"] < 500  # it is the server's doing
-
-
-@pytest.mark.timed
-def test_requests_that_wait_for_a_connection_wait_since_they_were_planned():
-    with stalling("http", Stall(after=50, length_s=1.0)) as url:
-        found = bench(url, "--model", "net", "--rate-rps", "100", "--requests", "200", "--connections", "1")
-    assert found["finished"] == 200
-    assert found["latency_ms"]["p90"] > 500 and found["lateness_ms"]["max"] > 800
-    assert found["service_ms"]["p90"] < 500  # of those that it had, but one
 
 
 def test_a_server_without_binary_tensors_gets_json():
@@ -355,7 +452,7 @@ def test_how_requests_end_is_counted_by_kind():
                 handler.reply(200, {"outputs": []})
 
     with small_server(answer) as (_, url):
-        done = headrace("bench", url, "--model", "net", "--rate-rps", "500", "--requests", "70", "--json")
+        done = headrace_here("bench", url, "--model", "net", "--rate-rps", "500", "--requests", "70", "--json")
     found = json.loads(done.stdout)
     statuses = found["runs"][0]["statuses"]
     assert statuses == {"ok": 10, "shed": 20, "late": 10, "unavailable": 10, "error": 10, "unanswered": 10}
@@ -364,21 +461,20 @@ def test_how_requests_end_is_counted_by_kind():
     assert "headrace: warning: 500 requests/s: late: 504: too late" in done.stderr
 
 
-@pytest.mark.timed
-def test_what_is_never_answered_is_waited_for_no_longer_than_said():
+def test_a_real_run_waits_no_longer_than_said_for_what_is_never_answered():
     held = threading.Event()
 
     def answer(handler, number):
         if number > 1:  # the first one sees whether the server is there
-            held.wait(30)
+            held.wait(60)
         handler.reply(200, {"outputs": []})
 
     with small_server(answer) as (_, url):
         began = time.monotonic()
         found = bench(url, "--model", "net", "--requests", "5", "--rate-rps", "100", "--wait-s", "0.5")
+        took_s = time.monotonic() - began
         held.set()
-    assert found["statuses"]["unanswered"] == found["failed"] == 5 and time.monotonic() - began < 15
-    assert found["latency_ms"]["p50"] is None and found["throughput_rps"] is None
+    assert found["statuses"]["unanswered"] == found["failed"] == 5 and took_s < 10  # the default of --wait-s
 
 
 def test_a_body_in_chunks_is_an_answer():
@@ -465,7 +561,7 @@ def test_inputs_that_the_model_does_not_take(server, model, photo, tmp_path):
         given.write_bytes(PHOTO)
     else:
         given.mkdir()
-    done = headrace("bench", url_of(server, "http"), "--model", model, "--input", str(given))
+    done = headrace_here("bench", url_of(server, "http"), "--model", model, "--input", str(given))
     assert done.returncode == 2 and "--input" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
@@ -481,14 +577,18 @@ def test_a_plan_is_a_function_of_its_seed():
 
 @pytest.mark.timed
 @pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize("after_s", [0.7, 3.0])
-def test_ctrl_c_ends_it_soon_and_leaves_nothing_running(server, transport, after_s):
+@pytest.mark.parametrize("begun", [False, True])
+def test_ctrl_c_ends_it_soon_and_leaves_nothing_running(server, transport, begun):
+    before = headrace_of(server, "scale")
     process = subprocess.Popen(
         [*COMMAND, "bench", url_of(server, transport), "--model", "scale", "--requests", "100000", "--processes", "2"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
-    time.sleep(after_s)
+    if begun:
+        until(lambda: headrace_of(server, "scale") > before + 10, 60)
+    else:
+        time.sleep(0.7)
     began = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=30)
@@ -498,12 +598,13 @@ def test_ctrl_c_ends_it_soon_and_leaves_nothing_running(server, transport, after
 
 
 def test_its_processes_end_when_it_is_killed(server):
+    before = headrace_of(server, "scale")
     process = subprocess.Popen(
         [*COMMAND, "bench", url_of(server, "http"), "--model", "scale", "--requests", "100000", "--processes", "2"],
         stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
-    until(lambda: len(in_session(process.pid)) >= 3)
-    time.sleep(1.0)
+    until(lambda: headrace_of(server, "scale") > before + 10, 60)
+    assert len(in_session(process.pid)) >= 3
     process.kill()
     process.wait()
     until(lambda: not in_session(process.pid), 10)
