@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import scipy.signal
 from sounds import int16, speechlike, wav, written
+from stopped_clock import StoppedClock, turns_until
 
 from headrace.batching import BadInput, CorruptInput, UnsupportedInput, UsageError
 from headrace.bitstreams.build import build_hw_emu, build_sw_emu
-from headrace.host.dpu import audio
+from headrace.host.dpu import audio, cu, driver
 from headrace.host.dpu.audio import AudioSpec, Stage
 from headrace.host.dpu.audio_cu import MelCu, NormCu
 from headrace.host.dpu.driver import Dpu, DpuUnavailable
@@ -260,16 +261,18 @@ def test_however_many_requests_wait_there_are_no_more_buffers_than_units(xclbin,
     with_dpu(xclbin, body)
 
 
-@pytest.mark.timed  # it bounds how long something takes
-def test_a_close_ends_runs_and_waits_at_once(xclbin):
+def test_a_close_ends_runs_and_waits_at_once(xclbin, monkeypatch):
+    """The runs hang and the clock stands still, so that only the close can end them."""
+    clock = StoppedClock()
+    for module in (cu, driver):
+        monkeypatch.setattr(module, "time", clock)
+
     async def body(dpu):
         calls = [asyncio.create_task(dpu.preprocess(sound)) for sound in SOUNDS]
-        await asyncio.sleep(0.3)
-        started = time.monotonic()
+        await clock.waited_for(threads=2)
         dpu.close()
-        async with asyncio.timeout(2):
-            ended = await asyncio.gather(*calls, return_exceptions=True)
-        assert time.monotonic() - started < 2
+        assert max(await turns_until(*calls)) <= 10
+        ended = await asyncio.gather(*calls, return_exceptions=True)
         assert {(type(error), str(error)) for error in ended} == {(DpuUnavailable, "the driver was closed")}
         assert not [one for one in threading.enumerate() if one.name.startswith(("dpu", "cpu-preprocessor"))]
 

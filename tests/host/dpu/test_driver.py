@@ -5,7 +5,6 @@ import gc
 import math
 import random
 import threading
-import time
 from dataclasses import replace
 from uuid import uuid4
 from xml.etree import ElementTree
@@ -13,12 +12,14 @@ from xml.etree import ElementTree
 import cv2
 import numpy as np
 import pytest
+from stopped_clock import PATIENCE_S, StoppedClock, turns_until
 
 from headrace.batching import CorruptInput, UnsupportedInput, UsageError
 from headrace.bitstreams.build import build_hw_emu, build_sw_emu
 from headrace.bitstreams.kernel import parse_xml
 from headrace.bitstreams.xclbin import read_xclbin, write_xclbin
 from headrace.host.demo.photos import demo_photos
+from headrace.host.dpu import cu, driver
 from headrace.host.dpu.driver import Dpu, DpuUnavailable
 from headrace.host.dpu.image import Damaged, ImageSpec, Stage, preprocess
 from headrace.host.dpu.image_cu import FIRST_WORKSPACE, WORKSPACE
@@ -42,6 +43,15 @@ def hw_xclbin(tmp_path_factory):
     path = tmp_path_factory.mktemp("dpu") / "dpu.hw_emu.xclbin"
     build_hw_emu(path, image_cus=2)
     return path
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock by which runs are given up; it stands still."""
+    clock = StoppedClock()
+    for module in (cu, driver):
+        monkeypatch.setattr(module, "time", clock)
+    return clock
 
 
 def with_dpu(xclbin, body, spec=None, fault=None, **settings):
@@ -240,12 +250,16 @@ def test_a_failing_transfer_takes_its_unit_out_of_service(xclbin):
     with_dpu(xclbin, body, fault=Fault(FaultKind.SYNC))
 
 
-@pytest.mark.timed  # it bounds how long something takes
-def test_with_no_unit_left_requests_go_to_the_cpu_in_bounded_time(xclbin):
+def test_with_no_unit_left_requests_go_to_the_cpu_after_one_time_out(xclbin, clock):
+    """The clock moves once, so that a second time-out would never pass."""
+
     async def body(dpu):
-        started = time.monotonic()
-        tensors = await asyncio.gather(*(dpu.preprocess(photo.jpeg) for photo in PHOTOS))
-        assert time.monotonic() - started < 6
+        calls = [asyncio.create_task(dpu.preprocess(photo.jpeg)) for photo in PHOTOS]
+        await clock.waited_for(threads=2)
+        assert not dpu.out_of_service and not any(call.done() for call in calls)
+        clock.now += 6
+        async with asyncio.timeout(PATIENCE_S):
+            tensors = await asyncio.gather(*calls)
         assert len(dpu.out_of_service) == 2 and dpu.counters.on_cpu == 8
         assert np.array_equal(tensors[3], preprocess(PHOTOS[3].jpeg, ImageSpec()))
 
@@ -325,11 +339,13 @@ def test_a_caller_that_gives_up_does_not_free_a_unit_that_still_works(xclbin):
 def test_a_unit_that_hangs_is_given_to_nobody_else_when_its_caller_gives_up(xclbin):
     async def body(dpu):
         hanging = asyncio.create_task(dpu.preprocess(PHOTOS[0].jpeg))
-        await asyncio.sleep(0.05)
+        async with asyncio.timeout(PATIENCE_S):
+            while not any(cu.hangs() for cu in dpu._opened):
+                await asyncio.sleep(0.001)
         hanging.cancel()
         done = await asyncio.gather(*(dpu.process(photo.jpeg) for photo in PHOTOS))
         assert {one.unit for one in done} == {"image_cu_2"} and dpu.counters.retried == 0
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while not dpu.out_of_service:
                 await asyncio.sleep(0.05)
         assert list(dpu.out_of_service) == ["image_cu_1"] and hanging.cancelled()
@@ -375,16 +391,14 @@ def test_a_request_moved_off_a_failing_unit_is_next(xclbin):
     with_dpu(xclbin, body, fault=Fault(FaultKind.ERROR, cu="image_cu_2"))
 
 
-@pytest.mark.timed  # it bounds how long something takes
-def test_when_the_last_unit_goes_all_who_wait_are_told_at_once(xclbin):
+def test_when_the_last_unit_goes_all_who_wait_are_told_at_once(xclbin, clock):
     async def body(dpu):
         calls = [asyncio.create_task(dpu.preprocess(photo.jpeg)) for photo in PHOTOS]
-        ended = []
-        for call in calls:
-            call.add_done_callback(lambda _: ended.append(time.monotonic()))
-        refused = await asyncio.gather(*calls, return_exceptions=True)
-        assert {type(error) for error in refused} == {DpuUnavailable}
-        assert max(ended) - min(ended) < 0.2
+        await clock.waited_for(threads=2)
+        clock.now += 6
+        ended = await turns_until(*calls)
+        assert max(ended) - min(ended) <= 10
+        assert {type(call.exception()) for call in calls} == {DpuUnavailable}
         assert dpu.counters.on_cpu == 0
 
     fault = Fault(FaultKind.HANG, times=2)
@@ -402,19 +416,16 @@ def test_a_tensor_stays_what_it_is_when_its_unit_takes_the_next_request(xclbin):
     with_dpu(xclbin, body)
 
 
-@pytest.mark.timed  # it bounds how long something takes
 @pytest.mark.parametrize("fallback", Fallback)
-def test_a_close_ends_runs_and_waits_at_once(xclbin, fallback):
+def test_a_close_ends_runs_and_waits_at_once(xclbin, fallback, clock):
     """The runs hang, so that only the close can end them; nothing is then done on the CPU, whatever the fallback."""
 
     async def body(dpu):
         calls = [asyncio.create_task(dpu.preprocess(photo.jpeg)) for photo in PHOTOS[:5]]  # two run, three wait
-        await asyncio.sleep(0.1)
-        started = time.monotonic()
+        await clock.waited_for(threads=2)
         dpu.close()
-        async with asyncio.timeout(2):
-            ended = await asyncio.gather(*calls, return_exceptions=True)
-        assert time.monotonic() - started < 2
+        assert max(await turns_until(*calls)) <= 10
+        ended = await asyncio.gather(*calls, return_exceptions=True)
         assert [(type(error), str(error)) for error in ended] == [(DpuUnavailable, "the driver was closed")] * 5
         with pytest.raises(DpuUnavailable, match="the driver was closed"):
             await dpu.preprocess(PHOTOS[0].jpeg)
