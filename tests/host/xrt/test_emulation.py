@@ -247,19 +247,31 @@ def test_wait_times_out_and_the_run_goes_on(cpp_board, monkeypatch):
     assert run.wait(PATIENCE_MS) == STATE.ERT_CMD_STATE_COMPLETED
 
 
-def test_two_units_overlap_and_one_unit_does_not(vadd_xclbin):
+def test_two_units_are_in_their_kernels_at_the_same_time(vadd_xclbin, monkeypatch):
+    """No run gets past the barrier before the other one has come to it."""
+    barrier, execute = threading.Barrier(2), engine.SwEmuEngine.execute
+
+    def meet(*given):
+        barrier.wait(PATIENCE_S)
+        return execute(*given)
+
+    monkeypatch.setattr(engine.SwEmuEngine, "execute", meet)
+    runs = [Board(vadd_xclbin, f"vadd:{{vadd_{number}}}").start() for number in (1, 2)]
+    assert [run.wait(PATIENCE_MS) for run in runs] == 2 * [STATE.ERT_CMD_STATE_COMPLETED]
+
+
+def test_a_kernel_lets_another_unit_work_but_not_its_own(vadd_xclbin):
     def ends_during(long_board, short_board, sleep_ms):
         """Whether a short run ends while a long one, which was started before, is under way."""
-        long, short = long_board.start(sleep_ms), short_board.start()
+        long, short = long_board.start(sleep_ms), short_board.start(sleep_ms // 4)
         assert short.wait(PATIENCE_MS) == STATE.ERT_CMD_STATE_COMPLETED
         overlap = long.state() != STATE.ERT_CMD_STATE_COMPLETED
         assert long.wait(PATIENCE_MS) == STATE.ERT_CMD_STATE_COMPLETED
         return overlap
 
     first, second = Board(vadd_xclbin), Board(vadd_xclbin, "vadd:{vadd_2}")
-    assert any(
-        ends_during(first, second, sleep_ms) for sleep_ms in (100, 1000, 10_000)
-    )  # longer if the machine is busy
+    # A longer run where a busy machine delays the short one.
+    assert any(ends_during(first, second, sleep_ms) for sleep_ms in (100, 1000, 10_000))
     assert not ends_during(first, first, 100)
 
 
