@@ -21,7 +21,7 @@ from headrace.host.fleet.control import Asked, Control, Update
 from headrace.host.fleet.haproxy import Place, Proxy, ProxySettings
 from headrace.host.fleet.resources import actor_options, check_total
 from headrace.host.fleet.statistics import LOOKED_S, Statistics
-from headrace.host.fleet.supervisor import END_S, Phase, State, Supervisor
+from headrace.host.fleet.supervisor import END_S, Phase, State, Supervisor, doubled_s
 from headrace.host.server.limits import Limits
 from headrace.host.server.serve import Address
 from headrace.sim.sweeps.cluster import cluster, ray  # which says what is missing where there is no Ray
@@ -302,7 +302,7 @@ class Fleet:
         self._proxy.out(replica.slot)
         replica.state = None
         replica.why = str(error).strip().splitlines()[-1].strip()
-        replica.ask_at = time.monotonic() + min(LOST_S * 2**replica.lost, MOST_LOST_S)
+        replica.ask_at = time.monotonic() + doubled_s(LOST_S, replica.lost, MOST_LOST_S)
         replica.lost += 1
         gone = isinstance(error, ray.exceptions.ActorDiedError)
         if not replica.retired and (gone or not isinstance(error, ray.exceptions.RayActorError)):

@@ -72,8 +72,13 @@ class Restarts:
         self.early = 0 if ready_s is not None and ready_s > SOUND_S else self.early + 1
         if status == USAGE and not self.served:
             return None
-        doublings = min(max(0, self.early - 1), 16)  # 2**1024 is no float, and a server may end as often
-        return min(DELAY_S * 2**doublings, MAX_DELAY_S)
+        return doubled_s(DELAY_S, max(0, self.early - 1), MAX_DELAY_S)
+
+
+def doubled_s(first_s: float, times: int, most_s: float) -> float:
+    """Return a pause in seconds that doubles each of `times`, up to `most_s`. `times` may be any number, also one for
+    which 2**times is no float."""
+    return min(first_s * 2 ** min(times, 64), most_s)
 
 
 class Supervisor:
