@@ -13,6 +13,8 @@ import tritonclient.http
 from command import COMMAND, headrace
 from processes import children
 
+from headrace.host.fleet import fleet
+
 PATIENCE_S = 180.0
 PAUSE_S = 0.02  # of a client after an answer: without it, clients take the cores from replicas that start
 PHOTO = (Path(__file__).parents[3] / "examples" / "chelsea.jpg").read_bytes()
@@ -46,10 +48,12 @@ def descendants(pid):
 
 
 class Fleet:
-    """`headrace serve --ray` as a process."""
+    """`headrace serve --ray` as a process. An update waits `room_s` seconds for a node with room."""
 
-    def __init__(self, address, *options, served=LIGHT, insecure=True, cwd=None):
-        command = [*COMMAND, "serve", "--json", "--ray", address, *served, *options]
+    def __init__(self, address, *options, served=LIGHT, insecure=True, cwd=None, room_s=fleet.ROOM_S):
+        python, flag, code = COMMAND
+        code = f"from headrace.host.fleet import fleet; fleet.ROOM_S = {room_s}; {code}"
+        command = [python, flag, code, "serve", "--json", "--ray", address, *served, *options]
         command += ["--insecure"] if insecure else []
         command += [f"--{port}=127.0.0.1:0" for port in ("http", "grpc", "metrics")]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd)

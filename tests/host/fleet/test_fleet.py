@@ -194,7 +194,7 @@ def test_a_replica_that_does_not_come_back_is_replaced_by_an_update(three, tmp_p
 
 
 def test_the_fleet_goes_with_its_front(three):
-    fleet = Fleet(three.address, "--resources", "single=1")  # so an update finds no room, whatever ran before
+    fleet = Fleet(three.address, "--resources", "single=1", room_s=2)  # so an update finds no room, whatever ran before
     with Load(fleet.ready):
         pass
     fleet.process.send_signal(signal.SIGHUP)
