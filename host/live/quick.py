@@ -15,24 +15,27 @@ KEPT_BYTES = 256 << 20
 LARGEST_KEPT_BYTES = 32 << 20  # the largest that glibc takes
 
 _log = logging.getLogger(__name__)
-_frozen = 0  # how many are inside `without_long_collections`
+_inside = 0  # how many are inside `without_long_collections`
+_thaws = True  # whether the last of them undoes what the first has frozen
 
 
 @contextlib.contextmanager
 def without_long_collections() -> Iterator[None]:
     """Inside, the garbage collector leaves alone what lived before.
 
-    Beside an imported torch, looking through all of it again took 0.11 s, in which nothing was served."""
-    global _frozen
-    if _frozen == 0:
+    Beside an imported torch, looking through all of it again took 0.11 s, in which nothing was served. A program that
+    has called `gc.freeze` itself finds its objects frozen afterwards, too: Python can only thaw all at once."""
+    global _inside, _thaws
+    if _inside == 0:
         gc.collect()
+        _thaws = gc.get_freeze_count() == 0
         gc.freeze()
-    _frozen += 1
+    _inside += 1
     try:
         yield
     finally:
-        _frozen -= 1
-        if _frozen == 0:
+        _inside -= 1
+        if _inside == 0 and _thaws:
             gc.unfreeze()
 
 

@@ -23,8 +23,24 @@ def holds_awake() -> bool:
     return any(os.path.islink(path) and os.readlink(path) == quick.LATENCY_FILE for path in opened)
 
 
-def test_what_lived_before_is_not_looked_through_while_a_runtime_is_open():
+@pytest.fixture
+def thawed():
+    """Nothing is frozen, and afterwards again what was."""
     gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+def test_what_a_program_has_frozen_itself_stays_frozen(thawed):
+    held = [[] for _ in range(1000)]
+    gc.freeze()
+    for _ in range(2):
+        with quick.without_long_collections():
+            pass
+        assert gc.get_freeze_count() > len(held)
+
+
+def test_what_lived_before_is_not_looked_through_while_a_runtime_is_open(thawed):
     before = gc.get_freeze_count()
 
     async def body(runtime, _):
