@@ -9,7 +9,7 @@ import tritonclient.http
 from command import headrace
 from running_fleet import LIGHT, Fleet, Load, counted, descendants, lives, until, words
 
-pytestmark = [pytest.mark.timed, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timed, pytest.mark.in_order, pytest.mark.timeout(600)]
 
 
 HEAD = {"num_cpus": 2, "include_dashboard": False, "resources": {"pair": 2, "single": 1}}
