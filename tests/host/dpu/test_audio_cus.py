@@ -1,12 +1,12 @@
 """The DPU driver on sounds: both CUs of the emulated device, one handing over to the other, and their faults."""
 
 import asyncio
-import gc
 import itertools
 import math
 import threading
 import time
 
+import garbage
 import numpy as np
 import pytest
 import scipy.signal
@@ -43,7 +43,7 @@ def hw_xclbin(tmp_path_factory):
 
 
 def with_dpu(xclbin, body, spec=SPEC, fault=None, **settings):
-    gc.collect()  # a device ends with its last user, and injected faults end with the device
+    garbage.collect()  # a device ends with its last user, and injected faults end with the device
 
     async def run():
         async with Dpu(xclbin, spec, **{"probe_after_s": math.inf, **settings}) as dpu:  # what is lost stays so

@@ -1,7 +1,6 @@
 """The DPU driver on the emulated device: right tensors, unsupported input, and faults of the hardware."""
 
 import asyncio
-import gc
 import math
 import random
 import threading
@@ -10,6 +9,7 @@ from uuid import uuid4
 from xml.etree import ElementTree
 
 import cv2
+import garbage
 import numpy as np
 import pytest
 from stopped_clock import PATIENCE_S, StoppedClock, turns_until
@@ -56,7 +56,7 @@ def clock(monkeypatch):
 
 def with_dpu(xclbin, body, spec=None, fault=None, **settings):
     settings.setdefault("probe_after_s", math.inf)
-    gc.collect()  # a device ends with its last user, and injected faults end with the device
+    garbage.collect()  # a device ends with its last user, and injected faults end with the device
 
     async def run():
         async with Dpu(xclbin, spec or ImageSpec(), **settings) as dpu:

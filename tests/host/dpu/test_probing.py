@@ -6,6 +6,7 @@ import math
 import threading
 import weakref
 
+import garbage
 import numpy as np
 import pytest
 
@@ -54,7 +55,7 @@ def begun(monkeypatch):
 
 
 def with_dpu(xclbin, body, spec=None, faults=(), **settings):
-    gc.collect()  # a device ends with its last user, and injected faults end with the device
+    garbage.collect()  # a device ends with its last user, and injected faults end with the device
 
     async def run():
         async with Dpu(xclbin, spec or ImageSpec(), **{"probe_after_s": SOON, **settings}) as dpu:

@@ -2,8 +2,10 @@
 
 import os
 import socket
+import tempfile
 import threading
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -16,9 +18,11 @@ UPDATE = Update(("--model=resnet50",), "/srv", {"--token-file": None})
 
 
 @pytest.fixture(autouse=True)
-def runtime_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    return tmp_path / f"headrace-{os.geteuid()}"
+def runtime_folder(monkeypatch):
+    """Its name is short, for a socket's name has 107 bytes at most."""
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield Path(folder, f"headrace-{os.geteuid()}")
 
 
 def answering(control, *messages):

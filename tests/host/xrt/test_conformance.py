@@ -1,16 +1,16 @@
 """The table of host/xrt/README.md: its calls are the script's, its columns what each device gives."""
 
-import gc
 import os
 from pathlib import Path
 
+import garbage
 import pytest
 from backends import EMULATED, ENDS, HEADS, REAL, REASONS, ROWS, SCRIPT, TEXT, VARY, given
 
 
 @pytest.fixture(autouse=True)
 def new_device():
-    gc.collect()  # the emulated device ends with its last user
+    garbage.collect()  # the emulated device ends with its last user
 
 
 def test_the_table_has_the_scripts_calls():

@@ -7,6 +7,7 @@ import threading
 import time
 from uuid import uuid4
 
+import garbage
 import numpy as np
 import pytest
 
@@ -54,7 +55,7 @@ class Board:
 
 @pytest.fixture(autouse=True)
 def new_device():
-    gc.collect()  # a device ends with its last user, and injected faults end with the device
+    garbage.collect()  # a device ends with its last user, and injected faults end with the device
 
 
 @pytest.fixture(params=["sw_emu", "hw_emu"])

@@ -7,6 +7,7 @@ test_emulation.py: faults, clocks, messages, strictness towards wrong arguments,
 import gc
 from itertools import pairwise
 
+import garbage
 import numpy as np
 import pytest
 
@@ -20,7 +21,7 @@ STARTED_TWICE = "(lambda r: (r.start(), r.start()))(ready(3, 1000))"
 
 @pytest.fixture(autouse=True)
 def new_device():
-    gc.collect()  # the emulated device ends with its last user
+    garbage.collect()  # the emulated device ends with its last user
 
 
 class Board:
