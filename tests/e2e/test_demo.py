@@ -262,12 +262,13 @@ def test_node_level_policies_run_a_network_of_ones_own_on_real_workers(tmp_path)
 
 @pytest.mark.slow
 def test_sentences_through_a_step_model_end_at_their_own_lengths_under_every_policy(tmp_path):
+    # All come within 0.3 s and none is urgent, so that some join others on any machine.
     arguments = ["--workers", "1", "--model", "transformer", "--policies", "graph,lazy,preba", "--requests", "80"]
-    done = own_nets(tmp_path, [*arguments, "--max-batch", "8"])
+    done = own_nets(tmp_path, [*arguments, "--max-batch", "8", "--rate-rps", "300", "--sla-ms", "10000"])
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert [(run["name"], run["finished"]) for run in report["runs"]] == [("graph", 80), ("lazy", 80), ("preba", 80)]
-    assert report["runs"][1]["reasons"]["merge"] > 0, "nobody joined between two steps"
+    assert report["runs"][1]["reasons"].get("merge", 0) > 0, "nobody joined between two steps"
     nodes = json.loads((tmp_path / "profile.json").read_text())["nodes"]
     assert nodes["names"] == ["transformer-encoder", "transformer-decoder"] and len(nodes["lengths"]) == 3
     no_slices_of_a_worker_overlap(Trace.FromString((tmp_path / "trace.pftrace").read_bytes()))

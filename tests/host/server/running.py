@@ -24,11 +24,12 @@ from headrace.host.dpu.image import ImageSpec
 PHOTO = (Path(__file__).parents[3] / "examples" / "chelsea.jpg").read_bytes()
 SPEC = ImageSpec(73, 64, 64)  # of the photos that `means` and `corner` take
 COMMAND = [sys.executable, "-c", "from headrace.host.cli.main import main; main()"]
-SOURCE = """
+SOURCE = '''
 import os, signal, time, torch
 
 class Scale(torch.nn.Module):
-    "Twice its input; a first element of 666 raises, 13 kills the process, 1000 + s sleeps s seconds."
+    """Twice its input. A first element of 666 raises, 13 kills the process, 1000 + s sleeps s seconds, and 999 waits
+    until the file `go` is in this module's folder."""
     input_shape = (4,)
 
     def forward(self, x):
@@ -37,6 +38,9 @@ class Scale(torch.nn.Module):
                 raise ValueError("unlucky number")
             if first == 13:
                 os.kill(os.getpid(), signal.SIGKILL)
+            if first == 999:
+                while not os.path.exists(os.path.join(os.path.dirname(__file__), "go")):
+                    time.sleep(0.002)
             if first > 1000:
                 time.sleep(first - 1000)
         return 2 * x
@@ -84,7 +88,8 @@ def talk():
     return Conformer(2, 32, 4, vocabulary=11, kernel=7)
 
 scale, means, corner, pair, deep, slow = Scale, Means, Corner, Pair, Deep, Slow
-"""
+'''
+HELD = 999.0  # a first element for `scale`: its batch ends after `Server.let_go`
 MODELS = ("scale", "means", "pair")
 
 
@@ -92,6 +97,11 @@ MODELS = ("scale", "means", "pair")
 class Server:
     process: "subprocess.Popen[str]"
     ports: dict[str, str]
+    folder: Path
+
+    def let_go(self) -> None:
+        """Let all batches end that have HELD in them."""
+        (self.folder / "go").touch()
 
     def url(self, name: str = "http") -> str:
         return self.ports[name]
@@ -171,7 +181,7 @@ def serving(*options: str, models: tuple[str, ...] = MODELS, profiled: bool = Tr
             assert process.stdout is not None and process.stderr is not None
             line = process.stdout.readline()
             assert line, process.stderr.read()
-            yield Server(process, json.loads(line))
+            yield Server(process, json.loads(line), Path(folder))
         finally:
             if process.poll() is None:
                 with contextlib.suppress(ProcessLookupError):

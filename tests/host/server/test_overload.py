@@ -15,53 +15,50 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 from PIL import Image
-from running import PHOTO, SPEC, scale_request, scaled, serving, until
+from running import HELD, PHOTO, SPEC, scale_request, scaled, serving, until
 from tritonclient.utils import InferenceServerException
 
 from headrace.host.dpu.image import Damaged, preprocess
 
 INFER = "/v2/models/scale/infer"
-SLOW_S = 0.4
-SLOW = 1000 + SLOW_S  # keeps the worker busy for as long
-
-
-def together(calls):
-    with ThreadPoolExecutor(len(calls)) as threads:
-        return [done.result() for done in [threads.submit(*call) for call in calls]]
 
 
 def infer(server, first, **parameters):
-    """Status, and the first element or what is wrong, with the time that it took."""
-    began = time.monotonic()
-    status, headers, body = server.request("POST", INFER, scale_request(first, **parameters))
-    return status, headers, body, time.monotonic() - began
+    """Return the answer's status, headers and body."""
+    return server.request("POST", INFER, scale_request(first, **parameters))
 
 
 def test_what_goes_beyond_the_queue_is_refused_at_once_on_both_transports():
     with serving("--max-queue", "2", models=("scale",)) as server:
         with ThreadPoolExecutor(2) as threads:
-            slow = [threads.submit(infer, server, 1001.0) for _ in range(2)]
+            held = [threads.submit(infer, server, HELD) for _ in range(2)]
             until(lambda: 'headrace_in_flight{model="scale"} 2.0' in server.metrics())
-            status, headers, body, took_s = infer(server, 1.0)
-            assert status == 503 and headers["retry-after"] == "1" and b"at most 2 may be" in body and took_s < 0.5
+            status, headers, body = infer(server, 1.0)
+            assert status == 503 and headers["retry-after"] == "1" and b"at most 2 may be" in body
             with tritonclient.grpc.InferenceServerClient(server.url("grpc")) as client:
                 tensor = tritonclient.grpc.InferInput("x", [1, 4], "FP32")
                 tensor.set_data_from_numpy(np.ones((1, 4), np.float32))
                 with pytest.raises(InferenceServerException, match="RESOURCE_EXHAUSTED"):
                     client.infer("scale", [tensor])
-            assert [done.result()[0] for done in slow] == [200, 200]
+            assert not any(one.done() for one in held)
+            server.let_go()
+            assert [done.result()[0] for done in held] == [200, 200]
         assert infer(server, 1.0)[0] == 200
         assert 'outcome="shed",transport="grpc"} 1.0' in server.metrics()
 
 
 def test_a_request_that_could_not_begin_by_its_timeout_is_dropped_where_that_is_asked_for():
     with serving("--drop-late", models=("scale",)) as server:
-        with ThreadPoolExecutor(1) as threads:
-            slow = threads.submit(infer, server, SLOW)
+        with ThreadPoolExecutor(5) as threads:
+            held = threads.submit(infer, server, HELD)
             until(lambda: 'headrace_in_flight{model="scale"} 1.0' in server.metrics())
             # Two behind it: one task may be sent ahead.
-            late = together([(infer, server, 1.0), *[(lambda: infer(server, 2.0, timeout=50_000),)] * 3])
-            assert slow.result()[0] == 200
+            late = [threads.submit(infer, server, 1.0)]
+            late += [threads.submit(infer, server, 2.0, timeout=50_000) for _ in range(3)]
+            until(lambda: any(one.done() for one in late[1:]))
+            server.let_go()
+            assert held.result()[0] == 200
+            late = [one.result() for one in late]
         assert {each[0] for each in late} <= {200, 504} and 504 in {each[0] for each in late[1:]}
         assert 'outcome="late"' in server.metrics()
 
@@ -70,14 +67,14 @@ def test_a_request_that_could_not_begin_by_its_timeout_is_dropped_where_that_is_
 def test_a_client_that_goes_takes_out_what_has_not_begun(transport):
     with serving("--max-queue", "8", models=("scale",)) as server:
         with ThreadPoolExecutor(3) as threads:
-            slow = [threads.submit(infer, server, SLOW) for _ in range(2)]
+            held = [threads.submit(infer, server, HELD) for _ in range(2)]
             until(lambda: 'headrace_in_flight{model="scale"} 2.0' in server.metrics())
             module = tritonclient.http if transport == "http" else tritonclient.grpc
             tensor = module.InferInput("x", [1, 4], "FP32")
-            tensor.set_data_from_numpy(np.float32([[1005, 0, 0, 0]]))  # it would take 5 s
+            tensor.set_data_from_numpy(np.float32([[13, 0, 0, 0]]))  # it would kill the worker
             if transport == "http":
                 connection = server.connection()
-                connection.request("POST", INFER, json.dumps(scale_request(1005.0)))
+                connection.request("POST", INFER, json.dumps(scale_request(13.0)))
                 until(lambda: 'headrace_in_flight{model="scale"} 3.0' in server.metrics())
                 connection.close()
             else:
@@ -86,9 +83,11 @@ def test_a_client_that_goes_takes_out_what_has_not_begun(transport):
                     until(lambda: 'headrace_in_flight{model="scale"} 3.0' in server.metrics())
                     call.cancel()
                     until(lambda: 'headrace_in_flight{model="scale"} 3.0' not in server.metrics())
-            assert [done.result()[0] for done in slow] == [200, 200]
-        began = time.monotonic()
-        assert infer(server, 1.0)[0] == 200 and time.monotonic() - began < 3
+            until(lambda: 'headrace_in_flight{model="scale"} 2.0' in server.metrics())
+            server.let_go()
+            assert [done.result()[0] for done in held] == [200, 200]
+        assert infer(server, 1.0)[0] == 200
+        assert "headrace_workers_lost_total 0.0" in server.metrics()
         until(lambda: f'outcome="cancelled",transport="{transport}"}} 1.0' in server.metrics())
 
 
@@ -97,12 +96,15 @@ def test_a_stream_whose_client_goes_takes_out_what_has_not_begun():
         with tritonclient.grpc.InferenceServerClient(server.url("grpc")) as client:
             client.start_stream(lambda result, error: None)
             tensor = tritonclient.grpc.InferInput("x", [1, 4], "FP32")
-            tensor.set_data_from_numpy(np.float32([[SLOW, 0, 0, 0]]))
+            tensor.set_data_from_numpy(np.float32([[HELD, 0, 0, 0]]))
             for _ in range(100):  # more than a stream has in flight
                 client.async_stream_infer("scale", [tensor])
             until(lambda: 'headrace_in_flight{model="scale"} 64.0' in server.metrics())
             client.stop_stream(cancel_requests=True)
-        until(lambda: 'headrace_in_flight{model="scale"} 0.0' in server.metrics(), 5)
+        running = re.compile(r'headrace_in_flight{model="scale"} [0-8]\.0')  # a task of 4, and one sent ahead
+        until(lambda: running.search(server.metrics()))
+        server.let_go()
+        until(lambda: 'headrace_in_flight{model="scale"} 0.0' in server.metrics())
         assert infer(server, 1.0)[0] == 200
 
 
@@ -110,12 +112,16 @@ def test_a_killed_worker_costs_no_request():
     with serving(models=("scale",)) as server:
         (worker,) = server.workers()
         threading.Timer(0.5, os.kill, (worker, signal.SIGKILL)).start()
+        answers = []
         with ThreadPoolExecutor(8) as threads:
-            began, answers = time.monotonic(), []
-            while time.monotonic() - began < 1.5:
-                answers += list(threads.map(lambda n: (n, *infer(server, float(n))), range(100, 108)))
+
+            def load():
+                answers.extend(threads.map(lambda n: (n, *infer(server, float(n))), range(100, 108)))
+
+            until(lambda: load() or "headrace_workers_lost_total 1.0" in server.metrics())
+            load()
         assert len(answers) > 8
-        for number, status, _, body, _ in answers:
+        for number, status, _, body in answers:
             assert status == 200 and scaled(body)[0, 0] == 2 * number
         assert "headrace_workers_lost_total 1.0" in server.metrics()
 
@@ -147,7 +153,7 @@ def test_many_times_too_many_requests_are_each_answered_though_a_worker_dies():
 
 def test_a_request_that_kills_its_worker_twice_fails_and_the_server_goes_on():
     with serving(models=("scale",)) as server:
-        status, headers, body, _ = infer(server, 13.0)
+        status, headers, body = infer(server, 13.0)
         assert status == 503 and b"died" in body and "retry-after" in headers
         assert infer(server, 1.0)[0] == 200
 
@@ -158,39 +164,39 @@ def test_at_sigterm_what_was_let_in_is_answered_and_what_comes_is_told_to_go():
         idle.request("GET", "/v2/health/ready")
         assert idle.getresponse().read() == b""
         with ThreadPoolExecutor(6) as threads:
-            slow = [threads.submit(infer, server, SLOW) for _ in range(6)]
+            held = [threads.submit(infer, server, HELD) for _ in range(6)]
             until(lambda: 'headrace_in_flight{model="scale"} 6.0' in server.metrics())
             server.process.send_signal(signal.SIGTERM)
             until(lambda: server.request("GET", "/v2/health/ready")[0] == 503)
-            status, headers, body, _ = infer(server, 1.0)
+            status, headers, body = infer(server, 1.0)
             assert status == 503 and b"about to end" in body and "retry-after" in headers
             assert server.request("GET", "/v2/health/live")[0] == 200
-            assert [done.result()[0] for done in slow] == [200] * 6
+            server.let_go()
+            assert [done.result()[0] for done in held] == [200] * 6
         _, said = server.process.communicate(timeout=15)
         assert server.process.returncode == 0 and "Traceback" not in said
 
 
 def test_what_takes_longer_than_the_drain_is_cut_and_said():
     with serving("--drain-s", "0.5", models=("scale",)) as server, ThreadPoolExecutor(1) as threads:
-        slow = threads.submit(infer, server, 1020.0)
+        held = threads.submit(infer, server, HELD)
         until(lambda: 'headrace_in_flight{model="scale"} 1.0' in server.metrics())
         code, said = server.end()
         assert code == 1 and "were cut" in said
-        assert slow.exception() is not None or slow.result()[0] == 503
+        assert held.exception() is not None or held.result()[0] == 503
 
 
 def test_a_second_signal_ends_it_at_once():
     with serving(models=("scale",)) as server:
         workers = server.workers()
         with ThreadPoolExecutor(1) as threads:
-            slow = threads.submit(infer, server, 1020.0)
+            held = threads.submit(infer, server, HELD)
             until(lambda: 'headrace_in_flight{model="scale"} 1.0' in server.metrics())
             server.process.send_signal(signal.SIGTERM)
             until(lambda: server.request("GET", "/v2/health/ready")[0] == 503)
-            began = time.monotonic()
             code, _ = server.end()
-            assert code == 128 + signal.SIGTERM and time.monotonic() - began < 10  # the request would take twenty
-            assert slow.exception() is not None
+            assert code == 128 + signal.SIGTERM  # 1 if it had waited for the request, as long as --drain-s lets it
+            assert held.exception() is not None
         until(lambda: not any(os.path.exists(f"/proc/{worker}") for worker in workers))
 
 
