@@ -96,8 +96,9 @@ def test_a_stream_whose_client_goes_takes_out_what_has_not_begun():
         with tritonclient.grpc.InferenceServerClient(server.url("grpc")) as client:
             client.start_stream(lambda result, error: None)
             tensor = tritonclient.grpc.InferInput("x", [1, 4], "FP32")
-            tensor.set_data_from_numpy(np.float32([[HELD, 0, 0, 0]]))
-            for _ in range(100):  # more than a stream has in flight
+            for number in range(100):  # more than a stream has in flight
+                first = HELD if number < 8 else 13  # what begins is held; the others would kill the worker
+                tensor.set_data_from_numpy(np.float32([[first, 0, 0, 0]]))
                 client.async_stream_infer("scale", [tensor])
             until(lambda: 'headrace_in_flight{model="scale"} 64.0' in server.metrics())
             client.stop_stream(cancel_requests=True)
@@ -106,6 +107,7 @@ def test_a_stream_whose_client_goes_takes_out_what_has_not_begun():
         server.let_go()
         until(lambda: 'headrace_in_flight{model="scale"} 0.0' in server.metrics())
         assert infer(server, 1.0)[0] == 200
+        assert "headrace_workers_lost_total 0.0" in server.metrics()
 
 
 def test_a_killed_worker_costs_no_request():
