@@ -48,15 +48,24 @@ def test_what_has_no_answer_in_time_has_failed_and_the_run_is_reported():
     assert time.monotonic() - started < 40  # of which the worker's start is the most
     assert [record.error for record in done.records] == [None] + ["not answered within 1 s of the last arrival"] * 2
     assert (done.result["requests"], done.result["finished"], done.result["failed"]) == (3, 1, 2)
-    assert done.result["latency_ms"]["max"] < 1300 and done.result["wall_s"] < 10
+    (answered,) = (record for record in done.records if record.served is not None)
+    latency_s = answered.served.finished + done.origin - answered.arrival
+    assert done.result["latency_ms"]["max"] == pytest.approx(1e3 * latency_s) and done.result["wall_s"] < 10
 
 
 def test_how_late_a_request_was_sent_is_told_apart_and_is_part_of_its_latency():
-    done = run(source([tensor()]), [0.3, 0.6], beside=lambda: time.sleep(0.2))  # a busy loop: 150 ms late
+    free = []
+
+    def busy():
+        time.sleep(0.2)
+        free.append(time.monotonic())
+
+    done = run(source([tensor()]), [0.3, 0.6], beside=busy)  # a busy loop: 150 ms late
     late = done.result["arrival_late_ms"]
-    assert 150 <= late["max"] < 300 and set(late) == set(done.result["latency_ms"])
+    assert late["max"] >= 150 and set(late) == set(done.result["latency_ms"])
     first = done.records[0]
-    assert first.sent - first.arrival == pytest.approx(late["max"] / 1e3)
+    assert free[0] <= first.sent < first.served.finished + done.origin
+    assert max(record.sent - record.arrival for record in done.records) == pytest.approx(late["max"] / 1e3)
     assert first.served.finished + done.origin - first.arrival > 0.15
     assert all(record.sent >= record.arrival for record in done.records)
     assert sum(done.breakdown_ms().values()) == pytest.approx(done.result["latency_ms"]["mean"])

@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -92,7 +93,9 @@ def test_models_are_told_apart_and_together():
     assert (batch["waited_ms"], batch["took_ms"], batch["worker"]) == (pytest.approx(20), pytest.approx(20), "w")
 
 
-def test_load_is_the_share_of_the_last_seconds_also_of_names_that_are_alike():
+def test_load_is_the_share_of_the_last_seconds_also_of_names_that_are_alike(monkeypatch):
+    clock = SimpleNamespace(now=100.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(live, "time", clock)
     busy = [1.0, 5.0]
 
     def look():
@@ -103,11 +106,11 @@ def test_load_is_the_share_of_the_last_seconds_also_of_names_that_are_alike():
         async with of("m", look=look) as watched:
             then, _ = watched._busy[0]
             busy[:] = [busy[0] + 10.0, busy[1]]
-            await asyncio.sleep(0.05)
+            clock.now += 0.05
             found = watched.status()
             assert found["workers"][0]["load"] == 1.0 and found["units"][0]["load"] == 0.0
-            busy[:] = [1.0 + (time.monotonic() - then) / 2, 5.0]
-            assert watched.status()["workers"][0]["load"] == pytest.approx(0.5, abs=0.05)
+            busy[:] = [1.0 + (clock.now - then) / 2, 5.0]
+            assert watched.status()["workers"][0]["load"] == pytest.approx(0.5)
 
     asyncio.run(run())
 
