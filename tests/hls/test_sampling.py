@@ -106,7 +106,7 @@ def test_photos_equal_opencv(decode, sampling):  # noqa: F811
         assert_equal_to_opencv(decode, jpeg_of(photo_image(photo(*size), sampling, coarseness)))
 
 
-@pytest.mark.quick(csim=12, rtlsim=6)
+@pytest.mark.quick(csim=6, rtlsim=4)
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_images_of_the_greatest_width_equal_opencv(decode, sampling):  # noqa: F811
     assert_equal_to_opencv(decode, jpeg_of(photo_image(photo(greatest_width(sampling), 75), sampling, 6)))
@@ -227,7 +227,7 @@ def test_file_cut_off_anywhere_is_reported_as_truncated(decode, sampling):  # no
 # ---- Several scans ----
 
 
-@pytest.mark.quick(14)
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("sampling", OTHERS)
 @pytest.mark.parametrize("progressive", [False, True])
 def test_several_scans_of_any_equal_opencv(sampling, progressive):

@@ -103,7 +103,7 @@ def check_against_everything(target):
         pytest.param("resnet50", 3500, 40, 2, "power", marks=pytest.mark.slow),
         pytest.param("mobilenet_v3_small", 4000, 10, 1, "cost", marks=pytest.mark.slow),
         ("swin_t", 500, 60, 2, "gpus"),
-        ("conformer_small", 150, 80, 1, "cost"),  # of sounds
+        pytest.param("conformer_small", 150, 80, 1, "cost", marks=pytest.mark.slow),  # of sounds
     ],
 )
 def test_the_winner_is_what_trying_everything_finds(small, model, rate, slo, gpus, least):

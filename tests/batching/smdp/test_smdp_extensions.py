@@ -121,8 +121,17 @@ def test_the_model_of_several_servers_against_two_solved_exactly(load, w2):
     assert real.latency <= pooled.latency <= 1.08 * real.latency
 
 
-@pytest.mark.parametrize("w2", [0.0, 3.0])
-@pytest.mark.parametrize("load", [0.3, 0.6, 0.9])
+@pytest.mark.parametrize(
+    ("load", "w2"),
+    [
+        pytest.param(0.3, 0.0, marks=pytest.mark.slow),
+        pytest.param(0.3, 3.0, marks=pytest.mark.slow),
+        (0.6, 0.0),
+        pytest.param(0.6, 3.0, marks=pytest.mark.slow),
+        pytest.param(0.9, 0.0, marks=pytest.mark.slow),
+        (0.9, 3.0),
+    ],
+)
 def test_the_model_of_seven_slices_against_simulation(load, w2):
     """Within 2 % where the policy waits for batches; where it serves whatever waits, the latency is said too low."""
     rate = 7 * GOOGLENET.arrival_rate(load)
