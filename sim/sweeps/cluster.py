@@ -112,7 +112,7 @@ def cluster(address: str) -> Iterator[Cluster]:
             logging_level=logging.CRITICAL,
             **(own if address == "local" else {}),
         )
-    except (ConnectionError, RuntimeError, ValueError, OSError, RayError) as error:
+    except Exception as error:  # of several classes; a node that does not start in time is a bare Exception
         ray.shutdown()  # of what it had begun
         reason = " ".join(str(error).split())
         hint = "" if "ersion" in reason else "no cluster that this machine is a node of; see `ray start`: "

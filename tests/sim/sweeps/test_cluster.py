@@ -148,6 +148,15 @@ def test_a_cluster_of_another_ray_is_refused(head, monkeypatch):
         sweep(abs, [1], nothing, head.address)
 
 
+def test_a_node_that_does_not_start_is_told(monkeypatch):
+    def late(**_):
+        raise Exception("The current node timed out\nduring startup.")  # as ray._private.node does
+
+    monkeypatch.setattr(module.ray, "init", late)
+    with pytest.raises(UsageError, match=r"--ray local: .*The current node timed out during startup"):
+        sweep(abs, [1], nothing, "local")
+
+
 def test_who_listens_and_never_answers_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(module, "ANSWER_S", 4.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
