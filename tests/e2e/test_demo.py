@@ -1,5 +1,6 @@
 """The demo under load: its report, networks of a user's own, a killed worker, Ctrl-C."""
 
+import contextlib
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from command import headrace_here
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 from processes import children
 
@@ -174,6 +176,15 @@ def own_nets(folder: Path, arguments: list[str]) -> subprocess.CompletedProcess[
     return subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=folder)
 
 
+def refused(folder: Path, *arguments: str) -> str:
+    """What `headrace demo` says on stderr when it refuses these; in this process, as nothing is started before."""
+    (folder / "own.py").write_text(NETS)
+    with contextlib.chdir(folder):
+        done = headrace_here("demo", *arguments, "--out", folder, "--json")
+    assert done.returncode == 2 and done.stdout == "" and "Traceback" not in done.stderr, done.stderr
+    return done.stderr
+
+
 def test_two_networks_of_ones_own_are_served_in_one_run_each_with_its_own_photos(tmp_path):
     arguments = ["--model", "own:classes,own:embedding", "--policies", "serial,preba", "--requests", "40"]
     arguments += ["--rate-rps", "100", "--preprocessors", "beforehand,dpu", "--workers", "1"]
@@ -222,8 +233,7 @@ def test_the_load_comes_from_what_was_measured_and_the_report_says_what_it_shows
 
 
 def test_a_network_that_takes_no_photo_is_refused(tmp_path):
-    done = own_nets(tmp_path, ["--model", "own:words"])
-    assert done.returncode == 2 and "the demo sends photos" in done.stderr and "Traceback" not in done.stderr
+    assert "the demo sends photos" in refused(tmp_path, "--model", "own:words")
 
 
 def test_node_level_policies_run_on_simulated_npus_and_say_why_tasks_left(tmp_path):
@@ -236,6 +246,10 @@ def test_node_level_policies_run_on_simulated_npus_and_say_why_tasks_left(tmp_pa
     assert lazy["idle"] > 0 and graph["window"] > 0 and preba_lazy["window"] > 0
     assert report["models"]["squeezenet1_1"]["labels"] == {}
     no_slices_of_a_worker_overlap(Trace.FromString((tmp_path / "trace.pftrace").read_bytes()))
+
+
+WITH_PROFILE = ("--workers", "1", "--model", "own:convolutions", "--policies", "lazy", "--requests", "20",
+                "--rate-rps", "50", "--preprocessors", "beforehand", "--profile")  # fmt: skip
 
 
 @pytest.mark.slow
@@ -251,13 +265,13 @@ def test_node_level_policies_run_a_network_of_ones_own_on_real_workers(tmp_path)
     assert len(json.loads((tmp_path / "profile.json").read_text())["nodes"]["names"]) == 8
     assert any(sentence.startswith("Beside graph, lazy had ") for sentence in report["shows"])
     no_slices_of_a_worker_overlap(Trace.FromString((tmp_path / "trace.pftrace").read_bytes()))
-    # The profile that it wrote serves the next run, and one without nodes is not enough.
-    again = ["--workers", "1", "--model", "own:convolutions", "--policies", "lazy", "--requests", "20"]
-    again += ["--rate-rps", "50", "--preprocessors", "beforehand", "--profile"]
-    done = own_nets(tmp_path, [*again, str(tmp_path / "profile.json")])
+    done = own_nets(tmp_path, [*WITH_PROFILE, str(tmp_path / "profile.json")])  # that it wrote
     assert done.returncode == 0, done.stderr
-    done = own_nets(tmp_path, [*again, str(profile_file(tmp_path, "own:convolutions"))])
-    assert done.returncode == 2 and "profile --nodes --model own:convolutions" in done.stderr
+
+
+def test_a_profile_without_nodes_is_refused_by_a_policy_of_nodes(tmp_path):
+    told = refused(tmp_path, *WITH_PROFILE, str(profile_file(tmp_path, "own:convolutions")))
+    assert "profile --nodes --model own:convolutions" in told
 
 
 @pytest.mark.slow
@@ -292,8 +306,7 @@ def test_what_does_not_fit_a_step_model_of_ones_own_is_refused(tmp_path):
         (["--model", f"{OWN_STEPS},resnet18"], "give it alone"),
         (["--model", "treelstm"], "trees"),
     ):
-        done = own_nets(tmp_path, [*STEPS, *options])
-        assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+        assert message in refused(tmp_path, *STEPS, *options)
 
 
 DECIDES = ("--workers", "1", "--model", "own:decides", "--policies", "lazy", "--requests", "20", "--rate-rps", "50",
@@ -301,8 +314,8 @@ DECIDES = ("--workers", "1", "--model", "own:decides", "--policies", "lazy", "--
 
 
 def test_a_network_that_cannot_be_cut_into_nodes_is_refused(tmp_path):
-    done = own_nets(tmp_path, [*DECIDES])
-    assert done.returncode == 2 and "cannot be traced" in done.stderr and "--whole" in done.stderr, done.stderr
+    told = refused(tmp_path, *DECIDES)
+    assert "cannot be traced" in told and "--whole" in told
 
 
 @pytest.mark.slow
@@ -344,13 +357,8 @@ def test_photos_that_the_dpu_takes_none_of_are_served_by_the_cpu(tmp_path):
 
 
 def test_a_profile_of_another_network_is_refused(tmp_path):
-    done = subprocess.run(
-        [*COMMAND, "--profile", str(profile_file(tmp_path)), "--out", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 2 and "headrace profile --model mobilenet_v3_small" in done.stderr
+    told = refused(tmp_path, "--profile", str(profile_file(tmp_path)))
+    assert "headrace profile --model mobilenet_v3_small" in told
 
 
 @pytest.mark.slow

@@ -102,7 +102,7 @@ def cases() -> list:
     return [pytest.param(*case, marks=() if case in fast else SLOW) for case in every]
 
 
-@pytest.mark.quick(8)
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(("name", "sampling", "quality"), cases())
 def test_clocks_of_photos_follow_the_models(name, sampling, quality):
     jpeg = encode(photo(name), quality, sampling)
@@ -268,7 +268,7 @@ SCRIPTS = {
 }
 
 
-@pytest.mark.quick(5)
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("coarseness", [1, 8])
 @pytest.mark.parametrize("sampling", ["4:2:0", "4:4:4"])
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
@@ -372,7 +372,7 @@ def test_clocks_with_segments_to_skip_between_scans_follow_the_models():
     check_cu(to_jpeg(image, script))
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     "size",
     [

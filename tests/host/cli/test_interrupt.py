@@ -70,7 +70,9 @@ def alive(session: int) -> list[str]:
     ],
     ids=lambda command: " ".join(command)[:40],
 )
-@pytest.mark.parametrize("after_s", [pytest.param(0.5, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize(
+    "after_s", [pytest.param(0.5, marks=pytest.mark.slow), 1, pytest.param(2, marks=pytest.mark.slow)]
+)
 def test_ctrl_c(command, after_s, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("grid.toml").write_text("requests = 20_000\nseeds = 1000\n")
