@@ -102,7 +102,7 @@ def cases() -> list:
     return [pytest.param(*case, marks=() if case in fast else SLOW) for case in every]
 
 
-@pytest.mark.quick(5)
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(("name", "sampling", "quality"), cases())
 def test_clocks_of_photos_follow_the_models(name, sampling, quality):
     jpeg = encode(photo(name), quality, sampling)
@@ -110,7 +110,7 @@ def test_clocks_of_photos_follow_the_models(name, sampling, quality):
     check_cu(jpeg)
 
 
-@pytest.mark.quick(6)
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("coarseness", [1, 4])
 @pytest.mark.parametrize(
     "sampling",
@@ -268,7 +268,7 @@ SCRIPTS = {
 }
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("coarseness", [1, 8])
 @pytest.mark.parametrize("sampling", ["4:2:0", "4:4:4"])
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
@@ -405,6 +405,7 @@ def test_clocks_of_half_a_progressive_photo_beside_a_plane_follow_the_models(hal
         check_cu(jpeg, latency=latency)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("stage", "format"), [(1, 0), (2, 0), (3, 1), (3, 2)])
 def test_clocks_of_progressive_files_at_every_stage_follow_the_model(stage, format):
     check_cu(encode_progressive(photo("chelsea", 240, 180), 90, "4:2:0"), stage=stage, format=format)

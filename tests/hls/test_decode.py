@@ -387,7 +387,7 @@ def bundled_photos() -> list[Path]:
     return sorted(path for root in roots for path in root.iterdir() if path.suffix in (".jpg", ".png"))
 
 
-@pytest.mark.quick(csim=12, rtlsim=6)
+@pytest.mark.quick(10)
 @pytest.mark.parametrize("path", bundled_photos(), ids=lambda path: path.name)
 def test_photos_equal_opencv(decode, path):
     if path.suffix == ".jpg":

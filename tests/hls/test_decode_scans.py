@@ -123,6 +123,7 @@ def test_an_error_in_words_of_the_workspace_that_nobody_wanted_does_not_count():
     assert statuses == [STATUS["BUS_ERROR"]] * taken + [STATUS["TRUNCATED"]] * (len(statuses) - taken)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("sampling", [*SAMPLINGS, "gray"])
 def test_libjpegs_progressive_files_equal_opencv(sampling):
     rng = np.random.default_rng([*SAMPLINGS, "gray"].index(sampling))
@@ -163,6 +164,7 @@ def test_the_colours_are_known_from_the_first_scan_on(transform):
     assert_equal_to_opencv(scripted(first, late, *others[1:]), transform)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("sampling", scan_script.SAMPLING)
 def test_the_last_pass_ends_with_the_rows_that_are_wanted(sampling):
     image = random_image(np.random.default_rng(5), 60, 150, sampling)
@@ -224,6 +226,7 @@ def test_an_error_of_memory_ends_in_its_status_and_is_forgotten():
         assert both(jpeg, number).status == STATUS["OK"]
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("forgets", [False, True], ids=["memory goes on", "memory is reset, too"])
 @pytest.mark.parametrize("number", range(len(PAUSES)))
 def test_a_reset_leaves_nothing_behind(number, forgets):

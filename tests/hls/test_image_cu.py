@@ -78,11 +78,13 @@ def test_every_photo_becomes_opencvs_tensor(cu, photo):
     check(cu, photo.jpeg, ImageSpec(), Stage.NORMALIZE)
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("stage", list(Stage))
 def test_every_stage_can_be_the_last(cu, stage):
     check(cu, PHOTOS[0].jpeg, ImageSpec(), stage)
 
 
+@pytest.mark.quick(40)
 @pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("size", [(1, 1), (1, 2), (3, 1), (5, 3), (7, 7), (13, 9), (16, 16), (33, 17), (224, 224)])
 def test_planes_of_any_size_are_packed_without_gaps(cu, dtype, size):
@@ -96,7 +98,7 @@ def test_small_and_odd_images(cu, size):
         check(cu, jpeg(*size), ImageSpec(resize_short=9), stage)
 
 
-@pytest.mark.quick(6)
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     ("size", "stage", "short", "crop"),
     [
@@ -110,7 +112,7 @@ def test_the_widest_and_highest_images(cu, size, stage, short, crop):
     check(cu, jpeg(*size), spec, stage)
 
 
-@pytest.mark.quick(8)
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(
     ("width", "sampling", "short", "crop"),
     [
@@ -143,6 +145,7 @@ def test_a_buffer_that_is_too_small_is_left_alone_and_the_size_is_told(cu):
     assert cu(data, capacity=needed).status == Status.OK
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize(
     ("settings", "status"),
     [
@@ -233,7 +236,7 @@ def photo_500x375(sampling: str, quality: int) -> list[bytes]:
     return files
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("quality", [75, 90])
 @pytest.mark.parametrize("sampling", list(SAMPLINGS))
 def test_a_request_takes_little_more_than_its_symbols_or_half_its_pixels(sampling, quality):
@@ -285,6 +288,7 @@ def test_a_pointer_off_its_16_bytes_is_a_bad_argument(name):
     check(cu_rtlsim.image_cu, PHOTOS[0].jpeg, ImageSpec(), Stage.NORMALIZE)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("clocks", [10, 200, 700, 5_000, 50_000, 100_000])
 def test_a_reset_in_mid_image_leaves_nothing_behind(clocks):
     with pytest.raises(KernelFailed, match="did not finish within"):

@@ -27,6 +27,7 @@ def progressive(seed: int, width: int, height: int, sampling: str = "4:2:0", res
     return encode(picture(np.random.default_rng(seed), width, height), 80, sampling, restart)
 
 
+@pytest.mark.quick(9)
 @pytest.mark.parametrize("sampling", ["4:4:4", "4:2:0"])
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_a_progressive_file_becomes_opencvs_tensor(cu, sampling, dtype):
@@ -105,6 +106,7 @@ def test_the_workspace_may_begin_anywhere_in_64_bits():
         check(cu_rtlsim.image_cu, progressive(9, 60, 50), SMALL, Stage.NORMALIZE, high=high)
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("clocks", [900, 1500, 2500, 4000, 6000, 9000, 14_000, 20_000])
 @pytest.mark.parametrize("behind", [None, MemoryModel(latency=400, stall=0.2, seed=3)], ids=["fast", "slow"])
 def test_a_reset_with_the_workspace_in_use_leaves_nothing_behind(clocks, behind):

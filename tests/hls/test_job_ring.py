@@ -181,6 +181,7 @@ def check_tensor_of(memory: Memory, job: list[int], record: list[int]) -> None:
     assert np.array_equal(memory.tensor[job[2] : job[2] + record[5]], done.memory[: record[5]])
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("entries", [1, 2, 8, 64])
 def test_a_ring_of_any_size_serves_a_host_that_works_beside_it(cu, entries):
     """Across the numbers' wrap-around, with slots used again and again."""

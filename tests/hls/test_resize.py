@@ -71,7 +71,7 @@ def test_ties_moved_by_rounding_errors_of_either_sign_and_up_to_the_bound(units,
     check(units, noise(source, source), 768)
 
 
-@pytest.mark.quick(csim=21, rtlsim=12)
+@pytest.mark.quick(csim=14, rtlsim=8)
 @on_both
 @pytest.mark.parametrize(
     ("width", "height", "short"),

@@ -195,7 +195,7 @@ def test_all_is_checked_if_the_last_mcu_row_is_needed(decode_partly, sampling): 
     assert decode_partly(without_end, rows=(4, height, 0, height - mcu_rows - 1))[0] == STATUS["OK"]
 
 
-@pytest.mark.quick(csim=12, rtlsim=8)
+@pytest.mark.quick(10)
 @pytest.mark.parametrize("name", ["csim", "rtlsim"])
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_crops_through_the_compute_unit_equal_opencvs(name, sampling):
@@ -227,7 +227,7 @@ def test_file_cut_off_anywhere_is_reported_as_truncated(decode, sampling):  # no
 # ---- Several scans ----
 
 
-@pytest.mark.quick(8)
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("sampling", OTHERS)
 @pytest.mark.parametrize("progressive", [False, True])
 def test_several_scans_of_any_equal_opencv(sampling, progressive):

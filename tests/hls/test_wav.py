@@ -238,6 +238,7 @@ def test_what_the_dpu_does_not_take_ends_in_the_status_for_the_references_reason
     assert check(through, file) == status
 
 
+@pytest.mark.quick(8)
 @on_both
 @pytest.mark.parametrize("fill", [1, 3, 5, 7, 9, 11, 13, 15])
 def test_a_file_cut_anywhere_ends_in_a_status(through, fill):

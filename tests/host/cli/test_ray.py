@@ -20,7 +20,7 @@ def written(folder):
             ("plan", "--tune", "serial", "--model", "resnet50", "--rate-rps", "100", "--slo-ms", "50"),
             marks=pytest.mark.slow,
         ),
-        ("reproduce", "lazybatching", "--quick", "--figure", "5"),
+        pytest.param(("reproduce", "lazybatching", "--quick", "--figure", "5"), marks=pytest.mark.slow),
     ],
     ids=lambda command: command[0],
 )

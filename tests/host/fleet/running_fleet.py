@@ -16,7 +16,7 @@ from processes import children
 from headrace.host.fleet import fleet
 
 PATIENCE_S = 180.0
-PAUSE_S = 0.02  # of a client after an answer: without it, clients take the cores from replicas that start
+PAUSE_S = 0.05  # of a client after an answer: without it, clients take the cores from replicas that start
 PHOTO = (Path(__file__).parents[3] / "examples" / "chelsea.jpg").read_bytes()
 LIGHT = ("--workers", "npu:1", "--model", "resnet50", "--policy", "serial", "--sla-ms", "10000", "--drain-s", "10")
 
