@@ -5,7 +5,7 @@
 help:
 	@echo "make demo      real photos and speech through the emulated DPU, batching policies side by side; writes out/demo/"
 	@echo "make check     lint, types, policies, simulator, runtime in virtual time; 3 minutes"
-	@echo "make test      lint, types and the test suite; half an hour"
+	@echo "make test      lint, types and the test suite; a quarter of an hour"
 	@echo "make test-all  the same with the long corpora, whole experiments and mutation testing; hours"
 	@echo "make coverage  lines, branches and toggles of the RTL that its tests reach, and those that they do not"
 	@echo "make conformance  what calls of pyxrt give on the emulated device, and with REAL on real ones"
