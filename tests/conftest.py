@@ -18,8 +18,6 @@ from headrace.batching.policies import lazy
 from headrace.bitstreams.xclbin import Mode
 
 ROOT = Path(__file__).parents[1]
-PLACE = pytest.StashKey[int]()  # of a test, in the order of collection
-places = itertools.count()
 
 # No deadline: shared machines pause, and a slow example is no failure. `make test` tries the same examples each time,
 # so that what fails is what was changed; `make test-all` looks for others.
@@ -41,22 +39,19 @@ def pytest_make_parametrize_id(val, argname):
     return argname if isinstance(val, bytes) else None
 
 
-def pytest_itemcollected(item):
-    item.stash[PLACE] = next(places)
-
-
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Put the tests of each module that is marked `in_order` back into the order of collection.
 
     `-p randomly` shuffles the tests of a module, but it leaves them together."""
+    places = {item: place for place, item in enumerate(items)}
     try:
         return (yield)
     finally:
         for _, group in itertools.groupby(list(enumerate(items)), lambda numbered: numbered[1].path):
             numbers, tests = zip(*group, strict=True)
             if tests[0].get_closest_marker("in_order"):
-                items[numbers[0] : numbers[-1] + 1] = sorted(tests, key=lambda test: test.stash[PLACE])
+                items[numbers[0] : numbers[-1] + 1] = sorted(tests, key=places.__getitem__)
 
 
 def pytest_collection_finish():

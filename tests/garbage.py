@@ -6,9 +6,9 @@ _mark: list[object] = []  # frozen, unless `collect` has made it after the last 
 
 
 def collect() -> None:
-    """Collect all garbage, also what a runtime of another test has frozen while it was in use.
+    """Collect all garbage, also objects that a runtime of another test froze while they were in use.
 
-    Searching all that was ever imported takes half a second, so that it stays frozen where nothing was frozen since."""
+    A search of all imported modules takes half a second. They stay frozen unless something was frozen since."""
     global _mark
     if any(each is _mark for generation in range(3) for each in gc.get_objects(generation=generation)):
         gc.collect()

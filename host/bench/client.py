@@ -1,4 +1,4 @@
-"""What both transports have in common: a server that is asked, clients that send it requests, and how those end."""
+"""Both transports share these types: a server, the clients that send it requests, and the ways in which those end."""
 
 import ssl
 import time
@@ -47,7 +47,7 @@ class Status(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a server of the statistics extension has counted of a model so far."""
+    """A server with the statistics extension has counted these for a model so far."""
 
     inferences: int
     executions: int
@@ -56,8 +56,9 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What requests ask for beside their tensors: `classes` labels in place of each output, or `outputs` in shared
-    memory, by name; 0 is not asked for."""
+    """Requests may ask for `classes` labels in place of each output, or for `outputs` in shared memory, by name.
+
+    0 classes means that no labels are asked for."""
 
     timeout_us: int = 0
     classes: int = 0

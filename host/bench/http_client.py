@@ -252,7 +252,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def _end(self, status: Status, text: str, goes_on: bool) -> None:
-        """Of the request that is on its way, if one is. The connection takes the next one before it is told."""
+        """End the request that is on its way, if one is. The connection takes the next one before the end is told."""
         number, sent, self._number = self._number, self._sent, None
         if not goes_on:
             self._transport.close()
@@ -267,7 +267,7 @@ class _Connection(asyncio.BufferedProtocol):
 
 
 def _unavailable(said: bytes) -> Status:
-    """What a 503 is. Headrace gives its name for it, as Retry-After stands in all of them."""
+    """Return what a 503 means. Headrace says it in a header of its own, because each of its 503s has Retry-After."""
     head = said.partition(b"\r\n\r\n")[0].lower()
     if b"\r\nheadrace-outcome: " in head:
         return Status.SHED if b"\r\nheadrace-outcome: shed" in head else Status.UNAVAILABLE
@@ -275,7 +275,7 @@ def _unavailable(said: bytes) -> Status:
 
 
 def _reason(body: bytes) -> str:
-    """What an error's body says, on one line."""
+    """Return the text of an error's body, on one line."""
     try:
         text = json.loads(body)["error"]
     except (ValueError, LookupError, TypeError):

@@ -67,9 +67,10 @@ Plan = OpenLoop | ClosedLoop
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Of a run's requests as arrays of shape (requests,), by when they were planned. `planned`, `sent` and `ended` in s
-    from the begin; `sent` and `ended` are nan of what never was. `said` has texts of what went wrong; `cpu_s`
-    is what the processes spent on it all."""
+    """This holds the requests of a run as arrays of shape (requests,), in the order of their planned times.
+
+    `planned`, `sent` and `ended` are in seconds from the begin. `sent` and `ended` are nan where that never happened.
+    `said` holds texts of the errors. `cpu_s` is the CPU time that the processes spent on the run."""
 
     planned: NDArray[np.float64]
     sent: NDArray[np.float64]
@@ -206,8 +207,8 @@ async def _begun_by(pipe: Connection, target: Target, generator: "LoadGenerator"
 
 
 class LoadGenerator:
-    """Sends the requests of a plan by a client that has the same clock, and keeps what came of each. `on_answer` is
-    for the client to call."""
+    """It sends the requests of a plan by a client that has the same clock, and records how each ended. The client
+    calls `on_answer`."""
 
     def __init__(self, plan: Plan, messages: Sequence[bytes], clock: Clock) -> None:
         self._plan = plan

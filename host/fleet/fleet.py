@@ -97,7 +97,7 @@ class Replica:
 
 @dataclass(slots=True)
 class _Signals:
-    """What this process was told."""
+    """This records which signals the process has received."""
 
     end: bool = False
     update: bool = False
@@ -202,7 +202,7 @@ class Fleet:
                     self._updating, self._told = False, None
 
     def described(self) -> list[dict[str, Any]]:
-        """Of the replicas that are ready."""
+        """Return the number, node, process id and ports of each replica that is ready."""
         found = []
         for replica in sorted(self._replicas, key=lambda r: r.slot):
             if replica.state is not None and replica.ready:
@@ -231,7 +231,8 @@ class Fleet:
     # ---- one turn ----
 
     def _turn(self) -> None:
-        """What has happened since; waits TURN_S at most. Raises _Ended when the end is asked for."""
+        """Take in what has happened since the last turn, and wait TURN_S at most. Raises _Ended when the end is asked
+        for."""
         now = time.monotonic()
         for replica in self._replicas:
             if replica.call is None and now >= replica.ask_at:

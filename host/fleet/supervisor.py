@@ -76,8 +76,9 @@ class Restarts:
 
 
 def doubled_s(first_s: float, times: int, most_s: float) -> float:
-    """Return a pause in seconds that doubles each of `times`, up to `most_s`. `times` may be any number, also one for
-    which 2**times is no float."""
+    """Return `first_s` seconds doubled `times` times, and at most `most_s`.
+
+    Any number of times is allowed, also one for which 2**times is too large for a float."""
     return min(first_s * 2 ** min(times, 64), most_s)
 
 

@@ -1,5 +1,6 @@
-"""What makes a serving process answer at once, outside its own code: no long garbage collections, no sleeping cores,
-no memory taken from the system for every request anew."""
+"""This module sets up the process and the machine so that a serving process answers at once.
+
+It avoids long garbage collections, sleeping cores, and memory that the system clears anew for every request."""
 
 import contextlib
 import ctypes
@@ -21,7 +22,7 @@ _thaws = True  # whether the last of them undoes what the first has frozen
 
 @contextlib.contextmanager
 def without_long_collections() -> Iterator[None]:
-    """Inside, the garbage collector leaves alone what lived before.
+    """Keep the garbage collector from searching the objects that lived before.
 
     Beside an imported torch, looking through all of it again took 0.11 s, in which nothing was served. A program that
     has called `gc.freeze` itself finds its objects frozen afterwards, too: Python can only thaw all at once."""

@@ -1,4 +1,4 @@
-"""The live runtime: drives any `Policy` by a clock and runs its tasks on workers.
+"""The live runtime drives any `Policy` by a clock and runs its tasks on workers.
 
 One asyncio loop owns all state, so nothing here needs a lock. Events (a request, a worker's answer, a worker's end, an
 alarm) only tell the policy and note that something happened; then, once a turn of the loop, `_turn` asks the policy.

@@ -346,7 +346,7 @@ def _parsed(raw: bytes) -> _Head:
         raise _Refused(411, "send the body in one piece, with Content-Length")
     if version == "1.1" and "host" not in headers:
         raise _Refused(400, "the request names no Host")
-    # llhttp's own word for it is gone once the message has ended, which one without a body has here.
+    # The parser forgets what the header said when the message ends. A message without a body has ended by now.
     close = "close" in (option.strip() for option in headers.get("connection", "").lower().split(","))
     keep_alive = version == "1.1" and not close
     return _Head(method, fields.target, headers, int(headers.get("content-length", 0)), keep_alive)

@@ -45,12 +45,12 @@ class Cluster:
         cluster with them. Jobs that run then, or at Ctrl-C, end with the connection to the cluster: `ray.cancel` would
         abort this process if one of them ends meanwhile (Ray's task_manager.cc: "that was not pending")."""
         following = iter(jobs)
-        run = _run.options(max_retries=ATTEMPTS - 1)
+        remote = _run.options(max_retries=ATTEMPTS - 1)
         at: dict[Any, int] = {}
         while True:
             room = max(1, AHEAD * _cores()) - len(at)
             for number, job in islice(following, max(0, room)):
-                at[run.remote(self.version, work, job)] = number
+                at[remote.remote(self.version, work, job)] = number
             if not at:
                 return
             done, _ = ray.wait(list(at), timeout=1.0)  # in turns: Ctrl-C is taken between them, and nodes may come
@@ -101,7 +101,7 @@ def _run(version: str, work: Callable[[Any], Any], job: Any) -> tuple[Exception 
 def cluster(address: str) -> Iterator[Cluster]:
     """`address`: "local" starts a cluster of this machine's cores and ends it behind the sweep; "auto" is the one that
     this machine is a node of, HOST:PORT the one with that head, of which it must be a node, too. Raises UsageError if
-    there is none, or one with another Python or Ray."""
+    there is none, one with another Python or Ray, or a node that does not start."""
     if address not in ("local", "auto"):
         _reach(address)
     own: dict[str, Any] = {"include_dashboard": False, "num_cpus": len(os.sched_getaffinity(0))}

@@ -177,7 +177,8 @@ def own_nets(folder: Path, arguments: list[str]) -> subprocess.CompletedProcess[
 
 
 def refused(folder: Path, *arguments: str) -> str:
-    """What `headrace demo` says on stderr when it refuses these; in this process, as nothing is started before."""
+    """Return the text on stderr of a `headrace demo` that refuses these arguments. It runs in this process, because a
+    refusal starts no other."""
     (folder / "own.py").write_text(NETS)
     with contextlib.chdir(folder):
         done = headrace_here("demo", *arguments, "--out", folder, "--json")

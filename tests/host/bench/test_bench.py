@@ -233,12 +233,13 @@ def test_photos_go_as_images_and_labels_come_back(server, transport, tmp_path):
         assert found["finished"] == 9
 
 
+@pytest.mark.timed  # as many requests as a quiet machine answers
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_closed_loop_of_real_clients(server, transport):
     found = bench(
         url_of(server, transport), "--model", "scale", "--concurrency", "3", "--duration-s", "0.5", "--processes", "2"
     )
-    assert found["finished"] == found["requests"] >= 3 and found["rate_rps"] is None
+    assert found["finished"] == found["requests"] > 10 and found["rate_rps"] is None
 
 
 def test_a_table_a_plot_and_rates(server, tmp_path):

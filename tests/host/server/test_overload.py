@@ -188,6 +188,7 @@ def test_what_takes_longer_than_the_drain_is_cut_and_said():
         assert held.exception() is not None or held.result()[0] == 503
 
 
+@pytest.mark.timed  # it bounds how long something takes
 def test_a_second_signal_ends_it_at_once():
     with serving(models=("scale",)) as server:
         workers = server.workers()
@@ -196,7 +197,9 @@ def test_a_second_signal_ends_it_at_once():
             until(lambda: 'headrace_in_flight{model="scale"} 1.0' in server.metrics())
             server.process.send_signal(signal.SIGTERM)
             until(lambda: server.request("GET", "/v2/health/ready")[0] == 503)
+            began = time.monotonic()
             code, _ = server.end()
+            assert time.monotonic() - began < 2
             assert code == 128 + signal.SIGTERM  # 1 if it had waited for the request, as long as --drain-s lets it
             assert held.exception() is not None
         until(lambda: not any(os.path.exists(f"/proc/{worker}") for worker in workers))

@@ -80,6 +80,7 @@ def test_an_output_of_another_shape_than_was_said_is_refused_and_nan_is_counted(
     with_worker(OTHER, body)
 
 
+@pytest.mark.timed  # it bounds how long something takes
 def test_a_killed_worker_is_lost_at_once_and_can_be_started_again(small):  # noqa: F811
     async def body(worker: WorkerProcess, views):
         views.inputs[0].at(0)[0, 0, 0] = 1020
@@ -89,7 +90,7 @@ def test_a_killed_worker_is_lost_at_once_and_can_be_started_again(small):  # noq
         os.kill(worker.pid, signal.SIGKILL)
         with pytest.raises(WorkerLost, match="died"):
             await running
-        assert time.monotonic() - started < 10  # the task would take twenty
+        assert time.monotonic() - started < 2
         await worker.start()
         await worker.run(write_whole(0, [1]), 10)
 

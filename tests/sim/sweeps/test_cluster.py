@@ -1,10 +1,13 @@
 """Sweeps on a Ray cluster, all on this machine: the results are those of its own processes."""
 
+import contextlib
+import os
 import socket
 import time
 from pathlib import Path
 
 import pytest
+from processes import children
 from progress_counter import Counter
 
 from headrace.batching import HeadraceError, UsageError
@@ -22,29 +25,29 @@ def nothing():
     pass
 
 
-@pytest.fixture(scope="module")
-def head():
-    """A cluster of one node with two cores."""
+@contextlib.contextmanager
+def cluster(cores, *others):
+    """A cluster of a head and other nodes, with so many cores each."""
     from ray.cluster_utils import Cluster
 
-    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": cores, "include_dashboard": False})
     try:
+        nodes.workers = [nodes.add_node(num_cpus=each) for each in others]
         yield nodes
     finally:
         nodes.shutdown()
+
+
+@pytest.fixture(scope="module")
+def head():
+    with cluster(2) as nodes:
+        yield nodes
 
 
 @pytest.fixture
 def three():
-    """A cluster of three nodes with a core each."""
-    from ray.cluster_utils import Cluster
-
-    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    try:
-        nodes.workers = [nodes.add_node(num_cpus=1) for _ in range(2)]
+    with cluster(1, 1, 1) as nodes:
         yield nodes
-    finally:
-        nodes.shutdown()
 
 
 def written(folder):
@@ -179,19 +182,12 @@ def test_what_is_no_address_is_refused(address):
         sweep(abs, [1], nothing, address)
 
 
-def children():
-    found = set()
-    for task in Path("/proc/self/task").iterdir():
-        found.update((task / "children").read_text().split())
-    return found
-
-
 def test_a_cluster_of_its_own_is_gone_behind_the_sweep():
-    before = children()
+    before = set(children(os.getpid()))
     with crew(ray="local") as workers:
         assert workers.sweep(abs, [-1, 2], nothing) == [1, 2]
-        assert children() > before
+        assert set(children(os.getpid())) > before
     deadline = time.monotonic() + PATIENCE_S
-    while children() - before:
+    while set(children(os.getpid())) - before:
         assert time.monotonic() < deadline
         time.sleep(0.1)
