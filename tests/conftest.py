@@ -2,6 +2,7 @@ import gc
 import itertools
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 # Before numpy and torch are loaded: what they compute here is small. Several threads would wait for each other, and by
@@ -11,6 +12,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("MAKEFLAGS", None)  # what make hands to what it starts is not for a make that a test starts
 
 import containers
+import garbage
 import pytest
 from hypothesis import settings
 
@@ -58,6 +60,14 @@ def pytest_collection_finish():
     """Modules stay; a test that collects garbage to see a device end need not search them each time."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_setup():
+    """An emulated device ends with its last user. While garbage of an earlier test holds it, it takes no other
+    container and keeps the faults that were injected."""
+    emulation = sys.modules.get("headrace.host.xrt.emulation")
+    if emulation is not None and emulation._cards:
+        garbage.collect()
 
 
 @pytest.fixture(scope="session")

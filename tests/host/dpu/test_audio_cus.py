@@ -6,7 +6,6 @@ import math
 import threading
 import time
 
-import garbage
 import numpy as np
 import pytest
 import scipy.signal
@@ -43,7 +42,6 @@ def hw_xclbin(tmp_path_factory):
 
 
 def with_dpu(xclbin, body, spec=SPEC, fault=None, **settings):
-    garbage.collect()  # a device ends with its last user, and injected faults end with the device
 
     async def run():
         async with Dpu(xclbin, spec, **{"probe_after_s": math.inf, **settings}) as dpu:  # what is lost stays so

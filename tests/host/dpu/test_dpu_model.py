@@ -3,7 +3,6 @@
 import asyncio
 import io
 
-import garbage
 import numpy as np
 import pytest
 import soundfile
@@ -26,7 +25,6 @@ SLOW = pytest.mark.slow
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory):
     """Counters of one file, by an emulated DPU: of the containers that other tests have, too, as these take minutes."""
-    garbage.collect()  # a device of an earlier test ends with its last user
     folder = tmp_path_factory.mktemp("dpu")
     containers = {ImageSpec: {"image_cus": 2}, AudioSpec: {"image_cus": 0, "mel_cus": 1, "norm_cus": 1}}
 

@@ -9,7 +9,6 @@ from uuid import uuid4
 from xml.etree import ElementTree
 
 import cv2
-import garbage
 import numpy as np
 import pytest
 from stopped_clock import PATIENCE_S, StoppedClock, turns_until
@@ -56,7 +55,6 @@ def clock(monkeypatch):
 
 def with_dpu(xclbin, body, spec=None, fault=None, **settings):
     settings.setdefault("probe_after_s", math.inf)
-    garbage.collect()  # a device ends with its last user, and injected faults end with the device
 
     async def run():
         async with Dpu(xclbin, spec or ImageSpec(), **settings) as dpu:

@@ -7,7 +7,6 @@ import random
 import time
 
 import cv2
-import garbage
 import numpy as np
 import pytest
 from stopped_clock import StoppedClock
@@ -63,7 +62,6 @@ class PausedClock(StoppedClock):
 
 def with_dpu(xclbin, body, spec=None, faults=(), **settings):
     settings.setdefault("probe_after_s", math.inf)
-    garbage.collect()  # a device ends with its last user, and injected faults end with the device
 
     async def run():
         async with Dpu(xclbin, spec or ImageSpec(), launch=Launch.QUEUE, **settings) as dpu:

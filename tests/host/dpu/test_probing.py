@@ -6,7 +6,6 @@ import math
 import threading
 import weakref
 
-import garbage
 import numpy as np
 import pytest
 
@@ -55,7 +54,6 @@ def begun(monkeypatch):
 
 
 def with_dpu(xclbin, body, spec=None, faults=(), **settings):
-    garbage.collect()  # a device ends with its last user, and injected faults end with the device
 
     async def run():
         async with Dpu(xclbin, spec or ImageSpec(), **{"probe_after_s": SOON, **settings}) as dpu:

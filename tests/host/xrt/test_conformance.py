@@ -3,14 +3,8 @@
 import os
 from pathlib import Path
 
-import garbage
 import pytest
 from backends import EMULATED, ENDS, HEADS, REAL, REASONS, ROWS, SCRIPT, TEXT, VARY, given
-
-
-@pytest.fixture(autouse=True)
-def new_device():
-    garbage.collect()  # the emulated device ends with its last user
 
 
 def test_the_table_has_the_scripts_calls():

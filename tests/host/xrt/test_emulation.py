@@ -7,7 +7,6 @@ import threading
 import time
 from uuid import uuid4
 
-import garbage
 import numpy as np
 import pytest
 
@@ -51,11 +50,6 @@ class Board:
     def result(self):
         self.out.sync(FROM_DEVICE)
         return np.frombuffer(self.out.map(), np.int32)
-
-
-@pytest.fixture(autouse=True)
-def new_device():
-    garbage.collect()  # a device ends with its last user, and injected faults end with the device
 
 
 @pytest.fixture(params=["sw_emu", "hw_emu"])

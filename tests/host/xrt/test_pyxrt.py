@@ -7,7 +7,6 @@ test_emulation.py: faults, clocks, messages, strictness towards wrong arguments,
 import gc
 from itertools import pairwise
 
-import garbage
 import numpy as np
 import pytest
 
@@ -17,11 +16,6 @@ TIMES_OUT = "(lambda r: (r.start(), r.wait(50))[1])(ready(3, 1000))"
 EXCLUSIVE = "x.kernel(d, u, 'vadd', x.kernel.exclusive).group_id(0)"
 ANOTHER_BANK = "x.run(k).set_arg(0, buffer(4096, 1))"
 STARTED_TWICE = "(lambda r: (r.start(), r.start()))(ready(3, 1000))"
-
-
-@pytest.fixture(autouse=True)
-def new_device():
-    garbage.collect()  # the emulated device ends with its last user
 
 
 class Board:
