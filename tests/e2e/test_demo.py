@@ -71,7 +71,7 @@ ALL = ("serial", "graph", "preba", "smdp")
     "policies", [("serial", "graph", "preba"), pytest.param(ALL, marks=pytest.mark.slow)], ids="+".join
 )
 def test_the_demo_reports_every_policy_and_every_tensor_equals_opencvs(policies, tmp_path):
-    arguments = ["--requests", "60", "--rate-rps", "25", "--workers", "2", "--out", str(tmp_path), "--json"]
+    arguments = ["--requests", "60", "--rate-rps", "50", "--workers", "2", "--out", str(tmp_path), "--json"]
     arguments += ["--policies", ",".join(policies), "--preprocessors", "cpu,dpu", "--model", "squeezenet1_1"]
     arguments += ["--profile", str(profile_file(tmp_path))] if policies != ALL else []
     done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=280)

@@ -18,7 +18,8 @@ from headrace.host.fleet import fleet
 PATIENCE_S = 180.0
 PAUSE_S = 0.05  # of a client after an answer: without it, clients take the cores from replicas that start
 PHOTO = (Path(__file__).parents[3] / "examples" / "chelsea.jpg").read_bytes()
-LIGHT = ("--workers", "npu:1", "--model", "resnet50", "--policy", "serial", "--sla-ms", "10000", "--drain-s", "10")
+MODEL = "squeezenet1_1"  # which is read soonest
+LIGHT = ("--workers", "npu:1", "--model", MODEL, "--policy", "serial", "--sla-ms", "10000", "--drain-s", "10")
 
 
 def until(condition, what="it never came"):
@@ -92,8 +93,8 @@ def counted(ready, module=tritonclient.http):
     name = module.__name__.rpartition(".")[2]
     with module.InferenceServerClient(ready[name]) as client:
         if name == "http":
-            return client.get_inference_statistics("resnet50")["model_stats"][0]["inference_stats"]["success"]["count"]
-        return client.get_inference_statistics("resnet50").model_stats[0].inference_stats.success.count
+            return client.get_inference_statistics(MODEL)["model_stats"][0]["inference_stats"]["success"]["count"]
+        return client.get_inference_statistics(MODEL).model_stats[0].inference_stats.success.count
 
 
 class Load:
@@ -153,7 +154,7 @@ class Load:
         number = int(threading.current_thread().name)
         while not self._end.is_set():
             try:
-                assert client.infer("resnet50", [given]).as_numpy("output").shape == (1, 1000)
+                assert client.infer(MODEL, [given]).as_numpy("output").shape == (1, 1000)
                 self.answered[number] += 1
                 self._end.wait(PAUSE_S)
             except Exception as error:

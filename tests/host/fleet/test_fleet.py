@@ -7,7 +7,7 @@ import signal
 import pytest
 import tritonclient.http
 from command import headrace
-from running_fleet import LIGHT, Fleet, Load, counted, descendants, lives, until, words
+from running_fleet import LIGHT, MODEL, Fleet, Load, counted, descendants, lives, until, words
 
 pytestmark = [pytest.mark.timed, pytest.mark.in_order, pytest.mark.timeout(600)]
 
@@ -56,7 +56,7 @@ def test_three_replicas_answer_by_one_address(fleet):
     assert not load.errors
     served = tritonclient.http.InferenceServerClient
     counts = [
-        served(each["http"]).get_inference_statistics("resnet50")["model_stats"][0]["inference_count"]
+        served(each["http"]).get_inference_statistics(MODEL)["model_stats"][0]["inference_count"]
         for each in fleet.ready["replicas"]
     ]
     assert min(counts) > 0 and sum(counts) == sum(load.answered) == counted(fleet.ready)
@@ -101,9 +101,9 @@ def test_an_update_replaces_all_and_fails_no_request(fleet):
 def test_an_update_to_what_does_not_start_leaves_the_old_ones(fleet, tmp_path):
     since = len(fleet.said)
     with Load(fleet.ready) as load:
-        done = fleet.update("--workers", "npu:1", "--model", "resnet50", "--profile", "/dev/null/profile")
+        done = fleet.update("--workers", "npu:1", "--model", MODEL, "--profile", "/dev/null/profile")
         assert done.returncode == 2  # which can be seen here already
-        done = fleet.update("--workers", "1", "--model", "resnet50=no_such:network", "--drain-s", "10")
+        done = fleet.update("--workers", "1", "--model", f"{MODEL}=no_such:network", "--drain-s", "10")
         load.more()
     assert done.returncode == 1 and "no_such" in done.stderr and not load.errors
     assert not fleet.heard("stopped", since=since)

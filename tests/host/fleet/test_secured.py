@@ -10,7 +10,7 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 import trustme
-from running_fleet import Fleet
+from running_fleet import MODEL, Fleet
 
 pytestmark = [pytest.mark.timed, pytest.mark.timeout(400)]
 
@@ -56,16 +56,16 @@ def client(fleet, files, module):
 def test_clients_with_the_token_are_served_by_tls_and_others_are_not(client, module):
     given = module.InferInput("x", [1, 3, 224, 224], "FP32")
     given.set_data_from_numpy(np.zeros((1, 3, 224, 224), np.float32))
-    answer = client.infer("resnet50", [given], headers={"authorization": "Bearer it's-a-secret"})
+    answer = client.infer(MODEL, [given], headers={"authorization": "Bearer it's-a-secret"})
     assert answer.as_numpy("output").shape == (1, 1000)
     with pytest.raises(Exception, match="Bearer TOKEN"):
-        client.infer("resnet50", [given])
+        client.infer(MODEL, [given])
 
 
 def test_statistics_ask_for_the_token(client):
-    assert client.get_inference_statistics("resnet50", headers={"authorization": "Bearer it's-a-secret"})
+    assert client.get_inference_statistics(MODEL, headers={"authorization": "Bearer it's-a-secret"})
     with pytest.raises(Exception, match="Bearer TOKEN"):
-        client.get_inference_statistics("resnet50")
+        client.get_inference_statistics(MODEL)
 
 
 def test_metrics_ask_for_the_token(fleet, files):
