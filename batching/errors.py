@@ -1,6 +1,9 @@
 """The errors that every part of Headrace raises, and checks that several parts make. A message names what to change."""
 
+import textwrap
 from collections.abc import Iterable
+
+LONGEST_ERROR = 300  # characters of an error of someone else's code
 
 
 class HeadraceError(Exception):
@@ -53,3 +56,8 @@ def check_workers(workers: int) -> None:
 def check_max_batch(max_batch: int) -> None:
     if max_batch < 1:
         raise UsageError(f"max_batch is {max_batch}: give a batch limit of 1 or more")
+
+
+def one_line(error: BaseException) -> str:
+    """An error of someone else's code, as one line of bounded length."""
+    return textwrap.shorten(f"{type(error).__name__}: {error}", LONGEST_ERROR, placeholder=" ...")

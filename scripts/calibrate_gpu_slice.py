@@ -45,7 +45,6 @@ from scipy.optimize import minimize
 from headrace.batching.graphs.profile import Profile, ProfilePoint
 from headrace.batching.graphs.torch_graph import from_torch
 from headrace.batching.graphs.traced import Traced
-from headrace.host.workers.models import import_torchvision
 from headrace.sim.hardware.gpu_slice import FITTED, PARVAGPU, TF32, Host, Kernels, SliceTimes, slice_of
 from headrace.sim.hardware.mig import gpu_named
 from headrace.sim.zoo.traced import traced
@@ -166,11 +165,10 @@ def plot(path: Path, rows: dict[tuple[str, int, int], Rows], left_out: dict[str,
 
 def at_224() -> Traced:
     """Inception as the artifact runs it: the traced one is of 299 x 299."""
-    import_torchvision()
-    from torchvision.models import inception_v3
+    from headrace.host.workers.torchvision_networks import torchvision
 
     example = torch.zeros(1, 3, 224, 224)
-    graph = from_torch(inception_v3(weights=None, init_weights=False), example, name="inception_v3")
+    graph = from_torch(torchvision.models.inception_v3(weights=None, init_weights=False), example, name="inception_v3")
     return Traced("inception_v3", None, {1.0: example.numel()}, {1.0: graph})
 
 

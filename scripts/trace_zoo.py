@@ -19,7 +19,6 @@ from headrace.batching.graphs.torch_graph import from_torch
 from headrace.batching.graphs.traced import Traced, to_json
 from headrace.host.workers.citrinet import citrinet
 from headrace.host.workers.conformer import conformer_ctc
-from headrace.host.workers.models import import_torchvision
 from headrace.sim.zoo.traced import TRACED
 
 FOLDER = Path(__file__).parents[1] / "sim" / "zoo" / "graphs"
@@ -42,10 +41,11 @@ def trace(name: str) -> Traced:
         module = bert_base() if name == "bert_base" else bert_large()
         inputs = {float(tokens): (torch.zeros(1, tokens, dtype=torch.long),) for tokens in TOKENS}
     else:
-        import_torchvision()
-        from torchvision import models
+        from headrace.host.workers.torchvision_networks import torchvision
 
-        module = getattr(models, name)(weights=None, **({"init_weights": False} if name == "inception_v3" else {}))
+        module = getattr(torchvision.models, name)(
+            weights=None, **({"init_weights": False} if name == "inception_v3" else {})
+        )
         pixels = 299 if name == "inception_v3" else 224
         inputs = {1.0: (torch.zeros(1, 3, pixels, pixels),)}
     elements = {length: sum(tensor.numel() for tensor in tensors) for length, tensors in inputs.items()}

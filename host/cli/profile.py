@@ -90,8 +90,7 @@ def profile(
     from headrace.host.workers.networks import Network
     from headrace.host.workers.node_profiling import measure_nodes, measure_steps
     from headrace.host.workers.profiling import measure_curve
-    from headrace.host.workers.split import node_model
-    from headrace.host.workers.step_models import is_step_model, step_nodes
+    from headrace.host.workers.reading import is_step_model, node_model, step_nodes
 
     count = len(worker_devices(workers))
     name = model if cell is None else f"{cell}-{hidden}"

@@ -7,7 +7,8 @@ from headrace.batching import UsageError
 from headrace.host.demo.options import DemoOptions
 from headrace.host.dpu.image import ImageSpec
 from headrace.host.live.hardware import Network
-from headrace.host.workers.models import LoadedModel, load_model
+from headrace.host.workers.description import NetworkDescription
+from headrace.host.workers.reading import describe
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +25,17 @@ def load_networks(options: DemoOptions) -> list[PhotoNetwork]:
     for name, weights, shape in zip(
         options.models, options.weights or nothing, options.input_shapes or nothing, strict=True
     ):
-        loaded = load_model(name, weights, shape)
-        found.append(PhotoNetwork(name, name, loaded, weights, shape, _image_spec(loaded)))
+        network = describe(name, weights, shape)
+        found.append(PhotoNetwork(name, name, network, weights, shape, _image_spec(network)))
     return found
 
 
-def _image_spec(loaded: LoadedModel) -> ImageSpec:
-    spec = loaded.image_spec
+def _image_spec(network: NetworkDescription) -> ImageSpec:
+    spec = network.image_spec
     if spec is None:
-        taken = ", ".join(f"{spec.name} {spec.dtype}{spec.shape}" for spec in loaded.inputs)
+        taken = ", ".join(f"{spec.name} {spec.dtype}{spec.shape}" for spec in network.inputs)
         raise UsageError(
-            f"model {loaded.name!r} takes {taken}; the demo sends photos, so give a network with one float32 input of "
+            f"model {network.name!r} takes {taken}; the demo sends photos, so give a network with one float32 input of "
             "3 x height x width"
         )
     return spec

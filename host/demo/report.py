@@ -68,7 +68,7 @@ def _model(report: DemoReport, name: str) -> dict[str, Any]:
     network, prepared, profile = report.networks[name], report.prepared[name], report.profiles[name]
     limits = preba_limits(profile, report.workers)
     return {
-        "input_shape": list(network.loaded.inputs[0].shape),
+        "input_shape": list(network.description.inputs[0].shape),
         "resize_short": network.spec.resize_short,
         "knee": {"batch": profile.knee().batch, "throughput_rps": profile.knee().throughput_rps},
         "preba": {"batch_max": limits.max_batch, "time_queue_ms": limits.window_s * 1e3},

@@ -35,7 +35,7 @@ from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import processes
 from headrace.host.workers.profiling import machine
 from headrace.host.workers.program import StepNodes
-from headrace.host.workers.step_models import is_step_model, signature, step_nodes
+from headrace.host.workers.reading import is_step_model, signature, step_nodes
 from headrace.host.workers.steps import Signature
 from headrace.sim.load.lengths import TRANSLATION, dec_timesteps
 from headrace.sim.load.traffic import poisson

@@ -47,8 +47,8 @@ from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.preprocessor import CpuPreprocessor, CuRun, Preprocessed, Preprocessor
 from headrace.host.live.hardware import Network, hardware_of
 from headrace.host.memory.layout import TensorSpec
-from headrace.host.workers.models import load_model
 from headrace.host.workers.profiling import machine, measure_curve
+from headrace.host.workers.reading import describe
 
 # Of Headrace's own, with random weights: the smaller ones, for a CPU.
 NETWORKS = {
@@ -220,10 +220,10 @@ def load_networks(options: DemoOptions) -> list[SpeechNetwork]:
         if name not in NETWORKS and ":" not in name:
             raise UsageError(f"--model {name}: with --audio, {', '.join(NETWORKS)}, or module:function of a network "
                              "that has an AudioSpec as its `transform`")  # fmt: skip
-        loaded = load_model(source, weights, None)
-        if loaded.audio_spec is None:
+        network = describe(source, weights)
+        if network.audio_spec is None:
             raise UsageError(f"--model {name} takes no sounds; leave out --audio, or see host/workers/conformer.py")
-        found.append(SpeechNetwork(name, source, loaded, weights, None, loaded.audio_spec))
+        found.append(SpeechNetwork(name, source, network, weights, None, network.audio_spec))
     return found
 
 
@@ -280,7 +280,7 @@ async def _demo(
         sources = {
             kind: {
                 network.name: Speech(
-                    of[network.name], preprocessor(kind, network.spec), orders[network.name], network.loaded.inputs
+                    of[network.name], preprocessor(kind, network.spec), orders[network.name], network.description.inputs
                 )
                 for network in networks
             }

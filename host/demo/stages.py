@@ -117,7 +117,7 @@ async def run_demo(
             profiles[name] = given.get(name) or await hardware.profile(name, options.max_batch)
         here = machine()
         rates = run_rates(options, list(profiles.values()), list(prepared.values()), here["cores"])
-        labels = Labels({name: None if options.npus else net.loaded.categories for name, net in networks.items()})
+        labels = Labels({name: None if options.npus else net.description.categories for name, net in networks.items()})
         sources = {
             preprocessor: {
                 name: Photos(prepared[name], _preprocessor(preprocessor, network.spec, dpus))

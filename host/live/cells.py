@@ -27,7 +27,7 @@ from headrace.host.memory.states import ZERO, StateArena
 from headrace.host.workers.messages import CELLS, MAX_TASK, cells_answer, write_cells
 from headrace.host.workers.networks import Network, Plan, plan
 from headrace.host.workers.program import Program, cell_program
-from headrace.host.workers.step_models import signature
+from headrace.host.workers.reading import signature
 from headrace.host.workers.steps import EOS, Signature
 
 

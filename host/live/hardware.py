@@ -4,25 +4,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-import torch
-
-from headrace.batching import ModelGraph, NodeTimes, Profile, UsageError
+from headrace.batching import NodeTimes, Profile, UsageError
 from headrace.batching.catalog import NODE_POLICIES
-from headrace.batching.graphs.torch_graph import from_torch
 from headrace.host.live.nodes import NodeTasks, SplitTasks
 from headrace.host.live.runtime import Tasks
 from headrace.host.live.whole import WholeTasks
+from headrace.host.workers.description import NetworkDescription
 from headrace.host.workers.devices import WorkerDevice, worker_devices
-from headrace.host.workers.models import LoadedModel
 from headrace.host.workers.networks import Network as StepNetwork
 from headrace.host.workers.node_profiling import measure_nodes, measure_steps
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import processes
 from headrace.host.workers.profiling import measure_curve
 from headrace.host.workers.program import WholeModel
+from headrace.host.workers.reading import graph, node_model, step_nodes
 from headrace.host.workers.simulated import simulated_workers
-from headrace.host.workers.split import node_model
-from headrace.host.workers.step_models import step_nodes
 from headrace.sim.hardware.npu import npu_times
 
 START_LIMIT_S = 60.0  # of measuring a network at all lengths, which who starts a server waits for
@@ -35,7 +31,7 @@ class Network:
 
     name: str
     source: str
-    loaded: LoadedModel
+    description: NetworkDescription
     weights: str | None
     input_shape: str | None
 
@@ -85,8 +81,8 @@ class RealWorkers:
     def serving(self, max_batch: Mapping[str, int], slots: int) -> tuple[Tasks, WorkerPool]:
         models = [
             WholeModel(
-                network.name, network.source, network.loaded.inputs, network.loaded.outputs, max_batch[network.name],
-                network.weights, network.input_shape,
+                network.name, network.source, network.description.inputs, network.description.outputs,
+                max_batch[network.name], network.weights, network.input_shape,
             )
             for network in self._networks.values()
         ]  # fmt: skip
@@ -148,7 +144,10 @@ class SimulatedNpus:
 
     def __init__(self, networks: Sequence[Network], count: int) -> None:
         self._networks = networks
-        self._times = {network.name: npu_times(_graph(network)) for network in networks}
+        self._times = {
+            network.name: npu_times(graph(network.source, network.weights, network.input_shape, network.name))
+            for network in networks
+        }
         self.count = count
 
     async def profile(self, name: str, max_batch: int) -> Profile:
@@ -158,7 +157,9 @@ class SimulatedNpus:
         return self._times[profile.model]
 
     def serving(self, max_batch: Mapping[str, int], slots: int) -> tuple[Tasks, WorkerPool]:
-        tensors = {network.name: (network.loaded.inputs, network.loaded.outputs) for network in self._networks}
+        tensors = {
+            network.name: (network.description.inputs, network.description.outputs) for network in self._networks
+        }
         tasks = NodeTasks({name: times.graph for name, times in self._times.items()}, tensors, slots)
         return tasks, WorkerPool(simulated_workers("npu", self.count, self._times))
 
@@ -175,8 +176,3 @@ def hardware_of(networks: Sequence[Network], *, workers: int | None, npus: int, 
         return SimulatedNpus(networks, npus)
     devices = worker_devices(workers)
     return NodeWorkers(networks, devices, whole) if by_node else RealWorkers(networks, devices)
-
-
-def _graph(network: Network) -> ModelGraph:
-    loaded = network.loaded
-    return from_torch(loaded.module, torch.zeros(1, *loaded.input_shape), name=network.name)

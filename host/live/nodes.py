@@ -16,7 +16,7 @@ from headrace.host.memory.slots import Specs
 from headrace.host.workers.messages import nodes_answer, write_nodes
 from headrace.host.workers.networks import limit_of, tokens_of
 from headrace.host.workers.program import NodeModel, Program, StepNodes, node_program
-from headrace.host.workers.step_models import signature
+from headrace.host.workers.reading import signature
 
 
 class NodeTasks(SlotTasks):

@@ -21,11 +21,10 @@ from headrace.host.memory.layout import TensorSpec
 from headrace.host.server.rows import AUDIO, IMAGE, Rows, TensorRows, TokenRows, TreeRows
 from headrace.host.server.settings import ModelSettings
 from headrace.host.workers.devices import parsed_workers, worker_devices
-from headrace.host.workers.models import load_model
 from headrace.host.workers.networks import Network as StepNetwork
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import processes
-from headrace.host.workers.step_models import is_step_model, signature
+from headrace.host.workers.reading import describe, is_step_model, signature
 from headrace.host.workers.steps import Signature
 from headrace.sim.hardware.profiles import read_profile
 from headrace.sim.load.lengths import TRANSLATION, dec_timesteps
@@ -195,19 +194,19 @@ async def open_group(
         models = []
         for each in loaded.networks:
             own, network = each.settings, each.network
-            sounds = network.loaded.audio_spec
-            spec = sounds or network.loaded.image_spec
+            sounds = network.description.audio_spec
+            spec = sounds or network.description.image_spec
             preprocessor = None if spec is None else await preprocessors.of(own.preprocess, spec)
             encoded = None if spec is None else IMAGE if sounds is None else AUDIO
-            rows = TensorRows(own.name, network.loaded.inputs, encoded)
+            rows = TensorRows(own.name, network.description.inputs, encoded)
             models.append(
                 ServedModel(
                     own,
                     runtime,
                     workers,
                     rows,
-                    network.loaded.outputs,
-                    network.loaded.categories,
+                    network.description.outputs,
+                    network.description.categories,
                     preprocessor,
                     random_weights=network.is_random,
                 )
@@ -269,7 +268,7 @@ def _load(settings: Sequence[ModelSettings]) -> _Models:
             network = StepNetwork(own.name, own.source, weights=weights, **sizes)
             steps.append(_Steps(own, network, signature(network)))
         else:
-            found = load_model(own.source, weights, own.input_shape)
+            found = describe(own.source, weights, own.input_shape)
             if own.max_batch > found.largest_batch:
                 raise UsageError(
                     f"model {own.name!r} was exported for batches of at most {found.largest_batch}: give --max-batch "

@@ -13,7 +13,7 @@ from headrace.host.workers.networks import KINDS, Network
 from headrace.host.workers.process import processes
 from headrace.host.workers.profiling import OnPoint, described, doubling, measure_points
 from headrace.host.workers.program import cell_program
-from headrace.host.workers.step_models import signature
+from headrace.host.workers.reading import signature
 
 
 async def measure_cell(

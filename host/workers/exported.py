@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import torch
 
 from headrace.batching import UsageError
+from headrace.batching.errors import one_line
 from headrace.host.memory.layout import VARIABLE, TensorSpec
+from headrace.host.workers.description import MAX_BATCH
 
-SUFFIX = ".pt2"
-MOST = 1 << 16  # the largest batch where a network has no bound of its own
 LONGEST_NAME = 4096  # of a size's expression, in characters
 # Arithmetic of numbers, names, quoted names and sympy's functions, whose names are of this form: it evaluates the text,
 # and would call Python's functions too.
@@ -53,7 +53,7 @@ def load_exported(path: Path) -> Exported:
     except Exception as error:  # a damaged file raises much
         raise UsageError(
             f"--model {path}: it is no program of torch.export.save that this torch {torch.__version__} reads: "
-            f"{' '.join(str(error).split())[:200]}"
+            f"{one_line(error)}"
         ) from error
     arguments, keywords = program.call_spec.in_spec.children()
     if arguments.num_children and keywords.num_children:
@@ -64,7 +64,7 @@ def load_exported(path: Path) -> Exported:
     by_name = keywords.num_children > 0
     if by_name:
         inputs = tuple(replace(spec, name=name) for spec, name in zip(inputs, keywords.context, strict=True))
-    largest = min(_most(program, value.shape[0], MOST) for value in _values(program))
+    largest = min(_most(program, value.shape[0], MAX_BATCH) for value in _values(program))
     return Exported(program.module(), inputs, by_name, largest)
 
 

@@ -107,11 +107,19 @@ class ForkServer:
     def pid(self) -> int | None:
         return self._process.pid if self._process is not None else None
 
-    async def fork(self, main: str, arguments: Sequence[str], fds: Sequence[int], env: dict[str, str]) -> ForkedProcess:
+    async def fork(
+        self,
+        main: str,
+        arguments: Sequence[str],
+        fds: Sequence[int],
+        env: dict[str, str],
+        preload: Sequence[str] = (),
+    ) -> ForkedProcess:
         """Start a worker that calls `main(arguments)` of the module `main`.
 
         Args:
             fds: the worker has these from FIRST_FD on, and no others beside its standard streams.
+            preload: the server imports these modules of Headrace's own first, so that no later worker has to.
             env: the environment of the worker. Variables that libraries read at the start of a process or at their
                 import keep the values that they had when the server started.
 
@@ -126,6 +134,7 @@ class ForkServer:
             "directory": directory,
             "path": list(dict.fromkeys(search)),
             "cores": sorted(os.sched_getaffinity(0)),
+            "preload": list(preload),
         }
         body = os.memfd_create("headrace-request", os.MFD_CLOEXEC)
         try:
@@ -283,6 +292,7 @@ class _Server:
 
     def _fork(self, fds: list[int]) -> Callable[[], object] | None:
         """Fork, and return in the worker what it is to run; None in the server."""
+        self._preload(fds[2])
         server = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -296,6 +306,15 @@ class _Server:
         self._workers[pidfd] = (pid, life)
         self._poll.register(pidfd, select.POLLIN)
         return None
+
+    @staticmethod
+    def _preload(body: int) -> None:
+        """Import what the request asks for. What fails here fails again in the worker, which tells of it."""
+        for name in _request(body)["preload"]:
+            if name not in sys.modules:
+                with contextlib.suppress(Exception):
+                    importlib.import_module(name)
+                _freeze()
 
     def _reap(self, pidfd: int) -> None:
         pid, life = self._workers.pop(pidfd)
@@ -321,9 +340,7 @@ def _work(server: int, fds: list[int]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     _, errors, body, *own = _above(fds)
-    with open(body, "rb", closefd=False) as file:
-        file.seek(0)
-        request: dict[str, Any] = json.load(file)
+    request = _request(body)
     nothing = os.open(os.devnull, os.O_RDWR)
     for place, fd in enumerate([nothing, nothing, errors, *own]):
         os.dup2(fd, place, inheritable=place < FIRST_FD)
@@ -339,6 +356,19 @@ def _work(server: int, fds: list[int]) -> None:
 
     np.random.seed()  # workers that draw numbers draw different ones, as processes of their own would
     importlib.import_module(request["main"]).main(request["arguments"])
+
+
+def _request(body: int) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(os.pread(body, os.fstat(body).st_size, 0))
+    return found
+
+
+def _freeze() -> None:
+    """Keep the garbage collector away from what all workers share: it would write to each page, and so copy it."""
+    import gc
+
+    gc.collect()
+    gc.freeze()
 
 
 def _above(fds: list[int]) -> list[int]:
@@ -370,10 +400,7 @@ def main(arguments: Sequence[str]) -> None:
         signal.signal(number, lambda *_: os._exit(0))
     for name in PRELOADED:
         importlib.import_module(name)
-    import gc
-
-    gc.collect()
-    gc.freeze()
+    _freeze()
     for number in (signal.SIGINT, signal.SIGTERM):  # the parent's business; its end is the server's
         signal.signal(number, signal.SIG_IGN)
     os.chdir("/")

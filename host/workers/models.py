@@ -6,71 +6,46 @@ publishes with its weights. What it gives is found by running it twice, on a bat
 
 import contextlib
 import dataclasses
-import difflib
 import importlib
 import inspect
 import os
 import pickle
 import re
 import sys
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
 
 from headrace.batching import UsageError
+from headrace.batching.errors import one_line
 from headrace.host.dpu.audio import FORMATS as SOUND_FORMATS
 from headrace.host.dpu.audio import AudioSpec
 from headrace.host.dpu.image import FORMATS, ImageSpec
 from headrace.host.memory.layout import VARIABLE, TensorSpec
-from headrace.host.workers.exported import MOST, SUFFIX, load_exported
+from headrace.host.workers.description import MAX_BATCH, NetworkDescription
+from headrace.host.workers.exported import load_exported
+from headrace.host.workers.program import EXPORTED
 
 DEFAULT_INPUT = "3x224x224"
 DTYPES = ("float32", "float16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")
-RESIZE, CROP = 256, 224  # of ImageNet's transform: their ratio is kept where a network names no transform of its own
 TIMM_CROP_PCT = 0.875  # timm's default for networks that do not name their own
 
-_registered: list[torch.library.Library] = []  # an operator lives as long as its library object
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel(NetworkDescription):
+    """A network in eval mode on the CPU. `by_name`: the module takes its tensors by the names of `inputs`, otherwise in
+    their order."""
 
-def import_torchvision() -> ModuleType:
-    """torchvision, also beside a torch without CUDA.
-
-    Its wheel's compiled operators are built against a CUDA torch and do not load beside a CPU one; importing it then
-    fails on the fake kernels of two operators that no network here uses. Defining these two is enough."""
-    if not _registered and torch.version.cuda is None:
-        library = torch.library.Library("torchvision", "DEF")
-        for name in ("nms", "qnms"):
-            if not hasattr(torch.ops.torchvision, name):
-                library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _registered.append(library)
-    return importlib.import_module("torchvision")
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A network in eval mode on the CPU, with what one request gives it and gets from it.
-
-    `transform` is how its photos become its input, None where that is not known or no ImageSpec; `categories` are the
-    labels of its classes. `by_name`: the module takes its tensors by the names of `inputs`, otherwise in their order.
-    Batches may have up to `largest_batch` requests.
-
-    torchvision resizes with an antialiasing filter, the CU as OpenCV's INTER_LINEAR_EXACT. On the demo's photos at 256
-    and 224 pixels a pixel value then differs by 1.4 of 255 on average (root mean square 2.7) where torchvision's filter
-    is bilinear, and by 1.0 (1.9) where it is bicubic; a photo that is not made smaller differs least."""
-
-    name: str
     module: torch.nn.Module
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    transform: ImageSpec | AudioSpec | None = None
-    categories: tuple[str, ...] | None = None
     by_name: bool = False
-    largest_batch: int = MOST
+
+    def described(self) -> NetworkDescription:
+        return NetworkDescription(
+            **{field.name: getattr(self, field.name) for field in dataclasses.fields(NetworkDescription)}
+        )
 
     def forward(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The module's outputs, in the order of `outputs`, for batched tensors in the order of `inputs`."""
@@ -81,38 +56,6 @@ class LoadedModel:
         """The same, in the mode of the caller."""
         given = _call(self.module, self.inputs, tensors, self.by_name)
         return [given[output.name] for output in self.outputs]
-
-    @property
-    def image_spec(self) -> ImageSpec | None:
-        """How a photo becomes its input: its transform, or a plain one of its size. None if it does not take one
-        float32 image."""
-        spec = self.inputs[0]
-        is_image = spec.dtype == "float32" and spec.variable is None and len(spec.shape) == 3 and spec.shape[0] == 3
-        if len(self.inputs) != 1 or not is_image:
-            return None
-        if isinstance(self.transform, ImageSpec):
-            return self.transform
-        _, height, width = spec.shape
-        return ImageSpec(round(max(height, width) * RESIZE / CROP), width, height)
-
-    @property
-    def audio_spec(self) -> AudioSpec | None:
-        """How a sound becomes its inputs, features and how many frames they are; None if it does not take sounds."""
-        return self.transform if isinstance(self.transform, AudioSpec) else None
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """Of a network with one input of a fixed shape. Raises UsageError for any other."""
-        if len(self.inputs) != 1 or self.inputs[0].variable is not None:
-            raise UsageError(f"model {self.name!r} has no single input of one shape; use its `inputs`")
-        return self.inputs[0].shape
-
-    @property
-    def classes(self) -> int:
-        """Of a network that maps its input to (batch, classes). Raises UsageError for any other."""
-        if len(self.outputs) != 1 or len(self.outputs[0].shape) != 1 or self.outputs[0].variable is not None:
-            raise UsageError(f"model {self.name!r} does not return (batch, classes); use its `outputs`")
-        return self.outputs[0].shape[0]
 
 
 def load_model(name: str, weights: str | None = None, input_shape: str | None = None) -> LoadedModel:
@@ -127,7 +70,7 @@ def load_model(name: str, weights: str | None = None, input_shape: str | None = 
     classes. Raises UsageError."""
     given = None if input_shape is None else parse_input_shape(input_shape)
     torch.manual_seed(0)
-    exported, users, largest = name.endswith(SUFFIX), ":" in name, MOST
+    exported, users, largest = name.endswith(EXPORTED), ":" in name, MAX_BATCH
     with _cwd_importable(), contextlib.redirect_stdout(sys.stderr):  # stdout belongs to --json
         if exported:
             if given is not None:
@@ -139,10 +82,12 @@ def load_model(name: str, weights: str | None = None, input_shape: str | None = 
             transform, categories = _own_transform(module), _own_categories(name, module)
             inputs = given or _own_inputs(name, module)
         else:
-            wanted = _known_name(name)
-            transform, categories = _published(wanted)
+            from headrace.host.workers.torchvision_networks import known_name, published, torchvision_model
+
+            wanted = known_name(name)
+            transform, categories = published(wanted)
             inputs = given or (transform and (TensorSpec("", "float32", transform.tensor_shape),))
-            module = _torchvision_model(wanted, inputs)
+            module = torchvision_model(wanted, inputs)
         with contextlib.suppress(NotImplementedError):  # of torch.export, whose modules stay as they were exported
             module.eval()
         if weights is not None:
@@ -151,7 +96,10 @@ def load_model(name: str, weights: str | None = None, input_shape: str | None = 
         if not exported:
             inputs, by_name = _named_inputs(name, module, inputs or parse_input_shape(DEFAULT_INPUT))
         outputs = _outputs(name, module, inputs, by_name, told=told)
-    return LoadedModel(name, module, inputs, outputs, _fitted(transform, inputs), categories, by_name, largest)
+    return LoadedModel(
+        name=name, inputs=inputs, outputs=outputs, transform=_fitted(transform, inputs), categories=categories,
+        largest_batch=largest, module=module, by_name=by_name,
+    )  # fmt: skip
 
 
 def parse_input_shape(text: str, origin: str = "--input-shape") -> tuple[TensorSpec, ...]:
@@ -195,56 +143,6 @@ def _parse_input(text: str, origin: str) -> TensorSpec:
     return TensorSpec(name, dtype or "float32", tuple(shape), *longest)
 
 
-# torchvision's networks
-
-
-def _known_name(name: str) -> str:
-    """torchvision's own name of a network whose inputs are tensors. Raises UsageError with names that are close."""
-    models = import_torchvision().models
-    modules = (models, models.segmentation, models.video, models.optical_flow)
-    known = [known for module in modules for known in models.list_models(module=module)]
-    wanted = name.replace("-", "_")
-    if wanted not in known:
-        close = difflib.get_close_matches(wanted, known, n=4)
-        hint = f"did you mean {', '.join(close)}?" if close else "for example mobilenet_v3_small or resnet50"
-        raise UsageError(f"torchvision has no network {name!r}; {hint}")
-    return wanted
-
-
-def _published(name: str) -> tuple[ImageSpec | None, tuple[str, ...] | None]:
-    """The transform and the labels of torchvision's default weights, from their description alone."""
-    models = import_torchvision().models
-    weights = models.get_model_weights(name).DEFAULT
-    categories = weights.meta.get("categories")
-    transform = None
-    if name in models.list_models(module=models):  # of classification; other tasks' transforms are no ImageSpec
-        published = weights.transforms()
-        (crop,), (short,) = published.crop_size, published.resize_size
-        transform = ImageSpec(short, crop, crop, mean=tuple(published.mean), std=tuple(published.std))
-    return transform, categories and tuple(categories)
-
-
-def _torchvision_model(name: str, inputs: Sequence[TensorSpec] | None) -> torch.nn.Module:
-    """The network with random weights, otherwise built as torchvision builds it for its own weights."""
-    models = import_torchvision().models
-    builder = models.get_model_builder(name)
-    options: dict[str, Any] = {}
-    if "weights_backbone" in inspect.signature(builder).parameters:
-        options["weights_backbone"] = None  # torchvision downloads them otherwise
-    if name in ("googlenet", "inception_v3"):
-        # Their weights come from TensorFlow: photos are normalized as all others and rescaled inside.
-        options |= {"transform_input": True, "init_weights": False}  # the latter takes 10 s, for random weights
-    if inputs and len(inputs[0].shape) == 3:
-        if name.startswith("vit_"):
-            options["image_size"] = inputs[0].shape[-1]
-        if name == "maxvit_t":
-            options["input_size"] = inputs[0].shape[-2:]
-    try:
-        return builder(weights=None, **options)
-    except Exception as error:  # only of sizes that came from the caller
-        raise UsageError(f"model {name!r} cannot be built for this --input-shape: {_one_line(error)}") from error
-
-
 # a user's own
 
 
@@ -253,7 +151,7 @@ def _users_model(name: str) -> torch.nn.Module:
     try:
         module = getattr(importlib.import_module(module_name), function)()
     except (Exception, SystemExit) as error:
-        raise UsageError(f"--model {name}: calling it failed: {_one_line(error)}") from error
+        raise UsageError(f"--model {name}: calling it failed: {one_line(error)}") from error
     if not isinstance(module, torch.nn.Module):
         raise UsageError(f"--model {name} returned a {type(module).__name__}; it must return a torch.nn.Module")
     return module
@@ -390,7 +288,7 @@ def _outputs(
                 given = _call(module, inputs, tensors, by_name)
         except (Exception, SystemExit) as error:
             hint = "" if told else "; give the shape that it takes with --input-shape"
-            raise UsageError(f"model {name!r} does not take {shown}{hint}: {_one_line(error)}") from error
+            raise UsageError(f"model {name!r} does not take {shown}{hint}: {one_line(error)}") from error
         for output, tensor in given.items():
             if not isinstance(tensor, torch.Tensor):
                 raise UsageError(
@@ -484,7 +382,7 @@ def load_weights(module: torch.nn.Module, path: Path) -> None:
     try:
         missing, unexpected = module.load_state_dict(state, strict=False)
     except Exception as error:
-        raise UsageError(f"--weights {path} does not fit the network: {_one_line(error)}") from error
+        raise UsageError(f"--weights {path} does not fit the network: {one_line(error)}") from error
     if missing or unexpected:
         raise UsageError(
             f"--weights {path} does not fit the network: missing {', '.join(missing[:3]) or 'nothing'}, "
@@ -500,9 +398,4 @@ def _why_not_loaded(error: Exception) -> str:
         )
     if isinstance(error, (pickle.UnpicklingError, EOFError)):
         return "it is no file of torch.save, or a damaged one"
-    return _one_line(error)
-
-
-def _one_line(error: BaseException) -> str:
-    """An error of someone else's code, as one line of bounded length."""
-    return textwrap.shorten(f"{type(error).__name__}: {error}", 300, placeholder=" ...")
+    return one_line(error)

@@ -80,7 +80,9 @@ class WorkerProcess:
         try:
             async with asyncio.timeout(timeout_s):
                 with channel.theirs:
-                    self._process = await self._server.fork(self._program.main, arguments, fds, env)
+                    self._process = await self._server.fork(
+                        self._program.main, arguments, fds, env, self._program.preload
+                    )
                 self._errors = asyncio.create_task(_last_lines(self._process.stderr))
                 await self._ready(channel.ours, at)
         except (TimeoutError, ConnectionError) as error:

@@ -16,12 +16,13 @@ import numpy as np
 from headrace.batching import Profile, ProfilePoint, UsageError
 from headrace.batching.graphs.profile import KNEE_GROWTH
 from headrace.host.memory.slots import SlotArena, SlotTensors
+from headrace.host.workers.description import NetworkDescription
 from headrace.host.workers.devices import WorkerDevice, usable_cores, worker_devices
 from headrace.host.workers.messages import write_whole
-from headrace.host.workers.models import LoadedModel, load_model
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import RunTimes, WorkerProcess, processes
 from headrace.host.workers.program import WholeModel, whole_program
+from headrace.host.workers.reading import describe
 
 ROUNDS = 3  # each measures every point, so that a pause of the machine shows as a disagreement between them
 TIME_PER_POINT_S = 0.4  # at least, in a round
@@ -83,13 +84,13 @@ async def measure_curve(
     Of a network whose inputs vary in length, that at each of the `lengths`: seconds if it takes sounds, else what its
     inputs count; some up to its longest if None. No batch begins that would end more than `limit_s` after the first;
     but each length is measured at batch 1. Raises UsageError and WorkerLost."""
-    loaded = load_model(model, weights, input_shape)
-    audio, sizes = loaded.audio_spec, _lengths(loaded, lengths)
-    varies = any(spec.variable is not None for spec in loaded.inputs)
+    network = await asyncio.to_thread(describe, model, weights, input_shape)
+    audio, sizes = network.audio_spec, _lengths(network, lengths)
+    varies = any(spec.variable is not None for spec in network.inputs)
     devices = worker_devices(workers)
-    arena = SlotArena({model: (loaded.inputs, loaded.outputs)}, len(devices) * max_batch)
+    arena = SlotArena({model: (network.inputs, network.outputs)}, len(devices) * max_batch)
     fill_with_noise(arena.views[model].inputs)
-    spec = WholeModel(model, model, loaded.inputs, loaded.outputs, max_batch, weights, input_shape)
+    spec = WholeModel(model, model, network.inputs, network.outputs, max_batch, weights, input_shape)
     points: list[ProfilePoint] = []
     try:
         running = processes(whole_program((spec,), arena), devices)
@@ -101,7 +102,7 @@ async def measure_curve(
 
                 def batch_of(number: int, batch: int, length: int = length) -> list[bytes]:
                     slots = range(number * max_batch, number * max_batch + batch)
-                    variable = [min(length, spec.longest) for spec in loaded.inputs if spec.variable is not None]
+                    variable = [min(length, spec.longest) for spec in network.inputs if spec.variable is not None]
                     return [write_whole(0, slots, [[each] * batch for each in variable])]
 
                 points += await _measure_points(
@@ -114,21 +115,21 @@ async def measure_curve(
     return Profile(model, len(devices), tuple(points), described(devices), step_s=step_s)
 
 
-def _lengths(loaded: LoadedModel, given: Sequence[float] | None) -> list[int]:
+def _lengths(network: NetworkDescription, given: Sequence[float] | None) -> list[int]:
     """To measure at, rising, in what its inputs count. Raises UsageError."""
-    longest = max((spec.longest for spec in loaded.inputs if spec.variable is not None), default=0)
+    longest = max((spec.longest for spec in network.inputs if spec.variable is not None), default=0)
     if not longest:
         if given is not None:
-            raise UsageError(f"model {loaded.name!r} takes inputs of one length: leave --lengths out")
+            raise UsageError(f"model {network.name!r} takes inputs of one length: leave --lengths out")
         return [1]
-    audio = loaded.audio_spec
+    audio = network.audio_spec
     if given is None:
         given = AUDIO_LENGTHS_S if audio is not None else [max(1, longest // part) for part in (16, 4, 1)]
         given = [length for length in given if audio is None or length <= audio.longest_s]
     found = {int(each) if audio is None else audio.frames(int(each * audio.rate)) for each in given if each > 0}
     if not found or len(found) < len(set(given)) or max(found) > longest:
         most = f"{longest:g}" if audio is None else f"{audio.longest_s:g} s"
-        raise UsageError(f"--lengths: give lengths above 0 and up to {most}, the longest input of {loaded.name!r}")
+        raise UsageError(f"--lengths: give lengths above 0 and up to {most}, the longest input of {network.name!r}")
     return sorted(found)
 
 

@@ -1,5 +1,6 @@
 """What worker processes are told at their start. No torch here: only worker processes need it for this."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,17 +9,22 @@ from headrace.host.memory.slots import SlotArena, SlotLayout, slot_layouts
 from headrace.host.memory.states import StateArena
 from headrace.host.workers.networks import Network
 
+EXPORTED = ".pt2"  # the suffix of what torch.export saves
+TORCHVISION = "headrace.host.workers.torchvision_networks"
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
     """A worker process runs the function `main` of the module that `main` names.
 
     `settings` is a dataclass that JSON can hold. `memory_fd` is the file descriptor of the shared memory. The worker
-    gets it under a number of its own, which replaces `memory_fd` in its settings."""
+    gets it under a number of its own, which replaces `memory_fd` in its settings. `preload` names modules that the fork
+    server imports for all of its workers."""
 
     main: str
     settings: Any
     memory_fd: int
+    preload: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,12 @@ class NodeSettings:
         return slot_layouts({model.name: (model.inputs, model.outputs) for model in every}, self.slots)
 
 
+def preloads(sources: Iterable[str]) -> tuple[str, ...]:
+    """What networks of these sources need and others do not: torchvision."""
+    of_torchvision = any(":" not in source and not source.endswith(EXPORTED) for source in sources)
+    return (TORCHVISION,) if of_torchvision else ()
+
+
 def tensor_specs(body: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
     """From what JSON makes of them."""
     return tuple(TensorSpec(**spec | {"shape": tuple(spec["shape"])}) for spec in body)
@@ -95,13 +107,14 @@ def read_network(body: dict[str, Any]) -> Network:
 
 def whole_program(models: tuple[WholeModel, ...], arena: SlotArena) -> Program:
     """Whole networks; `arena` has slots of each."""
-    return Program("headrace.host.workers.whole", WholeSettings(models, arena.slots, arena.fd), arena.fd)
+    settings = WholeSettings(models, arena.slots, arena.fd)
+    return Program("headrace.host.workers.whole", settings, arena.fd, preloads(model.source for model in models))
 
 
 def node_program(models: tuple[NodeModel, ...], step_models: tuple[StepNodes, ...], arena: SlotArena) -> Program:
     """Networks node by node; `arena` has slots of each."""
     settings = NodeSettings(models, step_models, arena.slots, arena.fd)
-    return Program("headrace.host.workers.nodes", settings, arena.fd)
+    return Program("headrace.host.workers.nodes", settings, arena.fd, preloads(model.source for model in models))
 
 
 @dataclass(frozen=True, slots=True)

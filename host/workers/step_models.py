@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from headrace.batching import HeadraceError, UsageError
+from headrace.batching.errors import one_line
 from headrace.batching.graphs.model_graph import ModelGraph, NodeKind
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.models import DTYPES, load_weights
@@ -53,7 +54,7 @@ def signature(network: Network) -> Signature:
     except HeadraceError:
         raise
     except Exception as error:
-        raise UsageError(f"network {network.name!r}, {network.kind}: a first run failed: {_said(error)}") from error
+        raise UsageError(f"network {network.name!r}, {network.kind}: a first run failed: {one_line(error)}") from error
     return loaded.signature
 
 
@@ -86,11 +87,7 @@ def _users(network: Network) -> Any:
         with contextlib.redirect_stdout(sys.stderr):  # stdout belongs to --json
             return getattr(importlib.import_module(module_name), function)()
     except (Exception, SystemExit) as error:
-        raise UsageError(f"network {network.name!r}: calling {network.kind} failed: {_said(error)}") from error
-
-
-def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise UsageError(f"network {network.name!r}: calling {network.kind} failed: {one_line(error)}") from error
 
 
 def _loaded(network: Network, model: Any) -> LoadedSteps:

@@ -36,6 +36,7 @@ from headrace.host.memory.states import StateSpecs
 
 GO = 0  # the first token that a decoder is fed
 EOS = 1  # the token that ends its output
+DECODED = 16  # steps of a decoder that are measured, at most: enough for a median
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +192,11 @@ class Signature:
                     f"network {self.name!r} keeps at most {spec.longest} steps in {spec.name!r}: an input of {tokens} "
                     f"tokens and max_steps {max_steps} need {read + written}; give a shorter input or fewer steps"
                 )
+
+
+def longest_input(told: Signature) -> int:
+    """The longest input, halved until it fits with as many decoder steps."""
+    longest = told.longest_input
+    while longest > 1 and not told.fits(longest, min(longest, DECODED)):
+        longest //= 2
+    return longest

@@ -15,7 +15,8 @@ from headrace.batching import UsageError
 from headrace.host.demo.photos import demo_photos
 from headrace.host.dpu.image import ImageSpec, Stage, preprocess
 from headrace.host.memory.layout import TensorSpec
-from headrace.host.workers.models import import_torchvision, load_model, parse_input_shape
+from headrace.host.workers.models import load_model, parse_input_shape
+from headrace.host.workers.torchvision_networks import torchvision
 
 _numbers = itertools.count()
 
@@ -105,7 +106,7 @@ def test_no_network_by_name_downloads_anything(monkeypatch):
     def download(*_, **__):
         raise AssertionError("it downloads")
 
-    monkeypatch.setattr(import_torchvision().models._api, "load_state_dict_from_url", download)
+    monkeypatch.setattr(torchvision.models._api, "load_state_dict_from_url", download)
     load_model("lraspp_mobilenet_v3_large", input_shape="3x64x64")
 
 
@@ -116,7 +117,6 @@ def test_a_name_that_is_close_gets_a_hint():
 
 @pytest.mark.parametrize(("filter_name", "mean", "rms"), [("BILINEAR", 1.4, 2.7), ("BICUBIC", 1.0, 1.9)])
 def test_torchvisions_resize_differs_by_as_much_as_is_told(filter_name, mean, rms):
-    import_torchvision()
     from torchvision.transforms import InterpolationMode
     from torchvision.transforms._presets import ImageClassification
 

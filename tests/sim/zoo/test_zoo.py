@@ -5,11 +5,11 @@ from headrace.batching import NodeKind, UnknownModel
 from headrace.batching.graphs.model_graph import HALF_LENGTH
 from headrace.batching.graphs.torch_graph import from_torch
 from headrace.host.workers.conformer import conformer_ctc
-from headrace.host.workers.models import import_torchvision
+from headrace.host.workers.torchvision_networks import torchvision
 from headrace.sim.zoo import MODELS, model_graph
 from headrace.sim.zoo.transformer import transformer
 
-models = import_torchvision().models
+models = torchvision.models
 
 # Trained parameters and multiply-accumulates. ResNet-50, VGG-16, GoogLeNet: torchvision's tables (without auxiliary
 # classifiers); MobileNetV1: Howard et al. 2017, Table 4, 569 M; BERT-base: the released model with its pooler; GNMT:

@@ -1,0 +1,177 @@
+"""Networks read in a process of their own: the same as here, and nothing of what goes wrong there reaches this one."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+from processes import children
+from small_nets import NET, OTHER, small  # noqa: F401 - a fixture
+
+from headrace.batching import UsageError
+from headrace.batching.graphs.torch_graph import from_torch
+from headrace.host.workers import reading, split, step_models
+from headrace.host.workers.fork_server import SHARED
+from headrace.host.workers.models import load_model
+from headrace.host.workers.networks import KINDS, Network
+
+SOURCE = """
+import os, signal, sys, time, torch
+
+class Net(torch.nn.Module):
+    input_shape = (2,)
+
+    def forward(self, x):
+        return x
+
+def leaves():
+    os._exit(3)
+
+def is_killed():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def exits():
+    sys.exit("enough")
+
+def fails():
+    raise ValueError("not today")
+
+def waits():
+    open("waits", "w").close()
+    time.sleep(600)
+
+def prints():
+    print("on stdout")
+    print("on stderr", file=sys.stderr)
+    return Net()
+
+def forges():
+    os.pwrite(3, b"[false, {" + b" " * 100 + b"]", 0)
+    os._exit(0)
+
+def needs_torchvision():
+    return Net() if "torchvision" in sys.modules else None
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "badnets.py").write_text(SOURCE)
+    monkeypatch.chdir(folder)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("source", "shape"), [("squeezenet1_1", None), ("squeezenet1_1", "3x64x96"), (NET, None), (OTHER, None)]
+)
+def test_a_network_is_described_as_it_is_loaded_here(source, shape):
+    assert reading.describe(source, None, shape) == load_model(source, None, shape).described()
+
+
+def test_a_network_of_sounds_is_described_with_its_transform():
+    source = "headrace.host.workers.conformer:conformer_ctc"
+    found = reading.describe(source)
+    assert found == load_model(source).described() and found.audio_spec is not None
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_network_is_cut_as_it_is_here(whole):
+    assert reading.node_model(NET, 4, name="n", whole=whole) == split.node_model(NET, 4, name="n", whole=whole)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_graph_is_that_of_torch():
+    assert reading.graph(NET, None, None, "n") == from_torch(load_model(NET).module, torch.zeros(1, 3, 4, 4), name="n")
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "small_steps:sections"])
+def test_a_step_model_is_described_as_it_is_here(kind):
+    network = Network("n", kind, 16, 20, heads=2)
+    told = reading.signature(network)
+    assert told == step_models.signature(network) and told.graph == step_models.signature(network).graph
+    if not told.tree:
+        assert reading.step_nodes(network, 4) == step_models.step_nodes(network, 4)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("name", "is_one"), [("lstm", True), ("resnet18", False), (NET, False), ("small_steps:stray", True)]
+)
+def test_step_models_are_told_from_others(name, is_one):
+    assert reading.is_step_model(name) == is_one
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("no_such_network", "torchvision has no network 'no_such_network'"),
+        ("badnets:leaves", "model 'badnets:leaves': the process that read it was ended by exit status 3"),
+        ("badnets:is_killed", "model 'badnets:is_killed': the process that read it was ended by SIGKILL"),
+        ("badnets:exits", "--model badnets:exits: calling it failed: SystemExit: enough"),
+        ("badnets:fails", "--model badnets:fails: calling it failed: ValueError: not today"),
+        ("badnets:forges", "model 'badnets:forges': what was handed over is damaged"),
+    ],
+)
+def test_what_goes_wrong_there_is_an_error_here(own, source, text):
+    with pytest.raises(UsageError) as caught:
+        reading.describe(source)
+    assert str(caught.value).startswith(text)
+    assert reading.describe("badnets:prints").name == "badnets:prints", "and nothing else is lost"
+
+
+def test_what_it_prints_is_seen_and_never_on_stdout(own, capfd):
+    reading.describe("badnets:prints")
+    shown = capfd.readouterr()
+    assert "on stdout" in shown.err and "on stderr" in shown.err and not shown.out
+
+
+def test_a_network_that_never_ends_is_given_up(own, monkeypatch):
+    monkeypatch.setattr(reading, "LIMIT_S", 0.5)
+    reading.describe("squeezenet1_1")  # the fork server runs
+    with pytest.raises(UsageError, match=r"was not read within 0\.5 s"):
+        reading.describe("badnets:waits")
+    assert not children(SHARED.pid)
+
+
+def test_who_interrupts_the_wait_ends_the_process(own):
+    def interrupt():
+        while not os.path.exists("waits"):
+            time.sleep(0.01)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        reading.describe("badnets:waits")
+    thread.join()
+    end = time.monotonic() + 60
+    while children(SHARED.pid):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_torchvision_is_imported_once_for_all_workers_and_only_where_it_is_needed(own):
+    code = (
+        "from headrace.host.workers import reading\n"
+        "try: reading.describe('badnets:needs_torchvision')\n"
+        "except Exception as error: print(error)\n"
+        "reading.describe('squeezenet1_1')\n"
+        "print(reading.describe('badnets:needs_torchvision').name)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert "returned a NoneType" in first and second == "badnets:needs_torchvision"
+
+
+@pytest.mark.parametrize("module", ["host.server.serve", "host.demo.stages", "host.demo.sentences", "host.cli.profile"])
+def test_who_serves_or_measures_needs_no_torch(module):
+    code = f"import sys, headrace.{module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0
