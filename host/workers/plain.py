@@ -42,7 +42,7 @@ def from_plain(data: bytes) -> Any:
         return _value(json.loads(data))
     except HeadraceError as error:
         raise NotPlain(f"a value that was handed over is none of its class: {error}") from error
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise NotPlain(f"what was handed over is damaged: {type(error).__name__}: {str(error)[:200]}") from error
 
 

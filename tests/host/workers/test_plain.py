@@ -26,7 +26,14 @@ VALUES = [
     NetworkDescription(name="a", inputs=(SPEC,), outputs=(SPEC, SPEC), transform=ImageSpec(damaged=Damaged.LENIENT)),
     NetworkDescription(name="b", inputs=(SPEC,), outputs=(), transform=AudioSpec(n_mels=40), categories=("x", "y")),
     ModelGraph("g", (Node("n", NodeKind.ENCODER, (PRODUCT,), 4, (Kernel("mm", 1, 2, 3, (PRODUCT,)),)),)),
-    Signature("s", 9, (SPEC,), (Step("one", NodeKind.STATIC, appends=("x",)), Step("two", NodeKind.DECODER)), 5, 6),
+    Signature(
+        "s",
+        9,
+        (TensorSpec("x", "int64", (-1, 2), 5),),
+        (Step("one", NodeKind.STATIC, appends=("x",)), Step("two", NodeKind.DECODER)),
+        5,
+        6,
+    ),
     Network("n", "transformer", max_batch=(1, 2), weights="w.pt"),
     {"largest": float("inf"), "first_node": None},
 ]
