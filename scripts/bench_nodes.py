@@ -40,10 +40,11 @@ from headrace.host.live.nodes import SplitTasks
 from headrace.host.live.runtime import Execution, Runtime
 from headrace.host.memory.slots import SlotArena
 from headrace.host.workers.devices import WorkerDevice
+from headrace.host.workers.differences import batch_difference
 from headrace.host.workers.messages import write_nodes, write_whole
 from headrace.host.workers.models import load_model
 from headrace.host.workers.networks import Network
-from headrace.host.workers.node_profiling import batch_difference, measure_nodes, measure_steps
+from headrace.host.workers.node_profiling import measure_nodes, measure_steps
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import ENVIRONMENT, WorkerProcess
 from headrace.host.workers.profiling import fill_with_noise, machine

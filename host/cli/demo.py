@@ -115,6 +115,9 @@ def demo(
 
     Prints a table of throughput and latency and where the time went, and writes report.json, demo.png and a trace
     for https://ui.perfetto.dev into --out."""
+    from headrace.host.workers.reading import require_torch
+
+    require_torch()
     from headrace.host.demo import sentences, speech
     from headrace.host.demo.networks import load_networks
     from headrace.host.demo.options import DemoOptions

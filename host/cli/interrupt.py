@@ -70,8 +70,10 @@ def _outermost_import(frame: FrameType | None) -> FrameType | None:
 
 def _watch(reading: int) -> None:
     deadline = None
+    poll = select.poll()  # which takes any descriptor; select only those below 1024
+    poll.register(reading, select.POLLIN)
     with open(reading, "rb", buffering=0) as signals:
-        while select.select([signals], [], [], None if deadline is None else max(0.0, deadline - time.monotonic()))[0]:
+        while poll.poll(None if deadline is None else max(0.0, 1e3 * (deadline - time.monotonic()))):
             numbers = signals.read(64)
             if not numbers:
                 return

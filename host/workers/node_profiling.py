@@ -1,6 +1,5 @@
 """`headrace profile --nodes`: the latency of every node by batch size, on this machine's workers all busy at once."""
 
-import asyncio
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
@@ -59,7 +58,7 @@ async def measure_nodes(
     latencies = found.latencies(batches, (1.0,))
     where = described(devices)
     if model.nodes:
-        where["batch_difference"] = await asyncio.to_thread(batch_difference, model, batches[1:4])
+        where["batch_difference"] = batch_difference(model, batches[1:4])
     return Profile(model.name, len(devices), points, where, latencies)
 
 
@@ -116,7 +115,7 @@ async def measure_steps(
     finally:
         arena.close()
     where = described(devices)
-    where["batch_difference"] = await asyncio.to_thread(step_difference, model.network, sizes[-1])
+    where["batch_difference"] = step_difference(model.network, sizes[-1])
     latencies = found.latencies(sizes, tuple(map(float, lengths)))
     curve = tuple(point for point in points[middle] if point.batch in doubling(model.max_batch))
     return Profile(model.name, len(devices), curve, where, latencies)

@@ -84,7 +84,7 @@ async def measure_curve(
     Of a network whose inputs vary in length, that at each of the `lengths`: seconds if it takes sounds, else what its
     inputs count; some up to its longest if None. No batch begins that would end more than `limit_s` after the first;
     but each length is measured at batch 1. Raises UsageError and WorkerLost."""
-    network = await asyncio.to_thread(describe, model, weights, input_shape)
+    network = describe(model, weights, input_shape)
     audio, sizes = network.audio_spec, _lengths(network, lengths)
     varies = any(spec.variable is not None for spec in network.inputs)
     devices = worker_devices(workers)

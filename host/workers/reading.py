@@ -6,6 +6,7 @@ and raises what that raises, UsageError. It blocks."""
 
 import asyncio
 import contextlib
+import importlib.util
 import os
 import signal
 import sys
@@ -27,6 +28,14 @@ READER = "headrace.host.workers.reader"
 LIMIT_S = 180.0  # a cold import of torch on a busy machine, and a large network's weights
 ENDING_S = 3.0  # for the end of a process that was killed, and for its last words
 MAX_ANSWER = 1 << 26  # bytes; the graph of a large network takes one or two million
+
+
+def require_torch() -> None:
+    """Raises ModuleNotFoundError where it is not installed, or torchvision is not. A command that takes a while to come
+    to its networks asks this first."""
+    for name in ("torch", "torchvision"):
+        if importlib.util.find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def describe(source: str, weights: str | None = None, input_shape: str | None = None) -> NetworkDescription:
@@ -86,7 +95,9 @@ _own_signature = lru_cache(64)(_signature)  # Headrace's own networks stay what 
 
 
 def _read(function: str, *given: Any, preload: Sequence[str] = ()) -> Any:
-    """What this function of `reader` answers. Raises UsageError, also for a process that does not end in order."""
+    """What this function of `reader` answers. Raises UsageError, also for a process that does not end in order, and
+    ModuleNotFoundError where there is no torch."""
+    require_torch()
     reading = _Reading()
     thread = threading.Thread(target=reading.run, args=(function, given, preload), name="reading", daemon=True)
     thread.start()

@@ -7,8 +7,8 @@ import torch
 from command import headrace_here
 
 from headrace.batching import Profile
+from headrace.host.workers.differences import batch_difference
 from headrace.host.workers.models import load_model
-from headrace.host.workers.node_profiling import batch_difference
 from headrace.host.workers.split import node_model, one_thread
 
 NETS = Path(__file__).parent  # where the workers find split_nets

@@ -52,7 +52,9 @@ class Unknown(IntEnum):
     ONE = 1
 
 
-@pytest.mark.parametrize("value", [object(), Unknown.ONE, {1: 2}, b"bytes", np.zeros(2), {1}], ids=repr)
+@pytest.mark.parametrize(
+    "value", [object(), Unknown.ONE, {1: 2}, b"bytes", np.zeros(2), {1}], ids=lambda value: type(value).__name__
+)
 def test_what_cannot_pass_is_told(value):
     with pytest.raises((NotPlain, ValueError)):
         to_plain(value)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from headrace.host.workers.differences import step_difference
 from headrace.host.workers.networks import Network
-from headrace.host.workers.node_profiling import step_difference
 from headrace.host.workers.step_models import load_steps
 
 

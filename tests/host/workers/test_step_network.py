@@ -3,6 +3,7 @@ that it has alone."""
 
 import random
 import sys
+import weakref
 from functools import cache
 from pathlib import Path
 
@@ -54,6 +55,7 @@ class Served:
         self.kind, self.rng = kind, rng
         self.signature = loaded(kind).signature
         self.arena = SlotArena({kind: (self.signature.inputs, self.signature.outputs)}, slots)
+        weakref.finalize(self, self.arena.close)
         self.views = self.arena.views[kind]
         self.network = StepNetwork(loaded(kind), self.views, torch.device("cpu"), slots)
         self.slots: dict[int, int] = {}
