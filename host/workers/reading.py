@@ -27,6 +27,7 @@ from headrace.host.workers.steps import Signature
 READER = "headrace.host.workers.reader"
 LIMIT_S = 180.0  # a cold import of torch on a busy machine, and a large network's weights
 ENDING_S = 3.0  # for the end of a process that was killed, and for its last words
+LOOK_S = 0.05  # between two looks whether who waits was cancelled
 MAX_ANSWER = 1 << 26  # bytes; the graph of a large network takes one or two million
 
 
@@ -98,11 +99,19 @@ def _read(function: str, *given: Any, preload: Sequence[str] = ()) -> Any:
     """What this function of `reader` answers. Raises UsageError, also for a process that does not end in order, and
     ModuleNotFoundError where there is no torch."""
     require_torch()
+    try:
+        task = asyncio.current_task()  # which waits, and its event loop with it
+    except RuntimeError:
+        task = None
     reading = _Reading()
     thread = threading.Thread(target=reading.run, args=(function, given, preload), name="reading", daemon=True)
     thread.start()
     try:
-        return reading.answer.result()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                return reading.answer.result(None if task is None else LOOK_S)
+            if task is not None and task.cancelling():  # by Ctrl-C, say, of which asyncio tells no other way
+                raise asyncio.CancelledError
     except BaseException:  # KeyboardInterrupt, say: the process ends with who waits for it
         reading.cancel()
         raise
@@ -154,6 +163,8 @@ async def _answered(server: ForkServer, function: str, given: Sequence[Any], pre
             raise UsageError(f"{what} cannot be read: {error}") from error
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(words, ENDING_S)
+        if process.returncode == -signal.SIGINT:  # Ctrl-C is told to all processes of a terminal, in any order
+            raise KeyboardInterrupt
         if process.returncode != 0:
             raise UsageError(f"{what}: the process that read it was ended by {_end(process.returncode)}")
         return _checked(os.pread(call, MAX_ANSWER + 1, 0), what)

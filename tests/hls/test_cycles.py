@@ -268,7 +268,7 @@ SCRIPTS = {
 }
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("coarseness", [1, 8])
 @pytest.mark.parametrize("sampling", ["4:2:0", "4:4:4"])
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
@@ -278,7 +278,7 @@ def test_clocks_of_scripts_of_scans_follow_the_models(script, sampling, coarsene
     check_cu(jpeg)
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(n, marks=SLOW, id=f"{n}") for n in range(6, 60))])
 def test_clocks_of_any_progression_follow_the_models(seed):
     rng = np.random.default_rng(seed)
@@ -288,7 +288,7 @@ def test_clocks_of_any_progression_follow_the_models(seed):
     check_cu(jpeg)
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("sampling", MIXED)
 def test_clocks_of_several_scans_with_any_sampling_follow_the_models(sampling):
     jpeg = to_jpeg(photo_image(photo("coffee", 230, 170), sampling, 2), libjpeg_script(3))
@@ -381,8 +381,8 @@ def test_clocks_with_segments_to_skip_between_scans_follow_the_models():
         (16, 200),
         (200, 16),
         (1000, 40),
-        (4104, 60),
-        pytest.param((8192, 60), marks=pytest.mark.slow),
+        pytest.param((4104, 60), marks=SLOW),
+        pytest.param((8192, 60), marks=SLOW),
     ],
 )
 @pytest.mark.parametrize("sampling", ["4:2:0", "4:4:4"])

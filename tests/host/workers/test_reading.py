@@ -1,5 +1,6 @@
 """Networks read in a process of their own: the same as here, and nothing of what goes wrong there reaches this one."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -166,6 +167,30 @@ def test_who_interrupts_the_wait_ends_the_process(own):
     with pytest.raises(KeyboardInterrupt):
         reading.describe("badnets:waits")
     thread.join()
+    end = time.monotonic() + 60
+    while children(SHARED.pid):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_task_that_is_cancelled_while_its_loop_waits_ends_the_process(own):
+    """As `asyncio.run` does at Ctrl-C."""
+
+    async def describe():
+        task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+
+        def cancel():
+            while not os.path.exists("waits"):
+                time.sleep(0.01)
+            task.cancel()
+            loop.call_soon_threadsafe(lambda: None)
+
+        threading.Thread(target=cancel).start()
+        reading.describe("badnets:waits")
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(describe())
     end = time.monotonic() + 60
     while children(SHARED.pid):
         assert time.monotonic() < end
