@@ -529,7 +529,11 @@ class Runtime:
         self._spawn(self._recover(seat, error))
 
     async def _recover(self, seat: _Seat, error: WorkerLost) -> None:
-        self._lose(seat, WorkerLost(f"{error}: {await seat.worker.stop()}"))
+        try:
+            said = await seat.worker.stop()
+        except Exception as wrong:  # the next start ends what is left
+            said = repr(wrong)
+        self._lose(seat, WorkerLost(f"{error}: {said}"))
         self._soon()
         await self._revive(seat)
 
@@ -563,9 +567,9 @@ class Runtime:
             try:
                 await seat.worker.start()
                 break
-            except WorkerLost as error:
-                self._why_none = str(error)
-                _log.warning("%s; it is started again in %g s", error, pause)
+            except Exception as error:  # whatever it is, the next start may find the machine well
+                self._why_none = str(error) if isinstance(error, WorkerLost) else repr(error)
+                _log.warning("%s; it is started again in %g s", self._why_none, pause)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
         self._up(seat)

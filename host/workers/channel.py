@@ -14,17 +14,23 @@ class WorkerLost(HeadraceError):
 
 
 class Channel:
-    """The runtime's end, which never blocks; `theirs` and `interrupted` are the worker's.
+    """The runtime's end, which never blocks; `theirs` and `interrupted` are the worker's. Raises OSError.
 
     `interrupted` is the number of the task that is to end at its next node boundary, plus 1: a worker reads a word of
     memory at every boundary, where asking a socket would take as long as a small node."""
 
     def __init__(self) -> None:
+        self.interrupted_fd = -1
         self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.ours.setblocking(False)
-        self.interrupted_fd = os.memfd_create("headrace-interrupted", os.MFD_CLOEXEC)
-        os.ftruncate(self.interrupted_fd, mmap.PAGESIZE)
-        self.interrupted = interrupted_word(self.interrupted_fd)
+        try:
+            self.ours.setblocking(False)
+            self.interrupted_fd = os.memfd_create("headrace-interrupted", os.MFD_CLOEXEC)
+            os.ftruncate(self.interrupted_fd, mmap.PAGESIZE)
+            self.interrupted = interrupted_word(self.interrupted_fd)
+        except BaseException:
+            self.theirs.close()
+            self.close()
+            raise
 
     def send(self, number: int, message: bytes) -> None:
         """A task. If the worker has died it is lost, as `receive` will tell."""

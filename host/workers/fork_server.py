@@ -19,6 +19,7 @@ import asyncio
 import atexit
 import contextlib
 import ctypes
+import errno
 import importlib
 import json
 import os
@@ -54,6 +55,7 @@ FULL_PAUSE_S = 0.01  # between attempts while requests fill the socket of a serv
 _PID = struct.Struct("<i")
 _STATUS = struct.Struct("<i")
 _MAX_FDS = 16
+_OWN_FDS = 3  # of a request: its life, its stderr, and what it says
 PR_SET_PDEATHSIG = 1  # prctl(2)
 _LAST_WORDS = 1 << 14
 
@@ -150,32 +152,31 @@ class ForkServer:
 
     async def _fork(self, fds: list[int]) -> ForkedProcess | None:
         """Return None if the server dies before it has forked."""
-        life, its_life = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        life.setblocking(False)
-        read, write = os.pipe2(os.O_CLOEXEC)
-        stderr = asyncio.StreamReader()
-        protocol = asyncio.StreamReaderProtocol(stderr)
-        pipe, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(read, "rb", 0))
-        try:
-            try:
+        with contextlib.ExitStack() as ours:  # a worker that is forked when this fails finds its channel closed
+            life, its_life = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            ours.enter_context(life)
+            with contextlib.ExitStack() as theirs:
+                theirs.enter_context(its_life)
+                life.setblocking(False)
+                read, write = os.pipe2(os.O_CLOEXEC)
+                theirs.callback(os.close, write)
+                reading = ours.enter_context(os.fdopen(read, "rb", 0))
+                stderr = asyncio.StreamReader()
+                protocol = asyncio.StreamReaderProtocol(stderr)
+                pipe, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, reading)
+                ours.callback(pipe.close)
                 while not self._send([its_life.fileno(), write, *fds]):
                     await asyncio.sleep(FULL_PAUSE_S)
-            finally:
-                its_life.close()
-                os.close(write)
             await _readable(life.fileno())
             message, received = b"", []
             with contextlib.suppress(ConnectionError):
                 message, received, _, _ = socket.recv_fds(life, _PID.size, 1)
-            if message:
-                return ForkedProcess(*_PID.unpack(message), received[0], life, stderr)
-        except BaseException:
-            life.close()  # a worker that is forked meanwhile finds its channel closed
-            pipe.close()
-            raise
-        life.close()
-        pipe.close()
-        return None
+            if not message:
+                return None
+            if not received:  # the system had no descriptor left for it
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            ours.pop_all()
+            return ForkedProcess(*_PID.unpack(message), received[0], life, stderr)
 
     def _send(self, fds: list[int]) -> bool:
         """Send a request, to a new server if there is none. Return False while the socket is full."""
@@ -292,12 +293,16 @@ class _Server:
 
     def _fork(self, fds: list[int]) -> Callable[[], object] | None:
         """Fork, and return in the worker what it is to run; None in the server."""
-        self._preload(fds[2])
         server = os.getpid()
-        pid = os.fork()
+        try:
+            pid, pidfd = self._forked(fds)
+        except OSError as error:  # out of processes, memory or descriptors: the parent sees its end of `life` closed
+            print(f"no worker can be forked: {error}", file=sys.stderr, flush=True)
+            for fd in fds:
+                os.close(fd)
+            return None
         if pid == 0:
             return lambda: _work(server, fds)
-        pidfd = os.pidfd_open(pid)
         life = socket.socket(fileno=fds[0])
         for fd in fds[1:]:
             os.close(fd)
@@ -306,6 +311,21 @@ class _Server:
         self._workers[pidfd] = (pid, life)
         self._poll.register(pidfd, select.POLLIN)
         return None
+
+    def _forked(self, fds: list[int]) -> tuple[int, int]:
+        """The process id of a new worker and its pidfd, as `os.fork`: (0, -1) in the worker. Raises OSError."""
+        if len(fds) < _OWN_FDS:  # others were lost on their way
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        self._preload(fds[2])
+        pid = os.fork()
+        if pid == 0:
+            return 0, -1
+        try:
+            return pid, os.pidfd_open(pid)
+        except OSError:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
 
     @staticmethod
     def _preload(body: int) -> None:

@@ -61,9 +61,13 @@ class WorkerProcess:
         return self._channel.ours.fileno() if self._channel is not None else -1
 
     async def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Start the process and wait until it has warmed up. Raises WorkerLost with the end of its stderr."""
+        """Start the process and wait until it has warmed up. Raises WorkerLost, with the end of its stderr or with what
+        the system refused: descriptors, memory, processes."""
         await self.stop()
-        self._channel = channel = Channel()
+        try:
+            self._channel = channel = Channel()
+        except OSError as error:
+            raise WorkerLost(f"worker {self.name} cannot be started: {error}") from error
         threads = str(self.device.threads)
         env = {**os.environ, **ENVIRONMENT, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **self.device.env}
         # The file descriptors as the worker has them.
@@ -85,8 +89,10 @@ class WorkerProcess:
                     )
                 self._errors = asyncio.create_task(_last_lines(self._process.stderr))
                 await self._ready(channel.ours, at)
-        except (TimeoutError, ConnectionError) as error:
+        except OSError as error:  # TimeoutError is one
             reason = f"did not start within {timeout_s} s" if isinstance(error, TimeoutError) else "died while starting"
+            if not isinstance(error, (TimeoutError, ConnectionError)):
+                reason = f"cannot be started: {error}"
             of_server = str(error) if self._process is None else ""  # a worker that was forked has its own last words
             said = await self.stop()
             raise WorkerLost(f"worker {self.name} {reason} ({at[0]}): {of_server or said}") from error

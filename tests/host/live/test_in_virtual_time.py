@@ -1,6 +1,7 @@
 """The live runtime's own behaviour at exact instants, in virtual time: windows, deadlines, faults, pauses, the end."""
 
 import asyncio
+import errno
 import itertools
 import logging
 import math
@@ -327,6 +328,36 @@ def test_without_any_worker_requests_are_answered_in_bounded_time_and_served_whe
         await runtime.infer("net", value())
 
     serve(graph(), TIMES, body, outage_s=4.0)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EMFILE, "too many files"), OSError(errno.EAGAIN, "no process"), MemoryError(), KeyError(1)]
+)
+def test_whatever_a_start_raises_the_next_one_is_tried_and_nothing_ends_the_runtime(error):
+    async def body(runtime, workers, _):
+        workers[0].broken = error
+        workers[0].die()
+        await asyncio.sleep(1.0)
+        assert workers[0].starts == at(0.0, 0.0, 0.1, 0.3, 0.7)
+        workers[0].broken = None
+        assert await finished(ask(runtime, 0)) == at(1.5 + TASK_S)
+
+    serve(WorkConserving([OPAQUE], 4), TIMES, body)
+
+
+def test_a_worker_whose_end_fails_is_started_again(monkeypatch):
+    async def body(runtime, workers, _):
+        async def stop():
+            monkeypatch.undo()
+            raise OSError(errno.EMFILE, "too many files")
+
+        monkeypatch.setattr(workers[0], "stop", stop)
+        (call,) = ask(runtime, 13.0)
+        with pytest.raises(WorkerLost, match="too many files"):
+            await call
+        assert (await runtime.infer("net", value())).output.shape == (3,)
+
+    serve(WorkConserving([OPAQUE], 4), TIMES, body, attempts=1)
 
 
 def test_pauses_between_starts_grow_up_to_half_a_minute():

@@ -43,7 +43,7 @@ class VirtualWorker:
     """It serves `NodeTasks` of models with the node times `times`, by number.
 
     `completed` counts, by request id, the answers that the runtime took in which the request came to its end. The
-    worker takes `ready_s` to start, and does not start while `broken` says why."""
+    worker takes `ready_s` to start, and does not start while `broken` says why, or is what a start raises."""
 
     def __init__(self, name, tasks, times, completed, ready_s=0.0):
         self.name = name
@@ -70,6 +70,8 @@ class VirtualWorker:
         self.starts.append(self._loop.time())
         if self.ready_s > 0:
             await asyncio.sleep(self.ready_s)
+        if isinstance(self.broken, Exception):
+            raise self.broken
         if self.broken is not None:
             raise WorkerLost(f"worker {self.name} did not start: {self.broken}")
         self._decoding = Decoding()

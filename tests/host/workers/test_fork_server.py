@@ -1,8 +1,11 @@
 """The server that forks workers: what a worker gets, what it does not get, and every way in which something ends."""
 
 import asyncio
+import errno
 import json
+import mmap
 import os
+import resource
 import signal
 import socket
 import sys
@@ -244,3 +247,69 @@ def test_a_server_that_does_not_start_is_told(small, monkeypatch, tmp_path):  # 
     monkeypatch.setattr(sys, "executable", str(python))
     with pytest.raises(WorkerLost, match=r"died while starting .*the fork server does not start: no torch here"):
         asyncio.run(worker(ForkServer()).start())
+
+
+CALLS = [
+    (socket, "socketpair"), (os, "memfd_create"), (os, "ftruncate"), (mmap, "mmap"), (os, "pipe2"),
+    (socket, "recv_fds"), (asyncio.SelectorEventLoop, "connect_read_pipe"), (asyncio.SelectorEventLoop, "add_reader"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("where", "name"), CALLS, ids=[name for _, name in CALLS])
+def test_a_call_that_the_system_refuses_is_a_lost_start_that_leaves_nothing(where, name, server, small, monkeypatch):  # noqa: F811
+    """Each of this call in a start is refused in turn, until a start makes no such call any more."""
+
+    async def body() -> int:
+        one, refused = worker(server), 0
+        await one.start()  # the server runs
+        await one.stop()
+        while True:
+            before = sorted(os.listdir("/proc/self/fd"))
+            left = refused
+            real = getattr(where, name)
+
+            def refusing(*args, real=real, **kwargs):
+                nonlocal left
+                left -= 1
+                if left == -1:
+                    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+                return real(*args, **kwargs)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(where, name, refusing)
+                try:
+                    await one.start()
+                except WorkerLost as error:
+                    assert os.strerror(errno.EMFILE) in str(error)
+                else:
+                    break
+            await asyncio.sleep(0.01)  # transports close in the next turns
+            assert sorted(os.listdir("/proc/self/fd")) == before
+            refused += 1
+        assert refused > 0
+        await one.run(write_whole(0, [0]), 30)
+        await one.stop()
+        return refused
+
+    assert asyncio.run(body()) <= 6
+
+
+def test_a_server_that_has_no_descriptor_left_lives_on(small):  # noqa: F811
+    which = resource.RLIMIT_NOFILE
+
+    async def body() -> None:
+        server = ForkServer()
+        one, other = worker(server), worker(server, "cpu 1")
+        await one.start()
+        pid, before = server.pid, resource.prlimit(server.pid, which)
+        resource.prlimit(pid, which, (len(os.listdir(f"/proc/{pid}/fd")), before[1]))
+        with pytest.raises(WorkerLost):
+            await other.start()
+        resource.prlimit(pid, which, before)
+        await other.start()
+        assert server.pid == pid
+        await asyncio.gather(one.run(write_whole(0, [0]), 30), other.run(write_whole(0, [0]), 30))
+        await asyncio.gather(one.stop(), other.stop())
+        assert server.close() == 0
+
+    asyncio.run(body())
