@@ -72,7 +72,8 @@ class StateArena:
         size = max(views.end for views in state_views(models, self.all_rows).values())
         self.fd = os.memfd_create("headrace-states", os.MFD_CLOEXEC)
         os.ftruncate(self.fd, size)
-        self.views = state_views(models, self.all_rows, mmap.mmap(self.fd, size))
+        self._memory = mmap.mmap(self.fd, size)
+        self.views = state_views(models, self.all_rows, self._memory)
         self.rows = rows
         self._free = list(range(rows, ZERO, -1))  # the row used last is the first to be used again: it is in the cache
         self._uses = [0] * (rows + 1)
@@ -99,7 +100,8 @@ class StateArena:
             self._free.append(row)
 
     def close(self) -> None:
-        """Give the file back; the memory goes when the last array over it does."""
+        """Give the file and its memory back. Arrays over it that somebody still holds read as zeros."""
         if self.fd >= 0:
+            self._memory.madvise(mmap.MADV_REMOVE)
             os.close(self.fd)
             self.fd = -1

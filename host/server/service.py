@@ -8,9 +8,10 @@ is.
 
 import asyncio
 import hmac
+import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -42,6 +43,8 @@ from headrace.host.server.watch import RowVisit, Standing, Visit, Watcher
 
 DRAIN_LOOK_S = 0.02
 
+_log = logging.getLogger(__name__)
+
 
 class Service:
     """The models that are served, which come and go: `open` them before the first request. Use as an async context
@@ -70,6 +73,7 @@ class Service:
         self._drain_s = drain_s
         self._on_stage = on_stage
         self._changing = asyncio.Lock()  # models are loaded and unloaded one after the other
+        self._changes: set[asyncio.Task[None]] = set()  # the loads and unloads that were asked for and have not ended
         self._token = None if token is None else token.encode()
 
     async def __aenter__(self) -> "Service":
@@ -81,10 +85,14 @@ class Service:
         await self.close()
 
     async def close(self) -> None:
-        """Requests that are in flight are answered with RuntimeClosed."""
-        for group in reversed(self.groups):
-            await group.close()
-        self.groups.clear()
+        """Requests that are in flight are answered with RuntimeClosed, and loads and unloads end where they are."""
+        for change in self._changes:
+            change.cancel()
+        if self._changes:
+            await asyncio.wait(self._changes)
+        while self.groups:
+            await self.groups[-1].close()
+            self.groups.pop()
 
     async def open(self, settings: Sequence[ModelSettings]) -> None:
         """Serve these models; those that agree share their workers. Raises UsageError and WorkerLost."""
@@ -100,8 +108,11 @@ class Service:
 
     async def load(self, name: str) -> None:
         """Serve this model of the repository, on workers of its own; one that is served already is loaded anew, and
-        serves as it was until that is done. Raises UnknownModel and UsageError."""
-        repository = self._may_change()
+        serves as it was until that is done. When the caller is cancelled the load goes on. Raises UnknownModel and
+        UsageError."""
+        await self._change(self._load(self._may_change(), name))
+
+    async def _load(self, repository: Repository, name: str) -> None:
         async with self._changing:
             settings = await asyncio.to_thread(repository.settings, name)
             former = self.models.get(name)
@@ -115,13 +126,28 @@ class Service:
                 await self._retire(former)
 
     async def unload(self, name: str) -> None:
-        """Serve this model no more; answers what is in flight, within the bound of `drain`. Raises UnknownModel and
-        UsageError."""
+        """Serve this model no more; answers what is in flight, within the bound of `drain`. When the caller is
+        cancelled it goes on. Raises UnknownModel and UsageError."""
         self._may_change()
+        await self._change(self._unload(name))
+
+    async def _unload(self, name: str) -> None:
         async with self._changing:
             model = self.model(name)
             del self.models[name]
             await self._retire(model)
+
+    async def _change(self, change: Coroutine[Any, Any, None]) -> None:
+        """Wait for a change of the models. It is the service's own: half of it would leave workers without an owner."""
+        task = asyncio.create_task(change)
+        self._changes.add(task)
+        task.add_done_callback(self._changed)
+        await asyncio.shield(task)
+
+    def _changed(self, task: asyncio.Task[None]) -> None:
+        self._changes.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:  # who asked for it may be gone
+            _log.info("a change of the models failed: %s", error)
 
     def _may_change(self) -> Repository:
         if self.repository is None:
@@ -134,8 +160,8 @@ class Service:
         (group,) = (group for group in self.groups if group.models.get(model.name) is model)
         del group.models[model.name]
         if not group.models:
-            self.groups.remove(group)
             await group.close()
+            self.groups.remove(group)
 
     @property
     def ready(self) -> bool:

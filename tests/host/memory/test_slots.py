@@ -1,6 +1,7 @@
 """Tensor slots: bounded, apart from each other, the same for both sides."""
 
 import mmap
+import os
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from headrace.batching import UsageError
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.memory.slots import SlotArena, SlotViews, slot_layouts
+from headrace.host.memory.states import StateArena, StateSpecs
 
 IMAGE = ((TensorSpec("image", "float16", (2, 5)),), (TensorSpec("classes", "float32", (7,)),))
 SPEECH = (
@@ -60,3 +62,23 @@ def test_what_makes_no_sense_is_refused():
         with pytest.raises(UsageError, match=text):
             make()
     assert np.dtype("float32").itemsize * 150 == SPEECH[0][0].nbytes
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: SlotArena({"m": ((TensorSpec("x", "float32", (1 << 20,)),), ())}, 4),
+        lambda: StateArena({"m": StateSpecs((TensorSpec("x", "float32", (1 << 20,)),))}, 4),
+    ],
+    ids=["slots", "states"],
+)
+def test_an_arena_that_is_closed_has_given_its_memory_back_whoever_holds_an_array(made):
+    arena = made()
+    views = arena.views["m"]
+    array = views.inputs[0].at(2) if isinstance(arena, SlotArena) else views.states["x"][2]
+    array[...] = 1.0
+    file = os.dup(arena.fd)
+    assert os.fstat(file).st_blocks * 512 >= array.nbytes
+    arena.close()
+    assert os.fstat(file).st_blocks == 0 and not array.any()
+    os.close(file)

@@ -1,15 +1,18 @@
 """What may be served: models with policies of their own, step models, exported programs; models come and go."""
 
+import concurrent.futures
 import json
 import queue
+import socket
 import threading
+import time
 
 import numpy as np
 import pytest
 import torch
 import tritonclient.grpc
 import tritonclient.http
-from running import scale_request, scaled, serving, until, write_profile
+from running import HELD, scale_request, scaled, serving, until, write_profile
 from tritonclient.utils import InferenceServerException
 
 from headrace.host.workers.networks import Network, tree_of
@@ -268,6 +271,44 @@ def test_a_model_comes_from_the_repository_and_goes_again(transport, tmp_path):
         client.unload_model("scale")  # what came by option goes too
         assert server.workers() == []
         assert server.error("POST", "/v2/models/scale/infer", scale_request(3.0))[0] == 404
+        assert server.end()[0] == 0
+
+
+def test_a_client_that_leaves_leaves_no_worker_behind(tmp_path):
+    """A load and an unload belong to the server: they end as if their client had waited."""
+    (tmp_path / "twice.toml").write_text('source = "served:scale"\npolicy = "serial"\nprofile = "twice.json"\n')
+    write_profile(tmp_path, "twice")
+    with serving("--repository", str(tmp_path), models=("scale",)) as server:
+
+        def ask_and_leave(what: str) -> None:
+            host, port = server.ports["http"].rsplit(":", 1)
+            with socket.create_connection((host, int(port)), timeout=10) as client:
+                head = f"POST /v2/repository/models/twice/{what} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
+                client.sendall(head.encode())
+                time.sleep(0.1)  # it has begun
+
+        def ask(answered) -> None:
+            answered.set_result(server.request("POST", "/v2/models/twice/infer", scale_request(HELD))[0])
+
+        def ready() -> bool:
+            return server.request("GET", "/v2/models/twice/ready")[0] == 200
+
+        before = len(server.workers())
+        for _ in range(3):
+            ask_and_leave("load")
+            until(ready)
+            assert len(server.workers()) == before + 1
+            (server.folder / "go").unlink(missing_ok=True)
+            answered = concurrent.futures.Future()
+            send = threading.Thread(target=ask, args=(answered,))
+            send.start()
+            until(lambda: 'headrace_in_flight{model="twice"} 1.0' in server.metrics())
+            ask_and_leave("unload")  # while the model is at work
+            until(lambda: not ready())
+            server.let_go()
+            send.join(30)
+            assert answered.result(0) == 200
+            until(lambda: len(server.workers()) == before)
         assert server.end()[0] == 0
 
 
