@@ -124,8 +124,9 @@ class SlotArena:
         size = max(layout.end for layout in layouts.values())
         self.fd = os.memfd_create("headrace-tensors", os.MFD_CLOEXEC)
         os.ftruncate(self.fd, size)
-        self._memory = mmap.mmap(self.fd, size)
-        self.views = {model: SlotViews(layout, self._memory) for model, layout in layouts.items()}
+        memory = mmap.mmap(self.fd, size)
+        self._memory: mmap.mmap | None = memory
+        self.views = {model: SlotViews(layout, memory) for model, layout in layouts.items()}
         # The slot used last is the first to be used again: it is in the cache.
         self._free = {model: list(reversed(range(slots))) for model in models}
 
@@ -141,8 +142,9 @@ class SlotArena:
         self._free[model].append(slot)
 
     def close(self) -> None:
-        """Give the file and its memory back. Arrays over it that somebody still holds read as zeros."""
-        if self.fd >= 0:
+        """Give the file and its memory back. Arrays that somebody still holds read as zeros, and keep the addresses."""
+        if self._memory is not None:
             self._memory.madvise(mmap.MADV_REMOVE)
+            self.views, self._memory = {}, None  # never closed: numpy's arrays would point to nowhere
             os.close(self.fd)
             self.fd = -1

@@ -72,8 +72,9 @@ class StateArena:
         size = max(views.end for views in state_views(models, self.all_rows).values())
         self.fd = os.memfd_create("headrace-states", os.MFD_CLOEXEC)
         os.ftruncate(self.fd, size)
-        self._memory = mmap.mmap(self.fd, size)
-        self.views = state_views(models, self.all_rows, self._memory)
+        memory = mmap.mmap(self.fd, size)
+        self._memory: mmap.mmap | None = memory
+        self.views = state_views(models, self.all_rows, memory)
         self.rows = rows
         self._free = list(range(rows, ZERO, -1))  # the row used last is the first to be used again: it is in the cache
         self._uses = [0] * (rows + 1)
@@ -100,8 +101,9 @@ class StateArena:
             self._free.append(row)
 
     def close(self) -> None:
-        """Give the file and its memory back. Arrays over it that somebody still holds read as zeros."""
-        if self.fd >= 0:
+        """Give the file and its memory back. Arrays that somebody still holds read as zeros, and keep the addresses."""
+        if self._memory is not None:
             self._memory.madvise(mmap.MADV_REMOVE)
+            self.views, self._memory = {}, None  # never closed: numpy's arrays would point to nowhere
             os.close(self.fd)
             self.fd = -1

@@ -21,6 +21,7 @@ class Channel:
 
     def __init__(self) -> None:
         self.interrupted_fd = -1
+        self.interrupted: memoryview | None = None
         self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self.ours.setblocking(False)
@@ -37,6 +38,7 @@ class Channel:
         self._send(HEADER.pack(TASK, number) + message)
 
     def interrupt(self, number: int) -> None:
+        assert self.interrupted is not None
         self.interrupted[0] = number + 1
 
     def wake(self) -> None:
@@ -64,6 +66,10 @@ class Channel:
         if self.interrupted_fd >= 0:
             os.close(self.interrupted_fd)
             self.interrupted_fd = -1
+        if self.interrupted is not None:
+            memory, self.interrupted = self.interrupted.obj, None
+            with contextlib.suppress(BufferError):  # a simulated worker's thread reads it yet
+                memory.close()
 
 
 def interrupted_word(fd: int) -> memoryview:

@@ -145,6 +145,10 @@ class Server:
         """Process ids: the workers are the children of the fork server, which is a child of this server."""
         return [worker for server in children(self.process.pid) for worker in children(server)]
 
+    def mappings(self) -> int:
+        """How many files in memory are mapped: the arenas of the models, and a word of each worker."""
+        return Path(f"/proc/{self.process.pid}/maps").read_text().count("/memfd:")
+
     def end(self, number: int = signal.SIGTERM, timeout_s: float = 30.0) -> tuple[int, str]:
         """Exit status and what it said."""
         self.process.send_signal(number)

@@ -274,7 +274,7 @@ def test_a_model_comes_from_the_repository_and_goes_again(transport, tmp_path):
         assert server.end()[0] == 0
 
 
-def test_a_client_that_leaves_leaves_no_worker_behind(tmp_path):
+def test_a_client_that_leaves_leaves_no_worker_and_no_memory_behind(tmp_path):
     """A load and an unload belong to the server: they end as if their client had waited."""
     (tmp_path / "twice.toml").write_text('source = "served:scale"\npolicy = "serial"\nprofile = "twice.json"\n')
     write_profile(tmp_path, "twice")
@@ -293,7 +293,7 @@ def test_a_client_that_leaves_leaves_no_worker_behind(tmp_path):
         def ready() -> bool:
             return server.request("GET", "/v2/models/twice/ready")[0] == 200
 
-        before = len(server.workers())
+        before, mapped = len(server.workers()), server.mappings()
         for _ in range(3):
             ask_and_leave("load")
             until(ready)
@@ -309,6 +309,7 @@ def test_a_client_that_leaves_leaves_no_worker_behind(tmp_path):
             send.join(30)
             assert answered.result(0) == 200
             until(lambda: len(server.workers()) == before)
+            until(lambda: server.mappings() == mapped)
         assert server.end()[0] == 0
 
 
