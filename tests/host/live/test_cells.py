@@ -342,6 +342,12 @@ def test_networks_and_parent_lists_that_make_no_sense_are_refused():
             CellTasks([Network("net", **settings)], 1)
     with pytest.raises(UsageError, match="own name"):
         CellTasks([LSTM, LSTM], 1)
+    for least in ({"workers": 0}, {"workers": 1, "ahead": 0}, {"workers": 1, "rows": 0}):
+        with pytest.raises(UsageError, match="give 1 or more of each"):
+            CellTasks([LSTM], **least)
+    tasks = CellTasks([LSTM], 1, ahead=1, rows=1)
+    assert tasks.nan_outputs == 0
+    tasks.close()
     for words, parents, text in [
         ([1, 2], [3, 3], "0 roots"),
         ([1], [2, 0], "1 children"),

@@ -61,10 +61,10 @@ class Scripted:
 
 
 class Told:
-    """A policy, and in `log` what it is told and asked."""
+    """A policy that sends `ahead` tasks to a worker, and in `log` what it is told and asked."""
 
-    def __init__(self, policy, log):
-        self._policy, self._log = policy, log
+    def __init__(self, policy, log, ahead):
+        self._policy, self._log, self.ahead = policy, log, ahead
 
     def __getattr__(self, name):
         return getattr(self._policy, name)
@@ -88,7 +88,7 @@ class Watched(NodeTasks):
         return super().result(request)
 
 
-def serve(policy, body, workers=1, graph=None):
+def serve(policy, body, workers=1, graph=None, ahead=1):
     log = []
 
     async def main():
@@ -97,7 +97,8 @@ def serve(policy, body, workers=1, graph=None):
         tasks = Watched({"net": graph_}, {"net": (spec, spec)}, 16)
         tasks.log = log
         scripted = [Scripted(str(number), log) for number in range(workers)]
-        async with WorkerPool(scripted) as pool, Runtime(Told(policy, log), pool, tasks, clock=LoopClock()) as runtime:
+        told = Told(policy, log, ahead)
+        async with WorkerPool(scripted) as pool, Runtime(told, pool, tasks, clock=LoopClock()) as runtime:
             await body(runtime, scripted, log)
         tasks.close()
 
@@ -142,6 +143,21 @@ def test_workers_are_at_work_again_before_results_are_copied_and_callers_answere
         await asyncio.gather(*calls)
 
     serve(Serial(graphs(["net"])), body)
+
+
+def test_a_worker_gets_as_many_tasks_in_a_turn_as_the_policy_sends_ahead():
+    async def body(runtime, workers, log):
+        calls = [asyncio.create_task(runtime.infer("net", X)) for _ in range(5)]
+        await turns()
+        assert [len(worker.tasks) for worker in workers] == [3, 2], "in turn, so that none waits behind another's"
+        for _ in range(5):
+            for worker in workers:
+                if worker.tasks:
+                    worker.answer()
+            await turns()
+        await asyncio.gather(*calls)
+
+    serve(Serial(graphs(["net"])), body, workers=2, ahead=3)
 
 
 def test_requests_of_one_turn_are_told_before_the_policy_is_asked():
