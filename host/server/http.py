@@ -20,6 +20,7 @@ from headrace.host.server.metrics import CONTENT_TYPE
 from headrace.host.server.protocol import (
     BYTES,
     MAX_CLASSES,
+    MAX_FIELDS,
     MAX_RANK,
     VERSION,
     InferRequest,
@@ -323,8 +324,10 @@ def _depth(raw: bytes) -> int:
 
 def _objects(asked: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     found = asked.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found[: MAX_FIELDS + 1]):
         raise BadInput(f"{key} must be a list of objects")
+    if len(found) > MAX_FIELDS:
+        raise BadInput(f"{len(found)} {key}; send at most {MAX_FIELDS}")
     return found
 
 

@@ -37,6 +37,7 @@ DATATYPES = {
 DATATYPE_OF = {dtype: datatype for datatype, dtype in DATATYPES.items()}
 BYTES = "BYTES"  # its tensors are arrays of objects, which are `bytes`
 MAX_RANK = 8
+MAX_FIELDS = 1024  # inputs, outputs and parameters of a request, together
 MAX_CLASSES = 1000  # of the classification extension, in an answer's row
 _LENGTH = struct.Struct("<I")
 

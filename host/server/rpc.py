@@ -24,6 +24,7 @@ from headrace.host.server.limits import BYTES_PER_S, IDLE_S, Limits
 from headrace.host.server.protocol import (
     BYTES,
     MAX_CLASSES,
+    MAX_RANK,
     VERSION,
     InferRequest,
     Outcome,
@@ -415,7 +416,7 @@ def infer_request(request: Any, contents: Sequence[Bytes], limits: Limits, regio
     for given in request.inputs:
         if given.name in inputs:
             raise BadInput(f"input {given.name!r} was given twice")
-        shape = checked_shape(given.name, list(given.shape), limits.elements)
+        shape = checked_shape(given.name, given.shape[: MAX_RANK + 1], limits.elements)
         found = shared.input(given.name, _plain(given.parameters))
         if found is None and contents:
             found = next(raw, None)

@@ -245,6 +245,9 @@ class Service:
         names = {spec.name for spec in model.outputs}
         if unknown := [output.name for output in request.outputs if output.name not in names]:
             raise BadInput(f"model {model.name!r} has no output {unknown[0]!r}; it gives {', '.join(sorted(names))}")
+        asked = Counter(output.name for output in request.outputs)
+        if twice := [name for name, count in asked.items() if count > 1]:  # each would be a copy of its own
+            raise BadInput(f"output {twice[0]!r} was asked for {asked[twice[0]]} times; ask for it once")
         return request.outputs or [Wanted(spec.name, binary=request.binary) for spec in model.outputs]
 
     @contextmanager

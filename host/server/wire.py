@@ -10,8 +10,11 @@ from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2 as pb
 
 from headrace.batching import BadInput
+from headrace.host.server.protocol import MAX_FIELDS
 
 Bytes = bytes | memoryview
+
+MAX_UNKNOWN = 1 << 18  # bytes of a message that only protobuf can read: a few milliseconds
 
 # Keys of fields with a length: the number, then wire type 2 in the lowest three bits.
 _REQUEST_FIELDS = bytes(number << 3 | 2 for number in range(1, 8))
@@ -21,23 +24,41 @@ _STREAM_ANSWER = bytes([2 << 3 | 2])  # ModelStreamInferResponse.infer_response
 
 
 def read_request(message: bytes) -> tuple[Any, Sequence[Bytes]]:
-    """A ModelInferRequest, and its raw contents, which are not in it but in `message`. Raises BadInput."""
+    """A ModelInferRequest, and its raw contents, which are not in it but in `message`. Raises BadInput, also for what
+    would hold up all others while it is read: more than MAX_FIELDS inputs, outputs and parameters."""
     try:
         apart = _apart(message)
         if apart is not None:
-            return pb.ModelInferRequest.FromString(apart[0]), apart[1]
-        request = pb.ModelInferRequest.FromString(message)
-        return request, request.raw_input_contents
+            request, contents = pb.ModelInferRequest.FromString(apart[0]), apart[1]
+        elif len(message) > MAX_UNKNOWN:
+            raise BadInput(
+                f"a message with fields that no ModelInferRequest has; send at most {MAX_UNKNOWN} bytes of it"
+            )
+        else:
+            request = pb.ModelInferRequest.FromString(message)
+            contents = request.raw_input_contents
     except DecodeError:
         raise BadInput("the message is no ModelInferRequest") from None
+    fields = len(request.inputs) + len(request.outputs) + len(request.parameters) + len(contents)
+    for given in (request.inputs, request.outputs):
+        fields += sum(len(each.parameters) for each in given[:MAX_FIELDS])
+    if fields > MAX_FIELDS:
+        raise _too_many()
+    return request, contents
+
+
+def _too_many() -> BadInput:
+    return BadInput(f"a request of more than {MAX_FIELDS} inputs, outputs and parameters; send fewer")
 
 
 def _apart(message: bytes) -> tuple[bytes, list[memoryview]] | None:
     """All other fields, and the raw contents; None for what is no plain run of a request's fields: that is left to
-    protobuf as a whole, be it unknown or wrong."""
+    protobuf as a whole, be it unknown or wrong. Raises BadInput."""
     view, end, at = memoryview(message), len(message), 0
     others, contents = list[memoryview](), list[memoryview]()
     while at < end:
+        if len(others) + len(contents) > MAX_FIELDS + 3:  # a model's name, its version and an id are no such field
+            raise _too_many()
         begin, key = at, message[at]
         if key not in _REQUEST_FIELDS:
             return None

@@ -1,5 +1,7 @@
 """Messages on bytes are what protobuf makes of them, and whatever is none is bad input."""
 
+import time
+
 import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
 from headrace.batching import BadInput
+from headrace.host.server.protocol import MAX_FIELDS
 from headrace.host.server.wire import read_request, write_response, write_stream_response
 
 TEXT = st.text(max_size=8)
@@ -105,6 +108,45 @@ def test_a_number_longer_than_it_need_be_and_unknown_fields_are_read():
     message = b"\x0a\x81\x80\x80\x00m" + b"\x3a\x83\x00abc" + b"\xf8\x07\x05" + b"\x43\x44"  # field 127, a group
     request, contents = read_request(message)
     assert request.model_name == "m" and [bytes(raw) for raw in contents] == [b"abc"]
+
+
+FIELDS = {"parameters": 4, "inputs": 5, "outputs": 6, "raw_input_contents": 7}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_fields_are_bounded_before_they_are_looked_at(field):
+    """In milliseconds: 8 MiB of empty fields held up a server for 16 s."""
+    key = bytes([FIELDS[field] << 3 | 2])
+    one = b"\x03\x0a\x01%c" if field == "parameters" else b"\x00"
+    few = [
+        key + (one % number if field == "parameters" else one) for number in range(MAX_FIELDS if one == b"\x00" else 9)
+    ]
+    request, contents = read_request(b"".join(few))
+    assert len(getattr(request, field) or contents) == len(few)
+    message = (key + b"\x00") * (4 << 20)
+    began = time.thread_time()
+    with pytest.raises(BadInput, match="more than 1024"):
+        read_request(message)
+    refused_s = time.thread_time() - began
+    began = time.thread_time()
+    pb.ModelInferRequest.FromString(message)
+    assert refused_s < (time.thread_time() - began) / 2
+
+
+def test_parameters_within_inputs_and_outputs_count():
+    parameters = {str(number): pb.InferParameter(bool_param=True) for number in range(MAX_FIELDS // 2)}
+    inputs = [pb.ModelInferRequest.InferInputTensor(name="x", parameters=parameters)]
+    outputs = [pb.ModelInferRequest.InferRequestedOutputTensor(name="y", parameters=parameters)]
+    read_request(pb.ModelInferRequest(inputs=inputs).SerializeToString())
+    with pytest.raises(BadInput, match="more than 1024"):
+        read_request(pb.ModelInferRequest(inputs=inputs, outputs=outputs).SerializeToString())
+
+
+def test_a_long_message_that_only_protobuf_can_read_is_refused():
+    unknown = b"\xf8\x07\x05"
+    read_request(unknown + bytes([7 << 3 | 2]) + b"\x80\x80\x08" + bytes(1 << 17))
+    with pytest.raises(BadInput, match="fields that no ModelInferRequest has"):
+        read_request(unknown + b"\x32\x00" * (1 << 18))
 
 
 @given(RESPONSES, CONTENTS)
