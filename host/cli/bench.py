@@ -167,13 +167,14 @@ def _rates(text: str | None) -> list[float]:
 
 def target_of(url: str, token: str | None, authorities: Path | None = None) -> "Target":
     """Raises UsageError."""
-    parts = urlsplit(url)
+    wanted = UsageError(f"{url!r}: give http://HOST:PORT or grpc://HOST:PORT, or https or grpcs in place of these")
     try:
+        parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        port = -1
-    if parts.scheme not in PORTS or not parts.hostname or port == -1 or parts.path.strip("/") or parts.query:
-        raise UsageError(f"{url!r}: give http://HOST:PORT or grpc://HOST:PORT, or https or grpcs in place of these")
+        raise wanted from None
+    if parts.scheme not in PORTS or not parts.hostname or parts.path.strip("/") or parts.query:
+        raise wanted
     from headrace.host.bench.client import Secure
 
     secure = Secure(authorities) if parts.scheme in ("https", "grpcs") else None

@@ -109,10 +109,16 @@ def _clocks(done: Preprocessed) -> dict[str, Any]:
 
 
 def _output_names(files: Sequence[Path]) -> list[str]:
-    """The file's stem with .npy; where stems repeat, the later ones are numbered so that none is overwritten."""
-    seen: dict[str, int] = {}
+    """The file's stem with .npy. Where files share a stem, the later ones are numbered, past what others are named."""
+    taken = {f"{file.stem}.npy" for file in files}
+    last: dict[str, int] = {}  # the number that was given last, by stem
     names = []
     for file in files:
-        count = seen[file.stem] = seen.get(file.stem, 0) + 1
-        names.append(f"{file.stem}.npy" if count == 1 else f"{file.stem}-{count}.npy")
+        name, number = f"{file.stem}.npy", last.get(file.stem, 0) + 1
+        if number > 1:
+            while (name := f"{file.stem}-{number}.npy") in taken:
+                number += 1
+            taken.add(name)
+        last[file.stem] = number
+        names.append(name)
     return names

@@ -169,10 +169,12 @@ class Service:
         return not self.draining and all(model.ready for model in self.models.values())
 
     def authorized(self, authorization: str | None) -> bool:
-        """Whether this is what the header `Authorization` must be."""
+        """Whether this is what the header `Authorization` must be: the scheme, in any case (RFC 9110, 11.1), and the
+        token."""
         if self._token is None:
             return True
-        return hmac.compare_digest((authorization or "").encode(), b"Bearer " + self._token)
+        scheme, _, token = (authorization or "").partition(" ")
+        return hmac.compare_digest(token.lstrip(" ").encode(), self._token) and scheme.lower() == "bearer"
 
     def model(self, name: str, version: str = "") -> ServedModel:
         """Raises UnknownModel."""

@@ -536,6 +536,7 @@ def test_what_is_no_server_of_the_protocol(tmp_path):
         (("http://h:1", "--ca-file", "plain.txt"), "--ca-file is for https and grpcs"),
         (("grpcs://h:1", "--ca-file", "plain.txt"), "give certificates as PEM"),
         (("http://h:x",), "give http://HOST:PORT"),
+        (("http://[::1",), "give http://HOST:PORT"),
         (("http://h:1/path",), "give http://HOST:PORT"),
         (("http://",), "give http://HOST:PORT"),
         (("http://h:1", "--requests", "5", "--duration-s", "1"), "exclude each other"),

@@ -1,9 +1,12 @@
 """Tensors in files: whole, or not there."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.host.dpu import files
 
@@ -59,3 +62,27 @@ def test_nothing_is_there_before_it_is_whole_and_nothing_stays_of_what_fails(fil
     (names,) = seen
     assert len(names) == (file_system == "named") and all(name.startswith("a.npy.") for name in names)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("names", "outputs"),
+    [
+        (["a.jpg", "b.png"], ["a", "b"]),
+        (["a.jpg", "a.png", "c/a.jpg"], ["a", "a-2", "a-3"]),
+        (["a.jpg", "a-2.jpg", "a.jpeg"], ["a", "a-2", "a-3"]),
+        (["a.jpg", "a.jpeg", "a-2.jpg"], ["a", "a-3", "a-2"]),
+        (["a.wav", "a.flac", "a-2.wav", "a-2.flac"], ["a", "a-3", "a-2", "a-2-2"]),
+    ],
+)
+def test_no_tensor_takes_anothers_name(names, outputs):
+    assert files._output_names([Path(name) for name in names]) == [f"{output}.npy" for output in outputs]
+
+
+@given(st.lists(st.from_regex(r"[ab](-[23]){0,2}[.](jpg|png)", fullmatch=True), max_size=12))
+def test_any_files_have_names_of_their_own_and_the_first_of_a_stem_keeps_it(names):
+    found = files._output_names([Path(name) for name in names])
+    assert len(set(found)) == len(names)
+    for place, name in enumerate(names):
+        stem = Path(name).stem
+        if stem not in {Path(other).stem for other in names[:place]}:
+            assert found[place] == f"{stem}.npy"

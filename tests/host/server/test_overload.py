@@ -210,12 +210,14 @@ def test_only_who_brings_the_token_is_served(tmp_path):
     file.write_text("open-sesame\n")
     with serving("--token-file", str(file), models=("scale",)) as server:
         own = {"Authorization": "Bearer open-sesame"}
-        for headers in ({}, {"Authorization": "Bearer open-sesam"}, {"Authorization": "open-sesame"}):
+        for text in (None, "Bearer open-sesam", "open-sesame", "Basic open-sesame", "Bearer Open-sesame", "Bearer", ""):
+            headers = {} if text is None else {"Authorization": text}
             status, _, body = server.request("POST", INFER, scale_request(1.0), headers)
             assert status == 401 and b"Bearer" in body
             assert server.request("GET", "/metrics", headers=headers, port="metrics")[0] == 401
         assert server.request("GET", "/v2/health/ready")[0] == 200
-        assert server.request("POST", INFER, scale_request(1.0), own)[0] == 200
+        for text in ("Bearer open-sesame", "bearer open-sesame", "BEARER  open-sesame"):
+            assert server.request("POST", INFER, scale_request(1.0), {"Authorization": text})[0] == 200
         assert server.request("GET", "/metrics", headers=own, port="metrics")[0] == 200
         with tritonclient.grpc.InferenceServerClient(server.url("grpc")) as client:
             with pytest.raises(InferenceServerException, match="UNAUTHENTICATED"):
