@@ -205,6 +205,7 @@ class Service:
             raise
         finally:
             visit.answered = time.monotonic()
+            visit.cut()
             for watcher in self._watchers:
                 watcher.answered(visit)
 

@@ -13,6 +13,8 @@ from headrace.host.dpu.units import UnitState
 from headrace.host.live.runtime import Execution, Inference, WorkerState
 from headrace.host.server.protocol import CANCELLED, Outcome
 
+MAX_TEXT = 200  # characters
+
 
 @dataclass(slots=True)
 class RowVisit:
@@ -47,6 +49,13 @@ class Visit:
         made = [row.preprocessed for row in self.rows]
         rows = [str(number) for number, each in enumerate(made) if each is not None and each.damage]
         return {"damaged_rows": ",".join(rows)} if rows else {}
+
+    def cut(self) -> None:
+        """Keep at most MAX_TEXT characters of each text that a client chose: records of it wait in queues."""
+        for name in ("model", "peer", "traceparent", "id", "error"):
+            text = getattr(self, name)
+            if len(text) > MAX_TEXT:
+                setattr(self, name, text[: MAX_TEXT - 1] + "\u2026")
 
     @property
     def total_s(self) -> float:

@@ -72,9 +72,15 @@ def test_every_request_has_a_line_in_the_access_log(tmp_path):
         assert server.request("POST", "/photo/means", PHOTO)[0] == 200
         assert server.request("POST", INFER, scale_request(666.0))[0] == 500
         assert server.request("POST", "/v2/models/nobody/infer", {})[0] == 404
+        long = {**scale_request(1.0), "id": "i" * 100_000}
+        status, _, answer = server.request("POST", INFER, long, {"traceparent": "t" * 10_000})
+        assert status == 200 and json.loads(answer)["id"] == long["id"], "the client has its own id back, as it is"
+        assert server.request("POST", f"/v2/models/{'m' * 10_000}/infer", {})[0] == 404
         assert server.end()[0] == 0
     kept, *lines = path.read_text().splitlines()
-    http, by_grpc, photo, failed, unknown = map(json.loads, lines)
+    http, by_grpc, photo, failed, unknown, *cut = map(json.loads, lines)
+    assert [len(cut[0]["id"]), len(cut[0]["traceparent"]), len(cut[1]["model"])] == [200] * 3
+    assert max(map(len, lines)) < 2000
     assert kept == "kept"
     assert (http["model"], http["transport"], http["peer"], http["id"]) == ("scale", "http", "127.0.0.1", "h")
     assert (http["outcome"], http["status"], http["rows"], http["traceparent"]) == ("ok", 200, 2, PARENT)
