@@ -161,7 +161,7 @@ def _failed(error: BaseException) -> int:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.splitlines())
+    return " ".join(text.split())
 
 
 def _say(text: str) -> None:

@@ -232,6 +232,8 @@ def _numbers(option: str, text: str, models: Sequence[str]) -> list[float]:
         found = []
     if len(found) not in (1, len(models)) or not all(0 < number < math.inf for number in found):
         each = f", or one for each of --model {','.join(models)}" if len(models) > 1 else ""
+        if not each and "," in text:
+            each = "; there is one model, so one number"
         raise UsageError(f"{option} {text}: give a number above 0{each}")
     return found
 

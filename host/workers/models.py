@@ -31,6 +31,15 @@ from headrace.host.workers.program import EXPORTED
 
 DEFAULT_INPUT = "3x224x224"
 DTYPES = ("float32", "float16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")
+# What files of networks are that cannot be read, and the way from there.
+_WEIGHTS = (
+    "such a file has weights, or a pickle that could run any code; give the network as module:function with --weights "
+    "FILE, or save it with torch.export.save as .pt2"
+)
+FOREIGN = {
+    ".onnx": "ONNX is not read; save the network that it was made of with torch.export.save as .pt2",
+    **dict.fromkeys((".pt", ".pth", ".bin", ".ckpt", ".safetensors"), _WEIGHTS),
+}
 TIMM_CROP_PCT = 0.875  # timm's default for networks that do not name their own
 
 
@@ -81,6 +90,8 @@ def load_model(name: str, weights: str | None = None, input_shape: str | None = 
             module = _users_model(name)
             transform, categories = _own_transform(module), _own_categories(name, module)
             inputs = given or _own_inputs(name, module)
+        elif (suffix := Path(name).suffix) in FOREIGN:
+            raise UsageError(f"--model {name}: {FOREIGN[suffix]}")
         else:
             from headrace.host.workers.torchvision_networks import known_name, published, torchvision_model
 

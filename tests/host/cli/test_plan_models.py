@@ -90,6 +90,8 @@ def test_in_words_it_tells_both_ways_and_the_commands(planned):
         (("--rate-rps", "1,2,3"), "--rate-rps 1,2,3: give a number above 0, or one for each of"),
         (("--slo-ms", "1,2,3"), "--slo-ms 1,2,3: give a number above 0, or one for each of"),
         (("--rate-rps", "0,5"), "--rate-rps 0,5: give a number above 0"),
+        (("--model", "swin_t", "--slo-ms", "60", "--rate-rps", "100,5"),
+         "--rate-rps 100,5: give a number above 0; there is one model, so one number"),
         (("--slo-ms", "60,0.01"), "--slo-ms 0.01 of swin_t: no slice of h200 holds a rate within it; a request alone"),
         (("--model", "swin_t,bert_large", "--gpu", "a100-40gb", "--lengths", "999999"),
          "--model bert_large on a100-40gb: bert_large takes 108.7 GiB at batch 1, more than the 38.0 GiB of"),

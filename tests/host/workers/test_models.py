@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import io
 import itertools
+import re
 import sys
 
 import numpy as np
@@ -93,6 +94,21 @@ def test_segmentation_gives_its_map_by_name():
     assert model.forward([torch.zeros(3, 3, 64, 96)])[0].shape == (3, 21, 64, 96)
     with pytest.raises(UsageError, match="use its `outputs`"):
         _ = model.classes
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("net.onnx", "ONNX is not read; save the network that it was made of with torch.export.save as .pt2"),
+        ("models/net.pt", "give the network as module:function with --weights FILE, or save it with torch.export.save"),
+        ("net.pth", "as module:function with --weights FILE"),
+        ("net.safetensors", "as module:function with --weights FILE"),
+    ],
+)
+def test_a_file_that_is_no_pt2_names_the_way(name, text):
+    with pytest.raises(UsageError, match=re.escape(text)) as raised:
+        load_model(name)
+    assert str(raised.value).startswith(f"--model {name}: ")
 
 
 def test_a_network_that_refuses_the_default_says_so_and_how_to_give_a_shape():
