@@ -25,6 +25,7 @@ from headrace.host.dpu.audio import FORMATS as SOUND_FORMATS
 from headrace.host.dpu.audio import AudioSpec
 from headrace.host.dpu.image import FORMATS, ImageSpec
 from headrace.host.memory.layout import VARIABLE, TensorSpec
+from headrace.host.workers import torchvision_operators  # noqa: F401  a user's network may import torchvision
 from headrace.host.workers.description import MAX_BATCH, NetworkDescription
 from headrace.host.workers.exported import load_exported
 from headrace.host.workers.program import EXPORTED

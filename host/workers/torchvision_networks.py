@@ -3,10 +3,8 @@
 The import of this module imports torchvision, which takes a second; a fork server does it for all of its workers."""
 
 import difflib
-import importlib
 import inspect
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -15,25 +13,9 @@ from headrace.batching import UsageError
 from headrace.batching.errors import one_line
 from headrace.host.dpu.image import ImageSpec
 from headrace.host.memory.layout import TensorSpec
+from headrace.host.workers import torchvision_operators  # noqa: F401  before torchvision
 
-_registered: list[torch.library.Library] = []  # an operator lives as long as its library object
-
-
-def _import_torchvision() -> ModuleType:
-    """torchvision, also beside a torch without CUDA.
-
-    Its wheel's compiled operators are built against a CUDA torch and do not load beside a CPU one; importing it then
-    fails on the fake kernels of two operators that no network here uses. Defining these two is enough."""
-    if not _registered and torch.version.cuda is None:
-        library = torch.library.Library("torchvision", "DEF")
-        for name in ("nms", "qnms"):
-            if not hasattr(torch.ops.torchvision, name):
-                library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _registered.append(library)
-    return importlib.import_module("torchvision")
-
-
-torchvision = _import_torchvision()
+import torchvision  # isort: skip
 
 
 def known_name(name: str) -> str:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -154,6 +155,12 @@ def test_a_network_that_never_ends_is_given_up(own, monkeypatch):
     with pytest.raises(UsageError, match=r"was not read within 0\.5 s"):
         reading.describe("badnets:waits")
     assert not children(SHARED.pid)
+
+
+@pytest.mark.parametrize("package", ["torchvision", "torchvision.ops", "torchvision.transforms.v2"])
+def test_a_network_of_ones_own_may_import_torchvision(package, own):
+    (Path.cwd() / f"imports_{package.replace('.', '_')}.py").write_text(f"import {package}\n{SOURCE}")
+    assert reading.describe(f"imports_{package.replace('.', '_')}:prints").inputs[0].shape == (2,)
 
 
 def test_who_interrupts_the_wait_ends_the_process(own):
