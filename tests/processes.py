@@ -7,3 +7,12 @@ def children(pid: int) -> list[int]:
     """Return the process ids of the children of `pid`, whichever of its threads started them."""
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+def lives(pid: int) -> bool:
+    """Whether the process has not ended. One that has may wait for its parent yet: where the first process of a
+    container takes no orphans in, for ever."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from command import headrace_here
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
-from processes import children
+from processes import children, lives
 
 from headrace.host.demo.photos import demo_photos
 
@@ -390,4 +390,4 @@ def test_ctrl_c_ends_cleanly_and_leaves_no_process(tmp_path):
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers get it, too
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130 and "interrupted" in stderr and "Traceback" not in stderr
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert not any(map(lives, pids))

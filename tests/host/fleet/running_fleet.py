@@ -29,11 +29,6 @@ def until(condition, what="it never came"):
         time.sleep(0.05)
 
 
-def lives(pid):
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
 def words(pid):
     """Of its command line."""
     found = Path(f"/proc/{pid}/cmdline")

@@ -7,7 +7,8 @@ import signal
 import pytest
 import tritonclient.http
 from command import headrace
-from running_fleet import LIGHT, MODEL, Fleet, Load, counted, descendants, lives, until, words
+from processes import lives
+from running_fleet import LIGHT, MODEL, Fleet, Load, counted, descendants, until, words
 
 pytestmark = [pytest.mark.timed, pytest.mark.in_order, pytest.mark.timeout(600)]
 

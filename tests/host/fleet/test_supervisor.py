@@ -12,7 +12,7 @@ import time
 
 import pytest
 import tritonclient.http
-from running_fleet import lives
+from processes import lives
 
 from headrace.host.fleet.supervisor import DELAY_S, MAX_DELAY_S, SAID, SOUND_S, USAGE, Phase, Restarts, Supervisor
 

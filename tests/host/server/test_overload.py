@@ -15,6 +15,7 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 from PIL import Image
+from processes import lives
 from running import HELD, PHOTO, SPEC, scale_request, scaled, serving, until
 from tritonclient.utils import InferenceServerException
 
@@ -202,7 +203,7 @@ def test_a_second_signal_ends_it_at_once():
             assert time.monotonic() - began < 2
             assert code == 128 + signal.SIGTERM  # 1 if it had waited for the request, as long as --drain-s lets it
             assert held.exception() is not None
-        until(lambda: not any(os.path.exists(f"/proc/{worker}") for worker in workers))
+        until(lambda: not any(map(lives, workers)))
 
 
 def test_only_who_brings_the_token_is_served(tmp_path):

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from processes import lives
 from small_nets import NET, OTHER, SHAPE, small, tensor  # noqa: F401 - a fixture
 
 from headrace.host.memory.layout import TensorSpec
@@ -186,18 +187,11 @@ asyncio.run(main())
     before = set(os.listdir("/dev/shm"))
     parent = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
     pids = [int(pid) for pid in parent.stdout.readline().split()]
-    assert len(pids) == 3 and all(map(alive, pids))
+    assert len(pids) == 3 and all(map(lives, pids))
     parent.kill()
     parent.wait(timeout=10)
     deadline = time.monotonic() + 10
-    while any(alive(pid) for pid in pids) and time.monotonic() < deadline:
+    while any(lives(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not any(alive(pid) for pid in pids)
+    assert not any(lives(pid) for pid in pids)
     assert set(os.listdir("/dev/shm")) <= before
-
-
-def alive(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
-        return False
