@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from command import headrace
+from command import headrace, headrace_here
 
 GOOGLENET = ("smdp", "--tau", "0.3051,1.052", "--zeta", "19.90,19.60", "--bmax", "32")
 KEYS = {
@@ -90,7 +90,7 @@ def test_bursty_arrivals_have_a_policy_for_each_phase():
     ],
 )
 def test_bad_usage_is_exit_2_and_says_what_to_change(arguments, message):
-    done = headrace(*arguments)
+    done = headrace_here(*arguments)
     assert done.returncode == 2 and message in done.stderr and done.stdout == ""
 
 

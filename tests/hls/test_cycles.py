@@ -245,7 +245,7 @@ def encode_progressive(image: np.ndarray, quality: int, sampling: str, restart: 
     return scans.encode(image, quality, sampling, restart)
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("name", "sampling", "quality"), progressive_cases())
 def test_clocks_of_progressive_photos_follow_the_models(name, sampling, quality):
     jpeg = encode_progressive(photo(name), quality, sampling)

@@ -97,7 +97,7 @@ def counting(method, count):
     return counted
 
 
-@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("by", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_a_grid_goes_on(by, simulate, simulated, resumed, tmp_path):
     stopped((*simulate, tmp_path), tmp_path, by)
     kept = len(Journal(tmp_path / "runs.parquet", Found))

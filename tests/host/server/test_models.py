@@ -19,7 +19,8 @@ from headrace.host.workers.networks import Network, tree_of
 from headrace.host.workers.step_models import load_steps, run_alone
 
 SMALL = {"hidden": 16, "vocabulary": 50}
-STEPS = "hidden = 16\nvocabulary = 50\nmax-batch = 4\n"
+SIZES = "hidden = 16\nvocabulary = 50\n"
+STEPS = SIZES + "max-batch = 4\n"
 MODELS = f"""
 [[models]]
 name = "alone"
@@ -39,7 +40,7 @@ profile = "PROFILE"
 name = "deep"
 source = "served:deep"
 policy = "lazy"
-max-batch = 4
+max-batch = 2
 
 [[models]]
 name = "cells"
@@ -55,7 +56,8 @@ policy = "cellular"
 name = "words"
 source = "transformer"
 policy = "lazy"
-{STEPS}longest-output = 20
+{SIZES}max-batch = 2
+longest-output = 20
 
 [[models]]
 name = "state"
