@@ -163,7 +163,15 @@ def test_a_network_of_ones_own_may_import_torchvision(package, own):
     assert reading.describe(f"imports_{package.replace('.', '_')}:prints").inputs[0].shape == (2,)
 
 
-def test_who_interrupts_the_wait_ends_the_process(own):
+@pytest.fixture
+def heard():
+    """Ctrl-C raises. In what a shell starts in the background it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_who_interrupts_the_wait_ends_the_process(own, heard):
     def interrupt():
         while not os.path.exists("waits"):
             time.sleep(0.01)
