@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Iterable
 
+LONGEST_NAME = 200  # characters of a name that a client chose
 LONGEST_ERROR = 300  # characters of an error of someone else's code
 
 
@@ -33,7 +34,13 @@ class UnknownModel(UsageError):
     @classmethod
     def among(cls, model: str, known: Iterable[str]) -> "UnknownModel":
         """By nobody's request."""
+        """By nobody's request."""
         return cls(f"there is no model {model!r}; this server has {', '.join(sorted(known))}")
+
+    @classmethod
+    def unnamed(cls, model: str) -> "UnknownModel":
+        """By a client of a server, which need not learn from an error what there is."""
+        return cls(f"there is no model {model[:LONGEST_NAME]!r}; the repository index lists those that there are")
 
 
 class BadInput(UsageError):

@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -59,6 +58,7 @@ from headrace.sim.load.trees import read_trees
 from headrace.sim.preprocessing import Preprocessor, input_lengths
 from headrace.sim.simulation import Simulation, simulate
 from headrace.sim.system import PRECISION, System
+from headrace.sim.text_files import read_toml
 from headrace.sim.zoo import model_graph
 from headrace.sim.zoo.cells import CELL_NETWORKS, cell_network
 from headrace.sim.zoo.traced import traced
@@ -193,10 +193,7 @@ def rate_shares(scenario: Scenario) -> dict[str, float]:
 
 def read_settings(path: Path) -> dict[str, Any]:
     """The settings in a TOML file, named as the fields of `Scenario`, dashes allowed. Raises UsageError."""
-    try:
-        body = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"--config {path}: {error}") from error
+    body = read_toml(f"--config {path}", path)
     settings = {key.replace("-", "_"): value for key, value in body.items()}
     return {key: checked_setting(f"--config {path}", key, value) for key, value in settings.items()}
 

@@ -6,7 +6,6 @@ import math
 import os
 import stat
 import tempfile
-import tomllib
 from collections.abc import Callable, Collection
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from headrace.batching import UsageError
+from headrace.sim.text_files import read_toml
 
 SETTINGS_TABLES = "headrace.tables"
 MAX_TOKEN = 4096  # bytes of its file
@@ -258,10 +258,7 @@ def defaults_of_file(
         return None
     where = f"{param.opts[0]} {path}"
     check_readable(param.opts[0], path)
-    try:
-        settings = tomllib.loads(path.read_bytes().decode())
-    except ValueError as error:  # also of what is no text
-        raise UsageError(f"{where}: {error}") from error
+    settings = read_toml(where, path)
     known = {
         option.opts[0].removeprefix("--"): option
         for option in ctx.command.params

@@ -155,6 +155,13 @@ def serve(
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(callback=readable, help="The certificate's key, a PEM file.")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Serve other machines without a token.")] = False,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A name in the URLs of browsers and proxies, beside addresses and localhost; * for any. Needed only "
+            "without a token."
+        ),
+    ] = None,
     keep_awake: Annotated[
         bool,
         typer.Option(
@@ -176,9 +183,12 @@ def serve(
     max_head_kib: Annotated[int, typer.Option(min=1, max=1024, help="Largest head of a request.")] = 32,
     max_json_kib: Annotated[
         int, typer.Option(min=1, max=1 << 20, help="Most JSON in a request; nothing else is served while it is read.")
-    ] = 16 << 10,
-    max_json_depth: Annotated[int, typer.Option(min=8, max=1024, help="How deep JSON may nest.")] = 64,
+    ] = 8 << 10,
     max_elements: Annotated[int, typer.Option(min=1, max=1 << 40, help="Of a tensor.")] = 1 << 28,
+    max_answer_mib: Annotated[int, typer.Option(min=1, max=1 << 20, help="Of all outputs of a request together.")] = 64,
+    max_request_megapixels: Annotated[
+        int, typer.Option(min=1, max=1 << 20, help="Of all photos of a request; --max-megapixels is of each.")
+    ] = 500,
     max_connections: Annotated[
         int, typer.Option(min=1, max=100_000, help="Of HTTP; of gRPC connections, and calls at a time.")
     ] = 1024,
@@ -285,13 +295,15 @@ def serve(
         repository=None if repository is None else Repository(repository, base),
         token=bearer_token("--token-file", token_file),
         insecure=insecure,
+        hosts=tuple(allow_host or ()),
         limits=Limits(
             body=max_body_mib << 20,
             bodies=max_bodies_mib << 20,
             head=max_head_kib << 10,
             json=max_json_kib << 10,
-            json_depth=max_json_depth,
             elements=max_elements,
+            answer=max_answer_mib << 20,
+            megapixels=max_request_megapixels,
             connections=max_connections,
             client_s=client_timeout_s,
         ),

@@ -75,7 +75,10 @@ def simulate(
     burst_s: BurstS = None,
     requests: Annotated[int | None, _option(TRAFFIC, "How many [20000].")] = None,
     stream: Annotated[bool | None, _option(TRAFFIC, "Keep no request: memory does not grow with them.")] = None,
-    replay: Annotated[Path | None, _option(TRAFFIC, "CSV of arrival_s,model,input_len,output_len to replay.")] = None,
+    replay: Annotated[
+        Path | None,
+        _option(TRAFFIC, "CSV of arrival_s,model,input_len,output_len to replay; or arrival_ms, _us or _ns."),
+    ] = None,
     replay_every: Annotated[int | None, _option(TRAFFIC, "Only each n-th of it, from number seed % n on [1].")] = None,
     replay_speed: Annotated[float | None, _option(TRAFFIC, "How many times as fast as it was [1].")] = None,
     shares: Annotated[str | None, _option(TRAFFIC, "Of the models, relative: 3,1 [equal].")] = None,

@@ -1,22 +1,26 @@
-"""How a photo is to be turned: the orientation in a JPEG file's Exif segment (CIPA DC-008, tag 0x0112).
+"""How a photo is to be turned: the orientation in its Exif data (CIPA DC-008, tag 0x0112).
+
+They are a segment of JPEG files, and a chunk of PNG (third edition, 11.3.4.5) and of WebP (RFC 9649, 2.7.1.5).
 
 A value from 1 to 8: from 5 on rows and columns are exchanged, first of all; then what is stored is mirrored.
 """
 
 import contextlib
 import struct
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.host.dpu.photo_file import SOI, segments
+from headrace.host.dpu.photo_file import PNG_SIGNATURE, SOI, segments
 
 APP1 = 0xE1
 EXIF = b"Exif\0\0"
 ORIENTATION_TAG = 0x0112
-SHORT = 3  # the type of its value: 16 bits
+PNG_CHUNK, WEBP_CHUNK = ">I4s", "<4sI"  # a checksum follows the data; padding to an even length does
+KINDS = {3: "H", 4: "I", 8: "h", 9: "i"}  # the types of a whole number: SHORT, LONG, and both with a sign
 
 
 class Orientation(IntEnum):
@@ -47,17 +51,41 @@ class Orientation(IntEnum):
         return np.ascontiguousarray(image)
 
 
-def orientation(jpeg: bytes) -> Orientation:
-    """That of the first Exif segment in front of the image's data; NONE where there is none, or none that makes sense.
+def orientation(file: bytes) -> Orientation:
+    """That of the first Exif data; NONE where there are none, or none that make sense.
 
     Never fails: whether the file is sound is the decoder's question."""
-    if jpeg.startswith(bytes([0xFF, SOI])):
-        with contextlib.suppress(struct.error):  # the file ends within its header
-            for marker, start, end in segments(jpeg):
-                segment = jpeg[start + 4 : end]  # behind marker and length
-                if marker == APP1 and segment.startswith(EXIF):
-                    return _of_tiff(segment[len(EXIF) :])
+    with contextlib.suppress(struct.error):  # the file ends within its header
+        return _of_tiff((_exif(file) or b"").removeprefix(EXIF))
     return Orientation.NONE
+
+
+def _exif(file: bytes) -> bytes | None:
+    """Raises struct.error."""
+    if file.startswith(bytes([0xFF, SOI])):
+        for marker, start, end in segments(file):
+            segment = file[start + 4 : end]  # behind marker and length
+            if marker == APP1 and segment.startswith(EXIF):
+                return segment
+    elif file.startswith(PNG_SIGNATURE):
+        for kind, start, end in _chunks(file, len(PNG_SIGNATURE), PNG_CHUNK):
+            if kind == b"eXIf":
+                return file[start:end]
+    elif file[:4] + file[8:12] == b"RIFFWEBP":
+        for kind, start, end in _chunks(file, 12, WEBP_CHUNK):
+            if kind == b"EXIF":
+                return file[start:end]
+    return None
+
+
+def _chunks(file: bytes, at: int, head: str) -> Iterator[tuple[bytes, int, int]]:
+    """Kind, start and end of each chunk's data. Raises struct.error where the file ends first."""
+    while at < len(file):
+        first, second = struct.unpack_from(head, file, at)
+        kind, length, behind = (second, first, 4) if head == PNG_CHUNK else (first, second, second % 2)
+        start = at + 8
+        yield kind, start, start + length
+        at = start + length + behind
 
 
 def _of_tiff(tiff: bytes) -> Orientation:
@@ -69,9 +97,12 @@ def _of_tiff(tiff: bytes) -> Orientation:
         magic, directory = struct.unpack_from(order + "HI", tiff, 2)
         (entries,) = struct.unpack_from(order + "H", tiff, directory)
         for entry in range(entries):
-            tag, kind, _, value = struct.unpack_from(order + "HHIH", tiff, directory + 2 + 12 * entry)
+            at = directory + 2 + 12 * entry
+            tag, kind, count = struct.unpack_from(order + "HHI", tiff, at)
             if tag == ORIENTATION_TAG:
-                return Orientation(value) if magic == 42 and kind == SHORT else Orientation.NONE
+                if magic != 42 or kind not in KINDS or count != 1:
+                    return Orientation.NONE
+                return Orientation(struct.unpack_from(order + KINDS[kind], tiff, at + 8)[0])
     except (struct.error, ValueError):
         pass
     return Orientation.NONE

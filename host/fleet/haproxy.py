@@ -170,7 +170,7 @@ def configuration(settings: ProxySettings, fds: Mapping[str, int], control: Path
     )
     asked = [
         "    option httpchk",
-        "    http-check send meth GET uri /v2/health/ready ver HTTP/1.1 hdr host replica",
+        "    http-check send meth GET uri /v2/health/ready ver HTTP/1.1 hdr host localhost",
         "    http-check expect status 200",
     ]
     h1, h2 = (" alpn http/1.1", " alpn h2") if pair else ("", "")

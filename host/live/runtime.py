@@ -328,6 +328,11 @@ class Runtime:
         """How many workers the pool has, in service or not."""
         return len(self._seats)
 
+    @property
+    def broken(self) -> bool:
+        """Whether it has stopped on an error of its own. Then it answers nothing more, and only a new one would."""
+        return self._closed is not None and not self._is_closed
+
     def now(self) -> float:
         """Seconds since `origin`."""
         return self._clock.now() - self.origin

@@ -1,12 +1,14 @@
 """`--access-log`: a JSON line for each request for an inference, and for each that came without the token.
 
 A thread writes, so that a disk or a reader that is slow holds up no request. What it cannot keep up with is left out,
-and a line says how many.
+and a line says how many. Lines are whole: what a full disk has not taken of one is the first that it gets when it has
+room again.
 """
 
 import contextlib
 import json
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -19,6 +21,7 @@ from headrace.host.server.watch import RowVisit, Visit
 
 LINES = 65536  # that wait to be written
 WRITE_S = 0.25
+AT_A_TIME = 256  # lines
 
 _log = logging.getLogger(__name__)
 
@@ -28,21 +31,20 @@ class AccessLog:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._stack = contextlib.ExitStack()
         self._lines: deque[dict[str, Any]] = deque()
         self._left_out = 0
+        self._rest = b""  # of lines that the file has not taken
         self._closing = threading.Event()
+        self._reopens = False
         self._writer = threading.Thread(target=self._run, name="access-log", daemon=True)
 
     def __enter__(self) -> "AccessLog":
         """Raises UsageError."""
-        stdout = self._path == "-"  # the file, as sys.stdout is where networks may print to
         try:
-            file = open(1 if stdout else self._path, "a", encoding="utf-8", closefd=not stdout)
+            self._file = self._opened()
         except OSError as error:
             text = f"--access-log {self._path}: {error.strerror}; name a file that can be written"
             raise UsageError(text) from None
-        self._file = self._stack.enter_context(file)
         self._writer.start()
         return self
 
@@ -50,6 +52,10 @@ class AccessLog:
         """Waits a few seconds for what is left."""
         self._closing.set()
         self._writer.join(5)
+
+    def reopen(self) -> None:
+        """Go on in a new file at the path: whoever rotates logs has moved the old one away."""
+        self._reopens = True
 
     def answered(self, visit: Visit) -> None:
         if len(self._lines) >= LINES:
@@ -60,26 +66,41 @@ class AccessLog:
     def executed(self, worker: str, origin: float, execution: Execution) -> None:
         """A task has no line."""
 
+    def _opened(self) -> int:
+        """Return a descriptor. Stdout is the file, as sys.stdout is where networks may print to."""
+        if self._path == "-":
+            return os.dup(1)
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
     def _run(self) -> None:
         ending = complained = False
-        told = 0
         while not ending:
             ending = self._closing.wait(WRITE_S)
             try:
-                while self._lines:
-                    line = self._lines.popleft()
-                    line["time"] = datetime.fromtimestamp(line["time"], UTC).isoformat(timespec="microseconds")
-                    self._file.write(json.dumps(line) + "\n")
-                if (left_out := self._left_out) > told:
-                    self._file.write(json.dumps({"left_out": left_out - told}) + "\n")
-                    told = left_out
-                self._file.flush()
-            except (OSError, ValueError) as error:  # a full disk, or a closed pipe; it may have room again
+                self._write()
+            except OSError as error:  # a full disk, or a closed pipe; it may have room again
                 if not complained:
                     _log.warning("the access log cannot be written: %s", error)
                 complained = True
         with contextlib.suppress(OSError):
-            self._stack.close()
+            os.close(self._file)
+
+    def _write(self) -> None:
+        """Write all that is here. Raises OSError; what was not written stays."""
+        if self._reopens and not self._rest:
+            self._reopens = False
+            former, self._file = self._file, self._opened()
+            os.close(former)
+        while self._rest or self._lines or self._left_out:
+            if not self._rest:
+                lines = [self._lines.popleft() for _ in range(min(AT_A_TIME, len(self._lines)))]
+                for line in lines:
+                    line["time"] = datetime.fromtimestamp(line["time"], UTC).isoformat(timespec="microseconds")
+                if not lines:
+                    left_out, self._left_out = self._left_out, 0
+                    lines = [{"left_out": left_out}]
+                self._rest = "".join(json.dumps(line) + "\n" for line in lines).encode()
+            self._rest = self._rest[os.write(self._file, self._rest) :]
 
 
 def _line(visit: Visit) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class ServedModel:
 
     @property
     def ready(self) -> bool:
-        return self.runtime.statistics().workers_up > 0
+        return self.runtime.statistics().workers_up > 0 and not self.runtime.broken
 
 
 class Group:

@@ -1,36 +1,38 @@
 """The Open Inference Protocol v2 over HTTP: JSON, and tensors as bytes behind it (Triton's binary tensor data)."""
 
 import logging
-import math
-import re
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from itertools import islice
 from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
 import orjson
+import simdjson
 from numpy.typing import NDArray
 
 from headrace.batching import BadInput, HeadraceError, UnknownModel
-from headrace.host.server import describe, page
+from headrace.host.live.runtime import Overloaded
+from headrace.host.server import codings, describe, page
+from headrace.host.server.browsers import BrowserGuard
+from headrace.host.server.heads import Refused
 from headrace.host.server.http1 import Request, Response
+from headrace.host.server.json_body import Body, fields_of, tensor
 from headrace.host.server.limits import Limits
 from headrace.host.server.metrics import CONTENT_TYPE
 from headrace.host.server.protocol import (
     BYTES,
     MAX_CLASSES,
-    MAX_FIELDS,
+    MAX_NUMBERS,
     MAX_RANK,
     VERSION,
     InferRequest,
     Output,
+    TooLarge,
     Unauthorized,
     Wanted,
-    bytes_tensor,
     checked_shape,
     from_raw,
-    numpy_type,
     outcome,
     to_raw,
 )
@@ -44,12 +46,6 @@ RETRY_AFTER_S = 1
 NEED_NO_TOKEN = (["v2", "health", "live"], ["v2", "health", "ready"], [""])
 JSON_CONTENT = {"content-type": "application/json"}
 
-_JSON_TYPES: dict[str, set[type]] = {
-    "f": {int, float}, "i": {int}, "u": {int}, "b": {bool}, "O": {str},
-}  # fmt: skip
-
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
-
 _log = logging.getLogger(__name__)
 
 
@@ -58,15 +54,21 @@ class NoSuchPath(UnknownModel):
 
 
 class HttpApi:
-    """The handler of the server's HTTP port. Without `regions` there is no shared memory."""
+    """The handler of the server's HTTP port. Without `regions` there is no shared memory, and without a `guard` every
+    page that a browser of this machine shows may ask."""
 
-    def __init__(self, service: Service, limits: Limits, regions: Regions | None) -> None:
+    def __init__(
+        self, service: Service, limits: Limits, regions: Regions | None, guard: BrowserGuard | None = None
+    ) -> None:
         self._service = service
         self._limits = limits
         self._regions = regions
+        self._guard = guard
 
     async def handle(self, request: Request) -> Response:
         try:
+            if self._guard is not None:
+                self._guard.check(request)
             path = [unquote(part) for part in request.target.partition("?")[0].strip("/").split("/")]
             if path not in NEED_NO_TOKEN:
                 self._check_token(request)
@@ -80,13 +82,26 @@ class HttpApi:
             with self._service.counted(_visit(request, "")):
                 check_token(self._service, request)
 
+    async def _asked(self, request: Request) -> dict[str, Any]:
+        """The fields of a body that is JSON. Raises BadInput, TooLarge, Overloaded and UnknownCoding."""
+        body = await self._content(request)
+        return Body(body, self._limits.json).fields if body else {}
+
+    async def _content(self, request: Request) -> memoryview:
+        """The body without its Content-Encoding. Raises BadInput, TooLarge, Overloaded and UnknownCoding."""
+        try:
+            return await codings.decoded(request.body, request.headers.get("content-encoding", ""), request.reserve)
+        except Refused as refused:
+            status, text = refused.args
+            raise TooLarge(text) if status == 413 else Overloaded(text) from None
+
     async def _route(self, request: Request, path: Sequence[str]) -> Response:
         service = self._service
         match path:
             case ["v2"]:
                 found: Any = describe.server_metadata(self._regions is not None)
             case ["v2", "health", "live"]:
-                return Response(200)
+                return Response(200 if service.live else 503)
             case ["v2", "health", "ready"]:
                 return Response(200 if service.ready else 503)
             case [""]:
@@ -98,11 +113,11 @@ class HttpApi:
             case ["v2", "models", "stats"]:
                 found = describe.model_statistics(service, list(service.models.values()))
             case ["v2", "repository", "index"]:
-                return self._index(request)
+                return await self._index(request)
             case ["v2", "systemsharedmemory", "region", name, what]:
-                return self._shared_memory(request, what, name)
+                return await self._shared_memory(request, what, name)
             case ["v2", "systemsharedmemory", what]:
-                return self._shared_memory(request, what, "")
+                return await self._shared_memory(request, what, "")
             case ["v2", "repository", "models", name, "load" | "unload" as what]:
                 return await self._change(request, name, what)
             case ["v2", "models", name, "versions", version, *rest] if len(rest) < 2:
@@ -133,13 +148,13 @@ class HttpApi:
                 raise NoSuchPath(f"a model has no {what[:200]!r}; give infer, ready, config or stats")
         return as_json(found) if request.method == "GET" else _method_not_allowed("GET")
 
-    def _index(self, request: Request) -> Response:
+    async def _index(self, request: Request) -> Response:
         if request.method != "POST":
             return _method_not_allowed("POST")
-        asked = _json(request.body, self._limits) if request.body else {}
+        asked = await self._asked(request)
         return as_json(describe.repository_index(self._service, asked.get("ready") is True))
 
-    def _shared_memory(self, request: Request, what: str, name: str) -> Response:
+    async def _shared_memory(self, request: Request, what: str, name: str) -> Response:
         if self._regions is None:
             raise NoSuchPath("this server does not use shared memory; start it with --shared-memory")
         if (method := "GET" if what == "status" else "POST") != request.method:
@@ -148,7 +163,7 @@ class HttpApi:
             case "status":
                 return as_json(self._regions.status(name))
             case "register":
-                asked = _json(request.body, self._limits)
+                asked = await self._asked(request)
                 size = _number(asked, "byte_size")
                 if size is None:
                     raise BadInput(f"shared memory region {name!r} has no byte_size")
@@ -164,7 +179,7 @@ class HttpApi:
     async def _change(self, request: Request, name: str, what: str) -> Response:
         if request.method != "POST":
             return _method_not_allowed("POST")
-        asked = _json(request.body, self._limits) if request.body else {}
+        asked = await self._asked(request)
         if what == "unload":
             await self._service.unload(name)
         elif asked.get("parameters"):
@@ -176,25 +191,32 @@ class HttpApi:
     async def _photo(self, request: Request, name: str) -> Response:
         if request.method != "POST":
             return _method_not_allowed("POST")
-        return as_json(await page.photo(self._service, _visit(request, name), bytes(request.body)))
+        return as_json(await page.photo(self._service, _visit(request, name), bytes(await self._content(request))))
 
     async def _infer(self, request: Request, name: str, version: str) -> Response:
         service = self._service
         with service.counted(_visit(request, name)) as visit:
             service.model(name, version)  # before a long body is looked at
-            asked = infer_request(name, version, request, self._limits, self._regions)
+            body = await self._content(request)
+            length = request.headers.get(HEADER_LENGTH)
+            asked = infer_request(name, version, body, length, self._limits, self._regions)
             outputs = await service.infer(asked, visit)
-            return infer_response(asked, outputs, visit.marks)
+            # Most clients name all codings that they know. Tensors hardly shrink: one who wants that names one coding.
+            compressible = "," not in request.headers.get("accept-encoding", "")
+            return infer_response(asked, outputs, visit.marks, compressible=compressible)
 
 
 class MetricsApi:
     """The handler of the metrics' port."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, guard: BrowserGuard | None = None) -> None:
         self._service = service
+        self._guard = guard
 
     async def handle(self, request: Request) -> Response:
         try:
+            if self._guard is not None:
+                self._guard.check(request)
             check_token(self._service, request)
             if request.target.partition("?")[0] != "/metrics":
                 raise NoSuchPath("there is only the path /metrics")
@@ -230,6 +252,8 @@ def refusal(status: int, text: str) -> Response:
         headers["retry-after"] = str(RETRY_AFTER_S)
     if status == 401:
         headers["www-authenticate"] = "Bearer"
+    if status == 415:
+        headers["accept-encoding"] = ", ".join(codings.CODINGS)
     return Response(status, [orjson.dumps({"error": text})], headers)
 
 
@@ -239,38 +263,39 @@ def as_json(value: Any) -> Response:
 
 def _method_not_allowed(allowed: str) -> Response:
     response = refusal(405, f"the method of this path is {allowed}")
-    return Response(405, response.parts, {**response.headers, "allow": allowed})
+    methods = "GET, HEAD" if allowed == "GET" else allowed
+    return Response(405, response.parts, {**response.headers, "allow": methods})
 
 
 # requests
 
 
-def infer_request(model: str, version: str, request: Request, limits: Limits, regions: Regions | None) -> InferRequest:
-    """Raises BadInput and UnknownRegion."""
-    if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
-        raise BadInput(f"the body is encoded as {encoding[:50]}; send it as it is")
-    length = request.headers.get(HEADER_LENGTH)
+def infer_request(
+    model: str, version: str, body: memoryview, length: str | None, limits: Limits, regions: Regions | None
+) -> InferRequest:
+    """Read a request whose JSON has `length` bytes; without one it is the whole body. Raises BadInput and
+    UnknownRegion."""
     if length is None:
-        header, binary = request.body, memoryview(b"")
-    elif not length.isdecimal() or len(length) > 18 or int(length) > len(request.body):
-        raise BadInput(f"Inference-Header-Content-Length must be a number of at most {len(request.body)}, the body's")
+        header, binary = body, memoryview(b"")
+    elif not length.isdecimal() or len(length) > 18 or int(length) > len(body):
+        raise BadInput(f"Inference-Header-Content-Length must be a number of at most {len(body)}, the body's")
     else:
-        header, binary = request.body[: int(length)], request.body[int(length) :]
-    asked = _json(header, limits)
+        header, binary = body[: int(length)], body[int(length) :]
+    asked = Body(header, limits.json)
     inputs: dict[str, NDArray[Any]] = {}
     shared = Shared(regions)
     at = 0
-    for given in _objects(asked, "inputs"):
+    for given in asked.objects("inputs"):
         name = _text(given, "name", "an input")
         if name in inputs:
             raise BadInput(f"input {name!r} was given twice")
-        shape = checked_shape(name, given.get("shape"), limits.elements)
+        shape = checked_shape(name, _shape(given.get("shape")), limits.elements)
         own = _parameters(given)
         if (raw := shared.input(name, own)) is not None:
             inputs[name] = from_raw(name, given.get("datatype"), shape, raw)
             continue
         if (size := _number(own, "binary_data_size")) is None:
-            inputs[name] = _from_json(name, given.get("datatype"), shape, given.get("data"))
+            inputs[name] = tensor(name, given.get("datatype"), shape, given.get("data"))
             continue
         if at + size > len(binary):
             raise BadInput(f"input {name!r}: {size} bytes of binary data, of which {len(binary) - at} came")
@@ -278,10 +303,10 @@ def infer_request(model: str, version: str, request: Request, limits: Limits, re
         at += size
     if at != len(binary):
         raise BadInput(f"the body has {len(binary) - at} bytes that belong to no input")
-    parameters = _parameters(asked)
+    parameters = _parameters(asked.fields)
     all_binary = parameters.get("binary_data_output") is True
     outputs = []
-    for given in _objects(asked, "outputs"):
+    for given in asked.objects("outputs"):
         own = _parameters(given)
         binary_wanted = own.get("binary_data", all_binary) is True
         classes = _number(own, "classification") or 0
@@ -289,7 +314,7 @@ def infer_request(model: str, version: str, request: Request, limits: Limits, re
             raise BadInput(f"classification of {classes}; ask for at most {MAX_CLASSES} labels")
         output = _text(given, "name", "an output")
         outputs.append(Wanted(output, classes, binary_wanted, shared.window(output, own)))
-    id = asked.get("id", "")
+    id = asked.fields.get("id", "")
     if not isinstance(id, str):
         raise BadInput("the id must be a text")
     return InferRequest(
@@ -299,43 +324,17 @@ def infer_request(model: str, version: str, request: Request, limits: Limits, re
     )  # fmt: skip
 
 
-def _json(raw: memoryview, limits: Limits) -> dict[str, Any]:
-    if len(raw) > limits.json:
-        raise BadInput(f"{len(raw)} bytes of JSON; send at most {limits.json}, and tensors as binary data")
-    try:
-        value = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:  # of numbers and nesting beyond all measure too
-        raise BadInput(f"the body is no JSON: {str(error)[:200]}") from None
-    if _depth(bytes(raw)) > limits.json_depth:
-        raise BadInput(f"the body's JSON nests deeper than {limits.json_depth}")
-    if not isinstance(value, dict):
-        raise BadInput("the body must be a JSON object")
-    return value
-
-
-def _depth(raw: bytes) -> int:
-    """Of what is JSON; an upper bound where that is small."""
-    if (most := raw.count(b"[") + raw.count(b"{")) < MAX_RANK:
-        return most
-    lower = np.frombuffer(_STRING.sub(b"", raw), np.uint8) | 0x20  # makes { of [ and } of ], and of nothing else
-    brackets = lower[(lower == ord("{")) | (lower == ord("}"))].astype(np.int8)
-    return int(np.cumsum(ord("|") - brackets, dtype=np.int32).max())  # | is between { and }
-
-
-def _objects(asked: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    found = asked.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found[: MAX_FIELDS + 1]):
-        raise BadInput(f"{key} must be a list of objects")
-    if len(found) > MAX_FIELDS:
-        raise BadInput(f"{len(found)} {key}; send at most {MAX_FIELDS}")
-    return found
-
-
 def _parameters(asked: Mapping[str, Any]) -> dict[str, Any]:
-    found = asked.get("parameters", {})
-    if not isinstance(found, dict):
+    found = asked.get("parameters")
+    if found is None:
+        return {}
+    if not isinstance(found, simdjson.Object):
         raise BadInput("parameters must be an object")
-    return found
+    return fields_of(found, "parameters")
+
+
+def _shape(found: Any) -> Any:
+    return list(islice(found, MAX_RANK + 1)) if isinstance(found, simdjson.Array) else found
 
 
 def _text(asked: Mapping[str, Any], key: str, what: str) -> str:
@@ -354,32 +353,15 @@ def _number(parameters: Mapping[str, Any], key: str) -> int | None:
     return found
 
 
-def _from_json(name: str, datatype: Any, shape: tuple[int, ...], data: Any) -> NDArray[Any]:
-    """`data` is a list of elements, nested as the shape or flat. Raises BadInput."""
-    if not isinstance(data, list):
-        raise BadInput(f"input {name!r} has neither data nor a binary_data_size")
-    dtype = np.dtype(object if datatype == BYTES else numpy_type(name, datatype))
-    for _ in range(len(shape) - 1):
-        if data and all(isinstance(each, list) for each in data):
-            data = list(chain.from_iterable(data))
-    if not _JSON_TYPES[dtype.kind].issuperset(map(type, data)):  # numpy would make numbers of much
-        raise BadInput(f"input {name!r}: its data are no list of {datatype}, flat or nested as its shape")
-    if datatype == BYTES:
-        return bytes_tensor(name, shape, [text.encode("utf-8", "surrogatepass") for text in data])
-    if len(data) != math.prod(shape):
-        raise BadInput(f"input {name!r}: shape {list(shape)} does not hold the {len(data)} elements that came")
-    try:
-        with np.errstate(over="ignore"):  # beyond FP16 is infinity
-            return np.array(data, dtype).reshape(shape)
-    except OverflowError:
-        raise BadInput(f"input {name!r}: its data go beyond {datatype}") from None
-
-
 # answers
 
 
-def infer_response(asked: InferRequest, outputs: Sequence[Output], parameters: Mapping[str, str]) -> Response:
-    """Raises BadInput for an output that its window does not hold, HeadraceError for numbers that JSON has not."""
+def infer_response(
+    asked: InferRequest, outputs: Sequence[Output], parameters: Mapping[str, str], *, compressible: bool
+) -> Response:
+    """Raises BadInput for an output that its window does not hold, HeadraceError for numbers that JSON has not.
+
+    `compressible` is of an answer with binary tensors; JSON always is."""
     described, parts = [], list[bytes | memoryview]()
     for output in outputs:
         entry: dict[str, Any] = {
@@ -405,12 +387,14 @@ def infer_response(asked: InferRequest, outputs: Sequence[Output], parameters: M
     if not parts:
         return Response(200, [header], JSON_CONTENT)
     headers = {"content-type": "application/octet-stream", HEADER_LENGTH: str(len(header))}
-    return Response(200, [header, *parts], headers)
+    return Response(200, [header, *parts], headers, compressible)
 
 
 def _plain(output: Output) -> NDArray[Any] | list[str]:
     """All elements, one after the other. Raises HeadraceError for numbers that JSON does not have."""
     flat = output.array.ravel()
+    if flat.size > MAX_NUMBERS:
+        raise BadInput(f"an output has {flat.size} numbers; ask for more than {MAX_NUMBERS} as binary data")
     if output.datatype == BYTES:
         return [element.decode("utf-8", "replace") for element in flat]
     if flat.dtype.kind == "f" and not np.isfinite(flat).all():

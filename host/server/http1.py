@@ -1,11 +1,10 @@
 """HTTP/1.1 for answers that come from one asyncio loop: a connection is a protocol, and reads a body where it stays.
 
-Heads are parsed by llhttp (httptools); bodies never pass through it. Of RFC 9112 what clients of this server use:
-requests with Content-Length, kept alive, pipelined, with `Expect: 100-continue`; no chunks (411), no upgrade. A body is
-received into memory of its own size at once, and never copied: general servers hand it on in pieces, which costs more
-than all else where a body is a tensor. Echoes of 602,112 bytes a second on two busy cores, at 1 and at 4 connections:
-uvicorn 700 to 1,400 and 1,500 to 2,000, granian (RSGI, its threads beside the loop) 2,300 to 3,500 and 1,400 to 2,400,
-this on uvloop 2,800 and 4,000; small bodies 18,000, 15,000, 30,000.
+Heads are parsed by `heads`; bodies never pass through it. A body with Content-Length is received into memory of its
+own size at once, and never copied: general servers hand it on in pieces, which costs more than all else where a body is
+a tensor. Echoes of 602,112 bytes a second on two busy cores, at 1 and at 4 connections: uvicorn 700 to 1,400 and 1,500
+to 2,000, granian (RSGI, its threads beside the loop) 2,300 to 3,500 and 1,400 to 2,400, this on uvloop 2,800 and 4,000;
+small bodies 18,000, 15,000, 30,000. A body in chunks is copied once. There is no upgrade to other protocols.
 
 Every state has an end. A head and a body must be here, and an answer taken, within a time that grows with the size;
 the sizes of head, body and all bodies together and the number of connections are limited. What a client sends while
@@ -16,59 +15,55 @@ import asyncio
 import logging
 import math
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
 from typing import cast
 
-import httptools
 import numpy as np
 
-from headrace.host.server.limits import BYTES_PER_S, IDLE_S, Limits
+from headrace.host.server import codings, heads
+from headrace.host.server.chunks import BadChunk, Chunks
+from headrace.host.server.heads import Head, Refused
+from headrace.host.server.limits import BYTES_PER_S, IDLE_S, SMALL, Limits
 
 LINGER_S = 2.0  # a client that is still sending may read why it was refused
 SWEEP_S = 0.5
-
-# Fields that say where something ends or goes: two that differ are an attack, or a mistake.
-_ONCE = ("host", "inference-header-content-length")
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Names in `headers` are in lower case. `target` is the path with the query, `peer` the client's address."""
+    """Names in `headers` are in lower case. `target` is the path with the query, `peer` the client's address.
+
+    The `method` of a HEAD is GET: the connection leaves the answer's content out. `reserve` is told of bytes that the
+    request takes beside its body, as long as it is answered; it raises Refused where there is no room."""
 
     method: str
     target: str
     headers: Mapping[str, str]
     body: memoryview
     peer: str = ""
+    reserve: codings.Reserve = lambda _: None
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
+    """A `compressible` answer is sent in a coding that the client accepts."""
+
     status: int
     parts: Sequence[bytes | memoryview] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
+    compressible: bool = True
 
 
 Handler = Callable[[Request], Awaitable[Response]]
 Refusal = Callable[[int, str], Response]
-
-
-class _Refused(Exception):
-    """A request that is not read to its end: status and text."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Head:
-    method: str
-    target: str
-    headers: Mapping[str, str]
-    length: int
-    keep_alive: bool
 
 
 class HttpServer:
@@ -84,7 +79,7 @@ class HttpServer:
         self.limits = limits
         self.closing = False
         self.connections: set[Connection] = set()
-        self.bodies = 0  # bytes that requests have announced, and hold until they are answered
+        self.bodies = 0  # bytes that requests have announced and answers have, until these are taken
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Returns where it listens. Raises OSError."""
@@ -132,9 +127,11 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._buffer = memoryview(bytearray(self._limits.head))  # of heads, and of what comes behind a body
         self._held = 0  # bytes in it
-        self._head: _Head | None = None  # of the request that is received or answered
+        self._head: Head | None = None  # of the request that is received or answered
         self._body = memoryview(b"")
+        self._chunks: Chunks | None = None  # of a body whose length is not known
         self._received = 0  # bytes of the body
+        self._reserved = 0  # bytes of the server's `bodies` that this request has
         self._began = 0.0  # when the first of them could come
         self._answering: asyncio.Task[None] | None = None
         self._writable: asyncio.Future[None] | None = None  # while the client does not take what is written
@@ -173,22 +170,21 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._discards:
             return self._buffer
-        if self._receiving:
+        if self._receiving and self._chunks is None:
             return self._body[self._received :]
         return self._buffer[self._held :]
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._discards:
             return
-        if self._receiving:
+        if self._receiving and self._chunks is None:
             self._received += nbytes
-            if self._received == len(self._body):
-                self._answer()
-            else:
-                self.due = self._began + self._limits.client_s + self._received / BYTES_PER_S
+            self._body_grew(self._received == len(self._body))
             return
         self._held += nbytes
-        if self._answering is None:
+        if self._receiving:
+            self._next_chunks()
+        elif self._answering is None:
             self._next()
         elif self._held == len(self._buffer):
             self._transport.pause_reading()
@@ -215,32 +211,68 @@ class Connection(asyncio.BufferedProtocol):
                 self.due = self._loop.time() + self._limits.client_s
             return
         try:
-            head = _parsed(raw[: end + 4])
-            if head.length > self._limits.body:
-                raise _Refused(413, f"the body has {head.length} bytes; this server takes at most {self._limits.body}")
-            if self._server.bodies + head.length > self._limits.bodies:
-                raise _Refused(503, "there is no room for the body; try again")
-        except _Refused as refused:
+            head = heads.parsed(raw[: end + 4])
+            if head.length is not None:
+                self._reserve_body(head.length)
+        except Refused as refused:
             self._refuse(*refused.args)
             return
         rest = raw[end + 4 :]
         self._idle = True
         self._head = head
-        self._server.bodies += head.length
-        # Not zeroed, so that memory is only used by what really comes.
-        self._body = np.empty(head.length, np.uint8).data
-        self._received = min(len(rest), head.length)
-        self._body[: self._received] = rest[: self._received]
-        rest = rest[self._received :]
+        self._began = self._loop.time()
+        if head.length is None:
+            self._chunks = Chunks()
+            self._hold(rest)
+            self._next_chunks()
+        else:
+            # Not zeroed, so that memory is only used by what really comes.
+            self._body = np.empty(head.length, np.uint8).data
+            self._received = min(len(rest), head.length)
+            self._body[: self._received] = rest[: self._received]
+            self._hold(rest[self._received :])
+            self._body_grew(self._received == head.length)
+        if self._receiving and not self._discards and head.awaits_continue and not self._received:
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _hold(self, rest: bytes) -> None:
         self._buffer[: len(rest)] = rest
         self._held = len(rest)
-        if self._received == head.length:
-            self._answer()
+
+    def _next_chunks(self) -> None:
+        """Take what has come of a body in chunks."""
+        chunks = self._chunks
+        assert chunks is not None
+        try:
+            taken = chunks.feed(self._buffer[: self._held])
+            self._reserve_body(len(chunks.body) - self._received)
+        except BadChunk as error:
+            self._refuse(400, f"the body is not in chunks: {error}")
             return
-        self._began = self._loop.time()
-        self.due = self._began + self._limits.client_s
-        if head.headers.get("expect", "").lower() == "100-continue":
-            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        except Refused as refused:
+            self._refuse(*refused.args)
+            return
+        self._hold(bytes(self._buffer[taken : self._held]))
+        self._received = len(chunks.body)
+        if chunks.ended:
+            self._body = memoryview(chunks.body)
+            self._chunks = None
+        self._body_grew(chunks.ended)
+
+    def _body_grew(self, whole: bool) -> None:
+        if whole:
+            self._answer()
+        else:
+            self.due = self._began + self._limits.client_s + self._received / BYTES_PER_S
+
+    def _reserve_body(self, size: int) -> None:
+        """Raises Refused."""
+        if self._reserved + size > self._limits.body:
+            raise Refused(413, f"the body has more bytes than the {self._limits.body} that this server takes")
+        if self._server.bodies + size > self._limits.bodies:
+            raise Refused(503, "there is no room for the body; try again")
+        self._reserved += size
+        self._server.bodies += size
 
     def _answer(self) -> None:
         self.due = math.inf
@@ -250,9 +282,12 @@ class Connection(asyncio.BufferedProtocol):
     async def _answered(self) -> None:
         assert self._head is not None
         head = self._head
-        response = await self._server.handler(Request(head.method, head.target, head.headers, self._body, self._peer))
+        method = "GET" if head.method == "HEAD" else head.method
+        request = Request(method, head.target, head.headers, self._body, self._peer, self._reserve_body)
+        response = await _coded(await self._server.handler(request), head.headers.get("accept-encoding", ""))
+        response = self._with_room(response)
         keep_alive = head.keep_alive and not self._server.closing
-        self._write(response, keep_alive)
+        self._write(response, keep_alive, content=head.method != "HEAD", old=head.old)
         if not keep_alive:
             self._transport.close()
             self.due = self._loop.time() + self._limits.client_s + self._transport.get_write_buffer_size() / BYTES_PER_S
@@ -260,10 +295,19 @@ class Connection(asyncio.BufferedProtocol):
             self.due = self._loop.time() + self._limits.client_s + self._transport.get_write_buffer_size() / BYTES_PER_S
             await self._writable
 
+    def _with_room(self, response: Response) -> Response:
+        """Reserve room for the answer until the client has taken it. Without room another says so."""
+        size = sum(map(len, response.parts))
+        if size > SMALL and self._server.bodies + size > self._limits.bodies:
+            return self._server.refusal(503, "there is no room for the answer; try again")
+        self._reserved += size
+        self._server.bodies += size
+        return response
+
     def _request_ended(self, task: "asyncio.Task[None] | None" = None) -> None:
-        if self._head is not None:
-            self._server.bodies -= self._head.length
-        self._head = self._answering = None
+        self._server.bodies -= self._reserved
+        self._reserved = 0
+        self._head = self._answering = self._chunks = None
         self._body = memoryview(b"")
         if task is not None and not task.cancelled() and (error := task.exception()) is not None:
             _log.error("an answer ended with an error", exc_info=error)
@@ -273,20 +317,25 @@ class Connection(asyncio.BufferedProtocol):
             self.due = math.inf
             self._next()
 
-    def _write(self, response: Response, keep_alive: bool) -> None:
+    def _write(self, response: Response, keep_alive: bool, *, content: bool, old: bool = False) -> None:
+        """Without `content` the answer is that to a HEAD."""
         size = sum(len(part) for part in response.parts)
         lines = [f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}", f"content-length: {size}"]
         lines += [f"{name}: {value}" for name, value in response.headers.items()]
+        lines.append(f"date: {_date(int(time.time()))}")
         if not keep_alive:
             lines.append("connection: close")
-        self._transport.writelines([("\r\n".join(lines) + "\r\n\r\n").encode(), *response.parts])
+        elif old:
+            lines.append("connection: keep-alive")
+        self._transport.writelines([("\r\n".join(lines) + "\r\n\r\n").encode(), *(response.parts if content else ())])
 
     # ---- ends ----
 
     def _refuse(self, status: int, text: str) -> None:
         """Say why, then let the client read it: to close with bytes unread would take the answer away from it."""
         self._discards = True
-        self._write(self._server.refusal(status, text), keep_alive=False)
+        is_head = self._head.method == "HEAD" if self._head else bytes(self._buffer[:64]).lstrip().startswith(b"HEAD ")
+        self._write(self._server.refusal(status, text), keep_alive=False, content=not is_head)
         if self._transport.can_write_eof():  # TLS cannot
             self._transport.write_eof()
         self.due = self._loop.time() + LINGER_S
@@ -307,46 +356,18 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
 
-class _Fields:
-    """What llhttp finds in a head."""
-
-    def __init__(self) -> None:
-        self.target = ""
-        self.headers: dict[str, str] = {}
-        self.twice = ""
-
-    def on_url(self, url: bytes) -> None:
-        self.target = url.decode("latin-1")
-
-    def on_header(self, raw_name: bytes, raw_value: bytes) -> None:
-        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
-        if name in self.headers:
-            value = f"{self.headers[name]}, {value}"
-            if name in _ONCE:
-                self.twice = name
-        self.headers[name] = value
+@lru_cache(maxsize=2)
+def _date(second: int) -> str:
+    return formatdate(second, usegmt=True)
 
 
-def _parsed(raw: bytes) -> _Head:
-    """Of a head with its empty line. Raises _Refused."""
-    fields = _Fields()
-    parser = httptools.HttpRequestParser(fields)
-    try:
-        parser.feed_data(raw)
-    except httptools.HttpParserUpgrade:
-        pass  # as it may, this server goes on with HTTP/1.1
-    except httptools.HttpParserError as error:
-        raise _Refused(400, f"the request's head is no HTTP/1.1: {error}") from None
-    method, version, headers = parser.get_method().decode(), parser.get_http_version(), fields.headers
-    if version not in ("1.0", "1.1"):
-        raise _Refused(400, f"the request is of HTTP/{version}; send HTTP/1.1")
-    if fields.twice:
-        raise _Refused(400, f"the request has {fields.twice} twice")
-    if "transfer-encoding" in headers:
-        raise _Refused(411, "send the body in one piece, with Content-Length")
-    if version == "1.1" and "host" not in headers:
-        raise _Refused(400, "the request names no Host")
-    # The parser forgets what the header said when the message ends. A message without a body has ended by now.
-    close = "close" in (option.strip() for option in headers.get("connection", "").lower().split(","))
-    keep_alive = version == "1.1" and not close
-    return _Head(method, fields.target, headers, int(headers.get("content-length", 0)), keep_alive)
+async def _coded(response: Response, accept: str) -> Response:
+    """The answer in the coding that its client prefers, where that is worth it."""
+    if not accept or sum(map(len, response.parts)) < codings.LEAST or not response.compressible:
+        return response
+    headers = {**response.headers, "vary": "accept-encoding"}
+    if not (coding := codings.accepted(accept)):
+        return Response(response.status, response.parts, headers)
+    return Response(
+        response.status, [await codings.encoded(response.parts, coding)], {**headers, "content-encoding": coding}
+    )

@@ -13,6 +13,7 @@ from headrace.host.server.watch import RowVisit, Standing, Visit
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+LAGS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -80,6 +81,8 @@ class Metrics:
                 "headrace_tasks", "Tasks ended, by model and why they left.", ("model", "reason"), registry=registry
             )
         )
+        lag = "How late the event loop came to what was due: so long others held it."
+        self.loop_lag = Histogram("headrace_loop_lag_seconds", lag, buckets=LAGS, registry=registry)
         registry.register(self)
 
     def add(self, model: str) -> None:

@@ -73,7 +73,7 @@ def status(service: Service, query: str) -> dict[str, Any]:
             }
             for each in service.models.values()
         ],
-        **service.live.status(model, int(since)),
+        **service.live_page.status(model, int(since)),
     }
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from headrace.batching import BadInput, CorruptInput, HeadraceError, UnknownModel, UnsupportedInput, UsageError
 from headrace.host.dpu.preprocessor import PreprocessorUnavailable
 from headrace.host.live.runtime import NoWorker, Overloaded, RuntimeClosed, TooLate
+from headrace.host.server.codings import UnknownCoding
 from headrace.host.server.shared_memory import Window
 from headrace.host.workers.channel import WorkerLost
 
@@ -38,6 +39,8 @@ DATATYPE_OF = {dtype: datatype for datatype, dtype in DATATYPES.items()}
 BYTES = "BYTES"  # its tensors are arrays of objects, which are `bytes`
 MAX_RANK = 8
 MAX_FIELDS = 1024  # inputs, outputs and parameters of a request, together
+MAX_NUMBERS = 1 << 20  # numbers of a tensor that is no bytes: they become Python's, one by one, which takes some 20 ms
+MAX_OBJECTS = 1 << 16  # elements of a tensor of BYTES, and in JSON of BOOL
 MAX_CLASSES = 1000  # of the classification extension, in an answer's row
 _LENGTH = struct.Struct("<I")
 
@@ -46,6 +49,18 @@ T = TypeVar("T")
 
 class Unauthorized(HeadraceError):
     """The request has not the token of this server."""
+
+
+class TooLarge(BadInput):
+    """The request's body is larger than this server takes."""
+
+
+class Misdirected(HeadraceError):
+    """The request's Host is no name of this server."""
+
+
+class CrossSite(HeadraceError):
+    """A page of another site sent the request."""
 
 
 class Draining(HeadraceError):
@@ -66,6 +81,10 @@ INTERNAL = Outcome("failed", 500, "INTERNAL")
 _OUTCOMES: tuple[tuple[type[HeadraceError], Outcome], ...] = (  # the first that fits
     (UnknownModel, Outcome("unknown", 404, "NOT_FOUND")),
     (Unauthorized, Outcome("unauthorized", 401, "UNAUTHENTICATED")),
+    (Misdirected, Outcome("misdirected", 421, "PERMISSION_DENIED")),
+    (CrossSite, Outcome("cross_site", 403, "PERMISSION_DENIED")),
+    (TooLarge, Outcome("bad_request", 413, "INVALID_ARGUMENT")),
+    (UnknownCoding, Outcome("bad_request", 415, "INVALID_ARGUMENT")),
     (Overloaded, Outcome("shed", 503, "RESOURCE_EXHAUSTED")),
     (TooLate, Outcome("late", 504, "DEADLINE_EXCEEDED")),
     (Draining, Outcome("unavailable", 503, "UNAVAILABLE")),
@@ -87,7 +106,7 @@ def outcome(error: BaseException) -> Outcome:
 def served(models: Mapping[str, T], name: str, version: str) -> T:
     """The one that a client asks for; any version where none is named. Raises UnknownModel."""
     if name not in models:
-        raise UnknownModel.among(name, models)
+        raise UnknownModel.unnamed(name)
     if version not in ("", VERSION):
         raise UnknownModel(f"model {name!r} has no version {version!r}; its version is {VERSION}")
     return models[name]
@@ -156,7 +175,7 @@ def from_raw(name: str, datatype: Any, shape: tuple[int, ...], raw: Any) -> NDAr
     """A tensor of its bytes, which for numbers stay where they are. Raises BadInput."""
     count = math.prod(shape)
     if datatype == BYTES:
-        return bytes_tensor(name, shape, _elements(name, raw))
+        return bytes_tensor(name, shape, _elements(name, raw, checked_count(name, count)))
     dtype = np.dtype(numpy_type(name, datatype))
     if len(raw) != count * dtype.itemsize:
         raise BadInput(
@@ -165,10 +184,17 @@ def from_raw(name: str, datatype: Any, shape: tuple[int, ...], raw: Any) -> NDAr
     return np.frombuffer(raw, dtype).reshape(shape)
 
 
-def _elements(name: str, raw: Any) -> list[bytes]:
-    """Of BYTES: each with its length before it, in 4 bytes, little endian."""
+def checked_count(name: str, count: int) -> int:
+    """Of elements of BYTES. Raises BadInput."""
+    if count > MAX_OBJECTS:
+        raise BadInput(f"input {name!r} has {count} elements of {BYTES}; send at most {MAX_OBJECTS}")
+    return count
+
+
+def _elements(name: str, raw: Any, count: int) -> list[bytes]:
+    """Of BYTES: each with its length before it, in 4 bytes, little endian. At most one more than `count`."""
     view, elements, at = memoryview(raw), list[bytes](), 0
-    while at < len(view):
+    while at < len(view) and len(elements) <= count:
         if at + _LENGTH.size > len(view):
             raise BadInput(f"input {name!r}: its last element has no whole length")
         (length,) = _LENGTH.unpack_from(view, at)
@@ -184,6 +210,7 @@ def bytes_tensor(name: str, shape: tuple[int, ...], elements: Sequence[bytes]) -
     """Raises BadInput."""
     if len(elements) != math.prod(shape):
         raise BadInput(f"input {name!r}: shape {list(shape)} does not hold the {len(elements)} elements that came")
+    checked_count(name, len(elements))
     array = np.empty(len(elements), object)
     array[:] = elements
     return array.reshape(shape)
@@ -204,10 +231,20 @@ def classification(output: NDArray[Any], classes: int, labels: Sequence[str] | N
     count = min(classes, rows.shape[1])
     found = np.empty((len(rows), count), object)
     for number, row in enumerate(rows):
-        best = np.argsort(-row.astype(np.float64), kind="stable")[:count]
-        for place, index in enumerate(best.tolist()):
+        for place, index in enumerate(_largest(-row.astype(np.float64), count)):
             text = f"{float(row[index]):f}:{index}"
             if labels is not None and index < len(labels):
                 text += f":{labels[index]}"
             found[number, place] = text.encode()
     return found
+
+
+def _largest(negated: NDArray[np.float64], count: int) -> list[int]:
+    """The places of the `count` smallest; of those that are equal the first. NaN counts as the largest."""
+    if count < len(negated):
+        bound = np.partition(negated, count - 1)[count - 1]
+        chosen = np.flatnonzero(negated <= bound) if not np.isnan(bound) else np.arange(len(negated))
+    else:
+        chosen = np.arange(len(negated))
+    best: list[int] = chosen[np.argsort(negated[chosen], kind="stable")][:count].tolist()
+    return best

@@ -4,7 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from headrace.batching import UnknownModel
-from headrace.host.server.settings import NAME, ModelSettings, read_toml, with_settings
+from headrace.host.server.settings import NAME, ModelSettings, with_settings
+from headrace.sim.text_files import read_toml
 
 
 class Repository:
@@ -24,13 +25,13 @@ class Repository:
     def settings(self, name: str) -> ModelSettings:
         """Raises UnknownModel and UsageError."""
         if name not in self.names():
-            raise UnknownModel.among(name, self.names())
+            raise UnknownModel.unnamed(name)
         file = self._folder / f"{name}.toml"
         program = self._folder / f"{name}.pt2"
         if not file.exists():
             return replace(self._base, name=name, source=str(program), weights=None, input_shape=None, profile=None)
         own = replace(self._base, name=name, source=name, weights=None, input_shape=None, profile=None)
-        table = read_toml(file, file.name)
+        table = read_toml(file.name, file)
         for key in ("weights", "profile", "source"):
             if isinstance(table.get(key), str) and (key != "source" or table[key].endswith(".pt2")):
                 table[key] = str(self._folder / table[key])

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from headrace.batching import BadInput, CorruptInput
 from headrace.host.memory.layout import TensorSpec
-from headrace.host.server.protocol import BYTES, InferRequest
+from headrace.host.server.protocol import BYTES, MAX_NUMBERS, InferRequest
 from headrace.host.workers.networks import tree_of
 from headrace.host.workers.steps import Signature
 
 IMAGE, AUDIO = "IMAGE", "AUDIO"  # the inputs of photos and of sounds, as files
 TOKENS, WORDS, PARENTS = "tokens", "words", "parents"
-LONGEST_TREE = 1 << 16  # nodes
+LONGEST_TREE = 1 << 14  # nodes of all trees of a request, which are Python objects
 
 Tensors = Mapping[str, NDArray[Any]]
 
@@ -93,8 +93,8 @@ class TreeRows(Rows):
     def of(self, request: InferRequest) -> list[Row]:
         count = _batch(self._model, request.inputs)
         words, parents = _integers(self._model, request.inputs, (WORDS, PARENTS))
-        if parents.shape[1] > LONGEST_TREE:
-            raise BadInput(f"a tree of {parents.shape[1]} nodes; give at most {LONGEST_TREE}")
+        if parents.size > LONGEST_TREE:
+            raise BadInput(f"trees of {parents.size} nodes together; give at most {LONGEST_TREE} at a time")
         return [Row(tree_of(words[row].tolist(), parents[row].tolist())) for row in range(count)]
 
 
@@ -114,6 +114,8 @@ def _integers(model: str, inputs: Tensors, names: Sequence[str]) -> list[NDArray
         raise BadInput(f"model {model!r} takes {' and '.join(names)}, and was given {', '.join(sorted(inputs))}")
     for name in names:
         array = inputs[name]
+        if array.size > MAX_NUMBERS:
+            raise BadInput(f"input {name!r} has {array.size} numbers; send at most {MAX_NUMBERS} at a time")
         if array.dtype.kind not in "iu" or array.ndim != 2:
             raise BadInput(
                 f"input {name!r} is whole numbers of shape [rows, length], not {array.dtype} of {list(array.shape)}"

@@ -20,10 +20,11 @@ from tritonclient.grpc import service_pb2 as pb
 from headrace.batching import BadInput, HeadraceError, UnknownModel
 from headrace.host.live.runtime import Overloaded, TooLate
 from headrace.host.server import describe
-from headrace.host.server.limits import BYTES_PER_S, IDLE_S, Limits
+from headrace.host.server.limits import BYTES_PER_S, IDLE_S, SMALL, Limits
 from headrace.host.server.protocol import (
     BYTES,
     MAX_CLASSES,
+    MAX_NUMBERS,
     MAX_RANK,
     VERSION,
     InferRequest,
@@ -190,7 +191,9 @@ class _Entrance(aio.ServerInterceptor):
             self._held -= len(message)
 
     def _hold(self, answer: bytes) -> None:
-        """Until the client has taken it, which is when the call's task ends."""
+        """Until the client has taken it, which is when the call's task ends. Raises Overloaded."""
+        if len(answer) > SMALL and self._held + len(answer) > self._limits.bodies:
+            raise Overloaded("there is no room for the answer; try again")
         self._held += len(answer)
         _current_task().add_done_callback(lambda _: self._let_go(len(answer)))
 
@@ -258,7 +261,7 @@ class _Calls:
         self._regions = regions
 
     async def ServerLive(self, request: Any) -> Any:
-        return pb.ServerLiveResponse(live=True)
+        return pb.ServerLiveResponse(live=self._service.live)
 
     async def ServerReady(self, request: Any) -> Any:
         return pb.ServerReadyResponse(ready=self._service.ready)
@@ -485,8 +488,12 @@ def _from_contents(given: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     if given.datatype not in _CONTENTS:
         raise BadInput(f"input {given.name!r}: send {given.datatype} in raw_input_contents")
     values = getattr(given.contents, _CONTENTS[given.datatype])
+    if len(values) > MAX_NUMBERS:
+        raise BadInput(
+            f"input {given.name!r} has {len(values)} numbers; send more than {MAX_NUMBERS} in raw_input_contents"
+        )
     try:
-        array = np.array(values, dtype)
+        array = np.fromiter(values, dtype, len(values))
     except OverflowError:
         raise BadInput(f"input {given.name!r}: its data go beyond {given.datatype}") from None
     return from_raw(given.name, given.datatype, shape, array.tobytes())

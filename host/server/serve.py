@@ -17,6 +17,7 @@ from headrace.host.dpu.image import MAX_MEGAPIXELS, Damaged
 from headrace.host.dpu.preprocessor import Launch
 from headrace.host.live.quick import awake_cores, keep_freed_memory
 from headrace.host.server.access_log import AccessLog
+from headrace.host.server.browsers import BrowserGuard
 from headrace.host.server.group import Preprocessors
 from headrace.host.server.http import HttpApi, MetricsApi, refusal
 from headrace.host.server.http1 import HttpServer
@@ -64,7 +65,8 @@ class Address:
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
     """`container` builds or finds the DPU's .xclbin; it is asked for when the first model needs it. Without `token`
-    everybody who reaches the server is served, so that beyond loopback `insecure` must say so. With `keep_awake` the
+    everybody who reaches the server is served, so that beyond loopback `insecure` must say so; without that, too, no
+    page of another site is, and `hosts` are the names by which browsers may reach the server. With `keep_awake` the
     machine's cores do not sleep while it serves (`quick.awake_cores`). With `repository` the models in it may be
     loaded while the server runs. `max_megapixels`, `damaged` and `orient` are as in `ImageSpec`, `launch` as in `Dpu`.
     `access_log` is a file or `-`, `otlp` the URL of an OpenTelemetry collector. Raises UsageError."""
@@ -76,6 +78,7 @@ class ServeOptions:
     repository: Repository | None = None
     token: str | None = None
     insecure: bool = False
+    hosts: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
     shared_memory: bool = False
     keep_awake: bool = False
@@ -89,7 +92,13 @@ class ServeOptions:
     trace: Path | None = None
     otlp: str | None = None
 
+    @property
+    def guard(self) -> BrowserGuard | None:
+        """Raises UsageError."""
+        return None if self.token is not None or self.insecure else BrowserGuard(self.hosts)
+
     def __post_init__(self) -> None:
+        BrowserGuard(self.hosts)
         for option in ("http", "grpc", "metrics"):
             address: Address = getattr(self, option)
             if self.token is None and not self.insecure and not address.is_loopback():
@@ -106,7 +115,7 @@ def serve(
     on_ready: Callable[[Mapping[str, str]], None],
     end_now: Callable[[int], None],
 ) -> bool:
-    """Serve until SIGTERM or SIGINT, then answer what is here. `on_ready` is told where it listens, by port;
+    """Serve until SIGTERM, SIGINT or SIGHUP, then answer what is here. `on_ready` is told where it listens, by port;
     `end_now` ends the process with an exit status, at the second signal, or where ending takes too long. Returns
     whether every request that was let in has been answered. Raises UsageError, and WorkerLost if no worker can be
     started."""
@@ -135,11 +144,12 @@ async def _serve(
             ) as preprocessors,
             Service(
                 preprocessors, token=options.token, repository=options.repository, drain_s=options.drain_s,
-                on_stage=on_stage, watchers=watchers,
+                on_stage=on_stage, watchers=watchers, limits=options.limits,
             ) as service,
         ):  # fmt: skip
             await service.open(models)
-            stop = _signals(options.drain_s, end_now)
+            logs = [watcher for watcher in watchers if isinstance(watcher, AccessLog)]
+            stop = _signals(options.drain_s, end_now, logs)
             async with _ports(options, service) as ports:
                 on_ready(ports)
                 await stop.wait()
@@ -167,8 +177,8 @@ def _watchers(options: ServeOptions) -> Iterator[list[Watcher]]:
         yield watchers
 
 
-def _signals(drain_s: float, end_now: Callable[[int], None]) -> asyncio.Event:
-    """An event that the first SIGTERM or SIGINT sets."""
+def _signals(drain_s: float, end_now: Callable[[int], None], logs: Sequence[AccessLog]) -> asyncio.Event:
+    """An event that the first SIGTERM, SIGINT or SIGHUP sets. At SIGUSR1 the logs go on in new files."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def told(number: int) -> None:
@@ -179,8 +189,14 @@ def _signals(drain_s: float, end_now: Callable[[int], None]) -> asyncio.Event:
         bound.daemon = True
         bound.start()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told, number)
+    def reopen() -> None:
+        for log in logs:
+            log.reopen()
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN or number != signal.SIGHUP:  # nohup's word stands
+            loop.add_signal_handler(number, told, number)
+    loop.add_signal_handler(signal.SIGUSR1, reopen)
     return stop
 
 
@@ -191,8 +207,9 @@ async def _ports(options: ServeOptions, service: Service) -> AsyncIterator[dict[
     regions = Regions(limits.body) if options.shared_memory else None
     async with contextlib.AsyncExitStack() as stack:
         ports = {}
+        guard = options.guard
         context = None if options.tls is None else options.tls.context
-        for name, api in (("http", HttpApi(service, limits, regions)), ("metrics", MetricsApi(service))):
+        for name, api in (("http", HttpApi(service, limits, regions, guard)), ("metrics", MetricsApi(service, guard))):
             server = HttpServer(api.handle, refusal, limits, context)
             address: Address = getattr(options, name)
             with _port_of(name, address):

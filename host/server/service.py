@@ -9,6 +9,7 @@ is.
 import asyncio
 import hmac
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
@@ -18,10 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.batching import BadInput, HeadraceError, UsageError
+from headrace.batching import BadInput, CorruptInput, HeadraceError, UsageError
+from headrace.host.dpu import photo_file
 from headrace.host.dpu.driver import Dpu
 from headrace.host.live.runtime import Execution, Inference, Overloaded
 from headrace.host.server.group import Group, OnStage, Preprocessors, ServedModel, groups_of, open_group
+from headrace.host.server.limits import Limits
 from headrace.host.server.live import Live
 from headrace.host.server.metrics import Metrics
 from headrace.host.server.protocol import (
@@ -37,11 +40,13 @@ from headrace.host.server.protocol import (
     served,
 )
 from headrace.host.server.repository import Repository
-from headrace.host.server.rows import AUDIO, Row, outputs_by_name
+from headrace.host.server.rows import AUDIO, IMAGE, Row, outputs_by_name
 from headrace.host.server.settings import ModelSettings
 from headrace.host.server.watch import RowVisit, Standing, Visit, Watcher
 
 DRAIN_LOOK_S = 0.02
+LOOP_LOOK_S = 0.05  # between two looks at how late the event loop is
+AT_ONCE = 1 << 20  # bytes of outputs that are joined while nobody else is served; more in a thread
 
 _log = logging.getLogger(__name__)
 
@@ -49,8 +54,8 @@ _log = logging.getLogger(__name__)
 class Service:
     """The models that are served, which come and go: `open` them before the first request. Use as an async context
     manager around that; the preprocessors are their owner's to close. `token`, if there is one, is what requests must
-    bring; `repository` has the models that may be loaded, None where none may; `watchers` are told of all, beside the
-    service's own."""
+    bring; `repository` has the models that may be loaded, None where none may; `limits` bound what
+    a request's work may be; `watchers` are told of all, beside the service's own."""
 
     def __init__(
         self,
@@ -61,27 +66,38 @@ class Service:
         drain_s: float = 30.0,
         on_stage: OnStage = lambda _: None,
         watchers: Sequence[Watcher] = (),
+        limits: Limits | None = None,
     ) -> None:
         self.models: dict[str, ServedModel] = {}
         self.groups: list[Group] = []
         self.metrics = Metrics(self.standing)
-        self.live = Live(self.standing)
-        self._watchers: tuple[Watcher, ...] = (self.metrics, self.live, *watchers)
+        self.live_page = Live(self.standing)
+        self._watchers: tuple[Watcher, ...] = (self.metrics, self.live_page, *watchers)
         self.draining = False
         self.repository = repository
         self._preprocessors = preprocessors
         self._drain_s = drain_s
         self._on_stage = on_stage
+        self._limits = limits or Limits()
         self._changing = asyncio.Lock()  # models are loaded and unloaded one after the other
         self._changes: set[asyncio.Task[None]] = set()  # the loads and unloads that were asked for and have not ended
         self._token = None if token is None else token.encode()
 
     async def __aenter__(self) -> "Service":
-        await self.live.__aenter__()
+        await self.live_page.__aenter__()
+        self._watchdog = asyncio.create_task(self._watch_loop())
         return self
 
+    async def _watch_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LOOP_LOOK_S
+            await asyncio.sleep(LOOP_LOOK_S)
+            self.metrics.loop_lag.observe(max(0.0, loop.time() - due))
+
     async def __aexit__(self, *_: object) -> None:
-        await self.live.__aexit__()
+        self._watchdog.cancel()
+        await self.live_page.__aexit__()
         await self.close()
 
     async def close(self) -> None:
@@ -100,7 +116,7 @@ class Service:
             names = [model.name for model in together]
             for name in names:
                 self.metrics.add(name)
-                self.live.add(name)
+                self.live_page.add(name)
             suffix = f" ({', '.join(names)})" if self.groups else ""
             group = await open_group(together, self._preprocessors, self._on_stage, self._executed, suffix)
             self.groups.append(group)
@@ -164,6 +180,11 @@ class Service:
             self.groups.remove(group)
 
     @property
+    def live(self) -> bool:
+        """Whether it can do its work now or later. It cannot where a runtime has stopped on an error of its own."""
+        return not any(group.runtime.broken for group in self.groups)
+
+    @property
     def ready(self) -> bool:
         """Whether it makes sense to send requests."""
         return not self.draining and all(model.ready for model in self.models.values())
@@ -218,17 +239,19 @@ class Service:
         model = self.model(request.model, request.version)
         visit.id = request.id
         wanted = self._wanted(model, request)
-        rows = _rows(model, request)
+        rows = _rows(model, request, self._limits)
         with self._admitted(model, len(rows)):
             done = await self._all(model, rows, request, visit)
-        return [_joined(model, output, done) for output in wanted]
+        if self._answer_bytes(model, wanted, done) <= AT_ONCE:
+            return [_joined(model, output, done) for output in wanted]
+        return await asyncio.to_thread(lambda: [_joined(model, output, done) for output in wanted])
 
     async def stream(self, request: InferRequest, visit: Visit) -> AsyncIterator[list[Output]]:
         """The same, where the model decodes and the request has one row: each token as it comes. All in one, else."""
         model = self.model(request.model, request.version)
         visit.id = request.id
         wanted = self._wanted(model, request)
-        rows = _rows(model, request) if model.streams else []
+        rows = _rows(model, request, self._limits) if model.streams else []
         if len(rows) != 1 or any(output.classes for output in wanted):
             yield await self.infer(request, visit)
             return
@@ -252,6 +275,19 @@ class Service:
         if twice := [name for name, count in asked.items() if count > 1]:  # each would be a copy of its own
             raise BadInput(f"output {twice[0]!r} was asked for {asked[twice[0]]} times; ask for it once")
         return request.outputs or [Wanted(spec.name, binary=request.binary) for spec in model.outputs]
+
+    def _answer_bytes(self, model: ServedModel, wanted: Sequence[Wanted], done: Sequence[Inference]) -> int:
+        """How large the outputs are that an answer is made of. Raises BadInput for one that is too large."""
+        size = 0
+        for inference in done:
+            outputs = outputs_by_name(model.outputs, inference.outputs)
+            size += sum(outputs[output.name].nbytes for output in wanted)
+        if size > self._limits.answer:
+            raise BadInput(
+                f"the outputs have {size} bytes; this server takes at most {self._limits.answer} for an answer: send "
+                "fewer rows at a time, or ask for fewer outputs"
+            )
+        return size
 
     @contextmanager
     def _admitted(self, model: ServedModel, rows: int) -> Iterator[None]:
@@ -332,13 +368,28 @@ class Service:
         )  # fmt: skip
 
 
-def _rows(model: ServedModel, request: InferRequest) -> list[Row]:
+def _rows(model: ServedModel, request: InferRequest, limits: Limits) -> list[Row]:
     """No more than may be in flight: few bytes can say that they are any number. Raises BadInput and CorruptInput."""
     rows = max((len(array) for array in request.inputs.values() if array.ndim), default=0)
     most = model.settings.max_queue
     if rows > most:
         raise BadInput(f"{rows} rows in a request; model {model.name!r} takes at most {most} at a time")
-    return model.rows.of(request)
+    found = model.rows.of(request)
+    if model.rows.encoded == IMAGE:
+        pixels = sum(_pixels(row.value) for row in found if isinstance(row.value, bytes))
+        if pixels > limits.megapixels * 10**6:
+            raise BadInput(
+                f"{len(found)} photos of {pixels / 1e6:.0f} megapixels together; send at most {limits.megapixels}"
+            )
+    return found
+
+
+def _pixels(file: bytes) -> int:
+    """By its header; of a file without one, which is told when it is decoded, none."""
+    try:
+        return math.prod(photo_file.size(file))
+    except CorruptInput:
+        return 0
 
 
 def _as_long_as_the_longest(arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:

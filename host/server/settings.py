@@ -2,7 +2,6 @@
 
 import math
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -83,16 +82,6 @@ def with_settings(base: ModelSettings, table: Mapping[str, Any], where: str) -> 
         except ValueError as error:
             raise UsageError(f"{where}: {key} is {value!r}; {error}") from None
     return replace(base, **changes)
-
-
-def read_toml(path: Path, where: str) -> dict[str, Any]:
-    """Raises UsageError."""
-    try:
-        return tomllib.loads(path.read_bytes().decode())
-    except OSError as error:
-        raise UsageError(f"{where}: {error.strerror}; name a file that can be read") from None
-    except ValueError as error:  # also of what is no text
-        raise UsageError(f"{where}: {error}") from None
 
 
 class _Key(NamedTuple):

@@ -14,7 +14,9 @@ from headrace.host.server.protocol import MAX_FIELDS
 
 Bytes = bytes | memoryview
 
-MAX_UNKNOWN = 1 << 18  # bytes of a message that only protobuf can read: a few milliseconds
+# Bytes that protobuf reads, while nobody else is served. At most some 50 ms.
+MAX_UNKNOWN = 1 << 18  # of a message with fields that are not known here
+MAX_PLAIN = 1 << 20  # of all but the raw contents
 
 # Keys of fields with a length: the number, then wire type 2 in the lowest three bits.
 _REQUEST_FIELDS = bytes(number << 3 | 2 for number in range(1, 8))
@@ -56,6 +58,7 @@ def _apart(message: bytes) -> tuple[bytes, list[memoryview]] | None:
     protobuf as a whole, be it unknown or wrong. Raises BadInput."""
     view, end, at = memoryview(message), len(message), 0
     others, contents = list[memoryview](), list[memoryview]()
+    plain = 0
     while at < end:
         if len(others) + len(contents) > MAX_FIELDS + 3:  # a model's name, its version and an id are no such field
             raise _too_many()
@@ -78,6 +81,11 @@ def _apart(message: bytes) -> tuple[bytes, list[memoryview]] | None:
             contents.append(view[at : at + length])
         else:
             others.append(view[begin : at + length])
+            plain += at + length - begin
+            if plain > MAX_PLAIN:
+                raise BadInput(
+                    f"a request of more than {MAX_PLAIN} bytes beside its raw_input_contents; send tensors in these"
+                )
         at += length
     return b"".join(others), contents
 

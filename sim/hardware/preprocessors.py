@@ -21,6 +21,7 @@ from headrace.sim.hardware.nvjpg import nvjpg_preprocessor
 from headrace.sim.hardware.pcie import gpu_link
 from headrace.sim.hardware.preba_cpu import PAPER_IMPLIED
 from headrace.sim.preprocessing import Preprocessor
+from headrace.sim.text_files import read_text
 
 FORMS: Final = "ideal, cpu:32, cpu:32:paper-implied, dpu:4, dpu:4,2 (sound), dpu:4:queue:p2p, nvjpg"
 COSTS: Final = (MEASURED, PAPER_IMPLIED)
@@ -55,9 +56,10 @@ def parse(text: str, host: Host) -> Preprocessor:
 
 def read_costs(path: Path) -> CpuCosts:
     """What `headrace profile --cpu-preprocessing` wrote. Raises UsageError."""
+    text = read_text(str(path), path)
     try:
-        return CpuCosts.from_json(path.read_text())
-    except (OSError, UnicodeDecodeError, UsageError) as error:
+        return CpuCosts.from_json(text)
+    except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
 
 

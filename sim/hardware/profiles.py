@@ -4,11 +4,14 @@ from pathlib import Path
 
 from headrace.batching.errors import UsageError
 from headrace.batching.graphs.profile import Profile
+from headrace.sim.text_files import read_text
 
 
 def read_profile(path: Path) -> Profile:
     """What `headrace profile` wrote. Raises UsageError."""
+    where = f"--profile {path}"
+    text = read_text(where, path)
     try:
-        return Profile.from_json(path.read_text())
-    except (OSError, UnicodeDecodeError, UsageError) as error:
-        raise UsageError(f"--profile {path}: {error}") from error
+        return Profile.from_json(text)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from error

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching.errors import UsageError
+from headrace.sim.text_files import read_text
 
 Steps = NDArray[np.int64]
 Inputs = NDArray[np.int64] | NDArray[np.float64]
@@ -205,10 +206,7 @@ class Corpus:
 def read_corpus(path: Path) -> Corpus:
     """A text file, one pair a line: source and target separated by a tab. Words are what blanks separate; where both
     sides are numbers, they are the lengths themselves. Raises UsageError that names file and line."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {error}") from error
+    text = read_text(str(path), path)
     pairs: list[tuple[int, int]] = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching.errors import UsageError
-from headrace.sim.load.table import read_rows
+from headrace.sim.text_files import read_rows
 
 COLUMNS: Final = ("width", "height")
 MOST_PIXELS: Final = 100_000_000

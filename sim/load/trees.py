@@ -7,6 +7,7 @@ import numpy as np
 
 from headrace.batching.errors import UsageError
 from headrace.batching.graphs.cell_graph import CellGraph
+from headrace.sim.text_files import read_text
 
 LEAF, INNER = 0, 1  # types of cells
 
@@ -43,10 +44,7 @@ def complete_tree(leaves: int) -> CellGraph:
 def read_trees(path: Path) -> list[CellGraph]:
     """Binary parse trees, one a line, bracketed as in the Stanford Sentiment TreeBank: (3 (2 good) (2 film)). A node
     with one child is that child. Raises UsageError that names file and line."""
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {error}") from error
+    lines = read_text(str(path), path).split("\n")
     trees = []
     for number, line in enumerate(lines, 1):
         if line.strip():

@@ -1,7 +1,6 @@
 """A grid of scenarios: settings of which each may be a list, and every combination of them."""
 
 import math
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 from headrace.batching.errors import OutOfMemory, Unstable, UsageError
 from headrace.sim.scenario import Scenario, checked_setting, run_scenario
+from headrace.sim.text_files import read_toml
 
 MOST_RUNS: Final = 100_000
 
@@ -38,10 +38,7 @@ def read_grid(path: Path) -> Grid:
     them; `seeds` is a list, too, or how many there are, from 0 on. Raises UsageError, also if there are more than
     MOST_RUNS combinations."""
     where = f"--grid {path}"
-    try:
-        body = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"{where}: {error}") from error
+    body = read_toml(where, path)
     given = {key.replace("-", "_"): value for key, value in body.items()}
     if len(given) < len(body):
         raise UsageError(f"{where}: a setting is there twice, with dashes and without")

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -25,11 +25,11 @@ class Journal(Generic[Result]):
     """Of jobs and results that are dataclasses of plain values, the results of the class `kind`.
 
     They lie in `path`, a Parquet file: `version` of the code, `key`, a column for each setting and, its name behind
-    "result.", for each thing found, and `record`, the row as JSON, from which results are the same to the bit. Parquet
-    cannot be appended to. So what comes is appended to a file of such records beside it, and `close` makes both one:
-    a crash costs what it comes amidst, and no more. What another version of the code found is not taken, nor what was
-    found from files that have changed since; nor a line that was cut short. For one sweep at a time. Raises UsageError
-    if a file cannot be read, or is another's, and if pyarrow is missing."""
+    "result.", for each thing found (of a field `result` the things in it), and `record`, the row as JSON, from which
+    results are the same to the bit. Parquet cannot be appended to. So what comes is appended to a file of such records
+    beside it, and `close` makes both one: a crash costs what it comes amidst, and no more. What another version of the
+    code found is not taken, nor what was found from files that have changed since; nor a line that was cut short. For
+    one sweep at a time. Raises UsageError if a file cannot be read, or is another's, and if pyarrow is missing."""
 
     path: Path
     kind: type[Result]
@@ -176,11 +176,21 @@ def _table(rows: Sequence[dict[str, Any]]) -> "pa.Table":
 
     flat = [
         {"version": row.get("version"), "key": row.get("key"), **_flat("", row.get("job")),
-         **_flat("result.", row.get("result")), "record": json.dumps(row)}
+         **_flat("result.", _found(row)), "record": json.dumps(row)}
         for row in rows
     ]  # fmt: skip
     names = dict.fromkeys(name for row in flat for name in row)
     return pa.table({name: _column([row.get(name) for row in flat]) for name in names})
+
+
+def _found(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What stands in a field `result` stands beside the other fields: its name would be twice in a column's."""
+    found = dict(row.get("result") or {})
+    inner = found.get("result")
+    if isinstance(inner, dict):
+        del found["result"]
+        found |= inner
+    return found
 
 
 def _flat(prefix: str, value: Any) -> dict[str, Any]:

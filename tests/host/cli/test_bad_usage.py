@@ -223,7 +223,8 @@ RANGES = (
     (("serve",), "--max-bodies-mib", "int", ("0",), ()),
     (("serve",), "--max-head-kib", "int", ("0", "1025"), ()),
     (("serve",), "--max-json-mib", "int", ("0", "2048"), ()),
-    (("serve",), "--max-json-depth", "int", ("7", "1025"), ()),
+    (("serve",), "--max-answer-mib", "int", ("0", str((1 << 20) + 1)), ()),
+    (("serve",), "--max-request-megapixels", "int", ("0", str((1 << 20) + 1)), ()),
     (("serve",), "--max-elements", "int", ("0",), ()),
     (("serve",), "--client-timeout-s", "float", ("0", "3601"), ()),
     (("serve",), "--max-connections", "int", ("0",), ()),
@@ -488,7 +489,8 @@ def test_every_option_that_takes_a_value_is_tried_here():
         ("reproduce", "paper"),
     }
     tried |= {("bench", option) for option in ("url", "--model", "--input")}  # in tests/host/bench
-    tried |= {("serve", option) for option in ("--repository", "--otlp", "--access-log")}  # in tests/host/server
+    # in tests/host/server
+    tried |= {("serve", option) for option in ("--repository", "--otlp", "--access-log", "--allow-host")}
     tried |= {
         ("device", option) for option in ("unpacked", "--log", "-ppid", "-port")
     }  # in tests/host/xrt, as the rest

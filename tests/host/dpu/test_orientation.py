@@ -1,13 +1,14 @@
 """Photos that lie on their side: turned as OpenCV turns them, and the same on the CPU and on the DPU."""
 
 import asyncio
+import io
 
 import cv2
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageOps
 
 from headrace.batching import UsageError
 from headrace.bitstreams.build import build_sw_emu
@@ -30,7 +31,9 @@ def tiff(value: int, order: str = "big", kind: int = 3) -> bytes:
         return n.to_bytes(size, order)
 
     width = number(0x0100, 2) + number(3, 2) + number(1, 4) + number(640, 2) + bytes(2)
-    turn = number(0x0112, 2) + number(kind, 2) + number(1, 4) + number(value, 2) + bytes(2)
+    long = kind in (4, 9)
+    turn = number(0x0112, 2) + number(kind, 2) + number(1, 4)
+    turn += number(value, 4) if long else number(value, 2) + bytes(2)
     head = (b"MM" if order == "big" else b"II") + number(42, 2) + number(8, 4)
     return head + number(2, 2) + width + turn + bytes(4)
 
@@ -59,6 +62,29 @@ def test_what_pillow_writes_is_read():
     assert orientation(with_exif(photo(), exif.tobytes().removeprefix(b"Exif\0\0"))) is Orientation.BACK_QUARTER_TURN
 
 
+@pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize(("kind", "order"), [(3, "big"), (3, "little"), (4, "big"), (4, "little"), (9, "little")])
+@pytest.mark.parametrize("turn", Orientation)
+def test_a_file_of_each_format_is_turned_as_pillow_turns_it(turn, kind, order, file_format):
+    """Whole numbers of other types than SHORT count as in Pillow. WebP's data may have a head, and PNG's has none."""
+    stored = Image.open(io.BytesIO(photo(31, 20)))
+    for head in (b"Exif\0\0", b"") if file_format == "WEBP" else (b"Exif\0\0",):
+        file = io.BytesIO()
+        stored.save(file, file_format, exif=head + tiff(turn, order, kind), lossless=True)
+        with Image.open(file) as found:
+            pillows = np.asarray(ImageOps.exif_transpose(found).convert("RGB"))
+        assert orientation(file.getvalue()) is turn
+        assert np.array_equal(preprocess(file.getvalue(), ImageSpec(orient=True), Stage.DECODE), pillows)
+
+
+@pytest.mark.parametrize("cut", range(0, 120, 7))
+@pytest.mark.parametrize("file_format", ["PNG", "WEBP"])
+def test_a_file_that_ends_early_is_not_turned_or_as_it_says(file_format, cut):
+    file = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(file, file_format, exif=b"Exif\0\0" + tiff(6))
+    assert orientation(file.getvalue()[:-cut]) in (Orientation.NONE, Orientation.QUARTER_TURN)
+
+
 @pytest.mark.parametrize(
     "jpeg",
     [
@@ -67,15 +93,17 @@ def test_what_pillow_writes_is_read():
         photo(),
         with_exif(photo(), tiff(0)),
         with_exif(photo(), tiff(9)),
-        with_exif(photo(), tiff(6, kind=4)),
+        with_exif(photo(), tiff(6, kind=2)),
+        with_exif(photo(), tiff(6 << 16, kind=4)),
+        with_exif(photo(), tiff(6)[:29] + b"\2" + tiff(6)[30:]),
         with_exif(photo(), b"XX" + tiff(6)[2:]),
         with_exif(photo(), tiff(6)[:3] + b"\x2b" + tiff(6)[4:]),
         with_exif(photo(), tiff(6)[:30]),
         with_exif(photo(), tiff(6)[:4] + b"\xff\xff\xff\xff" + tiff(6)[8:]),
         photo()[:-2] + with_exif(photo(), tiff(6))[2:],
     ],
-    ids=["empty", "SOI alone", "no Exif", "0", "9", "another type", "byte order", "no TIFF", "cut off", "far away",
-         "behind the scan"],
+    ids=["empty", "SOI alone", "no Exif", "0", "9", "another type", "beyond", "two values", "byte order", "no TIFF",
+         "cut off", "far away", "behind the scan"],
 )  # fmt: skip
 def test_a_photo_without_a_sound_orientation_stays_as_it_is(jpeg):
     assert orientation(jpeg) is Orientation.NONE

@@ -220,7 +220,9 @@ def test_clients_of_the_front_get_sums_and_errors_as_from_a_server(statistics, r
             (found,) = client.get_inference_statistics().model_stats
             assert (found.name, found.inference_count, found.inference_stats.queue.ns) == ("m", 11, 110)
             status, told = get(by_http, "/v2/models/no%20such/stats")
-            assert status == 404 and told == {"error": "there is no model 'no such'; this server has m"}
+            assert status == 404 and told == {
+                "error": "there is no model 'no such'; the repository index lists those that there are"
+            }
             assert get(by_http, "/v2/models/m/versions/2/stats")[0] == 404
             with pytest.raises(tritonclient.utils.InferenceServerException, match=r"NOT_FOUND.*there is no model 'x'"):
                 client.get_inference_statistics("x")

@@ -525,7 +525,7 @@ def test_closing_answers_what_is_in_flight_at_once():
         (running,) = ask(runtime, 1030)
         await asyncio.sleep(0.2)
         await runtime.close()
-        assert clock() == pytest.approx(0.2)
+        assert clock() == pytest.approx(0.2) and not runtime.broken
         with pytest.raises(RuntimeClosed):
             await running
         with pytest.raises(RuntimeClosed):
@@ -571,12 +571,15 @@ def test_an_error_of_the_policy_ends_all_requests_and_says_so(caplog):
 
     async def body(runtime, *_):
         await asyncio.sleep(0.3)
+        assert not runtime.broken
         for call in ask(runtime, 0, 0, 0):
             with pytest.raises(RuntimeClosed, match="no such queue"):
                 await call
         with pytest.raises(RuntimeClosed, match="no such queue"):
             await runtime.infer("net", value())
-        assert clock() == pytest.approx(0.3)
+        assert clock() == pytest.approx(0.3) and runtime.broken
+        await runtime.close()
+        assert not runtime.broken
 
     with caplog.at_level(logging.CRITICAL, "headrace"):
         serve(Watched(Serial([OPAQUE]), fail), TIMES, body)

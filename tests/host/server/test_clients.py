@@ -1,7 +1,9 @@
 """tritonclient, unchanged, on both transports of one server, and what the protocol says of JSON and bytes."""
 
+import contextlib
 import json
 import re
+import subprocess
 import threading
 
 import cv2
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.http
-from running import PHOTO, SPEC, scale_request, scaled, serving
+from running import PHOTO, SPEC, scale_request, scaled, serving, until
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
@@ -157,6 +159,46 @@ def test_json_of_both_forms_and_bytes_give_the_same(server):
         np.testing.assert_array_equal(scaled(body), 2 * raw)
 
 
+@pytest.mark.parametrize("asked", [None, "gzip", "deflate"])
+@pytest.mark.parametrize("given", ["gzip", "deflate"])
+@pytest.mark.parametrize("binary", [True, False])
+def test_requests_and_answers_may_be_compressed(server, given, asked, binary):
+    rows = np.arange(400, dtype=np.float32).reshape(100, 4)
+    x = tritonclient.http.InferInput("x", [100, 4], "FP32")
+    x.set_data_from_numpy(rows, binary_data=binary)
+    output = tritonclient.http.InferRequestedOutput("output", binary_data=binary)
+    with tritonclient.http.InferenceServerClient(server.url()) as client:
+        answer = client.infer(
+            "scale", [x], outputs=[output], request_compression_algorithm=given, response_compression_algorithm=asked
+        )
+    np.testing.assert_array_equal(answer.as_numpy("output"), 2 * rows)
+
+
+def test_a_body_may_come_in_chunks(server):
+    """As of requests with a generator, and of curl from a pipe."""
+    body = json.dumps(scale_request(3.0)).encode()
+    with contextlib.closing(server.connection()) as connection:
+        for _ in range(2):
+            connection.request("POST", "/v2/models/scale/infer", iter([body[:10], body[10:]]), encode_chunked=True,
+                               headers={"Transfer-Encoding": "chunked"})  # fmt: skip
+            assert scaled(connection.getresponse().read())[0, 0] == 6
+    url = f"http://{server.url()}/v2/models/scale/infer"
+    curl = ["curl", "--silent", "--fail-with-body", "--request", "POST", "--upload-file", "-", url]
+    done = subprocess.run(curl, input=body, capture_output=True, check=True, timeout=30)
+    assert scaled(done.stdout)[0, 0] == 6
+
+
+def test_json_is_compressed_for_who_accepts_it_and_tensors_for_who_asks_for_nothing_else(server):
+    request = scale_request(*[1.5] * 200)
+    for codings, binary, compressed in (
+        ("gzip, deflate", False, True), ("gzip, deflate", True, False), ("gzip", True, True)
+    ):  # fmt: skip
+        asked = {**request, "outputs": [{"name": "output", "parameters": {"binary_data": binary}}]}
+        status, headers, _ = server.request("POST", "/v2/models/scale/infer", asked, {"Accept-Encoding": codings})
+        assert status == 200 and ("content-encoding" in headers) == compressed
+    assert server.request("GET", "/metrics", headers={"Accept-Encoding": "gzip"}, port="metrics")[1]["content-encoding"]
+
+
 def test_outputs_are_bytes_behind_the_json_where_that_is_asked_for(server):
     asked = scale_request(4.0, binary_data_output=True)
     status, headers, body = server.request("POST", "/v2/models/scale/infer", asked)
@@ -206,6 +248,14 @@ def test_grpc_takes_typed_contents_too_and_names_what_it_has_not(server):
         with pytest.raises(grpc.RpcError) as refused:
             stub.CudaSharedMemoryStatus(service_pb2.CudaSharedMemoryStatusRequest())
         assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_metrics_tell_how_late_the_event_loop_is(server):
+    def looks():
+        return float(re.search(r"^headrace_loop_lag_seconds_count (\S+)$", server.metrics(), re.MULTILINE)[1])
+
+    before = looks()
+    until(lambda: looks() >= before + 3)
 
 
 def test_metrics_tell_outcomes_times_and_why_batches_left(server):

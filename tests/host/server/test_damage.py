@@ -1,5 +1,6 @@
 """Bytes that no client should send: always an answer that says what is wrong, and the server lives."""
 
+import gzip
 import json
 import re
 import selectors
@@ -103,6 +104,21 @@ def test_a_header_length_that_lies_is_refused(server, length, text):
     assert status == 400 and text in error
 
 
+@pytest.mark.parametrize(
+    ("body", "coding", "status"),
+    [
+        (gzip.compress(bytes(2 << 20)), "gzip", 413),  # larger than --max-body-mib
+        (gzip.compress(b"{}")[:-1], "gzip", 400),
+        (b"{}", "deflate", 400),
+        (b"{}", "br", 415),
+    ],
+)
+def test_a_body_that_cannot_be_uncompressed_is_refused(server, body, coding, status):
+    found, headers, answer = server.request("POST", INFER, body, {"Content-Encoding": coding})
+    assert found == status and b"error" in answer
+    assert headers.get("accept-encoding") == ("gzip, deflate" if status == 415 else None)
+
+
 def binary(raw, size, **more):
     tensor = {"name": "x", "datatype": "FP32", "shape": [1, 4], **more, "parameters": {"binary_data_size": size}}
     header = json.dumps({"inputs": [tensor]}).encode()
@@ -143,14 +159,15 @@ def test_a_photo_of_more_pixels_than_are_allowed_is_never_decoded(server, suffix
     ("head", "status"),
     [
         (b"nonsense\r\n\r\n", 400),
-        (b"GET /v2 HTTP/2.0\r\nHost: a\r\n\r\n", 400),
+        (b"GET /v2 HTTP/2.0\r\nHost: 127.0.0.1\r\n\r\n", 400),
         (b"GET /v2 HTTP/1.1\r\n\r\n", 400),
-        (b"GET /v2 HTTP/1.1\r\nHost: a\r\n folded\r\n\r\n", 400),
-        (b"GET /v2 HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
-        (b"GET /v2 HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\n", 400),
-        (b"POST /v2 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 411),
-        (b"POST /v2 HTTP/1.1\r\nHost: a\r\nContent-Length: 1048577\r\n\r\n", 413),
-        (b"GET /v2 HTTP/1.1\r\nHost: a\r\nx: " + b"y" * 40_000, 431),
+        (b"GET /v2 HTTP/1.1\r\nHost: 127.0.0.1\r\n folded\r\n\r\n", 400),
+        (b"GET /v2 HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
+        (b"GET /v2 HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: +1\r\n\r\n", 400),
+        (b"POST /v2 HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n\r\n", 400),
+        (b"POST /v2 HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: gzip\r\n\r\n0\r\n\r\n", 400),
+        (b"POST /v2 HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1048577\r\n\r\n", 413),
+        (b"GET /v2 HTTP/1.1\r\nHost: 127.0.0.1\r\nx: " + b"y" * 40_000, 431),
         (bytes(range(256)) * 4 + b"\r\n\r\n", 400),
     ],
 )
@@ -173,8 +190,8 @@ def test_what_is_not_there_says_so(server, method, path, status):
 
 def test_requests_in_one_piece_are_answered_one_by_one(server):
     body = json.dumps(scale_request(5.0)).encode()
-    one = b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (INFER.encode(), len(body), body)
-    last = b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    one = b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n%s" % (INFER.encode(), len(body), body)
+    last = b"GET /v2/health/live HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
     answer = server.raw(3 * one + last)
     assert answer.count(b"HTTP/1.1 200 OK") == 4 and answer.count(b"10.0") == 3
 
@@ -184,7 +201,7 @@ def test_a_body_is_asked_for_where_the_client_waits(server):
     host, port = server.ports["http"].split(":")
     with socket.create_connection((host, int(port)), timeout=10) as client:
         client.sendall(
-            b"POST %s HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
+            b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
             % (INFER.encode(), len(body))
         )
         assert client.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -196,7 +213,7 @@ def test_bodies_that_do_not_come_hold_no_place_for_ever(server):
     host, port = server.ports["http"].split(":")
     clients = [socket.create_connection((host, int(port)), timeout=10) for _ in range(3)]
     for client in clients:
-        client.sendall(b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nx" % INFER.encode())
+        client.sendall(b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000\r\n\r\nx" % INFER.encode())
     with selectors.DefaultSelector() as ready:  # which takes any descriptor; select only those below 1024
         for client in clients:
             ready.register(client, selectors.EVENT_READ)

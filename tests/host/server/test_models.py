@@ -285,7 +285,9 @@ def test_a_client_that_leaves_leaves_no_worker_and_no_memory_behind(tmp_path):
         def ask_and_leave(what: str) -> None:
             host, port = server.ports["http"].rsplit(":", 1)
             with socket.create_connection((host, int(port)), timeout=10) as client:
-                head = f"POST /v2/repository/models/twice/{what} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
+                head = (
+                    f"POST /v2/repository/models/twice/{what} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\r\n"
+                )
                 client.sendall(head.encode())
                 time.sleep(0.1)  # it has begun
 

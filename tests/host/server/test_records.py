@@ -2,6 +2,9 @@
 
 import contextlib
 import json
+import re
+import resource
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -11,7 +14,7 @@ import pytest
 import tritonclient.grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
-from running import PHOTO, scale_request, serving, until
+from running import HELD, PHOTO, scale_request, serving, until
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from headrace.batching import Request, Task
@@ -32,9 +35,9 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
         self.services, self.spans = set(), []
 
     def Export(self, request, context):
-        for resource in request.resource_spans:
-            self.services |= {a.value.string_value for a in resource.resource.attributes if a.key == "service.name"}
-            for scope in resource.scope_spans:
+        for each in request.resource_spans:
+            self.services |= {a.value.string_value for a in each.resource.attributes if a.key == "service.name"}
+            for scope in each.scope_spans:
                 self.spans += scope.spans
         return trace_service_pb2.ExportTraceServiceResponse()
 
@@ -129,6 +132,59 @@ def test_an_access_log_that_nobody_takes_holds_up_nothing_and_says_what_it_left_
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert sum(line.get("left_out", 0) for line in lines) + sum("id" in line for line in lines) == 1000
     assert sum("id" in line for line in lines) < 1000
+
+
+def test_a_full_disk_costs_whole_lines_that_are_counted_and_tears_none(tmp_path, monkeypatch, caplog):
+    """A limit on the size of files is the disk that is full: it takes a part of a write, then nothing."""
+    monkeypatch.setattr(access_log, "LINES", 500)
+    monkeypatch.setattr(access_log, "WRITE_S", 0.01)
+    path = tmp_path / "log"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def told():
+        return path.read_bytes().splitlines(keepends=True)
+
+    with AccessLog(str(path)) as log:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_001, hard))
+        try:
+            for number in range(2000):
+                log.answered(Visit("m", "http", id=str(number)))
+                until(lambda: len(log._lines) < 400 or path.stat().st_size == 10_001)
+            assert not told()[-1].endswith(b"\n"), "no line is cut at this limit: choose another"
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    lines = [json.loads(line) for line in told()]
+    numbers = [int(line["id"]) for line in lines if "id" in line]
+    assert numbers == sorted(set(numbers)) and 500 < len(numbers) < 2000
+    assert sum(line.get("left_out", 0) for line in lines) + len(numbers) == 2000
+    assert caplog.text.count("the access log cannot be written") == 1
+
+
+def test_logs_are_rotated_at_sigusr1_and_sighup_ends_the_server_when_all_is_answered(tmp_path):
+    path, moved = tmp_path / "log", tmp_path / "log.1"
+    with serving("--access-log", str(path), models=("scale",)) as server:
+        assert server.request("POST", INFER, {**scale_request(1.0), "id": "first"})[0] == 200
+        until(lambda: path.read_text())
+        path.rename(moved)
+        server.process.send_signal(signal.SIGUSR1)
+        until(path.exists)
+        assert server.request("POST", INFER, {**scale_request(1.0), "id": "second"})[0] == 200
+        with ThreadPoolExecutor() as pool:
+            held = pool.submit(
+                server.request, "POST", INFER, {**scale_request(HELD, timeout=60_000_000), "id": "third"}
+            )
+            until(lambda: in_flight(server) == 1)
+            server.process.send_signal(signal.SIGHUP)
+            until(lambda: server.request("GET", "/v2/health/ready")[0] == 503)
+            server.let_go()
+            assert held.result()[0] == 200
+        assert server.process.wait(30) == 0
+    assert [json.loads(line)["id"] for line in moved.read_text().splitlines()] == ["first"]
+    assert [json.loads(line)["id"] for line in path.read_text().splitlines()] == ["second", "third"]
+
+
+def in_flight(server):
+    return int(float(re.search(r"^headrace_in_flight\{.*\} (\S+)$", server.metrics(), re.MULTILINE)[1]))
 
 
 def test_the_trace_has_every_task_and_the_photos_before_them(tmp_path):

@@ -53,6 +53,7 @@ def test_a_port_that_is_taken_is_named_at_once(port):
         (("--trace", "no/such/folder"), "name a file that can be written"),
         (("--access-log", "no/such/folder"), "name a file that can be written"),
         (("--otlp", "collector:4317"), "give http://HOST:PORT"),
+        (("--allow-host", "gpu:80"), "give a name without scheme and port"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options, text):
@@ -65,7 +66,7 @@ def test_options_that_do_not_go_together_are_refused(options, text):
     [
         (
             "max-quue = 5",
-            "there is no setting 'max-quue'; known are access-log, bucket-s, bucket-width, client-timeout-s,",
+            "there is no setting 'max-quue'; known are access-log, allow-host, bucket-s, bucket-width,",
         ),
         ("max-queue = 1.5", "--max-queue"),
         ("max-queue = 0", "--max-queue"),
@@ -98,7 +99,7 @@ def test_options_that_do_not_go_together_are_refused(options, text):
         ('policy = "best"', "choose from serial"),
         ('token-file = "missing"', "No such file"),
         ("[", "server.toml: "),
-        ("\x00", "line 1"),
+        ("\x00", "this is no text file, for it holds a zero byte"),
     ],
 )
 def test_a_file_of_settings_is_checked_as_options_are(settings, text, tmp_path):

@@ -26,11 +26,15 @@ def test_a_trace_is_replayed_as_it_is(tmp_path):
     [
         ("arrival_s,model\n1,text\n", "lacks input_len, output_len"),
         (HEADER, "has no requests"),
-        (HEADER + "x,text,1,1\n", "line 2: could not convert"),
+        (HEADER + "x,text,1,1\n", "line 2: arrival_s is x, which is no number"),
         (HEADER + "1,text,1\n", "line 2"),
         (HEADER + "1,other,1,1\n", "line 2: model 'other' is not served"),
-        (HEADER + "2,text,1,1\n1,text,1,1\n", "line 3: arrival_s is 1.0"),
-        (HEADER + "nan,text,1,1\n", "line 2: arrival_s is nan"),
+        (HEADER + "2,text,1,1\n1,text,1,1\n", "line 3: arrival_s is 1; times must"),
+        (HEADER + "nan,text,1,1\n", "line 2: arrival_s is nan, which is no number"),
+        (HEADER + "sNaN,text,1,1\n", "line 2: arrival_s is sNaN, which is no number"),
+        (HEADER + "inf,text,1,1\n", "line 2: arrival_s is inf, which is no number"),
+        (HEADER + "0,text,1,1\n1e999999999,text,1,1\n", "line 3: arrival_s is 1e999999999"),
+        (HEADER + "-1,text,1,1\n", "line 2: arrival_s is -1; times must"),
         (HEADER + "1,text,0,1\n", "line 2: lengths"),
         (HEADER + "1,text,nan,1\n", "line 2: lengths of nan"),
         (HEADER + "1,text,1,0\n", "line 2: lengths"),
@@ -41,6 +45,41 @@ def test_a_broken_trace_is_refused_with_the_line(tmp_path, text, message):
     file = tmp_path / "trace.csv"
     file.write_text(text)
     with pytest.raises(UsageError, match=message):
+        read_trace(file, ["text"], 0.1)
+
+
+BEGIN = 1_700_000_000  # a clock's second, in 2023
+OFFSETS_NS = [0, 1, 500, 500, 1_000_000, 123_456_789, 3_600_000_000_000]
+
+
+@pytest.mark.parametrize("begin_s", [0, 5, BEGIN])
+@pytest.mark.parametrize(("unit", "digits"), [("s", 9), ("ms", 6), ("us", 3), ("ns", 0)])
+def test_times_in_any_unit_are_exact(tmp_path, unit, digits, begin_s):
+    """A clock's time in nanoseconds has more digits than a float: equal times stay equal, and others differ."""
+    file = tmp_path / "trace.csv"
+    rows = []
+    for offset in OFFSETS_NS:
+        text = str(begin_s * 10**9 + offset).rjust(digits + 1, "0")
+        rows.append(f"{text[:-digits]}.{text[-digits:]}" if digits else text)
+    file.write_text(HEADER.replace("arrival_s", f"arrival_{unit}") + "".join(f"{row},text,1,1\n" for row in rows))
+    first = 0 if begin_s == BEGIN else begin_s * 10**9
+    assert read_trace(file, ["text"], 0.1).arrival == [(first + offset) / 1e9 for offset in OFFSETS_NS]
+
+
+@pytest.mark.parametrize(
+    ("unit", "begin", "way"),
+    [
+        ("s", "1700000000000", "; name the column arrival_ms"),
+        ("s", "1700000000000000", "; name the column arrival_us"),
+        ("s", "1700000000000000000", "; name the column arrival_ns"),
+        ("ms", "1700000000000000000", "; name the column arrival_ns"),
+        ("s", "1e30", "$"),
+    ],
+)
+def test_a_clocks_time_in_another_unit_than_the_header_says_is_refused(tmp_path, unit, begin, way):
+    file = tmp_path / "trace.csv"
+    file.write_text(HEADER.replace("arrival_s", f"arrival_{unit}") + f"{begin},text,1,1\n")
+    with pytest.raises(UsageError, match=f"line 2: arrival_{unit} begins beyond the year 2100{way}"):
         read_trace(file, ["text"], 0.1)
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from headrace.batching import UsageError
 from headrace.sim.planner.trials import Measured, Trial, measure
 from headrace.sim.scenario import Scenario
-from headrace.sim.sweeps import journal
+from headrace.sim.sweeps import grid, journal
 from headrace.sim.sweeps.journal import Journal
 from headrace.sim.sweeps.sweep import crew
 
@@ -188,6 +188,19 @@ def test_a_row_tells_all_settings_of_its_job_and_what_was_found(tmp_path):
         "version": journal.code_version(), "number": 1.5, "inner.path": "a",
         "result.value": 0.5, "result.by_name.third": 0.5,
     }  # fmt: skip
+
+
+def test_what_a_run_of_a_grid_found_stands_under_its_own_names(tmp_path):
+    with Journal(tmp_path / "t.parquet", grid.Found) as kept:
+        kept.keep(Job(1), grid.Found({"utilization": 0.5, "latency_ms": {"mean": 1.5}}, ["slow"]))
+        kept.keep(Job(2), grid.Found({}, [], "unstable"))
+    table = pq.read_table(tmp_path / "t.parquet")
+    assert table["result.utilization"].to_pylist() == [0.5, None]
+    assert table["result.latency_ms.mean"].to_pylist() == [1.5, None]
+    assert table["result.failed"].to_pylist() == [None, "unstable"]
+    assert not [name for name in table.column_names if name.startswith("result.result")]
+    again = Journal(tmp_path / "t.parquet", grid.Found)
+    assert again.known(Job(1)) == grid.Found({"utilization": 0.5, "latency_ms": {"mean": 1.5}}, ["slow"])
 
 
 def test_a_crash_between_the_new_file_and_the_end_of_the_old_one_loses_and_doubles_nothing(tmp_path, monkeypatch):

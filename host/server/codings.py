@@ -1,0 +1,112 @@
+"""Content codings: gzip and deflate, of requests and of answers (RFC 9110, 8.4 and 12.5.3)."""
+
+import asyncio
+import zlib
+from collections.abc import Callable, Sequence
+
+from headrace.batching import BadInput, HeadraceError
+
+CODINGS = ("gzip", "deflate")
+LEAST = 1024  # bytes of an answer that is worth compressing
+INLINE = 1 << 16  # bytes that are coded at once; more go to a thread
+STEP = 1 << 20  # bytes that are inflated at a time, between two looks at the limits
+
+_WBITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+
+Reserve = Callable[[int], None]  # raises where there is no room for so many bytes more
+
+
+class UnknownCoding(HeadraceError):
+    """A body in a coding that this server does not know."""
+
+
+async def decoded(body: memoryview, coding: str, reserve: Reserve) -> memoryview:
+    """Undo a Content-Encoding. `reserve` is told of all bytes before the next are made, and may raise.
+
+    Raises UnknownCoding, BadInput for what is damaged, and what `reserve` raises."""
+    coding = coding.strip().lower().removeprefix("x-")
+    if coding in ("", "identity"):
+        return body
+    if coding not in CODINGS:
+        raise UnknownCoding(f"the body's Content-Encoding is {coding[:50]!r}; send gzip, deflate or identity")
+    found = bytearray()
+    inflating = _Inflating(body, coding)
+    while not inflating.ended:
+        small = len(body) <= INLINE and len(found) <= INLINE
+        piece = inflating.step(INLINE) if small else await asyncio.to_thread(inflating.step, STEP)
+        reserve(len(piece))
+        found += piece
+    return memoryview(found)
+
+
+class _Inflating:
+    def __init__(self, body: memoryview, coding: str) -> None:
+        self._body = body
+        self._at = 0
+        self._fed: bytes | memoryview = b""  # what the stream has not taken yet of the body up to `_at`
+        # Some clients send deflate without zlib's header.
+        self._wbits = -zlib.MAX_WBITS if coding == "deflate" and not _is_zlib(body) else _WBITS[coding]
+        self._several = coding == "gzip"  # such files may follow each other
+        self._stream = zlib.decompressobj(self._wbits)
+        self.ended = False
+
+    def step(self, most: int) -> bytes:
+        """Return at most so many bytes more. Raises BadInput."""
+        found = bytearray()
+        while len(found) < most and not self.ended:
+            if not self._fed:
+                self._fed = self._body[self._at : self._at + INLINE]
+                self._at += len(self._fed)
+            last = not self._fed
+            try:
+                piece = self._stream.decompress(self._fed, most - len(found))
+            except zlib.error as error:
+                raise BadInput(f"the body is not what its Content-Encoding says: {error}") from None
+            found += piece
+            self._fed = self._stream.unconsumed_tail
+            if self._stream.eof:
+                self._end_stream()
+            elif last and not piece:
+                raise BadInput("the compressed body is cut off")
+        return bytes(found)
+
+    def _end_stream(self) -> None:
+        self._fed = self._stream.unused_data
+        if not self._fed and self._at == len(self._body):
+            self.ended = True
+        elif self._several:
+            self._stream = zlib.decompressobj(self._wbits)
+        else:
+            raise BadInput(f"{len(self._fed) + len(self._body) - self._at} bytes follow the compressed body")
+
+
+def _is_zlib(body: memoryview) -> bool:
+    return len(body) >= 2 and body[0] & 0x0F == zlib.DEFLATED and (body[0] << 8 | body[1]) % 31 == 0
+
+
+def accepted(accept: str) -> str:
+    """Return the coding that an Accept-Encoding prefers; "" for none."""
+    weights: dict[str, float] = {}
+    for part in accept.lower().split(","):
+        name, _, parameter = part.partition(";")
+        key, _, value = parameter.strip().partition("=")
+        try:
+            weights[name.strip().removeprefix("x-")] = float(value) if key.strip() == "q" else 1.0
+        except ValueError:
+            continue  # a coding with a broken weight is not asked for
+    anything = weights.get("*", 0.0)
+    best = max(CODINGS, key=lambda coding: weights.get(coding, anything))
+    weight = weights.get(best, anything)
+    return best if weight > 0 and weight >= weights.get("identity", 0.0) else ""
+
+
+async def encoded(parts: Sequence[bytes | memoryview], coding: str) -> bytes:
+    if sum(map(len, parts)) <= INLINE:
+        return _deflated(parts, coding)
+    return await asyncio.to_thread(_deflated, parts, coding)
+
+
+def _deflated(parts: Sequence[bytes | memoryview], coding: str) -> bytes:
+    """At the quickest level: what is worth more time than that goes uncompressed."""
+    stream = zlib.compressobj(1, zlib.DEFLATED, _WBITS[coding])
+    return b"".join([*map(stream.compress, parts), stream.flush()])

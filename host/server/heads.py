@@ -1,0 +1,112 @@
+"""Heads of HTTP/1.1 requests: RFC 9110 and 9112, by llhttp (httptools) and what it leaves to servers."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import httptools
+
+# Fields that say where something ends or goes: two that differ are an attack, or a mistake.
+_ONCE = ("host", "inference-header-content-length", "content-encoding")
+_METHOD = re.compile(rb"[A-Z]+ ")
+_AUTHORITY = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[\w.~%!$&'()*+,;=-]*)(?::\d{0,5})?", re.ASCII)
+
+
+class Refused(Exception):
+    """A request that is not read to its end. The arguments are an HTTP status and a text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Names in `headers` are in lower case, and `host` is what the target names where it is a whole URL.
+
+    `length` counts the bytes of the body. It is None for a body in chunks."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    length: int | None
+    keep_alive: bool
+    old: bool  # HTTP/1.0
+    awaits_continue: bool
+
+
+class _Fields:
+    """What llhttp finds in a head."""
+
+    def __init__(self) -> None:
+        self.target = ""
+        self.headers: dict[str, str] = {}
+        self.twice = ""
+
+    def on_url(self, url: bytes) -> None:
+        self.target += url.decode("latin-1")
+
+    def on_header(self, raw_name: bytes, raw_value: bytes) -> None:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        if name in self.headers:
+            value = f"{self.headers[name]}, {value}"
+            if name in _ONCE:
+                self.twice = name
+        self.headers[name] = value
+
+
+def parsed(raw: bytes) -> Head:
+    """Parse a head with its empty line. Raises Refused."""
+    fields = _Fields()
+    parser = httptools.HttpRequestParser(fields)
+    try:
+        parser.feed_data(raw)
+    except httptools.HttpParserUpgrade:
+        pass  # as it may, this server goes on with HTTP/1.1
+    except httptools.HttpParserError as error:
+        if isinstance(error, httptools.HttpParserInvalidMethodError) and _METHOD.match(raw):
+            raise Refused(501, "this server knows no such method; use GET, HEAD or POST") from None
+        raise Refused(400, f"the request's head is no HTTP/1.1: {error}") from None
+    method, version, headers = parser.get_method().decode(), parser.get_http_version(), fields.headers
+    if version not in ("1.0", "1.1"):
+        raise Refused(400, f"the request is of HTTP/{version}; send HTTP/1.1")
+    if method == "CONNECT":
+        raise Refused(501, "this server is no proxy; use GET, HEAD or POST")
+    if fields.twice:
+        raise Refused(400, f"the request has {fields.twice} twice")
+    old = version == "1.0"
+    if not old and "host" not in headers:
+        raise Refused(400, "the request names no Host")
+    target = _origin_form(fields.target, headers)
+    if not _AUTHORITY.fullmatch(headers.get("host", "")):
+        raise Refused(400, "the Host is no HOST or HOST:PORT")
+    expects = headers.get("expect", "").lower()
+    if expects not in ("", "100-continue") and not old:
+        raise Refused(417, "this server meets no expectation but 100-continue")
+    # The parser forgets what the header said when the message ends. A message without a body has ended by now.
+    options = {option.strip() for option in headers.get("connection", "").lower().split(",")}
+    keep_alive = "close" not in options and (not old or "keep-alive" in options)
+    return Head(method, target, headers, _length(headers, old), keep_alive, old, expects == "100-continue" and not old)
+
+
+def _origin_form(target: str, headers: dict[str, str]) -> str:
+    """Return the path and query of a target. A whole URL, as proxies get it, sets the Host (RFC 9112, 3.2.2)."""
+    if target.startswith("/") or target == "*":
+        return target
+    try:
+        url = urlsplit(target)
+    except ValueError:
+        url = urlsplit("")
+    if url.scheme not in ("http", "https") or not url.netloc or "@" in url.netloc:
+        raise Refused(400, "the request's target is neither a path nor an http URL")
+    headers["host"] = url.netloc
+    return (url.path or "/") + (f"?{url.query}" if url.query else "")
+
+
+def _length(headers: Mapping[str, str], old: bool) -> int | None:
+    """Return the length of the body, and None for chunks (RFC 9112, 6.3)."""
+    coding = headers.get("transfer-encoding")
+    if coding is None:
+        return int(headers.get("content-length", 0))
+    if old or "content-length" in headers:  # whoever forwards it may see another end
+        raise Refused(400, "Transfer-Encoding goes neither with Content-Length nor with HTTP/1.0")
+    if coding.strip().lower() != "chunked":
+        raise Refused(501, "this server knows no Transfer-Encoding but chunked")
+    return None

@@ -1,0 +1,70 @@
+"""Text files that users bring: one reader for all of them, with one style of errors.
+
+Spreadsheets and Windows write a byte order mark and other line ends; they are no part of the text."""
+
+import codecs
+import csv
+import io
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from headrace.batching.errors import UsageError
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+def read_text(where: str, path: Path) -> str:
+    """Return the text with \\n at the end of each line. UTF-16 is known by its byte order mark, all else is UTF-8.
+
+    Raises UsageError, which begins with `where`: the words that name the file to its user."""
+    try:
+        raw = path.read_bytes()
+        coding = next((coding for mark, coding in _MARKS if raw.startswith(mark)), "utf-8")
+        text = raw.decode(coding)
+    except OSError as error:
+        raise UsageError(f"{where}: {error.strerror or error}; name a file that can be read") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{where}: byte {error.start} is no text in {error.encoding}; save it as UTF-8") from error
+    if "\0" in text:
+        raise UsageError(f"{where}: this is no text file, for it holds a zero byte")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_toml(where: str, path: Path) -> dict[str, Any]:
+    """Raises UsageError, which begins with `where`."""
+    text = read_text(where, path)
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        why = "it nests too deep" if isinstance(error, RecursionError) else str(error)
+        raise UsageError(f"{where}: {why}") from None
+
+
+def read_rows(path: Path, columns: Sequence[str | tuple[str, ...]]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield each row of a CSV file by column, with the words that name its file and line.
+
+    The header must have all `columns`, of several in a tuple exactly one. Others are left alone. Raises UsageError."""
+    rows = csv.DictReader(io.StringIO(read_text(str(path), path), newline=""), strict=True)
+    try:
+        found = set(rows.fieldnames or ())
+        names = [(column,) if isinstance(column, str) else column for column in columns]
+        lacking = [" or ".join(each) for each in names if found.isdisjoint(each)]
+        several = [" and ".join(each) for each in names if len(found.intersection(each)) > 1]
+        if lacking or several:
+            why = f"lacks {', '.join(lacking)}" if lacking else f"has more than one of {', '.join(several)}"
+            raise UsageError(f"{path}: the header {why}; it must be {header(columns)}")
+        for row in rows:
+            yield f"{path}, line {rows.line_num}", row
+    except csv.Error as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def header(columns: Sequence[str | tuple[str, ...]]) -> str:
+    """Return the header that the columns make, with the first name of each."""
+    return ",".join(column if isinstance(column, str) else column[0] for column in columns)

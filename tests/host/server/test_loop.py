@@ -1,0 +1,220 @@
+"""No request holds the event loop for long, be it at the limits of what a client may send or ask for."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from loop_time import TimedLoop
+from running import write_profile
+from tritonclient.grpc import service_pb2 as pb
+
+from headrace.batching import HeadraceError
+from headrace.host.dpu.image import MAX_MEGAPIXELS, Damaged
+from headrace.host.server.group import Preprocessors
+from headrace.host.server.http import HEADER_LENGTH, HttpApi
+from headrace.host.server.http1 import Request
+from headrace.host.server.limits import Limits
+from headrace.host.server.rpc import _Entrance, _TensorCalls
+from headrace.host.server.service import Service
+from headrace.host.server.settings import ModelSettings
+from headrace.host.server.wire import MAX_PLAIN
+
+WIDE = 1 << 20  # numbers of an output of the model
+SOURCE = f"""
+import torch
+
+class Wide(torch.nn.Module):
+    input_shape = (4,)
+
+    def forward(self, x):
+        return x[:, :1].expand(-1, {WIDE})
+
+wide = Wide
+"""
+LIMITS = Limits()
+BOUND_S = 0.05  # by what a request may hold up all others
+SLOWER = 2.0  # a core may be so much slower while its sibling, or its cache, is another's
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory):
+    """Answers requests of both transports on a loop that is timed: returns a status or an error, and seconds."""
+    folder = tmp_path_factory.mktemp("wide")
+    (folder / "wide_net.py").write_text(SOURCE)
+    settings = ModelSettings(
+        "wide",
+        "wide_net:wide",
+        policy="work-conserving",
+        profile=write_profile(folder, "wide"),
+        workers="1",
+        max_batch=4,
+    )
+    loop = TimedLoop()
+    service = Service(Preprocessors(lambda: None, MAX_MEGAPIXELS, Damaged.STRICT, orient=False), limits=LIMITS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        loop.run_until_complete(service.open([settings]))
+        api = HttpApi(service, LIMITS, None)
+        calls = _TensorCalls(service, LIMITS, None, _Entrance(service, LIMITS))
+        context = SimpleNamespace(invocation_metadata=lambda: (), peer=lambda: "a test")
+
+        def run(coroutine):
+            loop.longest_s = 0.0
+            try:
+                return loop.run_until_complete(coroutine), loop.longest_s
+            except HeadraceError as error:
+                return str(error), loop.longest_s
+
+        def by_http(body, json_length=None, **headers):
+            named = {"host": "a"} if json_length is None else {"host": "a", HEADER_LENGTH: str(json_length)}
+            request = Request(
+                "POST", "/v2/models/wide/infer", named | headers, memoryview(body), reserve=lambda _: None
+            )
+            return run(api.handle(request))
+
+        def by_grpc(message):
+            return run(calls._infer(message, context))
+
+        yield SimpleNamespace(http=by_http, grpc=by_grpc)
+        loop.run_until_complete(service.close())
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
+
+
+def tensor(data, shape=(1, 4), datatype="FP32"):
+    return {"name": "x", "datatype": datatype, "shape": list(shape), "data": data}
+
+
+def as_json(*inputs, **more):
+    return json.dumps({"inputs": inputs, **more}, separators=(",", ":")).encode()
+
+
+def filled(
+    piece: bytes, around: bytes = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1],"data":[%s]}]}'
+) -> bytes:
+    """JSON with as many pieces as it may have."""
+    count = (LIMITS.json - len(around)) // (len(piece) + 1)
+    return around.replace(b"%s", b",".join([piece] * count))
+
+
+BODIES: dict[str, Callable[[], bytes]] = {
+    "numbers": lambda: filled(b"0.12345678901234567"),
+    "small numbers": lambda: filled(b"1"),
+    "lists of a number": lambda: filled(b"[0.1234567]"),
+    "empty lists": lambda: filled(b"[]"),
+    "empty objects": lambda: filled(b"{}"),
+    "empty texts": lambda: filled(b'""').replace(b"FP32", b"BYTES", 1),
+    "flags": lambda: filled(b"true").replace(b"FP32", b"BOOL", 1),
+    "one long text": lambda: as_json(tensor(["a" * (LIMITS.json - 200)], (1,), "BYTES")),
+    "many inputs": lambda: filled(b'{"name":"x"}', b'{"inputs":[%s]}'),
+    "as many inputs as there may be": lambda: as_json(*[{**tensor([1.0] * 4), "name": str(n)} for n in range(1024)]),
+    "many fields": lambda: b"{" + filled(b'"abcdefg":1', b"%s") + b"}",
+    "a long shape": lambda: filled(b"1", b'{"inputs":[{"name":"x","datatype":"FP32","shape":[%s],"data":[]}]}'),
+    "many parameters": lambda: filled(b'"a":1', b'{"inputs":[],"parameters":{%s}}'),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_json_at_its_limit_is_read_in_time(ask, name):
+    response, longest_s = ask.http(BODIES[name]())
+    assert response.status == 400 and longest_s < BOUND_S * SLOWER
+
+
+def binary(raw, shape, datatype):
+    entry = {"name": "x", "datatype": datatype, "shape": shape, "parameters": {"binary_data_size": len(raw)}}
+    header = as_json(entry)
+    return header + raw, len(header)
+
+
+@pytest.mark.parametrize(
+    ("shape", "datatype"), [([1 << 24], "BYTES"), ([256, 1 << 16], "BYTES"), ([1 << 14, 1 << 10], "FP32")]
+)
+def test_a_body_at_its_limit_is_read_in_time(ask, shape, datatype):
+    """Elements of BYTES that are empty take four bytes each."""
+    response, longest_s = ask.http(*binary(bytes(LIMITS.body - 200)[: 4 * (1 << 24)], shape, datatype))
+    assert response.status == 400 and longest_s < BOUND_S * SLOWER
+
+
+def message(fill, **more):
+    found = pb.ModelInferRequest(model_name="wide", **more)
+    fill(found)
+    return found.SerializeToString()
+
+
+def contents(name, value, count):
+    def fill(found):
+        given = found.inputs.add(name="x", shape=[1, 4], datatype={"fp32": "FP32", "int64": "INT64"}.get(name, "BYTES"))
+        getattr(given.contents, f"{name}_contents").extend([value] * count)
+
+    return fill
+
+
+def parameters(found):
+    given = found.inputs.add(name="x", shape=[1, 4], datatype="FP32")
+    for number in range(150_000):
+        given.parameters[str(number)].bool_param = True
+
+
+MESSAGES = {
+    "empty outputs": lambda: b"\x32\x00" * (LIMITS.body // 2),
+    "empty inputs": lambda: b"\x2a\x00" * (LIMITS.body // 2),
+    "empty raw contents": lambda: b"\x3a\x00" * (LIMITS.body // 2),
+    "unknown fields": lambda: b"\x7a\x00" * (LIMITS.body // 2),
+    "empty elements": lambda: message(contents("bytes", b"", MAX_PLAIN // 2 - 50)),
+    "whole numbers": lambda: message(contents("int64", 1, MAX_PLAIN - 50)),
+    "floats": lambda: message(contents("fp32", 1.0, MAX_PLAIN // 4 - 20)),
+    "parameters": lambda: message(parameters)[:MAX_PLAIN],
+    "a long shape": lambda: message(lambda found: found.inputs.add(name="x", shape=[1] * (MAX_PLAIN - 50))),
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_message_at_its_limit_is_read_in_time(ask, name):
+    answer, longest_s = ask.grpc(MESSAGES[name]())
+    assert isinstance(answer, str) and longest_s < BOUND_S * SLOWER
+
+
+ROWS = LIMITS.answer // (4 * WIDE)
+
+
+def rows(count, **output):
+    return as_json(tensor([[1.0] * 4] * count, (count, 4)), outputs=[{"name": "output", "parameters": output}])
+
+
+def test_an_answer_at_its_limit_is_made_in_time_and_a_larger_one_is_refused(ask):
+    response, longest_s = ask.http(rows(ROWS, binary_data=True))
+    assert response.status == 200 and sum(map(len, response.parts)) > LIMITS.answer and longest_s < BOUND_S * SLOWER
+    response, longest_s = ask.http(rows(ROWS, classification=1000))
+    assert response.status == 200 and longest_s < BOUND_S * SLOWER
+    response, longest_s = ask.http(rows(1, binary_data=False))
+    assert response.status == 200 and longest_s < BOUND_S * SLOWER
+    for asked, words in (
+        (rows(ROWS + 1, binary_data=True), b"for an answer"), (rows(2, binary_data=False), b"as binary data")
+    ):  # fmt: skip
+        response, longest_s = ask.http(asked)
+        assert response.status == 400 and words in response.parts[0] and longest_s < BOUND_S * SLOWER
+
+
+def test_an_answer_of_grpc_at_its_limit_is_made_in_time(ask):
+    def fill(found):
+        found.inputs.add(name="x", shape=[ROWS, 4], datatype="FP32")
+        found.raw_input_contents.append(np.ones((ROWS, 4), np.float32).tobytes())
+
+    answer, longest_s = ask.grpc(message(fill))
+    assert isinstance(answer, bytes) and len(answer) > LIMITS.answer and longest_s < BOUND_S * SLOWER
+
+
+def test_the_loop_is_timed():
+    """So that the bounds above mean something."""
+    loop = TimedLoop()
+
+    async def hold():
+        sum(range(3_000_000))
+        await asyncio.sleep(0)
+
+    loop.run_until_complete(hold())
+    assert loop.longest_s > 0.01
+    loop.close()
