@@ -1,7 +1,7 @@
 """Change single lines of the sources, and report the changes that no test notices.
 
     .venv/bin/python scripts/mutate.py [--count N] [--seed N] [--area NAME] [--file FILE] [--scope SCOPE]
-                                       [--jobs N] [--json FILE] [--at-least PERCENT]
+                                       [--slow] [--jobs N] [--json FILE] [--at-least PERCENT]
 
 A mutant is a copy of the tree with one changed line. The tests that mirror the changed file run in that copy. The
 mutant is killed when a test fails or takes too long, and it survives when all tests pass. A survivor shows a missing
@@ -20,6 +20,8 @@ The sample takes an equal share from each area. A larger --count with the same -
 nearest    the test files named after the source file; without any, those that import it, or those of the folder
 folder     also the test files that import it, and all files of the mirroring test folder
 area       also all other test files of the area
+
+With --slow the tests marked slow of the area are tried on each survivor. What they alone notice is a gap in make test.
 
 The table on stdout has a row for each area. Progress goes to stderr. The exit status is 1 when the score of the whole
 sample is less than --at-least.
@@ -70,7 +72,18 @@ AREAS = {
     "dpu": Area(("host/dpu/*.py",), ("tests/host/dpu/test_*.py",)),
     "resize": Area(("hls/resize/*.sv",), ("tests/hls/test_resize.py",)),
     "transform": Area(("hls/decode/transform.sv", "hls/decode/idct_1d.sv"), ("tests/hls/test_transform.py",)),
+    "decode": Area(
+        ("hls/decode/*.sv",),
+        tuple(f"tests/hls/test_{name}.py" for name in ("decode", "decode_scans", "sampling", "render", "transform")),
+    ),
+    "progressive": Area(("hls/progressive/*.sv",), ("tests/hls/test_progressive*.py", "tests/hls/test_image_cu_p*.py")),
+    "crop": Area(("hls/crop/*.sv",), ("tests/hls/test_crop.py",)),
+    "image_cu": Area(("hls/image_cu/*.sv",), ("tests/hls/test_image_cu*.py", "tests/hls/test_store.py")),
+    "audio_mel_cu": Area(
+        ("hls/audio_mel_cu/*.sv",), ("tests/hls/test_audio_mel_cu*.py", "tests/hls/test_sound_store.py")
+    ),
     "mel_normalize": Area(("hls/mel_normalize/*.sv",), ("tests/hls/test_mel_normalize.py",)),
+    "resources": Area(("bitstreams/resources/*.py",), ("tests/bitstreams/resources/test_*.py",)),
 }
 SCOPES = ("nearest", "folder", "area")
 
@@ -89,12 +102,15 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`by` is the first test that failed, "timeout" when the run ended without a report, or "" for a survivor."""
+    """`by` is the first test that failed, "timeout" when the run ended without a report, or "" for a survivor.
+
+    `slow` is the same of slow tests, which were tried on a survivor. It does not count as killed."""
 
     mutant: Mutant
     killed: bool
     by: str
     seconds: float
+    slow: str = ""
 
 
 # Changes of Python
@@ -446,9 +462,10 @@ def run_tests(
     report: Path,
     *,
     write_bytecode: bool,
+    marked: str = "not slow",
 ) -> tuple[int | None, str]:
     """Run pytest in a copy. Returns its exit status, None when it was ended after `seconds`, and its output."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "--tb=short"]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", marked, "-p", "no:cacheprovider", "--tb=short"]
     command += [f"--junit-xml={report}"]
     if test_seconds is not None:
         # Hypothesis would try a test again that a signal ended; this method ends pytest itself.
@@ -495,6 +512,9 @@ def times_of(report: Path) -> dict[str, list[float]]:
     return times
 
 
+TESTS_FAILED = 1  # pytest's exit status
+
+
 def check_copy(folder: Path) -> None:
     """Check that the copy's own Python sources are what a test imports there. Raises BaselineFailed."""
     code = "import headrace.batching.policies.lazy as m; print(m.__file__)"
@@ -517,6 +537,9 @@ class Limits:
     run: float
 
 
+SLOW = Limits(900.0, 1800.0)  # slow tests are not measured before
+
+
 def baseline(folder: Path, tests: Sequence[str]) -> Limits:
     """Run the tests of the unchanged copy. Raises BaselineFailed."""
     report = folder / "build" / "report.xml"
@@ -530,8 +553,10 @@ def baseline(folder: Path, tests: Sequence[str]) -> Limits:
     return Limits(max(LEAST_TIMEOUT, SLACK * longest), max(3 * LEAST_TIMEOUT, SLACK * seconds))
 
 
-def try_mutant(folder: Path, mutant: Mutant, tests: Sequence[str], limits: Limits) -> Outcome:
-    """Change the line in the copy, run the tests, and restore the file."""
+def try_mutant(
+    folder: Path, mutant: Mutant, tests: Sequence[str], limits: Limits, slow_tests: Sequence[str] = ()
+) -> Outcome:
+    """Change the line in the copy, run the tests, on a survivor also the slow ones of `slow_tests`, and restore it."""
     path, report = folder / mutant.file, folder / "build" / "report.xml"
     text = path.read_text()
     lines = text.split("\n")
@@ -544,15 +569,25 @@ def try_mutant(folder: Path, mutant: Mutant, tests: Sequence[str], limits: Limit
     try:
         path.write_text("\n".join(lines))
         status, _ = run_tests(folder, tests, limits.run, limits.test, report, write_bytecode=False)
+        seconds = time.monotonic() - began
+        slow = ""
+        if status == 0 and slow_tests:
+            report.unlink()
+            status_of_slow, _ = run_tests(
+                folder, slow_tests, SLOW.run, SLOW.test, report, write_bytecode=False, marked="slow"
+            )
+            if status_of_slow == TESTS_FAILED:
+                slow = first_failure(report) or "timeout"
     finally:
         path.write_text(text)
-    seconds = time.monotonic() - began
     if status is None:
         return Outcome(mutant, True, "timeout", seconds)
-    return Outcome(mutant, status != 0, "" if status == 0 else first_failure(report) or "timeout", seconds)
+    return Outcome(mutant, status != 0, "" if status == 0 else first_failure(report) or "timeout", seconds, slow)
 
 
-def run(root: Path, areas: dict[str, Area], mutants: Sequence[Mutant], scope: str, jobs: int) -> list[Outcome]:
+def run(
+    root: Path, areas: dict[str, Area], mutants: Sequence[Mutant], scope: str, jobs: int, *, slow: bool = False
+) -> list[Outcome]:
     """Try all mutants, `jobs` at a time, in temporary copies of the tree. Raises BaselineFailed."""
     with tempfile.TemporaryDirectory(prefix="headrace-mutants-") as name:
         copies = [Path(name) / str(number) for number in range(jobs)]
@@ -560,6 +595,7 @@ def run(root: Path, areas: dict[str, Area], mutants: Sequence[Mutant], scope: st
             make_copy(root, folder)
         check_copy(copies[0])
         tests = {m.file: tests_of(root, m.file, areas[m.area], scope) for m in mutants}
+        slow_tests = {m.file: tests_of(root, m.file, areas[m.area], "area") if slow else [] for m in mutants}
         idle: Queue[Path] = Queue()
         for folder in copies:
             idle.put(folder)
@@ -579,12 +615,13 @@ def run(root: Path, areas: dict[str, Area], mutants: Sequence[Mutant], scope: st
             try:
                 if stop.is_set():
                     return None
-                outcome = try_mutant(folder, mutant, tests[mutant.file], limits)
+                outcome = try_mutant(folder, mutant, tests[mutant.file], limits, slow_tests[mutant.file])
             finally:
                 idle.put(folder)
             if stop.is_set():
                 return None
             verdict = f"killed by {outcome.by}" if outcome.killed else "SURVIVED"
+            verdict += f", but for {outcome.slow}, which is slow" if outcome.slow else ""
             where = f"{mutant.file}:{mutant.line} {mutant.kind}"
             print(f"{number}/{len(mutants)} {where}: {verdict} ({outcome.seconds:.0f} s)", file=sys.stderr, flush=True)
             return outcome
@@ -622,11 +659,15 @@ def table(outcomes: Sequence[Outcome]) -> str:
             mutant = outcome.mutant
             lines += ["", f"{mutant.file}:{mutant.line} {mutant.kind}"]
             lines += [f"  - {mutant.old.strip()}", f"  + {mutant.new.strip()}"]
+            lines += [f"  killed by {outcome.slow}, which is slow"] if outcome.slow else []
     return "\n".join(lines)
 
 
 def report_json(outcomes: Sequence[Outcome], seed: int, scope: str) -> str:
-    rows = [{**asdict(o.mutant), "killed": o.killed, "by": o.by, "seconds": round(o.seconds, 1)} for o in outcomes]
+    rows = [
+        {**asdict(o.mutant), "killed": o.killed, "by": o.by, "slow": o.slow, "seconds": round(o.seconds, 1)}
+        for o in outcomes
+    ]
     return json.dumps({"seed": seed, "scope": scope, "score": score(outcomes), "mutants": rows}, indent=1) + "\n"
 
 
@@ -645,6 +686,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT, areas: dict[
     parser.add_argument("--area", action="append", choices=areas, help="only this area; may be given again")
     parser.add_argument("--file", action="append", help="only this source file of the areas; may be given again")
     parser.add_argument("--scope", choices=SCOPES, default="area", help="tests that run (default: area)")
+    parser.add_argument("--slow", action="store_true", help="try slow tests on survivors")
     parser.add_argument("--jobs", type=positive, default=2, help="mutants at a time (default: 2)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all mutants with their outcomes")
     parser.add_argument("--at-least", type=float, default=0.0, metavar="PERCENT", help="the least score (default: 0)")
@@ -657,7 +699,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT, areas: dict[
         candidates = {name: [m for m in part if m.file in options.file] for name, part in candidates.items()}
     mutants = sample(candidates, options.count, options.seed)
     try:
-        outcomes = run(root, areas, mutants, options.scope, options.jobs)
+        outcomes = run(root, areas, mutants, options.scope, options.jobs, slow=options.slow)
     except BaselineFailed as error:
         print(f"mutate: {error}", file=sys.stderr)
         return 1

@@ -231,6 +231,20 @@ def test_a_change_that_alters_no_behaviour_survives(mutate, tree, areas):
     assert not outcome.killed and outcome.by == ""
 
 
+def test_what_slow_tests_alone_notice_is_told_and_counts_as_survived(mutate, tree, areas, capsys, monkeypatch):
+    monkeypatch.setattr(mutate, "SLOW", mutate.Limits(1.0, 30.0))
+    slow = STRONG.replace("def test_countdown", "@pytest.mark.slow\ndef test_countdown")
+    (tree / "tests" / "sim" / "test_small.py").write_text(f"import pytest\n\n{slow}")
+    found = tree / "mutants.json"
+    assert mutate.main(["--count", "20", "--slow", "--json", str(found)], tree, areas) == 0
+    mutants = json.loads(found.read_text())["mutants"]
+    in_countdown = [m for m in mutants if m["line"] > 5]
+    assert in_countdown and not any(m["killed"] for m in in_countdown)
+    assert sum(m["slow"].endswith("test_countdown") for m in in_countdown) >= 3
+    assert not any(m["slow"] for m in mutants if m["line"] <= 5)
+    assert "test_countdown, which is slow" in capsys.readouterr().out
+
+
 def test_a_loop_without_end_is_killed(mutate, tree, areas, monkeypatch):
     monkeypatch.setattr(mutate, "LEAST_TIMEOUT", 1.0)
     outcome = outcome_of(mutate, tree, areas, "a -= 1", "pass")
