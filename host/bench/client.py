@@ -32,6 +32,10 @@ class Unreachable(HeadraceError):
     """The server does not answer, or not as the protocol has it."""
 
 
+class Refused(Unreachable):
+    """The server has an answer, which is an error."""
+
+
 class Status(IntEnum):
     """How a request ended. `SHED`: refused, as there are too many (HTTP 429, 503 with Retry-After; RESOURCE_EXHAUSTED).
     `LATE`: past its timeout (408, 504; DEADLINE_EXCEEDED). `UNAVAILABLE`: 503 else, or UNAVAILABLE. `UNANSWERED`: the
@@ -89,6 +93,10 @@ class Target(Protocol):
 
     def metadata(self, model: str) -> ModelMetadata:
         """Raises Unreachable, with what the server says."""
+        ...
+
+    def models(self) -> list[str]:
+        """The names of the models that are ready. Raises Unreachable, also where the server has no such list."""
         ...
 
     def statistics(self, model: str) -> Statistics | None:

@@ -48,6 +48,9 @@ class GrpcTarget:
             takes_binary=True,
         )
 
+    def models(self) -> list[str]:
+        return [each.name for each in self._asked("RepositoryIndex", pb.RepositoryIndexRequest(ready=True)).models]
+
     def statistics(self, model: str) -> Statistics | None:
         try:
             (found,) = self._asked("ModelStatistics", pb.ModelStatisticsRequest(name=model)).model_stats

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import httptools
 
 from headrace.batching import UsageError
-from headrace.host.bench.client import ASK_S, Asked, Now, OnAnswer, Secure, Statistics, Status, Unreachable
+from headrace.host.bench.client import ASK_S, Asked, Now, OnAnswer, Refused, Secure, Statistics, Status, Unreachable
 from headrace.host.bench.inputs import BYTES, ModelMetadata, Place, Tensor, TensorMetadata, raw
 
 CONNECT_S = 5.0
@@ -44,6 +44,16 @@ class HttpTarget:
             )
         except (LookupError, TypeError, AttributeError) as error:
             raise Unreachable(f"{self}: its metadata are not as the protocol has them: {error!r}") from None
+
+    def models(self) -> list[str]:
+        try:
+            return [str(each["name"]) for each in self._asked("/v2/repository/index", {"ready": True})]
+        except Refused as error:
+            raise Unreachable(
+                f"{error}; name the model with --model, if this is a server of the Open Inference Protocol"
+            ) from None
+        except (LookupError, TypeError) as error:
+            raise Unreachable(f"{self}: its models are not listed as the protocol has it: {error!r}") from None
 
     def statistics(self, model: str) -> Statistics | None:
         try:
@@ -116,7 +126,7 @@ class HttpTarget:
         finally:
             connection.close()
         if answer.status != 200:
-            raise Unreachable(f"{self}{path} answers {answer.status}: {_reason(came)}")
+            raise Refused(f"{self}{path} answers {answer.status}: {_reason(came)}")
         try:
             return json.loads(came) if came else None
         except ValueError:

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 PORTS = {"http": 8000, "https": 8000, "grpc": 8001, "grpcs": 8001}
 MAX_RATES = 64
+MAX_NAMES = 20  # that an error lists
 REQUESTS = 1000  # where neither --requests nor --duration-s is given
 
 
 @command
 def bench(
     url: Annotated[str, typer.Argument(help="http://HOST:PORT or grpc://HOST:PORT; https and grpcs with TLS.")],
-    model: Annotated[str, typer.Option(help="The model's name.")] = "mobilenet_v3_small",
+    model: Annotated[str | None, typer.Option(help="The model's name [the only one that the server has].")] = None,
     rate_rps: Annotated[
         str | None, typer.Option(help="Requests/s on average, one run for each of several by comma [100].")
     ] = None,
@@ -108,14 +109,15 @@ def bench(
     from headrace.host.bench.shared_memory import in_shared_memory
 
     plans: list[tuple[str, float | None, Plan]] = []
-    if trace is not None:
-        plans.append((str(trace), None, OpenLoop(replayed(trace, model, requests), wait_s)))
-    elif concurrency is not None:
+    if concurrency is not None:
         plans.append((f"{concurrency} at a time", None, ClosedLoop(concurrency, duration_s or 10.0, wait_s)))
-    else:
+    elif trace is None:
         for rate in rates:
             count = requests_in(duration_s, rate) if duration_s is not None else requests or REQUESTS
             plans.append((f"{rate:g} requests/s", rate, OpenLoop(planned(arrivals, rate, count, seed), wait_s)))
+    model = model or _only_model(target)
+    if trace is not None:
+        plans.append((str(trace), None, OpenLoop(replayed(trace, model, requests), wait_s)))
     metadata = target.metadata(model)
     tensors = random_inputs(metadata, open_size, seed) if input is None else file_inputs(metadata, input)
     asked = Asked(0 if timeout_ms is None else max(1, round(timeout_ms * 1e3)), classes)
@@ -146,6 +148,15 @@ def bench(
         show_json({"url": url, "model": model, "runs": runs, "warnings": found})
     else:
         out.print(table(title, runs))
+
+
+def _only_model(target: "Target") -> str:
+    """Raises UsageError where the server has not exactly one, and Unreachable."""
+    names = target.models()
+    if len(names) != 1:
+        shown = ", ".join(names[:MAX_NAMES]) + (", ..." if len(names) > MAX_NAMES else "")
+        raise UsageError(f"the server has {shown or 'no model that is ready'}: choose one with --model")
+    return names[0]
 
 
 def _exclude(first: tuple[str, object], second: tuple[str, object]) -> None:

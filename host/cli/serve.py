@@ -121,6 +121,21 @@ def serve(
     max_queue: Annotated[
         int, typer.Option(min=1, max=65536, help="Inputs in flight, by model; what comes beyond is refused.")
     ] = 256,
+    resize: Annotated[
+        list[int] | None,
+        typer.Option(min=1, max=65535, help="Of photos, the shorter side before the crop, once or for each."),
+    ] = None,
+    crop: Annotated[
+        list[int] | None,
+        typer.Option(min=1, max=65535, help="Of photos, the sides of the network's input, once or for each."),
+    ] = None,
+    mean: Annotated[
+        list[str] | None,
+        typer.Option(help="R,G,B of photos as parts of 255, as in 0.5,0.5,0.5: what is subtracted, once or for each."),
+    ] = None,
+    std: Annotated[
+        list[str] | None, typer.Option(help="R,G,B of photos: what they are divided by, once or for each.")
+    ] = None,
     preprocess: Annotated[
         list[Preprocess] | None,
         typer.Option(
@@ -245,6 +260,8 @@ def serve(
     every = {
         "policy": _each("--policy", policy, count), "sla-ms": _each("--sla-ms", sla_ms, count),
         "preprocess": _each("--preprocess", preprocess and [each.value for each in preprocess], count),
+        "resize": _each("--resize", resize, count), "crop": _each("--crop", crop, count),
+        "mean": _each("--mean", mean, count), "std": _each("--std", std, count),
     }  # fmt: skip
     settings = [
         with_settings(base, {key: values[number] for key, values in every.items() if values}, "the options")

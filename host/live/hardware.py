@@ -16,7 +16,7 @@ from headrace.host.workers.node_profiling import measure_nodes, measure_steps
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import processes
 from headrace.host.workers.profiling import measure_curve
-from headrace.host.workers.program import WholeModel
+from headrace.host.workers.program import EXPORTED, WholeModel
 from headrace.host.workers.reading import graph, node_model, step_nodes
 from headrace.host.workers.simulated import simulated_workers
 from headrace.sim.hardware.npu import npu_times
@@ -38,7 +38,7 @@ class Network:
     @property
     def is_random(self) -> bool:
         """Whether its weights are known to be random. A function of one's own may have loaded some."""
-        return self.weights is None and ":" not in self.source
+        return self.weights is None and ":" not in self.source and not self.source.endswith(EXPORTED)
 
 
 class Hardware(Protocol):

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from headrace.batching import NodeTimes, Policy, Profile, UsageError, make_policy
 from headrace.batching.catalog import CELL_POLICIES
@@ -21,6 +22,7 @@ from headrace.host.memory.layout import TensorSpec
 from headrace.host.server.rows import AUDIO, IMAGE, Rows, TensorRows, TokenRows, TreeRows
 from headrace.host.server.settings import ModelSettings
 from headrace.host.workers.devices import parsed_workers, worker_devices
+from headrace.host.workers.input_shapes import parse_input_shape
 from headrace.host.workers.networks import Network as StepNetwork
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import processes
@@ -30,6 +32,7 @@ from headrace.sim.hardware.profiles import read_profile
 from headrace.sim.load.lengths import TRANSLATION, dec_timesteps
 
 OnStage = Callable[[str], None]
+RANDOM = "RANDOM weights, so that its answers mean nothing; give --weights FILE"
 
 
 AnyPreprocessor = Preprocessor[ImageSpec] | Preprocessor[AudioSpec]
@@ -176,7 +179,7 @@ async def open_group(
     """Load the models, measure what has no profile, start workers. `suffix` tells the workers' names from those of
     other groups; `on_execution` is told the worker's, the runtime's origin, and a task that ended. Raises UsageError,
     and WorkerLost if no worker can be started."""
-    loaded = await asyncio.to_thread(_load, settings)
+    loaded = await asyncio.to_thread(_load, settings, on_stage)
     parts = await (_cells(loaded) if settings[0].policy in CELL_POLICIES else _networks(loaded, on_stage))
     on_stage(f"starting {parts.count} {parts.kind} for {', '.join(model.name for model in settings)}")
     async with contextlib.AsyncExitStack() as stack:
@@ -195,7 +198,8 @@ async def open_group(
         for each in loaded.networks:
             own, network = each.settings, each.network
             sounds = network.description.audio_spec
-            spec = sounds or network.description.image_spec
+            spec = sounds or _photos(own, network)
+            on_stage(_said(own, network, spec))
             preprocessor = None if spec is None else await preprocessors.of(own.preprocess, spec)
             encoded = None if spec is None else IMAGE if sounds is None else AUDIO
             rows = TensorRows(own.name, network.description.inputs, encoded)
@@ -213,12 +217,65 @@ async def open_group(
             )
         for step in loaded.steps:
             told = step.signature
+            if step.settings.weights is None and ":" not in step.settings.source:
+                on_stage(f"{step.settings.name}: {RANDOM}")
             by_cell = step.settings.policy in CELL_POLICIES
             found = TreeRows(told) if told.tree else TokenRows(told, "max_steps" if by_cell else "output_len")
             models.append(
                 ServedModel(step.settings, runtime, workers, found, told.outputs, streams=by_cell and told.decodes)
             )
         return Group(parts.kind, runtime, workers, parts.tasks, models, stack.pop_all())
+
+
+def _of_photos(own: ModelSettings) -> dict[str, Any]:
+    """What the settings say of photos."""
+    given = {"resize": own.resize, "crop": own.crop, "mean": own.mean, "std": own.std}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _refuse_photos(own: ModelSettings) -> None:
+    """Raises UsageError if the settings say how photos become the input."""
+    for name in _of_photos(own):
+        raise UsageError(f"model {own.name!r} takes no photos: leave --{name} out")
+
+
+def _photos(own: ModelSettings, network: Network) -> ImageSpec | None:
+    """How photos become the network's input: its transform, with what the settings say. Raises UsageError."""
+    spec = network.description.image_spec
+    if spec is None:
+        _refuse_photos(own)
+        return None
+    changes = _of_photos(own)
+    if (crop := changes.pop("crop", None)) is not None and (spec.crop_width, spec.crop_height) != (crop, crop):
+        raise UsageError(
+            f"model {own.name!r}: --crop {crop}, and its input is {spec.crop_width}x{spec.crop_height}; give "
+            f"--input-shape 3x{crop}x{crop} too, if it takes that"
+        )
+    if "resize" in changes:
+        changes["resize_short"] = changes.pop("resize")
+    return replace(spec, **changes)
+
+
+def _said(own: ModelSettings, network: Network, spec: ImageSpec | AudioSpec | None) -> str:
+    """A line on a network's weights and on what makes its input."""
+    weights = RANDOM if network.is_random else f"weights of {own.weights or own.source}"
+    if not isinstance(spec, ImageSpec):
+        return f"{own.name}: {weights}" + ("" if spec is None else f"; sounds become {spec.n_mels} bands")
+    how = (
+        f"photos are resized to {spec.resize_short}, cropped to {spec.crop_width}x{spec.crop_height}, "
+        f"mean {_numbers(spec.mean)}, std {_numbers(spec.std)}"
+    )
+    if own.mean is not None and own.std is not None:
+        origin = "as the settings say"
+    elif network.description.transform is not None:
+        origin = "as its own transform says" if own.mean is own.std is None else "as the settings and its transform say"
+    else:
+        origin = "GUESSED as of ImageNet: it names no transform; give --mean and --std, and --resize"
+    return f"{own.name}: {weights}; {how}, {origin}"
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return ",".join(f"{value:g}" for value in values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,36 +310,47 @@ class _Parts:
     profiles: Mapping[str, Profile]
 
 
-def _load(settings: Sequence[ModelSettings]) -> _Models:
-    networks, steps = [], []
+def _load(settings: Sequence[ModelSettings], on_stage: OnStage) -> _Models:
+    """Read the networks. What can be refused without that is refused before. Raises UsageError."""
+    steps, tensors = [], []
     for own in settings:
-        weights = None if own.weights is None else str(own.weights)
-        if is_step_model(own.source):
+        if not is_step_model(own.source):
             if own.input_shape is not None:
-                raise UsageError(f"model {own.name!r} takes tokens: leave --input-shape out")
-            sizes = {
-                name: value
-                for name in ("hidden", "vocabulary", "longest_input", "longest_output")
-                if (value := getattr(own, name)) is not None
-            }
-            network = StepNetwork(own.name, own.source, weights=weights, **sizes)
-            steps.append(_Steps(own, network, signature(network)))
-        else:
-            found = describe(own.source, weights, own.input_shape)
-            if own.max_batch > found.largest_batch:
-                raise UsageError(
-                    f"model {own.name!r} was exported for batches of at most {found.largest_batch}: give --max-batch "
-                    f"{found.largest_batch}, or export it anew"
-                )
-            networks.append(_Loaded(own, Network(own.name, own.source, found, weights, own.input_shape)))
-    return _Models(networks, steps)
+                parse_input_shape(own.input_shape)
+            tensors.append(own)
+            continue
+        if own.input_shape is not None:
+            raise UsageError(f"model {own.name!r} takes tokens: leave --input-shape out")
+        _refuse_photos(own)
+        sizes = {
+            name: value
+            for name in ("hidden", "vocabulary", "longest_input", "longest_output")
+            if (value := getattr(own, name)) is not None
+        }
+        weights = None if own.weights is None else str(own.weights)
+        network = StepNetwork(own.name, own.source, weights=weights, **sizes)
+        steps.append(_Steps(own, network, signature(network)))
+    if tensors and tensors[0].policy in CELL_POLICIES:
+        first = tensors[0]
+        raise UsageError(f"--policy {first.policy}: it serves step models, and {first.name!r} is none; choose another")
+    if tensors:
+        on_stage(f"reading {', '.join(own.source for own in tensors)}")
+    return _Models([_network(own) for own in tensors], steps)
+
+
+def _network(own: ModelSettings) -> _Loaded:
+    weights = None if own.weights is None else str(own.weights)
+    found = describe(own.source, weights, own.input_shape)
+    if own.max_batch > found.largest_batch:
+        raise UsageError(
+            f"model {own.name!r} was exported for batches of at most {found.largest_batch}: give --max-batch "
+            f"{found.largest_batch}, or export it anew"
+        )
+    return _Loaded(own, Network(own.name, own.source, found, weights, own.input_shape))
 
 
 async def _cells(models: _Models) -> _Parts:
     """Step models whose tasks are of cells."""
-    if models.networks:
-        first = models.networks[0].settings
-        raise UsageError(f"--policy {first.policy}: it serves step models, and {first.name!r} is none; choose another")
     own = models.steps[0].settings
     count, npus = parsed_workers(own.workers)
     if npus or any(step.settings.profile is not None for step in models.steps):

@@ -1,5 +1,6 @@
 """The Open Inference Protocol v2 over HTTP: JSON, and tensors as bytes behind it (Triton's binary tensor data)."""
 
+import base64
 import logging
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -31,11 +32,13 @@ from headrace.host.server.protocol import (
     TooLarge,
     Unauthorized,
     Wanted,
+    bytes_tensor,
     checked_shape,
     from_raw,
     outcome,
     to_raw,
 )
+from headrace.host.server.rows import kind_of
 from headrace.host.server.service import Service
 from headrace.host.server.shared_memory import Regions, Shared
 from headrace.host.server.watch import Visit
@@ -199,7 +202,10 @@ class HttpApi:
             service.model(name, version)  # before a long body is looked at
             body = await self._content(request)
             length = request.headers.get(HEADER_LENGTH)
-            asked = infer_request(name, version, body, length, self._limits, self._regions)
+            if length is None and (kind := kind_of(bytes(body[:12]))) is not None:  # a file alone, as curl sends it
+                asked = InferRequest(name, {kind: bytes_tensor(kind, (1,), [bytes(body)])}, version=version)
+            else:
+                asked = infer_request(name, version, body, length, self._limits, self._regions)
             outputs = await service.infer(asked, visit)
             # Most clients name all codings that they know. Tensors hardly shrink: one who wants that names one coding.
             compressible = "," not in request.headers.get("accept-encoding", "")
@@ -296,6 +302,8 @@ def infer_request(
             continue
         if (size := _number(own, "binary_data_size")) is None:
             inputs[name] = tensor(name, given.get("datatype"), shape, given.get("data"))
+            if own.get("base64") is True:
+                inputs[name] = _from_base64(name, inputs[name])
             continue
         if at + size > len(binary):
             raise BadInput(f"input {name!r}: {size} bytes of binary data, of which {len(binary) - at} came")
@@ -331,6 +339,15 @@ def _parameters(asked: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(found, simdjson.Object):
         raise BadInput("parameters must be an object")
     return fields_of(found, "parameters")
+
+
+def _from_base64(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    """The bytes that the texts of a tensor of BYTES stand for. Raises BadInput."""
+    try:
+        files = [base64.b64decode(text, validate=True) for text in array.ravel()]
+    except (ValueError, TypeError):  # a number is no text
+        raise BadInput(f"input {name!r}: its data are not base64, as its parameter says; give texts of that") from None
+    return bytes_tensor(name, array.shape, files)
 
 
 def _shape(found: Any) -> Any:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from headrace.batching import BadInput
 from headrace.host.server.protocol import BYTES, MAX_FIELDS, MAX_OBJECTS, bytes_tensor, numpy_type
 
+HINT = ", nor a JPEG, PNG, WebP, WAV or FLAC file"
 _ELEMENTS = {"b": bool, "O": str}  # what the elements are of tensors without numbers, by the kind of their dtype
 _END = object()
 
@@ -26,7 +27,8 @@ class Body:
         try:  # with a parser of its own, which keeps what it has read as long as somebody looks at it
             found = simdjson.Parser().parse(raw)
         except (ValueError, RuntimeError) as error:  # of text that is no UTF-8, and numbers beyond all measure, too
-            raise BadInput(f"the body is no JSON: {str(error)[:200]}") from None
+            hint = "" if raw[:1] == b"{" else HINT
+            raise BadInput(f"the body is no JSON{hint}: {str(error)[:200]}") from None
         if not isinstance(found, simdjson.Object):
             raise BadInput("the body must be a JSON object")
         self.fields = fields_of(found, "the body")

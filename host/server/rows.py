@@ -135,6 +135,11 @@ def _is_sound(file: bytes) -> bool:
 _KINDS = {IMAGE: (_is_photo, "JPEG, PNG or WebP"), AUDIO: (_is_sound, "WAV or FLAC")}
 
 
+def kind_of(file: bytes) -> str | None:
+    """IMAGE or AUDIO, by how the file begins; None if it is neither."""
+    return next((kind for kind, (is_one, _) in _KINDS.items() if is_one(file)), None)
+
+
 def _files(kind: str, inputs: Tensors) -> list[bytes]:
     array = inputs[kind]
     if len(inputs) > 1 or array.dtype != object or array.ndim not in (1, 2) or array.shape[1:] not in ((), (1,)):
@@ -145,7 +150,10 @@ def _files(kind: str, inputs: Tensors) -> list[bytes]:
     is_one, formats = _KINDS[kind]
     for file in found:
         if not is_one(file):
-            raise CorruptInput(f"{kind} holds {len(file)} bytes that are no {formats} file")
+            raise CorruptInput(
+                f"{kind} holds {len(file)} bytes that are no {formats} file; in JSON, files are base64, and the input "
+                'has the parameter "base64": true'
+            )
     return found
 
 

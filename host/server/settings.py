@@ -24,6 +24,9 @@ class ModelSettings:
     `headrace.host.workers.networks.KINDS`; `hidden` to `longest_output` are such a one's (see `Network` there), and
     `dec_timesteps` the decoder steps that policies which predict assume.
 
+    `resize` (the shorter side), `crop`, `mean` and `std` (of red, green and blue, as parts of 255) say how photos
+    become the network's input, where its own transform is another or none.
+
     A `profile` file of None is measured. `workers` is what the option takes: a number, npu:N, or None. Models that
     agree in `shared` have their workers and one policy in common. Raises UsageError."""
 
@@ -31,6 +34,10 @@ class ModelSettings:
     source: str
     weights: Path | None = None
     input_shape: str | None = None
+    resize: int | None = None
+    crop: int | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
     policy: str = "preba"
     preprocess: str = "cpu"
     profile: Path | None = None
@@ -139,6 +146,19 @@ def _seconds(least_ms: float) -> Callable[[Any], float]:
     return read
 
 
+def _channels(least: float) -> Callable[[Any], tuple[float, ...]]:
+    def read(value: Any) -> tuple[float, ...]:
+        try:
+            found = tuple(float(each) for each in (value.split(",") if isinstance(value, str) else value))
+        except (TypeError, ValueError):
+            found = ()
+        if len(found) != 3 or not all(least <= each < math.inf for each in found):
+            raise ValueError(f"give three numbers of {least:g} or more, for red, green and blue, as in 0.5,0.5,0.5")
+        return found
+
+    return read
+
+
 def _bucket_s(value: Any) -> float:
     if type(value) not in (int, float) or not 0 < value < math.inf:
         raise ValueError("give seconds above 0")
@@ -156,6 +176,10 @@ KEYS = {
     "source": _Key("source", _text),
     "weights": _Key("weights", _file),
     "input-shape": _Key("input_shape", _text),
+    "resize": _Key("resize", _whole(1, 65535)),
+    "crop": _Key("crop", _whole(1, 65535)),
+    "mean": _Key("mean", _channels(0.0)),
+    "std": _Key("std", _channels(1e-6)),
     "policy": _Key("policy", _one_of(POLICIES)),
     "preprocess": _Key("preprocess", _one_of(PREPROCESSORS)),
     "profile": _Key("profile", _file),

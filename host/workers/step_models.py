@@ -16,7 +16,8 @@ from headrace.batching import HeadraceError, UsageError
 from headrace.batching.errors import one_line
 from headrace.batching.graphs.model_graph import ModelGraph, NodeKind
 from headrace.host.memory.layout import TensorSpec
-from headrace.host.workers.models import DTYPES, load_weights
+from headrace.host.workers.input_shapes import DTYPES
+from headrace.host.workers.models import load_weights
 from headrace.host.workers.networks import KINDS, Network, Tree, plan, post_order
 from headrace.host.workers.program import StepNodes
 from headrace.host.workers.recurrent import lstm, seq2seq, treelstm

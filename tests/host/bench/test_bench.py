@@ -190,6 +190,13 @@ def test_a_plan_is_dealt_to_processes_without_loss():
 # ---- a real server ----
 
 
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_the_only_model_need_not_be_named(transport, server):
+    with serving(models=("scale",)) as one:
+        assert bench(url_of(one, transport), "--requests", "5")["finished"] == 5
+    assert "choose one with --model" in bench(url_of(server, transport), "--requests", "5", status=2)
+
+
 @pytest.mark.parametrize("processes", [1, 3])
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_every_request_is_sent_once_and_counted(server, transport, processes):

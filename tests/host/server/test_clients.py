@@ -1,5 +1,6 @@
 """tritonclient, unchanged, on both transports of one server, and what the protocol says of JSON and bytes."""
 
+import base64
 import contextlib
 import json
 import re
@@ -186,6 +187,35 @@ def test_a_body_may_come_in_chunks(server):
     curl = ["curl", "--silent", "--fail-with-body", "--request", "POST", "--upload-file", "-", url]
     done = subprocess.run(curl, input=body, capture_output=True, check=True, timeout=30)
     assert scaled(done.stdout)[0, 0] == 6
+
+
+def test_a_file_alone_is_a_request(server):
+    """As curl sends one, whatever it says of the type."""
+    expected = preprocess(PHOTO, SPEC).mean((1, 2))
+    url = f"http://{server.url()}/v2/models/means/infer"
+    for header in ([], ["--header", "Content-Type: image/jpeg"]):
+        curl = ["curl", "--silent", "--fail-with-body", "--data-binary", "@-", *header, url]
+        done = subprocess.run(curl, input=PHOTO, capture_output=True, check=True, timeout=30)
+        np.testing.assert_allclose(json.loads(done.stdout)["outputs"][0]["data"], expected, rtol=1e-5)
+    assert "no input 'IMAGE'" in server.error("POST", "/v2/models/scale/infer", PHOTO)[1]
+    gif = server.error("POST", "/v2/models/means/infer", b"GIF89a" + bytes(40), {"Content-Type": "image/gif"})
+    assert gif[0] == 400 and "no JSON, nor a JPEG, PNG, WebP, WAV or FLAC file" in gif[1]
+
+
+def test_files_are_base64_in_json(server):
+    text = base64.b64encode(PHOTO).decode()
+    photo = {"name": "IMAGE", "datatype": "BYTES", "shape": [2], "data": [text, text], "parameters": {"base64": True}}
+    status, _, answer = server.request("POST", "/v2/models/means/infer", {"inputs": [photo]})
+    assert status == 200
+    found = np.array(json.loads(answer)["outputs"][0]["data"]).reshape(2, 3)
+    np.testing.assert_allclose(found, [preprocess(PHOTO, SPEC).mean((1, 2))] * 2, rtol=1e-5)
+    for changes, words in (
+        ({"data": ["no base64!", text]}, "not base64"),
+        ({"parameters": {}}, 'the parameter "base64": true'),
+        ({"datatype": "FP32", "data": [1.0, 2.0]}, "not base64"),
+    ):
+        status, error = server.error("POST", "/v2/models/means/infer", {"inputs": [{**photo, **changes}]})
+        assert status == 400 and words in error, error
 
 
 def test_json_is_compressed_for_who_accepts_it_and_tensors_for_who_asks_for_nothing_else(server):

@@ -160,7 +160,15 @@ def test_a_full_disk_costs_whole_lines_that_are_counted_and_tears_none(tmp_path,
     assert caplog.text.count("the access log cannot be written") == 1
 
 
-def test_logs_are_rotated_at_sigusr1_and_sighup_ends_the_server_when_all_is_answered(tmp_path):
+@pytest.fixture
+def hangs_up():
+    """SIGHUP ends what begins now, also behind nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+def test_logs_are_rotated_at_sigusr1_and_sighup_ends_the_server_when_all_is_answered(tmp_path, hangs_up):
     path, moved = tmp_path / "log", tmp_path / "log.1"
     with serving("--access-log", str(path), models=("scale",)) as server:
         assert server.request("POST", INFER, {**scale_request(1.0), "id": "first"})[0] == 200

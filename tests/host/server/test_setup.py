@@ -80,7 +80,7 @@ def test_options_that_do_not_go_together_are_refused(options, text):
         ("[[models]]\nsource = 1", "has no source"),
         (
             '[[models]]\nsource = "resnet18"\npolcy = "lazy"',
-            "there is no setting 'polcy'; known are bucket-s, bucket-width, dec-timesteps,",
+            "there is no setting 'polcy'; known are bucket-s, bucket-width, crop, dec-timesteps,",
         ),
         ('[[models]]\nsource = "resnet18"\npolicy = "best"', "policy is 'best'; choose from serial,"),
         ('[[models]]\nsource = "resnet18"\nmax-queue = 0', "give a whole number of 1 to 65536"),

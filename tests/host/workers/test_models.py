@@ -16,7 +16,8 @@ from headrace.batching import UsageError
 from headrace.host.demo.photos import demo_photos
 from headrace.host.dpu.image import ImageSpec, Stage, preprocess
 from headrace.host.memory.layout import TensorSpec
-from headrace.host.workers.models import load_model, parse_input_shape
+from headrace.host.workers.input_shapes import parse_input_shape
+from headrace.host.workers.models import load_model
 from headrace.host.workers.torchvision_networks import torchvision
 
 _numbers = itertools.count()
