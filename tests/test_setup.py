@@ -55,3 +55,25 @@ def test_missing_headers_are_those_of_the_python_that_is_used(setup):
 def test_a_machine_without_python_is_told_all_that_it_needs(setup):
     done = setup(*TOOLS, *COMPILERS)
     assert done.stderr.splitlines()[-1].endswith("--no-install-recommends python3 python3-venv python3-dev")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import torchvision",
+        "import torch, torchvision.ops",
+        "import torchvision.transforms.v2, torch",
+        "from torchvision.models import resnet18; resnet18(weights=None)",
+        "import headrace.host.workers.models, torchvision",
+        "import torchvision, headrace.host.workers.models",
+    ],
+)
+def test_torchvision_is_imported_in_any_order(line):
+    """In what scripts/setup makes. Its wheel alone fails beside a torch without CUDA."""
+    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_to_look_for_torchvision_is_not_to_import_torch():
+    line = "import sys, importlib.util as i; sys.exit(not i.find_spec('torchvision') or 'torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", line], timeout=120, check=False).returncode == 0

@@ -32,6 +32,8 @@ ALONE = {0x01, *range(0xD0, 0xD8)}  # markers without a segment: TEM and RSTn
 MOST_SCANS = 100  # of a JPEG: progressive files have about ten, and each takes libjpeg a pass over the whole image
 # What libjpeg warns of and has no part in the pixels (jerror.h), by the words of its messages.
 HARMLESS = ("unknown JFIF revision", "extraneous bytes before marker")
+CUT_OFF = "Premature end of JPEG file"  # libjpeg's warning, behind which it goes on
+GREY = 128
 UNKNOWN_SAMPLING = "Could not determine subsampling level"  # TurboJPEG's: it does not decode these, OpenCV does
 ALONE_S = 120.0  # far beyond what a file within the limits of pixels and scans takes
 # Of a process of its own, since the error output is that of all threads.
@@ -74,7 +76,9 @@ def decode(data: bytes, max_megapixels: int, damaged: Damaged) -> Photo:
         pixels, damage = _jpeg(data)
     if damage and damaged is Damaged.STRICT:
         raise CorruptInput(f"it is damaged: {damage}")
-    return Photo(_by_opencv(data) if pixels is None else pixels, damage)
+    if pixels is None:
+        pixels = _by_opencv(data) if damage is None else _salvaged(data, damage)
+    return Photo(pixels, damage)
 
 
 def size(data: bytes) -> tuple[int, int]:
@@ -165,6 +169,23 @@ def _by_turbojpeg(data: bytes) -> tuple[NDArray[np.uint8] | None, str | None]:
         return simplejpeg.decode_jpeg(data, "BGR", strict=True), None
     except ValueError as error:
         return None, str(error)
+
+
+def _salvaged(data: bytes, damage: str) -> NDArray[np.uint8]:
+    """What OpenCV makes of a damaged file. Of a JPEG file that is cut off it makes nothing: then libjpeg's image, which
+    Pillow and browsers show, too, grey where nothing came. Raises CorruptInput."""
+    try:
+        return _by_opencv(data)
+    except CorruptInput as error:
+        if CUT_OFF not in damage:
+            raise
+        width, height = size(data)
+        rows = np.full((height, width, 3), GREY, np.uint8)  # its own memory: libjpeg leaves what it does not reach
+        try:
+            simplejpeg.decode_jpeg(data, "BGR", strict=False, buffer=rows)
+        except ValueError:
+            raise error from None
+        return rows
 
 
 def _tidied(data: bytes) -> bytes:

@@ -74,10 +74,10 @@ def load_model(name: str, weights: str | None = None, input_shape: str | None = 
 
     Without `weights` (a file with a state_dict) the parameters are random but fixed. `input_shape` is the text of an
     option --input-shape, see `parse_input_shape`. Without it the network's own attribute `input_shape` counts (that
-    text, a tuple, or a mapping of names to either), then timm's `default_cfg`, then the transform of torchvision's
-    default weights; without any of them 3x224x224 float32 is tried. A module of one's own may also have `transform`,
-    an ImageSpec, or an AudioSpec if it takes features and how many frames they are, and `categories`, the names of its
-    classes. Raises UsageError."""
+    text, a tuple, or a mapping of names to either), then timm's `default_cfg`, then what the network's own AudioSpec
+    makes of sounds, then the transform of torchvision's default weights; without any of them 3x224x224 float32 is
+    tried. A module of one's own may also have `transform`, an ImageSpec, or an AudioSpec if it takes features and how
+    many frames they are, and `categories`, the names of its classes. Raises UsageError."""
     given = None if input_shape is None else parse_input_shape(input_shape)
     torch.manual_seed(0)
     exported, users, largest = name.endswith(EXPORTED), ":" in name, MAX_BATCH
@@ -90,7 +90,7 @@ def load_model(name: str, weights: str | None = None, input_shape: str | None = 
         elif users:
             module = _users_model(name)
             transform, categories = _own_transform(module), _own_categories(name, module)
-            inputs = given or _own_inputs(name, module)
+            inputs = given or _own_inputs(name, module) or _inputs_of_sounds(transform)
         elif (suffix := Path(name).suffix) in FOREIGN:
             raise UsageError(f"--model {name}: {FOREIGN[suffix]}")
         else:
@@ -143,6 +143,14 @@ def _own_inputs(name: str, module: torch.nn.Module) -> tuple[TensorSpec, ...] | 
             "--input-shape takes, or a mapping of names to these"
         ) from None
     return parse_input_shape(text, f"model {name!r}, input_shape")
+
+
+def _inputs_of_sounds(transform: ImageSpec | AudioSpec | None) -> tuple[TensorSpec, ...] | None:
+    """What a sound becomes, under the names that `forward` has."""
+    if not isinstance(transform, AudioSpec):
+        return None
+    longest = transform.frames(int(transform.longest_s * transform.rate))
+    return parse_input_shape(f"{transform.n_mels}x1..{longest},scalar:int64")
 
 
 def _text(sizes: str | Sequence[int]) -> str:

@@ -44,6 +44,15 @@ class Hears(torch.nn.Module):
 def hears():
     return Hears()
 
+class HearsAnything(torch.nn.Module):
+    transform = AudioSpec(n_mels=40, longest_s=2.0)
+
+    def forward(self, spectrum, frames):
+        return spectrum.amax((1, 2))[:, None]
+
+def hears_anything():
+    return HearsAnything()
+
 def leaves():
     os._exit(3)
 
@@ -94,6 +103,16 @@ def test_a_network_of_sounds_is_described_with_its_transform(own):
     found = reading.describe("badnets:hears")
     assert found == load_model("badnets:hears").described()
     assert found.audio_spec == AudioSpec(n_mels=40, longest_s=2.0) and found.categories == ("loud", "soft")
+
+
+def test_a_network_of_sounds_need_not_say_its_inputs(own):
+    """They are what its transform makes, under the names of `forward`."""
+    found = reading.describe("badnets:hears_anything")
+    features, frames = found.inputs
+    longest = found.audio_spec.frames(int(2.0 * found.audio_spec.rate))
+    assert (features.name, features.shape, features.longest) == ("spectrum", (40, -1), longest)
+    assert (frames.name, frames.shape, frames.dtype) == ("frames", (), "int64")
+    assert reading.describe("badnets:hears_anything", None, "a=40x1..50,b=scalar:int64").inputs[0].longest == 50
 
 
 @pytest.mark.parametrize("whole", [False, True])
