@@ -1,5 +1,7 @@
-"""What /proc tells of the processes that a test started."""
+"""The processes that a test starts: what /proc tells of them, and the signals that they begin with."""
 
+import contextlib
+import signal
 from pathlib import Path
 
 
@@ -16,3 +18,13 @@ def lives(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+@contextlib.contextmanager
+def handled(number, handler):
+    """This process handles a signal so, and what begins meanwhile, too: nohup and shells make some be ignored."""
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)

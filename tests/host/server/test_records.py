@@ -14,6 +14,7 @@ import pytest
 import tritonclient.grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+from processes import handled
 from running import HELD, PHOTO, scale_request, serving, until
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
@@ -160,17 +161,10 @@ def test_a_full_disk_costs_whole_lines_that_are_counted_and_tears_none(tmp_path,
     assert caplog.text.count("the access log cannot be written") == 1
 
 
-@pytest.fixture
-def hangs_up():
-    """SIGHUP ends what begins now, also behind nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
-def test_logs_are_rotated_at_sigusr1_and_sighup_ends_the_server_when_all_is_answered(tmp_path, hangs_up):
+def test_logs_are_rotated_at_sigusr1_and_sighup_ends_the_server_when_all_is_answered(tmp_path):
     path, moved = tmp_path / "log", tmp_path / "log.1"
-    with serving("--access-log", str(path), models=("scale",)) as server:
+    log = ("--access-log", str(path))
+    with handled(signal.SIGHUP, signal.SIG_DFL), serving(*log, models=("scale",)) as server:
         assert server.request("POST", INFER, {**scale_request(1.0), "id": "first"})[0] == 200
         until(lambda: path.read_text())
         path.rename(moved)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from processes import children
+from processes import children, handled
 from small_nets import NET, OTHER, small  # noqa: F401 - a fixture
 
 from headrace.batching import UsageError
@@ -182,15 +182,7 @@ def test_a_network_of_ones_own_may_import_torchvision(package, own):
     assert reading.describe(f"imports_{package.replace('.', '_')}:prints").inputs[0].shape == (2,)
 
 
-@pytest.fixture
-def heard():
-    """Ctrl-C raises. In what a shell starts in the background it is ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-def test_who_interrupts_the_wait_ends_the_process(own, heard):
+def test_who_interrupts_the_wait_ends_the_process(own):
     def interrupt():
         while not os.path.exists("waits"):
             time.sleep(0.01)
@@ -198,7 +190,7 @@ def test_who_interrupts_the_wait_ends_the_process(own, heard):
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    with pytest.raises(KeyboardInterrupt):
+    with handled(signal.SIGINT, signal.default_int_handler), pytest.raises(KeyboardInterrupt):
         reading.describe("badnets:waits")
     thread.join()
     end = time.monotonic() + 60
