@@ -19,6 +19,7 @@ from headrace.batching import BadInput, CorruptInput, UnsupportedInput
 PCM = 1  # WAVE_FORMAT_PCM
 FMT_BYTES = 16  # what every fmt chunk has
 MOST_CHUNKS = 64  # before the samples; files have a handful
+MOST_CHANNELS = 16  # that are mixed to one: surround sound has 12
 LOWEST_HZ, HIGHEST_HZ = 1000, 192000
 SUBTYPES = ("PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ALAW", "ULAW")  # libsndfile's names
 UNKNOWN = 1 << 62  # libsndfile's frames of a FLAC stream that does not tell them are more
@@ -96,8 +97,9 @@ def length(data: bytes, rates: Collection[int]) -> tuple[int, int]:
 def decode(data: bytes, rates: Collection[int], longest_s: float) -> tuple[NDArray[np.float32], int]:
     """Mono samples of -1..1 (float files may go beyond), shape (n,), and their rate in Hz.
 
-    Raises CorruptInput for what libsndfile cannot decode and BadInput for what is too long, has more than two
-    channels, an unusual rate or samples that are no sound. Never makes more than `longest_s` of samples."""
+    Channels are mixed as by librosa: their mean. Raises CorruptInput for what libsndfile cannot decode and BadInput for
+    what is too long, has more than MOST_CHANNELS, an unusual rate or samples that are no sound. Never makes more than
+    `longest_s` of samples."""
     try:
         header = pcm(data, rates, longest_s)
     except UnsupportedInput as reason:
@@ -115,8 +117,8 @@ def _by_libsndfile(data: bytes, longest_s: float, reason: UnsupportedInput) -> t
             rate, channels = int(sound.samplerate), int(sound.channels)
             if sound.subtype not in SUBTYPES:
                 raise BadInput(f"samples are {sound.subtype}; convert them to PCM, float, A-law or u-law")
-            if channels > 2:
-                raise BadInput(f"{channels} channels; mix them down to mono or stereo")
+            if channels > MOST_CHANNELS:
+                raise BadInput(f"{channels} channels; mix them down to at most {MOST_CHANNELS}")
             if not LOWEST_HZ <= rate <= HIGHEST_HZ:
                 raise BadInput(f"{rate} Hz; resample it to one of {LOWEST_HZ} to {HIGHEST_HZ} Hz")
             if sound.frames >= UNKNOWN:
@@ -132,10 +134,15 @@ def _by_libsndfile(data: bytes, longest_s: float, reason: UnsupportedInput) -> t
     return _mono(samples, 1.0), rate
 
 
+def is_sound(data: bytes) -> bool:
+    """Whether it begins as a FLAC or WAV file does, also as one that may have more than 4 GiB (RF64)."""
+    return data[:4] == b"fLaC" or (data[:4] in (b"RIFF", b"RF64") and data[8:12] == b"WAVE")
+
+
 def _check_kind(data: bytes) -> None:
     if not data:
         raise CorruptInput("it is empty")
-    if data[:4] != b"fLaC" and (data[:4] != b"RIFF" or data[8:12] != b"WAVE"):  # libsndfile knows dozens of formats
+    if not is_sound(data):  # libsndfile knows dozens of formats
         raise CorruptInput("neither a WAV nor a FLAC file; convert it to one of them")
 
 
@@ -148,4 +155,6 @@ def _mono(frames: NDArray[Any], scale: float) -> NDArray[np.float32]:
     """Of (n, channels), times `scale`; exact for int16, the sum of two being one of 17 bits."""
     if frames.shape[1] == 1:
         return frames[:, 0].astype(np.float32) * np.float32(scale)
-    return (frames[:, 0].astype(np.float32) + frames[:, 1]) * np.float32(scale / 2)
+    if frames.shape[1] == 2:
+        return (frames[:, 0].astype(np.float32) + frames[:, 1]) * np.float32(scale / 2)
+    return np.mean(frames.T.astype(np.float32), 0) * np.float32(scale)

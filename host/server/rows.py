@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import BadInput, CorruptInput
+from headrace.host.dpu import sound_file
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.server.protocol import BYTES, MAX_NUMBERS, InferRequest
 from headrace.host.workers.networks import tree_of
@@ -128,7 +129,7 @@ def _is_photo(file: bytes) -> bool:
 
 
 def _is_sound(file: bytes) -> bool:
-    return file[:4] == b"fLaC" or file[:4] + file[8:12] == b"RIFFWAVE"
+    return sound_file.is_sound(file)
 
 
 # Libraries that read dozens of formats shall see only these.

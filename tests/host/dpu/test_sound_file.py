@@ -1,8 +1,11 @@
 """Files become their samples, or an error says why not; the DPU is given plain 16-bit PCM and nothing else."""
 
+import io
 import struct
 import tracemalloc
+import warnings
 
+import librosa
 import numpy as np
 import pytest
 import soundfile
@@ -91,6 +94,7 @@ def test_the_dpu_is_not_given_anything_else_and_the_reason_is_told(data, reason)
         (written(SPEECH / 32768, 16000, "WAV", "DOUBLE"), 0),
         (written(SPEECH / 32768, 16000, "WAV", "ALAW"), 0.03),
         (written(SPEECH, 16000, "WAVEX", "PCM_16"), 0),
+        (written(SPEECH, 16000, "RF64", "PCM_16"), 0),
         (riff(form(), chunk(b"data", SPEECH.tobytes(), 2**32 - 2)), 0),
         (riff(form(), chunk(b"data", SPEECH.tobytes(), 0xFFFFFFFF)), 0),
     ],
@@ -98,6 +102,18 @@ def test_the_dpu_is_not_given_anything_else_and_the_reason_is_told(data, reason)
 def test_what_the_dpu_cannot_take_libsndfile_decodes(data, within):
     samples, rate = decode(data, RATES, LONGEST_S)
     assert rate == 16000 and np.abs(samples - SPEECH / 32768).max() <= within
+
+
+@pytest.mark.parametrize("kind", ["WAV", "FLAC", "RF64"])
+@pytest.mark.parametrize("channels", [3, 6, 8])
+def test_more_channels_than_two_are_mixed_as_by_librosa(channels, kind):
+    frames = np.random.default_rng(channels).integers(-32768, 32768, (500, channels), np.int16)
+    data = written(frames, 16000, kind, "PCM_16")
+    samples, _ = decode(data, RATES, LONGEST_S)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found, _ = librosa.load(io.BytesIO(data), sr=None, mono=True)
+    assert samples.dtype == np.float32 and np.abs(samples - found).max() <= 1e-7
 
 
 def test_any_rate_that_is_no_nonsense_is_resampled():
@@ -114,7 +130,7 @@ def test_any_rate_that_is_no_nonsense_is_resampled():
         (b"RIFF", CorruptInput, "neither a WAV nor a FLAC"),
         (riff(form()), CorruptInput, r"libsndfile cannot decode it.*ends before its data chunk"),
         (b"fLaC" + bytes(50), CorruptInput, "libsndfile cannot decode"),
-        (wav(np.zeros((9, 3), np.int16), 16000), BadInput, "mix them down"),
+        (wav(np.zeros((9, 17), np.int16), 16000), BadInput, "17 channels; mix them down to at most 16"),
         (written(SPEECH, 16000, "WAV", "G721_32"), BadInput, "are G721_32; convert them"),
         (written(SPEECH, 16000, "WAV", "IMA_ADPCM"), BadInput, "are IMA_ADPCM; convert them"),
         (wav(SPEECH, 500), BadInput, "resample it"),
