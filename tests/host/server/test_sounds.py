@@ -86,7 +86,7 @@ def test_its_own_tensors_are_taken_as_well(transport, client):
         (b"OggS" + bytes(100), "no WAV or FLAC file"),
         (SOUND[:30], "cannot decode"),
         (wav(int16(np.zeros(36 * 8000)), 8000), "at most 35 s"),
-        (wav(int16(np.zeros((8000, 6))), 8000), "6 channels"),
+        (wav(int16(np.zeros((8000, 17))), 8000), "17 channels"),
     ],
 )
 def test_what_is_no_sound_is_refused_with_what_to_change(transport, client, sound, text):
