@@ -60,15 +60,26 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 _LAST_WORDS = 1 << 14
 
 
-class ForkedProcess:
-    """The parent's handle of a worker. `stderr` ends when the worker has ended."""
+class _StderrProtocol(asyncio.StreamReaderProtocol):
+    """asyncio closes a pipe at its end. uvloop asks the protocol, and the one of streams would keep it open."""
 
-    def __init__(self, pid: int, pidfd: int, life: socket.socket, stderr: asyncio.StreamReader) -> None:
+    def eof_received(self) -> bool:
+        super().eof_received()
+        return False
+
+
+class ForkedProcess:
+    """The parent's handle of a worker. `stderr` ends when the worker has ended, and all that it has started."""
+
+    def __init__(
+        self, pid: int, pidfd: int, life: socket.socket, stderr: asyncio.StreamReader, pipe: asyncio.ReadTransport
+    ) -> None:
         self.pid = pid
         self.returncode: int | None = None  # negative: the number of the signal; None too if the server died first
         self.stderr = stderr
         self._pidfd = pidfd
         self._life = life
+        self._pipe = pipe
 
     def kill(self) -> None:
         """Kill the worker. Does nothing if it has ended."""
@@ -94,6 +105,10 @@ class ForkedProcess:
             os.close(self._pidfd)
             self._pidfd = -1
         self._life.close()
+
+    def close_stderr(self) -> None:
+        """Read no more of it, also where something that the worker has started keeps it open."""
+        self._pipe.close()
 
 
 class ForkServer:
@@ -162,7 +177,7 @@ class ForkServer:
                 theirs.callback(os.close, write)
                 reading = ours.enter_context(os.fdopen(read, "rb", 0))
                 stderr = asyncio.StreamReader()
-                protocol = asyncio.StreamReaderProtocol(stderr)
+                protocol = _StderrProtocol(stderr)
                 pipe, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, reading)
                 ours.callback(pipe.close)
                 while not self._send([its_life.fileno(), write, *fds]):
@@ -176,7 +191,7 @@ class ForkServer:
             if not received:  # the system had no descriptor left for it
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             ours.pop_all()
-            return ForkedProcess(*_PID.unpack(message), received[0], life, stderr)
+            return ForkedProcess(*_PID.unpack(message), received[0], life, stderr, pipe)
 
     def _send(self, fds: list[int]) -> bool:
         """Send a request, to a new server if there is none. Return False while the socket is full."""

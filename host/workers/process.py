@@ -164,12 +164,13 @@ class WorkerProcess:
                         await process.wait()
             finally:
                 process.close()
-        if errors is None:
-            return "it said nothing"
         try:
-            return await asyncio.wait_for(errors, STOP_TIMEOUT_S) or "it said nothing"
+            return (errors and await asyncio.wait_for(errors, STOP_TIMEOUT_S)) or "it said nothing"
         except TimeoutError:
             return "its error output did not end"
+        finally:
+            if process is not None:
+                process.close_stderr()
 
 
 async def _last_lines(stream: asyncio.StreamReader, keep: int = 5) -> str:

@@ -178,6 +178,7 @@ async def _answered(server: ForkServer, function: str, given: Sequence[Any], pre
                         await process.wait()
             finally:
                 process.close()
+                process.close_stderr()
 
 
 async def _passed_on(stream: asyncio.StreamReader) -> None:

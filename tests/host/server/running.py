@@ -145,6 +145,9 @@ class Server:
         """Process ids: the workers are the children of the fork server, which is a child of this server."""
         return [worker for server in children(self.process.pid) for worker in children(server)]
 
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
     def mappings(self) -> int:
         """How many files in memory are mapped: the arenas of the models, and a word of each worker."""
         return Path(f"/proc/{self.process.pid}/maps").read_text().count("/memfd:")

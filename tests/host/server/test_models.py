@@ -297,7 +297,7 @@ def test_a_client_that_leaves_leaves_no_worker_and_no_memory_behind(tmp_path):
         def ready() -> bool:
             return server.request("GET", "/v2/models/twice/ready")[0] == 200
 
-        before, mapped = len(server.workers()), server.mappings()
+        before, mapped, opened = len(server.workers()), server.mappings(), server.descriptors()
         for _ in range(3):
             ask_and_leave("load")
             until(ready)
@@ -314,6 +314,7 @@ def test_a_client_that_leaves_leaves_no_worker_and_no_memory_behind(tmp_path):
             assert answered.result(0) == 200
             until(lambda: len(server.workers()) == before)
             until(lambda: server.mappings() == mapped)
+            until(lambda: server.descriptors() <= opened)
         assert server.end()[0] == 0
 
 
