@@ -111,6 +111,13 @@ class HttpServer:
         for connection in list(self.connections):
             connection.abort()
 
+    def make_room(self, newcomer: "Connection") -> bool:
+        """Close the connection that has been idle longest. Returns whether there is one beside the newcomer."""
+        idle = [each for each in self.connections if each.is_idle and each is not newcomer]
+        if idle:
+            min(idle, key=lambda each: each.idle_since).close_if_idle()
+        return bool(idle)
+
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_S)
@@ -137,6 +144,7 @@ class Connection(asyncio.BufferedProtocol):
         self._writable: asyncio.Future[None] | None = None  # while the client does not take what is written
         self._idle = False  # nothing of the next request is here
         self._discards = False  # the connection is refused; what still comes is not looked at
+        self.idle_since = 0.0
         self.due = math.inf  # when what it waits for must have come
 
     # ---- what the transport tells ----
@@ -145,8 +153,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._peer = str((transport.get_extra_info("peername") or [""])[0])
         self._server.connections.add(self)
+        self.idle_since = self._loop.time()
         self.due = self._loop.time() + self._limits.client_s
-        if len(self._server.connections) > self._limits.connections:
+        if len(self._server.connections) > self._limits.connections and not self._server.make_room(self):
             self._refuse(503, f"{self._limits.connections} connections are open; close one, or try again")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -205,7 +214,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._refuse(431, f"the request's head is longer than {self._limits.head} bytes")
             elif not self._held:
                 self._idle = True
-                self.due = self._loop.time() + IDLE_S
+                self.idle_since = self._loop.time()
+                self.due = self.idle_since + IDLE_S
             elif self._idle:  # of the first byte: those that follow give it no more time
                 self._idle = False
                 self.due = self._loop.time() + self._limits.client_s
@@ -348,9 +358,15 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._refuse(408, "the request took too long to come")
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of a request is here."""
+        return self._head is None and not self._held and not self._transport.is_closing()
+
     def close_if_idle(self) -> None:
-        if self._head is None and not self._held:
+        if self.is_idle:
             self._transport.close()
+            self.due = self._loop.time() + LINGER_S  # for what the client has not taken yet of the last answer
 
     def abort(self) -> None:
         self._transport.abort()

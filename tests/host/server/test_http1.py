@@ -16,12 +16,12 @@ CLIENT_S = Limits().client_s
 LOOK_S = 1 / 64  # between two looks of a test at the server
 
 
-def serve(handler, body):
+def serve(handler, body, limits=None):
     """Run `body(server, connect)` from 0 s on; `connect` returns a connection's reader and writer. No connection and no
     byte of a body may be left then."""
 
     async def run():
-        server = HttpServer(handler, refusal, Limits())
+        server = HttpServer(handler, refusal, limits or Limits())
         address = await server.start("127.0.0.1", 0)
         writers = []
 
@@ -150,6 +150,40 @@ def test_a_connection_without_requests_is_closed():
         assert await rest(reader) == (b"", swept(100.0 + IDLE_S))
 
     serve(echo, body)
+
+
+def test_who_has_been_idle_longest_makes_room_and_nobody_else():
+    """A thousand connections that say nothing lock nobody out; those that are at work are left alone."""
+    go = asyncio.Event()
+
+    async def wait(request):
+        await go.wait()
+        return Response(200, [request.body])
+
+    async def body(server, connect):
+        ask = HEAD + b"Content-Length: 2\r\n\r\nab"
+        clients = []
+        for number in range(4):
+            clients.append(await connect())
+            await asyncio.sleep(1.0)
+            assert len(server.connections) == number + 1
+        clients[0][1].write(ask)  # the oldest is at work, and the second has sent a part
+        clients[1][1].write(HEAD)
+        await asyncio.sleep(1.0)
+        newcomers = [await connect(), await connect()]
+        for _, writer in newcomers:
+            writer.write(ask)
+        await asyncio.sleep(0.25)
+        assert [await asyncio.wait_for(reader.read(1), 0.25) for reader, _ in clients[2:]] == [b"", b""]
+        reader, _ = await connect()
+        assert (await reader.read()).startswith(b"HTTP/1.1 503 "), "nobody is idle"
+        go.set()
+        for reader, _ in (clients[0], *newcomers):
+            assert (await reader.readuntil(b"ab")).startswith(b"HTTP/1.1 200 ")
+        clients[1][1].write(b"Content-Length: 2\r\n\r\nab")
+        assert (await clients[1][0].readuntil(b"ab")).startswith(b"HTTP/1.1 200 ")
+
+    serve(wait, body, Limits(connections=4))
 
 
 # ---- answers that are not taken ----
