@@ -6,7 +6,10 @@ texts of errors may hold anything, brackets and colons included."""
 import contextlib
 import json
 import logging
+import os
+import queue
 import sys
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, Final
@@ -25,8 +28,11 @@ from rich.progress import (
 from rich.text import Text
 
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)  # by how often --verbose is given
+MOST_WAITING: Final = 1000  # lines
+LAST_WORDS_S: Final = 2.0  # that the end of a command waits for what is still to be written
 LINE_EVERY_S: Final = 30.0  # of progress in a log, where no bar moves
 
+_waiting: "queue.Queue[str | None] | None" = None  # while what is told is written in the background
 _terminal = sys.stdout is not None and sys.stdout.isatty()
 out = Console(width=None if _terminal else 120, markup=False, emoji=False, highlight=False)  # a pipe has no width
 err = Console(stderr=True, markup=False, emoji=False, highlight=False)
@@ -44,7 +50,38 @@ def show_json(value: Any) -> None:
 
 def tell(text: str) -> None:
     """A line of prose, however long."""
-    err.print(text, soft_wrap=True)
+    if _waiting is None:
+        err.print(text, soft_wrap=True)
+    else:
+        with contextlib.suppress(queue.Full):
+            _waiting.put_nowait(text)
+
+
+@contextlib.contextmanager
+def told_in_background() -> Iterator[None]:
+    """What is told meanwhile is written by a thread, so that a terminal or a pipe that takes nothing holds up nobody.
+
+    At most MOST_WAITING lines wait for it; more are left out."""
+    global _waiting
+    lines = _waiting = queue.Queue(MOST_WAITING)
+    writer = threading.Thread(target=_write, args=(lines,), name="stderr", daemon=True)
+    writer.start()
+    try:
+        yield
+    finally:
+        _waiting = None
+        with contextlib.suppress(queue.Full):
+            lines.put_nowait(None)
+            writer.join(LAST_WORDS_S)
+
+
+def _write(lines: "queue.Queue[str | None]") -> None:
+    """Not by sys.stderr, whose lock the end of the process would wait for."""
+    while (text := lines.get()) is not None:
+        rest = f"{text}\n".encode(errors="backslashreplace")
+        with contextlib.suppress(OSError):  # nobody is there any more
+            while rest:
+                rest = rest[os.write(2, rest) :]
 
 
 def warn(text: str) -> None:

@@ -18,7 +18,7 @@ from headrace.batching.policies.bucketed_graph import BUCKET_WIDTH
 from headrace.batching.policies.preba import BUCKET_S
 from headrace.host.cli import interrupt
 from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_container
-from headrace.host.cli.console import tell
+from headrace.host.cli.console import tell, told_in_background
 from headrace.host.cli.options import (
     SETTINGS_TABLES,
     AgainKib,
@@ -349,10 +349,12 @@ def serve(
         else:
             tell(f"serving {', '.join(names)}: HTTP {ports['http']}, gRPC {ports['grpc']}, metrics {ports['metrics']}")
 
-    with contextlib.redirect_stdout(sys.stderr):  # a user's network may print
-        drained = run(options, settings, tell, on_ready, interrupt.end)
+    with told_in_background():
+        with contextlib.redirect_stdout(sys.stderr):  # a user's network may print
+            drained = run(options, settings, tell, on_ready, interrupt.end)
+        if not drained:
+            tell(f"requests were still in flight {drain_s:g} s after the end was asked for, and were cut")
     if not drained:
-        tell(f"requests were still in flight {drain_s:g} s after the end was asked for, and were cut")
         raise typer.Exit(1)
 
 

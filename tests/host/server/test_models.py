@@ -1,8 +1,10 @@
 """What may be served: models with policies of their own, step models, exported programs; models come and go."""
 
 import concurrent.futures
+import fcntl
 import json
 import queue
+import signal
 import socket
 import threading
 import time
@@ -316,6 +318,18 @@ def test_a_client_that_leaves_leaves_no_worker_and_no_memory_behind(tmp_path):
             until(lambda: server.mappings() == mapped)
             until(lambda: server.descriptors() <= opened)
         assert server.end()[0] == 0
+
+
+def test_a_reader_of_its_words_that_stalls_holds_up_nothing(tmp_path):
+    (tmp_path / "twice.toml").write_text('source = "served:scale"\npolicy = "serial"\nprofile = "twice.json"\n')
+    write_profile(tmp_path, "twice")
+    with serving("--repository", str(tmp_path), models=("scale",)) as server:
+        fcntl.fcntl(server.process.stderr, fcntl.F_SETPIPE_SZ, 4096)  # the least: so it is full soon
+        for _ in range(60):  # each has its lines
+            assert server.request("POST", "/v2/repository/models/twice/load")[0] == 200
+        assert server.request("POST", "/v2/models/twice/infer", scale_request(3.0))[0] == 200
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
 
 
 def test_requests_in_flight_are_answered_while_their_model_is_loaded_anew_or_unloaded(tmp_path):
