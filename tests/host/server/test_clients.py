@@ -4,6 +4,7 @@ import base64
 import contextlib
 import json
 import re
+import shutil
 import subprocess
 import threading
 
@@ -183,23 +184,33 @@ def test_a_body_may_come_in_chunks(server):
             connection.request("POST", "/v2/models/scale/infer", iter([body[:10], body[10:]]), encode_chunked=True,
                                headers={"Transfer-Encoding": "chunked"})  # fmt: skip
             assert scaled(connection.getresponse().read())[0, 0] == 6
-    url = f"http://{server.url()}/v2/models/scale/infer"
-    curl = ["curl", "--silent", "--fail-with-body", "--request", "POST", "--upload-file", "-", url]
-    done = subprocess.run(curl, input=body, capture_output=True, check=True, timeout=30)
-    assert scaled(done.stdout)[0, 0] == 6
 
 
 def test_a_file_alone_is_a_request(server):
-    """As curl sends one, whatever it says of the type."""
+    """Whatever the client says of its type: curl says that it is a form."""
     expected = preprocess(PHOTO, SPEC).mean((1, 2))
-    url = f"http://{server.url()}/v2/models/means/infer"
-    for header in ([], ["--header", "Content-Type: image/jpeg"]):
-        curl = ["curl", "--silent", "--fail-with-body", "--data-binary", "@-", *header, url]
-        done = subprocess.run(curl, input=PHOTO, capture_output=True, check=True, timeout=30)
-        np.testing.assert_allclose(json.loads(done.stdout)["outputs"][0]["data"], expected, rtol=1e-5)
+    for kind in ("image/jpeg", "application/x-www-form-urlencoded", "application/octet-stream"):
+        status, _, answer = server.request("POST", "/v2/models/means/infer", PHOTO, {"Content-Type": kind})
+        assert status == 200
+        np.testing.assert_allclose(json.loads(answer)["outputs"][0]["data"], expected, rtol=1e-5)
     assert "no input 'IMAGE'" in server.error("POST", "/v2/models/scale/infer", PHOTO)[1]
     gif = server.error("POST", "/v2/models/means/infer", b"GIF89a" + bytes(40), {"Content-Type": "image/gif"})
     assert gif[0] == 400 and "no JSON, nor a JPEG, PNG, WebP, WAV or FLAC file" in gif[1]
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl")
+def test_curl_sends_files_and_what_comes_from_a_pipe(server):
+    def curl(model, body, *options):
+        url = f"http://{server.url()}/v2/models/{model}/infer"
+        command = ["curl", "--noproxy", "*", "--silent", "--fail-with-body", *options, url]
+        return subprocess.run(command, input=body, capture_output=True, check=True, timeout=30).stdout
+
+    expected = preprocess(PHOTO, SPEC).mean((1, 2))
+    for header in ([], ["--header", "Content-Type: image/jpeg"]):
+        answer = json.loads(curl("means", PHOTO, "--data-binary", "@-", *header))
+        np.testing.assert_allclose(answer["outputs"][0]["data"], expected, rtol=1e-5)
+    body = json.dumps(scale_request(3.0)).encode()
+    assert scaled(curl("scale", body, "--request", "POST", "--upload-file", "-"))[0, 0] == 6
 
 
 def test_files_are_base64_in_json(server):
