@@ -28,18 +28,17 @@ class UnknownModel(UsageError):
 
     @classmethod
     def asked_for(cls, request_id: int, model: str, known: Iterable[str]) -> "UnknownModel":
-        """By a request, of a server that has the models `known`."""
+        """Return the error for a request of a server that has the models `known`."""
         return cls(f"request {request_id} asks for model {model!r}; this server has {', '.join(sorted(known))}")
 
     @classmethod
     def among(cls, model: str, known: Iterable[str]) -> "UnknownModel":
-        """By nobody's request."""
-        """By nobody's request."""
+        """Return the error for a model that no single request asked for."""
         return cls(f"there is no model {model!r}; this server has {', '.join(sorted(known))}")
 
     @classmethod
     def unnamed(cls, model: str) -> "UnknownModel":
-        """By a client of a server, which need not learn from an error what there is."""
+        """Return the error for a client. It does not list the models, which strangers need not learn."""
         return cls(f"there is no model {model[:LONGEST_NAME]!r}; the repository index lists those that there are")
 
 

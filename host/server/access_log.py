@@ -88,8 +88,8 @@ class AccessLog:
     def _write(self) -> None:
         """Write all that is here. Raises OSError; what was not written stays."""
         if self._reopens and not self._rest:
-            self._reopens = False
             former, self._file = self._file, self._opened()
+            self._reopens = False
             os.close(former)
         while self._rest or self._lines or self._left_out:
             if not self._rest:

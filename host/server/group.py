@@ -235,8 +235,8 @@ def _of_photos(own: ModelSettings) -> dict[str, Any]:
 
 def _refuse_photos(own: ModelSettings) -> None:
     """Raises UsageError if the settings say how photos become the input."""
-    for name in _of_photos(own):
-        raise UsageError(f"model {own.name!r} takes no photos: leave --{name} out")
+    if given := _of_photos(own):
+        raise UsageError(f"model {own.name!r} takes no photos: leave --{next(iter(given))} out")
 
 
 def _photos(own: ModelSettings, network: Network) -> ImageSpec | None:
@@ -267,10 +267,10 @@ def _said(own: ModelSettings, network: Network, spec: ImageSpec | AudioSpec | No
     )
     if own.mean is not None and own.std is not None:
         origin = "as the settings say"
-    elif network.description.transform is not None:
-        origin = "as its own transform says" if own.mean is own.std is None else "as the settings and its transform say"
-    else:
+    elif network.description.transform is None:
         origin = "GUESSED as of ImageNet: it names no transform; give --mean and --std, and --resize"
+    else:
+        origin = "as the settings and its own transform say" if _of_photos(own) else "as its own transform says"
     return f"{own.name}: {weights}; {how}, {origin}"
 
 

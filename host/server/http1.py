@@ -361,7 +361,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_idle(self) -> bool:
         """Whether nothing of a request is here."""
-        return self._head is None and not self._held and not self._transport.is_closing()
+        return self._head is None and not self._held and not self._discards and not self._transport.is_closing()
 
     def close_if_idle(self) -> None:
         if self.is_idle:

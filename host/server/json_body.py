@@ -2,7 +2,6 @@
 
 Reading 8 MiB takes 10 to 40 ms, in which nobody else is served. Python objects of as much took up to 0.7 s."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import simdjson
 from numpy.typing import NDArray
 
 from headrace.batching import BadInput
-from headrace.host.server.protocol import BYTES, MAX_FIELDS, MAX_OBJECTS, bytes_tensor, numpy_type
+from headrace.host.server.protocol import BYTES, MAX_FIELDS, MAX_OBJECTS, bytes_tensor, check_fits, numpy_type
 
 HINT = ", nor a JPEG, PNG, WebP, WAV or FLAC file"
 _ELEMENTS = {"b": bool, "O": str}  # what the elements are of tensors without numbers, by the kind of their dtype
@@ -63,17 +62,20 @@ def tensor(name: str, datatype: Any, shape: tuple[int, ...], data: Any) -> NDArr
     try:
         array = np.frombuffer(data.as_buffer(of_type="d" if floats else "i"), np.float64 if floats else np.int64)
     except TypeError:
-        raise BadInput(f"input {name!r}: its data are no list of {datatype}, flat or nested as its shape") from None
+        raise _no_list(name, datatype) from None
     except ValueError:
         raise BadInput(f"input {name!r}: its data go beyond {datatype}") from None
-    if len(array) != math.prod(shape):
-        raise BadInput(f"input {name!r}: shape {list(shape)} does not hold the {len(array)} elements that came")
+    check_fits(name, shape, len(array))
     if not floats and len(array):
         limits = np.iinfo(dtype)
         if array.min() < limits.min or array.max() > limits.max:
             raise BadInput(f"input {name!r}: its data go beyond {datatype}")
     with np.errstate(over="ignore"):  # beyond FP16 is infinity
         return array.astype(dtype).reshape(shape)
+
+
+def _no_list(name: str, datatype: str) -> BadInput:
+    return BadInput(f"input {name!r}: its data are no list of {datatype}, flat or nested as its shape")
 
 
 def _sizes(data: Any) -> list[int]:
@@ -105,11 +107,10 @@ def _flat(name: str, data: Any) -> list[Any]:
 
 def _of_objects(name: str, datatype: str, shape: tuple[int, ...], found: list[Any], kind: type) -> NDArray[Any]:
     if not all(type(element) is kind for element in found):
-        raise BadInput(f"input {name!r}: its data are no list of {datatype}, flat or nested as its shape")
+        raise _no_list(name, datatype)
     if kind is str:
         return bytes_tensor(name, shape, [text.encode() for text in found])
-    if len(found) != math.prod(shape):
-        raise BadInput(f"input {name!r}: shape {list(shape)} does not hold the {len(found)} elements that came")
+    check_fits(name, shape, len(found))
     return np.array(found, bool).reshape(shape)
 
 

@@ -206,10 +206,15 @@ def _elements(name: str, raw: Any, count: int) -> list[bytes]:
     return elements
 
 
+def check_fits(name: str, shape: tuple[int, ...], count: int) -> None:
+    """Raises BadInput unless a tensor of this shape has `count` elements."""
+    if count != math.prod(shape):
+        raise BadInput(f"input {name!r}: shape {list(shape)} does not hold the {count} elements that came")
+
+
 def bytes_tensor(name: str, shape: tuple[int, ...], elements: Sequence[bytes]) -> NDArray[Any]:
-    """Raises BadInput."""
-    if len(elements) != math.prod(shape):
-        raise BadInput(f"input {name!r}: shape {list(shape)} does not hold the {len(elements)} elements that came")
+    """Return a tensor of BYTES. Raises BadInput."""
+    check_fits(name, shape, len(elements))
     checked_count(name, len(elements))
     array = np.empty(len(elements), object)
     array[:] = elements

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import BadInput, CorruptInput
-from headrace.host.dpu import sound_file
+from headrace.host.dpu.sound_file import is_sound
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.server.protocol import BYTES, MAX_NUMBERS, InferRequest
 from headrace.host.workers.networks import tree_of
@@ -128,12 +128,8 @@ def _is_photo(file: bytes) -> bool:
     return file[:3] == b"\xff\xd8\xff" or file[:8] == b"\x89PNG\r\n\x1a\n" or file[:4] + file[8:12] == b"RIFFWEBP"
 
 
-def _is_sound(file: bytes) -> bool:
-    return sound_file.is_sound(file)
-
-
 # Libraries that read dozens of formats shall see only these.
-_KINDS = {IMAGE: (_is_photo, "JPEG, PNG or WebP"), AUDIO: (_is_sound, "WAV or FLAC")}
+_KINDS = {IMAGE: (_is_photo, "JPEG, PNG or WebP"), AUDIO: (is_sound, "WAV or FLAC")}
 
 
 def kind_of(file: bytes) -> str | None:

@@ -98,7 +98,7 @@ class ServeOptions:
         return None if self.token is not None or self.insecure else BrowserGuard(self.hosts)
 
     def __post_init__(self) -> None:
-        BrowserGuard(self.hosts)
+        BrowserGuard(self.hosts)  # which checks the names, also where no guard is needed
         for option in ("http", "grpc", "metrics"):
             address: Address = getattr(self, option)
             if self.token is None and not self.insecure and not address.is_loopback():
@@ -206,8 +206,7 @@ async def _ports(options: ServeOptions, service: Service) -> AsyncIterator[dict[
     limits = options.limits
     regions = Regions(limits.body) if options.shared_memory else None
     async with contextlib.AsyncExitStack() as stack:
-        ports = {}
-        guard = options.guard
+        ports, guard = {}, options.guard
         context = None if options.tls is None else options.tls.context
         for name, api in (("http", HttpApi(service, limits, regions, guard)), ("metrics", MetricsApi(service, guard))):
             server = HttpServer(api.handle, refusal, limits, context)

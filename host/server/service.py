@@ -40,7 +40,7 @@ from headrace.host.server.protocol import (
     served,
 )
 from headrace.host.server.repository import Repository
-from headrace.host.server.rows import AUDIO, IMAGE, Row, outputs_by_name
+from headrace.host.server.rows import AUDIO, IMAGE, Row, Tensors, outputs_by_name
 from headrace.host.server.settings import ModelSettings
 from headrace.host.server.watch import RowVisit, Standing, Visit, Watcher
 
@@ -242,9 +242,10 @@ class Service:
         rows = _rows(model, request, self._limits)
         with self._admitted(model, len(rows)):
             done = await self._all(model, rows, request, visit)
-        if self._answer_bytes(model, wanted, done) <= AT_ONCE:
-            return [_joined(model, output, done) for output in wanted]
-        return await asyncio.to_thread(lambda: [_joined(model, output, done) for output in wanted])
+        found = [outputs_by_name(model.outputs, inference.outputs) for inference in done]
+        if self._answer_bytes(wanted, found) <= AT_ONCE:
+            return _joined(model, wanted, found)
+        return await asyncio.to_thread(_joined, model, wanted, found)
 
     async def stream(self, request: InferRequest, visit: Visit) -> AsyncIterator[list[Output]]:
         """The same, where the model decodes and the request has one row: each token as it comes. All in one, else."""
@@ -276,12 +277,9 @@ class Service:
             raise BadInput(f"output {twice[0]!r} was asked for {asked[twice[0]]} times; ask for it once")
         return request.outputs or [Wanted(spec.name, binary=request.binary) for spec in model.outputs]
 
-    def _answer_bytes(self, model: ServedModel, wanted: Sequence[Wanted], done: Sequence[Inference]) -> int:
-        """How large the outputs are that an answer is made of. Raises BadInput for one that is too large."""
-        size = 0
-        for inference in done:
-            outputs = outputs_by_name(model.outputs, inference.outputs)
-            size += sum(outputs[output.name].nbytes for output in wanted)
+    def _answer_bytes(self, wanted: Sequence[Wanted], rows: Sequence[Tensors]) -> int:
+        """Return the bytes of all outputs that the answer is made of. Raises BadInput if they are too many."""
+        size = sum(outputs[output.name].nbytes for outputs in rows for output in wanted)
         if size > self._limits.answer:
             raise BadInput(
                 f"the outputs have {size} bytes; this server takes at most {self._limits.answer} for an answer: send "
@@ -400,8 +398,12 @@ def _as_long_as_the_longest(arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]
     ]
 
 
-def _joined(model: ServedModel, wanted: Wanted, done: Sequence[Inference]) -> Output:
-    arrays = [outputs_by_name(model.outputs, inference.outputs)[wanted.name] for inference in done]
+def _joined(model: ServedModel, wanted: Sequence[Wanted], rows: Sequence[Tensors]) -> list[Output]:
+    return [_output(model, each, [outputs[each.name] for outputs in rows]) for each in wanted]
+
+
+def _output(model: ServedModel, wanted: Wanted, arrays: list[NDArray[Any]]) -> Output:
+    """Return one output of all rows. Raises BadInput for rows that do not fit together."""
     if len({array.shape for array in arrays}) > 1:
         if model.rows.encoded != AUDIO:
             raise BadInput(f"output {wanted.name!r} is not as long for every row; send rows of one length together")

@@ -24,7 +24,16 @@ INFER = "/v2/models/scale/infer"
 @pytest.fixture(scope="module")
 def server():
     with serving(
-        "--max-body-mib", "1", "--max-bodies-mib", "2", "--max-connections", "64", "--max-megapixels", "1"
+        "--max-body-mib",
+        "1",
+        "--max-bodies-mib",
+        "2",
+        "--max-connections",
+        "64",
+        "--max-megapixels",
+        "1",
+        "--max-request-megapixels",
+        "3",
     ) as running:
         yield running
         assert running.lives()
@@ -153,6 +162,16 @@ def test_a_photo_of_more_pixels_than_are_allowed_is_never_decoded(server, suffix
         body, headers = binary(raw, len(raw), name="IMAGE", datatype="BYTES", shape=[1])
         status, _, answer = server.request("POST", "/v2/models/means/infer", body, headers)
         assert status == expected, answer
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_photos_of_a_request_have_a_bound_together(server, count):
+    photo = cv2.imencode(".png", np.zeros((1000, 1000, 3), np.uint8))[1].tobytes()
+    raw = (struct.pack("<I", len(photo)) + photo) * count
+    body, headers = binary(raw, len(raw), name="IMAGE", datatype="BYTES", shape=[count])
+    status, _, answer = server.request("POST", "/v2/models/means/infer", body, headers)
+    assert status == (200 if count == 3 else 400), answer
+    assert count == 3 or b"4 photos of 4 megapixels together; send at most 3" in answer
 
 
 @pytest.mark.parametrize(

@@ -228,6 +228,19 @@ def test_a_connection_of_1_0_ends_behind_its_answer_unless_it_asks_for_more():
     assert [headers["connection"] for _, headers, _ in answers] == ["keep-alive", "close"]
 
 
+def test_an_answer_has_room_or_another_says_so():
+    """Answers count beside bodies until they are taken. There is always room for a small one."""
+
+    async def answer(request):
+        return Response(200, [bytes(int(request.headers["size"]))])
+
+    for size, status in ((LIMITS.bodies - 90_000, 200), (LIMITS.bodies - 89_999, 503), (60_000, 200)):
+        last = LAST.replace(b"Host", b"Size: 1\r\nHost")
+        _, answers = exchange(sized(b"Size: %d" % size, body=b"x" * 90_000) + last, answer)
+        assert [found for found, _, _ in answers] == [status, 200]
+        assert status == 200 or b"there is no room for the answer" in answers[0][2]
+
+
 # ---- chunks ----
 
 

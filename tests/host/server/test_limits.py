@@ -263,6 +263,39 @@ def test_messages_that_do_not_come_hold_their_places_for_a_bounded_time():
     ]
 
 
+def test_answers_of_grpc_have_room_or_another_says_so():
+    """They count beside messages until they are taken, which is when the call's task ends."""
+    limits = Limits(body=1 << 20, bodies=1 << 20)
+
+    async def answer(message, context):
+        return bytes(int(message))
+
+    async def main():
+        entrance = _Entrance(Service(Preprocessors(Path, 1, Damaged.STRICT, False)), limits)
+        answered = entrance.unary(answer).unary_unary
+
+        async def call(size):
+            try:
+                return len(await answered(b"%d" % size, MemoryCall(0.0)))
+            except Aborted as end:
+                return end.args[0]
+
+        async def taken_late(size):
+            found = await call(size)
+            await asyncio.sleep(10.0)
+            return found
+
+        late = asyncio.create_task(taken_late(limits.bodies - 100))  # so that messages have room
+        await asyncio.sleep(1.0)
+        beside = [await asyncio.create_task(call(size)) for size in (100_000, 60_000)]
+        whole = await late
+        await asyncio.sleep(0)
+        return whole, beside, await asyncio.create_task(call(limits.bodies - 100))
+
+    full = grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert virtual_time.run(main()) == (limits.bodies - 100, [full, 60_000], limits.bodies - 100)
+
+
 def status_is_ok(client, **more):
     with contextlib.suppress(InferenceServerException):
         return infer(client, **more)[0, 0] == 2

@@ -161,6 +161,24 @@ def test_a_full_disk_costs_whole_lines_that_are_counted_and_tears_none(tmp_path,
     assert caplog.text.count("the access log cannot be written") == 1
 
 
+def test_a_log_that_cannot_be_reopened_goes_on_and_is_reopened_when_it_can(tmp_path, monkeypatch):
+    monkeypatch.setattr(access_log, "WRITE_S", 0.01)
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    with AccessLog(str(folder / "log")) as log:
+        folder.rename(tmp_path / "moved")
+        log.reopen()
+        log.answered(Visit("m", "http", id="while it is away"))
+        until(lambda: log._reopens and len(log._lines) == 1)
+        folder.mkdir()
+        until((folder / "log").exists)
+        log.answered(Visit("m", "http", id="behind"))
+    assert [json.loads(line)["id"] for line in (folder / "log").read_text().splitlines()] == [
+        "while it is away",
+        "behind",
+    ]
+
+
 def test_logs_are_rotated_at_sigusr1_and_sighup_ends_the_server_when_all_is_answered(tmp_path):
     path, moved = tmp_path / "log", tmp_path / "log.1"
     log = ("--access-log", str(path))
