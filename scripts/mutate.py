@@ -21,7 +21,8 @@ nearest    the test files named after the source file; without any, those that i
 folder     also the test files that import it, and all files of the mirroring test folder
 area       also all other test files of the area
 
-With --slow the tests marked slow of the area are tried on each survivor. What they alone notice is a gap in make test.
+With --slow each survivor is also tried with the slow tests of its area. A mutant that they alone kill is a gap in
+`make test`.
 
 The table on stdout has a row for each area. Progress goes to stderr. The exit status is 1 when the score of the whole
 sample is less than --at-least.

@@ -1,6 +1,6 @@
-"""Text files that users bring: one reader for all of them, with one style of errors.
+"""One reader for all text files that users bring, with one style of errors.
 
-Spreadsheets and Windows write a byte order mark and other line ends; they are no part of the text."""
+It removes the byte order mark and the line ends that spreadsheets and Windows write."""
 
 import codecs
 import csv
@@ -20,9 +20,9 @@ _MARKS = (
 
 
 def read_text(where: str, path: Path) -> str:
-    """Return the text with \\n at the end of each line. UTF-16 is known by its byte order mark, all else is UTF-8.
+    """Return the text with \\n at the end of each line. A byte order mark tells UTF-16; all other files are UTF-8.
 
-    Raises UsageError, which begins with `where`: the words that name the file to its user."""
+    Raises UsageError, which begins with `where`, the words that name the file to its user."""
     try:
         raw = path.read_bytes()
         coding = next((coding for mark, coding in _MARKS if raw.startswith(mark)), "utf-8")
@@ -37,7 +37,7 @@ def read_text(where: str, path: Path) -> str:
 
 
 def read_toml(where: str, path: Path) -> dict[str, Any]:
-    """Raises UsageError, which begins with `where`."""
+    """Return the table in a TOML file. Raises UsageError, which begins with `where`."""
     text = read_text(where, path)
     try:
         return tomllib.loads(text)
@@ -49,7 +49,8 @@ def read_toml(where: str, path: Path) -> dict[str, Any]:
 def read_rows(path: Path, columns: Sequence[str | tuple[str, ...]]) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield each row of a CSV file by column, with the words that name its file and line.
 
-    The header must have all `columns`, of several in a tuple exactly one. Others are left alone. Raises UsageError."""
+    The header must have all `columns`, and exactly one of those in a tuple. Other columns are ignored. Raises
+    UsageError."""
     rows = csv.DictReader(io.StringIO(read_text(str(path), path), newline=""), strict=True)
     try:
         found = set(rows.fieldnames or ())

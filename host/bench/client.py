@@ -33,7 +33,7 @@ class Unreachable(HeadraceError):
 
 
 class Refused(Unreachable):
-    """The server has an answer, which is an error."""
+    """The server answers, but with an error."""
 
 
 class Status(IntEnum):
@@ -96,7 +96,7 @@ class Target(Protocol):
         ...
 
     def models(self) -> list[str]:
-        """The names of the models that are ready. Raises Unreachable, also where the server has no such list."""
+        """Return the names of the models that are ready. Raises Unreachable, also if the server lists none."""
         ...
 
     def statistics(self, model: str) -> Statistics | None:

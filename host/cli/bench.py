@@ -151,7 +151,7 @@ def bench(
 
 
 def _only_model(target: "Target") -> str:
-    """Raises UsageError where the server has not exactly one, and Unreachable."""
+    """Return the server's only model. Raises Unreachable, and UsageError if it has none or several."""
     names = target.models()
     if len(names) != 1:
         shown = ", ".join(names[:MAX_NAMES]) + (", ..." if len(names) > MAX_NAMES else "")

@@ -32,7 +32,7 @@ MOST_WAITING: Final = 1000  # lines
 LAST_WORDS_S: Final = 2.0  # that the end of a command waits for what is still to be written
 LINE_EVERY_S: Final = 30.0  # of progress in a log, where no bar moves
 
-_waiting: "queue.Queue[str | None] | None" = None  # while what is told is written in the background
+_waiting: "queue.Queue[str | None] | None" = None  # the lines for the thread of `told_in_background`
 _terminal = sys.stdout is not None and sys.stdout.isatty()
 out = Console(width=None if _terminal else 120, markup=False, emoji=False, highlight=False)  # a pipe has no width
 err = Console(stderr=True, markup=False, emoji=False, highlight=False)
@@ -59,9 +59,9 @@ def tell(text: str) -> None:
 
 @contextlib.contextmanager
 def told_in_background() -> Iterator[None]:
-    """What is told meanwhile is written by a thread, so that a terminal or a pipe that takes nothing holds up nobody.
+    """Let a thread write the lines of `tell` meanwhile. A terminal or a pipe that accepts nothing then blocks nobody.
 
-    At most MOST_WAITING lines wait for it; more are left out."""
+    At most MOST_WAITING lines wait for the thread. `tell` drops further lines."""
     global _waiting
     lines = _waiting = queue.Queue(MOST_WAITING)
     writer = threading.Thread(target=_write, args=(lines,), name="stderr", daemon=True)
@@ -76,7 +76,7 @@ def told_in_background() -> Iterator[None]:
 
 
 def _write(lines: "queue.Queue[str | None]") -> None:
-    """Not by sys.stderr, whose lock the end of the process would wait for."""
+    """Write the lines to descriptor 2. The lock of sys.stderr would block the end of the process."""
     while (text := lines.get()) is not None:
         rest = f"{text}\n".encode(errors="backslashreplace")
         with contextlib.suppress(OSError):  # nobody is there any more

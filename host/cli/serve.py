@@ -123,19 +123,17 @@ def serve(
     ] = 256,
     resize: Annotated[
         list[int] | None,
-        typer.Option(min=1, max=65535, help="Of photos, the shorter side before the crop, once or for each."),
+        typer.Option(min=1, max=65535, help="Resize the shorter side of photos to this, once or for each model."),
     ] = None,
     crop: Annotated[
         list[int] | None,
-        typer.Option(min=1, max=65535, help="Of photos, the sides of the network's input, once or for each."),
+        typer.Option(min=1, max=65535, help="Crop photos to this square, the network's input, once or for each model."),
     ] = None,
     mean: Annotated[
         list[str] | None,
-        typer.Option(help="R,G,B of photos as parts of 255, as in 0.5,0.5,0.5: what is subtracted, once or for each."),
+        typer.Option(help="Subtract R,G,B from pixels of 0 to 1, as in 0.5,0.5,0.5, once or for each model."),
     ] = None,
-    std: Annotated[
-        list[str] | None, typer.Option(help="R,G,B of photos: what they are divided by, once or for each.")
-    ] = None,
+    std: Annotated[list[str] | None, typer.Option(help="Then divide by R,G,B, once or for each model.")] = None,
     preprocess: Annotated[
         list[Preprocess] | None,
         typer.Option(
@@ -173,8 +171,8 @@ def serve(
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
-            help="A name in the URLs of browsers and proxies, beside addresses and localhost; * for any. Needed only "
-            "without a token."
+            help="A host name by which browsers and proxies reach a server without a token; * for any. Addresses and "
+            "localhost need none."
         ),
     ] = None,
     keep_awake: Annotated[
@@ -200,9 +198,14 @@ def serve(
         int, typer.Option(min=1, max=1 << 20, help="Most JSON in a request; nothing else is served while it is read.")
     ] = 8 << 10,
     max_elements: Annotated[int, typer.Option(min=1, max=1 << 40, help="Of a tensor.")] = 1 << 28,
-    max_answer_mib: Annotated[int, typer.Option(min=1, max=1 << 20, help="Of all outputs of a request together.")] = 64,
+    max_answer_mib: Annotated[
+        int, typer.Option(min=1, max=1 << 20, help="Largest outputs of a request together.")
+    ] = 64,
     max_request_megapixels: Annotated[
-        int, typer.Option(min=1, max=1 << 20, help="Of all photos of a request; --max-megapixels is of each.")
+        int,
+        typer.Option(
+            min=1, max=1 << 20, help="Most megapixels of a request's photos together; --max-megapixels bounds each."
+        ),
     ] = 500,
     max_connections: Annotated[
         int, typer.Option(min=1, max=100_000, help="Of HTTP; of gRPC connections, and calls at a time.")

@@ -109,7 +109,7 @@ def _clocks(done: Preprocessed) -> dict[str, Any]:
 
 
 def _output_names(files: Sequence[Path]) -> list[str]:
-    """The file's stem with .npy. Where files share a stem, the later ones are numbered, past what others are named."""
+    """Return a name for each file: its stem with .npy. Files with equal stems get numbers that no other name has."""
     taken = {f"{file.stem}.npy" for file in files}
     last: dict[str, int] = {}  # the number that was given last, by stem
     names = []

@@ -1,6 +1,6 @@
-"""How a photo is to be turned: the orientation in its Exif data (CIPA DC-008, tag 0x0112).
+"""The orientation of a photo, from its Exif data (CIPA DC-008, tag 0x0112).
 
-They are a segment of JPEG files, and a chunk of PNG (third edition, 11.3.4.5) and of WebP (RFC 9649, 2.7.1.5).
+JPEG files hold Exif data in a segment. PNG (third edition, 11.3.4.5) and WebP (RFC 9649, 2.7.1.5) hold it in a chunk.
 
 A value from 1 to 8: from 5 on rows and columns are exchanged, first of all; then what is stored is mirrored.
 """
@@ -52,16 +52,16 @@ class Orientation(IntEnum):
 
 
 def orientation(file: bytes) -> Orientation:
-    """That of the first Exif data; NONE where there are none, or none that make sense.
+    """Return the orientation that the first Exif data name, or NONE if they name none.
 
-    Never fails: whether the file is sound is the decoder's question."""
+    It never fails, because the decoder decides whether a file is sound."""
     with contextlib.suppress(struct.error):  # the file ends within its header
         return _of_tiff((_exif(file) or b"").removeprefix(EXIF))
     return Orientation.NONE
 
 
 def _exif(file: bytes) -> bytes | None:
-    """Raises struct.error."""
+    """Return the first Exif data of a JPEG, PNG or WebP file. Raises struct.error if the file ends early."""
     if file.startswith(bytes([0xFF, SOI])):
         for marker, start, end in segments(file):
             segment = file[start + 4 : end]  # behind marker and length
@@ -79,7 +79,7 @@ def _exif(file: bytes) -> bytes | None:
 
 
 def _chunks(file: bytes, at: int, head: str) -> Iterator[tuple[bytes, int, int]]:
-    """Kind, start and end of each chunk's data. Raises struct.error where the file ends first."""
+    """Yield the kind, start and end of the data of each chunk. Raises struct.error if the file ends early."""
     while at < len(file):
         first, second = struct.unpack_from(head, file, at)
         kind, length, behind = (second, first, 4) if head == PNG_CHUNK else (first, second, second % 2)

@@ -172,8 +172,10 @@ def _by_turbojpeg(data: bytes) -> tuple[NDArray[np.uint8] | None, str | None]:
 
 
 def _salvaged(data: bytes, damage: str) -> NDArray[np.uint8]:
-    """What OpenCV makes of a damaged file. Of a JPEG file that is cut off it makes nothing: then libjpeg's image, which
-    Pillow and browsers show, too, grey where nothing came. Raises CorruptInput."""
+    """Return the image that a damaged file still gives. Raises CorruptInput if it gives none.
+
+    OpenCV decodes most such files. It refuses a JPEG file that is cut off, and libjpeg decodes the rows that are there.
+    The other rows are grey. Pillow and browsers show the same image."""
     try:
         return _by_opencv(data)
     except CorruptInput as error:

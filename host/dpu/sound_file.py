@@ -95,11 +95,11 @@ def length(data: bytes, rates: Collection[int]) -> tuple[int, int]:
 
 
 def decode(data: bytes, rates: Collection[int], longest_s: float) -> tuple[NDArray[np.float32], int]:
-    """Mono samples of -1..1 (float files may go beyond), shape (n,), and their rate in Hz.
+    """Return mono samples of -1..1 (float files may go beyond), shape (n,), and their rate in Hz.
 
-    Channels are mixed as by librosa: their mean. Raises CorruptInput for what libsndfile cannot decode and BadInput for
-    what is too long, has more than MOST_CHANNELS, an unusual rate or samples that are no sound. Never makes more than
-    `longest_s` of samples."""
+    Several channels become their mean, as in librosa. Raises CorruptInput for a file that libsndfile cannot decode.
+    Raises BadInput for one that is too long, has more than MOST_CHANNELS, an unusual rate or samples that are no sound.
+    Never makes more than `longest_s` of samples."""
     try:
         header = pcm(data, rates, longest_s)
     except UnsupportedInput as reason:
@@ -135,7 +135,7 @@ def _by_libsndfile(data: bytes, longest_s: float, reason: UnsupportedInput) -> t
 
 
 def is_sound(data: bytes) -> bool:
-    """Whether it begins as a FLAC or WAV file does, also as one that may have more than 4 GiB (RF64)."""
+    """Return whether the data begin like a FLAC or WAV file. RF64, the WAV format for more than 4 GiB, counts too."""
     return data[:4] == b"fLaC" or (data[:4] in (b"RIFF", b"RF64") and data[8:12] == b"WAVE")
 
 

@@ -330,7 +330,7 @@ class Runtime:
 
     @property
     def broken(self) -> bool:
-        """Whether it has stopped on an error of its own. Then it answers nothing more, and only a new one would."""
+        """Whether an internal error has stopped this runtime. It answers no more requests, and cannot recover."""
         return self._closed is not None and not self._is_closed
 
     def now(self) -> float:

@@ -1,8 +1,7 @@
 """`--access-log`: a JSON line for each request for an inference, and for each that came without the token.
 
-A thread writes, so that a disk or a reader that is slow holds up no request. What it cannot keep up with is left out,
-and a line says how many. Lines are whole: what a full disk has not taken of one is the first that it gets when it has
-room again.
+A thread writes the lines, so a slow disk or reader delays no request. Lines beyond LINES are dropped, and a line tells
+how many. No line is torn: when a full disk has taken a part of one, the thread writes the rest before all else.
 """
 
 import contextlib
@@ -54,7 +53,7 @@ class AccessLog:
         self._writer.join(5)
 
     def reopen(self) -> None:
-        """Go on in a new file at the path: whoever rotates logs has moved the old one away."""
+        """Open the path anew before the next line. A program that rotates logs has moved the old file away."""
         self._reopens = True
 
     def answered(self, visit: Visit) -> None:
@@ -67,7 +66,7 @@ class AccessLog:
         """A task has no line."""
 
     def _opened(self) -> int:
-        """Return a descriptor. Stdout is the file, as sys.stdout is where networks may print to."""
+        """Return a descriptor of the log. It avoids sys.stdout, because networks may print there."""
         if self._path == "-":
             return os.dup(1)
         return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -86,7 +85,7 @@ class AccessLog:
             os.close(self._file)
 
     def _write(self) -> None:
-        """Write all that is here. Raises OSError; what was not written stays."""
+        """Write all lines that wait. Raises OSError, and keeps the lines that it has not written."""
         if self._reopens and not self._rest:
             former, self._file = self._file, self._opened()
             self._reopens = False

@@ -1,4 +1,4 @@
-"""Pages of other sites, which a browser on this machine lets send requests to a server that asks for no token."""
+"""A guard against web pages that send requests to a server of this machine through its user's browser."""
 
 import ipaddress
 import re
@@ -13,21 +13,23 @@ ANY = "*"  # as a name: whatever the Host is
 
 
 class BrowserGuard:
-    """Refuses what only a browser sends for another site.
+    """Refuse requests that a browser sends for a page of another site.
 
-    A site may give its own name this machine's address; its page then reads answers as its own. So the Host must be an
-    address, `localhost`, or one of `names`. A page may also send requests whose answers it cannot read. Browsers mark
-    them by Origin and Sec-Fetch-Site. The type of the content tells nothing: `curl --data` says that it is a form."""
+    A site can map its own name to this machine's address (DNS rebinding). Its page may then read the answers. The Host
+    must therefore be an address, `localhost`, or one of `names`.
+
+    A page can also send requests without reading the answers. Browsers mark these by Origin and Sec-Fetch-Site. The
+    content type is no such mark, because `curl --data` sends that of a form."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        """Raises UsageError."""
+        """Raises UsageError for a name that is no host name."""
         names = tuple(names)
         if wrong := [name for name in names if name != ANY and not _NAME.fullmatch(name)]:
             raise UsageError(f"--allow-host {wrong[0]!r}: give a name without scheme and port, or {ANY} for any")
         self._names = {name.lower().rstrip(".") for name in names}
 
     def check(self, request: Request) -> None:
-        """Raises Misdirected and CrossSite."""
+        """Raise Misdirected for a Host that this server does not have, CrossSite for a page of another site."""
         host = request.headers.get("host", "")
         if not self._is_known(host):
             raise Misdirected(

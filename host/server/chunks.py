@@ -1,4 +1,4 @@
-"""Bodies in chunks (RFC 9112, 7.1)."""
+"""A decoder for request bodies with `Transfer-Encoding: chunked` (RFC 9112, 7.1)."""
 
 import re
 
@@ -9,11 +9,11 @@ _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\0\r\n]*)?")
 
 
 class BadChunk(Exception):
-    """What came is no body in chunks."""
+    """The bytes are no chunked body."""
 
 
 class Chunks:
-    """A decoder. `body` grows with what `feed` gets, and `ended` says when the last chunk has come."""
+    """Decode one body. `feed` appends to `body`, and sets `ended` after the last chunk."""
 
     def __init__(self) -> None:
         self.body = bytearray()
@@ -24,9 +24,7 @@ class Chunks:
         self._trailers: int | None = None  # bytes of trailers; None before the last chunk
 
     def feed(self, data: memoryview) -> int:
-        """Take the next bytes, and return how many of them belong to this body. Raises BadChunk.
-
-        Only behind the body's end are there bytes that do not belong to it."""
+        """Decode the next bytes. Return how many of them belong to this body: all, unless it ends. Raises BadChunk."""
         at = 0
         while at < len(data) and not self.ended:
             if self._left:

@@ -1,4 +1,4 @@
-"""Content codings: gzip and deflate, of requests and of answers (RFC 9110, 8.4 and 12.5.3)."""
+"""The content codings gzip and deflate, for requests and responses (RFC 9110, 8.4 and 12.5.3)."""
 
 import asyncio
 import zlib
@@ -17,13 +17,14 @@ Reserve = Callable[[int], None]  # raises where there is no room for so many byt
 
 
 class UnknownCoding(HeadraceError):
-    """A body in a coding that this server does not know."""
+    """The body has a Content-Encoding that this server does not support."""
 
 
 async def decoded(body: memoryview, coding: str, reserve: Reserve) -> memoryview:
-    """Undo a Content-Encoding. `reserve` is told of all bytes before the next are made, and may raise.
+    """Return the body without its Content-Encoding.
 
-    Raises UnknownCoding, BadInput for what is damaged, and what `reserve` raises."""
+    It calls `reserve` with the size of each piece before it makes the next one, so `reserve` can end it by an error.
+    Raises UnknownCoding, BadInput for a damaged body, and all that `reserve` raises."""
     coding = coding.strip().lower().removeprefix("x-")
     if coding in ("", "identity"):
         return body
@@ -51,7 +52,7 @@ class _Inflating:
         self.ended = False
 
     def step(self, most: int) -> bytes:
-        """Return at most so many bytes more. Raises BadInput."""
+        """Return the next bytes, at most `most` of them. Raises BadInput."""
         found = bytearray()
         while len(found) < most and not self.ended:
             if not self._fed:
@@ -85,7 +86,7 @@ def _is_zlib(body: memoryview) -> bool:
 
 
 def accepted(accept: str) -> str:
-    """Return the coding that an Accept-Encoding prefers; "" for none."""
+    """Return the coding that an Accept-Encoding header prefers, or "" if it prefers none."""
     weights: dict[str, float] = {}
     for part in accept.lower().split(","):
         name, _, parameter = part.partition(";")
@@ -107,6 +108,6 @@ async def encoded(parts: Sequence[bytes | memoryview], coding: str) -> bytes:
 
 
 def _deflated(parts: Sequence[bytes | memoryview], coding: str) -> bytes:
-    """At the quickest level: what is worth more time than that goes uncompressed."""
+    """Compress at the fastest level, so that a response is not delayed for a few bytes less."""
     stream = zlib.compressobj(1, zlib.DEFLATED, _WBITS[coding])
     return b"".join([*map(stream.compress, parts), stream.flush()])

@@ -228,19 +228,19 @@ async def open_group(
 
 
 def _of_photos(own: ModelSettings) -> dict[str, Any]:
-    """What the settings say of photos."""
+    """Return the settings of the transform that the user has given."""
     given = {"resize": own.resize, "crop": own.crop, "mean": own.mean, "std": own.std}
     return {name: value for name, value in given.items() if value is not None}
 
 
 def _refuse_photos(own: ModelSettings) -> None:
-    """Raises UsageError if the settings say how photos become the input."""
+    """Raise UsageError if the user has given settings of the transform, for a model that takes no photos."""
     if given := _of_photos(own):
         raise UsageError(f"model {own.name!r} takes no photos: leave --{next(iter(given))} out")
 
 
 def _photos(own: ModelSettings, network: Network) -> ImageSpec | None:
-    """How photos become the network's input: its transform, with what the settings say. Raises UsageError."""
+    """Return the transform of the network, with the user's settings in it. Raises UsageError."""
     spec = network.description.image_spec
     if spec is None:
         _refuse_photos(own)
@@ -257,7 +257,7 @@ def _photos(own: ModelSettings, network: Network) -> ImageSpec | None:
 
 
 def _said(own: ModelSettings, network: Network, spec: ImageSpec | AudioSpec | None) -> str:
-    """A line on a network's weights and on what makes its input."""
+    """Return a line that tells the network's weights and transform, for the user who starts the server."""
     weights = RANDOM if network.is_random else f"weights of {own.weights or own.source}"
     if not isinstance(spec, ImageSpec):
         return f"{own.name}: {weights}" + ("" if spec is None else f"; sounds become {spec.n_mels} bands")
@@ -311,7 +311,7 @@ class _Parts:
 
 
 def _load(settings: Sequence[ModelSettings], on_stage: OnStage) -> _Models:
-    """Read the networks. What can be refused without that is refused before. Raises UsageError."""
+    """Read the networks, after all checks that do not need them. Raises UsageError."""
     steps, tensors = [], []
     for own in settings:
         if not is_step_model(own.source):

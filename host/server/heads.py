@@ -1,4 +1,4 @@
-"""Heads of HTTP/1.1 requests: RFC 9110 and 9112, by llhttp (httptools) and what it leaves to servers."""
+"""A parser of HTTP/1.1 request heads: llhttp (httptools), and the checks that it leaves to servers (RFC 9110, 9112)."""
 
 import re
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ _AUTHORITY = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[\w.~%!$&'()*+,;=-]*)(?::\d{0,5}
 
 
 class Refused(Exception):
-    """A request that is not read to its end. The arguments are an HTTP status and a text."""
+    """The server does not read the request to its end. The arguments are an HTTP status and a text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Names in `headers` are in lower case, and `host` is what the target names where it is a whole URL.
+    """The head of a request. Names in `headers` are in lower case. A target that is a whole URL sets the `host`.
 
-    `length` counts the bytes of the body. It is None for a body in chunks."""
+    `length` counts the bytes of the body. It is None for a chunked body."""
 
     method: str
     target: str
@@ -33,7 +33,7 @@ class Head:
 
 
 class _Fields:
-    """What llhttp finds in a head."""
+    """Collect the fields that llhttp finds in a head."""
 
     def __init__(self) -> None:
         self.target = ""
@@ -101,7 +101,7 @@ def _origin_form(target: str, headers: dict[str, str]) -> str:
 
 
 def _length(headers: Mapping[str, str], old: bool) -> int | None:
-    """Return the length of the body, and None for chunks (RFC 9112, 6.3)."""
+    """Return the length of the body, or None for a chunked body (RFC 9112, 6.3)."""
     coding = headers.get("transfer-encoding")
     if coding is None:
         return int(headers.get("content-length", 0))

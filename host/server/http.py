@@ -57,8 +57,8 @@ class NoSuchPath(UnknownModel):
 
 
 class HttpApi:
-    """The handler of the server's HTTP port. Without `regions` there is no shared memory, and without a `guard` every
-    page that a browser of this machine shows may ask."""
+    """The handler of the server's HTTP port. Without `regions` there is no shared memory. Without a `guard` pages of
+    other sites may send requests."""
 
     def __init__(
         self, service: Service, limits: Limits, regions: Regions | None, guard: BrowserGuard | None = None
@@ -86,12 +86,12 @@ class HttpApi:
                 check_token(self._service, request)
 
     async def _asked(self, request: Request) -> dict[str, Any]:
-        """The fields of a body that is JSON. Raises BadInput, TooLarge, Overloaded and UnknownCoding."""
+        """Return the fields of a JSON body, {} without one. Raises BadInput, TooLarge, Overloaded and UnknownCoding."""
         body = await self._content(request)
         return Body(body, self._limits.json).fields if body else {}
 
     async def _content(self, request: Request) -> memoryview:
-        """The body without its Content-Encoding. Raises BadInput, TooLarge, Overloaded and UnknownCoding."""
+        """Return the body without its Content-Encoding. Raises BadInput, TooLarge, Overloaded and UnknownCoding."""
         try:
             return await codings.decoded(request.body, request.headers.get("content-encoding", ""), request.reserve)
         except Refused as refused:
@@ -279,8 +279,9 @@ def _method_not_allowed(allowed: str) -> Response:
 def infer_request(
     model: str, version: str, body: memoryview, length: str | None, limits: Limits, regions: Regions | None
 ) -> InferRequest:
-    """Read a request whose JSON has `length` bytes; without one it is the whole body. Raises BadInput and
-    UnknownRegion."""
+    """Return the request that is in a body. `length` counts the bytes of its JSON; None means the whole body.
+
+    Raises BadInput and UnknownRegion."""
     if length is None:
         header, binary = body, memoryview(b"")
     elif not length.isdecimal() or len(length) > 18 or int(length) > len(body):
@@ -342,7 +343,7 @@ def _parameters(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _from_base64(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """The bytes that the texts of a tensor of BYTES stand for. Raises BadInput."""
+    """Return a tensor of BYTES with each text decoded from base64. Raises BadInput."""
     try:
         files = [base64.b64decode(text, validate=True) for text in array.ravel()]
     except (ValueError, TypeError):  # a number is no text
@@ -376,9 +377,9 @@ def _number(parameters: Mapping[str, Any], key: str) -> int | None:
 def infer_response(
     asked: InferRequest, outputs: Sequence[Output], parameters: Mapping[str, str], *, compressible: bool
 ) -> Response:
-    """Raises BadInput for an output that its window does not hold, HeadraceError for numbers that JSON has not.
+    """Return the response with all outputs. `compressible` says whether binary tensors may be compressed.
 
-    `compressible` is of an answer with binary tensors; JSON always is."""
+    Raises BadInput for an output that does not fit its window, HeadraceError for numbers that JSON does not have."""
     described, parts = [], list[bytes | memoryview]()
     for output in outputs:
         entry: dict[str, Any] = {

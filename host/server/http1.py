@@ -1,10 +1,10 @@
 """HTTP/1.1 for answers that come from one asyncio loop: a connection is a protocol, and reads a body where it stays.
 
-Heads are parsed by `heads`; bodies never pass through it. A body with Content-Length is received into memory of its
-own size at once, and never copied: general servers hand it on in pieces, which costs more than all else where a body is
-a tensor. Echoes of 602,112 bytes a second on two busy cores, at 1 and at 4 connections: uvicorn 700 to 1,400 and 1,500
-to 2,000, granian (RSGI, its threads beside the loop) 2,300 to 3,500 and 1,400 to 2,400, this on uvloop 2,800 and 4,000;
-small bodies 18,000, 15,000, 30,000. A body in chunks is copied once. There is no upgrade to other protocols.
+`heads` parses heads, and sees no body. A body with Content-Length is received into memory of its own size at once, and
+never copied. General servers hand a body on in pieces, which costs more than all else where it is a tensor. Echoes of
+602,112 bytes a second on two busy cores, at 1 and at 4 connections: uvicorn 700 to 1,400 and 1,500 to 2,000, granian
+(RSGI, its threads beside the loop) 2,300 to 3,500 and 1,400 to 2,400, this on uvloop 2,800 and 4,000; small bodies
+18,000, 15,000, 30,000. A chunked body is copied once. The server upgrades to no other protocol.
 
 Every state has an end. A head and a body must be here, and an answer taken, within a time that grows with the size;
 the sizes of head, body and all bodies together and the number of connections are limited. What a client sends while
@@ -39,10 +39,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Names in `headers` are in lower case. `target` is the path with the query, `peer` the client's address.
+    """A request. Names in `headers` are in lower case. `target` is path and query, `peer` the client's address.
 
-    The `method` of a HEAD is GET: the connection leaves the answer's content out. `reserve` is told of bytes that the
-    request takes beside its body, as long as it is answered; it raises Refused where there is no room."""
+    A HEAD arrives with the `method` GET, because the connection drops the content of its response. A handler calls
+    `reserve` before it uses more memory than the body. `reserve` raises Refused if there is no room."""
 
     method: str
     target: str
@@ -54,7 +54,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A `compressible` answer is sent in a coding that the client accepts."""
+    """A response. The connection compresses it if it is `compressible` and the client accepts a coding."""
 
     status: int
     parts: Sequence[bytes | memoryview] = ()
@@ -112,7 +112,7 @@ class HttpServer:
             connection.abort()
 
     def make_room(self, newcomer: "Connection") -> bool:
-        """Close the connection that has been idle longest. Returns whether there is one beside the newcomer."""
+        """Close the connection that has been idle longest, other than the newcomer. Return whether there was one."""
         idle = [each for each in self.connections if each.is_idle and each is not newcomer]
         if idle:
             min(idle, key=lambda each: each.idle_since).close_if_idle()
@@ -250,7 +250,7 @@ class Connection(asyncio.BufferedProtocol):
         self._held = len(rest)
 
     def _next_chunks(self) -> None:
-        """Take what has come of a body in chunks."""
+        """Decode the bytes that have come of a chunked body."""
         chunks = self._chunks
         assert chunks is not None
         try:
@@ -276,7 +276,7 @@ class Connection(asyncio.BufferedProtocol):
             self.due = self._began + self._limits.client_s + self._received / BYTES_PER_S
 
     def _reserve_body(self, size: int) -> None:
-        """Raises Refused."""
+        """Reserve room for bytes of the request. Raises Refused if there is none."""
         if self._reserved + size > self._limits.body:
             raise Refused(413, f"the body has more bytes than the {self._limits.body} that this server takes")
         if self._server.bodies + size > self._limits.bodies:
@@ -306,7 +306,7 @@ class Connection(asyncio.BufferedProtocol):
             await self._writable
 
     def _with_room(self, response: Response) -> Response:
-        """Reserve room for the answer until the client has taken it. Without room another says so."""
+        """Reserve room for the response until the client has taken it. Return a 503 instead if there is none."""
         size = sum(map(len, response.parts))
         if size > SMALL and self._server.bodies + size > self._limits.bodies:
             return self._server.refusal(503, "there is no room for the answer; try again")
@@ -328,7 +328,7 @@ class Connection(asyncio.BufferedProtocol):
             self._next()
 
     def _write(self, response: Response, keep_alive: bool, *, content: bool, old: bool = False) -> None:
-        """Without `content` the answer is that to a HEAD."""
+        """Write a response, without its content for a HEAD."""
         size = sum(len(part) for part in response.parts)
         lines = [f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}", f"content-length: {size}"]
         lines += [f"{name}: {value}" for name, value in response.headers.items()]
@@ -360,7 +360,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing of a request is here."""
+        """Whether the connection waits for the first byte of a request."""
         return self._head is None and not self._held and not self._discards and not self._transport.is_closing()
 
     def close_if_idle(self) -> None:
@@ -378,7 +378,7 @@ def _date(second: int) -> str:
 
 
 async def _coded(response: Response, accept: str) -> Response:
-    """The answer in the coding that its client prefers, where that is worth it."""
+    """Return the response in the coding that the client prefers, unless it is too small to gain by that."""
     if not accept or sum(map(len, response.parts)) < codings.LEAST or not response.compressible:
         return response
     headers = {**response.headers, "vary": "accept-encoding"}

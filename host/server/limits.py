@@ -12,10 +12,9 @@ class Limits:
     """`body` is of a request, on gRPC of a message; `bodies` of all that are here at a time, by transport; `head` of a
     request's head; `json` of what is JSON in a body, for nothing else is served while it is read. All are bytes.
 
-    `elements` is how many a tensor may have, `answer` the bytes of the outputs that an answer is made of, `megapixels`
-    the millions of pixels of a request's photos together. `connections` is of HTTP, and of gRPC
-    that of connections and of calls. What a client has to send or to take must be on its way within `client_s`,
-    and comes no slower than BYTES_PER_S after that."""
+    `elements` bounds the elements of a tensor, `answer` the bytes of the outputs of a request, and `megapixels` the
+    photos of a request together. `connections` bounds connections on each transport, and calls on gRPC. A client must
+    begin to send or to take within `client_s`, and then keep up with BYTES_PER_S."""
 
     body: int = 64 << 20
     bodies: int = 1 << 30

@@ -185,14 +185,16 @@ def from_raw(name: str, datatype: Any, shape: tuple[int, ...], raw: Any) -> NDAr
 
 
 def checked_count(name: str, count: int) -> int:
-    """Of elements of BYTES. Raises BadInput."""
+    """Return the count of elements of a tensor of BYTES. Raises BadInput if they are too many."""
     if count > MAX_OBJECTS:
         raise BadInput(f"input {name!r} has {count} elements of {BYTES}; send at most {MAX_OBJECTS}")
     return count
 
 
 def _elements(name: str, raw: Any, count: int) -> list[bytes]:
-    """Of BYTES: each with its length before it, in 4 bytes, little endian. At most one more than `count`."""
+    """Return the elements of a tensor of BYTES. Each follows its length, which is 4 bytes, little endian.
+
+    It stops after one more than `count`, because the shape then does not fit. Raises BadInput."""
     view, elements, at = memoryview(raw), list[bytes](), 0
     while at < len(view) and len(elements) <= count:
         if at + _LENGTH.size > len(view):
@@ -245,7 +247,7 @@ def classification(output: NDArray[Any], classes: int, labels: Sequence[str] | N
 
 
 def _largest(negated: NDArray[np.float64], count: int) -> list[int]:
-    """The places of the `count` smallest; of those that are equal the first. NaN counts as the largest."""
+    """Return the places of the `count` smallest numbers, in their order. Of equal ones the first wins; NaN is last."""
     if count < len(negated):
         bound = np.partition(negated, count - 1)[count - 1]
         chosen = np.flatnonzero(negated <= bound) if not np.isnan(bound) else np.arange(len(negated))

@@ -133,7 +133,7 @@ _KINDS = {IMAGE: (_is_photo, "JPEG, PNG or WebP"), AUDIO: (is_sound, "WAV or FLA
 
 
 def kind_of(file: bytes) -> str | None:
-    """IMAGE or AUDIO, by how the file begins; None if it is neither."""
+    """Return IMAGE or AUDIO, by the first bytes of a file, or None if it is neither."""
     return next((kind for kind, (is_one, _) in _KINDS.items() if is_one(file)), None)
 
 

@@ -191,7 +191,7 @@ class _Entrance(aio.ServerInterceptor):
             self._held -= len(message)
 
     def _hold(self, answer: bytes) -> None:
-        """Until the client has taken it, which is when the call's task ends. Raises Overloaded."""
+        """Reserve room for the answer until its call's task ends, when the client has taken it. Raises Overloaded."""
         if len(answer) > SMALL and self._held + len(answer) > self._limits.bodies:
             raise Overloaded("there is no room for the answer; try again")
         self._held += len(answer)

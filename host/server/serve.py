@@ -65,8 +65,8 @@ class Address:
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
     """`container` builds or finds the DPU's .xclbin; it is asked for when the first model needs it. Without `token`
-    everybody who reaches the server is served, so that beyond loopback `insecure` must say so; without that, too, no
-    page of another site is, and `hosts` are the names by which browsers may reach the server. With `keep_awake` the
+    the server serves everybody who reaches it. An address beyond loopback then needs `insecure`. Without `token` and
+    `insecure` a `BrowserGuard` keeps out pages of other sites, and `hosts` are its names. With `keep_awake` the
     machine's cores do not sleep while it serves (`quick.awake_cores`). With `repository` the models in it may be
     loaded while the server runs. `max_megapixels`, `damaged` and `orient` are as in `ImageSpec`, `launch` as in `Dpu`.
     `access_log` is a file or `-`, `otlp` the URL of an OpenTelemetry collector. Raises UsageError."""
@@ -94,7 +94,7 @@ class ServeOptions:
 
     @property
     def guard(self) -> BrowserGuard | None:
-        """Raises UsageError."""
+        """The guard of the HTTP ports, or None where any page may send requests."""
         return None if self.token is not None or self.insecure else BrowserGuard(self.hosts)
 
     def __post_init__(self) -> None:
@@ -178,7 +178,7 @@ def _watchers(options: ServeOptions) -> Iterator[list[Watcher]]:
 
 
 def _signals(drain_s: float, end_now: Callable[[int], None], logs: Sequence[AccessLog]) -> asyncio.Event:
-    """An event that the first SIGTERM, SIGINT or SIGHUP sets. At SIGUSR1 the logs go on in new files."""
+    """Return an event that the first SIGTERM, SIGINT or SIGHUP sets. SIGUSR1 opens the logs anew."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def told(number: int) -> None:

@@ -54,8 +54,8 @@ _log = logging.getLogger(__name__)
 class Service:
     """The models that are served, which come and go: `open` them before the first request. Use as an async context
     manager around that; the preprocessors are their owner's to close. `token`, if there is one, is what requests must
-    bring; `repository` has the models that may be loaded, None where none may; `limits` bound what
-    a request's work may be; `watchers` are told of all, beside the service's own."""
+    bring; `repository` has the models that may be loaded, None where none may; `limits` bound the
+    work of a request; `watchers` are told of all, beside the service's own."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class Service:
             await self._retire(model)
 
     async def _change(self, change: Coroutine[Any, Any, None]) -> None:
-        """Wait for a change of the models. It is the service's own: half of it would leave workers without an owner."""
+        """Run a load or an unload as the service's own task, and wait for it. A caller that leaves does not stop it."""
         task = asyncio.create_task(change)
         self._changes.add(task)
         task.add_done_callback(self._changed)
@@ -181,7 +181,7 @@ class Service:
 
     @property
     def live(self) -> bool:
-        """Whether it can do its work now or later. It cannot where a runtime has stopped on an error of its own."""
+        """Whether the service works, or can recover. It cannot once an internal error has stopped a runtime."""
         return not any(group.runtime.broken for group in self.groups)
 
     @property
@@ -190,8 +190,7 @@ class Service:
         return not self.draining and all(model.ready for model in self.models.values())
 
     def authorized(self, authorization: str | None) -> bool:
-        """Whether this is what the header `Authorization` must be: the scheme, in any case (RFC 9110, 11.1), and the
-        token."""
+        """Return whether the header `Authorization` has the token. The scheme may be in any case (RFC 9110, 11.1)."""
         if self._token is None:
             return True
         scheme, _, token = (authorization or "").partition(" ")
@@ -367,7 +366,9 @@ class Service:
 
 
 def _rows(model: ServedModel, request: InferRequest, limits: Limits) -> list[Row]:
-    """No more than may be in flight: few bytes can say that they are any number. Raises BadInput and CorruptInput."""
+    """Return the rows of a request, after a check of how many they are: few bytes can claim any number.
+
+    Raises BadInput and CorruptInput."""
     rows = max((len(array) for array in request.inputs.values() if array.ndim), default=0)
     most = model.settings.max_queue
     if rows > most:
@@ -383,7 +384,7 @@ def _rows(model: ServedModel, request: InferRequest, limits: Limits) -> list[Row
 
 
 def _pixels(file: bytes) -> int:
-    """By its header; of a file without one, which is told when it is decoded, none."""
+    """Return the pixels that the file's header names, or 0 without a header. Decoding reports such a file."""
     try:
         return math.prod(photo_file.size(file))
     except CorruptInput:

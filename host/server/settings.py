@@ -24,8 +24,8 @@ class ModelSettings:
     `headrace.host.workers.networks.KINDS`; `hidden` to `longest_output` are such a one's (see `Network` there), and
     `dec_timesteps` the decoder steps that policies which predict assume.
 
-    `resize` (the shorter side), `crop`, `mean` and `std` (of red, green and blue, as parts of 255) say how photos
-    become the network's input, where its own transform is another or none.
+    `resize` (of the shorter side), `crop`, `mean` and `std` (red, green, blue; 1 is white) replace parts of the
+    network's own transform.
 
     A `profile` file of None is measured. `workers` is what the option takes: a number, npu:N, or None. Models that
     agree in `shared` have their workers and one policy in common. Raises UsageError."""

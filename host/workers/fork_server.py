@@ -61,7 +61,7 @@ _LAST_WORDS = 1 << 14
 
 
 class _StderrProtocol(asyncio.StreamReaderProtocol):
-    """asyncio closes a pipe at its end. uvloop asks the protocol, and the one of streams would keep it open."""
+    """A stream protocol that closes a pipe at its end. asyncio always does that; uvloop asks the protocol."""
 
     def eof_received(self) -> bool:
         super().eof_received()
@@ -69,7 +69,7 @@ class _StderrProtocol(asyncio.StreamReaderProtocol):
 
 
 class ForkedProcess:
-    """The parent's handle of a worker. `stderr` ends when the worker has ended, and all that it has started."""
+    """The parent's handle of a worker. `stderr` ends when the worker and all processes that it started have ended."""
 
     def __init__(
         self, pid: int, pidfd: int, life: socket.socket, stderr: asyncio.StreamReader, pipe: asyncio.ReadTransport
@@ -107,7 +107,7 @@ class ForkedProcess:
         self._life.close()
 
     def close_stderr(self) -> None:
-        """Read no more of it, also where something that the worker has started keeps it open."""
+        """Close our end of `stderr`, even if a process that the worker started keeps the other end open."""
         self._pipe.close()
 
 

@@ -1,4 +1,4 @@
-"""Texts that say what a network takes, as of --input-shape. No torch here."""
+"""A parser of the texts that describe a network's inputs, such as --input-shape. It does not import torch."""
 
 import re
 
@@ -9,7 +9,7 @@ DTYPES = ("float32", "float16", "float64", "int64", "int32", "int16", "int8", "u
 
 
 def parse_input_shape(text: str, origin: str = "--input-shape") -> tuple[TensorSpec, ...]:
-    """One or more inputs, without the batch: `[NAME=]SIZES[:TYPE]`, separated by commas.
+    """Parse one or more inputs, without the batch: `[NAME=]SIZES[:TYPE]`, separated by commas.
 
     SIZES are numbers with an x between them, of which one may be variable, written 1..LONGEST; `scalar` has none. TYPE
     is float32 if not named. So 3x299x299, image=3x299x299, ids=1..128:int64,mask=1..128:bool and step=scalar:int64.

@@ -146,7 +146,7 @@ def _own_inputs(name: str, module: torch.nn.Module) -> tuple[TensorSpec, ...] | 
 
 
 def _inputs_of_sounds(transform: ImageSpec | AudioSpec | None) -> tuple[TensorSpec, ...] | None:
-    """What a sound becomes, under the names that `forward` has."""
+    """Return the inputs that an AudioSpec makes of a sound, without names; None for another transform."""
     if not isinstance(transform, AudioSpec):
         return None
     longest = transform.frames(int(transform.longest_s * transform.rate))

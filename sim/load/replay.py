@@ -59,7 +59,7 @@ def read_trace(path: Path, models: Sequence[str], sla_s: float) -> Arrivals:
 
 
 def _seconds(text: str, unit: str) -> Decimal:
-    """Raises ValueError."""
+    """Return the time in seconds, exactly. Raises ValueError."""
     try:
         found = Decimal(text) * UNITS[unit]
     except ArithmeticError:

@@ -184,7 +184,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> "pa.Table":
 
 
 def _found(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What stands in a field `result` stands beside the other fields: its name would be twice in a column's."""
+    """Return the fields of the result. The contents of a field `result` take its place in the names of columns."""
     found = dict(row.get("result") or {})
     inner = found.get("result")
     if isinstance(inner, dict):
