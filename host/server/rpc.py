@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -39,7 +40,7 @@ from headrace.host.server.protocol import (
     outcome,
     to_raw,
 )
-from headrace.host.server.service import Service
+from headrace.host.server.service import AT_ONCE, Service
 from headrace.host.server.shared_memory import Regions, Shared
 from headrace.host.server.tls import Tls
 from headrace.host.server.watch import Visit
@@ -395,9 +396,10 @@ class _TensorCalls:
                     asked = infer_request(request, contents, self._limits, self._regions)
                     final = {FINAL: False} if streams else {}
                     async for outputs in self._service.stream(asked, visit):
-                        yield write_stream_response(infer_response(asked, outputs, final | visit.marks)), not streams
+                        made = await _made(outputs, partial(_stream_response, asked, outputs, final | visit.marks))
+                        yield made, not streams
             if streams and _plain(request.parameters).get(WANTS_FINAL) is True:
-                yield write_stream_response(infer_response(asked, [], {FINAL: True})), False
+                yield _stream_response(asked, [], {FINAL: True}), False
         except Exception as error:
             failed = pb.ModelStreamInferResponse(error_message=_status(error)[1])
             failed.infer_response.id = id
@@ -408,7 +410,7 @@ class _TensorCalls:
             self._service.model(request.model_name, request.model_version)
             asked = infer_request(request, contents, self._limits, self._regions)
             outputs = await self._service.infer(asked, visit)
-            return infer_response(asked, outputs, visit.marks)
+            return await _made(outputs, partial(infer_response, asked, outputs, visit.marks))
 
 
 def infer_request(request: Any, contents: Sequence[Bytes], limits: Limits, regions: Regions | None) -> InferRequest:
@@ -443,6 +445,20 @@ def infer_request(request: Any, contents: Sequence[Bytes], limits: Limits, regio
         timeout_us=_number(parameters, "timeout"), priority=_number(parameters, "priority"),
         max_tokens=_number(parameters, "max_tokens"),
     )  # fmt: skip
+
+
+async def _made(outputs: Sequence[Output], make: Callable[[], bytes]) -> bytes:
+    """Return what `make` makes of the outputs. A large answer is copied in a thread, because the event loop would wait.
+
+    A window stays with the loop, which may unregister its region meanwhile."""
+    size = sum(output.array.nbytes for output in outputs)
+    if size <= AT_ONCE or any(output.wanted.window is not None for output in outputs):
+        return make()
+    return await asyncio.to_thread(make)
+
+
+def _stream_response(asked: InferRequest, outputs: Sequence[Output], parameters: Mapping[str, str | bool]) -> bytes:
+    return write_stream_response(infer_response(asked, outputs, parameters))
 
 
 def infer_response(

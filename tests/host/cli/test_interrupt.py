@@ -14,7 +14,7 @@ import pytest
 from headrace.bitstreams.build import build_sw_emu
 
 PHOTO = Path(__file__).parents[3] / "examples" / "chelsea.jpg"
-pytestmark = pytest.mark.heavy  # a command has two seconds to end
+pytestmark = pytest.mark.timed  # a command has two seconds to end
 SOON_S = 4.0  # two seconds, and as much again for a machine that is busy with other tests
 CODE = "import sys; from headrace.host.cli.main import main; print('up', file=sys.stderr, flush=True); main()"
 

@@ -16,7 +16,7 @@ from headrace.sim.sweeps import cluster as module
 from headrace.sim.sweeps.grid import run
 from headrace.sim.sweeps.sweep import crew, sweep
 
-pytestmark = [pytest.mark.heavy, pytest.mark.xdist_group("ray")]  # nodes of two clusters start too slowly for Ray
+pytestmark = pytest.mark.timed  # three nodes want the cores for themselves
 
 PATIENCE_S = 60.0
 
