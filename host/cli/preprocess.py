@@ -206,6 +206,8 @@ def _tell(stage: StrEnum, outcomes: Sequence[dict[str, Any]], as_json: bool, ori
     else:
         for outcome in outcomes:
             note = "" if outcome["dpu_status"] in (None, "OK") else f" (DPU: {outcome['dpu_status']})"
+            if outcome["out_of_service"]:
+                note += f" (DPU out of service: {outcome['out_of_service']})"
             if outcome["error"]:
                 show(f"{outcome['file']}: FAILED: {outcome['error']}")
             else:

@@ -59,6 +59,14 @@ class Cu:
     def close(self, deadline: float) -> None:
         """Waits for what `stop` began, until then on the monotonic clock."""
 
+    def _clock(self) -> float:
+        """Return seconds that count towards a run's limit, from an arbitrary origin.
+
+        On a card they are wall time. A unit of an emulated device is a thread of this machine, and the time in which
+        that thread waits for a core does not count."""
+        waited = self._kernel.get_waited_s() if hasattr(self._kernel, "get_waited_s") else 0.0
+        return time.monotonic() - waited
+
     def _buffer(self, size: int, argument: int) -> Any:
         rounded = max(4096, (size + 4095) & ~4095)  # whole pages, as XRT allocates; so whole 16-byte words, too
         return self._api.bo(self._device, rounded, self._api.bo.flags.normal, self._kernel.group_id(argument))
@@ -75,7 +83,7 @@ class Cu:
     def _start(self, timeout_s: float, *arguments: Any) -> list[int]:
         """One run to its end: the words of the record. Raises CuLost, and what XRT raises."""
         run = self._begin(*arguments)
-        deadline = time.monotonic() + timeout_s
+        deadline = self._clock() + timeout_s
         states = self._api.ert_cmd_state
         while True:
             state = run.wait(WAIT_SLICE_MS)
@@ -85,7 +93,7 @@ class Cu:
                 self._raise_failed(run, state)
             if self._closing.is_set():
                 raise CuLost(f"{self.name} was given up, as the driver was closed")
-            if time.monotonic() > deadline:
+            if self._clock() > deadline:
                 raise CuLost(f"{self.name} did not answer within {timeout_s:.4g} s")
         self._result.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE)
         # Emulated devices have more than pyxrt: they can tell the clocks that a run took.

@@ -22,7 +22,7 @@ from headrace.bitstreams.kernel import KernelSpec, kernels_of, parse_kernels, re
 from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.xclbin import Mode
 from headrace.host import xrt
-from headrace.host.dpu import audio, image
+from headrace.host.dpu import audio, image, photo_file
 from headrace.host.dpu.audio import AudioSpec
 from headrace.host.dpu.audio_cu import AudioCus
 from headrace.host.dpu.cu import Cu
@@ -85,6 +85,7 @@ class Dpu(Generic[Spec]):
         self.spec = spec
         self.fallback = fallback
         self._counters = DpuCounters()
+        self._disputed = 0  # photos that a CU found damaged and the CPU path did not
         container = read_checked(xclbin)
         if timeout_s is None:
             timeout_s = HW_EMU_TIMEOUT_S if container.mode is Mode.HW_EMU else TIMEOUT_S
@@ -161,8 +162,8 @@ class Dpu(Generic[Spec]):
 
     @property
     def damaged(self) -> int:
-        """Photos that the CPU took although they are."""
-        return self._cpu.damaged
+        """Return the number of photos that the CPU took although it or a CU found them damaged."""
+        return self._cpu.damaged + self._disputed
 
     @property
     def out_of_service(self) -> dict[str, str]:
@@ -186,10 +187,10 @@ class Dpu(Generic[Spec]):
         which that is one, when the driver is closed."""
         try:
             done, status = await self._cus.process(data, stage, self._timeout_s)  # type: ignore[arg-type]
-        except DpuUnavailable:
+        except DpuUnavailable as error:
             if self.fallback is Fallback.RAISE or self._closing.is_set():
                 raise
-            return await self._on_cpu(data, stage)
+            return replace(await self._on_cpu(data, stage), out_of_service=str(error))
         if status == Status.OK:
             self._counters.done += 1
             return done
@@ -197,13 +198,26 @@ class Dpu(Generic[Spec]):
         if self.fallback is Fallback.RAISE:
             raise UnsupportedInput(f"{status.name}: {status.reason}")
         try:
-            return replace(await self._on_cpu(data, stage), dpu_status=status.name)
+            done = await self._on_cpu(data, stage)
         except CorruptInput as error:
             raise CorruptInput(f"{status.name}: {status.reason}; {error}") from error
+        done = replace(done, dpu_status=status.name)
+        if done.damage is None and isinstance(self.spec, ImageSpec) and _finds_damage(status, data):
+            self._disputed += 1
+            opinions = f"a CU finds {status.name} ({status.reason}), the CPU path finds nothing wrong"
+            done = replace(done, damage=opinions)
+        return done
 
     async def _on_cpu(self, data: bytes, stage: image.Stage | audio.Stage | None) -> Preprocessed:
         self._counters.on_cpu += 1
         return await self._cpu.process(data, stage)
+
+
+def _finds_damage(status: Status, photo: bytes) -> bool:
+    """Tell whether a CU finds the photo itself damaged, by what may have a part in its pixels."""
+    if status is Status.CORRUPT_HEADER:
+        return not photo_file.has_harmless_faults(photo)
+    return status in (Status.TRUNCATED, Status.CORRUPT_HUFFMAN, Status.RESTART_MISMATCH)
 
 
 def _lacking(found: KernelSpec) -> list[str]:

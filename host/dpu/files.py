@@ -36,12 +36,12 @@ async def preprocess_files(
     """One outcome a file, in order: file, output (path or None), shape, dtype, unit, dpu_status, error (or None), of
     sounds `samples` (of each channel, at the file's rate), and of photos `damage` (what is wrong with a file that was
     taken nonetheless, or None) and `orientation` (1 to 8, by the file's Exif, whether the photo was turned by it or
-    not).
+    not). `out_of_service` is the reason why no CU did the work, or None.
 
     Clocked devices add cycles and, under `counters`, all that they count; of photos also cycles_per_pixel and symbols.
     `wave` is a waveform file of the first request, which only `hw_emu` can write."""
     outputs = _output_names(files)
-    fields = (*FIELDS, *(("samples",) if isinstance(spec, AudioSpec) else ("damage", "orientation")))
+    fields = (*FIELDS, *(("samples",) if isinstance(spec, AudioSpec) else ("damage", "orientation")), "out_of_service")
     async with Dpu(xclbin, spec, fallback=fallback, launch=launch, api=api) as dpu:
         if wave is not None:
             emulation.trace(emulation.device(0), wave)
@@ -57,7 +57,7 @@ async def preprocess_files(
                     done = await dpu.process(data, stage)
                     _save(output, done.tensor)
                     outcome |= {"output": str(output), "shape": done.tensor.shape, "dtype": str(done.tensor.dtype)}
-                    outcome |= {"unit": done.unit, "dpu_status": done.dpu_status}
+                    outcome |= {"unit": done.unit, "dpu_status": done.dpu_status, "out_of_service": done.out_of_service}
                     if done.orientation is not None:
                         outcome |= {"damage": done.damage, "orientation": int(done.orientation)}
                     outcome |= _clocks(done)

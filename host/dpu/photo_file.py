@@ -190,6 +190,15 @@ def _salvaged(data: bytes, damage: str) -> NDArray[np.uint8]:
         return rows
 
 
+def has_harmless_faults(data: bytes) -> bool:
+    """Tell whether a JPEG file has faults of those that have no part in its pixels: garbage between the segments before
+    its scan, or a version of JFIF other than 1."""
+    try:
+        return _tidied(data) != data
+    except struct.error:
+        return False
+
+
 def _tidied(data: bytes) -> bytes:
     """The same image without garbage between the segments before its scan, and of JFIF version 1."""
     kept = [data[:2]]

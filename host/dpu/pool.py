@@ -3,9 +3,9 @@
 A CU that does not answer in time is taken out of service, and its run goes to another one; behind the second it is
 given up, as it may be the run that is at fault.
 
-A CU that is out of service is looked after beside the requests, at growing intervals: while its last run is still under
-way nothing is started behind it; once that has ended, the CU is opened anew, with a kernel and buffers of its own, and
-is back in service when it does a small job right.
+The pool looks after a CU that is out of service while requests go on. While its last run is under way, nothing is
+started after it. Once that run has ended, the pool opens the CU anew, with a kernel and buffers of its own. The CU is
+back in service when it does a small job right. Each probe that fails makes the interval to the next one longer.
 """
 
 import asyncio
@@ -59,6 +59,7 @@ class Probing:
     last: Cu
     reason: str
     interval_s: float
+    still_runs: bool = False  # so the last probe found it
     timer: asyncio.TimerHandle | None = None
     probe: "asyncio.Future[Cu | None] | None" = None  # under way
 
@@ -210,7 +211,8 @@ class CuPool(Generic[Held]):
 
     def _probe(self, probing: Probing) -> Cu | None:
         """In a thread: the CU opened anew if it does what is known, else None."""
-        if probing.last.hangs():
+        probing.still_runs = probing.last.hangs()
+        if probing.still_runs:
             return None
         probing.last = cu = self._reopen(probing.last.name)
         return cu if cu.probe(self._probe_timeout_s) else None
@@ -229,8 +231,9 @@ class CuPool(Generic[Held]):
             _log.info("a CU stays out of service: %s", reason)
         cu = None if error is not None else probe.result()
         if cu is None:
-            most = LONGEST_BETWEEN_PROBES * self._probe_after_s
-            probing.interval_s = min(2 * probing.interval_s, most)
+            if not probing.still_runs:  # else it may only be slow, and the look cost nothing
+                most = LONGEST_BETWEEN_PROBES * self._probe_after_s
+                probing.interval_s = min(2 * probing.interval_s, most)
             self._probe_later(name)
             return
         del self._probing[name]

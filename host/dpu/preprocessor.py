@@ -62,12 +62,14 @@ class CuRun(NamedTuple):
 class Preprocessed:
     """`tensor` with where it was made (CU instances' names, or "cpu") and when (`time.monotonic()` seconds).
 
-    `dpu_status` is the name of the CU's status code, also when the CPU then did the work; None if no CU was asked.
+    `dpu_status` is the name of the CU's status code, also when the CPU then did the work; None if no CU answered.
+    `out_of_service` is the reason why no CU answered, where a DPU was asked and the CPU did the work.
     `source_pixels`, of a photo, `source_samples`, of each channel of a sound, and `counters` come from the CUs; the
     latter, from devices that are clocked and tell, are the clocks that the request took (`cycles`) and what they were
     spent on. `runs` are those of the CUs, in their order. `damage` is what is wrong with a photo that the CPU made the
-    tensor of nonetheless, because the spec lets damaged ones pass: some of its pixels are invented. `orientation` is a
-    photo's, by its Exif; the tensor is turned by it if the spec says `orient`, and else as the photo is stored."""
+    tensor of nonetheless: some of its pixels may be invented. The spec lets damaged ones pass, or a CU found damage
+    that the CPU path does not confirm. `orientation` is a photo's, by its Exif; the tensor is turned by it if the spec
+    says `orient`, and else as the photo is stored."""
 
     tensor: NDArray[Any]
     unit: str
@@ -80,6 +82,7 @@ class Preprocessed:
     source_samples: int | None = None
     damage: str | None = None
     orientation: Orientation | None = None
+    out_of_service: str | None = None
 
 
 class Preprocessor(Protocol[SpecOf]):

@@ -122,6 +122,8 @@ def _line(visit: Visit) -> dict[str, Any]:
         line |= {"preprocess_ms": _ms(made.finished - visit.arrived), "unit": made.unit}
         if made.damage:
             line["damage"] = made.damage
+        if made.out_of_service:
+            line["out_of_service"] = made.out_of_service
     if (found := row.inference) is not None:
         task = found.execution.task
         line |= {

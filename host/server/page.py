@@ -130,6 +130,7 @@ def _tensor(made: Preprocessed, spec: ImageSpec) -> dict[str, Any]:
         "unit": made.unit,
         "dpu_status": made.dpu_status,
         "damage": made.damage,
+        "out_of_service": made.out_of_service,
         "cycles": (made.counters or {}).get("cycles"),
         "png": base64.b64encode(png.tobytes()).decode(),
     }

@@ -40,6 +40,7 @@ class Trace:
                     f" ({made.dpu_status})" if made.dpu_status not in (None, "OK") else ""
                 )
                 name += ", damaged" if made.damage else ""
+                name += ", no CU in service" if made.out_of_service else ""
                 self._keep(Slice(("preprocessing", made.unit), made.started, made.finished, name, flows))
 
     def executed(self, worker: str, origin: float, execution: Execution) -> None:

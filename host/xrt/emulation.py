@@ -6,8 +6,9 @@ container at a time. Violations raise RuntimeError, TypeError for what pybind11 
 argument that a kernel does not have, as with pyxrt.
 Compute units run concurrently, each in a thread of its own, and take runs in order of their start.
 
-Like pyxrt, it offers no way to read a kernel's registers. Beyond pyxrt it has `inject`, `set_launch_cost` and
-`set_faithful`, and for `hw_emu` containers `run.get_hw_emu_stats`, `trace` and `set_memory_model`.
+Like pyxrt, it offers no way to read a kernel's registers. Beyond pyxrt it has `inject`, `set_launch_cost`,
+`set_faithful` and `kernel.get_waited_s`, and for `hw_emu` containers `run.get_hw_emu_stats`, `trace` and
+`set_memory_model`.
 """
 
 import json
@@ -260,6 +261,14 @@ class _ComputeUnit:
     def start(self, start: _Start) -> None:
         self.pending += 1
         self._runs.put(start)
+
+    def waited_s(self) -> float:
+        """Return the seconds in which this unit's thread could have run but had no core (proc(5), schedstat)."""
+        try:
+            told = Path(f"/proc/self/task/{self._thread.native_id}/schedstat").read_text()
+        except OSError:  # the thread has ended, or this kernel does not count
+            return 0.0
+        return int(told.split()[1]) / 1e9
 
     def stop(self) -> None:
         self._reset.set()
@@ -615,6 +624,11 @@ class kernel:
         if bank is None:
             raise IndexError(f"argument {argument} of kernel '{self._spec.name}' is not connected to memory")
         return bank
+
+    def get_waited_s(self) -> float:
+        """Return the seconds in which this kernel's units could have run but had no core of this machine; not in
+        pyxrt. A limit of time for a run leaves them out, because a busy machine is no fault of a unit."""
+        return sum(cu.waited_s() for cu in self._cus)
 
     def __call__(self, *arguments: Any) -> "run":
         """Set all arguments and start. pyxrt passes over what is wrong with one: see `set_faithful`."""

@@ -2,8 +2,10 @@
 
 import asyncio
 import math
+import os
 import random
 import threading
+import time
 from dataclasses import replace
 from uuid import uuid4
 from xml.etree import ElementTree
@@ -18,16 +20,24 @@ from headrace.bitstreams.build import build_hw_emu, build_sw_emu
 from headrace.bitstreams.kernel import parse_xml
 from headrace.bitstreams.xclbin import read_xclbin, write_xclbin
 from headrace.host.demo.photos import demo_photos
-from headrace.host.dpu import cu, driver
+from headrace.host.dpu import cu, driver, job_queue
 from headrace.host.dpu.driver import Dpu, DpuUnavailable
 from headrace.host.dpu.image import Damaged, ImageSpec, Stage, preprocess
-from headrace.host.dpu.image_cu import FIRST_WORKSPACE, WORKSPACE
+from headrace.host.dpu.image import process as process_image
+from headrace.host.dpu.image_cu import FIRST_WORKSPACE, WORKSPACE, known_photo
 from headrace.host.dpu.preprocessor import Fallback, Launch, PreprocessorUnavailable
 from headrace.host.dpu.status import Status
 from headrace.host.xrt import emulation
 from headrace.host.xrt.faults import Fault, FaultKind
 
 PHOTOS = demo_photos()[:8]
+# Bits of `known_photo`, by byte, whose change a unit finds and libjpeg does not: a block of more than 64
+# coefficients, for example.
+FLIPS = [
+    (790, 6, Status.CORRUPT_HUFFMAN),
+    (665, 2, Status.CORRUPT_HUFFMAN),
+    (466, 5, Status.CORRUPT_HUFFMAN),
+]
 
 
 @pytest.fixture(scope="session")
@@ -211,6 +221,32 @@ def test_a_damaged_photo_can_be_taken_and_is_marked(xclbin):
     with_dpu(xclbin, body, spec)
 
 
+@pytest.mark.parametrize("policy", Damaged)
+@pytest.mark.parametrize(("at", "bit", "status"), FLIPS)
+def test_damage_that_only_the_unit_finds_is_told_with_both_opinions(xclbin, at, bit, status, policy):
+    photo = bytearray(known_photo()[0])
+    photo[at] ^= 1 << bit
+    spec = ImageSpec(damaged=policy)
+
+    async def body(dpu):
+        done = await dpu.process(bytes(photo), Stage.DECODE)
+        assert (done.unit, done.dpu_status, dpu.damaged) == ("cpu", status.name, 1)
+        assert done.damage == f"a CU finds {status.name} ({status.reason}), the CPU path finds nothing wrong"
+        assert process_image(bytes(photo), spec, Stage.DECODE)[1] is None
+
+    with_dpu(xclbin, body, spec)
+
+
+def test_what_has_no_part_in_the_pixels_is_no_damage(xclbin):
+    async def body(dpu):
+        garbage = PHOTOS[0].jpeg[:2] + b"\x00garbage" + PHOTOS[0].jpeg[2:]
+        for photo, status in ((too_wide(), "TOO_LARGE"), (garbage, "CORRUPT_HEADER")):
+            done = await dpu.process(photo)
+            assert (done.dpu_status, done.damage, dpu.damaged) == (status, None, 0)
+
+    with_dpu(xclbin, body)
+
+
 def test_without_fallback_it_is_refused_with_the_reason(xclbin):
     async def body(dpu):
         with pytest.raises(UnsupportedInput, match="TOO_LARGE: wider"):
@@ -262,6 +298,61 @@ def test_with_no_unit_left_requests_go_to_the_cpu_after_one_time_out(xclbin, clo
         assert np.array_equal(tensors[3], preprocess(PHOTOS[3].jpeg, ImageSpec()))
 
     with_dpu(xclbin, body, fault=Fault(FaultKind.HANG, times=2), timeout_s=0.5)
+
+
+def test_a_result_tells_that_no_unit_was_in_service(xclbin):
+    async def body(dpu):
+        for photo in PHOTOS[:2]:  # the first finds it out, the second is told
+            done = await dpu.process(photo.jpeg)
+            assert (done.unit, done.dpu_status) == ("cpu", None) and "image_cu" in done.out_of_service
+        assert len(dpu.out_of_service) == 2
+
+    with_dpu(xclbin, body, fault=Fault(FaultKind.ERROR, times=2))
+    with_dpu(xclbin, lambda dpu: in_service(dpu))
+
+
+async def in_service(dpu):
+    assert (await dpu.process(PHOTOS[0].jpeg)).out_of_service is None
+
+
+@pytest.mark.parametrize("launch", Launch)
+def test_a_busy_machine_is_no_fault_of_an_emulated_unit(xclbin, launch, clock, monkeypatch):
+    """All that passes on the clock, the unit's thread spends waiting for a core."""
+    clock.sleep = time.sleep
+    monkeypatch.setattr(job_queue, "time", clock)
+    monkeypatch.setattr(emulation.kernel, "get_waited_s", lambda _: clock.now)
+    emulated_s = 0.2
+
+    async def body(dpu):
+        emulation.set_launch_cost(emulation.device(0), emulated_s * 1e6)
+        run = asyncio.ensure_future(dpu.process(PHOTOS[0].jpeg))
+        for _ in range(20):
+            clock.now += 1000
+            await asyncio.sleep(emulated_s / 40)
+        assert (await run).unit != "cpu" and not dpu.out_of_service
+
+    with_dpu(xclbin, body, timeout_s=0.5, launch=launch)
+
+
+def test_an_emulated_unit_counts_the_time_without_a_core(xclbin):
+    async def body(dpu):
+        kernel = dpu._opened[0]._kernel
+        before, (unit,) = kernel.get_waited_s(), kernel._cus
+        threads = [unit._thread.native_id, threading.get_native_id()]
+        cores = os.sched_getaffinity(0)
+        for thread in threads:
+            os.sched_setaffinity(thread, {min(cores)})
+        try:
+            async with asyncio.timeout(60):
+                while kernel.get_waited_s() < before + 0.01:
+                    run = asyncio.ensure_future(dpu.process(PHOTOS[0].jpeg))
+                    while not run.done():  # this thread wants the same core
+                        await asyncio.sleep(0)
+        finally:
+            for thread in threads:
+                os.sched_setaffinity(thread, cores)
+
+    with_dpu(xclbin, body)
 
 
 def test_with_no_unit_left_and_no_fallback_requests_are_refused(xclbin):

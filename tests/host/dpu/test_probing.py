@@ -122,6 +122,22 @@ def test_nothing_is_started_behind_a_run_that_hangs(xclbin, launch, begun, monke
     with_dpu(xclbin, body, faults=[Fault(FaultKind.HANG)], launch=launch, timeout_s=2)
 
 
+@pytest.mark.parametrize("launch", Launch)
+def test_a_unit_that_was_only_slow_is_back_at_the_first_look_after_its_run(xclbin, launch, monkeypatch):
+    """Looks at a run that goes on do not make the intervals longer."""
+    looks = []
+    monkeypatch.setattr(Cu, "hangs", lambda cu: looks.append(cu.name) or len(looks) < 12)
+
+    async def body(dpu):
+        assert (await dpu.process(PHOTOS[0].jpeg)).unit == "cpu"
+        (probing,) = dpu._cus.pools[0]._probing.values()
+        await all_back(dpu)
+        assert probing.interval_s == SOON and len(looks) == 12
+        assert {state.returned for state in dpu.states()} == {1}
+
+    with_dpu(xclbin, body, faults=[Fault(FaultKind.ERROR)], launch=launch)
+
+
 def test_a_wrong_answer_keeps_a_unit_out(xclbin, monkeypatch):
     probed = threading.Semaphore(0)
 

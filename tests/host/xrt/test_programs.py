@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from backends import COMPILING_S
 
 from headrace.host.dpu.image import ImageSpec, preprocess
 from headrace.host.xrt.shim.environment import XrtMissing, find_xrt
@@ -32,7 +33,10 @@ def lacking() -> str | None:
     return next((f"no {tool}" for tool in ("make", "g++", "unzip") if shutil.which(tool) is None), None)
 
 
-pytestmark = pytest.mark.skipif(lacking() is not None, reason=lacking() or "")
+pytestmark = [
+    pytest.mark.skipif(lacking() is not None, reason=lacking() or ""),
+    pytest.mark.timeout(COMPILING_S + LIMIT_S),  # the first test's fixture compiles
+]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +44,7 @@ def programs(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("programs")
     for name in ("Makefile", "preprocess.cpp", "preprocess_opencl.cpp"):
         shutil.copy(EXAMPLES / "xrt" / name, folder)
-    subprocess.run(["make", "-C", folder, "all", "opencl", "CXXFLAGS=-Werror"], check=True, timeout=300)
+    subprocess.run(["make", "-C", folder, "all", "opencl", "CXXFLAGS=-Werror"], check=True, timeout=COMPILING_S)
     return folder
 
 
