@@ -297,6 +297,7 @@ def serve(
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert and --tls-key: give both, or none")
 
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else gRPC writes on stderr what any client sends, as it is
     import uvloop  # noqa: F401  first: whoever is without the extra is told of all of it, not of OpenCV alone
 
     from headrace.host.dpu.image import Damaged

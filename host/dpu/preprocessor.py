@@ -152,7 +152,13 @@ class CpuPreprocessor(Generic[Spec]):
 
         slot = await self._slots.acquire()
         run = asyncio.get_running_loop().run_in_executor(self._threads, timed)
-        run.add_done_callback(lambda _: self._slots.release(slot))  # a caller that gives up does not free the thread
+
+        def release(run: "asyncio.Future[Preprocessed]") -> None:  # a caller that gives up does not free the thread
+            self._slots.release(slot)
+            if not run.cancelled():
+                run.exception()  # a caller that gave up hears of no error, and asyncio need not tell of one
+
+        run.add_done_callback(release)
         done = await asyncio.shield(run)
         self.damaged += done.damage is not None
         return done

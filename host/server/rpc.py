@@ -21,6 +21,7 @@ from tritonclient.grpc import service_pb2 as pb
 from headrace.batching import BadInput, HeadraceError, UnknownModel
 from headrace.host.live.runtime import Overloaded, TooLate
 from headrace.host.server import describe
+from headrace.host.server.grpc_server import GrpcServer
 from headrace.host.server.limits import BYTES_PER_S, IDLE_S, SMALL, Limits
 from headrace.host.server.protocol import (
     BYTES,
@@ -62,39 +63,35 @@ Call = Callable[[bytes, Any], Awaitable[bytes]]  # of a message and the call's c
 _log = logging.getLogger(__name__)
 
 
-class GrpcServer:
-    def __init__(self, service: Service, limits: Limits, regions: Regions | None, tls: Tls | None) -> None:
-        self._tls = tls
-        options = [
-            ("grpc.max_receive_message_length", limits.body),
-            ("grpc.max_send_message_length", -1),
-            ("grpc.max_metadata_size", limits.head),
-            ("grpc.absolute_max_metadata_size", limits.head),
-            ("grpc.max_allowed_incoming_connections", limits.connections),
-            ("grpc.server_handshake_timeout_ms", int(limits.client_s * 1e3)),
-            ("grpc.max_connection_idle_ms", int(IDLE_S * 1e3)),
-            ("grpc.keepalive_time_ms", int(IDLE_S * 1e3)),  # a peer that is gone without a word
-            ("grpc.keepalive_timeout_ms", int(limits.client_s * 1e3)),
-            ("grpc.so_reuseport", 0),  # a port that is taken is an error
-        ]
-        entrance = _Entrance(service, limits)
-        self._server = aio.server(interceptors=[entrance], options=options, maximum_concurrent_rpcs=limits.connections)
-        handlers = _handlers(_Calls(service, regions), entrance)
-        handlers |= _TensorCalls(service, limits, regions, entrance).handlers()
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+def grpc_server(service: Service, limits: Limits, regions: Regions | None, tls: Tls | None) -> GrpcServer:
+    """Return a server of the protocol that is not started yet."""
+    options = [
+        ("grpc.max_receive_message_length", limits.body),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_metadata_size", limits.head),
+        ("grpc.absolute_max_metadata_size", limits.head),
+        ("grpc.max_allowed_incoming_connections", limits.connections),
+        ("grpc.server_handshake_timeout_ms", int(limits.client_s * 1e3)),
+        ("grpc.max_connection_idle_ms", int(IDLE_S * 1e3)),
+        ("grpc.keepalive_time_ms", int(IDLE_S * 1e3)),  # a peer that is gone without a word
+        ("grpc.keepalive_timeout_ms", int(limits.client_s * 1e3)),
+        ("grpc.so_reuseport", 0),  # a port that is taken is an error
+    ]
+    entrance = _Entrance(service, limits)
+    handlers = _handlers(_Calls(service, regions), entrance)
+    handlers |= _TensorCalls(service, limits, regions, entrance).handlers()
 
-    async def start(self, host: str, port: int) -> int:
-        """Returns the port. Raises RuntimeError where it cannot be had."""
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        if self._tls is None:
-            found: int = self._server.add_insecure_port(address)
-        else:
-            found = self._server.add_secure_port(address, self._tls.credentials())
-        await self._server.start()
-        return found
+    def make() -> aio.Server:
+        server = aio.server(interceptors=[entrance], options=options, maximum_concurrent_rpcs=limits.connections)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        return server
 
-    async def stop(self, bound_s: float) -> None:
-        await self._server.stop(bound_s)
+    def bind(server: aio.Server, address: str) -> int:
+        if tls is None:
+            return int(server.add_insecure_port(address))
+        return int(server.add_secure_port(address, tls.credentials()))
+
+    return GrpcServer(make, bind)
 
 
 def _status(error: Exception) -> tuple[Outcome, str]:

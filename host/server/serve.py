@@ -23,7 +23,7 @@ from headrace.host.server.http import HttpApi, MetricsApi, refusal
 from headrace.host.server.http1 import HttpServer
 from headrace.host.server.limits import Limits
 from headrace.host.server.repository import Repository
-from headrace.host.server.rpc import GrpcServer
+from headrace.host.server.rpc import grpc_server
 from headrace.host.server.service import Service
 from headrace.host.server.settings import ModelSettings
 from headrace.host.server.shared_memory import Regions
@@ -215,7 +215,7 @@ async def _ports(options: ServeOptions, service: Service) -> AsyncIterator[dict[
                 host, port = await server.start(address.host, address.port)
             stack.push_async_callback(server.stop, STOP_S)
             ports[name] = str(Address(host, port))
-        calls = GrpcServer(service, limits, regions, options.tls)
+        calls = grpc_server(service, limits, regions, options.tls)
         with _port_of("grpc", options.grpc):
             port = await calls.start(options.grpc.host, options.grpc.port)
         stack.push_async_callback(calls.stop, STOP_S)
