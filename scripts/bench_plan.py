@@ -33,7 +33,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from soak_server import children
+from shortages import children
 
 from headrace.batching import Profile
 from headrace.host.live.quick import awake_cores

@@ -46,7 +46,7 @@ from headrace.host.workers.messages import ANSWER, DONE
 from headrace.host.workers.pool import Worker, WorkerPool
 from headrace.host.workers.process import STOP_TIMEOUT_S, ModelError
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0  # between starts of a worker; doubling
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 6.0  # between starts of a worker; doubling
 WATCH_S = 0.1  # how often time-outs are looked for
 
 _log = logging.getLogger(__name__)
@@ -330,7 +330,7 @@ class Runtime:
 
     @property
     def broken(self) -> bool:
-        """Whether an internal error has stopped this runtime. It answers no more requests, and cannot recover."""
+        """Tell whether an internal error has stopped this runtime. It answers no more; its owner replaces it."""
         return self._closed is not None and not self._is_closed
 
     def now(self) -> float:

@@ -31,6 +31,7 @@ class GrpcServer:
 
     async def start(self, host: str, port: int) -> int:
         """Return the port. Raises RuntimeError where it cannot be had."""
+        asyncio.get_running_loop().set_exception_handler(_told)
         found = await self._started(host, port)
         self._watching = asyncio.create_task(self._watch(host, found))
         return found
@@ -77,6 +78,17 @@ class GrpcServer:
                 _log.warning("gRPC's port %d cannot be had again yet: %s", port, error)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S)
+
+
+def _told(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Tell of errors that nobody awaits, but not of those on which gRPC's server ended: `_watch` has told of them."""
+    error = context.get("exception")
+    where = None if error is None else error.__traceback__
+    while isinstance(error, UnicodeDecodeError) and where is not None:
+        if where.tb_frame.f_code.co_filename.endswith("aio/server.pyx.pxi"):
+            return
+        where = where.tb_next
+    loop.default_exception_handler(context)
 
 
 async def _drained(server: aio.Server) -> None:

@@ -37,6 +37,7 @@ from headrace.host.server.protocol import (
     from_raw,
     outcome,
     to_raw,
+    told,
 )
 from headrace.host.server.rows import kind_of
 from headrace.host.server.service import Service
@@ -242,12 +243,12 @@ def check_token(service: Service, request: Request) -> None:
 
 
 def error_response(error: Exception) -> Response:
-    """What is no error for a user to see goes to the log."""
-    if not isinstance(error, HeadraceError):
+    """Return the answer that tells of an error. The log has errors of the server's own."""
+    text = told(error)
+    if text is None:
         _log.error("a request ended with an error of the server's own", exc_info=error)
-    text = str(error) if isinstance(error, HeadraceError) else "the server failed; its log has the reason"
     found = outcome(error)
-    response = refusal(found.http, text)
+    response = refusal(found.http, text or "the server failed; its log has the reason")
     # Of a 503 too many requests and no worker are told apart by it.
     return Response(response.status, response.parts, {**response.headers, "headrace-outcome": found.name})
 

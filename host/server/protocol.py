@@ -78,7 +78,7 @@ class Outcome(NamedTuple):
 OK = Outcome("ok", 200, "OK")
 CANCELLED = Outcome("cancelled", 499, "CANCELLED")  # nobody is left to see it
 INTERNAL = Outcome("failed", 500, "INTERNAL")
-_OUTCOMES: tuple[tuple[type[HeadraceError], Outcome], ...] = (  # the first that fits
+_OUTCOMES: tuple[tuple[type[Exception], Outcome], ...] = (  # the first that fits
     (UnknownModel, Outcome("unknown", 404, "NOT_FOUND")),
     (Unauthorized, Outcome("unauthorized", 401, "UNAUTHENTICATED")),
     (Misdirected, Outcome("misdirected", 421, "PERMISSION_DENIED")),
@@ -86,6 +86,7 @@ _OUTCOMES: tuple[tuple[type[HeadraceError], Outcome], ...] = (  # the first that
     (TooLarge, Outcome("bad_request", 413, "INVALID_ARGUMENT")),
     (UnknownCoding, Outcome("bad_request", 415, "INVALID_ARGUMENT")),
     (Overloaded, Outcome("shed", 503, "RESOURCE_EXHAUSTED")),
+    (MemoryError, Outcome("shed", 503, "RESOURCE_EXHAUSTED")),
     (TooLate, Outcome("late", 504, "DEADLINE_EXCEEDED")),
     (Draining, Outcome("unavailable", 503, "UNAVAILABLE")),
     (NoWorker, Outcome("unavailable", 503, "UNAVAILABLE")),
@@ -101,6 +102,13 @@ _OUTCOMES: tuple[tuple[type[HeadraceError], Outcome], ...] = (  # the first that
 def outcome(error: BaseException) -> Outcome:
     """What is no error of the request's or of the server's state is INTERNAL: a network that raised, or a bug."""
     return next((found for kind, found in _OUTCOMES if isinstance(error, kind)), INTERNAL)
+
+
+def told(error: Exception) -> str | None:
+    """Return what a client is told of an error, or None for one of the server's own, which only the log tells."""
+    if isinstance(error, MemoryError):
+        return "the server is short of memory; try again"
+    return str(error) if isinstance(error, HeadraceError) else None
 
 
 def served(models: Mapping[str, T], name: str, version: str) -> T:

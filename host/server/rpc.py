@@ -40,6 +40,7 @@ from headrace.host.server.protocol import (
     numpy_type,
     outcome,
     to_raw,
+    told,
 )
 from headrace.host.server.service import AT_ONCE, Service
 from headrace.host.server.shared_memory import Regions, Shared
@@ -95,10 +96,10 @@ def grpc_server(service: Service, limits: Limits, regions: Regions | None, tls: 
 
 
 def _status(error: Exception) -> tuple[Outcome, str]:
-    if not isinstance(error, HeadraceError):
+    text = told(error)
+    if text is None:
         _log.error("a call ended with an error of the server's own", exc_info=error)
-        return outcome(error), "the server failed; its log has the reason"
-    return outcome(error), str(error)
+    return outcome(error), text or "the server failed; its log has the reason"
 
 
 async def abort(context: Any, error: Exception) -> None:

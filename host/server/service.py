@@ -46,6 +46,9 @@ from headrace.host.server.watch import RowVisit, Standing, Visit, Watcher
 
 DRAIN_LOOK_S = 0.02
 LOOP_LOOK_S = 0.05  # between two looks at how late the event loop is
+MEND_LOOK_S = 0.1  # between two looks whether a runtime has stopped; at first also between two attempts to replace it
+LONGEST_MEND_PAUSE_S = 6.0
+RECOVERY_S = 60.0  # after which a server that has not replaced a runtime is not live
 AT_ONCE = 1 << 20  # bytes of outputs that are joined while nobody else is served; more in a thread
 
 _log = logging.getLogger(__name__)
@@ -81,11 +84,12 @@ class Service:
         self._limits = limits or Limits()
         self._changing = asyncio.Lock()  # models are loaded and unloaded one after the other
         self._changes: set[asyncio.Task[None]] = set()  # the loads and unloads that were asked for and have not ended
+        self._broken_since = math.inf  # of a runtime that has stopped and is not replaced
         self._token = None if token is None else token.encode()
 
     async def __aenter__(self) -> "Service":
         await self.live_page.__aenter__()
-        self._watchdog = asyncio.create_task(self._watch_loop())
+        self._watching = [asyncio.create_task(self._watch_loop()), asyncio.create_task(self._mend())]
         return self
 
     async def _watch_loop(self) -> None:
@@ -96,9 +100,39 @@ class Service:
             self.metrics.loop_lag.observe(max(0.0, loop.time() - due))
 
     async def __aexit__(self, *_: object) -> None:
-        self._watchdog.cancel()
+        for task in self._watching:
+            task.cancel()
+        await asyncio.wait(self._watching)
         await self.live_page.__aexit__()
         await self.close()
+
+    async def _mend(self) -> None:
+        """Replace each group whose runtime has stopped on an error of its own by one that serves the same models.
+
+        Attempts become rarer while they fail, or while runtimes go on to stop."""
+        pause_s = MEND_LOOK_S
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
+                broken = [group for group in self.groups if group.runtime.broken]
+                if not broken:
+                    self._broken_since = math.inf
+                    pause_s = max(MEND_LOOK_S, pause_s / 2)
+                    continue
+                self._broken_since = min(self._broken_since, time.monotonic())
+                pause_s = min(2 * pause_s, LONGEST_MEND_PAUSE_S)
+                for group in broken:
+                    await self._change(self._replace(group))
+            except Exception as error:  # whatever it is, the next attempt may find the machine well
+                _log.warning("a runtime that stopped is not replaced yet (%s); tried again in %g s", error, pause_s)
+
+    async def _replace(self, group: Group) -> None:
+        async with self._changing:
+            settings = [model.settings for model in group.models.values()]
+            await self.open(settings)
+            self.groups.remove(group)
+            await group.close()
+            _log.warning("the runtime of %s stopped, and another one serves", ", ".join(own.name for own in settings))
 
     async def close(self) -> None:
         """Requests that are in flight are answered with RuntimeClosed, and loads and unloads end where they are."""
@@ -181,8 +215,8 @@ class Service:
 
     @property
     def live(self) -> bool:
-        """Whether the service works, or can recover. It cannot once an internal error has stopped a runtime."""
-        return not any(group.runtime.broken for group in self.groups)
+        """Tell whether the service works, or may recover: a runtime that stopped is replaced within RECOVERY_S."""
+        return time.monotonic() - self._broken_since < RECOVERY_S
 
     @property
     def ready(self) -> bool:

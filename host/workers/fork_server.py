@@ -51,6 +51,7 @@ PRELOADED = tuple(f"headrace.host.workers.{name}" for name in ("whole", "nodes",
 
 FIRST_FD = 3  # of the file descriptors that a request hands to its worker
 END_TIMEOUT_S = 3.0
+ANSWER_S = 100.0  # for a fork; before the first one, the server imports torch, which takes long on a busy machine
 FULL_PAUSE_S = 0.01  # between attempts while requests fill the socket of a server that still imports
 _PID = struct.Struct("<i")
 _STATUS = struct.Struct("<i")
@@ -112,12 +113,16 @@ class ForkedProcess:
 
 
 class ForkServer:
-    """The owner of one server process, which it starts at the first request and again after the server has died."""
+    """The owner of one server process, which it starts at the first request and again after the server has died.
+
+    A server that does not answer is set aside: its workers go on, and another server does what comes next. At most one
+    is set aside at a time; the one before it is ended with its workers."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # event loops of several threads may share a server
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
+        self._aside: tuple[subprocess.Popen[bytes] | None, socket.socket | None] = (None, None)
         self._errors = -1  # a file in memory that holds the server's stderr
 
     @property
@@ -180,9 +185,19 @@ class ForkServer:
                 protocol = _StderrProtocol(stderr)
                 pipe, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, reading)
                 ours.callback(pipe.close)
-                while not self._send([its_life.fileno(), write, *fds]):
-                    await asyncio.sleep(FULL_PAUSE_S)
-            await _readable(life.fileno())
+                server = self._process
+                try:
+                    async with asyncio.timeout(ANSWER_S):
+                        while not self._send([its_life.fileno(), write, *fds]):
+                            await asyncio.sleep(FULL_PAUSE_S)
+                        server = self._process
+                        theirs.close()
+                        await _readable(life.fileno())
+                except TimeoutError:
+                    await asyncio.to_thread(self._set_aside, server)
+                    raise ConnectionError(
+                        f"the fork server has not answered for {ANSWER_S:g} s; another one takes its place"
+                    ) from None
             message, received = b"", []
             with contextlib.suppress(ConnectionError):
                 message, received, _, _ = socket.recv_fds(life, _PID.size, 1)
@@ -206,7 +221,8 @@ class ForkServer:
                 except BlockingIOError:
                     return False
                 except ConnectionError:
-                    self._end()
+                    _ended(self._process, self._control)
+                    self._process = self._control = None
                 else:
                     return True
         raise ConnectionError(f"the fork server does not start: {self._last_words()}")
@@ -227,35 +243,53 @@ class ForkServer:
 
     def _last_words(self) -> str:
         said = os.pread(self._errors, _LAST_WORDS, max(0, os.fstat(self._errors).st_size - _LAST_WORDS))
-        return " | ".join(said.decode(errors="replace").splitlines()[-5:]) or "it said nothing"
+        return last_lines(said.decode(errors="replace")) or "it said nothing"
 
-    def _end(self) -> int | None:
-        """Close the socket and wait for the end of the server. Returns its exit status, None if there was none."""
-        process, control = self._process, self._control
-        self._process = self._control = None
-        if control is not None:
-            control.close()
-        if process is None:
-            return None
-        try:
-            return process.wait(END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            if not child_signals_caught():
-                process.kill()
-                return process.wait(END_TIMEOUT_S)
-            return None
+    def _set_aside(self, server: "subprocess.Popen[bytes] | None") -> None:
+        with self._lock:
+            if server is None or self._process is not server:
+                return  # another caller has done it
+            before, self._aside = self._aside, (self._process, self._control)
+            self._process = self._control = None
+        _ended(*before)
 
     def close(self) -> int | None:
         """End the server and its workers, in bounded time. Returns the server's exit status, None if none ran."""
         with self._lock:
-            return self._end()
+            ours, aside = (self._process, self._control), self._aside
+            self._process = self._control = None
+            self._aside = (None, None)
+        _ended(*aside)
+        return _ended(*ours)
 
     def forget(self) -> None:
         """Let go of the server in a fork of its owner, which has not started it."""
         self._lock = threading.Lock()
-        if self._control is not None:
-            self._control.close()
+        for control in (self._control, self._aside[1]):
+            if control is not None:
+                control.close()
         self._process = self._control = None
+        self._aside = (None, None)
+
+
+def last_lines(text: str, keep: int = 5) -> str:
+    """Return the last lines in one, without those that only mark a place in the line above, as tracebacks do."""
+    return " | ".join([line for line in text.splitlines() if line.strip(" ^~")][-keep:])
+
+
+def _ended(process: "subprocess.Popen[bytes] | None", control: socket.socket | None) -> int | None:
+    """Close a server's socket and wait for its end. Returns its exit status, None if there was none."""
+    if control is not None:
+        control.close()
+    if process is None:
+        return None
+    try:
+        return process.wait(END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        if not child_signals_caught():
+            process.kill()
+            return process.wait(END_TIMEOUT_S)
+        return None
 
 
 def child_signals_caught() -> bool:

@@ -12,13 +12,14 @@ from dataclasses import asdict, dataclass
 from headrace.batching import HeadraceError
 from headrace.host.workers.channel import Channel, WorkerLost
 from headrace.host.workers.devices import WorkerDevice
-from headrace.host.workers.fork_server import ENVIRONMENT, FIRST_FD, SHARED, ForkedProcess, ForkServer
+from headrace.host.workers.fork_server import ENVIRONMENT, FIRST_FD, SHARED, ForkedProcess, ForkServer, last_lines
 from headrace.host.workers.messages import ANSWER, FAILED, MAX_MESSAGE, STARTING
 from headrace.host.workers.program import Program
 
 START_TIMEOUT_S = 180.0  # a cold import of torch on a busy machine, and the warm-up runs
 SLOW_START_S = 15.0  # after which it is told what a start is at
 STOP_TIMEOUT_S = 3.0
+LAST_BYTES = 1 << 14  # of what a worker said, of which the last lines are told
 
 _log = logging.getLogger(__name__)
 
@@ -173,11 +174,11 @@ class WorkerProcess:
                 process.close_stderr()
 
 
-async def _last_lines(stream: asyncio.StreamReader, keep: int = 5) -> str:
-    lines: list[str] = []
+async def _last_lines(stream: asyncio.StreamReader) -> str:
+    said = b""
     while chunk := await stream.read(1 << 16):
-        lines = (lines + chunk.decode(errors="replace").splitlines())[-keep:]
-    return " | ".join(lines)
+        said = (said + chunk)[-LAST_BYTES:]
+    return last_lines(said.decode(errors="replace"))
 
 
 def processes(program: Program, devices: Sequence[WorkerDevice]) -> list[WorkerProcess]:

@@ -34,6 +34,7 @@ ATTEMPTS: Final = 5  # at a job whose node or worker is lost
 AHEAD: Final = 2  # jobs handed over for each core, that none waits for the next; not more, for all are remembered
 REACH_S: Final = 5.0  # for a head node to take a connection,
 ANSWER_S: Final = 30.0  # and to tell that it is one; it takes seconds to load what asks
+LOCAL_STARTS: Final = 3  # of a cluster of our own: Ray waits 30 s for its node, which is too short on a busy machine
 
 
 @dataclass
@@ -104,23 +105,28 @@ def cluster(address: str) -> Iterator[Cluster]:
     there is none, one with another Python or Ray, or a node that does not start."""
     if address not in ("local", "auto"):
         _reach(address)
-    own: dict[str, Any] = {"include_dashboard": False, "num_cpus": len(os.sched_getaffinity(0))}
-    try:
-        ray.init(
-            address=address,
-            log_to_driver=False,
-            logging_level=logging.CRITICAL,
-            **(own if address == "local" else {}),
-        )
-    except Exception as error:  # of several classes; a node that does not start in time is a bare Exception
-        ray.shutdown()  # of what it had begun
-        reason = " ".join(str(error).split())
-        hint = "" if "ersion" in reason else "no cluster that this machine is a node of; see `ray start`: "
-        raise UsageError(f"--ray {address}: {hint}{reason}") from error
+    for left in reversed(range(LOCAL_STARTS if address == "local" else 1)):
+        try:
+            _init(address)
+            break
+        except Exception as error:  # of several classes; a node that does not start in time is a bare Exception
+            ray.shutdown()  # of what it had begun
+            reason = " ".join(str(error).split())
+            if left and "timed out" in reason:
+                continue
+            joins = address != "local" and "ersion" not in reason
+            hint = "no cluster that this machine is a node of; see `ray start`: " if joins else ""
+            raise UsageError(f"--ray {address}: {hint}{reason}") from error
     try:
         yield Cluster()
     finally:
         ray.shutdown()
+
+
+def _init(address: str) -> None:
+    own: dict[str, Any] = {"include_dashboard": False, "num_cpus": len(os.sched_getaffinity(0))}
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+    ray.init(address=address, **quiet, **(own if address == "local" else {}))
 
 
 def _reach(address: str) -> None:

@@ -182,7 +182,7 @@ def connected(address: str) -> socket.socket:
     while True:
         try:
             return socket.create_connection((host, int(port)), timeout=ENDS_S)
-        except ConnectionRefusedError:
+        except (ConnectionRefusedError, ConnectionResetError):
             assert time.monotonic() < end, f"nobody listens on {address}"
             time.sleep(0.02)
 

@@ -1,22 +1,39 @@
-"""Health: a server that cannot come back to work says so, so that whoever watches it starts it anew."""
+"""Health: a server replaces what stopped; one that cannot says so, so that whoever watches it starts it anew."""
 
 import asyncio
-from types import SimpleNamespace
+import json
+import math
+from pathlib import Path
 
+import numpy as np
 import pytest
-from test_in_virtual_time import TIMES, Watched, ask
+from running import write_profile
 from tritonclient.grpc import service_pb2
-from virtual_worker import OPAQUE, serve
 
-from headrace.batching import Serial
 from headrace.host.dpu.image import MAX_MEGAPIXELS, Damaged
 from headrace.host.live.runtime import RuntimeClosed
+from headrace.host.server import service as of_service
 from headrace.host.server.group import Preprocessors
-from headrace.host.server.http import HttpApi
+from headrace.host.server.http import HttpApi, error_response
 from headrace.host.server.http1 import Request
 from headrace.host.server.limits import Limits
+from headrace.host.server.protocol import InferRequest
 from headrace.host.server.rpc import _Calls
 from headrace.host.server.service import Service
+from headrace.host.server.settings import ModelSettings
+from headrace.host.server.watch import Visit
+
+SOURCE = """
+import torch
+
+class Doubling(torch.nn.Module):
+    input_shape = (4,)
+
+    def forward(self, x):
+        return 2 * x
+
+doubling = Doubling
+"""
 
 
 async def liveness(service):
@@ -27,21 +44,71 @@ async def liveness(service):
     return answer.status, told.live
 
 
-def test_a_runtime_that_has_stopped_on_an_error_of_its_own_is_told_by_live():
-    def fail(now):
-        if now > 0.2:
-            raise KeyError("no such queue")
+@pytest.fixture
+def service(tmp_path, monkeypatch):
+    """A service that is not opened yet, and the settings of a model for it."""
+    (tmp_path / "doubling_net.py").write_text(SOURCE)
+    monkeypatch.chdir(tmp_path)
+    profile = write_profile(tmp_path, "doubling")
+    settings = ModelSettings(
+        "doubling", "doubling_net:doubling", policy="work-conserving", profile=profile, workers="1", max_batch=4
+    )
+    return Service(Preprocessors(lambda: None, MAX_MEGAPIXELS, Damaged.STRICT, orient=False)), settings
 
-    async def body(runtime, workers, _):
-        service = Service(Preprocessors(lambda: None, MAX_MEGAPIXELS, Damaged.STRICT, orient=False))
-        service.groups.append(SimpleNamespace(runtime=runtime))
-        assert await liveness(service) == (200, True)
-        workers[0].die()
-        await asyncio.sleep(0.3)
-        assert await liveness(service) == (200, True)  # a lost worker comes back
-        (call,) = ask(runtime, 0)
-        with pytest.raises(RuntimeClosed):
-            await call
-        assert await liveness(service) == (503, False)
 
-    serve(Watched(Serial([OPAQUE]), fail), TIMES, body)
+def infer(service):
+    values = np.array([[1, 2, 3, 4]], np.float32)
+    return service.infer(InferRequest("doubling", {"x": values}), Visit("doubling", "http", "a test"))
+
+
+def test_a_runtime_that_has_stopped_on_an_error_of_its_own_is_replaced(service):
+    service, settings = service
+
+    async def body():
+        async with service:
+            await service.open([settings])
+            for _ in range(2):
+                (group,) = service.groups
+                waiting = asyncio.ensure_future(infer(service))
+                await asyncio.sleep(0)
+                group.runtime._break(KeyError("no such queue"))
+                with pytest.raises(RuntimeClosed):
+                    await waiting
+                assert not service.ready and await liveness(service) == (200, True)
+                async with asyncio.timeout(60):
+                    while group in service.groups:
+                        await asyncio.sleep(0.01)
+                (output,) = await infer(service)
+                assert output.array.tolist() == [[2, 4, 6, 8]] and service.ready
+            assert len(service.groups) == 1
+
+    asyncio.run(body())
+
+
+def test_a_service_that_cannot_replace_a_runtime_is_not_live_after_a_while(service, monkeypatch):
+    service, settings = service
+
+    async def body():
+        async with service:
+            await service.open([settings])
+            Path("doubling_net.py").unlink()
+            service.groups[0].runtime._break(KeyError("no such queue"))
+            async with asyncio.timeout(60):
+                while service._broken_since == math.inf:
+                    await asyncio.sleep(0.01)
+            assert await liveness(service) == (200, True)
+            monkeypatch.setattr(of_service, "RECOVERY_S", 0.0)
+            assert await liveness(service) == (503, False)
+            Path("doubling_net.py").write_text(SOURCE)
+            async with asyncio.timeout(60):
+                while await liveness(service) == (503, False):
+                    await asyncio.sleep(0.01)
+            assert (await infer(service))[0].array.tolist() == [[2, 4, 6, 8]]
+
+    asyncio.run(body())
+
+
+def test_a_request_for_which_there_is_no_memory_may_be_sent_again():
+    answer = error_response(MemoryError())
+    assert (answer.status, answer.headers["headrace-outcome"]) == (503, "shed")
+    assert json.loads(b"".join(answer.parts)) == {"error": "the server is short of memory; try again"}

@@ -17,6 +17,7 @@ from processes import children
 from small_nets import NET, models, small  # noqa: F401 - a fixture
 
 from headrace.host.memory.slots import SlotArena
+from headrace.host.workers import fork_server
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.devices import WorkerDevice
 from headrace.host.workers.fork_server import ForkServer
@@ -313,3 +314,38 @@ def test_a_server_that_has_no_descriptor_left_lives_on(small):  # noqa: F811
         assert server.close() == 0
 
     asyncio.run(body())
+
+
+def test_a_server_that_does_not_answer_is_set_aside_with_its_workers(small, monkeypatch):  # noqa: F811
+    """The next server does what comes next, and no more than one is kept beside it."""
+
+    async def body() -> None:
+        server = ForkServer()
+        first = worker(server)
+        await first.start()
+        stopped = []
+        for _ in range(2):
+            os.kill(server.pid, signal.SIGSTOP)
+            stopped.append(server.pid)
+            other = worker(server, "cpu 1")
+            with monkeypatch.context() as hurried:
+                hurried.setattr(fork_server, "ANSWER_S", 0.3)
+                with pytest.raises(WorkerLost, match=r"has not answered for 0\.3 s; another one takes its place"):
+                    await other.start()
+            await other.start()
+            assert server.pid not in stopped
+            if len(stopped) == 1:
+                await first.run(write_whole(0, [0]), 30)
+            await other.run(write_whole(0, [0]), 30)
+            await other.stop()
+        assert not Path(f"/proc/{stopped[0]}").exists() and Path(f"/proc/{stopped[1]}").exists()
+        await first.stop()
+        server.close()
+        assert not Path(f"/proc/{stopped[1]}").exists()
+
+    asyncio.run(body())
+
+
+def test_last_lines_have_no_marks_of_a_traceback():
+    said = "one\ntwo\n  return f(x)\n         ^^^~~\n\nValueError: no\n"
+    assert fork_server.last_lines(said, keep=3) == "two |   return f(x) | ValueError: no"

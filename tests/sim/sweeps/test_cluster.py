@@ -152,12 +152,29 @@ def test_a_cluster_of_another_ray_is_refused(head, monkeypatch):
 
 
 def test_a_node_that_does_not_start_is_told(monkeypatch):
+    starts = []
+
     def late(**_):
+        starts.append("local")
         raise Exception("The current node timed out\nduring startup.")  # as ray._private.node does
 
     monkeypatch.setattr(module.ray, "init", late)
-    with pytest.raises(UsageError, match=r"--ray local: .*The current node timed out during startup"):
+    with pytest.raises(UsageError, match=r"--ray local: The current node timed out during startup"):
         sweep(abs, [1], nothing, "local")
+    assert len(starts) == module.LOCAL_STARTS
+
+
+def test_a_node_that_starts_late_is_started_again(monkeypatch):
+    starts = []
+
+    def late_once(**_):
+        starts.append("local")
+        if len(starts) == 1:
+            raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr(module.ray, "init", late_once)
+    with module.cluster("local"):
+        assert len(starts) == 2
 
 
 def test_who_listens_and_never_answers_is_not_waited_for(monkeypatch):

@@ -1,0 +1,86 @@
+"""A server outlives what runs out under it, and serves again soon after it is there again."""
+
+import contextlib
+import http.client
+import json
+import os
+import runpy
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from running import scale_request, scaled, serving, until
+
+pytestmark = pytest.mark.slow
+SHORT = runpy.run_path(str(Path(__file__).parents[3] / "scripts/shortages.py"))
+LASTS_S = 2.0
+SOON_S = 30.0  # 10 s are promised; a machine that is busy with other tests may take longer
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A server with two workers, a log on a disk of its own, and clients that ask all the time."""
+    with SHORT["small_disk"](tmp_path_factory.mktemp("disk") / "log") as disk:
+        log = [] if disk is None else ["--access-log", str(disk / "access.log")]
+        with serving("--workers", "2", "--client-timeout-s", "5", *log, models=("scale",)) as server:
+            until(lambda: workers_up(server) == 2)
+            yield server, disk
+            assert server.end()[0] == 0
+
+
+def workers_up(server) -> int:
+    lines = server.metrics().splitlines()
+    return int(sum(float(line.split()[-1]) for line in lines if line.startswith("headrace_workers_up")))
+
+
+@contextlib.contextmanager
+def asked_all_the_time(server):
+    """Requests on connections of their own; whatever comes of them is an answer or an end."""
+    over = threading.Event()
+
+    def ask():
+        while not over.wait(0.02):
+            with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
+                server.request("POST", "/v2/models/scale/infer", scale_request(1.0, 2.0))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive(), "a request has neither an answer nor an end"
+
+
+def well(server) -> bool:
+    """Tell whether all workers are in service and a request is answered exactly."""
+    with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
+        status, _, body = server.request("POST", "/v2/models/scale/infer", scale_request(5.0))
+        return status == 200 and scaled(body).tolist() == [[10.0, 2.0, 4.0, 6.0]] and workers_up(server) == 2
+    return False
+
+
+@pytest.mark.parametrize("name", [*SHORT["SHORTAGES"], "space"])
+def test_it_serves_again_soon_after_a_shortage(served, name):
+    server, disk = served
+    if name == "space" and disk is None:
+        pytest.skip("this process may mount no file system")
+    shortage = SHORT["no_space"](disk) if name == "space" else SHORT["SHORTAGES"][name]
+    pid = server.process.pid
+    with asked_all_the_time(server):
+        with shortage(pid):
+            if found := SHORT["workers"](pid):
+                os.kill(found[-1], signal.SIGKILL)  # its next start meets the shortage
+            time.sleep(LASTS_S)
+            assert server.process.poll() is None
+        until(lambda: well(server), SOON_S)
+    assert server.lives() and server.request("GET", "/v2/health/ready")[0] == 200
+    if name == "space":
+        log = disk / "access.log"
+        until(lambda: log.read_text().endswith("\n"))  # the rest of a line for which there was no room
+        assert all(json.loads(line) for line in log.read_text().splitlines())
