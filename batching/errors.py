@@ -1,14 +1,18 @@
 """The errors that every part of Headrace raises, and checks that several parts make. A message names what to change."""
 
+import re
 import textwrap
 from collections.abc import Iterable
 
-LONGEST_NAME = 200  # characters of a name that a client chose
+LONGEST_NAME = 200  # characters of a value that somebody gave
 LONGEST_ERROR = 300  # characters of an error of someone else's code
 
 
 class HeadraceError(Exception):
-    """Base of all errors that a user of Headrace is meant to see."""
+    """Base of all errors that a user of Headrace is meant to see. A message cuts each value at LONGEST_NAME."""
+
+    def __str__(self) -> str:
+        return shortened(super().__str__())
 
 
 class UsageError(HeadraceError):
@@ -62,6 +66,14 @@ def check_workers(workers: int) -> None:
 def check_max_batch(max_batch: int) -> None:
     if max_batch < 1:
         raise UsageError(f"max_batch is {max_batch}: give a batch limit of 1 or more")
+
+
+_LONG = re.compile(rf"('[^']{{{LONGEST_NAME}}})[^']+(?=')|(\S{{{LONGEST_NAME}}})\S+")
+
+
+def shortened(text: str) -> str:
+    """Return a message in which each quoted value, and each word, has at most LONGEST_NAME characters."""
+    return text if len(text) <= LONGEST_NAME else _LONG.sub(lambda found: f"{found[1] or found[2]}...", text)
 
 
 def one_line(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 A command lives in the module of its name, which is imported when the command is called for: so `headrace --help` is
 quick, and a command runs without what only others need."""
 
+import errno
 import importlib
 import logging
 import os
@@ -108,6 +109,7 @@ def _options(
 
 def main() -> None:
     """Entry point: turns every error into a message and an exit status."""
+    _open_standard_descriptors()
     for stream in filter(None, (sys.stdout, sys.stderr)):  # None where a shell has closed it
         stream.reconfigure(errors="backslashreplace")  # names of files need not be text
     try:
@@ -121,6 +123,17 @@ def main() -> None:
         _say("interrupted")
         interrupt.end()
     sys.exit(status)
+
+
+def _open_standard_descriptors() -> None:
+    """Open those of the descriptors 0 to 2 that whoever started this has closed.
+
+    Otherwise a socket or a file would get such a number, and what is printed would go there."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the system gives the lowest number that is free, which is this one
 
 
 def _failed(error: BaseException) -> int:
@@ -155,6 +168,8 @@ def _failed(error: BaseException) -> int:
         case OSError():  # a full disk, say
             _drop_output()
             reason = error.strerror or str(error)
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                reason += "; raise the limit of open files with `ulimit -n`"
             _say(f"{error.filename}: {reason}" if error.filename else reason)
             return 1
     raise error

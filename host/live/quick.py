@@ -1,19 +1,24 @@
 """This module sets up the process and the machine so that a serving process answers at once.
 
-It avoids long garbage collections, sleeping cores, and memory that the system clears anew for every request."""
+It avoids long garbage collections, sleeping cores, memory that the system clears anew for every request, and a limit of
+descriptors that is lower than it need be."""
 
 import contextlib
 import ctypes
 import gc
 import logging
 import os
+import resource
 import struct
 from collections.abc import Iterator
+
+from headrace.batching import UsageError
 
 LATENCY_FILE = "/dev/cpu_dma_latency"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 KEPT_BYTES = 256 << 20
 LARGEST_KEPT_BYTES = 32 << 20  # the largest that glibc takes
+LEAST_DESCRIPTORS = 128  # workers, ports, files of the libraries, and some connections
 
 _log = logging.getLogger(__name__)
 _inside = 0  # how many are inside `without_long_collections`
@@ -38,6 +43,21 @@ def without_long_collections() -> Iterator[None]:
         _inside -= 1
         if _inside == 0 and _thaws:
             gc.unfreeze()
+
+
+def allow_descriptors(wanted: int) -> None:
+    """Raise this process's limit of descriptors to `wanted`, or as far as the system allows.
+
+    Raises UsageError where even a few connections are more than it allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < LEAST_DESCRIPTORS:
+        raise UsageError(
+            f"this process may open {hard} files; a server needs {LEAST_DESCRIPTORS} at least: raise the limit with "
+            "`ulimit -n`, or LimitNOFILE of its systemd unit"
+        )
+    possible = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < possible:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
 
 
 @contextlib.contextmanager

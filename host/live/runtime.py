@@ -48,6 +48,7 @@ from headrace.host.workers.process import STOP_TIMEOUT_S, ModelError
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 6.0  # between starts of a worker; doubling
 WATCH_S = 0.1  # how often time-outs are looked for
+PULSE_S = 1.0  # a worker hangs that takes so much longer than twice the longest task so far
 
 _log = logging.getLogger(__name__)
 
@@ -162,7 +163,8 @@ class Inference:
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """Sums since the runtime was made. `node_runs` counts node executions, `request_node_runs` those times the batch
-    they were executed for; `reasons` why tasks left, by task; `workers_up` how many are in service now. `waiting` and
+    they were executed for; `reasons` why tasks left, by task; `workers_up` how many are in service now, of which
+    `workers_hanging` take much longer for a task than any took before. `waiting` and
     `running` are the requests in flight now, by model: those that have not begun, and those that have."""
 
     tasks: int
@@ -173,6 +175,7 @@ class Statistics:
     reasons: Mapping[str, int]
     workers_lost: int
     workers_up: int
+    workers_hanging: int
     nan_outputs: int
     waiting: Mapping[str, int]
     running: Mapping[str, int]
@@ -285,6 +288,7 @@ class Runtime:
         self._ended: list[Execution] = []  # to be noted in this turn
         self._finished: list[tuple[_Flight, Execution]] = []  # to be answered in this turn
         self._deadlines: list[tuple[float, int]] = []  # heap, with ids; of those that may be dropped
+        self._longest_task_s = 0.0
         self._turn_is_due = False
         self._happened = False  # since the last turn: what running tasks are interrupted for
         self._wakeup = math.inf  # the policy's, if a worker is idle
@@ -340,9 +344,15 @@ class Runtime:
     def statistics(self) -> Statistics:
         return Statistics(
             self._reasons.total(), self._failed_tasks, self._busy_s, self._node_runs, self._request_node_runs,
-            dict(self._reasons), self._workers_lost, sum(seat.up for seat in self._seats), self._tasks.nan_outputs,
-            dict(self._waiting), dict(self._running),
+            dict(self._reasons), self._workers_lost, sum(seat.up for seat in self._seats),
+            sum(map(self._hangs, self._seats)), self._tasks.nan_outputs, dict(self._waiting), dict(self._running),
         )  # fmt: skip
+
+    def _hangs(self, seat: _Seat) -> bool:
+        if not seat.up or not seat.sent:
+            return False
+        since = max(seat.sent[0].handed, seat.free_since)
+        return self.now() - since > PULSE_S + 2 * self._longest_task_s
 
     def worker_states(self) -> list[WorkerState]:
         """Of every worker, in the pool's order."""
@@ -743,6 +753,8 @@ class Runtime:
             task = execution.task
             self._reasons[task.reason] += 1
             self._busy_s += execution.ended - execution.started
+            if execution.error is None:
+                self._longest_task_s = max(self._longest_task_s, execution.ended - execution.started)
             self._seats[execution.worker].busy_s += execution.ended - execution.started
             self._node_runs += execution.nodes
             self._request_node_runs += execution.nodes * task.batch_size

@@ -63,7 +63,9 @@ class ServedModel:
 
     @property
     def ready(self) -> bool:
-        return self.runtime.statistics().workers_up > 0 and not self.runtime.broken
+        """Tell whether a worker is in service and does not hang."""
+        found = self.runtime.statistics()
+        return found.workers_up > found.workers_hanging and not self.runtime.broken
 
 
 class Group:

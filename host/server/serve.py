@@ -15,7 +15,7 @@ import uvloop
 from headrace.batching import UsageError
 from headrace.host.dpu.image import MAX_MEGAPIXELS, Damaged
 from headrace.host.dpu.preprocessor import Launch
-from headrace.host.live.quick import awake_cores, keep_freed_memory
+from headrace.host.live.quick import allow_descriptors, awake_cores, keep_freed_memory
 from headrace.host.server.access_log import AccessLog
 from headrace.host.server.browsers import BrowserGuard
 from headrace.host.server.group import Preprocessors
@@ -31,6 +31,7 @@ from headrace.host.server.tls import Tls
 from headrace.host.server.trace import Trace
 from headrace.host.server.watch import Watcher
 
+MORE_DESCRIPTORS = 512  # beside those of connections, by transport: workers, memory, ports, libraries
 STOP_S = 5.0  # for what is on its way when all is drained, and for workers to end
 
 
@@ -119,6 +120,7 @@ def serve(
     `end_now` ends the process with an exit status, at the second signal, or where ending takes too long. Returns
     whether every request that was let in has been answered. Raises UsageError, and WorkerLost if no worker can be
     started."""
+    allow_descriptors(2 * options.limits.connections + MORE_DESCRIPTORS)
     keep_freed_memory()
     for name in ("http", "grpc", "metrics"):  # before work that takes half a minute
         address: Address = getattr(options, name)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from headrace.batching import BadInput, CorruptInput, HeadraceError, UsageError
 from headrace.host.dpu import photo_file
 from headrace.host.dpu.driver import Dpu
-from headrace.host.live.runtime import Execution, Inference, Overloaded
+from headrace.host.live.runtime import Execution, Inference, Overloaded, TooLate
 from headrace.host.server.group import Group, OnStage, Preprocessors, ServedModel, groups_of, open_group
 from headrace.host.server.limits import Limits
 from headrace.host.server.live import Live
@@ -45,6 +45,7 @@ from headrace.host.server.settings import ModelSettings
 from headrace.host.server.watch import RowVisit, Standing, Visit, Watcher
 
 DRAIN_LOOK_S = 0.02
+LATE_S = 1.0  # beyond a request's own timeout, after which it is answered even where a worker hangs
 LOOP_LOOK_S = 0.05  # between two looks at how late the event loop is
 MEND_LOOK_S = 0.1  # between two looks whether a runtime has stopped; at first also between two attempts to replace it
 LONGEST_MEND_PAUSE_S = 6.0
@@ -346,6 +347,19 @@ class Service:
         self, model: ServedModel, rows: Sequence[Row], request: InferRequest, visit: Visit
     ) -> list[Inference]:
         deadline = self._deadline(model, request, visit.arrived)
+        left_s = request.timeout_us / 1e6 + LATE_S - (time.monotonic() - visit.arrived) if request.timeout_us else None
+        try:
+            async with asyncio.timeout(left_s):
+                return await self._all_rows(model, rows, request, visit, deadline)
+        except TimeoutError:
+            raise TooLate(
+                f"the request was not answered within its timeout of {request.timeout_us / 1e3:g} ms and {LATE_S:g} s "
+                "beyond; give it more time, or see whether a worker hangs"
+            ) from None
+
+    async def _all_rows(
+        self, model: ServedModel, rows: Sequence[Row], request: InferRequest, visit: Visit, deadline: float
+    ) -> list[Inference]:
         visit.rows = [RowVisit(origin=model.runtime.origin) for _ in rows]
         if len(rows) == 1:
             return [await self._row(model, rows[0], visit.rows[0], visit.arrived, deadline)]

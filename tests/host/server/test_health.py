@@ -3,6 +3,8 @@
 import asyncio
 import json
 import math
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,8 @@ from running import write_profile
 from tritonclient.grpc import service_pb2
 
 from headrace.host.dpu.image import MAX_MEGAPIXELS, Damaged
-from headrace.host.live.runtime import RuntimeClosed
+from headrace.host.live import runtime
+from headrace.host.live.runtime import RuntimeClosed, TooLate
 from headrace.host.server import service as of_service
 from headrace.host.server.group import Preprocessors
 from headrace.host.server.http import HttpApi, error_response
@@ -56,9 +59,10 @@ def service(tmp_path, monkeypatch):
     return Service(Preprocessors(lambda: None, MAX_MEGAPIXELS, Damaged.STRICT, orient=False)), settings
 
 
-def infer(service):
+def infer(service, timeout_s=0.0):
     values = np.array([[1, 2, 3, 4]], np.float32)
-    return service.infer(InferRequest("doubling", {"x": values}), Visit("doubling", "http", "a test"))
+    request = InferRequest("doubling", {"x": values}, timeout_us=round(timeout_s * 1e6))
+    return service.infer(request, Visit("doubling", "http", "a test"))
 
 
 def test_a_runtime_that_has_stopped_on_an_error_of_its_own_is_replaced(service):
@@ -112,3 +116,28 @@ def test_a_request_for_which_there_is_no_memory_may_be_sent_again():
     answer = error_response(MemoryError())
     assert (answer.status, answer.headers["headrace-outcome"]) == (503, "shed")
     assert json.loads(b"".join(answer.parts)) == {"error": "the server is short of memory; try again"}
+
+
+def test_a_worker_that_hangs_makes_its_model_not_ready_and_timeouts_hold(service, monkeypatch):
+    service, settings = service
+    monkeypatch.setattr(runtime, "PULSE_S", 0.2)
+    monkeypatch.setattr(of_service, "LATE_S", 0.1)
+
+    async def body():
+        async with service:
+            await service.open([settings])
+            assert (await infer(service, timeout_s=60.0))[0].array.tolist() == [[2, 4, 6, 8]] and service.ready
+            (seat,) = service.groups[0].runtime._seats
+            os.kill(seat.worker.pid, signal.SIGSTOP)
+            for _ in range(2):  # the first is at the worker, the second waits
+                with pytest.raises(TooLate, match=r"not answered within its timeout of 100 ms and 0\.1 s beyond"):
+                    await infer(service, timeout_s=0.1)
+            patient = asyncio.ensure_future(infer(service))
+            async with asyncio.timeout(60):
+                while service.ready:
+                    await asyncio.sleep(0.01)
+                os.kill(seat.worker.pid, signal.SIGCONT)
+                assert (await patient)[0].array.tolist() == [[2, 4, 6, 8]] and service.ready
+            assert service.models["doubling"].in_flight == 0
+
+    asyncio.run(body())
