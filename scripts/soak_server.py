@@ -134,7 +134,7 @@ def soak(requests: int, count: int, folder: Path, disk: Path | None) -> dict[str
     finally:
         server.send_signal(signal.SIGTERM)
         status = server.wait(60)
-    cut = CONNECTIONS * sum(len(watch.again_s[name]) for name in ("descriptors", "memory"))
+    cut = CONNECTIONS * sum(len(watch.again_s[name]) for name in ("descriptors", "memory") if name in watch.again_s)
     quarter = len(watch.memory_mib) // 4
     early, late = watch.memory_mib[quarter : 2 * quarter], watch.memory_mib[3 * quarter :]
     found = result(answers, rate_rps=OVERLOAD * capacity_rps, timeout_s=TIMEOUT_S, before=None, after=counted, seed=0)

@@ -85,6 +85,7 @@ def run_fleet(ctx: typer.Context, options: "ServeOptions", ray: str, models: lis
         drain_s=options.drain_s,
         limits=options.limits,
         token=options.token,
+        guard=options.guard,
         certificate=given["tls_cert"],
         key=given["tls_key"],
     )

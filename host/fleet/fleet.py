@@ -22,6 +22,7 @@ from headrace.host.fleet.haproxy import Place, Proxy, ProxySettings
 from headrace.host.fleet.resources import actor_options, check_total
 from headrace.host.fleet.statistics import LOOKED_S, Statistics
 from headrace.host.fleet.supervisor import END_S, Phase, State, Supervisor, doubled_s
+from headrace.host.server.browsers import BrowserGuard
 from headrace.host.server.limits import Limits
 from headrace.host.server.serve import Address
 from headrace.sim.sweeps.cluster import cluster, ray  # which says what is missing where there is no Ray
@@ -41,7 +42,8 @@ OnReady = Callable[[Mapping[str, Any]], None]
 class FleetOptions:
     """`arguments` are those of every replica's `headrace serve` but its ports, run in `folder`; `front` are the
     settings among them that the front has, too, which an update cannot change. `again` is the largest request that is
-    sent again (bytes). `certificate` and `key` are PEM files, both or none."""
+    sent again (bytes). `guard` keeps pages of other sites from the statistics. `certificate` and `key` are PEM files,
+    both or none."""
 
     address: str
     replicas: int
@@ -56,6 +58,7 @@ class FleetOptions:
     drain_s: float
     limits: Limits
     token: str | None = None
+    guard: BrowserGuard | None = None
     certificate: Path | None = None
     key: Path | None = None
 
@@ -118,7 +121,9 @@ def serve_fleet(
         listening = _listening(options)
         for port in listening.values():
             stack.callback(port.close)
-        statistics = stack.enter_context(Statistics(folder, options.token, options.certificate is not None))
+        statistics = stack.enter_context(
+            Statistics(folder, options.token, options.certificate is not None, options.guard)
+        )
         proxy = Proxy(_proxy_settings(options, folder, statistics), listening, folder)
         stack.enter_context(cluster(options.address))
         signals = stack.enter_context(_signals(end_now))

@@ -25,6 +25,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from headrace.batching import HeadraceError
 from headrace.host.live.runtime import NoWorker
+from headrace.host.server.browsers import BrowserGuard
 from headrace.host.server.http import as_json, error_response, refusal
 from headrace.host.server.http1 import HttpServer, Request, Response
 from headrace.host.server.limits import Limits
@@ -106,10 +107,12 @@ def _checked(found: Any) -> list[Model]:
 class Statistics:
     """Asks the replicas, each time that somebody asks here and every LOOK_S. Its sockets are `sockets`, by transport,
     in `folder`, one of its own; `token` is the replicas'. With `secure` they are reached by TLS, and whose certificate
-    they show is not looked at. Use as a context manager; it has a thread of its own."""
+    they show is not looked at. `guard` keeps pages of other sites out. Use as a context manager; it has a thread of its
+    own."""
 
-    def __init__(self, folder: Path, token: str | None, secure: bool) -> None:
+    def __init__(self, folder: Path, token: str | None, secure: bool, guard: BrowserGuard | None = None) -> None:
         self.sockets = {name: folder / f"statistics-{name}.sock" for name in ("http", "grpc")}
+        self._guard = guard
         self._headers = {} if token is None else {"authorization": f"Bearer {token}"}
         self._context: ssl.SSLContext | None = None
         if secure:
@@ -234,6 +237,8 @@ class Statistics:
 
     async def _by_http(self, request: Request) -> Response:
         try:
+            if self._guard is not None:
+                self._guard.check(request)
             match [unquote(part) for part in request.target.partition("?")[0].strip("/").split("/")]:
                 case ["v2", "models", name, "versions", version, "stats"]:
                     return as_json(await self._of(name, version))

@@ -71,14 +71,22 @@ class HttpApi:
 
     async def handle(self, request: Request) -> Response:
         try:
-            if self._guard is not None:
-                self._guard.check(request)
+            self._check_site(request)
             path = [unquote(part) for part in request.target.partition("?")[0].strip("/").split("/")]
             if path not in NEED_NO_TOKEN:
                 self._check_token(request)
             return await self._route(request, path)
         except Exception as error:
             return error_response(error)
+
+    def _check_site(self, request: Request) -> None:
+        """Raise Misdirected or CrossSite for what a page of another site may send, and count it."""
+        if self._guard is not None:
+            try:
+                self._guard.check(request)
+            except HeadraceError as error:
+                with self._service.counted(_visit(request, "")):
+                    raise error
 
     def _check_token(self, request: Request) -> None:
         """Raises Unauthorized, and counts that."""

@@ -1,6 +1,8 @@
 """The statistics of a fleet, of replicas that count, hang, are lost and tell nonsense; with its own replicas they are
 asked for in test_fleet and test_secured."""
 
+import contextlib
+import http.client
 import json
 import socket
 import tempfile
@@ -19,6 +21,7 @@ from small_server import Quiet, Small, ask
 from headrace.batching import HeadraceError
 from headrace.host.fleet.haproxy import Place, Proxy, ProxySettings
 from headrace.host.fleet.statistics import ASK_S, LOOKED_S, Counts, Statistics
+from headrace.host.server.browsers import BrowserGuard
 
 
 def entry(name, count, batches=(), last=0):
@@ -240,3 +243,16 @@ def test_a_folder_that_holds_no_socket_is_told(tmp_path):
     folder.mkdir()
     with pytest.raises(HeadraceError, match="set TMPDIR"), Statistics(folder, None, secure=False):
         pass
+
+
+def test_a_page_of_another_site_reads_no_statistics(folder):
+    def asked_as(host):
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(str(found.sockets["http"]))
+        with contextlib.closing(connection):
+            connection.request("GET", "/v2/models/stats", headers={"Host": host})
+            return connection.getresponse().status
+
+    with Statistics(folder, None, secure=False, guard=BrowserGuard()) as found:
+        assert asked_as("evil.example") == 421 and asked_as("127.0.0.1:8000") == 503  # there are no replicas

@@ -111,6 +111,17 @@ def test_every_path_that_changes_something_is_kept_from_other_sites(server, path
     assert server.request("GET", "/v2/models/scale/ready")[0] == 200
 
 
+def test_refusals_are_counted(server):
+    def refused(outcome):
+        lines = [line for line in server.metrics().splitlines() if f'outcome="{outcome}"' in line]
+        return sum(float(line.split()[-1]) for line in lines if line.startswith("headrace_requests_total"))
+
+    before = refused("misdirected"), refused("cross_site")
+    server.request("GET", "/v2", headers={"Host": "evil.example"})
+    server.request("POST", PATHS[0], scale_request(1.0), {"Sec-Fetch-Site": "cross-site"})
+    assert (refused("misdirected"), refused("cross_site")) == (before[0] + 1, before[1] + 1)
+
+
 def test_nothing_can_be_read_by_another_name_on_any_port(server):
     for port, path in (("http", "/"), ("http", "/status"), ("http", "/v2/health/live"), ("metrics", "/metrics")):
         assert server.request("GET", path, headers={"Host": "evil.example"}, port=port)[0] == 421
