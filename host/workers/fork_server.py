@@ -59,25 +59,48 @@ _MAX_FDS = 16
 _OWN_FDS = 3  # of a request: its life, its stderr, and what it says
 PR_SET_PDEATHSIG = 1  # prctl(2)
 _LAST_WORDS = 1 << 14
+_CHUNK = 1 << 16
 
 
-class _StderrProtocol(asyncio.StreamReaderProtocol):
-    """A stream protocol that closes a pipe at its end. asyncio always does that; uvloop asks the protocol."""
+class _Pipe:
+    """The reading end of a pipe, whose descriptor this owns. `stream` ends with the pipe, or when it is closed.
 
-    def eof_received(self) -> bool:
-        super().eof_received()
-        return False
+    uvloop's own transport closes such a descriptor twice. In between, another thread may have got its number, and loses
+    what it opened."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.stream = asyncio.StreamReader()
+        self._descriptor = descriptor
+        self._loop = asyncio.get_running_loop()
+        os.set_blocking(descriptor, False)
+        self._loop.add_reader(descriptor, self._readable)
+
+    def _readable(self) -> None:
+        try:
+            chunk = os.read(self._descriptor, _CHUNK)
+        except BlockingIOError:
+            return
+        if chunk:
+            self.stream.feed_data(chunk)
+        else:
+            self.close()
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            if not self._loop.is_closed():
+                self._loop.remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+            self.stream.feed_eof()
 
 
 class ForkedProcess:
     """The parent's handle of a worker. `stderr` ends when the worker and all processes that it started have ended."""
 
-    def __init__(
-        self, pid: int, pidfd: int, life: socket.socket, stderr: asyncio.StreamReader, pipe: asyncio.ReadTransport
-    ) -> None:
+    def __init__(self, pid: int, pidfd: int, life: socket.socket, pipe: _Pipe) -> None:
         self.pid = pid
         self.returncode: int | None = None  # negative: the number of the signal; None too if the server died first
-        self.stderr = stderr
+        self.stderr = pipe.stream
         self._pidfd = pidfd
         self._life = life
         self._pipe = pipe
@@ -180,10 +203,10 @@ class ForkServer:
                 life.setblocking(False)
                 read, write = os.pipe2(os.O_CLOEXEC)
                 theirs.callback(os.close, write)
-                reading = ours.enter_context(os.fdopen(read, "rb", 0))
-                stderr = asyncio.StreamReader()
-                protocol = _StderrProtocol(stderr)
-                pipe, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, reading)
+                closing = ours.enter_context(contextlib.ExitStack())
+                closing.callback(os.close, read)
+                pipe = _Pipe(read)
+                closing.pop_all()  # the pipe has it now
                 ours.callback(pipe.close)
                 server = self._process
                 try:
@@ -206,7 +229,7 @@ class ForkServer:
             if not received:  # the system had no descriptor left for it
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             ours.pop_all()
-            return ForkedProcess(*_PID.unpack(message), received[0], life, stderr, pipe)
+            return ForkedProcess(*_PID.unpack(message), received[0], life, pipe)
 
     def _send(self, fds: list[int]) -> bool:
         """Send a request, to a new server if there is none. Return False while the socket is full."""

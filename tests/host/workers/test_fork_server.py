@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+import uvloop
 from processes import children
 from small_nets import NET, models, small  # noqa: F401 - a fixture
 
@@ -252,7 +253,7 @@ def test_a_server_that_does_not_start_is_told(small, monkeypatch, tmp_path):  # 
 
 CALLS = [
     (socket, "socketpair"), (os, "memfd_create"), (os, "ftruncate"), (mmap, "mmap"), (os, "pipe2"),
-    (socket, "recv_fds"), (asyncio.SelectorEventLoop, "connect_read_pipe"), (asyncio.SelectorEventLoop, "add_reader"),
+    (socket, "recv_fds"), (os, "set_blocking"), (asyncio.SelectorEventLoop, "add_reader"),
 ]  # fmt: skip
 
 
@@ -349,3 +350,31 @@ def test_a_server_that_does_not_answer_is_set_aside_with_its_workers(small, monk
 def test_last_lines_have_no_marks_of_a_traceback():
     said = "one\ntwo\n  return f(x)\n         ^^^~~\n\nValueError: no\n"
     assert fork_server.last_lines(said, keep=3) == "two |   return f(x) | ValueError: no"
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_workers_stderr_is_closed_once(loop, monkeypatch):
+    """Whatever gets its number next stays open."""
+    closed = []
+    close = os.close
+
+    def counted(descriptor):
+        closed.append(descriptor)
+        close(descriptor)
+
+    async def body() -> None:
+        read, write = os.pipe()
+        pipe = fork_server._Pipe(read)
+        os.write(write, b"last words")
+        os.close(write)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "close", counted)
+            assert await pipe.stream.read() == b"last words"
+            again = os.dup(0)
+            pipe.close()
+            await asyncio.sleep(0)
+        assert closed == [read] and again == read and os.fstat(again)
+        os.close(again)
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(body())
