@@ -25,6 +25,8 @@ from headrace.host.cli.options import (
     NormCus,
     OnDamaged,
     Orient,
+    ResamplerName,
+    ResamplerOption,
     XrtName,
     XrtOption,
     check_readable,
@@ -135,6 +137,7 @@ def preprocess_audio(
     mels: Annotated[int, typer.Option(help="Bands of the mel spectrogram.")] = 80,
     preemphasis: Annotated[float, typer.Option(help="Of the sample before; 0 for none.")] = 0.97,
     dtype: Annotated[SoundType, typer.Option(help="Type of the normalized tensor.")] = SoundType.FLOAT32,
+    resampler: ResamplerOption = None,
     fallback: OnUnsupported = FallbackName.CPU,
     xrt: XrtOption = None,
     wave: Wave = None,
@@ -147,7 +150,9 @@ def preprocess_audio(
     from headrace.host.dpu.audio import AudioSpec, Stage
     from headrace.host.dpu.audio_cu import check
 
-    spec = AudioSpec(n_mels=mels, preemphasis=preemphasis, dtype=dtype.value)
+    spec = AudioSpec(
+        n_mels=mels, preemphasis=preemphasis, dtype=dtype.value, resampler=(resampler or ResamplerName.FIR).value
+    )
     check(spec)
     outcomes = _preprocess(
         files, out_folder, xclbin, target, lambda: cached_xclbin(target, mel_cus=mel_cus, norm_cus=norm_cus), spec,

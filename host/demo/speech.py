@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.signal
 from numpy.typing import NDArray
 from rich.console import Console
 
@@ -366,13 +365,9 @@ async def prepare(
 
 
 def by_definition(data: bytes, spec: AudioSpec) -> Reference:
-    """Of a file, in floating point, with the FIR of `spec.taps` where the CPU path has soxr's. Raises as
-    `audio.preprocess` does."""
-    samples, rate = sound_file.decode(data, spec.rates, spec.longest_s)
-    if rate != spec.rate and len(samples):
-        up, down = spec.rate // math.gcd(spec.rate, rate), rate // math.gcd(spec.rate, rate)
-        samples = scipy.signal.resample_poly(samples.astype(np.float64), up, down, window=spec.taps(rate) / up)
-    mel = audio.log_mel(samples.astype(np.float32), spec)
+    """Return what the CPU path makes of a file, and which bands hold anything. Raises as `audio.preprocess` does."""
+    samples = audio.resample(*sound_file.decode(data, spec.rates, spec.longest_s), spec)
+    mel = audio.log_mel(samples, spec)
     return Reference(audio.normalize(mel, spec), mel.max(1) >= math.log(spec.log_floor) + FAINT)
 
 
