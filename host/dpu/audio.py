@@ -2,10 +2,9 @@
 
 Three stages, each on the result of the one before: resample (samples to mono at 16 kHz), mel (the logarithm of a mel
 spectrogram) and normalize (each mel band over the whole input). The defaults are those of NeMo's feature extractor for
-Conformer and CitriNet (`AudioToMelSpectrogramPreprocessor`, without its dither, which is noise for training, with zeros
-beyond both ends, where its early releases reflect, and with the last frame, which its late ones leave out). PREBA
-(Section 4.2) has normalize take mean and variance over all of an input; that they are of each mel band is this
-project's choice, after NeMo.
+Conformer, CitriNet and Parakeet (`AudioToMelSpectrogramPreprocessor`, as transformers' `ParakeetFeatureExtractor` has
+it), without its dither, which is noise for training. PREBA (Section 4.2) has normalize take mean and variance over all
+of an input; that they are of each mel band is this project's choice, after NeMo.
 
 Resampling uses the FIR of the compute units (resampling.py), so that both paths give the same features. soxr, which
 `AudioSpec.resampler` can ask for, has another filter. Both pass 0.9 of the lower of the two bands and stop at its end.
@@ -31,6 +30,7 @@ from headrace.host.dpu.resampling import RATES
 
 FORMATS = ("float32", "float16")
 RESAMPLERS = ("fir", "soxr")
+NORMALIZE_OVER = ("nemo", "all")
 BLOCK = 128  # frames at a time: they, their spectra and their powers stay in a core's cache
 SILENCE = 2.0**-24  # added to a band's power before the logarithm; NeMo's log_zero_guard_value
 
@@ -52,6 +52,9 @@ class AudioSpec:
     mean. Pre-emphasis is y[i] = x[i] - `preemphasis` * x[i - 1] with y[0] = x[0]; 0 leaves it out. `log_floor` is
     added to a mel band's power before the natural logarithm, `std_floor` to its standard deviation.
 
+    `normalize_over` names the frames that mean and standard deviation are taken over, on both paths. "nemo" is NeMo's
+    rule: samples // `hop` frames count, and the last frame, which does not, becomes 0. "all" is every frame.
+
     `resampler` is that of the CPU path. "fir" is the compute units' own filter. "soxr" is that library's quality HQ.
     Between rates that are not of RATES it is always soxr, as the compute units do not take such inputs.
 
@@ -68,11 +71,14 @@ class AudioSpec:
     std_floor: float = 1e-5
     longest_s: float = 35.0
     dtype: str = "float32"
+    normalize_over: str = "nemo"
     resampler: str = "fir"
 
     def __post_init__(self) -> None:
         if self.dtype not in FORMATS:
             raise UsageError(f"tensor type {self.dtype!r} is not one of {', '.join(FORMATS)}")
+        if self.normalize_over not in NORMALIZE_OVER:
+            raise UsageError(f"normalize_over is {self.normalize_over!r}; give one of {', '.join(NORMALIZE_OVER)}")
         if self.resampler not in RESAMPLERS:
             raise UsageError(f"resampler is {self.resampler!r}; give one of {', '.join(RESAMPLERS)}")
         if not 4000 <= self.rate <= 48000:
@@ -100,6 +106,17 @@ class AudioSpec:
     def frames(self, samples: int) -> int:
         """Of so many samples at `self.rate`; 1 of none."""
         return samples // self.hop + 1
+
+    @property
+    def left_out(self) -> int:
+        """The frames at the end that normalize does not count, 0 or 1."""
+        return int(self.normalize_over == "nemo")
+
+    def counted(self, frames: int) -> int:
+        """Return how many of `frames` frames, from the first, mean and deviation are taken over; 1 at least.
+
+        Of one counted frame there is no deviation, and all values become 0."""
+        return max(1, frames - self.left_out)
 
     def taps(self, rate: int) -> NDArray[np.float64]:
         """The FIR that resamples from `rate`, shape (2 * half + 1,), symmetric, at `up` times `rate`, where `up` /
@@ -183,13 +200,16 @@ def log_mel(samples: NDArray[np.float32], spec: AudioSpec) -> NDArray[np.float32
 
 
 def normalize(mel: NDArray[np.float32], spec: AudioSpec) -> NDArray[Any]:
-    """(n_mels, T): (x - mean) / (std + std_floor) of each band, std with T - 1.
+    """Return (x - mean) / (std + std_floor) of each band, shape (n_mels, T), std with N - 1 for N counted frames.
 
-    Of one frame all is 0, as is a band that never changes: that of silence, say."""
+    `spec.counted` tells N. Frames behind the N first are 0. All is 0 of one counted frame, as is a band that never
+    changes: that of silence, say."""
+    counted = spec.counted(mel.shape[1])
+    if counted == 1:
+        return np.zeros(mel.shape, spec.dtype)
     change = mel - mel[:, :1]  # exact for what does not change, and of small numbers, which float32 can sum
-    if mel.shape[1] == 1:
-        return change.astype(spec.dtype)
-    change -= change.mean(1, dtype=np.float64, keepdims=True).astype(np.float32)
-    deviation = np.sqrt(np.square(change).sum(1, dtype=np.float64, keepdims=True) / (mel.shape[1] - 1))
+    change -= change[:, :counted].mean(1, dtype=np.float64, keepdims=True).astype(np.float32)
+    change[:, counted:] = 0
+    deviation = np.sqrt(np.square(change).sum(1, dtype=np.float64, keepdims=True) / (counted - 1))
     change /= (deviation + spec.std_floor).astype(np.float32)
     return change.astype(spec.dtype, copy=False)
