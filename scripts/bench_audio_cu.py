@@ -126,8 +126,10 @@ async def measure(dpu: Dpu[AudioSpec], sound: Sound) -> dict[str, Any]:
     mel = (await dpu.process(sound.data, Stage.MEL)).tensor.astype(np.float64)
     done = await dpu.process(sound.data)
     assert done.counters is not None, "only hw_emu counts clocks"
-    spread = mel.std(1, ddof=1, keepdims=True) + spec.std_floor if mel.shape[1] > 1 else np.ones((len(mel), 1))
-    normalised = (mel - mel.mean(1, keepdims=True)) / spread
+    counted = mel[:, : spec.counted(mel.shape[1])]
+    spread = counted.std(1, ddof=1, keepdims=True) + spec.std_floor if counted.shape[1] > 1 else np.ones((len(mel), 1))
+    normalised = (counted - counted.mean(1, keepdims=True)) / spread
+    normalised = np.pad(normalised, ((0, 0), (0, mel.shape[1] - counted.shape[1])))
     by_mel, largest = errors(mel, exact_mel(resampled, spec), floor)
     to_cpu, to_soxr = (
         errors(mel, audio.preprocess(sound.data, other, Stage.MEL).astype(np.float64), floor)[0]

@@ -97,6 +97,11 @@ class ResamplerName(StrEnum):
     SOXR = "soxr"
 
 
+class NormalizeOver(StrEnum):
+    NEMO = "nemo"
+    ALL = "all"
+
+
 class LaunchName(StrEnum):
     SINGLE = "single"
     QUEUE = "queue"
