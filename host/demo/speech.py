@@ -138,11 +138,12 @@ class Prepared:
 @dataclass(frozen=True, slots=True)
 class Speech:
     """A `Source`: request i sends sound `order[i]`, through `preprocessor` or, without one, as the tensor that was made
-    of it beforehand. `inputs` are the network's: features, and how many frames they are."""
+    of it beforehand. `spec` and `inputs` are the network's: features, and how many of their frames count."""
 
     prepared: Prepared
     preprocessor: Preprocessor[AudioSpec] | None
     order: Sequence[int]
+    spec: AudioSpec
     inputs: Sequence[TensorSpec]
 
     def _place(self, number: int) -> int:
@@ -158,7 +159,8 @@ class Speech:
             preprocessed = await self.preprocessor.process(self.prepared.sounds[self._place(number)].data)
             tensor = preprocessed.tensor
         features, frames = self.inputs
-        return {features.name: tensor, frames.name: np.array(tensor.shape[1], frames.dtype)}, preprocessed
+        counted = np.array(self.spec.counted(tensor.shape[1]), frames.dtype)
+        return {features.name: tensor, frames.name: counted}, preprocessed
 
     def options(self, number: int) -> Mapping[str, Any]:
         return {}
@@ -279,7 +281,11 @@ async def _demo(
         sources = {
             kind: {
                 network.name: Speech(
-                    of[network.name], preprocessor(kind, network.spec), orders[network.name], network.description.inputs
+                    of[network.name],
+                    preprocessor(kind, network.spec),
+                    orders[network.name],
+                    network.spec,
+                    network.description.inputs,
                 )
                 for network in networks
             }

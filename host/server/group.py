@@ -207,7 +207,7 @@ async def open_group(
             on_stage(_said(own, network, spec))
             preprocessor = None if spec is None else await preprocessors.of(own.preprocess, spec)
             encoded = None if spec is None else IMAGE if sounds is None else AUDIO
-            rows = TensorRows(own.name, network.description.inputs, encoded)
+            rows = TensorRows(own.name, network.description.inputs, encoded, sounds)
             models.append(
                 ServedModel(
                     own,

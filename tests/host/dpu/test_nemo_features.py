@@ -17,7 +17,7 @@ from headrace.host.dpu.driver import Dpu
 
 SPEC = AudioSpec()
 CPU_BOUND, CPU_RMS = 1e-3, 1e-4  # of float32 in another order
-DPU_BOUND, DPU_RMS = 5e-3, 5e-4  # of log-mels in fixed point, divided by small deviations
+DPU_BOUND, DPU_RMS = 2e-3, 2e-4  # of log-mels in fixed point, divided by small deviations
 
 
 def noise(count, loudness=0.3):
