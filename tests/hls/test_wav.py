@@ -240,9 +240,12 @@ def test_an_extension_that_is_cut_is_none(through):
     for size in range(16, 40):
         short = chunk(b"fmt ", extensible()[8 : 8 + size])
         assert check(through, riff(short, data(20))) == Status.SOUND_FORMAT
-    file = riff(extensible())
-    for end in range(len(file) - 24, len(file)):
-        assert check(through, file[:end]) == Status.TRUNCATED
+    short = chunk(b"fmt ", extensible()[8:44])
+    assert check(through, riff(short, chunk(PCM_GUID[12:], b"12"), data(20))) == Status.SOUND_FORMAT
+    for fill in range(0, 16, 2):
+        file = riff(chunk(b"LIST", bytes(fill)), extensible())
+        for end in range(len(file) - 24, len(file)):
+            assert check(through, file[:end]) == Status.TRUNCATED
     last = riff(*[chunk(b"LIST", b"")] * (MOST_CHUNKS - 1), extensible(), data(5))
     assert check(through, last) == Status.CORRUPT_HEADER
     assert check(through, riff(*[chunk(b"LIST", b"")] * (MOST_CHUNKS - 2), extensible(), data(5))) == Status.OK
