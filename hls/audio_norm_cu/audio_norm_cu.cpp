@@ -55,7 +55,8 @@ void run(const ap_uint<128>* mel, uint32_t frames, uint32_t counted, uint32_t me
 }  // namespace headrace
 
 extern "C" void audio_norm_cu(const ap_uint<128>* mel, ap_uint<128>* tensor, ap_uint<128>* result, uint32_t frames,
-                              uint32_t counted, uint32_t mels, uint32_t tensor_capacity, uint32_t format, uint32_t std_floor) {
+                              uint32_t counted, uint32_t mels, uint32_t tensor_capacity, uint32_t format,
+                              uint32_t std_floor) {
 #pragma HLS INTERFACE m_axi port = mel bundle = gmem0 offset = slave max_read_burst_length = 64
 #pragma HLS INTERFACE m_axi port = tensor bundle = gmem1 channel = 0 offset = slave max_write_burst_length = 64
 #pragma HLS INTERFACE m_axi port = result bundle = gmem1 channel = 1 offset = slave max_write_burst_length = 2

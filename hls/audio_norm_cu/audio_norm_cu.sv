@@ -161,7 +161,8 @@ module audio_norm_cu
     if (begins) arguments_q <= registers;
     record_refused_q <= arguments_q.result[3:0] != '0;
     counted_refused_q <= arguments_q.counted == '0 || arguments_q.counted > arguments_q.frames;
-    refused_q <= counted_refused_q || arguments_q.frames[15:0] == '0 || arguments_q.frames[31:16] != '0 || arguments_q.mels == '0 ||
+    refused_q <= counted_refused_q || arguments_q.frames[15:0] == '0 || arguments_q.frames[31:16] != '0 ||
+                 arguments_q.mels == '0 ||
                  arguments_q.mels > 32'd128 || arguments_q.mels[1:0] != '0 || arguments_q.format > 32'd1 ||
                  arguments_q.mel[3:0] != '0 || arguments_q.tensor[3:0] != '0 || arguments_q.result[3:0] != '0;
     pitch_q   <= half ? 15'((17'(arguments_q.frames[15:0]) + 17'd7) >> 3)

@@ -318,6 +318,8 @@ module mel_normalize
 
 `ifndef SYNTHESIS
   a_start_when_idle: assert property (@(posedge clk_i) disable iff (!rst_ni) start_i |-> idle_o);
+  a_some_frames_count: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      start_i |-> counted_i != '0 && counted_i <= frames_i);
   a_word_stays: assert property (@(posedge clk_i) disable iff (!rst_ni)
       word_valid_o && !word_ready_i |=> word_valid_o && $stable(word_o));
   a_tiles_are_full_when_read: assert property (@(posedge clk_i) disable iff (!rst_ni)

@@ -14,7 +14,7 @@ module norm_statistics
   input  logic         rst_ni,
 
   input  logic         clear_i,
-  input  logic [15:0]  counted_i,    // frames that the sums are of
+  input  logic [15:0]  counted_i,  // frames that the sums are of
   input  logic [31:0]  std_floor_i,
 
   input  logic [127:0] word_i,
@@ -140,7 +140,7 @@ module norm_statistics
 
   always_ff @(posedge clk_i) begin
     squares_digit_q <= squares_digit;
-    counted_q        <= counted_i;
+    counted_q       <= counted_i;
     sum_digit_q     <= sum_digit;
     sum_factor_q    <= sum_factor;
     twice_q         <= twice;
@@ -183,7 +183,7 @@ module norm_statistics
 
   always_ff @(posedge clk_i) begin
     counted_less_q <= counted_i - 1'b1;
-    pairs_q       <= counted_q * counted_less_q;
+    pairs_q        <= counted_q * counted_less_q;
   end
 
   norm_divide #(.Digits(96), .Width(32)) u_variance (

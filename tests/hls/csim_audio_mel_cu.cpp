@@ -1,7 +1,7 @@
 // Runs audio_mel_cu on a corpus under the sanitizers, each file in buffers of just its size, so that any access outside
 // is found. Input: the bytes of the tables of each rate, little-endian, in the order of SOUND_RATE, their contents, then
-// records of 6 little-endian words (file bytes, capacity, stage, mels, left_out, taps_rate), each followed by the file. Output: a
-// line a record, status, count and source_count.
+// records of 6 little-endian words (file bytes, capacity, stage, mels, left_out, taps_rate), each followed by the file.
+// Output: a line a record, status, count and source_count.
 #include <cinttypes>
 #include <cstdio>
 #include <vector>
