@@ -96,7 +96,7 @@ uint32_t to_float(Value q, unsigned shift) {
 }
 
 void store(hls::stream<Sound>& sounds, hls::stream<Value>& values, hls::stream<Sound>& noted, uint32_t stage,
-           uint32_t mels, uint32_t capacity, ap_uint<128>* mel, Outcome& outcome) {
+           uint32_t mels, uint32_t left_out, uint32_t capacity, ap_uint<128>* mel, Outcome& outcome) {
     const Sound source = noted.read();
     const Sound sound = sounds.read();
     const bool read = source.status == STATUS_OK;
@@ -109,6 +109,7 @@ void store(hls::stream<Sound>& sounds, hls::stream<Value>& values, hls::stream<S
     outcome.count = sound.count;
     const uint32_t count = bands ? outcome.count * mels : outcome.count;
     outcome.bytes = bands ? (outcome.count + 4) * mels * 4 : 4 * outcome.count;
+    const uint32_t counted = bands ? count - left_out * mels : count;  // values that the sums are of
     const bool fits = outcome.bytes <= capacity;
     if (!fits) outcome.status = STATUS_BUFFER_TOO_SMALL;
 
@@ -123,7 +124,7 @@ void store(hls::stream<Sound>& sounds, hls::stream<Value>& values, hls::stream<S
 #pragma HLS DEPENDENCE variable = squares inter false
 #pragma HLS LOOP_TRIPCOUNT max = 10485600
         const Value q = values.read();
-        const int64_t wide = q.to_int();
+        const int64_t wide = i < counted ? q.to_int() : 0;
         sums[band] = (first ? 0 : sums[band]) + wide;
         squares[band] = (first ? 0 : squares[band]) + static_cast<uint64_t>(wide * wide);
         if (++band == (bands ? mels : MAX_MELS)) {
@@ -148,7 +149,7 @@ void store(hls::stream<Sound>& sounds, hls::stream<Value>& values, hls::stream<S
 
 void preprocess(const ap_uint<128>* file, uint32_t wav_bytes, ap_uint<128>* output, uint32_t capacity,
                 const ap_uint<128>* tables, uint32_t stage, uint32_t mels, uint32_t preemphasis, uint32_t log_floor,
-                ap_uint<3> taps_rate, Outcome& outcome) {
+                uint32_t left_out, ap_uint<3> taps_rate, Outcome& outcome) {
 #pragma HLS DATAFLOW
     Words words("words"), program("program"), taps("taps");
     hls::stream<Sound> read_sounds("read_sounds"), sounds("sounds"), resampled_sounds("resampled_sounds");
@@ -162,7 +163,7 @@ void preprocess(const ap_uint<128>* file, uint32_t wav_bytes, ap_uint<128>* outp
     check_rate(read_sounds, read_pcm, taps_rate, sounds, pcm, noted);
     resample_stage(taps, taps_rate, sounds, pcm, resampled_sounds, samples);
     mel_stage(program, resampled_sounds, samples, stage, mels, preemphasis, log_floor, out_sounds, values);
-    store(out_sounds, values, noted, stage, mels, capacity, output, outcome);
+    store(out_sounds, values, noted, stage, mels, left_out, capacity, output, outcome);
 }
 
 }  // namespace
@@ -170,7 +171,8 @@ void preprocess(const ap_uint<128>* file, uint32_t wav_bytes, ap_uint<128>* outp
 
 extern "C" void audio_mel_cu(const ap_uint<128>* wav, ap_uint<128>* mel, const ap_uint<128>* tables,
                              ap_uint<128>* result, uint32_t wav_bytes, uint32_t mel_capacity, uint32_t stage,
-                             uint32_t mels, uint32_t preemphasis, uint32_t log_floor, uint32_t taps_rate) {
+                             uint32_t mels, uint32_t preemphasis, uint32_t log_floor, uint32_t left_out,
+                             uint32_t taps_rate) {
 #pragma HLS INTERFACE m_axi port = wav bundle = gmem0 channel = 0 offset = slave max_read_burst_length = 64
 #pragma HLS INTERFACE m_axi port = mel bundle = gmem1 channel = 0 offset = slave max_write_burst_length = 64
 #pragma HLS INTERFACE m_axi port = tables bundle = gmem0 channel = 1 offset = slave max_read_burst_length = 64
@@ -185,7 +187,8 @@ extern "C" void audio_mel_cu(const ap_uint<128>* wav, ap_uint<128>* mel, const a
 #pragma HLS INTERFACE s_axilite port = mels bundle = control offset = 0x58
 #pragma HLS INTERFACE s_axilite port = preemphasis bundle = control offset = 0x60
 #pragma HLS INTERFACE s_axilite port = log_floor bundle = control offset = 0x68
-#pragma HLS INTERFACE s_axilite port = taps_rate bundle = control offset = 0x70
+#pragma HLS INTERFACE s_axilite port = left_out bundle = control offset = 0x70
+#pragma HLS INTERFACE s_axilite port = taps_rate bundle = control offset = 0x78
 #pragma HLS INTERFACE ap_ctrl_chain port = return
 #pragma HLS INTERFACE s_axilite port = return bundle = control
     using namespace headrace;
@@ -200,10 +203,12 @@ extern "C" void audio_mel_cu(const ap_uint<128>* wav, ap_uint<128>* mel, const a
         }
     }
     const bool bands = stage == SOUND_MEL;
-    const bool sound = bands ? mels >= 4 && mels <= MAX_MELS && mels % 4 == 0 && preemphasis < MAX_PREEMPHASIS
+    const bool sound = bands ? mels >= 4 && mels <= MAX_MELS && mels % 4 == 0 && preemphasis < MAX_PREEMPHASIS &&
+                                   left_out <= 1
                              : stage == SOUND_RESAMPLE;
     if (known && sound) {
-        preprocess(wav, wav_bytes, mel, mel_capacity, tables, stage, mels, preemphasis, log_floor, rate, outcome);
+        preprocess(wav, wav_bytes, mel, mel_capacity, tables, stage, mels, preemphasis, log_floor, left_out, rate,
+                   outcome);
     }
     ap_uint<128> first = 0, second = 0;
     first.range(31, 0) = outcome.status;

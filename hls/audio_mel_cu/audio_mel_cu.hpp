@@ -4,8 +4,9 @@
 // Interface   AXI4 masters of 128 bits, one reads and one writes; AXI4-Lite registers, ap_ctrl_chain; the map is in
 //             kernel.xml.
 //             Output after stage MEL: [frames][mels] float32, each a multiple q of 2^-18, then a word of 16 bytes for
-//             each band: low 8 bytes the sum of its q (int64), high 8 bytes that of its q^2 (uint64). After stage
-//             RESAMPLE: float32 samples, zeros behind them in the last word.
+//             each band: low 8 bytes the sum of its q (int64), high 8 bytes that of its q^2 (uint64). Both leave out
+//             the last `left_out` frames, 0 or 1. After stage RESAMPLE: float32 samples, zeros behind them in the last
+//             word.
 //             `tables` holds the program of the filterbank in its first TABLES_TAPS bytes, read with stage = MEL only,
 //             and behind it the taps for files of `taps_rate` Hz, which is one of SOUND_RATE; those of 16000 Hz are
 //             none. (host/dpu/audio_tables.py). `result` receives 8 words: status, count, mels, source_rate,
@@ -30,4 +31,5 @@ constexpr unsigned TABLES_TAPS = 4096;  // bytes
 
 extern "C" void audio_mel_cu(const ap_uint<128>* wav, ap_uint<128>* mel, const ap_uint<128>* tables,
                              ap_uint<128>* result, uint32_t wav_bytes, uint32_t mel_capacity, uint32_t stage,
-                             uint32_t mels, uint32_t preemphasis, uint32_t log_floor, uint32_t taps_rate);
+                             uint32_t mels, uint32_t preemphasis, uint32_t log_floor, uint32_t left_out,
+                             uint32_t taps_rate);

@@ -235,7 +235,7 @@ module audio_mel_cu
                         ((bands || loads) && arguments_q.tables[3:0] != '0) ||
                         (bands && (arguments_q.mels[31:8] != '0 || arguments_q.mels[7:0] == '0 ||
                                    arguments_q.mels[7:0] > 8'd128 || arguments_q.mels[1:0] != '0 ||
-                                   arguments_q.preemphasis > MostPreemphasis));
+                                   arguments_q.preemphasis > MostPreemphasis || arguments_q.left_out[31:1] != '0));
     // The program lies in front of the taps, and passes by with them where it is not wanted.
     table_words_q    <= !bands_q && !loads_q ? '0 : 29'(ProgramWords) + (loads_q ? 29'(TapsWords[rate_q]) : '0);
   end
@@ -460,6 +460,7 @@ module audio_mel_cu
     .capacity_i   (arguments_q.mel_capacity),
     .bands_i      (bands_q),
     .mels_i       (arguments_q.mels[7:0]),
+    .left_out_i   (arguments_q.left_out[0]),
     .idle_o       (store_idle),
     .status_o     (store_status),
     .count_o      (count),

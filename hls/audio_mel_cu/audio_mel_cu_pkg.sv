@@ -12,13 +12,14 @@ package audio_mel_cu_pkg;
     logic [31:0] mels;
     logic [31:0] preemphasis;
     logic [31:0] log_floor;
+    logic [31:0] left_out;
     logic [31:0] taps_rate;
   } arguments_t;
 
   localparam int unsigned ArgumentWords = $bits(arguments_t) / 32;
   localparam logic [ArgumentWords-1:0][11:0] ArgumentOffset = {
     12'h014, 12'h010, 12'h020, 12'h01C, 12'h02C, 12'h028, 12'h038, 12'h034,
-    12'h040, 12'h048, 12'h050, 12'h058, 12'h060, 12'h068, 12'h070};
+    12'h040, 12'h048, 12'h050, 12'h058, 12'h060, 12'h068, 12'h070, 12'h078};
 
   typedef struct packed {
     logic [31:0] status;

@@ -5,7 +5,8 @@
 //             status is StatusOk, its values: `count` samples, LSB 2^-21, or `mels_i` log-mels, LSB 2^-18, for each of
 //             `count` frames. After that `status_o`, `count_o` and `bytes_o` stand until the next start. Bands are
 //             followed by a word of 16 bytes for each of them: low 8 bytes the sum of its values in units of their LSB
-//             (int64), high 8 bytes that of their squares (uint64). `idle_o` comes after the last write response.
+//             (int64), high 8 bytes that of their squares (uint64); with `left_out_i` without the last frame. `idle_o`
+//             comes after the last write response.
 // Throughput  a value a clock. Latency eight clocks to axi_write.
 // Limits      2^24 - 1 samples, or MaxFrames frames; mels a multiple of 4, 4 to 128: the sums of a band are ready again
 //             three clocks after they were read.
@@ -23,6 +24,7 @@ module sound_store
   input  logic [31:0]  capacity_i,  // bytes
   input  logic         bands_i,     // log-mels; else samples
   input  logic [7:0]   mels_i,
+  input  logic         left_out_i,  // of the sums: the last frame
   output logic         idle_o,
 
   output status_e      status_o,
@@ -69,7 +71,8 @@ module sound_store
   logic [2:0]  step_q;      // clocks in StSize
   logic        take_sound, take_value, last_value, last_band;
   logic [23:0] values_q;    // still to come
-  logic [15:0] frames_q;
+  logic [15:0] frames_q, frames_left_q;
+  logic        last_frame_q;
   logic [5:0]  quads_q;     // a quarter of mels_i
   logic [21:0] product_q;   // frames times quads
   logic [22:0] words_q;     // of the output
@@ -130,6 +133,13 @@ module sound_store
     end
     if (state_q == StSize) values_q <= bands_i ? {product_q, 2'b0} : count_o[23:0];
     else if (take_value) values_q <= values_q - 1'b1;
+    if (state_q == StSize) begin
+      frames_left_q <= frames_q;
+      last_frame_q  <= frames_q == 16'd1;
+    end else if (take_value && last_band) begin
+      frames_left_q <= frames_left_q - 1'b1;
+      last_frame_q  <= frames_left_q == 16'd2;
+    end
   end
 
   // ---- The pipeline: all of it moves, or stands while axi_write has no room ----
@@ -141,6 +151,7 @@ module sound_store
   logic [1:0]  lane_q, s1_lane_q, s2_lane_q, s3_lane_q, s4_lane_q;
   logic        s1_sums_q, s2_sums_q, s3_sums_q, s4_sums_q;               // no value: the sums of a band
   logic        s1_ends_q, s2_ends_q, s3_ends_q, s4_ends_q;               // the word is full
+  logic        s1_counts_q, s2_counts_q, s3_counts_q;                    // the value, in the sums
 
   assign moves      = !word_valid_q || word_ready;
   assign s0_valid   = (state_q == StTake && value_valid_i) || state_q == StSums;
@@ -175,6 +186,7 @@ module sound_store
       s1_lane_q  <= lane_q;
       s1_sums_q  <= state_q == StSums;
       s1_ends_q  <= state_q == StSums || lane_q == 2'd3 || last_value;
+      {s3_counts_q, s2_counts_q, s1_counts_q} <= {s2_counts_q, s1_counts_q, !(left_out_i && last_frame_q)};
       {s2_band_q, s2_first_q, s2_lane_q, s2_sums_q, s2_ends_q} <=
           {s1_band_q, s1_first_q, s1_lane_q, s1_sums_q, s1_ends_q};
       {s3_band_q, s3_first_q, s3_lane_q, s3_sums_q, s3_ends_q} <=
@@ -237,8 +249,8 @@ module sound_store
       s2_value_q  <= s1_negative_q ? -s1_magnitude_q : s1_magnitude_q;
       s3_square_q <= 47'(s2_low_q) + {s2_high_q[29:0], 17'b0};
       s3_value_q  <= s2_value_q;
-      s4_square_q <= s3_square_q;
-      s4_value_q  <= s3_value_q;
+      s4_square_q <= s3_counts_q ? s3_square_q : '0;
+      s4_value_q  <= s3_counts_q ? s3_value_q : '0;
       s4_sums_of_q <= sums[s3_band_q];
     end
   end

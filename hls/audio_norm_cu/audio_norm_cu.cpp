@@ -40,14 +40,14 @@ void store(Words& words, uint32_t frames, uint32_t mels, uint32_t in_a_word, uin
     }
 }
 
-void run(const ap_uint<128>* mel, uint32_t frames, uint32_t mels, uint32_t format, uint32_t std_floor,
-         uint32_t in_a_word, uint32_t pitch_words, ap_uint<128>* tensor) {
+void run(const ap_uint<128>* mel, uint32_t frames, uint32_t counted, uint32_t mels, uint32_t format,
+         uint32_t std_floor, uint32_t in_a_word, uint32_t pitch_words, ap_uint<128>* tensor) {
 #pragma HLS DATAFLOW
     Words words("words"), normalised("normalised");
 #pragma HLS STREAM variable = words depth = 512
 #pragma HLS STREAM variable = normalised depth = 64
     load(mel, frames, mels, words);
-    mel_normalize(words, frames, mels, format, std_floor, normalised);
+    mel_normalize(words, frames, counted, mels, format, std_floor, normalised);
     store(normalised, frames, mels, in_a_word, pitch_words, tensor);
 }
 
@@ -55,7 +55,8 @@ void run(const ap_uint<128>* mel, uint32_t frames, uint32_t mels, uint32_t forma
 }  // namespace headrace
 
 extern "C" void audio_norm_cu(const ap_uint<128>* mel, ap_uint<128>* tensor, ap_uint<128>* result, uint32_t frames,
-                              uint32_t mels, uint32_t tensor_capacity, uint32_t format, uint32_t std_floor) {
+                              uint32_t counted, uint32_t mels, uint32_t tensor_capacity, uint32_t format,
+                              uint32_t std_floor) {
 #pragma HLS INTERFACE m_axi port = mel bundle = gmem0 offset = slave max_read_burst_length = 64
 #pragma HLS INTERFACE m_axi port = tensor bundle = gmem1 channel = 0 offset = slave max_write_burst_length = 64
 #pragma HLS INTERFACE m_axi port = result bundle = gmem1 channel = 1 offset = slave max_write_burst_length = 2
@@ -63,23 +64,24 @@ extern "C" void audio_norm_cu(const ap_uint<128>* mel, ap_uint<128>* tensor, ap_
 #pragma HLS INTERFACE s_axilite port = tensor bundle = control offset = 0x1C
 #pragma HLS INTERFACE s_axilite port = result bundle = control offset = 0x28
 #pragma HLS INTERFACE s_axilite port = frames bundle = control offset = 0x34
-#pragma HLS INTERFACE s_axilite port = mels bundle = control offset = 0x3C
-#pragma HLS INTERFACE s_axilite port = tensor_capacity bundle = control offset = 0x44
-#pragma HLS INTERFACE s_axilite port = format bundle = control offset = 0x4C
-#pragma HLS INTERFACE s_axilite port = std_floor bundle = control offset = 0x54
+#pragma HLS INTERFACE s_axilite port = counted bundle = control offset = 0x3C
+#pragma HLS INTERFACE s_axilite port = mels bundle = control offset = 0x44
+#pragma HLS INTERFACE s_axilite port = tensor_capacity bundle = control offset = 0x4C
+#pragma HLS INTERFACE s_axilite port = format bundle = control offset = 0x54
+#pragma HLS INTERFACE s_axilite port = std_floor bundle = control offset = 0x5C
 #pragma HLS INTERFACE ap_ctrl_chain port = return
 #pragma HLS INTERFACE s_axilite port = return bundle = control
     using namespace headrace;
     uint32_t outcome = STATUS_BAD_ARGUMENT, pitch_words = 0;
-    const bool sound = frames >= 1 && frames <= MAX_FRAMES && mels >= 4 && mels <= MAX_MELS && mels % 4 == 0 &&
-                       format <= TENSOR_FLOAT16;
+    const bool sound = frames >= 1 && frames <= MAX_FRAMES && counted >= 1 && counted <= frames && mels >= 4 &&
+                       mels <= MAX_MELS && mels % 4 == 0 && format <= TENSOR_FLOAT16;
     if (sound) {
         const uint32_t in_a_word = format == TENSOR_FLOAT16 ? 8 : 4;
         pitch_words = (frames + in_a_word - 1) / in_a_word;
         if (16 * pitch_words * mels > tensor_capacity) {
             outcome = STATUS_BUFFER_TOO_SMALL;
         } else {
-            run(mel, frames, mels, format, std_floor, in_a_word, pitch_words, tensor);
+            run(mel, frames, counted, mels, format, std_floor, in_a_word, pitch_words, tensor);
             outcome = STATUS_OK;
         }
     }

@@ -152,6 +152,7 @@ module audio_norm_cu
   logic [31:0]  statistics_upper_q;  // word address of the statistics
   logic [27:0]  statistics_lower_q;
   logic         carry_q;
+  logic         counted_refused_q;
   logic [255:32] record_q;           // what stands behind the status
 
   assign half = arguments_q.format[0];
@@ -159,7 +160,9 @@ module audio_norm_cu
   always_ff @(posedge clk) begin
     if (begins) arguments_q <= registers;
     record_refused_q <= arguments_q.result[3:0] != '0;
-    refused_q <= arguments_q.frames[15:0] == '0 || arguments_q.frames[31:16] != '0 || arguments_q.mels == '0 ||
+    counted_refused_q <= arguments_q.counted == '0 || arguments_q.counted > arguments_q.frames;
+    refused_q <= counted_refused_q || arguments_q.frames[15:0] == '0 || arguments_q.frames[31:16] != '0 ||
+                 arguments_q.mels == '0 ||
                  arguments_q.mels > 32'd128 || arguments_q.mels[1:0] != '0 || arguments_q.format > 32'd1 ||
                  arguments_q.mel[3:0] != '0 || arguments_q.tensor[3:0] != '0 || arguments_q.result[3:0] != '0;
     pitch_q   <= half ? 15'((17'(arguments_q.frames[15:0]) + 17'd7) >> 3)
@@ -265,6 +268,7 @@ module audio_norm_cu
     .rst_ni      (rst_n),
     .start_i     (unit_start),
     .frames_i    (arguments_q.frames[15:0]),
+    .counted_i   (arguments_q.counted[15:0]),
     .mels_i      (arguments_q.mels[7:0]),
     .half_i      (half),
     .std_floor_i (arguments_q.std_floor),

@@ -6,6 +6,7 @@ package audio_norm_cu_pkg;
     logic [63:0] tensor;
     logic [63:0] result;
     logic [31:0] frames;
+    logic [31:0] counted;
     logic [31:0] mels;
     logic [31:0] tensor_capacity;
     logic [31:0] format;
@@ -14,9 +15,9 @@ package audio_norm_cu_pkg;
 
   localparam int unsigned ArgumentWords = $bits(arguments_t) / 32;
   localparam logic [ArgumentWords-1:0][11:0] ArgumentOffset = {
-    12'h014, 12'h010, 12'h020, 12'h01C, 12'h02C, 12'h028, 12'h034, 12'h03C, 12'h044, 12'h04C, 12'h054};
+    12'h014, 12'h010, 12'h020, 12'h01C, 12'h02C, 12'h028, 12'h034, 12'h03C, 12'h044, 12'h04C, 12'h054, 12'h05C};
 
-  localparam logic [11:0] StatusOffset = 12'h060;
+  localparam logic [11:0] StatusOffset = 12'h068;
 
   // Clocks of the last run, or of the one that runs; at 0x140, in this order.
   typedef struct packed {

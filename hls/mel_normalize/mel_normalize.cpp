@@ -25,23 +25,23 @@ ap_uint<48> root_of(ap_uint<96> square) {
     return root;
 }
 
-Band band_of(ap_uint<128> statistics, uint32_t frames, uint32_t std_floor) {
+Band band_of(ap_uint<128> statistics, uint32_t counted, uint32_t std_floor) {
     const uint64_t low = statistics.range(63, 0).to_uint64(), high = statistics.range(127, 64).to_uint64();
     const bool negative = low >> 63;
     const uint64_t magnitude = negative ? 0 - low : low;
-    // What `frames` values of 24 bits can add up to.
-    const uint64_t most_sum = static_cast<uint64_t>(frames) << 23, most_squares = static_cast<uint64_t>(frames) << 46;
+    // What `counted` values of 24 bits can add up to.
+    const uint64_t most_sum = static_cast<uint64_t>(counted) << 23, most_squares = static_cast<uint64_t>(counted) << 46;
     const uint64_t sum = magnitude > most_sum ? most_sum : magnitude;
     const uint64_t squares = high > most_squares ? most_squares : high;
 
-    const int64_t mean = static_cast<int64_t>(((sum << 8) + frames / 2) / frames);
+    const int64_t mean = static_cast<int64_t>(((sum << 8) + counted / 2) / counted);
     Band band{negative ? -mean : mean, 0, 1};
-    if (frames == 1) return band;
+    if (counted == 1) return band;
 
-    // frames * (frames - 1) * variance
-    const ap_uint<80> all = ap_uint<80>(squares) * ap_uint<80>(frames), square = ap_uint<80>(sum) * ap_uint<80>(sum);
+    // counted * (counted - 1) * variance
+    const ap_uint<80> all = ap_uint<80>(squares) * ap_uint<80>(counted), square = ap_uint<80>(sum) * ap_uint<80>(sum);
     const ap_uint<80> spread = all > square ? ap_uint<80>(all - square) : ap_uint<80>(0);
-    const uint32_t pairs = frames * (frames - 1);
+    const uint32_t pairs = counted * (counted - 1);
     const ap_uint<128> variance = (ap_uint<128>(spread) << 44) / ap_uint<128>(pairs);
     uint64_t divisor = root_of(ap_uint<96>(variance)).to_uint64() + std_floor;  // LSB 2^-40; 47 bits
     if (divisor == 0) return band;
@@ -94,7 +94,7 @@ uint32_t normalised(int32_t value, const Band& band, uint32_t format) {
 
 }  // namespace
 
-void mel_normalize(hls::stream<ap_uint<128>>& words, uint32_t frames, uint32_t mels, uint32_t format,
+void mel_normalize(hls::stream<ap_uint<128>>& words, uint32_t frames, uint32_t counted, uint32_t mels, uint32_t format,
                    uint32_t std_floor, hls::stream<ap_uint<128>>& out) {
     Band bands[MAX_MELS];
     int32_t tile[TILE_FRAMES][MAX_MELS];
@@ -102,7 +102,7 @@ void mel_normalize(hls::stream<ap_uint<128>>& words, uint32_t frames, uint32_t m
 #pragma HLS ARRAY_PARTITION variable = tile cyclic factor = 4 dim = 2
     for (uint32_t band = 0; band < mels; band++) {
 #pragma HLS LOOP_TRIPCOUNT max = 128
-        bands[band] = band_of(words.read(), frames, std_floor);
+        bands[band] = band_of(words.read(), counted, std_floor);
     }
     const uint32_t in_a_word = format == TENSOR_FLOAT16 ? 8 : 4, width = 128 / in_a_word;
     for (uint32_t first = 0; first < frames; first += TILE_FRAMES) {
@@ -125,7 +125,7 @@ void mel_normalize(hls::stream<ap_uint<128>>& words, uint32_t frames, uint32_t m
                 ap_uint<128> word = 0;
                 for (uint32_t k = 0; k < 8; k++) {
 #pragma HLS UNROLL
-                    if (k < in_a_word && frame + k < count) {
+                    if (k < in_a_word && frame + k < count && first + frame + k < counted) {
                         word.range(width * k + width - 1, width * k) =
                             normalised(tile[frame + k][band], bands[band], format);
                     }

@@ -1,4 +1,4 @@
-// Mel normalize: each mel band over the whole input, (x - mean) / (std + std_floor).
+// Mel normalize: each mel band over the frames that count, (x - mean) / (std + std_floor); frames behind them are 0.
 //
 //   words -> norm_statistics -> mean and scale of each band ---v
 //         -> norm_fixed x 4 -> two tiles of frames -> norm_lane x 4 -> words
@@ -19,6 +19,7 @@ module mel_normalize
 
   input  logic         start_i,
   input  logic [15:0]  frames_i,     // 1 to 65535
+  input  logic [15:0]  counted_i,    // 1 to frames_i, from the first
   input  logic [7:0]   mels_i,       // 4 to 128, a multiple of 4
   input  logic         half_i,       // float16, else float32
   input  logic [31:0]  std_floor_i,  // LSB 2^-40
@@ -70,7 +71,7 @@ module mel_normalize
     .clk_i,
     .rst_ni,
     .clear_i      (start_i),
-    .frames_i,
+    .counted_i,
     .std_floor_i,
     .word_i       (word),
     .word_valid_i (word_valid && state_q == StStatistics),
@@ -117,6 +118,9 @@ module mel_normalize
   logic [4:0]      fill_word_q, last_word_q;
   logic [6:0]      fill_frame_q;   // of the tile
   logic [15:0]     frames_left_q;  // of the input
+  logic [15:0]     counted_left_q; // of those that count, with this one
+  logic            counts_q;       // this frame
+  logic [7:0]      kept_q, kept;   // frames of the tile that count, before this one and with it
   logic [1:0]      write_q;        // one that is on its way to the memory, by stage
   logic [1:0]      write_last_q;   // it fills the tile
   logic [1:0][1:0] write_bank_q;
@@ -128,6 +132,7 @@ module mel_normalize
   assign last_word    = fill_word_q == last_word_q;
   assign last_frame   = fill_frame_q == '1 || final_frame_q;
   assign last_value   = take && last_word && final_frame_q;
+  assign kept         = kept_q + 8'(counts_q);
 
   for (genvar lane = 0; lane < 4; lane++) begin : gen_fixed
     norm_fixed u_fixed (.clk_i, .bits_i(word[32*lane+:32]), .value_o(written[lane]));
@@ -136,16 +141,24 @@ module mel_normalize
   always_ff @(posedge clk_i) begin
     last_word_q <= 5'(mels_i[7:2] - 1'b1);
     if (start_i) begin
-      frames_left_q <= frames_i;
-      final_frame_q <= frames_i == 16'd1;
-      fill_word_q   <= '0;
-      fill_frame_q  <= '0;
+      frames_left_q  <= frames_i;
+      counted_left_q <= counted_i;
+      counts_q       <= 1'b1;
+      kept_q         <= '0;
+      final_frame_q  <= frames_i == 16'd1;
+      fill_word_q    <= '0;
+      fill_frame_q   <= '0;
     end else if (take) begin
       fill_word_q <= last_word ? '0 : fill_word_q + 1'b1;
       if (last_word) begin
         frames_left_q <= frames_left_q - 1'b1;
         final_frame_q <= frames_left_q == 16'd2;
         fill_frame_q  <= last_frame ? '0 : fill_frame_q + 1'b1;
+        kept_q        <= last_frame ? '0 : kept;
+        if (counts_q) begin
+          counted_left_q <= counted_left_q - 1'b1;
+          counts_q       <= counted_left_q != 16'd1;
+        end
       end
     end
     write_last_q    <= {write_last_q[0], last_word && last_frame};
@@ -156,7 +169,7 @@ module mel_normalize
   // A tile is taken as full with its last word, so that none of the next comes before it is empty; it can be read when
   // that word is in the memory.
   logic [1:0]      written_q;      // tiles that can be read
-  logic [1:0][7:0] tile_frames_q;
+  logic [1:0][7:0] tile_frames_q, tile_kept_q;
   logic            drained;        // the last of a tile is being read
   logic            drain_tile_q;
 
@@ -181,7 +194,10 @@ module mel_normalize
   end
 
   always_ff @(posedge clk_i) begin
-    if (take && last_word && last_frame) tile_frames_q[fill_tile_q] <= {1'b0, fill_frame_q} + 1'b1;
+    if (take && last_word && last_frame) begin
+      tile_frames_q[fill_tile_q] <= {1'b0, fill_frame_q} + 1'b1;
+      tile_kept_q[fill_tile_q]   <= kept;
+    end
   end
 
   // ---- Giving tiles out: four frames of a band in a clock ----
@@ -190,15 +206,16 @@ module mel_normalize
   logic        go, read, last_group, last_band;
   logic [6:0]  band_q;
   logic [4:0]  group_q;                // of four frames
-  logic [7:0]  drain_frames;
+  logic [7:0]  drain_frames, drain_kept;
   logic [4:0]  final_group;            // of a band
-  logic [3:0]  present;                 // frames of the group that the tile has
+  logic [3:0]  present;                 // frames of the group that the tile has and that count
   logic [Stages:1] valid_q, odd_q;
   logic [3:0][31:0] bits;
 
   assign go           = !word_valid_o || word_ready_i;
   assign read         = written_q[drain_tile_q] && scaled_q;
   assign drain_frames = tile_frames_q[drain_tile_q];
+  assign drain_kept   = tile_kept_q[drain_tile_q];
   // In float16 two groups make a word.
   assign final_group  = 5'((drain_frames - 1'b1) >> 2) | 5'(half_i);
   assign last_group   = group_q == final_group;
@@ -223,7 +240,7 @@ module mel_normalize
   end
 
   for (genvar k = 0; k < 4; k++) begin : gen_present
-    assign present[k] = {1'b0, group_q, 2'(k)} < drain_frames;
+    assign present[k] = {1'b0, group_q, 2'(k)} < drain_kept;
   end
 
   (* ram_style = "block" *) mean_t  means[MaxMels];
@@ -301,6 +318,8 @@ module mel_normalize
 
 `ifndef SYNTHESIS
   a_start_when_idle: assert property (@(posedge clk_i) disable iff (!rst_ni) start_i |-> idle_o);
+  a_some_frames_count: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      start_i |-> counted_i != '0 && counted_i <= frames_i);
   a_word_stays: assert property (@(posedge clk_i) disable iff (!rst_ni)
       word_valid_o && !word_ready_i |=> word_valid_o && $stable(word_o));
   a_tiles_are_full_when_read: assert property (@(posedge clk_i) disable iff (!rst_ni)

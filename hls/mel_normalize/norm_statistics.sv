@@ -4,7 +4,7 @@
 // Interface   settings stable from `clear_i` on, which comes while nothing is inside; a word of statistics is taken when
 //             `word_ready_o`. Means and scales come out in the order of the bands, each with its number, for a clock.
 // Arithmetic  exact: a row of stages for each division and for the root, through which a band goes by slots of six clocks.
-//             The spread, frames * sum q^2 - (sum q)^2, is added up by columns of 17 bits from ten products of two
+//             The spread, counted * sum q^2 - (sum q)^2, is added up by columns of 17 bits from ten products of two
 //             multipliers.
 // Throughput  a band in six clocks. Latency 20 slots, of the mean 4.
 module norm_statistics
@@ -14,7 +14,7 @@ module norm_statistics
   input  logic         rst_ni,
 
   input  logic         clear_i,
-  input  logic [15:0]  frames_i,
+  input  logic [15:0]  counted_i,  // frames that the sums are of
   input  logic [31:0]  std_floor_i,
 
   input  logic [127:0] word_i,
@@ -66,9 +66,9 @@ module norm_statistics
     sum_wide_q     <= word_q[63:39] != {25{word_q[63]}};
     squares_wide_q <= word_q[127:126] != '0;
     magnitude_q    <= word_q[63] ? -word_q[39:0] : word_q[39:0];
-    sum_q          <= sum_wide_q || magnitude_q[39:23] >= 17'(frames_i) ? {frames_i, 23'b0} : magnitude_q[38:0];
-    squares_q      <= squares_wide_q || word_q[125:110] >= frames_i ? {frames_i, 46'b0} : word_q[125:64];
-    numerator_q    <= {1'b0, sum_q, 8'b0} + 48'(frames_i[15:1]);
+    sum_q          <= sum_wide_q || magnitude_q[39:23] >= 17'(counted_i) ? {counted_i, 23'b0} : magnitude_q[38:0];
+    squares_q      <= squares_wide_q || word_q[125:110] >= counted_i ? {counted_i, 46'b0} : word_q[125:64];
+    numerator_q    <= {1'b0, sum_q, 8'b0} + 48'(counted_i[15:1]);
   end
 
   // ---- Slots 1 and 2: the spread ----
@@ -86,7 +86,7 @@ module norm_statistics
 
   // What is multiplied in the six clocks, and in the fourth clock from then added. Column 2 has two of them.
   logic [16:0]        squares_digit, sum_digit, sum_factor;
-  logic [15:0]        frames_q;
+  logic [15:0]        counted_q;
   logic [16:0]        squares_digit_q, sum_digit_q, sum_factor_q;
   logic [32:0]        plus_q;
   logic [33:0]        minus_q;
@@ -140,11 +140,11 @@ module norm_statistics
 
   always_ff @(posedge clk_i) begin
     squares_digit_q <= squares_digit;
-    frames_q        <= frames_i;
+    counted_q       <= counted_i;
     sum_digit_q     <= sum_digit;
     sum_factor_q    <= sum_factor;
     twice_q         <= twice;
-    plus_q          <= frames_q * squares_digit_q;
+    plus_q          <= counted_q * squares_digit_q;
     minus_q         <= sum_digit_q * sum_factor_q;
     twice_2_q       <= twice_q;
     term_q          <= $signed({4'b0, plus_q}) - (twice_2_q ? $signed({2'b0, minus_q, 1'b0})
@@ -165,7 +165,7 @@ module norm_statistics
     .step_i       (step),
     .rest_i       (16'(numerator_q[47:36])),
     .bits_i       (numerator_q[35:0]),
-    .denominator_i(frames_i),
+    .denominator_i(counted_i),
     .quotient_o   (mean)
   );
 
@@ -176,14 +176,14 @@ module norm_statistics
   end
 
   // ---- Slots 3 to 10: the variance in 2^-44 places of q^2; 11 to 16: its root ----
-  logic [31:0] pairs_q;  // frames * (frames - 1)
-  logic [15:0] frames_less_q;
+  logic [31:0] pairs_q;  // counted * (counted - 1)
+  logic [15:0] counted_less_q;
   logic [95:0] variance;
   logic [47:0] deviation;
 
   always_ff @(posedge clk_i) begin
-    frames_less_q <= frames_i - 1'b1;
-    pairs_q       <= frames_q * frames_less_q;
+    counted_less_q <= counted_i - 1'b1;
+    pairs_q        <= counted_q * counted_less_q;
   end
 
   norm_divide #(.Digits(96), .Width(32)) u_variance (
@@ -246,7 +246,7 @@ module norm_statistics
   always_ff @(posedge clk_i) begin
     if (step) begin
       scale_shift_q <= {scale_shift_q[0], shift};
-      some_q        <= {some_q[0], divisor[47] && frames_i != 16'd1};
+      some_q        <= {some_q[0], divisor[47] && counted_i != 16'd1};
     end
     scale_o <= '{reciprocal: some_q[1] ? reciprocal : '0, shift: scale_shift_q[1]};
   end

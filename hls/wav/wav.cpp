@@ -4,7 +4,12 @@ namespace headrace {
 namespace {
 
 constexpr uint32_t RIFF = 0x46464952, WAVE = 0x45564157, FMT = 0x20746D66, DATA = 0x61746164;  // first byte lowest
-constexpr uint32_t CHUNK_HEADER = 8, FMT_BYTES = 16;
+constexpr uint32_t CHUNK_HEADER = 8, FMT_BYTES = 16, EXTENSION_BYTES = 24;
+constexpr uint32_t FORMAT_PCM = 1, FORMAT_EXTENSIBLE = 0xFFFE;
+// The extension of 16-bit PCM: its length (22) and the valid bits, then KSDATAFORMAT_SUBTYPE_PCM, first byte lowest.
+// Between them is the mask of speakers, which may be any.
+constexpr uint32_t PCM_VALID_BITS = 16 << 16 | 22;
+constexpr uint32_t PCM_GUID[4] = {0x00000001, 0x00100000, 0xAA000080, 0x719B3800};
 constexpr unsigned MOST_CHUNKS = 64;  // before the samples
 constexpr unsigned HALVES = 8;        // of 16 bits in a word
 
@@ -52,7 +57,8 @@ struct Reader {
 };
 
 struct Form {
-    uint32_t code, channels, rate, block, bits;
+    bool pcm;
+    uint32_t channels, rate, block, bits;
 };
 
 struct Header {
@@ -67,7 +73,7 @@ Header refused(StatusCode status) { return {Status(status), 0, false, 0}; }
 // What a data chunk of `size` bytes, `left` being there, has in it.
 Header judge(const Form& form, bool formed, uint32_t size, uint32_t left) {
     if (!formed) return refused(STATUS_CORRUPT_HEADER);
-    if (form.code != 1 || form.bits != 16) return refused(STATUS_SOUND_FORMAT);
+    if (!form.pcm || form.bits != 16) return refused(STATUS_SOUND_FORMAT);
     if (form.channels != 1 && form.channels != 2) return refused(STATUS_CHANNELS);
     unsigned rate = 0;
     while (rate < SOUND_RATES && SOUND_RATE[rate] != form.rate) rate++;
@@ -87,7 +93,7 @@ Header read_header(Reader& file, uint32_t bytes) {
     file.four_bytes();  // the length, which files written to a pipe do not know
     if (riff != RIFF || file.four_bytes() != WAVE) return refused(STATUS_NOT_WAV);
     uint32_t left = bytes - 12;
-    Form form{0, 0, 0, 0, 0};
+    Form form{false, 0, 0, 0, 0};
     bool formed = false;
 chunks:
     for (unsigned i = 0; i < MOST_CHUNKS; i++) {
@@ -99,8 +105,8 @@ chunks:
         const bool beyond = rest > left;
         if (name == FMT) {
             if (formed || size < FMT_BYTES || left < FMT_BYTES) return refused(STATUS_CORRUPT_HEADER);
-            const uint32_t code_channels = file.four_bytes();
-            form.code = code_channels & 0xFFFF;
+            const uint32_t code_channels = file.four_bytes(), code = code_channels & 0xFFFF;
+            form.pcm = code == FORMAT_PCM;
             form.channels = code_channels >> 16;
             form.rate = file.four_bytes();
             file.four_bytes();  // bytes a second
@@ -110,6 +116,13 @@ chunks:
             formed = true;
             rest -= FMT_BYTES;
             left -= FMT_BYTES;
+            if (code == FORMAT_EXTENSIBLE && size >= FMT_BYTES + EXTENSION_BYTES && left >= EXTENSION_BYTES) {
+                form.pcm = file.four_bytes() == PCM_VALID_BITS;
+                file.four_bytes();  // speakers
+                for (const uint32_t part : PCM_GUID) form.pcm &= file.four_bytes() == part;
+                rest -= EXTENSION_BYTES;
+                left -= EXTENSION_BYTES;
+            }
         }
         if (i + 1 == MOST_CHUNKS) break;
         if (beyond) return refused(STATUS_TRUNCATED);

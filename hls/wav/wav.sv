@@ -5,8 +5,10 @@
 //             rises when no more of them are wanted and the last sample is out; those that are left are not taken.
 //             Sound and samples as in audio_pkg.
 // Throughput  a sample frame a clock; of chunks that are skipped, 16 bytes a clock. Latency 35 clocks from the start
-//             of a file whose fmt and data come first to the sound, 9 for each chunk between; then 2.
-// Limits      16-bit PCM, mono or stereo, eight rates, 64 chunks, MaxFrames frames of 160 samples at 16 kHz.
+//             of a file whose fmt and data come first to the sound, 9 for each chunk between, 12 for an extension;
+//             then 2.
+// Limits      16-bit PCM, mono or stereo, eight rates, 64 chunks, MaxFrames frames of 160 samples at 16 kHz. The header
+//             is WAVE_FORMAT_PCM, or WAVE_FORMAT_EXTENSIBLE with 16 valid bits and PCM's GUID.
 // Bad input   a status before any sample, with rate and count 0.
 module wav
   import headrace_pkg::*;
@@ -37,6 +39,13 @@ module wav
   localparam logic [31:0] Fmt  = 32'h20746D66;
   localparam logic [31:0] Data = 32'h61746164;
   localparam logic [6:0] MostChunks = 7'd64;
+  localparam logic [15:0] FormatPcm        = 16'd1;
+  localparam logic [15:0] FormatExtensible = 16'hFFFE;
+  localparam logic [31:0] LongFmtBytes     = 32'd40;  // with an extension
+  // The extension of 16-bit PCM: its length (22) and the valid bits, then KSDATAFORMAT_SUBTYPE_PCM. Between them is the
+  // mask of speakers, which may be any.
+  localparam logic [31:0] PcmValidBits     = {16'd16, 16'd22};
+  localparam logic [3:0][31:0] PcmGuid     = {32'h719B3800, 32'hAA000080, 32'h00100000, 32'h00000001};
 
   // Sample frames that give MaxFrames frames at 16 kHz.
   localparam logic [24:0] MostAt16k = 25'(MaxFrames * 160 - 1);
@@ -61,7 +70,8 @@ module wav
     Samples
   } state_e;
   typedef enum logic [3:0] {
-    FieldRiff, FieldLength, FieldWave, FieldName, FieldSize, FieldForm, FieldRate, FieldByteRate, FieldBlock
+    FieldRiff, FieldLength, FieldWave, FieldName, FieldSize, FieldForm, FieldRate, FieldByteRate, FieldBlock,
+    FieldValidBits, FieldSpeakers, FieldGuid0, FieldGuid1, FieldGuid2, FieldGuid3
   } field_e;
 
   state_e      state_q;
@@ -75,6 +85,7 @@ module wav
   logic        beyond_q;  // the chunk ends behind the file
   logic [6:0]  chunks_q;
   logic        is_data_q, is_fmt_q, formed_q;
+  logic        extensible_q, long_q;  // the format; fmt has room for an extension, all of it in the file
   logic        is_pcm_q, mono_q, stereo_q, rate_known_q, block_2_q, block_4_q, bits_16_q;
   logic [2:0]  rate_q;
   logic        misfit_q, truncated_q, too_long_q;
@@ -113,7 +124,8 @@ module wav
             FieldRiff:  state_q <= four_q == Riff ? Fetch : Answer;
             FieldWave:  state_q <= four_q == Wave ? Chunk : Answer;
             FieldSize:  state_q <= Size;
-            FieldBlock: state_q <= Pad;
+            FieldBlock: state_q <= extensible_q && long_q ? Fetch : Pad;
+            FieldGuid3: state_q <= Pad;
             default:    state_q <= Fetch;
           endcase
         end
@@ -179,7 +191,7 @@ module wav
         rest_q   <= '0;  // nothing to skip before the first chunk
       end
       Look: begin
-        field_q <= field_q == FieldBlock ? FieldName : field_e'(field_q + 4'd1);
+        field_q <= field_q == FieldGuid3 ? FieldName : field_e'(field_q + 4'd1);
         unique case (field_q)
           FieldName: begin
             is_data_q <= four_q == Data;
@@ -187,9 +199,10 @@ module wav
           end
           FieldSize: size_q <= four_q;
           FieldForm: begin
-            is_pcm_q <= four_q[15:0] == 16'd1;
-            mono_q   <= four_q[31:16] == 16'd1;
-            stereo_q <= four_q[31:16] == 16'd2;
+            is_pcm_q     <= four_q[15:0] == FormatPcm;
+            extensible_q <= four_q[15:0] == FormatExtensible;
+            mono_q       <= four_q[31:16] == 16'd1;
+            stereo_q     <= four_q[31:16] == 16'd2;
           end
           FieldRate: begin
             rate_known_q <= 1'b1;
@@ -212,9 +225,18 @@ module wav
             formed_q  <= 1'b1;
             size_q    <= size_q - 32'd16;
           end
+          FieldValidBits: is_pcm_q <= four_q == PcmValidBits;
+          FieldGuid0: if (four_q != PcmGuid[0]) is_pcm_q <= 1'b0;
+          FieldGuid1: if (four_q != PcmGuid[1]) is_pcm_q <= 1'b0;
+          FieldGuid2: if (four_q != PcmGuid[2]) is_pcm_q <= 1'b0;
+          FieldGuid3: begin
+            if (four_q != PcmGuid[3]) is_pcm_q <= 1'b0;
+            size_q <= size_q - 32'd24;
+          end
           default: ;
         endcase
       end
+      Size:    long_q <= size_q >= LongFmtBytes && left_q >= LongFmtBytes;
       Pad:     rest_q <= {1'b0, size_q} + 33'(size_q[0]);  // chunks begin at even places
       Compare: beyond_q <= rest_q > {1'b0, left_q};
       Chunk: begin

@@ -92,6 +92,16 @@ class DamagedName(StrEnum):
     LENIENT = "lenient"
 
 
+class ResamplerName(StrEnum):
+    FIR = "fir"
+    SOXR = "soxr"
+
+
+class NormalizeOver(StrEnum):
+    NEMO = "nemo"
+    ALL = "all"
+
+
 class LaunchName(StrEnum):
     SINGLE = "single"
     QUEUE = "queue"
@@ -121,6 +131,17 @@ LaunchOption = Annotated[
 OnDamaged = Annotated[
     DamagedName,
     typer.Option(help="A damaged photo is an error, or, lenient, taken with pixels that are made up, and marked."),
+]
+
+# Of what the CPU makes of sounds: `preprocess audio` and `serve`.
+ResamplerOption = Annotated[
+    ResamplerName | None,
+    typer.Option(
+        "--resampler",
+        help="What the CPU resamples sounds with: fir, the DPU's own filter, gives what the DPU gives; soxr differs "
+        "above 0.9 of the band [fir, or as the model says].",
+        show_default=False,
+    ),
 ]
 
 Orient = Annotated[bool, typer.Option("--orient", help="Turn photos as their Exif orientation says.")]

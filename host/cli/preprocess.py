@@ -22,9 +22,12 @@ from headrace.host.cli.options import (
     LaunchOption,
     MaxMegapixels,
     MelCus,
+    NormalizeOver,
     NormCus,
     OnDamaged,
     Orient,
+    ResamplerName,
+    ResamplerOption,
     XrtName,
     XrtOption,
     check_readable,
@@ -134,7 +137,11 @@ def preprocess_audio(
     stage: Annotated[AudioStage, typer.Option(help="The last stage to run.")] = AudioStage.NORMALIZE,
     mels: Annotated[int, typer.Option(help="Bands of the mel spectrogram.")] = 80,
     preemphasis: Annotated[float, typer.Option(help="Of the sample before; 0 for none.")] = 0.97,
+    normalize_over: Annotated[
+        NormalizeOver, typer.Option(help="Frames of mean and deviation: nemo leaves out the last one, which becomes 0.")
+    ] = NormalizeOver.NEMO,
     dtype: Annotated[SoundType, typer.Option(help="Type of the normalized tensor.")] = SoundType.FLOAT32,
+    resampler: ResamplerOption = None,
     fallback: OnUnsupported = FallbackName.CPU,
     xrt: XrtOption = None,
     wave: Wave = None,
@@ -147,7 +154,10 @@ def preprocess_audio(
     from headrace.host.dpu.audio import AudioSpec, Stage
     from headrace.host.dpu.audio_cu import check
 
-    spec = AudioSpec(n_mels=mels, preemphasis=preemphasis, dtype=dtype.value)
+    spec = AudioSpec(
+        n_mels=mels, preemphasis=preemphasis, dtype=dtype.value, normalize_over=normalize_over.value,
+        resampler=(resampler or ResamplerName.FIR).value,
+    )  # fmt: skip
     check(spec)
     outcomes = _preprocess(
         files, out_folder, xclbin, target, lambda: cached_xclbin(target, mel_cus=mel_cus, norm_cus=norm_cus), spec,

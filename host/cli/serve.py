@@ -36,6 +36,7 @@ from headrace.host.cli.options import (
     ProfileFiles,
     ReplicaResources,
     Replicas,
+    ResamplerOption,
     ServeRay,
     Update,
     Whole,
@@ -216,6 +217,7 @@ def serve(
     max_megapixels: MaxMegapixels = 100,
     damaged: OnDamaged = DamagedName.STRICT,
     orient: Orient = False,
+    resampler: ResamplerOption = None,
     launch: LaunchOption = LaunchName.SINGLE,
     drain_s: Annotated[
         float, typer.Option(min=0, max=3600, help="At the end, how long to wait for requests that are in flight.")
@@ -331,6 +333,7 @@ def serve(
         max_megapixels=max_megapixels,
         damaged=Damaged(damaged.value),
         orient=orient,
+        resampler=None if resampler is None else resampler.value,
         launch=Launch(launch.value),
         drain_s=drain_s,
         shared_memory=shared_memory,

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.signal
 from numpy.typing import NDArray
 from rich.console import Console
 
@@ -139,11 +138,12 @@ class Prepared:
 @dataclass(frozen=True, slots=True)
 class Speech:
     """A `Source`: request i sends sound `order[i]`, through `preprocessor` or, without one, as the tensor that was made
-    of it beforehand. `inputs` are the network's: features, and how many frames they are."""
+    of it beforehand. `spec` and `inputs` are the network's: features, and how many of their frames count."""
 
     prepared: Prepared
     preprocessor: Preprocessor[AudioSpec] | None
     order: Sequence[int]
+    spec: AudioSpec
     inputs: Sequence[TensorSpec]
 
     def _place(self, number: int) -> int:
@@ -159,7 +159,8 @@ class Speech:
             preprocessed = await self.preprocessor.process(self.prepared.sounds[self._place(number)].data)
             tensor = preprocessed.tensor
         features, frames = self.inputs
-        return {features.name: tensor, frames.name: np.array(tensor.shape[1], frames.dtype)}, preprocessed
+        counted = np.array(self.spec.counted(tensor.shape[1]), frames.dtype)
+        return {features.name: tensor, frames.name: counted}, preprocessed
 
     def options(self, number: int) -> Mapping[str, Any]:
         return {}
@@ -280,7 +281,11 @@ async def _demo(
         sources = {
             kind: {
                 network.name: Speech(
-                    of[network.name], preprocessor(kind, network.spec), orders[network.name], network.description.inputs
+                    of[network.name],
+                    preprocessor(kind, network.spec),
+                    orders[network.name],
+                    network.spec,
+                    network.description.inputs,
                 )
                 for network in networks
             }
@@ -366,13 +371,9 @@ async def prepare(
 
 
 def by_definition(data: bytes, spec: AudioSpec) -> Reference:
-    """Of a file, in floating point, with the FIR of `spec.taps` where the CPU path has soxr's. Raises as
-    `audio.preprocess` does."""
-    samples, rate = sound_file.decode(data, spec.rates, spec.longest_s)
-    if rate != spec.rate and len(samples):
-        up, down = spec.rate // math.gcd(spec.rate, rate), rate // math.gcd(spec.rate, rate)
-        samples = scipy.signal.resample_poly(samples.astype(np.float64), up, down, window=spec.taps(rate) / up)
-    mel = audio.log_mel(samples.astype(np.float32), spec)
+    """Return what the CPU path makes of a file, and which bands hold anything. Raises as `audio.preprocess` does."""
+    samples = audio.resample(*sound_file.decode(data, spec.rates, spec.longest_s), spec)
+    mel = audio.log_mel(samples, spec)
     return Reference(audio.normalize(mel, spec), mel.max(1) >= math.log(spec.log_floor) + FAINT)
 
 

@@ -1,15 +1,14 @@
-"""What audio preprocessing is asked to do, and the same on the CPU with soxr and scipy: the reference's definition and
-the fallback path.
+"""This module defines audio preprocessing and computes it on the CPU: the reference's definition and the fallback path.
 
 Three stages, each on the result of the one before: resample (samples to mono at 16 kHz), mel (the logarithm of a mel
 spectrogram) and normalize (each mel band over the whole input). The defaults are those of NeMo's feature extractor for
-Conformer and CitriNet (`AudioToMelSpectrogramPreprocessor`, without its dither, which is noise for training, with zeros
-beyond both ends, where its early releases reflect, and with the last frame, which its late ones leave out). PREBA
-(Section 4.2) has normalize take mean and variance over all of an input; that they are of each mel band is this
-project's choice, after NeMo.
+Conformer, CitriNet and Parakeet (`AudioToMelSpectrogramPreprocessor`, as transformers' `ParakeetFeatureExtractor` has
+it), without its dither, which is noise for training. PREBA (Section 4.2) has normalize take mean and variance over all
+of an input; that they are of each mel band is this project's choice, after NeMo.
 
-The FIR of `taps` is what hardware resamples with; here soxr does. Both pass 0.9 of the lower of the two bands and stop
-at its end, so that they differ in between only, for 16 kHz in the mel bands above 7.2 kHz.
+Resampling uses the FIR of the compute units (resampling.py), so that both paths give the same features. soxr, which
+`AudioSpec.resampler` can ask for, has another filter. Both pass 0.9 of the lower of the two bands and stop at its end.
+So they differ in between only: at 16 kHz in the mel bands above 7.2 kHz.
 """
 
 import math
@@ -25,13 +24,13 @@ import soxr
 from numpy.typing import NDArray
 
 from headrace.batching import UsageError
-from headrace.host.dpu import sound_file
+from headrace.host.dpu import resampling, sound_file
 from headrace.host.dpu.mel import mel_filters
+from headrace.host.dpu.resampling import RATES
 
-RATES = (8000, 11025, 16000, 22050, 24000, 32000, 44100, 48000)  # Hz, of what the DPU is to take
 FORMATS = ("float32", "float16")
-PASS_BAND = 0.9  # of the lower of both Nyquist frequencies; the stop-band begins at 1
-PASS_RIPPLE_DB, STOP_DB = 0.03, 90.0  # 0.1 would be 0.02 in ln of power: twice what fixed point is to add
+RESAMPLERS = ("fir", "soxr")
+NORMALIZE_OVER = ("nemo", "all")
 BLOCK = 128  # frames at a time: they, their spectra and their powers stay in a core's cache
 SILENCE = 2.0**-24  # added to a band's power before the logarithm; NeMo's log_zero_guard_value
 
@@ -53,6 +52,12 @@ class AudioSpec:
     mean. Pre-emphasis is y[i] = x[i] - `preemphasis` * x[i - 1] with y[0] = x[0]; 0 leaves it out. `log_floor` is
     added to a mel band's power before the natural logarithm, `std_floor` to its standard deviation.
 
+    `normalize_over` names the frames that mean and standard deviation are taken over, on both paths. "nemo" is NeMo's
+    rule: samples // `hop` frames count, and the last frame, which does not, becomes 0. "all" is every frame.
+
+    `resampler` is that of the CPU path. "fir" is the compute units' own filter. "soxr" is that library's quality HQ.
+    Between rates that are not of RATES it is always soxr, as the compute units do not take such inputs.
+
     Raises UsageError for what makes no sense."""
 
     rate: int = 16000
@@ -66,10 +71,16 @@ class AudioSpec:
     std_floor: float = 1e-5
     longest_s: float = 35.0
     dtype: str = "float32"
+    normalize_over: str = "nemo"
+    resampler: str = "fir"
 
     def __post_init__(self) -> None:
         if self.dtype not in FORMATS:
             raise UsageError(f"tensor type {self.dtype!r} is not one of {', '.join(FORMATS)}")
+        if self.normalize_over not in NORMALIZE_OVER:
+            raise UsageError(f"normalize_over is {self.normalize_over!r}; give one of {', '.join(NORMALIZE_OVER)}")
+        if self.resampler not in RESAMPLERS:
+            raise UsageError(f"resampler is {self.resampler!r}; give one of {', '.join(RESAMPLERS)}")
         if not 4000 <= self.rate <= 48000:
             raise UsageError(f"rate is {self.rate}; give 4000 to 48000 Hz")
         if not self.rates or not all(4000 <= rate <= 192000 for rate in self.rates):
@@ -96,12 +107,23 @@ class AudioSpec:
         """Of so many samples at `self.rate`; 1 of none."""
         return samples // self.hop + 1
 
+    @property
+    def left_out(self) -> int:
+        """The frames at the end that normalize does not count, 0 or 1."""
+        return int(self.normalize_over == "nemo")
+
+    def counted(self, frames: int) -> int:
+        """Return how many of `frames` frames, from the first, mean and deviation are taken over; 1 at least.
+
+        Of one counted frame there is no deviation, and all values become 0."""
+        return max(1, frames - self.left_out)
+
     def taps(self, rate: int) -> NDArray[np.float64]:
         """The FIR that resamples from `rate`, shape (2 * half + 1,), symmetric, at `up` times `rate`, where `up` /
         `down` is `self.rate` / `rate` in lowest terms: output m is the sum over inputs i of
         x[i] * taps[half + m * down - i * up], inputs beyond either end being 0. One tap, a 1, where there is nothing
         to resample. It passes 0.9 of the lower Nyquist frequency within 0.03 dB and stops by 90 dB from the whole."""
-        return _taps(rate, self.rate)
+        return resampling.taps(rate, self.rate)
 
     def hann(self) -> NDArray[np.float64]:
         """The symmetric window, shape (`window`,)."""
@@ -126,44 +148,13 @@ def _sparse_filterbank(rate: int, n_fft: int, n_mels: int) -> scipy.sparse.csr_a
     return scipy.sparse.csr_array(_filterbank(rate, n_fft, n_mels))
 
 
-@cache
-def _taps(source: int, target: int) -> NDArray[np.float64]:
-    """Minimax (Parks-McClellan) at a rate a few times as high as the lower of the two, then interpolated by a short
-    Kaiser window's FIR to where both rates meet: a third fewer taps than by a Kaiser window alone."""
-    import scipy.signal  # large, and only hardware needs taps
-
-    if source == target:
-        return _fixed(np.ones(1))
-    high = math.lcm(source, target)
-    low = min(source, target)
-    between = max(k for k in range(1, high // low + 1) if high % k == 0 and (k == 1 or high // k >= 4 * low))
-    coarse = _minimax(low, high // between)
-    if between == 1:
-        return _fixed(coarse * (high / source) / coarse.sum())
-    pass_hz, stop_hz = low / 2, high / between - low / 2  # images of the coarse FIR begin there
-    length, beta = scipy.signal.kaiserord(STOP_DB + 10, (stop_hz - pass_hz) / (high / 2))
-    fine = scipy.signal.firwin(length | 1, (pass_hz + stop_hz) / 2, window=("kaiser", beta), fs=high)
-    spread = np.zeros((len(coarse) - 1) * between + 1)
-    spread[::between] = coarse
-    taps = np.convolve(spread, fine)
-    return _fixed(taps * (high / source) / taps.sum())
-
-
-def _minimax(low: int, rate: int) -> NDArray[np.float64]:
-    """At `rate`, odd in length. Length by Kaiser's formula (Oppenheim and Schafer, Section 7.7.3), with some to spare
-    for rounding and for interpolation."""
-    import scipy.signal
-
-    ripple, stop = 0.8 * (10 ** (PASS_RIPPLE_DB / 20) - 1) / 2, 10 ** (-(STOP_DB + 2) / 20)  # 2: 0 Hz passes as it is
-    width = low / 2 * (1 - PASS_BAND) / rate
-    length = math.ceil((-10 * math.log10(ripple * stop) - 13) / (14.6 * width)) + 4
-    bands = [0, PASS_BAND * low / 2, low / 2, rate / 2]
-    return scipy.signal.remez(length | 1, bands, [1, 0], weight=[1, ripple / stop], fs=rate, maxiter=100)
-
-
-def _fixed(array: NDArray[np.float64]) -> NDArray[np.float64]:
-    array.flags.writeable = False
-    return array
+def prepare(spec: AudioSpec) -> None:
+    """Make the tables that the CPU path uses, so that no request waits for them."""
+    _sparse_filterbank(spec.rate, spec.n_fft, spec.n_mels)
+    if spec.resampler == "fir":
+        for rate in spec.rates:
+            if resampling.has_fir(rate, spec.rate):
+                resampling.by_fir(np.zeros(1, np.float32), rate, spec.rate)
 
 
 def preprocess(data: bytes, spec: AudioSpec, stage: Stage = Stage.NORMALIZE) -> NDArray[Any]:
@@ -180,9 +171,11 @@ def preprocess(data: bytes, spec: AudioSpec, stage: Stage = Stage.NORMALIZE) -> 
 
 
 def resample(samples: NDArray[np.float32], rate: int, spec: AudioSpec) -> NDArray[np.float32]:
-    """(n,) at `rate` to (spec.resampled(n, rate),), by soxr in its quality HQ; neither is clipped."""
+    """Resample (n,) samples at `rate` to (spec.resampled(n, rate),) with `spec.resampler`. Neither is clipped."""
     if rate == spec.rate or not len(samples):
         return samples
+    if spec.resampler == "fir" and resampling.has_fir(rate, spec.rate):
+        return resampling.by_fir(samples, rate, spec.rate)
     longer = np.pad(samples, (0, -(-rate // spec.rate)))  # soxr rounds to the nearest length
     resampled: NDArray[np.float32] = soxr.resample(longer, rate, spec.rate, "HQ")
     return resampled[: spec.resampled(len(samples), rate)]
@@ -207,13 +200,16 @@ def log_mel(samples: NDArray[np.float32], spec: AudioSpec) -> NDArray[np.float32
 
 
 def normalize(mel: NDArray[np.float32], spec: AudioSpec) -> NDArray[Any]:
-    """(n_mels, T): (x - mean) / (std + std_floor) of each band, std with T - 1.
+    """Return (x - mean) / (std + std_floor) of each band, shape (n_mels, T), std with N - 1 for N counted frames.
 
-    Of one frame all is 0, as is a band that never changes: that of silence, say."""
+    `spec.counted` tells N. Frames behind the N first are 0. All is 0 of one counted frame, as is a band that never
+    changes: that of silence, say."""
+    counted = spec.counted(mel.shape[1])
+    if counted == 1:
+        return np.zeros(mel.shape, spec.dtype)
     change = mel - mel[:, :1]  # exact for what does not change, and of small numbers, which float32 can sum
-    if mel.shape[1] == 1:
-        return change.astype(spec.dtype)
-    change -= change.mean(1, dtype=np.float64, keepdims=True).astype(np.float32)
-    deviation = np.sqrt(np.square(change).sum(1, dtype=np.float64, keepdims=True) / (mel.shape[1] - 1))
+    change -= change[:, :counted].mean(1, dtype=np.float64, keepdims=True).astype(np.float32)
+    change[:, counted:] = 0
+    deviation = np.sqrt(np.square(change).sum(1, dtype=np.float64, keepdims=True) / (counted - 1))
     change /= (deviation + spec.std_floor).astype(np.float32)
     return change.astype(spec.dtype, copy=False)

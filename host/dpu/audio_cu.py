@@ -45,6 +45,7 @@ def registers(spec: AudioSpec) -> dict[str, int]:
         "mels": spec.n_mels,
         "preemphasis": min(round(spec.preemphasis * PREEMPHASIS_ONE), PREEMPHASIS_ONE - 1),
         "log_floor": round(spec.log_floor * FLOOR_ONE),
+        "left_out": spec.left_out,
     }
 
 
@@ -179,6 +180,7 @@ class NormCu(Cu):
                 self._tensor,
                 self._result,
                 frames,
+                spec.counted(frames),
                 spec.n_mels,
                 self._tensor.size(),
                 FORMATS.index(spec.dtype),

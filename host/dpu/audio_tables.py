@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import UsageError
-from headrace.host.dpu.audio import RATES, AudioSpec
+from headrace.host.dpu.audio import AudioSpec
+from headrace.host.dpu.resampling import RATES, TAP_ONE, fixed_taps
 
 LANES = 88  # outputs under way at the same time: multipliers of hls/resample
-TAP_ONE = 1 << 23  # a tap of 1: they are signed numbers of 24 bits
 TAP_WORDS = 1024  # that hls/resample keeps
 TARGET_HZ = 16000  # its output
 PROGRAM_STEPS = 256  # 4096 bytes, the size of the unit's memory
@@ -42,7 +42,7 @@ def taps_table(spec: AudioSpec, rate: int) -> NDArray[np.int32]:
         raise UsageError(f"the DPU cannot resample from {rate} Hz, only from {', '.join(map(str, RATES))} Hz")
     if rate == TARGET_HZ:
         return np.zeros((0, LANES), np.int32)
-    taps = np.rint(spec.taps(rate) * TAP_ONE)
+    taps = fixed_taps(rate, TARGET_HZ)
     step = rate // math.gcd(rate, TARGET_HZ) * passes(rate)
     before, half = step * LANES // 2, len(taps) // 2
     behind = step * LANES - before - half - 1

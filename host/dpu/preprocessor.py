@@ -104,7 +104,7 @@ class Preprocessor(Protocol[SpecOf]):
 
 
 class CpuPreprocessor(Generic[Spec]):
-    """OpenCV, or soxr and scipy, in threads of its own, which release the interpreter's lock. Use as an async context
+    """OpenCV, or numpy and scipy, in threads of its own, which release the interpreter's lock. Use as an async context
     manager, from one event loop.
 
     Requests wait for a thread in the order in which they came, and one whose caller gives up while it waits is never

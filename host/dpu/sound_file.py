@@ -1,8 +1,9 @@
 """Bytes of a WAV or FLAC file to samples, within bounds that are checked before anything is decoded.
 
-`pcm` is the check that tells what the DPU may be given: a plain WAV file of 16-bit PCM, all of it there. Whatever it
-refuses, libsndfile decides upon, as it does for users of librosa: 24-bit, float and A-law WAV and FLAC, and files whose
-data chunk claims more than there is, as those written to a pipe do, whose samples are those that are there.
+`pcm` is the check that tells what the DPU may be given: a WAV file of 16-bit PCM, all of it there, with the plain or
+the extensible form of its header. Whatever it refuses, libsndfile decides upon, as it does for users of librosa:
+24-bit, float and A-law WAV and FLAC, and files whose data chunk claims more than there is, as those written to a pipe
+do, whose samples are those that are there.
 """
 
 import io
@@ -17,7 +18,11 @@ from numpy.typing import NDArray
 from headrace.batching import BadInput, CorruptInput, UnsupportedInput
 
 PCM = 1  # WAVE_FORMAT_PCM
+EXTENSIBLE = 0xFFFE  # WAVE_FORMAT_EXTENSIBLE
 FMT_BYTES = 16  # what every fmt chunk has
+EXTENSION_BYTES = 24  # and an extensible one behind them
+# The extension of 16-bit PCM, without its mask of speakers: its own length, valid bits; KSDATAFORMAT_SUBTYPE_PCM.
+PCM_EXTENSION = (22, 16, bytes.fromhex("0100000000001000800000aa00389b71"))
 MOST_CHUNKS = 64  # before the samples; files have a handful
 MOST_CHANNELS = 16  # that are mixed to one: surround sound has 12
 LOWEST_HZ, HIGHEST_HZ = 1000, 192000
@@ -42,6 +47,7 @@ def pcm(data: bytes, rates: Collection[int], longest_s: float) -> Pcm:
     if len(data) < 12 or data[:4] != b"RIFF" or data[8:12] != b"WAVE":
         raise UnsupportedInput("not a WAV file: it does not begin with RIFF and WAVE; the DPU takes WAV")
     form: tuple[int, ...] | None = None
+    extended = False  # as 16-bit PCM
     at = 12
     for _ in range(MOST_CHUNKS):
         if at + 8 > len(data):
@@ -56,14 +62,19 @@ def pcm(data: bytes, rates: Collection[int], longest_s: float) -> Pcm:
             if size < FMT_BYTES or at + FMT_BYTES > len(data):
                 raise UnsupportedInput("the fmt chunk is cut short")
             form = struct.unpack_from("<HHIIHH", data, at)
+            if form[0] == EXTENSIBLE and min(size, len(data) - at) >= FMT_BYTES + EXTENSION_BYTES:
+                extended = struct.unpack_from("<HH4x16s", data, at + FMT_BYTES) == PCM_EXTENSION
         at += size + size % 2  # chunks begin at even places
     else:
         raise UnsupportedInput(f"more than {MOST_CHUNKS} chunks before the samples; write the file without its tags")
     if form is None:
         raise UnsupportedInput("no fmt chunk before the data chunk")
     code, channels, rate, _, block, bits = form
-    if code != PCM or bits != 16:
-        raise UnsupportedInput(f"format {code:#x} with {bits} bits; the DPU takes 16-bit PCM, which is format 0x1")
+    if (code != PCM and not extended) or bits != 16:
+        raise UnsupportedInput(
+            f"format {code:#x} with {bits} bits; the DPU takes 16-bit PCM, which is format 0x1, or 0xfffe if its "
+            "extension says so"
+        )
     if channels not in (1, 2):
         raise UnsupportedInput(f"{channels} channels; the DPU takes mono and stereo")
     if rate not in rates:

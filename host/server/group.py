@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace.batching import NodeTimes, Policy, Profile, UsageError, make_policy
 from headrace.batching.catalog import CELL_POLICIES
+from headrace.host.dpu import audio
 from headrace.host.dpu.audio import AudioSpec
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.image import Damaged, ImageSpec
@@ -109,8 +110,8 @@ def _told(spec: ImageSpec | AudioSpec) -> str:
 class Preprocessors:
     """One for each kind of tensor, shared by all models; those of a DPU are all of its CUs. `container` makes or finds
     its .xclbin when the first model asks for it; `max_megapixels`, `damaged` and `orient` are as in `ImageSpec`;
-    `launch` is how image CUs are given their work, of which a queue serves one kind of tensor only. Use as an async
-    context manager."""
+    `launch` is how image CUs are given their work, of which a queue serves one kind of tensor only. `resampler`, if it
+    is not None, replaces that of every `AudioSpec`. Use as an async context manager."""
 
     def __init__(
         self,
@@ -119,12 +120,14 @@ class Preprocessors:
         damaged: Damaged,
         orient: bool,
         launch: Launch = Launch.SINGLE,
+        resampler: str | None = None,
     ) -> None:
         self._container = container
         self._max_megapixels = max_megapixels
         self._damaged = damaged
         self._orient = orient
         self._launch = launch
+        self._resampler = resampler
         self._made: dict[tuple[str, ImageSpec | AudioSpec], AnyPreprocessor] = {}
         self._stack = contextlib.AsyncExitStack()
 
@@ -132,10 +135,12 @@ class Preprocessors:
         """Raises UsageError."""
         if isinstance(spec, ImageSpec):
             spec = replace(spec, max_megapixels=self._max_megapixels, damaged=self._damaged, orient=self._orient)
+        elif self._resampler is not None:
+            spec = replace(spec, resampler=self._resampler)
         if (kind, spec) not in self._made:
             made: CpuPreprocessor[ImageSpec | AudioSpec] | Dpu[ImageSpec | AudioSpec]
             if isinstance(spec, AudioSpec):
-                await asyncio.to_thread(spec.filterbank)  # takes a second, which no request shall wait for
+                await asyncio.to_thread(audio.prepare, spec)
             launch = self._launch if isinstance(spec, ImageSpec) else Launch.SINGLE
             if kind != "cpu" and launch is Launch.QUEUE:
                 others = [own for on, own in self._made if on == kind and isinstance(own, ImageSpec)]
@@ -204,7 +209,7 @@ async def open_group(
             on_stage(_said(own, network, spec))
             preprocessor = None if spec is None else await preprocessors.of(own.preprocess, spec)
             encoded = None if spec is None else IMAGE if sounds is None else AUDIO
-            rows = TensorRows(own.name, network.description.inputs, encoded)
+            rows = TensorRows(own.name, network.description.inputs, encoded, sounds)
             models.append(
                 ServedModel(
                     own,

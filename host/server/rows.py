@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import BadInput, CorruptInput
+from headrace.host.dpu.audio import AudioSpec
 from headrace.host.dpu.sound_file import is_sound
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.server.protocol import BYTES, MAX_NUMBERS, InferRequest
@@ -44,12 +45,17 @@ class Rows(ABC):
 
 
 class TensorRows(Rows):
-    """Of a network that takes `inputs`, or files of this kind in their place, IMAGE or AUDIO."""
+    """Rows of a network that takes `inputs`, or files of the kind `encoded` in their place, IMAGE or AUDIO.
 
-    def __init__(self, model: str, inputs: Sequence[TensorSpec], encoded: str | None) -> None:
+    `sounds` is the network's spec if it takes sounds."""
+
+    def __init__(
+        self, model: str, inputs: Sequence[TensorSpec], encoded: str | None, sounds: AudioSpec | None = None
+    ) -> None:
         self.inputs = tuple(inputs)
         self.encoded = None if any(spec.name == encoded for spec in inputs) else encoded
         self._model = model
+        self._sounds = sounds
 
     def of(self, request: InferRequest) -> list[Row]:
         inputs = request.inputs
@@ -59,11 +65,11 @@ class TensorRows(Rows):
         return [Row({name: array[row] for name, array in inputs.items()}) for row in range(count)]
 
     def preprocessed(self, tensor: NDArray[Any]) -> Any:
-        """With a sound's features goes how many frames they are."""
-        if self.encoded != AUDIO:
+        """With a sound's features goes how many of their frames count."""
+        if self._sounds is None:
             return tensor
         features, frames = self.inputs
-        return {features.name: tensor, frames.name: np.array(tensor.shape[-1], frames.dtype)}
+        return {features.name: tensor, frames.name: np.array(self._sounds.counted(tensor.shape[-1]), frames.dtype)}
 
 
 class TokenRows(Rows):

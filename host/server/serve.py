@@ -69,7 +69,8 @@ class ServeOptions:
     the server serves everybody who reaches it. An address beyond loopback then needs `insecure`. Without `token` and
     `insecure` a `BrowserGuard` keeps out pages of other sites, and `hosts` are its names. With `keep_awake` the
     machine's cores do not sleep while it serves (`quick.awake_cores`). With `repository` the models in it may be
-    loaded while the server runs. `max_megapixels`, `damaged` and `orient` are as in `ImageSpec`, `launch` as in `Dpu`.
+    loaded while the server runs. `max_megapixels`, `damaged` and `orient` are as in `ImageSpec`, `launch` as in `Dpu`,
+    `resampler` as in `AudioSpec`; None leaves each model its own.
     `access_log` is a file or `-`, `otlp` the URL of an OpenTelemetry collector. Raises UsageError."""
 
     http: Address
@@ -87,6 +88,7 @@ class ServeOptions:
     max_megapixels: int = MAX_MEGAPIXELS
     damaged: Damaged = Damaged.STRICT
     orient: bool = False
+    resampler: str | None = None
     launch: Launch = Launch.SINGLE
     drain_s: float = 30.0
     access_log: str | None = None
@@ -142,7 +144,8 @@ async def _serve(
     with _watchers(options) as watchers, awake:
         async with (
             Preprocessors(
-                options.container, options.max_megapixels, options.damaged, options.orient, options.launch
+                options.container, options.max_megapixels, options.damaged, options.orient, options.launch,
+                options.resampler,
             ) as preprocessors,
             Service(
                 preprocessors, token=options.token, repository=options.repository, drain_s=options.drain_s,

@@ -17,14 +17,18 @@ FIRST_WORD: Final = 2  # from the start: it is taken, then read
 RIFF: Final = 6  # RIFF, the length, WAVE
 CHUNK: Final = 9  # begin, skip what is in front, name and size, judge, pad, compare
 FMT: Final = 8
+EXTENSION: Final = 12  # of WAVE_FORMAT_EXTENSIBLE: 24 bytes
 DATA: Final = 10  # up to the sound; in place of CHUNK
 TO_PCM: Final = 2  # from a sample frame's bytes to its sample
 
 
-def wav_header_cycles(skipped: Sequence[int] = ()) -> int:
-    """From the start to the sound, for a file with chunks of `skipped` bytes between fmt, which has 16, and the
-    samples; the file's words never pause."""
+def wav_header_cycles(skipped: Sequence[int] = (), *, extensible: bool = False) -> int:
+    """Return the clocks from the start to the sound; the file's words never pause.
+
+    Between fmt and the samples are chunks of `skipped` bytes. fmt has 16 bytes, or 40 if it is `extensible`."""
     clocks, at = FIRST_WORD + RIFF + CHUNK + FMT, 36
+    if extensible:
+        clocks, at = clocks + EXTENSION, at + 24
     for size in skipped:
         at += 8
         passed = (at % WORD + size + size % 2) // WORD
@@ -33,10 +37,10 @@ def wav_header_cycles(skipped: Sequence[int] = ()) -> int:
     return clocks + DATA
 
 
-def wav_cycles(frames: int, skipped: Sequence[int] = ()) -> int:
+def wav_cycles(frames: int, skipped: Sequence[int] = (), *, extensible: bool = False) -> int:
     """From the start to the last of `frames` samples, or to the sound if there is none; otherwise as
     `wav_header_cycles`."""
-    return wav_header_cycles(skipped) + (frames + TO_PCM if frames else 0)
+    return wav_header_cycles(skipped, extensible=extensible) + (frames + TO_PCM if frames else 0)
 
 
 # ---- resample ----

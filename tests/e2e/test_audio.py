@@ -81,6 +81,28 @@ def test_preprocess_writes_each_stage(stage, xclbin, spoken, tmp_path):
             assert np.abs(array - on_cpu).max() < (1e-6 if stage == "resample" else 5e-2)
 
 
+@pytest.mark.parametrize("rule", audio.NORMALIZE_OVER)
+def test_preprocess_normalizes_over_the_frames_that_it_is_told(rule, xclbin, tmp_path):
+    file = tmp_path / "noise.wav"
+    file.write_bytes(pcm_file(0.1 * np.random.default_rng(1).standard_normal(8_000), 16_000))
+    options = ("--xclbin", xclbin, "--normalize-over", rule, "--out", tmp_path)
+    assert headrace("preprocess", "audio", file, *options).returncode == 0
+    expected = audio.preprocess(file.read_bytes(), AudioSpec(normalize_over=rule))
+    assert np.abs(np.load(tmp_path / "noise.npy") - expected).max() < 5e-3
+    assert (not expected[:, -1].any()) == (rule == "nemo")
+
+
+def test_preprocess_resamples_with_soxr_on_request(xclbin, tmp_path):
+    """On the CPU: the DPU does not take FLAC."""
+    file = tmp_path / "noise.flac"
+    soundfile.write(file, 0.1 * np.random.default_rng(1).standard_normal(24_000), 48_000)
+    command = ("preprocess", "audio", file, "--xclbin", xclbin, "--stage", "resample", "--out", tmp_path)
+    for arguments, resampler in (((), "fir"), (("--resampler", "soxr"), "soxr")):
+        assert headrace(*command, *arguments).returncode == 0
+        expected = audio.preprocess(file.read_bytes(), AudioSpec(resampler=resampler), Stage.RESAMPLE)
+        assert np.array_equal(np.load(tmp_path / "noise.npy"), expected)
+
+
 def test_a_bad_file_gives_its_reason_and_the_others_succeed(xclbin, tmp_path):
     (tmp_path / "good.wav").write_bytes(pcm_file(np.zeros(1600), 16_000))
     (tmp_path / "text.wav").write_text("no sound")

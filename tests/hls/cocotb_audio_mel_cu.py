@@ -192,7 +192,8 @@ async def bad_arguments_and_too_little_room_touch_nothing_but_the_record(dut):
     bench = await bench_of(dut)
     job = Job(bench)
     for bad in (
-        {"stage": 2}, {"mels": 0}, {"mels": 14}, {"mels": 132}, {"preemphasis": 1 << 18}, {"taps_rate": 24001},
+        {"stage": 2}, {"mels": 0}, {"mels": 14}, {"mels": 132}, {"preemphasis": 1 << 18}, {"left_out": 2},
+        {"taps_rate": 24001},
         {"wav": FILE + 8}, {"mel": OUTPUT + 4}, {"tables": TABLES + 2}, {"result": RESULT + 8},
         {"mel_capacity": job.expected.bytes - 1},
     ):  # fmt: skip

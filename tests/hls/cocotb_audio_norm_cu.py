@@ -24,13 +24,13 @@ class Job:
         self.bench = bench
         self.at_tensor, self.at_result = at_tensor, at_result
         rng = np.random.default_rng([frames, mels])
-        mel = contents(rng.integers(-4_000_000, 1_000_000, (frames, mels)))
+        mel = contents(rng.integers(-4_000_000, 1_000_000, (frames, mels)), counted=max(1, frames - 1))
         bench.memory.at(at_mel, len(mel))[:] = mel
-        self.expected = run_csim(mel, frames, mels, format=format)
+        self.expected = run_csim(mel, frames, mels, counted=max(1, frames - 1), format=format)
         self.size = self.expected.record[3]
         self.arguments = {
-            "mel": at_mel, "tensor": at_tensor, "result": at_result, "frames": frames, "mels": mels,
-            "tensor_capacity": ROOM, "format": format, "std_floor": STD_FLOOR,
+            "mel": at_mel, "tensor": at_tensor, "result": at_result, "frames": frames, "counted": max(1, frames - 1),
+            "mels": mels, "tensor_capacity": ROOM, "format": format, "std_floor": STD_FLOOR,
         }  # fmt: skip
 
     async def start(self, **changed: int) -> None:
@@ -169,7 +169,8 @@ async def bad_arguments_and_too_little_room_touch_nothing_but_the_record(dut):
     job = Job(bench)
     small = job.size - 1
     for bad in (
-        {"frames": 0}, {"frames": 1 << 16}, {"mels": 0}, {"mels": 14}, {"mels": 132}, {"format": 2},
+        {"frames": 0}, {"frames": 1 << 16}, {"counted": 0}, {"counted": 142},
+        {"mels": 0}, {"mels": 14}, {"mels": 132}, {"format": 2},
         {"mel": MEL + 8}, {"tensor": TENSOR + 4}, {"result": RESULT + 8}, {"tensor_capacity": small},
     ):  # fmt: skip
         bench.memory.at(RESULT, 64)[:] = UNTOUCHED

@@ -41,12 +41,12 @@ class MelResult:
         assert not self.memory[self.bytes : end].any() and (self.memory[end:] == UNTOUCHED).all()
         return self.memory[: self.bytes].view(np.float32)
 
-    def bands(self, mels: int) -> NDArray[np.float32]:
-        """(T, mels). Checks the statistics behind them."""
+    def bands(self, mels: int, left_out: int = SPEC.left_out) -> NDArray[np.float32]:
+        """(T, mels). Checks the statistics behind them, which leave out so many frames at the end."""
         assert self.status == Status.OK and self.bytes == (self.count + 4) * mels * 4
         assert (self.memory[self.bytes :] == UNTOUCHED).all()
         values = self.memory[: self.count * mels * 4].view(np.float32).reshape(-1, mels)
-        q = (values.astype(np.float64) * 2**18).astype(np.int64)
+        q = (values[: self.count - left_out].astype(np.float64) * 2**18).astype(np.int64)
         sums = self.memory[self.count * mels * 4 : self.bytes].view(np.int64).reshape(mels, 2)
         assert np.array_equal(sums, np.stack([q.sum(0), (q * q).sum(0)], 1)), (
             "the statistics are not those of the values"

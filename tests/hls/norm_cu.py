@@ -48,12 +48,15 @@ def quantised(values: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.rint(values * 2.0**PLACES).astype(np.int64)
 
 
-def contents(q: NDArray[np.int64], sums=None, squares=None) -> NDArray[np.uint8]:
-    """What audio_mel_cu leaves: (frames, mels) values as float32, then their statistics, or other ones."""
+def contents(q: NDArray[np.int64], sums=None, squares=None, *, counted=None) -> NDArray[np.uint8]:
+    """Return what audio_mel_cu leaves: (frames, mels) values as float32, then their statistics, or other ones.
+
+    The statistics are of the first `counted` frames, or of all."""
     values = (q / 2.0**PLACES).astype("<f4")
     statistics = np.zeros((q.shape[1], 2), np.uint64)
-    statistics[:, 0] = (q.sum(0) if sums is None else np.asarray(sums)).view(np.uint64)
-    statistics[:, 1] = (q * q).sum(0).astype(np.uint64) if squares is None else squares
+    of = q[:counted]
+    statistics[:, 0] = (of.sum(0) if sums is None else np.asarray(sums)).view(np.uint64)
+    statistics[:, 1] = (of * of).sum(0).astype(np.uint64) if squares is None else squares
     return np.concatenate([values.view(np.uint8).reshape(-1), statistics.view(np.uint8).reshape(-1)])
 
 
@@ -61,14 +64,16 @@ def tensor_bytes(frames: int, mels: int, format: int) -> int:
     return -(-frames * (2 if format else 4) // 16) * 16 * mels
 
 
-def arguments(mel, frames, mels, format, std_floor, capacity, memory) -> tuple[NDArray[np.uint8], dict[str, int]]:
-    """Output buffer and scalars. `capacity` defaults to `memory`, and that to what the tensor needs and more."""
+def arguments(frames, counted, mels, format, std_floor, capacity, memory) -> tuple[NDArray[np.uint8], dict[str, int]]:
+    """Return the output buffer and the scalars.
+
+    `counted` defaults to `frames`, `capacity` to `memory`, and that to what the tensor needs and more."""
     if memory is None:
         memory = tensor_bytes(frames, mels, format) + 256
     given = _aligned(memory, UNTOUCHED)
     return given, {
-        "frames": frames, "mels": mels, "tensor_capacity": len(given) if capacity is None else capacity,
-        "format": format, "std_floor": std_floor,
+        "frames": frames, "counted": frames if counted is None else counted, "mels": mels,
+        "tensor_capacity": len(given) if capacity is None else capacity, "format": format, "std_floor": std_floor,
     }  # fmt: skip
 
 
@@ -78,9 +83,9 @@ def library() -> ctypes.CDLL:
 
 
 def run_csim(
-    mel, frames, mels, *, format=0, std_floor=STD_FLOOR, capacity=None, memory: int | None = None
+    mel, frames, mels, *, counted=None, format=0, std_floor=STD_FLOOR, capacity=None, memory: int | None = None
 ) -> NormResult:
-    tensor, scalars = arguments(mel, frames, mels, format, std_floor, capacity, memory)
+    tensor, scalars = arguments(frames, counted, mels, format, std_floor, capacity, memory)
     source, result = _aligned(len(mel), 0), _aligned(32, UNTOUCHED)
     source[: len(mel)] = mel
     library().audio_norm_cu(
@@ -92,11 +97,11 @@ def run_csim(
 
 
 def run_rtlsim(
-    mel, frames, mels, *, format=0, std_floor=STD_FLOOR, capacity=None, memory: int | None = None,
+    mel, frames, mels, *, counted=None, format=0, std_floor=STD_FLOOR, capacity=None, memory: int | None = None,
     model: KernelModel | None = None, behind: MemoryModel | None = None, max_cycles=50_000_000, **placed,
 ) -> RtlNormResult:  # fmt: skip
     """The same, with what `cu_rtlsim.run` takes besides."""
-    tensor, scalars = arguments(mel, frames, mels, format, std_floor, capacity, memory)
+    tensor, scalars = arguments(frames, counted, mels, format, std_floor, capacity, memory)
     result = np.full(32, UNTOUCHED, np.uint8)
     run = cu_rtlsim.run(
         "audio_norm_cu", {"mel": np.ascontiguousarray(mel), "tensor": tensor, "result": result}, scalars,

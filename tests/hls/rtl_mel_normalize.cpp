@@ -14,13 +14,14 @@ constexpr int OK = 0, TOO_LONG = 1, TOO_MUCH = 2;
 // `pauses`: of 256 clocks, in how many a side hangs back. `reset_at`: the clock in which the run is given up. `clocks`
 // receives those, from the start, of the last statistics and the last value taken, of the last band's scale, of the first
 // and the last word given, and of being idle again.
-extern "C" int rtl_mel_normalize(const uint64_t* words, uint64_t count, uint32_t frames, uint32_t mels, uint32_t half,
-                                 uint32_t std_floor, uint32_t pauses_in, uint32_t pauses_out, uint32_t seed,
-                                 uint64_t reset_at, uint64_t* out, uint64_t out_words, uint64_t* clocks) {
+extern "C" int rtl_mel_normalize(const uint64_t* words, uint64_t count, uint32_t frames, uint32_t counted,
+                                 uint32_t mels, uint32_t half, uint32_t std_floor, uint32_t pauses_in,
+                                 uint32_t pauses_out, uint32_t seed, uint64_t reset_at, uint64_t* out, uint64_t out_words, uint64_t* clocks) {
     static Bench<Vmel_normalize> bench;
     auto& model = bench.model;
     std::mt19937 random(seed);
     model.frames_i = frames;
+    model.counted_i = counted;
     model.mels_i = mels;
     model.half_i = half;
     model.std_floor_i = std_floor;

@@ -7,7 +7,7 @@
 
 struct Settings {
     uint64_t address;
-    uint32_t capacity, bands, mels, sound_status, count;
+    uint32_t capacity, bands, mels, left_out, sound_status, count;
     uint32_t latency, stall, seed;  // `stall` of 256: how often a side is not ready or has nothing
 };
 
@@ -34,6 +34,7 @@ extern "C" int rtl_sound_store(const Settings* settings, const int32_t* values, 
         m.capacity_i = s.capacity;
         m.bands_i = s.bands;
         m.mels_i = s.mels;
+        m.left_out_i = s.left_out;
         behind.offer(m, clock, stalled);
         sound_offered = !sound_taken && (sound_offered || !stalled());
         m.sound_valid_i = sound_offered;

@@ -79,12 +79,14 @@ def test_extreme_sounds_give_the_same_bytes(samples):
 
 
 @pytest.mark.parametrize(
-    "change", [{"n_mels": 128}, {"n_mels": 4}, {"preemphasis": 0}, {"log_floor": 2.0**-10}], ids=str
+    "change",
+    [{"n_mels": 128}, {"n_mels": 4}, {"preemphasis": 0}, {"log_floor": 2.0**-10}, {"normalize_over": "all"}],
+    ids=str,
 )
 def test_other_specs_give_the_same_bytes(change):
     spec = AudioSpec(**change)
     data = wav(speech(0.3, 16000), 16000)
-    found = both(data, spec=spec).bands(spec.n_mels).T
+    found = both(data, spec=spec).bands(spec.n_mels, spec.left_out).T
     np.testing.assert_allclose(found, audio.preprocess(data, spec, audio.Stage.MEL), atol=2e-2)
 
 
@@ -115,7 +117,8 @@ def test_a_file_of_a_rate_without_its_taps_is_refused_with_what_it_is():
     "wrong",
     [
         {"stage": 2}, {"stage": 0x80000001}, {"mels": 0}, {"mels": 2}, {"mels": 82}, {"mels": 132}, {"mels": 0x150},
-        {"preemphasis": 1 << 18}, {"taps_rate": 0}, {"taps_rate": 16001}, {"taps_rate": 0x10000 + 16000},
+        {"preemphasis": 1 << 18}, {"left_out": 2}, {"left_out": 1 << 31},
+        {"taps_rate": 0}, {"taps_rate": 16001}, {"taps_rate": 0x10000 + 16000},
     ],
     ids=str,
 )  # fmt: skip
@@ -126,7 +129,7 @@ def test_odd_arguments_are_refused_and_nothing_is_written(wrong):
 
 
 def test_what_only_mel_needs_does_not_count_in_front_of_it():
-    result = both(wav(speech(0.1, 16000), 16000), RESAMPLE, scalars={"mels": 3, "preemphasis": 1 << 30})
+    result = both(wav(speech(0.1, 16000), 16000), RESAMPLE, scalars={"mels": 3, "preemphasis": 1 << 30, "left_out": 7})
     assert result.status == Status.OK
 
 

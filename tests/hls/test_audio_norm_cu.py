@@ -20,7 +20,7 @@ from norm_cu import (
     tensor_bytes,
 )
 
-from headrace.host.dpu.audio import AudioSpec, normalize
+from headrace.host.dpu.audio import NORMALIZE_OVER, AudioSpec, normalize
 from headrace.host.dpu.status import Status
 from headrace.host.xrt.hw_emu import KernelFailed, KernelModel, MemoryModel
 from headrace.sim.hardware.audio import norm_cycles
@@ -37,18 +37,20 @@ def speech(frames: int, mels: int, seed: int = 1) -> np.ndarray:
     return quantised(np.clip(values, -16.6, 10))
 
 
-def exact(q: np.ndarray, std_floor: int = STD_FLOOR) -> tuple[np.ndarray, np.ndarray]:
+def exact(q: np.ndarray, std_floor: int = STD_FLOOR, counted: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """(frames, mels) to (mels, frames), in float64, and the divisors (mels, 1)."""
     values = q.T / 2.0**PLACES
-    change = values - values.mean(1, keepdims=True)
-    divisor = np.sqrt(np.square(change).sum(1, keepdims=True) / max(1, q.shape[0] - 1)) + std_floor / 2.0**40
+    counted = q.shape[0] if counted is None else counted
+    change = values - values[:, :counted].mean(1, keepdims=True)
+    change[:, counted:] = 0
+    divisor = np.sqrt(np.square(change).sum(1, keepdims=True) / max(1, counted - 1)) + std_floor / 2.0**40
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(divisor > 0, change / divisor, 0), divisor
 
 
-def bound(q: np.ndarray, dtype: str, std_floor: int = STD_FLOOR) -> np.ndarray:
+def bound(q: np.ndarray, dtype: str, std_floor: int = STD_FLOOR, counted: int | None = None) -> np.ndarray:
     """What mel_normalize.hpp says of the difference to `exact`, and a little for float64."""
-    expected, divisor = exact(q, std_floor)
+    expected, divisor = exact(q, std_floor, counted)
     parts = 5 * 2.0**-24 if dtype == "float32" else 2.0**-11 + 5 * 2.0**-24
     with np.errstate(divide="ignore", invalid="ignore"):
         error = np.abs(expected) * (parts + 2.0**-40 / divisor) + 1.01 * 2.0**-27 / divisor
@@ -64,11 +66,13 @@ def on_cpp_and_rtl(mel, frames, mels, *, behind: MemoryModel | None = None, rtl:
     return expected, done
 
 
-def check(q: np.ndarray, format: int, std_floor: int = STD_FLOOR, **settings) -> np.ndarray:
+def check(q: np.ndarray, format: int, std_floor: int = STD_FLOOR, counted: int | None = None, **settings) -> np.ndarray:
     """The tensor (mels, frames), which both give, within the bound."""
-    done, _ = on_cpp_and_rtl(contents(q), *q.shape, format=format, std_floor=std_floor, **settings)
+    done, _ = on_cpp_and_rtl(
+        contents(q, counted=counted), *q.shape, counted=counted, format=format, std_floor=std_floor, **settings
+    )
     got = done.tensor(FORMATS[format])
-    assert (np.abs(got - exact(q, std_floor)[0]) <= bound(q, FORMATS[format], std_floor)).all()
+    assert (np.abs(got - exact(q, std_floor, counted)[0]) <= bound(q, FORMATS[format], std_floor, counted)).all()
     return got
 
 
@@ -86,17 +90,27 @@ def test_bands_are_normalised_over_the_whole_input(frames, mels, format):
     assert np.sqrt(np.square(error).mean()) < (6e-8 if format == 0 else 2.5e-4)
 
 
+@pytest.mark.parametrize("format", [0, 1], ids=FORMATS)
+@pytest.mark.parametrize(
+    ("frames", "counted"), [(2, 1), (3, 2), (17, 16), (128, 127), (129, 128), (130, 129), (300, 77)]
+)
+def test_frames_that_do_not_count_are_zeros(frames, counted, format):
+    got = check(speech(frames, 20), format, counted=counted)
+    assert not got[:, counted:].any() and (counted == 1 or got[:, :counted].all(0).any())
+
+
 @pytest.mark.parametrize(("mels", "format"), [(4, 1), pytest.param(4, 0, marks=SLOW), pytest.param(128, 0, marks=SLOW)])
 def test_the_longest_input(mels, format):
     check(speech(65535, mels), format)
 
 
 @pytest.mark.parametrize("format", [0, 1], ids=FORMATS)
-def test_it_is_the_cpu_paths_normalisation(format):
+@pytest.mark.parametrize("rule", NORMALIZE_OVER)
+def test_it_is_the_cpu_paths_normalisation(format, rule):
     q = speech(300, 80)
-    spec = AudioSpec(dtype=FORMATS[format])
+    spec = AudioSpec(dtype=FORMATS[format], normalize_over=rule)
     mel = np.ascontiguousarray((q.T / 2.0**PLACES).astype(np.float32))
-    got = check(q, format)
+    got = check(q, format, counted=spec.counted(300))
     assert np.abs(got - normalize(mel, spec).astype(np.float64)).max() < (3e-6 if format == 0 else 2.0**-8)
 
 
@@ -200,7 +214,8 @@ def odd_record(seed: int) -> tuple[np.ndarray, dict[str, int]]:
     needed = tensor_bytes(frames, mels, format)
     std_floor = int(rng.choice([0, 1, STD_FLOOR, STD_FLOOR, rng.integers(1 << 32), 0xFFFFFFFF]))
     settings = {
-        "frames": frames, "mels": mels, "format": format, "std_floor": std_floor, "memory": needed + 64,
+        "frames": frames, "counted": int(rng.choice([frames, max(1, frames - 1), rng.integers(1, frames + 1)])),
+        "mels": mels, "format": format, "std_floor": std_floor, "memory": needed + 64,
         "capacity": needed + int(rng.choice([0, 0, 0, 63, -1, -needed])),
     }  # fmt: skip
     if rng.random() < 0.1:
@@ -208,6 +223,8 @@ def odd_record(seed: int) -> tuple[np.ndarray, dict[str, int]]:
             [
                 ("frames", 0),
                 ("frames", 65536),
+                ("counted", 0),
+                ("counted", frames + 1),
                 ("mels", 0),
                 ("mels", 2),
                 ("mels", 132),
@@ -238,8 +255,8 @@ def test_no_access_of_the_cpp_lies_outside_a_buffer_whatever_its_contents(count,
     path = tmp_path / "corpus"
     with path.open("wb") as file:
         for mel, settings in records:
-            names = ("frames", "mels", "capacity", "format", "std_floor")
-            file.write(struct.pack("<6I", len(mel), *(settings[name] for name in names)) + mel.tobytes())
+            names = ("frames", "counted", "mels", "capacity", "format", "std_floor")
+            file.write(struct.pack("<7I", len(mel), *(settings[name] for name in names)) + mel.tobytes())
     done = subprocess.run([program, path], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     statuses = [Status(int(line)) for line in done.stdout.splitlines()]
@@ -262,7 +279,9 @@ def test_a_buffer_that_is_too_small_is_left_alone_and_the_sizes_are_told(frames,
 @pytest.mark.parametrize(
     "changed",
     [
-        {"frames": 0}, {"frames": 65536}, {"frames": 0x80000004}, {"mels": 0}, {"mels": 81}, {"mels": 82},
+        {"frames": 0}, {"frames": 65536}, {"frames": 0x80000004}, {"counted": 0}, {"counted": 9},
+        {"counted": 0x80000004}, {"counted": 0x10004}, {"frames": 7, "counted": 8}, {"mels": 0},
+        {"mels": 81}, {"mels": 82},
         {"mels": 132}, {"mels": 256}, {"mels": 0x80000004}, {"format": 2}, {"format": 0x80000000},
     ],
 )  # fmt: skip
@@ -355,8 +374,9 @@ def test_a_request_takes_at_most_two_clocks_a_value_and_1600(frames, mels, forma
 @pytest.mark.parametrize("mels", [4, 80])
 @pytest.mark.parametrize("frames", [1, 2, 9, 33, 100, 128, 129, 140, 257, 1000, pytest.param(3501, marks=SLOW)])
 def test_clocks_follow_the_model(frames, mels, format, latency):
-    """Buffers begin where pages do, as XRT has them."""
-    behind = MemoryModel(latency=latency)
-    done = run_rtlsim(contents(speech(frames, mels)), frames, mels, format=format, behind=behind, stagger=0)
+    """Buffers begin where pages do, as XRT has them. How many frames count makes no difference."""
+    behind, counted = MemoryModel(latency=latency), max(1, frames - format)
+    mel = contents(speech(frames, mels), counted=counted)
+    done = run_rtlsim(mel, frames, mels, counted=counted, format=format, behind=behind, stagger=0)
     expected = norm_cycles(frames, mels, element_bytes=4 >> format, latency=latency)
     assert done.counters["cycles"] == pytest.approx(expected, rel=0.01)

@@ -48,24 +48,25 @@ def given(frames: int, mels: int, half: int) -> int:
     return sum(-(-min(128, frames - first) // (8 if half else 4)) for first in range(0, frames, 128)) * mels
 
 
-def run_csim(words, frames, mels, half=0, std_floor=STD_FLOOR) -> NDArray[np.uint64]:
+def run_csim(words, frames, mels, half=0, std_floor=STD_FLOOR, *, counted=None) -> NDArray[np.uint64]:
+    """`counted` frames, or all."""
     out = np.zeros((given(frames, mels, half), 2), np.uint64)
     cpp().csim_mel_normalize(
         words.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(len(words)),
-        *map(ctypes.c_uint32, (frames, mels, half, std_floor)), out.ctypes.data_as(ctypes.c_void_p),
+        *map(ctypes.c_uint32, (frames, counted or frames, mels, half, std_floor)), out.ctypes.data_as(ctypes.c_void_p),
     )  # fmt: skip
     return out
 
 
 def run_rtl(
-    words, frames, mels, half=0, std_floor=STD_FLOOR, *, pauses=(0, 0), seed=1, reset_at=NEVER
+    words, frames, mels, half=0, std_floor=STD_FLOOR, *, counted=None, pauses=(0, 0), seed=1, reset_at=NEVER
 ) -> tuple[NDArray[np.uint64], Clocks]:
     out = np.zeros((given(frames, mels, half), 2), np.uint64)
     clocks = (ctypes.c_uint64 * 6)()
     fault = rtl().rtl_mel_normalize(
         words.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(len(words)),
-        *map(ctypes.c_uint32, (frames, mels, half, std_floor, *pauses, seed)), ctypes.c_uint64(reset_at),
-        out.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(len(out)), clocks,
+        *map(ctypes.c_uint32, (frames, counted or frames, mels, half, std_floor, *pauses, seed)),
+        ctypes.c_uint64(reset_at), out.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(len(out)), clocks,
     )  # fmt: skip
     assert fault == 0, {1: "it does not end", 2: "it gives or takes too many words, or too few"}[fault]
     return out, Clocks(*clocks)
@@ -81,6 +82,29 @@ def test_cpp_and_rtl_give_the_same_words_whatever_pauses_there_are(frames, mels,
     expected = run_csim(words, frames, mels, half)
     for seed, pauses in enumerate([(0, 0), (60, 0), (0, 60), (200, 30), (30, 200), (128, 128)]):
         assert np.array_equal(run_rtl(words, frames, mels, half, pauses=pauses, seed=seed)[0], expected), pauses
+
+
+@pytest.mark.parametrize("half", [0, 1])
+@pytest.mark.parametrize("frames", [2, 3, 5, 128, 129, 130, 257, 300])
+def test_frames_that_do_not_count_are_zeros_in_the_same_clocks(frames, half):
+    mels = 8
+    words = words_of(frames, mels)
+    clocks = run_rtl(words, frames, mels, half)[1]
+    for counted in sorted({1, 2, frames - 1, frames, (frames + 1) // 2, min(frames, 127), min(frames, 128)}):
+        expected = run_csim(words, frames, mels, half, counted=counted)
+        for seed, pauses in enumerate([(0, 0), (60, 30), (30, 200)]):
+            found, took = run_rtl(words, frames, mels, half, counted=counted, pauses=pauses, seed=seed)
+            assert np.array_equal(found, expected), (counted, pauses)
+            assert pauses != (0, 0) or took == clocks
+        values = expected.view("<f2" if half else "<f4")
+        first = 0
+        for begin in range(0, frames, 128):
+            count = min(128, frames - begin)
+            rows = values.reshape(-1)[first : first + mels * -(-count // (8 if half else 4)) * (8 if half else 4)]
+            rows = rows.reshape(mels, -1)
+            first += rows.size
+            assert not rows[:, max(0, counted - begin) :].any()
+            assert counted < 3 or counted <= begin or rows[:, : counted - begin].any()
 
 
 def test_bands_take_six_clocks_each_and_are_known_120_later():

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.host.dpu.audio import RATES, AudioSpec
-from headrace.host.dpu.audio_tables import TAP_ONE, taps_table
+from headrace.host.dpu.audio_tables import taps_table
+from headrace.host.dpu.resampling import TAP_ONE
 from headrace.host.dpu.status import Status
 from headrace.sim.hardware.audio import TO_COUNT, resample_cycles, taps_cycles
 

@@ -17,7 +17,7 @@ class Settings(ctypes.Structure):
     _fields_ = [("address", ctypes.c_uint64)]
     _fields_ += [
         (name, ctypes.c_uint32)
-        for name in ("capacity", "bands", "mels", "sound_status", "count", "latency", "stall", "seed")
+        for name in ("capacity", "bands", "mels", "left_out", "sound_status", "count", "latency", "stall", "seed")
     ]
 
 
@@ -30,14 +30,14 @@ def library() -> ctypes.CDLL:
     return rtlsim.load("sound_store")
 
 
-def store(values, *, mels=0, status=0, capacity=None, offset=0, latency=60, stall=0, seed=1, size=SIZE):
+def store(values, *, mels=0, left_out=0, status=0, capacity=None, offset=0, latency=60, stall=0, seed=1, size=SIZE):
     """`values`: (n,) samples, or with `mels` (T, mels), integers of 24 bits. Returns memory, 0xA5 where not written,
     and the outcome."""
     memory = np.full(SIZE, 0xA5, np.uint8)
     values = np.ascontiguousarray(values, np.int32)
     settings = Settings(
-        BASE + offset, SIZE if capacity is None else capacity, bool(mels), mels, status, len(values), latency, stall,
-        seed,
+        BASE + offset, SIZE if capacity is None else capacity, bool(mels), mels, left_out, status, len(values), latency,
+        stall, seed,
     )  # fmt: skip
     outcome = Outcome()
     fault = library().rtl_sound_store(
@@ -49,21 +49,21 @@ def store(values, *, mels=0, status=0, capacity=None, offset=0, latency=60, stal
     return memory, outcome
 
 
-def expected(values, mels: int, offset: int):
+def expected(values, mels: int, left_out: int, offset: int):
     """Bytes of all memory by numpy, and of the output."""
     floats = (np.asarray(values, np.float64) * 2.0 ** (-18 if mels else -21)).astype("<f4").reshape(-1)
     output = np.concatenate([floats, np.zeros(-len(floats) % 4, "<f4")]).view(np.uint8)
     if mels:
-        wide = np.asarray(values, np.int64)
+        wide = np.asarray(values, np.int64)[: len(values) - left_out]
         output = np.concatenate([output, np.stack([wide.sum(0), (wide**2).sum(0)], 1).view(np.uint8).reshape(-1)])
     memory = np.full(SIZE, 0xA5, np.uint8)
     memory[offset : offset + len(output)] = output
     return memory, len(output) if mels else 4 * floats.size
 
 
-def check(values, *, mels=0, offset=0, **options):
-    memory, outcome = store(values, mels=mels, offset=offset, **options)
-    whole, size = expected(values, mels, offset)
+def check(values, *, mels=0, left_out=0, offset=0, **options):
+    memory, outcome = store(values, mels=mels, left_out=left_out, offset=offset, **options)
+    whole, size = expected(values, mels, left_out, offset)
     assert (outcome.status, outcome.count, outcome.bytes) == (Status.OK, len(values), size)
     assert not outcome.bus_error and np.array_equal(memory, whole)
     return outcome
@@ -82,9 +82,11 @@ def test_samples_are_exact_floats_with_zeros_behind_them(samples, stall):
 
 @pytest.mark.parametrize("stall", [0, 128])
 @pytest.mark.parametrize("mels", [4, 8, 80, 128])
-@pytest.mark.parametrize("frames", [1, 2, 17])
-def test_bands_are_followed_by_their_sums(frames, mels, stall):
-    check(noise(frames, mels), mels=mels, stall=stall, offset=0x3F0)
+@pytest.mark.parametrize("frames", [1, 2, 3, 17])
+@pytest.mark.parametrize("left_out", [0, 1])
+def test_bands_are_followed_by_their_sums(frames, mels, stall, left_out):
+    """Of all frames, or of all but the last, which of one frame are none."""
+    check(noise(frames, mels), mels=mels, left_out=left_out, stall=stall, offset=0x3F0)
 
 
 def test_every_magnitude_is_exact():
@@ -136,6 +138,6 @@ def test_random_sounds_and_memories_leave_nothing_behind():
         mels = 4 * int(random.integers(0, 33))
         values = noise(int(random.integers(1, 30)), mels) if mels else noise(int(random.integers(0, 500)))
         check(
-            values, mels=mels, offset=16 * int(random.integers(0, 600)), stall=int(random.integers(0, 230)),
-            latency=int(random.integers(0, 300)), seed=seed,
+            values, mels=mels, left_out=seed % 2, offset=16 * int(random.integers(0, 600)),
+            stall=int(random.integers(0, 230)), latency=int(random.integers(0, 300)), seed=seed,
         )  # fmt: skip

@@ -137,6 +137,13 @@ def form(code=1, channels=1, rate=16000, block=None, bits=16, more=b"") -> bytes
     return chunk(b"fmt ", struct.pack("<HHIIHH", code, channels, rate, rate * block % 2**32, block, bits) + more)
 
 
+PCM_GUID = bytes.fromhex("0100000000001000800000aa00389b71")  # KSDATAFORMAT_SUBTYPE_PCM, from Microsoft's ksmedia.h
+
+
+def extensible(length=22, valid_bits=16, speakers=0, guid=PCM_GUID, more=b"", **fields) -> bytes:
+    return form(code=0xFFFE, more=struct.pack("<HHI", length, valid_bits, speakers) + guid + more, **fields)
+
+
 def riff(*chunks: bytes) -> bytes:
     body = b"WAVE" + b"".join(chunks)
     return b"RIFF" + struct.pack("<I", len(body)) + body
@@ -163,7 +170,9 @@ def test_files_by_python_and_libsndfile_give_their_samples(through, rate):
         assert check(through, written(samples, rate, "WAV", "PCM_16")) == Status.OK
     for subtype in ("PCM_24", "FLOAT", "ALAW", "PCM_U8"):
         assert check(through, written(stereo, rate, "WAV", subtype)) == Status.SOUND_FORMAT
-    assert check(through, written(stereo, rate, "WAVEX", "PCM_16")) == Status.SOUND_FORMAT
+        assert check(through, written(samples, rate, "WAVEX", "PCM_16")) == Status.OK
+    for subtype in ("PCM_24", "FLOAT", "ULAW"):
+        assert check(through, written(stereo, rate, "WAVEX", subtype)) == Status.SOUND_FORMAT
     for container in ("FLAC", "AIFF", "RF64"):
         assert check(through, written(stereo, rate, container, "PCM_16")) == Status.NOT_WAV
 
@@ -190,6 +199,56 @@ def test_other_chunks_are_skipped_at_any_size_before_and_behind(through):
         extra = chunk(b"LIST", b"data" * (size // 4) + b"x" * (size % 4))
         assert check(through, riff(extra, form(), extra, extra, data(20), extra)) == Status.OK
         assert check(through, riff(form(more=bytes(size)), data(20)) + b"tail" * size) == Status.OK
+
+
+@on_both
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("rate", RATES)
+def test_the_extensible_form_of_a_header_gives_the_same_samples(through, rate, channels):
+    for speakers in (0, 3, 2**32 - 1):
+        file = riff(extensible(speakers=speakers, channels=channels, rate=rate), data(60, channels))
+        assert check(through, file) == Status.OK
+    for size in (1, 2, 3, 16, 17):
+        file = riff(extensible(channels=channels, rate=rate, more=bytes(size)), data(60, channels))
+        assert check(through, file) == Status.OK
+        file = riff(chunk(b"LIST", bytes(size)), extensible(channels=channels, rate=rate), data(9, channels))
+        assert check(through, file) == Status.OK
+
+
+@on_both
+def test_an_extension_that_says_anything_else_is_refused(through):
+    assert check(through, riff(extensible(), data(8))) == Status.OK
+    for bit in range(8 * len(PCM_GUID)):
+        guid = (int.from_bytes(PCM_GUID, "little") ^ 1 << bit).to_bytes(len(PCM_GUID), "little")
+        assert check(through, riff(extensible(guid=guid), data(8))) == Status.SOUND_FORMAT
+    for length, valid_bits in ((0, 16), (18, 16), (23, 16), (22, 0), (22, 12), (22, 15), (22, 17), (22, 24), (16, 22)):
+        assert check(through, riff(extensible(length, valid_bits), data(8))) == Status.SOUND_FORMAT
+    assert check(through, riff(extensible(bits=24, block=3), data(9))) == Status.SOUND_FORMAT
+    assert check(through, riff(extensible(channels=3), data(9))) == Status.CHANNELS
+    for code in (0, 2, 0xFFFD, 0xFFFF, 0xFF01, 0x00FE):
+        plain = bytearray(riff(extensible(), data(8)))
+        plain[20:22] = struct.pack("<H", code)
+        assert check(through, bytes(plain)) == Status.SOUND_FORMAT
+    plain[20:22] = struct.pack("<H", 1)  # a fmt of 40 bytes whose rest means nothing
+    plain[36:60] = bytes(24)
+    assert check(through, bytes(plain)) == Status.OK
+
+
+@on_both
+def test_an_extension_that_is_cut_is_none(through):
+    """One that fmt has no room for, and a file that ends in it."""
+    for size in range(16, 40):
+        short = chunk(b"fmt ", extensible()[8 : 8 + size])
+        assert check(through, riff(short, data(20))) == Status.SOUND_FORMAT
+    short = chunk(b"fmt ", extensible()[8:44])
+    assert check(through, riff(short, chunk(PCM_GUID[12:], b"12"), data(20))) == Status.SOUND_FORMAT
+    for fill in range(0, 16, 2):
+        file = riff(chunk(b"LIST", bytes(fill)), extensible())
+        for end in range(len(file) - 24, len(file)):
+            assert check(through, file[:end]) == Status.TRUNCATED
+    last = riff(*[chunk(b"LIST", b"")] * (MOST_CHUNKS - 1), extensible(), data(5))
+    assert check(through, last) == Status.CORRUPT_HEADER
+    assert check(through, riff(*[chunk(b"LIST", b"")] * (MOST_CHUNKS - 2), extensible(), data(5))) == Status.OK
 
 
 @on_both
@@ -272,6 +331,11 @@ names = st.sampled_from([b"fmt ", b"data", b"LIST", b"fact", b"Data", b"fmt\0"])
 bodies = st.one_of(
     st.binary(max_size=40),
     st.builds(
+        lambda more, cut, **fields: extensible(**fields, more=more)[8 : 48 + len(more) - cut],
+        st.sampled_from([b"", b"", b"1", b"1234"]), st.sampled_from([0, 0, 0, 1, 24]),
+        channels=st.sampled_from([1, 2, 3]), rate=st.sampled_from(RATES), valid_bits=st.sampled_from([16, 16, 16, 12]),
+    ),
+    st.builds(
         lambda *fields: struct.pack("<HHIIHH", *fields),
         st.sampled_from([0, 1, 1, 1, 3, 0xFFFE]), st.sampled_from([0, 1, 1, 2, 2, 3]),
         st.sampled_from([*RATES, 0, 44056]), st.just(0), st.sampled_from([2, 2, 4, 4, 0, 3]),
@@ -295,7 +359,8 @@ def damaged(count: int, seed: int):
     for _ in range(count):
         channels, rate = int(random.integers(1, 3)), int(random.choice(RATES))
         extra = [chunk(b"LIST", random.bytes(int(random.integers(0, 40)))) for _ in range(random.integers(0, 3))]
-        file = bytearray(riff(form(channels=channels, rate=rate), *extra, data(int(random.integers(0, 60)), channels)))
+        head = extensible if random.integers(0, 2) else form
+        file = bytearray(riff(head(channels=channels, rate=rate), *extra, data(int(random.integers(0, 60)), channels)))
         for _ in range(random.integers(1, 4)):
             at = int(random.integers(0, min(len(file), 90)))
             match random.integers(0, 5):
@@ -320,15 +385,19 @@ def test_damaged_files_have_the_references_verdict(through, rtl_count, csim_coun
     count = csim_count if through is through_csim else rtl_count
     seen = {check(through, file) for file in damaged(count, seed=count)}
     assert {Status.OK, Status.NOT_WAV, Status.TRUNCATED, Status.CORRUPT_HEADER, Status.RATE} <= seen
+    assert Status.SOUND_FORMAT in seen
 
 
 @pytest.mark.parametrize("channels", [1, 2])
 @pytest.mark.parametrize("skipped", [(), (1,), (26,), (4096, 4099, 18)])
 @pytest.mark.parametrize("frames", [0, 1, 350])
-def test_clocks_are_those_of_the_cycle_model(channels, skipped, frames):
-    file = riff(form(channels=channels), *(chunk(b"LIST", bytes(size)) for size in skipped), data(frames, channels))
+@pytest.mark.parametrize("head", [form, extensible])
+def test_clocks_are_those_of_the_cycle_model(channels, skipped, frames, head):
+    file = riff(head(channels=channels), *(chunk(b"LIST", bytes(size)) for size in skipped), data(frames, channels))
     numbers = run_rtl(file, 0)[3]
-    assert (numbers.header, numbers.cycles) == (wav_header_cycles(skipped), wav_cycles(frames, skipped))
+    extended = head is extensible
+    assert numbers.header == wav_header_cycles(skipped, extensible=extended)
+    assert numbers.cycles == wav_cycles(frames, skipped, extensible=extended)
 
 
 def test_words_behind_the_samples_are_left():

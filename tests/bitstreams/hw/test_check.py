@@ -29,7 +29,7 @@ CHANGES = (
     ("both", XML, 'id="1" port="M_AXI_GMEM1"', 'id="1" port="M_AXI_GMEM0"', "tensor|M_AXI_GMEM0|m_axi_gmem0"),
     ("both", XML, 'id="1" port="M_AXI_GMEM1"', 'id="1" port="S_AXI_CONTROL"', "not a port of its kind"),
     ("both", XML, 'hwControlProtocol="ap_ctrl_chain"', 'hwControlProtocol="ap_ctrl_hs"', "ap_ctrl_hs"),
-    ("both", XML, 'offset="0x54"', 'offset="0xFFE"', "argument std_floor lies beyond the 4096 bytes"),
+    ("both", XML, 'offset="0x5C"', 'offset="0xFFE"', "argument std_floor lies beyond the 4096 bytes"),
     ("both", XML, "<args>", "<arg", "cannot be read: ParseError"),
     ("both", XML, ' hostSize="0x8"', "", "argument mel has no hostSize"),
     ("rtl", XML, 'name="M_AXI_GMEM0"', 'name="M_AXI_GMEM9"', "m_axi_gmem9, of which the RTL has no channel"),

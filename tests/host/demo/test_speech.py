@@ -73,12 +73,12 @@ def test_sounds_that_cannot_be_used_are_named_and_the_others_are_kept():
         prepared(Sound("text", b"no sound"))
 
 
-def test_a_request_sends_features_and_how_many_frames_they_are():
+def test_a_request_sends_features_and_how_many_of_their_frames_count():
     found = prepared(sound(0.5, 16_000), sound(1.0, 16_000, seed=1))
     inputs = (TensorSpec("features", "float32", (80, -1), 3501), TensorSpec("lengths", "int64", ()))
-    source = Speech(found, None, [1, 0], inputs)
+    source = Speech(found, None, [1, 0], SPEC, inputs)
     value, how = asyncio.run(source.value(0))
-    assert value["features"].shape == (80, 101) and value["lengths"] == 101 and how is None
+    assert value["features"].shape == (80, 101) and value["lengths"] == 100 and how is None
     assert value["lengths"].dtype == np.int64 and source.name(2) == source.name(0) == "1.0 s 16000 Hz"
 
     async def through_the_cpu():
@@ -86,7 +86,7 @@ def test_a_request_sends_features_and_how_many_frames_they_are():
             return await dataclasses.replace(source, preprocessor=cpu).value(1)
 
     value, how = asyncio.run(through_the_cpu())
-    assert value["lengths"] == 51 and how.unit == "cpu" and source.compare(1, how.tensor) == (True, 0.0)
+    assert value["lengths"] == 50 and how.unit == "cpu" and source.compare(1, how.tensor) == (True, 0.0)
     assert source.compare(1, how.tensor + 0.01)[0] is False
 
 

@@ -51,6 +51,17 @@ def test_a_plain_wav_file_is_for_the_dpu_and_its_samples_are_libsndfiles(rate, c
     assert at == rate and ours.dtype == np.float32 and np.array_equal(ours, theirs.mean(1))
 
 
+@pytest.mark.parametrize("channels", [1, 2])
+def test_the_extensible_form_of_a_wav_file_is_for_the_dpu_and_its_samples_are_libsndfiles(channels):
+    samples = np.stack([SPEECH, SPEECH[::-1]], 1)[:, :channels]
+    data = written(samples, 44100, "WAVEX", "PCM_16")
+    found = pcm(data, RATES, LONGEST_S)
+    assert (found.rate, found.channels, found.frames) == (44100, channels, len(SPEECH))
+    assert data[found.start :] == samples.astype("<i2").tobytes()
+    theirs, _ = soundfile.read(io.BytesIO(data), dtype="float64", always_2d=True)
+    assert np.array_equal(decode(data, RATES, LONGEST_S)[0], theirs.mean(1))
+
+
 def test_chunks_of_odd_size_before_and_behind_the_samples_are_passed_over():
     data = riff(chunk(b"LIST", b"abc"), form(), chunk(b"fact", b"1234"), DATA, chunk(b"id3 ", b"tag"))
     assert np.array_equal(decode(data, RATES, LONGEST_S)[0], SPEECH / 32768)
@@ -65,7 +76,8 @@ def test_chunks_of_odd_size_before_and_behind_the_samples_are_passed_over():
         (written(SPEECH, 16000, "WAV", "PCM_24"), "with 24 bits"),
         (written(SPEECH, 16000, "WAV", "FLOAT"), "format 0x3 with 32 bits"),
         (written(SPEECH, 16000, "WAV", "ALAW"), "format 0x6 with 8 bits"),
-        (written(SPEECH, 16000, "WAVEX", "PCM_16"), "format 0xfffe"),
+        (written(SPEECH, 16000, "WAVEX", "PCM_24"), "format 0xfffe with 24 bits"),
+        (riff(form(code=0xFFFE), DATA), "format 0xfffe with 16 bits"),
         (wav(np.zeros((9, 3), np.int16), 16000), "3 channels"),
         (wav(SPEECH, 12000), "12000 Hz; the DPU takes 8000, 11025"),
         (riff(form(block=4), DATA), "blocks of 4 bytes"),
