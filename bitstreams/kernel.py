@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.batching.errors import HeadraceError
-from headrace.bitstreams.xclbin import Xclbin, XclbinError, read_xclbin
+from headrace.bitstreams.xclbin import Xclbin, XclbinError, check_content, read_xclbin
 
 SCALAR, GLOBAL = 0, 1  # addressQualifier: a register of its own, or a pointer to device memory
 
@@ -68,6 +68,7 @@ def read_checked(path: Path) -> Xclbin:
     XclbinError."""
     xclbin = read_xclbin(path)
     try:
+        check_content(xclbin)
         kernels_of(xclbin)
     except XclbinError as error:
         raise XclbinError(f"{path}: {error}") from error

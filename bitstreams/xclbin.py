@@ -7,7 +7,7 @@ trusts nothing: every count, offset and size is checked against the file before 
 import hashlib
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import pairwise
 from pathlib import Path
@@ -138,14 +138,26 @@ def make_xclbin(
     connections: Iterable[Connection],
 ) -> Xclbin:
     """A container whose UUID is derived from its content: equal content, equal UUID."""
-    memories, ips, connections = tuple(memories), tuple(ips), tuple(connections)
-    digest = hashlib.sha256(f"{int(mode)} {platform}".encode())
-    parts = (bitstream, metadata_xml, build_metadata, _pack_memories(memories), _pack_ips(ips))
-    for part in (*parts, _pack_connections(connections)):
+    layout = tuple(memories), tuple(ips), tuple(connections)
+    return sealed(Xclbin(mode, platform, UUID(int=0), bitstream, metadata_xml, build_metadata, *layout, {}))
+
+
+def sealed(xclbin: Xclbin) -> Xclbin:
+    """Return the container with the UUID of its content."""
+    digest = hashlib.sha256(f"{int(xclbin.mode)} {xclbin.platform}".encode())
+    parts = (xclbin.bitstream, xclbin.metadata_xml, xclbin.build_metadata, _pack_memories(xclbin.memories))
+    for part in (*parts, _pack_ips(xclbin.ips), _pack_connections(xclbin.connections)):
         digest.update(struct.pack("<Q", len(part)))
         digest.update(part)
-    uuid = UUID(bytes=digest.digest()[:16], version=4)
-    return Xclbin(mode, platform, uuid, bitstream, metadata_xml, build_metadata, memories, ips, connections, {})
+    return replace(xclbin, uuid=UUID(bytes=digest.digest()[:16], version=4))
+
+
+def check_content(xclbin: Xclbin) -> None:
+    """Raise XclbinError for a container of an emulated device whose content is not what its UUID was derived from.
+
+    Its bitstream is code that would be run as it is. Containers for cards are checked by XRT, and have other UUIDs."""
+    if xclbin.mode in (Mode.SW_EMU, Mode.HW_EMU) and sealed(xclbin).uuid != xclbin.uuid:
+        raise XclbinError("it is damaged: its content is not that of its UUID; build it again")
 
 
 def to_bytes(xclbin: Xclbin) -> bytes:

@@ -10,6 +10,7 @@ import os
 import queue
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, Final
@@ -70,9 +71,10 @@ def told_in_background() -> Iterator[None]:
         yield
     finally:
         _waiting = None
+        end = time.monotonic() + LAST_WORDS_S
         with contextlib.suppress(queue.Full):
-            lines.put_nowait(None)
-            writer.join(LAST_WORDS_S)
+            lines.put(None, timeout=LAST_WORDS_S)  # what waits is written before
+            writer.join(max(0.0, end - time.monotonic()))
 
 
 def _write(lines: "queue.Queue[str | None]") -> None:

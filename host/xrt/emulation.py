@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from headrace.batching.errors import HeadraceError
 from headrace.bitstreams.hw_emu.library import unpack
 from headrace.bitstreams.kernel import KernelSpec, kernels_of
-from headrace.bitstreams.xclbin import MemoryBank, Mode, Xclbin, from_bytes
+from headrace.bitstreams.xclbin import MemoryBank, Mode, Xclbin, check_content, from_bytes
 from headrace.host.xrt.arguments import Form, as_a, as_index, as_size, as_text, as_unsigned, is_a, taken
 from headrace.host.xrt.engine import DeviceMemory, Engine, RunFailed, SwEmuEngine, load_library
 from headrace.host.xrt.enums import (
@@ -132,6 +132,7 @@ class xclbin:
             return
         try:
             content = from_bytes(Path(found["arg0"]).read_bytes())
+            check_content(content)
             self._data = content, kernels_of(content)
         except (OSError, ValueError, HeadraceError) as failed:  # ValueError: a zero in the path
             raise RuntimeError(f"failed to load xclbin: {failed}") from failed

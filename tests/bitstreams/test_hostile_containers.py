@@ -1,12 +1,14 @@
 """Containers whose layout is sound and whose contents are not: XclbinError, and from the device what XRT raises."""
 
+import random
 import sys
 from dataclasses import replace
 
 import pytest
 
 from headrace.bitstreams.build import describe
-from headrace.bitstreams.xclbin import Mode, XclbinError, read_xclbin, write_xclbin
+from headrace.bitstreams.kernel import read_checked
+from headrace.bitstreams.xclbin import Mode, XclbinError, read_xclbin, sealed, write_xclbin
 from headrace.host import xrt
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.image import ImageSpec
@@ -42,7 +44,7 @@ def test_a_container_that_contradicts_itself_is_refused(vadd_xclbin, tmp_path, n
     sound = read_xclbin(vadd_xclbin)
     describe(sound)
     path = tmp_path / "hostile.xclbin"
-    write_xclbin(path, replace(sound, **change(sound)))
+    write_xclbin(path, sealed(replace(sound, **change(sound))))
     with pytest.raises(XclbinError, match=message):
         describe(read_xclbin(path))
     with pytest.raises(RuntimeError, match=message):
@@ -57,7 +59,7 @@ def test_the_real_xrt_is_not_asked_to_open_it(vadd_xclbin, tmp_path, name, mode,
     change, message = HOSTILE[name]
     sound = read_xclbin(vadd_xclbin)
     path = tmp_path / "hostile.xclbin"
-    write_xclbin(path, replace(sound, mode=mode, **change(sound)))
+    write_xclbin(path, sealed(replace(sound, mode=mode, **change(sound))))
     for act in (lambda: xrt.api_for(path, xrt.Api.REAL), lambda: Dpu(path, ImageSpec(), api=xrt.Api.REAL)):
         with pytest.raises(XclbinError, match=rf"hostile\.xclbin: .*{message}"):
             act()
@@ -73,3 +75,25 @@ def test_bad_build_metadata_are_told_and_do_not_keep_the_device_from_it(vadd_xcl
     with pytest.raises(XclbinError, match="BUILD_METADATA is not"):
         describe(read_xclbin(path))
     emulation.device(0).load_xclbin(str(path))
+
+
+def test_a_flipped_bit_in_a_container_is_found_before_its_code_runs(vadd_xclbin, tmp_path):
+    """Wherever it is, except in what nothing is read from: padding, signatures and times."""
+    whole = vadd_xclbin.read_bytes()
+    sound = read_xclbin(vadd_xclbin)
+    chance = random.Random(3)
+    path = tmp_path / "flipped.xclbin"
+    refused = 0
+    for _ in range(300):
+        data = bytearray(whole)
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        path.write_bytes(data)
+        try:
+            found = read_checked(path)
+        except XclbinError:
+            refused += 1
+            with pytest.raises(RuntimeError, match="failed to load xclbin"):
+                emulation.xclbin(str(path))
+        else:
+            assert found == sound
+    assert refused > 250

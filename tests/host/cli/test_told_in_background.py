@@ -9,7 +9,9 @@ from headrace.host.cli.console import MOST_WAITING
 
 TELLER = """
 import sys
+from headrace.host.cli import console
 from headrace.host.cli.console import tell, told_in_background
+console.LAST_WORDS_S = 60.0  # a busy machine may need more than two seconds to read
 with told_in_background():
     for number in range(int(sys.argv[1])):
         tell(f"line {number}" + "." * 50)

@@ -7,7 +7,6 @@ import random
 import threading
 import time
 from dataclasses import replace
-from uuid import uuid4
 from xml.etree import ElementTree
 
 import cv2
@@ -18,7 +17,7 @@ from stopped_clock import PATIENCE_S, StoppedClock, turns_until
 from headrace.batching import CorruptInput, UnsupportedInput, UsageError
 from headrace.bitstreams.build import build_hw_emu, build_sw_emu
 from headrace.bitstreams.kernel import parse_xml
-from headrace.bitstreams.xclbin import read_xclbin, write_xclbin
+from headrace.bitstreams.xclbin import read_xclbin, sealed, write_xclbin
 from headrace.host.demo.photos import demo_photos
 from headrace.host.dpu import cu, driver, job_queue
 from headrace.host.dpu.driver import Dpu, DpuUnavailable
@@ -85,7 +84,7 @@ def test_a_bitstream_whose_kernel_lacks_an_argument_is_refused_by_name(xclbin, t
                 parent.remove(arg)
     kept = tuple(connection for connection in content.connections if connection.arg_index < WORKSPACE)
     assert len(kept) < len(content.connections)
-    older = replace(content, metadata_xml=ElementTree.tostring(description), connections=kept, uuid=uuid4())
+    older = sealed(replace(content, metadata_xml=ElementTree.tostring(description), connections=kept))
     write_xclbin(tmp_path / "older.xclbin", older)
     told = r"older\.xclbin: image_cu has no argument workspace, workspace_bytes, ring, .*, polls; `headrace build`"
     with pytest.raises(UsageError, match=told):

@@ -169,8 +169,8 @@ def test_what_it_prints_is_seen_and_never_on_stdout(own, capfd):
 
 
 def test_a_network_that_never_ends_is_given_up(own, monkeypatch):
-    monkeypatch.setattr(reading, "LIMIT_S", 0.5)
     reading.describe("squeezenet1_1")  # the fork server runs
+    monkeypatch.setattr(reading, "LIMIT_S", 0.5)
     with pytest.raises(UsageError, match=r"was not read within 0\.5 s"):
         reading.describe("badnets:waits")
     assert not children(SHARED.pid)

@@ -5,12 +5,13 @@ import gc
 import json
 import threading
 import time
+from dataclasses import replace
 from uuid import uuid4
 
 import numpy as np
 import pytest
 
-from headrace.bitstreams.xclbin import Mode, Xclbin, read_xclbin, write_xclbin
+from headrace.bitstreams.xclbin import Mode, read_xclbin, sealed, write_xclbin
 from headrace.host import xrt
 from headrace.host.xrt import emulation as pyxrt
 from headrace.host.xrt import engine
@@ -135,8 +136,7 @@ def test_units_run_their_own_models_at_the_same_time(vadd_hw_xclbin):
 def test_a_bitstream_of_another_target_is_refused(vadd_xclbin, vadd_hw_xclbin, tmp_path):
     for number, (path, mode) in enumerate(((vadd_xclbin, Mode.HW_EMU), (vadd_hw_xclbin, Mode.SW_EMU))):
         content = read_xclbin(path)
-        fields = {name: getattr(content, name) for name in Xclbin.__slots__}
-        write_xclbin(tmp_path / f"{number}.xclbin", Xclbin(**fields | {"mode": mode, "uuid": uuid4()}))
+        write_xclbin(tmp_path / f"{number}.xclbin", sealed(replace(content, mode=mode)))
         device = pyxrt.device(0)
         identity = device.register_xclbin(pyxrt.xclbin(str(tmp_path / f"{number}.xclbin")))
         with pytest.raises(RuntimeError, match=f"its bitstream is not for {mode.name}"):
@@ -377,8 +377,7 @@ def test_messages_go_to_pythons_log(caplog):
 
 def test_the_device_runs_one_container_at_a_time(board, vadd_xclbin, tmp_path):
     content = read_xclbin(vadd_xclbin)
-    fields = {name: getattr(content, name) for name in Xclbin.__slots__}
-    write_xclbin(tmp_path / "other.xclbin", Xclbin(**fields | {"uuid": uuid4()}))
+    write_xclbin(tmp_path / "other.xclbin", sealed(replace(content, platform="another")))
     other = board.device.register_xclbin(pyxrt.xclbin(str(tmp_path / "other.xclbin")))
     with pytest.raises(RuntimeError, match="busy"):
         pyxrt.hw_context(board.device, other)
@@ -480,8 +479,7 @@ def test_only_device_0_exists():
 
 def test_a_container_for_a_card_is_never_emulated(vadd_xclbin, tmp_path):
     content = read_xclbin(vadd_xclbin)
-    fields = {name: getattr(content, name) for name in Xclbin.__slots__}
-    write_xclbin(tmp_path / "hw.xclbin", Xclbin(**fields | {"mode": Mode.PR}))
+    write_xclbin(tmp_path / "hw.xclbin", sealed(replace(content, mode=Mode.PR)))
     with pytest.raises(xrt.NoDevice, match="pyxrt"):
         xrt.api_for(tmp_path / "hw.xclbin")
     container = pyxrt.xclbin(str(tmp_path / "hw.xclbin"))

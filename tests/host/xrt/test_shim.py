@@ -19,7 +19,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from headrace.bitstreams.xclbin import Mode, XclbinError, read_xclbin, write_xclbin
+from headrace.bitstreams.xclbin import Mode, XclbinError, read_xclbin, sealed, write_xclbin
 from headrace.host import xrt
 from headrace.host.xrt.shim import messages, process
 from headrace.host.xrt.shim.environment import XrtMissing, write_environment
@@ -363,7 +363,7 @@ def test_the_environment_of_what_is_no_container_is_refused(tmp_path, vadd_xclbi
     (tmp_path / "full").mkdir()
     (tmp_path / "full/mine").touch()
     sound, twisted, card = read_xclbin(vadd_xclbin), tmp_path / "twisted", tmp_path / "card"
-    write_xclbin(twisted, replace(sound, metadata_xml=b"<project"))
+    write_xclbin(twisted, sealed(replace(sound, metadata_xml=b"<project")))
     write_xclbin(card, replace(sound, mode=Mode.PR))
     for mode in (Mode.PR, Mode.HW_EMU_PR):
         with pytest.raises(XrtMissing, match=f"for {mode.name}"):
