@@ -328,7 +328,7 @@ def _load(settings: Sequence[ModelSettings], on_stage: OnStage) -> _Models:
             if (value := getattr(own, name)) is not None
         }
         weights = None if own.weights is None else str(own.weights)
-        network = StepNetwork(own.name, own.source, weights=weights, **sizes)
+        network = StepNetwork(own.name, own.source, weights=weights, rules=own.rules, **sizes)
         steps.append(_Steps(own, network, signature(network)))
     if tensors and tensors[0].policy in CELL_POLICIES:
         first = tensors[0]
@@ -340,13 +340,13 @@ def _load(settings: Sequence[ModelSettings], on_stage: OnStage) -> _Models:
 
 def _network(own: ModelSettings) -> _Loaded:
     weights = None if own.weights is None else str(own.weights)
-    found = describe(own.source, weights, own.input_shape)
+    found = describe(own.source, weights, own.input_shape, own.rules)
     if own.max_batch > found.largest_batch:
         raise UsageError(
             f"model {own.name!r} was exported for batches of at most {found.largest_batch}: give --max-batch "
             f"{found.largest_batch}, or export it anew"
         )
-    return _Loaded(own, Network(own.name, own.source, found, weights, own.input_shape))
+    return _Loaded(own, Network(own.name, own.source, found, weights, own.input_shape, rules=own.rules))
 
 
 async def _cells(models: _Models) -> _Parts:

@@ -18,6 +18,8 @@ from typing import Any
 
 from headrace.batching import ModelGraph, UsageError
 from headrace.host.workers.description import NetworkDescription
+from headrace.host.workers.foreign.limits import CPU_S
+from headrace.host.workers.foreign.rules import ANY_FILE, FileRules
 from headrace.host.workers.fork_server import ENVIRONMENT, SHARED, ForkedProcess, ForkServer
 from headrace.host.workers.networks import KINDS, Network
 from headrace.host.workers.plain import NotPlain, from_plain, to_plain
@@ -39,15 +41,19 @@ def require_torch() -> None:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-def describe(source: str, weights: str | None = None, input_shape: str | None = None) -> NetworkDescription:
+def describe(
+    source: str, weights: str | None = None, input_shape: str | None = None, rules: FileRules = ANY_FILE
+) -> NetworkDescription:
     """As `models.load_model`, without the network."""
-    found: NetworkDescription = _read("describe", source, weights, input_shape, preload=preloads([source]))
+    found: NetworkDescription = _read("describe", source, weights, input_shape, rules, preload=preloads([source]))
     return found
 
 
-def graph(source: str, weights: str | None, input_shape: str | None, name: str) -> ModelGraph:
+def graph(
+    source: str, weights: str | None, input_shape: str | None, name: str, rules: FileRules = ANY_FILE
+) -> ModelGraph:
     """A network's operators in nodes (`torch_graph.from_torch`), under `name`."""
-    found: ModelGraph = _read("graph", source, weights, input_shape, name, preload=preloads([source]))
+    found: ModelGraph = _read("graph", source, weights, input_shape, name, rules, preload=preloads([source]))
     return found
 
 
@@ -59,8 +65,10 @@ def node_model(
     *,
     name: str | None = None,
     whole: bool = False,
+    rules: FileRules = ANY_FILE,
 ) -> tuple[NodeModel, ModelGraph]:
-    model, found = _read("node_model", source, max_batch, weights, input_shape, name, whole, preload=preloads([source]))
+    given = (source, max_batch, weights, input_shape, name, whole, rules)
+    model, found = _read("node_model", *given, preload=preloads([source]))
     return model, found
 
 
@@ -165,6 +173,8 @@ async def _answered(server: ForkServer, function: str, given: Sequence[Any], pre
             await asyncio.wait_for(words, ENDING_S)
         if process.returncode == -signal.SIGINT:  # Ctrl-C is told to all processes of a terminal, in any order
             raise KeyboardInterrupt
+        if process.returncode == -signal.SIGXCPU:
+            raise UsageError(f"{what} was not read within {CPU_S} s of processor time; does its code end?")
         if process.returncode != 0:
             raise UsageError(f"{what}: the process that read it was ended by {_end(process.returncode)}")
         return _checked(os.pread(call, MAX_ANSWER + 1, 0), what)
