@@ -26,7 +26,7 @@ from headrace.host.workers.input_shapes import parse_input_shape
 from headrace.host.workers.networks import Network as StepNetwork
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import processes
-from headrace.host.workers.reading import describe, is_step_model, signature
+from headrace.host.workers.reading import describe, in_thread, is_step_model, signature
 from headrace.host.workers.steps import Signature
 from headrace.sim.hardware.profiles import read_profile
 from headrace.sim.load.lengths import TRANSLATION, dec_timesteps
@@ -179,7 +179,7 @@ async def open_group(
     """Load the models, measure what has no profile, start workers. `suffix` tells the workers' names from those of
     other groups; `on_execution` is told the worker's, the runtime's origin, and a task that ended. Raises UsageError,
     and WorkerLost if no worker can be started."""
-    loaded = await asyncio.to_thread(_load, settings, on_stage)
+    loaded = await in_thread(_load, settings, on_stage)
     parts = await (_cells(loaded) if settings[0].policy in CELL_POLICIES else _networks(loaded, on_stage))
     on_stage(f"starting {parts.count} {parts.kind} for {', '.join(model.name for model in settings)}")
     async with contextlib.AsyncExitStack() as stack:
@@ -372,7 +372,7 @@ async def _networks(models: _Models, on_stage: OnStage) -> _Parts:
         for each in every
         if each.settings.profile is not None
     }
-    hardware = await asyncio.to_thread(_hardware, models, own, list(given.values()))
+    hardware = await in_thread(_hardware, models, own, list(given.values()))
     profiles = {}
     for each in every:
         name = each.settings.name

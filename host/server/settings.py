@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from headrace.batching import POLICIES, UsageError
 from headrace.batching.catalog import CELL_POLICIES
+from headrace.batching.errors import LONGEST_NAME
 from headrace.batching.graphs.profile import KNEE_GROWTH
 from headrace.batching.policies.bucketed_graph import BUCKET_WIDTH
 from headrace.batching.policies.preba import BUCKET_S
@@ -104,11 +105,13 @@ def with_settings(base: ModelSettings, table: Mapping[str, Any], where: str) -> 
     for key, value in table.items():
         known = KEYS.get(key)
         if known is None:
-            raise UsageError(f"{where}: there is no setting {key!r}; known are {', '.join(sorted(KEYS))}")
+            raise UsageError(
+                f"{where}: there is no setting {key[:LONGEST_NAME]!r}; known are {', '.join(sorted(KEYS))}"
+            )
         try:
             changes[known.field] = known.read(value)
         except ValueError as error:
-            raise UsageError(f"{where}: {key} is {value!r}; {error}") from None
+            raise UsageError(f"{where}: {key} is {repr(value)[:LONGEST_NAME]}; {error}") from None
     return replace(base, **changes)
 
 

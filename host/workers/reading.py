@@ -11,10 +11,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextvars import ContextVar
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.batching import ModelGraph, UsageError
 from headrace.host.workers.description import NetworkDescription
@@ -31,6 +32,49 @@ LIMIT_S = 180.0  # a cold import of torch on a busy machine, and a large network
 ENDING_S = 3.0  # for the end of a process that was killed, and for its last words
 LOOK_S = 0.05  # between two looks whether who waits was cancelled
 MAX_ANSWER = 1 << 26  # bytes; the graph of a large network takes one or two million
+
+
+class _Scope:
+    """The readings that one call of `in_thread` has begun, which end with it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._readings: set[_Reading] = set()
+        self._cancelled = False
+
+    @contextlib.contextmanager
+    def holds(self, reading: "_Reading") -> Iterator[None]:
+        with self._lock:
+            self._readings.add(reading)
+            if self._cancelled:
+                reading.cancel()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._readings.discard(reading)
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._cancelled = True
+            for reading in self._readings:
+                reading.cancel()
+
+
+_scope: ContextVar[_Scope] = ContextVar("scope", default=_Scope())  # noqa: B039  that one is never cancelled
+_Found = TypeVar("_Found")
+
+
+async def in_thread(work: Callable[..., _Found], *given: Any) -> _Found:
+    """Run `work`, which calls functions of this module, in a thread, so that the event loop serves meanwhile. If the
+    caller is cancelled, the processes that read end at once, and `work` with them."""
+    scope = _Scope()
+    reset = _scope.set(scope)
+    try:
+        return await asyncio.to_thread(work, *given)
+    finally:
+        scope.cancel()
+        _scope.reset(reset)
 
 
 def require_torch() -> None:
@@ -114,15 +158,16 @@ def _read(function: str, *given: Any, preload: Sequence[str] = ()) -> Any:
     reading = _Reading()
     thread = threading.Thread(target=reading.run, args=(function, given, preload), name="reading", daemon=True)
     thread.start()
-    try:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                return reading.answer.result(None if task is None else LOOK_S)
-            if task is not None and task.cancelling():  # by Ctrl-C, say, of which asyncio tells no other way
-                raise asyncio.CancelledError
-    except BaseException:  # KeyboardInterrupt, say: the process ends with who waits for it
-        reading.cancel()
-        raise
+    with _scope.get().holds(reading):
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    return reading.answer.result(None if task is None else LOOK_S)
+                if task is not None and task.cancelling():  # by Ctrl-C, say, of which asyncio tells no other way
+                    raise asyncio.CancelledError
+        except BaseException:  # KeyboardInterrupt, say: the process ends with who waits for it
+            reading.cancel()
+            raise
 
 
 class _Reading:

@@ -1,0 +1,92 @@
+"""Files of models that harm: a load that never ends, weights that hold themselves, a table that nests without end."""
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from running import scale_request, scaled, serving, until, write_profile
+
+WAITS = """
+import os, time
+
+def net():
+    with open("reader", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename("reader", "reading")
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "waits.toml").write_text('source = "waits:net"\npolicy = "serial"\n')
+    return tmp_path
+
+
+def reading(server) -> int:
+    """The process that reads the model that waits; when it has begun."""
+    until(lambda: (server.folder / "reading").exists())
+    return int((server.folder / "reading").read_text())
+
+
+def begun(server, answers):
+    """A client that loads the model that waits."""
+    (server.folder / "waits.py").write_text(WAITS)
+    load = ("POST", "/v2/repository/models/waits/load")
+    thread = threading.Thread(target=lambda: answers.append(server.error(*load)))
+    thread.start()
+    return thread, reading(server)
+
+
+def ended(process):
+    return not Path(f"/proc/{process}").exists()
+
+
+def test_an_unload_ends_the_load_and_the_process_that_reads(folder):
+    with serving("--repository", str(folder), models=("scale",)) as server:
+        answers = []
+        thread, process = begun(server, answers)
+        assert server.request("POST", "/v2/repository/models/waits/unload")[0] == 200
+        thread.join(20)
+        ((status, error),) = answers
+        assert status == 400 and "ended before it was done, by an unload" in error
+        until(lambda: ended(process))
+        status, _, body = server.request("POST", "/v2/models/scale/infer", scale_request(2.0))
+        assert status == 200 and scaled(body)[0, 0] == 4
+        assert server.error("POST", "/v2/repository/models/waits/unload")[0] == 404
+        assert server.end()[0] == 0
+
+
+def test_a_signal_ends_a_server_whose_model_is_being_read(folder):
+    with serving("--repository", str(folder), models=("scale",)) as server:
+        answers = []
+        thread, process = begun(server, answers)
+        code, said = server.end(timeout_s=20.0)
+        thread.join(20)
+        assert code == 0 and "Traceback" not in said and ended(process)
+        assert answers and answers[0][0] == 400
+
+
+def test_files_that_harm_are_refused_and_the_server_lives(tmp_path):
+    state = {"weight": torch.ones(4)}
+    state["model"] = state
+    torch.save(state, tmp_path / "itself.pt")
+    (tmp_path / "itself.toml").write_text('source = "served:deep"\npolicy = "serial"\nweights = "itself.pt"\n')
+    (tmp_path / "nested.toml").write_text("source = " + "[" * 20_000)
+    (tmp_path / "large.toml").write_text('source = "' + "a" * (2 << 20) + '"')
+    (tmp_path / "digest.toml").write_text(
+        f'source = "served:deep"\npolicy = "serial"\nweights = "itself.pt"\nweights-sha256 = "{"0" * 64}"\n'
+    )
+    write_profile(tmp_path, "itself")
+    with serving("--repository", str(tmp_path), models=("scale",)) as server:
+        for name, text in {
+            "itself": "a table in it holds itself",
+            "nested": "nested.toml: it nests too deep",
+            "large": "large.toml: it has more than 1048576 bytes",
+            "digest": "000000000000... is expected",
+        }.items():
+            status, error = server.error("POST", f"/v2/repository/models/{name}/load")
+            assert status == 400 and text in error and len(error) < 500, error
+        code, said = server.end()
+        assert code == 0 and "Traceback" not in said and len(said) < 10_000
