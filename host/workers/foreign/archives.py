@@ -10,12 +10,12 @@ import hashlib
 import os
 import struct
 import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from headrace.batching import UsageError
+from headrace.batching.errors import one_line
 
 _SIGNATURE = b"PK\x03\x04"
 _END = struct.Struct("<4s4H2LH")  # the end of the directory
@@ -58,16 +58,20 @@ def is_archive(file: BinaryIO) -> bool:
 
 @contextlib.contextmanager
 def checked(where: str, file: BinaryIO) -> Iterator[zipfile.ZipFile]:
-    """Open an archive after all checks of this module. Raises UsageError, which begins with `where`."""
-    try:
-        with zipfile.ZipFile(file) as archive:
+    """Open an archive after all checks of this module; afterwards the file stands at its beginning.
+
+    Raises UsageError, which begins with `where`."""
+    with contextlib.ExitStack() as stack:
+        stack.callback(file.seek, 0)
+        try:
+            archive = stack.enter_context(zipfile.ZipFile(file))
             _check_places(where, file, archive)
             _check_sums(where, archive)
-            yield archive
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, struct.error, zlib.error) as error:
-        raise UsageError(f"{where}: {error}; {_DAMAGED}") from error
-    finally:
-        file.seek(0)
+        except (UsageError, MemoryError):
+            raise
+        except Exception as error:  # a damaged archive raises much
+            raise UsageError(f"{where}: {one_line(error)}; {_DAMAGED}") from error
+        yield archive
 
 
 def _check_places(where: str, file: BinaryIO, archive: zipfile.ZipFile) -> None:
@@ -75,7 +79,7 @@ def _check_places(where: str, file: BinaryIO, archive: zipfile.ZipFile) -> None:
     folded = [entry.filename.casefold() for entry in entries]
     if len(set(folded)) < len(folded):
         raise UsageError(f"{where}: it has two files of one name; save it anew with torch")
-    if len({entry.filename.partition("/")[0] for entry in entries}) != 1:
+    if len({entry.filename.partition("/")[:2] for entry in entries}) != 1:
         raise UsageError(f"{where}: its files do not lie in one folder; save it anew with torch")
     end = 0
     for entry in entries:

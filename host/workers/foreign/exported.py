@@ -1,8 +1,8 @@
 """Programs that torch.export has saved (`.pt2`), loaded without code of their own being run.
 
-torch.export.load unpickles whatever a file says is pickled, makes Python code of the names in it and calls any operator
-that it names. So a file is checked before: its archive (`archives`), its text (`program_text`), that all weights and
-constants are plain tensors, and that the sample inputs are what torch's restricted unpickler takes."""
+torch unpickles whatever a file says is pickled, makes Python code of the names in it and calls any operator that it
+names. So a file is checked before: its archive (`archives`), its text (`program_text`), that all weights and constants
+are plain tensors, and that the sample inputs are what torch's restricted unpickler takes."""
 
 import io
 import re
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch.export.pt2_archive._package import load_pt2
 
 from headrace.batching import UsageError
 from headrace.batching.errors import one_line
@@ -45,7 +46,8 @@ def load_exported(path: Path, rules: FileRules = ANY_FILE) -> Exported:
                 _check(where, archive)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                program = torch.export.load(file)
+                # Not torch.export.load: where this fails, that looks for a program of an older form, which is pickled.
+                program = load_pt2(file).exported_programs["model"]
         except (UsageError, MemoryError):
             raise
         except Exception as error:  # a damaged file raises much

@@ -31,6 +31,7 @@ What the box does not promise:
 
 import contextlib
 import resource
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -48,14 +49,16 @@ _MEMORY_ERRORS = ("can't allocate memory", "bad_alloc", "Cannot allocate memory"
 
 def limit_reading_process() -> None:
     """Limit this process for the rest of its life, whatever it reads: its processor time, and no core dump."""
-    _lower(resource.RLIMIT_CPU, CPU_S)
-    _lower(resource.RLIMIT_CORE, 0)
+    _lower(resource.RLIMIT_CPU, CPU_S, CPU_S + 1)  # at the first the signal tells why it ended
+    _lower(resource.RLIMIT_CORE, 0, 0)
 
 
 @contextlib.contextmanager
 def box(what: str, files: Iterable[Path], rules: FileRules = ANY_FILE) -> Iterator[None]:
     """Limit this process while it reads these files. Raises UsageError, which begins with `what`, if it takes more
     memory. A box within a box does not widen it."""
+    with contextlib.suppress(OSError):
+        tempfile.gettempdir()  # which torch asks for, and which writes a file the first time
     size = sum(path.stat().st_size for path in files if path.is_file())
     room = rules.memory_mib * _MIB + COPIES * size + CORE_MIB * _MIB * usable_cores()
     with contextlib.ExitStack() as stack:
@@ -95,10 +98,9 @@ def _is_of_memory(error: BaseException | None) -> bool:
     return False
 
 
-def _lower(kind: int, limit: int) -> None:
-    soft, hard = resource.getrlimit(kind)
-    limits = [value for value in (soft, hard, limit) if value != resource.RLIM_INFINITY]
-    resource.setrlimit(kind, (min(limits), min(limits)))
+def _lower(kind: int, soft: int, hard: int) -> None:
+    own = zip(resource.getrlimit(kind), (soft, hard), strict=True)
+    resource.setrlimit(kind, tuple(new if old == resource.RLIM_INFINITY else min(old, new) for old, new in own))
 
 
 @contextlib.contextmanager

@@ -112,7 +112,7 @@ def _is_torchscript(file: BinaryIO) -> bool:
     try:
         with zipfile.ZipFile(file) as archive:
             return any(name.endswith("/constants.pkl") for name in archive.namelist())
-    except (zipfile.BadZipFile, OSError, ValueError):  # `checked` says why
+    except Exception:  # `checked` says why
         return False
 
 
