@@ -13,7 +13,7 @@ What the box promises:
   no checksum of their own.
 - **A file unpacks to no more than its own size.** Compressed archives are refused.
 - **Memory has a bound**: `COPIES` times the files' sizes, plus `FileRules.memory_mib`, plus `CORE_MIB` for each core.
-  Beyond it the load fails, and neither the server nor the machine is short of memory.
+  Beyond it the load fails with a message. A machine with little memory needs a smaller `memory_mib`.
 - **Time has a bound.** The process that reads has `CPU_S` seconds of processor time and `reading.LIMIT_S` seconds in
   all. It ends at once when its model is unloaded or the server ends.
 - **It writes nothing.** While a file is read, the process can write to no file and holds at most `OPEN_FILES`
@@ -22,6 +22,7 @@ What the box promises:
 What the box does not promise:
 
 - Code of one's own (`module:function`) is the user's own and is not restricted; only the limits of time hold for it.
+  Its file of weights is still read in the box.
 - torch's own kernels are trusted. An error in one of them may be within a program's reach.
 - After its load a network runs in its worker without these limits. It may take as much memory and time for a batch as
   its operators need, and its answers may hold memory that it has not initialized.
