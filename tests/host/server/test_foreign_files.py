@@ -1,11 +1,18 @@
 """Files of models that harm: a load that never ends, weights that hold themselves, a table that nests without end."""
 
+import hashlib
+import json
+import math
 import threading
 from pathlib import Path
 
 import pytest
 import torch
 from running import scale_request, scaled, serving, until, write_profile
+
+from headrace.batching import UsageError
+from headrace.host.server.settings import ModelSettings, with_settings
+from headrace.host.workers.foreign.rules import FileRules
 
 WAITS = """
 import os, time
@@ -37,6 +44,11 @@ def begun(server, answers):
     thread = threading.Thread(target=lambda: answers.append(server.error(*load)))
     thread.start()
     return thread, reading(server)
+
+
+def served_deep():
+    """Weights of the network `deep`."""
+    return {"0.weight": torch.full((4, 8), 0.5), "2.weight": torch.full((1, 4), 0.5)}
 
 
 def ended(process):
@@ -78,15 +90,62 @@ def test_files_that_harm_are_refused_and_the_server_lives(tmp_path):
     (tmp_path / "digest.toml").write_text(
         f'source = "served:deep"\npolicy = "serial"\nweights = "itself.pt"\nweights-sha256 = "{"0" * 64}"\n'
     )
-    write_profile(tmp_path, "itself")
+    deep = served_deep()
+    deep["0.weight"][0, 0] = math.nan
+    torch.save(deep, tmp_path / "nan.pt")
+    (tmp_path / "nan.toml").write_text('source = "served:deep"\npolicy = "serial"\nweights = "nan.pt"\n')
     with serving("--repository", str(tmp_path), models=("scale",)) as server:
         for name, text in {
             "itself": "a table in it holds itself",
             "nested": "nested.toml: it nests too deep",
             "large": "large.toml: it has more than 1048576 bytes",
             "digest": "000000000000... is expected",
+            "nan": "'0.weight' has 1 values that are NaN or infinite",
         }.items():
             status, error = server.error("POST", f"/v2/repository/models/{name}/load")
             assert status == 400 and text in error and len(error) < 500, error
         code, said = server.end()
         assert code == 0 and "Traceback" not in said and len(said) < 10_000
+
+
+def test_weights_that_are_no_numbers_are_served_if_asked(tmp_path):
+    """By the worker too, which reads the same file."""
+    deep = served_deep()
+    deep["0.weight"][0, 0] = -math.inf  # which ReLU makes 0
+    torch.save(deep, tmp_path / "inf.pt")
+    digest = hashlib.sha256((tmp_path / "inf.pt").read_bytes()).hexdigest()
+    for name, more in (("inf", f'weights-sha256 = "{digest}"'), ("strict", "allow-nonfinite-weights = false")):
+        write_profile(tmp_path, name)
+        (tmp_path / f"{name}.toml").write_text(
+            f'source = "served:deep"\npolicy = "serial"\nprofile = "{name}.json"\nweights = "inf.pt"\n{more}\n'
+        )
+    with serving("--repository", str(tmp_path), "--allow-nonfinite-weights", models=("scale",)) as server:
+        assert server.error("POST", "/v2/repository/models/strict/load")[0] == 400
+        assert server.request("POST", "/v2/repository/models/inf/load")[0] == 200
+        given = {"name": "input", "datatype": "FP32", "shape": [1, 8], "data": [1.0] * 8}
+        status, _, answer = server.request("POST", "/v2/models/inf/infer", {"inputs": [given]})
+        assert status == 200 and json.loads(answer)["outputs"][0]["data"] == [6.0]
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        ({"source": "resnet18", "sha256": "0" * 64}, "sha256 is for a file .pt2, and its source is 'resnet18'"),
+        ({"source": "net.pt2", "sha256": "0" * 63}, "give the 64 hexadecimal digits that sha256sum prints"),
+        ({"source": "net.pt2", "weights-sha256": "0" * 64}, "weights-sha256 is given without weights"),
+        ({"read-memory-mib": 63}, "give a whole number of 64 to"),
+        ({"source": ["x" * 10_000]}, "give a text"),
+    ],
+)
+def test_settings_of_files_that_make_no_sense_are_refused(table, text):
+    with pytest.raises(UsageError) as refused:
+        with_settings(ModelSettings("m", "resnet18"), table, "here")
+    assert text in str(refused.value) and len(str(refused.value)) < 500
+
+
+def test_settings_of_files_become_rules():
+    table = {"source": "net.pt2", "sha256": "a" * 64, "weights": "w.pt", "weights-sha256": "B" * 64}
+    found = with_settings(
+        ModelSettings("m", "x"), table | {"read-memory-mib": 100, "allow-nonfinite-weights": True}, ""
+    )
+    assert found.rules == FileRules("a" * 64, "B" * 64, True, 100)

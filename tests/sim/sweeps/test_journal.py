@@ -276,3 +276,17 @@ def test_a_bit_that_flips_in_the_file_changes_no_result(count, tmp_path):
         else:
             assert [read.known(job) for job in jobs] == [found(job) for job in jobs]
     assert refused > count / 4
+
+
+def test_every_page_of_the_file_has_a_checksum(tmp_path):
+    path = tmp_path / "runs.parquet"
+    with Journal(path, Found) as kept:
+        for number in range(40):
+            kept.keep(Job(number), found(Job(number)))
+    data, group = path.read_bytes(), pq.ParquetFile(path).metadata.row_group(0)
+    for place in range(group.num_columns):
+        column = group.column(place)
+        start = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
+        path.write_bytes(flipped(data, 8 * (start + column.total_compressed_size - 1)))
+        with pytest.raises(OSError, match="CRC"):
+            pq.read_table(path, page_checksum_verification=True)

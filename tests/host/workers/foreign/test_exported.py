@@ -1,5 +1,6 @@
 """Files of torch.export: served as the networks that they are, and nothing pickled in them is ever run."""
 
+import hashlib
 import io
 import json
 import math
@@ -447,3 +448,27 @@ def test_a_bit_that_flips_changes_no_weight(count, file, tmp_path):
             assert equal(found.state_dict, whole) and str(found.graph) == text
             torch.testing.assert_close(read.module(torch.ones(2, 3, 8, 8)), Net().eval()(torch.ones(2, 3, 8, 8)))
     assert refused > count / 2
+
+
+def test_a_program_of_another_digest_is_refused(file):
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert load_model(str(file), rules=FileRules(sha256=digest)).classes == 4
+    with pytest.raises(UsageError, match=rf"net\.pt2: its SHA-256 is {digest[:12]}\.\.\., and 0{{12}}\.\.\. is"):
+        load_model(str(file), rules=FileRules(sha256="0" * 64))
+
+
+def test_a_program_that_fails_is_not_taken_for_one_of_an_older_form(file, tmp_path):
+    """Which torch.export.load tries, and which is pickled."""
+    ran, path = tmp_path / "ran", tmp_path / "both.pt2"
+    older = io.BytesIO()
+    torch.save(Mark(ran), older)
+    ran.unlink(missing_ok=True)
+    with zipfile.ZipFile(file) as before, zipfile.ZipFile(path, "w") as after:
+        for name in before.namelist():
+            after.writestr(name, before.read(name).replace(b"torch.ops.aten.relu.default", b"_operator.pos"))
+        after.writestr("version", "8.20")
+        for name in ("exported_program.json", "state_dict.pt", "constants.pt", "example_inputs.pt"):
+            after.writestr(f"serialized_{name}", b"{}" if "json" in name else older.getvalue())
+    with pytest.raises(UsageError):
+        load_model(str(path))
+    assert not ran.exists()
