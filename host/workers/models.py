@@ -40,10 +40,14 @@ _WEIGHTS = (
 _WEIGHTS_ALONE = (
     "such a file has weights alone; give their network by its name or as module:function with --weights FILE"
 )
+_OTHERS = (
+    "networks of other frameworks are not read; make it a torch.nn.Module and save that with torch.export.save as .pt2"
+)
 FOREIGN = {
     ".onnx": "ONNX is not read; save the network that it was made of with torch.export.save as .pt2",
     **dict.fromkeys((".pt", ".pth", ".bin", ".ckpt"), _WEIGHTS),
     ".safetensors": _WEIGHTS_ALONE,
+    **dict.fromkeys((".h5", ".keras", ".tflite", ".pb", ".gguf"), _OTHERS),
 }
 TIMM_CROP_PCT = 0.875  # timm's default for networks that do not name their own
 
@@ -102,7 +106,7 @@ def load_model(
             module = _users_model(name)
             transform, categories = _own_transform(module), _own_categories(name, module)
             inputs = given or _own_inputs(name, module) or _inputs_of_sounds(transform)
-        elif (suffix := Path(name).suffix) in FOREIGN:
+        elif (suffix := Path(name).suffix.lower()) in FOREIGN:
             raise UsageError(f"--model {name}: {FOREIGN[suffix]}")
         else:
             from headrace.host.workers.torchvision_networks import known_name, published, torchvision_model

@@ -17,7 +17,6 @@ import torch
 from headrace.batching import Task
 from headrace.host.memory.slots import SlotViews
 from headrace.host.workers.captured import CapturedNodes
-from headrace.host.workers.foreign.limits import box_of
 from headrace.host.workers.foreign.rules import FileRules
 from headrace.host.workers.messages import answer_nodes, read_nodes
 from headrace.host.workers.models import load_model
@@ -67,12 +66,11 @@ class SplitRequests:
     """A `SplitNetwork` with the requests that are in the middle of it."""
 
     def __init__(self, model: NodeModel, views: SlotViews, device: torch.device) -> None:
-        with box_of(model.source, model.weights, model.rules):
-            loaded = load_model(model.source, model.weights, model.input_shape, model.rules)
-            self._network = split_at(loaded, model.nodes, device) if model.nodes else Unsplit(loaded, device)
+        loaded = load_model(model.source, model.weights, model.input_shape, model.rules)
         self._views = views
         self._device = device
         self._max_batch = model.max_batch
+        self._network = split_at(loaded, model.nodes, device) if model.nodes else Unsplit(loaded, device)
         self._last = len(self._network.nodes)
         self._run: Callable[[int, int, Live], Live] = self._network.run
         self._keep: Callable[[Live], Live] = lambda live: live

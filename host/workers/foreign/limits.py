@@ -15,7 +15,7 @@ What the box promises:
 - **Memory has a bound**: `COPIES` times the files' sizes, plus `FileRules.memory_mib`, plus `CORE_MIB` for each core.
   Beyond it the load fails with a message. A machine with little memory needs a smaller `memory_mib`.
 - **Time has a bound.** The process that reads has `CPU_S` seconds of processor time and `reading.LIMIT_S` seconds in
-  all. It ends at once when its model is unloaded or the server ends.
+  all, and a worker `process.START_TIMEOUT_S` to start. Both end at once when the model is unloaded or the server ends.
 - **It writes nothing.** While a file is read, the process can write to no file and holds at most `OPEN_FILES`
   descriptors.
 

@@ -45,7 +45,11 @@ def load_weights(module: torch.nn.Module, path: Path, rules: FileRules = ANY_FIL
 def check_finite(where: str, state: Mapping[str, Any]) -> None:
     """Raise UsageError for the first weight that is NaN or infinite."""
     for name, value in state.items():
-        if isinstance(value, torch.Tensor) and not (finite := torch.isfinite(value)).all():
+        if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
+            continue
+        if value.element_size() == 1:  # of the kinds of 8 bits, which torch does not compare
+            value = value.float()
+        if not (finite := torch.isfinite(value)).all():
             count = int(value.numel() - finite.sum())
             raise UsageError(
                 f"{where}: {name!r} has {count} values that are NaN or infinite; bring other weights, or take these "
@@ -56,6 +60,8 @@ def check_finite(where: str, state: Mapping[str, Any]) -> None:
 def _check_values(where: str, state: Mapping[str, Any], own: Mapping[str, Any], rules: FileRules) -> None:
     for name, value in state.items():
         taken = own.get(name)
+        if isinstance(value, torch.Tensor) and value.is_meta:
+            raise UsageError(f"{where}: {name!r} was saved without its values; save weights that are in memory")
         if isinstance(value, torch.Tensor) and value.is_complex() and taken is not None and not taken.is_complex():
             raise UsageError(
                 f"{where}: {name!r} is complex, and the network's is {str(taken.dtype).removeprefix('torch.')}; save "
@@ -96,7 +102,7 @@ def _state_dict(where: str, file: BinaryIO) -> Mapping[str, Any]:
     while isinstance(state, Mapping):
         if id(state) in seen:
             raise UsageError(
-                f"{where}: a table in it holds itself; save the weights alone:  torch.save(module.state_dict(), file)"
+                f"{where}: a table in it holds itself; save the weights alone: torch.save(module.state_dict(), file)"
             )
         seen.add(id(state))
         nested = next((state[key] for key in _INNER if isinstance(state.get(key), Mapping)), None)

@@ -104,6 +104,8 @@ def test_segmentation_gives_its_map_by_name():
         ("models/net.pt", "give the network as module:function with --weights FILE, or save it with torch.export.save"),
         ("net.pth", "as module:function with --weights FILE"),
         ("net.safetensors", "as module:function with --weights FILE"),
+        ("net.ONNX", "ONNX is not read"),
+        ("net.tflite", "make it a torch.nn.Module and save that with torch.export.save as .pt2"),
     ],
 )
 def test_a_file_that_is_no_pt2_names_the_way(name, text):

@@ -81,6 +81,24 @@ def test_a_complex_weight_of_a_complex_network_is_taken(tmp_path):
     assert equal(module, state)
 
 
+@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float16, torch.bfloat16, torch.float64])
+def test_weights_of_another_precision_are_compared_too(kind, tmp_path):
+    state = {"weight": torch.full((2, 3), 0.5, dtype=kind), "bias": torch.zeros(2, dtype=kind)}
+    module = torch.nn.Linear(3, 2)
+    load_weights(module, saved(tmp_path / "w.pt", state))
+    assert module.weight.tolist() == [[0.5] * 3] * 2
+    state["bias"][1] = math.nan
+    with pytest.raises(UsageError, match="'bias' has 1 values that are NaN or infinite"):
+        load_weights(module, saved(tmp_path / "w.pt", state))
+
+
+def test_weights_without_values_are_refused(tmp_path):
+    with torch.device("meta"):
+        state = net().state_dict()
+    with pytest.raises(UsageError, match=r"'0\.weight' was saved without its values"):
+        load_weights(net(), saved(tmp_path / "w.pt", state))
+
+
 def test_a_table_that_holds_itself_is_refused(tmp_path):
     first, second = {"epoch": 1}, {"epoch": 2}
     first["model"], second["state_dict"] = second, first
