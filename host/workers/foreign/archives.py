@@ -2,8 +2,9 @@
 
 torch reads an archive with a parser of its own, which ignores checksums. So an archive is taken only if no parser can
 read it differently from Python's: it begins with its first entry, ends with its directory, has no comment, no second
-entry of a name and no entry that overlaps another. torch stores its entries uncompressed. An archive with a compressed
-entry is refused, so that no archive unpacks to more bytes than it has. Then the CRC-32 of every entry is compared."""
+entry of a name, no entry that overlaps another, and no flags of folders or encryption. torch stores its entries
+uncompressed. An archive with a compressed entry is refused, so that no archive unpacks to more bytes than it has. Then
+the CRC-32 of every entry is compared."""
 
 import contextlib
 import hashlib
@@ -22,6 +23,8 @@ _END = struct.Struct("<4s4H2LH")  # the end of the directory
 _LOCATOR = struct.Struct("<4sLQL")  # of the end in a zip64 archive
 _END64 = struct.Struct("<4sQ2H2L4Q")
 _HEADER = struct.Struct("<4s5H3L2H")  # of an entry
+_FOLDER = 0x10  # an attribute; of an entry that has it torch reads nothing, and says nothing
+_FLAGS = 0x808  # sizes behind the entry, and a name in UTF-8
 _DAMAGED = "it was damaged, or written without checksums (torch.serialization.set_crc32_options); save or copy it anew"
 
 
@@ -88,6 +91,8 @@ def _check_places(where: str, file: BinaryIO, archive: zipfile.ZipFile) -> None:
                 f"{where}: {entry.filename!r} is compressed, to {entry.compress_size} of {entry.file_size} bytes; "
                 "save it anew with torch, which does not compress"
             )
+        if entry.external_attr & _FOLDER or entry.flag_bits & ~_FLAGS:
+            raise zipfile.BadZipFile(f"{entry.filename!r} has flags that torch does not write")
         if entry.header_offset < end or (end == 0 and entry.header_offset):
             raise zipfile.BadZipFile(f"{entry.filename!r} does not begin where the file before it ends")
         file.seek(entry.header_offset)

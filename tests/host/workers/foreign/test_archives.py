@@ -90,6 +90,17 @@ def test_entries_that_overlap_are_refused(file, tmp_path):
         check(path)
 
 
+def test_an_entry_that_pretends_to_be_a_folder_is_refused(file, tmp_path):
+    """torch would read nothing of it, and leave the memory of the weight as it was."""
+    path = tmp_path / "folder.pt"
+    data = bytearray(file.read_bytes())
+    for found in re.finditer(b"PK\x01\x02", bytes(data)):
+        data[found.start() + 38] |= 0x10
+    path.write_bytes(data)
+    with pytest.raises(UsageError, match="has flags that torch does not write"):
+        check(path)
+
+
 def test_bytes_that_changed_are_told_by_the_entry(file, tmp_path):
     data = bytearray(file.read_bytes())
     data[data.index(torch.tensor(500.0).numpy().tobytes())] ^= 1
