@@ -36,7 +36,7 @@ class Exported(NamedTuple):
 
 
 def load_exported(path: Path, rules: FileRules = ANY_FILE) -> Exported:
-    """Raises UsageError."""
+    """Return the program in a file, after all checks of what it holds. Raises UsageError."""
     where = f"--model {path}"
     with opened(where, path, rules.sha256) as file:
         if not is_archive(file):

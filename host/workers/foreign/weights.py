@@ -72,7 +72,7 @@ def _check_values(where: str, state: Mapping[str, Any], own: Mapping[str, Any], 
 
 
 def _safetensors(where: str, file: BinaryIO) -> Mapping[str, Any]:
-    """Raises UsageError, also where the library is missing."""
+    """Return the weights in a file of safetensors. Raises UsageError, also where the library is missing."""
     try:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
@@ -87,6 +87,7 @@ def _safetensors(where: str, file: BinaryIO) -> Mapping[str, Any]:
 
 
 def _state_dict(where: str, file: BinaryIO) -> Mapping[str, Any]:
+    """Return the innermost state_dict in a file of torch.save. Raises UsageError."""
     if is_archive(file):
         if _is_torchscript(file):
             raise UsageError(f"{where}: {_more_than_weights('TorchScript')}")

@@ -3,12 +3,13 @@
 import hashlib
 import json
 import math
+import signal
 import threading
 from pathlib import Path
 
 import pytest
 import torch
-from running import scale_request, scaled, serving, until, write_profile
+from running import HELD, scale_request, scaled, serving, until, write_profile
 
 from headrace.batching import UsageError
 from headrace.host.server.settings import ModelSettings, with_settings
@@ -68,6 +69,39 @@ def test_an_unload_ends_the_load_and_the_process_that_reads(folder):
         assert status == 200 and scaled(body)[0, 0] == 4
         assert server.error("POST", "/v2/repository/models/waits/unload")[0] == 404
         assert server.end()[0] == 0
+
+
+def test_an_unload_ends_the_load_of_a_model_that_is_served_and_the_model(folder):
+    (folder / "waits.toml").write_text('source = "served:scale"\npolicy = "serial"\nprofile = "waits.json"\n')
+    write_profile(folder, "waits")
+    with serving("--repository", str(folder), models=("scale",)) as server:
+        assert server.request("POST", "/v2/repository/models/waits/load")[0] == 200
+        (folder / "waits.toml").write_text('source = "waits:net"\npolicy = "serial"\n')
+        answers = []
+        thread, process = begun(server, answers)
+        assert server.request("POST", "/v2/models/waits/infer", scale_request(2.0))[0] == 200
+        assert server.request("POST", "/v2/repository/models/waits/unload")[0] == 200
+        thread.join(20)
+        assert answers[0][0] == 400
+        until(lambda: ended(process))
+        assert server.error("POST", "/v2/models/waits/infer", scale_request(2.0))[0] == 404
+        assert len(server.workers()) == 1
+
+
+def test_a_server_that_is_about_to_end_loads_nothing_more(folder):
+    with serving("--repository", str(folder), models=("scale",)) as server:
+        answers = []
+        held = ("POST", "/v2/models/scale/infer", scale_request(HELD))
+        thread = threading.Thread(target=lambda: answers.append(server.request(*held)[0]))
+        thread.start()
+        until(lambda: 'headrace_in_flight{model="scale"} 1.0' in server.metrics())
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: server.request("GET", "/v2/health/ready")[0] == 503)
+        status, error = server.error("POST", "/v2/repository/models/waits/load")
+        assert status == 503 and "about to end; load the model on another" in error
+        server.let_go()
+        thread.join(20)
+        assert answers == [200] and server.process.wait(20) == 0
 
 
 def test_a_signal_ends_a_server_whose_model_is_being_read(folder):
