@@ -19,6 +19,7 @@ from headrace.host.workers.program import Program
 START_TIMEOUT_S = 180.0  # a cold import of torch on a busy machine, and the warm-up runs
 SLOW_START_S = 15.0  # after which it is told what a start is at
 STOP_TIMEOUT_S = 3.0
+LAST_WORDS = 1 << 14  # bytes of a process's stderr that are kept
 
 _log = logging.getLogger(__name__)
 
@@ -174,10 +175,11 @@ class WorkerProcess:
 
 
 async def _last_lines(stream: asyncio.StreamReader, keep: int = 5) -> str:
-    lines: list[str] = []
+    """Return the last lines until the stream ends. A chunk may end within a line, or before its end of line."""
+    said = b""
     while chunk := await stream.read(1 << 16):
-        lines = (lines + chunk.decode(errors="replace").splitlines())[-keep:]
-    return " | ".join(lines)
+        said = (said + chunk)[-LAST_WORDS:]
+    return " | ".join(said.decode(errors="replace").splitlines()[-keep:])
 
 
 def processes(program: Program, devices: Sequence[WorkerDevice]) -> list[WorkerProcess]:
