@@ -5,13 +5,17 @@ It removes the byte order mark and the line ends that spreadsheets and Windows w
 import codecs
 import csv
 import io
+import textwrap
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from headrace.batching.errors import UsageError
+from headrace.batching.errors import LONGEST_ERROR, UsageError
 
+MAX_TOML = 1 << 20  # bytes
+MAX_DEPTH = 16  # of settings, whose tables have two levels
+_TOO_DEEP = f"it nests too deep; tables and lists may hold each other {MAX_DEPTH} deep"
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF16_LE, "utf-16"),
@@ -19,12 +23,16 @@ _MARKS = (
 )
 
 
-def read_text(where: str, path: Path) -> str:
+def read_text(where: str, path: Path, max_bytes: int | None = None) -> str:
     """Return the text with \\n at the end of each line. A byte order mark tells UTF-16; all other files are UTF-8.
 
-    Raises UsageError, which begins with `where`, the words that name the file to its user."""
+    A file of more than `max_bytes` is an error. Raises UsageError, which begins with `where`, the words that name the
+    file to its user."""
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as file:
+            raw = file.read(-1 if max_bytes is None else max_bytes + 1)
+        if max_bytes is not None and len(raw) > max_bytes:
+            raise UsageError(f"{where}: it has more than {max_bytes} bytes; name the file that was meant")
         coding = next((coding for mark, coding in _MARKS if raw.startswith(mark)), "utf-8")
         text = raw.decode(coding)
     except OSError as error:
@@ -37,13 +45,34 @@ def read_text(where: str, path: Path) -> str:
 
 
 def read_toml(where: str, path: Path) -> dict[str, Any]:
-    """Return the table in a TOML file. Raises UsageError, which begins with `where`."""
-    text = read_text(where, path)
+    """Return the table in a TOML file of at most MAX_TOML bytes, in which tables and lists nest at most MAX_DEPTH deep.
+
+    Raises UsageError, which begins with `where`."""
+    text = read_text(where, path, MAX_TOML)
     try:
-        return tomllib.loads(text)
+        table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        why = "it nests too deep" if isinstance(error, RecursionError) else str(error)
+        why = (
+            _TOO_DEEP
+            if isinstance(error, RecursionError)
+            else textwrap.shorten(str(error), LONGEST_ERROR, placeholder=" ...")
+        )
         raise UsageError(f"{where}: {why}") from None
+    if _depth(table) > MAX_DEPTH:
+        raise UsageError(f"{where}: {_TOO_DEEP}")
+    return table
+
+
+def _depth(value: Any) -> int:
+    """Return how deep tables and lists nest in the value. It recurses nowhere: the file may nest them deep."""
+    depth, level = 0, [value]
+    while level:
+        inner: list[Any] = []
+        for each in level:
+            inner += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+        level = [each for each in inner if isinstance(each, (dict, list))]
+        depth += 1
+    return depth
 
 
 def read_rows(path: Path, columns: Sequence[str | tuple[str, ...]]) -> Iterator[tuple[str, dict[str, str]]]:

@@ -13,12 +13,14 @@ from headrace.batching.catalog import CELL_POLICIES
 from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_container
 from headrace.host.cli.console import Stages, out, progress, show_json, tell
 from headrace.host.cli.options import (
+    AllowNonfinite,
     ImageCus,
     Json,
     MaxBatch,
     MelCus,
     NormCus,
     ProfileFiles,
+    ReadMemory,
     Whole,
     WindowMs,
     Workers,
@@ -30,6 +32,7 @@ from headrace.host.cli.options import (
     readable_folder,
 )
 from headrace.host.workers.devices import parsed_workers
+from headrace.host.workers.foreign.rules import MEMORY_MIB, FileRules
 from headrace.sim.hardware.profiles import read_profile
 
 PHOTO_POLICIES = tuple(name for name in POLICIES if name not in CELL_POLICIES)
@@ -64,6 +67,8 @@ def demo(
         list[str] | None,
         typer.Option(help="A state_dict file, once a model; fixed random weights without."),
     ] = None,
+    allow_nonfinite_weights: AllowNonfinite = False,
+    read_memory_mib: ReadMemory = MEMORY_MIB,
     input_shape: Annotated[
         list[str] | None, typer.Option(help="3xHEIGHTxWIDTH, once a model; what it says of itself if not given.")
     ] = None,
@@ -149,6 +154,7 @@ def demo(
         photos=photos,
         models=names,
         weights=[name or None for name in weights or ()],
+        rules=FileRules(allow_nonfinite=allow_nonfinite_weights, memory_mib=read_memory_mib),
         input_shapes=[shape if shape or len(names) == 1 else None for shape in input_shape or ()],
         profiles=[read_profile(path) for path in profile_files or ()],
         requests=requests,

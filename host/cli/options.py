@@ -82,6 +82,16 @@ MaxBatch = Annotated[int, typer.Option(min=1, max=1024, help="Largest batch to p
 ProfileFiles = Annotated[
     list[Path] | None, typer.Option("--profile", help="From `headrace profile`, once a model; measured without.")
 ]
+AllowNonfinite = Annotated[
+    bool, typer.Option("--allow-nonfinite-weights", help="Take weights that are NaN or infinite.")
+]
+ReadMemory = Annotated[
+    int,
+    typer.Option(
+        "--read-memory-mib", min=64, max=1 << 24,
+        help="Memory that reading a .pt2 or weights may take, beside 4 times the file's size.",
+    ),
+]  # fmt: skip
 ImageCus = Annotated[int, typer.Option(min=1, max=16)]
 MelCus = Annotated[int, typer.Option(min=1, max=16, help="Of audio CU A: WAV files to log-mel bands.")]
 NormCus = Annotated[int, typer.Option(min=1, max=16, help="Of audio CU B: log-mel bands to tensors.")]

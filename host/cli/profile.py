@@ -15,7 +15,16 @@ from rich.table import Table
 
 from headrace.batching import NodeLatencies, Profile, ProfilePoint, UsageError
 from headrace.host.cli.console import err, out, progress, tell
-from headrace.host.cli.options import Json, check_writable, command, on_command_line, readable
+from headrace.host.cli.options import (
+    AllowNonfinite,
+    Json,
+    ReadMemory,
+    check_writable,
+    command,
+    on_command_line,
+    readable,
+)
+from headrace.host.workers.foreign.rules import MEMORY_MIB, FileRules
 
 CPU_FILE = "cpu-preprocessing.json"
 
@@ -38,6 +47,8 @@ def profile(
     weights: Annotated[
         Path | None, typer.Option(callback=readable, help="A state_dict file; fixed random weights without.")
     ] = None,
+    allow_nonfinite_weights: AllowNonfinite = False,
+    read_memory_mib: ReadMemory = MEMORY_MIB,
     input_shape: Annotated[
         str | None, typer.Option(help="3x299x299 or ids=1..128:int64, say; what the network tells if not given.")
     ] = None,
@@ -97,6 +108,7 @@ def profile(
     path = output or Path(f"{name.replace(':', '.')}-{count}w.profile.json")
     check_writable("-o", path)
     file = str(weights) if weights else None
+    rules = FileRules(allow_nonfinite=allow_nonfinite_weights, memory_mib=read_memory_mib)
     with progress() as shown, contextlib.redirect_stdout(sys.stderr):  # a user's network may print
         what = f"profiling {name} on {count} workers"
         bar = shown.add_task(what, total=None)  # it ends at the knee
@@ -110,18 +122,20 @@ def profile(
 
         measuring: Coroutine[Any, Any, Profile]
         if nodes and is_step_model(model):
-            steps, graph = step_nodes(Network(model, model, hidden, weights=file), max_batch)
+            steps, graph = step_nodes(Network(model, model, hidden, weights=file, rules=rules), max_batch)
             measuring = measure_steps(steps, graph, workers=count, on_point=on_point)
         elif nodes:
-            split, graph = node_model(model, max_batch, file, input_shape)
+            split, graph = node_model(model, max_batch, file, input_shape, rules=rules)
             measuring = measure_nodes(split, graph, workers=count, on_point=on_point)
         elif cell is None:
             measuring = measure_curve(
                 model, file, input_shape=input_shape, workers=count, max_batch=max_batch, lengths=wanted,
-                limit_s=limit_s, on_point=on_point,
+                limit_s=limit_s, on_point=on_point, rules=rules,
             )  # fmt: skip
         else:
-            measuring = measure_cell(cell, hidden, weights=file, workers=count, max_batch=max_batch, on_point=on_point)
+            measuring = measure_cell(
+                cell, hidden, weights=file, workers=count, max_batch=max_batch, on_point=on_point, rules=rules
+            )
         measured = asyncio.run(measuring)
     path.write_text(measured.to_json())
     if as_json:

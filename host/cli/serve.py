@@ -22,6 +22,7 @@ from headrace.host.cli.console import tell, told_in_background
 from headrace.host.cli.options import (
     SETTINGS_TABLES,
     AgainKib,
+    AllowNonfinite,
     DamagedName,
     ImageCus,
     Json,
@@ -34,6 +35,7 @@ from headrace.host.cli.options import (
     OnDamaged,
     Orient,
     ProfileFiles,
+    ReadMemory,
     ReplicaResources,
     Replicas,
     ResamplerOption,
@@ -52,6 +54,7 @@ from headrace.host.cli.options import (
 )
 from headrace.host.cli.serve_fleet import FLEET_OPTIONS, check_fleet, run_fleet
 from headrace.host.server.settings import ModelSettings, with_settings
+from headrace.host.workers.foreign.rules import MEMORY_MIB
 from headrace.sim.hardware.profiles import read_profile
 
 
@@ -77,6 +80,8 @@ def serve(
     weights: Annotated[
         list[str] | None, typer.Option(help="A state_dict file, once a model; fixed random weights without.")
     ] = None,
+    allow_nonfinite_weights: AllowNonfinite = False,
+    read_memory_mib: ReadMemory = MEMORY_MIB,
     input_shape: Annotated[
         list[str] | None,
         typer.Option(help="3x299x299, say, once a model; what it says of itself if not given."),
@@ -256,7 +261,8 @@ def serve(
     base = ModelSettings(
         "model", "mobilenet_v3_small", workers=workers, whole=whole, window_s=window_ms / 1e3, bucket_s=bucket_s,
         bucket_width=bucket_width, merge_buckets=merge_buckets, knee_growth=knee_growth, max_batch=max_batch,
-        drop_late=drop_late, max_queue=max_queue,
+        drop_late=drop_late, max_queue=max_queue, allow_nonfinite_weights=allow_nonfinite_weights,
+        read_memory_mib=read_memory_mib,
     )  # fmt: skip
     tables = ctx.meta.get(SETTINGS_TABLES)
     if tables is not None and model:

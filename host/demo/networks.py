@@ -25,8 +25,9 @@ def load_networks(options: DemoOptions) -> list[PhotoNetwork]:
     for name, weights, shape in zip(
         options.models, options.weights or nothing, options.input_shapes or nothing, strict=True
     ):
-        network = describe(name, weights, shape)
-        found.append(PhotoNetwork(name, name, network, weights, shape, _image_spec(network)))
+        network = describe(name, weights, shape, options.rules)
+        spec = _image_spec(network)
+        found.append(PhotoNetwork(name, name, network, weights, shape, spec, rules=options.rules))
     return found
 
 

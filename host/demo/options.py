@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from headrace.batching import POLICIES, Profile, UsageError
 from headrace.batching.catalog import CELL_POLICIES
 from headrace.host.demo.photos import Photo
+from headrace.host.workers.foreign.rules import ANY_FILE, FileRules
 from headrace.host.xrt import Api
 
 BEFOREHAND = "beforehand"  # every photo was made a tensor, by the DPU, before the run: the workers alone are loaded
@@ -27,6 +28,7 @@ class DemoOptions:
     photos: Sequence[Photo]
     models: Sequence[str] = ("mobilenet_v3_small",)
     weights: Sequence[str | None] = ()
+    rules: FileRules = ANY_FILE  # for the files of all models
     input_shapes: Sequence[str | None] = ()
     profiles: Sequence[Profile] = ()
     requests: int | None = None

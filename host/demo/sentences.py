@@ -102,8 +102,8 @@ def network_of(options: DemoOptions) -> Network | None:
     (name,) = found
     weights = options.weights[0] if options.weights else None
     if name in KINDS:
-        return Network(name, name, HIDDEN, VOCABULARY, weights, heads=HEADS)
-    return Network(name, name, weights=weights)
+        return Network(name, name, HIDDEN, VOCABULARY, weights, heads=HEADS, rules=options.rules)
+    return Network(name, name, weights=weights, rules=options.rules)
 
 
 def demo(options: DemoOptions, network: Network, progress: Progress) -> SentenceReport:

@@ -221,10 +221,11 @@ def load_networks(options: DemoOptions) -> list[SpeechNetwork]:
         if name not in NETWORKS and ":" not in name:
             raise UsageError(f"--model {name}: with --audio, {', '.join(NETWORKS)}, or module:function of a network "
                              "that has an AudioSpec as its `transform`")  # fmt: skip
-        network = describe(source, weights)
+        network = describe(source, weights, rules=options.rules)
         if network.audio_spec is None:
             raise UsageError(f"--model {name} takes no sounds; leave out --audio, or see host/workers/conformer.py")
-        found.append(SpeechNetwork(name, source, network, weights, None, network.audio_spec))
+        spec = network.audio_spec
+        found.append(SpeechNetwork(name, source, network, weights, None, spec, rules=options.rules))
     return found
 
 
@@ -303,6 +304,7 @@ async def _profile(network: SpeechNetwork, prepared: Prepared, options: DemoOpti
     profile = await measure_curve(
         network.source, network.weights, workers=options.workers, max_batch=options.max_batch,
         lengths=sorted({min(float(length), network.spec.longest_s) for length in seconds}), limit_s=PROFILE_S,
+        rules=options.rules,
     )  # fmt: skip
     return replace(profile, model=network.name)
 

@@ -1,7 +1,7 @@
 """What the networks run on: this machine's workers, or simulated NPUs. Each tells their latency and makes a pool."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from headrace.batching import NodeTimes, Profile, UsageError
@@ -11,12 +11,13 @@ from headrace.host.live.runtime import Tasks
 from headrace.host.live.whole import WholeTasks
 from headrace.host.workers.description import NetworkDescription
 from headrace.host.workers.devices import WorkerDevice, worker_devices
+from headrace.host.workers.foreign.rules import ANY_FILE, EXPORTED, FileRules
 from headrace.host.workers.networks import Network as StepNetwork
 from headrace.host.workers.node_profiling import measure_nodes, measure_steps
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import processes
 from headrace.host.workers.profiling import measure_curve
-from headrace.host.workers.program import EXPORTED, WholeModel
+from headrace.host.workers.program import WholeModel
 from headrace.host.workers.reading import graph, node_model, step_nodes
 from headrace.host.workers.simulated import simulated_workers
 from headrace.sim.hardware.npu import npu_times
@@ -26,14 +27,15 @@ START_LIMIT_S = 60.0  # of measuring a network at all lengths, which who starts 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A network under the name that requests ask for; `source`, `weights` and `input_shape` are what `load_model` was
-    given for it."""
+    """A network under the name that requests ask for; `source`, `weights`, `input_shape` and `rules` are what
+    `load_model` was given for it."""
 
     name: str
     source: str
     description: NetworkDescription
     weights: str | None
     input_shape: str | None
+    rules: FileRules = field(default=ANY_FILE, kw_only=True)
 
     @property
     def is_random(self) -> bool:
@@ -71,7 +73,7 @@ class RealWorkers:
         network = self._networks[name]
         profile = await measure_curve(
             network.source, network.weights, input_shape=network.input_shape, workers=self.count, max_batch=max_batch,
-            limit_s=START_LIMIT_S,
+            limit_s=START_LIMIT_S, rules=network.rules,
         )  # fmt: skip
         return replace(profile, model=name)
 
@@ -82,7 +84,7 @@ class RealWorkers:
         models = [
             WholeModel(
                 network.name, network.source, network.description.inputs, network.description.outputs,
-                max_batch[network.name], network.weights, network.input_shape,
+                max_batch[network.name], network.weights, network.input_shape, network.rules,
             )
             for network in self._networks.values()
         ]  # fmt: skip
@@ -106,7 +108,13 @@ class NodeWorkers:
         self._devices = devices
         self._models = {
             network.name: node_model(
-                network.source, 1, network.weights, network.input_shape, name=network.name, whole=whole
+                network.source,
+                1,
+                network.weights,
+                network.input_shape,
+                name=network.name,
+                whole=whole,
+                rules=network.rules,
             )
             for network in networks
         }
@@ -145,7 +153,9 @@ class SimulatedNpus:
     def __init__(self, networks: Sequence[Network], count: int) -> None:
         self._networks = networks
         self._times = {
-            network.name: npu_times(graph(network.source, network.weights, network.input_shape, network.name))
+            network.name: npu_times(
+                graph(network.source, network.weights, network.input_shape, network.name, network.rules)
+            )
             for network in networks
         }
         self.count = count

@@ -27,7 +27,7 @@ from headrace.host.workers.input_shapes import parse_input_shape
 from headrace.host.workers.networks import Network as StepNetwork
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import processes
-from headrace.host.workers.reading import describe, is_step_model, signature
+from headrace.host.workers.reading import describe, in_thread, is_step_model, signature
 from headrace.host.workers.steps import Signature
 from headrace.sim.hardware.profiles import read_profile
 from headrace.sim.load.lengths import TRANSLATION, dec_timesteps
@@ -186,7 +186,7 @@ async def open_group(
     """Load the models, measure what has no profile, start workers. `suffix` tells the workers' names from those of
     other groups; `on_execution` is told the worker's, the runtime's origin, and a task that ended. Raises UsageError,
     and WorkerLost if no worker can be started."""
-    loaded = await asyncio.to_thread(_load, settings, on_stage)
+    loaded = await in_thread(_load, settings, on_stage)
     parts = await (_cells(loaded) if settings[0].policy in CELL_POLICIES else _networks(loaded, on_stage))
     on_stage(f"starting {parts.count} {parts.kind} for {', '.join(model.name for model in settings)}")
     async with contextlib.AsyncExitStack() as stack:
@@ -335,7 +335,7 @@ def _load(settings: Sequence[ModelSettings], on_stage: OnStage) -> _Models:
             if (value := getattr(own, name)) is not None
         }
         weights = None if own.weights is None else str(own.weights)
-        network = StepNetwork(own.name, own.source, weights=weights, **sizes)
+        network = StepNetwork(own.name, own.source, weights=weights, rules=own.rules, **sizes)
         steps.append(_Steps(own, network, signature(network)))
     if tensors and tensors[0].policy in CELL_POLICIES:
         first = tensors[0]
@@ -347,13 +347,13 @@ def _load(settings: Sequence[ModelSettings], on_stage: OnStage) -> _Models:
 
 def _network(own: ModelSettings) -> _Loaded:
     weights = None if own.weights is None else str(own.weights)
-    found = describe(own.source, weights, own.input_shape)
+    found = describe(own.source, weights, own.input_shape, own.rules)
     if own.max_batch > found.largest_batch:
         raise UsageError(
             f"model {own.name!r} was exported for batches of at most {found.largest_batch}: give --max-batch "
             f"{found.largest_batch}, or export it anew"
         )
-    return _Loaded(own, Network(own.name, own.source, found, weights, own.input_shape))
+    return _Loaded(own, Network(own.name, own.source, found, weights, own.input_shape, rules=own.rules))
 
 
 async def _cells(models: _Models) -> _Parts:
@@ -379,7 +379,7 @@ async def _networks(models: _Models, on_stage: OnStage) -> _Parts:
         for each in every
         if each.settings.profile is not None
     }
-    hardware = await asyncio.to_thread(_hardware, models, own, list(given.values()))
+    hardware = await in_thread(_hardware, models, own, list(given.values()))
     profiles = {}
     for each in every:
         name = each.settings.name

@@ -86,6 +86,7 @@ class Service:
         self._changing = asyncio.Lock()  # models are loaded and unloaded one after the other
         self._changes: set[asyncio.Task[None]] = set()  # the loads and unloads that were asked for and have not ended
         self._broken_since = math.inf  # of a runtime that has stopped and is not replaced
+        self._loads: dict[str, set[asyncio.Task[None]]] = {}  # those of them that an unload ends, by model
         self._token = None if token is None else token.encode()
 
     async def __aenter__(self) -> "Service":
@@ -164,23 +165,48 @@ class Service:
         await self._change(self._load(self._may_change(), name))
 
     async def _load(self, repository: Repository, name: str) -> None:
-        async with self._changing:
-            settings = await asyncio.to_thread(repository.settings, name)
-            former = self.models.get(name)
-            try:
-                await self.open([settings])
-            except HeadraceError:
-                raise
-            except Exception as error:  # of a user's own network
-                raise UsageError(f"model {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
+        with self._ended_by_unload(name):
+            await self._changing.acquire()
+        try:
+            with self._ended_by_unload(name):
+                settings = await asyncio.to_thread(repository.settings, name)
+                former = self.models.get(name)
+                try:
+                    await self.open([settings])
+                except HeadraceError:
+                    raise
+                except Exception as error:  # of a user's own network
+                    raise UsageError(f"model {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
             if former is not None:
                 await self._retire(former)
+        finally:
+            self._changing.release()
+
+    @contextmanager
+    def _ended_by_unload(self, name: str) -> Iterator[None]:
+        """Let an unload of the model cancel the current task while this lasts."""
+        task = asyncio.current_task()
+        assert task is not None
+        loads = self._loads.setdefault(name, set())
+        loads.add(task)
+        try:
+            yield
+        finally:
+            loads.discard(task)
+            if not loads:
+                self._loads.pop(name, None)
 
     async def unload(self, name: str) -> None:
-        """Serve this model no more; answers what is in flight, within the bound of `drain`. When the caller is
-        cancelled it goes on. Raises UnknownModel and UsageError."""
+        """Serve this model no more; answers what is in flight, within the bound of `drain`. A load of it that has not
+        ended is ended first. When the caller is cancelled it goes on. Raises UnknownModel and UsageError."""
         self._may_change()
-        await self._change(self._unload(name))
+        loads = list(self._loads.get(name, ()))
+        for load in loads:
+            load.cancel()
+        if loads:
+            await asyncio.wait(loads)
+        if not loads or name in self.models:
+            await self._change(self._unload(name))
 
     async def _unload(self, name: str) -> None:
         async with self._changing:
@@ -189,11 +215,17 @@ class Service:
             await self._retire(model)
 
     async def _change(self, change: Coroutine[Any, Any, None]) -> None:
-        """Run a load or an unload as the service's own task, and wait for it. A caller that leaves does not stop it."""
+        """Run a load or an unload as the service's own task, and wait for it. A caller that leaves does not stop it.
+        Raises UsageError if the change is ended."""
         task = asyncio.create_task(change)
         self._changes.add(task)
         task.add_done_callback(self._changed)
-        await asyncio.shield(task)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.cancelled():
+                raise
+            raise UsageError("this was ended before it was done, by an unload or by the server's end") from None
 
     def _changed(self, task: asyncio.Task[None]) -> None:
         self._changes.discard(task)
@@ -203,6 +235,8 @@ class Service:
     def _may_change(self) -> Repository:
         if self.repository is None:
             raise UsageError("this server loads and unloads no models; start it with --repository FOLDER")
+        if self.draining:
+            raise Draining("this server is about to end; load the model on another")
         return self.repository
 
     async def _retire(self, model: ServedModel) -> None:
@@ -236,8 +270,11 @@ class Service:
         return served(self.models, name, version)
 
     async def drain(self, bound_s: float) -> bool:
-        """Take no more requests, and wait for those that are here; False if some are still here after `bound_s`."""
+        """Take no more requests, and wait for those that are here; False if some are still here after `bound_s`. Loads
+        that have not ended are ended."""
         self.draining = True
+        for load in [load for loads in self._loads.values() for load in loads]:
+            load.cancel()
         return await self._idle([model for group in self.groups for model in group.models.values()], bound_s)
 
     async def _idle(self, models: Sequence[ServedModel], bound_s: float) -> bool:

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 
 from headrace.batching import POLICIES, UsageError
 from headrace.batching.catalog import CELL_POLICIES
+from headrace.batching.errors import LONGEST_NAME
 from headrace.batching.graphs.profile import KNEE_GROWTH
 from headrace.batching.policies.bucketed_graph import BUCKET_WIDTH
 from headrace.batching.policies.preba import BUCKET_S
 from headrace.host.workers.devices import parsed_workers
+from headrace.host.workers.foreign.rules import EXPORTED, MEMORY_MIB, FileRules
 
 NAME = re.compile(r"[\w-][\w.: -]{0,254}")  # no way out of a folder, no part of a path in a URL
 PREPROCESSORS = ("cpu", "dpu")
@@ -27,12 +29,20 @@ class ModelSettings:
     `resize` (of the shorter side), `crop`, `mean` and `std` (red, green, blue; 1 is white) replace parts of the
     network's own transform.
 
+    `sha256` is the digest that the file of `source` must have, `weights_sha256` that of `weights`.
+    `allow_nonfinite_weights` takes weights that are NaN or infinite, and `read_memory_mib` bounds the memory that
+    reading the files takes; see `FileRules`.
+
     A `profile` file of None is measured. `workers` is what the option takes: a number, npu:N, or None. Models that
     agree in `shared` have their workers and one policy in common. Raises UsageError."""
 
     name: str
     source: str
     weights: Path | None = None
+    sha256: str | None = None
+    weights_sha256: str | None = None
+    allow_nonfinite_weights: bool = False
+    read_memory_mib: int = MEMORY_MIB
     input_shape: str | None = None
     resize: int | None = None
     crop: int | None = None
@@ -67,6 +77,18 @@ class ModelSettings:
         if self.policy not in POLICIES:
             raise UsageError(f"--policy: there is no {self.policy!r} here; choose from {', '.join(POLICIES)}")
         parsed_workers(self.workers)
+        if self.sha256 is not None and not self.source.endswith(EXPORTED):
+            raise UsageError(f"model {self.name!r}: sha256 is for a file {EXPORTED}, and its source is {self.source!r}")
+        if self.weights_sha256 is not None and self.weights is None:
+            raise UsageError(f"model {self.name!r}: weights-sha256 is given without weights; give the file too")
+        _ = self.rules
+
+    @property
+    def rules(self) -> FileRules:
+        """Return the rules for reading the model's files. Raises UsageError."""
+        return FileRules(
+            self.sha256, self.weights_sha256, self.allow_nonfinite_weights, memory_mib=self.read_memory_mib
+        )
 
     @property
     def shared(self) -> tuple[object, ...]:
@@ -83,11 +105,13 @@ def with_settings(base: ModelSettings, table: Mapping[str, Any], where: str) -> 
     for key, value in table.items():
         known = KEYS.get(key)
         if known is None:
-            raise UsageError(f"{where}: there is no setting {key!r}; known are {', '.join(sorted(KEYS))}")
+            raise UsageError(
+                f"{where}: there is no setting {key[:LONGEST_NAME]!r}; known are {', '.join(sorted(KEYS))}"
+            )
         try:
             changes[known.field] = known.read(value)
         except ValueError as error:
-            raise UsageError(f"{where}: {key} is {value!r}; {error}") from None
+            raise UsageError(f"{where}: {key} is {repr(value)[:LONGEST_NAME]}; {error}") from None
     return replace(base, **changes)
 
 
@@ -175,6 +199,10 @@ KEYS = {
     "name": _Key("name", _text),
     "source": _Key("source", _text),
     "weights": _Key("weights", _file),
+    "sha256": _Key("sha256", _text),
+    "weights-sha256": _Key("weights_sha256", _text),
+    "allow-nonfinite-weights": _Key("allow_nonfinite_weights", _flag),
+    "read-memory-mib": _Key("read_memory_mib", _whole(64, 1 << 24)),
     "input-shape": _Key("input_shape", _text),
     "resize": _Key("resize", _whole(1, 65535)),
     "crop": _Key("crop", _whole(1, 65535)),

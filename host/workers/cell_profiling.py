@@ -8,6 +8,7 @@ from headrace.batching import Profile, UsageError
 from headrace.batching.graphs.model_graph import NodeKind
 from headrace.host.memory.states import ZERO, StateArena
 from headrace.host.workers.devices import worker_devices
+from headrace.host.workers.foreign.rules import ANY_FILE, FileRules
 from headrace.host.workers.messages import write_cells
 from headrace.host.workers.networks import KINDS, Network
 from headrace.host.workers.process import processes
@@ -25,6 +26,7 @@ async def measure_cell(
     workers: int | None = None,
     max_batch: int = 512,
     on_point: OnPoint = lambda _: None,
+    rules: FileRules = ANY_FILE,
 ) -> Profile:
     """Batch 1, 2, 4 ... up to `max_batch`, all of them: a CPU's matrix product may gain nothing from 2 to 4 rows and
     ten times as much beyond, so that the first step that does not pay tells little.
@@ -41,7 +43,7 @@ async def measure_cell(
         raise UsageError(f"max_batch is {max_batch}: give 1 or more")
     number = kinds[kind].index(cell)
     limits = tuple(max_batch if name == cell else 1 for name in kinds[kind])
-    network = Network(f"{cell}-{hidden}", kind, hidden, vocabulary, weights, max_batch=limits)
+    network = Network(f"{cell}-{hidden}", kind, hidden, vocabulary, weights, max_batch=limits, rules=rules)
     told = signature(network)
     step = told.steps[number]
     devices = worker_devices(workers)

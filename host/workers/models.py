@@ -9,8 +9,6 @@ import dataclasses
 import importlib
 import inspect
 import os
-import pickle
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,9 +25,11 @@ from headrace.host.dpu.image import FORMATS, ImageSpec
 from headrace.host.memory.layout import VARIABLE, TensorSpec
 from headrace.host.workers import torchvision_operators  # noqa: F401  a user's network may import torchvision
 from headrace.host.workers.description import MAX_BATCH, NetworkDescription
-from headrace.host.workers.exported import load_exported
+from headrace.host.workers.foreign.exported import load_exported
+from headrace.host.workers.foreign.limits import box_of
+from headrace.host.workers.foreign.rules import ANY_FILE, EXPORTED, FileRules
+from headrace.host.workers.foreign.weights import load_weights
 from headrace.host.workers.input_shapes import DTYPES, parse_input_shape
-from headrace.host.workers.program import EXPORTED
 
 DEFAULT_INPUT = "3x224x224"
 # What files of networks are that cannot be read, and the way from there.
@@ -37,9 +37,17 @@ _WEIGHTS = (
     "such a file has weights, or a pickle that could run any code; give the network as module:function with --weights "
     "FILE, or save it with torch.export.save as .pt2"
 )
+_WEIGHTS_ALONE = (
+    "such a file has weights alone; give their network by its name or as module:function with --weights FILE"
+)
+_OTHERS = (
+    "networks of other frameworks are not read; make it a torch.nn.Module and save that with torch.export.save as .pt2"
+)
 FOREIGN = {
     ".onnx": "ONNX is not read; save the network that it was made of with torch.export.save as .pt2",
-    **dict.fromkeys((".pt", ".pth", ".bin", ".ckpt", ".safetensors"), _WEIGHTS),
+    **dict.fromkeys((".pt", ".pth", ".bin", ".ckpt"), _WEIGHTS),
+    ".safetensors": _WEIGHTS_ALONE,
+    **dict.fromkeys((".h5", ".keras", ".tflite", ".pb", ".gguf"), _OTHERS),
 }
 TIMM_CROP_PCT = 0.875  # timm's default for networks that do not name their own
 
@@ -68,30 +76,37 @@ class LoadedModel(NetworkDescription):
         return [given[output.name] for output in self.outputs]
 
 
-def load_model(name: str, weights: str | None = None, input_shape: str | None = None) -> LoadedModel:
+def load_model(
+    name: str, weights: str | None = None, input_shape: str | None = None, rules: FileRules = ANY_FILE
+) -> LoadedModel:
     """A torchvision network by name, `module:function` for a function that returns one's own, or a file that
     torch.export has saved (`.pt2`), whose inputs are what it was exported with.
 
-    Without `weights` (a file with a state_dict) the parameters are random but fixed. `input_shape` is the text of an
-    option --input-shape, see `parse_input_shape`. Without it the network's own attribute `input_shape` counts (that
-    text, a tuple, or a mapping of names to either), then timm's `default_cfg`, then what the network's own AudioSpec
-    makes of sounds, then the transform of torchvision's default weights; without any of them 3x224x224 float32 is
-    tried. A module of one's own may also have `transform`, an ImageSpec, or an AudioSpec if it takes features and how
-    many frames they are, and `categories`, the names of its classes. Raises UsageError."""
+    `rules` are what the user says of the files. Without `weights` (a file with a state_dict) the parameters are random
+    but fixed. `input_shape` is the text of an option --input-shape, see `parse_input_shape`. Without it the network's
+    own attribute `input_shape` counts (that text, a tuple, or a mapping of names to either), then timm's `default_cfg`,
+    then what the network's own AudioSpec makes of sounds, then the transform of torchvision's default weights; without
+    any of them 3x224x224 float32 is tried. A module of one's own may also have `transform`, an ImageSpec, or an
+    AudioSpec if it takes features and how many frames they are, and `categories`, the names of its classes. Raises
+    UsageError."""
     given = None if input_shape is None else parse_input_shape(input_shape)
     torch.manual_seed(0)
     exported, users, largest = name.endswith(EXPORTED), ":" in name, MAX_BATCH
-    with _cwd_importable(), contextlib.redirect_stdout(sys.stderr):  # stdout belongs to --json
+    with (
+        _cwd_importable(),
+        contextlib.redirect_stdout(sys.stderr),  # stdout belongs to --json
+        box_of(name, weights, rules),
+    ):
         if exported:
             if given is not None:
                 raise UsageError(f"model {name!r} has inputs of its own: leave --input-shape out")
-            module, inputs, by_name, largest = load_exported(Path(name))
+            module, inputs, by_name, largest = load_exported(Path(name), rules)
             transform = categories = None
         elif users:
             module = _users_model(name)
             transform, categories = _own_transform(module), _own_categories(name, module)
             inputs = given or _own_inputs(name, module) or _inputs_of_sounds(transform)
-        elif (suffix := Path(name).suffix) in FOREIGN:
+        elif (suffix := Path(name).suffix.lower()) in FOREIGN:
             raise UsageError(f"--model {name}: {FOREIGN[suffix]}")
         else:
             from headrace.host.workers.torchvision_networks import known_name, published, torchvision_model
@@ -103,7 +118,7 @@ def load_model(name: str, weights: str | None = None, input_shape: str | None = 
         with contextlib.suppress(NotImplementedError):  # of torch.export, whose modules stay as they were exported
             module.eval()
         if weights is not None:
-            load_weights(module, Path(weights))
+            load_weights(module, Path(weights), rules)
         told = bool(inputs)
         if not exported:
             inputs, by_name = _named_inputs(name, module, inputs or parse_input_shape(DEFAULT_INPUT))
@@ -334,47 +349,3 @@ def _fitted(transform: ImageSpec | AudioSpec | None, inputs: Sequence[TensorSpec
         return transform
     short = round(transform.resize_short * max(height, width) / max(transform.crop_height, transform.crop_width))
     return replace(transform, resize_short=short, crop_width=width, crop_height=height, crop_x=None, crop_y=None)
-
-
-# weights
-
-
-def load_weights(module: torch.nn.Module, path: Path) -> None:
-    """Load a state_dict, also one under `model`, `state_dict` or `model_state_dict`, or of a DataParallel module.
-
-    Raises UsageError, which names what is missing or not expected."""
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise UsageError(f"--weights {path}: {_why_not_loaded(error)}") from error
-    while isinstance(state, Mapping):
-        inner = (state.get(key) for key in ("model", "state_dict", "model_state_dict"))
-        nested = next((one for one in inner if isinstance(one, Mapping)), None)
-        if nested is None:
-            break
-        state = nested
-    if not isinstance(state, Mapping) or not all(isinstance(key, str) for key in state):
-        raise UsageError(f"--weights {path}: it holds a {type(state).__name__}; a state_dict is needed")
-    prefix = "module."  # of DataParallel
-    if all(key.startswith(prefix) for key in state) and not all(key.startswith(prefix) for key in module.state_dict()):
-        state = {key.removeprefix(prefix): value for key, value in state.items()}
-    try:
-        missing, unexpected = module.load_state_dict(state, strict=False)
-    except Exception as error:
-        raise UsageError(f"--weights {path} does not fit the network: {one_line(error)}") from error
-    if missing or unexpected:
-        raise UsageError(
-            f"--weights {path} does not fit the network: missing {', '.join(missing[:3]) or 'nothing'}, "
-            f"unexpected {', '.join(unexpected[:3]) or 'nothing'}"
-        )
-
-
-def _why_not_loaded(error: Exception) -> str:
-    if found := re.search(r"Unsupported global: GLOBAL (\S+)|TorchScript", str(error)):
-        return (
-            f"it holds more than weights ({found[1] or found[0]}), which could run any code as it loads; "
-            "save the weights alone with torch.save(module.state_dict(), file)"
-        )
-    if isinstance(error, (pickle.UnpicklingError, EOFError)):
-        return "it is no file of torch.save, or a damaged one"
-    return one_line(error)

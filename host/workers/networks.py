@@ -9,6 +9,7 @@ from typing import Any
 from headrace.batching import BadInput, UsageError
 from headrace.batching.graphs.cell_graph import CellGraph
 from headrace.batching.graphs.model_graph import NodeKind
+from headrace.host.workers.foreign.rules import ANY_FILE, FileRules
 from headrace.host.workers.steps import EOS, GO, Signature
 
 FROM_STATE = -1  # in place of an input token: take the one that the step before left in the state row
@@ -27,7 +28,8 @@ class Network:
     one's own (see steps.py); `hidden`, `vocabulary`, `heads`, `layers` (of the encoder, and as many of the decoder) and
     `norm_first` are for KINDS. `weights` is a file with the state_dict of the steps' modules in a ModuleList; without
     they are random but fixed by `seed`. `max_batch` has a limit for each step; the model's own ones if empty. For
-    `longest_input` and `longest_output`, in tokens, see `Signature`. Raises UsageError."""
+    `longest_input` and `longest_output`, in tokens, see `Signature`; `rules` are for the file of `weights`.
+    Raises UsageError."""
 
     name: str
     kind: str = "lstm"
@@ -41,6 +43,7 @@ class Network:
     norm_first: bool = False
     longest_input: int = 128
     longest_output: int = 128
+    rules: FileRules = ANY_FILE
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS and ":" not in self.kind:

@@ -17,6 +17,7 @@ import torch
 from headrace.batching import Task
 from headrace.host.memory.slots import SlotViews
 from headrace.host.workers.captured import CapturedNodes
+from headrace.host.workers.foreign.rules import FileRules
 from headrace.host.workers.messages import answer_nodes, read_nodes
 from headrace.host.workers.models import load_model
 from headrace.host.workers.program import NodeModel, NodeSettings, StepNodes, read_network, tensor_specs
@@ -65,7 +66,7 @@ class SplitRequests:
     """A `SplitNetwork` with the requests that are in the middle of it."""
 
     def __init__(self, model: NodeModel, views: SlotViews, device: torch.device) -> None:
-        loaded = load_model(model.source, model.weights, model.input_shape)
+        loaded = load_model(model.source, model.weights, model.input_shape, model.rules)
         self._views = views
         self._device = device
         self._max_batch = model.max_batch
@@ -197,7 +198,7 @@ def node_executor(kind: type[NodeExecutor], body: dict[str, Any], at: Callable[[
         NodeModel(
             **model
             | {key: tensor_specs(model[key]) for key in ("inputs", "outputs")}
-            | {"nodes": tuple(model["nodes"])}
+            | {"nodes": tuple(model["nodes"]), "rules": FileRules(**model["rules"])}
         )
         for model in body["models"]
     )

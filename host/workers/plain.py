@@ -13,6 +13,7 @@ from headrace.host.dpu.audio import AudioSpec
 from headrace.host.dpu.image import Damaged, ImageSpec
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.description import NetworkDescription
+from headrace.host.workers.foreign.rules import FileRules
 from headrace.host.workers.networks import Network
 from headrace.host.workers.program import NodeModel, StepNodes
 from headrace.host.workers.steps import Signature, Step
@@ -22,7 +23,7 @@ CLASSES: dict[str, type[Any]] = {
     each.__name__: each
     for each in (
         NetworkDescription, TensorSpec, ImageSpec, Damaged, AudioSpec, ModelGraph, Node, NodeKind, Length, MatMul,
-        Kernel, NodeModel, StepNodes, Network, Signature, Step,
+        FileRules, Kernel, NodeModel, StepNodes, Network, Signature, Step,
     )
 }  # fmt: skip
 

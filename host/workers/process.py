@@ -175,6 +175,7 @@ class WorkerProcess:
 
 
 async def _last_lines(stream: asyncio.StreamReader) -> str:
+    """Return the last lines until the stream ends. A chunk may end within a line, or before its end of line."""
     said = b""
     while chunk := await stream.read(1 << 16):
         said = (said + chunk)[-LAST_BYTES:]

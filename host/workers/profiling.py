@@ -18,6 +18,7 @@ from headrace.batching.graphs.profile import KNEE_GROWTH
 from headrace.host.memory.slots import SlotArena, SlotTensors
 from headrace.host.workers.description import NetworkDescription
 from headrace.host.workers.devices import WorkerDevice, usable_cores, worker_devices
+from headrace.host.workers.foreign.rules import ANY_FILE, FileRules
 from headrace.host.workers.messages import write_whole
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import RunTimes, WorkerProcess, processes
@@ -77,6 +78,7 @@ async def measure_curve(
     lengths: Sequence[float] | None = None,
     limit_s: float = LIMIT_S,
     on_point: OnPoint = lambda _: None,
+    rules: FileRules = ANY_FILE,
 ) -> Profile:
     """Of a whole network: batch 1, 2, 4 ... up to `max_batch`, until throughput grows by less than 5 %; that last point
     is included. See `measure_points`.
@@ -84,13 +86,13 @@ async def measure_curve(
     Of a network whose inputs vary in length, that at each of the `lengths`: seconds if it takes sounds, else what its
     inputs count; some up to its longest if None. No batch begins that would end more than `limit_s` after the first;
     but each length is measured at batch 1. Raises UsageError and WorkerLost."""
-    network = describe(model, weights, input_shape)
+    network = describe(model, weights, input_shape, rules)
     audio, sizes = network.audio_spec, _lengths(network, lengths)
     varies = any(spec.variable is not None for spec in network.inputs)
     devices = worker_devices(workers)
     arena = SlotArena({model: (network.inputs, network.outputs)}, len(devices) * max_batch)
     fill_with_noise(arena.views[model].inputs)
-    spec = WholeModel(model, model, network.inputs, network.outputs, max_batch, weights, input_shape)
+    spec = WholeModel(model, model, network.inputs, network.outputs, max_batch, weights, input_shape, rules)
     points: list[ProfilePoint] = []
     try:
         running = processes(whole_program((spec,), arena), devices)

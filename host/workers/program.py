@@ -7,9 +7,9 @@ from typing import Any
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.memory.slots import SlotArena, SlotLayout, slot_layouts
 from headrace.host.memory.states import StateArena
+from headrace.host.workers.foreign.rules import ANY_FILE, EXPORTED, FileRules
 from headrace.host.workers.networks import Network
 
-EXPORTED = ".pt2"  # the suffix of what torch.export saves
 TORCHVISION = "headrace.host.workers.torchvision_networks"
 
 
@@ -29,9 +29,9 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class WholeModel:
-    """A network under the name that requests ask for. `source`, `weights` and `input_shape` are for `load_model`;
-    `inputs` and `outputs` are what it then says of the network. `max_batch` is the largest batch that will be sent,
-    which the worker warms up to."""
+    """A network under the name that requests ask for. `source`, `weights`, `input_shape` and `rules` are for
+    `load_model`; `inputs` and `outputs` are what it then says of the network. `max_batch` is the largest batch that
+    will be sent, which the worker warms up to."""
 
     name: str
     source: str
@@ -40,6 +40,7 @@ class WholeModel:
     max_batch: int
     weights: str | None = None
     input_shape: str | None = None
+    rules: FileRules = ANY_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ def tensor_specs(body: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
 
 def read_network(body: dict[str, Any]) -> Network:
     """From what JSON makes of it."""
-    return Network(**body | {"max_batch": tuple(body["max_batch"])})
+    return Network(**body | {"max_batch": tuple(body["max_batch"]), "rules": FileRules(**body["rules"])})
 
 
 def whole_program(models: tuple[WholeModel, ...], arena: SlotArena) -> Program:

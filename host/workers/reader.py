@@ -14,6 +14,8 @@ from headrace.batching.graphs.torch_graph import from_torch
 from headrace.host.workers import differences
 from headrace.host.workers.description import NetworkDescription
 from headrace.host.workers.devices import usable_cores
+from headrace.host.workers.foreign.limits import box_of, limit_reading_process
+from headrace.host.workers.foreign.rules import FileRules
 from headrace.host.workers.fork_server import FIRST_FD
 from headrace.host.workers.models import load_model
 from headrace.host.workers.networks import Network
@@ -25,6 +27,7 @@ from headrace.host.workers.step_models import is_step_model, load_steps, signatu
 
 def main(arguments: Sequence[str]) -> None:
     """Answer the call in the file FIRST_FD, and write the answer there: whether it is an error, and its value."""
+    limit_reading_process()
     torch.set_num_threads(usable_cores())
     function, *given = from_plain(os.pread(FIRST_FD, os.fstat(FIRST_FD).st_size, 0))
     try:
@@ -38,23 +41,31 @@ def main(arguments: Sequence[str]) -> None:
     os.pwrite(FIRST_FD, answer, 0)
 
 
-def _describe(source: str, weights: str | None, input_shape: str | None) -> NetworkDescription:
-    return load_model(source, weights, input_shape).described()
+def _describe(source: str, weights: str | None, input_shape: str | None, rules: FileRules) -> NetworkDescription:
+    return load_model(source, weights, input_shape, rules).described()
 
 
-def _graph(source: str, weights: str | None, input_shape: str | None, name: str) -> ModelGraph:
-    loaded = load_model(source, weights, input_shape)
-    return from_torch(loaded.module, torch.zeros(1, *loaded.input_shape), name=name)
+def _graph(source: str, weights: str | None, input_shape: str | None, name: str, rules: FileRules) -> ModelGraph:
+    with box_of(source, weights, rules):
+        loaded = load_model(source, weights, input_shape, rules)
+        return from_torch(loaded.module, torch.zeros(1, *loaded.input_shape), name=name)
 
 
 def _node_model(
-    source: str, max_batch: int, weights: str | None, input_shape: str | None, name: str | None, whole: bool
+    source: str,
+    max_batch: int,
+    weights: str | None,
+    input_shape: str | None,
+    name: str | None,
+    whole: bool,
+    rules: FileRules,
 ) -> tuple[NodeModel, ModelGraph]:
-    return node_model(source, max_batch, weights, input_shape, name=name, whole=whole)
+    with box_of(source, weights, rules):
+        return node_model(source, max_batch, weights, input_shape, name=name, whole=whole, rules=rules)
 
 
 def _batch_difference(model: NodeModel, batches: Sequence[int]) -> dict[str, Any]:
-    loaded = load_model(model.source, model.weights, model.input_shape)
+    loaded = load_model(model.source, model.weights, model.input_shape, model.rules)
     with one_thread():
         return differences.batch_difference(loaded, model.nodes, batches)
 

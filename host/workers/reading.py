@@ -11,13 +11,16 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextvars import ContextVar
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.batching import ModelGraph, UsageError
 from headrace.host.workers.description import NetworkDescription
+from headrace.host.workers.foreign.limits import CPU_S
+from headrace.host.workers.foreign.rules import ANY_FILE, FileRules
 from headrace.host.workers.fork_server import ENVIRONMENT, SHARED, ForkedProcess, ForkServer
 from headrace.host.workers.networks import KINDS, Network
 from headrace.host.workers.plain import NotPlain, from_plain, to_plain
@@ -31,6 +34,49 @@ LOOK_S = 0.05  # between two looks whether who waits was cancelled
 MAX_ANSWER = 1 << 26  # bytes; the graph of a large network takes one or two million
 
 
+class _Scope:
+    """The readings that one call of `in_thread` has begun, which end with it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._readings: set[_Reading] = set()
+        self._cancelled = False
+
+    @contextlib.contextmanager
+    def holds(self, reading: "_Reading") -> Iterator[None]:
+        with self._lock:
+            self._readings.add(reading)
+            if self._cancelled:
+                reading.cancel()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._readings.discard(reading)
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._cancelled = True
+            for reading in self._readings:
+                reading.cancel()
+
+
+_scope: ContextVar[_Scope] = ContextVar("scope", default=_Scope())  # noqa: B039  that one is never cancelled
+_Found = TypeVar("_Found")
+
+
+async def in_thread(work: Callable[..., _Found], *given: Any) -> _Found:
+    """Run `work`, which calls functions of this module, in a thread, so that the event loop serves meanwhile. If the
+    caller is cancelled, the processes that read end at once, and `work` with them."""
+    scope = _Scope()
+    reset = _scope.set(scope)
+    try:
+        return await asyncio.to_thread(work, *given)
+    finally:
+        scope.cancel()
+        _scope.reset(reset)
+
+
 def require_torch() -> None:
     """Raises ModuleNotFoundError where it is not installed, or torchvision is not. A command that takes a while to come
     to its networks asks this first."""
@@ -39,15 +85,19 @@ def require_torch() -> None:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-def describe(source: str, weights: str | None = None, input_shape: str | None = None) -> NetworkDescription:
+def describe(
+    source: str, weights: str | None = None, input_shape: str | None = None, rules: FileRules = ANY_FILE
+) -> NetworkDescription:
     """As `models.load_model`, without the network."""
-    found: NetworkDescription = _read("describe", source, weights, input_shape, preload=preloads([source]))
+    found: NetworkDescription = _read("describe", source, weights, input_shape, rules, preload=preloads([source]))
     return found
 
 
-def graph(source: str, weights: str | None, input_shape: str | None, name: str) -> ModelGraph:
+def graph(
+    source: str, weights: str | None, input_shape: str | None, name: str, rules: FileRules = ANY_FILE
+) -> ModelGraph:
     """A network's operators in nodes (`torch_graph.from_torch`), under `name`."""
-    found: ModelGraph = _read("graph", source, weights, input_shape, name, preload=preloads([source]))
+    found: ModelGraph = _read("graph", source, weights, input_shape, name, rules, preload=preloads([source]))
     return found
 
 
@@ -59,8 +109,10 @@ def node_model(
     *,
     name: str | None = None,
     whole: bool = False,
+    rules: FileRules = ANY_FILE,
 ) -> tuple[NodeModel, ModelGraph]:
-    model, found = _read("node_model", source, max_batch, weights, input_shape, name, whole, preload=preloads([source]))
+    given = (source, max_batch, weights, input_shape, name, whole, rules)
+    model, found = _read("node_model", *given, preload=preloads([source]))
     return model, found
 
 
@@ -106,15 +158,16 @@ def _read(function: str, *given: Any, preload: Sequence[str] = ()) -> Any:
     reading = _Reading()
     thread = threading.Thread(target=reading.run, args=(function, given, preload), name="reading", daemon=True)
     thread.start()
-    try:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                return reading.answer.result(None if task is None else LOOK_S)
-            if task is not None and task.cancelling():  # by Ctrl-C, say, of which asyncio tells no other way
-                raise asyncio.CancelledError
-    except BaseException:  # KeyboardInterrupt, say: the process ends with who waits for it
-        reading.cancel()
-        raise
+    with _scope.get().holds(reading):
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    return reading.answer.result(None if task is None else LOOK_S)
+                if task is not None and task.cancelling():  # by Ctrl-C, say, of which asyncio tells no other way
+                    raise asyncio.CancelledError
+        except BaseException:  # KeyboardInterrupt, say: the process ends with who waits for it
+            reading.cancel()
+            raise
 
 
 class _Reading:
@@ -165,6 +218,8 @@ async def _answered(server: ForkServer, function: str, given: Sequence[Any], pre
             await asyncio.wait_for(words, ENDING_S)
         if process.returncode == -signal.SIGINT:  # Ctrl-C is told to all processes of a terminal, in any order
             raise KeyboardInterrupt
+        if process.returncode == -signal.SIGXCPU:
+            raise UsageError(f"{what} was not read within {CPU_S} s of processor time; does its code end?")
         if process.returncode != 0:
             raise UsageError(f"{what}: the process that read it was ended by {_end(process.returncode)}")
         return _checked(os.pread(call, MAX_ANSWER + 1, 0), what)

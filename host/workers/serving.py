@@ -8,11 +8,13 @@ import os
 import select
 import signal
 import socket
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from headrace.batching import HeadraceError
 from headrace.host.workers.channel import interrupted_word
 from headrace.host.workers.messages import (
     ANSWER,
@@ -157,6 +159,9 @@ def work(arguments: Sequence[str], executor: Callable[[dict[str, Any], Callable[
         made = executor(json.loads(arguments[2]), at)
     except ConnectionError:
         return
+    except HeadraceError as error:  # the parent tells it: where in the code it was raised is of no use to its user
+        print(error, file=sys.stderr)
+        sys.exit(1)
     # What was loaded stays until the end: looking through it again for garbage took 0.1 s, in the middle of a task.
     gc.collect()
     gc.freeze()

@@ -26,6 +26,7 @@ from headrace.batching import ModelGraph, UsageError
 from headrace.batching.graphs.model_graph import Node
 from headrace.batching.graphs.torch_graph import from_torch, tracing
 from headrace.host.memory.layout import TensorSpec
+from headrace.host.workers.foreign.rules import ANY_FILE, FileRules
 from headrace.host.workers.models import LoadedModel, load_model
 from headrace.host.workers.program import NodeModel
 
@@ -156,17 +157,20 @@ def node_model(
     *,
     name: str | None = None,
     whole: bool = False,
+    rules: FileRules = ANY_FILE,
 ) -> tuple[NodeModel, ModelGraph]:
     """A network to be served node by node, under `name` (its source, if None), in batches up to `max_batch`; `whole`
     makes it one node, as for one that cannot be split. Raises UsageError, with the reason."""
-    loaded = load_model(source, weights, input_shape)
+    loaded = load_model(source, weights, input_shape, rules)
     name = name or source
     nodes: tuple[str, ...] = ()
     graph = ModelGraph.opaque(name)
     if not whole:
         network, found = split(loaded)
         nodes, graph = network.nodes, ModelGraph(name, found.nodes)
-    model = NodeModel(name, source, loaded.inputs, loaded.outputs, max_batch, weights, input_shape, nodes=nodes)
+    model = NodeModel(
+        name, source, loaded.inputs, loaded.outputs, max_batch, weights, input_shape, rules=rules, nodes=nodes
+    )
     return model, graph
 
 

@@ -16,8 +16,8 @@ from headrace.batching import HeadraceError, UsageError
 from headrace.batching.errors import one_line
 from headrace.batching.graphs.model_graph import ModelGraph, NodeKind
 from headrace.host.memory.layout import TensorSpec
+from headrace.host.workers.foreign.weights import load_weights
 from headrace.host.workers.input_shapes import DTYPES
-from headrace.host.workers.models import load_weights
 from headrace.host.workers.networks import KINDS, Network, Tree, plan, post_order
 from headrace.host.workers.program import StepNodes
 from headrace.host.workers.recurrent import lstm, seq2seq, treelstm
@@ -39,7 +39,7 @@ def load_steps(network: Network) -> LoadedSteps:
     torch.manual_seed(network.seed)
     loaded = _loaded(network, _own(network) if network.kind in KINDS else _users(network))
     if network.weights is not None:
-        load_weights(loaded.modules, Path(network.weights))
+        load_weights(loaded.modules, Path(network.weights), network.rules)
     return loaded
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.memory.slots import SlotViews
+from headrace.host.workers.foreign.rules import FileRules
 from headrace.host.workers.messages import answer_whole, read_whole
 from headrace.host.workers.models import load_model
 from headrace.host.workers.program import WholeModel, WholeSettings, tensor_specs
@@ -28,7 +29,7 @@ class _Network:
         self.model = model
         self._views = views
         self._device = device
-        loaded = load_model(model.source, model.weights, model.input_shape)
+        loaded = load_model(model.source, model.weights, model.input_shape, model.rules)
         loaded.module.to(device)
         self._call = loaded.call
         # Inputs of one shape are gathered into tensors that are kept; numpy copies them, which needs no thread's help.
@@ -104,7 +105,11 @@ class WholeExecutor:
 
 def _executor(body: dict[str, Any], at: Callable[[str], None]) -> WholeExecutor:
     models = tuple(
-        WholeModel(**model | {key: tensor_specs(model[key]) for key in ("inputs", "outputs")})
+        WholeModel(
+            **model
+            | {key: tensor_specs(model[key]) for key in ("inputs", "outputs")}
+            | {"rules": FileRules(**model["rules"])}
+        )
         for model in body["models"]
     )
     settings = WholeSettings(models, body["slots"], body["memory_fd"])

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+_DIGEST = b"headrace.records.sha256"  # in the metadata of the Parquet file
 SOURCES = (".py", ".json", ".csv")  # what results are made by
 
 
@@ -26,10 +27,11 @@ class Journal(Generic[Result]):
 
     They lie in `path`, a Parquet file: `version` of the code, `key`, a column for each setting and, its name behind
     "result.", for each thing found (of a field `result` the things in it), and `record`, the row as JSON, from which
-    results are the same to the bit. Parquet cannot be appended to. So what comes is appended to a file of such records
-    beside it, and `close` makes both one: a crash costs what it comes amidst, and no more. What another version of the
-    code found is not taken, nor what was found from files that have changed since; nor a line that was cut short. For
-    one sweep at a time. Raises UsageError if a file cannot be read, or is another's, and if pyarrow is missing."""
+    results are the same to the bit. Its pages have checksums, and its records a digest: a damaged file is refused.
+    Parquet cannot be appended to. So what comes is appended to a file of such records beside it, and `close` makes
+    both one: a crash costs what it comes amidst, and no more. What another version of the code found is not taken,
+    nor what was found from files that have changed since; nor a line that was cut short. For one sweep at a time.
+    Raises UsageError if a file cannot be read, or is another's, and if pyarrow is missing."""
 
     path: Path
     kind: type[Result]
@@ -107,7 +109,7 @@ class Journal(Generic[Result]):
             if rows:
                 import pyarrow.parquet as pq
 
-                pq.write_table(_table(ordered), new)
+                pq.write_table(_table(ordered), new, write_page_checksum=True)
                 new.replace(self.path)
             self._log.unlink()
         except OSError as error:
@@ -164,11 +166,22 @@ def _records(path: Path) -> list[str]:
     import pyarrow.parquet as pq
 
     try:
-        return [str(text) for text in pq.read_table(path, columns=["record"])["record"].to_pylist()]
-    except (pa.ArrowException, KeyError) as error:
+        table = pq.read_table(path, columns=["record"], page_checksum_verification=True)
+        records = [str(text) for text in table["record"].to_pylist()]
+        digest = (table.schema.metadata or {}).get(_DIGEST)
+        if digest is not None and digest != _digest_of(records):  # pages have checksums, the file's directory has none
+            raise pa.ArrowInvalid("the digest of its records is another")
+        return records
+    except (pa.ArrowException, KeyError, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # Arrow's own errors of damaged pages have none
+            raise
         raise UsageError(
-            f"{path} is no file of results that Headrace wrote: move it away, or name another folder"
+            f"{path} is no file of results that Headrace wrote, or a damaged one: move it away, or name another folder"
         ) from error
+
+
+def _digest_of(records: Sequence[str]) -> bytes:
+    return hashlib.sha256("\n".join(records).encode()).hexdigest().encode()
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> "pa.Table":
@@ -180,7 +193,8 @@ def _table(rows: Sequence[dict[str, Any]]) -> "pa.Table":
         for row in rows
     ]  # fmt: skip
     names = dict.fromkeys(name for row in flat for name in row)
-    return pa.table({name: _column([row.get(name) for row in flat]) for name in names})
+    table = pa.table({name: _column([row.get(name) for row in flat]) for name in names})
+    return table.replace_schema_metadata({_DIGEST: _digest_of([row["record"] for row in flat])})
 
 
 def _found(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def test_the_real_xrt_is_not_asked_to_open_it(vadd_xclbin, tmp_path, name, mode,
 @pytest.mark.parametrize("build", [b"{nonsense", b"[1]", b"\xff\xfe", b"null"])
 def test_bad_build_metadata_are_told_and_do_not_keep_the_device_from_it(vadd_xclbin, tmp_path, build):
     path = tmp_path / "hostile.xclbin"
-    write_xclbin(path, replace(read_xclbin(vadd_xclbin), build_metadata=build))
+    write_xclbin(path, sealed(replace(read_xclbin(vadd_xclbin), build_metadata=build)))
     with pytest.raises(XclbinError, match="BUILD_METADATA is not"):
         describe(read_xclbin(path))
     emulation.device(0).load_xclbin(str(path))

@@ -19,7 +19,7 @@ from headrace.sim.load.replay import read_trace
 from headrace.sim.load.trees import read_trees
 from headrace.sim.scenario import read_settings
 from headrace.sim.sweeps.grid import read_grid
-from headrace.sim.text_files import read_rows, read_text, read_toml
+from headrace.sim.text_files import MAX_DEPTH, MAX_TOML, read_rows, read_text, read_toml
 
 PROFILE = Profile("net", 1, (ProfilePoint(1, 1e-3, 1e3),), {})
 
@@ -125,3 +125,24 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory, raw):
     except UsageError:
         return
     assert "\r" not in text and "\0" not in text
+
+
+def test_a_toml_file_may_nest_as_deep_as_settings_do_and_no_deeper(tmp_path):
+    path = tmp_path / "deep.toml"
+    for depth, taken in ((MAX_DEPTH - 1, True), (MAX_DEPTH, False), (300, False), (100_000, False)):
+        path.write_text("key = " + "[" * depth + "]" * depth)
+        if taken:
+            assert read_toml("here", path).keys() == {"key"}
+            continue
+        with pytest.raises(UsageError) as refused:
+            read_toml("here", path)
+        assert str(refused.value).startswith("here: it nests too deep") and len(str(refused.value)) < 200
+
+
+def test_a_toml_file_has_a_largest_size(tmp_path):
+    path = tmp_path / "large.toml"
+    path.write_bytes(b"#" * (MAX_TOML - 6) + b"\na = 1")
+    assert read_toml("here", path) == {"a": 1}
+    path.write_bytes(b"#" * (MAX_TOML - 5) + b"\na = 1")
+    with pytest.raises(UsageError, match=f"here: it has more than {MAX_TOML} bytes"):
+        read_toml("here", path)

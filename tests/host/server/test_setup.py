@@ -66,7 +66,8 @@ def test_options_that_do_not_go_together_are_refused(options, text):
     [
         (
             "max-quue = 5",
-            "there is no setting 'max-quue'; known are access-log, allow-host, bucket-s, bucket-width,",
+            "there is no setting 'max-quue'; known are access-log, allow-host, allow-nonfinite-weights, bucket-s, "
+            "bucket-width,",
         ),
         ("max-queue = 1.5", "--max-queue"),
         ("max-queue = 0", "--max-queue"),
@@ -80,7 +81,8 @@ def test_options_that_do_not_go_together_are_refused(options, text):
         ("[[models]]\nsource = 1", "has no source"),
         (
             '[[models]]\nsource = "resnet18"\npolcy = "lazy"',
-            "there is no setting 'polcy'; known are bucket-s, bucket-width, crop, dec-timesteps,",
+            "there is no setting 'polcy'; known are allow-nonfinite-weights, bucket-s, bucket-width, crop, "
+            "dec-timesteps,",
         ),
         ('[[models]]\nsource = "resnet18"\npolicy = "best"', "policy is 'best'; choose from serial,"),
         ('[[models]]\nsource = "resnet18"\nmax-queue = 0', "give a whole number of 1 to 65536"),

@@ -1,6 +1,7 @@
 """What is kept of a sweep: a second start runs only the rest, and takes nothing that may have changed."""
 
 import math
+import random
 import signal
 import subprocess
 import sys
@@ -248,3 +249,44 @@ def test_the_same_runs_make_the_same_file_in_whatever_order_they_end(tmp_path):
             for job in order:
                 kept.keep(job, found(job))
     assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+
+
+def flipped(data, bit):
+    damaged = bytearray(data)
+    damaged[bit // 8] ^= 1 << bit % 8
+    return bytes(damaged)
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_a_bit_that_flips_in_the_file_changes_no_result(count, tmp_path):
+    path = tmp_path / "runs.parquet"
+    jobs = [Job(number) for number in range(40)]
+    with Journal(path, Found) as kept:
+        for job in jobs:
+            kept.keep(job, found(job))
+    data, draw = path.read_bytes(), random.Random(1)
+    refused = 0
+    for _ in range(count):
+        path.write_bytes(flipped(data, draw.randrange(8 * len(data))))
+        try:
+            read = Journal(path, Found)
+        except UsageError as error:
+            refused += 1
+            assert "no file of results that Headrace wrote, or a damaged one" in str(error)
+        else:
+            assert [read.known(job) for job in jobs] == [found(job) for job in jobs]
+    assert refused > count / 4
+
+
+def test_every_page_of_the_file_has_a_checksum(tmp_path):
+    path = tmp_path / "runs.parquet"
+    with Journal(path, Found) as kept:
+        for number in range(40):
+            kept.keep(Job(number), found(Job(number)))
+    data, group = path.read_bytes(), pq.ParquetFile(path).metadata.row_group(0)
+    for place in range(group.num_columns):
+        column = group.column(place)
+        start = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
+        path.write_bytes(flipped(data, 8 * (start + column.total_compressed_size - 1)))
+        with pytest.raises(OSError, match="CRC"):
+            pq.read_table(path, page_checksum_verification=True)

@@ -1,0 +1,1 @@
+"""Files of networks that others made: what they may hold, and the limits within which they are read."""
