@@ -14,6 +14,7 @@ import typer
 from rich.table import Table
 
 from headrace.batching import NodeLatencies, Profile, ProfilePoint, UsageError
+from headrace.bitstreams.whole_file import replacing
 from headrace.host.cli.console import err, out, progress, tell
 from headrace.host.cli.options import (
     AllowNonfinite,
@@ -137,7 +138,8 @@ def profile(
                 cell, hidden, weights=file, workers=count, max_batch=max_batch, on_point=on_point, rules=rules
             )
         measured = asyncio.run(measuring)
-    path.write_text(measured.to_json())
+    with replacing(path) as partial:
+        partial.write_text(measured.to_json())
     if as_json:
         print(measured.to_json(), end="")
     else:
@@ -182,7 +184,8 @@ def _profile_cpu(path: Path, as_json: bool) -> None:
     text = measured.costs.to_json(
         machine=where, rounds=measured.rounds, fits={kind: asdict(fit) for kind, fit in fits.items()}
     )
-    path.write_text(text)
+    with replacing(path) as partial:
+        partial.write_text(text)
     if as_json:
         print(text, end="")
     else:

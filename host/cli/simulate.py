@@ -11,6 +11,7 @@ from rich.table import Table
 from headrace.batching import POLICIES
 from headrace.batching.errors import UsageError
 from headrace.batching.policies.lazy import SLACK_SCOPES
+from headrace.bitstreams.whole_file import replacing
 from headrace.host.cli.console import out, show_json, tell, warn, working
 from headrace.host.cli.grid import run_grid, show_grid
 from headrace.host.cli.options import Json, Ray, check_finite, check_readable, command, creatable, readable
@@ -193,7 +194,8 @@ def simulate(
     with working(f"simulating {scenario.policy} on {scenario.model}"):
         done, found = run_scenario(scenario, record=trace is not None)
     if trace is not None:
-        write(trace, of_simulation(done.arrivals, done.outcome))
+        with replacing(trace) as partial:
+            write(partial, of_simulation(done.arrivals, done.outcome))
         tell(f"wrote {trace}")
     for note in (*notes, *found):
         warn(note)

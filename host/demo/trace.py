@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from headrace.bitstreams.whole_file import replacing
 from headrace.host.demo.serving import Run
 from headrace.host.dpu.preprocessor import CuRun
 from headrace.host.live.trace import Lanes, name_of
@@ -39,4 +40,5 @@ def write_trace(
             name = name_of(execution, several=len(run.result["models"]) > 1)
             slices.append(Slice(track, run.origin + execution.started, run.origin + execution.ended, name, flows))
         flow_of_run += len(run.records)
-    write(path, slices)
+    with replacing(path) as partial:
+        write(partial, slices)

@@ -3,6 +3,7 @@
 from collections import deque
 from pathlib import Path
 
+from headrace.bitstreams.whole_file import replacing
 from headrace.host.live.runtime import Execution
 from headrace.host.live.trace import Lanes, name_of
 from headrace.host.server.watch import Visit
@@ -25,7 +26,9 @@ class Trace:
     def __exit__(self, *_: object) -> None:
         lanes = Lanes()
         slices = sorted(self._slices, key=lambda each: each.start)
-        write(self._path, (self._on_lane(each, lanes) if each.track[0] == "preprocessing" else each for each in slices))
+        laid = (self._on_lane(each, lanes) if each.track[0] == "preprocessing" else each for each in slices)
+        with replacing(self._path) as partial:
+            write(partial, laid)
 
     def _on_lane(self, each: Slice, lanes: Lanes) -> Slice:
         return Slice(
