@@ -408,11 +408,13 @@ def test_the_live_runtime_answers_every_request_with_the_rule_that_was_broken(na
 
 
 class FinishesLostTasks(Right):
+    ahead = 2  # the second task has not begun when the worker dies, so its request is the policy's again
+
     def complete(self, task, now):
         return list(task.requests)
 
 
-class KeepsLostRequests(Right):
+class KeepsLostRequests(FinishesLostTasks):
     """Puts requests of a lost task back, and hands them out again."""
 
     def complete(self, task, now):
@@ -425,17 +427,18 @@ class KeepsLostRequests(Right):
 @pytest.mark.parametrize("policy", [FinishesLostTasks, KeepsLostRequests])
 def test_a_task_that_was_lost_with_its_worker_finishes_nobody(policy, caplog):
     async def body(runtime, workers, _):
-        call = asyncio.create_task(runtime.infer("net", value()))
+        calls = [asyncio.create_task(runtime.infer("net", value())) for _ in range(2)]
         await asyncio.sleep(0.5)
         workers[0].die()
-        return await asyncio.gather(call, return_exceptions=True)
+        return await asyncio.gather(*calls, return_exceptions=True)
 
     with caplog.at_level(logging.CRITICAL, "headrace"):
-        (answer,) = serve(policy(), TIMES, body)
+        answers = serve(policy(), TIMES, body)
     if policy is KeepsLostRequests:
-        assert not isinstance(answer, Exception)
+        assert not any(isinstance(answer, Exception) for answer in answers)
     else:
-        assert "complete finished request 0, which did not end with task 0" in str(answer)
+        says = "complete finished request 1, which did not end with task 1"
+        assert all(says in str(answer) for answer in answers)
 
 
 LSTM = lstm(max_batch=4)
