@@ -24,7 +24,7 @@ from torch import Tensor, fx
 
 from headrace.batching import ModelGraph, UsageError
 from headrace.batching.graphs.model_graph import Node
-from headrace.batching.graphs.torch_graph import from_torch, tracing
+from headrace.batching.graphs.torch_graph import constants, from_torch, held_values, tracing, writes
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.models import LoadedModel, load_model
 from headrace.host.workers.program import NodeModel
@@ -103,7 +103,7 @@ def split(loaded: LoadedModel) -> tuple[SplitNetwork, ModelGraph]:
     cpu = torch.device("cpu")
     exported = _Exported(loaded, cpu)  # first: it has the reasons that help
     example = _requests(loaded.inputs, cpu)[0]
-    graph = from_torch(_InOrder(loaded), tuple(example), name=loaded.name)
+    graph = from_torch(_InOrder(loaded), tuple(example), name=loaded.name, constant=exported.constant_operators)
     with torch.no_grad(), one_thread():
         cuts = exported.where_requests_are_apart([node.name for node in graph.nodes])
     nodes: list[Node] = []
@@ -211,12 +211,11 @@ class _Exported:
             exported = torch.export.export(network, both, dynamic_shapes=(tuple({0: size} for _ in both),))
         held = {**exported.state_dict, **exported.constants}
         self.constants = SimpleNamespace()
-        self._of_placeholder: dict[str, str] = {}
-        for spec in exported.graph_signature.input_specs:
-            if spec.target is not None:
-                setattr(self.constants, spec.arg.name, held[spec.target])
-                self._of_placeholder[spec.arg.name] = spec.target
-        self._constant: set[fx.Node] = set()
+        self._of_placeholder = held_values(exported)
+        for placeholder, target in self._of_placeholder.items():
+            setattr(self.constants, placeholder, held[target])
+        self._constant = constants(exported)
+        self.constant_operators = {node.name for node in self._constant}
         self._inputs: list[fx.Node] = []
         self._operators: list[fx.Node] = []
         self._expressions: dict[fx.Node, int] = {}  # sizes, by place in what `sizes` gives
@@ -224,7 +223,7 @@ class _Exported:
         for node in exported.graph.nodes:
             if node.op == "placeholder":
                 if node.name in self._of_placeholder:
-                    self._constant.add(node)
+                    self._constant.add(node)  # though it may be written, which is refused when it is found out
                 else:
                     self._inputs.append(node)
             elif node.op == "output":
@@ -250,25 +249,21 @@ class _Exported:
         return ordered
 
     def _fold(self) -> None:
-        """Compute once what depends on nothing but trained values, unless it is written later."""
-        written: set[Any] = set()
-        for node in self._operators:
-            value = node.args[0] if _writes(node) else None
-            while isinstance(value, fx.Node) and value not in written:  # a view of a view of what is written
-                written.add(value)
-                value = value.args[0] if value.args else None
-        found: dict[fx.Node, Any] = {node: getattr(self.constants, node.name) for node in self._constant}
+        """Compute the constants once."""
         left: list[fx.Node] = []
         for node in self._operators:
-            alone = all(value in found for value in node.all_input_nodes)
-            if alone and not _writes(node) and not _random(node) and node not in written:
-                args, kwargs = fx.node.map_arg((node.args, node.kwargs), found.__getitem__)
+            if node in self._constant:
+                args, kwargs = fx.node.map_arg(
+                    (node.args, node.kwargs), lambda value: getattr(self.constants, value.name)
+                )
                 with torch.no_grad():
-                    found[node] = node.target(*args, **kwargs)
-                setattr(self.constants, node.name, found[node])
-                self._constant.add(node)
+                    setattr(self.constants, node.name, node.target(*args, **kwargs))
             else:
                 left.append(node)
+        needed = {value for node in left for value in node.all_input_nodes} | set(self._outputs)
+        for node in self._operators:
+            if node in self._constant and node not in needed:  # it was a step on the way to other constants
+                delattr(self.constants, node.name)
         self._operators = left
 
     def sizes(self, batch: int) -> tuple[Any, ...]:
@@ -358,11 +353,11 @@ class _Exported:
         if changed:
             own = self._of_placeholder.get(changed[0], changed[0]).removeprefix("network.")
             raise UsageError(f"model {self._name!r} changes its {own!r} as it runs; {_INSTEAD}")
-        writes = any(map(_writes, self._operators))
+        written = any(map(writes, self._operators))
         kept = []
         for number, boundary in enumerate(boundaries):
             alone = zip(first[number][0], second[number][0], together[number][0], boundary.places, strict=True)
-            shares = together[number][1] and writes
+            shares = together[number][1] and written
             if all(_apart(*tensors, place) for *tensors, place in alone) and not shares:
                 kept.append(number)
         if len(cuts) not in kept:
@@ -378,15 +373,6 @@ class _Exported:
             memories = {tensor.untyped_storage().data_ptr() for tensor in live}
             found.append((tuple(tensor.clone() for tensor in live), len(memories) < len(live)))
         return found
-
-
-def _writes(node: fx.Node) -> bool:
-    """Into one of its inputs."""
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
-
-
-def _random(node: fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
 
 
 def _number(formula: Any) -> Any:

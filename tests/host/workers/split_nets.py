@@ -108,6 +108,52 @@ class Writes(nn.Module):
         return self.second(self.first(x) * scale)
 
 
+class Positions(nn.Module):
+    """Makes a positional encoding of `torch.arange` in forward and multiplies it, as XCiT, DETR and SAM do."""
+
+    input_shape = (3, 16, 16)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project, self.stem, self.head = nn.Linear(2, 8), nn.Conv2d(3, 8, 2, 2), nn.Linear(8, 5)
+
+    def forward(self, x):
+        rows = torch.arange(8, dtype=torch.float32)
+        grid = torch.stack(torch.meshgrid(rows, torch.linspace(0, 1, 8), indexing="ij"), -1)
+        x = self.stem(x) + self.project(grid).permute(2, 0, 1)
+        turn = torch.cat((torch.eye(4), torch.ones(4, 4).triu()), 1)
+        return self.head((turn.T @ (turn @ x.flatten(2)) / 8).mean(2))
+
+
+class FirstStep(nn.Module):
+    """Multiplies a state of zeros that has a row for each request, and values of its own expanded to the batch."""
+
+    input_shape = (4,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state, self.token, self.head = nn.Linear(6, 6), nn.Linear(4, 6), nn.Linear(6, 3)
+        self.start = nn.Parameter(torch.randn(1, 4))
+
+    def forward(self, x):
+        state = self.state(torch.zeros(x.shape[0], 6))
+        state = torch.tanh(state + self.token(self.start.expand(x.shape[0], 4)))
+        return self.head(torch.tanh(state + self.token(x)))
+
+
+class Numbered(nn.Module):
+    """Numbers the requests of its batch: the output of one depends on its place."""
+
+    input_shape = (4,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place, self.layer = nn.Linear(1, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(x) + self.place(torch.arange(x.shape[0], dtype=torch.float32)[:, None])
+
+
 class Several(nn.Module):
     """Named outputs, two inputs, an operator that gives several tensors, and a recurrent layer."""
 
@@ -225,6 +271,7 @@ residual, attention, windows, batch_last, views, writes = map(
 )
 products, wide = map(made, (Products, Wide))
 several, mixes, counts, decides, fixed, killer = map(made, (Several, Mixes, Counts, Decides, Fixed, Killer))
+positions, first_step, numbered = map(made, (Positions, FirstStep, Numbered))
 
 
 @torch.library.custom_op("headrace_tests::strike", mutates_args=())
