@@ -97,6 +97,9 @@ class CheckedPolicy:
         if not isinstance(answer, Task):
             raise self._broke(f"next_task returned {_shown(answer)}", "return a Task, or None to leave the worker idle")
         task = answer
+        requests: object = task.requests
+        if not isinstance(requests, tuple):
+            raise self._broke(f"{_name(task)} has its requests in a {type(requests).__name__}", "give it a tuple")
         model = self._last
         if task.model is not model.name:
             model = self._model_of(task)
@@ -269,9 +272,6 @@ class CheckedPolicy:
 
     def _check_batch(self, task: Task, model: _Model) -> None:
         """Ask the policy for its largest batch, which may have grown since, if the task's is larger than it was."""
-        requests: object = task.requests
-        if not isinstance(requests, tuple):
-            raise self._broke(f"{_name(task)} has its requests in a {type(requests).__name__}", "give it a tuple")
         if not task.requests:
             raise self._broke(f"{_name(task)} has no requests", "return None to leave the worker idle")
         try:

@@ -61,7 +61,7 @@ def from_torch(
                 "first dimension of each tensor must be a batch of 1"
             )
     with tracing(module, name):
-        whole = torch.export.export(module, arguments)
+        whole = export(module, arguments)
         launched = _Launched(whole).by_operator()
         alike = {node.name for node in constants(whole) if node.op == "call_function"}  # for this one request
         if constant is None and alike:
@@ -88,7 +88,7 @@ def from_torch(
         if call.op != "call_function":
             continue
         if isinstance(call.target, torch._ops.HigherOrderOperator):  # torch.cond and its like hold graphs of their own
-            raise UsageError(f"{name} cannot be traced: it calls {call.target}, whose work depends on data; {_HINT}")
+            raise UsageError(f"{name} cannot be traced: it {why_no_operator(call)}; {_HINT}")
         inputs = call.all_input_nodes
         source = _source(call)
         alone = all(value in weights for value in inputs) and (len(inputs) > 0 or source in alike)
@@ -114,6 +114,50 @@ def from_torch(
     unread = sum(size for key, size in sizes.items() if key not in counted)  # such as heads used in training only
     nodes[-1] = replace(nodes[-1], parameters=nodes[-1].parameters + unread)
     return ModelGraph(name, tuple(_with_kernels(nodes, launched)))
+
+
+def export(module: torch.nn.Module, arguments: tuple[Any, ...], **options: Any) -> torch.export.ExportedProgram:
+    """Return what torch.export makes of the module, with parts in line that are to run without gradients or autocast.
+
+    torch.export keeps such a part as a graph of its own. The rest of the network runs without these too, so the part's
+    operators are the same in line."""
+    exported = torch.export.export(module, arguments, **options)
+    graph = exported.graph_module.graph
+    for call in list(graph.nodes):
+        *setting, part, operands = _part(call)
+        if part is None or (str(call.target) == "wrap_with_autocast" and setting[2]):
+            continue
+        inner = getattr(exported.graph_module, part.target).graph
+        copied = dict(zip(inner.find_nodes(op="placeholder"), operands, strict=True))
+        with graph.inserting_before(call):
+            for node in inner.nodes:
+                if node.op not in ("placeholder", "output"):
+                    copied[node] = graph.node_copy(node, copied.__getitem__)
+        (results,) = inner.output_node().args
+        for user in list(call.users):  # each takes one result
+            user.replace_all_uses_with(copied[results[user.args[1]]])
+            graph.erase_node(user)
+        graph.erase_node(call)
+        if not part.users:
+            graph.erase_node(part)
+    exported.graph_module.recompile()
+    return exported
+
+
+def _part(call: torch.fx.Node) -> tuple[Any, ...]:
+    """Return the setting of a part for which gradients or autocast are set, its graph, and what it is given. The graph
+    is None for other calls."""
+    settings = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}.get(str(call.target), 0)
+    if call.op != "call_function" or not settings:
+        return (None, ())
+    return (*call.args[:settings], call.args[settings], call.args[settings + 1 :])
+
+
+def why_no_operator(call: torch.fx.Node) -> str:
+    """Return what a call does that is no operator: it runs a graph of its own."""
+    if str(call.target) == "wrap_with_autocast":
+        return "sets torch.autocast for a part of itself"
+    return f"calls {call.target}, whose work depends on data"
 
 
 def held_values(exported: torch.export.ExportedProgram) -> dict[str, str]:
@@ -161,7 +205,7 @@ def _constant_operators(module: torch.nn.Module, arguments: tuple[Any, ...]) -> 
     two = tuple(torch.cat((given, given)) if isinstance(given, torch.Tensor) else given for given in arguments)
     sizes = tuple({0: torch.export.Dim.AUTO} if isinstance(given, torch.Tensor) else None for given in arguments)
     try:
-        exported = torch.export.export(module, two, dynamic_shapes=sizes)
+        exported = export(module, two, dynamic_shapes=sizes)
     except Exception:
         return None
     return {node.name for node in constants(exported)}

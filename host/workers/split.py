@@ -24,7 +24,15 @@ from torch import Tensor, fx
 
 from headrace.batching import ModelGraph, UsageError
 from headrace.batching.graphs.model_graph import Node
-from headrace.batching.graphs.torch_graph import constants, from_torch, held_values, tracing, writes
+from headrace.batching.graphs.torch_graph import (
+    constants,
+    export,
+    from_torch,
+    held_values,
+    tracing,
+    why_no_operator,
+    writes,
+)
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.models import LoadedModel, load_model
 from headrace.host.workers.program import NodeModel
@@ -208,12 +216,15 @@ class _Exported:
         size = torch.export.Dim("batch", min=1, max=loaded.largest_batch)
         both = tuple(torch.cat(pair) for pair in zip(*self._two, strict=True))
         with tracing(network, loaded.name, f"write it without control flow that depends on data; or {_INSTEAD}"):
-            exported = torch.export.export(network, both, dynamic_shapes=(tuple({0: size} for _ in both),))
+            exported = export(network, both, dynamic_shapes=(tuple({0: size} for _ in both),))
         held = {**exported.state_dict, **exported.constants}
         self.constants = SimpleNamespace()
         self._of_placeholder = held_values(exported)
         for placeholder, target in self._of_placeholder.items():
-            setattr(self.constants, placeholder, held[target])
+            value = held[target]
+            if value.is_inference():  # the network kept it from a run in inference mode
+                value = value.clone()
+            setattr(self.constants, placeholder, value)
         self._constant = constants(exported)
         self.constant_operators = {node.name for node in self._constant}
         self._inputs: list[fx.Node] = []
@@ -228,8 +239,10 @@ class _Exported:
                     self._inputs.append(node)
             elif node.op == "output":
                 (self._outputs,) = node.args
+            elif node.op == "get_attr":
+                continue  # a graph of its own, which the call that follows runs
             elif node.op != "call_function" or isinstance(node.target, torch._ops.HigherOrderOperator):
-                raise UsageError(f"model {self._name!r} calls {node.target}, whose work depends on data; {_INSTEAD}")
+                raise UsageError(f"model {self._name!r} {why_no_operator(node)}; {_INSTEAD}")
             elif isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool):
                 self._expressions[node] = len(self._formulas)
                 self._formulas.append(node.meta["val"].node.expr)

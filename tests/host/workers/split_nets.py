@@ -154,6 +154,45 @@ class Numbered(nn.Module):
         return self.layer(x) + self.place(torch.arange(x.shape[0], dtype=torch.float32)[:, None])
 
 
+class AutocastOff(nn.Module):
+    """Wants full precision in a part, whatever holds around it, and no gradients in another."""
+
+    input_shape = (4,)
+    on = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(4, 4), nn.Linear(4, 6), nn.Linear(6, 2)
+
+    def forward(self, x):
+        x = self.first(x)
+        with torch.autocast("cpu", enabled=self.on):
+            x, scale = self.second(x), x.abs().mean(1, keepdim=True)
+        with torch.enable_grad():
+            x = x.relu() * scale
+        return self.third(x)
+
+
+class AutocastOn(AutocastOff):
+    on = True
+
+
+class Keeps(nn.Module):
+    """Keeps what it makes in its first run, as ConViT does with its indices."""
+
+    input_shape = (4,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 3)
+        self.scale = None
+
+    def forward(self, x):
+        if self.scale is None:
+            self.scale = torch.linspace(1, 2, 4)
+        return self.second(self.first(x) * self.scale)
+
+
 class Several(nn.Module):
     """Named outputs, two inputs, an operator that gives several tensors, and a recurrent layer."""
 
@@ -272,6 +311,7 @@ residual, attention, windows, batch_last, views, writes = map(
 products, wide = map(made, (Products, Wide))
 several, mixes, counts, decides, fixed, killer = map(made, (Several, Mixes, Counts, Decides, Fixed, Killer))
 positions, first_step, numbered = map(made, (Positions, FirstStep, Numbered))
+autocast_off, autocast_on, keeps = map(made, (AutocastOff, AutocastOn, Keeps))
 
 
 @torch.library.custom_op("headrace_tests::strike", mutates_args=())

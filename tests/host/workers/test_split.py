@@ -17,7 +17,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 # nn.TransformerEncoderLayer, run whole, may take one fused operator for all of it, which rounds otherwise.
 torch.backends.mha.set_fastpath_enabled(False)
 
-SPLIT = ("residual", "attention", "windows", "batch_last", "views", "writes", "several", "positions", "first_step")
+SPLIT = (
+    "residual", "attention", "windows", "batch_last", "views", "writes", "several", "positions", "first_step",
+    "autocast_off", "keeps",
+)  # fmt: skip
 _made = {}
 
 
@@ -121,6 +124,7 @@ def test_a_worker_cuts_where_the_runtime_was_told():
     ("source", "shape", "message"),
     [
         ("split_nets:mixes", None, "depends on the others of its batch"),
+        ("split_nets:autocast_on", None, r"sets torch\.autocast for a part of itself"),
         ("split_nets:numbered", None, "depends on the others of its batch"),
         ("split_nets:counts", None, "changes its 'runs' as it runs"),
         ("split_nets:decides", None, "cannot be traced.*control flow"),

@@ -33,6 +33,8 @@ TIMM = (
     "ghostnet_050", "hiera_tiny_224", "hrnet_w18_small", "levit_128s", "mixer_s32_224", "mobilevit_xxs", "mvitv2_tiny",
     "nest_tiny", "nfnet_f0", "pvt_v2_b0", "repvit_m0_9", "swinv2_tiny_window8_256", "tnt_s_patch16_224",
     "twins_svt_small", "volo_d1_224", "convit_tiny", "halonet26t", "vit_relpos_small_patch16_224",
+    "efficientvit_b0", "res2net50_14w_8s", "coatnet_nano_rw_224", "maxvit_nano_rw_256", "poolformer_s12",
+    "lambda_resnet26t",
 )  # fmt: skip
 
 _TEXT = dict(
