@@ -105,13 +105,15 @@ class CheckedPolicy:
             model = self._model_of(task)
         if not 0 < len(task.requests) <= model.largest:
             self._check_batch(task, model)
-        self._check_span(task, model)
+        if self._cells or not task.preemptible or not 0 <= task.start < task.stop <= model.nodes or len(task.cells) > 0:
+            self._check_span(task, model)
         self._wakeups = 0
         left = self._left
         if left is not None and task.requests is left.requests and task.model == left.model:
             self._left = None
             return task
-        self._mark_left()
+        if left is not None:
+            self._mark_left()
         ready, runs = self._ready, self._ready if self._cells else self._runs
         for request in task.requests:
             if request.held_by is not ready or request.model != task.model:
@@ -124,7 +126,8 @@ class CheckedPolicy:
         finished = self._completed(task, now)
         self._wakeups = 0
         if len(finished) == 0 and not self._cells:
-            self._mark_left()
+            if self._left is not None:
+                self._mark_left()
             self._left = task
             return finished
         ready, ends = self._ready, self._ready if self._cells else self._ends

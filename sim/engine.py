@@ -374,8 +374,9 @@ class Server:
         ends = self._next_end <= now
         happened = self._came or self._wakeup <= now or (deadlines is not None and deadlines.next() <= now)
         self._came = False
-        for worker in pool:
-            happened = happened or (worker.end <= now and not worker.short)
+        if ends and not happened:
+            for worker in pool:
+                happened = happened or (worker.end <= now and not worker.short)
         if happened:
             for worker in pool:
                 if not worker.cut and worker.end > now:
