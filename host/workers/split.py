@@ -13,6 +13,7 @@ joins the node before. Neither is one where two tensors alive share memory that 
 """
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import getitem
@@ -31,7 +32,6 @@ from headrace.batching.graphs.torch_graph import (
     held_values,
     tracing,
     why_no_operator,
-    writes,
 )
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.models import LoadedModel, load_model
@@ -361,31 +361,38 @@ class _Exported:
         held = {name: value for name, value in vars(self.constants).items() if isinstance(value, Tensor)}
         before = {name: value._version for name, value in held.items()}
         both = [torch.cat(pair) for pair in zip(*self._two, strict=True)]
-        first, second, together = (self._alive(functions, inputs) for inputs in (*self._two, both))
+        (first, _), (second, _), (together, shared) = (self._alive(functions, inputs) for inputs in (*self._two, both))
         changed = [name for name, value in held.items() if value._version != before[name]]
         if changed:
             own = self._of_placeholder.get(changed[0], changed[0]).removeprefix("network.")
             raise UsageError(f"model {self._name!r} changes its {own!r} as it runs; {_INSTEAD}")
-        written = any(map(writes, self._operators))
         kept = []
         for number, boundary in enumerate(boundaries):
-            alone = zip(first[number][0], second[number][0], together[number][0], boundary.places, strict=True)
-            shares = together[number][1] and written
-            if all(_apart(*tensors, place) for *tensors, place in alone) and not shares:
+            alone = zip(first[number], second[number], together[number], boundary.places, strict=True)
+            if all(_apart(*tensors, place) for *tensors, place in alone) and number not in shared:
                 kept.append(number)
         if len(cuts) not in kept:
             raise UsageError(f"model {self._name!r}: a request's output depends on the others of its batch; {_INSTEAD}")
         return [name for number, name in enumerate(cuts) if number in kept or number == 0]
 
-    def _alive(self, functions: Sequence[Callable[..., Live]], inputs: Sequence[Tensor]) -> list[tuple[Live, bool]]:
-        """By boundary: copies of the tensors alive there, and whether two of them share memory."""
+    def _alive(self, functions: Sequence[Callable[..., Live]], inputs: Sequence[Tensor]) -> tuple[list[Live], set[int]]:
+        """Return copies of the tensors alive at each boundary, and the boundaries at which two of them share memory
+        that is written later."""
         live: Live = tuple(tensor.clone() for tensor in inputs)
-        found = [(tuple(inputs), False)]
-        for function in functions:
+        found = [tuple(inputs)]
+        watched: list[tuple[int, Tensor, int]] = []  # boundary, a tensor that shares memory, how often it was written
+        shared: set[int] = set()
+        for number, function in enumerate(functions, start=1):
             live = function(self.constants, self.sizes(len(inputs[0])), *live)
-            memories = {tensor.untyped_storage().data_ptr() for tensor in live}
-            found.append((tuple(tensor.clone() for tensor in live), len(memories) < len(live)))
-        return found
+            shared |= {boundary for boundary, tensor, version in watched if tensor._version != version}
+            memories = Counter(tensor.untyped_storage().data_ptr() for tensor in live)
+            watched = [entry for entry in watched if entry[0] not in shared] + [
+                (number, tensor, tensor._version)
+                for tensor in live
+                if memories[tensor.untyped_storage().data_ptr()] > 1
+            ]
+            found.append(tuple(tensor.clone() for tensor in live))
+        return found, shared
 
 
 def _number(formula: Any) -> Any:

@@ -93,6 +93,22 @@ class Views(nn.Module):
         return self.third(z + y) + view.sum(1, keepdim=True)
 
 
+class Shares(nn.Module):
+    """Two names for one memory, which nobody writes any more, while another one is written."""
+
+    input_shape = (4,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.first(x).relu_()
+        view = y[:, :2]
+        z = self.second(y).relu_()
+        return self.third(z + y) + view.sum(1, keepdim=True)
+
+
 class Writes(nn.Module):
     """Makes a constant anew in every run, and writes it in place through a view."""
 
@@ -305,8 +321,8 @@ def made(kind):
     return make
 
 
-residual, attention, windows, batch_last, views, writes = map(
-    made, (Residual, Attention, Windows, BatchLast, Views, Writes)
+residual, attention, windows, batch_last, views, shares, writes = map(
+    made, (Residual, Attention, Windows, BatchLast, Views, Shares, Writes)
 )
 products, wide = map(made, (Products, Wide))
 several, mixes, counts, decides, fixed, killer = map(made, (Several, Mixes, Counts, Decides, Fixed, Killer))

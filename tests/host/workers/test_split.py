@@ -19,7 +19,7 @@ torch.backends.mha.set_fastpath_enabled(False)
 
 SPLIT = (
     "residual", "attention", "windows", "batch_last", "views", "writes", "several", "positions", "first_step",
-    "autocast_off", "keeps",
+    "autocast_off", "keeps", "shares",
 )  # fmt: skip
 _made = {}
 
@@ -96,6 +96,11 @@ def test_a_boundary_at_which_a_requests_rows_are_scattered_is_left_out():
 def test_a_boundary_between_two_names_of_a_memory_that_is_written_later_is_left_out():
     _, cut, _ = network("views")
     assert cut.nodes == ("linear", "linear_2")
+
+
+def test_a_boundary_between_two_names_of_a_memory_that_is_written_no_more_is_kept():
+    _, cut, _ = network("shares")
+    assert cut.nodes == ("linear", "linear_1", "linear_2")
 
 
 def test_what_depends_on_trained_values_alone_is_computed_once():
