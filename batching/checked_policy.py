@@ -14,7 +14,7 @@ This file is compiled (setup.py).
 import numbers
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from headrace.batching.accounting import Ledger
 from headrace.batching.errors import HeadraceError, PolicyError, one_line
@@ -59,7 +59,9 @@ class CheckedPolicy:
         self._cells: bool = cells
         self._ledger: Ledger = ledger
         self._models: dict[str, _Model] = {name: _Model(name, known) for name, known in models.items()}
-        self._last: _Model = _Model("", None)  # of the last task: most tasks are of the same model as the one before
+        self._last: _Model = _Model(
+            "no task yet", None
+        )  # of the last task: most tasks are of the same model as the one before
         self._ready: _Mark = _Mark()
         self._runs: _Mark = _Mark()
         self._ends: _Mark = _Mark()
@@ -115,8 +117,8 @@ class CheckedPolicy:
         if left is not None:
             self._mark_left()
         ready, runs = self._ready, self._ready if self._cells else self._runs
-        for request in task.requests:
-            if request.held_by is not ready or request.model != task.model:
+        for request in requests:
+            if not isinstance(request, Request) or request.held_by is not ready or request.model != task.model:
                 raise self._cannot_run(task, request)
             request.held_by = runs
         return task
@@ -134,10 +136,10 @@ class CheckedPolicy:
         if not self._cells:
             for request in task.requests:
                 request.held_by = ends
-        for request in finished:
-            if request.held_by is not ends:
-                raise self._cannot_finish(task, request)
-            request.held_by = None
+        for each in finished:
+            if not isinstance(each, Request) or each.held_by is not ends:
+                raise self._cannot_finish(task, each)
+            each.held_by = None
         if len(finished) < len(task.requests) and not self._cells:
             for request in task.requests:
                 if request.held_by is ends:
@@ -249,7 +251,7 @@ class CheckedPolicy:
             raise self._broke(f"{name} returned {_shown(answer)}", "return a time in seconds, or math.inf")
         return float(answer)
 
-    def _completed(self, task: Task, now: float) -> list[Request]:
+    def _completed(self, task: Task, now: float) -> list[Any]:
         try:
             answer = self._complete(task, now)
         except Exception as error:

@@ -139,6 +139,19 @@ class MakesRequestsUp(Right):
         return self.task((Request(77, "net", 0.0),))
 
 
+@case("task 0 has 5 for a request; give it requests that were submitted")
+class RunsNumbers(Right):
+    def next_task(self, worker, now):
+        self.tasks += 1
+        return Task(0, "net", (5,), 0, 8)
+
+
+@case("complete finished 'net', which did not end with task 0; return each request once, with the task that ends it")
+class FinishesTexts(Right):
+    def complete(self, task, now):
+        return ["net"]
+
+
 @case("task 0 has request 0 as a copy; give it the object that was submitted")
 class CopiesRequests(Right):
     def next_task(self, worker, now):
