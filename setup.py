@@ -13,6 +13,7 @@ COMPILED = (
     "batching/accounting.py",
     "batching/policies/batch_table.py",
     "batching/policies/bucketed_graph.py",
+    "batching/checked_policy.py",
     "batching/graphs/cell_graph.py",
     "batching/policies/by_deadline.py",
     "batching/policies/cellular.py",

@@ -2,7 +2,16 @@
 
 from headrace.batching.accounting import AccountingError, Ledger
 from headrace.batching.catalog import POLICIES, make_policy
-from headrace.batching.errors import BadInput, CorruptInput, HeadraceError, UnknownModel, UnsupportedInput, UsageError
+from headrace.batching.checked_policy import CheckedPolicy
+from headrace.batching.errors import (
+    BadInput,
+    CorruptInput,
+    HeadraceError,
+    PolicyError,
+    UnknownModel,
+    UnsupportedInput,
+    UsageError,
+)
 from headrace.batching.graphs.execution import Decoding, NodeTimes
 from headrace.batching.graphs.model_graph import LENGTH, MatMul, ModelGraph, Node, NodeKind
 from headrace.batching.graphs.node_latencies import NodeLatencies
@@ -30,6 +39,7 @@ __all__ = [
     "AccountingError",
     "BadInput",
     "BatchLimits",
+    "CheckedPolicy",
     "CorruptInput",
     "Decoding",
     "Deferred",
@@ -48,6 +58,7 @@ __all__ = [
     "OracleLazyBatching",
     "PhaseTables",
     "Policy",
+    "PolicyError",
     "Preba",
     "PrebaLazy",
     "Profile",

@@ -21,10 +21,10 @@ class Ledger:
         self.dropped = 0
         self.cancelled = 0
         self.in_flight = 0
-        self._in_flight: set[int] = set()  # one look-up a change: its size tells whether there was one
+        self._in_flight: set[Request] = set()  # one look-up a change: its size tells whether there was one
 
     def submit(self, request: Request) -> None:
-        self._in_flight.add(request.id)
+        self._in_flight.add(request)
         if len(self._in_flight) == self.in_flight:
             raise AccountingError(f"request {request.id} was submitted twice")
         self.in_flight += 1
@@ -54,10 +54,17 @@ class Ledger:
         self.cancelled += 1
 
     def _end(self, request: Request, how: str) -> None:
-        self._in_flight.discard(request.id)
+        self._in_flight.discard(request)
         if len(self._in_flight) == self.in_flight:
             raise AccountingError(f"request {request.id} {how}, but it is not in flight")
         self.in_flight -= 1
+
+    def find(self, id: int) -> Request | None:
+        """Return the request of this id if it is in flight. Takes time in proportion to those in flight."""
+        for request in self._in_flight:
+            if request.id == id:
+                return request
+        return None
 
     def check(self) -> None:
         """Raises AccountingError unless the invariant holds."""

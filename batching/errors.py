@@ -46,6 +46,10 @@ class UnknownModel(UsageError):
         return cls(f"there is no model {model[:LONGEST_NAME]!r}; the repository index lists those that there are")
 
 
+class PolicyError(HeadraceError):
+    """A policy broke a rule of its contract (batching/policy.py). The message names the policy and the rule."""
+
+
 class BadInput(UsageError):
     """An input that the network cannot take."""
 

@@ -3,6 +3,8 @@
 A policy is a plain state machine that is told what happened and asked what to run. Two rules hold for every one:
 it reads no clock (`now` is an argument, and never decreases) and it does no I/O. The simulator drives it with virtual
 time and the live runtime drives the same object with the wall clock, so what is simulated is what is served.
+
+Both drivers check every answer (checked_policy.py). One that breaks a rule ends the run with a PolicyError.
 """
 
 from typing import Protocol
@@ -31,11 +33,14 @@ class Policy(Protocol):
         ...
 
     def next_task(self, worker: int, now: float) -> Task | None:
-        """Asked when `worker` is idle: the task that it shall run now, or None to leave it idle."""
+        """Asked when `worker` is idle: the task that it shall run now, or None to leave it idle.
+
+        The requests of a task are of its model, were submitted, have not ended, and are in no task that runs. Only a
+        task of cells may have some that run. They are as many as `largest_batch` at most."""
         ...
 
     def complete(self, task: Task, now: float) -> list[Request]:
-        """Told that a task ended, as it ended (see `Task`). Returns the requests that it finished."""
+        """Told that a task ended, as it ended (see `Task`). Returns a list of the requests that it finished."""
         ...
 
     def withdraw(self, request: Request, now: float) -> bool:
@@ -48,7 +53,7 @@ class Policy(Protocol):
     def wakeup(self) -> float:
         """When to ask again though nothing else happens (s); inf if there is no such time.
 
-        It may lie in the past while no worker is idle."""
+        It may lie in the past while no worker is idle. Where one is, a task must follow when the time has come."""
         ...
 
 

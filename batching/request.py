@@ -1,6 +1,7 @@
 """What travels through a policy: requests in, tasks out.
 
-Rule: values only, never changed once made. Times are float seconds from the run's origin; nothing here reads a clock.
+Rule: values only, never changed once made, but for the mark that the drivers' checks leave on a request
+(`Request.held_by`). Times are float seconds from the run's origin; nothing here reads a clock.
 Both are plain classes and not frozen dataclasses because this file is compiled (setup.py): a simulator makes millions
 of them, and the compiler turns just such a class into a C struct.
 """
@@ -30,7 +31,8 @@ class Request:
 
     `input_len` is the length of the input in the model's own unit (words, or seconds of audio; 1 for images): the
     number of encoder steps is that, rounded, and at least 1. `output_len` is the true number of decoder steps: a driver
-    ends the request by it and a policy must not read it.
+    ends the request by it and a policy must not read it. `held_by` belongs to the checks of a policy's answers
+    (checked_policy.py), and nobody else reads or writes it.
 
     Raises UsageError for a time or a length that is not a number: it would spread to whatever it is compared with.
     """
@@ -54,6 +56,7 @@ class Request:
         self.deadline: Final[float] = deadline
         self.input_len: Final[float] = input_len
         self.output_len: Final[int] = output_len
+        self.held_by: object = None
 
     def __repr__(self) -> str:
         return f"Request({self.id}, {self.model!r}, arrival={self.arrival}, deadline={self.deadline})"

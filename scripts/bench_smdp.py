@@ -15,6 +15,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 # Before numpy is imported, as OpenBLAS reads it once, on loading. Its threads would do nothing for matrices as small as
 # these but wait for each other, and a server has its other cores for other work: so one core is what is measured.
@@ -54,8 +55,10 @@ class Counted:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self.submit, self.complete, self.wakeup = policy.submit, policy.complete, policy.wakeup
         self.asked = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._policy, name)
 
     def next_task(self, worker: int, now: float):
         self.asked += 1

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching.accounting import Ledger
-from headrace.batching.errors import HeadraceError, UsageError
+from headrace.batching.checked_policy import CheckedPolicy
+from headrace.batching.errors import PolicyError, UsageError
 from headrace.batching.graphs.execution import Decoding, NodeTimes
 from headrace.batching.policy import Policy
 from headrace.batching.request import Request, Task
@@ -223,7 +224,8 @@ class _Worker:
         self.known: dict[str, NodeTimes] = known  # by model
         self.busy_s: float = 0.0
         self.task: Task | None = None
-        self.times: NodeTimes | None = None
+        self.times: NodeTimes | None = None  # of the model of its last task
+        self.model: str = ""
         self.length: float = 1.0
         self.started: float = 0.0
         self.stop: int = 0  # where the task will end, and when
@@ -251,8 +253,8 @@ def run(
     With `drop_late`, a request that has not begun by `Policy.latest_start` is withdrawn from the policy then, and
     counts as dropped.
 
-    Raises UsageError if `times` are of another number of workers, and HeadraceError if the policy leaves requests
-    waiting with nothing to wait for."""
+    Raises UsageError if `times` are of another number of workers, and PolicyError if the policy breaks a rule, or
+    leaves requests waiting with nothing to wait for."""
     outcome = Outcome(len(arrivals.arrival))
     _serve(Server(policy, outcome, times, workers, record, open_from, drop_late), iter([arrivals]), outcome)
     return outcome
@@ -320,9 +322,10 @@ class Server:
         drop_late: bool = False,
     ) -> None:
         self.in_flight: int = 0  # submitted, and not ended
-        self._policy: Policy = policy
         self._outcome: Outcome = outcome
         self._pool: list[_Worker] = _pool(times, workers)
+        sections = {model: known.sections for worker in self._pool[:1] for model, known in worker.known.items()}
+        self._policy: CheckedPolicy = CheckedPolicy(policy, sections, open_from is not None, outcome.ledger)
         self._record: bool = record
         self._open_from: Callable[[Request], int] | None = open_from
         self._cellular: bool = open_from is not None  # then a request that runs may wait as well
@@ -335,10 +338,6 @@ class Server:
         self._came: bool = False
         self._next_end: float = math.inf
         self._wakeup: float = math.inf
-        # Looked up once: a policy need not be compiled, so each of its methods is looked up by name.
-        self._submit: Callable[[Request, float], None] = policy.submit
-        self._next_task: Callable[[int, float], Task | None] = policy.next_task
-        self._complete: Callable[[Task, float], list[Request]] = policy.complete
 
     def upcoming(self) -> float:
         """When the next turn is due if nobody comes; inf if none is."""
@@ -349,7 +348,7 @@ class Server:
         self._next_end = next_end
         self._wakeup = math.inf
         if self._idle > 0 and (self._cellular or self._running < self.in_flight):  # else nobody waits
-            self._wakeup = self._policy.wakeup()
+            self._wakeup = self._policy.wakeup(self._now)
         upcoming = min(next_end, self._wakeup)
         if self._deadlines is not None:
             upcoming = min(upcoming, self._deadlines.next())
@@ -360,7 +359,7 @@ class Server:
         self._outcome.ledger.submit(request)
         if preprocessed:
             self._outcome.comes(request, now)
-        self._submit(request, now)
+        self._policy.submit(request, now)
         if self._deadlines is not None:
             self._deadlines.add(request, self._policy.latest_start(request))
         if self._open_from is not None:
@@ -375,8 +374,9 @@ class Server:
         ends = self._next_end <= now
         happened = self._came or self._wakeup <= now or (deadlines is not None and deadlines.next() <= now)
         self._came = False
-        for worker in pool:
-            happened = happened or (worker.end <= now and not worker.short)
+        if ends and not happened:
+            for worker in pool:
+                happened = happened or (worker.end <= now and not worker.short)
         if happened:
             for worker in pool:
                 if not worker.cut and worker.end > now:
@@ -398,6 +398,10 @@ class Server:
             for worker in pool:
                 if worker.task is None:
                     self._offers(worker, now)
+
+    def left_waiting(self) -> PolicyError:
+        """Return the error for requests that wait though nothing more will happen."""
+        return self._policy.left_waiting(self.in_flight, self._now)
 
     def worker_busy_s(self) -> list[float]:
         return [worker.busy_s for worker in self._pool]
@@ -430,7 +434,7 @@ class Server:
         worker.short = False
         self._idle += 1
         self._running -= len(ended.requests)
-        for request in self._complete(ended, now):
+        for request in self._policy.complete(ended, now):
             outcome.ledger.finish(request)
             outcome.ends(request, now)
             if self._cellular:
@@ -439,7 +443,7 @@ class Server:
 
     def _offers(self, worker: _Worker, now: float) -> None:
         """A task to an idle worker."""
-        task = self._next_task(worker.number, now)
+        task = self._policy.next_task(worker.number, now)
         before = worker.left
         worker.left = None
         if task is None and before is None:
@@ -449,7 +453,10 @@ class Server:
                 if not other.cut:
                     _end_at_next_boundary(other, now)
         if task is not None:
-            _start(worker, task, worker.known[task.model], self._decoding, now)
+            if worker.times is None or task.model != worker.model:
+                worker.model = task.model
+                worker.times = worker.known[task.model]
+            _start(worker, task, worker.times, self._decoding, now)
             self._idle -= 1
             self._running += len(task.requests)
             if task.start == 0 or self._cellular:
@@ -463,25 +470,25 @@ def _serve(server: Server, blocks: Iterator[Arrivals], outcome: Outcome) -> None
     block = next_block(blocks)
     place = 0  # of the next arrival in its block
     following = 0  # and its number
+    comes = math.inf if block is None else block.ready[0]  # and when it is ready
     now = 0.0
     turns = 0
     while server.in_flight > 0 or block is not None:
         turns += 1
         if turns % TURNS_BETWEEN_LOOKS == 0:
             look_for_signals()
-        upcoming = server.upcoming()
-        if block is not None:
-            upcoming = min(upcoming, block.ready[place])
+        upcoming = min(server.upcoming(), comes)
         if upcoming == math.inf:
-            raise left_waiting(server.in_flight, now)
+            raise server.left_waiting()
         now = max(now, upcoming)
-        while block is not None and block.ready[place] <= now:
+        while block is not None and comes <= now:
             server.submit(nth(block, place, following), now, block.preprocessed)
             following += 1
             place += 1
             if place == len(block.arrival):
                 block = next_block(blocks)
                 place = 0
+            comes = math.inf if block is None else block.ready[place]
         server.turn(now)
     outcome.worker_busy_s = server.worker_busy_s()
 
@@ -498,10 +505,6 @@ def nth(block: Arrivals, place: int, number: int) -> Request:
     )
 
 
-def left_waiting(requests: int, now: float) -> HeadraceError:
-    return HeadraceError(f"the policy left {requests} requests waiting at {now} s though all workers are idle")
-
-
 def _goes_on(before: Task, task: Task) -> bool:
     """The same batch from where it was ended."""
     return task.requests is before.requests and task.start == before.stop
@@ -509,7 +512,6 @@ def _goes_on(before: Task, task: Task) -> bool:
 
 def _start(worker: _Worker, task: Task, times: NodeTimes, decoding: Decoding, now: float) -> None:
     worker.task = task
-    worker.times = times
     worker.started = now
     if task.preemptible:
         worker.length = times.task_length(task)

@@ -5,6 +5,10 @@ decomposed into elementary ones to see what it multiplies: a recurrent layer ove
 products, attention one of two products for each head. A node can be left only where its operator ends, so the same
 network can be run node by node (host/workers/split.py).
 
+Constants are what is the same for every batch: trained values, tensors made by `torch.arange` and its like, and what is
+computed from these alone. They count as trained values do: no product of theirs is a node. `constants` has the rule,
+and the network that is run node by node computes them once by the same rule.
+
 What is launched is seen by running the network on tensors without values, operator by operator: what torch dispatches
 then is what it launches on a GPU when it runs eagerly, but for views, which launch nothing.
 """
@@ -13,7 +17,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,12 +41,15 @@ _HINT = (
 )
 
 
-def from_torch(module: Any, example: Any, *, name: str | None = None) -> ModelGraph:
+def from_torch(
+    module: Any, example: Any, *, name: str | None = None, constant: Container[str] | None = None
+) -> ModelGraph:
     """The graph of a `torch.nn.Module`, traced with `example` (a batch of one: a tensor, or a tuple of arguments).
 
     One STATIC node for each operator that multiplies matrices, in the order of execution and under its name in the
     exported graph; what lies between (activations, pooling, norms) belongs to the node before. `name` is the module's
-    class name if None. Raises UsageError if it cannot be traced."""
+    class name if None. `constant` names the operators that are constants, if that is known already. Raises UsageError
+    if it cannot be traced."""
     name = name or type(module).__name__
     if not isinstance(module, torch.nn.Module):
         raise UsageError(f"{name} is a {type(module).__name__}; give a torch.nn.Module")
@@ -54,8 +61,11 @@ def from_torch(module: Any, example: Any, *, name: str | None = None) -> ModelGr
                 "first dimension of each tensor must be a batch of 1"
             )
     with tracing(module, name):
-        whole = torch.export.export(module, arguments)
+        whole = export(module, arguments)
         launched = _Launched(whole).by_operator()
+        alike = {node.name for node in constants(whole) if node.op == "call_function"}  # for this one request
+        if constant is None and alike:
+            constant = _constant_operators(module, arguments)
         with sdpa_kernel(SDPBackend.MATH):  # attention as the two products that it is
             exported = whole.run_decompositions(_decompositions())
     # A tensor that modules share has several names; the first, by which named_parameters knows it, stands for all.
@@ -64,26 +74,31 @@ def from_torch(module: Any, example: Any, *, name: str | None = None) -> ModelGr
     sizes = {key: parameter.numel() for key, parameter in module.named_parameters()}
     signature = exported.graph_signature
     trained = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    held = held_values(exported)
+    by_batch = alike if constant is None else {operator for operator in alike if operator not in constant}
     nodes: list[Node] = []
     between = 0  # parameters of operators before the first product
-    weights: dict[Any, frozenset[str]] = {}  # graph nodes that depend on nothing but these trained tensors
+    weights: dict[Any, frozenset[str]] = {}  # constants, with the trained tensors that they depend on
     counted: set[str] = set()
     for call in exported.graph_module.graph.nodes:
         if call.op == "placeholder" and call.name in trained:
             weights[call] = frozenset((own_name.get(trained[call.name], trained[call.name]),))
+        elif call.op == "placeholder" and call.name in held:
+            weights[call] = frozenset()
         if call.op != "call_function":
             continue
         if isinstance(call.target, torch._ops.HigherOrderOperator):  # torch.cond and its like hold graphs of their own
-            raise UsageError(f"{name} cannot be traced: it calls {call.target}, whose work depends on data; {_HINT}")
+            raise UsageError(f"{name} cannot be traced: it {why_no_operator(call)}; {_HINT}")
         inputs = call.all_input_nodes
-        if inputs and all(value in weights for value in inputs):
+        source = _source(call)
+        alone = all(value in weights for value in inputs) and (len(inputs) > 0 or source in alike)
+        if alone and source not in by_batch:
             weights[call] = frozenset().union(*(weights[value] for value in inputs))
             continue
         used = frozenset().union(*(weights[value] for value in inputs if value in weights)) - counted
         counted |= used
         parameters = sum(sizes.get(key, 0) for key in used)
         product = _product(call, weights)
-        source = _source(call)
         if product is not None and nodes and nodes[-1].name == source:
             products = (*nodes[-1].operators, product)
             nodes[-1] = replace(nodes[-1], operators=products, parameters=nodes[-1].parameters + parameters)
@@ -99,6 +114,101 @@ def from_torch(module: Any, example: Any, *, name: str | None = None) -> ModelGr
     unread = sum(size for key, size in sizes.items() if key not in counted)  # such as heads used in training only
     nodes[-1] = replace(nodes[-1], parameters=nodes[-1].parameters + unread)
     return ModelGraph(name, tuple(_with_kernels(nodes, launched)))
+
+
+def export(module: torch.nn.Module, arguments: tuple[Any, ...], **options: Any) -> torch.export.ExportedProgram:
+    """Return what torch.export makes of the module, with parts in line that are to run without gradients or autocast.
+
+    torch.export keeps such a part as a graph of its own. The rest of the network runs without these too, so the part's
+    operators are the same in line."""
+    exported = torch.export.export(module, arguments, **options)
+    graph = exported.graph_module.graph
+    for call in list(graph.nodes):
+        *setting, part, operands = _part(call)
+        if part is None or (str(call.target) == "wrap_with_autocast" and setting[2]):
+            continue
+        inner = getattr(exported.graph_module, part.target).graph
+        copied = dict(zip(inner.find_nodes(op="placeholder"), operands, strict=True))
+        with graph.inserting_before(call):
+            for node in inner.nodes:
+                if node.op not in ("placeholder", "output"):
+                    copied[node] = graph.node_copy(node, copied.__getitem__)
+        (results,) = inner.output_node().args
+        for user in list(call.users):  # each takes one result
+            user.replace_all_uses_with(copied[results[user.args[1]]])
+            graph.erase_node(user)
+        graph.erase_node(call)
+        if not part.users:
+            graph.erase_node(part)
+    exported.graph_module.recompile()
+    return exported
+
+
+def _part(call: torch.fx.Node) -> tuple[Any, ...]:
+    """Return the setting of a part for which gradients or autocast are set, its graph, and what it is given. The graph
+    is None for other calls."""
+    settings = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}.get(str(call.target), 0)
+    if call.op != "call_function" or not settings:
+        return (None, ())
+    return (*call.args[:settings], call.args[settings], call.args[settings + 1 :])
+
+
+def why_no_operator(call: torch.fx.Node) -> str:
+    """Return what a call does that is no operator: it runs a graph of its own."""
+    if str(call.target) == "wrap_with_autocast":
+        return "sets torch.autocast for a part of itself"
+    return f"calls {call.target}, whose work depends on data"
+
+
+def held_values(exported: torch.export.ExportedProgram) -> dict[str, str]:
+    """Return the names in the module of the values that it holds, such as parameters, by placeholder."""
+    return {spec.arg.name: spec.target for spec in exported.graph_signature.input_specs if spec.target is not None}
+
+
+def constants(exported: torch.export.ExportedProgram) -> set[torch.fx.Node]:
+    """Return the nodes of an exported graph whose values are the same for every batch.
+
+    These are the values that the module holds, and the operators that depend on nothing else. One that makes a tensor
+    of a fixed size, such as `torch.arange(8)`, depends on nothing. One whose size is that of the batch depends on the
+    batch, if the graph was exported for batches of any size. Random values and memory that is written are no
+    constants."""
+    held = held_values(exported)
+    written: set[Any] = set()
+    for node in exported.graph.nodes:
+        value = node.args[0] if writes(node) else None
+        while isinstance(value, torch.fx.Node) and value not in written:  # a view of a view of what is written
+            written.add(value)
+            value = value.args[0] if value.args else None
+    found: set[torch.fx.Node] = set()
+    for node in exported.graph.nodes:
+        if node.op == "placeholder":
+            alone = node.name in held
+        else:
+            alone = node.op == "call_function" and all(value in found for value in node.all_input_nodes)
+        if alone and node not in written and not writes(node) and not _random(node):
+            found.add(node)
+    return found
+
+
+def writes(node: torch.fx.Node) -> bool:
+    """Return whether the operator writes into one of its inputs."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def _random(node: torch.fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+
+
+def _constant_operators(module: torch.nn.Module, arguments: tuple[Any, ...]) -> set[str] | None:
+    """Return the names of the operators that are constants for batches of any size. None if the module cannot be traced
+    for these."""
+    two = tuple(torch.cat((given, given)) if isinstance(given, torch.Tensor) else given for given in arguments)
+    sizes = tuple({0: torch.export.Dim.AUTO} if isinstance(given, torch.Tensor) else None for given in arguments)
+    try:
+        exported = export(module, two, dynamic_shapes=sizes)
+    except Exception:
+        return None
+    return {node.name for node in constants(exported)}
 
 
 def _with_kernels(nodes: Sequence[Node], launched: Mapping[str, Sequence[Kernel]]) -> Iterator[Node]:

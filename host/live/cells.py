@@ -64,6 +64,8 @@ class CellTasks:
     `rows` is how many states the requests in flight may need; memory is taken as they are used. `workers` and `ahead`
     bound the tasks that are at workers. Raises UsageError."""
 
+    cells = True
+
     def __init__(
         self, networks: Sequence[Network], workers: int, *, rows: int = 1 << 16, ahead: int = MAX_TASKS
     ) -> None:
@@ -84,6 +86,7 @@ class CellTasks:
                         f"give at most {(MAX_TASK - CELLS.size) // (4 * (step.reads + 2))}"
                     )
         self.models = [CellModel(told.name, told.types, self._unfold) for told in self._signatures.values()]
+        self.graphs = {model.name: model.graph for model in self.models}
         self.nan_outputs = 0
         # A request that is unfolded anew takes rows while tasks that were sent before still hold the former ones.
         specs = {name: told.row for name, told in self._signatures.items()}

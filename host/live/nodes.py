@@ -22,6 +22,8 @@ from headrace.host.workers.reading import signature
 class NodeTasks(SlotTasks):
     """`graphs` of the models, whose inputs and outputs are `tensors`, under the same names and in the same order."""
 
+    cells = False
+
     def __init__(
         self,
         graphs: Mapping[str, ModelGraph],
@@ -29,11 +31,11 @@ class NodeTasks(SlotTasks):
         slots: int,
     ) -> None:
         super().__init__(tensors, slots)
-        self._graphs = dict(graphs)
+        self.graphs = dict(graphs)
         self._numbers = {name: number for number, name in enumerate(graphs)}
 
     def apart(self) -> Policy:
-        return WorkConserving(self._graphs.values(), 1)
+        return WorkConserving(self.graphs.values(), 1)
 
     def admit(
         self, id: int, model: str, value: Tensors, *, input_len: float | None = None, output_len: int = 1

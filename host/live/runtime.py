@@ -24,7 +24,9 @@ or raises takes nobody along. It fails with its own error when it raises alone, 
 that was lost is started again, with growing pauses, for as long as the runtime lives; once no worker at all has been in
 service for `outage_s`, requests are answered with NoWorker.
 
-Every wait has a bound, and the accounting invariant is kept by the ledger at each step.
+Every wait has a bound, and the accounting invariant is kept by the ledger at each step. What a policy answers is
+checked (`CheckedPolicy`). A policy that breaks a rule stops the runtime, as it serves all its models: every request is
+answered with the policy's error.
 """
 
 import asyncio
@@ -38,7 +40,20 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from headrace.batching import BadInput, HeadraceError, Ledger, Policy, Request, Served, Task, UsageError
+from headrace.batching import (
+    BadInput,
+    CheckedPolicy,
+    HeadraceError,
+    Ledger,
+    Policy,
+    PolicyError,
+    Request,
+    Served,
+    Task,
+    UsageError,
+)
+from headrace.batching.graphs.execution import Sections
+from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.host.live.clock import Clock, MonotonicClock
 from headrace.host.live.quick import awake_cores, without_long_collections
 from headrace.host.workers.channel import WorkerLost
@@ -73,6 +88,8 @@ class Tasks(Protocol):
     """One kind of task: what the runtime leaves to it. Requests are told apart by their ids."""
 
     nan_outputs: int  # requests that ended with NaN in an output
+    graphs: Mapping[str, ModelGraph | None]  # of each model; None if workers run it as one piece
+    cells: bool  # whether tasks are of cells
 
     def admit(self, id: int, model: str, value: Any, **options: Any) -> tuple[float, int]:
         """Take memory for a request and put its inputs there. Returns its input and output length (see `Request`).
@@ -197,7 +214,7 @@ class _Flight:
     request: Request
     queued: float
     done: asyncio.Future[Inference]
-    policy: Policy | None
+    policy: CheckedPolicy | None
     started: float | None = None  # its first task was handed over
     execute_s: float = 0.0
     kills: int = 0
@@ -208,7 +225,7 @@ class _Flight:
 class _Sent:
     number: int
     task: Task
-    policy: Policy
+    policy: CheckedPolicy
     handed: float
 
 
@@ -226,7 +243,7 @@ class _Seat:
     left: Task | None = None
     free_since: float = 0.0  # when it ended its last task
     busy_s: float = 0.0
-    apart: Policy | None = None
+    apart: CheckedPolicy | None = None
     suspects: dict[int, _Flight] = field(default_factory=dict)
     suspects_next: bool = True  # suspects and others take turns
 
@@ -240,7 +257,7 @@ class Runtime:
     """Use as an async context manager around a started pool of workers; the pool is its owner's to close, `tasks` too.
 
     `drop_late` drops requests that have not begun by `Policy.latest_start`. `on_execution` is called with every task
-    that ended; nothing here keeps them. Raises UsageError."""
+    that ended; nothing here keeps them. Raises UsageError, and PolicyError if the policy lacks a method."""
 
     def __init__(
         self,
@@ -270,9 +287,10 @@ class Runtime:
         self._clock: Clock = MonotonicClock() if clock is None else clock
         self.origin = self._clock.now() if origin is None else origin
         self._origin_is_given = origin is not None
-        self._policy = policy
         self._pool = pool
         self._tasks = tasks
+        self._sections = {model: None if graph is None else Sections(graph) for model, graph in tasks.graphs.items()}
+        self._policy = self._checked(policy)
         self._task_timeout_s = task_timeout_s
         self._outage_s = outage_s
         self._attempts = attempts
@@ -303,6 +321,9 @@ class Runtime:
         self._reasons: Counter[str] = Counter()
         self._waiting: Counter[str] = Counter()
         self._running: Counter[str] = Counter()
+
+    def _checked(self, policy: Policy) -> CheckedPolicy:
+        return CheckedPolicy(policy, self._sections, self._tasks.cells, self.ledger)
 
     async def __aenter__(self) -> "Runtime":
         if self._pool.in_use:
@@ -399,14 +420,16 @@ class Runtime:
         request = Request(id, model, arrived, deadline, input_len, output_len)
         try:
             self._policy.submit(request, now)
-        except BaseException:
+            begin_by = self._policy.latest_start(request) if self._drop_late else math.inf
+        except BaseException as error:
             self._tasks.release(request)
+            if isinstance(error, PolicyError):
+                raise self._break(error) from error
             raise
         self.ledger.submit(request)
         flight = _Flight(request, now, self._loop.create_future(), self._policy)
         self._flights[id] = flight
         self._waiting[model] += 1
-        begin_by = self._policy.latest_start(request) if self._drop_late else math.inf
         if begin_by < math.inf:
             if len(self._deadlines) > 2 * len(self._flights) + 64:  # mostly of requests that have left
                 self._deadlines = [entry for entry in self._deadlines if entry[1] in self._flights]
@@ -416,10 +439,18 @@ class Runtime:
         try:
             return await flight.done
         except asyncio.CancelledError:
-            if flight.done.cancelled() and id in self._flights and self._forget(flight):
-                self.ledger.cancel(request)
-                self._soon()
+            if flight.done.cancelled() and id in self._flights:
+                self._cancel(flight)
             raise
+
+    def _cancel(self, flight: _Flight) -> None:
+        """The caller of a request has gone."""
+        try:
+            if self._forget(flight):
+                self.ledger.cancel(flight.request)
+                self._soon()
+        except PolicyError as error:
+            self._break(error)
 
     def _shed(self, request: Request) -> None:
         self.ledger.submit(request)
@@ -530,7 +561,7 @@ class Runtime:
             self._tasks.restart(flight.request)
         taken = found if at_work else {}
         keep = {request.id: request for request in task.requests if request.id not in taken}
-        sent.policy.complete(task.lost(keep.values()), self.now())
+        sent.policy.lost(task, keep.values(), self.now())
         return list(taken.values())
 
     def _down(self, seat: _Seat, error: WorkerLost) -> None:
@@ -606,7 +637,12 @@ class Runtime:
         if self._closed is not None:
             return
         self._watcher = self._loop.call_later(WATCH_S, self._watch)
-        now = self.now()
+        try:
+            self._look_for_time_outs(self.now())
+        except PolicyError as error:
+            self._break(error)
+
+    def _look_for_time_outs(self, now: float) -> None:
         limit = self._task_timeout_s
         for seat in self._seats:
             if seat.up and seat.sent and now - max(seat.sent[0].handed, seat.free_since) > limit:
@@ -627,11 +663,19 @@ class Runtime:
     def _no_worker(self, now: float) -> NoWorker:
         return NoWorker(f"no worker has been in service for {now - self._none_up_since:.1f} s: {self._why_none}")
 
-    def _break(self, error: Exception) -> None:
-        """What raises here is a bug, in a policy or in the runtime. Nobody shall wait for ever because of it."""
-        _log.error("the runtime stops on an error of its own", exc_info=error)
+    def _break(self, error: Exception) -> HeadraceError:
+        """Stop on a bug, in a policy or in the runtime. Nobody shall wait for ever because of it. Returns what requests
+        are answered with."""
+        if isinstance(error, PolicyError):
+            why = RuntimeClosed(str(error))
+            _log.error("the runtime stops: %s", error, exc_info=error.__cause__)
+        else:
+            why = RuntimeClosed(f"the runtime stopped on an error of its own: {error!r}")
+            _log.error("the runtime stops on an error of its own", exc_info=error)
         if self._closed is None:
-            self._end(RuntimeClosed(f"the runtime stopped on an error of its own: {error!r}"))
+            why.__cause__ = error
+            self._end(why)
+        return why
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(coroutine)
@@ -659,7 +703,7 @@ class Runtime:
             if happened:
                 self._interrupt()
             self._offer(now)
-            self._set_alarm()
+            self._set_alarm(now)
             self._settle()
             self.ledger.check()
         except Exception as error:
@@ -688,10 +732,10 @@ class Runtime:
                         again.append(seat)
             seats = again
 
-    def _next_task(self, seat: _Seat, now: float) -> tuple[Task, Policy] | None:
+    def _next_task(self, seat: _Seat, now: float) -> tuple[Task, CheckedPolicy] | None:
         """Suspects and all others take turns."""
         for _ in range(2):
-            policy: Policy | None = self._policy
+            policy: CheckedPolicy | None = self._policy
             worker = seat.index
             if seat.suspects_next and (self._suspects or seat.apart is not None):
                 policy, worker = self._apart(seat, now), 0
@@ -703,19 +747,19 @@ class Runtime:
                 return None
         return None
 
-    def _apart(self, seat: _Seat, now: float) -> Policy | None:
+    def _apart(self, seat: _Seat, now: float) -> CheckedPolicy | None:
         """The policy of the suspects that this worker has; a new one for the next group, if it has none."""
         while seat.apart is None and self._suspects:
             group = [flight for flight in self._suspects.popleft() if flight.request.id in self._flights]
             if group:  # the others were answered meanwhile
-                seat.apart = self._tasks.apart()
+                seat.apart = self._checked(self._tasks.apart())
                 seat.suspects = {flight.request.id: flight for flight in group}
                 for flight in group:
                     flight.policy = seat.apart
                     seat.apart.submit(flight.request, now)
         return seat.apart
 
-    def _send(self, seat: _Seat, task: Task, policy: Policy, now: float) -> None:
+    def _send(self, seat: _Seat, task: Task, policy: CheckedPolicy, now: float) -> None:
         number = next(self._numbers)
         for request in task.requests:
             flight = self._flights[request.id]
@@ -726,9 +770,9 @@ class Runtime:
         seat.worker.send(number, self._tasks.message(task))
         seat.sent.append(_Sent(number, task, policy, now))
 
-    def _set_alarm(self) -> None:
+    def _set_alarm(self, now: float) -> None:
         idle = any(seat.up and not seat.sent for seat in self._seats)
-        at = self._wakeup = self._policy.wakeup() if idle else math.inf
+        at = self._wakeup = self._policy.wakeup(now) if idle else math.inf
         if self._deadlines:
             at = min(at, self._deadlines[0][0])
         ring = at + self.origin

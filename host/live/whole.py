@@ -12,6 +12,8 @@ from headrace.host.workers.program import Program, WholeModel, whole_program
 class WholeTasks(SlotTasks):
     """Networks that run as one piece on worker processes. Raises UsageError."""
 
+    cells = False
+
     def __init__(self, models: Sequence[WholeModel], slots: int) -> None:
         self.models = {model.name: model for model in models}
         if len(self.models) < len(models):
@@ -22,6 +24,7 @@ class WholeTasks(SlotTasks):
             if not 1 <= model.max_batch <= most:
                 raise UsageError(f"model {model.name!r}: batches of {model.max_batch}; give 1 to {most}")
         super().__init__({model.name: (model.inputs, model.outputs) for model in models}, slots)
+        self.graphs = dict.fromkeys(self.models)
         self._numbers = {name: number for number, name in enumerate(self.models)}
 
     def program(self) -> Program:

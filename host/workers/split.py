@@ -13,6 +13,7 @@ joins the node before. Neither is one where two tensors alive share memory that 
 """
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import getitem
@@ -24,7 +25,14 @@ from torch import Tensor, fx
 
 from headrace.batching import ModelGraph, UsageError
 from headrace.batching.graphs.model_graph import Node
-from headrace.batching.graphs.torch_graph import from_torch, tracing
+from headrace.batching.graphs.torch_graph import (
+    constants,
+    export,
+    from_torch,
+    held_values,
+    tracing,
+    why_no_operator,
+)
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.foreign.rules import ANY_FILE, FileRules
 from headrace.host.workers.models import LoadedModel, load_model
@@ -104,7 +112,7 @@ def split(loaded: LoadedModel) -> tuple[SplitNetwork, ModelGraph]:
     cpu = torch.device("cpu")
     exported = _Exported(loaded, cpu)  # first: it has the reasons that help
     example = _requests(loaded.inputs, cpu)[0]
-    graph = from_torch(_InOrder(loaded), tuple(example), name=loaded.name)
+    graph = from_torch(_InOrder(loaded), tuple(example), name=loaded.name, constant=exported.constant_operators)
     with torch.no_grad(), one_thread():
         cuts = exported.where_requests_are_apart([node.name for node in graph.nodes])
     nodes: list[Node] = []
@@ -212,15 +220,17 @@ class _Exported:
         size = torch.export.Dim("batch", min=1, max=loaded.largest_batch)
         both = tuple(torch.cat(pair) for pair in zip(*self._two, strict=True))
         with tracing(network, loaded.name, f"write it without control flow that depends on data; or {_INSTEAD}"):
-            exported = torch.export.export(network, both, dynamic_shapes=(tuple({0: size} for _ in both),))
+            exported = export(network, both, dynamic_shapes=(tuple({0: size} for _ in both),))
         held = {**exported.state_dict, **exported.constants}
         self.constants = SimpleNamespace()
-        self._of_placeholder: dict[str, str] = {}
-        for spec in exported.graph_signature.input_specs:
-            if spec.target is not None:
-                setattr(self.constants, spec.arg.name, held[spec.target])
-                self._of_placeholder[spec.arg.name] = spec.target
-        self._constant: set[fx.Node] = set()
+        self._of_placeholder = held_values(exported)
+        for placeholder, target in self._of_placeholder.items():
+            value = held[target]
+            if value.is_inference():  # the network kept it from a run in inference mode
+                value = value.clone()
+            setattr(self.constants, placeholder, value)
+        self._constant = constants(exported)
+        self.constant_operators = {node.name for node in self._constant}
         self._inputs: list[fx.Node] = []
         self._operators: list[fx.Node] = []
         self._expressions: dict[fx.Node, int] = {}  # sizes, by place in what `sizes` gives
@@ -228,13 +238,15 @@ class _Exported:
         for node in exported.graph.nodes:
             if node.op == "placeholder":
                 if node.name in self._of_placeholder:
-                    self._constant.add(node)
+                    self._constant.add(node)  # though it may be written, which is refused when it is found out
                 else:
                     self._inputs.append(node)
             elif node.op == "output":
                 (self._outputs,) = node.args
+            elif node.op == "get_attr":
+                continue  # a graph of its own, which the call that follows runs
             elif node.op != "call_function" or isinstance(node.target, torch._ops.HigherOrderOperator):
-                raise UsageError(f"model {self._name!r} calls {node.target}, whose work depends on data; {_INSTEAD}")
+                raise UsageError(f"model {self._name!r} {why_no_operator(node)}; {_INSTEAD}")
             elif isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool):
                 self._expressions[node] = len(self._formulas)
                 self._formulas.append(node.meta["val"].node.expr)
@@ -254,25 +266,21 @@ class _Exported:
         return ordered
 
     def _fold(self) -> None:
-        """Compute once what depends on nothing but trained values, unless it is written later."""
-        written: set[Any] = set()
-        for node in self._operators:
-            value = node.args[0] if _writes(node) else None
-            while isinstance(value, fx.Node) and value not in written:  # a view of a view of what is written
-                written.add(value)
-                value = value.args[0] if value.args else None
-        found: dict[fx.Node, Any] = {node: getattr(self.constants, node.name) for node in self._constant}
+        """Compute the constants once."""
         left: list[fx.Node] = []
         for node in self._operators:
-            alone = all(value in found for value in node.all_input_nodes)
-            if alone and not _writes(node) and not _random(node) and node not in written:
-                args, kwargs = fx.node.map_arg((node.args, node.kwargs), found.__getitem__)
+            if node in self._constant:
+                args, kwargs = fx.node.map_arg(
+                    (node.args, node.kwargs), lambda value: getattr(self.constants, value.name)
+                )
                 with torch.no_grad():
-                    found[node] = node.target(*args, **kwargs)
-                setattr(self.constants, node.name, found[node])
-                self._constant.add(node)
+                    setattr(self.constants, node.name, node.target(*args, **kwargs))
             else:
                 left.append(node)
+        needed = {value for node in left for value in node.all_input_nodes} | set(self._outputs)
+        for node in self._operators:
+            if node in self._constant and node not in needed:  # it was a step on the way to other constants
+                delattr(self.constants, node.name)
         self._operators = left
 
     def sizes(self, batch: int) -> tuple[Any, ...]:
@@ -357,40 +365,38 @@ class _Exported:
         held = {name: value for name, value in vars(self.constants).items() if isinstance(value, Tensor)}
         before = {name: value._version for name, value in held.items()}
         both = [torch.cat(pair) for pair in zip(*self._two, strict=True)]
-        first, second, together = (self._alive(functions, inputs) for inputs in (*self._two, both))
+        (first, _), (second, _), (together, shared) = (self._alive(functions, inputs) for inputs in (*self._two, both))
         changed = [name for name, value in held.items() if value._version != before[name]]
         if changed:
             own = self._of_placeholder.get(changed[0], changed[0]).removeprefix("network.")
             raise UsageError(f"model {self._name!r} changes its {own!r} as it runs; {_INSTEAD}")
-        writes = any(map(_writes, self._operators))
         kept = []
         for number, boundary in enumerate(boundaries):
-            alone = zip(first[number][0], second[number][0], together[number][0], boundary.places, strict=True)
-            shares = together[number][1] and writes
-            if all(_apart(*tensors, place) for *tensors, place in alone) and not shares:
+            alone = zip(first[number], second[number], together[number], boundary.places, strict=True)
+            if all(_apart(*tensors, place) for *tensors, place in alone) and number not in shared:
                 kept.append(number)
         if len(cuts) not in kept:
             raise UsageError(f"model {self._name!r}: a request's output depends on the others of its batch; {_INSTEAD}")
         return [name for number, name in enumerate(cuts) if number in kept or number == 0]
 
-    def _alive(self, functions: Sequence[Callable[..., Live]], inputs: Sequence[Tensor]) -> list[tuple[Live, bool]]:
-        """By boundary: copies of the tensors alive there, and whether two of them share memory."""
+    def _alive(self, functions: Sequence[Callable[..., Live]], inputs: Sequence[Tensor]) -> tuple[list[Live], set[int]]:
+        """Return copies of the tensors alive at each boundary, and the boundaries at which two of them share memory
+        that is written later."""
         live: Live = tuple(tensor.clone() for tensor in inputs)
-        found = [(tuple(inputs), False)]
-        for function in functions:
+        found = [tuple(inputs)]
+        watched: list[tuple[int, Tensor, int]] = []  # boundary, a tensor that shares memory, how often it was written
+        shared: set[int] = set()
+        for number, function in enumerate(functions, start=1):
             live = function(self.constants, self.sizes(len(inputs[0])), *live)
-            memories = {tensor.untyped_storage().data_ptr() for tensor in live}
-            found.append((tuple(tensor.clone() for tensor in live), len(memories) < len(live)))
-        return found
-
-
-def _writes(node: fx.Node) -> bool:
-    """Into one of its inputs."""
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
-
-
-def _random(node: fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+            shared |= {boundary for boundary, tensor, version in watched if tensor._version != version}
+            memories = Counter(tensor.untyped_storage().data_ptr() for tensor in live)
+            watched = [entry for entry in watched if entry[0] not in shared] + [
+                (number, tensor, tensor._version)
+                for tensor in live
+                if memories[tensor.untyped_storage().data_ptr()] > 1
+            ]
+            found.append(tuple(tensor.clone() for tensor in live))
+        return found, shared
 
 
 def _number(formula: Any) -> Any:

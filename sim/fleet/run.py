@@ -13,7 +13,7 @@ import math
 import random
 from collections.abc import Callable, Iterator
 
-from headrace.batching.accounting import Ledger
+from headrace.batching.accounting import AccountingError, Ledger
 from headrace.batching.policy import Policy
 from headrace.batching.request import Request
 from headrace.sim.engine import (
@@ -24,7 +24,6 @@ from headrace.sim.engine import (
     Server,
     Tally,
     Times,
-    left_waiting,
     next_block,
     nth,
 )
@@ -121,8 +120,8 @@ class FleetRun:
         self._begin()
 
     def run(self, blocks: Iterator[Arrivals]) -> None:
-        """To the end of all arrivals. Raises HeadraceError if a policy leaves requests waiting with nothing to wait
-        for."""
+        """Serve all arrivals to the end. Raises PolicyError if a policy breaks a rule, or leaves requests waiting with
+        nothing to wait for."""
         ledger = self.tally.ledger
         block = next_block(blocks)
         seconds: list[list[float]] = [] if block is None else self._seconds(block)
@@ -137,7 +136,9 @@ class FleetRun:
             if self._changes:
                 upcoming = min(upcoming, self._changes[0][0])
             if upcoming == math.inf:
-                raise left_waiting(ledger.in_flight, self._now)
+                raise AccountingError(
+                    f"{ledger.in_flight} requests are in flight at {self._now} s, and no event is left"
+                )
             now = self._now = max(self._now, upcoming)
             while self._changes and self._changes[0][0] <= now:
                 _, what, number, life, for_s = heapq.heappop(self._changes)
@@ -249,7 +250,7 @@ class FleetRun:
         elif at <= self._now:
             heapq.heappush(self._turns, (at, site.number))  # popped for this turn
         if at == math.inf and server.in_flight > 0:
-            raise left_waiting(server.in_flight, self._now)
+            raise server.left_waiting()
         if site.answered:
             answered = site.answered
             site.answered = []
@@ -274,10 +275,10 @@ class FleetRun:
         self.tally.forgets(request)
 
     def _boots(self, site: _Site) -> None:
-        site.server = Server(self._new_policy(), site, self._times, self._workers, False, self._open_from, False)
         site.free = [[self._now] * servers for servers in site.steps]
         site.turn_at = math.inf
         site.ledger = Ledger()
+        site.server = Server(self._new_policy(), site, self._times, self._workers, False, self._open_from, False)
         site.on_since = self._now
         site.leaves = False
         self._running += 1

@@ -344,6 +344,17 @@ def test_a_policy_that_forgets_requests_is_found_out():
         def wakeup(self):
             return math.inf
 
+        ahead = 1
+
+        def withdraw(self, request, now):
+            return True
+
+        def latest_start(self, request):
+            return request.deadline
+
+        def largest_batch(self, model):
+            return 1
+
     times = {"net": NodeTimes(chain("net", 3), Unit())}
     with pytest.raises(HeadraceError, match="left 2 requests waiting"):
         run(Forgetful(), arrivals([0, 1]), times, 1)

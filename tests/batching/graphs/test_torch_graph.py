@@ -203,3 +203,26 @@ def test_resnet50_launches_what_its_table_has():
         "convolution": 53, "native_batch_norm": 53, "relu_": 49, "add_": 16, "max_pool2d_with_indices": 1, "mean": 1,
         "addmm": 1,
     }  # fmt: skip
+
+
+def test_a_product_of_constants_alone_costs_nothing_and_one_with_a_constant_reads_it_as_a_weight():
+    def forward(net, x):
+        places = net.first(torch.arange(6, dtype=torch.float32)[:, None])  # 6 x 3
+        return (x + places.mean(0)) @ torch.linspace(0, 1, 12).view(3, 4)
+
+    assert operators(Calls(forward, first=nn.Linear(1, 3)), torch.zeros(1, 5, 3)) == [MatMul(5, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: torch.zeros(x.shape[0], 6),
+        lambda x: torch.rand(1, 6),
+        lambda x: torch.ones(1, 6).add_(x.mean()),
+    ],
+    ids=["as large as the batch", "random", "written"],
+)
+def test_what_differs_from_batch_to_batch_is_no_constant(make):
+    found = operators(Calls(lambda net, x: net.second(x) + net.first(make(x)), first=nn.Linear(6, 2),
+                            second=nn.Linear(3, 2)), torch.zeros(1, 3))  # fmt: skip
+    assert sorted(product.k for product in found) == [3, 6]

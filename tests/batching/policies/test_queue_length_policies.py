@@ -488,7 +488,9 @@ class InstallsLater:
 
     def __init__(self, policy, tables, number):
         self.policy, self.tables, self.number = policy, tables, number
-        self.next_task, self.complete, self.wakeup = policy.next_task, policy.complete, policy.wakeup
+
+    def __getattr__(self, name):
+        return getattr(self.policy, name)
 
     def submit(self, request, now):
         if request.id == self.number:

@@ -38,6 +38,17 @@ class TablePolicy:
     def wakeup(self):
         return self.wake(self.now) if self.waiting else math.inf
 
+    ahead = 1
+
+    def withdraw(self, request, now):
+        return False
+
+    def latest_start(self, request):
+        return request.deadline
+
+    def largest_batch(self, model):
+        return 1 << 30  # as large as the table says
+
 
 def by_table(actions):
     """The policy that looks up the number of waiting requests; beyond the table, its last entry."""

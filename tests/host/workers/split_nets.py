@@ -93,6 +93,22 @@ class Views(nn.Module):
         return self.third(z + y) + view.sum(1, keepdim=True)
 
 
+class Shares(nn.Module):
+    """Two names for one memory, which nobody writes any more, while another one is written."""
+
+    input_shape = (4,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.first(x).relu_()
+        view = y[:, :2]
+        z = self.second(y).relu_()
+        return self.third(z + y) + view.sum(1, keepdim=True)
+
+
 class Writes(nn.Module):
     """Makes a constant anew in every run, and writes it in place through a view."""
 
@@ -106,6 +122,91 @@ class Writes(nn.Module):
         scale = torch.ones(4)
         scale[:2].add_(1)
         return self.second(self.first(x) * scale)
+
+
+class Positions(nn.Module):
+    """Makes a positional encoding of `torch.arange` in forward and multiplies it, as XCiT, DETR and SAM do."""
+
+    input_shape = (3, 16, 16)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project, self.stem, self.head = nn.Linear(2, 8), nn.Conv2d(3, 8, 2, 2), nn.Linear(8, 5)
+
+    def forward(self, x):
+        rows = torch.arange(8, dtype=torch.float32)
+        grid = torch.stack(torch.meshgrid(rows, torch.linspace(0, 1, 8), indexing="ij"), -1)
+        x = self.stem(x) + self.project(grid).permute(2, 0, 1)
+        turn = torch.cat((torch.eye(4), torch.ones(4, 4).triu()), 1)
+        return self.head((turn.T @ (turn @ x.flatten(2)) / 8).mean(2))
+
+
+class FirstStep(nn.Module):
+    """Multiplies a state of zeros that has a row for each request, and values of its own expanded to the batch."""
+
+    input_shape = (4,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state, self.token, self.head = nn.Linear(6, 6), nn.Linear(4, 6), nn.Linear(6, 3)
+        self.start = nn.Parameter(torch.randn(1, 4))
+
+    def forward(self, x):
+        state = self.state(torch.zeros(x.shape[0], 6))
+        state = torch.tanh(state + self.token(self.start.expand(x.shape[0], 4)))
+        return self.head(torch.tanh(state + self.token(x)))
+
+
+class Numbered(nn.Module):
+    """Numbers the requests of its batch: the output of one depends on its place."""
+
+    input_shape = (4,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place, self.layer = nn.Linear(1, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(x) + self.place(torch.arange(x.shape[0], dtype=torch.float32)[:, None])
+
+
+class AutocastOff(nn.Module):
+    """Wants full precision in a part, whatever holds around it, and no gradients in another."""
+
+    input_shape = (4,)
+    on = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(4, 4), nn.Linear(4, 6), nn.Linear(6, 2)
+
+    def forward(self, x):
+        x = self.first(x)
+        with torch.autocast("cpu", enabled=self.on):
+            x, scale = self.second(x), x.abs().mean(1, keepdim=True)
+        with torch.enable_grad():
+            x = x.relu() * scale
+        return self.third(x)
+
+
+class AutocastOn(AutocastOff):
+    on = True
+
+
+class Keeps(nn.Module):
+    """Keeps what it makes in its first run, as ConViT does with its indices."""
+
+    input_shape = (4,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 3)
+        self.scale = None
+
+    def forward(self, x):
+        if self.scale is None:
+            self.scale = torch.linspace(1, 2, 4)
+        return self.second(self.first(x) * self.scale)
 
 
 class Several(nn.Module):
@@ -220,11 +321,13 @@ def made(kind):
     return make
 
 
-residual, attention, windows, batch_last, views, writes = map(
-    made, (Residual, Attention, Windows, BatchLast, Views, Writes)
+residual, attention, windows, batch_last, views, shares, writes = map(
+    made, (Residual, Attention, Windows, BatchLast, Views, Shares, Writes)
 )
 products, wide = map(made, (Products, Wide))
 several, mixes, counts, decides, fixed, killer = map(made, (Several, Mixes, Counts, Decides, Fixed, Killer))
+positions, first_step, numbered = map(made, (Positions, FirstStep, Numbered))
+autocast_off, autocast_on, keeps = map(made, (AutocastOff, AutocastOn, Keeps))
 
 
 @torch.library.custom_op("headrace_tests::strike", mutates_args=())

@@ -17,7 +17,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 # nn.TransformerEncoderLayer, run whole, may take one fused operator for all of it, which rounds otherwise.
 torch.backends.mha.set_fastpath_enabled(False)
 
-SPLIT = ("residual", "attention", "windows", "batch_last", "views", "writes", "several")
+SPLIT = (
+    "residual", "attention", "windows", "batch_last", "views", "writes", "several", "positions", "first_step",
+    "autocast_off", "keeps", "shares",
+)  # fmt: skip
 _made = {}
 
 
@@ -95,9 +98,24 @@ def test_a_boundary_between_two_names_of_a_memory_that_is_written_later_is_left_
     assert cut.nodes == ("linear", "linear_2")
 
 
+def test_a_boundary_between_two_names_of_a_memory_that_is_written_no_more_is_kept():
+    _, cut, _ = network("shares")
+    assert cut.nodes == ("linear", "linear_1", "linear_2")
+
+
 def test_what_depends_on_trained_values_alone_is_computed_once():
     _, cut, _ = network("windows")
     assert not any("tanh" in name for boundary in cut.boundaries for name in boundary.alive)
+
+
+def test_products_of_constants_are_no_nodes_and_pass_no_boundary():
+    """Constants are made by torch.arange and its like, or held by the module. Sizes of a batch make none."""
+    _, cut, graph = network("positions")
+    assert [node.name for node in graph.nodes] == ["conv2d", "matmul", "matmul_1", "linear_1"]
+    for boundary in cut.boundaries:
+        assert len(boundary.alive) == 1 and boundary.places[0] is not None
+    _, cut, graph = network("first_step")
+    assert [node.name for node in graph.nodes] == ["linear", "linear_1", "linear_2", "linear_3"]
 
 
 def test_a_worker_cuts_where_the_runtime_was_told():
@@ -111,6 +129,8 @@ def test_a_worker_cuts_where_the_runtime_was_told():
     ("source", "shape", "message"),
     [
         ("split_nets:mixes", None, "depends on the others of its batch"),
+        ("split_nets:autocast_on", None, r"sets torch\.autocast for a part of itself"),
+        ("split_nets:numbered", None, "depends on the others of its batch"),
         ("split_nets:counts", None, "changes its 'runs' as it runs"),
         ("split_nets:decides", None, "cannot be traced.*control flow"),
         ("split_nets:fixed", None, r"write tensor.shape\[0\]"),
