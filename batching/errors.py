@@ -72,7 +72,7 @@ def check_max_batch(max_batch: int) -> None:
         raise UsageError(f"max_batch is {max_batch}: give a batch limit of 1 or more")
 
 
-_LONG = re.compile(rf"('[^']{{{LONGEST_NAME}}})[^']+(?=')|(\S{{{LONGEST_NAME}}})\S+")
+_LONG = re.compile(rf"('[^']{{{LONGEST_NAME}}})[^']+(?=')|(\S{{{LONGEST_NAME}}})\S*[^\s:;,.]")
 
 
 def shortened(text: str) -> str:

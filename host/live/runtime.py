@@ -180,9 +180,8 @@ class Inference:
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """Sums since the runtime was made. `node_runs` counts node executions, `request_node_runs` those times the batch
-    they were executed for; `reasons` why tasks left, by task; `workers_up` how many are in service now, of which
-    `workers_hanging` take much longer for a task than any took before. `waiting` and
-    `running` are the requests in flight now, by model: those that have not begun, and those that have."""
+    they were executed for; `reasons` why tasks left, by task; `workers_up` how many are in service now. `waiting`
+    and `running` are the requests in flight now, by model: those that have not begun, and those that have."""
 
     tasks: int
     failed_tasks: int
@@ -192,7 +191,6 @@ class Statistics:
     reasons: Mapping[str, int]
     workers_lost: int
     workers_up: int
-    workers_hanging: int
     nan_outputs: int
     waiting: Mapping[str, int]
     running: Mapping[str, int]
@@ -366,8 +364,12 @@ class Runtime:
         return Statistics(
             self._reasons.total(), self._failed_tasks, self._busy_s, self._node_runs, self._request_node_runs,
             dict(self._reasons), self._workers_lost, sum(seat.up for seat in self._seats),
-            sum(map(self._hangs, self._seats)), self._tasks.nan_outputs, dict(self._waiting), dict(self._running),
+            self._tasks.nan_outputs, dict(self._waiting), dict(self._running),
         )  # fmt: skip
+
+    def workers_hanging(self) -> int:
+        """Return how many workers in service take much longer for a task than any has taken before."""
+        return sum(map(self._hangs, self._seats))
 
     def _hangs(self, seat: _Seat) -> bool:
         if not seat.up or not seat.sent:

@@ -65,8 +65,8 @@ class ServedModel:
     @property
     def ready(self) -> bool:
         """Tell whether a worker is in service and does not hang."""
-        found = self.runtime.statistics()
-        return found.workers_up > found.workers_hanging and not self.runtime.broken
+        up = self.runtime.statistics().workers_up
+        return up > self.runtime.workers_hanging() and not self.runtime.broken
 
 
 class Group:

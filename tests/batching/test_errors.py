@@ -14,7 +14,7 @@ LONG = "x" * 5000
         ("--model 'resnet18': give another", "--model 'resnet18': give another"),
         (f"there is no model '{LONG}'; see the list", f"there is no model '{LONG[:LONGEST_NAME]}...'; see the list"),
         (f"'{'a b ' * 1000}' is no number", f"'{('a b ' * 1000)[:LONGEST_NAME]}...' is no number"),
-        (f"--out {LONG}: no such folder", f"--out {LONG[:LONGEST_NAME]}... no such folder"),
+        (f"--out {LONG}: no such folder", f"--out {LONG[:LONGEST_NAME]}...: no such folder"),
         ("word " * 100, "word " * 100),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 import typer
 from command import headrace_here
 
+from headrace.batching.errors import LONGEST_NAME
 from headrace.host.cli.main import COMMANDS, app
 from headrace.host.demo.photos import bundled_photos
 from headrace.host.demo.sounds import pcm_file
@@ -103,6 +104,8 @@ NAMED = (  # choices and lists of names
       for option in ("--target", "--stage", "--dtype", "--fallback")
       for kind in (("image", "photo.jpg"), ("audio", "sound.wav"))),
     ("preprocess", "image", "photo.jpg", "--out", "tensors", "--damaged"), ("serve", "--damaged"),
+    ("preprocess", "audio", "sound.wav", "--out", "tensors", "--resampler"), ("serve", "--resampler"),
+    ("preprocess", "audio", "sound.wav", "--out", "tensors", "--normalize-over"),
     ("preprocess", "image", "photo.jpg", "--out", "tensors", "--launch"), ("serve", "--preprocess", "dpu", "--launch"),
     (*SIMULATE, "--lengths"),
     (*PLAN, "--ray"), ("reproduce", "smdp", "--quick", "--ray"), ("simulate", "--grid", "grid.toml", "--ray"),
@@ -288,7 +291,8 @@ def refused(*arguments, wording: str = "") -> None:
 )
 def test_a_file_that_cannot_be_read(command, file, reason):
     option = "FILES" if command[0] == "preprocess" and command[-1] == "tensors" else command[-1]
-    refused(*command, file, wording=f"{option} {file}: {reason}; name a file that can be read")
+    told = file if len(file) <= LONGEST_NAME else f"{file[:LONGEST_NAME]}..."
+    refused(*command, file, wording=f"{option} {told}: {reason}; name a file that can be read")
 
 
 def test_a_file_and_a_folder_without_permission(in_a_folder):

@@ -115,7 +115,7 @@ def test_a_second_start_with_the_same_folder_goes_on_from_what_was_simulated(pla
     trials = folder / "trials.parquet"
     rows = pq.read_table(trials)
     left = rows.filter(pa.array([number % 4 != 0 for number in range(len(rows))]))
-    pq.write_table(left, trials)
+    pq.write_table(left.replace_schema_metadata(), trials)  # as other programs write it, without the digest of all rows
     skipped, skip = [], Stages.skip
     monkeypatch.setattr(Stages, "skip", lambda self, count: (skipped.append(count), skip(self, count)))
     done = headrace_here(*VGG16, "--rate-rps", "60", "--out", str(folder), "--json")

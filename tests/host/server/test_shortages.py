@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from running import scale_request, scaled, serving, until
+from running import scale_request, scaled, serving, until, write_profile
 
 pytestmark = pytest.mark.slow
 SHORT = runpy.run_path(str(Path(__file__).parents[3] / "scripts/shortages.py"))
@@ -24,7 +24,12 @@ def served(tmp_path_factory):
     """A server with two workers, a log on a disk of its own, and clients that ask all the time."""
     with SHORT["small_disk"](tmp_path_factory.mktemp("disk") / "log") as disk:
         log = [] if disk is None else ["--access-log", str(disk / "access.log")]
-        with serving("--workers", "2", "--client-timeout-s", "5", *log, models=("scale",)) as server:
+        repository = tmp_path_factory.mktemp("repository")
+        table = 'source = "served:scale"\npolicy = "work-conserving"\nprofile = "m.json"\n'
+        (repository / "more.toml").write_text(table)
+        write_profile(repository, "m")
+        options = ("--workers", "2", "--client-timeout-s", "5", "--repository", str(repository))
+        with serving(*options, *log, models=("scale",)) as server:
             until(lambda: workers_up(server) == 2)
             yield server, disk
             assert server.end()[0] == 0
@@ -84,3 +89,26 @@ def test_it_serves_again_soon_after_a_shortage(served, name):
         log = disk / "access.log"
         until(lambda: log.read_text().endswith("\n"))  # the rest of a line for which there was no room
         assert all(json.loads(line) for line in log.read_text().splitlines())
+
+
+@pytest.mark.parametrize("name", ["descriptors", "memory"])
+def test_a_model_that_meets_a_shortage_is_loaded_when_it_is_over(served, name):
+    server, _ = served
+    with SHORT["SHORTAGES"][name](server.process.pid), contextlib.suppress(OSError, http.client.HTTPException):
+        status, text = server.error("POST", "/v2/repository/models/more/load")
+        assert status >= 400 and "Traceback" not in text
+    until(lambda: server.request("POST", "/v2/repository/models/more/load")[0] == 200, SOON_S)
+    assert server.request("POST", "/v2/models/more/infer", scale_request(4.0))[0] == 200
+    assert server.request("POST", "/v2/repository/models/more/unload")[0] == 200
+    until(lambda: well(server), SOON_S)
+
+
+def test_a_server_that_is_killed_leaves_whole_lines(tmp_path):
+    log = tmp_path / "access.log"
+    with serving("--access-log", str(log), models=("scale",)) as server:
+        with asked_all_the_time(server):
+            until(lambda: log.stat().st_size > 20_000)
+            server.process.kill()
+        server.process.wait()
+    whole, _, torn = log.read_text().rpartition("\n")
+    assert torn == "" and all(json.loads(line)["model"] == "scale" for line in whole.splitlines())
