@@ -203,12 +203,14 @@ class Service:
         loads = list(self._loads.get(name, ()))
         for load in loads:
             load.cancel()
+        await self._change(self._unload(name, loads))
+
+    async def _unload(self, name: str, loads: Sequence[asyncio.Task[None]]) -> None:
+        """Serve a model no more, when the loads of it that were ended have ended."""
         if loads:
             await asyncio.wait(loads)
-        if not loads or name in self.models:
-            await self._change(self._unload(name))
-
-    async def _unload(self, name: str) -> None:
+            if name not in self.models:
+                return
         async with self._changing:
             model = self.model(name)
             del self.models[name]

@@ -40,7 +40,7 @@ def mobilenet():
         # Linear layers and convolutions by the architecture, and one node for each attention.
         ("vit", {"conv2d": 1, "linear": 6 * 4 + 1, "scaled": 6}),
         ("bert", {"linear": 2 * 6 + 1, "scaled": 2}),
-        ("mobilenet", {"conv2d": 52, "linear": 2}),
+        pytest.param("mobilenet", {"conv2d": 52, "linear": 2}, marks=pytest.mark.slow),
     ],
 )
 def test_a_function_of_a_users_file_is_profiled_node_by_node(function, products, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import os
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -153,4 +154,6 @@ class Faults(RuleBasedStateMachine):
 
 
 TestFaults = Faults.TestCase
-TestFaults.settings = settings(max_examples=80, stateful_step_count=25)
+# `make test-all` tries more histories, and others each time.
+EXAMPLES = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "others" else 40
+TestFaults.settings = settings(max_examples=EXAMPLES, stateful_step_count=25)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import signal
+import socket
 import threading
 from pathlib import Path
 
@@ -71,7 +72,20 @@ def test_an_unload_ends_the_load_and_the_process_that_reads(folder):
         assert server.end()[0] == 0
 
 
-def test_an_unload_ends_the_load_of_a_model_that_is_served_and_the_model(folder):
+def unloaded(server) -> None:
+    assert server.request("POST", "/v2/repository/models/waits/unload")[0] == 200
+
+
+def unloaded_by_a_client_that_leaves(server) -> None:
+    host, port = server.url().rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=30) as client:
+        client.sendall(
+            b"POST /v2/repository/models/waits/unload HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\r\n"
+        )
+
+
+@pytest.mark.parametrize("unload", [unloaded, unloaded_by_a_client_that_leaves])
+def test_an_unload_ends_the_load_of_a_model_that_is_served_and_the_model(folder, unload):
     (folder / "waits.toml").write_text('source = "served:scale"\npolicy = "serial"\nprofile = "waits.json"\n')
     write_profile(folder, "waits")
     with serving("--repository", str(folder), models=("scale",)) as server:
@@ -80,12 +94,12 @@ def test_an_unload_ends_the_load_of_a_model_that_is_served_and_the_model(folder)
         answers = []
         thread, process = begun(server, answers)
         assert server.request("POST", "/v2/models/waits/infer", scale_request(2.0))[0] == 200
-        assert server.request("POST", "/v2/repository/models/waits/unload")[0] == 200
+        unload(server)
         thread.join(20)
         assert answers[0][0] == 400
         until(lambda: ended(process))
-        assert server.error("POST", "/v2/models/waits/infer", scale_request(2.0))[0] == 404
-        assert len(server.workers()) == 1
+        until(lambda: server.request("POST", "/v2/models/waits/infer", scale_request(2.0))[0] == 404)
+        until(lambda: len(server.workers()) == 1)
 
 
 def test_a_server_that_is_about_to_end_loads_nothing_more(folder):
