@@ -3,6 +3,7 @@
 A command lives in the module of its name, which is imported when the command is called for: so `headrace --help` is
 quick, and a command runs without what only others need."""
 
+import contextlib
 import errno
 import importlib
 import logging
@@ -188,4 +189,5 @@ def _say(text: str) -> None:
 def _drop_output() -> None:
     """What is still buffered for stdout goes nowhere, for Python writes it as it ends and would fail again."""
     if sys.stdout is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with contextlib.suppress(OSError):  # a stream within Python has no descriptor
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
