@@ -2,7 +2,7 @@
 
 grpc.aio ends its server for good when one request names a call whose name is not UTF-8 (seen in 1.85.3). One request
 would then close the port to everybody. Here the next server takes the port a tenth of a second later. Calls that are
-under way go on in the old server, and clients connect again by themselves."""
+under way go on in the old server. Calls that come in between may be cancelled. Clients connect again by themselves."""
 
 import asyncio
 import contextlib
