@@ -29,11 +29,11 @@ MAX_WAKEUPS: Final = 100  # in the past, one after the other, while nothing else
 
 
 class _Mark:
-    """What `Request.held_by` may be, besides None: where a request stands with one policy."""
+    """A value of `Request.held_by`, which tells where a request stands with one policy."""
 
 
 class _Model:
-    """What the checks know of a model. `sections` is None if workers run the network as one piece."""
+    """The facts of a model that the checks need. `sections` is None if workers run the network as one piece."""
 
     def __init__(self, name: str, sections: Sections | None) -> None:
         self.name: str = name

@@ -64,8 +64,9 @@ def parse_kernels(xml: bytes) -> tuple[KernelSpec, ...]:
 
 
 def read_checked(path: Path) -> Xclbin:
-    """As `read_xclbin`; the metadata are checked, too, as XRT ends the process over some that are not sound. Raises
-    XclbinError."""
+    """Read a container and check its content and metadata, because XRT ends the process over some that are not sound.
+
+    Raises XclbinError."""
     xclbin = read_xclbin(path)
     try:
         check_content(xclbin)

@@ -258,7 +258,7 @@ class _Launched(torch.fx.Interpreter):
         self._found: dict[str, list[Kernel]] = {}
 
     def by_operator(self) -> dict[str, list[Kernel]]:
-        """By the name of the operator in the exported graph, in order."""
+        """Return the kernels of each operator, by its name in the exported graph, in order."""
         fake = next(
             (value.fake_mode for value in self._inputs if hasattr(value, "fake_mode")), contextlib.nullcontext()
         )

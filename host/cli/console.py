@@ -1,4 +1,4 @@
-"""What all commands print with: results on stdout, prose, progress and logs on stderr.
+"""All commands print with this module: results on stdout, prose, progress and logs on stderr.
 
 Whatever is printed is taken as it is: no markup, no emoji codes, no highlighting, for names of files and models and
 texts of errors may hold anything, brackets and colons included."""

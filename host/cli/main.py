@@ -187,7 +187,7 @@ def _say(text: str) -> None:
 
 
 def _drop_output() -> None:
-    """What is still buffered for stdout goes nowhere, for Python writes it as it ends and would fail again."""
+    """Discard what is still buffered for stdout. Python would write it at its end, and fail again."""
     if sys.stdout is not None:
         with contextlib.suppress(OSError):  # a stream within Python has no descriptor
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""What the options of all commands share: help in groups, and checks of numbers, files and folders before any work."""
+"""This module has what the options of all commands share: help in groups, and checks of values before any work."""
 
 import contextlib
 import errno
@@ -191,8 +191,8 @@ def check_finite(option: str, value: Any) -> None:
 
 
 def why_unreadable(path: Path) -> str | None:
-    """What keeps a file from being read; None if nothing does. What is no regular file, such as a pipe, might never
-    end, or never begin."""
+    """Return the reason why a file cannot be read, or None. A file that is not regular, such as a pipe, is refused,
+    because reading it might never end."""
     try:
         if (reason := _irregular(path.stat().st_mode)) is None:
             path.open("rb").close()
@@ -260,7 +260,7 @@ def on_command_line(ctx: typer.Context, name: str) -> bool:
 
 
 def as_arguments(ctx: typer.Context, without: Collection[str]) -> list[str]:
-    """What the command line has, for another process with this command: all options but those named `without`."""
+    """Return the options of the command line, except those in `without`, for another process with this command."""
     found = []
     for param in ctx.command.params:
         name = str(param.name)

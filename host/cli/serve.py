@@ -372,7 +372,7 @@ def serve(
 
 
 def _each(option: str, given: Sequence[Any] | None, count: int) -> Sequence[Any]:
-    """Of an option that is given once for all models, or once for each: one for each; nothing if not given."""
+    """Return a value for each model, of an option that is given once for all or once for each; [] if not given."""
     if given and len(given) not in (1, count):
         raise UsageError(f"{option}: {len(given)} for {count} models; give one for all, or one for each")
     return [] if not given else list(given) * count if len(given) == 1 else given

@@ -7,7 +7,7 @@ cannot read registers, so a CU writes its `result` record to memory; its scalars
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, ClassVar, NoReturn
 
@@ -20,6 +20,23 @@ WAIT_SLICE_MS = 1
 
 class CuLost(Exception):
     """A CU hung or failed; the request itself may be fine."""
+
+
+class Stopwatch:
+    """The time that counts towards a run's limit.
+
+    On a card it is wall time. A unit of an emulated device is a thread of this machine, and the time in which that
+    thread waits for a core does not count: `waited_s` returns it, as a sum since the thread began."""
+
+    def __init__(self, waited_s: Callable[[], float]) -> None:
+        self._waited_s = waited_s
+        self._began = time.monotonic(), waited_s()
+
+    def exceeds(self, limit_s: float) -> bool:
+        """Return whether more than `limit_s` seconds have passed that count."""
+        began, waited_s = self._began
+        passed_s = time.monotonic() - began
+        return passed_s > limit_s and passed_s - (self._waited_s() - waited_s) > limit_s
 
 
 class Cu:
@@ -59,13 +76,9 @@ class Cu:
     def close(self, deadline: float) -> None:
         """Waits for what `stop` began, until then on the monotonic clock."""
 
-    def _clock(self) -> float:
-        """Return seconds that count towards a run's limit, from an arbitrary origin.
-
-        On a card they are wall time. A unit of an emulated device is a thread of this machine, and the time in which
-        that thread waits for a core does not count."""
-        waited = self._kernel.get_waited_s() if hasattr(self._kernel, "get_waited_s") else 0.0
-        return time.monotonic() - waited
+    def _stopwatch(self) -> "Stopwatch":
+        """Return a stopwatch for a run's limit, which begins now."""
+        return Stopwatch(getattr(self._kernel, "get_waited_s", lambda: 0.0))
 
     def _buffer(self, size: int, argument: int) -> Any:
         rounded = max(4096, (size + 4095) & ~4095)  # whole pages, as XRT allocates; so whole 16-byte words, too
@@ -83,7 +96,7 @@ class Cu:
     def _start(self, timeout_s: float, *arguments: Any) -> list[int]:
         """One run to its end: the words of the record. Raises CuLost, and what XRT raises."""
         run = self._begin(*arguments)
-        deadline = self._clock() + timeout_s
+        stopwatch = self._stopwatch()
         states = self._api.ert_cmd_state
         while True:
             state = run.wait(WAIT_SLICE_MS)
@@ -93,7 +106,7 @@ class Cu:
                 self._raise_failed(run, state)
             if self._closing.is_set():
                 raise CuLost(f"{self.name} was given up, as the driver was closed")
-            if self._clock() > deadline:
+            if stopwatch.exceeds(timeout_s):
                 raise CuLost(f"{self.name} did not answer within {timeout_s:.4g} s")
         self._result.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE)
         # Emulated devices have more than pyxrt: they can tell the clocks that a run took.

@@ -93,7 +93,7 @@ class JobQueue(Cu):
         self._undone = 1  # the first job whose record was not seen yet
         self._records: dict[int, list[int]] = {}  # by number, until its lane takes it
         self._limits: dict[int, float] = {}  # of the jobs that are not done, in seconds
-        self._moved = 0.0  # when the CU last did what was asked, by `_clock`
+        self._since_moved = self._stopwatch()  # since the CU last did what was asked
         self._lost = ""
         self._stopped = False
 
@@ -155,7 +155,7 @@ class JobQueue(Cu):
             self._jpeg.write(jpeg, at)
             self._jpeg.sync(to_device, len(jpeg), at)
             if self._number == self._undone:
-                self._moved = self._clock()
+                self._since_moved = self._stopwatch()
             number = self._number
             self._limits[number] = timeout_s
             self._write(
@@ -199,14 +199,14 @@ class JobQueue(Cu):
             for number in range(self._undone, done):
                 del self._limits[number]
             self._undone = done
-            self._moved = self._clock()
+            self._since_moved = self._stopwatch()
         if self._undone == self._number:
             return
         if ended:
             self._start_run()
         elif self._closing.is_set():
             raise CuLost(f"{self.name} was given up, as the driver was closed")
-        elif self._clock() > self._moved + (limit_s := self._limits[self._undone]):
+        elif self._since_moved.exceeds(limit_s := self._limits[self._undone]):
             raise CuLost(f"{self.name} did not answer within {limit_s:.4g} s")
 
     def _fetch_records(self) -> NDArray[np.uint32]:
@@ -248,9 +248,9 @@ class JobQueue(Cu):
                 time.sleep(SLICE_S)
             if not self._ended():
                 self._write(self._number, [0] * 11 + [STOP])
-                end = self._clock() + timeout_s
+                stopwatch = self._stopwatch()
                 while not self._ended():
-                    if self._clock() > end:
+                    if stopwatch.exceeds(timeout_s):
                         raise CuLost(f"{self.name} did not stop within {timeout_s} s")
                     time.sleep(SLICE_S)
                 # A run that found no job just before does not take the stop, and its place is the next job's.

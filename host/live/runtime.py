@@ -372,6 +372,7 @@ class Runtime:
         return sum(map(self._hangs, self._seats))
 
     def _hangs(self, seat: _Seat) -> bool:
+        """Return whether the worker takes much longer for its task than any worker has taken before."""
         if not seat.up or not seat.sent:
             return False
         since = max(seat.sent[0].handed, seat.free_since)
@@ -446,7 +447,7 @@ class Runtime:
             raise
 
     def _cancel(self, flight: _Flight) -> None:
-        """The caller of a request has gone."""
+        """Cancel a request whose caller has gone, unless it has begun."""
         try:
             if self._forget(flight):
                 self.ledger.cancel(flight.request)

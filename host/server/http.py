@@ -2,7 +2,8 @@
 
 import base64
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 from urllib.parse import unquote
@@ -71,28 +72,24 @@ class HttpApi:
 
     async def handle(self, request: Request) -> Response:
         try:
-            self._check_site(request)
             path = [unquote(part) for part in request.target.partition("?")[0].strip("/").split("/")]
-            if path not in NEED_NO_TOKEN:
-                self._check_token(request)
+            with self._refusals_counted(request):
+                if self._guard is not None:
+                    self._guard.check(request)
+                if path not in NEED_NO_TOKEN:
+                    check_token(self._service, request)
             return await self._route(request, path)
         except Exception as error:
             return error_response(error)
 
-    def _check_site(self, request: Request) -> None:
-        """Raise Misdirected or CrossSite for what a page of another site may send, and count it."""
-        if self._guard is not None:
-            try:
-                self._guard.check(request)
-            except HeadraceError as error:
-                with self._service.counted(_visit(request, "")):
-                    raise error
-
-    def _check_token(self, request: Request) -> None:
-        """Raises Unauthorized, and counts that."""
-        if not self._service.authorized(request.headers.get("authorization")):
+    @contextmanager
+    def _refusals_counted(self, request: Request) -> Iterator[None]:
+        """Count a request that is refused before it is looked at further."""
+        try:
+            yield
+        except HeadraceError:
             with self._service.counted(_visit(request, "")):
-                check_token(self._service, request)
+                raise
 
     async def _asked(self, request: Request) -> dict[str, Any]:
         """Return the fields of a JSON body, {} without one. Raises BadInput, TooLarge, Overloaded and UnknownCoding."""

@@ -105,14 +105,15 @@ def cluster(address: str) -> Iterator[Cluster]:
     there is none, one with another Python or Ray, or a node that does not start."""
     if address not in ("local", "auto"):
         _reach(address)
-    for left in reversed(range(LOCAL_STARTS if address == "local" else 1)):
+    starts = LOCAL_STARTS if address == "local" else 1
+    for start in range(1, starts + 1):
         try:
             _init(address)
             break
         except Exception as error:  # of several classes; a node that does not start in time is a bare Exception
             ray.shutdown()  # of what it had begun
             reason = " ".join(str(error).split())
-            if left and "timed out" in reason:
+            if start < starts and "timed out" in reason:
                 continue
             joins = address != "local" and "ersion" not in reason
             hint = "no cluster that this machine is a node of; see `ray start`: " if joins else ""
