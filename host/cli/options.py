@@ -18,8 +18,21 @@ from headrace.batching import UsageError
 from headrace.sim.text_files import read_toml
 
 SETTINGS_TABLES = "headrace.tables"
+HELP_ALL = "headrace.help_all"
 MAX_TOKEN = 4096  # bytes of its file
 
+
+def _print_help_all(ctx: typer.Context, asked: bool) -> None:
+    if asked:
+        ctx.meta[HELP_ALL] = True
+        print(ctx.get_help())
+        raise typer.Exit
+
+
+HelpAll = Annotated[
+    bool,
+    typer.Option("--help-all", is_eager=True, callback=_print_help_all, help="Show all options, and exit."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
 
 # Of what sweeps: `reproduce`, `plan` and `simulate --grid`.
@@ -166,13 +179,18 @@ class Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
-        for param in self.get_params(ctx):
+        params = self.get_params(ctx)
+        shown = [param for param in params if ctx.meta.get(HELP_ALL) or not getattr(param, "advanced", False)]
+        for param in shown:
             usual = "Arguments" if param.param_type_name == "argument" else "Options"
             if (record := param.get_help_record(ctx)) is not None:
                 groups.setdefault(getattr(param, "rich_help_panel", None) or usual, []).append(record)
         for name, records in groups.items():
             with formatter.section(name):
                 formatter.write_dl(records)
+        if len(shown) < len(params):
+            formatter.write_paragraph()
+            formatter.write_text(f"{len(params) - len(shown)} more options are shown by --help-all.")
 
     def invoke(self, ctx: Any) -> Any:
         for param in self.params:

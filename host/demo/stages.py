@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.batching import Policy, Profile, make_policy
+from headrace.batching import Policy, PolicyContext, Profile, policy_with
 from headrace.host.demo.equality import Clocks, Equality, Prepared, prepare
 from headrace.host.demo.labels import Label, Labels
 from headrace.host.demo.load import run_rates, run_requests
@@ -157,16 +157,10 @@ async def live_runs(
     network, `on_answer` as in `run_arrivals`."""
     times = {name: hardware.times(profile) for name, profile in profiles.items()}
 
+    context = PolicyContext(times, hardware.count, profiles, tables={})
+
     def policy(name: str) -> Policy:
-        return make_policy(
-            name,
-            times,
-            workers=hardware.count,
-            window_s=options.window_s,
-            max_batch=options.max_batch,
-            profiles=profiles,
-            tables={},
-        )
+        return policy_with(name, window_ms=options.window_s * 1e3, max_batch=options.max_batch).build(context)
 
     policies = [policy(name) for name in options.policies]
     largest = {name: max(policy.largest_batch(name) for policy in policies) for name in profiles}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.batching import BadInput, Policy, Task, WorkConserving
+from headrace.batching import BadInput, Policy, Task, WorkConservingBatching
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.host.live.tasks.slots import SlotTasks, Tensors
 from headrace.host.memory.slots import Specs
@@ -35,7 +35,7 @@ class NodeTasks(SlotTasks):
         self._numbers = {name: number for number, name in enumerate(graphs)}
 
     def apart(self) -> Policy:
-        return WorkConserving(self.graphs.values(), 1)
+        return WorkConservingBatching(self.graphs.values(), 1)
 
     def admit(
         self, id: int, model: str, value: Tensors, *, input_len: float | None = None, output_len: int = 1

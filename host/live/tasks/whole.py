@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from headrace.batching import Policy, Task, UsageError, WorkConserving
+from headrace.batching import Policy, Task, UsageError, WorkConservingBatching
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.host.live.tasks.slots import SlotTasks, Tensors
 from headrace.host.workers.messages import MAX_TASK, WHOLE, whole_answer, write_whole
@@ -32,7 +32,7 @@ class WholeTasks(SlotTasks):
         return whole_program(tuple(self.models.values()), self.arena)
 
     def apart(self) -> Policy:
-        return WorkConserving(
+        return WorkConservingBatching(
             [ModelGraph.opaque(name) for name in self.models], max(model.max_batch for model in self.models.values())
         )
 

@@ -6,9 +6,10 @@ import signal
 
 import numpy as np
 import pytest
+from make_policy import make_policy
 from serving import PerNode, balanced, beside_the_networks, serve  # noqa: F401 - a fixture
 
-from headrace.batching import BadInput, GraphBatching, LazyBatching, NodeTimes, make_policy
+from headrace.batching import BadInput, GraphBatching, LazyBatching, NodeTimes
 from headrace.host.live.tasks.nodes import SplitTasks
 from headrace.host.workers.networks.sequence_networks import Network
 from headrace.host.workers.networks.split import node_model

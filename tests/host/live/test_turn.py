@@ -7,7 +7,15 @@ import numpy as np
 from small_nets import graphs
 from virtual_time import LoopClock, run
 
-from headrace.batching import GraphBatching, LazyBatching, ModelGraph, Node, NodeTimes, Serial, WorkConserving
+from headrace.batching import (
+    GraphBatching,
+    LazyBatching,
+    ModelGraph,
+    Node,
+    NodeTimes,
+    SerialBatching,
+    WorkConservingBatching,
+)
 from headrace.host.live.runtime import Runtime
 from headrace.host.live.tasks.nodes import NodeTasks
 from headrace.host.memory.layout import TensorSpec
@@ -124,7 +132,7 @@ def test_answers_of_two_workers_at_one_instant_are_both_told_before_the_policy_i
             worker.answer()
         await asyncio.gather(*calls)
 
-    serve(Serial(graphs(["net"])), body, workers=2)
+    serve(SerialBatching(graphs(["net"])), body, workers=2)
 
 
 def test_workers_are_at_work_again_before_results_are_copied_and_callers_answered():
@@ -142,7 +150,7 @@ def test_workers_are_at_work_again_before_results_are_copied_and_callers_answere
         workers[0].answer()
         await asyncio.gather(*calls)
 
-    serve(Serial(graphs(["net"])), body)
+    serve(SerialBatching(graphs(["net"])), body)
 
 
 def test_a_worker_gets_as_many_tasks_in_a_turn_as_the_policy_sends_ahead():
@@ -157,7 +165,7 @@ def test_a_worker_gets_as_many_tasks_in_a_turn_as_the_policy_sends_ahead():
             await turns()
         await asyncio.gather(*calls)
 
-    serve(Serial(graphs(["net"])), body, workers=2, ahead=3)
+    serve(SerialBatching(graphs(["net"])), body, workers=2, ahead=3)
 
 
 def test_requests_of_one_turn_are_told_before_the_policy_is_asked():
@@ -168,7 +176,7 @@ def test_requests_of_one_turn_are_told_before_the_policy_is_asked():
         workers[0].answer()
         await asyncio.gather(*calls)
 
-    serve(WorkConserving(graphs(["net"]), 8), body)
+    serve(WorkConservingBatching(graphs(["net"]), 8), body)
 
 
 class Unit:

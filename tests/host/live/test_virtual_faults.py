@@ -7,10 +7,11 @@ import os
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+from make_policy import make_policy
 from virtual_time import LoopClock, VirtualLoop
 from virtual_worker import STRAIGHT, Served, VirtualWorker, balanced, value
 
-from headrace.batching import NodeTimes, make_policy
+from headrace.batching import NodeTimes
 from headrace.host.live.runtime import NoWorker, Overloaded, Runtime, RuntimeClosed, TooLate
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.pool import WorkerPool
