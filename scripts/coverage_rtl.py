@@ -65,7 +65,7 @@ UNREACHED: tuple[tuple[str, str, str, str], ...] = (
         "the last read's words have come before it goes on here, and the CU begins a run when the ring is idle",
     ),
     ("wav_words", "else if (used_up)", "", "words are off only after all were taken that are, when nothing is used up"),
-    ("render", "samples_valid_i && samples_i.done", "", "without a scan the end beat comes alone, and an offer stays"),
+    ("render.sv", "samples_valid_i && samples_i.done", "", "without a scan the end beat comes alone; an offer stays"),
 )
 # And why bits do not toggle: a part of the file's name, the bits, the reason. The first that fits counts.
 STATUS = "status codes end at 24, those of images at 19, inside decode at 14"
@@ -168,9 +168,9 @@ UNTOGGLED: tuple[tuple[str, str, str], ...] = (
     ("audio_mel_cu/sound_store", r"(s[1-4]_(magnitude|shift|low|high|square)_q|float)\[.*", CONSTANT),
     ("audio_mel_cu/sound_store", r"squares\[.*", LENGTHS),
     ("axi_write", r"beat_q\[5\]|waiting_q\[7\]", RESERVE),
-    ("mel/fft_stage", r".*\.factors\[.*", "a table"),
+    ("fft_stage", r".*\.factors\[.*", "a table"),
     ("mel/", r".*factor_\d\[.*|sine_\w\[26\]|(re|im)_low\[17\]|\w+_sin_low_2\[.*|table_\d\[16\]|zeros.*", CONSTANT),
-    ("mel/power", r"(re|im)_(high|low)_1\[1\]|high_3\[0\]", CONSTANT),
+    ("spectrum/power", r"(re|im)_(high|low)_1\[1\]|high_3\[0\]", CONSTANT),
     ("mel/", r"first_q\[[0-3]\]|level_q\[9\]|mel_q\[7\]|.*(count|total)\w*(\[\d\])?\[8\]", CONSTANT),
     ("mel/filter_lane", r".*\.(low_2\[26\]|rounded\[41\])", CONSTANT),
     ("mel/", r"(power_[io]|up(_[io])?|down(_[io])?|(re|im)_high_1|high_2)\[.*", BOUND),
@@ -337,7 +337,7 @@ def report(files: dict[Path, Coverage]) -> dict:
         for (_, bit), covered in coverage.toggles().items():
             if not covered:
                 bits[why_untoggled(name, bit)].append(bit)
-        units.setdefault(path.parent.name, {})[name] = {
+        units.setdefault(str(path.parent.relative_to(hls_folder())), {})[name] = {
             "lines": share(coverage.lines().values()),
             "branches": share(coverage.branches().values()),
             "toggles": share(coverage.toggles().values()),

@@ -22,7 +22,7 @@ def main() -> int:
         "-isystem",
         str(ap_types),
     ]
-    files = [Path(name) for name in sys.argv[1:]] or sorted(hls_folder().glob("*/*.cpp"))
+    files = [Path(name) for name in sys.argv[1:]] or sorted(hls_folder().rglob("*.cpp"))
     tidy = Path(sys.executable).with_name("clang-tidy")
 
     def check(file: Path) -> bool:

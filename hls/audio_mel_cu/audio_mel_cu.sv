@@ -14,7 +14,7 @@
 //             an unaligned address: StatusBadArgument, nothing runs; the record is written unless its own address is
 //             at fault. An error response of memory: StatusBusError; the run still ends by itself, on zeros for
 //             what was not read, and the taps are loaded again for the next run.
-`include "../rtl/axi_ports.svh"
+`include "../rtl/axi/axi_ports.svh"
 
 module audio_mel_cu
   import headrace_pkg::*;

@@ -13,7 +13,7 @@
 //             nothing runs; the record is written unless its own address is at fault. Too little room: nothing is read
 //             or written. An error response of memory: StatusBusError; the run still ends by itself, on zeros for what
 //             was not read.
-`include "../rtl/axi_ports.svh"
+`include "../rtl/axi/axi_ports.svh"
 
 module audio_norm_cu
   import headrace_pkg::*;

@@ -16,7 +16,7 @@
 // Bad input   ends in a status code, see hls/README.md. An unknown stage or format or an unaligned address:
 //             StatusBadArgument, nothing runs; the record is written unless its own address is at fault. An error
 //             response of memory: StatusBusError; the run still ends by itself, on zeros for what was not read.
-`include "../rtl/axi_ports.svh"
+`include "../rtl/axi/axi_ports.svh"
 
 module image_cu
   import headrace_pkg::*;

@@ -146,7 +146,7 @@ def test_a_container_is_compiled_of_its_own_kernels_only(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "_compile", lambda sources, _: bytes(compiled.extend(sources) or 8))
     build_sw_emu(tmp_path / "x.xclbin", image_cus=1)
     assert {file.parent.name for file in compiled} == {
-        "image_cu", "decode", "progressive", "resize", "crop", "normalize",
+        "image_cu", "decode", "parse", "progressive", "resize", "crop", "normalize",
     }  # fmt: skip
 
 

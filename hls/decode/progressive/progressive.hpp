@@ -32,7 +32,7 @@
 #pragma once
 
 #include "ap_int.h"
-#include "decode/huffman.hpp"
+#include "decode/entropy/huffman.hpp"
 #include "decode/stages.hpp"
 
 namespace headrace {

@@ -4,7 +4,7 @@
 //   at the end:     workspace -> read_blocks -> send_blocks -> coefficients
 //
 // A scan visits a block once, so words may be fetched ahead and written behind.
-#include "progressive/progressive.hpp"
+#include "decode/progressive/progressive.hpp"
 
 #include "headrace/word.hpp"
 

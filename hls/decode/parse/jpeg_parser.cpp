@@ -1,8 +1,8 @@
-#include "decode/jpeg_parser.hpp"
+#include "decode/parse/jpeg_parser.hpp"
 
 #include "decode/stages.hpp"
 #include "headrace/word.hpp"
-#include "progressive/progressive.hpp"
+#include "decode/progressive/progressive.hpp"
 
 namespace headrace {
 namespace {
