@@ -53,7 +53,7 @@ WAYS = {
 UNREACHED: tuple[tuple[str, str, str, str], ...] = (
     ("", "default:", "", "no state has this code: a way out after an upset"),
     (
-        "jpeg_parser",
+        "entropy_data",
         "if (token_ready_i) escaped_d = 1'b0;",
         "else",
         "0xFF in front is taken when there is room for a token, and becomes none; the queue has less only behind one",
@@ -79,7 +79,7 @@ FIELDS = "fields of 32 bits; sounds of the tests end at some seconds, codes and 
 BOUND = "bounds of a sum in which every term is at its own; no sound of the tests comes near"
 LAST_LANE = "no table has a tap there for the second pass, so half a place for rounding stays"
 UNTOGGLED: tuple[tuple[str, str, str], ...] = (
-    ("jpeg_parser", r"scan_[dq]\.status.*", "not in use: the status is kept beside it"),
+    ("parse/", r"(\w+_)?request(_[io])?\..*", "no reader of segments asks for all that a request can hold"),
     # Files of several scans
     ("coefficient_send", r"coefficient_o\.(done|status\[\d\])", "the end beat is made behind it"),
     ("progressive_decoder", r"coefficient\.(done|status\[\d\])", "the end beat is made behind it"),
@@ -134,7 +134,7 @@ UNTOGGLED: tuple[tuple[str, str, str], ...] = (
     ("image_cu/store", r"offset\[0\].*|offset\[2\]\[0\]", CONSTANT),
     ("huffman_table", r"gen_length.*\.limits.*\[([89]|1[0-3])\]|limit_q.*|groups_q\[5\]|write_q\.ac", CONSTANT),
     ("entropy_decoder", r"\w*_entry_dc\.symbol.*|k_q\[6\]|luma_last\[2\]|mcus_down\[13\]|across_left_q.*", CONSTANT),
-    ("jpeg_parser", r"code_[dq]\[0\]|step_[dq]\[7\]", CONSTANT),
+    ("huffman_definition", r"code_[dq]\[0\]", CONSTANT),
     ("image_cu/store_pack", r".*", CONSTANT),
     ("resize", r"ahead\[0\]|den_q\[53\]|next_rem\[0\]|.*start_carry|start_remainder_q\[17\]", CONSTANT),
     ("coefficient_buffer", r"mask_q\[7\]\[7\]", "the last coefficient of a block leaves with it"),
