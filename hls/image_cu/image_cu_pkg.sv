@@ -44,7 +44,7 @@ package image_cu_pkg;
 
   // A job in the ring, as image_cu.hpp has it; its last word comes first here.
   localparam logic [31:0] CommandStop = 32'd1;  // 0: a job
-  localparam int unsigned MostRingEntries = 65536;
+  localparam int unsigned MaxRingEntries = 65536;
 
   typedef struct packed {
     logic [31:0] number;

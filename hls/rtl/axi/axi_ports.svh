@@ -1,5 +1,6 @@
-// The ports of a compute unit, by the names that its kernel.xml leads the vendor's tools to: <port>_<signal>. Macros, as
-// these tools and cocotb want a port for each signal and take no interfaces.
+// The ports of a compute unit, by the names that its kernel.xml leads the vendor's tools to:
+// <port>_<signal>. Macros, as these tools and cocotb want a port for each signal and take no
+// interfaces. A macro that ends in CONNECT hands the ports to cu_shell, whose ports have their names.
 `ifndef AXI_PORTS_SVH
 `define AXI_PORTS_SVH
 
@@ -61,5 +62,61 @@
   input  logic [1:0]   port``_bresp, \
   input  logic         port``_bvalid, \
   output logic         port``_bready
+
+`define AXI_CONTROL_CONNECT(port) \
+  .port``_awaddr(port``_awaddr), \
+  .port``_awvalid(port``_awvalid), \
+  .port``_awready(port``_awready), \
+  .port``_wdata(port``_wdata), \
+  .port``_wstrb(port``_wstrb), \
+  .port``_wvalid(port``_wvalid), \
+  .port``_wready(port``_wready), \
+  .port``_bresp(port``_bresp), \
+  .port``_bvalid(port``_bvalid), \
+  .port``_bready(port``_bready), \
+  .port``_araddr(port``_araddr), \
+  .port``_arvalid(port``_arvalid), \
+  .port``_arready(port``_arready), \
+  .port``_rdata(port``_rdata), \
+  .port``_rresp(port``_rresp), \
+  .port``_rvalid(port``_rvalid), \
+  .port``_rready(port``_rready)
+
+`define AXI_READ_CONNECT(port) \
+  .port``_arid(port``_arid), \
+  .port``_araddr(port``_araddr), \
+  .port``_arlen(port``_arlen), \
+  .port``_arsize(port``_arsize), \
+  .port``_arburst(port``_arburst), \
+  .port``_arcache(port``_arcache), \
+  .port``_arprot(port``_arprot), \
+  .port``_arvalid(port``_arvalid), \
+  .port``_arready(port``_arready), \
+  .port``_rid(port``_rid), \
+  .port``_rdata(port``_rdata), \
+  .port``_rresp(port``_rresp), \
+  .port``_rlast(port``_rlast), \
+  .port``_rvalid(port``_rvalid), \
+  .port``_rready(port``_rready)
+
+`define AXI_WRITE_CONNECT(port) \
+  .port``_awid(port``_awid), \
+  .port``_awaddr(port``_awaddr), \
+  .port``_awlen(port``_awlen), \
+  .port``_awsize(port``_awsize), \
+  .port``_awburst(port``_awburst), \
+  .port``_awcache(port``_awcache), \
+  .port``_awprot(port``_awprot), \
+  .port``_awvalid(port``_awvalid), \
+  .port``_awready(port``_awready), \
+  .port``_wdata(port``_wdata), \
+  .port``_wstrb(port``_wstrb), \
+  .port``_wlast(port``_wlast), \
+  .port``_wvalid(port``_wvalid), \
+  .port``_wready(port``_wready), \
+  .port``_bid(port``_bid), \
+  .port``_bresp(port``_bresp), \
+  .port``_bvalid(port``_bvalid), \
+  .port``_bready(port``_bready)
 
 `endif
