@@ -186,13 +186,13 @@ module cu_shell
   );
 
   // ---- The run ----
-  cu_phase_e  phase_q, phase_d;
+  cu_phase_e  phase_q, phase_d, previous_q;
   logic       start, next;
   logic       record_refused_q;
-  logic [2:0] clocks_q;
+  logic [2:0] clocks_q;  // in this phase, if it is not its first
 
   assign phase_o        = phase_q;
-  assign clocks_o       = clocks_q;
+  assign clocks_o       = phase_q != previous_q ? '0 : clocks_q;
   assign begins_o       = phase_q == CuIdle && start;
   assign record_start_o = phase_q == CuOutcome && record_idle_o && !record_refused_q;
 
@@ -217,11 +217,13 @@ module cu_shell
 
   always_ff @(posedge clk) begin
     if (!rst_n) begin
-      phase_q  <= CuIdle;
-      clocks_q <= '0;
+      phase_q    <= CuIdle;
+      previous_q <= CuIdle;
+      clocks_q   <= '0;
     end else begin
-      phase_q  <= phase_d;
-      clocks_q <= phase_d != phase_q ? '0 : clocks_q == '1 ? clocks_q : clocks_q + 1'b1;
+      phase_q    <= phase_d;
+      previous_q <= phase_q;
+      clocks_q   <= clocks_o == '1 ? clocks_o : clocks_o + 1'b1;
     end
   end
 
