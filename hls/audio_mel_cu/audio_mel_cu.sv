@@ -1,19 +1,22 @@
-// Audio CU A: a WAV file in device memory to log-mel bands with their sums in device memory, in one pass.
+// Audio CU A: a WAV file in device memory to log-mel bands with their sums in device memory, in one
+// pass.
 //
 //   gmem0 -+-> axi_read -> wav -> rate_check -> resample -> mel -> sound_store -+-> gmem1
 //          +-> axi_read ---------------------------^---------^   record_write -+
 //
 // Reference   audio_mel_cu.hpp; registers: kernel.xml and audio_mel_cu_pkg.sv.
-// Interface   AXI4-Lite control with ap_ctrl_chain; two AXI4 masters of 128 bits, one reads and one writes, of which only
-//             the channels in use exist. All addresses are 16-byte aligned. A run takes its arguments when it starts, so that the host can
-//             already write those of the next; it begins after ap_continue.
+// Interface   AXI4-Lite control with ap_ctrl_chain; two AXI4 masters of 128 bits, one reads and one
+//             writes, of which only the channels in use exist. All addresses are 16-byte aligned. A
+//             run takes its arguments when it starts, so that the host can already write those of
+//             the next; it begins after ap_continue.
 // Throughput  that of its units: a sample of the file a clock, half of one at 8 and 11.025 kHz.
-// Latency     the tables are loaded beside the file's header: 256 clocks, and those of the taps, which are loaded only
-//             if the last ones were of another rate.
-// Bad input   ends in a status code, see hls/README.md. An unknown stage or rate, mels or preemphasis out of range, or
-//             an unaligned address: StatusBadArgument, nothing runs; the record is written unless its own address is
-//             at fault. An error response of memory: StatusBusError; the run still ends by itself, on zeros for
-//             what was not read, and the taps are loaded again for the next run.
+// Latency     the tables are loaded beside the file's header: 256 clocks, and those of the taps,
+//             which are loaded only if the last ones were of another rate.
+// Bad input   ends in a status code, see hls/README.md. An unknown stage or rate, mels or
+//             preemphasis out of range, or an unaligned address: StatusBadArgument, nothing runs;
+//             the record is written unless its own address is at fault. An error response of
+//             memory: StatusBusError; the run still ends by itself, on zeros for what was not read,
+//             and the taps are loaded again for the next run.
 `include "../rtl/axi/axi_ports.svh"
 
 module audio_mel_cu
@@ -126,7 +129,8 @@ module audio_mel_cu
 
   assign unit_start = phase == CuStart;
 
-  // After a reset readers may not be idle. A clock later what is worked out of the arguments stands.
+  // After a reset readers may not be idle. A clock later what is worked out of the arguments
+  // stands.
   always_ff @(posedge clk) begin
     if (!rst_n) checked_q <= 1'b0;
     else checked_q <= phase == CuCheck && wav_idle && tables_idle && !checked_q;
@@ -164,14 +168,17 @@ module audio_mel_cu
     bands_q          <= bands;
     rate_q           <= rate;
     loads_q          <= loads;
-    refused_q        <= arguments_q.stage[31:1] != '0 || !rate_known || arguments_q.wav[3:0] != '0 ||
+    refused_q        <= arguments_q.stage[31:1] != '0 || !rate_known ||
+                        arguments_q.wav[3:0] != '0 ||
                         arguments_q.mel[3:0] != '0 || arguments_q.result[3:0] != '0 ||
                         ((bands || loads) && arguments_q.tables[3:0] != '0) ||
                         (bands && (arguments_q.mels[31:8] != '0 || arguments_q.mels[7:0] == '0 ||
                                    arguments_q.mels[7:0] > 8'd128 || arguments_q.mels[1:0] != '0 ||
-                                   arguments_q.preemphasis > MaxPreemphasis || arguments_q.left_out[31:1] != '0));
+                                   arguments_q.preemphasis > MaxPreemphasis ||
+                                   arguments_q.left_out[31:1] != '0));
     // The program lies in front of the taps, and passes by with them where it is not wanted.
-    table_words_q    <= !bands_q && !loads_q ? '0 : 29'(ProgramWords) + (loads_q ? 29'(TapsWords[rate_q]) : '0);
+    table_words_q    <= !bands_q && !loads_q ? '0
+                      : 29'(ProgramWords) + (loads_q ? 29'(TapsWords[rate_q]) : '0);
   end
 
   always_ff @(posedge clk) begin
@@ -201,7 +208,8 @@ module audio_mel_cu
 
   assign wav_words = {1'b0, arguments_q.wav_bytes[31:4]} + 29'(arguments_q.wav_bytes[3:0] != '0);
 
-  // Short bursts, between long ones of the tables, for which all waits at first: a word lasts for four samples or more.
+  // Short bursts, between long ones of the tables, for which all waits at first: a word lasts for
+  // four samples or more.
   axi_read #(.BurstWords(16), .Depth(128)) u_wav_read (
     .clk_i       (clk),
     .rst_ni      (rst_n),

@@ -1,18 +1,23 @@
-// Audio CU B: log-mel bands with their sums, as audio_mel_cu leaves them in memory, to a model's input tensor.
+// Audio CU B: log-mel bands with their sums, as audio_mel_cu leaves them in memory, to a model's
+// input tensor.
 //
 //   gmem0 -> axi_read -> mel_normalize -> axi_write -+-> gmem1
 //                                     record_write -+
 //
-// Reference   audio_norm_cu.hpp; registers: kernel.xml, axi_control.sv and the counters of audio_norm_cu_pkg.sv.
-// Interface   AXI4-Lite control with ap_ctrl_chain; two AXI4 masters of 128 bits, one reads and one writes, of which only
-//             the channels in use exist. All addresses are 16-byte aligned. A run takes its arguments when it starts, so that the host can
-//             already write those of the next; it begins after ap_continue.
+// Reference   audio_norm_cu.hpp; registers: kernel.xml, axi_control.sv and the counters of
+//             audio_norm_cu_pkg.sv.
+// Interface   AXI4-Lite control with ap_ctrl_chain; two AXI4 masters of 128 bits, one reads and one
+//             writes, of which only the channels in use exist. All addresses are 16-byte aligned. A
+//             run takes its arguments when it starts, so that the host can already write those of
+//             the next; it begins after ap_continue.
 // Throughput  four values a clock.
-// Latency     six clocks a band for the statistics, then the reading of a tile of 128 frames, then that of its writing.
-// Bad input   ends in a status code, see hls/README.md. Arguments out of range or an unaligned address: StatusBadArgument,
-//             nothing runs; the record is written unless its own address is at fault. Too little room: nothing is read
-//             or written. An error response of memory: StatusBusError; the run still ends by itself, on zeros for what
-//             was not read.
+// Latency     six clocks a band for the statistics, then the reading of a tile of 128 frames, then
+//             that of its writing.
+// Bad input   ends in a status code, see hls/README.md. Arguments out of range or an unaligned
+//             address: StatusBadArgument, nothing runs; the record is written unless its own
+//             address is at fault. Too little room: nothing is read or written. An error response
+//             of memory: StatusBusError; the run still ends by itself, on zeros for what was not
+//             read.
 `include "../rtl/axi/axi_ports.svh"
 
 module audio_norm_cu
@@ -127,10 +132,12 @@ module audio_norm_cu
   always_ff @(posedge clk) begin
     if (begins) arguments_q <= registers;
     counted_refused_q <= arguments_q.counted == '0 || arguments_q.counted > arguments_q.frames;
-    refused_q <= counted_refused_q || arguments_q.frames[15:0] == '0 || arguments_q.frames[31:16] != '0 ||
+    refused_q <= counted_refused_q || arguments_q.frames[15:0] == '0 ||
+                 arguments_q.frames[31:16] != '0 ||
                  arguments_q.mels == '0 ||
-                 arguments_q.mels > 32'd128 || arguments_q.mels[1:0] != '0 || arguments_q.format > 32'd1 ||
-                 arguments_q.mel[3:0] != '0 || arguments_q.tensor[3:0] != '0 || arguments_q.result[3:0] != '0;
+                 arguments_q.mels > 32'd128 || arguments_q.mels[1:0] != '0 ||
+                 arguments_q.format > 32'd1 || arguments_q.mel[3:0] != '0 ||
+                 arguments_q.tensor[3:0] != '0 || arguments_q.result[3:0] != '0;
     pitch_q   <= half ? 15'((17'(arguments_q.frames[15:0]) + 17'd7) >> 3)
                       : 15'((17'(arguments_q.frames[15:0]) + 17'd3) >> 2);
     values_q  <= arguments_q.frames[15:0] * arguments_q.mels[7:2];
@@ -148,15 +155,16 @@ module audio_norm_cu
       status_q <= StatusOk;
     end else if (phase == CuCheck) begin
       status_q <= refused_q ? StatusBadArgument : fits_q ? StatusOk : StatusBufferTooSmall;
-    end else if ((phase == CuRun && run_over && bus_error) || (phase == CuRecord && record_error)) begin
+    end else if ((phase == CuRun && run_over && bus_error) ||
+                 (phase == CuRecord && record_error)) begin
       status_q <= StatusBusError;
     end
   end
 
   always_ff @(posedge clk) begin
     record_q <= refused_q ? '0
-                          : {64'b0, 32'b0, 6'b0, words_q, 4'b0, 13'b0, pitch_q, 4'b0, arguments_q.mels,
-                             arguments_q.frames};
+                          : {64'b0, 32'b0, 6'b0, words_q, 4'b0, 13'b0, pitch_q, 4'b0,
+                             arguments_q.mels, arguments_q.frames};
   end
 
   // ---- The mel bands: first the statistics, then the values ----
@@ -174,7 +182,8 @@ module audio_norm_cu
       read_error_q   <= 1'b0;
     end else begin
       unit_start_q   <= unit_start;
-      values_start_q <= phase == CuRun && !unit_start_q && !read_values_q && !values_start_q && read_idle;
+      values_start_q <= phase == CuRun && !unit_start_q && !read_values_q && !values_start_q &&
+                        read_idle;
       read_values_q  <= !unit_start && (read_values_q || values_start_q);
       read_error_q   <= !unit_start && (read_error_q || read_error);
     end
@@ -184,7 +193,8 @@ module audio_norm_cu
     .clk_i       (clk),
     .rst_ni      (rst_n),
     .start_i     (unit_start || values_start_q),
-    .address_i   (values_start_q ? arguments_q.mel : {statistics_upper_q, statistics_lower_q, 4'b0}),
+    .address_i   (values_start_q ? arguments_q.mel
+                                 : {statistics_upper_q, statistics_lower_q, 4'b0}),
     .words_i     (values_start_q ? 29'(values_q) : 29'(arguments_q.mels[7:0])),
     .stop_i      (1'b0),
     .idle_o      (read_idle),

@@ -1,21 +1,24 @@
-// Image CU: a JPEG file in device memory to an image or a model's input tensor in device memory, in one pass.
+// Image CU: a JPEG file in device memory to an image or a model's input tensor in device memory, in
+// one pass.
 //
 //   gmem0 -+-> axi_read -> decode -> resize -> crop -> normalize -> store -+-> gmem1
 //          +-> axi_read -> table_load -------------------^   record_write -+
 //          +-> job_ring (axi_read): arguments
-//                                                    decode: coefficients of files of several scans <-> gmem1
+//   decode: coefficients of files of several scans <-> gmem1
 //
 // Reference   image_cu.hpp; registers: kernel.xml and image_cu_pkg.sv.
-// Interface   AXI4-Lite control with ap_ctrl_chain; two AXI4 masters of 128 bits, one for what is read, one for what is
-//             written and the workspace, of which only the channels in use exist. All addresses are 16-byte aligned, that of the workspace, if there is one, to
-//             128. A run takes its arguments when it starts, so that the host can
-//             already write those of the next; it begins after ap_continue. A run is one request or, with a ring, as many
-//             as the host puts there.
+// Interface   AXI4-Lite control with ap_ctrl_chain; two AXI4 masters of 128 bits, one for what is
+//             read, one for what is written and the workspace, of which only the channels in use
+//             exist. All addresses are 16-byte aligned, that of the workspace, if there is one, to
+//             128. A run takes its arguments when it starts, so that the host can already write
+//             those of the next; it begins after ap_continue. A run is one request or, with a ring,
+//             as many as the host puts there.
 // Throughput  that of decode: what is behind it takes two pixels a clock.
 // Latency     decode's and a burst of the store unit; the tables are loaded beside decode's header.
-// Bad input   ends in a status code, see hls/README.md. An unknown stage or format or an unaligned address:
-//             StatusBadArgument, nothing runs; the record is written unless its own address is at fault. An error
-//             response of memory: StatusBusError; the run still ends by itself, on zeros for what was not read.
+// Bad input   ends in a status code, see hls/README.md. An unknown stage or format or an unaligned
+//             address: StatusBadArgument, nothing runs; the record is written unless its own
+//             address is at fault. An error response of memory: StatusBusError; the run still ends
+//             by itself, on zeros for what was not read.
 `include "../rtl/axi/axi_ports.svh"
 
 module image_cu
@@ -210,7 +213,8 @@ module image_cu
 
   always_ff @(posedge clk) begin
     ring_refused_q <= arguments_q.ring_entries > MaxRingEntries || arguments_q.ring[5:0] != '0 ||
-                      (arguments_q.ring_entries[16:0] & (arguments_q.ring_entries[16:0] - 1'b1)) != '0 ||
+                      (arguments_q.ring_entries[16:0] &
+                       (arguments_q.ring_entries[16:0] - 1'b1)) != '0 ||
                       arguments_q.result[3:0] != '0;
     if (takes) begin
       number_q  <= next_number;
@@ -220,15 +224,15 @@ module image_cu
     else if (record_start && job_q) jobs_q <= jobs_q + 1'b1;
   end
 
-  // Where a record goes: those of jobs as their descriptors lie in the ring, that of the run behind them. The address is added
-  // in two parts, a clock each.
+  // Where a record goes: those of jobs as their descriptors lie in the ring, that of the run behind
+  // them. The address is added in two parts, a clock each.
   logic [16:0] entry_q;
   logic [27:0] entry_lower_q;  // word address
   logic [31:0] entry_upper_q;
   logic        entry_carry_q;
 
   always_ff @(posedge clk) begin
-    entry_q                        <= job_q ? number_q[16:0] & (arguments_q.ring_entries[16:0] - 1'b1)
+    entry_q <= job_q ? number_q[16:0] & (arguments_q.ring_entries[16:0] - 1'b1)
                                             : arguments_q.ring_entries[16:0];
     {entry_carry_q, entry_lower_q} <= {1'b0, arguments_q.result[31:4]} + {11'b0, entry_q, 1'b0};
     entry_upper_q                  <= arguments_q.result[63:32] + 32'(entry_carry_q);
@@ -237,8 +241,10 @@ module image_cu
 
   // The tables' address counts only where they are read, the workspace's only where there is one.
   logic planar_q, resizes_q, crops_q;
-  assign refused = queue_q && !job_q ? ring_refused_q : (job_q && job_bad_q) || arguments_q.stage[31:2] != '0 ||
-                   arguments_q.format[31:2] != '0 || arguments_q.format[1:0] == 2'd3 || arguments_q.jpeg[3:0] != '0 ||
+  assign refused = queue_q && !job_q ? ring_refused_q :
+                   (job_q && job_bad_q) || arguments_q.stage[31:2] != '0 ||
+                   arguments_q.format[31:2] != '0 || arguments_q.format[1:0] == 2'd3 ||
+                   arguments_q.jpeg[3:0] != '0 ||
                    arguments_q.tensor[3:0] != '0 || arguments_q.result[3:0] != '0 ||
                    (arguments_q.stage == 32'd3 && arguments_q.tables[3:0] != '0) ||
                    (arguments_q.workspace_bytes != '0 && arguments_q.workspace[6:0] != '0);
@@ -310,14 +316,16 @@ module image_cu
   logic           decode_busy;
   logic [31:0]    workspace_needed;
   frame_t         decoded_frame, resized_frame, cropped_frame;
-  logic           decoded_frame_valid, decoded_frame_ready, resized_frame_valid, resized_frame_ready;
+  logic           decoded_frame_valid, decoded_frame_ready, resized_frame_valid,
+                  resized_frame_ready;
   logic           cropped_frame_valid, cropped_frame_ready;
   beat_t          decoded, resized, cropped;
   logic [15:0]    source_width, source_height;
   logic           sized, window_known;
   window_t        source_window;
   crop_t          crop_place;
-  logic           decoded_valid, decoded_ready, resized_valid, resized_ready, cropped_valid, cropped_ready;
+  logic           decoded_valid, decoded_ready, resized_valid, resized_ready, cropped_valid,
+                  cropped_ready;
 
   decode u_decode (
     .clk_i         (clk),
@@ -640,11 +648,13 @@ module image_cu
   );
 
   // ---- The end of a run ----
-  // Every stream has seen its end, so nothing of this run is left when the next one begins. A reader whose words are no
-  // longer wanted is stopped: the file may go on behind the image, and an error leaves tables unused.
+  // Every stream has seen its end, so nothing of this run is left when the next one begins. A
+  // reader whose words are no longer wanted is stopped: the file may go on behind the image, and an
+  // error leaves tables unused.
   assign jpeg_stop   = phase == CuRun && source_ended && !decode_busy;
   assign tables_stop = phase == CuRun && store_idle;
-  assign run_over    = source_ended && scaled_ended && !decode_busy && store_idle && jpeg_idle && tables_idle &&
+  assign run_over    = source_ended && scaled_ended && !decode_busy && store_idle && jpeg_idle &&
+                       tables_idle &&
                        workspace_idle;
   assign bus_error   = jpeg_error || store_error || (planar_q && tables_error);
 
@@ -668,8 +678,10 @@ module image_cu
       outputs_q.src_width  <= 32'(src_width_q);
       outputs_q.src_height <= 32'(src_height_q);
       // Without a frame it is the workspace that is too small.
-      bytes_q              <= store_status == StatusBufferTooSmall && out_width == '0 ? 64'(workspace_needed) : bytes;
-    end else if (ends) begin  // of a run from the ring: status, jobs, the next one's number, whether one said stop
+      bytes_q              <= store_status == StatusBufferTooSmall && out_width == '0
+                            ? 64'(workspace_needed) : bytes;
+    // Of a run from the ring: status, jobs, the next one's number, whether one said stop.
+    end else if (ends) begin
       outputs_q.status     <= 32'(ring_error || failed_q ? StatusBusError : StatusOk);
       outputs_q.out_width  <= jobs_q;
       outputs_q.out_height <= next_number;

@@ -1,21 +1,24 @@
 // Entropy-coded data to coefficients: one Huffman symbol, code and extra bits, every clock.
 //
 // Reference   T.81 F.2.2; the C++ (entropy in decode.cpp) check by check.
-// Interface   table writes before; then one entropy_scan_t, then tokens up to TokenFileEnd if its status is StatusOk.
-//             Out come the coefficients and a beat with `done` and the final status.
-// Throughput  one symbol a clock, also from block to block and from component to component; two clocks for a code of more
-//             than 7 bits (DC: 6), six for a restart marker. What follows a symbol in the stream is known only with its
-//             length, so the loop is look-up -> shift within a clock. Nothing else is in it: that a block ends is known
-//             with the symbol, errors and the end of an interval a clock later, when what was taken is dropped.
+// Interface   table writes before; then one entropy_scan_t, then tokens up to TokenFileEnd if its
+//             status is StatusOk. Out come the coefficients and a beat with `done` and the final
+//             status.
+// Throughput  one symbol a clock, also from block to block and from component to component; two
+//             clocks for a code of more than 7 bits (DC: 6), six for a restart marker. What follows
+//             a symbol in the stream is known only with its length, so the loop is look-up -> shift
+//             within a clock. Nothing else is in it: that a block ends is known with the symbol,
+//             errors and the end of an interval a clock later, when what was taken is dropped.
 //             Extra bits follow in three stages outside the loop.
-// Why so      Before, the loop had 12 levels of look-up tables and 5.8 ns by abc9's estimate, which leaves out LUT RAM; now 8
-//             and 4.0. By the cycle model of 12 photos (500x375, 4:2:0, whole compute unit) the clocks a pixel grow from
-//             0.3250 to 0.3258 at quality 75 and from 0.3756 to 0.3824 at 90, as 2.9 and 4.1 % of the codes are long, not
-//             0.8 and 1.1: short codes of 9 bits need one more step of choosing. Two files in turn (C-slow) or two symbols a clock
-//             (speculation): hls/README.md has what they would give, measured by scripts/bench_entropy_ways.py.
+// Why so      The loop has 8 levels of look-up tables and 4.0 ns by abc9's estimate, which leaves
+//             out LUT RAM; short codes of 9 bits would need one more step of choosing. Of the codes
+//             of 12 photos 2.9 % are long at quality 75 and 4.1 % at 90. Two files in turn (C-slow)
+//             or two symbols a clock (speculation): hls/README.md has what they would give,
+//             measured by scripts/bench_entropy_ways.py.
 // Latency     5 clocks from the bits to the coefficient.
-// Bad input   the first error decides; what follows is read up to TokenFileEnd and dropped. So is what follows the last
-//             MCU row that the window needs, if that is not the image's: `stop_o` says that none of it is wanted.
+// Bad input   the first error decides; what follows is read up to TokenFileEnd and dropped. So is
+//             what follows the last MCU row that the window needs, if that is not the image's:
+//             `stop_o` says that none of it is wanted.
 module entropy_decoder
   import headrace_pkg::*;
 (
@@ -29,7 +32,8 @@ module entropy_decoder
   input  entropy_scan_t  scan_i,
   input  logic           scan_valid_i,
   output logic           scan_ready_o,
-  input  window_t        window_i,         // of the image, once `window_valid_i` is high; until the end beat
+  // Of the image, once `window_valid_i` is high; until the end beat.
+  input  window_t        window_i,
   input  logic           window_valid_i,
 
   input  token_t         token_i,
@@ -48,14 +52,17 @@ module entropy_decoder
 );
 
   // In half bytes where nothing else is said.
-  localparam int unsigned TopBits  = 32;  // of the window: more than the 27 of the longest code and a DC difference
+  // Of the window: more than the 27 of the longest code and a DC difference.
+  localparam int unsigned TopBits  = 32;
   localparam int unsigned Top      = TopBits / 4;
   localparam int unsigned Reserve  = 24;
   localparam int unsigned Whole    = Top + Reserve;
   localparam int unsigned Zero     = 7;   // what a symbol of up to 16 + 15 bits can lack
-  localparam int unsigned Enough   = Top + Zero + 5;  // the first bit of count_q that says enough for a short code
+  // The first bit of count_q that says enough for a short code.
+  localparam int unsigned Enough   = Top + Zero + 5;
   localparam int unsigned FifoDepth    = 32;
-  localparam int unsigned InFlight     = 7;        // symbols between the window and the FIFO, and two more
+  // Symbols between the window and the FIFO, and two more.
+  localparam int unsigned InFlight     = 7;
 
   typedef enum logic [3:0] {
     StIdle    = 4'd0,
@@ -82,7 +89,8 @@ module entropy_decoder
   logic        cut_q;           // it is not the image's last
   // Of 1, 2, 4 or 8.
   function automatic logic [2:0] less_one(logic [1:0] h, logic [1:0] v);
-    return {(h[1] && v != '0) || (v[1] && h != '0), h[1] || v[1] || (h[0] && v[0]), h != '0 || v != '0};
+    return {(h[1] && v != '0) || (v[1] && h != '0), h[1] || v[1] || (h[0] && v[0]),
+            h != '0 || v != '0};
   endfunction
   assign blocks_less_one = {less_one(scan_q.scan.chroma_h[1], scan_q.scan.chroma_v[1]),
                             less_one(scan_q.scan.chroma_h[0], scan_q.scan.chroma_v[0]),
@@ -104,22 +112,26 @@ module entropy_decoder
   logic [2:0]  restart_number_q;
 
   // ---- The window: next bit on top, zeros below the last ----
-  // Symbols leave the top. The reserve behind it moves up by half bytes only, and `offset_q` says how many bits of its first
-  // are in the top already: so what moves up into the top is chosen by a single look-up table a bit, beside the Huffman
-  // tables, and new bytes can be put in without knowing the next symbol's length.
+  // Symbols leave the top. The reserve behind it moves up by half bytes only, and `offset_q` says
+  // how many bits of its first are in the top already: so what moves up into the top is chosen by a
+  // single look-up table a bit, beside the Huffman tables, and new bytes can be put in without
+  // knowing the next symbol's length.
   logic [TopBits-1:0]   top_q, top_held;       // held: with new bytes
   logic [4*Reserve-1:0] reserve_q, reserve_held;
   logic [TopBits-1:0]   next;                  // the word behind the top
   logic [1:0]           offset_q;
-  // How much is in the window, what is in both counted twice: bit n + Zero is set if there are n half bytes. Below zero
-  // behind a symbol that had too few bits. A bit for each number, so that it moves as the reserve does, without an adder.
+  // How much is in the window, what is in both counted twice: bit n + Zero is set if there are n
+  // half bytes. Below zero behind a symbol that had too few bits. A bit for each number, so that it
+  // moves as the reserve does, without an adder.
   logic [Whole+Zero:0]  count_q, count_held;
   logic                 take_data;             // a data token goes into the window
   logic                 stopped;               // no more data before what token_i is
   logic                 decoding, empty;
-  logic                 go_q, takes_q;         // decoding, with room; decoding or about to: registers of their own, for the loop
+  // Decoding, with room; decoding or about to: registers of their own, for the loop.
+  logic                 go_q, takes_q;
   logic                 space_q;               // there was for two bytes, even had no symbol left
-  logic                 restart, file_end;     // the token is the marker that is due; the last, and what is left is known
+  // The token is the marker that is due; the last, and what is left is known.
+  logic                 restart, file_end;
 
   assign decoding   = state_q[3];
   assign empty      = state_q == StStart || state_q == StRestart;
@@ -143,14 +155,16 @@ module entropy_decoder
     end
   end
 
-  assign next = offset_q[1] ? (offset_q[0] ? reserve_q[4*Reserve-4-:TopBits] : reserve_q[4*Reserve-3-:TopBits])
-                            : (offset_q[0] ? reserve_q[4*Reserve-2-:TopBits] : reserve_q[4*Reserve-1-:TopBits]);
+  assign next = offset_q[1]
+              ? (offset_q[0] ? reserve_q[4*Reserve-4-:TopBits] : reserve_q[4*Reserve-3-:TopBits])
+              : (offset_q[0] ? reserve_q[4*Reserve-2-:TopBits] : reserve_q[4*Reserve-1-:TopBits]);
 
   // ---- First stage: look up, shift ----
   logic       issue;            // a symbol is taken
   logic       is_dc_q;          // it is a DC one
   logic           short_dc, short_ac, none_dc, none_ac;
-  logic [1:0]     halves;       // that the reserve moves by, behind whole bytes; three say that no symbol is taken
+  // That the reserve moves by, behind whole bytes; three say that no symbol is taken.
+  logic [1:0]     halves;
   huffman_entry_t short_entry_dc, short_entry_ac, long_entry_dc, long_entry_ac, other_entry, entry;
   logic       is_short;
   logic       long_q;           // the code is a long one: looked up for the second clock
@@ -190,7 +204,8 @@ module entropy_decoder
   );
   assign huffman_ready_o = ready_ac && ready_dc;
 
-  // The top must stay full while there are data. A short code and its extra bits have at most 17, else they are an error.
+  // The top must stay full while there are data. A short code and its extra bits have at most 17,
+  // else they are an error.
   assign is_short = is_dc_q ? short_dc : short_ac;
   assign issue    = go_q && (long_q ? enough_long : is_short && enough);
 
@@ -198,7 +213,8 @@ module entropy_decoder
   assign entry       = is_dc_q || long_q ? other_entry : short_entry_ac;
 
   // Whether it will be is worked out for every length beside the look-up.
-  logic       filled_q, filled_long_q;  // so many are in the window; long: if no symbol was taken in the clock before
+  // So many are in the window; long: if no symbol was taken in the clock before.
+  logic       filled_q, filled_long_q;
   logic [8:0] filled;                   // [n]: they will be when it moves by n halves
   logic [2:0] filled_by_8;
   assign enough      = filled_q || stopped;
@@ -206,7 +222,8 @@ module entropy_decoder
   always_comb begin
     for (int unsigned n = 0; n <= 8; n++) begin
       filled[n] = !take_data ? (count_q >> (Enough + n)) != '0 :
-                  token_i.two ? (count_q >> (Enough + n - 4)) != '0 : (count_q >> (Enough + n - 2)) != '0;
+                  token_i.two ? (count_q >> (Enough + n - 4)) != '0
+                              : (count_q >> (Enough + n - 2)) != '0;
     end
     for (int unsigned n = 0; n <= 2; n++) begin
       filled_by_8[n] = entry.total[4] ? (entry.total[3] ? filled[n+6] : filled[n+4])
@@ -214,19 +231,22 @@ module entropy_decoder
     end
   end
   always_ff @(posedge clk_i) begin
-    filled_q      <= halves[1] ? (halves[0] ? filled[0] : filled_by_8[2]) : (halves[0] ? filled_by_8[1] : filled_by_8[0]);
+    filled_q      <= halves[1] ? (halves[0] ? filled[0] : filled_by_8[2])
+                   : (halves[0] ? filled_by_8[1] : filled_by_8[0]);
     filled_long_q <= filled[3];
   end
 
   // Shift by up to 31 in three steps of at most four choices, each one look-up table deep.
   logic [TopBits+6:0] by_8;
   logic [TopBits:0]   by_2;
-  assign by_8 = entry.total[4] ? (entry.total[3] ? {top_q[7:0], next[31-:31]}  : {top_q[15:0], next[31-:23]})
-                               : (entry.total[3] ? {top_q[23:0], next[31-:15]} : {top_q, next[31-:7]});
+  assign by_8 = entry.total[4]
+              ? (entry.total[3] ? {top_q[7:0], next[31-:31]}  : {top_q[15:0], next[31-:23]})
+              : (entry.total[3] ? {top_q[23:0], next[31-:15]} : {top_q, next[31-:7]});
   assign by_2 = entry.total[2] ? (entry.total[1] ? by_8[32-:33] : by_8[34-:33])
                                : (entry.total[1] ? by_8[36-:33] : by_8[38-:33]);
 
-  // The reserve moves with it by whole bytes, then by up to two halves more, where one may end within the last two bits.
+  // The reserve moves with it by whole bytes, then by up to two halves more, where one may end
+  // within the last two bits.
   logic [4*Reserve-1:0] reserve_by_8;
   logic [Whole+Zero:0]  count_by_8;
   logic [1:0]           offset;
@@ -236,15 +256,18 @@ module entropy_decoder
   assign count_by_8   = entry.total[4] ? (entry.total[3] ? count_held >> 6 : count_held >> 4)
                                        : (entry.total[3] ? count_held >> 2 : count_held);
   // An adder of two bits, written out so that it becomes no carry chain.
-  assign offset = {offset_q[1] ^ entry.total[1] ^ (offset_q[0] && entry.total[0]), offset_q[0] ^ entry.total[0]};
+  assign offset = {offset_q[1] ^ entry.total[1] ^ (offset_q[0] && entry.total[0]),
+                   offset_q[0] ^ entry.total[0]};
   assign ends   = (offset_q[1] && entry.total[1]) ||
                   (offset_q[0] && entry.total[0] && (offset_q[1] || entry.total[1]));
   assign halves = !issue ? 2'd3 : {ends && entry.total[2], ends != entry.total[2]};
 
   always_ff @(posedge clk_i) begin
     top_q     <= !issue ? top_held : entry.total[0] ? by_2[31:0] : by_2[32:1];
-    reserve_q <= halves[1] ? (halves[0] ? reserve_held : reserve_by_8 << 8) : (halves[0] ? reserve_by_8 << 4 : reserve_by_8);
-    count_q   <= halves[1] ? (halves[0] ? count_held : count_by_8 >> 2) : (halves[0] ? count_by_8 >> 1 : count_by_8);
+    reserve_q <= halves[1] ? (halves[0] ? reserve_held : reserve_by_8 << 8)
+               : (halves[0] ? reserve_by_8 << 4 : reserve_by_8);
+    count_q   <= halves[1] ? (halves[0] ? count_held : count_by_8 >> 2)
+               : (halves[0] ? count_by_8 >> 1 : count_by_8);
     offset_q  <= issue ? offset : empty ? 2'd0 : offset_q;
     space_q   <= count_held[Whole+Zero-:4] == '0;
   end
@@ -256,7 +279,8 @@ module entropy_decoder
     logic               last;    // of its block
     logic               none;
     logic               dc;
-    logic               below_8, below_16;  // bits were in the window, with those that came with it,
+    // Bits were in the window, with those that came with it,
+    logic               below_8, below_16;
     logic [2:0]         begun;   // its first byte lacked so many,
     logic [TopBits-1:0] window;  // this was its top,
     logic               more;    // and whether one of the next word is 1
@@ -264,14 +288,15 @@ module entropy_decoder
   taken_t s1_q;                 // the symbol in the second stage
   logic   s1_valid_q, s1_counts;
 
-  // The block ends with this symbol: it says so, or its run is what is missing to the 63rd coefficient. What comes next is
-  // then a DC symbol.
+  // The block ends with this symbol: it says so, or its run is what is missing to the 63rd
+  // coefficient. What comes next is then a DC symbol.
   logic [6:0] k_q;              // index behind the symbols in front of the one in the second stage
   logic [6:0] k_run, k_next;    // of that one's coefficient; behind it
   logic       last;
   assign k_run  = k_q + (s1_q.dc ? 7'd0 : 7'(s1_q.symbol[7:4]));
   assign k_next = s1_valid_q ? k_run + 7'd1 : k_q;
-  assign last   = !is_dc_q && (entry.ends || (k_next[5:4] == 2'b11 && entry.symbol[7:4] == ~k_next[3:0]));
+  assign last   = !is_dc_q &&
+                  (entry.ends || (k_next[5:4] == 2'b11 && entry.symbol[7:4] == ~k_next[3:0]));
 
   always_ff @(posedge clk_i) begin
     if (state_q == StLoad) is_dc_q <= 1'b1;
@@ -284,8 +309,8 @@ module entropy_decoder
   end
 
   // ---- Second stage: position, end of the block, errors ----
-  // Whether this symbol was the last of its interval, or wrong, is seen when the next may have been taken: that one does
-  // not count, and these registers keep what there was in front of it.
+  // Whether this symbol was the last of its interval, or wrong, is seen when the next may have been
+  // taken: that one does not count, and these registers keep what there was in front of it.
   logic odd;                     // half bytes
   always_comb begin
     odd = 1'b0;
@@ -327,12 +352,13 @@ module entropy_decoder
 
   assign stop_status = token_i.kind == TokenRestart ? StatusRestartMismatch
                                                     : status_e'(token_i.data[7:0]);
-  // The window is by now that behind the symbol. Less than no bits: its bits were too few; less than none with its extra
-  // bits put back: those of its code, too.
+  // The window is by now that behind the symbol. Less than no bits: its bits were too few; less
+  // than none with its extra bits put back: those of its code, too.
   logic [1:0] short_of;          // half bytes below zero, if less than four
   assign short_of   = {count_q[Zero-2] || count_q[Zero-3], count_q[Zero-1] || count_q[Zero-3]};
   assign lacks_bits = count_q[Zero-1:0] != '0 || (count_q[Zero] && offset_q != '0);
-  assign lacks_code = count_q[Zero-4:0] != '0 || (count_q[Zero-:4] != '0 && size < {short_of, offset_q});
+  assign lacks_code = count_q[Zero-4:0] != '0 ||
+                      (count_q[Zero-:4] != '0 && size < {short_of, offset_q});
   always_comb begin
     error        = 1'b1;
     error_status = StatusCorruptHuffman;
@@ -356,8 +382,8 @@ module entropy_decoder
     else s1_valid_q <= issue;
   end
 
-  // A block has a DC symbol and at least one AC symbol. With the DC symbol its AC table is brought up, and in the clock
-  // after it the DC table of the next block, which can start one clock later.
+  // A block has a DC symbol and at least one AC symbol. With the DC symbol its AC table is brought
+  // up, and in the clock after it the DC table of the next block, which can start one clock later.
   logic [1:0] next_component;    // behind the last of one
   assign load_ac    = issue && is_dc_q;
   assign load_dc    = state_q == StLoad || (s1_valid_q && s1_q.dc);
@@ -370,7 +396,8 @@ module entropy_decoder
       start_component_q <= '0;
       start_fresh_q     <= 1'b1;
     end else if (load_ac) begin
-      start_left_q      <= start_left_q == '0 ? blocks_less_one[next_component] : start_left_q - 1'b1;
+      start_left_q      <= start_left_q == '0 ? blocks_less_one[next_component]
+                         : start_left_q - 1'b1;
       start_fresh_q     <= start_left_q == '0;
       if (start_left_q == '0) start_component_q <= next_component;
       component_q       <= start_component_q;
@@ -446,7 +473,8 @@ module entropy_decoder
     s3_bits_q   <= 11'((s2_window_q << s2_length_q) >> 16);
     s4_q        <= s3_q;
     // Below zero, 2^size - 1 is taken from it: ones in front, and one more.
-    s4_value_q  <= (16'(s3_extra) | (s3_negative ? 16'hFFFF << s3_q.size : 16'd0)) + 16'(s3_negative);
+    s4_value_q  <= (16'(s3_extra) | (s3_negative ? 16'hFFFF << s3_q.size : 16'd0)) +
+                   16'(s3_negative);
     if (s4_valid_q && s4_q.dc) predictor_q[s4_q.component] <= s4_sum;
   end
 
@@ -487,12 +515,14 @@ module entropy_decoder
 
   // ---- Control ----
   assign scan_ready_o  = state_q == StIdle;
-  assign file_end      = state_q == StRest && rest_known_q && token_valid_i && token_i.kind == TokenFileEnd;
+  assign file_end      = state_q == StRest && rest_known_q && token_valid_i &&
+                         token_i.kind == TokenFileEnd;
   assign restart       = state_q == StRestart && token_valid_i && token_i.kind == TokenRestart &&
                          token_i.data[2:0] == restart_number_q && s1_q.below_8;
   assign rest_token    = token_valid_i && token_i.kind == TokenData &&
                          (token_i.data[15:8] != '0 || (token_i.two && token_i.data[7:0] != '0));
-  assign token_ready_o = take_data || restart || file_end || (state_q == StRest && token_i.kind != TokenFileEnd);
+  assign token_ready_o = take_data || restart || file_end ||
+                         (state_q == StRest && token_i.kind != TokenFileEnd);
 
   always_comb begin
     state_d  = state_q;
@@ -567,10 +597,12 @@ module entropy_decoder
   a_filled: assert property (@(posedge clk_i) disable iff (!rst_ni)
       decoding |-> filled_q == ((count_q >> Enough) != '0) &&
                    (!long_q || filled_long_q == ((count_q >> (Enough + 3)) != '0)));
-  a_fifo_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni) s4_valid_q |-> fifo_ready);
+  a_fifo_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      s4_valid_q |-> fifo_ready);
   a_top_is_full: assert property (@(posedge clk_i) disable iff (!rst_ni)
     issue && !stopped |=> count_q[Whole+Zero:Top+Zero] != '0 || error);
-  a_one_count: assert property (@(posedge clk_i) disable iff (!rst_ni) decoding |-> $onehot0(count_q));
+  a_one_count: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      decoding |-> $onehot0(count_q));
 `endif
 
 endmodule

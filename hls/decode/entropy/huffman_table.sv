@@ -1,13 +1,17 @@
-// The four Huffman tables of a class (DC or AC), and the look-up of the code at the top of a window of 16 bits.
+// The four Huffman tables of a class (DC or AC), and the look-up of the code at the top of a window
+// of 16 bits.
 //
 // Reference   T.81 annex C and F.2.2.3, canonical codes.
-// Interface   `write_i` as the headers are read (only those of this class; `write_ready_o` low while a short code is still
-//             being spread); `load_i` makes table `number_i` the one that the next clock's look-ups use.
-// Throughput  one look-up a clock. Codes of up to ShortBits bits are found directly by the next ShortBits bits, within the
-//             clock; longer ones by comparison with the limits of all lengths at once, a clock later. What comes next in
-//             the stream depends on the length found here, so each gate of the short way limits the clock of the whole
-//             compute unit, and in photos only 2 to 4 % of the symbols go the long one.
-// Memory      4 * 2^ShortBits short entries of 14 bits in distributed RAM and 1024 long ones in block RAM.
+// Interface   `write_i` as the headers are read (only those of this class; `write_ready_o` low
+//             while a short code is still being spread); `load_i` makes table `number_i` the one
+//             that the next clock's look-ups use.
+// Throughput  one look-up a clock. Codes of up to ShortBits bits are found directly by the next
+//             ShortBits bits, within the clock; longer ones by comparison with the limits of all
+//             lengths at once, a clock later. What comes next in the stream depends on the length
+//             found here, so each gate of the short way limits the clock of the whole compute unit,
+//             and in photos only 2 to 4 % of the symbols go the long one.
+// Memory      4 * 2^ShortBits short entries of 14 bits in distributed RAM and 1024 long ones in
+//             block RAM.
 module huffman_table
   import headrace_pkg::*;
 #(
@@ -27,19 +31,22 @@ module huffman_table
   output logic           short_o,        // the code has at most ShortBits bits
   output huffman_entry_t short_entry_o,  // then this is it,
   output huffman_entry_t long_entry_o,   // else this, of the window one clock ago
-  output logic           none_o          // of the window one clock ago: no code of the table is at its top
+  // Of the window one clock ago: no code of the table is at its top.
+  output logic           none_o
 );
 
   localparam int unsigned GroupBits = 6;  // as many words as a LUT RAM has
   localparam int unsigned Banks     = 1 << (ShortBits - GroupBits);
 
   // ---- Writing ----
-  // A code of n <= ShortBits bits stands at 2^(ShortBits-n) neighbouring places. The banks are chosen by the low bits of the
-  // place and written together, so that even a code of one bit takes only 32 clocks.
+  // A code of n <= ShortBits bits stands at 2^(ShortBits-n) neighbouring places. The banks are
+  // chosen by the low bits of the place and written together, so that even a code of one bit takes
+  // only 32 clocks.
   huffman_write_t       write_q;
   logic                 write_valid_q;
   logic [ShortBits-1:0] place_q;   // next place in the short table
-  logic [GroupBits-1:0] groups_q, groups_d;  // groups of places, one in each bank, that the symbol still takes, less one
+  // Groups of places, one in each bank, that the symbol still takes, less one.
+  logic [GroupBits-1:0] groups_q, groups_d;
 
   huffman_entry_t     new_entry;
   logic               is_short;    // a symbol with a short code
@@ -56,7 +63,8 @@ module huffman_table
     for (int unsigned b = 0; b < Banks; b++) begin
       bank_we[b] = write_valid_q && is_short &&
                    (places >= (ShortBits + 1)'(Banks) ||
-                    (((ShortBits + 1)'(b) - {1'b0, place_q}) & (ShortBits + 1)'(Banks - 1)) < places);
+                    (((ShortBits + 1)'(b) - {1'b0, place_q}) &
+                      (ShortBits + 1)'(Banks - 1)) < places);
     end
     if (write_valid_i && write_ready_o) begin
       groups_d = write_i.symbol && write_i.length < 5'(GroupBits)
@@ -71,7 +79,8 @@ module huffman_table
     if (write_valid_i && write_ready_o && write_i.first) begin
       place_q <= '0;
     end else if (write_valid_q && is_short) begin
-      place_q <= place_q + (places < (ShortBits + 1)'(Banks) ? ShortBits'(places) : ShortBits'(Banks));
+      place_q <= place_q +
+                 (places < (ShortBits + 1)'(Banks) ? ShortBits'(places) : ShortBits'(Banks));
     end
   end
 

@@ -1,14 +1,16 @@
-// One scan: entropy-coded data and the words of its band as earlier scans left them, to the same words behind it.
+// One scan: entropy-coded data and the words of its band as earlier scans left them, to the same
+// words behind it.
 //
 // Reference   T.81 annexes F and G; the C++ (decode_blocks in progressive.cpp) check by check.
-// Interface   Huffman tables while idle; `start_i` for a clock, with `scan_i` stable until `done_o`, which comes for a clock
-//             with the status behind the token that ends the scan. For each block of the pass
-//             come its words, unless the scan is the first of its coefficients, and words leave; behind the last word of
-//             a block its number.
-// Throughput  three clocks for a symbol and its coefficient, six for a DC one; one for a correction bit, with the zeros
-//             before it; one for each word, two if a run of zeros goes on in it, and one for each block.
-// Bad input   the first error decides. The block that it is in is filled up, with anything; what follows in the scan is read
-//             and dropped.
+// Interface   Huffman tables while idle; `start_i` for a clock, with `scan_i` stable until
+//             `done_o`, which comes for a clock with the status behind the token that ends the
+//             scan. For each block of the pass come its words, unless the scan is the first of its
+//             coefficients, and words leave; behind the last word of a block its number.
+// Throughput  three clocks for a symbol and its coefficient, six for a DC one; one for a correction
+//             bit, with the zeros before it; one for each word, two if a run of zeros goes on in
+//             it, and one for each block.
+// Bad input   the first error decides. The block that it is in is filled up, with anything; what
+//             follows in the scan is read and dropped.
 module band_decoder
   import headrace_pkg::*;
   import progressive_pkg::*;
@@ -55,14 +57,16 @@ module band_decoder
   localparam int unsigned StIdle    = 0;
   localparam int unsigned StBlock   = 1;   // before a block, or behind the last one of an interval
   localparam int unsigned StWord    = 2;   // waits for a word
-  localparam int unsigned StWork    = 3;   // places the coefficient, or corrects one before it, or the word leaves; else waits
+  // Places the coefficient, or corrects one before it, or the word leaves; else waits.
+  localparam int unsigned StWork    = 3;
                                            // for a symbol
   localparam int unsigned StRead    = 4;   // the symbol is there and its code leaves the window,
   localparam int unsigned StTake    = 5;   // then its extra bits
   localparam int unsigned StPredict = 6;   // of a DC coefficient
   localparam int unsigned StPlaceDc = 7;
   localparam int unsigned StFlush   = 8;   // behind an error: the other words of the block
-  localparam int unsigned StRestart = 9;   // between two restart intervals: nothing but RSTn may be left
+  // Between two restart intervals: nothing but RSTn may be left.
+  localparam int unsigned StRestart = 9;
   localparam int unsigned StRest    = 10;  // the rest of the scan
   localparam int unsigned States    = 11;
 
@@ -76,7 +80,8 @@ module band_decoder
   logic        refines_q, corrects_dc_q;
   logic [15:0] interval_q;      // MCUs behind the first of a restart interval
   logic        first_scan_q;    // of its components: nothing is read, and whole blocks are written
-  logic [2:0]  first_word_q, last_word_q, end_word_q;  // of the band; last_word_q of what is written
+  // Of the band; last_word_q of what is written.
+  logic [2:0]  first_word_q, last_word_q, end_word_q;
   logic        one_word_q;      // the band is in one word
   logic [7:0]  first_mask_q, end_mask_q;  // the band in these
   logic [15:0] plus_q, minus_q; // the bit that the scan adds
@@ -95,8 +100,8 @@ module band_decoder
     minus_q       <= 16'hFFFF << scan_i.low;
   end
 
-  // Shifts as rows of multiplexers. Synthesis would let several shifts take turns at one shifter, which makes a long path of
-  // what chooses between them.
+  // Shifts as rows of multiplexers. Synthesis would let several shifts take turns at one shifter,
+  // which makes a long path of what chooses between them.
   function automatic logic [WindowBits-1:0] left(logic [WindowBits-1:0] value, logic [3:0] by);
     logic [WindowBits-1:0] shifted;
     shifted = value;
@@ -126,7 +131,8 @@ module band_decoder
   logic [3:0]  extra_q;         // in StTake, else none
 
   assign stopped   = token_valid_i && token_i.kind != TokenData;
-  assign take_data = !state_q[StIdle] && !state_q[StRead] && !state_q[StTake] && !state_q[StRestart] && !state_q[StRest] &&
+  assign take_data = !state_q[StIdle] && !state_q[StRead] && !state_q[StTake] &&
+                     !state_q[StRestart] && !state_q[StRest] &&
                      token_valid_i && token_i.kind == TokenData && room_q;
   assign enough    = bits_q >= 7'(Longest) || stopped;
 
@@ -153,8 +159,10 @@ module band_decoder
       bits_q     <= bits_q - 7'(length);
     end else begin
       window_q   <= use_bit ? filled[WindowBits+5-:WindowBits] : filled[WindowBits+6-:WindowBits];
-      bits_q     <= bits_q + (take_data ? (token_i.two ? 7'd16 : 7'd8) : 7'd0) - {3'd0, extra_q[3:1], extra_q[0] || use_bit};
-      some_bit_q <= take_data || (state_q[StTake] ? bits_q > 7'(extra_q) : bits_q[6:1] != '0 || (bits_q[0] && !use_bit));
+      bits_q     <= bits_q + (take_data ? (token_i.two ? 7'd16 : 7'd8) : 7'd0) -
+                    {3'd0, extra_q[3:1], extra_q[0] || use_bit};
+      some_bit_q <= take_data || (state_q[StTake] ? bits_q > 7'(extra_q)
+                                                  : bits_q[6:1] != '0 || (bits_q[0] && !use_bit));
     end
   end
 
@@ -176,8 +184,8 @@ module band_decoder
     .symbol_o     (symbol)
   );
 
-  // A look-up takes a clock for the limits, one for the symbol: in the clock after one in which the window began with the
-  // code and had all of its bits, `looked_up_q`, it goes on to StRead.
+  // A look-up takes a clock for the limits, one for the symbol: in the clock after one in which the
+  // window began with the code and had all of its bits, `looked_up_q`, it goes on to StRead.
   logic looked_up_q;
   always_ff @(posedge clk_i) begin
     if (state_q[StTake]) looked_up_q <= ac_q && (stopped || bits_q >= 7'(Longest) + 7'(extra_q));
@@ -212,7 +220,8 @@ module band_decoder
   logic    symbol_short;       // the data ends within it
   logic    failed_q, short_q;  // the same a clock later
   status_e stop_status;
-  assign stop_status = token_i.kind == TokenRestart ? StatusRestartMismatch : status_e'(token_i.data[7:0]);
+  assign stop_status = token_i.kind == TokenRestart ? StatusRestartMismatch
+                     : status_e'(token_i.data[7:0]);
   always_comb begin
     symbol_error = none_q || wrong_q || bits_q[6] || 6'(extra_q) > bits_q[5:0];
     if (none_q) symbol_short = bits_q < 7'd16;
@@ -253,7 +262,8 @@ module band_decoder
       next_past_q <= !wrap && next_q >= end_word_q;
       next_k_q    <= wrap ? scan_i.first[2:0] : 3'd0;
       next_end_q  <= next_end ? scan_i.last[2:0] : 3'd7;
-      next_mask_q <= first_scan_q ? '0 : (wrap ? first_mask_q : 8'hFF) & (next_end ? end_mask_q : 8'hFF);
+      next_mask_q <= first_scan_q ? '0
+                   : (wrap ? first_mask_q : 8'hFF) & (next_end ? end_mask_q : 8'hFF);
     end
   end
 
@@ -267,11 +277,14 @@ module band_decoder
 
   function automatic logic [7:0] without_lowest(logic [7:0] some);
     logic [7:0] left_over;
-    for (int unsigned i = 0; i < 8; i++) left_over[i] = some[i] && (some & 8'((9'd1 << i) - 9'd1)) != '0;
+    for (int unsigned i = 0; i < 8; i++) begin
+      left_over[i] = some[i] && (some & 8'((9'd1 << i) - 9'd1)) != '0;
+    end
     return left_over;
   endfunction
 
-  // Up to two wait with what there is to know of them, so that whether one is taken does not depend on whether one is loaded.
+  // Up to two wait with what there is to know of them, so that whether one is taken does not depend
+  // on whether one is loaded.
   typedef struct packed {
     logic [7:0][15:0] value;
     logic             none_sent; // of the band
@@ -332,7 +345,8 @@ module band_decoder
   logic [7:0][15:0] word_q;
   logic [2:0]  number_q;        // of the word in its block
   logic        last_of_block_q;
-  // Its coefficients of the band that earlier scans sent, from the next one on: the first, what it was, the second, the rest.
+  // Its coefficients of the band that earlier scans sent, from the next one on: the first, what it
+  // was, the second, the rest.
   logic        none_sent_q;     // not even a first
   logic [3:0]  target_q;        // or behind end_k_q
   logic [15:0] was_q;
@@ -346,15 +360,17 @@ module band_decoder
   logic [3:0]  run_q;
   logic [15:0] value_q;
   logic        rest_q;          // or no more new ones in this block
-  logic [14:0] eob_run_q;       // blocks, this one too, whose band has no new coefficient any more; before a block, the last one too
+  // Blocks, this one too, whose band has no new coefficient any more; before a block, the last one
+  // too.
+  logic [14:0] eob_run_q;
   logic [2:0][15:0] predictor_q;
   logic [1:0]  component_q;
 
   logic [15:0] corrected;
   assign corrected = was_q + (was_q[15] ? minus_q : plus_q);
 
-  // Of a coefficient that is to be placed: it fits into the zeros before the target, and exactly; or `blocked_q`, it does
-  // not. In a new word that is known a clock later.
+  // Of a coefficient that is to be placed: it fits into the zeros before the target, and exactly;
+  // or `blocked_q`, it does not. In a new word that is known a clock later.
   logic fits_q, exact_q, blocked_q;
 
   logic work, begin_block, finish, place, correct, dc_bit, bit_missing, word_done;
@@ -365,12 +381,15 @@ module band_decoder
   assign place     = work && fits_q;
   assign correct   = work && !none_sent_q && (rest_q || blocked_q) && some_bit_q;
   assign dc_bit    = work && !past_q && corrects_dc_q && some_bit_q;
-  assign bit_missing = work && (corrects_dc_q ? !past_q : !none_sent_q && (rest_q || blocked_q)) && !some_bit_q && stopped;
+  assign bit_missing = work && (corrects_dc_q ? !past_q : !none_sent_q && (rest_q || blocked_q)) &&
+                       !some_bit_q && stopped;
 
   assign word_o       = word_q;
-  assign word_valid_o = ((work && word_done) || state_q[StFlush]) && (!last_of_block_q || !written_valid_o);
+  assign word_valid_o = ((work && word_done) || state_q[StFlush]) &&
+                        (!last_of_block_q || !written_valid_o);
   assign finish       = work && word_done && (!last_of_block_q || !written_valid_o) && word_ready_i;
-  assign load         = next_there && ((finish && !last_of_block_q) || state_q[StWord] || begin_block);
+  assign load         = next_there &&
+                        ((finish && !last_of_block_q) || state_q[StWord] || begin_block);
   logic block_end;               // its last word leaves
   assign block_end     = word_valid_o && word_ready_i && last_of_block_q;
   assign block_ready_o = block_end;
@@ -458,7 +477,8 @@ module band_decoder
     end else if (state_q[StBlock]) begin
       component_q <= block_i.component;
       ac_q        <= scan_i.first != '0;
-      table_q     <= scan_i.first != '0 ? scan_i.ac[block_i.component] : scan_i.dc[block_i.component];
+      table_q     <= scan_i.first != '0 ? scan_i.ac[block_i.component]
+                   : scan_i.dc[block_i.component];
       rest_q      <= eob_run_q[14:1] != '0;
       placing_q   <= 1'b0;
     end else if (state_q[StPlaceDc]) begin
@@ -513,13 +533,17 @@ module band_decoder
     else if (written_ready_i) written_valid_o <= 1'b0;
   end
 
-  // The whole bytes in the window hold a 1. Padding is the first bits_q[2:0] bits, and below the last bit are zeros.
+  // The whole bytes in the window hold a 1. Padding is the first bits_q[2:0] bits, and below the
+  // last bit are zeros.
   logic rest_used;
-  assign rest_used = window_q[WindowBits-8:0] != '0 || (window_q[WindowBits-1-:7] & (7'h7F >> bits_q[2:0])) != '0;
+  assign rest_used = window_q[WindowBits-8:0] != '0 ||
+                     (window_q[WindowBits-1-:7] & (7'h7F >> bits_q[2:0])) != '0;
 
-  assign restarted = state_q[StRestart] && bits_q < 7'd8 && token_valid_i && token_i.kind == TokenRestart &&
+  assign restarted = state_q[StRestart] && bits_q < 7'd8 && token_valid_i &&
+                     token_i.kind == TokenRestart &&
                      token_i.data[2:0] == restart_number_q;
-  assign begin_block = state_q[StBlock] && !placing_q && !pass_end_q && !interval_end_q && block_valid_i && next_there;
+  assign begin_block = state_q[StBlock] && !placing_q && !pass_end_q && !interval_end_q &&
+                       block_valid_i && next_there;
   assign rest_end  = state_q[StRest] && token_valid_i && token_i.kind == TokenScanEnd;
   assign token_ready_o = take_data || (state_q[StRest]) || restarted;
 
@@ -537,7 +561,8 @@ module band_decoder
         if (!finish) state_d |= only(StWork);
         else if (last_of_block_q) state_d |= only(StBlock);
         else if (!next_there) state_d |= only(StWord);
-        else state_d |= looked_up_q && !placing_q && !rest_q && !new_word.past ? only(StRead) : only(StWork);
+        else state_d |= looked_up_q && !placing_q && !rest_q && !new_word.past ? only(StRead)
+                                                                               : only(StWork);
       end else if (place) begin
         state_d |= looked_up_q && (!none_sent_q || !exact_q) ? only(StRead) : only(StWork);
       end else if (placing_q || rest_q || corrects_dc_q) begin  // a bit
@@ -547,11 +572,15 @@ module band_decoder
       end
     end
     if (state_q[StRead]) state_d |= only(StTake);
-    if (state_q[StTake]) state_d |= symbol_error ? only(StFlush) : ac_q ? only(StWork) : only(StPredict);
+    if (state_q[StTake]) begin
+      state_d |= symbol_error ? only(StFlush) : ac_q ? only(StWork) : only(StPredict);
+    end
     if (state_q[StPredict]) state_d |= only(StPlaceDc);
     if (state_q[StPlaceDc]) state_d |= only(StWork);
     if (state_q[StFlush]) state_d |= block_end ? only(StRest) : only(StFlush);
-    if (state_q[StRestart]) state_d |= restarted ? only(StBlock) : token_valid_i ? only(StRest) : only(StRestart);
+    if (state_q[StRestart]) begin
+      state_d |= restarted ? only(StBlock) : token_valid_i ? only(StRest) : only(StRestart);
+    end
     if (state_q[StRest]) state_d |= rest_end ? only(StIdle) : only(StRest);
   end
 
@@ -570,9 +599,12 @@ module band_decoder
     if (failed_q) status_o <= short_q ? stop_status : StatusCorruptHuffman;
     if (bit_missing) status_o <= stop_status;
     if (state_q[StRestart] && token_valid_i && !restarted) begin
-      status_o <= bits_q < 7'd8 && token_i.kind == TokenScanEnd ? status_e'(token_i.data[7:0]) : StatusRestartMismatch;
+      status_o <= bits_q < 7'd8 && token_i.kind == TokenScanEnd ? status_e'(token_i.data[7:0])
+                : StatusRestartMismatch;
     end
-    if (state_q[StRest] && status_o == StatusOk && (rest_used || data_used)) status_o <= StatusCorruptHuffman;
+    if (state_q[StRest] && status_o == StatusOk && (rest_used || data_used)) begin
+      status_o <= StatusCorruptHuffman;
+    end
   end
   always_ff @(posedge clk_i) begin
     if (!rst_ni) done_o <= 1'b0;
@@ -583,8 +615,10 @@ module band_decoder
   assign wants_bit = corrects_dc_q || placing_q || rest_q;
   always_ff @(posedge clk_i) begin
     symbol_o    <= state_q[StTake] && !symbol_error;
-    wait_data_o <= (work && !word_done && !place && !stopped && (wants_bit ? !fits_q && !use_bit && !some_bit_q : !enough)) ||
-                   ((state_q[StWord] || (state_q[StBlock] && block_valid_i && !interval_end_q)) && !next_there);
+    wait_data_o <= (work && !word_done && !place && !stopped &&
+                    (wants_bit ? !fits_q && !use_bit && !some_bit_q : !enough)) ||
+                   ((state_q[StWord] || (state_q[StBlock] && block_valid_i && !interval_end_q)) &&
+                    !next_there);
   end
 
 `ifndef SYNTHESIS

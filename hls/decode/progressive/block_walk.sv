@@ -1,7 +1,7 @@
 // The blocks of a pass, in the order of its MCUs.
 //
-// Interface   `start_i` for a clock, with `pass_i` stable until the last block has left; blocks come as a stream. `stop_i`
-//             drops those that are left.
+// Interface   `start_i` for a clock, with `pass_i` stable until the last block has left; blocks
+//             come as a stream. `stop_i` drops those that are left.
 // Throughput  one block a clock. Latency one clock.
 module block_walk
   import progressive_pkg::*;
@@ -23,7 +23,8 @@ module block_walk
   logic [BlockXBits+1:0] line_q;  // blocks of the component from the MCU's first row to this one
   logic [BlockXBits-1:0] across_left_q;  // MCUs after this one in its row
   logic [BlockYBits-1:0] down_left_q;
-  logic [2:0][BlockBits-1:0] at_q, row_q;  // the first block of each component in this MCU, in this row of MCUs
+  // The first block of each component in this MCU, in this row of MCUs.
+  logic [2:0][BlockBits-1:0] at_q, row_q;
 
   logic        step, x_end, y_end, mcu_end, row_end;
   logic [1:0]  first_c, next_c;

@@ -1,7 +1,8 @@
 // Words of the workspace to coefficients as transform takes them.
 //
-// Interface   blocks of the last pass, and eight words for each that is seen; a coefficient for each that is not zero, and one
-//             for the last place of each block. `quant` is the component.
+// Interface   blocks of the last pass, and eight words for each that is seen; a coefficient for
+//             each that is not zero, and one for the last place of each block. `quant` is the
+//             component.
 // Throughput  one coefficient a clock; a word without any takes one.
 module coefficient_send
   import headrace_pkg::*;
@@ -21,7 +22,8 @@ module coefficient_send
   output coefficient_t coefficient_o,
   output logic         coefficient_valid_o,
   input  logic         coefficient_ready_i,
-  output logic         done_o           // for a clock: the last block's last coefficient has been taken
+  // For a clock: the last block's last coefficient has been taken.
+  output logic         done_o
 );
 
   word_t      word_q;       // `some`: still to be sent

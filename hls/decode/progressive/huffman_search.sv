@@ -1,11 +1,11 @@
-// The eight Huffman tables, and the symbol whose code is at the top of a window of 16 bits, by comparison with the limits
-// of all lengths at once.
+// The eight Huffman tables, and the symbol whose code is at the top of a window of 16 bits, by
+// comparison with the limits of all lengths at once.
 //
 // Reference   T.81 annex C and F.2.2.3, canonical codes.
-// Interface   `write_i` while nothing is looked up. A window and a table number stand in one clock; the length and whether
-//             there is a code are known two clocks later, with the symbol.
-// Throughput  one look-up a clock. Unlike decode's huffman_table nothing here is in a loop of one clock, so short codes need
-//             no memory of their own.
+// Interface   `write_i` while nothing is looked up. A window and a table number stand in one clock;
+//             the length and whether there is a code are known two clocks later, with the symbol.
+// Throughput  one look-up a clock. Unlike decode's huffman_table nothing here is in a loop of one
+//             clock, so short codes need no memory of their own.
 // Memory      2048 symbols in half a block RAM, limits and offsets in distributed RAM.
 module huffman_search
   import headrace_pkg::*;
@@ -60,7 +60,9 @@ module huffman_search
 
   (* ram_style = "block" *) logic [7:0] symbols[2048];
   always_ff @(posedge clk_i) begin
-    if (write_valid_i && write_i.symbol) symbols[{write_i.ac, write_i.number, write_i.index}] <= write_i.value;
+    if (write_valid_i && write_i.symbol) begin
+      symbols[{write_i.ac, write_i.number, write_i.index}] <= write_i.value;
+    end
     table_q  <= {ac_i, number_i};
     symbol_o <= symbols[{table_q, place}];
     length_o <= length;

@@ -1,15 +1,18 @@
-// Which bits of which coefficients the scans of a file have sent so far, and whether a scan goes on from there.
+// Which bits of which coefficients the scans of a file have sent so far, and whether a scan goes on
+// from there.
 //
 // Reference   T.81 G.1.1.1; extend_progression and complete_status in jpeg_parser.cpp.
-// Interface   `clear_i` where a file begins or is given up. `start_i` for a clock, with the scan stable until `done_o`, which
-//             comes for a clock with `sound_o`: every coefficient of the band is sent for the first time or by one bit more
-//             than before, and no AC coefficient before the DC coefficient of its component. The band is noted as sent. With
-//             `file_end_i` nothing is noted, and sound means that the file is complete: the DC coefficients of all
-//             components have been sent, and the first nine AC coefficients to their last bit. While a component's first
-//             scan is looked at, `first_o` goes with each of its 64 coefficients.
+// Interface   `clear_i` where a file begins or is given up. `start_i` for a clock, with the scan
+//             stable until `done_o`, which comes for a clock with `sound_o`: every coefficient of
+//             the band is sent for the first time or by one bit more than before, and no AC
+//             coefficient before the DC coefficient of its component. The band is noted as sent.
+//             With `file_end_i` nothing is noted, and sound means that the file is complete: the DC
+//             coefficients of all components have been sent, and the first nine AC coefficients to
+//             their last bit. While a component's first scan is looked at, `first_o` goes with each
+//             of its 64 coefficients.
 // Throughput  a coefficient a clock: those of the band, all 64 of a component's first scan.
-// Memory      192 lowest bits in distributed RAM. A component's first scan sends its DC coefficient and notes all others, so
-//             that nothing needs to be cleared.
+// Memory      192 lowest bits in distributed RAM. A component's first scan sends its DC coefficient
+//             and notes all others, so that nothing needs to be cleared.
 module progression
   import headrace_pkg::*;
 (
@@ -35,7 +38,8 @@ module progression
 );
 
   localparam logic [3:0] Unsent  = 4'd15;  // no bit of a coefficient is known; bits are 0 to 13
-  localparam logic [5:0] Guessed = 6'd9;   // libjpeg guesses the AC coefficients up to here that lack bits
+  // Libjpeg guesses the AC coefficients up to here that lack bits.
+  localparam logic [5:0] Guessed = 6'd9;
 
   logic       running_q, enters_q;   // enters: the component is to be looked at, or passed over
   logic [1:0] component_q;
@@ -82,7 +86,10 @@ module progression
     end else begin
       if (over) component_q <= component_q + 1'b1;
       enters_q <= over || (enters_q && !running_q);
-      if (walking && (first_scan ? sent_q[component_q] : !sent_q[component_q] || level != expected)) sound_o <= 1'b0;
+      if (walking &&
+          (first_scan ? sent_q[component_q] : !sent_q[component_q] || level != expected)) begin
+        sound_o <= 1'b0;
+      end
     end
     index_q <= walking ? index_q + 1'b1 : file_end_i ? 6'd1 : band_first_i;
     if (clear_i) sent_q <= '0;

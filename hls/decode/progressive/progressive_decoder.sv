@@ -1,20 +1,24 @@
-// Files of several scans: coefficients gather in a workspace in memory, scan by scan, and leave behind the last one.
+// Files of several scans: coefficients gather in a workspace in memory, scan by scan, and leave
+// behind the last one.
 //
 //   workspace -> workspace_read -> band_decoder -> axi_write -> workspace     for each scan
 //   workspace -> workspace_read -> coefficient_send -> coefficients           at the end
 //
-// Reference   T.81 annexes F and G; progressive.hpp, which says how the workspace is laid out. Equal to the C++ in
-//             coefficients and status.
-// Interface   beside entropy_decoder: table writes, a band_scan_t, then its tokens up to TokenScanEnd, again and again until a
-//             band_scan_t with `file_end` or a status, behind which there are no tokens. Out come the coefficients that the
-//             window needs and a beat with `done` and the final status. `quant` is the component: the table is the one
-//             that it has at its first scan. The workspace is aligned to a block, 128 bytes, and large enough; it may hold
-//             anything. It is read and written over AXI4, a block of a scan's band in a burst.
-// Throughput  see band_decoder. Words are fetched 64 blocks ahead; a scan begins when all of the one before it are
-//             written, which takes at least twice memory's latency.
+// Reference   T.81 annexes F and G; progressive.hpp, which says how the workspace is laid out.
+//             Equal to the C++ in coefficients and status.
+// Interface   beside entropy_decoder: table writes, a band_scan_t, then its tokens up to
+//             TokenScanEnd, again and again until a band_scan_t with `file_end` or a status, behind
+//             which there are no tokens. Out come the coefficients that the window needs and a beat
+//             with `done` and the final status. `quant` is the component: the table is the one that
+//             it has at its first scan. The workspace is aligned to a block, 128 bytes, and large
+//             enough; it may hold anything. It is read and written over AXI4, a block of a scan's
+//             band in a burst.
+// Throughput  see band_decoder. Words are fetched 64 blocks ahead; a scan begins when all of the
+//             one before it are written, which takes at least twice memory's latency.
 // Reset       not with reads or writes under way.
-// Bad input   ends in a status: the first that a scan ends in, or that of the last band_scan_t; StatusBusError if memory
-//             answered with an error. Behind one the file's other scans are passed over.
+// Bad input   ends in a status: the first that a scan ends in, or that of the last band_scan_t;
+//             StatusBusError if memory answered with an error. Behind one the file's other scans
+//             are passed over.
 module progressive_decoder
   import headrace_pkg::*;
   import progressive_pkg::*;
@@ -32,7 +36,8 @@ module progressive_decoder
   input  band_scan_t     scan_i,
   input  logic           scan_valid_i,
   output logic           scan_ready_o,
-  input  window_t        window_i,         // of the image, once `window_valid_i` is high; until the end beat
+  // Of the image, once `window_valid_i` is high; until the end beat.
+  input  window_t        window_i,
   input  logic           window_valid_i,
 
   input  token_t         token_i,
@@ -116,9 +121,11 @@ module progressive_decoder
     mcu_y_q     <= BlockYBits'(bottom_q[15:3] >> scan_q.scan.v_shift);
     for (int unsigned c = 0; c < 3; c++) begin
       seen_x_q[c] <= BlockXBits'(right_q[15:3] >> (scan_q.scan.h_shift - h_shifts(scan_q.scan)[c]));
-      seen_y_q[c] <= BlockYBits'(bottom_q[15:3] >> (scan_q.scan.v_shift - v_shifts(scan_q.scan)[c]));
+      seen_y_q[c] <= BlockYBits'(bottom_q[15:3] >>
+                                 (scan_q.scan.v_shift - v_shifts(scan_q.scan)[c]));
     end
-    // The last row that has to be decoded: the filter between rows of chroma may want the row below.
+    // The last row that has to be decoded: the filter between rows of chroma may want the row
+    // below.
     next_row_q     <= window_i.last_row + 16'(row_below_q);
     last_row_q     <= window_i.last_row >= bottom_q ? bottom_q : next_row_q;
     wanted_mcu_y_q <= BlockYBits'(last_row_q[15:3] >> scan_q.scan.v_shift);
@@ -133,7 +140,8 @@ module progressive_decoder
     pass_d.last_mcu_y = sending_q ? wanted_mcu_y_q : mcu_y_q;
     pass_d.to_bottom  = pass_d.last_mcu_y == mcu_y_q;
     pass_d.base[1]    = mcus_i << (3'(scan_q.scan.h_shift) + 3'(scan_q.scan.v_shift));
-    pass_d.base[2]    = pass_d.base[1] + (mcus_i << (3'(scan_q.scan.chroma_h[0]) + 3'(scan_q.scan.chroma_v[0])));
+    pass_d.base[2]    = pass_d.base[1] +
+                        (mcus_i << (3'(scan_q.scan.chroma_h[0]) + 3'(scan_q.scan.chroma_v[0])));
     for (int unsigned c = 0; c < 3; c++) begin
       pass_d.row[c]     = ((BlockXBits + 1)'(mcu_x_q) + 1'b1) << h_shifts(scan_q.scan)[c];
       pass_d.mcu_row[c] = (BlockXBits + 3)'(pass_d.row[c]);
@@ -216,7 +224,8 @@ module progressive_decoder
   );
 
   // ---- The decoder, or the last pass ----
-  logic         decoded, sent, decoder_block_ready, send_block_ready, decoder_word_ready, send_word_ready;
+  logic         decoded, sent, decoder_block_ready, send_block_ready, decoder_word_ready,
+                send_word_ready;
   status_e      scan_status;
   logic [127:0] new_word;
   logic         new_word_valid, new_word_ready;
@@ -227,7 +236,8 @@ module progressive_decoder
   logic         skip;
 
   // Behind an error scans are only read.
-  assign skip        = state_q == StIdle && scan_valid_i && scan_i.status == StatusOk && !scan_i.file_end &&
+  assign skip        = state_q == StIdle && scan_valid_i && scan_i.status == StatusOk &&
+                       !scan_i.file_end &&
                        status_q != StatusOk && begun_q;
   assign block_ready = sending_q ? send_block_ready : decoder_block_ready;
   assign word_ready  = sending_q ? send_word_ready : decoder_word_ready;
@@ -270,7 +280,8 @@ module progressive_decoder
     .clear_i        (clear && write_idle),
     .idle_o         (write_idle),
     .bus_error_o    (write_error),
-    .address_i      ({lower[25] ? upper_next_q : workspace_i[63:32], lower[24:0], first_word, 4'd0}),
+    .address_i      ({lower[25] ? upper_next_q : workspace_i[63:32], lower[24:0], first_word,
+                      4'd0}),
     .words_i        (first_scan ? 29'd8 : 29'(last_word - first_word) + 29'd1),
     .command_valid_i(written_valid),
     .command_ready_o(written_ready),
@@ -298,11 +309,13 @@ module progressive_decoder
 
   assign coefficient_valid_o = coefficient_valid || state_q == StEnd;
   always_ff @(posedge clk_i) wait_transform_o <= coefficient_valid && !coefficient_ready_i;
-  assign coefficient_o       = state_q == StEnd ? '{done: 1'b1, status: status_q, default: '0} : coefficient;
+  assign coefficient_o       = state_q == StEnd ? '{done: 1'b1, status: status_q, default: '0}
+                             : coefficient;
 
   // ---- Control ----
   assign scan_ready_o    = state_q == StIdle;
-  // A clock late, which is early enough: the parser writes no table before a scan's tokens have gone.
+  // A clock late, which is early enough: the parser writes no table before a scan's tokens have
+  // gone.
   always_ff @(posedge clk_i) huffman_ready_o <= rst_ni && state_q == StIdle && state_d == StIdle;
   assign busy_o          = state_q != StIdle || begun_q;
 
@@ -318,7 +331,9 @@ module progressive_decoder
       StPass:     state_d = StStart;
       StStart:    state_d = sending_q ? StSend : StDecode;
       StDecode:   if (decoded) state_d = StDrain;
-      StDrain:    if (read_idle && write_idle && !written_valid) state_d = sending_q ? StEnd : StIdle;
+      StDrain: begin
+        if (read_idle && write_idle && !written_valid) state_d = sending_q ? StEnd : StIdle;
+      end
       StSend:     if (sent) state_d = StDrain;
       StEnd:      if (coefficient_ready_i) state_d = StIdle;
       default:    state_d = StIdle;

@@ -5,12 +5,14 @@ package progressive_pkg;
   import headrace_pkg::MaxWidth;
   import headrace_pkg::scan_t;
 
-  // The most blocks are those of 4:4:4, three of 8 x 8 pixels: 25.2 million, 1024 of a component in a row.
+  // The most blocks are those of 4:4:4, three of 8 x 8 pixels: 25.2 million, 1024 of a component in
+  // a row.
   localparam int unsigned BlockBits  = $clog2(3 * (MaxWidth / 8) * ((MaxJpegHeight + 7) / 8));
   localparam int unsigned BlockXBits = $clog2(MaxWidth / 8);
   localparam int unsigned BlockYBits = $clog2((MaxJpegHeight + 7) / 8);
 
-  // One pass over blocks of the workspace: those of some components in MCUs, or all of one component that are seen.
+  // One pass over blocks of the workspace: those of some components in MCUs, or all of one
+  // component that are seen.
   typedef struct packed {
     logic [2:0]                 members;     // a bit for each component
     logic [BlockXBits-1:0]      last_mcu_x;  // of one component alone an MCU is a block

@@ -1,11 +1,14 @@
 // Reads words of blocks from the workspace over AXI4, ahead of those who want them.
 //
-// Interface   for each block on `block_i` words `first_word_i` to `last_word_i`. Words come in that order. The base is aligned to a block, 128 bytes, so that a burst is a block's and none crosses
-//             4 KiB. With `stop_i` held no more bursts are issued and what still comes is dropped, until `idle_o`.
-// Throughput  one word a clock when memory's latency is below Depth clocks and blocks have two words and more.
+// Interface   for each block on `block_i` words `first_word_i` to `last_word_i`. Words come in that
+//             order. The base is aligned to a block, 128 bytes, so that a burst is a block's and
+//             none crosses 4 KiB. With `stop_i` held no more bursts are issued and what still comes
+//             is dropped, until `idle_o`.
+// Throughput  one word a clock when memory's latency is below Depth clocks and blocks have two
+//             words and more.
 // Latency     memory's and five clocks.
-// Bad input   a word that memory answers with an error is given as it comes; `bus_error_o`, until cleared, says that one was
-//             taken. Errors in words that nobody took do not count.
+// Bad input   a word that memory answers with an error is given as it comes; `bus_error_o`, until
+//             cleared, says that one was taken. Errors in words that nobody took do not count.
 module workspace_read
   import progressive_pkg::*;
 #(
@@ -47,7 +50,8 @@ module workspace_read
   logic [CountBits-1:0] free_q;    // places that nobody has a claim on
   logic [CountBits-1:0] flying_q;  // words requested and not yet here
   logic [3:0]           words_q;   // of a block
-  logic                 room_q;    // for a block's words besides those of two that are not counted yet
+  // For a block's words besides those of two that are not counted yet.
+  logic                 room_q;
   logic                 issue, issued_q, pop, popped_q, arrived_q;
   logic [31:0]          upper_next_q;  // a short carry
   logic [25:0]          lower;
@@ -80,7 +84,8 @@ module workspace_read
       issued_q  <= issue;
       popped_q  <= pop;
       flying_q  <= flying_q + (issued_q ? CountBits'(words_q) : '0) - CountBits'(rvalid_i);
-      free_q    <= stop_i ? CountBits'(Depth) : free_q - (issued_q ? CountBits'(words_q) : '0) + CountBits'(popped_q);
+      free_q    <= stop_i ? CountBits'(Depth)
+                 : free_q - (issued_q ? CountBits'(words_q) : '0) + CountBits'(popped_q);
       room_q    <= free_q >= CountBits'(24);
       arrived_q <= rvalid_i;
       if (clear_i) bus_error_o <= 1'b0;
@@ -91,7 +96,9 @@ module workspace_read
   always_ff @(posedge clk_i) begin
     upper_next_q <= base_i[63:32] + 32'd1;
     words_q      <= {1'b0, last_word_i - first_word_i} + 4'd1;
-    if (issue) araddr_o <= {lower[25] ? upper_next_q : base_i[63:32], lower[24:0], first_word_i, 4'd0};
+    if (issue) begin
+      araddr_o <= {lower[25] ? upper_next_q : base_i[63:32], lower[24:0], first_word_i, 4'd0};
+    end
     if (issue) arlen_o <= 8'(words_q - 4'd1);
     data_q <= rdata_i;
     bad_q  <= rresp_i[1];
@@ -119,7 +126,8 @@ module workspace_read
   a_aligned: assert property (@(posedge clk_i) disable iff (!rst_ni) issue |-> base_i[6:0] == '0);
   a_ar_holds: assert property (@(posedge clk_i) disable iff (!rst_ni)
       arvalid_o && !arready_i |=> arvalid_o && $stable(araddr_o) && $stable(arlen_o));
-  a_r_was_requested: assert property (@(posedge clk_i) disable iff (!rst_ni) rvalid_i |-> flying_q != '0);
+  a_r_was_requested: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      rvalid_i |-> flying_q != '0);
   a_claims: assert property (@(posedge clk_i) disable iff (!rst_ni) free_q <= CountBits'(Depth));
 `endif
 

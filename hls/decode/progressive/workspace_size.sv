@@ -1,7 +1,9 @@
 // How many MCUs an image has, and how many bytes of workspace its coefficients need.
 //
-// Reference   workspace_bytes_of in progressive.hpp: 128 for each block of the image's whole MCUs, at most 3.22 GB.
-// Interface   `start_i` for a clock, with the scan stable from there on; the sizes stand 15 clocks later, until the next start.
+// Reference   workspace_bytes_of in progressive.hpp: 128 for each block of the image's whole MCUs,
+//             at most 3.22 GB.
+// Interface   `start_i` for a clock, with the scan stable from there on; the sizes stand 15 clocks
+//             later, until the next start.
 module workspace_size
   import headrace_pkg::*;
   import progressive_pkg::*;
@@ -29,7 +31,8 @@ module workspace_size
 
   always_ff @(posedge clk_i) begin
     if (start_i) begin
-      factor_q <= (BlockXBits + 1)'((scan_i.width + (16'd8 << scan_i.h_shift) - 16'd1) >> (3'd3 + 3'(scan_i.h_shift)));
+      factor_q <= (BlockXBits + 1)'((scan_i.width + (16'd8 << scan_i.h_shift) - 16'd1) >>
+                                    (3'd3 + 3'(scan_i.h_shift)));
       left_q   <= 4'(BlockXBits + 1);
       mcus_q   <= '0;
     end else if (left_q != '0) begin

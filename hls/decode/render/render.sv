@@ -6,19 +6,19 @@
 // Interface   a scan, then samples_t in the order of its blocks and an end beat; out come one
 //             frame_t and its beats, see headrace_pkg.sv. Samples without a scan are those of an
 //             image with bad headers: an end beat only, which is answered by a frame with its
-//             status. The frame leaves with the first pixels.
-//             Samples come of the MCU rows up to the last that the window needs, beats are of it.
-//             At its left and right end chroma is that of the image's end: the columns there count only if they are.
+//             status. The frame leaves with the first pixels. Samples come of the MCU rows up to
+//             the last that the window needs, beats are of it. At its left and right end chroma is
+//             that of the image's end: the columns there count only if they are.
 // Throughput  one row of a block a clock in, beside two pixels a clock out without a gap between
 //             words, rows or MCU rows.
 // Latency     about 25 clocks from the last sample of the first MCU row to the first beat. The last
 //             MCU row is held back until the end beat has come without an error.
-// Memory      16 UltraRAM: 32768 words of luma, twice 16384 of chroma, in rings of rows with a stride
-//             that is the power of two above the image's width: the narrower the image, the more
-//             MCU rows fit, by which the decoder in front may run ahead. 2 MCU rows at 8192 pixels
-//             of 4:4:4, 4:2:0 and 4:1:0, 32 at 500 of 4:2:0.
-// Limits      8192 pixels wide, 65535 high; as much less wide as two MCU rows need more place than there is. Luma has the
-//             greatest sampling factors.
+// Memory      16 UltraRAM: 32768 words of luma, twice 16384 of chroma, in rings of rows with a
+//             stride that is the power of two above the image's width: the narrower the image, the
+//             more MCU rows fit, by which the decoder in front may run ahead. 2 MCU rows at 8192
+//             pixels of 4:4:4, 4:2:0 and 4:1:0, 32 at 500 of 4:2:0.
+// Limits      8192 pixels wide, 65535 high; as much less wide as two MCU rows need more place than
+//             there is. Luma has the greatest sampling factors.
 // Bad input   after an error the rows before it are sent, as in the C++, and a beat with keep = 0,
 //             last = 1 and the status; or a frame with the status if there are none.
 module render
@@ -83,9 +83,11 @@ module render
   assign last_word       = last_column[ColumnBits-1:3];
   assign to_right        = window_i.last_word >= {1'b0, last_word};
   assign bottom_row      = scan_q.height - 16'd1;
-  assign last_mcu_line   = window_i.last_row >= bottom_row ? bottom_row : window_i.last_row + 16'(row_below_q);
+  assign last_mcu_line   = window_i.last_row >= bottom_row ? bottom_row
+                         : window_i.last_row + 16'(row_below_q);
 
-  // Log2 of how many MCU rows of one MCU fit: in the memories of chroma, half of luma's, if there are as many of its blocks.
+  // Log2 of how many MCU rows of one MCU fit: in the memories of chroma, half of luma's, if there
+  // are as many of its blocks.
   logic [1:0] luma_blocks, cb_blocks, cr_blocks;  // log2
   logic [3:0] ring, mcu_stride_log2_q;
   assign luma_blocks = scan_q.h_shift + scan_q.v_shift;
@@ -97,7 +99,8 @@ module render
   always_ff @(posedge clk_i) begin
     if (state_q == Idle) scan_q <= scan_i;
     if (state_q == Idle) row_below_q <= needs_row_below(scan_i);
-    // Settled at the end of Measure: the MCUs across, a clock later their stride, and then what follows from it.
+    // Settled at the end of Measure: the MCUs across, a clock later their stride, and then what
+    // follows from it.
     layout_q.first_row    <= window_i.first_row;
     layout_q.last_row     <= window_i.last_row >= bottom_row ? bottom_row : window_i.last_row;
     layout_q.bottom_row   <= bottom_row;

@@ -7,7 +7,8 @@ package render_pkg;
   localparam int unsigned ChromaWords = 16384;
   localparam int unsigned LumaAddressWidth   = $clog2(LumaWords);
   localparam int unsigned ChromaAddressWidth = $clog2(ChromaWords);
-  localparam int unsigned RingBits           = ChromaAddressWidth - 3;  // of as many MCU rows as ever fit
+  // Of as many MCU rows as ever fit.
+  localparam int unsigned RingBits           = ChromaAddressWidth - 3;
 
   // A scan and what follows from it. The row memories are rings of rows, each of the power of two
   // words above that of the MCUs times the component's blocks, and 2^ring_log2 MCU rows fit.

@@ -104,7 +104,8 @@ module row_reader
   assign finished_o = state_q == Finished;
   assign failed_o   = state_q == Failed;
 
-  // What the next MCU row is, is known before it is asked for: the rows of one take at least seven clocks.
+  // What the next MCU row is, is known before it is asked for: the rows of one take at least seven
+  // clocks.
   always_ff @(posedge clk_i) begin
     next_is_last_q <= (run_i ? mcu_row_q + 1'b1 : 13'd0) == layout_i.last_mcu_row;
     if (!run_i || (row_ends && group_ends)) last_mcu_row_q <= next_is_last_q;
@@ -169,7 +170,8 @@ module row_reader
     logic last_of_sample;  // the last row of luma beside this one of chroma
 
     assign stride  = ChromaAddressWidth'(1) << layout_i.stride_log2[1+c];
-    assign last_of_sample = (y_q[0] || layout_i.v_shift[c] == '0) && (y_q[1] || !layout_i.v_shift[c][1]);
+    assign last_of_sample = (y_q[0] || layout_i.v_shift[c] == '0) &&
+                            (y_q[1] || !layout_i.v_shift[c][1]);
     assign far_row = far_is_near ? near_row_q
                    : y_q[0]      ? near_row_q + stride
                                  : near_row_q - stride;

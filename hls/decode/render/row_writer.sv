@@ -1,7 +1,7 @@
 // Puts the rows of blocks into the row memories, as long as there is a free MCU row.
 //
-// Reference   T.81 A.2.3, take_block in decode.cpp: an MCU has its luma blocks row by row, then those
-//             of Cb, then of Cr; gray luma only.
+// Reference   T.81 A.2.3, take_block in decode.cpp: an MCU has its luma blocks row by row, then
+//             those of Cb, then of Cr; gray luma only.
 // Interface   `run_i` is high while an image with layout `layout_i` is in work; low it resets the
 //             positions. `release_i` gives an MCU row free. `committed_o` marks the clock in which
 //             the last word of an MCU row is written; `ended_o` follows all of them, with the
@@ -77,7 +77,8 @@ module row_writer
 
   always_ff @(posedge clk_i) begin
     last_block_q <= {(blocks_h[1] && blocks_v != '0) || (blocks_v[1] && blocks_h != '0),
-                     blocks_h[1] || blocks_v[1] || (blocks_h[0] && blocks_v[0]), blocks_h != '0 || blocks_v != '0};
+                     blocks_h[1] || blocks_v[1] || (blocks_h[0] && blocks_v[0]),
+                     blocks_h != '0 || blocks_v != '0};
   end
 
   always_ff @(posedge clk_i) begin

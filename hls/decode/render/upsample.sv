@@ -173,7 +173,8 @@ module upsample
     end
   end
 
-  function automatic logic [7:0] rounded(sum_t sum, logic [3:0] term, logic color, logic fancy_h, logic fancy_v);
+  function automatic logic [7:0] rounded(sum_t sum, logic [3:0] term, logic color, logic fancy_h,
+                                         logic fancy_v);
     sum_t whole;
     whole = sum + sum_t'(term);
     if (!color) return 8'd128;
@@ -187,8 +188,10 @@ module upsample
     beat_o.keep <= place_q4.keep;
     beat_o.last <= place_q4.last && place_q4.last_row;
     for (int unsigned x = 0; x < 2; x++) begin
-      beat_o.cb[x] <= rounded(sum_q[x][0], half[x][0], layout_i.color, layout_i.fancy_h[0], layout_i.fancy_v[0]);
-      beat_o.cr[x] <= rounded(sum_q[x][1], half[x][1], layout_i.color, layout_i.fancy_h[1], layout_i.fancy_v[1]);
+      beat_o.cb[x] <= rounded(sum_q[x][0], half[x][0], layout_i.color, layout_i.fancy_h[0],
+                              layout_i.fancy_v[0]);
+      beat_o.cr[x] <= rounded(sum_q[x][1], half[x][1], layout_i.color, layout_i.fancy_h[1],
+                              layout_i.fancy_v[1]);
     end
   end
 

@@ -2,10 +2,10 @@
 //
 // Reference   T.81 A.3.4 and A.3.6; transform_columns in decode.cpp: products keep 16 bits, as
 //             libjpeg-turbo's do.
-// Interface   quantisation tables are written, and latched, while no coefficients are on their way. `room_i`
-//             allows the next block; `block_o` marks the clock in which it is begun, and its eight
-//             columns follow one a clock. After the last block of an image comes the status,
-//             `done_valid_o`; until it has left, nothing is taken. `first_row_only_o`: no
+// Interface   quantisation tables are written, and latched, while no coefficients are on their way.
+//             `room_i` allows the next block; `block_o` marks the clock in which it is begun, and
+//             its eight columns follow one a clock. After the last block of an image comes the
+//             status, `done_valid_o`; until it has left, nothing is taken. `first_row_only_o`: no
 //             coefficient below the first row was other than zero before dequantisation.
 // Throughput  one coefficient a clock in, one column a clock out. Latency 9 clocks from a block's
 //             last coefficient to its first column.
@@ -14,8 +14,8 @@
 //             (skies, chroma): the more of them fit, the less they hold up what comes behind. 4
 //             blocks cost up to 12 % of the clocks of a photo in 4:4:4, 64 5 %, 512 2 %. What was
 //             not sent is zero by a mask that goes with the block (block RAM), so that nothing
-//             needs to be cleared. The four tables, and those of the three components, are in half a
-//             block RAM.
+//             needs to be cleared. The four tables, and those of the three components, are in half
+//             a block RAM.
 // Bad input   a block that is cut off by the end beat is dropped.
 module coefficient_buffer
   import headrace_pkg::*;
@@ -154,7 +154,8 @@ module coefficient_buffer
   end
 
   // ---- Dequantisation ----
-  // The tables of the file; behind them those of the components. A value is latched over what reads for coefficients.
+  // The tables of the file; behind them those of the components. A value is latched over what reads
+  // for coefficients.
   (* ram_style = "block" *) logic [15:0] quant[512];
   logic        quant_we_q, latch_q, latch_q2;
   logic [7:0]  quant_address_q, latched_q, latched_q2;
@@ -172,7 +173,8 @@ module coefficient_buffer
     latched_q2      <= latched_q;
     quant_value_q   <= quant_value_i;
     if (quant_we_q || latch_q2) begin
-      quant[latch_q2 ? {1'b1, latched_q2} : {1'b0, quant_address_q}] <= latch_q2 ? factor_q2 : quant_value_q;
+      quant[latch_q2 ? {1'b1, latched_q2} : {1'b0, quant_address_q}] <=
+          latch_q2 ? factor_q2 : quant_value_q;
     end
     factor_q2 <= quant[latch_q ? {1'b0, quant_address_q} : {by_component_i, c_q.quant, c_q.index}];
   end
@@ -309,7 +311,8 @@ module coefficient_buffer
   a_one_use_of_the_tables: assert property (@(posedge clk_i) disable iff (!rst_ni)
       !(latch_q && valid_q) && !(latch_q2 && quant_we_q));
   a_blocks_in_order: assert property (@(posedge clk_i) disable iff (!rst_ni)
-      in_use <= number_t'(Blocks) && full_q == in_use[AddressWidth] && number_t'(written_q - head_q) <= in_use);
+      in_use <= number_t'(Blocks) && full_q == in_use[AddressWidth] &&
+                number_t'(written_q - head_q) <= in_use);
 `endif
 
 endmodule

@@ -1,13 +1,14 @@
 // Transform: coefficients in zigzag order to rows of samples, bit-exact to libjpeg-turbo.
 //
-//   coefficients -> coefficient_buffer -> idct_1d (columns) -> transpose -> idct_1d (rows) -> samples
+//   coefficients -> coefficient_buffer -> idct_1d (columns) -> transpose
+//                -> idct_1d (rows) -> samples
 //
 // Reference   transform_columns and transform_rows in decode.cpp: the ISLOW inverse DCT in its AVX2
 //             form.
 // Interface   coefficient_t and samples_t of headrace_pkg.sv. The quantisation tables of an image
 //             are written before its first coefficient and after the end beat of the image before
-//             has left. With `by_component_i`, `quant` is the component, whose table is the one that
-//             was latched for it value by value.
+//             has left. With `by_component_i`, `quant` is the component, whose table is the one
+//             that was latched for it value by value.
 // Throughput  one coefficient a clock in; a row of a block a clock out, so a block takes 8 clocks
 //             or one for each of its coefficients, whichever is more: the columns of a block are
 //             transformed beside the rows of the one before. Up to 512 blocks may wait for their 8
@@ -115,14 +116,15 @@ module transform
     for (int unsigned i = 0; i < 8; i++) samples.value[i] = {!centred[i][7], centred[i][6:0]};
   end
 
-  // Room is seen a clock late, and a block is begun eight clocks behind the one before at the earliest. The end beat leaves
-  // when all blocks have been begun.
+  // Room is seen a clock late, and a block is begun eight clocks behind the one before at the
+  // earliest. The end beat leaves when all blocks have been begun.
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       reserved_q <= '0;
       room_q     <= 1'b1;
     end else begin
-      reserved_q <= reserved_q + {3'd0, block, 2'd0, send_done} - {6'd0, samples_valid_o && samples_ready_i};
+      reserved_q <= reserved_q + {3'd0, block, 2'd0, send_done} -
+                    {6'd0, samples_valid_o && samples_ready_i};
       room_q     <= reserved_q <= 7'(QueueDepth - 8);
     end
   end

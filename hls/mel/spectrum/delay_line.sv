@@ -1,6 +1,7 @@
 // A word as it was Depth clocks ago. It moves every clock and is not reset.
 //
-// Memory      registers up to Depth 4, else distributed RAM of which one word is read and written over in a clock.
+// Memory      registers up to Depth 4, else distributed RAM of which one word is read and written
+//             over in a clock.
 module delay_line #(
   parameter int unsigned Width = 8,
   parameter int unsigned Depth = 16

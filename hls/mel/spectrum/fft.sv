@@ -1,7 +1,8 @@
 // FFT of 256 complex points, without the scale: see fft_stage.
 //
-// Interface   a frame in 128 consecutive clocks as pairs of points t and t + 128, the first one told by `start_i`; out
-//             as pairs of points k and k + 128, k = 0 to 127 with its seven bits reversed.
+// Interface   a frame in 128 consecutive clocks as pairs of points t and t + 128, the first one
+//             told by `start_i`; out as pairs of points k and k + 128, k = 0 to 127 with its seven
+//             bits reversed.
 // Throughput  two points a clock. Latency 169 clocks.
 module fft
   import mel_pkg::*;

@@ -1,8 +1,10 @@
-// One stage of the FFT of 256 points: butterflies with decimation in frequency, and the exchange that brings the next
-// stage's pairs together (multi-path delay commutator). See fft_stage() of mel.cpp.
+// One stage of the FFT of 256 points: butterflies with decimation in frequency, and the exchange
+// that brings the next stage's pairs together (multi-path delay commutator). See fft_stage() of
+// mel.cpp.
 //
-// Interface   frames of 128 pairs in consecutive clocks, the first one told by `start_i`; so out, Latency clocks later.
-//             Pair t is of points 2 t - j and 2 t - j + Apart, where j = t mod Apart. Nothing can hold it up.
+// Interface   frames of 128 pairs in consecutive clocks, the first one told by `start_i`; so out,
+//             Latency clocks later. Pair t is of points 2 t - j and 2 t - j + Apart, where j = t
+//             mod Apart. Nothing can hold it up.
 // Throughput  two points a clock; frames begin at least 129 clocks apart.
 module fft_stage
   import mel_pkg::*;

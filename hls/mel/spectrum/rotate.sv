@@ -1,7 +1,7 @@
 // A complex number times exp(-j a), given the cosine and sine of a; see rounded() of mel.cpp.
 //
-// Arithmetic  exact products of 35 and 27 bits (two DSPs each, 18 and 17 bits of the number), rounded once, half up, to
-//             LSB 2^Shift of the number's.
+// Arithmetic  exact products of 35 and 27 bits (two DSPs each, 18 and 17 bits of the number),
+//             rounded once, half up, to LSB 2^Shift of the number's.
 // Throughput  one a clock. Latency four clocks.
 module rotate
   import mel_pkg::*;

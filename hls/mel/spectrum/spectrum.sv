@@ -1,8 +1,9 @@
 // The powers of two bins of a real FFT of 512 from one of 256 complex points.
 //
 // Reference   the first half of filterbank() and power() of mel.cpp.
-// Interface   frames of points from fft into the slot that `slot_i` has with their `start_i`. `k_i` (1 to 128) of slot
-//             `read_slot_i` asks for bins k and 256 - k; their powers come Latency clocks later.
+// Interface   frames of points from fft into the slot that `slot_i` has with their `start_i`. `k_i`
+//             (1 to 128) of slot `read_slot_i` asks for bins k and 256 - k; their powers come
+//             Latency clocks later.
 // Throughput  one k a clock. Latency 13 clocks.
 // Memory      points below 128 and from there on, four frames each.
 module spectrum
@@ -59,7 +60,8 @@ module spectrum
   end
 
   // ---- Twice the FFTs of even and of odd samples; the latter turned ----
-  (* ram_style = "block" *) logic [53:0] factors[128];  // cosine, sine of 2 pi k / 512; those of k = 128 at 0
+  // Cosine, sine of 2 pi k / 512; those of k = 128 at 0.
+  (* ram_style = "block" *) logic [53:0] factors[128];
   initial begin
     factors[0] = {Cosine[128], Cosine[0]};
     for (int k = 1; k < 128; k++) factors[k] = {Cosine[k], Cosine[128-k]};

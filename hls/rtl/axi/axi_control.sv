@@ -1,14 +1,17 @@
-// A CU's registers behind an AXI4-Lite slave: ap_ctrl_chain, arguments, outputs, performance counters.
+// A CU's registers behind an AXI4-Lite slave: ap_ctrl_chain, arguments, outputs, performance
+// counters.
 //
-// Reference   the CU's kernel.xml has the offsets; 0x00 to 0x0C are as Vitis HLS lays them out, in its own ways: ap_start holds
-//             until the CU takes it (ap_ready, which reading clears), ap_continue is a pulse, writing 1 to a bit of ISR
-//             toggles it. Differences: ap_start can be written again as soon as it reads 0, for the run after
-//             this one, because the CU takes the arguments when it starts; ISR's ap_done is set once a run, by the
-//             rise of ap_done, which then stands until ap_continue; there is no auto-restart.
-// Interface   32-bit data, byte strobes, address bits 1 and 0 ignored. What has no register reads as 0 and takes writes
-//             without effect; every answer is OKAY. Address and data of a write may come in either order.
-//             Words are in the order of packed structs, the last member at index 0; a 64-bit argument is two words.
-//             Counters lie at 0x140 in a row, the first member first.
+// Reference   the CU's kernel.xml has the offsets; 0x00 to 0x0C are as Vitis HLS lays them out, in
+//             its own ways: ap_start holds until the CU takes it (ap_ready, which reading clears),
+//             ap_continue is a pulse, writing 1 to a bit of ISR toggles it. Differences: ap_start
+//             can be written again as soon as it reads 0, for the run after this one, because the
+//             CU takes the arguments when it starts; ISR's ap_done is set once a run, by the rise
+//             of ap_done, which then stands until ap_continue; there is no auto-restart.
+// Interface   32-bit data, byte strobes, address bits 1 and 0 ignored. What has no register reads
+//             as 0 and takes writes without effect; every answer is OKAY. Address and data of a
+//             write may come in either order. Words are in the order of packed structs, the last
+//             member at index 0; a 64-bit argument is two words. Counters lie at 0x140 in a row,
+//             the first member first.
 // Throughput  a read and a write in two clocks each, independent of each other.
 module axi_control #(
   parameter int unsigned               ArgumentWords  = 1,
@@ -94,7 +97,9 @@ module axi_control #(
   always_ff @(posedge clk_i) begin
     for (int unsigned i = 0; i < ArgumentWords; i++) begin
       for (int unsigned j = 0; j < 4; j++) begin
-        if (write && waddr_q == ArgumentOffset[i] && wstrb_q[j]) arguments_q[i][j] <= wdata_q[8*j+:8];
+        if (write && waddr_q == ArgumentOffset[i] && wstrb_q[j]) begin
+          arguments_q[i][j] <= wdata_q[8*j+:8];
+        end
       end
     end
   end
@@ -143,8 +148,8 @@ module axi_control #(
   assign read         = raddr_full_q && (!rvalid_o || rready_i);
   assign read_control = read && raddr_q == Control;
 
-  // Which register is read is found when the address comes. Bit by bit, what each has for the word: the tools make a
-  // tree of an "or" over a vector.
+  // Which register is read is found when the address comes. Bit by bit, what each has for the word:
+  // the tools make a tree of an "or" over a vector.
   localparam int unsigned Words = ArgumentWords + OutputWords + CounterWords;
   logic [Words-1:0]       hit, hit_q;
   logic [Words-1:0][31:0] words;
@@ -155,7 +160,8 @@ module axi_control #(
   for (genvar i = 0; i < Words; i++) begin : gen_word
     localparam int unsigned Counter = i - ArgumentWords - OutputWords;
     localparam logic [11:0] Offset = i < ArgumentWords ? ArgumentOffset[i % ArgumentWords] :
-                                     i < ArgumentWords + OutputWords ? OutputOffset[(i - ArgumentWords) % OutputWords] :
+                                     i < ArgumentWords + OutputWords ?
+                                     OutputOffset[(i - ArgumentWords) % OutputWords] :
                                      12'(12'h140 + 4 * (CounterWords - 1 - Counter));
     assign hit[i] = araddr_i[11:2] == Offset[11:2];
     for (genvar b = 0; b < 32; b++) begin : gen_bit
@@ -193,7 +199,8 @@ module axi_control #(
   end
 
 `ifndef SYNTHESIS
-  a_b_holds: assert property (@(posedge clk_i) disable iff (!rst_ni) bvalid_o && !bready_i |=> bvalid_o);
+  a_b_holds: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      bvalid_o && !bready_i |=> bvalid_o);
   a_r_holds: assert property (@(posedge clk_i) disable iff (!rst_ni)
       rvalid_o && !rready_i |=> rvalid_o && $stable(rdata_o));
 `endif

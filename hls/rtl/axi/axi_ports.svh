@@ -1,6 +1,7 @@
 // The ports of a compute unit, by the names that its kernel.xml leads the vendor's tools to:
 // <port>_<signal>. Macros, as these tools and cocotb want a port for each signal and take no
-// interfaces. A macro that ends in CONNECT hands the ports to cu_shell, whose ports have their names.
+// interfaces. A macro that ends in CONNECT hands the ports to cu_shell, whose ports have their
+// names.
 `ifndef AXI_PORTS_SVH
 `define AXI_PORTS_SVH
 

@@ -1,19 +1,24 @@
 // Reads a run of 128-bit words from memory over AXI4 and gives them as a stream.
 //
-// Interface   `start_i` for a clock while `idle_o`: `words_i` words from `address_i`, which is 16-byte aligned. Exactly
-//             that many come out, unless `stop_i` is held: then no further burst is issued, what is under way is
-//             taken and dropped, and the stream is silent; hold it until `idle_o`.
-// Bursts      up to BurstWords beats, ending where a multiple of BurstWords words of address ends, so that none crosses
-//             4 KiB. A burst is issued when the FIFO has room for the longest, so `rready` never falls, and as many are
-//             under way as the FIFO holds.
-// Throughput  one word a clock when memory's latency is below Depth clocks. Latency memory's and four clocks.
-// Reset       may come with reads under way, and memory be reset with it or not: what still comes of them is dropped, and
-//             the unit is not idle before all has come, or nothing for QuietClocks clocks.
-// Bad input   a word that memory answers with an error, and every word after it, is given as zeros; `error_o` rises when
-//             the first of them is taken and stays until the next start. Errors in words that nobody took do not count.
+// Interface   `start_i` for a clock while `idle_o`: `words_i` words from `address_i`, which is
+//             16-byte aligned. Exactly that many come out, unless `stop_i` is held: then no further
+//             burst is issued, what is under way is taken and dropped, and the stream is silent;
+//             hold it until `idle_o`.
+// Bursts      up to BurstWords beats, ending where a multiple of BurstWords words of address ends,
+//             so that none crosses 4 KiB. A burst is issued when the FIFO has room for the longest,
+//             so `rready` never falls, and as many are under way as the FIFO holds.
+// Throughput  one word a clock when memory's latency is below Depth clocks. Latency memory's and
+//             four clocks.
+// Reset       may come with reads under way, and memory be reset with it or not: what still comes
+//             of them is dropped, and the unit is not idle before all has come, or nothing for
+//             QuietClocks clocks.
+// Bad input   a word that memory answers with an error, and every word after it, is given as zeros;
+//             `error_o` rises when the first of them is taken and stays until the next start.
+//             Errors in words that nobody took do not count.
 module axi_read #(
   parameter int unsigned BurstWords = 64,  // a power of two, at most 256: 4 KiB
-  parameter int unsigned Depth      = 512  // words under way or waiting; a power of two, above BurstWords; LUT RAM to 64
+  // Words under way or waiting; a power of two, above BurstWords; LUT RAM to 64.
+  parameter int unsigned Depth      = 512
 ) (
   input  logic         clk_i,
   input  logic         rst_ni,
@@ -44,16 +49,19 @@ module axi_read #(
 
   localparam int unsigned BurstBits = $clog2(BurstWords);
   localparam int unsigned CountBits = $clog2(Depth) + 1;
-  // A memory that was not reset does not pause for so long, 3.4 us at 300 MHz, in the middle of its answers.
+  // A memory that was not reset does not pause for so long, 3.4 us at 300 MHz, in the middle of its
+  // answers.
   localparam int unsigned QuietClocks = 1024;
 
-  if (BurstWords != 1 << BurstBits || BurstWords > 256 || Depth <= BurstWords) begin : gen_bad_parameters
+  if (BurstWords != 1 << BurstBits || BurstWords > 256 ||
+      Depth <= BurstWords) begin : gen_bad_parameters
     $fatal(1, "%m: BurstWords must be a power of two, at most 256 and below Depth");
   end
 
   // ---- Requests ----
-  // `left_q` words are not yet requested. A burst is first sized, then issued when there is room for it.
-  // The address is counted in two parts, the upper a clock later, which a burst's two clocks allow: short carries.
+  // `left_q` words are not yet requested. A burst is first sized, then issued when there is room
+  // for it. The address is counted in two parts, the upper a clock later, which a burst's two
+  // clocks allow: short carries.
   logic [27:0]          next_q;    // word address of the next burst
   logic [31:0]          upper_q;
   logic                 carry_q;   // from next_q, not yet in upper_q
@@ -65,7 +73,8 @@ module axi_read #(
   logic                 issue;
   logic [CountBits-1:0] free_q;    // words of the FIFO that nobody has a claim on
   // verilator lint_off PROCASSINIT
-  logic [CountBits-1:0] flying_q = '0;  // words requested and not yet here: no reset makes them come sooner
+  // Words requested and not yet here: no reset makes them come sooner.
+  logic [CountBits-1:0] flying_q = '0;
   // verilator lint_on PROCASSINIT
   logic                 stale_q;        // they were requested before a reset
   logic                 forget;         // and will not come: memory was reset, too
@@ -111,14 +120,17 @@ module axi_read #(
     end
   end
 
-  // Without a reset; 0 is what it begins with, by the configuration, whatever else does with which values. A burst that
-  // memory did not take before the reset is withdrawn.
+  // Without a reset; 0 is what it begins with, by the configuration, whatever else does with which
+  // values. A burst that memory did not take before the reset is withdrawn.
   assign withdraw = !rst_ni && flying_q != '0 && arvalid_o && !arready_i;
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
-      if (flying_q != '0) flying_q <= flying_q - CountBits'(take) - (withdraw ? CountBits'(arlen_o) + 1'b1 : '0);
+      if (flying_q != '0) begin
+        flying_q <= flying_q - CountBits'(take) - (withdraw ? CountBits'(arlen_o) + 1'b1 : '0);
+      end
     end else if (forget) flying_q <= '0;
-    else flying_q <= issue ? flying_q + CountBits'(size_q) - CountBits'(take) : flying_q - CountBits'(take);  // `issue` is late
+    else flying_q <= issue ? flying_q + CountBits'(size_q) - CountBits'(take)
+                   : flying_q - CountBits'(take);  // `issue` is late
     if (!rst_ni) stale_q <= 1'b1;
     else if (flying_q == '0) stale_q <= 1'b0;
     quiet_q <= !rst_ni || take ? '0 : quiet_q + 1'b1;
@@ -193,7 +205,8 @@ module axi_read #(
   end
 
 `ifndef SYNTHESIS
-  logic [CountBits-1:0] burst_q[16];  // beats of the bursts under way, in order: at most Depth / BurstWords + 2
+  // Beats of the bursts under way, in order: at most Depth / BurstWords + 2.
+  logic [CountBits-1:0] burst_q[16];
   // verilator lint_off PROCASSINIT
   logic [CountBits-1:0] beat_q = '0;
   logic [3:0]           first_q = '0, free_burst_q = '0;
@@ -211,13 +224,16 @@ module axi_read #(
       free_burst_q          <= free_burst_q + 1'b1;
     end
   end
-  a_start_when_idle: assert property (@(posedge clk_i) disable iff (!rst_ni) start_i |-> idle_o && !stop_i);
-  a_aligned: assert property (@(posedge clk_i) disable iff (!rst_ni) start_i |-> address_i[3:0] == '0);
+  a_start_when_idle: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      start_i |-> idle_o && !stop_i);
+  a_aligned: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      start_i |-> address_i[3:0] == '0);
   a_ar_holds: assert property (@(posedge clk_i) disable iff (!rst_ni)
       arvalid_o && !arready_i |=> arvalid_o && $stable(araddr_o) && $stable(arlen_o));
   a_ar_within_4_kib: assert property (@(posedge clk_i) disable iff (!rst_ni)
       arvalid_o |-> 13'(araddr_o[11:4]) + 13'(arlen_o) < 13'd256);
-  a_r_was_requested: assert property (@(posedge clk_i) disable iff (!rst_ni) rvalid_i |-> flying_q != '0);
+  a_r_was_requested: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      rvalid_i |-> flying_q != '0);
   a_rlast_where_asked: assert property (@(posedge clk_i) disable iff (!rst_ni)
       take |-> rlast_i == (beat_q + 1'b1 == burst_q[first_q]));
 `endif

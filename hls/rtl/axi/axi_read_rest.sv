@@ -1,11 +1,13 @@
-// Between a reader and its AXI4 port: what memory still sends of bursts from before a reset does not reach the reader.
+// Between a reader and its AXI4 port: what memory still sends of bursts from before a reset does
+// not reach the reader.
 //
-// Interface   the reader is reset with this, takes data as it comes, and asks for nothing before `idle_o`: no burst is under
-//             way. An address that memory did not take before the reset is withdrawn. Memory may be reset, too, or not:
-//             what is left of a burst is waited for until nothing has come for QuietClocks clocks.
+// Interface   the reader is reset with this, takes data as it comes, and asks for nothing before
+//             `idle_o`: no burst is under way. An address that memory did not take before the reset
+//             is withdrawn. Memory may be reset, too, or not: what is left of a burst is waited for
+//             until nothing has come for QuietClocks clocks.
 // Throughput  that of the reader; nothing is registered on its way.
 module axi_read_rest #(
-  parameter int unsigned MostBursts = 1023  // under way
+  parameter int unsigned MaxBursts = 1023  // under way
 ) (
   input  logic clk_i,
   input  logic rst_ni,
@@ -22,11 +24,13 @@ module axi_read_rest #(
   input  logic rlast_i
 );
 
-  localparam int unsigned CountBits = $clog2(MostBursts + 1);
-  // A memory that was not reset does not pause for so long, 3.4 us at 300 MHz, in the middle of its answers.
+  localparam int unsigned CountBits = $clog2(MaxBursts + 1);
+  // A memory that was not reset does not pause for so long, 3.4 us at 300 MHz, in the middle of its
+  // answers.
   localparam int unsigned QuietClocks = 1024;
 
-  // No reset makes the bursts under way come sooner: 0 is what it begins with, by the configuration.
+  // No reset makes the bursts under way come sooner: 0 is what it begins with, by the
+  // configuration.
   // verilator lint_off PROCASSINIT
   logic [CountBits-1:0] flying_q = '0;
   // verilator lint_on PROCASSINIT
@@ -52,7 +56,8 @@ module axi_read_rest #(
   end
 
 `ifndef SYNTHESIS
-  a_r_was_requested: assert property (@(posedge clk_i) disable iff (!rst_ni) rvalid_i |-> flying_q != '0);
+  a_r_was_requested: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      rvalid_i |-> flying_q != '0);
   a_waits_for_idle: assert property (@(posedge clk_i) disable iff (!rst_ni) arvalid_i |-> !stale_q);
   a_count_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni) ask |-> flying_q != '1);
 `endif

@@ -1,9 +1,10 @@
 // Several readers behind one AXI4 master: addresses by turns, data by id.
 //
-// Interface   a reader has the number of its place, which is the id of its bursts, so that what comes back tells whose it is:
-//             nothing is kept of bursts under way, also none that a reset leaves. Memory may answer different readers in
-//             any order, also beat by beat in turn, and each reader in its own. Readers take data as it comes. rdata,
-//             rresp and rlast go to all of them past this module.
+// Interface   a reader has the number of its place, which is the id of its bursts, so that what
+//             comes back tells whose it is: nothing is kept of bursts under way, also none that a
+//             reset leaves. Memory may answer different readers in any order, also beat by beat in
+//             turn, and each reader in its own. Readers take data as it comes. rdata, rresp and
+//             rlast go to all of them past this module.
 // Throughput  an address a clock. Latency none for the reader that had the last turn, else a clock.
 module axi_read_share #(
   parameter  int unsigned Readers = 3,
@@ -33,8 +34,8 @@ module axi_read_share #(
 
   logic [IdBits-1:0] turn_q, turn_d;
 
-  // The reader that has the turn keeps it until memory takes its address; then, or if it has none, the next one that has
-  // an address gets it.
+  // The reader that has the turn keeps it until memory takes its address; then, or if it has none,
+  // the next one that has an address gets it.
   always_comb begin
     turn_d = turn_q;
     if (!arvalid_i[turn_q] || arready_i) begin

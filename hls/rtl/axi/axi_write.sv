@@ -1,16 +1,20 @@
 // Writes runs of 128-bit words to memory over AXI4.
 //
-// Interface   a command is a run of words: `words_i` of them, at least one, from `address_i`, which is 16-byte aligned.
-//             The words of all commands come in one stream, in the order of the commands. Commands and words may run
-//             ahead of each other: words wait in the FIFO. `idle_o`: every command taken is written and answered.
-//             `clear_i` for a clock while idle clears `bus_error_o`.
-// Bursts      up to BurstWords beats, ending where a multiple of BurstWords words of address ends, so that none crosses
-//             4 KiB. A burst is issued when all its words are there, so that it never holds the bus up.
-// Throughput  one word a clock within a burst of at least four. Latency a burst's words and three clocks.
+// Interface   a command is a run of words: `words_i` of them, at least one, from `address_i`, which
+//             is 16-byte aligned. The words of all commands come in one stream, in the order of the
+//             commands. Commands and words may run ahead of each other: words wait in the FIFO.
+//             `idle_o`: every command taken is written and answered. `clear_i` for a clock while
+//             idle clears `bus_error_o`.
+// Bursts      up to BurstWords beats, ending where a multiple of BurstWords words of address ends,
+//             so that none crosses 4 KiB. A burst is issued when all its words are there, so that
+//             it never holds the bus up.
+// Throughput  one word a clock within a burst of at least four. Latency a burst's words and three
+//             clocks.
 // Bad input   an error response sets `bus_error_o` until it is cleared; writing goes on to the end.
 module axi_write #(
   parameter int unsigned BurstWords = 32,  // a power of two, at most 256: 4 KiB
-  parameter int unsigned Depth      = 64   // words that wait; a power of two, at least 2 BurstWords; LUT RAM to 64
+  // Words that wait; a power of two, at least 2 BurstWords; LUT RAM to 64.
+  parameter int unsigned Depth      = 64
 ) (
   input  logic         clk_i,
   input  logic         rst_ni,
@@ -48,7 +52,8 @@ module axi_write #(
   localparam int unsigned CountBits = $clog2(Depth) + 1;
   localparam int unsigned OutstandingBits = 6;  // bursts that may wait for their response: 2^6 - 1
 
-  if (BurstWords != 1 << BurstBits || BurstWords > 256 || Depth < 2 * BurstWords) begin : gen_bad_parameters
+  if (BurstWords != 1 << BurstBits || BurstWords > 256 ||
+      Depth < 2 * BurstWords) begin : gen_bad_parameters
     $fatal(1, "%m: BurstWords must be a power of two, at most 256 and half of Depth");
   end
 
@@ -86,12 +91,14 @@ module axi_write #(
   end
 
   // ---- Bursts: sized in one clock, issued when there is all that they need ----
-  // The address is counted in two parts, the upper a clock later, which a burst's two clocks allow: short carries.
+  // The address is counted in two parts, the upper a clock later, which a burst's two clocks allow:
+  // short carries.
   logic [27:0]                next_q;     // word address of the next burst
   logic [31:0]                upper_q;
   logic                       carry_q;    // from next_q, not yet in upper_q
   logic [28:0]                left_q;     // words of the command that no burst has claimed yet
-  logic [CountBits:0]         waiting_q;  // words taken, one more than Depth fits in, that no burst has claimed yet
+  // Words taken, one more than Depth fits in, that no burst has claimed yet.
+  logic [CountBits:0]         waiting_q;
   logic [BurstBits:0]         border;     // words up to where a burst must end
   logic [BurstBits:0]         size_q;
   logic                       sized_q;
@@ -211,7 +218,8 @@ module axi_write #(
       wvalid_o && !wready_i |=> wvalid_o && $stable(wdata_o) && $stable(wlast_o));
   a_wlast_where_awlen_says: assert property (@(posedge clk_i) disable iff (!rst_ni)
       wvalid_o |-> oldest_q != newest_q && wlast_o == (sent_beat_q == sent_q[oldest_q]));
-  a_b_was_asked_for: assert property (@(posedge clk_i) disable iff (!rst_ni) bvalid_i |-> outstanding_q != '0);
+  a_b_was_asked_for: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      bvalid_i |-> outstanding_q != '0);
 `endif
 
 endmodule

@@ -1,14 +1,17 @@
-// Several writers behind one AXI4 master: addresses by turns, data in the order of the addresses, responses by id.
+// Several writers behind one AXI4 master: addresses by turns, data in the order of the addresses,
+// responses by id.
 //
-// Interface   a writer has the number of its place, which is the id of its bursts. Its data waits until memory has taken
-//             its address; all data of a burst goes before that of the next burst, whoever's it is, so a writer shows an
-//             address only when the burst's data will not wait for another writer. Writers take responses as they come.
-//             bresp goes to all of them past this module.
-// Throughput  an address and a word a clock. Latency none for the writer that had the last turn, else a clock; data comes
-//             a clock after its address at the earliest.
-// Reset       may come with bursts under way, and memory be reset with it or not: no address is shown before their responses
-//             have come, which no writer sees, or nothing has for QuietClocks clocks. A burst whose data memory has not got
-//             all of is not completed: that takes a reset of the memory.
+// Interface   a writer has the number of its place, which is the id of its bursts. Its data waits
+//             until memory has taken its address; all data of a burst goes before that of the next
+//             burst, whoever's it is, so a writer shows an address only when the burst's data will
+//             not wait for another writer. Writers take responses as they come. bresp goes to all
+//             of them past this module.
+// Throughput  an address and a word a clock. Latency none for the writer that had the last turn,
+//             else a clock; data comes a clock after its address at the earliest.
+// Reset       may come with bursts under way, and memory be reset with it or not: no address is
+//             shown before their responses have come, which no writer sees, or nothing has for
+//             QuietClocks clocks. A burst whose data memory has not got all of is not completed:
+//             that takes a reset of the memory.
 module axi_write_share #(
   parameter  int unsigned Writers = 3,
   localparam int unsigned IdBits  = $clog2(Writers)
@@ -42,9 +45,11 @@ module axi_write_share #(
 );
 
   localparam int unsigned Ahead = 8;  // bursts whose data may wait behind that of others
-  // A memory that was not reset does not pause for so long, 3.4 us at 300 MHz, in the middle of its answers.
+  // A memory that was not reset does not pause for so long, 3.4 us at 300 MHz, in the middle of its
+  // answers.
   localparam int unsigned QuietClocks = 1024;
-  localparam int unsigned CountBits   = 8;  // of bursts without response: 63 of each of four writers
+  // Of bursts without response: 63 of each of four writers.
+  localparam int unsigned CountBits   = 8;
 
   if (Writers < 2) begin : gen_bad_parameters
     $fatal(1, "%m: Writers must be at least 2");
@@ -111,7 +116,8 @@ module axi_write_share #(
   assign awid_o    = turn_q;
   assign awaddr_o  = awaddr_i[turn_q];
   assign awlen_o   = awlen_i[turn_q];
-  assign awvalid_o = awvalid_i[turn_q] && room && !stale_q && rst_ni;  // in reset writers may hold anything
+  // In reset writers may hold anything.
+  assign awvalid_o = awvalid_i[turn_q] && room && !stale_q && rst_ni;
   assign wdata_o   = wdata_i[owner];
   assign wstrb_o   = wstrb_i[owner];
   assign wlast_o   = wlast_i[owner];
@@ -130,8 +136,10 @@ module axi_write_share #(
       awvalid_o && !awready_i |=> awvalid_o && $stable({awid_o, awaddr_o, awlen_o}));
   a_w_holds: assert property (@(posedge clk_i) disable iff (!rst_ni)
       wvalid_o && !wready_i |=> wvalid_o && $stable({wdata_o, wstrb_o, wlast_o}));
-  a_count_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni) take |-> unanswered_q != '1);
-  a_b_was_asked_for: assert property (@(posedge clk_i) disable iff (!rst_ni) bvalid_i |-> unanswered_q != '0);
+  a_count_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      take |-> unanswered_q != '1);
+  a_b_was_asked_for: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      bvalid_i |-> unanswered_q != '0);
   a_id_is_a_writers: assert property (@(posedge clk_i) disable iff (!rst_ni)
       bvalid_i |-> 32'(bid_i) < Writers);
 `endif

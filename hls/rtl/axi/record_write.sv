@@ -1,8 +1,9 @@
 // Writes the result record, two 128-bit words, over AXI4.
 //
-// Interface   `start_i` for a clock while `idle_o`, which comes again after the last response; all else is taken with it. Two
-//             bursts of one word: two words from a 16-byte aligned address may lie across 4 KiB. With `ordered_i` the
-//             second word is written when memory has answered for the first, so that who sees it sees both.
+// Interface   `start_i` for a clock while `idle_o`, which comes again after the last response; all
+//             else is taken with it. Two bursts of one word: two words from a 16-byte aligned
+//             address may lie across 4 KiB. With `ordered_i` the second word is written when memory
+//             has answered for the first, so that who sees it sees both.
 // Bad input   an error response sets `bus_error_o` until the next start.
 module record_write (
   input  logic         clk_i,
@@ -84,7 +85,8 @@ module record_write (
       awvalid_o && !awready_i |=> awvalid_o && $stable(awaddr_o));
   a_w_holds: assert property (@(posedge clk_i) disable iff (!rst_ni)
       wvalid_o && !wready_i |=> wvalid_o && $stable(wdata_o));
-  a_b_was_asked_for: assert property (@(posedge clk_i) disable iff (!rst_ni) bvalid_i |-> answers_q != '0);
+  a_b_was_asked_for: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      bvalid_i |-> answers_q != '0);
 `endif
 
 endmodule
