@@ -31,26 +31,26 @@ from numpy.typing import NDArray
 
 from headrace.batching import BadInput, UnsupportedInput
 from headrace.bitstreams.build import build_hw_emu
-from headrace.host.dpu import audio, sound_file
-from headrace.host.dpu.audio import RATES, AudioSpec, Stage
 from headrace.host.dpu.driver import Dpu
+from headrace.host.dpu.reference import audio, audio_file
+from headrace.host.dpu.reference.audio import RATES, AudioSpec, Stage
 from headrace.host.xrt import emulation
 from headrace.host.xrt.hw_emu import CLOCK_MHZ, MemoryModel
-from headrace.sim.hardware.card import estimated_mhz
+from headrace.sim.system.card import estimated_mhz
 
 CLOCKS_MHZ = (CLOCK_MHZ, estimated_mhz("mel cu", "norm cu"))  # assumed, and what the estimate of the delays supports
 ABOVE_FLOOR = 3.0  # in natural-log units
 
 
 @dataclass(frozen=True)
-class Sound:
+class AudioClip:
     name: str
     data: bytes
     seconds: float
     rate: int
 
 
-def made() -> list[Sound]:
+def made() -> list[AudioClip]:
     """Glides of a voice's harmonics between noise, seconds by rate; the same at every call."""
     random = np.random.default_rng(1)
     sounds = []
@@ -61,7 +61,7 @@ def made() -> list[Sound]:
         envelope = np.clip(np.sin(3.4 * np.pi * time), 0, 1)
         samples = 0.25 * envelope * voiced + 0.02 * (1 - envelope) * random.standard_normal(len(time))
         data = wav(np.clip(np.rint(samples * 32768), -32768, 32767).astype("<i2"), rate)
-        sounds.append(Sound(f"made, {seconds:g} s, {rate} Hz", data, seconds, rate))
+        sounds.append(AudioClip(f"made, {seconds:g} s, {rate} Hz", data, seconds, rate))
     return sounds
 
 
@@ -76,24 +76,24 @@ def wav(samples: NDArray[Any], rate: int) -> bytes:
     return file.getvalue()
 
 
-def read(folder: Path, spec: AudioSpec) -> list[Sound]:
+def read(folder: Path, spec: AudioSpec) -> list[AudioClip]:
     sounds = []
     for file in sorted(folder.rglob("*")):
         if not file.is_file():
             continue
         data = file.read_bytes()
         try:
-            header = sound_file.pcm(data, spec.rates, spec.longest_s)
+            header = audio_file.pcm(data, spec.rates, spec.longest_s)
         except (UnsupportedInput, BadInput) as error:
             print(f"{file.name} is left out: {error}", file=sys.stderr)
             continue
-        sounds.append(Sound(file.name, data, header.frames / header.rate, header.rate))
+        sounds.append(AudioClip(file.name, data, header.frames / header.rate, header.rate))
     return sounds
 
 
-def exact_resample(sound: Sound, spec: AudioSpec) -> NDArray[np.float64]:
+def exact_resample(sound: AudioClip, spec: AudioSpec) -> NDArray[np.float64]:
     """The sum over the definition's taps in float64."""
-    samples, rate = sound_file.decode(sound.data, spec.rates, spec.longest_s)
+    samples, rate = audio_file.decode(sound.data, spec.rates, spec.longest_s)
     up, down = spec.rate // np.gcd(spec.rate, rate), rate // np.gcd(spec.rate, rate)
     taps = spec.taps(rate)
     skip = -(len(taps) // 2) % down
@@ -119,7 +119,7 @@ def errors(found: NDArray[Any], exact: NDArray[Any], floor: float) -> tuple[floa
     return (float(np.quantile(error, 0.999)), float(error.max())) if error.size else (0.0, 0.0)
 
 
-async def measure(dpu: Dpu[AudioSpec], sound: Sound) -> dict[str, Any]:
+async def measure(dpu: Dpu[AudioSpec], sound: AudioClip) -> dict[str, Any]:
     """One row of the table. Taps are loaded before, as for a request after one of the same rate."""
     spec, floor = dpu.spec, float(np.log(dpu.spec.log_floor))
     resampled = (await dpu.process(sound.data, Stage.RESAMPLE)).tensor.astype(np.float64)
@@ -162,7 +162,7 @@ def overlapped(rows: list[dict[str, Any]]) -> int:
     return b
 
 
-async def run(xclbin: Path, sounds: list[Sound], latency: int) -> list[dict[str, Any]]:
+async def run(xclbin: Path, sounds: list[AudioClip], latency: int) -> list[dict[str, Any]]:
     async with Dpu(xclbin, AudioSpec()) as dpu:
         emulation.set_memory_model(emulation.device(0), MemoryModel(latency=latency))
         rows = []

@@ -26,10 +26,10 @@ import numpy as np
 from headrace.batching import ModelGraph, NodeTimes, Preba, Profile
 from headrace.sim.hardware.npu import npu_times
 from headrace.sim.hardware.profiles import read_profile
-from headrace.sim.load.lengths import LIBRISPEECH, SPEECH, Frames, Lengths
-from headrace.sim.load.traffic import generate, poisson
 from headrace.sim.scenario import CONFORMER_STEP_S, curves
 from headrace.sim.simulation import simulate
+from headrace.sim.workload.lengths import LIBRISPEECH, SPEECH, Frames, Lengths
+from headrace.sim.workload.traffic import generate, poisson
 from headrace.sim.zoo import model_graph
 
 PROFILE = Path(__file__).parents[1] / "examples" / "conformer_ctc_small.profile.json"
@@ -124,13 +124,17 @@ def main() -> None:
         for variant, what in every.items():
             result = bench.run(what, rate)
             rows[variant] = {
-                "rps_at_slo": at_slo[variant], "p50_ms": result["latency_ms"]["p50"],
-                "p99_ms": result["latency_ms"]["p99"], "batch_size_mean": result["batch_size_mean"],
-            }  # fmt: skip
+                "rps_at_slo": at_slo[variant],
+                "p50_ms": result["latency_ms"]["p50"],
+                "p99_ms": result["latency_ms"]["p99"],
+                "batch_size_mean": result["batch_size_mean"],
+            }
         found[name] = {
-            "slo_ms": 1e3 * bench.slo_s, "rate_rps": rate, "rows": rows,
+            "slo_ms": 1e3 * bench.slo_s,
+            "rate_rps": rate,
+            "rows": rows,
             "knees": {seconds: [knee.batch, 1e3 * knee.latency_s] for seconds, knee in knees.items()},
-        }  # fmt: skip
+        }
         if options.json:
             continue
         told = ", ".join(f"{s:g} s: {knee.batch} in {1e3 * knee.latency_s:.0f} ms" for s, knee in knees.items())

@@ -30,9 +30,9 @@ from bench_image_cu import CUT, QUALITIES, cases
 
 from headrace.bitstreams.resources.synthesis import OPTIONS
 from headrace.bitstreams.verilate import needed_files, rtl_sources
-from headrace.host.demo.photos import bundled_photos
-from headrace.sim.hardware.dpu import image_cu_cycles
-from headrace.sim.hardware.jpeg import JpegWork, read_jpeg_work
+from headrace.host.demo.inputs.images import bundled_images
+from headrace.sim.hardware.dpu.image import image_cu_cycles
+from headrace.sim.hardware.dpu.jpeg import JpegWork, read_jpeg_work
 
 UNIT = "entropy_decoder"
 SAMPLING = "4:2:0"
@@ -96,7 +96,7 @@ def main() -> int:
     parser.add_argument("--latency", type=int, default=120, help="clocks to the first word of memory")
     parser.add_argument("--json", type=Path, help="all figures, to this file")
     args = parser.parse_args()
-    files = sorted(args.photos.iterdir()) if args.photos else bundled_photos()
+    files = sorted(args.photos.iterdir()) if args.photos else bundled_images()
     found = [case for case in cases(files) if case.size != "own" and case.sampling == SAMPLING]
     if not found:
         parser.error(f"--photos {args.photos}: no photo that OpenCV reads")

@@ -28,9 +28,14 @@ RATES_RPS = (200.0, 400.0, 800.0)  # for each NPU, which does 153/s one by one a
 def fleet_of(servers: int, requests: int, router: str = "power-of-two") -> Scenario:
     """Of NPUs that are half busy, each with one MobileNet at a time."""
     return Scenario(
-        policy="serial", model="mobilenet_v1", rate_rps=1500.0 * servers, requests=requests, stream=True,
-        servers=servers, router=router,
-    )  # fmt: skip
+        policy="serial",
+        model="mobilenet_v1",
+        rate_rps=1500.0 * servers,
+        requests=requests,
+        stream=True,
+        servers=servers,
+        router=router,
+    )
 
 
 def requests_per_s(servers: int, requests: int, router: str) -> float:
@@ -56,9 +61,16 @@ def table(requests: int, seeds: int, rate_rps: float) -> list[dict[str, object]]
         found: dict[str, list[dict[str, float]]] = {}
         for seed in range(seeds):
             one = Scenario(
-                policy=policy, model="gnmt", rate_rps=rate_rps * NPUS * SERVERS, requests=requests, max_batch=16,
-                window_ms=2.0, npus=NPUS, stream=True, seed=seed,
-            )  # fmt: skip
+                policy=policy,
+                model="gnmt",
+                rate_rps=rate_rps * NPUS * SERVERS,
+                requests=requests,
+                max_batch=16,
+                window_ms=2.0,
+                npus=NPUS,
+                stream=True,
+                seed=seed,
+            )
             runs = {"one": replace(one, npus=NPUS * SERVERS)}
             runs |= {router: replace(one, servers=SERVERS, router=router) for router in ROUTERS}
             for name, scenario in runs.items():

@@ -12,7 +12,7 @@ function of the files alone; only the speed of the simulation is the machine's. 
 stderr.
 
 Images/s stand at two clocks: the 300 MHz that are assumed, and what the estimate of the delays supports, which is no
-timing either (sim/hardware/card.py). Those of several CUs are those of one, times their number: up to 16, each port of
+timing either (sim/system/card.py). Those of several CUs are those of one, times their number: up to 16, each port of
 each CU has an HBM bank of its own (bitstreams/build.py), so they share nothing that the model knows of. One CU's time
 is from start to start of runs back to back: the run, and the host's register accesses in between without any delay but
 the CU's own. What PCIe adds is not in it.
@@ -42,15 +42,15 @@ from headrace.bitstreams.hw_emu.library import build_library
 from headrace.bitstreams.kernel import KernelSpec, parse_kernels
 from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.verilate import rtl_sources
-from headrace.host.demo.photos import SAMPLINGS, bundled_photos
-from headrace.host.dpu.image import FORMATS, ImageSpec, Stage
-from headrace.host.dpu.status import Status
-from headrace.host.workers.profiling import machine
+from headrace.host.demo.inputs.images import SAMPLINGS, bundled_images
+from headrace.host.dpu.reference.image import FORMATS, ImageSpec, Stage
+from headrace.host.dpu.units.status import Status
+from headrace.host.workers.profiling.batches import machine
 from headrace.host.xrt.engine import MemoryRange
 from headrace.host.xrt.hw_emu import CLOCK_MHZ, KernelModel, MemoryModel, register_writes
-from headrace.sim.hardware.card import estimated_mhz
-from headrace.sim.hardware.dpu import image_cu_cycles
-from headrace.sim.hardware.jpeg import read_jpeg_work
+from headrace.sim.hardware.dpu.image import image_cu_cycles
+from headrace.sim.hardware.dpu.jpeg import read_jpeg_work
+from headrace.sim.system.card import estimated_mhz
 
 CLOCK_HZ = CLOCK_MHZ * 1e6
 CLOCKS_MHZ = (CLOCK_MHZ, estimated_mhz("image cu"))  # assumed, and what the estimate of the delays supports
@@ -118,11 +118,21 @@ def own_buffers(image: ImageSpec) -> dict[str, np.ndarray]:
 def settings(image: ImageSpec, jpeg: bytes, buffers: dict[str, np.ndarray]) -> dict[str, int]:
     """The arguments of a request that are no buffers, and the ring, which it does not have."""
     return {
-        "jpeg_bytes": len(jpeg), "tensor_capacity": buffers["tensor"].nbytes, "stage": int(Stage.NORMALIZE),
-        "format": FORMATS.index(image.dtype), "resize_short": image.resize_short, "crop_width": image.crop_width,
-        "crop_height": image.crop_height, "crop_x": CENTRED, "crop_y": CENTRED,
-        "workspace_bytes": buffers["workspace"].nbytes, "ring": 0, "ring_entries": 0, "ring_first": 0, "polls": 0,
-    }  # fmt: skip
+        "jpeg_bytes": len(jpeg),
+        "tensor_capacity": buffers["tensor"].nbytes,
+        "stage": int(Stage.NORMALIZE),
+        "format": FORMATS.index(image.dtype),
+        "resize_short": image.resize_short,
+        "crop_width": image.crop_width,
+        "crop_height": image.crop_height,
+        "crop_x": CENTRED,
+        "crop_y": CENTRED,
+        "workspace_bytes": buffers["workspace"].nbytes,
+        "ring": 0,
+        "ring_entries": 0,
+        "ring_first": 0,
+        "polls": 0,
+    }
 
 
 def cpu_ms(function: Callable[..., None], spec: KernelSpec, image: ImageSpec, jpeg: bytes, calls: int) -> float:
@@ -242,18 +252,34 @@ def summarise(rows: list[dict], gap: int) -> list[dict]:
     for (size, sampling, quality), group in sorted(groups.items(), key=lambda item: (item[0][0] == "own", *item[0])):
         per_pixel = [row["cycles_per_pixel"] for row in group]
         start_to_start = mean("cycles", group) + gap
-        summaries.append({
-            "size": size, "sampling": sampling, "quality": quality, "photos": len(group),
-            "cycles_per_pixel": {"mean": statistics.fmean(per_pixel), "max": max(per_pixel)},
-            **{name: mean(name, group) for name in ("cycles", "symbols", "long_codes", "symbols_per_cycle", "header",
-               *WAITS, "first_output", "last_output")},
-            "share_of_goal_max": max(row["share_of_goal"] for row in group),
-            "model_deviation_max": max(abs(row["model_deviation"]) for row in group),
-            "start_to_start": start_to_start,
-            "images_per_s": {
-                mhz: {cus: cus * mhz * 1e6 / start_to_start for cus in range(1, 9)} for mhz in CLOCKS_MHZ
-            },
-        })  # fmt: skip
+        summaries.append(
+            {
+                "size": size,
+                "sampling": sampling,
+                "quality": quality,
+                "photos": len(group),
+                "cycles_per_pixel": {"mean": statistics.fmean(per_pixel), "max": max(per_pixel)},
+                **{
+                    name: mean(name, group)
+                    for name in (
+                        "cycles",
+                        "symbols",
+                        "long_codes",
+                        "symbols_per_cycle",
+                        "header",
+                        *WAITS,
+                        "first_output",
+                        "last_output",
+                    )
+                },
+                "share_of_goal_max": max(row["share_of_goal"] for row in group),
+                "model_deviation_max": max(abs(row["model_deviation"]) for row in group),
+                "start_to_start": start_to_start,
+                "images_per_s": {
+                    mhz: {cus: cus * mhz * 1e6 / start_to_start for cus in range(1, 9)} for mhz in CLOCKS_MHZ
+                },
+            }
+        )
     return summaries
 
 
@@ -266,30 +292,64 @@ def print_table(head: list[str], rows: list[list[str]]) -> None:
 
 def print_summary(summaries: list[dict]) -> None:
     print_table(
-        ["size", "sampling", "q", "cycles/pixel", "worst", "of goal", "symbols", "per clock", "header", "data",
-         "transform", "rows", "output", "write", "first us", "last us", "model"],
+        [
+            "size",
+            "sampling",
+            "q",
+            "cycles/pixel",
+            "worst",
+            "of goal",
+            "symbols",
+            "per clock",
+            "header",
+            "data",
+            "transform",
+            "rows",
+            "output",
+            "write",
+            "first us",
+            "last us",
+            "model",
+        ],
         [
             [
-                row["size"], row["sampling"], str(row["quality"]), f"{row['cycles_per_pixel']['mean']:.3f}",
-                f"{row['cycles_per_pixel']['max']:.3f}", f"{row['share_of_goal_max']:.3f}", f"{row['symbols']:.0f}",
-                f"{row['symbols_per_cycle']:.3f}", f"{row['header']:.0f}",
+                row["size"],
+                row["sampling"],
+                str(row["quality"]),
+                f"{row['cycles_per_pixel']['mean']:.3f}",
+                f"{row['cycles_per_pixel']['max']:.3f}",
+                f"{row['share_of_goal_max']:.3f}",
+                f"{row['symbols']:.0f}",
+                f"{row['symbols_per_cycle']:.3f}",
+                f"{row['header']:.0f}",
                 *(f"{row[name]:.0f}" for name in WAITS),
-                f"{row['first_output'] / CLOCK_HZ * 1e6:.1f}", f"{row['last_output'] / CLOCK_HZ * 1e6:.1f}",
+                f"{row['first_output'] / CLOCK_HZ * 1e6:.1f}",
+                f"{row['last_output'] / CLOCK_HZ * 1e6:.1f}",
                 f"{100 * row['model_deviation_max']:.3f} %",
             ]
             for row in summaries
         ],
-    )  # fmt: skip
+    )
     print()
     print_table(
-        ["size", "sampling", "q", "cycles",
-         *(f"{cus} CU{'s' * (cus > 1)}, {mhz} MHz" for mhz in CLOCKS_MHZ for cus in SHOWN_CUS)],
         [
-            [row["size"], row["sampling"], str(row["quality"]), f"{row['cycles']:.0f}",
-             *(f"{row['images_per_s'][mhz][cus]:,.0f}" for mhz in CLOCKS_MHZ for cus in SHOWN_CUS)]
+            "size",
+            "sampling",
+            "q",
+            "cycles",
+            *(f"{cus} CU{'s' * (cus > 1)}, {mhz} MHz" for mhz in CLOCKS_MHZ for cus in SHOWN_CUS),
+        ],
+        [
+            [
+                row["size"],
+                row["sampling"],
+                str(row["quality"]),
+                f"{row['cycles']:.0f}",
+                *(f"{row['images_per_s'][mhz][cus]:,.0f}" for mhz in CLOCKS_MHZ for cus in SHOWN_CUS),
+            ]
             for row in summaries
         ],
-    )  # fmt: skip
+    )
 
 
 def main() -> None:
@@ -301,7 +361,7 @@ def main() -> None:
     parser.add_argument("--sw-emu", action="store_true", help="CPU time of the C++ at 500x375, no clocks")
     parser.add_argument("--calls", type=int, default=10, help="with --sw-emu: of these the best")
     options = parser.parse_args()
-    files = sorted(path for path in options.photos.iterdir() if path.is_file()) if options.photos else bundled_photos()
+    files = sorted(path for path in options.photos.iterdir() if path.is_file()) if options.photos else bundled_images()
     spec = parse_kernels((hls_folder() / "image_cu" / "kernel.xml").read_bytes())[0]
     if options.sw_emu:
         measure_sw_emu(spec, files, options.calls)
@@ -323,8 +383,11 @@ def main() -> None:
             own.cu = Cu(library, spec, memory, image)
         row = measure(own.cu, case, options.latency)
         finished += 1
-        print(f"\r{finished}/{len(todo)} {case.photo} {case.size} {case.sampling} q{case.quality}\x1b[K", end="",
-              file=sys.stderr)  # fmt: skip
+        print(
+            f"\r{finished}/{len(todo)} {case.photo} {case.size} {case.sampling} q{case.quality}\x1b[K",
+            end="",
+            file=sys.stderr,
+        )
         return row
 
     began = time.perf_counter()
@@ -367,7 +430,7 @@ symbols and half the pixels, plus 3000. "data" to "write": clocks in which the e
 waited for the transform, samples for a free MCU row, pixels for resize, and the tensor's words for memory; several may
 wait in one clock. "first", "last": from start until memory has the first and the last word of the tensor, at 300 MHz.
 {CLOCK_MHZ} MHz is assumed; {CLOCKS_MHZ[1]} MHz is what the estimate of the longest path supports (`headrace build --report`).
-"model": greatest deviation of sim/hardware/dpu.py.
+"model": greatest deviation of sim/hardware/dpu/image.py.
 
 cycle model: {100 * max(errors):.3f} % off at most, {100 * statistics.fmean(errors):.4f} % on average, {len(errors)} files
 between runs: {gap} clocks of register accesses, which images/s include

@@ -16,9 +16,9 @@ import math
 from pathlib import Path
 
 from headrace.batching import ModelGraph, NodeTimes, Preba, Profile, ProfilePoint
-from headrace.sim.load.lengths import Fixed
-from headrace.sim.load.traffic import generate, poisson
 from headrace.sim.simulation import simulate
+from headrace.sim.workload.lengths import Fixed
+from headrace.sim.workload.traffic import generate, poisson
 
 PARTITIONS = ((1,) * 7, (4, 1, 1, 1), (3, 1, 1, 1, 1), (4, 2, 1), (4, 3), (3, 2, 2))  # compute slices, largest first
 LOADS = (0.2, 0.5, 0.8, 0.95, 1.2)
@@ -64,23 +64,32 @@ def main() -> None:
                     served[workers[ran.worker]] += ran.task.batch_size
                     tasks[workers[ran.worker]] += 1
                 span = max(done.outcome.finished) - work.arrival[0]
-                found.append({
-                    "partition": "+".join(f"{gpcs}g" for gpcs in partition), "load": load, "order": order,
-                    "rate_rps": rate, "throughput_rps": done.result["throughput_rps"],
-                    "latency_ms": done.result["latency_ms"],
-                    "batch_mean": {f"{g}g": served[g] / tasks[g] if tasks[g] else 0.0 for g in served},
-                    "share": {f"{g}g": served[g] / options.requests for g in served},
-                    "busy": {
-                        f"{g}g": sum(s for s, own in zip(done.outcome.worker_busy_s, workers, strict=True) if own == g)
-                        / (workers.count(g) * span) for g in served
-                    },
-                })  # fmt: skip
+                found.append(
+                    {
+                        "partition": "+".join(f"{gpcs}g" for gpcs in partition),
+                        "load": load,
+                        "order": order,
+                        "rate_rps": rate,
+                        "throughput_rps": done.result["throughput_rps"],
+                        "latency_ms": done.result["latency_ms"],
+                        "batch_mean": {f"{g}g": served[g] / tasks[g] if tasks[g] else 0.0 for g in served},
+                        "share": {f"{g}g": served[g] / options.requests for g in served},
+                        "busy": {
+                            f"{g}g": sum(
+                                s for s, own in zip(done.outcome.worker_busy_s, workers, strict=True) if own == g
+                            )
+                            / (workers.count(g) * span)
+                            for g in served
+                        },
+                    }
+                )
     if options.json:
         print(json.dumps({"model": options.model, "requests": options.requests, "runs": found}, indent=2))
         return
-    print(f"{options.model}: knees " + ", ".join(
-        f"{gpcs}g {knee.batch} ({1e3 * knee.latency_s:.1f} ms)" for gpcs, knee in sorted(knees.items())
-    ))  # fmt: skip
+    print(
+        f"{options.model}: knees "
+        + ", ".join(f"{gpcs}g {knee.batch} ({1e3 * knee.latency_s:.1f} ms)" for gpcs, knee in sorted(knees.items()))
+    )
     for run in found:
         by_slice = "  ".join(
             f"{name}: {100 * run['share'][name]:3.0f}% in {run['batch_mean'][name]:4.1f}, busy {run['busy'][name]:.2f}"

@@ -36,25 +36,25 @@ from bench_runtime import open_loop
 
 from headrace.batching import Policy, Profile, Request, ServedTimes, Task, make_policy
 from headrace.batching.results import summarize
-from headrace.host.live.nodes import SplitTasks
 from headrace.host.live.runtime import Execution, Runtime
+from headrace.host.live.tasks.nodes import SplitTasks
 from headrace.host.memory.slots import SlotArena
 from headrace.host.workers.devices import WorkerDevice
-from headrace.host.workers.differences import batch_difference
+from headrace.host.workers.inspection.batch_differences import batch_difference
 from headrace.host.workers.messages import write_nodes, write_whole
-from headrace.host.workers.models import load_model
-from headrace.host.workers.networks import Network
-from headrace.host.workers.node_profiling import measure_nodes, measure_steps
+from headrace.host.workers.networks.models import load_model
+from headrace.host.workers.networks.program import NodeModel, WholeModel, node_program, whole_program
+from headrace.host.workers.networks.sequence_networks import Network
+from headrace.host.workers.networks.split import Live, node_model, one_thread, split_at
+from headrace.host.workers.networks.step_models import step_nodes
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import ENVIRONMENT, WorkerProcess
-from headrace.host.workers.profiling import fill_with_noise, machine
-from headrace.host.workers.program import NodeModel, WholeModel, node_program, whole_program
-from headrace.host.workers.split import Live, node_model, one_thread, split_at
-from headrace.host.workers.step_models import step_nodes
+from headrace.host.workers.profiling.batches import fill_with_noise, machine
+from headrace.host.workers.profiling.nodes import measure_nodes, measure_steps
 from headrace.sim.engine import Arrivals
-from headrace.sim.load.lengths import TRANSLATION, Fixed, Lengths, dec_timesteps
-from headrace.sim.load.traffic import generate, poisson
 from headrace.sim.simulation import simulate
+from headrace.sim.workload.lengths import TRANSLATION, Fixed, Lengths, dec_timesteps
+from headrace.sim.workload.traffic import generate, poisson
 
 NETWORKS = {
     "resnet50": "resnet50",
@@ -168,7 +168,9 @@ async def interrupts_part(model: NodeModel, seconds: float) -> dict[str, list[fl
     """Seconds, of each interruption, from the word to the boundary, from there until the worker is done with the task,
     and from the boundary until its answer is here."""
     arena = slots_of_noise(model)
-    worker = WorkerProcess(CPU, replace(node_program((model,), arena), main="headrace.host.workers.node_timing"))
+    worker = WorkerProcess(
+        CPU, replace(node_program((model,), arena), main="headrace.host.workers.executors.node_timing")
+    )
     found: dict[str, list[float]] = {"to_boundary": [], "to_done": [], "to_answer": []}
     chance = np.random.default_rng(0)
     message = of_nodes(model, 1)
@@ -233,9 +235,16 @@ async def transformer() -> Served:
     padded_s = times.whole(MAX_BATCH, float(np.quantile(inputs, 0.9)), round(np.quantile(outputs, 0.9)))
     tasks = SplitTasks([], {model.name: graph}, 4096, [model])
     return Served(
-        network.name, tasks, profile, TRANSLATION, lambda length: [2] * length,
-        {network.name: dec_timesteps(TRANSLATION)}, alone_s, MAX_BATCH / padded_s, SLA * padded_s,
-    )  # fmt: skip
+        network.name,
+        tasks,
+        profile,
+        TRANSLATION,
+        lambda length: [2] * length,
+        {network.name: dec_timesteps(TRANSLATION)},
+        alone_s,
+        MAX_BATCH / padded_s,
+        SLA * padded_s,
+    )
 
 
 def policies(served: Served) -> Iterator[tuple[str, Callable[[], Policy]]]:
@@ -276,9 +285,14 @@ async def live_run(policy: Policy, pool: WorkerPool, served: Served, arrivals: A
         done, late = await open_loop(runtime, served.name, value, np.array(arrivals.arrival), served.sla_s)
         counts = runtime.statistics()
     result = summarize(
-        ServedTimes.of(done), runtime.ledger, batch_size_mean=counts.request_node_runs / counts.node_runs,
-        busy_s=counts.busy_s, workers=1, wall_s=0.0, seed=None,
-    )  # fmt: skip
+        ServedTimes.of(done),
+        runtime.ledger,
+        batch_size_mean=counts.request_node_runs / counts.node_runs,
+        busy_s=counts.busy_s,
+        workers=1,
+        wall_s=0.0,
+        seed=None,
+    )
     return {**result, "late_ms": 1e3 * median(late), "tasks": counts.tasks, "machine": measured_s / profiled_s}
 
 

@@ -36,8 +36,8 @@ from typing import Any
 from shortages import children
 
 from headrace.batching import Profile
-from headrace.host.live.quick import awake_cores
-from headrace.host.workers.profiling import machine
+from headrace.host.live.process_tuning import awake_cores
+from headrace.host.workers.profiling.batches import machine
 
 REAL_TIME = ("chrt", "--rr", "5")
 HEADRACE = Path(sys.executable).with_name("headrace")
@@ -155,10 +155,24 @@ def at_rate(
     overhead = f"{overhead_ms(model, file, options):.3g}"
     best = json.loads(
         headrace(
-            "plan", "--tune", options.tune, "--model", model, "--accelerator", "profile", "--profile", file,
-            "--rate-rps", rate, "--slo-ms", slo_ms, "--overhead-ms", overhead, "--json",
+            "plan",
+            "--tune",
+            options.tune,
+            "--model",
+            model,
+            "--accelerator",
+            "profile",
+            "--profile",
+            file,
+            "--rate-rps",
+            rate,
+            "--slo-ms",
+            slo_ms,
+            "--overhead-ms",
+            overhead,
+            "--json",
         )
-    )["best"]  # fmt: skip
+    )["best"]
     rows = []
     with served(shlex.split(best["serve"])[1:], options) as url:
         bench(url, model, "--rate-rps", rate, "--requests", "50", options=options)
@@ -171,15 +185,23 @@ def at_rate(
             simulated = json.loads(headrace(*alike))
             rows.append(
                 {
-                    "model": model, "rate_rps": float(rate), "load": load, "seed": int(seed), "slo_ms": float(slo_ms),
+                    "model": model,
+                    "rate_rps": float(rate),
+                    "load": load,
+                    "seed": int(seed),
+                    "slo_ms": float(slo_ms),
                     "overhead_ms": float(overhead),
-                    "plan": best, "planned_ms": best["confirmed_ms"]["mean"],
-                    "simulated_ms": simulated["latency_ms"], "measured_ms": measured["latency_ms"],
-                    "service_ms": measured["service_ms"], "lateness_ms": measured["lateness_ms"],
+                    "plan": best,
+                    "planned_ms": best["confirmed_ms"]["mean"],
+                    "simulated_ms": simulated["latency_ms"],
+                    "measured_ms": measured["latency_ms"],
+                    "service_ms": measured["service_ms"],
+                    "lateness_ms": measured["lateness_ms"],
                     "batch": measured["batch_size_mean"],
-                    "simulated_batch": simulated["batch_size_mean"], "pace": pace(profile, before, after),
+                    "simulated_batch": simulated["batch_size_mean"],
+                    "pace": pace(profile, before, after),
                 }
-            )  # fmt: skip
+            )
     return rows
 
 

@@ -15,7 +15,7 @@ import random
 import time
 
 from headrace.batching import POLICIES, Decoding, Policy, Request
-from headrace.batching.catalog import CELL_POLICIES, make_policy
+from headrace.batching.registry import CELL_POLICIES, make_policy
 from headrace.sim.hardware.npu import npu_times
 from headrace.sim.zoo import model_graph
 from headrace.sim.zoo.cells import cell_network

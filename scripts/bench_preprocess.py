@@ -24,12 +24,12 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before numpy
 import numpy as np
 
 from headrace.bitstreams.build import build_sw_emu
-from headrace.host.demo.photos import demo_photos
-from headrace.host.dpu import audio
+from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.image import ImageSpec
 from headrace.host.dpu.preprocessor import CpuPreprocessor
-from headrace.host.workers.profiling import machine
+from headrace.host.dpu.reference import audio
+from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.workers.profiling.batches import machine
 
 ROUNDS = 3
 AUDIO_S = 15.0
@@ -92,7 +92,7 @@ def by_round(figures: dict[str, list[float]]) -> dict:
 
 
 async def measure(xclbin: Path, seconds: float) -> dict:
-    photos = demo_photos()
+    photos = demo_images()
     figures: dict[str, list[float]] = {}
     async with Dpu(xclbin, ImageSpec()) as dpu, CpuPreprocessor(ImageSpec(), machine()["cores"]) as cpu:
         for _ in range(ROUNDS):

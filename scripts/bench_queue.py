@@ -28,11 +28,11 @@ from headrace.bitstreams.hw_emu.library import build_library
 from headrace.bitstreams.kernel import parse_kernels
 from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.verilate import rtl_sources
-from headrace.host.demo.photos import bundled_photos
-from headrace.host.dpu.image import FORMATS, ImageSpec, Stage
-from headrace.host.dpu.image_cu import table_words
-from headrace.host.dpu.status import Status
-from headrace.host.workers.profiling import machine
+from headrace.host.demo.inputs.images import bundled_images
+from headrace.host.dpu.reference.image import FORMATS, ImageSpec, Stage
+from headrace.host.dpu.units.image_cu import table_words
+from headrace.host.dpu.units.status import Status
+from headrace.host.workers.profiling.batches import machine
 from headrace.host.xrt.engine import MemoryRange
 from headrace.host.xrt.hw_emu import CLOCK_MHZ, KernelModel, MemoryModel, register_writes
 
@@ -54,9 +54,12 @@ class Cu:
         for at, data in zip(self._at, files, strict=True):
             jpeg[at : at + len(data)] = np.frombuffer(data, np.uint8)
         self._buffers = {
-            "jpeg": jpeg, "tensor": np.zeros(TENSOR * len(files), np.uint8), "tables": table_words(SPEC),
-            "result": np.zeros((self._entries + 1) * 32, np.uint8), "ring": np.zeros(self._entries * 64, np.uint8),
-        }  # fmt: skip
+            "jpeg": jpeg,
+            "tensor": np.zeros(TENSOR * len(files), np.uint8),
+            "tables": table_words(SPEC),
+            "result": np.zeros((self._entries + 1) * 32, np.uint8),
+            "ring": np.zeros(self._entries * 64, np.uint8),
+        }
         self._base = {name: (number + 1) * BANK for number, name in enumerate(self._buffers)}
 
     def single(self, number: int, launch: int) -> int:
@@ -64,9 +67,15 @@ class Cu:
         at, size = self._at[number], len(self._files[number])
         return self._start(
             launch,
-            jpeg=self._base["jpeg"] + at, jpeg_bytes=size, tensor=self._base["tensor"] + number * TENSOR,
-            tensor_capacity=TENSOR, **self._settings(), ring_entries=0, ring_first=0, polls=0,
-        )  # fmt: skip
+            jpeg=self._base["jpeg"] + at,
+            jpeg_bytes=size,
+            tensor=self._base["tensor"] + number * TENSOR,
+            tensor_capacity=TENSOR,
+            **self._settings(),
+            ring_entries=0,
+            ring_first=0,
+            polls=0,
+        )
 
     def queue(self, launch: int) -> int:
         """Clocks of all."""
@@ -75,9 +84,13 @@ class Cu:
         self._put(len(self._files) + 1, *(0,) * 11, 1)
         total = self._start(
             launch,
-            jpeg_bytes=self._buffers["jpeg"].nbytes, tensor_capacity=self._buffers["tensor"].nbytes,
-            **dict.fromkeys(self._settings(), 0), ring_entries=self._entries, ring_first=1, polls=1,
-        )  # fmt: skip
+            jpeg_bytes=self._buffers["jpeg"].nbytes,
+            tensor_capacity=self._buffers["tensor"].nbytes,
+            **dict.fromkeys(self._settings(), 0),
+            ring_entries=self._entries,
+            ring_first=1,
+            polls=1,
+        )
         records = self._buffers["result"].view("<u4").reshape(-1, 8)
         assert records[-1, 1] == len(self._files) and not records[1 : len(self._files) + 1, 0].any()
         return total
@@ -88,9 +101,14 @@ class Cu:
 
     def _settings(self) -> dict[str, int]:
         return {
-            "stage": int(Stage.NORMALIZE), "format": FORMATS.index(SPEC.dtype), "resize_short": SPEC.resize_short,
-            "crop_width": SPEC.crop_width, "crop_height": SPEC.crop_height, "crop_x": CENTRED, "crop_y": CENTRED,
-        }  # fmt: skip
+            "stage": int(Stage.NORMALIZE),
+            "format": FORMATS.index(SPEC.dtype),
+            "resize_short": SPEC.resize_short,
+            "crop_width": SPEC.crop_width,
+            "crop_height": SPEC.crop_height,
+            "crop_x": CENTRED,
+            "crop_y": CENTRED,
+        }
 
     def _start(self, launch: int, **given: int) -> int:
         values = self._base | {"workspace": 0, "workspace_bytes": 0} | given
@@ -124,7 +142,7 @@ def main() -> None:
     parser.add_argument("--launch-us", type=float, nargs="+", default=[0, 50, 100], help="what a launch costs")
     parser.add_argument("--json", type=Path, help="also write every figure here")
     options = parser.parse_args()
-    files = sorted(path for path in options.photos.iterdir() if path.is_file()) if options.photos else bundled_photos()
+    files = sorted(path for path in options.photos.iterdir() if path.is_file()) if options.photos else bundled_images()
     images = [cut(image) for path in files if (image := cv2.imread(str(path))) is not None]
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         library = Path(folder) / "image_cu.so"

@@ -31,20 +31,20 @@ import numpy as np
 
 from headrace.batching import ModelGraph, NodeTimes, Policy, Profile, ProfilePoint, Served, make_policy, percentiles_ms
 from headrace.batching.policies.cellular import CellularBatching
-from headrace.host.live.alarm import Alarm
-from headrace.host.live.cells import CellTasks
+from headrace.host.live.precise_timer import PreciseTimer
 from headrace.host.live.runtime import Execution, Runtime
-from headrace.host.live.whole import WholeTasks
+from headrace.host.live.tasks.cells import CellTasks
+from headrace.host.live.tasks.whole import WholeTasks
 from headrace.host.workers.devices import worker_devices
-from headrace.host.workers.models import load_model
-from headrace.host.workers.networks import Network
+from headrace.host.workers.networks.models import load_model
+from headrace.host.workers.networks.program import WholeModel
+from headrace.host.workers.networks.sequence_networks import Network
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import processes
-from headrace.host.workers.profiling import machine
-from headrace.host.workers.program import WholeModel
-from headrace.sim.load.lengths import Fixed
-from headrace.sim.load.traffic import generate, poisson
+from headrace.host.workers.profiling.batches import machine
 from headrace.sim.simulation import simulate
+from headrace.sim.workload.lengths import Fixed
+from headrace.sim.workload.traffic import generate, poisson
 
 ALPHA_S, TAU0_S = 0.3051e-3, 1.052e-3
 MAX_BATCH = 32
@@ -107,7 +107,7 @@ async def open_loop(
         if len(late) < len(arrivals):
             alarm.set(begin + float(arrivals[len(late)]))
 
-    alarm = Alarm(ring)
+    alarm = PreciseTimer(ring)
     alarm.set(begin + float(arrivals[0]))
     await asyncio.wait_for(done.wait(), float(arrivals[-1]) + 30)
     alarm.close()
@@ -253,11 +253,14 @@ def print_tables(rounds: dict[str, list[Any]]) -> None:
             cells = {
                 key: median([run[where][what] for run in runs])
                 for key, where, what in (
-                    ("sim_mean", "simulated_ms", "mean"), ("sim_p95", "simulated_ms", "p95"),
-                    ("mean", "latency_ms", "mean"), ("p95", "latency_ms", "p95"),
-                    ("late", "late_ms", "p50"), ("late99", "late_ms", "p99"),
+                    ("sim_mean", "simulated_ms", "mean"),
+                    ("sim_p95", "simulated_ms", "p95"),
+                    ("mean", "latency_ms", "mean"),
+                    ("p95", "latency_ms", "p95"),
+                    ("late", "late_ms", "p50"),
+                    ("late99", "late_ms", "p99"),
                 )
-            }  # fmt: skip
+            }
             ratios = [
                 median([run["latency_ms"][what] / run["simulated_ms"][what] for run in runs])
                 for what in ("mean", "p95")

@@ -40,7 +40,7 @@ from typing import Any
 import torch
 
 from headrace.batching import HeadraceError, Profile, ProfilePoint
-from headrace.host.bench.client import Asked, Target
+from headrace.host.bench.client import RequestOptions, Target
 from headrace.host.bench.grpc_client import GrpcTarget
 from headrace.host.bench.http_client import HttpTarget
 from headrace.host.bench.inputs import file_inputs, random_inputs
@@ -48,17 +48,15 @@ from headrace.host.bench.plan import planned
 from headrace.host.bench.report import result
 from headrace.host.bench.run import ClosedLoop, OpenLoop, Plan, run
 from headrace.host.bench.shared_memory import in_shared_memory
-from headrace.host.live.quick import awake_cores
-from headrace.host.workers.models import load_model
-from headrace.host.workers.profiling import machine
+from headrace.host.live.process_tuning import awake_cores
+from headrace.host.workers.networks.models import load_model
+from headrace.host.workers.profiling.batches import machine
 
 HERE = Path(__file__).resolve().parent
 PHOTO = HERE.parent / "examples" / "chelsea.jpg"
 ALPHA_S, TAU0_S = 0.3051e-3, 1.052e-3  # as in bench_nets
 MAX_BATCH = 32
-REQUIREMENTS = (
-    "nvidia-pytriton==0.7.0", "numpy<2", "opencv-python-headless<4.12", "torch>=2.13,<2.14",
-)  # fmt: skip
+REQUIREMENTS = ("nvidia-pytriton==0.7.0", "numpy<2", "opencv-python-headless<4.12", "torch>=2.13,<2.14")
 START_S = 180.0
 CONNECTIONS = 1000
 BATCHING = "dynamic_batching { }"
@@ -83,9 +81,14 @@ def started(command: Sequence[str], folder: Path, server: Server, environment: d
     log = folder / f"{server.name.replace(' ', '_')}.log"
     with log.open("w") as file:
         process = subprocess.Popen(
-            command, cwd=HERE, stdout=file, stderr=file, stdin=subprocess.DEVNULL, env={**os.environ, **environment},
+            command,
+            cwd=HERE,
+            stdout=file,
+            stderr=file,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **environment},
             start_new_session=True,
-        )  # fmt: skip
+        )
     try:
         end = time.monotonic() + START_S
         while not is_ready(server):
@@ -138,9 +141,24 @@ def headrace(
     profile = folder / f"{model}.profile.json"
     profile.write_text(Profile(model, 1, points, {}).to_json())
     command = [
-        sys.executable, "-m", "headrace.host.cli.main", "serve", "--model", f"{model}={source}", "--policy", policy,
-        "--workers", "1", "--max-batch", str(MAX_BATCH), "--max-queue", "4096", "--profile", str(profile), *options,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "headrace.host.cli.main",
+        "serve",
+        "--model",
+        f"{model}={source}",
+        "--policy",
+        policy,
+        "--workers",
+        "1",
+        "--max-batch",
+        str(MAX_BATCH),
+        "--max-queue",
+        "4096",
+        "--profile",
+        str(profile),
+        *options,
+    ]
     for option, port in zip(("--http", "--grpc", "--metrics"), ports, strict=True):
         command += [option, f"127.0.0.1:{port}"]
     command[1:3] = ["-c", "from headrace.host.cli.main import main; main()"]
@@ -184,16 +202,29 @@ class Triton:
             (repository / model / "labels.txt").write_text("".join(f"label {n}\n" for n in range(1000)))
         server = Server(name, *(ports := free_ports(2)))
         command = [
-            self._binary, "--model-repository", repository, "--backend-directory", self._backends,
-            "--http-address", "127.0.0.1", "--http-port", str(ports[0]),
-            "--grpc-address", "127.0.0.1", "--grpc-port", str(ports[1]), "--allow-metrics", "false",
-        ]  # fmt: skip
+            self._binary,
+            "--model-repository",
+            repository,
+            "--backend-directory",
+            self._backends,
+            "--http-address",
+            "127.0.0.1",
+            "--http-port",
+            str(ports[0]),
+            "--grpc-address",
+            "127.0.0.1",
+            "--grpc-port",
+            str(ports[1]),
+            "--allow-metrics",
+            "false",
+        ]
         path = os.pathsep.join([str(self._python.parent), os.environ["PATH"]])
         site = self._python.parent.parent / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}"
         environment = {
-            "PATH": path, "PYTHONPATH": os.pathsep.join([str(site / "site-packages"), str(HERE)]),
+            "PATH": path,
+            "PYTHONPATH": os.pathsep.join([str(site / "site-packages"), str(HERE)]),
             "OMP_NUM_THREADS": "1",
-        }  # fmt: skip
+        }
         return started(list(map(str, command)), folder, server, environment)
 
 
@@ -214,13 +245,13 @@ instance_group [ {{ kind: KIND_CPU, count: 1 }} ]
 """
 
 
-IMAGE, PHOTO_BYTES = tensor("x", "FP32", (3, 224, 224)), tensor("IMAGE", "STRING", (1,))
+IMAGE, IMAGE_BYTES = tensor("x", "FP32", (3, 224, 224)), tensor("IMAGE", "STRING", (1,))
 
 
 def ensemble(outputs: int) -> str:
     return f"""platform: "ensemble"
 max_batch_size: {MAX_BATCH}
-input [ {PHOTO_BYTES} ]
+input [ {IMAGE_BYTES} ]
 output [ {tensor("output", "FP32", (outputs,), labels=True)} ]
 ensemble_scheduling {{ step [
   {{ model_name: "preprocess", model_version: -1, input_map {{ key: "IMAGE", value: "IMAGE" }},
@@ -252,9 +283,11 @@ class Case:
         tensors = file_inputs(model, PHOTO) if self.photo else random_inputs(model, 1, seed=0)
         with contextlib.ExitStack() as stack:
             if self.shared:
-                messages = stack.enter_context(in_shared_memory(target, model, tensors, Asked()))
+                messages = stack.enter_context(in_shared_memory(target, model, tensors, RequestOptions()))
             else:
-                messages = [target.message(model, each, Asked(classes=5 if self.photo else 0)) for each in tensors]
+                messages = [
+                    target.message(model, each, RequestOptions(classes=5 if self.photo else 0)) for each in tensors
+                ]
             before = target.statistics(self.model)
             answers = run(target, self.plan(number), messages, processes=1, connections=CONNECTIONS)
             after = target.statistics(self.model)
@@ -272,15 +305,19 @@ def echo(triton: Triton, folder: Path, seconds: float, stack: contextlib.ExitSta
     ]
     return [
         Case(
-            f"{transport}{', shared memory' if shared else ''}, {at_once} at a time", server, transport, "echo",
-            lambda _, at_once=at_once: ClosedLoop(at_once, seconds, 10.0), shared=shared,
+            f"{transport}{', shared memory' if shared else ''}, {at_once} at a time",
+            server,
+            transport,
+            "echo",
+            lambda _, at_once=at_once: ClosedLoop(at_once, seconds, 10.0),
+            shared=shared,
         )
         for transport in ("http", "grpc")
         for shared in (False, True)
         for at_once in (1, 4)
         for server in servers
         if not shared or has_shared_memory(server)
-    ]  # fmt: skip
+    ]
 
 
 def has_shared_memory(server: Server) -> bool:
@@ -306,12 +343,15 @@ def batches(triton: Triton, folder: Path, seconds: float, stack: contextlib.Exit
     count = round(4000 * seconds)  # 20,000 where a run is 5 s: they take 20 s
     return [
         Case(
-            f"{transport}, 1,000/s", server, transport, "timed",
+            f"{transport}, 1,000/s",
+            server,
+            transport,
+            "timed",
             lambda number: OpenLoop(planned("poisson", 1000.0, count, number), 10.0),
         )
         for transport in ("http", "grpc")
         for server in servers
-    ]  # fmt: skip
+    ]
 
 
 def photos(triton: Triton, folder: Path, seconds: float, stack: contextlib.ExitStack) -> list[Case]:
@@ -324,7 +364,7 @@ def photos(triton: Triton, folder: Path, seconds: float, stack: contextlib.ExitS
         ("mobilenet", "mobilenet_v3_small", str(script), 1000),
     ):
         network = python_model(IMAGE, tensor("output", "FP32", (outputs,)), BATCHING, theirs)
-        step = python_model(PHOTO_BYTES, IMAGE, BATCHING)
+        step = python_model(IMAGE_BYTES, IMAGE, BATCHING)
         models = [("preprocess", "preprocess", step), ("network", "network", network), (name, "", ensemble(outputs))]
         servers = [
             stack.enter_context(headrace(folder, f"Headrace {name}", name, ours, "work-conserving")),
@@ -332,12 +372,16 @@ def photos(triton: Triton, folder: Path, seconds: float, stack: contextlib.ExitS
         ]
         found += [
             Case(
-                f"{transport}, {name}, 8 at a time", server, transport, name,
-                lambda _: ClosedLoop(8, seconds, 10.0), photo=True,
+                f"{transport}, {name}, 8 at a time",
+                server,
+                transport,
+                name,
+                lambda _: ClosedLoop(8, seconds, 10.0),
+                photo=True,
             )
             for transport in ("http", "grpc")
             for server in servers
-        ]  # fmt: skip
+        ]
     return found
 
 
@@ -404,9 +448,12 @@ def main() -> int:
     with awake_cores() if options.keep_awake else contextlib.nullcontext():
         for kind in CASES if options.only is None else (options.only,):
             found[kind] = measured(
-                kind, triton, options.rounds, options.seconds,
+                kind,
+                triton,
+                options.rounds,
+                options.seconds,
                 lambda number, kind=kind: print(f"{kind}: round {number + 1} of {options.rounds}", file=sys.stderr),
-            )  # fmt: skip
+            )
             print_table(kind, found[kind])
     if options.json:
         options.json.write_text(json.dumps({"machine": machine(), **found}, indent=2) + "\n")

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headrace.host.workers.profiling import machine
+from headrace.host.workers.profiling.batches import machine
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 PHOTO = Path(__file__).resolve().parents[1] / "examples" / "chelsea.jpg"
@@ -95,9 +95,13 @@ class PerfAnalyzer:
             return {"requests": 0, "not_answered": 1, "per_s": 0.0, "p50_ms": 0.0, "p99_ms": 0.0, "max_ms": None}
         (row,) = csv.DictReader(self._rows.read_text().splitlines())
         return {
-            "requests": int(count[1]), "not_answered": 0, "per_s": float(row["Inferences/Second"]),
-            "p50_ms": int(row["p50 latency"]) / 1e3, "p99_ms": int(row["p99 latency"]) / 1e3, "max_ms": None,
-        }  # fmt: skip
+            "requests": int(count[1]),
+            "not_answered": 0,
+            "per_s": float(row["Inferences/Second"]),
+            "p50_ms": int(row["p50 latency"]) / 1e3,
+            "p99_ms": int(row["p99 latency"]) / 1e3,
+            "max_ms": None,
+        }
 
 
 class Load:
@@ -115,10 +119,13 @@ class Load:
         found = json.loads(self._process.communicate()[0])["runs"][0]
         latency = found["latency_ms"]
         return {
-            "requests": found["requests"], "not_answered": found["requests"] - found["finished"],
-            "per_s": round(found["throughput_rps"], 1), "p50_ms": round(latency["p50"], 1),
-            "p99_ms": round(latency["p99"], 1), "max_ms": round(latency["max"], 1),
-        }  # fmt: skip
+            "requests": found["requests"],
+            "not_answered": found["requests"] - found["finished"],
+            "per_s": round(found["throughput_rps"], 1),
+            "p50_ms": round(latency["p50"], 1),
+            "p99_ms": round(latency["p99"], 1),
+            "max_ms": round(latency["max"], 1),
+        }
 
 
 def has_replica(node: Any) -> bool:
@@ -199,17 +206,22 @@ def main() -> None:
         pid = fleet.ready["replicas"][0]["pid"]
         again = fleet.heard("ready, HTTP") + 1
         event(
-            "kill -9 of one of 3", fleet, lambda: os.kill(pid, signal.SIGKILL),
-            lambda: fleet.heard("ready, HTTP") >= again, 40,
-        )  # fmt: skip
+            "kill -9 of one of 3",
+            fleet,
+            lambda: os.kill(pid, signal.SIGKILL),
+            lambda: fleet.heard("ready, HTTP") >= again,
+            40,
+        )
         update = [*HEADRACE, "serve", "--ray", nodes.address, "--update", "--http", fleet.ready["http"]]
         event("update of 3, a node to spare", fleet, lambda: subprocess.run(update, check=True), lambda: True, 90)
         again = fleet.heard("ready, HTTP") + 1
         event(
-            "kill -9 of a node", fleet,
+            "kill -9 of a node",
+            fleet,
             lambda: nodes.remove_node(next(filter(has_replica, workers)), allow_graceful=False),
-            lambda: fleet.heard("ready, HTTP") >= again, 40,
-        )  # fmt: skip
+            lambda: fleet.heard("ready, HTTP") >= again,
+            40,
+        )
         event("update of 3, none to spare", fleet, lambda: subprocess.run(update, check=True), lambda: True, 150)
         fleet.end()
     finally:

@@ -20,11 +20,11 @@ from headrace.batching import GraphBatching, LazyBatching, MatMul, ModelGraph, N
 from headrace.batching.policies import lazy
 from headrace.sim.engine import Arrivals
 from headrace.sim.hardware.npu import npu_times
-from headrace.sim.load.lengths import Fixed, dec_timesteps
-from headrace.sim.load.traffic import generate, poisson
 from headrace.sim.preprocessing import Preprocessor, Step
 from headrace.sim.scenario import usual_lengths
 from headrace.sim.simulation import simulate
+from headrace.sim.workload.lengths import Fixed, dec_timesteps
+from headrace.sim.workload.traffic import generate, poisson
 from headrace.sim.zoo import model_graph
 
 SERVICE_S, RATE_RPS = 0.001, 700.0  # load 0.7

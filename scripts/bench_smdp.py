@@ -27,8 +27,8 @@ from headrace.batching.smdp import BatchService, Weights, build, policy_iteratio
 from headrace.batching.smdp.tables import rate_tables
 from headrace.batching.smdp.tail import LatencyTail
 from headrace.sim.engine import Arrivals
-from headrace.sim.load.traffic import poisson
 from headrace.sim.simulation import simulate
+from headrace.sim.workload.traffic import poisson
 
 # GoogLeNet on a Tesla P4 (Xu, Sun, Zhou, Niu, ICC 2023): alpha, tau_0 in ms and beta, zeta_0 in mJ.
 TAU, ZETA = (0.3051, 1.052), (19.90, 19.60)

@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 from headrace.batching import Request, Served, Task
 from headrace.host.live.runtime import Execution, Inference
-from headrace.host.server.live import Live
-from headrace.host.server.metrics import Metrics
-from headrace.host.server.protocol import OK
-from headrace.host.server.watch import RowVisit, Standing, Visit
+from headrace.host.server.observe.dashboard import Live
+from headrace.host.server.observe.metrics import Metrics
+from headrace.host.server.observe.watch import RequestTrace, RowVisit, Snapshot
+from headrace.host.server.protocol.messages import OK
 
 TIMES = 100_000
-NOTHING = Standing([], 0, [], {}, {}, {}, {}, {}, {})
+NOTHING = Snapshot([], 0, [], {}, {}, {}, {}, {}, {})
 BATCH = 8
 
 
@@ -48,8 +48,8 @@ def main() -> None:
     print(f"live_page_us: what is told of a request, and of its task in batches of {BATCH}")
 
 
-def _visit() -> Visit:
-    return Visit("m", "http", "127.0.0.1", rows=[RowVisit()], outcome=OK, answered=time.monotonic())
+def _visit() -> RequestTrace:
+    return RequestTrace("m", "http", "127.0.0.1", rows=[RowVisit()], outcome=OK, answered=time.monotonic())
 
 
 def _us(call: Callable[[], object], times: int = TIMES) -> float:

@@ -24,11 +24,11 @@ from pathlib import Path
 from headrace.batching import HeadraceError
 from headrace.bitstreams.build import build_hw_emu, build_sw_emu
 from headrace.bitstreams.xclbin import read_xclbin
-from headrace.host.demo.photos import demo_photos
+from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.image import ImageSpec
 from headrace.host.dpu.preprocessor import Fallback
-from headrace.host.workers.profiling import machine
+from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.workers.profiling.batches import machine
 from headrace.host.xrt import Api
 from headrace.host.xrt.shim.environment import write_environment
 
@@ -39,7 +39,7 @@ LARGEST = 30_000  # bytes; RTL needs seconds for larger ones
 
 async def work(container: Path, api: Api) -> None:
     """A line of stdin has seconds; one of stdout, photos/s."""
-    photos = [photo.jpeg for photo in demo_photos() if len(photo.jpeg) <= LARGEST]
+    photos = [photo.jpeg for photo in demo_images() if len(photo.jpeg) <= LARGEST]
     loop = asyncio.get_running_loop()
     async with Dpu(container, ImageSpec(), fallback=Fallback.RAISE, api=api) as dpu:
         await dpu.process(photos[0])
@@ -70,9 +70,14 @@ class Worker:
         if api is Api.REAL:
             line = f". {shlex.quote(str(environment / 'setup.sh'))}; exec {line}"
         process = await asyncio.create_subprocess_exec(
-            "sh", "-c", line, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
+            "sh",
+            "-c",
+            line,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
             cwd=environment,  # the shims write logs there
-        )  # fmt: skip
+        )
         return cls(process, f"{api}, {container.stem}")
 
     async def answer(self, within_s: float) -> float:
@@ -135,7 +140,7 @@ async def measure(folder: Path, targets: list[str], cus: int, rounds: int, secon
             }
             for target in targets
         },
-    }  # fmt: skip
+    }
 
 
 def main() -> None:

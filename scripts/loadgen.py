@@ -26,7 +26,7 @@ from typing import Any
 import mlperf_loadgen as lg
 
 from headrace.batching import HeadraceError
-from headrace.host.bench.client import Asked, Status, Target
+from headrace.host.bench.client import RequestOptions, Status, Target
 from headrace.host.bench.inputs import file_inputs, random_inputs
 from headrace.host.cli.bench import target_of
 
@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     target = target_of(options.url, None)
     model = target.metadata(options.model)
     tensors = file_inputs(model, options.input) if options.input else random_inputs(model, 1, seed=0)
-    messages = [target.message(model, each, Asked()) for each in tensors]
+    messages = [target.message(model, each, RequestOptions()) for each in tensors]
     settings = lg.TestSettings()
     settings.mode = lg.TestMode.PerformanceOnly
     settings.min_duration_ms = round(options.duration_s * 1e3)
