@@ -6,7 +6,7 @@ from typing import Protocol
 
 from headrace.batching import NodeTimes, Profile, UsageError
 from headrace.batching.registry import NODE_POLICIES
-from headrace.host.live.runtime import Tasks
+from headrace.host.live.tasks.interface import Tasks
 from headrace.host.live.tasks.nodes import NodeTasks, SplitTasks
 from headrace.host.live.tasks.whole import WholeTasks
 from headrace.host.workers.devices import WorkerDevice, worker_devices

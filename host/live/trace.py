@@ -1,6 +1,6 @@
 """What Perfetto traces of live runs share: the tracks of units whose work may overlap, and what a task is called."""
 
-from headrace.host.live.runtime import Execution
+from headrace.host.live.results import Execution
 
 
 class Lanes:

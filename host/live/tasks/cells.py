@@ -22,7 +22,7 @@ from headrace.batching import Policy, Request, Task, UnknownModel, UsageError
 from headrace.batching.graphs.cell_graph import CellGraph, CellModel
 from headrace.batching.graphs.model_graph import NodeKind
 from headrace.batching.policies.cellular import MAX_TASKS, CellularBatching
-from headrace.host.live.runtime import Overloaded
+from headrace.host.live.results import Overloaded
 from headrace.host.memory.states import ZERO, StateArena
 from headrace.host.workers.inspection.parent import signature
 from headrace.host.workers.messages import CELLS, MAX_TASK, cells_answer, write_cells
@@ -100,7 +100,7 @@ class CellTasks:
         """For the worker processes."""
         return cell_program(self._networks, self.arena)
 
-    def apart(self) -> Policy:
+    def isolated_policy(self) -> Policy:
         return CellularBatching(self.models, 1)
 
     def admit(

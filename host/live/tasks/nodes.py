@@ -34,7 +34,7 @@ class NodeTasks(SlotTasks):
         self.graphs = dict(graphs)
         self._numbers = {name: number for number, name in enumerate(graphs)}
 
-    def apart(self) -> Policy:
+    def isolated_policy(self) -> Policy:
         return WorkConserving(self.graphs.values(), 1)
 
     def admit(
@@ -67,7 +67,7 @@ class SplitTasks(NodeTasks):
         slots: int,
         step_models: Sequence[StepNodes] = (),
     ) -> None:
-        every = (*models, *step_models)
+        every: tuple[NodeModel | StepNodes, ...] = (*models, *step_models)
         tensors = {model.name: (model.inputs, model.outputs) for model in every}
         super().__init__({model.name: graphs[model.name] for model in every}, tensors, slots)
         self.models = tuple(models)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import BadInput, Request, Task, UnknownModel
-from headrace.host.live.runtime import Overloaded
+from headrace.host.live.results import Overloaded
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.memory.slots import SlotArena, Specs
 

@@ -31,7 +31,7 @@ class WholeTasks(SlotTasks):
         """For the worker processes."""
         return whole_program(tuple(self.models.values()), self.arena)
 
-    def apart(self) -> Policy:
+    def isolated_policy(self) -> Policy:
         return WorkConserving(
             [ModelGraph.opaque(name) for name in self.models], max(model.max_batch for model in self.models.values())
         )

@@ -12,7 +12,7 @@ from serving import serve
 from small_nets import NET, graphs, small, tasks, tensor  # noqa: F401 - a fixture
 
 from headrace.batching import GraphBatching
-from headrace.host.live import process_tuning
+from headrace.host.live.machine import process_tuning
 
 pytestmark = pytest.mark.usefixtures("small")
 
@@ -85,7 +85,7 @@ def test_memory_that_is_kept_is_not_taken_from_the_system_anew(keeps):
     """In a process of its own: by itself it takes pages for every tensor, and none where what is freed is kept."""
     code = f"""
 import resource
-from headrace.host.live.process_tuning import keep_freed_memory
+from headrace.host.live.machine.process_tuning import keep_freed_memory
 
 def turn():
     held = [bytearray(600_000) for _ in range(4)]

@@ -14,6 +14,7 @@ from virtual_time import LoopClock, run
 
 from headrace.batching import Decoding, ModelGraph, Node, NodeKind
 from headrace.host.live.runtime import Runtime
+from headrace.host.live.settings import RuntimeSettings
 from headrace.host.live.tasks.nodes import NodeTasks
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.channel import WorkerLost
@@ -199,7 +200,7 @@ def balanced(runtime) -> bool:
     return ledger.submitted == ended + ledger.in_flight
 
 
-def serve(policy, times, body, *, workers=1, slots=16, horizon_s=3600.0, **settings):
+def serve(policy, times, body, *, workers=1, slots=16, horizon_s=3600.0, origin=None, **settings):
     """Return what `body(runtime, pool.workers, served)` does, in virtual time, with node times by model. Whatever it
     does, nothing is in flight at the end, all memory is free, and no request has come to its end twice."""
     served = Served(times, slots)
@@ -210,7 +211,13 @@ def serve(policy, times, body, *, workers=1, slots=16, horizon_s=3600.0, **setti
         ]
         async with WorkerPool(sweep_workers) as pool:
             async with Runtime(
-                policy, pool, served.tasks, on_execution=served.executions.append, clock=LoopClock(), **settings
+                policy,
+                pool,
+                served.tasks,
+                RuntimeSettings(**settings),
+                origin=origin,
+                on_execution=served.executions.append,
+                clock=LoopClock(),
             ) as runtime:
                 result = await body(runtime, pool.workers, served)
             assert balanced(runtime) and runtime.ledger.in_flight == 0
