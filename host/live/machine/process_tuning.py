@@ -1,7 +1,12 @@
-"""This module sets up the process and the machine so that a serving process answers at once.
+"""Settings of the process and the machine for a server that must not pause.
 
-It avoids long garbage collections, sleeping cores, memory that the system clears anew for every request, and a limit of
-descriptors that is lower than it need be."""
+Each function removes one cause of pauses or failures:
+
+    without_long_collections   garbage collections that look through all imported modules
+    awake_cores                cores that sleep and wake up late
+    keep_freed_memory          memory that the system maps and clears again for every request
+    allow_descriptors          a limit of open files that is lower than the system allows
+"""
 
 import contextlib
 import ctypes
@@ -17,20 +22,21 @@ from headrace.batching import UsageError
 LATENCY_FILE = "/dev/cpu_dma_latency"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 KEPT_BYTES = 256 << 20
-LARGEST_KEPT_BYTES = 32 << 20  # the largest that glibc takes
-LEAST_DESCRIPTORS = 128  # workers, ports, files of the libraries, and some connections
+LARGEST_KEPT_BYTES = 32 << 20  # the largest value that glibc takes
+LEAST_DESCRIPTORS = 128  # for workers, ports, files of libraries, and some connections
 
 _log = logging.getLogger(__name__)
-_inside = 0  # how many are inside `without_long_collections`
-_thaws = True  # whether the last of them undoes what the first has frozen
+_inside = 0  # how many blocks of `without_long_collections` run now
+_thaws = True  # whether the last of them unfreezes what the first has frozen
 
 
 @contextlib.contextmanager
 def without_long_collections() -> Iterator[None]:
-    """Keep the garbage collector from searching the objects that lived before.
+    """Keep the garbage collector from searching the objects that exist before the block.
 
-    Beside an imported torch, looking through all of it again took 0.11 s, in which nothing was served. A program that
-    has called `gc.freeze` itself finds its objects frozen afterwards, too: Python can only thaw all at once."""
+    A full collection with torch imported takes a tenth of a second, and nothing is served meanwhile. If the program has
+    called `gc.freeze` itself, everything stays frozen after the block: Python can only unfreeze all objects at once.
+    """
     global _inside, _thaws
     if _inside == 0:
         gc.collect()
@@ -46,9 +52,11 @@ def without_long_collections() -> Iterator[None]:
 
 
 def allow_descriptors(wanted: int) -> None:
-    """Raise this process's limit of descriptors to `wanted`, or as far as the system allows.
+    """Raise this process's limit of open files to `wanted`, or as far as the system allows.
 
-    Raises UsageError where even a few connections are more than it allows."""
+    Raises:
+        UsageError: The system allows fewer than LEAST_DESCRIPTORS.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < LEAST_DESCRIPTORS:
         raise UsageError(
@@ -62,12 +70,13 @@ def allow_descriptors(wanted: int) -> None:
 
 @contextlib.contextmanager
 def awake_cores() -> Iterator[bool]:
-    """Inside, idle cores of this machine wait for work with open eyes: Linux's PM QoS for a wake-up latency of 0.
+    """Keep the idle cores of this machine from sleeping inside the block (Linux's PM QoS for a wake-up latency of 0).
 
-    A core that sleeps, on a virtual machine one that goes back to its host, is woken late and finds its caches cold:
-    measured on a virtual machine, a task began 0.11 to 0.15 ms after the one before it, and 0.04 to 0.06 ms with cores
-    awake. It costs the power of all cores. Gives False, and changes nothing, where the system does not allow it: it
-    needs write access to /dev/cpu_dma_latency."""
+    A core that sleeps wakes up late and finds its caches cold. On a virtual machine a sleeping core goes back to the
+    host. This costs the power of all cores.
+
+    Yields False, and changes nothing, if the process may not write to /dev/cpu_dma_latency.
+    """
     try:
         file = os.open(LATENCY_FILE, os.O_WRONLY)
     except OSError as error:
@@ -75,18 +84,20 @@ def awake_cores() -> Iterator[bool]:
         yield False
         return
     try:
-        os.write(file, struct.pack("i", 0))  # holds until the file is closed, also by the end of the process
+        os.write(file, struct.pack("i", 0))  # holds until the file is closed; the end of the process closes it too
         yield True
     finally:
         os.close(file)
 
 
 def keep_freed_memory() -> bool:
-    """From now on glibc's allocator keeps up to KEPT_BYTES of what is freed for what comes next.
+    """Make glibc's allocator keep up to KEPT_BYTES of freed memory for later requests.
 
-    By default it gives large memory back to the system at once, and the next request's pages are cleared and mapped
-    anew: measured for gRPC messages of 602,112 bytes, 1.2 of 1.5 ms of the server's time a request; with this 0.3.
-    Returns False, and changes nothing, on a system with another allocator."""
+    By default it gives large blocks back to the system at once. The system then maps and clears the pages again for the
+    next request, which can take most of the server's time for that request.
+
+    Returns False, and changes nothing, on a system with another allocator.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False

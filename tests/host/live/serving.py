@@ -15,7 +15,7 @@ NETS = Path(__file__).parents[1] / "workers"
 
 
 @pytest.fixture
-def beside_the_networks(monkeypatch):
+def with_the_networks(monkeypatch):
     """Workers find the modules of the small networks."""
     monkeypatch.chdir(NETS)
     monkeypatch.syspath_prepend(str(NETS))

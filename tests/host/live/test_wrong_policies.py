@@ -68,7 +68,7 @@ class Right:
         return 2
 
 
-CASES = {}  # name: (class, what the message says behind the policy's name, whether late requests are dropped)
+CASES = {}  # name: (class, what the message says after the policy's name, whether late requests are dropped)
 
 
 def case(says, drop_late=False):

@@ -179,7 +179,7 @@ class VirtualWorker:
 
 
 class Served:
-    """What a test sees beside the runtime and its pool. Times are those of the loop, which starts at 0.0."""
+    """The records that a test has with the runtime and its pool. Times are those of the loop, which starts at 0.0."""
 
     def __init__(self, times, slots):
         tensors = (TensorSpec("x", "float32", (2,)),), (TensorSpec("output", "float32", (3,)),)
@@ -206,10 +206,10 @@ def serve(policy, times, body, *, workers=1, slots=16, horizon_s=3600.0, origin=
     served = Served(times, slots)
 
     async def main():
-        sweep_workers = [
+        virtual_workers = [
             VirtualWorker(f"npu {number}", served.tasks, times, served.completed) for number in range(workers)
         ]
-        async with WorkerPool(sweep_workers) as pool:
+        async with WorkerPool(virtual_workers) as pool:
             async with Runtime(
                 policy,
                 pool,
