@@ -26,7 +26,8 @@ from headrace.host.demo.report.report import each_mean, gains, print_runs, run_j
 from headrace.host.demo.report.trace import write_trace
 from headrace.host.demo.serving import Arrivals, Progress, Run, run_arrivals
 from headrace.host.dpu.preprocessor import Preprocessed
-from headrace.host.live.runtime import Execution, Runtime
+from headrace.host.live.results import Execution
+from headrace.host.live.runtime import Runtime
 from headrace.host.live.tasks.nodes import SplitTasks
 from headrace.host.workers.devices import worker_devices
 from headrace.host.workers.inspection.parent import is_step_model, signature, step_nodes

@@ -27,7 +27,8 @@ from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.preprocessor import CpuPreprocessor, Preprocessor
 from headrace.host.dpu.reference.image import ImageSpec
 from headrace.host.live.hardware import Hardware, hardware_of, schedules_nodes
-from headrace.host.live.runtime import Execution, Runtime
+from headrace.host.live.results import Execution
+from headrace.host.live.runtime import Runtime
 from headrace.host.live.smdp_tables import solve_tables_in_background
 from headrace.host.workers.profiling.batches import machine
 from headrace.host.xrt import Api

@@ -16,9 +16,12 @@ from headrace.host.dpu.reference import audio
 from headrace.host.dpu.reference.audio import AudioSpec
 from headrace.host.dpu.reference.image import Damaged, ImageSpec
 from headrace.host.live.hardware import Hardware, Network, NodeWorkers, hardware_of, schedules_nodes
-from headrace.host.live.runtime import Execution, Runtime, Tasks
+from headrace.host.live.results import Execution
+from headrace.host.live.runtime import Runtime
+from headrace.host.live.settings import RuntimeSettings
 from headrace.host.live.smdp_tables import solve_tables_in_background
 from headrace.host.live.tasks.cells import CellTasks
+from headrace.host.live.tasks.interface import Tasks
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.server.rows import AUDIO, IMAGE, Rows, TensorRows, TokenRows, TreeRows
 from headrace.host.server.settings import ModelSettings
@@ -197,7 +200,7 @@ async def open_group(
             parts.policy,
             pool,
             parts.tasks,
-            drop_late=settings[0].drop_late,
+            RuntimeSettings(drop_late=settings[0].drop_late),
             on_execution=lambda execution: on_execution(workers[execution.worker], made.origin, execution),
         )
         runtime = await stack.enter_async_context(made)

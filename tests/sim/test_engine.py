@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from make_policy import make_policy
 from reference_engine import ids, node_by_node
 
 from headrace.batching import (
@@ -19,7 +20,6 @@ from headrace.batching import (
     RateTables,
     SerialBatching,
     UsageError,
-    make_policy,
 )
 from headrace.batching.graphs.cell_graph import lstm, seq2seq
 from headrace.batching.registry import CELL_POLICIES

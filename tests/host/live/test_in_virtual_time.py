@@ -22,7 +22,8 @@ from headrace.batching import (
     UnknownModel,
     WorkConservingBatching,
 )
-from headrace.host.live.runtime import LONGEST_PAUSE_S, NoWorker, Overloaded, RuntimeClosed, TooLate
+from headrace.host.live.results import NoWorker, Overloaded, RuntimeClosed, TooLate
+from headrace.host.live.supervision import LONGEST_PAUSE_S
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.process import ModelError
 from headrace.sim.engine import Arrivals

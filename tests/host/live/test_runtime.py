@@ -18,7 +18,8 @@ from headrace.batching import (
     UsageError,
     WorkConservingBatching,
 )
-from headrace.host.live.runtime import Runtime, RuntimeClosed
+from headrace.host.live.results import RuntimeClosed
+from headrace.host.live.runtime import Runtime
 from headrace.host.live.tasks.whole import WholeTasks
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.channel import WorkerLost

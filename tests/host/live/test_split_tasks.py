@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from serving import PerNode, balanced, beside_the_networks, serve  # noqa: F401 - a fixture
+from serving import PerNode, balanced, serve, with_the_networks  # noqa: F401 - a fixture
 
 from headrace.batching import GraphBatching, LazyBatching, NodeTimes, SerialBatching
 from headrace.host.live.tasks.nodes import SplitTasks
@@ -23,7 +23,7 @@ RESIDUAL, ATTENTION, KILLER = "split_nets:residual", "split_nets:attention", "sp
 _models = {}
 
 
-pytestmark = pytest.mark.usefixtures("beside_the_networks")
+pytestmark = pytest.mark.usefixtures("with_the_networks")
 
 
 def made(source, whole=False):

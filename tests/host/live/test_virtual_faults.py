@@ -12,7 +12,9 @@ from virtual_time import LoopClock, VirtualLoop
 from virtual_worker import STRAIGHT, Served, VirtualWorker, balanced, value
 
 from headrace.batching import NodeTimes
-from headrace.host.live.runtime import NoWorker, Overloaded, Runtime, RuntimeClosed, TooLate
+from headrace.host.live.results import NoWorker, Overloaded, RuntimeClosed, TooLate
+from headrace.host.live.runtime import Runtime
+from headrace.host.live.settings import RuntimeSettings
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import ModelError
@@ -55,10 +57,7 @@ class Faults(RuleBasedStateMachine):
                 policy,
                 self.pool,
                 self.served.tasks,
-                task_timeout_s=TIMEOUT_S,
-                outage_s=OUTAGE_S,
-                attempts=ATTEMPTS,
-                drop_late=drop_late,
+                RuntimeSettings(task_timeout_s=TIMEOUT_S, outage_s=OUTAGE_S, attempts=ATTEMPTS, drop_late=drop_late),
                 clock=LoopClock(),
             )
             await self.runtime.__aenter__()

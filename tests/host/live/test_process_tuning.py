@@ -1,4 +1,4 @@
-"""What keeps a serving process from pausing: real files, the real garbage collector."""
+"""Tests of the process settings against pauses, with real files and the real garbage collector."""
 
 import gc
 import logging
@@ -12,20 +12,20 @@ from serving import serve
 from small_nets import NET, graphs, small, tasks, tensor  # noqa: F401 - a fixture
 
 from headrace.batching import GraphBatching
-from headrace.host.live import process_tuning
+from headrace.host.live.machine import process_tuning
 
 pytestmark = pytest.mark.usefixtures("small")
 
 
 def holds_awake() -> bool:
-    """Whether this process has the file open; only then does the system keep cores awake."""
+    """Tell whether this process has the file open. Only then does the system keep cores awake."""
     opened = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
     return any(os.path.islink(path) and os.readlink(path) == process_tuning.LATENCY_FILE for path in opened)
 
 
 @pytest.fixture
 def thawed():
-    """Nothing is frozen, and afterwards again what was."""
+    """Unfreeze all objects for the test, and freeze them again after it."""
     gc.unfreeze()
     yield
     gc.freeze()
@@ -56,13 +56,13 @@ def test_what_lived_before_is_not_looked_through_while_a_runtime_is_open(thawed)
 
 @pytest.mark.parametrize("keep_awake", (False, True))
 def test_cores_are_kept_awake_while_the_runtime_is_open_if_it_was_asked_for(tmp_path, monkeypatch, keep_awake):
-    told = tmp_path / "cpu_dma_latency"
-    told.touch()
-    monkeypatch.setattr(process_tuning, "LATENCY_FILE", str(told))
+    latency_file = tmp_path / "cpu_dma_latency"
+    latency_file.touch()
+    monkeypatch.setattr(process_tuning, "LATENCY_FILE", str(latency_file))
 
     async def body(runtime, _):
         assert holds_awake() == keep_awake
-        assert told.read_bytes() == (struct.pack("i", 0) if keep_awake else b"")
+        assert latency_file.read_bytes() == (struct.pack("i", 0) if keep_awake else b"")
         await runtime.infer(NET, tensor())
 
     serve(GraphBatching(graphs(), 0.0, 4), tasks(), body, keep_awake=keep_awake)
@@ -85,7 +85,7 @@ def test_memory_that_is_kept_is_not_taken_from_the_system_anew(keeps):
     """In a process of its own: by itself it takes pages for every tensor, and none where what is freed is kept."""
     code = f"""
 import resource
-from headrace.host.live.process_tuning import keep_freed_memory
+from headrace.host.live.machine.process_tuning import keep_freed_memory
 
 def turn():
     held = [bytearray(600_000) for _ in range(4)]
