@@ -19,6 +19,8 @@ from headrace.sim.text_files import read_toml
 
 SETTINGS_TABLES = "headrace.tables"
 HELP_ALL = "headrace.help_all"
+GIVEN = "headrace.given"  # settings of the command line or of a file, by name
+POLICY_TABLE = "headrace.policy"  # settings in the table [policy] of a file that are no options
 MAX_TOKEN = 4096  # bytes of its file
 
 
@@ -288,7 +290,7 @@ def as_arguments(ctx: typer.Context, without: Collection[str]) -> list[str]:
         name = str(param.name)
         if name in without or not on_command_line(ctx, name):
             continue
-        value = ctx.params[name]
+        value = ctx.params[name] if name in ctx.params else ctx.meta[GIVEN][name]
         if getattr(param, "is_flag", False):
             found.append((param.opts if value else param.secondary_opts)[0])
         else:
@@ -313,9 +315,10 @@ def defaults_of_file(
     check_readable(param.opts[0], path)
     settings = read_toml(where, path)
     known = {
-        option.opts[0].removeprefix("--"): option
+        name.removeprefix("--"): option
         for option in ctx.command.params
-        if option.name not in ("help", param.name, *without)
+        if option.name not in ("help", "help_all", param.name, *without)
+        for name in option.opts
     }
     ctx.default_map = {}
     if tables in settings:
@@ -323,8 +326,16 @@ def defaults_of_file(
         if not isinstance(found, list) or not found or not all(isinstance(each, dict) for each in found):
             raise UsageError(f"{where}: {tables} is {found!r}; give tables, each under [[{tables}]]")
         ctx.meta[SETTINGS_TABLES] = found
+    if isinstance(of_policy := settings.get("policy"), dict):
+        del settings["policy"]
+        for key, value in of_policy.items():
+            name = "policy" if key == "name" else key.replace("_", "-")
+            if name in known:
+                settings[name] = value
+            else:
+                ctx.meta.setdefault(POLICY_TABLE, {})[key.replace("-", "_")] = value
     for key, value in settings.items():
-        option = known.get(key)
+        option = known.get(key) or known.get(key.replace("_", "-"))
         if option is None:
             raise UsageError(f"{where}: there is no setting {key!r}; known are {', '.join(sorted(known))}")
         ctx.default_map[option.name] = _as_given(f"{where}: {key}", option, value)

@@ -16,9 +16,8 @@ from typer.core import TyperCommand
 from headrace.batching import UsageError
 from headrace.batching.registry import find_policy, policy_names
 from headrace.batching.settings import Setting, option, parse_assignments, settings_of
-from headrace.host.cli.options import command
+from headrace.host.cli.options import GIVEN, command
 
-GIVEN = "headrace.given"
 POLICY_SETTINGS = "Settings of policies (also as --set NAME=VALUE)"
 
 
@@ -75,6 +74,17 @@ def add_policy_settings(taken_by: TyperCommand) -> None:
         taken_by.params.append(made)
 
 
+def group_options(taken_by: TyperCommand, panels: Mapping[str, Iterable[str]], first: Iterable[str]) -> None:
+    """Put a command's options under headings of its help, and let `--help-all` alone show all but the `first`."""
+    shown = set(first)
+    headings = {name: panel for panel, names in panels.items() for name in names}
+    for param in taken_by.params:
+        if (panel := headings.get(str(param.name))) is not None:
+            param.rich_help_panel = panel  # type: ignore[attr-defined]
+        if param.name not in shown:
+            param.advanced = True  # type: ignore[attr-defined]
+
+
 def mark_advanced(taken_by: TyperCommand, *names: str) -> None:
     """Let `--help-all` alone show these options of a command."""
     for param in taken_by.params:
@@ -110,7 +120,7 @@ def _option(each: Setting | Choice, panel: str, others: list[str]) -> Any:
 
     def keep(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> None:
         source = ctx.get_parameter_source(str(param.name))
-        if value is not None and source is not None and source.name == "COMMANDLINE":
+        if value is not None and source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP"):
             ctx.meta.setdefault(GIVEN, {})[param.name] = value
 
     if isinstance(each, Choice):

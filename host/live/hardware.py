@@ -217,7 +217,9 @@ def schedules_nodes(policies: Iterable[str], profiles: Iterable[Profile]) -> boo
 
     They must if a policy schedules nodes, or if a profile has the latencies of nodes.
     """
-    return any(find_policy(name).tasks == "nodes" for name in policies) or any(profile.nodes is not None for profile in profiles)
+    return any(find_policy(name).tasks == "nodes" for name in policies) or any(
+        profile.nodes is not None for profile in profiles
+    )
 
 
 def hardware_of(networks: Sequence[Network], *, workers: int | None, npus: int, by_node: bool, whole: bool) -> Hardware:

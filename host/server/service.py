@@ -379,7 +379,7 @@ class Service:
 
     def _deadline(self, model: ServedModel, request: InferRequest, arrived: float) -> float:
         """In seconds of the runtime's clock."""
-        bound_s = request.timeout_us / 1e6 or model.settings.sla_s * max(1, request.priority)
+        bound_s = request.timeout_us / 1e6 or model.settings.slo_s * max(1, request.priority)
         return arrived - model.runtime.origin + bound_s
 
     async def _all(
