@@ -180,7 +180,7 @@ def run(options: argparse.Namespace) -> Report:
                 rate = f"{load * max(point.throughput_rps for point in profile.points):.4g}"
                 rows += at_rate(model, profile, file, rate, load, options)
                 texts.append(text_of(rows[-options.rounds :]))
-                progress(texts[-1])
+                progress(f"{model}, load {load:g}: done")
     return Report({"rows": rows}, "\n\n".join(texts))
 
 

@@ -14,7 +14,7 @@ import argparse
 import random
 
 from benchmarks.harness import Report, arguments, main, measure, seconds, spread, summary, table
-from headrace.batching import POLICIES, Decoding, Policy, Request
+from headrace.batching import POLICIES, Decoding, Policy, Request, UsageError
 from headrace.batching.catalog import CELL_POLICIES, make_policy
 from headrace.batching.graphs.cell_graph import CellModel, lstm, seq2seq
 from headrace.batching.policies.cellular import CellularBatching
@@ -87,6 +87,8 @@ class Backlog:
 
 
 def decisions(backlogs: list[int], rounds: int) -> list[dict[str, object]]:
+    if min(backlogs) < WITHDRAWN:
+        raise UsageError(f"--backlogs {min(backlogs)}: give at least {WITHDRAWN}, which are withdrawn")
     rng = random.Random(0)
     rows: list[dict[str, object]] = []
     for name in POLICIES:

@@ -40,9 +40,9 @@ from headrace.host.bench.report import result
 from headrace.host.bench.run import OpenLoop, run
 from headrace.host.workers.profiling import machine
 
-HERE = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parents[1]
 MAX_BATCH = 8
-BASE_S, EACH_S = 20e-3, 2.5e-3  # as in bench_nets.Paced
+BASE_S, EACH_S = 20e-3, 2.5e-3  # as in benchmarks.networks.Paced
 OVERLOAD = 10
 TIMEOUT_S = 0.5
 EVERY_S = 5.0
@@ -108,12 +108,12 @@ def soak(requests: int, count: int, folder: Path, disk: Path | None) -> dict[str
     server = subprocess.Popen(
         [
             sys.executable, "-c", "from headrace.host.cli.main import main; main()", "serve", "--json",
-            "--model", "paced=bench_nets:paced", "--profile", str(profile), "--policy", "work-conserving",
+            "--model", "paced=benchmarks.networks:paced", "--profile", str(profile), "--policy", "work-conserving",
             "--workers", str(count), "--max-batch", str(MAX_BATCH), "--drop-late", "--max-connections", "4096",
             *([] if disk is None else ["--access-log", str(disk / "access.log")]),
             "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
         ],
-        cwd=HERE, stdout=subprocess.PIPE, text=True,
+        cwd=ROOT, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         assert server.stdout is not None
@@ -159,7 +159,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=1_000_000)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=HERE.parent / "out" / "soak")
+    parser.add_argument("--out", type=Path, default=ROOT / "out" / "soak")
     parser.add_argument("--json", type=Path, help="write the result here")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)

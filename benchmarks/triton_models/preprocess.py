@@ -1,4 +1,4 @@
-"""An encoded photo to the tensor of torchvision's classifiers: the shorter side to 256, the middle 224, normalised."""
+"""Turn an encoded photo into the tensor of torchvision's classifiers: shorter side to 256, middle 224, normalised."""
 
 import cv2
 import numpy as np

@@ -12,7 +12,7 @@
 //             and 4.0. By the cycle model of 12 photos (500x375, 4:2:0, whole compute unit) the clocks a pixel grow from
 //             0.3250 to 0.3258 at quality 75 and from 0.3756 to 0.3824 at 90, as 2.9 and 4.1 % of the codes are long, not
 //             0.8 and 1.1: short codes of 9 bits need one more step of choosing. Two files in turn (C-slow) or two symbols a clock
-//             (speculation): hls/README.md has what they would give, measured by scripts/bench_entropy_ways.py.
+//             (speculation): hls/README.md has what they would give, measured by benchmarks/entropy_ways.py.
 // Latency     5 clocks from the bits to the coefficient.
 // Bad input   the first error decides; what follows is read up to TokenFileEnd and dropped. So is what follows the last
 //             MCU row that the window needs, if that is not the image's: `stop_o` says that none of it is wanted.
