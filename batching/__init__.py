@@ -1,7 +1,6 @@
 """Requests, policies, latency profiles and solvers. Pure: no clock, no thread, no I/O."""
 
 from headrace.batching.accounting import AccountingError, Ledger
-from headrace.batching.catalog import POLICIES, make_policy
 from headrace.batching.checked_policy import CheckedPolicy
 from headrace.batching.errors import (
     BadInput,
@@ -18,17 +17,18 @@ from headrace.batching.graphs.node_latencies import NodeLatencies
 from headrace.batching.graphs.profile import Profile, ProfilePoint
 from headrace.batching.policies.deferred import Deferred
 from headrace.batching.policies.earliest_deadline import EarliestDeadline
-from headrace.batching.policies.graph_batching import GraphBatching
+from headrace.batching.policies.graph import GraphBatching
 from headrace.batching.policies.lazy import LazyBatching, OracleLazyBatching
 from headrace.batching.policies.preba import Preba, preba_limits
 from headrace.batching.policies.preba_lazy import PrebaLazy
 from headrace.batching.policies.serial import Serial
-from headrace.batching.policies.smdp_batching import RateTables, SmdpBatching
+from headrace.batching.policies.shared.window import BatchLimits
+from headrace.batching.policies.smdp import RateTables, SmdpBatching
 from headrace.batching.policies.smdp_phases import PhaseTables
 from headrace.batching.policies.static import StaticBatching
-from headrace.batching.policies.window import BatchLimits
 from headrace.batching.policies.work_conserving import WorkConserving
 from headrace.batching.policy import LatencyModel, Policy
+from headrace.batching.registry import POLICIES, make_policy
 from headrace.batching.request import REASONS, Request, Task
 from headrace.batching.results import Served, ServedTimes, percentiles_ms, summarize
 

@@ -22,9 +22,7 @@ from headrace.batching.graphs.execution import Sections
 from headrace.batching.policy import Policy
 from headrace.batching.request import Request, Task
 
-METHODS: Final = (
-    "submit", "next_task", "complete", "withdraw", "wakeup", "latest_start", "largest_batch",
-)  # fmt: skip
+METHODS: Final = ("submit", "next_task", "complete", "withdraw", "wakeup", "latest_start", "largest_batch")
 MAX_WAKEUPS: Final = 100  # in the past, one after the other, while nothing else happens
 
 

@@ -112,9 +112,17 @@ class Task:
     def ended_at(self, stop: int, ended: tuple[Request, ...] = ()) -> "Task":
         """The same task, ended at node boundary `stop` by the driver."""
         return Task(
-            self.id, self.model, self.requests, self.start, stop, self.preemptible, ended, self.cells, self.reason,
+            self.id,
+            self.model,
+            self.requests,
+            self.start,
+            stop,
+            self.preemptible,
+            ended,
+            self.cells,
+            self.reason,
             self.padded_to,
-        )  # fmt: skip
+        )
 
     def lost(self, keep: Iterable[Request]) -> "Task":
         """The same task after its worker was lost: no node ran, and only the requests in `keep` are to be run again."""

@@ -32,12 +32,12 @@ from numpy.typing import NDArray
 from benchmarks.harness import Report, arguments, main, progress, table
 from headrace.batching import BadInput, UnsupportedInput, UsageError
 from headrace.bitstreams.build import build_hw_emu
-from headrace.host.dpu import audio, sound_file
-from headrace.host.dpu.audio import RATES, AudioSpec, Stage
 from headrace.host.dpu.driver import Dpu
+from headrace.host.dpu.reference import audio, audio_file
+from headrace.host.dpu.reference.audio import RATES, AudioSpec, Stage
 from headrace.host.xrt import emulation
 from headrace.host.xrt.hw_emu import CLOCK_MHZ, MemoryModel
-from headrace.sim.hardware.card import estimated_mhz
+from headrace.sim.system.card import estimated_mhz
 
 CLOCKS_MHZ = (CLOCK_MHZ, estimated_mhz("mel cu", "norm cu"))  # assumed, and what the estimate of the delays supports
 ABOVE_FLOOR = 3.0  # in natural-log units
@@ -45,17 +45,17 @@ ERRORS = ("resample_error", "mel_error_999", "mel_error_all", "normalised_rms", 
 
 
 @dataclass(frozen=True)
-class Sound:
+class AudioClip:
     name: str
     data: bytes
     seconds: float
     rate: int
 
 
-def made() -> list[Sound]:
+def made() -> list[AudioClip]:
     """Return glides of a voice's harmonics between noise, seconds by rate; the same at every call."""
     random = np.random.default_rng(1)
-    sounds = []
+    clips = []
     for seconds, rate in [*((1.0, rate) for rate in RATES), *((s, 16000) for s in (0.5, 2.5, 5.0, 15.0))]:
         time = np.arange(round(seconds * rate)) / rate
         pitch = 2 * np.pi * np.cumsum(120 + 30 * np.sin(4 * np.pi * time)) / rate
@@ -63,8 +63,8 @@ def made() -> list[Sound]:
         envelope = np.clip(np.sin(3.4 * np.pi * time), 0, 1)
         samples = 0.25 * envelope * voiced + 0.02 * (1 - envelope) * random.standard_normal(len(time))
         data = wav(np.clip(np.rint(samples * 32768), -32768, 32767).astype("<i2"), rate)
-        sounds.append(Sound(f"made, {seconds:g} s, {rate} Hz", data, seconds, rate))
-    return sounds
+        clips.append(AudioClip(f"made, {seconds:g} s, {rate} Hz", data, seconds, rate))
+    return clips
 
 
 def wav(samples: NDArray[Any], rate: int) -> bytes:
@@ -75,26 +75,26 @@ def wav(samples: NDArray[Any], rate: int) -> bytes:
     return file.getvalue()
 
 
-def read(folder: Path, spec: AudioSpec) -> list[Sound]:
-    sounds = []
+def read(folder: Path, spec: AudioSpec) -> list[AudioClip]:
+    clips = []
     for file in sorted(folder.rglob("*")):
         if not file.is_file():
             continue
         data = file.read_bytes()
         try:
-            header = sound_file.pcm(data, spec.rates, spec.longest_s)
+            header = audio_file.pcm(data, spec.rates, spec.longest_s)
         except (UnsupportedInput, BadInput) as error:
             progress(f"{file.name} is left out: {error}")
             continue
-        sounds.append(Sound(file.name, data, header.frames / header.rate, header.rate))
-    if not sounds:
+        clips.append(AudioClip(file.name, data, header.frames / header.rate, header.rate))
+    if not clips:
         raise UsageError(f"--audio {folder}: no WAV file of 16-bit PCM in there")
-    return sounds
+    return clips
 
 
-def exact_resample(sound: Sound, spec: AudioSpec) -> NDArray[np.float64]:
+def exact_resample(audio_clip: AudioClip, spec: AudioSpec) -> NDArray[np.float64]:
     """Return the sum over the definition's taps in float64."""
-    samples, rate = sound_file.decode(sound.data, spec.rates, spec.longest_s)
+    samples, rate = audio_file.decode(audio_clip.data, spec.rates, spec.longest_s)
     up, down = spec.rate // np.gcd(spec.rate, rate), rate // np.gcd(spec.rate, rate)
     taps = spec.taps(rate)
     skip = -(len(taps) // 2) % down
@@ -120,12 +120,12 @@ def errors(found: NDArray[Any], exact: NDArray[Any], floor: float) -> tuple[floa
     return (float(np.quantile(error, 0.999)), float(error.max())) if error.size else (0.0, 0.0)
 
 
-async def measure(dpu: Dpu[AudioSpec], sound: Sound) -> dict[str, Any]:
+async def measure(dpu: Dpu[AudioSpec], audio_clip: AudioClip) -> dict[str, Any]:
     """Return one row of the table. The taps are loaded before, as for a request after one of the same rate."""
     spec, floor = dpu.spec, float(np.log(dpu.spec.log_floor))
-    resampled = (await dpu.process(sound.data, Stage.RESAMPLE)).tensor.astype(np.float64)
-    mel = (await dpu.process(sound.data, Stage.MEL)).tensor.astype(np.float64)
-    done = await dpu.process(sound.data)
+    resampled = (await dpu.process(audio_clip.data, Stage.RESAMPLE)).tensor.astype(np.float64)
+    mel = (await dpu.process(audio_clip.data, Stage.MEL)).tensor.astype(np.float64)
+    done = await dpu.process(audio_clip.data)
     assert done.counters is not None, "only hw_emu counts clocks"
     counted = mel[:, : spec.counted(mel.shape[1])]
     spread = counted.std(1, ddof=1, keepdims=True) + spec.std_floor if counted.shape[1] > 1 else np.ones((len(mel), 1))
@@ -133,14 +133,14 @@ async def measure(dpu: Dpu[AudioSpec], sound: Sound) -> dict[str, Any]:
     normalised = np.pad(normalised, ((0, 0), (0, mel.shape[1] - counted.shape[1])))
     by_mel, largest = errors(mel, exact_mel(resampled, spec), floor)
     to_cpu, to_soxr = (
-        errors(mel, audio.preprocess(sound.data, other, Stage.MEL).astype(np.float64), floor)[0]
+        errors(mel, audio.preprocess(audio_clip.data, other, Stage.MEL).astype(np.float64), floor)[0]
         for other in (spec, replace(spec, resampler="soxr"))
     )
     a, b = done.counters["mel_cycles"], done.counters["norm_cycles"]
     return {
-        "sound": sound.name,
-        "seconds": sound.seconds,
-        "resample_error": float(np.abs(resampled - exact_resample(sound, spec)).max(initial=0.0)),
+        "sound": audio_clip.name,
+        "seconds": audio_clip.seconds,
+        "resample_error": float(np.abs(resampled - exact_resample(audio_clip, spec)).max(initial=0.0)),
         "mel_error_999": by_mel,
         "mel_error_all": largest,
         "normalised_rms": float(np.sqrt(np.mean((done.tensor - normalised) ** 2))),
@@ -148,9 +148,9 @@ async def measure(dpu: Dpu[AudioSpec], sound: Sound) -> dict[str, Any]:
         "to_soxr_999": to_soxr,
         "mel_cycles": a,
         "norm_cycles": b,
-        "cycles_per_sample": a / max(1, sound.seconds * sound.rate),
+        "cycles_per_sample": a / max(1, audio_clip.seconds * audio_clip.rate),
         "norm_cycles_per_value": b / mel.size,
-        "seconds_per_s": {mhz: sound.seconds * mhz * 1e6 / max(a, b) for mhz in CLOCKS_MHZ},
+        "seconds_per_s": {mhz: audio_clip.seconds * mhz * 1e6 / max(a, b) for mhz in CLOCKS_MHZ},
     }
 
 
@@ -164,26 +164,27 @@ def overlapped(rows: list[dict[str, Any]]) -> int:
 
 
 async def run(options: argparse.Namespace) -> Report:
-    sounds = made() if options.audio is None else read(options.audio, AudioSpec())
+    clips = made() if options.audio is None else read(options.audio, AudioSpec())
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         xclbin = Path(folder) / "audio.xclbin"
         build_hw_emu(xclbin, image_cus=0, mel_cus=1, norm_cus=1)
         async with Dpu(xclbin, AudioSpec()) as dpu:
             emulation.set_memory_model(emulation.device(0), MemoryModel(latency=options.latency))
-            for number, sound in enumerate(sounds, 1):
-                progress(f"{number} of {len(sounds)}: {sound.name}")
-                rows.append(await measure(dpu, sound))
+            for number, audio_clip in enumerate(clips, 1):
+                progress(f"{number} of {len(clips)}: {audio_clip.name}")
+                rows.append(await measure(dpu, audio_clip))
+    head = "sound | resample | mel 99.9 % | mel all | norm. RMS | to CPU | to soxr | A clocks | / sample"
     text = table(
-        ["sound", "resample", "mel 99.9 %", "mel all", "norm. RMS", "to CPU", "to soxr", "A clocks", "/ sample",
-         "B clocks", "/ value", *(f"s/s at {mhz} MHz" for mhz in CLOCKS_MHZ)],
-        [
-            [row["sound"], *(f"{row[name]:.1e}" for name in ERRORS), f"{row['mel_cycles']:,}",
-             f"{row['cycles_per_sample']:.3f}", f"{row['norm_cycles']:,}", f"{row['norm_cycles_per_value']:.3f}",
-             *(f"{rate:,.0f}" for rate in row["seconds_per_s"].values())]
+        " | ".join([head, "B clocks | / value", *(f"s/s at {mhz} MHz" for mhz in CLOCKS_MHZ)]),
+        (
+            f"{row['sound']} | {' | '.join(f'{row[name]:.1e}' for name in ERRORS)}"
+            f" | {row['mel_cycles']:,} | {row['cycles_per_sample']:.3f}"
+            f" | {row['norm_cycles']:,} | {row['norm_cycles_per_value']:.3f}"
+            f" | {' | '.join(f'{rate:,.0f}' for rate in row['seconds_per_s'].values())}"
             for row in rows
-        ],
-    )  # fmt: skip
+        ),
+    )
     seconds = sum(row["seconds"] for row in rows)
     merged, two = sum(row["mel_cycles"] + row["norm_cycles"] for row in rows), overlapped(rows)
     for mhz in CLOCKS_MHZ:

@@ -1,8 +1,8 @@
-"""What buckets by length, and merging them, bring `preba` (PREBA, Section 4.3), simulated with LibriSpeech's lengths.
+"""Gain of `preba` from buckets by length and from merging them (PREBA, Section 4.3), with LibriSpeech's lengths.
 
     .venv/bin/python -m benchmarks.buckets [--requests 20000] [--seed 0] [--json [FILE]]
 
-The workers are:
+All runs are simulated. The workers are:
 
 - 7 slices as in PREBA's Fig. 15: a batch takes 35 ms up to the knee, whatever its length, and is at the knee with 40 or
   160 s of sound in it, padding counted; these two figures are assumed.
@@ -26,10 +26,10 @@ from benchmarks.harness import ROOT, Report, arguments, main, progress, table
 from headrace.batching import ModelGraph, NodeTimes, Preba, Profile
 from headrace.sim.hardware.npu import npu_times
 from headrace.sim.hardware.profiles import read_profile
-from headrace.sim.load.lengths import LIBRISPEECH, SPEECH, Frames, Lengths
-from headrace.sim.load.traffic import generate, poisson
 from headrace.sim.scenario import CONFORMER_STEP_S, curves
 from headrace.sim.simulation import simulate
+from headrace.sim.workload.lengths import LIBRISPEECH, SPEECH, Frames, Lengths
+from headrace.sim.workload.traffic import generate, poisson
 from headrace.sim.zoo import model_graph
 
 PROFILE = ROOT / "examples" / "conformer_ctc_small.profile.json"
@@ -121,16 +121,20 @@ def run(options: argparse.Namespace) -> Report:
         for variant, what in every.items():
             result = bench.run(what, rate)
             rows[variant] = {
-                "rps_at_slo": at_slo[variant], "p50_ms": result["latency_ms"]["p50"],
-                "p99_ms": result["latency_ms"]["p99"], "batch_size_mean": result["batch_size_mean"],
-            }  # fmt: skip
+                "rps_at_slo": at_slo[variant],
+                "p50_ms": result["latency_ms"]["p50"],
+                "p99_ms": result["latency_ms"]["p99"],
+                "batch_size_mean": result["batch_size_mean"],
+            }
         figures[name] = {
-            "slo_ms": 1e3 * bench.slo_s, "rate_rps": rate, "rows": rows,
+            "slo_ms": 1e3 * bench.slo_s,
+            "rate_rps": rate,
+            "rows": rows,
             "knees": {seconds: [knee.batch, 1e3 * knee.latency_s] for seconds, knee in knees.items()},
-        }  # fmt: skip
+        }
         told = ", ".join(f"{s:g} s: {knee.batch} in {1e3 * knee.latency_s:.0f} ms" for s, knee in knees.items())
-        head = ["preba", "requests/s at the SLO", f"at {rate:.1f}/s: p50 ms", "p99 ms", "mean batch"]
-        shown = table(head, [[variant, *(f"{n:.4g}" for n in row.values())] for variant, row in rows.items()])
+        head = f"preba | requests/s at the SLO | at {rate:.1f}/s: p50 ms | p99 ms | mean batch"
+        shown = table(head, (" | ".join([name, *(f"{n:.4g}" for n in row.values())]) for name, row in rows.items()))
         parts.append(f"{name}: SLO {1e3 * bench.slo_s:.0f} ms; knees {told}\n\n{shown}")
         progress(name)
     return Report(figures, "\n\n".join(parts))

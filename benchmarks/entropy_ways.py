@@ -1,6 +1,6 @@
-"""What other entropy decoders would bring the image CU: two files in turn (C-slow), two symbols a clock (speculation).
+"""Gain of the image CU from other entropy decoders: two files in turn (C-slow), two symbols a clock (speculation).
 
-    .venv/bin/python -m benchmarks.entropy_ways [--photos FOLDER] [--latency 120] [--json [FILE]]
+    .venv/bin/python -m benchmarks.entropy_ways [--images FOLDER] [--latency 120] [--json [FILE]]
 
 Clocks are those of the cycle model, for the photos cut to 500x375 at 4:2:0, resized to 256, cropped to 224x224. Two
 files in turn each have every second clock of the entropy decoder, and a request that is alone has no more than that.
@@ -24,11 +24,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.harness import Report, arguments, main, progress, table
-from benchmarks.image_cu import CUT, QUALITIES, cases, photo_files
+from benchmarks.image_cu import CUT, QUALITIES, cases, image_files
 from headrace.bitstreams.resources.synthesis import OPTIONS
 from headrace.bitstreams.verilate import needed_files, rtl_sources
-from headrace.sim.hardware.dpu import image_cu_cycles
-from headrace.sim.hardware.jpeg import JpegWork, read_jpeg_work
+from headrace.sim.hardware.dpu.image import image_cu_cycles
+from headrace.sim.hardware.dpu.jpeg import JpegWork, read_jpeg_work
 
 UNIT = "entropy_decoder"
 SAMPLING = "4:2:0"
@@ -89,7 +89,7 @@ def shortest_period(copies: int) -> tuple[int, int]:
 def run(options: argparse.Namespace) -> Report:
     pixels = CUT[0] * CUT[1]
     clocks: dict[str, dict[int, list[int]]] = {way: {quality: [] for quality in QUALITIES} for way in WAYS}
-    for case in cases(photo_files(options.photos)):
+    for case in cases(image_files(options.images)):
         if case.size != "own" and case.sampling == SAMPLING:
             work = read_jpeg_work(case.jpeg)
             for way, of in WAYS.items():
@@ -97,19 +97,17 @@ def run(options: argparse.Namespace) -> Report:
     progress("levels")
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as processes:
         periods = dict(zip(("as it is", "every register doubled"), processes.map(shortest_period, (1, 2)), strict=True))
-    by_way = table(
-        ["clocks a pixel, mean (worst)", *(f"q{quality}" for quality in QUALITIES)],
-        [
-            [way, *(f"{statistics.mean(of) / pixels:.3f} ({max(of) / pixels:.3f})" for of in by_quality.values())]
-            for way, by_quality in clocks.items()
-        ],
-    )
-    levels = [[name, levels, f"{registers:,}"] for name, (levels, registers) in periods.items()]
-    text = f"{by_way}\n\n{table([f'{UNIT}, registers moved', 'levels', 'registers'], levels)}"
+    by_way = [
+        " | ".join([way, *(f"{statistics.mean(of) / pixels:.3f} ({max(of) / pixels:.3f})" for of in each.values())])
+        for way, each in clocks.items()
+    ]
+    levels = [f"{name} | {levels} | {registers:,}" for name, (levels, registers) in periods.items()]
+    text = table(" | ".join(["clocks a pixel, mean (worst)", *(f"q{quality}" for quality in QUALITIES)]), by_way)
+    text += f"\n\n{table(f'{UNIT}, registers moved | levels | registers', levels)}"
     return Report({"latency": options.latency, "clocks": clocks, "periods": periods}, text)
 
 
 if __name__ == "__main__":
     parser = arguments(__doc__, latency=120)
-    parser.add_argument("--photos", type=Path, help="a folder of photos in place of the bundled ones")
+    parser.add_argument("--images", type=Path, help="a folder of photos in place of the bundled ones")
     main(parser, run)

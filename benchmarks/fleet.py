@@ -27,9 +27,14 @@ RATES_RPS = (200.0, 400.0, 800.0)  # for each NPU, which does 153/s one by one a
 
 def requests_per_s(servers: int, requests: int, router: str = "power-of-two") -> float:
     fleet = Scenario(
-        policy="serial", model="mobilenet_v1", rate_rps=1500.0 * servers, requests=requests, stream=True,
-        servers=servers, router=router,
-    )  # fmt: skip
+        policy="serial",
+        model="mobilenet_v1",
+        rate_rps=1500.0 * servers,
+        requests=requests,
+        stream=True,
+        servers=servers,
+        router=router,
+    )
     return requests / seconds(lambda: run_scenario(fleet))
 
 
@@ -41,16 +46,17 @@ def speed(options: argparse.Namespace) -> Report:
     }
     rates = measure(cases, options.rounds)
     medians = {router: {n: median(rates[f"{router} {n}"]) for n in FLEETS} for router in ROUTERS}
-    rows = [[router, *(f"{rate:,.0f}" for rate in of.values())] for router, of in medians.items()]
-    return Report({"requests_per_s": medians}, table(["requests/s with servers", *map(str, FLEETS)], rows))
+    rows = [" | ".join([router, *(f"{rate:,.0f}" for rate in of.values())]) for router, of in medians.items()]
+    head = " | ".join(["requests/s with servers", *map(str, FLEETS)])
+    return Report({"requests_per_s": medians}, table(head, rows))
 
 
 def memory(options: argparse.Namespace) -> Report:
     rate = requests_per_s(1000, options.requests)
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    row = [f"{options.requests:,}", f"{rate:,.0f}", f"{peak_mib:.0f}"]
+    row = f"{options.requests:,} | {rate:,.0f} | {peak_mib:.0f}"
     figures = {"requests_per_s": rate, "peak_mib": peak_mib}
-    return Report(figures, table(["requests to 1000 servers", "requests/s", "peak MiB"], [row]))
+    return Report(figures, table("requests to 1000 servers | requests/s | peak MiB", [row]))
 
 
 def routers(options: argparse.Namespace) -> Report:
@@ -58,9 +64,15 @@ def routers(options: argparse.Namespace) -> Report:
     for rate_rps in RATES_RPS:
         for policy in POLICIES:
             one = Scenario(
-                policy=policy, model="gnmt", rate_rps=rate_rps * NPUS * SERVERS, requests=options.requests,
-                max_batch=16, window_ms=2.0, npus=NPUS, stream=True,
-            )  # fmt: skip
+                policy=policy,
+                model="gnmt",
+                rate_rps=rate_rps * NPUS * SERVERS,
+                requests=options.requests,
+                max_batch=16,
+                window_ms=2.0,
+                npus=NPUS,
+                stream=True,
+            )
             runs = {"one": replace(one, npus=NPUS * SERVERS)}
             runs |= {router: replace(one, servers=SERVERS, router=router) for router in ROUTERS}
             cases = {
@@ -73,8 +85,8 @@ def routers(options: argparse.Namespace) -> Report:
             times = {router: {key: of[key] / big[key] for key in big} for router, of in middle.items()}
             figures.append({"policy": policy, "rate_rps": rate_rps, "one_ms": big, "times": times})
             cells = [f"{of['mean']:.2f}, {of['p99']:.2f}" for of in times.values()]
-            rows.append([f"{rate_rps:g}", policy, f"{big['mean']:.1f}, {big['p99']:.1f}", *cells])
-    head = ["requests/s an NPU", "policy", "one big server: mean, p99 ms", *ROUTERS]
+            rows.append(f"{rate_rps:g} | {policy} | {big['mean']:.1f}, {big['p99']:.1f} | {' | '.join(cells)}")
+    head = f"requests/s an NPU | policy | one big server: mean, p99 ms | {' | '.join(ROUTERS)}"
     return Report({"rows": figures}, table(head, rows))
 
 

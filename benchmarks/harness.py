@@ -17,7 +17,7 @@ import operator
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,7 +27,7 @@ from headrace.batching.policies import lazy
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[1]
-PHOTO = ROOT / "examples" / "chelsea.jpg"
+IMAGE_FILE = ROOT / "examples" / "chelsea.jpg"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,10 @@ def arguments(doc: str | None, *, only: Sequence[str] = (), **defaults: float) -
         defaults: numeric options with their defaults, such as `rounds=3` for `--rounds`.
     """
     parser = argparse.ArgumentParser(
-        prog=f"python -m benchmarks.{Path(sys.argv[0]).stem}", description=doc,
+        prog=f"python -m benchmarks.{Path(sys.argv[0]).stem}",
+        description=doc,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     for name, default in defaults.items():
         parser.add_argument(
             f"--{name.replace('_', '-')}", type=type(default), default=default, help=f"default: {default}"
@@ -61,9 +62,12 @@ def arguments(doc: str | None, *, only: Sequence[str] = (), **defaults: float) -
     if only:
         parser.add_argument("--only", choices=only, help="one part; default: all")
     parser.add_argument(
-        "--json", nargs="?", const="-", metavar="FILE",
+        "--json",
+        nargs="?",
+        const="-",
+        metavar="FILE",
         help="also write all figures to FILE; without FILE, write them to stdout in place of the tables",
-    )  # fmt: skip
+    )
     return parser
 
 
@@ -79,7 +83,7 @@ def main(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], An
     except HeadraceError as error:
         print(f"{parser.prog.rpartition('.')[2]}: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, UsageError) else 1)
-    from headrace.host.workers.profiling import machine  # after the run, whose memory may be what is measured
+    from headrace.host.workers.profiling.batches import machine  # after the run, whose memory may be what is measured
 
     where = {**machine(), "compiled": not lazy.__file__.endswith(".py")}
     text = json.dumps({"machine": where, "options": vars(options), **report.figures}, indent=2, default=str)
@@ -184,9 +188,10 @@ def summary(values: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     return {name: {"median": statistics.median(each), "rounds": list(each)} for name, each in values.items()}
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return a Markdown table whose columns are aligned."""
-    lines = [list(head), ["---"] * len(head), *([str(cell) for cell in row] for row in rows)]
+def table(head: str, rows: Iterable[str]) -> str:
+    """Return a Markdown table whose columns are aligned. The cells of `head` and of each row are separated by " | "."""
+    lines = [head.split(" | "), [], *(row.split(" | ") for row in rows)]
+    lines[1] = ["---"] * len(lines[0])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     lines[1] = ["-" * width for width in widths]
     return "\n".join(

@@ -1,7 +1,7 @@
 """Clocks of the image CU's RTL, Verilated, over photos x sampling x quality: the time of a request, and its waits.
 
-    .venv/bin/python -m benchmarks.image_cu [--photos FOLDER] [--latency 120] [--jobs 2] [--json [FILE]]
-    .venv/bin/python -m benchmarks.image_cu --sw-emu [--photos FOLDER] [--calls 10]
+    .venv/bin/python -m benchmarks.image_cu [--images FOLDER] [--latency 120] [--jobs 2] [--json [FILE]]
+    .venv/bin/python -m benchmarks.image_cu --sw-emu [--images FOLDER] [--calls 10]
 
 Each photo is encoded at its own size and cut to 500x375, at every sampling and quality. The cut is also encoded as a
 progressive file of libjpeg's ten scans. The files go through decode, resize to 256, crop to 224x224 and normalize to
@@ -10,7 +10,7 @@ moves a word of 128 bits a clock on each port, and never stalls. The result is a
 speed of the simulation is the machine's.
 
 Images/s are given at two clocks: the 300 MHz that are assumed, and the clock that the estimate of the delays supports
-(sim/hardware/card.py), which is no timing either. The images/s of several CUs are those of one, times their number: up
+(sim/system/card.py), which is no timing either. The images/s of several CUs are those of one, times their number: up
 to 16, each port of each CU has an HBM bank of its own (bitstreams/build.py), so they share nothing that the model knows
 of. The time of one CU is from start to start of runs back to back: the run, and the host's register accesses in
 between, without any delay but the CU's own. It does not include what PCIe adds.
@@ -43,16 +43,16 @@ from headrace.bitstreams.hw_emu.library import build_library
 from headrace.bitstreams.kernel import parse_kernels
 from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.verilate import rtl_sources
-from headrace.host.demo.photos import SAMPLINGS, bundled_photos
-from headrace.host.dpu.image import FORMATS, ImageSpec, Stage
-from headrace.host.dpu.image_cu import table_words
-from headrace.host.dpu.status import Status
-from headrace.host.workers.profiling import machine
+from headrace.host.demo.inputs.images import SAMPLINGS, bundled_images
+from headrace.host.dpu.reference.image import FORMATS, ImageSpec, Stage
+from headrace.host.dpu.units.image_cu import table_words
+from headrace.host.dpu.units.status import Status
+from headrace.host.workers.profiling.batches import machine
 from headrace.host.xrt.engine import MemoryRange
 from headrace.host.xrt.hw_emu import CLOCK_MHZ, KernelModel, KernelRun, MemoryModel, register_writes
-from headrace.sim.hardware.card import estimated_mhz
-from headrace.sim.hardware.dpu import image_cu_cycles
-from headrace.sim.hardware.jpeg import read_jpeg_work
+from headrace.sim.hardware.dpu.image import image_cu_cycles
+from headrace.sim.hardware.dpu.jpeg import read_jpeg_work
+from headrace.sim.system.card import estimated_mhz
 
 CLOCK_HZ = CLOCK_MHZ * 1e6
 CLOCKS_MHZ = (CLOCK_MHZ, estimated_mhz("image cu"))  # assumed, and what the estimate of the delays supports
@@ -63,14 +63,20 @@ USED_SAMPLINGS = ("4:2:0", "4:2:2", "4:4:4", "gray")
 PROGRESSIVE = "4:2:0, ten scans"
 QUALITIES = (75, 90, 95)
 WAITS = ("wait_data", "wait_transform", "wait_rows", "wait_output", "wait_write")
+MEANS = ("cycles", "symbols", "long_codes", "symbols_per_cycle", "header", *WAITS, "first_output", "last_output")
 BANK = 512 << 20
 CENTRED = 0xFFFFFFFF
 IMAGE = ImageSpec()
 TENSOR = int(np.prod(IMAGE.tensor_shape)) * np.dtype(IMAGE.dtype).itemsize  # bytes
 SETTINGS = {
-    "stage": int(Stage.NORMALIZE), "format": FORMATS.index(IMAGE.dtype), "resize_short": IMAGE.resize_short,
-    "crop_width": IMAGE.crop_width, "crop_height": IMAGE.crop_height, "crop_x": CENTRED, "crop_y": CENTRED,
-}  # fmt: skip
+    "stage": int(Stage.NORMALIZE),
+    "format": FORMATS.index(IMAGE.dtype),
+    "resize_short": IMAGE.resize_short,
+    "crop_width": IMAGE.crop_width,
+    "crop_height": IMAGE.crop_height,
+    "crop_x": CENTRED,
+    "crop_y": CENTRED,
+}
 (SPEC,) = parse_kernels((hls_folder() / "image_cu" / "kernel.xml").read_bytes())
 REGISTERS = dict(SPEC.outputs) | dict(SPEC.counters)
 
@@ -80,15 +86,15 @@ REGISTERS = dict(SPEC.outputs) | dict(SPEC.counters)
 
 @dataclass(frozen=True)
 class Case:
-    photo: str
+    image: str
     size: str  # "own" or that of CUT
     sampling: str
     quality: int
     jpeg: bytes
 
 
-def photo_files(folder: Path | None) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_file()) if folder else bundled_photos()
+def image_files(folder: Path | None) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_file()) if folder else bundled_images()
 
 
 def cases(files: list[Path]) -> list[Case]:
@@ -104,7 +110,7 @@ def cases(files: list[Path]) -> list[Case]:
                 for quality in QUALITIES:
                     found.append(Case(path.stem, size, sampling, quality, encode(pixels, sampling, quality)))
     if not found:
-        raise UsageError("--photos: the folder has no photo that OpenCV reads")
+        raise UsageError("--images: the folder has no photo that OpenCV reads")
     return found
 
 
@@ -132,7 +138,7 @@ def encode(image: np.ndarray, sampling: str, quality: int) -> bytes:
 
 
 class Memory:
-    """What a CU works on: files, tensors, tables, a ring of jobs, records, and room for progressive files of CUT."""
+    """A CU's memory: files, tensors, tables, a ring of jobs, records, and room for progressive files of CUT."""
 
     def __init__(self, files: list[bytes]) -> None:
         self.files = files
@@ -143,18 +149,20 @@ class Memory:
             jpeg[at : at + len(data)] = np.frombuffer(data, np.uint8)
         self.entries = 1 << len(files).bit_length()  # one more for the stop
         self.buffers = {
-            "jpeg": jpeg, "tensor": np.zeros(TENSOR * len(files), np.uint8), "tables": table_words(IMAGE),
+            "jpeg": jpeg,
+            "tensor": np.zeros(TENSOR * len(files), np.uint8),
+            "tables": table_words(IMAGE),
             "result": np.zeros((self.entries + 1) * 32, np.uint8),
-            "workspace": np.empty(6 * CUT[0] * (CUT[1] + 16), np.uint8), "ring": np.zeros(self.entries * 64, np.uint8),
-        }  # fmt: skip
+            "workspace": np.empty(6 * CUT[0] * (CUT[1] + 16), np.uint8),
+            "ring": np.zeros(self.entries * 64, np.uint8),
+        }
 
     def single(self, base: Mapping[str, int], number: int) -> dict[str, int]:
         """Return the arguments of a start for one file. `base` has the address of each buffer."""
-        return dict(base) | SETTINGS | {
-            "jpeg": base["jpeg"] + self._at[number], "jpeg_bytes": len(self.files[number]),
-            "tensor": base["tensor"] + number * TENSOR, "tensor_capacity": TENSOR,
-            "workspace_bytes": self.buffers["workspace"].nbytes, "ring_entries": 0, "ring_first": 0, "polls": 0,
-        }  # fmt: skip
+        jpeg = {"jpeg": base["jpeg"] + self._at[number], "jpeg_bytes": len(self.files[number])}
+        tensor = {"tensor": base["tensor"] + number * TENSOR, "tensor_capacity": TENSOR}
+        no_ring = {"ring_entries": 0, "ring_first": 0, "polls": 0}
+        return {**base, **SETTINGS, **jpeg, **tensor, "workspace_bytes": self.buffers["workspace"].nbytes, **no_ring}
 
     def queue(self, base: Mapping[str, int]) -> dict[str, int]:
         """Write a job for each file into the ring, and return the arguments of a start for all of them."""
@@ -166,10 +174,18 @@ class Memory:
             at = number % self.entries * 64
             job = struct.pack("<16I", *words, *(0,) * (15 - len(words)), number)
             self.buffers["ring"][at : at + 64] = np.frombuffer(job, np.uint8)
-        return dict(base) | dict.fromkeys(SETTINGS, 0) | {
-            "jpeg_bytes": self.buffers["jpeg"].nbytes, "tensor_capacity": self.buffers["tensor"].nbytes,
-            "workspace_bytes": 0, "ring_entries": self.entries, "ring_first": 1, "polls": 1,
-        }  # fmt: skip
+        return (
+            dict(base)
+            | dict.fromkeys(SETTINGS, 0)
+            | {
+                "jpeg_bytes": self.buffers["jpeg"].nbytes,
+                "tensor_capacity": self.buffers["tensor"].nbytes,
+                "workspace_bytes": 0,
+                "ring_entries": self.entries,
+                "ring_first": 1,
+                "polls": 1,
+            }
+        )
 
 
 class Cu:
@@ -200,8 +216,10 @@ class Cu:
             register_writes(SPEC, {index[name]: value for name, value in given.items()}),
             [MemoryRange(base[name], buffer.nbytes, buffer.ctypes.data) for name, buffer in memory.buffers.items()],
             [REGISTERS[name] for name in reads],
-            memory=self._memory_model, launch=launch, renew=True,
-        )  # fmt: skip
+            memory=self._memory_model,
+            launch=launch,
+            renew=True,
+        )
         if (status := done.registers.get(REGISTERS["status"], Status.OK)) != Status.OK:
             raise HeadraceError(f"the CU ended in {Status(status).name}")
         return done
@@ -246,14 +264,14 @@ def sw_emu(options: argparse.Namespace) -> Report:
         path.write_bytes(build_sw_emu(Path(folder) / "image.xclbin", image_cus=1).bitstream)
         function = ctypes.CDLL(str(path))[SPEC.name]
     groups: dict[tuple[str, int], list[float]] = {}
-    for case in cases(photo_files(options.photos)):
+    for case in cases(image_files(options.images)):
         if case.size != "own":
             groups.setdefault((case.sampling, case.quality), []).append(cpu_ms(function, case.jpeg, options.calls))
     rows = [
-        [sampling, quality, len(times), f"{statistics.fmean(times):.2f}", f"{max(times):.2f}"]
+        f"{sampling} | {quality} | {len(times)} | {statistics.fmean(times):.2f} | {max(times):.2f}"
         for (sampling, quality), times in sorted(groups.items())
     ]
-    text = table(["sampling", "q", "photos", "CPU ms, mean", "worst"], rows)
+    text = table("sampling | q | photos | CPU ms, mean | worst", rows)
     figures = {f"{sampling} q{quality}": times for (sampling, quality), times in groups.items()}
     return Report({"cpu_ms": figures}, f"{text}\n\n{CUT[0]}x{CUT[1]}, best of {options.calls} calls each")
 
@@ -270,17 +288,25 @@ def measure(cu: Cu, case: Case, latency: int) -> dict[str, Any]:
     pixels, cycles = values["src_width"] * values["src_height"], values["cycles"]
     model = image_cu_cycles(work, latency=latency)
     return {
-        "photo": case.photo, "size": case.size, "sampling": case.sampling, "quality": case.quality,
-        "width": values["src_width"], "height": values["src_height"],
-        "jpeg_bytes": len(case.jpeg), "long_codes": sum(work.long_codes),
+        "photo": case.image,
+        "size": case.size,
+        "sampling": case.sampling,
+        "quality": case.quality,
+        "width": values["src_width"],
+        "height": values["src_height"],
+        "jpeg_bytes": len(case.jpeg),
+        "long_codes": sum(work.long_codes),
         **{name: value for name, value in values.items() if name in SPEC.counters},
-        "cycles_per_pixel": cycles / pixels, "symbols_per_cycle": values["symbols"] / cycles,
+        "cycles_per_pixel": cycles / pixels,
+        "symbols_per_cycle": values["symbols"] / cycles,
         # The goal allows 3000 clocks and 1.10 of the longer of symbols and half the pixels.
         "share_of_goal": cycles / (1.10 * max(values["symbols"], pixels / 2) + 3000),
-        "model_cycles": model, "model_deviation": model / cycles - 1,
+        "model_cycles": model,
+        "model_deviation": model / cycles - 1,
         "memory_bytes": sum(16 * (port.read_beats + port.write_beats) for port in done.traffic.values()),
-        "simulated_cycles": done.total_cycles, "wall_s": wall_s,
-    }  # fmt: skip
+        "simulated_cycles": done.total_cycles,
+        "wall_s": wall_s,
+    }
 
 
 def summarise(rows: list[dict[str, Any]], gap: int) -> list[dict[str, Any]]:
@@ -289,62 +315,56 @@ def summarise(rows: list[dict[str, Any]], gap: int) -> list[dict[str, Any]]:
         groups.setdefault((row["size"], row["sampling"], row["quality"]), []).append(row)
     summaries = []
     for (size, sampling, quality), group in sorted(groups.items(), key=lambda item: (item[0][0] == "own", *item[0])):
-        names = (
-            "cycles",
-            "symbols",
-            "long_codes",
-            "symbols_per_cycle",
-            "header",
-            *WAITS,
-            "first_output",
-            "last_output",
-        )
-        means = {name: statistics.fmean(row[name] for row in group) for name in names}
+        means = {name: statistics.fmean(row[name] for row in group) for name in MEANS}
         per_pixel = [row["cycles_per_pixel"] for row in group]
         start_to_start = means["cycles"] + gap
-        summaries.append({
-            "size": size, "sampling": sampling, "quality": quality, "photos": len(group),
-            "cycles_per_pixel": {"mean": statistics.fmean(per_pixel), "max": max(per_pixel)}, **means,
-            "share_of_goal_max": max(row["share_of_goal"] for row in group),
-            "model_deviation_max": max(abs(row["model_deviation"]) for row in group),
-            "start_to_start": start_to_start,
-            "images_per_s": {
-                mhz: {cus: cus * mhz * 1e6 / start_to_start for cus in range(1, 9)} for mhz in CLOCKS_MHZ
-            },
-        })  # fmt: skip
+        summaries.append(
+            {
+                "size": size,
+                "sampling": sampling,
+                "quality": quality,
+                "photos": len(group),
+                "cycles_per_pixel": {"mean": statistics.fmean(per_pixel), "max": max(per_pixel)},
+                **means,
+                "share_of_goal_max": max(row["share_of_goal"] for row in group),
+                "model_deviation_max": max(abs(row["model_deviation"]) for row in group),
+                "start_to_start": start_to_start,
+                "images_per_s": {
+                    mhz: {cus: cus * mhz * 1e6 / start_to_start for cus in range(1, 9)} for mhz in CLOCKS_MHZ
+                },
+            }
+        )
     return summaries
 
 
 def tables(summaries: list[dict[str, Any]]) -> str:
     clocks = table(
-        ["size", "sampling", "q", "cycles/pixel", "worst", "of goal", "symbols", "per clock", "header", "data",
-         "transform", "rows", "output", "write", "first us", "last us", "model"],
-        [
-            [
-                row["size"], row["sampling"], row["quality"], f"{row['cycles_per_pixel']['mean']:.3f}",
-                f"{row['cycles_per_pixel']['max']:.3f}", f"{row['share_of_goal_max']:.3f}", f"{row['symbols']:.0f}",
-                f"{row['symbols_per_cycle']:.3f}", f"{row['header']:.0f}",
-                *(f"{row[name]:.0f}" for name in WAITS),
-                f"{row['first_output'] / CLOCK_HZ * 1e6:.1f}", f"{row['last_output'] / CLOCK_HZ * 1e6:.1f}",
-                f"{100 * row['model_deviation_max']:.3f} %",
-            ]
+        "size | sampling | q | cycles/pixel | worst | of goal | symbols | per clock | header"
+        " | data | transform | rows | output | write | first us | last us | model",
+        (
+            f"{row['size']} | {row['sampling']} | {row['quality']}"
+            f" | {row['cycles_per_pixel']['mean']:.3f} | {row['cycles_per_pixel']['max']:.3f}"
+            f" | {row['share_of_goal_max']:.3f} | {row['symbols']:.0f} | {row['symbols_per_cycle']:.3f}"
+            f" | {' | '.join(f'{row[name]:.0f}' for name in ('header', *WAITS))}"
+            f" | {row['first_output'] / CLOCK_HZ * 1e6:.1f} | {row['last_output'] / CLOCK_HZ * 1e6:.1f}"
+            f" | {100 * row['model_deviation_max']:.3f} %"
             for row in summaries
-        ],
-    )  # fmt: skip
+        ),
+    )
     columns = [(mhz, cus) for mhz in CLOCKS_MHZ for cus in SHOWN_CUS]
     images = table(
-        ["size", "sampling", "q", "cycles", *(f"{cus} CU{'s' * (cus > 1)}, {mhz} MHz" for mhz, cus in columns)],
-        [
-            [row["size"], row["sampling"], row["quality"], f"{row['cycles']:.0f}",
-             *(f"{row['images_per_s'][mhz][cus]:,.0f}" for mhz, cus in columns)]
+        " | ".join(["size | sampling | q | cycles", *(f"{n} CU{'s' * (n > 1)}, {mhz} MHz" for mhz, n in columns)]),
+        (
+            f"{row['size']} | {row['sampling']} | {row['quality']} | {row['cycles']:.0f} | "
+            + " | ".join(f"{row['images_per_s'][mhz][cus]:,.0f}" for mhz, cus in columns)
             for row in summaries
-        ],
-    )  # fmt: skip
+        ),
+    )
     return f"{clocks}\n\n{images}"
 
 
 def clocks(options: argparse.Namespace) -> Report:
-    files = photo_files(options.photos)
+    files = image_files(options.images)
     todo, library = cases(files), image_cu_library()
     memory_model, own = MemoryModel(latency=options.latency), threading.local()
 
@@ -353,7 +373,7 @@ def clocks(options: argparse.Namespace) -> Report:
         if not hasattr(own, "cu"):
             own.cu = Cu(library, memory_model)
         row = measure(own.cu, case, options.latency)
-        progress(f"{number} of {len(todo)}: {case.photo} {case.size} {case.sampling} q{case.quality}")
+        progress(f"{number} of {len(todo)}: {case.image} {case.size} {case.sampling} q{case.quality}")
         return row
 
     began = time.perf_counter()
@@ -373,13 +393,17 @@ def clocks(options: argparse.Namespace) -> Report:
     speed = statistics.median(row["simulated_cycles"] / row["wall_s"] for row in rows)
     speed_of_all = sum(row["simulated_cycles"] for row in rows) / wall_s
     figures = {
-        "clock_mhz": CLOCK_MHZ, "estimated_clock_mhz": CLOCKS_MHZ[1], "memory_latency": options.latency,
-        "photos": len(files), "gap_between_runs": gap,
+        "clock_mhz": CLOCK_MHZ,
+        "estimated_clock_mhz": CLOCKS_MHZ[1],
+        "memory_latency": options.latency,
+        "photos": len(files),
+        "gap_between_runs": gap,
         "model_deviation": {"max": max(errors), "mean": statistics.fmean(errors)},
         "memory_bytes_per_s_max": bytes_per_s,
         "simulated_cycles_per_s": {"one model, median": speed, "all": speed_of_all, "jobs": options.jobs},
-        "summary": summaries, "files": rows,
-    }  # fmt: skip
+        "summary": summaries,
+        "files": rows,
+    }
     text = f"""{tables(summaries)}
 
 "worst": the photo with most cycles/pixel. "of goal": cycles of the photo with most, as a share of 1.10 x the greater of
@@ -387,7 +411,7 @@ symbols and half the pixels, plus 3000. "data" to "write": clocks in which the e
 waited for the transform, samples for a free MCU row, pixels for resize, and the tensor's words for memory; several may
 wait in one clock. "first", "last": from start until memory has the first and the last word of the tensor, at 300 MHz.
 {CLOCK_MHZ} MHz is assumed; {CLOCKS_MHZ[1]} MHz is what the estimate of the longest path supports (`headrace build --report`).
-"model": greatest deviation of sim/hardware/dpu.py.
+"model": greatest deviation of sim/hardware/dpu/image.py.
 
 cycle model: {100 * max(errors):.3f} % off at most, {100 * statistics.fmean(errors):.4f} % on average, {len(errors)} files
 between runs: {gap} clocks of register accesses, which images/s include
@@ -398,6 +422,6 @@ simulation: {speed / 1e6:.2f} M clocks/s a model (median), {speed_of_all / 1e6:.
 
 if __name__ == "__main__":
     parser = arguments(__doc__, latency=120, jobs=2, calls=10)
-    parser.add_argument("--photos", type=Path, help="a folder of your own; default: those of the demo, as bundled")
+    parser.add_argument("--images", type=Path, help="a folder of your own; default: those of the demo, as bundled")
     parser.add_argument("--sw-emu", action="store_true", help="CPU time of the C++ at 500x375, no clocks")
     main(parser, lambda options: sw_emu(options) if options.sw_emu else clocks(options))

@@ -1,6 +1,6 @@
 """Single starts of the image CU in comparison with its queue, Verilated, with the cost of a launch modelled.
 
-    .venv/bin/python -m benchmarks.launch_queue [--photos FOLDER] [--count 24] [--latency 120]
+    .venv/bin/python -m benchmarks.launch_queue [--images FOLDER] [--count 24] [--latency 120]
         [--launch-us 0 50 100] [--json [FILE]]
 
 Photos are cut and encoded as in benchmarks.image_cu: 500x375 at 4:2:0, quality 75 and 90, to 256 / 224 in float32.
@@ -19,7 +19,7 @@ from pathlib import Path
 import cv2
 
 from benchmarks.harness import Report, arguments, main, table
-from benchmarks.image_cu import CLOCKS_MHZ, Cu, Memory, cut, encode, image_cu_library, photo_files
+from benchmarks.image_cu import CLOCKS_MHZ, Cu, Memory, cut, encode, image_cu_library, image_files
 from headrace.batching import UsageError
 from headrace.host.xrt.hw_emu import CLOCK_MHZ, MemoryModel
 
@@ -34,10 +34,10 @@ def images_s(clocks: float, launch_us: float, mhz: int) -> float:
 
 
 def run(options: argparse.Namespace) -> Report:
-    files = photo_files(options.photos)
+    files = image_files(options.images)
     images = [cut(image) for path in files if (image := cv2.imread(str(path))) is not None]
     if not images:
-        raise UsageError("--photos: the folder has no photo that OpenCV reads")
+        raise UsageError("--images: the folder has no photo that OpenCV reads")
     library = image_cu_library()
     figures, rows = [], []
     for quality in QUALITIES:
@@ -50,17 +50,17 @@ def run(options: argparse.Namespace) -> Report:
             single = sum(start.total_cycles for start in starts) / options.count
             queue = cu.queue(memory, launch).total_cycles / options.count
             figures.append({"quality": quality, "launch_us": launch_us, "single": single, "queue": queue})
-            singles = [f"{images_s(single, launch_us, mhz):,.0f}" for mhz in CLOCKS_MHZ]
-            queues = [f"{images_s(queue, launch_us / options.count, mhz):,.0f}" for mhz in CLOCKS_MHZ]
+            singles = " | ".join(f"{images_s(single, launch_us, mhz):,.0f}" for mhz in CLOCKS_MHZ)
+            queues = " | ".join(f"{images_s(queue, launch_us / options.count, mhz):,.0f}" for mhz in CLOCKS_MHZ)
             gain = f"{100 * (single / queue - 1):.1f} %"
-            rows.append([quality, f"{launch_us:g} us", f"{single:,.0f}", *singles, f"{queue:,.0f}", *queues, gain])
-    rates = [f"images/s at {mhz} MHz" for mhz in CLOCKS_MHZ]
-    head = ["quality", "launch", "single start, clocks a photo", *rates, "from the queue", *rates, "gain"]
+            rows.append(f"{quality} | {launch_us:g} us | {single:,.0f} | {singles} | {queue:,.0f} | {queues} | {gain}")
+    rates = " | ".join(f"images/s at {mhz} MHz" for mhz in CLOCKS_MHZ)
+    head = f"quality | launch | single start, clocks a photo | {rates} | from the queue | {rates} | gain"
     return Report({"rows": figures}, table(head, rows))
 
 
 if __name__ == "__main__":
     parser = arguments(__doc__, count=24, latency=120)
-    parser.add_argument("--photos", type=Path, help="a folder of your own; default: those of the demo, as bundled")
+    parser.add_argument("--images", type=Path, help="a folder of your own; default: those of the demo, as bundled")
     parser.add_argument("--launch-us", type=float, nargs="+", default=[0, 50, 100], help="cost of a launch")
     main(parser, run)

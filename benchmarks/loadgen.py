@@ -27,7 +27,7 @@ import mlperf_loadgen as lg
 
 from benchmarks.harness import Report, arguments, main
 from headrace.batching import HeadraceError, UsageError
-from headrace.host.bench.client import Asked, Status, Target
+from headrace.host.bench.client import RequestOptions, Status, Target
 from headrace.host.bench.inputs import file_inputs, random_inputs
 from headrace.host.cli.bench import target_of
 
@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> Report:
     except HeadraceError as error:
         raise UsageError(str(error)) from None
     tensors = file_inputs(model, options.input) if options.input else random_inputs(model, 1, seed=0)
-    messages = [target.message(model, each, Asked()) for each in tensors]
+    messages = [target.message(model, each, RequestOptions()) for each in tensors]
     settings = lg.TestSettings()
     settings.mode = lg.TestMode.PerformanceOnly
     settings.min_duration_ms = round(options.duration_s * 1e3)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from benchmarks.harness import Report, arguments, main, table
 from headrace.batching import ModelGraph, NodeTimes, Preba, Profile, ProfilePoint, UsageError
-from headrace.sim.load.lengths import Fixed
-from headrace.sim.load.traffic import generate, poisson
 from headrace.sim.simulation import simulate
+from headrace.sim.workload.lengths import Fixed
+from headrace.sim.workload.traffic import generate, poisson
 
 PARTITIONS = ((1,) * 7, (4, 1, 1, 1), (3, 1, 1, 1, 1), (4, 2, 1), (4, 3), (3, 2, 2))  # compute slices, largest first
 LOADS = (0.2, 0.5, 0.8, 0.95, 1.2)
@@ -63,29 +63,21 @@ def run(options: argparse.Namespace) -> Report:
                 done.result["throughput_rps"],
                 done.result["latency_ms"],
             )
-            figures.append({
-                "partition": name, "load": load, "order": order, "rate_rps": rate, "throughput_rps": rps,
-                "latency_ms": ms, "slices": by_slice,
-            })  # fmt: skip
-            cells = [
+            figures.append(
+                {"partition": name, "load": load, "order": order, "rate_rps": rate, "slices": by_slice}
+                | {key: done.result[key] for key in ("throughput_rps", "latency_ms")}
+            )
+            cells = "; ".join(
                 f"{g}: {100 * of['share']:.0f} % in {of['batch_mean']:.1f}, busy {of['busy']:.2f}"
                 for g, of in by_slice.items()
-            ]
+            )
             rows.append(
-                [
-                    name,
-                    load,
-                    order,
-                    f"{rps:.0f} of {rate:.0f}",
-                    f"{ms['p50']:.1f}",
-                    f"{ms['p99']:.1f}",
-                    "; ".join(cells),
-                ]
+                f"{name} | {load} | {order} | {rps:.0f} of {rate:.0f} | {ms['p50']:.1f} | {ms['p99']:.1f} | {cells}"
             )
     text = f"{options.model}: knees " + ", ".join(
         f"{gpcs}g {knee.batch} ({1e3 * knee.latency_s:.1f} ms)" for gpcs, knee in sorted(knees.items())
     )
-    head = ["partition", "load", "order", "requests/s", "p50 ms", "p99 ms", "share in mean batch, busy"]
+    head = "partition | load | order | requests/s | p50 ms | p99 ms | share in mean batch, busy"
     return Report({"runs": figures}, f"{text}\n\n{table(head, rows)}")
 
 

@@ -34,22 +34,22 @@ import torch
 from benchmarks.harness import Report, arguments, main, measure_async, median, progress, spread, table
 from benchmarks.runtime import live_and_simulated, ratios_of
 from headrace.batching import Policy, Profile, Request, Task, UsageError, make_policy
-from headrace.host.live.nodes import SplitTasks
+from headrace.host.live.tasks.nodes import SplitTasks
 from headrace.host.memory.slots import SlotArena
 from headrace.host.workers.devices import WorkerDevice
-from headrace.host.workers.differences import batch_difference
+from headrace.host.workers.inspection.batch_differences import batch_difference
 from headrace.host.workers.messages import write_nodes, write_whole
-from headrace.host.workers.models import load_model
-from headrace.host.workers.networks import Network
-from headrace.host.workers.node_profiling import measure_nodes, measure_steps
+from headrace.host.workers.networks.models import load_model
+from headrace.host.workers.networks.program import NodeModel, WholeModel, node_program, whole_program
+from headrace.host.workers.networks.sequence_networks import Network
+from headrace.host.workers.networks.split import Live, node_model, one_thread, split_at
+from headrace.host.workers.networks.step_models import step_nodes
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import ENVIRONMENT, WorkerProcess
-from headrace.host.workers.profiling import fill_with_noise
-from headrace.host.workers.program import NodeModel, WholeModel, node_program, whole_program
-from headrace.host.workers.split import Live, node_model, one_thread, split_at
-from headrace.host.workers.step_models import step_nodes
-from headrace.sim.load.lengths import TRANSLATION, Fixed, Lengths, dec_timesteps
-from headrace.sim.load.traffic import generate, poisson
+from headrace.host.workers.profiling.batches import fill_with_noise
+from headrace.host.workers.profiling.nodes import measure_nodes, measure_steps
+from headrace.sim.workload.lengths import TRANSLATION, Fixed, Lengths, dec_timesteps
+from headrace.sim.workload.traffic import generate, poisson
 
 NETWORKS = {name: name for name in ("resnet50", "mobilenet_v3_large", "swin_t")} | {
     "bert_base": "benchmarks.networks:bert_base"
@@ -63,7 +63,7 @@ TIMEOUT_S = 60.0
 MAX_BATCH = 8
 LOADS = (0.3, 0.6, 0.9)
 WINDOWS = (0.0, 0.5, 1.0, 2.5, 5.0)  # of `graph`, times the latency of a request alone
-SLA = 1.5  # times the latency of a batch of MAX_BATCH
+SLO = 1.5  # times the latency of a batch of MAX_BATCH
 
 
 # ---- a network split, and whole ----
@@ -116,10 +116,12 @@ def whole_table(found: dict[str, Any]) -> str:
         for batch, rounds in of["batches"].items():
             largest, first = of["difference"]["largest"], of["difference"]["first_node"]
             ratios = spread([each["whole"] / each["split"] for each in rounds], ".3f")
-            times = [f"{1e3 * median(rounds, which):.1f}" for which in ("whole", "split")]
-            rows.append([f"{name} {batch}", *times, ratios, f"{largest:.1e}" if first else "exact", first or "-"])
-    head = ["network, batch", "whole ms", "split ms", "throughput split / whole (range)",
-            "largest difference in a batch", "from node"]  # fmt: skip
+            times = " | ".join(f"{1e3 * median(rounds, which):.1f}" for which in ("whole", "split"))
+            rows.append(
+                f"{name} {batch} | {times} | {ratios} | {f'{largest:.1e}' if first else 'exact'} | {first or '-'}"
+            )
+    head = "network, batch | whole ms | split ms | throughput split / whole (range) | largest difference in a batch"
+    head += " | from node"
     return table(head, rows)
 
 
@@ -171,13 +173,12 @@ def joins_table(found: dict[str, Any]) -> str:
     for name, of in found.items():
         for sizes, seconds in of.items():
             join, take, node = (np.array(seconds[what]) * 1e6 for what in ("join", "take", "node"))
-            rows.append([
-                f"{name} {sizes}", f"{np.median(join):.0f}, {join.max():.0f}",
-                f"{np.median(take):.1f}, {take.max():.1f}", f"{np.median(node):.0f}",
-                f"{np.median(join) / np.median(node):.3f}",
-            ])  # fmt: skip
-    head = ["network, sub-batches", "join us, median and largest", "take us, median and largest", "node us, median",
-            "join / node, medians"]  # fmt: skip
+            rows.append(
+                f"{name} {sizes} | {np.median(join):.0f}, {join.max():.0f} | {np.median(take):.1f}, {take.max():.1f}"
+                f" | {np.median(node):.0f} | {np.median(join) / np.median(node):.3f}"
+            )
+    head = "network, sub-batches | join us, median and largest | take us, median and largest | node us, median"
+    head += " | join / node, medians"
     return table(head, rows)
 
 
@@ -185,7 +186,9 @@ async def interrupts_part(model: NodeModel, seconds: float) -> dict[str, list[fl
     """Return three times of each interrupt in seconds: from the interrupt to the boundary, from there until the worker
     is done with the task, and from the boundary until its answer is here."""
     arena = slots_of_noise(model)
-    worker = WorkerProcess(CPU, replace(node_program((model,), (), arena), main="headrace.host.workers.node_timing"))
+    worker = WorkerProcess(
+        CPU, replace(node_program((model,), (), arena), main="headrace.host.workers.executors.node_timing")
+    )
     found: dict[str, list[float]] = {"to_boundary": [], "to_done": [], "to_answer": []}
     chance = np.random.default_rng(0)
     message = of_nodes(model, 1)
@@ -211,18 +214,11 @@ async def interrupts_part(model: NodeModel, seconds: float) -> dict[str, list[fl
 
 
 def interrupts_table(found: dict[str, Any]) -> str:
-    rows = [
-        [name, *(f"{np.median(times) * 1e6:.0f}, {np.percentile(times, 95) * 1e6:.0f}" for times in of.values()),
-         len(of["to_answer"])]
-        for name, of in found.items()
-    ]  # fmt: skip
-    head = [
-        "network",
-        "interrupt to boundary us, median and p95",
-        "boundary to worker's end",
-        "boundary to answer",
-        "n",
-    ]
+    rows = []
+    for name, of in found.items():
+        us = (f"{np.median(times) * 1e6:.0f}, {np.percentile(times, 95) * 1e6:.0f}" for times in of.values())
+        rows.append(f"{name} | {' | '.join(us)} | {len(of['to_answer'])}")
+    head = "network | interrupt to boundary us, median and p95 | boundary to worker's end | boundary to answer | n"
     return table(head, rows)
 
 
@@ -233,7 +229,7 @@ def interrupts_table(found: dict[str, Any]) -> str:
 class Served:
     """A network with its measured latencies, the lengths of its requests, and the value of one of `input_len`.
 
-    `alone_s` is the latency of a usual request alone, `capacity_rps` what batches of MAX_BATCH sustain, and `sla_s` the
+    `alone_s` is the latency of a usual request alone, `capacity_rps` what batches of MAX_BATCH sustain, and `slo_s` the
     time within which a request is in time."""
 
     name: str
@@ -244,7 +240,7 @@ class Served:
     dec_timesteps: Mapping[str, int]
     alone_s: float
     capacity_rps: float
-    sla_s: float
+    slo_s: float
 
 
 async def split_network(source: str, input_shape: str) -> Served:
@@ -252,9 +248,9 @@ async def split_network(source: str, input_shape: str) -> Served:
     profile = await measure_nodes(model, graph, workers=1)
     value = np.random.default_rng(0).standard_normal(model.inputs[0].shape, np.float32)
     tasks = SplitTasks([model], {model.name: graph}, 1024)
-    sla_s = SLA * profile.times().whole(MAX_BATCH, 1.0, 1)
+    slo_s = SLO * profile.times().whole(MAX_BATCH, 1.0, 1)
     capacity = profile.knee().throughput_rps
-    return Served(source, tasks, profile, Fixed(), lambda _: value, {}, profile.points[0].latency_s, capacity, sla_s)
+    return Served(source, tasks, profile, Fixed(), lambda _: value, {}, profile.points[0].latency_s, capacity, slo_s)
 
 
 async def transformer() -> Served:
@@ -267,10 +263,10 @@ async def transformer() -> Served:
     alone_s = times.whole(1, float(inputs.mean()), round(outputs.mean()))
     padded_s = times.whole(MAX_BATCH, float(np.quantile(inputs, 0.9)), round(np.quantile(outputs, 0.9)))
     tasks = SplitTasks([], {model.name: graph}, 4096, [model])
+    capacity, steps = MAX_BATCH / padded_s, {network.name: dec_timesteps(TRANSLATION)}
     return Served(
-        network.name, tasks, profile, TRANSLATION, lambda length: [2] * length,
-        {network.name: dec_timesteps(TRANSLATION)}, alone_s, MAX_BATCH / padded_s, SLA * padded_s,
-    )  # fmt: skip
+        network.name, tasks, profile, TRANSLATION, lambda n: [2] * n, steps, alone_s, capacity, SLO * padded_s
+    )
 
 
 async def live_round(
@@ -280,19 +276,17 @@ async def live_round(
     times = served.profile.times()
     rate = load * served.capacity_rps
     at = poisson(rate, max(50, round(rate * seconds)), seed)
-    arrivals = generate(at, {served.name: served.lengths}, served.sla_s, seed)
+    arrivals = generate(at, {served.name: served.lengths}, served.slo_s, seed)
 
     def policy() -> Policy:
-        return make_policy(
-            name, {served.name: times}, workers=1, window_s=window * served.alone_s, max_batch=MAX_BATCH,
-            dec_timesteps=served.dec_timesteps,
-        )  # fmt: skip
+        limits = {"window_s": window * served.alone_s, "max_batch": MAX_BATCH}
+        return make_policy(name, {served.name: times}, workers=1, dec_timesteps=served.dec_timesteps, **limits)
 
     def value(number: int) -> tuple[Any, dict[str, Any]]:
         options = {"output_len": arrivals.output_len[number]} if served.dec_timesteps else {}
         return served.value(int(arrivals.input_len[number])), options
 
-    return await live_and_simulated(policy, pool, served.tasks, times, arrivals, value, served.sla_s)
+    return await live_and_simulated(policy, pool, served.tasks, times, arrivals, value, served.slo_s)
 
 
 async def live_part(served: Served, rounds: int, seconds: float) -> dict[str, list[dict[str, Any]]]:
@@ -320,13 +314,13 @@ def live_text(name: str, found: dict[str, list[dict[str, Any]]], profile: dict[s
 
         ratios = ratios_of(runs)
         late = {side: f"{100 * median(runs, side, 'sla_violation_rate'):.1f}" for side in ("live", "simulated")}
-        rows.append([
-            case, latency("live"), f"{median(runs, 'live', 'throughput_rps'):.1f}", late["live"],
-            f"{median(runs, 'live', 'batch_size_mean'):.2f}", latency("simulated"), late["simulated"],
-            f"{spread(ratios[0], '.2f')}, {median(ratios[1]):.2f}", f"{median(runs, 'live', 'machine'):.2f}",
-        ])  # fmt: skip
-    head = ["load, policy (window x latency alone)", "live mean, p95 ms", "requests/s", "late %", "mean batch",
-            "simulated mean, p95 ms", "late %", "live / simulated mean (range), p95", "machine"]  # fmt: skip
+        rows.append(
+            f"{case} | {latency('live')} | {median(runs, 'live', 'throughput_rps'):.1f} | {late['live']}"
+            f" | {median(runs, 'live', 'batch_size_mean'):.2f} | {latency('simulated')} | {late['simulated']}"
+            f" | {spread(ratios[0], '.2f')}, {median(ratios[1]):.2f} | {median(runs, 'live', 'machine'):.2f}"
+        )
+    head = "load, policy (window x latency alone) | live mean, p95 ms | requests/s | late % | mean batch"
+    head += " | simulated mean, p95 ms | late % | live / simulated mean (range), p95 | machine"
     lines.append(table(head, rows) + "\n")
     for load in LOADS:
         for what, keys in (("mean latency, ms", ("latency_ms", "mean")), ("late, of all", ("sla_violation_rate",))):

@@ -1,7 +1,7 @@
-"""What `headrace plan --tune` predicts on this machine's own profile, and what `headrace bench` then measures.
+"""Predictions of `headrace plan --tune` on this machine's own profile, and what `headrace bench` then measures.
 
     .venv/bin/python -m benchmarks.plan [--models resnet18,mobilenet_v3_small] [--tune graph,preba,smdp]
-        [--loads 0.3,0.5,0.7] [--requests 1000] [--rounds 3] [--apart] [--keep-awake] [--real-time] [--json [FILE]]
+        [--loads 0.3,0.5,0.7] [--requests 1000] [--rounds 3] [--own-core] [--keep-awake] [--real-time] [--json [FILE]]
 
 For each model the script runs `headrace profile` on one worker. For each load (of the profile's best throughput) it
 runs `headrace plan --tune`, the plan's `headrace serve` command, and against that `headrace bench`, each round with a
@@ -13,7 +13,7 @@ server's statistics say.
 The machine's pace may drift between profile and round, so it is shown: "pace" is the time of the batches in the round
 by the server's own clock, divided by what the profile says of them. Options for a quieter machine:
 
-- `--apart`: the worker has a core of its own, and the server and the client share another.
+- `--own-core`: the worker has a core of its own, and the server and the client share another.
 - `--keep-awake` (as root): idle cores do not sleep, here and in the server's own option.
 - `--real-time` (as root): profile, server and client go before all else that runs here (SCHED_RR).
 """
@@ -32,16 +32,17 @@ from typing import Any
 from benchmarks.harness import Report, arguments, main, median, progress, table
 from benchmarks.processes import headrace, serving
 from headrace.batching import Profile
-from headrace.host.live.quick import awake_cores
+from headrace.host.live.process_tuning import awake_cores
 from scripts.shortages import workers
 
 REAL_TIME = ("chrt", "--rr", "5")
+SIDES = ("simulated_ms", "measured_ms", "service_ms")
 SLO_BATCHES = 3  # the SLO, in what the largest batch profiled takes
 
 
 def bench(url: str, model: str, *words: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return what one run of `headrace bench` measured."""
-    core = ("taskset", "--cpu-list", str(cores()[-1])) if options.apart else ()
+    core = ("taskset", "--cpu-list", str(cores()[-1])) if options.own_core else ()
     found = headrace("bench", url, "--model", model, *words, before=(*core, *options.real_time))
     measured: dict[str, Any] = found["runs"][0]
     return measured
@@ -56,7 +57,7 @@ def served(words: Sequence[str], options: argparse.Namespace) -> Iterator[str]:
     """Give the address of a server with these options."""
     awake = ["--keep-awake"] if options.keep_awake else []
     with serving(*words, *awake, before=options.real_time) as ready:
-        if options.apart:
+        if options.own_core:
             (worker,) = workers(ready["pid"])
             keep_on(worker, cores()[0])
             keep_on(ready["pid"], cores()[-1])
@@ -105,10 +106,11 @@ def at_rate(
     """Return a row for each round at one rate."""
     slo_ms = f"{SLO_BATCHES * profile.points[-1].latency_s * 1e3:.4g}"
     overhead = f"{overhead_ms(model, file, options):.3g}"
-    best = headrace(
-        "plan", "--tune", options.tune, "--model", model, "--accelerator", "profile", "--profile", file,
-        "--rate-rps", rate, "--slo-ms", slo_ms, "--overhead-ms", overhead,
-    )["best"]  # fmt: skip
+    words = f"plan --tune {options.tune} --model {model} --accelerator profile --profile {file}"
+    words += f" --rate-rps {rate} --slo-ms {slo_ms} --overhead-ms {overhead}"
+    best = headrace(*words.split())["best"]
+    at = {"model": model, "rate_rps": float(rate), "load": load, "slo_ms": float(slo_ms)}
+    at |= {"overhead_ms": float(overhead), "plan": best, "planned_ms": best["confirmed_ms"]["mean"]}
     rows = []
     with served(shlex.split(best["serve"])[2:], options) as url:
         bench(url, model, "--rate-rps", rate, "--requests", "50", options=options)
@@ -118,14 +120,10 @@ def at_rate(
             measured = bench(url, model, "--rate-rps", rate, *same, options=options)
             after = executions(url, model)
             simulated = headrace(*shlex.split(best["simulate"])[1:], *same)
-            rows.append({
-                "model": model, "rate_rps": float(rate), "load": load, "seed": seed, "slo_ms": float(slo_ms),
-                "overhead_ms": float(overhead), "plan": best, "planned_ms": best["confirmed_ms"]["mean"],
-                "simulated_ms": simulated["latency_ms"], "measured_ms": measured["latency_ms"],
-                "service_ms": measured["service_ms"], "lateness_ms": measured["lateness_ms"],
-                "batch": measured["batch_size_mean"], "simulated_batch": simulated["batch_size_mean"],
-                "pace": pace(profile, before, after),
-            })  # fmt: skip
+            own = {"seed": seed, "simulated_ms": simulated["latency_ms"], "measured_ms": measured["latency_ms"]}
+            own |= {name: measured[name] for name in ("service_ms", "lateness_ms")}
+            own |= {"batch": measured["batch_size_mean"], "simulated_batch": simulated["batch_size_mean"]}
+            rows.append(at | own | {"pace": pace(profile, before, after)})
     return rows
 
 
@@ -143,17 +141,14 @@ def text_of(rows: Sequence[dict[str, Any]]) -> str:
     first = rows[0]
     plan = first["plan"]
     own = " ".join(f"{name}={plan[name]:g}" for name in ("window_ms", "max_batch", "knee_growth") if name in plan)
-    head = ["seed", "p99 ms planned", "simulated", "measured", "from sending", "p50 simulated", "measured",
-            "batch simulated", "measured", "pace", "sent late, p99 ms"]  # fmt: skip
-    shown = [
-        [
-            row["seed"],
-            *(f"{ms:.1f}" for ms in (row["planned_ms"], *(row[side]["p99"] for side in SIDES))),
-            *(f"{row[side]['p50']:.1f}" for side in SIDES[:2]),
-            *(f"{row[name]:.2f}" for name in ("simulated_batch", "batch", "pace")), f"{row['lateness_ms']['p99']:.2f}",
-        ]
-        for row in rows
-    ]  # fmt: skip
+    head = "seed | p99 ms planned | simulated | measured | from sending | p50 simulated | measured"
+    head += " | batch simulated | measured | pace | sent late, p99 ms"
+    shown = []
+    for row in rows:
+        p99 = (f"{ms:.1f}" for ms in (row["planned_ms"], *(row[side]["p99"] for side in SIDES)))
+        p50 = (f"{row[side]['p50']:.1f}" for side in SIDES[:2])
+        others = (f"{row[name]:.2f}" for name in ("simulated_batch", "batch", "pace"))
+        shown.append(" | ".join([str(row["seed"]), *p99, *p50, *others, f"{row['lateness_ms']['p99']:.2f}"]))
     simulated = median([row["measured_ms"]["p99"] / row["simulated_ms"]["p99"] for row in rows])
     planned = median([row["measured_ms"]["p99"] / row["planned_ms"] for row in rows])
     return (
@@ -161,9 +156,6 @@ def text_of(rows: Sequence[dict[str, Any]]) -> str:
         f"overhead {first['overhead_ms']:g} ms\n\n{table(head, shown)}\n\n"
         f"measured / simulated p99: median {simulated:.3f}; measured / planned p99: median {planned:.3f}"
     )
-
-
-SIDES = ("simulated_ms", "measured_ms", "service_ms")
 
 
 def run(options: argparse.Namespace) -> Report:
@@ -189,7 +181,7 @@ if __name__ == "__main__":
     parser.add_argument("--models", default="resnet18,mobilenet_v3_small")
     parser.add_argument("--tune", default="graph,preba,smdp")
     parser.add_argument("--loads", default="0.3,0.5,0.7")
-    parser.add_argument("--apart", action="store_true")
+    parser.add_argument("--own-core", action="store_true")
     parser.add_argument("--keep-awake", action="store_true")
     parser.add_argument("--real-time", action="store_const", const=REAL_TIME, default=())
     main(parser, run)

@@ -15,9 +15,9 @@ import random
 
 from benchmarks.harness import Report, arguments, main, measure, seconds, spread, summary, table
 from headrace.batching import POLICIES, Decoding, Policy, Request, UsageError
-from headrace.batching.catalog import CELL_POLICIES, make_policy
 from headrace.batching.graphs.cell_graph import CellModel, lstm, seq2seq
 from headrace.batching.policies.cellular import CellularBatching
+from headrace.batching.registry import CELL_POLICIES, make_policy
 from headrace.sim.hardware.npu import npu_times
 from headrace.sim.zoo import model_graph
 from headrace.sim.zoo.cells import cell_network, tree_lstm
@@ -144,12 +144,12 @@ def run(options: argparse.Namespace) -> Report:
     if options.only != "cells":
         rows = decisions(options.backlogs, options.rounds)
         figures["decisions"] = rows
-        shown = [[r["policy"], f"{r['waiting']:,}", f"{r['serve_us']:.2f}", f"{r['withdraw_us']:.2f}"] for r in rows]
-        tables.append(table(["policy", "waiting", "serve, us", "withdraw, us"], shown))
+        shown = [f"{r['policy']} | {r['waiting']:,} | {r['serve_us']:.2f} | {r['withdraw_us']:.2f}" for r in rows]
+        tables.append(table("policy | waiting | serve, us | withdraw, us", shown))
     if options.only != "decisions":
         rates = cells(options.requests, options.rounds)
         figures["cells_per_s"] = summary(rates)
-        tables.append(table(["cellular", "cells/s"], [[name, spread(each)] for name, each in rates.items()]))
+        tables.append(table("cellular | cells/s", (f"{name} | {spread(each)}" for name, each in rates.items())))
     return Report(figures, "\n\n".join(tables))
 
 

@@ -32,19 +32,19 @@ from benchmarks.harness import (
     table,
 )
 from headrace.bitstreams.build import build_sw_emu
-from headrace.host.demo.photos import demo_photos
-from headrace.host.dpu import audio
+from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.image import ImageSpec
 from headrace.host.dpu.preprocessor import CpuPreprocessor
+from headrace.host.dpu.reference import audio
+from headrace.host.dpu.reference.image import ImageSpec
 from headrace.host.workers.devices import usable_cores
 
 AUDIO_S = 15.0
-SOUNDS = ((16000, 1), (44100, 1), (48000, 2))  # Hz, channels
+FORMATS = ((16000, 1), (44100, 1), (48000, 2))  # Hz, channels
 
 
 async def images(options: argparse.Namespace) -> dict[str, list[float]]:
-    photos = [photo.jpeg for photo in demo_photos()]
+    encoded = [image.jpeg for image in demo_images()]
     with tempfile.TemporaryDirectory() as folder:
         xclbin = Path(folder) / "bench.xclbin"
         build_sw_emu(xclbin, image_cus=options.image_cus)
@@ -57,7 +57,7 @@ async def images(options: argparse.Namespace) -> dict[str, list[float]]:
             }
             cases = {
                 name: lambda _, preprocessor=preprocessor, at_once=at_once: closed_loop(
-                    lambda number: preprocessor.process(photos[number % len(photos)]),
+                    lambda number: preprocessor.process(encoded[number % len(encoded)]),
                     at_once,
                     options.seconds / options.rounds,
                 )
@@ -75,13 +75,13 @@ def noise(rate: int, channels: int) -> bytes:
     return file.getvalue()
 
 
-def sounds(options: argparse.Namespace) -> dict[str, list[float]]:
+def recordings(options: argparse.Namespace) -> dict[str, list[float]]:
     """Return by sound and stage the seconds of audio that this thread's core preprocesses in a second."""
     specs = [audio.AudioSpec(resampler=resampler) for resampler in audio.RESAMPLERS]
     for spec in specs:
         audio.prepare(spec)
     cases = {}
-    for rate, channels in SOUNDS:
+    for rate, channels in FORMATS:
         data = noise(rate, channels)
         for stage in audio.Stage:
             for spec in specs if rate != specs[0].rate else specs[:1]:
@@ -98,11 +98,15 @@ async def run(options: argparse.Namespace) -> Report:
     if options.only != "audio":
         rates = await images(options)
         figures["images_per_s"] = summary(rates)
-        tables.append(table(["demo photos", "images/s"], [[name, spread(each, ".1f")] for name, each in rates.items()]))
+        tables.append(
+            table("demo photos | images/s", (f"{name} | {spread(each, '.1f')}" for name, each in rates.items()))
+        )
     if options.only != "images":
-        rates = sounds(options)
+        rates = recordings(options)
         figures["audio_s_per_s"] = summary(rates)
-        tables.append(table(["audio", "s of audio/s"], [[name, spread(each, ".1f")] for name, each in rates.items()]))
+        tables.append(
+            table("audio | s of audio/s", (f"{name} | {spread(each, '.1f')}" for name, each in rates.items()))
+        )
     return Report(figures, "\n\n".join(tables))
 
 

@@ -40,20 +40,20 @@ from headrace.batching import (
 )
 from headrace.batching.policies.cellular import CellularBatching
 from headrace.batching.results import summarize
-from headrace.host.live.alarm import Alarm
-from headrace.host.live.cells import CellTasks
+from headrace.host.live.precise_timer import PreciseTimer
 from headrace.host.live.runtime import Execution, Runtime, Tasks
-from headrace.host.live.whole import WholeTasks
+from headrace.host.live.tasks.cells import CellTasks
+from headrace.host.live.tasks.whole import WholeTasks
 from headrace.host.workers.devices import worker_devices
-from headrace.host.workers.models import load_model
-from headrace.host.workers.networks import Network
+from headrace.host.workers.networks.models import load_model
+from headrace.host.workers.networks.program import WholeModel
+from headrace.host.workers.networks.sequence_networks import Network
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import processes
-from headrace.host.workers.program import WholeModel
 from headrace.sim.engine import Arrivals
-from headrace.sim.load.lengths import Fixed
-from headrace.sim.load.traffic import generate, poisson
 from headrace.sim.simulation import simulate
+from headrace.sim.workload.lengths import Fixed
+from headrace.sim.workload.traffic import generate, poisson
 
 MAX_BATCH = 32
 POLICIES = ("serial", "graph", "preba", "smdp", "work-conserving")
@@ -94,7 +94,7 @@ async def open_loop(
     model: str,
     value: Callable[[int], tuple[Any, Mapping[str, Any]]],
     arrivals: np.ndarray,
-    sla_s: float = math.inf,
+    slo_s: float = math.inf,
 ) -> tuple[list[Served], list[float]]:
     """Send requests at the times `arrivals` (s), which count from a moment after now.
 
@@ -109,7 +109,7 @@ async def open_loop(
     async def call(number: int, planned: float) -> None:
         arrival = planned - runtime.origin
         given, options = value(number)
-        inference = await runtime.infer(model, given, arrival=arrival, deadline=arrival + sla_s, **options)
+        inference = await runtime.infer(model, given, arrival=arrival, deadline=arrival + slo_s, **options)
         served.append(inference.served)
         if len(served) == len(arrivals):
             done.set()
@@ -123,7 +123,7 @@ async def open_loop(
         if len(late) < len(arrivals):
             alarm.set(begin + float(arrivals[len(late)]))
 
-    alarm = Alarm(ring)
+    alarm = PreciseTimer(ring)
     alarm.set(begin + float(arrivals[0]))
     await asyncio.wait_for(done.wait(), float(arrivals[-1]) + 30)
     alarm.close()
@@ -137,7 +137,7 @@ async def live_and_simulated(
     times: NodeTimes,
     arrivals: Arrivals,
     value: Callable[[int], tuple[Any, Mapping[str, Any]]],
-    sla_s: float = math.inf,
+    slo_s: float = math.inf,
     keep_awake: bool = False,
 ) -> dict[str, Any]:
     """Return the result of the simulator and of the live runtime for the same arrivals at one worker.
@@ -148,12 +148,10 @@ async def live_and_simulated(
     simulated = simulate(policy(), arrivals, {model: times}, 1)
     executions: list[Execution] = []
     async with Runtime(policy(), pool, tasks, keep_awake=keep_awake, on_execution=executions.append) as runtime:
-        served, late = await open_loop(runtime, model, value, np.array(arrivals.arrival), sla_s)
+        served, late = await open_loop(runtime, model, value, np.array(arrivals.arrival), slo_s)
         counts = runtime.statistics()
-    live = summarize(
-        ServedTimes.of(served), runtime.ledger, batch_size_mean=counts.request_node_runs / counts.node_runs,
-        busy_s=counts.busy_s, workers=1, wall_s=0.0, seed=None,
-    )  # fmt: skip
+    means = {"batch_size_mean": counts.request_node_runs / counts.node_runs, "busy_s": counts.busy_s}
+    live = summarize(ServedTimes.of(served), runtime.ledger, **means, workers=1, wall_s=0.0, seed=None)
     turns = [
         1e6 * (after.started - before.ended)
         for before, after in pairwise(executions)
@@ -165,15 +163,11 @@ async def live_and_simulated(
         else times.whole_task(task)
         for task in (execution.task for execution in executions)
     )
-    more = {
-        "late_ms": percentiles_ms(late),
-        "turn_us": {"median": float(np.median(turns)), "p99": float(np.percentile(turns, 99))}
-        if len(turns) > LEAST_TURNS
-        else None,
-        "tasks": counts.tasks,
-        "machine": sum(execution.execute_s for execution in executions) / profiled_s,
-    }
-    return {"simulated": simulated.result, "live": {**live, **more}}
+    live |= {"late_ms": percentiles_ms(late), "tasks": counts.tasks, "turn_us": None}
+    if len(turns) > LEAST_TURNS:
+        live["turn_us"] = {"median": float(np.median(turns)), "p99": float(np.percentile(turns, 99))}
+    live["machine"] = sum(execution.execute_s for execution in executions) / profiled_s
+    return {"simulated": simulated.result, "live": live}
 
 
 async def live_round(seconds: float, seed: int) -> dict[str, dict[str, Any]]:
@@ -190,14 +184,9 @@ async def live_round(seconds: float, seed: int) -> dict[str, dict[str, Any]]:
                 at = poisson(rate, max(200, round(rate * seconds)), seed)
                 arrivals = generate(at, {"net": Fixed()}, 1.0, seed)
                 for awake in ("", ", cores awake"):
+                    given = (pool, tasks, TIMES["net"], arrivals, lambda _: (x, {}))
                     found[f"{name} {load}{awake}"] = await live_and_simulated(
-                        lambda name=name: policy(name),
-                        pool,
-                        tasks,
-                        TIMES["net"],
-                        arrivals,
-                        lambda _: (x, {}),
-                        keep_awake=bool(awake),
+                        lambda name=name: policy(name), *given, keep_awake=bool(awake)
                     )
     tasks.close()
     return found
@@ -209,15 +198,12 @@ def live_table(rounds: list[dict[str, Any]]) -> str:
         runs = [one[case] for one in rounds]
         ratios = ratios_of(runs)
         turns = [run["live"]["turn_us"] for run in runs if run["live"]["turn_us"]]
-        rows.append([
-            case, *(f"{median(runs, side, *MEAN):.2f}, {median(runs, side, *P95):.2f}" for side in SIDES),
-            ", ".join(f"{median(each):.2f}" for each in ratios),
-            f"{median(runs, 'live', 'late_ms', 'p50'):.3f}, {median(runs, 'live', 'late_ms', 'p99'):.3f}",
-            f"{median(turns, 'median'):.0f}, {median(turns, 'p99'):.0f}" if turns else "-",
-        ])  # fmt: skip
-    head = ["policy, load", "simulated mean, p95 ms", "live mean, p95 ms", "ratios", "arrivals late median, p99 ms",
-            "turn-round median, p99 us"]  # fmt: skip
-    return table(head, rows)
+        both = " | ".join(f"{median(runs, side, *MEAN):.2f}, {median(runs, side, *P95):.2f}" for side in SIDES)
+        late = ", ".join(f"{median(runs, 'live', 'late_ms', key):.3f}" for key in ("p50", "p99"))
+        turn = f"{median(turns, 'median'):.0f}, {median(turns, 'p99'):.0f}" if turns else "-"
+        rows.append(f"{case} | {both} | {', '.join(f'{median(each):.2f}' for each in ratios)} | {late} | {turn}")
+    head = "policy, load | simulated mean, p95 ms | live mean, p95 ms | ratios | arrivals late median, p99 ms"
+    return table(f"{head} | turn-round median, p99 us", rows)
 
 
 def ratios_of(runs: list[dict[str, Any]]) -> list[list[float]]:
@@ -255,16 +241,13 @@ async def empty_round(seconds: float, _: int) -> dict[str, dict[str, float]]:
 
 
 def empty_table(rounds: list[dict[str, Any]]) -> str:
-    head = ["an empty network of", "requests/s", "mean batch", "us a request: runtime's CPU", "gather",
-            "network, outputs", "turn-round us"]  # fmt: skip
+    head = "an empty network of | requests/s | mean batch | us a request: runtime's CPU | gather | network, outputs"
     forms = (",.0f", ".1f", ".0f", ".1f", ".1f", ".0f")
-    return table(
-        head,
-        [
-            [case, *(f"{median(rounds, case, key):{form}}" for key, form in zip(rounds[0][case], forms, strict=True))]
-            for case in rounds[0]
-        ],
-    )
+    rows = []
+    for case, one in rounds[0].items():
+        cells = (f"{median(rounds, case, key):{form}}" for key, form in zip(one, forms, strict=True))
+        rows.append(" | ".join([case, *cells]))
+    return table(f"{head} | turn-round us", rows)
 
 
 async def cells_round(seconds: float, _: int) -> dict[str, float]:
@@ -281,12 +264,10 @@ async def cells_round(seconds: float, _: int) -> dict[str, float]:
 
 
 def cells_table(rounds: list[dict[str, float]]) -> str:
-    return table(["cells, 24 steps", "requests/s"], [[case, f"{median(rounds, case):,.0f}"] for case in rounds[0]])
+    return table("cells, 24 steps | requests/s", (f"{case} | {median(rounds, case):,.0f}" for case in rounds[0]))
 
 
-PARTS = {
-    "live": (live_round, live_table), "empty": (empty_round, empty_table), "cells": (cells_round, cells_table),
-}  # fmt: skip
+PARTS = {"live": (live_round, live_table), "empty": (empty_round, empty_table), "cells": (cells_round, cells_table)}
 
 
 async def run(options: argparse.Namespace) -> Report:

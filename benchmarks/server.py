@@ -1,13 +1,13 @@
 """`headrace serve` and NVIDIA's Triton Inference Server on this machine, in one run, by one client.
 
-    .venv/bin/python -m benchmarks.server [--rounds 3] [--seconds 5] [--only echo|batches|photos] [--keep-awake]
+    .venv/bin/python -m benchmarks.server [--rounds 3] [--seconds 5] [--only echo|batches|images] [--keep-awake]
         [--json [FILE]]
 
 - echo: 150,528 float32 there and back, 1 and 4 requests at a time, over HTTP and gRPC, in messages and, where a server
   has the extension, through shared memory. Triton's is a Python model that returns its input.
 - batches: a network that takes 1.052 + 0.3051 b ms by the clock, Poisson arrivals at 1,000/s, 20,000 requests a round.
   Headrace's policies run in turn with Triton's dynamic batcher, without a delay and with a delay of 1 ms.
-- photos: a JPEG in, labels out, 8 requests at a time. Triton's is an ensemble: a Python step that decodes, resizes,
+- images: a JPEG in, labels out, 8 requests at a time. Triton's is an ensemble: a Python step that decodes, resizes,
   crops and normalises with OpenCV, and the network. One network costs next to nothing, the other is mobilenet_v3_small.
 
 The client is that of `headrace bench` (one process; see its ceiling in the README). The servers of a case run at the
@@ -36,11 +36,11 @@ from typing import Any
 
 import torch
 
-from benchmarks.harness import PHOTO, ROOT, Report, arguments, main, measure, median, progress, table
+from benchmarks.harness import IMAGE_FILE, ROOT, Report, arguments, main, measure, median, progress, table
 from benchmarks.processes import serving
 from benchmarks.runtime import timed_profile
 from headrace.batching import HeadraceError
-from headrace.host.bench.client import Asked, Target
+from headrace.host.bench.client import RequestOptions, Target
 from headrace.host.bench.grpc_client import GrpcTarget
 from headrace.host.bench.http_client import HttpTarget
 from headrace.host.bench.inputs import file_inputs, random_inputs
@@ -49,19 +49,18 @@ from headrace.host.bench.report import result
 from headrace.host.bench.run import ClosedLoop, OpenLoop, Plan
 from headrace.host.bench.run import run as send
 from headrace.host.bench.shared_memory import in_shared_memory
-from headrace.host.live.quick import awake_cores
-from headrace.host.workers.models import load_model
+from headrace.host.live.process_tuning import awake_cores
+from headrace.host.workers.networks.models import load_model
 
 MAX_BATCH = 32
-REQUIREMENTS = (
-    "nvidia-pytriton==0.7.0", "numpy<2", "opencv-python-headless<4.12", "torch>=2.13,<2.14",
-)  # fmt: skip
+REQUIREMENTS = ("nvidia-pytriton==0.7.0", "numpy<2", "opencv-python-headless<4.12", "torch>=2.13,<2.14")
 START_S = 180.0
 CONNECTIONS = 1000
 TRANSPORTS = ("http", "grpc")
 BATCHING = "dynamic_batching { }"
 DELAYED = "dynamic_batching { max_queue_delay_microseconds: 1000 }"
 WARM_UP_S = 1.0
+WAIT_S = 10.0  # for answers after the last request
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +91,8 @@ def headrace(folder: Path, name: str, model: str, source: str, policy: str, *opt
     be measured first."""
     profile = folder / f"{model}.profile.json"
     profile.write_text(timed_profile(model).to_json())
-    with serving(
-        "--model", f"{model}={source}", "--policy", policy, "--workers", "1", "--max-batch", str(MAX_BATCH),
-        "--max-queue", "4096", "--profile", str(profile), *options,
-    ) as ready:  # fmt: skip
+    words = f"--model {model}={source} --policy {policy} --workers 1 --max-batch {MAX_BATCH} --max-queue 4096"
+    with serving(*words.split(), "--profile", str(profile), *options) as ready:
         yield Server(name, *(int(ready[transport].rpartition(":")[2]) for transport in TRANSPORTS))
 
 
@@ -137,21 +134,23 @@ class Triton:
                 shutil.copy(source, repository / model / "1" / "model.py")
             (repository / model / "labels.txt").write_text("".join(f"label {n}\n" for n in range(1000)))
         server = Server(name, *(ports := free_ports(2)))
-        command = [
-            self._binary, "--model-repository", repository, "--backend-directory", self._backends,
-            "--http-address", "127.0.0.1", "--http-port", str(ports[0]),
-            "--grpc-address", "127.0.0.1", "--grpc-port", str(ports[1]), "--allow-metrics", "false",
-        ]  # fmt: skip
+        words = f"--model-repository {repository} --backend-directory {self._backends} --allow-metrics false"
+        words += f" --http-address 127.0.0.1 --http-port {ports[0]} --grpc-address 127.0.0.1 --grpc-port {ports[1]}"
         environment = {
             "PATH": os.pathsep.join([str(self._python.parent), os.environ["PATH"]]),
-            "PYTHONPATH": os.pathsep.join([str(self._site), str(ROOT)]), "OMP_NUM_THREADS": "1",
-        }  # fmt: skip
+            "PYTHONPATH": os.pathsep.join([str(self._site), str(ROOT)]),
+            "OMP_NUM_THREADS": "1",
+        }
         log = repository.with_suffix(".log")
         with log.open("w") as file:
             process = subprocess.Popen(
-                command, stdout=file, stderr=file, stdin=subprocess.DEVNULL, env={**os.environ, **environment},
+                [self._binary, *words.split()],
+                stdout=file,
+                stderr=file,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **environment},
                 start_new_session=True,
-            )  # fmt: skip
+            )
         try:
             end = time.monotonic() + START_S
             while not is_ready(server):
@@ -203,13 +202,13 @@ instance_group [ {{ kind: KIND_CPU, count: 1 }} ]
 """
 
 
-IMAGE, PHOTO_BYTES = tensor("x", "FP32", (3, 224, 224)), tensor("IMAGE", "STRING", (1,))
+IMAGE, IMAGE_BYTES = tensor("x", "FP32", (3, 224, 224)), tensor("IMAGE", "STRING", (1,))
 
 
 def ensemble(outputs: int) -> str:
     return f"""platform: "ensemble"
 max_batch_size: {MAX_BATCH}
-input [ {PHOTO_BYTES} ]
+input [ {IMAGE_BYTES} ]
 output [ {tensor("output", "FP32", (outputs,), labels=True)} ]
 ensemble_scheduling {{ step [
   {{ model_name: "preprocess", model_version: -1, input_map {{ key: "IMAGE", value: "IMAGE" }},
@@ -232,23 +231,32 @@ class Case:
     transport: str
     model: str
     plan: Callable[[int], Plan]
-    photo: bool = False
+    image: bool = False
     shared: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.transport}{', shared memory' if self.shared else ''}, {self.name}"
 
     def measure(self, plan: Plan, number: int) -> dict[str, Any]:
         target = self.server.target(self.transport)
         model = target.metadata(self.model)
-        tensors = file_inputs(model, PHOTO) if self.photo else random_inputs(model, 1, seed=0)
+        tensors = file_inputs(model, IMAGE_FILE) if self.image else random_inputs(model, 1, seed=0)
         with contextlib.ExitStack() as stack:
             if self.shared:
-                messages = stack.enter_context(in_shared_memory(target, model, tensors, Asked()))
+                messages = stack.enter_context(in_shared_memory(target, model, tensors, RequestOptions()))
             else:
-                messages = [target.message(model, each, Asked(classes=5 if self.photo else 0)) for each in tensors]
+                messages = [
+                    target.message(model, each, RequestOptions(classes=5 if self.image else 0)) for each in tensors
+                ]
             before = target.statistics(self.model)
             answers = send(target, plan, messages, processes=1, connections=CONNECTIONS)
             after = target.statistics(self.model)
         found = result(answers, rate_rps=None, timeout_s=None, before=before, after=after, seed=number)
         return {**found, "said": {status.name.lower(): texts for status, texts in answers.said.items()}}
+
+
+def closed_loop(at_once: int, seconds: float) -> Callable[[int], Plan]:
+    return lambda _: ClosedLoop(at_once, seconds, WAIT_S)
 
 
 def echo(triton: Triton, folder: Path, seconds: float, stack: contextlib.ExitStack) -> list[Case]:
@@ -257,16 +265,13 @@ def echo(triton: Triton, folder: Path, seconds: float, stack: contextlib.ExitSta
     theirs = triton.serving(folder, "Triton", [("echo", "echo", config)])
     servers = [stack.enter_context(server) for server in (ours, theirs)]
     return [
-        Case(
-            f"{transport}{', shared memory' if shared else ''}, {at_once} at a time", server, transport, "echo",
-            lambda _, at_once=at_once: ClosedLoop(at_once, seconds, 10.0), shared=shared,
-        )
+        Case(f"{at_once} at a time", server, transport, "echo", closed_loop(at_once, seconds), shared=shared)
         for transport in TRANSPORTS
         for shared in (False, True)
         for at_once in (1, 4)
         for server in servers
         if not shared or "system_shared_memory" in json.loads(server.get("/v2")[1])["extensions"]
-    ]  # fmt: skip
+    ]
 
 
 def batches(triton: Triton, folder: Path, seconds: float, stack: contextlib.ExitStack) -> list[Case]:
@@ -279,16 +284,13 @@ def batches(triton: Triton, folder: Path, seconds: float, stack: contextlib.Exit
     servers = [stack.enter_context(server) for server in (*ours, *theirs)]
     count = round(4000 * seconds)  # 20,000 where a run is 5 s: they take 20 s
     return [
-        Case(
-            f"{transport}, 1,000/s", server, transport, "timed",
-            lambda number: OpenLoop(planned("poisson", 1000.0, count, number), 10.0),
-        )
+        Case("1,000/s", server, transport, "timed", lambda n: OpenLoop(planned("poisson", 1000.0, count, n), WAIT_S))
         for transport in TRANSPORTS
         for server in servers
-    ]  # fmt: skip
+    ]
 
 
-def photos(triton: Triton, folder: Path, seconds: float, stack: contextlib.ExitStack) -> list[Case]:
+def images(triton: Triton, folder: Path, seconds: float, stack: contextlib.ExitStack) -> list[Case]:
     found = []
     script = folder / "mobilenet.torchscript"
     torch.jit.trace(load_model("mobilenet_v3_small").module, torch.zeros(2, 3, 224, 224)).save(script)
@@ -297,50 +299,47 @@ def photos(triton: Triton, folder: Path, seconds: float, stack: contextlib.ExitS
         ("mobilenet", "mobilenet_v3_small", str(script), 1000),
     ):
         network = python_model(IMAGE, tensor("output", "FP32", (outputs,)), BATCHING, theirs)
-        step = python_model(PHOTO_BYTES, IMAGE, BATCHING)
+        step = python_model(IMAGE_BYTES, IMAGE, BATCHING)
         models = [("preprocess", "preprocess", step), ("network", "network", network), (name, "", ensemble(outputs))]
         servers = [
             stack.enter_context(headrace(folder, f"Headrace {name}", name, ours, "work-conserving")),
             stack.enter_context(triton.serving(folder, f"Triton {name}", models)),
         ]
         found += [
-            Case(
-                f"{transport}, {name}, 8 at a time", server, transport, name,
-                lambda _: ClosedLoop(8, seconds, 10.0), photo=True,
-            )
+            Case(f"{name}, 8 at a time", server, transport, name, closed_loop(8, seconds), image=True)
             for transport in TRANSPORTS
             for server in servers
-        ]  # fmt: skip
+        ]
     return found
 
 
-PARTS = {"echo": echo, "batches": batches, "photos": photos}
+PARTS = {"echo": echo, "batches": batches, "images": images}
 
 
 def rows_of(part: str, triton: Triton, rounds: int, seconds: float) -> list[dict[str, Any]]:
     """Return a row for each case, with all its rounds."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        cases = {f"{case.name}, {case.server.name}": case for case in PARTS[part](triton, Path(folder), seconds, stack)}
+        cases = {f"{case}, {case.server.name}": case for case in PARTS[part](triton, Path(folder), seconds, stack)}
         for case in cases.values():
-            case.measure(ClosedLoop(4, min(seconds, WARM_UP_S), 10.0), 0)
+            case.measure(ClosedLoop(4, min(seconds, WARM_UP_S), WAIT_S), 0)
         found = measure(
             {name: lambda number, case=case: case.measure(case.plan(number), number) for name, case in cases.items()},
             rounds,
         )
-    return [{"case": case.name, "server": case.server.name, "rounds": found[name]} for name, case in cases.items()]
+    return [{"case": str(case), "server": case.server.name, "rounds": found[name]} for name, case in cases.items()]
 
 
 def text_of(part: str, rows: Sequence[dict[str, Any]]) -> str:
     shown = []
     for row in rows:
         rounds = row["rounds"]
-        ms = [f"{median(rounds, 'latency_ms', name):.2f}" for name in ("mean", "p50", "p95", "p99")]
+        ms = " | ".join(f"{median(rounds, 'latency_ms', name):.2f}" for name in ("mean", "p50", "p95", "p99"))
         missed = sum(each["requests"] - each["finished"] for each in rounds)
-        shown.append([
-            row["case"], row["server"], f"{median(rounds, 'throughput_rps'):.0f}", *ms,
-            f"{median(rounds, 'batch_size_mean'):.2f}", f"{median(rounds, 'client_cpu_us'):.0f}", missed,
-        ])  # fmt: skip
-    head = ["case", "server", "ok/s", "mean ms", "p50", "p95", "p99", "mean batch", "client's us", "not ok"]
+        shown.append(
+            f"{row['case']} | {row['server']} | {median(rounds, 'throughput_rps'):.0f} | {ms}"
+            f" | {median(rounds, 'batch_size_mean'):.2f} | {median(rounds, 'client_cpu_us'):.0f} | {missed}"
+        )
+    head = "case | server | ok/s | mean ms | p50 | p95 | p99 | mean batch | client's us | not ok"
     return f"{part}\n\n{table(head, shown)}"
 
 

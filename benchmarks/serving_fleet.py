@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import PHOTO, Report, arguments, main, progress, table
+from benchmarks.harness import IMAGE_FILE, Report, arguments, main, progress, table
 from benchmarks.processes import HEADRACE, PORTS
 from headrace.batching import HeadraceError
 
@@ -68,8 +68,8 @@ class PerfAnalyzer:
     def __init__(self, ports: dict[str, str], transport: str, options: argparse.Namespace, s: float) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self._rows = Path(self._folder.name, "rows.csv")
-        given, photo = Path(self._folder.name, "photos.json"), PHOTO.read_bytes()
-        element = base64.b64encode(len(photo).to_bytes(4, "little") + photo).decode()
+        given, image = Path(self._folder.name, "photos.json"), IMAGE_FILE.read_bytes()
+        element = base64.b64encode(len(image).to_bytes(4, "little") + image).decode()
         given.write_text(json.dumps({"data": [{"IMAGE": {"b64": element}}]}))
         command = [options.perf_analyzer, "-m", options.model, "-u", ports[transport], "-i", transport]
         command += ["--input-data", given, "--shape", "IMAGE:1", "--concurrency-range", str(options.concurrency)]
@@ -85,30 +85,37 @@ class PerfAnalyzer:
             return {"requests": 0, "not_answered": 1, "per_s": 0.0, "p50_ms": 0.0, "p99_ms": 0.0, "max_ms": None}
         (row,) = csv.DictReader(self._rows.read_text().splitlines())
         return {
-            "requests": int(count[1]), "not_answered": 0, "per_s": float(row["Inferences/Second"]),
-            "p50_ms": int(row["p50 latency"]) / 1e3, "p99_ms": int(row["p99 latency"]) / 1e3, "max_ms": None,
-        }  # fmt: skip
+            "requests": int(count[1]),
+            "not_answered": 0,
+            "per_s": float(row["Inferences/Second"]),
+            "p50_ms": int(row["p50 latency"]) / 1e3,
+            "p99_ms": int(row["p99 latency"]) / 1e3,
+            "max_ms": None,
+        }
 
 
 class Load:
     """`headrace bench` over one transport, with photos or tensors."""
 
     def __init__(
-        self, ports: dict[str, str], transport: str, photos: bool, options: argparse.Namespace, s: float
+        self, ports: dict[str, str], transport: str, images: bool, options: argparse.Namespace, s: float
     ) -> None:
         command = [HEADRACE, "bench", f"{transport}://{ports[transport]}", "--model", options.model, "--json"]
         command += ["--concurrency", str(options.concurrency), "--duration-s", f"{s:g}", "--wait-s", "30"]
-        command += ["--input", str(PHOTO), "--classes", "1"] if photos else []
+        command += ["--input", str(IMAGE_FILE), "--classes", "1"] if images else []
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def result(self) -> dict[str, Any]:
         found = json.loads(self._process.communicate()[0])["runs"][0]
         latency = found["latency_ms"]
         return {
-            "requests": found["requests"], "not_answered": found["requests"] - found["finished"],
-            "per_s": round(found["throughput_rps"], 1), "p50_ms": round(latency["p50"], 1),
-            "p99_ms": round(latency["p99"], 1), "max_ms": round(latency["max"], 1),
-        }  # fmt: skip
+            "requests": found["requests"],
+            "not_answered": found["requests"] - found["finished"],
+            "per_s": round(found["throughput_rps"], 1),
+            "p50_ms": round(latency["p50"], 1),
+            "p99_ms": round(latency["p99"], 1),
+            "max_ms": round(latency["max"], 1),
+        }
 
 
 def has_replica(node: Any) -> bool:
@@ -140,9 +147,9 @@ class Bench:
 
     def steady(self, what: str, ports: dict[str, str]) -> None:
         for transport in ("http", "grpc"):
-            for photos in (True, False):
-                load = Load(ports, transport, photos, self.options, self.options.seconds)
-                self.add(what, f"{transport}, {'photos' if photos else 'tensors'}", load.result())
+            for images in (True, False):
+                load = Load(ports, transport, images, self.options, self.options.seconds)
+                self.add(what, f"{transport}, {'photos' if images else 'tensors'}", load.result())
 
     def event(self, what: str, fleet: Fleet, happens: Callable[[], object], s: float, returning: int = 0) -> None:
         """Add rows of loads of `s` seconds in which something happens.
@@ -152,12 +159,12 @@ class Bench:
         if self.options.only not in what:
             return
         loads: dict[str, Load | PerfAnalyzer] = {}
-        for transport, photos in (("http", False), ("grpc", True)):
+        for transport, images in (("http", False), ("grpc", True)):
             if self.options.perf_analyzer is not None:
                 loads[f"perf_analyzer, {transport}"] = PerfAnalyzer(fleet.ready, transport, self.options, s)
             else:
-                kind = f"{transport}, {'photos' if photos else 'tensors'}"
-                loads[kind] = Load(fleet.ready, transport, photos, self.options, s)
+                kind = f"{transport}, {'photos' if images else 'tensors'}"
+                loads[kind] = Load(fleet.ready, transport, images, self.options, s)
         time.sleep(5)
         began, wanted = time.monotonic(), fleet.heard(READY) + returning
         happens()
@@ -190,15 +197,18 @@ def run(options: argparse.Namespace) -> Report:
         bench.event("kill -9 of one of 3", fleet, lambda: os.kill(pid, signal.SIGKILL), 40, 1)
         bench.event("update of 3, a node to spare", fleet, lambda: subprocess.run(update, check=True), 90)
         bench.event(
-            "kill -9 of a node", fleet,
-            lambda: nodes.remove_node(next(filter(has_replica, workers)), allow_graceful=False), 40, 1,
-        )  # fmt: skip
+            "kill -9 of a node",
+            fleet,
+            lambda: nodes.remove_node(next(filter(has_replica, workers)), allow_graceful=False),
+            40,
+            1,
+        )
         bench.event("update of 3, none to spare", fleet, lambda: subprocess.run(update, check=True), 150)
         fleet.end()
     finally:
         nodes.shutdown()
-    head = ["what", "requests of", "requests", "not answered", "/s", "p50 ms", "p99 ms", "max ms"]
-    text = table(head, [list(row.values()) for row in bench.rows])
+    head = "what | requests of | requests | not answered | /s | p50 ms | p99 ms | max ms"
+    text = table(head, (" | ".join(map(str, row.values())) for row in bench.rows))
     return Report({"rows": bench.rows}, text, failed=any(row["not_answered"] for row in bench.rows))
 
 

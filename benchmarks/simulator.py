@@ -31,11 +31,11 @@ from headrace.batching.smdp import BatchService, Weights
 from headrace.batching.smdp.tables import rate_tables
 from headrace.sim.engine import Arrivals
 from headrace.sim.hardware.npu import npu_times
-from headrace.sim.load.lengths import Fixed, dec_timesteps
-from headrace.sim.load.traffic import generate, poisson
 from headrace.sim.preprocessing import Preprocessor, Step
 from headrace.sim.scenario import usual_lengths
 from headrace.sim.simulation import simulate
+from headrace.sim.workload.lengths import Fixed, dec_timesteps
+from headrace.sim.workload.traffic import generate, poisson
 from headrace.sim.zoo import model_graph
 
 SERVICE_S, RATE_RPS = 0.001, 700.0  # load 0.7
@@ -120,7 +120,7 @@ def simulations(n: int) -> dict[str, Callable[[], object]]:
     curve = {"server": Profile.of("server", slices["server"], 7)}
     steps = {"gnmt": dec_timesteps(usual_lengths("gnmt"), 0.9)}
     queue, images = arrivals("server", RATE_RPS, n), arrivals("resnet50", 1000.0, n)
-    sentences, photos = arrivals("gnmt", 1000.0, n), arrivals("server", 5900.0, n)
+    sentences, encoded = arrivals("gnmt", 1000.0, n), arrivals("server", 5900.0, n)
     sizes = np.random.default_rng(0).uniform(0.5, 1.5, n)
     found: dict[str, Callable[[], object]] = {
         "serial, M/D/1 at 0.7": lambda: simulate(Serial([server]), queue, one, 1),
@@ -129,9 +129,9 @@ def simulations(n: int) -> dict[str, Callable[[], object]]:
         "lazy, GNMT on the NPU at 1000/s": lambda: simulate(
             LazyBatching(gnmt, 1, dec_timesteps=steps), sentences, gnmt, 1
         ),
-        "preba, 7 slices at 0.9": lambda: simulate(Preba([server], curve, 7), photos, slices, 7),
+        "preba, 7 slices at 0.9": lambda: simulate(Preba([server], curve, 7), encoded, slices, 7),
         "the same with a DPU of 4 steps, 4 CUs": lambda: simulate(
-            Preba([server], curve, 7), photos, slices, 7, preprocessor=four_units(), sizes=lambda arrivals: sizes
+            Preba([server], curve, 7), encoded, slices, 7, preprocessor=four_units(), sizes=lambda arrivals: sizes
         ),
     }
     # GoogLeNet on a Tesla P4, in s and J (Xu, Sun, Zhou, Niu, ICC 2023), at a load of 0.7.
@@ -151,8 +151,8 @@ def run(options: argparse.Namespace) -> Report:
         {name: lambda _, work=work: options.requests / seconds(work) for name, work in runs.items()}, options.rounds
     )
     base = statistics.median(rates[SIMPY]) if SIMPY in rates else float("nan")
-    rows = [[name, spread(each), f"{statistics.median(each) / base:.1f}"] for name, each in rates.items()]
-    return Report({"requests_per_s": summary(rates)}, table(["simulation", "requests/s", "times SimPy"], rows))
+    rows = [f"{name} | {spread(each)} | {statistics.median(each) / base:.1f}" for name, each in rates.items()]
+    return Report({"requests_per_s": summary(rates)}, table("simulation | requests/s | times SimPy", rows))
 
 
 if __name__ == "__main__":

@@ -52,8 +52,8 @@ def run(options: argparse.Namespace) -> Report:
     cases = {name: lambda _, work=work: 1e3 * seconds(work, LEAST_S) for name, work in solving().items()}
     ms = measure(cases, options.rounds)
     targets = {name: f"{1e3 * target:g}" for name, target in TARGETS_S.items()}
-    rows = [[name, spread(each, ",.3f"), targets.get(name, "")] for name, each in ms.items()]
-    return Report({"solve_ms": summary(ms), "target_s": TARGETS_S}, table(["one core", "ms", "target"], rows))
+    rows = [f"{name} | {spread(each, ',.3f')} | {targets.get(name, '')}" for name, each in ms.items()]
+    return Report({"solve_ms": summary(ms), "target_s": TARGETS_S}, table("one core | ms | target", rows))
 
 
 if __name__ == "__main__":

@@ -12,18 +12,18 @@ import time
 from benchmarks.harness import Report, arguments, main, measure, seconds, table
 from headrace.batching import Request, Served, Task
 from headrace.host.live.runtime import Execution, Inference
-from headrace.host.server.live import Live
-from headrace.host.server.metrics import Metrics
-from headrace.host.server.protocol import OK
-from headrace.host.server.watch import RowVisit, Standing, Visit
+from headrace.host.server.observe.dashboard import Live
+from headrace.host.server.observe.metrics import Metrics
+from headrace.host.server.observe.watch import RequestTrace, RowVisit, Snapshot
+from headrace.host.server.protocol.messages import OK
 
-NOTHING = Standing([], 0, [], {}, {}, {}, {}, {}, {}, 0)
+NOTHING = Snapshot([], 0, [], {}, {}, {}, {}, {}, {}, 0)
 BATCH = 8
 STATUS_SHARE = 200  # a status is that much longer than the other calls
 
 
-def a_visit() -> Visit:
-    return Visit("m", "http", "127.0.0.1", rows=[RowVisit()], outcome=OK, answered=time.monotonic())
+def a_visit() -> RequestTrace:
+    return RequestTrace("m", "http", "127.0.0.1", rows=[RowVisit()], outcome=OK, answered=time.monotonic())
 
 
 def run(options: argparse.Namespace) -> Report:
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> Report:
         for name, each in measure({name: lambda _, name=name: us(name) for name in calls}, options.rounds).items()
     }
     found["live_page_us"] = found["visit_us"] + found["live_request_us"] + found["live_task_us"] / BATCH
-    return Report(found, table(["what", "us"], [[name, f"{value:.2f}"] for name, value in found.items()]))
+    return Report(found, table("what | us", (f"{name} | {value:.2f}" for name, value in found.items())))
 
 
 if __name__ == "__main__":

@@ -33,10 +33,10 @@ from benchmarks.harness import (
 from headrace.batching import HeadraceError
 from headrace.bitstreams.build import build_hw_emu, build_sw_emu
 from headrace.bitstreams.xclbin import read_xclbin
-from headrace.host.demo.photos import demo_photos
+from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.image import ImageSpec
 from headrace.host.dpu.preprocessor import Fallback
+from headrace.host.dpu.reference.image import ImageSpec
 from headrace.host.xrt import Api
 from headrace.host.xrt.shim.environment import write_environment
 
@@ -47,13 +47,13 @@ LARGEST = 30_000  # bytes; RTL needs seconds for larger ones
 
 async def work(container: Path, api: Api) -> None:
     """Answer each line of stdin, which has seconds, with a line of photos/s on stdout."""
-    photos = [photo.jpeg for photo in demo_photos() if len(photo.jpeg) <= LARGEST]
+    images = [image.jpeg for image in demo_images() if len(image.jpeg) <= LARGEST]
     loop = asyncio.get_running_loop()
     async with Dpu(container, ImageSpec(), fallback=Fallback.RAISE, api=api) as dpu:
-        await dpu.process(photos[0])
-        print(len(photos), flush=True)
+        await dpu.process(images[0])
+        print(len(images), flush=True)
         while line := await loop.run_in_executor(None, sys.stdin.readline):
-            rate = await closed_loop(lambda n: dpu.process(photos[n % len(photos)]), len(dpu.cus), float(line))
+            rate = await closed_loop(lambda n: dpu.process(images[n % len(images)]), len(dpu.cus), float(line))
             print(rate, flush=True)
 
 
@@ -69,9 +69,15 @@ class Worker:
             line = f". {shlex.quote(str(environment / 'setup.sh'))}; exec {line}"
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         process = await asyncio.create_subprocess_exec(
-            "sh", "-c", line, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
-            cwd=environment, env={**os.environ, "PYTHONPATH": path},  # the shims write logs into the folder
-        )  # fmt: skip
+            "sh",
+            "-c",
+            line,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            cwd=environment,
+            env={**os.environ, "PYTHONPATH": path},  # the shims write logs into the folder
+        )
         return cls(process, f"{container.stem}, {api}")
 
     async def answer(self, within_s: float) -> float:
@@ -113,7 +119,7 @@ async def run(options: argparse.Namespace) -> Report:
                 for api in Api:
                     worker = await Worker.start(container, api, folder / target)
                     workers[worker.name] = worker
-                    photos = int(await worker.answer(LIMIT_S))
+                    images = int(await worker.answer(LIMIT_S))
             cases = {name: lambda _, worker=worker: worker.rate(options.seconds) for name, worker in workers.items()}
             rates = await measure_async(cases, options.rounds)
         finally:
@@ -122,9 +128,9 @@ async def run(options: argparse.Namespace) -> Report:
     for target in targets:
         real, emulated = (rates[f"{target}, {api}"] for api in (Api.REAL, Api.EMULATION))
         quotients[target] = statistics.median(r / e for r, e in zip(real, emulated, strict=True))
-        rows.append([target, spread(emulated, ".2f"), spread(real, ".2f"), f"{quotients[target]:.2f}"])
-    figures = {"photos": photos, "photos_per_s": summary(rates), "real_to_emulation": quotients}
-    head = [f"photos/s, {options.image_cus} units", "emulation", "real XRT", "real to emulation"]
+        rows.append(f"{target} | {spread(emulated, '.2f')} | {spread(real, '.2f')} | {quotients[target]:.2f}")
+    figures = {"photos": images, "photos_per_s": summary(rates), "real_to_emulation": quotients}
+    head = f"photos/s, {options.image_cus} units | emulation | real XRT | real to emulation"
     return Report(figures, table(head, rows))
 
 

@@ -179,9 +179,20 @@ def to_bytes(xclbin: Xclbin) -> bytes:
     preamble = _PREAMBLE.pack(MAGIC, NO_SIGNATURE, b"\xff" * 28, b"\xff" * 256, xclbin.uuid.int & (1 << 64) - 1)
     major, minor, patch = VERSION
     header = _HEADER.pack(
-        offset + len(body), 0, 0, patch, major, minor, xclbin.mode, 0,
-        bytes(16), _text(xclbin.platform, 64), xclbin.uuid.bytes, bytes(16), len(sections),
-    )  # fmt: skip
+        offset + len(body),
+        0,
+        0,
+        patch,
+        major,
+        minor,
+        xclbin.mode,
+        0,
+        bytes(16),
+        _text(xclbin.platform, 64),
+        xclbin.uuid.bytes,
+        bytes(16),
+        len(sections),
+    )
     head = preamble + header + table
     return head + bytes(offset - len(head)) + body
 

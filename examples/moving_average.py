@@ -2,7 +2,7 @@
 
 The next word follows from the mean of all words so far. `Encode` takes the whole input at once (STATIC), `Decode` a
 token at a time (DECODER). In between a request keeps two states: `words`, which grows by an entry for each token read
-or written, and `bias`, of one size. The protocol stands in host/workers/steps.py.
+or written, and `bias`, of one size. The protocol stands in host/workers/networks/steps.py.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from headrace.batching.graphs.model_graph import NodeKind
 from headrace.batching.policies.cellular import CellularBatching
-from headrace.host.live.cells import CellTasks
 from headrace.host.live.runtime import Runtime
+from headrace.host.live.tasks.cells import CellTasks
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.devices import worker_devices
-from headrace.host.workers.networks import Network
+from headrace.host.workers.networks.sequence_networks import Network
+from headrace.host.workers.networks.steps import Step
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import processes
-from headrace.host.workers.steps import Step
 
 VOCABULARY, SIZE, LONGEST = 50, 16, 64
 States = dict[str, Tensor]

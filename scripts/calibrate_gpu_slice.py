@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fits the GPU slice model (sim/hardware/gpu_slice.py) to what ParvaGPU measured on slices of an A100-80GB, and says
+"""Fits the GPU slice model (sim/hardware/gpu/slice.py) to what ParvaGPU measured on slices of an A100-80GB, and says
 how far it is from networks that it was not fitted to.
 
     .venv/bin/python scripts/calibrate_gpu_slice.py [--out out/gpu_slice] [--new]
@@ -45,15 +45,19 @@ from scipy.optimize import minimize
 from headrace.batching.graphs.profile import Profile, ProfilePoint
 from headrace.batching.graphs.torch_graph import from_torch
 from headrace.batching.graphs.traced import Traced
-from headrace.sim.hardware.gpu_slice import FITTED, PARVAGPU, TF32, Host, Kernels, SliceTimes, slice_of
-from headrace.sim.hardware.mig import gpu_named
+from headrace.sim.hardware.gpu.mig import gpu_named
+from headrace.sim.hardware.gpu.slice import FITTED, PARVAGPU, TF32, Host, Kernels, SliceTimes, slice_of
 from headrace.sim.zoo.traced import traced
 
 DATA = Path(__file__).parents[1] / "sim" / "experiments" / "parvagpu" / "profiles.csv"
 NETWORKS = {
-    "resnet50": "resnet50", "resnet152": "resnet152", "densenet121": "densenet121", "mobilenetv2": "mobilenet_v2",
-    "vgg16": "vgg16", "bert": "bert_large",
-}  # fmt: skip
+    "resnet50": "resnet50",
+    "resnet152": "resnet152",
+    "densenet121": "densenet121",
+    "mobilenetv2": "mobilenet_v2",
+    "vgg16": "vgg16",
+    "bert": "bert_large",
+}
 FITTED_TO = ("resnet50", "resnet152", "densenet121", "mobilenetv2", "vgg16")
 LENGTHS = {"bert": 128.0}
 SLICES = {1: "1g.10gb", 2: "2g.20gb", 3: "3g.40gb", 4: "4g.40gb", 7: "7g.80gb"}  # by GPCs
@@ -61,9 +65,12 @@ SLICES = {1: "1g.10gb", 2: "2g.20gb", 3: "3g.40gb", 4: "4g.40gb", 7: "7g.80gb"} 
 START, START_HOST = Kernels(12, 0.85, 13, 2.5e-6), Host(27e-6, 50e-6, 8e9)
 # Not looked at before the model and its constants stood.
 NEW = {
-    "resnet101": "resnet101", "vgg19": "vgg19", "densenet169": "densenet169", "densenet201": "densenet201",
+    "resnet101": "resnet101",
+    "vgg19": "vgg19",
+    "densenet169": "densenet169",
+    "densenet201": "densenet201",
     "inceptionv3": "inception_v3",
-}  # fmt: skip
+}
 Floats = NDArray[np.float64]
 Rows = dict[int, float]  # seconds of a batch by its size
 
@@ -115,11 +122,13 @@ def fit(rows: dict[tuple[str, int, int], Rows], models: Sequence[str]) -> tuple[
         if kernels.memory > 1:
             return np.inf
         return float(
-            np.mean([
-                np.mean(np.abs(np.concatenate(list(errors(rows, model, 1, kernels, host).values()))))
-                for model in models
-            ])
-        )  # fmt: skip
+            np.mean(
+                [
+                    np.mean(np.abs(np.concatenate(list(errors(rows, model, 1, kernels, host).values()))))
+                    for model in models
+                ]
+            )
+        )
 
     at = np.log(np.array([*astuple(START), *astuple(START_HOST)]))
     for _ in range(2):  # a simplex that has shrunk may be stuck: once more from where it is
@@ -148,8 +157,14 @@ def plot(path: Path, rows: dict[tuple[str, int, int], Rows], left_out: dict[str,
             batches = list(found)
             seconds = modelled(model, gpcs, 1, batches, *left_out[model])
             panel.loglog(batches, 1e3 * seconds, "-", color=f"C{colour}", linewidth=1)
-            panel.loglog(batches, [1e3 * s for s in found.values()], "o", color=f"C{colour}", markersize=4,
-                         label=f"{SLICES[gpcs]}")  # fmt: skip
+            panel.loglog(
+                batches,
+                [1e3 * s for s in found.values()],
+                "o",
+                color=f"C{colour}",
+                markersize=4,
+                label=f"{SLICES[gpcs]}",
+            )
         panel.set_title(NETWORKS[model])
         panel.set_xscale("log", base=2)
         panel.grid(alpha=0.3)
@@ -165,7 +180,7 @@ def plot(path: Path, rows: dict[tuple[str, int, int], Rows], left_out: dict[str,
 
 def at_224() -> Traced:
     """Inception as the artifact runs it: the traced one is of 299 x 299."""
-    from headrace.host.workers.torchvision_networks import torchvision
+    from headrace.host.workers.networks.zoo.torchvision_networks import torchvision
 
     example = torch.zeros(1, 3, 224, 224)
     graph = from_torch(torchvision.models.inception_v3(weights=None, init_weights=False), example, name="inception_v3")
@@ -187,8 +202,16 @@ def show_new() -> None:
             off += np.abs(np.array(list(found.values())) / ours - 1).tolist()
             knees.append((knee(list(found), list(found.values())), knee(list(found), list(ours))))
         close = sum(0.5 <= guess / seen <= 2 for seen, guess in knees)
-        lines.append([network, str(len(off)), f"{np.median(off):.1%}", f"{np.quantile(off, 0.9):.1%}",
-                      f"{close}/{len(knees)}", " ".join(f"{seen}:{guess}" for seen, guess in knees)])  # fmt: skip
+        lines.append(
+            [
+                network,
+                str(len(off)),
+                f"{np.median(off):.1%}",
+                f"{np.quantile(off, 0.9):.1%}",
+                f"{close}/{len(knees)}",
+                " ".join(f"{seen}:{guess}" for seen, guess in knees),
+            ]
+        )
     print(table(["network", "rows", "error", "9 of 10", "knees", "measured:modelled by GPCs"], lines))
 
 
@@ -223,17 +246,33 @@ def main() -> None:
         close = [0.5 <= guess / seen <= 2 for seen, guess in knees]
         alone.append(outside)
         near += close
-        lines.append([
-            NETWORKS[model], str(len(outside)), f"{np.median(np.abs(np.expm1(-inside))):.1%}",
-            f"{np.median(np.abs(np.expm1(-outside))):.1%}", f"{np.quantile(np.abs(np.expm1(-outside)), 0.9):.1%}",
-            f"{np.median(np.expm1(-outside)):+.1%}", f"{sum(close)}/{len(close)}",
-            " ".join(f"{seen}:{guess}" for seen, guess in knees),
-        ])  # fmt: skip
+        lines.append(
+            [
+                NETWORKS[model],
+                str(len(outside)),
+                f"{np.median(np.abs(np.expm1(-inside))):.1%}",
+                f"{np.median(np.abs(np.expm1(-outside))):.1%}",
+                f"{np.quantile(np.abs(np.expm1(-outside)), 0.9):.1%}",
+                f"{np.median(np.expm1(-outside)):+.1%}",
+                f"{sum(close)}/{len(close)}",
+                " ".join(f"{seen}:{guess}" for seen, guess in knees),
+            ]
+        )
     for name, chosen in (("without BERT", alone[:-1]), ("all", alone)):
         e = np.expm1(-np.concatenate(chosen))
         count = near[: 5 * len(chosen)]
-        lines.append([name, str(len(e)), "", f"{np.median(np.abs(e)):.1%}", f"{np.quantile(np.abs(e), 0.9):.1%}",
-                      f"{np.median(e):+.1%}", f"{sum(count)}/{len(count)}", ""])  # fmt: skip
+        lines.append(
+            [
+                name,
+                str(len(e)),
+                "",
+                f"{np.median(np.abs(e)):.1%}",
+                f"{np.quantile(np.abs(e), 0.9):.1%}",
+                f"{np.median(e):+.1%}",
+                f"{sum(count)}/{len(count)}",
+                "",
+            ]
+        )
     head = ["network", "rows", "module's", "left out", "9 of 10", "bias", "knees", "measured:modelled by GPCs"]
     text = "Error of throughput, one process, module's constants and with the network left out of the fit:\n"
     text += table(head, lines)

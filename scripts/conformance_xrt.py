@@ -207,9 +207,13 @@ def outcome(call: str, container: Path, real: str, environment: str) -> str:
     if environment:
         line = f". {shlex.quote(os.path.abspath(environment))}/setup.sh; {line}"
     process = subprocess.Popen(
-        ["sh", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
+        ["sh", "-c", line],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
         cwd=container.parent,  # the shims write logs there
-    )  # fmt: skip
+    )
     try:
         said, _ = process.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:

@@ -25,9 +25,9 @@ import numpy as np
 from headrace.batching import UnsupportedInput
 from headrace.bitstreams.build import build_hw_emu, build_sw_emu
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.image import ImageSpec, Stage
 from headrace.host.dpu.preprocessor import Fallback
-from headrace.host.dpu.status import Status
+from headrace.host.dpu.reference.image import ImageSpec, Stage
+from headrace.host.dpu.units.status import Status
 
 SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif"}
 EQUAL, DIFFERENT, OPENCV_REFUSES = "equal", "different", "refused by OpenCV, too"

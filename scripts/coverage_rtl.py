@@ -36,17 +36,43 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "coverage"
 TESTS = ROOT / "tests" / "hls"
 SUITES = (
-    "image_cu", "decode", "decode_scans", "progressive_rtl", "image_cu_progressive", "image_cu_protocol", "sampling",
-    "transform", "render", "audio_norm_cu", "audio_mel_cu", "mel", "resize", "audio_norm_cu_protocol",
-    "audio_mel_cu_protocol", "job_ring", "crop", "wav", "resample", "mel_normalize", "normalize", "axi", "axi_share",
-    "axi_write", "store", "sound_store",
-)  # the longest first  # fmt: skip
+    "image_cu",
+    "decode",
+    "decode_scans",
+    "progressive_rtl",
+    "image_cu_progressive",
+    "image_cu_protocol",
+    "sampling",
+    "transform",
+    "render",
+    "audio_norm_cu",
+    "audio_mel_cu",
+    "mel",
+    "resize",
+    "audio_norm_cu_protocol",
+    "audio_mel_cu_protocol",
+    "job_ring",
+    "crop",
+    "wav",
+    "resample",
+    "mel_normalize",
+    "normalize",
+    "axi",
+    "axi_share",
+    "axi_write",
+    "store",
+    "sound_store",
+)  # the longest first
 TIMEOUT_S = 1800  # of one test: models that count are slower
 
 WAYS = {
-    "if": "never true", "elsif": "never true", "else": "never false", "case": "never", "cond_then": "never true",
+    "if": "never true",
+    "elsif": "never true",
+    "else": "never false",
+    "case": "never",
+    "cond_then": "never true",
     "cond_else": "never false",
-}  # fmt: skip
+}
 
 # Why lines and branches stay unreached: a part of the file's name, a part of the line's text, "line" or a way, "" for
 # any, the reason.

@@ -35,18 +35,28 @@ def command_line(chance: random.Random) -> list[str]:
         policies = NODE_POLICIES + MORE_POLICIES
         models = NPU_MODELS if accelerator == "npu" else GPU_MODELS
     given: dict[str, Any] = {
-        "--accelerator": accelerator, "--model": chance.choice(models), "--policy": chance.choice(policies),
-        "--rate-rps": chance.choice((20, 100, 300, 1000, 3000)), "--requests": chance.choice((100, 300)),
+        "--accelerator": accelerator,
+        "--model": chance.choice(models),
+        "--policy": chance.choice(policies),
+        "--rate-rps": chance.choice((20, 100, 300, 1000, 3000)),
+        "--requests": chance.choice((100, 300)),
         "--seed": chance.randrange(1000),
-    }  # fmt: skip
+    }
     some: dict[str, Any] = {
-        "--traffic": chance.choice(("poisson", "deterministic", "mmpp")), "--burst-s": chance.choice((0.2, 2.0)),
-        "--sla-ms": chance.choice((20, 50, 200, 1000)), "--window-ms": chance.choice((0, 2, 20)),
-        "--max-batch": chance.choice((1, 4, 16, 64)), "--overhead-ms": chance.choice((0.5, 3)),
-        "--coverage": chance.choice((0.5, 0.99)), "--knee-growth": chance.choice((1.05, 1.2)),
-        "--lengths": chance.choice(("librispeech", "20")), "--busy-w": 200, "--w2": chance.choice((0, 0.5)),
-        "--bucket-width": chance.choice((2, 30)), "--bucket-s": chance.choice((0.5, 5)),
-    }  # fmt: skip
+        "--traffic": chance.choice(("poisson", "deterministic", "mmpp")),
+        "--burst-s": chance.choice((0.2, 2.0)),
+        "--sla-ms": chance.choice((20, 50, 200, 1000)),
+        "--window-ms": chance.choice((0, 2, 20)),
+        "--max-batch": chance.choice((1, 4, 16, 64)),
+        "--overhead-ms": chance.choice((0.5, 3)),
+        "--coverage": chance.choice((0.5, 0.99)),
+        "--knee-growth": chance.choice((1.05, 1.2)),
+        "--lengths": chance.choice(("librispeech", "20")),
+        "--busy-w": 200,
+        "--w2": chance.choice((0, 0.5)),
+        "--bucket-width": chance.choice((2, 30)),
+        "--bucket-s": chance.choice((0.5, 5)),
+    }
     given |= {option: value for option, value in some.items() if chance.random() < 0.2}
     if accelerator == "npu" and chance.random() < 0.3:
         given["--npus"] = chance.choice((2, 3))

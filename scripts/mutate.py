@@ -53,9 +53,17 @@ from queue import Queue
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("batching", "bitstreams", "hls", "host", "sim")  # what the copy's package `headrace` is made of
 COPIED = (
-    *FOLDERS, "benchmarks", "deploy", "examples", "scripts", "tests", "Makefile", "README.md", "pyproject.toml",
+    *FOLDERS,
+    "benchmarks",
+    "deploy",
+    "examples",
+    "scripts",
+    "tests",
+    "Makefile",
+    "README.md",
+    "pyproject.toml",
     "setup.py",
-)  # fmt: skip
+)
 SLACK = 5  # a test may take so many times as long as the longest one of the unchanged tree
 LEAST_TIMEOUT = 20.0  # seconds for one test: machines pause
 
@@ -120,14 +128,25 @@ class Outcome:
 # Changes of Python
 
 COMPARE = {
-    ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"), ast.Eq: ("==", "!="),
-    ast.NotEq: ("!=", "=="), ast.Is: ("is", "is not"), ast.IsNot: ("is not", "is"), ast.In: ("in", "not in"),
+    ast.Lt: ("<", "<="),
+    ast.LtE: ("<=", "<"),
+    ast.Gt: (">", ">="),
+    ast.GtE: (">=", ">"),
+    ast.Eq: ("==", "!="),
+    ast.NotEq: ("!=", "=="),
+    ast.Is: ("is", "is not"),
+    ast.IsNot: ("is not", "is"),
+    ast.In: ("in", "not in"),
     ast.NotIn: ("not in", "in"),
-}  # fmt: skip
+}
 ARITHMETIC = {
-    ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*"), ast.FloorDiv: ("//", "*"),
+    ast.Add: ("+", "-"),
+    ast.Sub: ("-", "+"),
+    ast.Mult: ("*", "/"),
+    ast.Div: ("/", "*"),
+    ast.FloorDiv: ("//", "*"),
     ast.Mod: ("%", "*"),
-}  # fmt: skip
+}
 BOOLEAN = {ast.And: ("and", "or"), ast.Or: ("or", "and")}
 EXTREMES = {"min": "max", "max": "min"}
 LOGS = {"log", "logger", "logging", "warnings"}
@@ -475,9 +494,15 @@ def run_tests(
         # Hypothesis would try a test again that a signal ended; this method ends pytest itself.
         command += [f"--timeout={test_seconds:.0f}", "--timeout-method=thread"]
     process = subprocess.Popen(
-        [*command, *tests], cwd=folder, env=environment(folder, write_bytecode=write_bytecode), text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
+        [*command, *tests],
+        cwd=folder,
+        env=environment(folder, write_bytecode=write_bytecode),
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
     _RUNNING.add(process)
     try:
         output, _ = process.communicate(timeout=seconds)
@@ -525,9 +550,13 @@ def check_copy(folder: Path) -> None:
     if not (folder / "batching" / "policies" / "lazy.py").exists():
         return
     found = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, env=environment(folder, write_bytecode=True), text=True,
-        capture_output=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env=environment(folder, write_bytecode=True),
+        text=True,
+        capture_output=True,
+        check=False,
+    )
     path = found.stdout.strip()
     if not path.endswith(".py") or not Path(path).resolve().is_relative_to(folder.resolve()):
         raise BaselineFailed(f"the copy imports {path or found.stderr.strip()}, not its own sources")

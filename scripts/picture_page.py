@@ -1,6 +1,6 @@
 """The README's picture of the live page: `headrace serve` under load, after a photo, in Debian's Chromium.
 
-.venv/bin/python scripts/picture_page.py host/server/page.png [--dark] [--width 390] [--seconds 120]
+.venv/bin/python scripts/picture_page.py host/server/transport/http/page.png [--dark] [--width 390] [--seconds 120]
 """
 
 import argparse

@@ -68,7 +68,7 @@ async def serve() -> None:
 
 def started() -> tuple["subprocess.Popen[str]", str, str]:
     """Its process, and where it listens for HTTP and gRPC."""
-    from headrace.host.fleet.bond import bound
+    from headrace.host.fleet.die_with_parent import bound
 
     process = subprocess.Popen(bound([sys.executable, __file__, "--serve"]), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -141,7 +141,7 @@ def main() -> None:
 
     # Not above: the servers start sooner without it.
     from headrace.host.fleet.haproxy import NAMES, Place, Proxy, ProxySettings
-    from headrace.host.workers.profiling import machine
+    from headrace.host.workers.profiling.batches import machine
 
     ports = {name: socket.create_server(("127.0.0.1", 0)) for name in NAMES}
     with tempfile.TemporaryDirectory() as folder:
@@ -176,8 +176,10 @@ def main() -> None:
         proxy.stop()
         for process, *_ in replicas:
             process.kill()
-    print(f"{machine()}\n{options.rounds} times {options.killed} of {options.replicas} killed: "
-          f"{sum(clients.answered)} answered, {sum(clients.errors.values())} failed")  # fmt: skip
+    print(
+        f"{machine()}\n{options.rounds} times {options.killed} of {options.replicas} killed: "
+        f"{sum(clients.answered)} answered, {sum(clients.errors.values())} failed"
+    )
     for told, count in clients.errors.most_common():
         print(f"  {count} times {told}")
     sys.exit(bool(clients.errors))

@@ -32,13 +32,13 @@ import numpy as np
 from shortages import SHORTAGES, Shortage, no_space, small_disk, workers
 
 from headrace.batching import Profile, ProfilePoint
-from headrace.host.bench.client import Asked
+from headrace.host.bench.client import RequestOptions
 from headrace.host.bench.http_client import HttpTarget
 from headrace.host.bench.inputs import random_inputs
 from headrace.host.bench.plan import planned
 from headrace.host.bench.report import result
 from headrace.host.bench.run import OpenLoop, run
-from headrace.host.workers.profiling import machine
+from headrace.host.workers.profiling.batches import machine
 
 ROOT = Path(__file__).resolve().parents[1]
 MAX_BATCH = 8
@@ -107,14 +107,36 @@ def soak(requests: int, count: int, folder: Path, disk: Path | None) -> dict[str
     profile.write_text(Profile("paced", count, points, {}).to_json())
     server = subprocess.Popen(
         [
-            sys.executable, "-c", "from headrace.host.cli.main import main; main()", "serve", "--json",
-            "--model", "paced=benchmarks.networks:paced", "--profile", str(profile), "--policy", "work-conserving",
-            "--workers", str(count), "--max-batch", str(MAX_BATCH), "--drop-late", "--max-connections", "4096",
+            sys.executable,
+            "-c",
+            "from headrace.host.cli.main import main; main()",
+            "serve",
+            "--json",
+            "--model",
+            "paced=benchmarks.networks:paced",
+            "--profile",
+            str(profile),
+            "--policy",
+            "work-conserving",
+            "--workers",
+            str(count),
+            "--max-batch",
+            str(MAX_BATCH),
+            "--drop-late",
+            "--max-connections",
+            "4096",
             *([] if disk is None else ["--access-log", str(disk / "access.log")]),
-            "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
+            "--http",
+            "127.0.0.1:0",
+            "--grpc",
+            "127.0.0.1:0",
+            "--metrics",
+            "127.0.0.1:0",
         ],
-        cwd=ROOT, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert server.stdout is not None
         ports = json.loads(server.stdout.readline())
@@ -123,7 +145,7 @@ def soak(requests: int, count: int, folder: Path, disk: Path | None) -> dict[str
         watch = Watch(server.pid, ports["metrics"], count, shortages)
         target = HttpTarget(host, int(port))
         model = target.metadata("paced")
-        asked = Asked(timeout_us=round(TIMEOUT_S * 1e6))
+        asked = RequestOptions(timeout_us=round(TIMEOUT_S * 1e6))
         messages = [target.message(model, each, asked) for each in random_inputs(model, 1, seed=0)]
         plan = OpenLoop(planned("poisson", OVERLOAD * capacity_rps, requests, seed=0), WAIT_S)
         watch.start()

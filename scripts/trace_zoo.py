@@ -17,8 +17,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from benchmarks.networks import bert_base, bert_large
 from headrace.batching.graphs.torch_graph import from_torch
 from headrace.batching.graphs.traced import Traced, to_json
-from headrace.host.workers.citrinet import citrinet
-from headrace.host.workers.conformer import conformer_ctc
+from headrace.host.workers.networks.zoo.citrinet import citrinet
+from headrace.host.workers.networks.zoo.conformer import conformer_ctc
 from headrace.sim.zoo.traced import TRACED
 
 FOLDER = Path(__file__).parents[1] / "sim" / "zoo" / "graphs"
@@ -31,9 +31,11 @@ STEP_S = {"conformer": 0.04, "conformer_small": 0.04, "citrinet": 0.08}  # an ou
 def trace(name: str) -> Traced:
     inputs: dict[float, tuple[torch.Tensor, ...]] = {}
     if name in STEP_S:
-        module: torch.nn.Module = citrinet() if name == "citrinet" else conformer_ctc(
-            "conformer_ctc_small" if name == "conformer_small" else "conformer_ctc_large"
-        )  # fmt: skip
+        module: torch.nn.Module = (
+            citrinet()
+            if name == "citrinet"
+            else conformer_ctc("conformer_ctc_small" if name == "conformer_small" else "conformer_ctc_large")
+        )
         for seconds in SECONDS:
             frames = round(seconds / HOP_S) + 1
             inputs[seconds / STEP_S[name]] = (torch.zeros(1, 80, frames), torch.tensor([frames]))
@@ -41,7 +43,7 @@ def trace(name: str) -> Traced:
         module = bert_base() if name == "bert_base" else bert_large()
         inputs = {float(tokens): (torch.zeros(1, tokens, dtype=torch.long),) for tokens in TOKENS}
     else:
-        from headrace.host.workers.torchvision_networks import torchvision
+        from headrace.host.workers.networks.zoo.torchvision_networks import torchvision
 
         module = getattr(torchvision.models, name)(
             weights=None, **({"init_weights": False} if name == "inception_v3" else {})

@@ -63,7 +63,7 @@ class Arrivals:
         return self._arrays
 
 
-class Ran:
+class TaskRecord:
     """A task as it ran on a worker from `started` to `ended` (s)."""
 
     def __init__(self, worker: int, task: Task, started: float, ended: float) -> None:
@@ -88,7 +88,7 @@ class Outcome:
         self.tasks: int = 0
         self.node_runs: int = 0
         self.request_node_runs: int = 0
-        self.ran: list[Ran] = []
+        self.ran: list[TaskRecord] = []
         self.in_system_s: float = 0.0
 
     @property
@@ -421,7 +421,7 @@ class Server:
         elif task.cells:
             ended = _ended_chains(task, self._opens)
         if self._record:
-            outcome.ran.append(Ran(worker.number, ended, worker.started, now))
+            outcome.ran.append(TaskRecord(worker.number, ended, worker.started, now))
         nodes = ended.stop - ended.start
         worker.busy_s += now - worker.started
         outcome.tasks += 1

@@ -10,7 +10,6 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
-from headrace.batching.catalog import CELL_POLICIES, POLICIES, make_policy
 from headrace.batching.errors import Unstable, UsageError
 from headrace.batching.graphs.cell_graph import CellModel
 from headrace.batching.graphs.execution import NodeTimes
@@ -20,22 +19,28 @@ from headrace.batching.policies.bucketed_graph import BUCKET_WIDTH
 from headrace.batching.policies.cellular import MAX_TASKS
 from headrace.batching.policies.lazy import SLACK_SCOPES
 from headrace.batching.policies.preba import BUCKET_S
-from headrace.batching.policies.smdp_batching import RateTables
+from headrace.batching.policies.smdp import RateTables
 from headrace.batching.policies.smdp_phases import PhaseTables
+from headrace.batching.registry import CELL_POLICIES, POLICIES, make_policy
 from headrace.batching.smdp.arrivals import Mmpp2
 from headrace.batching.smdp.service import BatchService, Weights
 from headrace.batching.smdp.tables import phase_tables, rate_tables
 from headrace.sim.engine import Arrivals
 from headrace.sim.fleet.settings import Delay, Fleet, parse_autoscale, parse_delay, parse_failures
 from headrace.sim.fleet.simulation import simulate_fleet
-from headrace.sim.hardware.card import too_many
+from headrace.sim.hardware.gpu.mig import GPUS
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS
-from headrace.sim.hardware.mig import GPUS
 from headrace.sim.hardware.npu import npu_times
 from headrace.sim.hardware.profiles import read_profile
 from headrace.sim.hardware.v100 import padded_times
-from headrace.sim.load import replay, traffic
-from headrace.sim.load.lengths import (
+from headrace.sim.preprocessing import Preprocessor, input_lengths
+from headrace.sim.simulation import Simulation, simulate
+from headrace.sim.system.card import too_many
+from headrace.sim.system.system import PRECISION, System
+from headrace.sim.text_files import read_toml
+from headrace.sim.workload import replay, traffic
+from headrace.sim.workload.images import MAX_PIXELS, Pixels, read_images
+from headrace.sim.workload.lengths import (
     LENGTHS,
     LIBRISPEECH,
     LIBRISPEECH_TEST,
@@ -53,12 +58,7 @@ from headrace.sim.load.lengths import (
     read_corpus,
     read_durations,
 )
-from headrace.sim.load.photos import MOST_PIXELS, Pixels, read_photos
-from headrace.sim.load.trees import read_trees
-from headrace.sim.preprocessing import Preprocessor, input_lengths
-from headrace.sim.simulation import Simulation, simulate
-from headrace.sim.system import PRECISION, System
-from headrace.sim.text_files import read_toml
+from headrace.sim.workload.trees import read_trees
 from headrace.sim.zoo import model_graph
 from headrace.sim.zoo.cells import CELL_NETWORKS, cell_network
 from headrace.sim.zoo.traced import traced
@@ -89,21 +89,22 @@ class Scenario:
     `accelerator` "npu" runs networks of the zoo on the NPU model; "profile" runs the one network of the file `profile`
     with the latencies measured there, node by node if its nodes were measured, else as a whole; "v100" the recurrent
     networks of sim/zoo/cells.py, as cells for `cellular` and `dynamic-graph`, else padded to one length. The others are
-    GPUs (sim/system.py): networks of TRACED on the slices of `partition`, of which the first `active_slices` serve (all
-    if None), in `precision`, behind `preprocess` (sim/hardware/preprocessors.py), photos having `photo_pixels` each,
-    or those of one that is drawn from the file `photos` (sim/load/photos.py);
+    GPUs (sim/system/system.py): networks of TRACED on the slices of `partition`, of which the first `active_slices`
+    serve (all if None), in `precision`, behind `preprocess` (sim/system/preprocessors.py), photos having
+    `photo_pixels` each, or those of one that is drawn from the file `photos` (sim/workload/images.py);
     `cpu_costs`, a file of `headrace profile --cpu-preprocessing`, replaces the costs that are measured;
     `overhead_ms` is what a request takes beside preprocessing, queue and batch, whatever the accelerator: network,
     protocol and copies, to the server and back. All of it counts before the request is in the server.
-    `prices` are $ of parts and of a kWh ("node=6000,kwh=0.2"; sim/hardware/cost.py has those taken without).
+    `prices` are $ of parts and of a kWh ("node=6000,kwh=0.2"; sim/system/cost.py has those taken without).
 
     With `stream` the arrivals, of "poisson", are made in blocks and forgotten, as is each request when it has ended:
     memory does not grow with `requests`; models and lengths then differ from those of the same seed without it.
-    `replay` is a trace (sim/load/replay.py) in place of `traffic`, of which every `replay_every`-th request comes, from
-    number `seed` % `replay_every` on, `replay_speed` times as fast. "mmpp" is Poisson at 1.8 and 0.2 times the rate in
-    turn, `burst_s` each on average. `lengths`, one of LENGTHS (sim/load/lengths.py), a number (seconds of sound, else
-    the model's unit) or a folder of WAV and FLAC files, replaces the usual lengths of all models; `corpus` is a file of
-    sentence pairs for those of translation models, `trees` one of parse trees for treelstm.
+    `replay` is a trace (sim/workload/replay.py) in place of `traffic`, of which every `replay_every`-th request
+    comes, from number `seed` % `replay_every` on, `replay_speed` times as fast. "mmpp" is Poisson at 1.8 and 0.2
+    times the rate in turn, `burst_s` each on average. `lengths`, one of LENGTHS (sim/workload/lengths.py), a number
+    (seconds of sound, else the model's unit) or a folder of WAV and FLAC files, replaces the usual lengths of all
+    models; `corpus` is a file of sentence pairs for those of translation models, `trees` one of parse trees for
+    treelstm.
 
     Buckets of `preba` and `preba-lazy` are `bucket_s` wide where the input is sound, else `bucket_width`;
     `merge_buckets` as there; `knee_growth` is of the knee rule (batching/graphs/profile.py). `dec_timesteps` overrides
@@ -280,7 +281,7 @@ def _written_ns(path: Path) -> int:
 
 @lru_cache(maxsize=4)  # a search asks for the same ones again and again
 def _read_photos(path: Path, written_ns: int) -> Pixels:
-    return read_photos(path)
+    return read_images(path)
 
 
 @lru_cache(maxsize=4)
@@ -336,9 +337,13 @@ def curves(model: str, times: NodeTimes, workers: int, lengths: Lengths) -> Prof
     mean_in, mean_out = mean_lengths(lengths)
     spread = np.quantile(inputs, np.linspace(0, 1, CURVES))
     return Profile.of(
-        model, times, workers, lengths=sorted({max(1.0, float(round(length))) for length in spread}),
-        outputs=mean_out / mean_in, step_s=_step_s(model, None, None),
-    )  # fmt: skip
+        model,
+        times,
+        workers,
+        lengths=sorted({max(1.0, float(round(length))) for length in spread}),
+        outputs=mean_out / mean_in,
+        step_s=_step_s(model, None, None),
+    )
 
 
 def _check(scenario: Scenario) -> None:
@@ -372,26 +377,36 @@ def _check(scenario: Scenario) -> None:
         raise UsageError("--lengths and --corpus both tell lengths; give one of them")
     if scenario.trees is not None and "treelstm" not in scenario.models():
         raise UsageError("--trees is for --model treelstm")
-    for option, number, most in (("--npus", scenario.npus, 1024), ("--requests", scenario.requests, 100_000_000),
-        ("--bucket-width", scenario.bucket_width, 100_000), ("--max-batch", scenario.max_batch, 4096),
-        ("--photo-pixels", scenario.photo_pixels, MOST_PIXELS), ("--replay-every", scenario.replay_every, 1024),
+    for option, number, most in (
+        ("--npus", scenario.npus, 1024),
+        ("--requests", scenario.requests, 100_000_000),
+        ("--bucket-width", scenario.bucket_width, 100_000),
+        ("--max-batch", scenario.max_batch, 4096),
+        ("--photo-pixels", scenario.photo_pixels, MAX_PIXELS),
+        ("--replay-every", scenario.replay_every, 1024),
         ("--max-tasks", scenario.max_tasks, 1000),
-    ):  # fmt: skip
+    ):
         if not 1 <= number <= most:
             raise UsageError(f"{option} {number}: give 1 to {most}")
     if scenario.dec_timesteps is not None and scenario.dec_timesteps < 1:
         raise UsageError(f"--dec-timesteps {scenario.dec_timesteps}: give 1 or more")
     for option, positive in (
-        ("--rate-rps", scenario.rate_rps), ("--sla-ms", scenario.sla_ms), ("--burst-s", scenario.burst_s),
-        ("--bucket-s", scenario.bucket_s), ("--replay-speed", scenario.replay_speed),
+        ("--rate-rps", scenario.rate_rps),
+        ("--sla-ms", scenario.sla_ms),
+        ("--burst-s", scenario.burst_s),
+        ("--bucket-s", scenario.bucket_s),
+        ("--replay-speed", scenario.replay_speed),
         ("--busy-w", 1.0 if scenario.busy_w is None else scenario.busy_w),
-    ):  # fmt: skip
+    ):
         if not positive > 0 or (math.isinf(positive) and option != "--sla-ms"):
             raise UsageError(f"{option} {positive}: give a number above 0")
     for option, amount in (
-        ("--window-ms", scenario.window_ms), ("--merge-us", scenario.merge_us), ("--w2", scenario.w2),
-        ("--seed", scenario.seed), ("--overhead-ms", scenario.overhead_ms),
-    ):  # fmt: skip
+        ("--window-ms", scenario.window_ms),
+        ("--merge-us", scenario.merge_us),
+        ("--w2", scenario.w2),
+        ("--seed", scenario.seed),
+        ("--overhead-ms", scenario.overhead_ms),
+    ):
         if not (amount >= 0 and math.isfinite(amount)):
             raise UsageError(f"{option} {amount}: give a number of 0 or more")
     if not KNEE_GROWTH <= scenario.knee_growth < math.inf:

@@ -107,7 +107,7 @@ class _Watched:
     """Arrivals that end once more than `most_late` of them are late."""
 
     def __init__(self, arrivals: Arrivals, most_late: int) -> None:
-        self._arrivals, self._most_late = arrivals, most_late
+        self._arrivals, self._max_late = arrivals, most_late
         self._count = len(arrivals.arrival)
         self.stopped = False
 
@@ -125,7 +125,7 @@ class _Watched:
             finished = np.array(outcome.finished[told:until])
             late += int(np.sum((finished < 0.0) | (finished > deadline[told:until])))
             told = until
-            if late > self._most_late:
+            if late > self._max_late:
                 self.stopped, self._count = True, came
                 return
 
@@ -140,9 +140,13 @@ class _Watched:
 def _part(whole: Arrivals, start: int, end: int) -> Arrivals:
     ready = whole.ready[start:end] if whole.preprocessed else None
     return Arrivals(
-        whole.models[start:end], whole.arrival[start:end], whole.deadline[start:end], whole.input_len[start:end],
-        whole.output_len[start:end], ready,
-    )  # fmt: skip
+        whole.models[start:end],
+        whole.arrival[start:end],
+        whole.deadline[start:end],
+        whole.input_len[start:end],
+        whole.output_len[start:end],
+        ready,
+    )
 
 
 def _served(arrivals: Arrivals, outcome: Outcome) -> ServedTimes:

@@ -61,8 +61,10 @@ def pins():
 
 def test_a_build_is_not_locked_but_its_version_is(pins):
     assert pins(["torch==2.13.0+cpu\n", "Brotli==1.2.1", "ast_serialize==0.13.1"]) == [
-        "ast_serialize==0.13.1", "Brotli==1.2.1", "torch==2.13.0",
-    ]  # fmt: skip
+        "ast_serialize==0.13.1",
+        "Brotli==1.2.1",
+        "torch==2.13.0",
+    ]
 
 
 @pytest.mark.parametrize("line", ["torch @ file:///tmp/torch.whl", "-e git+https://example.org/x#egg=x", "numpy"])

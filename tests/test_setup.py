@@ -64,8 +64,8 @@ def test_a_machine_without_python_is_told_all_that_it_needs(setup):
         "import torch, torchvision.ops",
         "import torchvision.transforms.v2, torch",
         "from torchvision.models import resnet18; resnet18(weights=None)",
-        "import headrace.host.workers.models, torchvision",
-        "import torchvision, headrace.host.workers.models",
+        "import headrace.host.workers.networks.models, torchvision",
+        "import torchvision, headrace.host.workers.networks.models",
     ],
 )
 def test_torchvision_is_imported_in_any_order(line):

@@ -179,10 +179,14 @@ class Profile:
             )
             nodes, step_s = body.get("nodes"), body.get("step_s")
             return cls(
-                str(body["model"]), int(body["workers"]), points, dict(body["machine"]),
-                None if nodes is None else NodeLatencies.from_body(nodes), None if step_s is None else float(step_s),
+                str(body["model"]),
+                int(body["workers"]),
+                points,
+                dict(body["machine"]),
+                None if nodes is None else NodeLatencies.from_body(nodes),
+                None if step_s is None else float(step_s),
                 float(body.get("knee_growth", KNEE_GROWTH)),
-            )  # fmt: skip
+            )
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             raise UsageError(f"this is not a profile that `headrace profile` wrote: {error!r}") from error
 

@@ -3,7 +3,7 @@
 Exported, a network is a list of operators on tensors of known shape, whatever modules it was written with; each is
 decomposed into elementary ones to see what it multiplies: a recurrent layer over T steps is an operator of T small
 products, attention one of two products for each head. A node can be left only where its operator ends, so the same
-network can be run node by node (host/workers/split.py).
+network can be run node by node (host/workers/networks/split.py).
 
 Constants are what is the same for every batch: trained values, tensors made by `torch.arange` and its like, and what is
 computed from these alone. They count as trained values do: no product of theirs is a node. `constants` has the rule,
@@ -31,9 +31,15 @@ from headrace.batching.graphs.model_graph import Kernel, MatMul, ModelGraph, Nod
 
 ATTENTION_PRODUCTS = 2  # scores, weighted sum
 _LAUNCH_NOTHING = (
-    "_unsafe_view", "empty", "empty_like", "empty_strided", "new_empty", "lift_fresh", "lift_fresh_copy",
+    "_unsafe_view",
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "new_empty",
+    "lift_fresh",
+    "lift_fresh_copy",
     "_assert_scalar",
-)  # fmt: skip
+)
 _ONLY_WRITE = ("arange", "fill_", "full", "linspace", "ones", "scalar_tensor", "zero_", "zeros")
 _HINT = (
     "write the forward pass without control flow that depends on data, or describe the network with "
@@ -233,8 +239,12 @@ def _with_products(kernels: Sequence[Kernel], products: Sequence[MatMul]) -> lis
         # A recurrent layer in one piece goes step by step on a GPU too: a kernel for each of its products.
         largest = max(kernels, key=lambda kernel: kernel.weights + kernel.read)
         if len(products) > ATTENTION_PRODUCTS:
-            part = replace(largest, read=largest.read // len(products), written=largest.written // len(products),
-                           weights=largest.weights // len(products))  # fmt: skip
+            part = replace(
+                largest,
+                read=largest.read // len(products),
+                written=largest.written // len(products),
+                weights=largest.weights // len(products),
+            )
             steps = [replace(part, products=(product,)) for product in products]
             return [kernel for kernel in kernels if kernel is not largest] + steps
         return [replace(kernel, products=tuple(products)) if kernel is largest else kernel for kernel in kernels]
@@ -250,8 +260,11 @@ class _Launched(torch.fx.Interpreter):
     def __init__(self, exported: torch.export.ExportedProgram) -> None:
         super().__init__(exported.graph_module)
         signature = exported.graph_signature
-        trained = {**signature.inputs_to_parameters, **signature.inputs_to_buffers,
-                   **signature.inputs_to_lifted_tensor_constants}  # fmt: skip
+        trained = {
+            **signature.inputs_to_parameters,
+            **signature.inputs_to_buffers,
+            **signature.inputs_to_lifted_tensor_constants,
+        }
         self._inputs = [node.meta["val"] for node in exported.graph_module.graph.find_nodes(op="placeholder")]
         names = [node.name for node in exported.graph_module.graph.find_nodes(op="placeholder")]
         self._recorder = _Recorder(value for name, value in zip(names, self._inputs, strict=True) if name in trained)

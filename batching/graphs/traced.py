@@ -41,10 +41,15 @@ def to_json(network: Traced) -> str:
 
 def _node(node: Node, names: list[str]) -> list[Any]:
     kernels = [
-        [names.index(kernel.name), kernel.read, kernel.written, kernel.weights,
-         [[p.m, p.k, p.n, p.groups, int(p.weights), p.input_elements] for p in kernel.products]]
+        [
+            names.index(kernel.name),
+            kernel.read,
+            kernel.written,
+            kernel.weights,
+            [[p.m, p.k, p.n, p.groups, int(p.weights), p.input_elements] for p in kernel.products],
+        ]
         for kernel in node.kernels
-    ]  # fmt: skip
+    ]
     return [node.parameters, kernels]
 
 
@@ -64,10 +69,14 @@ def from_json(text: str) -> Traced:
 def _read_node(name: str, node: list[Any], names: list[str]) -> Node:
     parameters, found = node
     kernels = tuple(
-        Kernel(names[kind], read, written, weights, tuple(
-            MatMul(m, k, n, groups, bool(trained), elements) for m, k, n, groups, trained, elements in products
-        ))
+        Kernel(
+            names[kind],
+            read,
+            written,
+            weights,
+            tuple(MatMul(m, k, n, groups, bool(trained), elements) for m, k, n, groups, trained, elements in products),
+        )
         for kind, read, written, weights, products in found
-    )  # fmt: skip
+    )
     products = tuple(product for kernel in kernels for product in kernel.products)
     return Node(name, operators=products, parameters=parameters, kernels=kernels)

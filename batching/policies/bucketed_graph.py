@@ -23,7 +23,7 @@ from typing import Final
 from headrace.batching.errors import UnknownModel, UsageError, check_max_batch
 from headrace.batching.graphs.execution import steps
 from headrace.batching.graphs.model_graph import ModelGraph
-from headrace.batching.policies.fifo import Fifo
+from headrace.batching.policies.shared.fifo import Fifo
 from headrace.batching.request import FULL, IDLE, Request, Task
 
 BUCKET_WIDTH = 10  # BatchMaker, Section 7.1
@@ -88,9 +88,14 @@ class BucketedGraphBatching:
         bucket = self._turns.popleft()
         reason = FULL if bucket.size() >= self._max_batch else IDLE
         task = Task(
-            self._tasks, bucket.model, bucket.take(self._max_batch), 0, bucket.nodes, reason=reason,
+            self._tasks,
+            bucket.model,
+            bucket.take(self._max_batch),
+            0,
+            bucket.nodes,
+            reason=reason,
             padded_to=float(bucket.end),
-        )  # fmt: skip
+        )
         self._tasks += 1
         if bucket.size() == 0:
             self._close(bucket)

@@ -221,9 +221,14 @@ class CellularBatching:
         if len(kept) < len(submitted.owners):
             task = submitted.task
             submitted.task = Task(
-                task.id, task.model, tuple([task.requests[p] for p in kept]), task.start, task.stop,
-                cells=tuple([task.cells[p] for p in kept]), reason=task.reason,
-            )  # fmt: skip
+                task.id,
+                task.model,
+                tuple([task.requests[p] for p in kept]),
+                task.start,
+                task.stop,
+                cells=tuple([task.cells[p] for p in kept]),
+                reason=task.reason,
+            )
             submitted.owners = [submitted.owners[p] for p in kept]
         return len(kept) > 0
 
@@ -318,9 +323,14 @@ class CellularBatching:
         queue.running += 1
         self.scheduled_cells += len(cells)
         task = Task(
-            self._tasks, self._models[queue.model].name, tuple(requests), queue.number, queue.number + 1,
-            cells=tuple(cells), reason=FULL if room == 0 else IDLE,
-        )  # fmt: skip
+            self._tasks,
+            self._models[queue.model].name,
+            tuple(requests),
+            queue.number,
+            queue.number + 1,
+            cells=tuple(cells),
+            reason=FULL if room == 0 else IDLE,
+        )
         self._tasks += 1
         return _Submitted(queue, worker, task, owners)
 

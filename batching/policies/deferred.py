@@ -12,8 +12,8 @@ this goes on from the paper, which has many workers:
 
 import math
 
-from headrace.batching.policies.by_deadline import DeadlineBatching, DeadlineLine
-from headrace.batching.policies.queue_length import MAX_WAIT_S
+from headrace.batching.policies.shared.deadline_queue import DeadlineBatching, DeadlineQueue
+from headrace.batching.policies.shared.queue_length import MAX_WAIT_S
 from headrace.batching.request import DEADLINE, FULL
 
 
@@ -36,8 +36,8 @@ class Deferred(DeadlineBatching):
             line.leaves = min(alone, before[worker] - line.predicted_s(line.size(), longest))
             before[worker] = line.leaves
 
-    def urgency(self, line: DeadlineLine) -> float:
+    def urgency(self, line: DeadlineQueue) -> float:
         return line.due[line.head] - line.predicted_s(line.count, line.tightest()[1])
 
-    def reason(self, line: DeadlineLine) -> str:
+    def reason(self, line: DeadlineQueue) -> str:
         return FULL if line.count == line.max_batch else DEADLINE

@@ -20,7 +20,7 @@ from typing import Final
 
 from headrace.batching.errors import UnknownModel, UsageError, check_max_batch, check_workers
 from headrace.batching.graphs.cell_graph import CellGraph, CellModel
-from headrace.batching.policies.fifo import Fifo
+from headrace.batching.policies.shared.fifo import Fifo
 from headrace.batching.request import IDLE, MERGE, Request, Task
 
 

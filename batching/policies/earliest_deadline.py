@@ -2,7 +2,7 @@
 leaves it in time, and passes over who would make that batch smaller. The eager kind of scheduler that knows deadlines:
 Nexus within a model (Shen et al., SOSP 2019, early drop), Clockwork between them (Gujarati et al., OSDI 2020)."""
 
-from headrace.batching.policies.by_deadline import DeadlineBatching, DeadlineLine
+from headrace.batching.policies.shared.deadline_queue import DeadlineBatching, DeadlineQueue
 
 
 class EarliestDeadline(DeadlineBatching):
@@ -10,5 +10,5 @@ class EarliestDeadline(DeadlineBatching):
         for line in self.line_list:
             line.leaves = line.oldest()
 
-    def urgency(self, line: DeadlineLine) -> float:
+    def urgency(self, line: DeadlineQueue) -> float:
         return line.due[line.head]

@@ -47,10 +47,10 @@ from typing import Final
 
 from headrace.batching.errors import UnknownModel, UsageError, check_max_batch, check_workers
 from headrace.batching.graphs.execution import NodeTimes
-from headrace.batching.policies.batch_table import BatchTable
-from headrace.batching.policies.fifo import Fifo
-from headrace.batching.policies.single_input import SingleInputTimes, assumed_steps
-from headrace.batching.policies.window import WindowLine
+from headrace.batching.policies.shared.batch_table import BatchTable
+from headrace.batching.policies.shared.fifo import Fifo
+from headrace.batching.policies.shared.single_input import SingleInputTimes, assumed_steps
+from headrace.batching.policies.shared.window import WindowLine
 from headrace.batching.request import DEADLINE, IDLE, MERGE, SLACK, Request, Task
 
 SLACK_SCOPES = ("table", "active")
@@ -234,9 +234,14 @@ class LazyBatching:
     def _run_top(self, worker: int, own: WorkerTable, reason: str) -> Task:
         top = own.table.stack[-1]
         task = Task(
-            self._tasks, own.queue.line.model, top.requests, top.node, own.table.next_stop(), True,
+            self._tasks,
+            own.queue.line.model,
+            top.requests,
+            top.node,
+            own.table.next_stop(),
+            True,
             reason=MERGE if own.table.merged else reason,
-        )  # fmt: skip
+        )
         self._tasks += 1
         self._running[task.id] = worker
         return task

@@ -31,12 +31,12 @@ from headrace.batching.errors import UnknownModel, UsageError, check_workers
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.batching.graphs.profile import Profile
 from headrace.batching.policies.bucketed_graph import BUCKET_WIDTH
-from headrace.batching.policies.window import BatchLimits, WindowBatching, WindowLine
+from headrace.batching.policies.shared.window import BatchLimits, WindowBatching, WindowLine
 from headrace.batching.request import KNEE, Request
 
 BUCKET_S = 2.5  # PREBA, Section 4.3
 ON_THE_EDGE = 1e-9  # of a bucket: 250 frames of 30 ms are 7.5 s, though not in binary fractions
-MOST_BUCKETS = 1024  # of a model: every decision looks at each
+MAX_BUCKETS = 1024  # of a model: every decision looks at each
 
 
 Profiles = Mapping[str, Profile] | Sequence[Mapping[str, Profile]]  # by model: of all slices, or of each
@@ -145,9 +145,9 @@ def _buckets(graph: ModelGraph, profiles: Sequence[Profile], width: float) -> li
         width = math.inf
     if not width > 0:  # also refuses NaN
         raise UsageError(f"buckets of {width} in the unit of {graph.name!r}: give them a width above 0")
-    if longest / width >= MOST_BUCKETS:
+    if longest / width >= MAX_BUCKETS:
         raise UsageError(
-            f"buckets of {width:g} are more than {MOST_BUCKETS} up to {longest:g}, the longest input of the profile of "
+            f"buckets of {width:g} are more than {MAX_BUCKETS} up to {longest:g}, the longest input of the profile of "
             f"{graph.name!r}: give wider ones"
         )
     count = int(longest / width) + 1

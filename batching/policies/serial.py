@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from headrace.batching.graphs.model_graph import ModelGraph
-from headrace.batching.policies.window import BatchLimits, WindowBatching, WindowLine
+from headrace.batching.policies.shared.window import BatchLimits, WindowBatching, WindowLine
 from headrace.batching.request import IDLE
 
 

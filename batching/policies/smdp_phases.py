@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 
 from headrace.batching.errors import UsageError
-from headrace.batching.policies.queue_length import Rule, check_tables
+from headrace.batching.policies.shared.queue_length import Rule, check_tables
 from headrace.batching.request import TABLE
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from headrace.batching.graphs.model_graph import ModelGraph
-from headrace.batching.policies.queue_length import MAX_WAIT_S, QueueLengthBatching, Rule
+from headrace.batching.policies.shared.queue_length import MAX_WAIT_S, QueueLengthBatching, Rule
 
 
 class FullBatches(Rule):

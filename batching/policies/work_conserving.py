@@ -4,7 +4,7 @@ baseline of the SMDP paper, and `graph` with a window of 0."""
 from collections.abc import Iterable
 
 from headrace.batching.graphs.model_graph import ModelGraph
-from headrace.batching.policies.queue_length import QueueLengthBatching, Rule
+from headrace.batching.policies.shared.queue_length import QueueLengthBatching, Rule
 
 
 class WhatWaits(Rule):

@@ -20,9 +20,9 @@ from headrace.batching.errors import UsageError
 from headrace.batching.smdp.arrivals import poisson_counts
 from headrace.batching.smdp.model import Indices
 from headrace.batching.smdp.service import BatchService, Floats, Weights
-from headrace.batching.smdp.solver import MOST_EVALUATIONS, NotConverged
+from headrace.batching.smdp.solver import MAX_EVALUATIONS, NotConverged
 
-MOST_STATES = 2000
+MAX_STATES = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class Pair:
             raise UsageError(f"unstable: {rate:g} requests arrive a slot and {2 * service.capacity:g} can be served")
         longest = int(slots.max())
         states = (q_max + 1) * (longest + 1)
-        if states > MOST_STATES or q_max < service.max_batch:
-            raise UsageError(f"q_max {q_max} makes {states} states: at most {MOST_STATES}, and hold the largest batch")
+        if states > MAX_STATES or q_max < service.max_batch:
+            raise UsageError(f"q_max {q_max} makes {states} states: at most {MAX_STATES}, and hold the largest batch")
         self._shape = (q_max + 1, longest + 1)
         self._weights, self._rate = weights, rate
         actions = service.max_batch + 1
@@ -87,7 +87,7 @@ class Pair:
         states = np.arange(self._next.shape[1])
         policy = np.minimum(states // self._shape[1], self._next.shape[0] - 1)
         cost = self._weights.latency / self._rate * self._requests + self._weights.power * self._energy
-        for _ in range(MOST_EVALUATIONS):
+        for _ in range(MAX_EVALUATIONS):
             g, values = self._evaluate(policy, cost)
             quality = cost - g * self._sojourn + self._next @ values
             quality[~self._allowed] = np.inf
@@ -96,7 +96,7 @@ class Pair:
             if (better == policy).all():
                 return self._solution(policy, g)
             policy = better
-        raise NotConverged(f"policy iteration did not end after {MOST_EVALUATIONS} evaluations")
+        raise NotConverged(f"policy iteration did not end after {MAX_EVALUATIONS} evaluations")
 
     def evaluate(self, policy: Indices) -> PairSolution:
         """The cost of a given policy[q, r]."""

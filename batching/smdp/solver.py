@@ -10,7 +10,7 @@ from headrace.batching.smdp.model import Indices, Smdp
 from headrace.batching.smdp.service import Floats
 from headrace.batching.smdp.solution import RARE, Solution, solution_of
 
-MOST_EVALUATIONS = 200
+MAX_EVALUATIONS = 200
 LARGEST_S_MAX = 1 << 17
 AUTOMATIC_DELTA = 1e-7  # of the average cost
 EXACT_DELTA = 1e-10  # the same where "exactly" is meant: the tail behind S_o has several times what S_o has
@@ -70,12 +70,24 @@ def _checked(model: Smdp, actions: Indices) -> Indices:
 def _run(model: Smdp, s_max: int, overflow_cost: float, policy: Indices, *, improve: bool) -> Solution:
     values, visits = np.empty(len(policy)), np.empty(len(policy))
     g, evaluations, _ = kernel.iterate(
-        model.base, model.slope, model.sojourn, model.counts, model.first, model.last,
-        s_max, overflow_cost, policy, values, visits, _usual_state(model, s_max), improve, MOST_EVALUATIONS,
-    )  # fmt: skip
+        model.base,
+        model.slope,
+        model.sojourn,
+        model.counts,
+        model.first,
+        model.last,
+        s_max,
+        overflow_cost,
+        policy,
+        values,
+        visits,
+        _usual_state(model, s_max),
+        improve,
+        MAX_EVALUATIONS,
+    )
     if evaluations < 0 or not np.isfinite(g):
         raise NotConverged(
-            f"policy iteration did not end after {MOST_EVALUATIONS} evaluations; a larger overflow cost may help"
+            f"policy iteration did not end after {MAX_EVALUATIONS} evaluations; a larger overflow cost may help"
         )
     return solution_of(model, "pi", s_max, overflow_cost, policy, values, visits, evaluations)
 
@@ -155,9 +167,21 @@ def _stationary(model: Smdp, policy: Indices, s_max: int) -> Floats:
         visits[-1] = 1.0
         return visits
     kernel.iterate(
-        model.base, model.slope, model.sojourn, model.counts, model.first, model.last,
-        s_max, 0.0, policy.copy(), values, visits, _usual_state(model, s_max), False, MOST_EVALUATIONS,
-    )  # fmt: skip
+        model.base,
+        model.slope,
+        model.sojourn,
+        model.counts,
+        model.first,
+        model.last,
+        s_max,
+        0.0,
+        policy.copy(),
+        values,
+        visits,
+        _usual_state(model, s_max),
+        False,
+        MAX_EVALUATIONS,
+    )
     return visits
 
 

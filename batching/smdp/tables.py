@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from headrace.batching.policies.smdp_batching import RateTables
+from headrace.batching.policies.smdp import RateTables
 from headrace.batching.policies.smdp_phases import PhaseTables
 from headrace.batching.smdp.arrivals import Mmpp2
 from headrace.batching.smdp.model import build

@@ -64,11 +64,14 @@ def read_kernel(xml: str) -> Kernel:
             raise ValueError(f"argument {arg.attrib['name']} has no hostSize, without which XRT opens no kernel")
     args = [
         Arg(
-            arg.attrib["name"], arg.attrib["port"].lower(), int(arg.attrib["offset"], 0), int(arg.attrib["size"], 0),
+            arg.attrib["name"],
+            arg.attrib["port"].lower(),
+            int(arg.attrib["offset"], 0),
+            int(arg.attrib["size"], 0),
             arg.attrib["addressQualifier"] == "1",
         )
         for arg in root.iter("arg")
-    ]  # fmt: skip
+    ]
     vlnv = root.attrib.get("vlnv", f"headrace:kernel:{name}:1.0").split(":")
     return Kernel(name, vlnv, root.attrib["hwControlProtocol"], masters, slave, slave_range, args)
 
@@ -250,9 +253,11 @@ def check_script(kernel: Kernel, folder: Path, part: str) -> list[str]:
         "ipx::check_integrity -kernel -xrt ipx::current_core()",
         f"package_xo -force -xo_path FOLDER/{name}.xo -kernel_name {name} -ip_directory FOLDER/ip_{name} -kernel_xml"
         f" ROOT/kernels/{name}.xml -ctrl_protocol {kernel.protocol}",
-        *(f"ipx::associate_bus_interfaces -busif {port} -clock ap_clk ipx::current_core()"
-          for port in (*kernel.masters, kernel.slave)),
-    ]  # fmt: skip
+        *(
+            f"ipx::associate_bus_interfaces -busif {port} -clock ap_clk ipx::current_core()"
+            for port in (*kernel.masters, kernel.slave)
+        ),
+    ]
     faults = [f"{name}: the packaging script does not run: {line}" for line in expected if line not in recorded]
     registers = [line for line in recorded if line.startswith(("ipx::add_register", "set_property"))]
     registers = [line for line in registers if "ipx::add_register" in line]

@@ -17,10 +17,11 @@ def units(sources: Sequence[Path]) -> list[str]:
 def core(unit: str, sources: Sequence[Path], folder: str) -> str:
     """The text of a .core file (CAPI2) beside `folder`, which holds the sources as hls/ does."""
     files = [
-        {f"{folder}/{path.parent.name}/{path.name}": {"is_include_file": True}} if path.suffix == ".svh"
+        {f"{folder}/{path.parent.name}/{path.name}": {"is_include_file": True}}
+        if path.suffix == ".svh"
         else f"{folder}/{path.parent.name}/{path.name}"
         for path in needed_files(unit, sources)
-    ]  # fmt: skip
+    ]
     waivers = [flag for flag in VERILATE_FLAGS if flag.startswith("-W") and flag != "-Wno-fatal"]
     lint = [*waivers, "--relative-includes", "--assert"]
     clock, reset = ("ap_clk", "ap_rst_n") if unit.endswith("_cu") else ("clk_i", "rst_ni")

@@ -27,9 +27,23 @@ MANIFEST, BUILD = "manifest.json", "build"
 # What the longest path of image_cu allows by Yosys's estimate, 3.97 ns (`headrace build --report`). It is no timing by
 # the vendor's tools, whose link may miss it or leave room.
 CLOCK_MHZ = 250
-COPIED = ("Makefile", "check.py", "reports.py", *(f"scripts/{name}" for name in (
-    "package_kernel.tcl", "opt_pre.tcl", "place_pre.tcl", "record.tcl", "run.sh", "sim_main.cpp", "tools.sh",
-)))  # fmt: skip
+COPIED = (
+    "Makefile",
+    "check.py",
+    "reports.py",
+    *(
+        f"scripts/{name}"
+        for name in (
+            "package_kernel.tcl",
+            "opt_pre.tcl",
+            "place_pre.tcl",
+            "record.tcl",
+            "run.sh",
+            "sim_main.cpp",
+            "tools.sh",
+        )
+    ),
+)
 _README = """# Compute units for an Alveo {card}
 
 Not built: this folder has sources and scripts, and nothing in it has been through the vendor's tools. `make report`

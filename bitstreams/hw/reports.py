@@ -13,9 +13,7 @@ from typing import Any
 
 TIMING = ("*timing_summary_postroute_physopted.rpt", "*timing_summary_routed.rpt")
 UTILISATION = ("*utilization_routed.rpt", "*utilization_placed.rpt")
-ROWS = {
-    "lut": r"CLB LUTs\*?", "ff": r"CLB Registers", "bram36": r"Block RAM Tile", "uram": r"URAM", "dsp": r"DSPs",
-}  # fmt: skip
+ROWS = {"lut": r"CLB LUTs\*?", "ff": r"CLB Registers", "bram36": r"Block RAM Tile", "uram": r"URAM", "dsp": r"DSPs"}
 
 
 def read_reports(folder: Path) -> dict[str, Any] | None:

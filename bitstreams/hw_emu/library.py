@@ -37,9 +37,14 @@ def build_library(spec: KernelSpec, sources: Sequence[Path], library: Path, *, c
     flags = (*LIBRARY_FLAGS, "-include", str(FOLDER / "messages.hpp"))
     macros = (f"-DHW_EMU_TOP=V{spec.name}", f'-DHW_EMU_HEADER="V{spec.name}.h"', f"-DHW_EMU_PORTS(X)={ports}")
     verilate(
-        spec.name, sources, [FOLDER / "driver.cpp"], library,
-        trace=True, coverage=coverage, compile_flags=(*flags, *macros),
-    )  # fmt: skip
+        spec.name,
+        sources,
+        [FOLDER / "driver.cpp"],
+        library,
+        trace=True,
+        coverage=coverage,
+        compile_flags=(*flags, *macros),
+    )
 
 
 def pack(libraries: Sequence[Path], metadata_xml: bytes) -> bytes:

@@ -20,11 +20,25 @@ from typing import Any
 
 # LUTs (all of SLICEM) that a distributed RAM or shift register takes: UG574, chapter 2, tables of RAM and SRL.
 MEMORY_LUTS = {
-    "RAM32X1S": 1, "RAM64X1S": 1, "RAM128X1S": 2, "RAM256X1S": 4, "RAM512X1S": 8,
-    "RAM32X1D": 2, "RAM64X1D": 2, "RAM128X1D": 4, "RAM256X1D": 8,
-    "RAM32M": 4, "RAM64M": 4, "RAM32M16": 8, "RAM64M8": 8, "RAM32X16DR8": 8, "RAM64X8SW": 8,
-    "SRL16E": 1, "SRLC16E": 1, "SRLC32E": 1,
-}  # fmt: skip
+    "RAM32X1S": 1,
+    "RAM64X1S": 1,
+    "RAM128X1S": 2,
+    "RAM256X1S": 4,
+    "RAM512X1S": 8,
+    "RAM32X1D": 2,
+    "RAM64X1D": 2,
+    "RAM128X1D": 4,
+    "RAM256X1D": 8,
+    "RAM32M": 4,
+    "RAM64M": 4,
+    "RAM32M16": 8,
+    "RAM64M8": 8,
+    "RAM32X16DR8": 8,
+    "RAM64X8SW": 8,
+    "SRL16E": 1,
+    "SRLC16E": 1,
+    "SRLC32E": 1,
+}
 FLIP_FLOPS = ("FDRE", "FDSE", "FDCE", "FDPE")
 BLOCK_RAMS = {"RAMB36E2": 1.0, "RAMB18E2": 0.5}
 SYNCHRONOUS = (*FLIP_FLOPS, *BLOCK_RAMS, "URAM288")  # no path through them within a clock
@@ -140,7 +154,7 @@ def longest_paths(module: Mapping[str, Any], count: int = 8) -> tuple[list[Path]
     graph = _graph(module, names)
     weights, back = _heaviest(graph, WEIGHTS, START_WEIGHTS, names)
     levels, _ = _heaviest(graph, {"lut": 1.0, "lutram": 1.0}, {}, names)
-    most_luts = max((levels[bit] for bit, _ in graph.ends if bit in levels), default=0.0)
+    max_luts = max((levels[bit] for bit, _ in graph.ends if bit in levels), default=0.0)
     paths: list[Path] = []
     seen: set[str] = set()
     for bit, end in sorted(graph.ends, key=lambda one: (-weights.get(one[0], 0.0), one[1])):
@@ -151,7 +165,7 @@ def longest_paths(module: Mapping[str, Any], count: int = 8) -> tuple[list[Path]
         paths.append(_walk(bit, end, graph, weights, back, names))
         if len(paths) == count:
             break
-    return paths, int(most_luts)
+    return paths, int(max_luts)
 
 
 def _walk(
@@ -250,8 +264,13 @@ def _names(module: Mapping[str, Any]) -> dict[Bit, str]:
             if bit not in ranks or rank < ranks[bit]:
                 ranks[bit] = rank
                 names[bit] = (f"{name}[{index}]" if len(bits) > 1 else name) if not rank[0] else f"${name}"
-    fed = {bit: _cell_name(name) for name, cell in module["cells"].items() if not name.startswith("$")
-           for bits in cell["connections"].values() for bit in bits}  # fmt: skip
+    fed = {
+        bit: _cell_name(name)
+        for name, cell in module["cells"].items()
+        if not name.startswith("$")
+        for bits in cell["connections"].values()
+        for bit in bits
+    }
     for cell in module["cells"].values():
         bit = cell["connections"]["Q"][0] if cell["type"] in FLIP_FLOPS else None
         if bit is not None and ranks.get(bit, (True,))[0]:

@@ -74,15 +74,15 @@ def synthesise(top: str, sources: list[str], log: Path, say: Any) -> dict[str, A
     text = log.read_text(errors="replace")
     warnings = _warnings(text, final)
     try:
-        paths, most_luts = longest_paths(final)
+        paths, max_luts = longest_paths(final)
     except LoopError as error:
-        paths, most_luts = [], 0
+        paths, max_luts = [], 0
         warnings.append(str(error))
     memories = _memories(taken["map_dsp"], taken["map_memory"], final, text)
     return {
         "resources": count_cells(final),
         "longest_paths": [asdict(path) for path in paths],
-        "most_luts_on_a_path": most_luts,
+        "most_luts_on_a_path": max_luts,
         "abc9_delay_ps": _abc9_delay(text),
         "memories": memories,
         "soft_multipliers": _soft_multipliers(taken["coarse"]),

@@ -37,9 +37,26 @@ def main(container: str, photo: str, output: str) -> int:
     for sent in (given, tables, result):
         sent.sync_to_device()
     unit.call(
-        given, jpeg.size, tensor, tensor.nbytes, tables, result, NORMALIZE, FLOAT32, 256, SIDE, SIDE, CENTRED, CENTRED,
-        workspace, workspace.nbytes, tables, 0, 0, 0,  # no ring
-    )  # fmt: skip
+        given,
+        jpeg.size,
+        tensor,
+        tensor.nbytes,
+        tables,
+        result,
+        NORMALIZE,
+        FLOAT32,
+        256,
+        SIDE,
+        SIDE,
+        CENTRED,
+        CENTRED,
+        workspace,
+        workspace.nbytes,
+        tables,
+        0,
+        0,
+        0,  # no ring
+    )
     result.sync_from_device()
     tensor.sync_from_device()
     if result[0] != 0:

@@ -11,7 +11,7 @@ constexpr unsigned WORD_BYTES = 16;
 constexpr unsigned MAX_MELS = 128;
 constexpr unsigned MAX_PREEMPHASIS = 1 << 18;  // of 1; what is subtracted is less
 constexpr unsigned SAMPLE_SHIFT = 21, LOG_MEL_SHIFT = 18;  // -log2 of an LSB
-// Words of taps of each rate, see taps_table of host/dpu/audio_tables.py.
+// Words of taps of each rate, see taps_table of host/dpu/units/audio_tables.py.
 constexpr uint32_t TABLE_WORDS[SOUND_RATES] = {2, 882, 0, 441, 3, 2, 441, 3};
 
 using Words = hls::stream<ap_uint<128>>;

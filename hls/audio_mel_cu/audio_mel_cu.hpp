@@ -9,7 +9,7 @@
 //             word.
 //             `tables` holds the program of the filterbank in its first TABLES_TAPS bytes, read with stage = MEL only,
 //             and behind it the taps for files of `taps_rate` Hz, which is one of SOUND_RATE; those of 16000 Hz are
-//             none. (host/dpu/audio_tables.py). `result` receives 8 words: status, count, mels, source_rate,
+//             none. (host/dpu/units/audio_tables.py). `result` receives 8 words: status, count, mels, source_rate,
 //             source_count, output bytes (low, high), 0.
 //             `count` is of frames, or of samples at 16 kHz; `source_count` of samples in each of the file's channels.
 // Throughput  that of its units: a sample of the file a clock, half of one at 8 and 11.025 kHz.

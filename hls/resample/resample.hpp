@@ -1,9 +1,9 @@
 // Resample: a sound at one of eight rates to 16 kHz, by a polyphase FIR.
 //
-// Reference   AudioSpec.taps of host/dpu/audio.py, rounded to 24 bits: output m is the sum over inputs i, 0 beyond both
+// Reference   AudioSpec.taps of host/dpu/reference/audio.py, rounded to 24 bits: output m is the sum over inputs i, 0 beyond both
 //             ends, of x[i] * h[half + m * down - i * up]. At 16 kHz the samples as they are.
 // Interface   sound and samples in and out; ceil(count * 16000 / rate) come out. The taps of the request's rate, loaded
-//             before, as taps_table of host/dpu/audio_tables.py lays them out.
+//             before, as taps_table of host/dpu/units/audio_tables.py lays them out.
 // Arithmetic  x Q0.16 in 17 bits, taps Q0.23, sums exact with 39 fraction bits, rounded once (half up) to Q2.21. The
 //             taps' gain is below 2.56, so nothing is clipped.
 // Method      a transposed FIR: TAP_LANES accumulators, each that of an output under way. An input is multiplied by one

@@ -2,7 +2,7 @@
 //
 // Reference   resample.cpp.
 // Interface   sound and samples in and out, as in audio_pkg. With `load_valid_i`, which goes before a sound, the taps of
-//             `load_rate_i` are taken from memory's words (taps_table of host/dpu/audio_tables.py); they are kept until
+//             `load_rate_i` are taken from memory's words (taps_table of host/dpu/units/audio_tables.py); they are kept until
 //             the next load. A sound's rate is the one loaded, or 16 kHz.
 // Throughput  a sample in or out a clock; at 8 and 11.025 kHz, one in in two clocks. Latency 39 clocks to the sound, 6 of
 //             a sample besides those that the filter wants (44 outputs' time, 88 with two passes); a load of 9,705

@@ -1,6 +1,6 @@
 // WAV: the bytes of a file to its samples, in mono.
 //
-// Reference   `pcm` of host/dpu/sound_file.py: what it refuses, for whatever reason, ends in a status.
+// Reference   `pcm` of host/dpu/reference/audio_file.py: what it refuses, for whatever reason, ends in a status.
 // Interface   `bytes` of the file in 128-bit words, the first byte lowest; every word of the file is read, or (RTL)
 //             left, once `done_o` rises. Sound and samples out: a 16-bit sample twice, or the sum of both channels.
 // Throughput  one sample frame a clock; 16 bytes a clock of chunks that are skipped. Latency of the RTL 35 clocks to the

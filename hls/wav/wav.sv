@@ -1,6 +1,6 @@
 // WAV: the bytes of a file to its samples, in mono.
 //
-// Reference   wav.cpp, and so `pcm` of host/dpu/sound_file.py.
+// Reference   wav.cpp, and so `pcm` of host/dpu/reference/audio_file.py.
 // Interface   `start_i` for a clock while `done_o`, with the file's size; its words, the first byte lowest. `done_o`
 //             rises when no more of them are wanted and the last sample is out; those that are left are not taken.
 //             Sound and samples as in audio_pkg.

@@ -59,7 +59,7 @@ class Statistics:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestOptions:
     """Requests may ask for `classes` labels in place of each output, or for `outputs` in shared memory, by name.
 
     0 classes means that no labels are asked for."""
@@ -103,7 +103,7 @@ class Target(Protocol):
         """None where the server has none."""
         ...
 
-    def message(self, model: ModelMetadata, tensors: Sequence[Tensor], asked: Asked) -> bytes:
+    def message(self, model: ModelMetadata, tensors: Sequence[Tensor], asked: RequestOptions) -> bytes:
         """A whole request, ready to be sent. Raises UsageError."""
         ...
 

@@ -13,7 +13,7 @@ from grpc import aio
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from headrace.host.bench.client import ASK_S, Asked, Now, OnAnswer, Secure, Statistics, Status, Unreachable
+from headrace.host.bench.client import ASK_S, Now, OnAnswer, RequestOptions, Secure, Statistics, Status, Unreachable
 from headrace.host.bench.inputs import ModelMetadata, Place, Tensor, TensorMetadata, raw
 
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
@@ -58,7 +58,7 @@ class GrpcTarget:
             return None
         return Statistics(found.inference_count, found.execution_count, found.inference_stats.queue.ns)
 
-    def message(self, model: ModelMetadata, tensors: Sequence[Tensor], asked: Asked) -> bytes:
+    def message(self, model: ModelMetadata, tensors: Sequence[Tensor], asked: RequestOptions) -> bytes:
         request = pb.ModelInferRequest(model_name=model.name)
         for tensor in tensors:
             given = request.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.array.shape)

@@ -16,7 +16,17 @@ from urllib.parse import quote
 import httptools
 
 from headrace.batching import UsageError
-from headrace.host.bench.client import ASK_S, Asked, Now, OnAnswer, Refused, Secure, Statistics, Status, Unreachable
+from headrace.host.bench.client import (
+    ASK_S,
+    Now,
+    OnAnswer,
+    Refused,
+    RequestOptions,
+    Secure,
+    Statistics,
+    Status,
+    Unreachable,
+)
 from headrace.host.bench.inputs import BYTES, ModelMetadata, Place, Tensor, TensorMetadata, raw
 
 CONNECT_S = 5.0
@@ -63,7 +73,7 @@ class HttpTarget:
         except (Unreachable, LookupError, TypeError, ValueError):
             return None
 
-    def message(self, model: ModelMetadata, tensors: Sequence[Tensor], asked: Asked) -> bytes:
+    def message(self, model: ModelMetadata, tensors: Sequence[Tensor], asked: RequestOptions) -> bytes:
         """With the tensors' bytes behind the JSON, where the server takes that."""
         inputs, parts = list[dict[str, Any]](), list[bytes]()
         for tensor in tensors:
@@ -295,9 +305,10 @@ def _reason(body: bytes) -> str:
 
 def _placed(place: Place) -> dict[str, Any]:
     return {
-        "shared_memory_region": place.region, "shared_memory_offset": place.offset,
+        "shared_memory_region": place.region,
+        "shared_memory_offset": place.offset,
         "shared_memory_byte_size": place.size,
-    }  # fmt: skip
+    }
 
 
 def _path(model: str) -> str:

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from headrace.batching import UsageError
-from headrace.sim.load import traffic
-from headrace.sim.load.replay import read_trace
-from headrace.sim.load.traffic import Times
+from headrace.sim.workload import traffic
+from headrace.sim.workload.replay import read_trace
+from headrace.sim.workload.traffic import Times
 
 POISSON, BURSTS = "poisson", "bursts"
 BURST_S = 1.0  # mean length of a burst, and of the lull behind it
@@ -30,5 +30,5 @@ def planned(arrivals: str, rate_rps: float, requests: int, seed: int) -> Times:
 
 
 def replayed(path: Path, model: str, requests: int | None) -> Times:
-    """The times of a trace (see sim/load/replay.py), or of its first `requests`. Raises UsageError."""
+    """The times of a trace (see sim/workload/replay.py), or of its first `requests`. Raises UsageError."""
     return np.array(read_trace(path, [model], float("inf")).arrival[:requests])

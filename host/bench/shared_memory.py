@@ -12,13 +12,13 @@ from dataclasses import replace
 from multiprocessing.shared_memory import SharedMemory
 
 from headrace.batching import UsageError
-from headrace.host.bench.client import Asked, Target
+from headrace.host.bench.client import RequestOptions, Target
 from headrace.host.bench.inputs import BYTES, ModelMetadata, Place, Tensor, dtype_of, raw, row_shape
 
 
 @contextlib.contextmanager
 def in_shared_memory(
-    target: Target, model: ModelMetadata, requests: Sequence[Sequence[Tensor]], asked: Asked
+    target: Target, model: ModelMetadata, requests: Sequence[Sequence[Tensor]], asked: RequestOptions
 ) -> Iterator[list[bytes]]:
     """The messages of `requests`. Raises UsageError, and Unreachable where the server has no such extension."""
     if asked.classes:

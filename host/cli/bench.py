@@ -101,7 +101,7 @@ def bench(
         raise UsageError(f"--plot {plot}: name a file that ends in .png, .svg or .pdf")
     target = target_of(url, bearer_token("--token-file", token_file), ca_file)
 
-    from headrace.host.bench.client import Asked
+    from headrace.host.bench.client import RequestOptions
     from headrace.host.bench.inputs import file_inputs, random_inputs
     from headrace.host.bench.plan import planned, replayed, requests_in
     from headrace.host.bench.report import draw, notes, result, table
@@ -120,7 +120,7 @@ def bench(
         plans.append((str(trace), None, OpenLoop(replayed(trace, model, requests), wait_s)))
     metadata = target.metadata(model)
     tensors = random_inputs(metadata, open_size, seed) if input is None else file_inputs(metadata, input)
-    asked = Asked(0 if timeout_ms is None else max(1, round(timeout_ms * 1e3)), classes)
+    asked = RequestOptions(0 if timeout_ms is None else max(1, round(timeout_ms * 1e3)), classes)
     with contextlib.ExitStack() as stack:
         messages = (
             stack.enter_context(in_shared_memory(target, metadata, tensors, asked))

@@ -143,9 +143,15 @@ def _dies(options: list[str]) -> dict[str, int]:
 
 
 def _hardware(
-    folder: Path, board: Platform, kernel: KernelSource, counts: tuple[int, int, int], clock_mhz: float | None,
-    dies: dict[str, int], run: bool, as_json: bool,
-) -> None:  # fmt: skip
+    folder: Path,
+    board: Platform,
+    kernel: KernelSource,
+    counts: tuple[int, int, int],
+    clock_mhz: float | None,
+    dies: dict[str, int],
+    run: bool,
+    as_json: bool,
+) -> None:
     from headrace.bitstreams.hw.folder import CLOCK_MHZ, own_design, write_folder
     from headrace.bitstreams.hw.run import build_folder, check_tools
 
@@ -156,10 +162,17 @@ def _hardware(
     tell(f"wrote {folder}: {kernel.value} for {board.name} at {design.clock_mhz:g} MHz; not built")
     built = build_folder(folder, board, tell) if run else None
     if as_json:
-        show_json({
-            "folder": str(folder), "platform": board.platform, "kernel": kernel.value, "kernels": dict(design.cus),
-            "clock_mhz": design.clock_mhz, "built": run, "implementation": built,
-        })  # fmt: skip
+        show_json(
+            {
+                "folder": str(folder),
+                "platform": board.platform,
+                "kernel": kernel.value,
+                "kernels": dict(design.cus),
+                "clock_mhz": design.clock_mhz,
+                "built": run,
+                "implementation": built,
+            }
+        )
     elif built is not None:
         _print_implementation(built)
 

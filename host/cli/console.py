@@ -29,7 +29,7 @@ from rich.progress import (
 from rich.text import Text
 
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)  # by how often --verbose is given
-MOST_WAITING: Final = 1000  # lines
+MAX_WAITING: Final = 1000  # lines
 LAST_WORDS_S: Final = 2.0  # that the end of a command waits for what is still to be written
 LINE_EVERY_S: Final = 30.0  # of progress in a log, where no bar moves
 
@@ -64,7 +64,7 @@ def told_in_background() -> Iterator[None]:
 
     At most MOST_WAITING lines wait for the thread. `tell` drops further lines."""
     global _waiting
-    lines = _waiting = queue.Queue(MOST_WAITING)
+    lines = _waiting = queue.Queue(MAX_WAITING)
     writer = threading.Thread(target=_write, args=(lines,), name="stderr", daemon=True)
     writer.start()
     try:

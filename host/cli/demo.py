@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from headrace.batching import POLICIES, UsageError
-from headrace.batching.catalog import CELL_POLICIES
+from headrace.batching.registry import CELL_POLICIES
 from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_container
 from headrace.host.cli.console import Stages, out, progress, show_json, tell
 from headrace.host.cli.options import (
@@ -32,10 +32,10 @@ from headrace.host.cli.options import (
     readable_folder,
 )
 from headrace.host.workers.devices import parsed_workers
-from headrace.host.workers.foreign.rules import MEMORY_MIB, FileRules
+from headrace.host.workers.networks.foreign.rules import MEMORY_MIB, FileRules
 from headrace.sim.hardware.profiles import read_profile
 
-PHOTO_POLICIES = tuple(name for name in POLICIES if name not in CELL_POLICIES)
+IMAGE_POLICIES = tuple(name for name in POLICIES if name not in CELL_POLICIES)
 
 
 @command
@@ -83,8 +83,8 @@ def demo(
         typer.Option(
             "--policies",
             "--policy",
-            autocompletion=lambda: list(PHOTO_POLICIES),
-            help=f"Comma-separated, of {', '.join(PHOTO_POLICIES)} [serial,graph,preba; with --audio serial,preba].",
+            autocompletion=lambda: list(IMAGE_POLICIES),
+            help=f"Comma-separated, of {', '.join(IMAGE_POLICIES)} [serial,graph,preba; with --audio serial,preba].",
         ),
     ] = None,
     preprocessors: Annotated[
@@ -120,16 +120,16 @@ def demo(
 
     Prints a table of throughput and latency and where the time went, and writes report.json, demo.png and a trace
     for https://ui.perfetto.dev into --out."""
-    from headrace.host.workers.reading import require_torch
+    from headrace.host.workers.inspection.parent import require_torch
 
     require_torch()
     from headrace.host.demo import sentences, speech
+    from headrace.host.demo.inputs.audio import demo_audio, folder_audio
+    from headrace.host.demo.inputs.images import demo_images, folder_images
     from headrace.host.demo.networks import load_networks
     from headrace.host.demo.options import DemoOptions
-    from headrace.host.demo.photos import demo_photos, folder_photos
-    from headrace.host.demo.report import as_json as report_json
-    from headrace.host.demo.report import print_report, write_report
-    from headrace.host.demo.sounds import demo_sounds, folder_sounds
+    from headrace.host.demo.report.report import as_json as report_json
+    from headrace.host.demo.report.report import print_report, write_report
     from headrace.host.demo.stages import demo as run
     from headrace.host.xrt import Api, api_for
 
@@ -148,8 +148,8 @@ def demo(
         raise UsageError(f"{folder}: give --audio before it for a folder of sounds, or --images for one of photos")
     if audio and images is not None:
         raise UsageError("--audio and --images: give one of them")
-    photos = [] if audio else folder_photos(images) if images else demo_photos()
-    sounds = [] if not audio else folder_sounds(folder) if folder else demo_sounds(tell)
+    photos = [] if audio else folder_images(images) if images else demo_images()
+    sounds = [] if not audio else folder_audio(folder) if folder else demo_audio(tell)
     options = DemoOptions(
         photos=photos,
         models=names,

@@ -55,10 +55,12 @@ ReplicaResources = Annotated[
 AgainKib = Annotated[
     int | None,
     typer.Option(
-        min=16, max=1 << 17, rich_help_panel=FLEET,
+        min=16,
+        max=1 << 17,
+        rich_help_panel=FLEET,
         help="Requests up to this are kept until they are answered, to be sent again where a replica is lost [1024].",
     ),
-]  # fmt: skip
+]
 Update = Annotated[
     bool,
     typer.Option(
@@ -88,10 +90,12 @@ AllowNonfinite = Annotated[
 ReadMemory = Annotated[
     int,
     typer.Option(
-        "--read-memory-mib", min=64, max=1 << 24,
+        "--read-memory-mib",
+        min=64,
+        max=1 << 24,
         help="Memory that reading a .pt2 or weights may take, beside 4 times the file's size.",
     ),
-]  # fmt: skip
+]
 ImageCus = Annotated[int, typer.Option(min=1, max=16)]
 MelCus = Annotated[int, typer.Option(min=1, max=16, help="Of audio CU A: WAV files to log-mel bands.")]
 NormCus = Annotated[int, typer.Option(min=1, max=16, help="Of audio CU B: log-mel bands to tensors.")]

@@ -38,8 +38,8 @@ from headrace.host.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from headrace.host.dpu import audio, image
     from headrace.host.dpu.preprocessor import Launch
+    from headrace.host.dpu.reference import audio, image
 
 app = typer.Typer(help="Run files through the DPU.", add_completion=False, rich_markup_mode=None)
 
@@ -112,17 +112,31 @@ def preprocess_image(
 
     On hw_emu it tells the clocks that each took, with single starts. A file that fails is reported with its reason and
     the others still succeed (exit status 1)."""
-    from headrace.host.dpu.image import Damaged, ImageSpec, Stage
     from headrace.host.dpu.preprocessor import Launch
+    from headrace.host.dpu.reference.image import Damaged, ImageSpec, Stage
 
     spec = ImageSpec(
-        resize_short=resize_short, crop_width=crop[0], crop_height=crop[1], dtype=dtype.value, orient=orient,
-        max_megapixels=max_megapixels, damaged=Damaged(damaged.value),
-    )  # fmt: skip
+        resize_short=resize_short,
+        crop_width=crop[0],
+        crop_height=crop[1],
+        dtype=dtype.value,
+        orient=orient,
+        max_megapixels=max_megapixels,
+        damaged=Damaged(damaged.value),
+    )
     outcomes = _preprocess(
-        files, out_folder, xclbin, target, lambda: cached_xclbin(target, image_cus), spec, Stage[stage.name],
-        fallback, wave, xrt, Launch(launch.value),
-    )  # fmt: skip
+        files,
+        out_folder,
+        xclbin,
+        target,
+        lambda: cached_xclbin(target, image_cus),
+        spec,
+        Stage[stage.name],
+        fallback,
+        wave,
+        xrt,
+        Launch(launch.value),
+    )
     _tell(stage, outcomes, as_json, orient)
 
 
@@ -151,18 +165,29 @@ def preprocess_audio(
 
     A mel spectrogram is in natural logarithms of power. On hw_emu it tells the clocks that each took. A file that fails
     is reported with its reason and the others still succeed (exit status 1)."""
-    from headrace.host.dpu.audio import AudioSpec, Stage
-    from headrace.host.dpu.audio_cu import check
+    from headrace.host.dpu.reference.audio import AudioSpec, Stage
+    from headrace.host.dpu.units.audio_cu import check
 
     spec = AudioSpec(
-        n_mels=mels, preemphasis=preemphasis, dtype=dtype.value, normalize_over=normalize_over.value,
+        n_mels=mels,
+        preemphasis=preemphasis,
+        dtype=dtype.value,
+        normalize_over=normalize_over.value,
         resampler=(resampler or ResamplerName.FIR).value,
-    )  # fmt: skip
+    )
     check(spec)
     outcomes = _preprocess(
-        files, out_folder, xclbin, target, lambda: cached_xclbin(target, mel_cus=mel_cus, norm_cus=norm_cus), spec,
-        Stage[stage.name], fallback, wave, xrt,
-    )  # fmt: skip
+        files,
+        out_folder,
+        xclbin,
+        target,
+        lambda: cached_xclbin(target, mel_cus=mel_cus, norm_cus=norm_cus),
+        spec,
+        Stage[stage.name],
+        fallback,
+        wave,
+        xrt,
+    )
     _tell(stage, outcomes, as_json)
 
 
@@ -202,11 +227,18 @@ def _preprocess(
         bar = shown.add_task("files", total=len(files))
         return asyncio.run(
             preprocess_files(
-                files, out_folder, container, spec, stage, Fallback(fallback.value),
-                on_done=lambda: shown.advance(bar), wave=wave, launch=launch or Launch.SINGLE,
+                files,
+                out_folder,
+                container,
+                spec,
+                stage,
+                Fallback(fallback.value),
+                on_done=lambda: shown.advance(bar),
+                wave=wave,
+                launch=launch or Launch.SINGLE,
                 api=None if xrt is None else Api(xrt.value),
             )
-        )  # fmt: skip
+        )
 
 
 def _tell(stage: StrEnum, outcomes: Sequence[dict[str, Any]], as_json: bool, oriented: bool = False) -> None:

@@ -25,7 +25,7 @@ from headrace.host.cli.options import (
     on_command_line,
     readable,
 )
-from headrace.host.workers.foreign.rules import MEMORY_MIB, FileRules
+from headrace.host.workers.networks.foreign.rules import MEMORY_MIB, FileRules
 
 CPU_FILE = "cpu-preprocessing.json"
 
@@ -97,12 +97,12 @@ def profile(
     wanted = None if lengths is None else _numbers(lengths)
     if nodes and cell is not None:
         raise UsageError("--nodes is for networks, which --cell is not: leave one of them out")
-    from headrace.host.workers.cell_profiling import measure_cell
     from headrace.host.workers.devices import worker_devices
-    from headrace.host.workers.networks import Network
-    from headrace.host.workers.node_profiling import measure_nodes, measure_steps
-    from headrace.host.workers.profiling import measure_curve
-    from headrace.host.workers.reading import is_step_model, node_model, step_nodes
+    from headrace.host.workers.inspection.parent import is_step_model, node_model, step_nodes
+    from headrace.host.workers.networks.sequence_networks import Network
+    from headrace.host.workers.profiling.batches import measure_curve
+    from headrace.host.workers.profiling.cells import measure_cell
+    from headrace.host.workers.profiling.nodes import measure_nodes, measure_steps
 
     count = len(worker_devices(workers))
     name = model if cell is None else f"{cell}-{hidden}"
@@ -130,9 +130,16 @@ def profile(
             measuring = measure_nodes(split, graph, workers=count, on_point=on_point)
         elif cell is None:
             measuring = measure_curve(
-                model, file, input_shape=input_shape, workers=count, max_batch=max_batch, lengths=wanted,
-                limit_s=limit_s, on_point=on_point, rules=rules,
-            )  # fmt: skip
+                model,
+                file,
+                input_shape=input_shape,
+                workers=count,
+                max_batch=max_batch,
+                lengths=wanted,
+                limit_s=limit_s,
+                on_point=on_point,
+                rules=rules,
+            )
         else:
             measuring = measure_cell(
                 cell, hidden, weights=file, workers=count, max_batch=max_batch, on_point=on_point, rules=rules
@@ -161,25 +168,22 @@ def profile(
 
 
 def _profile_cpu(path: Path, as_json: bool) -> None:
-    from headrace.host.demo.photos import demo_photos
-    from headrace.host.demo.sounds import demo_sounds
+    from headrace.host.demo.inputs.audio import demo_audio
+    from headrace.host.demo.inputs.images import demo_images
     from headrace.host.dpu.cpu_profiling import measure_cpu
-    from headrace.host.workers.profiling import machine
+    from headrace.host.workers.profiling.batches import machine
 
     check_writable("-o", path)
     where = machine()
     source = f"headrace profile --cpu-preprocessing, {where['cpu']}, {where['cores']} cores, {date.today()}"
-    photos, sounds = demo_photos(), demo_sounds(tell)
+    photos, sounds = demo_images(), demo_audio(tell)
     with progress() as shown:
         bar = shown.add_task("profiling preprocessing on the CPU", total=None)
 
         def on_part(part: str) -> None:
             shown.update(bar, description=f"profiling preprocessing on the CPU: {part}")
 
-        measured = measure_cpu(
-            [photo.jpeg for photo in photos], [sound.data for sound in sounds], source,
-            on_part,
-        )  # fmt: skip
+        measured = measure_cpu([photo.jpeg for photo in photos], [sound.data for sound in sounds], source, on_part)
     fits = {"image": measured.image, "sound": measured.sound}
     text = measured.costs.to_json(
         machine=where, rounds=measured.rounds, fits={kind: asdict(fit) for kind, fit in fits.items()}
@@ -195,13 +199,18 @@ def _profile_cpu(path: Path, as_json: bool) -> None:
         contention = {"image": measured.costs.image.contention, "sound": measured.costs.sound.contention}
         for kind, fit in fits.items():
             table.add_row(
-                kind, str(fit.files), f"{fit.alone_s * 1e3:.3f}", f"{fit.all_cores_s * 1e3:.3f}",
-                f"{contention[kind]:.3f}", f"{fit.spread:.1%}", f"{fit.error:.1%}",
-            )  # fmt: skip
+                kind,
+                str(fit.files),
+                f"{fit.alone_s * 1e3:.3f}",
+                f"{fit.all_cores_s * 1e3:.3f}",
+                f"{contention[kind]:.3f}",
+                f"{fit.spread:.1%}",
+                f"{fit.error:.1%}",
+            )
         out.print(table)
         image, sound = measured.costs.image, measured.costs.sound
         out.print(
-            f"A photo: {image.photo_s * 1e6:.0f} us, {image.pixel_s * 1e9:.2f} ns a pixel, "
+            f"A photo: {image.image_s * 1e6:.0f} us, {image.pixel_s * 1e9:.2f} ns a pixel, "
             f"{image.byte_s * 1e9:.2f} ns a byte of its file. "
             f"A sound: {sound.clip_s * 1e6:.0f} us, {sound.second_s * 1e6:.0f} us a second.\n"
             "All figures are medians over files, of processor time; those of the table of files as they are."

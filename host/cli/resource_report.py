@@ -12,7 +12,7 @@ from headrace.bitstreams.kernel import parse_kernels
 from headrace.bitstreams.resources.report import JPEG_BYTES, U55C, resource_report
 from headrace.bitstreams.sources import hls_folder
 from headrace.host.cli.console import err, out, progress, show, tell
-from headrace.sim.hardware.limits import LAUNCHES_S, OTHERS, TENSOR_BYTES, Cu, cus_for, limits
+from headrace.sim.system.limits import LAUNCHES_S, OTHERS, TENSOR_BYTES, Cu, cus_for, limits
 
 COLUMNS = {"lut": "LUT", "ff": "FF", "dsp": "DSP", "bram36": "BRAM36", "uram": "URAM"}
 LISTED_MEMORY_BITS = 1024

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from headrace.batching import CorruptInput, UsageError
 from headrace.bitstreams.build import CLOCK_MHZ
-from headrace.host.demo.photos import Photo
-from headrace.host.dpu import image
+from headrace.host.demo.inputs.images import Photo
 from headrace.host.dpu.driver import Dpu
+from headrace.host.dpu.reference import image
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,20 +5,20 @@ from dataclasses import dataclass
 
 from headrace.batching import UsageError
 from headrace.host.demo.options import DemoOptions
-from headrace.host.dpu.image import ImageSpec
+from headrace.host.dpu.reference.image import ImageSpec
 from headrace.host.live.hardware import Network
-from headrace.host.workers.description import NetworkDescription
-from headrace.host.workers.reading import describe
+from headrace.host.workers.inspection.parent import describe
+from headrace.host.workers.networks.description import NetworkDescription
 
 
 @dataclass(frozen=True, slots=True)
-class PhotoNetwork(Network):
+class ImageNetwork(Network):
     """`spec` is how a photo becomes its input."""
 
     spec: ImageSpec
 
 
-def load_networks(options: DemoOptions) -> list[PhotoNetwork]:
+def load_networks(options: DemoOptions) -> list[ImageNetwork]:
     """Raises UsageError for a network that cannot be loaded, or whose input is not one float32 image."""
     nothing: Sequence[str | None] = [None] * len(options.models)
     found = []
@@ -27,7 +27,7 @@ def load_networks(options: DemoOptions) -> list[PhotoNetwork]:
     ):
         network = describe(name, weights, shape, options.rules)
         spec = _image_spec(network)
-        found.append(PhotoNetwork(name, name, network, weights, shape, spec, rules=options.rules))
+        found.append(ImageNetwork(name, name, network, weights, shape, spec, rules=options.rules))
     return found
 
 

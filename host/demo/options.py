@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.batching import POLICIES, Profile, UsageError
-from headrace.batching.catalog import CELL_POLICIES
-from headrace.host.demo.photos import Photo
-from headrace.host.workers.foreign.rules import ANY_FILE, FileRules
+from headrace.batching.registry import CELL_POLICIES
+from headrace.host.demo.inputs.images import Photo
+from headrace.host.workers.networks.foreign.rules import ANY_FILE, FileRules
 from headrace.host.xrt import Api
 
 BEFOREHAND = "beforehand"  # every photo was made a tensor, by the DPU, before the run: the workers alone are loaded

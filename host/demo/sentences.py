@@ -21,24 +21,24 @@ from headrace.batching import ModelGraph, Profile, UsageError, make_policy
 from headrace.batching.graphs.execution import NodeTimes
 from headrace.host.demo.load import HEAVY, run_requests
 from headrace.host.demo.options import BEFOREHAND, DemoOptions
-from headrace.host.demo.picture import draw
-from headrace.host.demo.report import each_mean, gains, print_runs, run_json
+from headrace.host.demo.report.picture import draw
+from headrace.host.demo.report.report import each_mean, gains, print_runs, run_json
+from headrace.host.demo.report.trace import write_trace
 from headrace.host.demo.serving import Arrivals, Progress, Run, run_arrivals
-from headrace.host.demo.trace import write_trace
 from headrace.host.dpu.preprocessor import Preprocessed
-from headrace.host.live.nodes import SplitTasks
 from headrace.host.live.runtime import Execution, Runtime
+from headrace.host.live.tasks.nodes import SplitTasks
 from headrace.host.workers.devices import worker_devices
-from headrace.host.workers.networks import KINDS, Network
-from headrace.host.workers.node_profiling import measure_steps
+from headrace.host.workers.inspection.parent import is_step_model, signature, step_nodes
+from headrace.host.workers.networks.program import StepNodes
+from headrace.host.workers.networks.sequence_networks import KINDS, Network
+from headrace.host.workers.networks.steps import Signature
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import processes
-from headrace.host.workers.profiling import machine
-from headrace.host.workers.program import StepNodes
-from headrace.host.workers.reading import is_step_model, signature, step_nodes
-from headrace.host.workers.steps import Signature
-from headrace.sim.load.lengths import TRANSLATION, dec_timesteps
-from headrace.sim.load.traffic import poisson
+from headrace.host.workers.profiling.batches import machine
+from headrace.host.workers.profiling.nodes import measure_steps
+from headrace.sim.workload.lengths import TRANSLATION, dec_timesteps
+from headrace.sim.workload.traffic import poisson
 
 # Of Headrace's own: small enough for a CPU, and large enough for a step to take longer than its message.
 HIDDEN, HEADS, VOCABULARY = 256, 4, 8000
@@ -163,18 +163,30 @@ async def _runs(
         async with WorkerPool(processes(tasks.program(), devices)) as pool:
             for policy in options.policies:
                 serving = make_policy(
-                    policy, {name: times}, workers=len(devices), window_s=options.window_s,
-                    max_batch=options.max_batch, profiles={name: profile},
+                    policy,
+                    {name: times},
+                    workers=len(devices),
+                    window_s=options.window_s,
+                    max_batch=options.max_batch,
+                    profiles={name: profile},
                     dec_timesteps=assumed,
-                )  # fmt: skip
+                )
                 executions: list[Execution] = []
                 progress.stage(policy, len(arrivals.at))
                 async with Runtime(serving, pool, tasks, on_execution=executions.append) as runtime:
                     run = await run_arrivals(
-                        BEFOREHAND, policy, runtime, executions, {name: source}, arrivals, seed=options.seed,
-                        sla_s=options.sla_s, drain_timeout_s=options.drain_timeout_s,
-                        on_answer=lambda *_: None, on_done=progress.step,
-                    )  # fmt: skip
+                        BEFOREHAND,
+                        policy,
+                        runtime,
+                        executions,
+                        {name: source},
+                        arrivals,
+                        seed=options.seed,
+                        sla_s=options.sla_s,
+                        drain_timeout_s=options.drain_timeout_s,
+                        on_answer=lambda *_: None,
+                        on_done=progress.step,
+                    )
                 runs.append(run)
     return runs
 
@@ -211,8 +223,10 @@ def print_report(report: SentenceReport, console: Console) -> None:
     data = as_json(report)
     console.print(
         f"{' and '.join(report.profiles)} on {report.hardware}, Poisson sentences; {report.machine['cpu']}, "
-        f"{report.machine['cores']} cores.", highlight=False, markup=False,
-    )  # fmt: skip
+        f"{report.machine['cores']} cores.",
+        highlight=False,
+        markup=False,
+    )
     print_runs(data["runs"], console)
     for sentence in (*data["shows"], NOTE):
         console.print(sentence, highlight=False, markup=False)

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from headrace.batching import HeadraceError, Ledger, Request, Served, ServedTimes, percentiles_ms, summarize
 from headrace.host.demo.equality import Prepared, compare
-from headrace.host.dpu.image import ImageSpec
 from headrace.host.dpu.preprocessor import Preprocessed, Preprocessor
-from headrace.host.live.alarm import Alarm
+from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.live.precise_timer import PreciseTimer
 from headrace.host.live.runtime import Execution, Overloaded, Runtime
 
 PARTS = ("sent_late", "cu_wait", "preprocess", "queue", "batch", "execute")
@@ -149,7 +149,7 @@ class _Gates:
         self.gates: list[asyncio.Future[None]] = [loop.create_future() for _ in at]
         self._at = at
         self._next = 0
-        self._alarm = Alarm(self._open)
+        self._alarm = PreciseTimer(self._open)
         self._open()
 
     def _open(self) -> None:

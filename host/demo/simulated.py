@@ -1,9 +1,10 @@
 """After the live part: the same inputs, arrivals and policy on a simulated server of the size of PREBA's.
 
 The emulated DPU runs on the cores that it is to relieve, so live runs cannot tell what a card brings. Here its units,
-at their clock, or the CPU's 32 cores stand in front of an A100 in seven slices (PREBA, Section 5; sim/system.py). What
-an input takes is known: the clocks of its CU, as hw_emu has counted them or as the cycle model has it, and what it
-takes one of this machine's cores, which is measured first. Nothing else of this is run, and every report says so.
+at their clock, or the CPU's 32 cores stand in front of an A100 in seven slices (PREBA, Section 5;
+sim/system/system.py). What an input takes is known: the clocks of its CU, as hw_emu has counted them or as the cycle
+model has it, and what it takes one of this machine's cores, which is measured first. Nothing else of this is run, and
+every report says so.
 
 The live arrivals are far below what seven slices can do. So they come once as they were, and once as many times faster
 as it takes to load the slices, over and over, so that there are enough of them for a 99th percentile.
@@ -23,35 +24,35 @@ from numpy.typing import NDArray
 
 from headrace.batching import HeadraceError, Policy, Profile, UnsupportedInput, UsageError, make_policy
 from headrace.host.demo import equality
-from headrace.host.demo.networks import PhotoNetwork
+from headrace.host.demo.inputs.audio import AudioClip
+from headrace.host.demo.inputs.images import Photo
+from headrace.host.demo.networks import ImageNetwork
 from headrace.host.demo.options import BEFOREHAND, DemoOptions
-from headrace.host.demo.photos import Photo
 from headrace.host.demo.serving import Run
-from headrace.host.demo.sounds import Sound
-from headrace.host.dpu import audio, image, sound_file
-from headrace.host.dpu.audio import AudioSpec
-from headrace.host.dpu.image import ImageSpec
-from headrace.host.dpu.run_limits import SOS
+from headrace.host.dpu.reference import audio, audio_file, image
+from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.units.run_limits import SOS
 from headrace.sim.engine import Arrivals
 from headrace.sim.experiments.preba.conditions import CPU_CORES, GPU, SEVENTHS
-from headrace.sim.hardware.audio import TARGET_HZ, mel_cu_cycles
-from headrace.sim.hardware.card import HBM_PORTS, MASTERS
-from headrace.sim.hardware.dpu import image_cu_cycles
-from headrace.sim.hardware.dpu_server import CLOCK_HZ, START_S, UNITS
+from headrace.sim.hardware.dpu.audio import TARGET_HZ, mel_cu_cycles
+from headrace.sim.hardware.dpu.image import image_cu_cycles
+from headrace.sim.hardware.dpu.jpeg import read_jpeg_work
 from headrace.sim.hardware.inputs import estimated_clocks
-from headrace.sim.hardware.jpeg import read_jpeg_work
 from headrace.sim.hardware.pcie import FPGA_LINK, to_device
-from headrace.sim.hardware.preprocessors import Host, parse
 from headrace.sim.preprocessing import Preprocessor, Step
 from headrace.sim.simulation import simulate
-from headrace.sim.system import PRECISION, System
+from headrace.sim.system.card import HBM_PORTS, MASTERS
+from headrace.sim.system.dpu_server import CLOCK_HZ, START_S, UNITS
+from headrace.sim.system.preprocessors import Host, parse
+from headrace.sim.system.system import PRECISION, System
 from headrace.sim.zoo.traced import traced
 
 SIMULATING: Final = "the same on a simulated server"
 LOADED: Final = 0.8  # of what the slices do in batches of the knee
 REQUESTS: Final = 20_000  # at that load, or the live run's if those are more
 KEPT_UP: Final = 0.95  # of the rate: what serves less than that has a queue that grows
-MOST_CUS: Final = HBM_PORTS // MASTERS["image cu"]  # of a card, before LUTs end it
+MAX_CUS: Final = HBM_PORTS // MASTERS["image cu"]  # of a card, before LUTs end it
 MODELLED_BYTES: Final = 2_500_000  # of scans by the cycle model, which takes some 0.6 s for 1 MB in each
 
 ROUNDS: Final = 10
@@ -116,9 +117,9 @@ class Simulated:
         return f"{GPU} in {SEVENTHS}, {CPU_CORES} cores, {self.policy}"
 
 
-def simulate_photos(
+def simulate_images(
     options: DemoOptions,
-    networks: Mapping[str, PhotoNetwork],
+    networks: Mapping[str, ImageNetwork],
     prepared: Mapping[str, equality.Prepared],
     runs: Sequence[Run],
     cus: int,
@@ -169,12 +170,12 @@ class SpeechPrepared(Protocol):
     """What is needed of the sounds that speech.py has prepared."""
 
     @property
-    def sounds(self) -> Sequence[Sound]: ...
+    def sounds(self) -> Sequence[AudioClip]: ...
     @property
     def frames(self) -> Sequence[int]: ...
 
 
-def simulate_sounds(
+def simulate_audio(
     options: DemoOptions,
     prepared: Mapping[str, SpeechPrepared],
     specs: Mapping[str, AudioSpec],
@@ -194,7 +195,7 @@ def simulate_sounds(
             part, place, spec = prepared[model], places[model][name], specs[model]
             data = part.sounds[place].data
             try:
-                header = sound_file.pcm(data, spec.rates, spec.longest_s)
+                header = audio_file.pcm(data, spec.rates, spec.longest_s)
                 clocks = mel_cu_cycles(header.frames, header.rate, loads_taps=header.rate != TARGET_HZ)
             except UnsupportedInput:
                 clocks = 0
@@ -210,7 +211,7 @@ def simulate_sounds(
         return str(error)
 
 
-def _places(files: Sequence[Photo | Sound]) -> dict[str, int]:
+def _places(files: Sequence[Photo | AudioClip]) -> dict[str, int]:
     return {file.name: place for place, file in enumerate(files)}
 
 
@@ -236,9 +237,13 @@ def _simulated(
 
     def policy() -> Policy:
         return make_policy(
-            name, times, workers=len(system.slices), window_s=options.window_s, max_batch=options.max_batch,
+            name,
+            times,
+            workers=len(system.slices),
+            window_s=options.window_s,
+            max_batch=options.max_batch,
             profiles=profiles,
-        )  # fmt: skip
+        )
 
     table = {key: place for place, key in enumerate(inputs)}
     places = np.array([table[record.model, record.input] for record in run.records])
@@ -267,21 +272,36 @@ def _simulated(
     for faster, times_over in ((1.0, 1), (LOADED * capacity * mean_s, ceil(REQUESTS / len(at)))):
         arrival = np.cumsum(np.tile(gaps, times_over)) / faster
         sent = Arrivals(
-            models * times_over, arrival.tolist(), (arrival + options.sla_s).tolist(), lengths * times_over,
+            models * times_over,
+            arrival.tolist(),
+            (arrival + options.sla_s).tolist(),
+            lengths * times_over,
             [1] * len(arrival),
-        )  # fmt: skip
+        )
         sizes = np.tile(places, times_over).astype(np.float64)
         rate = faster / mean_s
         loads.append(
-            Load(rate, len(arrival), faster, tuple(
-                _server(label, replace(system, preprocessor=each), policy(), sent, sizes, rate)
-                for label, each in servers.items()
-            ))
-        )  # fmt: skip
+            Load(
+                rate,
+                len(arrival),
+                faster,
+                tuple(
+                    _server(label, replace(system, preprocessor=each), policy(), sent, sizes, rate)
+                    for label, each in servers.items()
+                ),
+            )
+        )
     return Simulated(
-        what, tuple(names.values()), name, capacity, 1e3 * float(core_s[places].mean()), cus, clocks_from,
-        len(known) - sum(clocks_from.values()), (loads[0], loads[1]),
-    )  # fmt: skip
+        what,
+        tuple(names.values()),
+        name,
+        capacity,
+        1e3 * float(core_s[places].mean()),
+        cus,
+        clocks_from,
+        len(known) - sum(clocks_from.values()),
+        (loads[0], loads[1]),
+    )
 
 
 def core_seconds(work: Sequence[Callable[[], object]]) -> list[float]:
@@ -352,7 +372,7 @@ def _dpu(
         servers = step.servers
         if step.name in units:
             wanted = ceil(capacity * float(seconds[places].mean()))
-            servers = max(emulated[len(counts)], min(wanted, MOST_CUS))
+            servers = max(emulated[len(counts)], min(wanted, MAX_CUS))
             counts.append(servers)
         steps.append(_step(step.name, servers, seconds))
         if step.name == units[-1] and not taken.all():

@@ -22,10 +22,11 @@ from rich.console import Console
 
 from headrace.batching import CorruptInput, Profile, UsageError
 from headrace.bitstreams.build import CLOCK_MHZ
+from headrace.host.demo.inputs.audio import AudioClip
 from headrace.host.demo.load import HEAVY, LIGHT
 from headrace.host.demo.options import BEFOREHAND, DemoOptions
-from headrace.host.demo.picture import draw
-from headrace.host.demo.report import (
+from headrace.host.demo.report.picture import draw
+from headrace.host.demo.report.report import (
     CLOCKED_NOTE,
     EMULATION_NOTE,
     each_mean,
@@ -35,24 +36,23 @@ from headrace.host.demo.report import (
     run_json,
     simulated_json,
 )
+from headrace.host.demo.report.trace import write_trace
 from headrace.host.demo.serving import Progress, Run
-from headrace.host.demo.simulated import SIMULATING, Simulated, simulate_sounds
-from headrace.host.demo.sounds import Sound
+from headrace.host.demo.simulated import SIMULATING, Simulated, simulate_audio
 from headrace.host.demo.stages import live_runs
-from headrace.host.demo.trace import write_trace
-from headrace.host.dpu import audio, sound_file
-from headrace.host.dpu.audio import AudioSpec
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.preprocessor import CpuPreprocessor, CuRun, Preprocessed, Preprocessor
+from headrace.host.dpu.reference import audio, audio_file
+from headrace.host.dpu.reference.audio import AudioSpec
 from headrace.host.live.hardware import Network, hardware_of
 from headrace.host.memory.layout import TensorSpec
-from headrace.host.workers.profiling import machine, measure_curve
-from headrace.host.workers.reading import describe
+from headrace.host.workers.inspection.parent import describe
+from headrace.host.workers.profiling.batches import machine, measure_curve
 
 # Of Headrace's own, with random weights: the smaller ones, for a CPU.
 NETWORKS = {
-    "conformer": "headrace.host.workers.conformer:conformer_ctc_small",
-    "citrinet": "headrace.host.workers.citrinet:citrinet_256",
+    "conformer": "headrace.host.workers.networks.zoo.conformer:conformer_ctc_small",
+    "citrinet": "headrace.host.workers.networks.zoo.citrinet:citrinet_256",
 }
 # The traced networks that they are, where the names differ (sim/zoo/traced.py). Its citrinet has 512 channels, PREBA's.
 TRACED_AS = {"conformer": "conformer_small"}
@@ -117,13 +117,13 @@ class Prepared:
     `alone_s` is what the DPU took for the sounds one by one, as a CU would that does all stages, and `together_s`
     when it had them all at once, with the CUs' `together` runs for each."""
 
-    sounds: Sequence[Sound]
+    sounds: Sequence[AudioClip]
     references: Sequence["Reference"]
     tensors: Sequence[NDArray[Any]]
     skipped: dict[str, str]
     unsupported: dict[str, int]
     accuracy: Accuracy
-    sounds_per_s: dict[str, float]
+    audio_per_s: dict[str, float]
     cycles: int = 0
     samples: int = 0
     alone_s: float = 0.0
@@ -212,18 +212,23 @@ class SpeechReport:
 def load_networks(options: DemoOptions) -> list[SpeechNetwork]:
     """Raises UsageError for a network that cannot be loaded, or that does not take sounds."""
     if options.npus or options.input_shapes:
-        raise UsageError("--audio: speech networks run on worker processes, and know their inputs; leave out npu:N "
-                         "and --input-shape")  # fmt: skip
+        raise UsageError(
+            "--audio: speech networks run on worker processes, and know their inputs; leave out npu:N and --input-shape"
+        )
     found = []
     nothing: Sequence[str | None] = [None] * len(options.models)
     for name, weights in zip(options.models, options.weights or nothing, strict=True):
         source = NETWORKS.get(name, name)
         if name not in NETWORKS and ":" not in name:
-            raise UsageError(f"--model {name}: with --audio, {', '.join(NETWORKS)}, or module:function of a network "
-                             "that has an AudioSpec as its `transform`")  # fmt: skip
+            raise UsageError(
+                f"--model {name}: with --audio, {', '.join(NETWORKS)}, or module:function of a network "
+                "that has an AudioSpec as its `transform`"
+            )
         network = describe(source, weights, rules=options.rules)
         if network.audio_spec is None:
-            raise UsageError(f"--model {name} takes no sounds; leave out --audio, or see host/workers/conformer.py")
+            raise UsageError(
+                f"--model {name} takes no sounds; leave out --audio, or see host/workers/networks/zoo/conformer.py"
+            )
         spec = network.audio_spec
         found.append(SpeechNetwork(name, source, network, weights, None, spec, rules=options.rules))
     return found
@@ -231,7 +236,7 @@ def load_networks(options: DemoOptions) -> list[SpeechNetwork]:
 
 def demo(
     options: DemoOptions,
-    sounds: Sequence[Sound],
+    sounds: Sequence[AudioClip],
     networks: Sequence[SpeechNetwork],
     xclbin: Path | None,
     progress: Progress,
@@ -242,13 +247,13 @@ def demo(
     progress.stage(SIMULATING)
     mel, norm = (max(1, sum(kind in cu for cu in live.cus)) for kind in ("mel", "norm"))
     specs = {network.name: network.spec for network in networks}
-    simulated = simulate_sounds(options, live.prepared, specs, TRACED_AS, live.runs, (mel, norm))
+    simulated = simulate_audio(options, live.prepared, specs, TRACED_AS, live.runs, (mel, norm))
     return replace(live, simulated=simulated)
 
 
 async def _demo(
     options: DemoOptions,
-    sounds: Sequence[Sound],
+    sounds: Sequence[AudioClip],
     networks: Sequence[SpeechNetwork],
     xclbin: Path | None,
     progress: Progress,
@@ -302,19 +307,23 @@ async def _profile(network: SpeechNetwork, prepared: Prepared, options: DemoOpti
     """At a few of the sounds' lengths."""
     seconds = np.quantile(prepared.frames, LENGTHS, method="higher") * network.spec.hop / network.spec.rate
     profile = await measure_curve(
-        network.source, network.weights, workers=options.workers, max_batch=options.max_batch,
-        lengths=sorted({min(float(length), network.spec.longest_s) for length in seconds}), limit_s=PROFILE_S,
+        network.source,
+        network.weights,
+        workers=options.workers,
+        max_batch=options.max_batch,
+        lengths=sorted({min(float(length), network.spec.longest_s) for length in seconds}),
+        limit_s=PROFILE_S,
         rules=options.rules,
-    )  # fmt: skip
+    )
     return replace(profile, model=network.name)
 
 
 async def prepare(
-    dpu: Dpu[AudioSpec] | None, spec: AudioSpec, sounds: Sequence[Sound], step: Callable[[], None]
+    dpu: Dpu[AudioSpec] | None, spec: AudioSpec, sounds: Sequence[AudioClip], step: Callable[[], None]
 ) -> Prepared:
     """Through the CPU and, if there is one, through the DPU; `step` is called after each. Raises UsageError if none of
     the sounds can be used."""
-    usable, references, tensors = list[Sound](), list[Reference](), list[NDArray[Any]]()
+    usable, references, tensors = list[AudioClip](), list[Reference](), list[NDArray[Any]]()
     skipped: dict[str, str] = {}
     unsupported: Counter[str] = Counter()
     by_cpu = set[str]()
@@ -353,7 +362,7 @@ async def prepare(
         )
         if done.counters is not None:
             cycles += done.counters["cycles"]
-            samples += spec.resampled(*sound_file.length(sound.data, spec.rates))
+            samples += spec.resampled(*audio_file.length(sound.data, spec.rates))
     if not usable:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list(skipped.items())[:3])
         raise UsageError(f"none of the {len(sounds)} sounds can be used ({reasons})")
@@ -367,14 +376,24 @@ async def prepare(
     rates = {"cpu": len(usable) / cpu_s, "dpu": accuracy.on_dpu / dpu_s if dpu_s else 0.0}
     accuracy = replace(accuracy, sounds=len(usable))
     return Prepared(
-        usable, references, tensors, skipped, dict(unsupported), accuracy, rates, cycles, samples, dpu_s, together_s,
+        usable,
+        references,
+        tensors,
+        skipped,
+        dict(unsupported),
+        accuracy,
+        rates,
+        cycles,
+        samples,
+        dpu_s,
+        together_s,
         together,
-    )  # fmt: skip
+    )
 
 
 def by_definition(data: bytes, spec: AudioSpec) -> Reference:
     """Return what the CPU path makes of a file, and which bands hold anything. Raises as `audio.preprocess` does."""
-    samples = audio.resample(*sound_file.decode(data, spec.rates, spec.longest_s), spec)
+    samples = audio.resample(*audio_file.decode(data, spec.rates, spec.longest_s), spec)
     mel = audio.log_mel(samples, spec)
     return Reference(audio.normalize(mel, spec), mel.max(1) >= math.log(spec.log_floor) + FAINT)
 
@@ -396,7 +415,7 @@ def _rates(
     if options.rate_rps is not None:
         return dict.fromkeys(options.preprocessors, options.rate_rps)
     heavy = min(math.sqrt(alone * batched), HEAVY * batched)
-    measured = [rate for part in prepared for kind, rate in part.sounds_per_s.items() if kind in options.preprocessors]
+    measured = [rate for part in prepared for kind, rate in part.audio_per_s.items() if kind in options.preprocessors]
     slowest = min((rate for rate in measured if rate > 0), default=math.inf)
     light = LIGHT / (1 / (slowest * cores) + 1 / alone)
     return {name: heavy if name == BEFOREHAND else light for name in options.preprocessors}
@@ -488,7 +507,7 @@ def _model(report: SpeechReport, name: str) -> dict[str, Any]:
             length: {"batch": knee.batch, "latency_ms": knee.latency_s * 1e3, "throughput_rps": knee.throughput_rps}
             for length, knee in knees.items()
         },
-        "preprocess_sounds_per_s": part.sounds_per_s,
+        "preprocess_sounds_per_s": part.audio_per_s,
         "accuracy": {
             "sounds": part.accuracy.sounds,
             "on_dpu": part.accuracy.on_dpu,

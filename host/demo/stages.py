@@ -19,19 +19,19 @@ from headrace.batching import Policy, Profile, make_policy
 from headrace.host.demo.equality import Clocks, Equality, Prepared, prepare
 from headrace.host.demo.labels import Label, Labels
 from headrace.host.demo.load import run_rates, run_requests
-from headrace.host.demo.networks import PhotoNetwork
+from headrace.host.demo.networks import ImageNetwork
 from headrace.host.demo.options import BEFOREHAND, DemoOptions
 from headrace.host.demo.serving import Arrivals, Photos, Progress, Run, Source, run_arrivals
-from headrace.host.demo.simulated import SIMULATING, Simulated, simulate_photos
+from headrace.host.demo.simulated import SIMULATING, Simulated, simulate_images
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.image import ImageSpec
 from headrace.host.dpu.preprocessor import CpuPreprocessor, Preprocessor
+from headrace.host.dpu.reference.image import ImageSpec
 from headrace.host.live.hardware import Hardware, hardware_of, schedules_nodes
 from headrace.host.live.runtime import Execution, Runtime
-from headrace.host.live.tables import tables_beside
-from headrace.host.workers.profiling import machine
+from headrace.host.live.smdp_tables import solve_tables_in_background
+from headrace.host.workers.profiling.batches import machine
 from headrace.host.xrt import Api
-from headrace.sim.load.traffic import poisson
+from headrace.sim.workload.traffic import poisson
 
 MAX_IN_FLIGHT = 4096  # of each network; beyond this requests are shed
 
@@ -45,7 +45,7 @@ class DemoReport:
     machine: dict[str, Any]
     workers: int
     cus: int
-    networks: Mapping[str, PhotoNetwork]
+    networks: Mapping[str, ImageNetwork]
     prepared: Mapping[str, Prepared]
     profiles: Mapping[str, Profile]
     rates_rps: Mapping[str, float]
@@ -84,16 +84,16 @@ class DemoReport:
         return sum(run.result["requests"] - run.result["finished"] for run in self.runs)
 
 
-def demo(options: DemoOptions, loaded: Sequence[PhotoNetwork], xclbin: Path, progress: Progress) -> DemoReport:
+def demo(options: DemoOptions, loaded: Sequence[ImageNetwork], xclbin: Path, progress: Progress) -> DemoReport:
     """`loaded` is what `load_networks` made of the options. Raises UsageError for options that cannot be met, and
     WorkerLost if no worker can be started."""
     live = asyncio.run(run_demo(options, loaded, xclbin, progress))
     progress.stage(SIMULATING)
-    return replace(live, simulated=simulate_photos(options, live.networks, live.prepared, live.runs, live.cus))
+    return replace(live, simulated=simulate_images(options, live.networks, live.prepared, live.runs, live.cus))
 
 
 async def run_demo(
-    options: DemoOptions, loaded: Sequence[PhotoNetwork], xclbin: Path, progress: Progress
+    options: DemoOptions, loaded: Sequence[ImageNetwork], xclbin: Path, progress: Progress
 ) -> DemoReport:
     """The live part. Raises as `demo` does."""
     networks = {network.name: network for network in loaded}
@@ -131,7 +131,7 @@ async def run_demo(
 
 
 @contextlib.asynccontextmanager
-async def _dpus(xclbin: Path, networks: Iterable[PhotoNetwork], api: Api | None) -> AsyncIterator[dict[ImageSpec, Dpu]]:
+async def _dpus(xclbin: Path, networks: Iterable[ImageNetwork], api: Api | None) -> AsyncIterator[dict[ImageSpec, Dpu]]:
     """A driver for each kind of tensor, all of the same CUs."""
     async with contextlib.AsyncExitStack() as stack:
         specs = {network.spec for network in networks}
@@ -159,9 +159,14 @@ async def live_runs(
 
     def policy(name: str) -> Policy:
         return make_policy(
-            name, times, workers=hardware.count, window_s=options.window_s, max_batch=options.max_batch,
-            profiles=profiles, tables={},
-        )  # fmt: skip
+            name,
+            times,
+            workers=hardware.count,
+            window_s=options.window_s,
+            max_batch=options.max_batch,
+            profiles=profiles,
+            tables={},
+        )
 
     policies = [policy(name) for name in options.policies]
     largest = {name: max(policy.largest_batch(name) for policy in policies) for name in profiles}
@@ -178,13 +183,21 @@ async def live_runs(
                     progress.stage(f"{preprocessor} + {name}", len(planned.at))
                     async with (
                         Runtime(serving, pool, tasks, on_execution=executions.append) as runtime,
-                        tables_beside(serving, times, profiles, options.max_batch, hardware.count),
+                        solve_tables_in_background(serving, times, profiles, options.max_batch, hardware.count),
                     ):
                         run = await run_arrivals(
-                            preprocessor, name, runtime, executions, sources[preprocessor], planned,
-                            seed=options.seed, sla_s=options.sla_s, drain_timeout_s=options.drain_timeout_s,
-                            on_answer=on_answer, on_done=progress.step,
-                        )  # fmt: skip
+                            preprocessor,
+                            name,
+                            runtime,
+                            executions,
+                            sources[preprocessor],
+                            planned,
+                            seed=options.seed,
+                            sla_s=options.sla_s,
+                            drain_timeout_s=options.drain_timeout_s,
+                            on_answer=on_answer,
+                            on_done=progress.step,
+                        )
                     runs.append(run)
     return runs
 

@@ -24,14 +24,14 @@ import scipy.optimize
 from numpy.typing import NDArray
 
 from headrace.batching import UsageError
-from headrace.host.dpu import audio, image, sound_file
-from headrace.host.dpu.audio import AudioSpec
-from headrace.host.dpu.image import ImageSpec
-from headrace.sim.hardware.cpu import CpuCosts, ImageCost, SoundCost
+from headrace.host.dpu.reference import audio, audio_file, image
+from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.reference.image import ImageSpec
+from headrace.sim.hardware.cpu import AudioCost, CpuCosts, ImageCost
 
 ROUNDS = 9
 WARM_UP = 2  # rounds before these, which fill caches and load what is loaded late
-SOUND_HZ = 16000  # LibriSpeech's
+AUDIO_HZ = 16000  # LibriSpeech's
 ROUND_S = 120.0  # at most, so that nobody waits for a process that has died
 
 
@@ -74,21 +74,23 @@ def measure_cpu(
             taken[kind].append(_on_cores(some, kind, files))
     image_times, image_fit, image_contention = _seen(*taken["image"])
     work = np.array([[1.0, pixels, len(jpeg)] for pixels, jpeg in zip(sizes, photos, strict=True)])
-    photo_s, pixel_s, byte_s = _solved(work, image_times)
-    sound_times, sound_fit, sound_contention = _seen(*taken["sound"])
+    image_s, pixel_s, byte_s = _solved(work, image_times)
+    audio_times, audio_fit, audio_contention = _seen(*taken["sound"])
     lengths = np.array([[1.0, _seconds(data)] for data in waves])
-    clip_s, second_s = _solved(lengths, sound_times)
+    clip_s, second_s = _solved(lengths, audio_times)
     costs = CpuCosts(
         "measured",
-        ImageCost(photo_s, pixel_s, byte_s, image_contention),
-        SoundCost(clip_s, second_s, sound_contention),
+        ImageCost(image_s, pixel_s, byte_s, image_contention),
+        AudioCost(clip_s, second_s, audio_contention),
         source,
     )
     return CpuMeasurement(
-        costs, len(cores), ROUNDS,
-        _with_error(image_fit, work @ [photo_s, pixel_s, byte_s], image_times),
-        _with_error(sound_fit, lengths @ [clip_s, second_s], sound_times),
-    )  # fmt: skip
+        costs,
+        len(cores),
+        ROUNDS,
+        _with_error(image_fit, work @ [image_s, pixel_s, byte_s], image_times),
+        _with_error(audio_fit, lengths @ [clip_s, second_s], audio_times),
+    )
 
 
 def _pixels(jpeg: bytes) -> int:
@@ -97,20 +99,20 @@ def _pixels(jpeg: bytes) -> int:
 
 
 def _at_16_khz(data: bytes) -> bytes:
-    spec = AudioSpec(rate=SOUND_HZ)
+    spec = AudioSpec(rate=AUDIO_HZ)
     samples = audio.preprocess(data, spec, audio.Stage.RESAMPLE)
     file = io.BytesIO()
     with wave.open(file, "wb") as out:
         out.setnchannels(1)
         out.setsampwidth(2)
-        out.setframerate(SOUND_HZ)
+        out.setframerate(AUDIO_HZ)
         out.writeframes(np.clip(np.rint(samples * 32768), -32768, 32767).astype("<i2").tobytes())
     return file.getvalue()
 
 
 def _seconds(data: bytes) -> float:
     spec = AudioSpec()
-    return len(sound_file.decode(data, spec.rates, spec.longest_s)[0]) / SOUND_HZ
+    return len(audio_file.decode(data, spec.rates, spec.longest_s)[0]) / AUDIO_HZ
 
 
 def _seen(

@@ -22,17 +22,17 @@ from headrace.bitstreams.kernel import KernelSpec, kernels_of, parse_kernels, re
 from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.xclbin import Mode
 from headrace.host import xrt
-from headrace.host.dpu import audio, image, photo_file
-from headrace.host.dpu.audio import AudioSpec
-from headrace.host.dpu.audio_cu import AudioCus
-from headrace.host.dpu.cu import Cu
-from headrace.host.dpu.image import ImageSpec
-from headrace.host.dpu.image_cus import ImageCus
-from headrace.host.dpu.pool import AnyCu, CuPool, DpuUnavailable
+from headrace.host.dpu.fair_pool import UnitState
 from headrace.host.dpu.preprocessor import CpuPreprocessor, Fallback, Launch, Preprocessed, Spec
-from headrace.host.dpu.run_limits import clocks_per_s
-from headrace.host.dpu.status import Status
-from headrace.host.dpu.units import UnitState
+from headrace.host.dpu.reference import audio, image, image_file
+from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.units.audio_cu import AudioCus
+from headrace.host.dpu.units.cu import Cu
+from headrace.host.dpu.units.image_cus import ImageCus
+from headrace.host.dpu.units.pool import AnyCu, CuPool, DpuUnavailable
+from headrace.host.dpu.units.run_limits import clocks_per_s
+from headrace.host.dpu.units.status import Status
 
 __all__ = ["Dpu", "DpuCounters", "DpuUnavailable"]
 
@@ -216,7 +216,7 @@ class Dpu(Generic[Spec]):
 def _finds_damage(status: Status, photo: bytes) -> bool:
     """Tell whether a CU finds the photo itself damaged, by what may have a part in its pixels."""
     if status is Status.CORRUPT_HEADER:
-        return not photo_file.has_harmless_faults(photo)
+        return not image_file.has_harmless_faults(photo)
     return status in (Status.TRUNCATED, Status.CORRUPT_HUFFMAN, Status.RESTART_MISMATCH)
 
 

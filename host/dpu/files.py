@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from headrace.batching import HeadraceError
 from headrace.bitstreams.whole_file import replacing
-from headrace.host.dpu import audio, image, sound_file
-from headrace.host.dpu.audio import AudioSpec
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.image import ImageSpec
 from headrace.host.dpu.preprocessor import Fallback, Launch, Preprocessed
+from headrace.host.dpu.reference import audio, audio_file, image
+from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.reference.image import ImageSpec
 from headrace.host.xrt import Api, emulation
 
 FIELDS = ("output", "shape", "dtype", "unit", "dpu_status", "error")
@@ -53,7 +53,7 @@ async def preprocess_files(
                 try:
                     data = file.read_bytes()
                     if isinstance(spec, AudioSpec):
-                        outcome["samples"] = sound_file.length(data, spec.rates)[0]
+                        outcome["samples"] = audio_file.length(data, spec.rates)[0]
                     done = await dpu.process(data, stage)
                     _save(output, done.tensor)
                     outcome |= {"output": str(output), "shape": done.tensor.shape, "dtype": str(done.tensor.dtype)}

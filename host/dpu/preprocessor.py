@@ -17,11 +17,11 @@ import cv2
 from numpy.typing import NDArray
 
 from headrace.batching import HeadraceError
-from headrace.host.dpu import audio, image
-from headrace.host.dpu.audio import AudioSpec
-from headrace.host.dpu.image import ImageSpec
-from headrace.host.dpu.orientation import Orientation
-from headrace.host.dpu.units import Units, UnitState
+from headrace.host.dpu.fair_pool import FairPool, UnitState
+from headrace.host.dpu.reference import audio, image
+from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.reference.orientation import Orientation
 
 Spec = TypeVar("Spec", bound=ImageSpec | AudioSpec)
 SpecOf = TypeVar("SpecOf", bound=ImageSpec | AudioSpec, covariant=True)
@@ -118,7 +118,7 @@ class CpuPreprocessor(Generic[Spec]):
         self.threads = max(1, len(os.sched_getaffinity(0)) - 1) if threads is None else threads
         cv2.setNumThreads(1)  # requests are what runs in parallel; OpenCV's threads within one only get in the way
         self._threads = ThreadPoolExecutor(self.threads, thread_name_prefix="cpu-preprocessor")
-        self._slots = Units(range(self.threads), "cpu thread {}".format)
+        self._slots = FairPool(range(self.threads), "cpu thread {}".format)
 
     async def __aenter__(self) -> "CpuPreprocessor":
         return self

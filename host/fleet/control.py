@@ -29,7 +29,7 @@ class Update:
     front: Mapping[str, str | None]
 
 
-class Asked:
+class RequestOptions:
     """Somebody who waits for the end of an update. It goes on without them."""
 
     def __init__(self, update: Update, connection: socket.socket) -> None:
@@ -75,7 +75,7 @@ class Control:
             if self._path.stat().st_ino == self._made:  # not another fleet's, which has the port since
                 self._path.unlink()
 
-    def asked(self) -> Asked | None:
+    def asked(self) -> RequestOptions | None:
         """Who has asked since, if anybody has."""
         try:
             connection, _ = self._listening.accept()
@@ -87,7 +87,7 @@ class Control:
         except (OSError, ValueError, LookupError, TypeError):
             connection.close()
             return None
-        return Asked(update, connection)
+        return RequestOptions(update, connection)
 
 
 def ask(http: Address, update: Update, tell: Callable[[str], None]) -> None:

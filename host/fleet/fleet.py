@@ -17,14 +17,14 @@ from typing import Any, Final
 
 from headrace.batching import HeadraceError, UsageError
 from headrace.host.fleet import haproxy
-from headrace.host.fleet.control import Asked, Control, Update
+from headrace.host.fleet.control import Control, RequestOptions, Update
 from headrace.host.fleet.haproxy import Place, Proxy, ProxySettings
 from headrace.host.fleet.resources import actor_options, check_total
 from headrace.host.fleet.statistics import LOOKED_S, Statistics
 from headrace.host.fleet.supervisor import END_S, Phase, State, Supervisor, doubled_s
-from headrace.host.server.browsers import BrowserGuard
-from headrace.host.server.limits import Limits
+from headrace.host.server.protocol.limits import Limits
 from headrace.host.server.serve import Address
+from headrace.host.server.transport.http.browsers import BrowserGuard
 from headrace.sim.sweeps.cluster import cluster, ray  # which says what is missing where there is no Ray
 
 TURN_S: Final = 0.2
@@ -33,7 +33,7 @@ ROOM_S: Final = 15.0  # at an update, before one is ended to make room
 READY_S: Final = 900.0  # for a replica to be ready: profiles may be measured before
 STARTS: Final = 3  # lives of a server, or of its supervisor, that may end before it was ever ready: it never will be
 LOST_S: Final = 0.5  # before a supervisor that is not there is asked again; twice that each time in a row,
-MOST_LOST_S: Final = 30.0  # up to this
+MAX_LOST_S: Final = 30.0  # up to this
 
 OnReady = Callable[[Mapping[str, Any]], None]
 
@@ -149,9 +149,14 @@ class Fleet:
     """The replicas and what becomes of them."""
 
     def __init__(
-        self, options: FleetOptions, proxy: Proxy, statistics: Statistics, control: Control, signals: _Signals,
+        self,
+        options: FleetOptions,
+        proxy: Proxy,
+        statistics: Statistics,
+        control: Control,
+        signals: _Signals,
         tell: Callable[[str], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._options = options
         self._proxy = proxy
         self._statistics = statistics
@@ -161,9 +166,9 @@ class Fleet:
         self._arguments: tuple[Sequence[str], str] = (options.arguments, options.folder)
         self._supervisor = ray.remote(Supervisor)
         self._replicas: list[Replica] = []  # which are to serve, and one that is to be added or has retired
-        self._asked: Asked | None = None
+        self._asked: RequestOptions | None = None
         self._updating = False
-        self._told: Asked | None = None  # who asked for the update that is under way
+        self._told: RequestOptions | None = None  # who asked for the update that is under way
 
     def start(self) -> None:
         """Returns when all replicas are ready. Raises UsageError and HeadraceError if one does not come to be."""
@@ -287,8 +292,10 @@ class Fleet:
                 self._proxy.out(replica.slot)  # where it was before, if its end was not seen
                 if not replica.retired:
                     self._proxy.put(replica.slot, Place(state.ports["http"], state.ports["grpc"]))
-                self._tell(f"{where}: ready, HTTP {state.ports['http']}, gRPC {state.ports['grpc']}, "
-                           f"metrics {state.ports['metrics']}")  # fmt: skip
+                self._tell(
+                    f"{where}: ready, HTTP {state.ports['http']}, gRPC {state.ports['grpc']}, "
+                    f"metrics {state.ports['metrics']}"
+                )
             case Phase.STARTING:
                 self._tell(f"{where}: starting")
             case Phase.ENDED:
@@ -308,7 +315,7 @@ class Fleet:
         self._proxy.out(replica.slot)
         replica.state = None
         replica.why = str(error).strip().splitlines()[-1].strip()
-        replica.ask_at = time.monotonic() + doubled_s(LOST_S, replica.lost, MOST_LOST_S)
+        replica.ask_at = time.monotonic() + doubled_s(LOST_S, replica.lost, MAX_LOST_S)
         replica.lost += 1
         gone = isinstance(error, ray.exceptions.ActorDiedError)
         if not replica.retired and (gone or not isinstance(error, ray.exceptions.RayActorError)):
@@ -319,7 +326,7 @@ class Fleet:
 
     # ---- updates ----
 
-    def _answer(self, asked: Asked) -> None:
+    def _answer(self, asked: RequestOptions) -> None:
         changed = [name for name, value in asked.update.front.items() if self._options.front.get(name) != value]
         if self._asked is not None or self._updating:
             asked.end("an update is under way; wait for its end")
@@ -446,10 +453,16 @@ def _proxy_settings(options: FleetOptions, folder: Path, statistics: Statistics)
         with open(os.open(pair, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
             file.write(options.certificate.read_bytes() + b"\n" + options.key.read_bytes())
     return ProxySettings(
-        replicas=options.replicas + 1, again=options.again, client_s=options.limits.client_s, head=options.limits.head,
-        connections=options.limits.connections, drain_s=options.drain_s, statistics=statistics.sockets,
-        token=options.token, pair=pair,
-    )  # fmt: skip
+        replicas=options.replicas + 1,
+        again=options.again,
+        client_s=options.limits.client_s,
+        head=options.limits.head,
+        connections=options.limits.connections,
+        drain_s=options.drain_s,
+        statistics=statistics.sockets,
+        token=options.token,
+        pair=pair,
+    )
 
 
 @contextlib.contextmanager

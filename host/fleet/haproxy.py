@@ -35,13 +35,13 @@ from pathlib import Path
 from typing import Final
 
 from headrace.batching import HeadraceError, UsageError
-from headrace.host.fleet.bond import bound
-from headrace.host.server.limits import BYTES_PER_S, IDLE_S
-from headrace.host.server.rpc import SERVICE
+from headrace.host.fleet.die_with_parent import bound
+from headrace.host.server.protocol.limits import BYTES_PER_S, IDLE_S
+from headrace.host.server.transport.grpc.endpoints import SERVICE
 
 START_S: Final = 10.0  # for HAProxy to answer on its socket
 ASK_S: Final = 2.0  # for an answer there
-SOUND_S: Final = 5.0  # if it ends sooner than that, it would again
+AUDIO_S: Final = 5.0  # if it ends sooner than that, it would again
 STOP_S: Final = 5.0
 # A node's replicas are lost together, seven on the slices of a GPU, and each costs a try before it is known to be down.
 RETRIES: Final = 9
@@ -243,10 +243,15 @@ class Proxy:
         self._stale = 0
         self._began = time.monotonic()
         self._process = process = subprocess.Popen(
-            bound([self._program, "-db", "-f", str(self._file)]), text=True, errors="replace",
+            bound([self._program, "-db", "-f", str(self._file)]),
+            text=True,
+            errors="replace",
             pass_fds=[port.fileno() for port in self._listening.values()],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
         threading.Thread(target=self._read, args=(process,), daemon=True).start()
         while process.poll() is None:
             with contextlib.suppress(OSError):
@@ -263,7 +268,7 @@ class Proxy:
         if self._process is None:
             return
         if (status := self._process.poll()) is not None:
-            if time.monotonic() < self._began + SOUND_S:
+            if time.monotonic() < self._began + AUDIO_S:
                 raise HeadraceError(f"HAProxy ended with status {status}: {self._reason()}")
             _log.warning("HAProxy ended with status %d and is started again", status)
             self.start()

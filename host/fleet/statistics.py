@@ -25,12 +25,12 @@ from tritonclient.grpc import service_pb2 as pb
 
 from headrace.batching import HeadraceError
 from headrace.host.live.runtime import NoWorker
-from headrace.host.server.browsers import BrowserGuard
-from headrace.host.server.http import as_json, error_response, refusal
-from headrace.host.server.http1 import HttpServer, Request, Response
-from headrace.host.server.limits import Limits
-from headrace.host.server.protocol import served
-from headrace.host.server.rpc import SERVICE, abort, on_messages
+from headrace.host.server.protocol.limits import Limits
+from headrace.host.server.protocol.messages import served
+from headrace.host.server.transport.grpc.endpoints import SERVICE, abort, on_messages
+from headrace.host.server.transport.http.browsers import BrowserGuard
+from headrace.host.server.transport.http.connection import HttpServer, Request, Response
+from headrace.host.server.transport.http.endpoints import as_json, error_response, refusal
 
 LOOK_S: Final = 5.0  # between looks that nobody has asked for: what a killed replica counted since the last one is lost
 ASK_S: Final = 2.0  # for a replica to tell; then what it told before counts

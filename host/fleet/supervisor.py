@@ -18,11 +18,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from headrace.host.fleet.bond import bound
+from headrace.host.fleet.die_with_parent import bound
 
 DELAY_S: Final = 0.5  # before a server that ended is started again; twice that each time that it ended early,
 MAX_DELAY_S: Final = 30.0  # up to this
-SOUND_S: Final = 30.0  # a server that was ready for so long did not end early
+AUDIO_S: Final = 30.0  # a server that was ready for so long did not end early
 WATCH_S: Final = 2.0  # an answer to `watch` takes no longer
 END_S: Final = 30.0  # beyond its drain_s the server has this to end; it bounds its own end a little below
 USAGE = 2  # exit status of a command line that cannot be served
@@ -69,17 +69,17 @@ class Restarts:
             status: exit status of the life that has ended.
             ready_s: how long the server was ready in it; None if it never was."""
         self.served = self.served or ready_s is not None
-        self.early = 0 if ready_s is not None and ready_s > SOUND_S else self.early + 1
+        self.early = 0 if ready_s is not None and ready_s > AUDIO_S else self.early + 1
         if status == USAGE and not self.served:
             return None
         return doubled_s(DELAY_S, max(0, self.early - 1), MAX_DELAY_S)
 
 
-def doubled_s(first_s: float, times: int, most_s: float) -> float:
+def doubled_s(first_s: float, times: int, max_s: float) -> float:
     """Return `first_s` seconds doubled `times` times, and at most `most_s`.
 
     Any number of times is allowed, also one for which 2**times is too large for a float."""
-    return min(first_s * 2 ** min(times, 64), most_s)
+    return min(first_s * 2 ** min(times, 64), max_s)
 
 
 class Supervisor:
@@ -154,9 +154,14 @@ class Supervisor:
                 if self._ending.is_set():
                     return 0, "", None
                 self._process = process = subprocess.Popen(
-                    bound([*command, *self._arguments, *ports, "--json"]), cwd=self._folder, text=True,
-                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace",
-                )  # fmt: skip
+                    bound([*command, *self._arguments, *ports, "--json"]),
+                    cwd=self._folder,
+                    text=True,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    errors="replace",
+                )
         except OSError as error:
             return USAGE, f"{self._folder}: {error.strerror}; start the fleet in a folder that every node has", None
         last: deque[str] = deque(maxlen=1)

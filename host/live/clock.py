@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from headrace.host.live.alarm import Alarm
+from headrace.host.live.precise_timer import PreciseTimer
 
 
 class Rings(Protocol):
@@ -44,4 +44,4 @@ class MonotonicClock:
         return time.monotonic()
 
     def alarm(self, callback: Callable[[], None]) -> Rings:
-        return Alarm(callback)
+        return PreciseTimer(callback)

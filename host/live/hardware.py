@@ -5,20 +5,20 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from headrace.batching import NodeTimes, Profile, UsageError
-from headrace.batching.catalog import NODE_POLICIES
-from headrace.host.live.nodes import NodeTasks, SplitTasks
+from headrace.batching.registry import NODE_POLICIES
 from headrace.host.live.runtime import Tasks
-from headrace.host.live.whole import WholeTasks
-from headrace.host.workers.description import NetworkDescription
+from headrace.host.live.tasks.nodes import NodeTasks, SplitTasks
+from headrace.host.live.tasks.whole import WholeTasks
 from headrace.host.workers.devices import WorkerDevice, worker_devices
-from headrace.host.workers.foreign.rules import ANY_FILE, EXPORTED, FileRules
-from headrace.host.workers.networks import Network as StepNetwork
-from headrace.host.workers.node_profiling import measure_nodes, measure_steps
+from headrace.host.workers.inspection.parent import graph, node_model, step_nodes
+from headrace.host.workers.networks.description import NetworkDescription
+from headrace.host.workers.networks.foreign.rules import ANY_FILE, EXPORTED, FileRules
+from headrace.host.workers.networks.program import WholeModel
+from headrace.host.workers.networks.sequence_networks import Network as StepNetwork
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import processes
-from headrace.host.workers.profiling import measure_curve
-from headrace.host.workers.program import WholeModel
-from headrace.host.workers.reading import graph, node_model, step_nodes
+from headrace.host.workers.profiling.batches import measure_curve
+from headrace.host.workers.profiling.nodes import measure_nodes, measure_steps
 from headrace.host.workers.simulated import simulated_workers
 from headrace.sim.hardware.npu import npu_times
 
@@ -72,9 +72,14 @@ class RealWorkers:
     async def profile(self, name: str, max_batch: int) -> Profile:
         network = self._networks[name]
         profile = await measure_curve(
-            network.source, network.weights, input_shape=network.input_shape, workers=self.count, max_batch=max_batch,
-            limit_s=START_LIMIT_S, rules=network.rules,
-        )  # fmt: skip
+            network.source,
+            network.weights,
+            input_shape=network.input_shape,
+            workers=self.count,
+            max_batch=max_batch,
+            limit_s=START_LIMIT_S,
+            rules=network.rules,
+        )
         return replace(profile, model=name)
 
     def times(self, profile: Profile) -> NodeTimes:
@@ -83,11 +88,17 @@ class RealWorkers:
     def serving(self, max_batch: Mapping[str, int], slots: int) -> tuple[Tasks, WorkerPool]:
         models = [
             WholeModel(
-                network.name, network.source, network.description.inputs, network.description.outputs,
-                max_batch[network.name], network.weights, network.input_shape, network.rules,
+                network.name,
+                network.source,
+                network.description.inputs,
+                network.description.outputs,
+                max_batch[network.name],
+                network.weights,
+                network.input_shape,
+                network.rules,
             )
             for network in self._networks.values()
-        ]  # fmt: skip
+        ]
         tasks = WholeTasks(models, slots)
         return tasks, WorkerPool(processes(tasks.program(), self._devices))
 

@@ -55,7 +55,7 @@ from headrace.batching import (
 from headrace.batching.graphs.execution import Sections
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.host.live.clock import Clock, MonotonicClock
-from headrace.host.live.quick import awake_cores, without_long_collections
+from headrace.host.live.process_tuning import awake_cores, without_long_collections
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.messages import ANSWER, DONE
 from headrace.host.workers.pool import Worker, WorkerPool
@@ -206,7 +206,7 @@ class WorkerState(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Flight:
+class _InFlight:
     """A request in flight. `policy` is who has it: the runtime's, or that of a group of suspects; None between them."""
 
     request: Request
@@ -220,7 +220,7 @@ class _Flight:
 
 
 @dataclass(slots=True, eq=False)
-class _Sent:
+class _DispatchedTask:
     number: int
     task: Task
     policy: CheckedPolicy
@@ -228,7 +228,7 @@ class _Sent:
 
 
 @dataclass(slots=True, eq=False)
-class _Seat:
+class _WorkerSlot:
     """A worker's place. `sent` are its tasks that have not ended, in order. `told` is whether the first of them has
     been told to end. `left` is the task that ended early for that; the turn that follows takes it. `apart` is the
     policy of the suspects that it has, who are `suspects`."""
@@ -236,13 +236,13 @@ class _Seat:
     index: int
     worker: Worker
     up: bool = False
-    sent: deque[_Sent] = field(default_factory=deque)
+    sent: deque[_DispatchedTask] = field(default_factory=deque)
     told: bool = False
     left: Task | None = None
     free_since: float = 0.0  # when it ended its last task
     busy_s: float = 0.0
     apart: CheckedPolicy | None = None
-    suspects: dict[int, _Flight] = field(default_factory=dict)
+    suspects: dict[int, _InFlight] = field(default_factory=dict)
     suspects_next: bool = True  # suspects and others take turns
 
 
@@ -298,11 +298,11 @@ class Runtime:
         self._quick = contextlib.ExitStack()
         self._ids = itertools.count()
         self._numbers = itertools.count()
-        self._seats = [_Seat(index, worker) for index, worker in enumerate(pool.workers)]
-        self._flights: dict[int, _Flight] = {}
-        self._suspects: deque[list[_Flight]] = deque()  # groups that are to run apart
+        self._seats = [_WorkerSlot(index, worker) for index, worker in enumerate(pool.workers)]
+        self._flights: dict[int, _InFlight] = {}
+        self._suspects: deque[list[_InFlight]] = deque()  # groups that are to run apart
         self._ended: list[Execution] = []  # to be noted in this turn
-        self._finished: list[tuple[_Flight, Execution]] = []  # to be answered in this turn
+        self._finished: list[tuple[_InFlight, Execution]] = []  # to be answered in this turn
         self._deadlines: list[tuple[float, int]] = []  # heap, with ids; of those that may be dropped
         self._longest_task_s = 0.0
         self._turn_is_due = False
@@ -362,16 +362,24 @@ class Runtime:
 
     def statistics(self) -> Statistics:
         return Statistics(
-            self._reasons.total(), self._failed_tasks, self._busy_s, self._node_runs, self._request_node_runs,
-            dict(self._reasons), self._workers_lost, sum(seat.up for seat in self._seats),
-            self._tasks.nan_outputs, dict(self._waiting), dict(self._running),
-        )  # fmt: skip
+            self._reasons.total(),
+            self._failed_tasks,
+            self._busy_s,
+            self._node_runs,
+            self._request_node_runs,
+            dict(self._reasons),
+            self._workers_lost,
+            sum(seat.up for seat in self._seats),
+            self._tasks.nan_outputs,
+            dict(self._waiting),
+            dict(self._running),
+        )
 
     def workers_hanging(self) -> int:
         """Return how many workers in service take much longer for a task than any has taken before."""
         return sum(map(self._hangs, self._seats))
 
-    def _hangs(self, seat: _Seat) -> bool:
+    def _hangs(self, seat: _WorkerSlot) -> bool:
         """Return whether the worker takes much longer for its task than any worker has taken before."""
         if not seat.up or not seat.sent:
             return False
@@ -430,7 +438,7 @@ class Runtime:
                 raise self._break(error) from error
             raise
         self.ledger.submit(request)
-        flight = _Flight(request, now, self._loop.create_future(), self._policy)
+        flight = _InFlight(request, now, self._loop.create_future(), self._policy)
         self._flights[id] = flight
         self._waiting[model] += 1
         if begin_by < math.inf:
@@ -446,7 +454,7 @@ class Runtime:
                 self._cancel(flight)
             raise
 
-    def _cancel(self, flight: _Flight) -> None:
+    def _cancel(self, flight: _InFlight) -> None:
         """Cancel a request whose caller has gone, unless it has begun."""
         try:
             if self._forget(flight):
@@ -475,7 +483,7 @@ class Runtime:
         if self._turn_is_due:  # else a worker's answer has brought the turn forward
             self._turn()
 
-    def _readable(self, seat: _Seat) -> None:
+    def _readable(self, seat: _WorkerSlot) -> None:
         """A worker has answered. It is idle now, so the turn is at once, when the others' answers have been heard."""
         self._receive(seat)
         for other in self._seats:
@@ -483,7 +491,7 @@ class Runtime:
                 self._receive(other)
         self._turn()
 
-    def _receive(self, seat: _Seat) -> None:
+    def _receive(self, seat: _WorkerSlot) -> None:
         try:
             message = seat.worker.receive()
             if message is not None:
@@ -493,7 +501,7 @@ class Runtime:
         except Exception as error:
             self._break(error)
 
-    def _answered(self, seat: _Seat, message: bytes) -> None:
+    def _answered(self, seat: _WorkerSlot, message: bytes) -> None:
         """A worker's answer to the first of its tasks. What can wait until the worker is at work again, does."""
         now = self.now()
         kind, _, began, gathered, ended = ANSWER.unpack_from(message)
@@ -527,7 +535,7 @@ class Runtime:
 
     # ---- faults ----
 
-    def _raised(self, seat: _Seat, sent: _Sent, error: HeadraceError) -> None:
+    def _raised(self, seat: _WorkerSlot, sent: _DispatchedTask, error: HeadraceError) -> None:
         culprits = self._put_back(seat, sent, True)
         if len(culprits) == 1:
             self._fail(culprits[0], error)
@@ -536,13 +544,13 @@ class Runtime:
             self._suspect(culprits[:half])
             self._suspect(culprits[half:])
 
-    def _suspect(self, group: list[_Flight]) -> None:
+    def _suspect(self, group: list[_InFlight]) -> None:
         """They are to run again, apart from others."""
         for flight in group:
             flight.policy = None
         self._suspects.append(group)
 
-    def _put_back(self, seat: _Seat, sent: _Sent, at_work: bool) -> list[_Flight]:
+    def _put_back(self, seat: _WorkerSlot, sent: _DispatchedTask, at_work: bool) -> list[_InFlight]:
         """A task did not end. If the worker was `at_work` on it, returns the requests that may be the cause, taken from
         their policy; all others are their policy's again."""
         task = sent.task
@@ -567,7 +575,7 @@ class Runtime:
         sent.policy.lost(task, keep.values(), self.now())
         return list(taken.values())
 
-    def _down(self, seat: _Seat, error: WorkerLost) -> None:
+    def _down(self, seat: _WorkerSlot, error: WorkerLost) -> None:
         """The worker has died, or is given up: nothing more is heard of it."""
         if not seat.up:
             return
@@ -577,7 +585,7 @@ class Runtime:
         self._watched()
         self._spawn(self._recover(seat, error))
 
-    async def _recover(self, seat: _Seat, error: WorkerLost) -> None:
+    async def _recover(self, seat: _WorkerSlot, error: WorkerLost) -> None:
         try:
             said = await seat.worker.stop()
         except Exception as wrong:  # the next start ends what is left
@@ -586,7 +594,7 @@ class Runtime:
         self._soon()
         await self._revive(seat)
 
-    def _lose(self, seat: _Seat, error: WorkerLost) -> None:
+    def _lose(self, seat: _WorkerSlot, error: WorkerLost) -> None:
         self._why_none = str(error)
         at_work = True
         while seat.sent:
@@ -609,7 +617,7 @@ class Runtime:
             seat.apart = None
             seat.suspects.clear()
 
-    async def _revive(self, seat: _Seat) -> None:
+    async def _revive(self, seat: _WorkerSlot) -> None:
         """Start the worker again and again, until it is in service."""
         pause = FIRST_PAUSE_S
         while True:
@@ -624,7 +632,7 @@ class Runtime:
         self._up(seat)
         self._soon()
 
-    def _up(self, seat: _Seat) -> None:
+    def _up(self, seat: _WorkerSlot) -> None:
         seat.up = True
         seat.free_since = self.now()
         self._loop.add_reader(seat.worker.fileno(), self._readable, seat)
@@ -735,13 +743,13 @@ class Runtime:
                         again.append(seat)
             seats = again
 
-    def _next_task(self, seat: _Seat, now: float) -> tuple[Task, CheckedPolicy] | None:
+    def _next_task(self, seat: _WorkerSlot, now: float) -> tuple[Task, CheckedPolicy] | None:
         """Suspects and all others take turns."""
         for _ in range(2):
             policy: CheckedPolicy | None = self._policy
             worker = seat.index
             if seat.suspects_next and (self._suspects or seat.apart is not None):
-                policy, worker = self._apart(seat, now), 0
+                policy, worker = self._isolated(seat, now), 0
             seat.suspects_next = not seat.suspects_next
             task = policy.next_task(worker, now) if policy is not None else None
             if policy is not None and task is not None:
@@ -750,7 +758,7 @@ class Runtime:
                 return None
         return None
 
-    def _apart(self, seat: _Seat, now: float) -> CheckedPolicy | None:
+    def _isolated(self, seat: _WorkerSlot, now: float) -> CheckedPolicy | None:
         """The policy of the suspects that this worker has; a new one for the next group, if it has none."""
         while seat.apart is None and self._suspects:
             group = [flight for flight in self._suspects.popleft() if flight.request.id in self._flights]
@@ -762,7 +770,7 @@ class Runtime:
                     seat.apart.submit(flight.request, now)
         return seat.apart
 
-    def _send(self, seat: _Seat, task: Task, policy: CheckedPolicy, now: float) -> None:
+    def _send(self, seat: _WorkerSlot, task: Task, policy: CheckedPolicy, now: float) -> None:
         number = next(self._numbers)
         for request in task.requests:
             flight = self._flights[request.id]
@@ -771,7 +779,7 @@ class Runtime:
                 self._waiting[task.model] -= 1
                 self._running[task.model] += 1
         seat.worker.send(number, self._tasks.message(task))
-        seat.sent.append(_Sent(number, task, policy, now))
+        seat.sent.append(_DispatchedTask(number, task, policy, now))
 
     def _set_alarm(self, now: float) -> None:
         idle = any(seat.up and not seat.sent for seat in self._seats)
@@ -834,7 +842,7 @@ class Runtime:
 
     # ---- ends ----
 
-    def _forget(self, flight: _Flight) -> bool:
+    def _forget(self, flight: _InFlight) -> bool:
         """Take a request that has not begun out again; False if it has begun."""
         if flight.policy is None or not flight.policy.withdraw(flight.request, self.now()):
             return False
@@ -842,18 +850,18 @@ class Runtime:
         self._happened = True
         return True
 
-    def _remove(self, flight: _Flight) -> None:
+    def _remove(self, flight: _InFlight) -> None:
         del self._flights[flight.request.id]
         (self._waiting if flight.started is None else self._running)[flight.request.model] -= 1
         self._tasks.release(flight.request)
 
-    def _fail(self, flight: _Flight, error: HeadraceError) -> None:
+    def _fail(self, flight: _InFlight, error: HeadraceError) -> None:
         """Of a request that no policy has."""
         self._remove(flight)
         self.ledger.fail(flight.request)
         self._answer(flight, error)
 
-    def _answer(self, flight: _Flight, error: HeadraceError) -> None:
+    def _answer(self, flight: _InFlight, error: HeadraceError) -> None:
         if not flight.done.done():
             flight.done.set_exception(error)
             flight.done.exception()  # a caller that gave up never looks; that is no error of the loop's

@@ -1,4 +1,4 @@
-"""Rows of states in memory: what is kept of a request between the steps of its network (workers/steps.py).
+"""Rows of states in memory: what is kept of a request between the steps of its network (workers/networks/steps.py).
 
 The rows of a model lie in blocks, one for each state, (rows, *its shape at its longest), one for the used length of
 each state that grows, one for the last token of each row and one for the input of a step that takes all of it at once.

@@ -5,7 +5,7 @@ from typing import Any
 
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.server.group import ServedModel
-from headrace.host.server.protocol import BYTES, DATATYPE_OF, EXTENSIONS, SERVER, VERSION
+from headrace.host.server.protocol.messages import BYTES, DATATYPE_OF, EXTENSIONS, SERVER, VERSION
 from headrace.host.server.service import Service
 
 _CONFIG_TYPE = {BYTES: "TYPE_STRING"}  # else TYPE_ and the datatype

@@ -8,29 +8,29 @@ from pathlib import Path
 from typing import Any
 
 from headrace.batching import NodeTimes, Policy, Profile, UsageError, make_policy
-from headrace.batching.catalog import CELL_POLICIES
-from headrace.host.dpu import audio
-from headrace.host.dpu.audio import AudioSpec
+from headrace.batching.registry import CELL_POLICIES
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.image import Damaged, ImageSpec
+from headrace.host.dpu.fair_pool import UnitState
 from headrace.host.dpu.preprocessor import CpuPreprocessor, Launch, Preprocessor
-from headrace.host.dpu.units import UnitState
-from headrace.host.live.cells import CellTasks
+from headrace.host.dpu.reference import audio
+from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.reference.image import Damaged, ImageSpec
 from headrace.host.live.hardware import Hardware, Network, NodeWorkers, hardware_of, schedules_nodes
 from headrace.host.live.runtime import Execution, Runtime, Tasks
-from headrace.host.live.tables import tables_beside
+from headrace.host.live.smdp_tables import solve_tables_in_background
+from headrace.host.live.tasks.cells import CellTasks
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.server.rows import AUDIO, IMAGE, Rows, TensorRows, TokenRows, TreeRows
 from headrace.host.server.settings import ModelSettings
 from headrace.host.workers.devices import parsed_workers, worker_devices
-from headrace.host.workers.input_shapes import parse_input_shape
-from headrace.host.workers.networks import Network as StepNetwork
+from headrace.host.workers.inspection.parent import describe, in_thread, is_step_model, signature
+from headrace.host.workers.networks.input_shapes import parse_input_shape
+from headrace.host.workers.networks.sequence_networks import Network as StepNetwork
+from headrace.host.workers.networks.steps import Signature
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import processes
-from headrace.host.workers.reading import describe, in_thread, is_step_model, signature
-from headrace.host.workers.steps import Signature
 from headrace.sim.hardware.profiles import read_profile
-from headrace.sim.load.lengths import TRANSLATION, dec_timesteps
+from headrace.sim.workload.lengths import TRANSLATION, dec_timesteps
 
 OnStage = Callable[[str], None]
 RANDOM = "RANDOM weights, so that its answers mean nothing; give --weights FILE"
@@ -194,12 +194,15 @@ async def open_group(
         pool = await stack.enter_async_context(parts.pool)
         workers = [worker.name + suffix for worker in pool.workers]
         made = Runtime(
-            parts.policy, pool, parts.tasks, drop_late=settings[0].drop_late,
+            parts.policy,
+            pool,
+            parts.tasks,
+            drop_late=settings[0].drop_late,
             on_execution=lambda execution: on_execution(workers[execution.worker], made.origin, execution),
-        )  # fmt: skip
+        )
         runtime = await stack.enter_async_context(made)
         await stack.enter_async_context(
-            tables_beside(parts.policy, parts.times, parts.profiles, settings[0].max_batch, parts.count)
+            solve_tables_in_background(parts.policy, parts.times, parts.profiles, settings[0].max_batch, parts.count)
         )
         models = []
         for each in loaded.networks:
@@ -234,15 +237,15 @@ async def open_group(
         return Group(parts.kind, runtime, workers, parts.tasks, models, stack.pop_all())
 
 
-def _of_photos(own: ModelSettings) -> dict[str, Any]:
+def _of_images(own: ModelSettings) -> dict[str, Any]:
     """Return the settings of the transform that the user has given."""
     given = {"resize": own.resize, "crop": own.crop, "mean": own.mean, "std": own.std}
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _refuse_photos(own: ModelSettings) -> None:
+def _refuse_images(own: ModelSettings) -> None:
     """Raise UsageError if the user has given settings of the transform, for a model that takes no photos."""
-    if given := _of_photos(own):
+    if given := _of_images(own):
         raise UsageError(f"model {own.name!r} takes no photos: leave --{next(iter(given))} out")
 
 
@@ -250,9 +253,9 @@ def _photos(own: ModelSettings, network: Network) -> ImageSpec | None:
     """Return the transform of the network, with the user's settings in it. Raises UsageError."""
     spec = network.description.image_spec
     if spec is None:
-        _refuse_photos(own)
+        _refuse_images(own)
         return None
-    changes = _of_photos(own)
+    changes = _of_images(own)
     if (crop := changes.pop("crop", None)) is not None and (spec.crop_width, spec.crop_height) != (crop, crop):
         raise UsageError(
             f"model {own.name!r}: --crop {crop}, and its input is {spec.crop_width}x{spec.crop_height}; give "
@@ -277,7 +280,7 @@ def _said(own: ModelSettings, network: Network, spec: ImageSpec | AudioSpec | No
     elif network.description.transform is None:
         origin = "GUESSED as of ImageNet: it names no transform; give --mean and --std, and --resize"
     else:
-        origin = "as the settings and its own transform say" if _of_photos(own) else "as its own transform says"
+        origin = "as the settings and its own transform say" if _of_images(own) else "as its own transform says"
     return f"{own.name}: {weights}; {how}, {origin}"
 
 
@@ -328,7 +331,7 @@ def _load(settings: Sequence[ModelSettings], on_stage: OnStage) -> _Models:
             continue
         if own.input_shape is not None:
             raise UsageError(f"model {own.name!r} takes tokens: leave --input-shape out")
-        _refuse_photos(own)
+        _refuse_images(own)
         sizes = {
             name: value
             for name in ("hidden", "vocabulary", "longest_input", "longest_output")
@@ -365,9 +368,13 @@ async def _cells(models: _Models) -> _Parts:
     devices = worker_devices(count)
     tasks = CellTasks([step.network for step in models.steps], len(devices))
     policy = make_policy(
-        own.policy, {}, workers=len(devices), window_s=own.window_s, max_batch=own.max_batch,
+        own.policy,
+        {},
+        workers=len(devices),
+        window_s=own.window_s,
+        max_batch=own.max_batch,
         cells={model.name: model for model in tasks.models},
-    )  # fmt: skip
+    )
     return _Parts("workers", len(devices), tasks, WorkerPool(processes(tasks.program(), devices)), policy, {}, {})
 
 
@@ -394,10 +401,18 @@ async def _networks(models: _Models, on_stage: OnStage) -> _Parts:
         for step in models.steps
     }
     policy = make_policy(
-        own.policy, times, workers=hardware.count, window_s=own.window_s, max_batch=own.max_batch,
-        profiles=profiles, dec_timesteps=assumed, tables={}, bucket_s=own.bucket_s,
-        bucket_width=own.bucket_width, merge_buckets=own.merge_buckets,
-    )  # fmt: skip
+        own.policy,
+        times,
+        workers=hardware.count,
+        window_s=own.window_s,
+        max_batch=own.max_batch,
+        profiles=profiles,
+        dec_timesteps=assumed,
+        tables={},
+        bucket_s=own.bucket_s,
+        bucket_width=own.bucket_width,
+        merge_buckets=own.merge_buckets,
+    )
     largest = {name: policy.largest_batch(name) for name in profiles}
     tasks, pool = hardware.serving(largest, max(each.settings.max_queue for each in every))
     return _Parts(hardware.kind, hardware.count, tasks, pool, policy, times, profiles)

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import BadInput, CorruptInput
-from headrace.host.dpu.audio import AudioSpec
-from headrace.host.dpu.sound_file import is_sound
+from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.reference.audio_file import is_sound
 from headrace.host.memory.layout import TensorSpec
-from headrace.host.server.protocol import BYTES, MAX_NUMBERS, InferRequest
-from headrace.host.workers.networks import tree_of
-from headrace.host.workers.steps import Signature
+from headrace.host.server.protocol.messages import BYTES, MAX_NUMBERS, InferRequest
+from headrace.host.workers.networks.sequence_networks import tree_of
+from headrace.host.workers.networks.steps import Signature
 
 IMAGE, AUDIO = "IMAGE", "AUDIO"  # the inputs of photos and of sounds, as files
 TOKENS, WORDS, PARENTS = "tokens", "words", "parents"
@@ -130,12 +130,12 @@ def _integers(model: str, inputs: Tensors, names: Sequence[str]) -> list[NDArray
     return [inputs[name] for name in names]
 
 
-def _is_photo(file: bytes) -> bool:
+def _is_image(file: bytes) -> bool:
     return file[:3] == b"\xff\xd8\xff" or file[:8] == b"\x89PNG\r\n\x1a\n" or file[:4] + file[8:12] == b"RIFFWEBP"
 
 
 # Libraries that read dozens of formats shall see only these.
-_KINDS = {IMAGE: (_is_photo, "JPEG, PNG or WebP"), AUDIO: (is_sound, "WAV or FLAC")}
+_KINDS = {IMAGE: (_is_image, "JPEG, PNG or WebP"), AUDIO: (is_sound, "WAV or FLAC")}
 
 
 def kind_of(file: bytes) -> str | None:

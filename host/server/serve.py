@@ -13,23 +13,23 @@ from pathlib import Path
 import uvloop
 
 from headrace.batching import UsageError
-from headrace.host.dpu.image import MAX_MEGAPIXELS, Damaged
 from headrace.host.dpu.preprocessor import Launch
-from headrace.host.live.quick import allow_descriptors, awake_cores, keep_freed_memory
-from headrace.host.server.access_log import AccessLog
-from headrace.host.server.browsers import BrowserGuard
+from headrace.host.dpu.reference.image import MAX_MEGAPIXELS, Damaged
+from headrace.host.live.process_tuning import allow_descriptors, awake_cores, keep_freed_memory
 from headrace.host.server.group import Preprocessors
-from headrace.host.server.http import HttpApi, MetricsApi, refusal
-from headrace.host.server.http1 import HttpServer
-from headrace.host.server.limits import Limits
+from headrace.host.server.observe.access_log import AccessLog
+from headrace.host.server.observe.trace import Trace
+from headrace.host.server.observe.watch import Watcher
+from headrace.host.server.protocol.limits import Limits
+from headrace.host.server.protocol.shared_memory import Regions
 from headrace.host.server.repository import Repository
-from headrace.host.server.rpc import grpc_server
 from headrace.host.server.service import Service
 from headrace.host.server.settings import ModelSettings
-from headrace.host.server.shared_memory import Regions
-from headrace.host.server.tls import Tls
-from headrace.host.server.trace import Trace
-from headrace.host.server.watch import Watcher
+from headrace.host.server.transport.grpc.endpoints import grpc_server
+from headrace.host.server.transport.http.browsers import BrowserGuard
+from headrace.host.server.transport.http.connection import HttpServer
+from headrace.host.server.transport.http.endpoints import HttpApi, MetricsApi, refusal
+from headrace.host.server.transport.tls import Tls
 
 MORE_DESCRIPTORS = 512  # beside those of connections, by transport: workers, memory, ports, libraries
 STOP_S = 5.0  # for what is on its way when all is drained, and for workers to end
@@ -144,14 +144,23 @@ async def _serve(
     with _watchers(options) as watchers, awake:
         async with (
             Preprocessors(
-                options.container, options.max_megapixels, options.damaged, options.orient, options.launch,
+                options.container,
+                options.max_megapixels,
+                options.damaged,
+                options.orient,
+                options.launch,
                 options.resampler,
             ) as preprocessors,
             Service(
-                preprocessors, token=options.token, repository=options.repository, drain_s=options.drain_s,
-                on_stage=on_stage, watchers=watchers, limits=options.limits,
+                preprocessors,
+                token=options.token,
+                repository=options.repository,
+                drain_s=options.drain_s,
+                on_stage=on_stage,
+                watchers=watchers,
+                limits=options.limits,
             ) as service,
-        ):  # fmt: skip
+        ):
             await service.open(models)
             logs = [watcher for watcher in watchers if isinstance(watcher, AccessLog)]
             stop = _signals(options.drain_s, end_now, logs)
@@ -175,7 +184,7 @@ def _watchers(options: ServeOptions) -> Iterator[list[Watcher]]:
             watchers.append(stack.enter_context(Trace(options.trace)))
         if options.otlp is not None:
             try:
-                from headrace.host.server.spans import Spans
+                from headrace.host.server.observe.spans import Spans
             except ModuleNotFoundError as error:
                 raise UsageError(f"--otlp needs {error.name}; install headrace[server,otel]") from None
             watchers.append(stack.enter_context(Spans.to(options.otlp)))

@@ -20,21 +20,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import BadInput, CorruptInput, HeadraceError, UsageError
-from headrace.host.dpu import photo_file
 from headrace.host.dpu.driver import Dpu
+from headrace.host.dpu.reference import image_file
 from headrace.host.live.runtime import Execution, Inference, Overloaded, TooLate
 from headrace.host.server.group import Group, OnStage, Preprocessors, ServedModel, groups_of, open_group
-from headrace.host.server.limits import Limits
-from headrace.host.server.live import Live
-from headrace.host.server.metrics import Metrics
-from headrace.host.server.protocol import (
+from headrace.host.server.observe.dashboard import Live
+from headrace.host.server.observe.metrics import Metrics
+from headrace.host.server.observe.watch import RequestTrace, RowVisit, Snapshot, Watcher
+from headrace.host.server.protocol.limits import Limits
+from headrace.host.server.protocol.messages import (
     BYTES,
     DATATYPE_OF,
     OK,
     Draining,
     InferRequest,
     Output,
-    Wanted,
+    RequestedOutput,
     classification,
     outcome,
     served,
@@ -42,7 +43,6 @@ from headrace.host.server.protocol import (
 from headrace.host.server.repository import Repository
 from headrace.host.server.rows import AUDIO, IMAGE, Row, Tensors, outputs_by_name
 from headrace.host.server.settings import ModelSettings
-from headrace.host.server.watch import RowVisit, Standing, Visit, Watcher
 
 DRAIN_LOOK_S = 0.02
 LATE_S = 1.0  # beyond a request's own timeout, after which it is answered even where a worker hangs
@@ -288,7 +288,7 @@ class Service:
         return True
 
     @contextmanager
-    def counted(self, visit: Visit) -> Iterator[Visit]:
+    def counted(self, visit: RequestTrace) -> Iterator[RequestTrace]:
         """Tells the watchers of the request for which this runs, by how it ends."""
         try:
             yield visit
@@ -307,7 +307,7 @@ class Service:
         for watcher in self._watchers:
             watcher.executed(worker, origin, execution)
 
-    async def infer(self, request: InferRequest, visit: Visit) -> list[Output]:
+    async def infer(self, request: InferRequest, visit: RequestTrace) -> list[Output]:
         """Raises what `protocol.outcome` knows. A caller that is cancelled takes out what has not begun."""
         model = self.model(request.model, request.version)
         visit.id = request.id
@@ -320,7 +320,7 @@ class Service:
             return _joined(model, wanted, found)
         return await asyncio.to_thread(_joined, model, wanted, found)
 
-    async def stream(self, request: InferRequest, visit: Visit) -> AsyncIterator[list[Output]]:
+    async def stream(self, request: InferRequest, visit: RequestTrace) -> AsyncIterator[list[Output]]:
         """The same, where the model decodes and the request has one row: each token as it comes. All in one, else."""
         model = self.model(request.model, request.version)
         visit.id = request.id
@@ -341,16 +341,16 @@ class Service:
             finally:
                 running.cancel()
 
-    def _wanted(self, model: ServedModel, request: InferRequest) -> Sequence[Wanted]:
+    def _wanted(self, model: ServedModel, request: InferRequest) -> Sequence[RequestedOutput]:
         names = {spec.name for spec in model.outputs}
         if unknown := [output.name for output in request.outputs if output.name not in names]:
             raise BadInput(f"model {model.name!r} has no output {unknown[0]!r}; it gives {', '.join(sorted(names))}")
         asked = Counter(output.name for output in request.outputs)
         if twice := [name for name, count in asked.items() if count > 1]:  # each would be a copy of its own
             raise BadInput(f"output {twice[0]!r} was asked for {asked[twice[0]]} times; ask for it once")
-        return request.outputs or [Wanted(spec.name, binary=request.binary) for spec in model.outputs]
+        return request.outputs or [RequestedOutput(spec.name, binary=request.binary) for spec in model.outputs]
 
-    def _answer_bytes(self, wanted: Sequence[Wanted], rows: Sequence[Tensors]) -> int:
+    def _answer_bytes(self, wanted: Sequence[RequestedOutput], rows: Sequence[Tensors]) -> int:
         """Return the bytes of all outputs that the answer is made of. Raises BadInput if they are too many."""
         size = sum(outputs[output.name].nbytes for outputs in rows for output in wanted)
         if size > self._limits.answer:
@@ -383,7 +383,7 @@ class Service:
         return arrived - model.runtime.origin + bound_s
 
     async def _all(
-        self, model: ServedModel, rows: Sequence[Row], request: InferRequest, visit: Visit
+        self, model: ServedModel, rows: Sequence[Row], request: InferRequest, visit: RequestTrace
     ) -> list[Inference]:
         deadline = self._deadline(model, request, visit.arrived)
         left_s = request.timeout_us / 1e6 + LATE_S - (time.monotonic() - visit.arrived) if request.timeout_us else None
@@ -397,7 +397,7 @@ class Service:
             ) from None
 
     async def _all_rows(
-        self, model: ServedModel, rows: Sequence[Row], request: InferRequest, visit: Visit, deadline: float
+        self, model: ServedModel, rows: Sequence[Row], request: InferRequest, visit: RequestTrace, deadline: float
     ) -> list[Inference]:
         visit.rows = [RowVisit(origin=model.runtime.origin) for _ in rows]
         if len(rows) == 1:
@@ -428,7 +428,7 @@ class Service:
         told.worker = model.workers[told.inference.execution.worker]
         return told.inference
 
-    def standing(self) -> Standing:
+    def standing(self) -> Snapshot:
         workers, waiting, running = [], Counter[str](), Counter[str]()
         arena: dict[str, tuple[int, int]] = {}
         lost = 0
@@ -446,10 +446,18 @@ class Service:
                 fallbacks.update({status.name: count for status, count in made.counters.unsupported.items()})
         damaged = sum(made.damaged for made in self._preprocessors.all())
         models = self.models.items()
-        return Standing(
-            workers, lost, self._preprocessors.states(), {name: model.in_flight for name, model in models},
-            {name: model.preprocessing for name, model in models}, waiting, running, arena, fallbacks, damaged,
-        )  # fmt: skip
+        return Snapshot(
+            workers,
+            lost,
+            self._preprocessors.states(),
+            {name: model.in_flight for name, model in models},
+            {name: model.preprocessing for name, model in models},
+            waiting,
+            running,
+            arena,
+            fallbacks,
+            damaged,
+        )
 
 
 def _rows(model: ServedModel, request: InferRequest, limits: Limits) -> list[Row]:
@@ -473,7 +481,7 @@ def _rows(model: ServedModel, request: InferRequest, limits: Limits) -> list[Row
 def _pixels(file: bytes) -> int:
     """Return the pixels that the file's header names, or 0 without a header. Decoding reports such a file."""
     try:
-        return math.prod(photo_file.size(file))
+        return math.prod(image_file.size(file))
     except CorruptInput:
         return 0
 
@@ -486,11 +494,11 @@ def _as_long_as_the_longest(arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]
     ]
 
 
-def _joined(model: ServedModel, wanted: Sequence[Wanted], rows: Sequence[Tensors]) -> list[Output]:
+def _joined(model: ServedModel, wanted: Sequence[RequestedOutput], rows: Sequence[Tensors]) -> list[Output]:
     return [_output(model, each, [outputs[each.name] for outputs in rows]) for each in wanted]
 
 
-def _output(model: ServedModel, wanted: Wanted, arrays: list[NDArray[Any]]) -> Output:
+def _output(model: ServedModel, wanted: RequestedOutput, arrays: list[NDArray[Any]]) -> Output:
     """Return one output of all rows. Raises BadInput for rows that do not fit together."""
     if len({array.shape for array in arrays}) > 1:
         if model.rows.encoded != AUDIO:

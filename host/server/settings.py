@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headrace.batching import POLICIES, UsageError
-from headrace.batching.catalog import CELL_POLICIES
 from headrace.batching.errors import LONGEST_NAME
 from headrace.batching.graphs.profile import KNEE_GROWTH
 from headrace.batching.policies.bucketed_graph import BUCKET_WIDTH
 from headrace.batching.policies.preba import BUCKET_S
+from headrace.batching.registry import CELL_POLICIES
 from headrace.host.workers.devices import parsed_workers
-from headrace.host.workers.foreign.rules import EXPORTED, MEMORY_MIB, FileRules
+from headrace.host.workers.networks.foreign.rules import EXPORTED, MEMORY_MIB, FileRules
 
 NAME = re.compile(r"[\w-][\w.: -]{0,254}")  # no way out of a folder, no part of a path in a URL
 PREPROCESSORS = ("cpu", "dpu")
@@ -23,8 +23,8 @@ PREPROCESSORS = ("cpu", "dpu")
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
     """`source` is a torchvision network, `module:function`, a file of torch.export's (`.pt2`), or a step model of
-    `headrace.host.workers.networks.KINDS`; `hidden` to `longest_output` are such a one's (see `Network` there), and
-    `dec_timesteps` the decoder steps that policies which predict assume.
+    `headrace.host.workers.networks.sequence_networks.KINDS`; `hidden` to `longest_output` are such a one's (see
+    `Network` there), and `dec_timesteps` the decoder steps that policies which predict assume.
 
     `resize` (of the shorter side), `crop`, `mean` and `std` (red, green, blue; 1 is white) replace parts of the
     network's own transform.

@@ -259,9 +259,12 @@ class ForkServer:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "headrace.host.workers.fork_server", str(theirs.fileno())],
-                env={**os.environ, **ENVIRONMENT, **ONE_THREAD}, pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors,
-            )  # fmt: skip
+                env={**os.environ, **ENVIRONMENT, **ONE_THREAD},
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+            )
         self._control = ours
 
     def _last_words(self) -> str:

@@ -14,7 +14,7 @@ from headrace.host.workers.channel import Channel, WorkerLost
 from headrace.host.workers.devices import WorkerDevice
 from headrace.host.workers.fork_server import ENVIRONMENT, FIRST_FD, SHARED, ForkedProcess, ForkServer, last_lines
 from headrace.host.workers.messages import ANSWER, FAILED, MAX_MESSAGE, STARTING
-from headrace.host.workers.program import Program
+from headrace.host.workers.networks.program import Program
 
 START_TIMEOUT_S = 180.0  # a cold import of torch on a busy machine, and the warm-up runs
 SLOW_START_S = 15.0  # after which it is told what a start is at

@@ -34,7 +34,7 @@ from headrace.host.workers.timerfd import TimerFd
 SPIN_S = 300e-6
 
 
-class Ran(NamedTuple):
+class TaskRecord(NamedTuple):
     """`gathered` is when the inputs were together (`time.monotonic()`)."""
 
     gathered: float
@@ -44,7 +44,7 @@ class Ran(NamedTuple):
 class Executor(Protocol):
     """Runs tasks of one kind; reads the messages that this kind's class in live/ writes, and writes what it reads."""
 
-    def run(self, message: memoryview, interrupts: "Interrupts") -> Ran: ...
+    def run(self, message: memoryview, interrupts: "Interrupts") -> TaskRecord: ...
 
 
 def check_batch(size: int, most: int) -> None:

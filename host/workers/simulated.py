@@ -14,7 +14,7 @@ from headrace.batching import Decoding, NodeTimes
 from headrace.host.workers.channel import Channel
 from headrace.host.workers.messages import ANSWER, READY, answer_nodes, read_nodes
 from headrace.host.workers.process import STOP_TIMEOUT_S
-from headrace.host.workers.serving import Interrupts, Ran, serve
+from headrace.host.workers.serving import Interrupts, TaskRecord, serve
 
 
 class SimulatedExecutor:
@@ -22,20 +22,20 @@ class SimulatedExecutor:
         self._times = times  # by number of the model
         self._decoding = Decoding()
 
-    def run(self, message: memoryview, interrupts: Interrupts) -> Ran:
+    def run(self, message: memoryview, interrupts: Interrupts) -> TaskRecord:
         model, task, _ = read_nodes(message)
         times = self._times[model]
         began = time.monotonic()
         if not task.preemptible:
             interrupts.sleep(began + times.whole_task(task))
-            return Ran(began, answer_nodes(task))
+            return TaskRecord(began, answer_nodes(task))
         length = times.task_length(task)
         stop = self._decoding.stop(task, times.sections)
         end = began + times.duration(task.batch_size, length, task.start, stop)
         if interrupts.wait(end):
             stop = times.boundary(task.batch_size, length, task.start, stop, time.monotonic() - began)
             interrupts.sleep(began + times.duration(task.batch_size, length, task.start, stop))
-        return Ran(began, answer_nodes(self._decoding.end(task, stop, times.sections)))
+        return TaskRecord(began, answer_nodes(self._decoding.end(task, stop, times.sections)))
 
 
 class SimulatedWorker:

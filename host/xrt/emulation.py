@@ -52,11 +52,35 @@ from headrace.host.xrt.faults import Fault, FaultKind
 from headrace.host.xrt.hw_emu import HwEmuEngine, MemoryModel
 
 __all__ = [  # noqa: RUF022  pyxrt's names; then what only this device has
-    "XCL_BO_FLAGS_NONE", "alert", "bo", "critical", "debug", "device", "emergency", "enumerate_devices", "error",
-    "ert_cmd_state", "hw_context", "info", "kernel", "log_message", "notice", "run", "runlist", "uuid", "warning",
-    "xclBOSyncDirection", "xclbin", "xrt_info_device", "xrt_msg_level",
-    "inject", "set_faithful", "set_launch_cost", "set_memory_model", "trace",
-]  # fmt: skip
+    "XCL_BO_FLAGS_NONE",
+    "alert",
+    "bo",
+    "critical",
+    "debug",
+    "device",
+    "emergency",
+    "enumerate_devices",
+    "error",
+    "ert_cmd_state",
+    "hw_context",
+    "info",
+    "kernel",
+    "log_message",
+    "notice",
+    "run",
+    "runlist",
+    "uuid",
+    "warning",
+    "xclBOSyncDirection",
+    "xclbin",
+    "xrt_info_device",
+    "xrt_msg_level",
+    "inject",
+    "set_faithful",
+    "set_launch_cost",
+    "set_memory_model",
+    "trace",
+]
 
 PAGE = 4096
 _DONE = {

@@ -142,18 +142,36 @@ class KernelModel:
         Raises KernelFailed."""
         memory = memory or MemoryModel()
         options = _Options(
-            memory.latency, memory.max_outstanding, memory.bandwidth, memory.stall, memory.seed,
-            max_cycles, max_idle, poll, launch, renew, 0, None if wave is None else os.fsencode(wave),
-        )  # fmt: skip
+            memory.latency,
+            memory.max_outstanding,
+            memory.bandwidth,
+            memory.stall,
+            memory.seed,
+            max_cycles,
+            max_idle,
+            poll,
+            launch,
+            renew,
+            0,
+            None if wave is None else os.fsencode(wave),
+        )
         given = (_Register * len(writes))(*(_Register(offset, value) for offset, value in writes.items()))
         asked = (_Register * len(reads))(*(_Register(offset, 0) for offset in reads))
         mapped = (_Range * len(ranges))(*(_Range(r.base, r.size, r.pointer) for r in ranges))
         traffic = (_Traffic * len(self.ports))()
         results = _Results()
         failed = self._library.hw_emu_run(
-            self._model, ctypes.byref(options), mapped, ctypes.c_size_t(len(mapped)), given,
-            ctypes.c_size_t(len(given)), asked, ctypes.c_size_t(len(asked)), traffic, ctypes.byref(results),
-        )  # fmt: skip
+            self._model,
+            ctypes.byref(options),
+            mapped,
+            ctypes.c_size_t(len(mapped)),
+            given,
+            ctypes.c_size_t(len(given)),
+            asked,
+            ctypes.c_size_t(len(asked)),
+            traffic,
+            ctypes.byref(results),
+        )
         if failed:
             raise KernelFailed(results.message.decode(errors="replace"))
         return KernelRun(
@@ -197,9 +215,14 @@ class HwEmuEngine:
         reads = [*spec.outputs.values(), *spec.counters.values()]
         try:
             done = self._model.run(
-                register_writes(spec, values), memory.ranges(), reads, memory=self.memory_model, wave=wave,
-                launch=round(self.launch_us * CLOCK_MHZ), renew=True,  # a run from a queue has no bound of its own
-            )  # fmt: skip
+                register_writes(spec, values),
+                memory.ranges(),
+                reads,
+                memory=self.memory_model,
+                wave=wave,
+                launch=round(self.launch_us * CLOCK_MHZ),
+                renew=True,  # a run from a queue has no bound of its own
+            )
         except KernelFailed as error:
             raise RunFailed(str(error)) from error
         counters = {name: done.registers[offset] for name, offset in spec.counters.items()}

@@ -360,9 +360,10 @@ class FleetRun:
             self._boots(site)
             heapq.heappush(self._changes, (self._now + scale.start_s, STARTED, site.number, site.life, 0.0))
         elif (
-            wanted < self._running and len(self._router.up) > scale.least
+            wanted < self._running
+            and len(self._router.up) > scale.least
             and self._now >= self._scaled_at + scale.cooldown_s
-        ):  # fmt: skip
+        ):
             site = self._sites[self._router.up[-1]]
             self._router.remove(site.number)
             site.leaves = True

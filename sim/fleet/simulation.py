@@ -54,9 +54,16 @@ def simulate_fleet(
         return [taken.tolist() for taken in found]
 
     run = FleetRun(
-        fleet, new_policy, known, workers, seed, open_from(cell_models),
-        0.0 if preprocessor is None else preprocessor.delay_s, [step.servers for step in steps], seconds,
-    )  # fmt: skip
+        fleet,
+        new_policy,
+        known,
+        workers,
+        seed,
+        open_from(cell_models),
+        0.0 if preprocessor is None else preprocessor.delay_s,
+        [step.servers for step in steps],
+        seconds,
+    )
     collecting = gc.isenabled()
     gc.disable()
     try:

@@ -24,7 +24,7 @@ from headrace.sim.preprocessing import Preprocessor, Step
 
 FORMAT: Final = "headrace-cpu-preprocessing"
 VERSION: Final = 1
-MOST_CORES: Final = 4096
+MAX_CORES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,14 @@ class ImageCost:
     """Seconds of one core, nothing else running: `photo_s` for any photo, and for each pixel and byte of its file.
     `contention` is how many times as long it takes with every core at work."""
 
-    photo_s: float
+    image_s: float
     pixel_s: float = 0.0
     byte_s: float = 0.0
     contention: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class SoundCost:
+class AudioCost:
     """As ImageCost: for any sound, and for each of its seconds."""
 
     clip_s: float
@@ -53,7 +53,7 @@ class CpuCosts:
 
     label: str
     image: ImageCost
-    sound: SoundCost
+    sound: AudioCost
     source: str
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class CpuCosts:
         """Of a core, for each request, with every core at work: at low load that is rather too much."""
         if inputs.kind == "image":
             work = self.image.pixel_s * inputs.pixels(sizes) + self.image.byte_s * inputs.file_bytes(sizes)
-            return self.image.contention * (self.image.photo_s + work)
+            return self.image.contention * (self.image.image_s + work)
         return self.sound.contention * (self.sound.clip_s + self.sound.second_s * inputs.seconds(sizes))
 
     def to_json(self, **more: Any) -> str:
@@ -90,7 +90,7 @@ class CpuCosts:
             if body["version"] != VERSION:
                 raise UsageError(f"version {body['version']!r} is not {VERSION}; measure it again")
             image = ImageCost(**{name: _number(value) for name, value in body["image"].items()})
-            sound = SoundCost(**{name: _number(value) for name, value in body["sound"].items()})
+            sound = AudioCost(**{name: _number(value) for name, value in body["sound"].items()})
             return cls(_text(body["label"]), image, sound, _text(body["source"]))
         except UsageError as error:
             raise UsageError(f"not what `headrace profile --cpu-preprocessing` wrote: {error}") from error
@@ -104,8 +104,8 @@ class CpuCosts:
 # Since then a sparse filterbank takes some fifth off a sound's time; cores of this cost never were what bound sounds.
 MEASURED: Final = CpuCosts(
     "measured",
-    ImageCost(photo_s=93e-6, pixel_s=2.17e-9, byte_s=9.43e-9, contention=1.015),
-    SoundCost(clip_s=67e-6, second_s=150e-6, contention=1.0),
+    ImageCost(image_s=93e-6, pixel_s=2.17e-9, byte_s=9.43e-9, contention=1.015),
+    AudioCost(clip_s=67e-6, second_s=150e-6, contention=1.0),
     "headrace profile --cpu-preprocessing, AMD EPYC (family 26), 2 cores, 2026-11-22",
 )
 
@@ -133,8 +133,8 @@ def cpu_preprocessor(
 ) -> Preprocessor:
     """`cores` of the machine, of which `taken` are kept for other work; then the tensor's way to the GPU. Raises
     UsageError."""
-    if not 1 <= cores <= MOST_CORES:
-        raise UsageError(f"{cores} CPU cores; give 1 to {MOST_CORES}")
+    if not 1 <= cores <= MAX_CORES:
+        raise UsageError(f"{cores} CPU cores; give 1 to {MAX_CORES}")
     if not 0 <= taken < cores:
         raise UsageError(f"{taken} of {cores} CPU cores are taken by other work: leave at least 1 for preprocessing")
     inputs = Inputs(kind, photos)

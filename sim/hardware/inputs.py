@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching.errors import UsageError
-from headrace.sim.hardware.dpu import image_cu_cycles
-from headrace.sim.hardware.jpeg import read_jpeg_work
+from headrace.sim.hardware.dpu.image import image_cu_cycles
+from headrace.sim.hardware.dpu.jpeg import read_jpeg_work
 
 Values = NDArray[np.float64]
 KINDS: Final = ("image", "sound")
@@ -30,7 +30,7 @@ TYPICAL_FILE_BYTES: Final = 110_000
 PIXELS_A_CLOCK: Final = 2.0
 NEEDED: Final = 329 * 336 / TYPICAL_PIXELS
 SYMBOLS_A_BYTE: Final = 1.4
-CLOCKS_A_PHOTO: Final = 3000.0
+CLOCKS_PER_IMAGE: Final = 3000.0
 
 IMAGE_TENSOR_BYTES: Final = 3 * 224 * 224 * 4  # float32
 
@@ -60,7 +60,7 @@ class Photo:
             )
 
 
-def photo_of(jpeg: bytes) -> Photo:
+def image_of(jpeg: bytes) -> Photo:
     """By the cycle model. Raises UsageError for a file that the image CU does not take."""
     work = read_jpeg_work(jpeg)
     return Photo(work.width * work.height, len(jpeg), image_cu_cycles(work))
@@ -68,7 +68,7 @@ def photo_of(jpeg: bytes) -> Photo:
 
 def estimated_clocks(pixels: Values, file_bytes: Values) -> Values:
     """Of image_cu, from start to done, of photos that nobody has looked into."""
-    return np.maximum(NEEDED * pixels / PIXELS_A_CLOCK, SYMBOLS_A_BYTE * file_bytes) + CLOCKS_A_PHOTO
+    return np.maximum(NEEDED * pixels / PIXELS_A_CLOCK, SYMBOLS_A_BYTE * file_bytes) + CLOCKS_PER_IMAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +88,14 @@ class Inputs:
     def pixels(self, sizes: Values) -> Values:
         if not self.photos:
             return self._checked(sizes)
-        return self._of_photos(sizes, [photo.pixels for photo in self.photos])
+        return self._of_images(sizes, [photo.pixels for photo in self.photos])
 
     def file_bytes(self, sizes: Values) -> Values:
         if self.kind == "sound":
             return WAV_HEADER_BYTES + SAMPLE_BYTES * self.samples(sizes)
         if not self.photos:
             return self._checked(sizes) * (TYPICAL_FILE_BYTES / TYPICAL_PIXELS)
-        return self._of_photos(sizes, [photo.file_bytes for photo in self.photos])
+        return self._of_images(sizes, [photo.file_bytes for photo in self.photos])
 
     def tensor_bytes(self, sizes: Values) -> Values:
         if self.kind == "image":
@@ -104,7 +104,7 @@ class Inputs:
 
     def image_clocks(self, sizes: Values) -> Values:
         if self.photos:
-            return self._of_photos(sizes, [photo.clocks for photo in self.photos])
+            return self._of_images(sizes, [photo.clocks for photo in self.photos])
         return estimated_clocks(sizes, self.file_bytes(sizes))
 
     def seconds(self, sizes: Values) -> Values:
@@ -123,7 +123,7 @@ class Inputs:
             raise UsageError(f"sizes of requests are {what}, each above 0")
         return sizes
 
-    def _of_photos(self, sizes: Values, values: Sequence[int]) -> Values:
+    def _of_images(self, sizes: Values, values: Sequence[int]) -> Values:
         numbers = sizes.astype(np.int64)
         if not ((numbers == sizes).all() and (numbers >= 0).all() and (numbers < len(values)).all()):
             raise UsageError(f"sizes of requests are numbers of photos, 0 to {len(values) - 1}")

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from headrace.batching.errors import UsageError
+from headrace.sim.hardware.gpu.mig import Gpu, Instance
 from headrace.sim.hardware.inputs import IMAGE_TENSOR_BYTES, TYPICAL_PIXELS, Inputs, Photo, Values
-from headrace.sim.hardware.mig import Gpu, Instance
 from headrace.sim.hardware.pcie import gpu_link, to_device
 from headrace.sim.preprocessing import Preprocessor, Step
 

@@ -7,13 +7,13 @@ derivation, and each row of `derivation` says which it is.
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.sim.hardware.cpu import CpuCosts, ImageCost, SoundCost
+from headrace.sim.hardware.cpu import AudioCost, CpuCosts, ImageCost
 from headrace.sim.hardware.inputs import HOP, IMAGE_TENSOR_BYTES, MEL_BYTES, MELS, SAMPLE_RATE, TYPICAL_FILE_BYTES
 
 # ---- the paper's numbers ----
 CORES: Final = 32  # Section 5: an AMD EPYC 7502
 IMAGE_PCIE_BYTES_S: Final = 6.13e9  # Section 4.2, MobileNet, between CPU and DPU
-SOUND_PCIE_BYTES_S: Final = 0.9e9  # Section 4.2, CitriNet
+AUDIO_PCIE_BYTES_S: Final = 0.9e9  # Section 4.2, CitriNet
 CITRINET_CORES: Final = 393  # Section 3.3: that keep up with 1g.5gb(7x)
 CLIP_S: Final = 2.5  # Section 3, "fixed at 2.5 sec"
 LOST_BY_CPU: Final = 0.756  # Section 3.3, Fig. 8: of the throughput of 1g.5gb(7x), on average over six models
@@ -32,7 +32,7 @@ def images_per_s() -> float:
 def clips_per_s(sample_rate: int = CLIP_SAMPLE_RATE, sample_bytes: int = CLIP_SAMPLE_BYTES) -> float:
     """Each moves its samples to the DPU and the float32 mel spectrogram of 16 kHz back."""
     frames = int(CLIP_S * SAMPLE_RATE) // HOP + 1
-    return SOUND_PCIE_BYTES_S / (CLIP_S * sample_rate * sample_bytes + frames * MELS * MEL_BYTES)
+    return AUDIO_PCIE_BYTES_S / (CLIP_S * sample_rate * sample_bytes + frames * MELS * MEL_BYTES)
 
 
 def clip_core_s() -> float:
@@ -50,7 +50,7 @@ def image_core_s(taken: int = SERVERS) -> float:
 PAPER_IMPLIED: Final = CpuCosts(
     "paper-implied",
     ImageCost(image_core_s()),
-    SoundCost(0.0, clip_core_s() / CLIP_S),
+    AudioCost(0.0, clip_core_s() / CLIP_S),
     "derived from numbers of the PREBA paper; see `derivation` in sim/hardware/preba_cpu.py",
 )
 
@@ -71,21 +71,30 @@ def derivation() -> tuple[Derived, ...]:
     int16 = clips_per_s(SAMPLE_RATE, 2)
     return (
         Derived("PCIe, MobileNet", IMAGE_PCIE_BYTES_S / 1e9, "GB/s", True, "Section 4.2"),
-        Derived("PCIe, CitriNet", SOUND_PCIE_BYTES_S / 1e9, "GB/s", True, "Section 4.2"),
+        Derived("PCIe, CitriNet", AUDIO_PCIE_BYTES_S / 1e9, "GB/s", True, "Section 4.2"),
         Derived("cores for CitriNet", CITRINET_CORES, "cores", True, "Section 3.3, Fig. 8"),
         Derived("lost by CPU preprocessing", 100 * LOST_BY_CPU, "%", True, "Section 3.3, Fig. 8, mean of six models"),
         Derived(
-            "images", images_per_s(), "images/s", False,
+            "images",
+            images_per_s(),
+            "images/s",
+            False,
             f"PCIe / ({TYPICAL_FILE_BYTES / 1e3:.0f} KB of file + {IMAGE_TENSOR_BYTES / 1e3:.0f} KB of float32)",
         ),
         Derived(
-            "clips of 2.5 s", clips_per_s(), "clips/s", False,
+            "clips of 2.5 s",
+            clips_per_s(),
+            "clips/s",
+            False,
             f"PCIe / (float32 at {CLIP_SAMPLE_RATE} Hz + 80 x 251 float32); with 16 bits at 16 kHz it were {int16:.0f}",
         ),
         Derived("CPU, a clip of 2.5 s", 1e3 * clip_core_s(), "ms", False, "cores / clips a second"),
         Derived(
-            "CPU, a photo", 1e3 * image_core_s(), "ms", False,
+            "CPU, a photo",
+            1e3 * image_core_s(),
+            "ms",
+            False,
             f"{CORES} cores, less {SERVERS} for server processes, / {100 - 100 * LOST_BY_CPU:.1f} % of the images a "
             "second: the six models' average loss taken for MobileNet's",
         ),
-    )  # fmt: skip
+    )

@@ -23,11 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching.errors import HeadraceError, UsageError
-from headrace.sim.hardware import cost, power
-from headrace.sim.hardware.mig import gpu_named, partitions
+from headrace.sim.hardware.gpu import power
+from headrace.sim.hardware.gpu.mig import gpu_named, partitions
 from headrace.sim.planner.space import CUS
-from headrace.sim.planner.target import LEAST, MOST_GPUS
-from headrace.sim.system import CORES
+from headrace.sim.planner.target import LEAST, MAX_GPUS
+from headrace.sim.system import cost
+from headrace.sim.system.system import CORES
 
 if TYPE_CHECKING:  # the functions that use scipy load it, so that the help of a command does not
     from scipy.optimize import LinearConstraint
@@ -145,8 +146,12 @@ class _Prices:
         def both(usd: float, watts: float) -> tuple[float, float]:
             return usd + watts * a_watt, watts
 
-        return cls(both(prices["node"] + prices[gpu], basic), both(prices["cpu"], idle["cpu"]),
-                   both(prices["fpga"], idle["fpga"]), both(0.0, 1.0))  # fmt: skip
+        return cls(
+            both(prices["node"] + prices[gpu], basic),
+            both(prices["cpu"], idle["cpu"]),
+            both(prices["fpga"], idle["fpga"]),
+            both(0.0, 1.0),
+        )
 
 
 @dataclass(slots=True)
@@ -181,8 +186,11 @@ class _Rows:
         from scipy.sparse import coo_array
 
         rows, places, values = zip(*self.entries, strict=True)
-        return LinearConstraint(coo_array((values, (rows, places)), (len(self.low), columns)).tocsr(),
-                                np.array(self.low), np.array(self.high))  # fmt: skip
+        return LinearConstraint(
+            coo_array((values, (rows, places)), (len(self.low), columns)).tocsr(),
+            np.array(self.low),
+            np.array(self.high),
+        )
 
 
 class _Program:
@@ -246,22 +254,35 @@ class _Program:
                 rows.add({**order, **{column - width: -value for column, value in order.items()}}, high=0.0)
             for profile in dict.fromkeys(option.profile for option in self.options):
                 of = [i for i, option in enumerate(self.options) if option.profile == profile]
-                rows.add({**{at + x + i: 1.0 for i in of},
-                          **{at + y + p: -float(names.count(profile)) for p, names in enumerate(self.partitions)}},
-                         high=0.0)  # fmt: skip
+                rows.add(
+                    {
+                        **{at + x + i: 1.0 for i in of},
+                        **{at + y + p: -float(names.count(profile)) for p, names in enumerate(self.partitions)},
+                    },
+                    high=0.0,
+                )
             for i, option in enumerate(self.options):
                 rows.add({at + r + i: 1.0, at + x + i: -option.capacity_rps}, high=0.0)
                 if slices is not None:
                     low[at + x + i] = high[at + x + i] = slices[number, i]
-                    rows.add({at + r + i: 1.0,
-                              1 + models.index(option.model): -option.capacity_rps * slices[number, i]},
-                             high=0.0)  # fmt: skip
+                    rows.add(
+                        {at + r + i: 1.0, 1 + models.index(option.model): -option.capacity_rps * slices[number, i]},
+                        high=0.0,
+                    )
             if parts:
-                each = {i: (option.cores / option.capacity_rps, option.cus / option.capacity_rps)
-                        for i, option in enumerate(self.options)}  # fmt: skip
+                each = {
+                    i: (option.cores / option.capacity_rps, option.cus / option.capacity_rps)
+                    for i, option in enumerate(self.options)
+                }
                 sockets = {**{column: -float(CORES) for column in servers}, at + second: -float(CORES)}
-                rows.add({**{at + x + i: 1.0 for i in each}, **{at + r + i: cores for i, (cores, _) in each.items()},
-                          **sockets}, high=0.0)  # fmt: skip
+                rows.add(
+                    {
+                        **{at + x + i: 1.0 for i in each},
+                        **{at + r + i: cores for i, (cores, _) in each.items()},
+                        **sockets,
+                    },
+                    high=0.0,
+                )
                 rows.add({**{at + r + i: cus for i, (_, cus) in each.items()}, at + card: -float(CARD_CUS)}, high=0.0)
         for model, rate in self.rates.items():
             of = [i for i, option in enumerate(self.options) if option.model == model]
@@ -273,8 +294,13 @@ class _Program:
         c = weights[objective]
         largest = float(np.abs(c).max())
         with _quiet():
-            done = milp(c / largest, integrality=whole, bounds=Bounds(low, high), constraints=rows.constraint(columns),
-                        options={"time_limit": LIMIT_S, "mip_rel_gap": CLOSED / 10})  # fmt: skip
+            done = milp(
+                c / largest,
+                integrality=whole,
+                bounds=Bounds(low, high),
+                constraints=rows.constraint(columns),
+                options={"time_limit": LIMIT_S, "mip_rel_gap": CLOSED / 10},
+            )
         if done.x is None:
             if done.status == 1:
                 raise HeadraceError(
@@ -286,10 +312,15 @@ class _Program:
         whole_numbers = np.round(shaped[:, :r])
         bound = done.mip_dual_bound
         return _Solved(
-            float(done.fun) * largest, float(done.fun if bound is None else bound) * largest, float(done.x[0]),
-            whole_numbers[:, :second], whole_numbers[:, second], whole_numbers[:, card], whole_numbers[:, x:r],
+            float(done.fun) * largest,
+            float(done.fun if bound is None else bound) * largest,
+            float(done.x[0]),
+            whole_numbers[:, :second],
+            whole_numbers[:, second],
+            whole_numbers[:, card],
+            whole_numbers[:, x:r],
             np.maximum(0.0, shaped[:, r:]),
-        )  # fmt: skip
+        )
 
     def on_servers(self, count: int, objective: str, exactly: int | None) -> tuple[_Solved, float] | None:
         """The best with up to `count` servers, or `exactly` so many, each with parts of its own; and its gap."""
@@ -316,14 +347,19 @@ class _Program:
 
 
 def allocate(
-    gpu: str, options: Sequence[Option], rates: Mapping[str, float], *, gpus: int | None, least: str,
+    gpu: str,
+    options: Sequence[Option],
+    rates: Mapping[str, float],
+    *,
+    gpus: int | None,
+    least: str,
     prices: Mapping[str, float],
-) -> Allocation:  # fmt: skip
+) -> Allocation:
     """Servers that hold `rates` (1/s, by model) with at most `gpus` GPUs (None: as many as it takes, up to MOST_GPUS),
     at the `least` of LEAST; `prices` as `cost.given_prices` has them. Raises UsageError that says what binds, and by
     how much, and HeadraceError if it takes too long."""
     _check(gpu, options, rates, gpus, least)
-    most = MOST_GPUS if gpus is None else gpus
+    most = MAX_GPUS if gpus is None else gpus
     program = _Program(gpu, options, rates, _Prices.of(gpu, prices))
     fewest = program.solve([most], "gpus")
     if fewest is None:
@@ -355,8 +391,8 @@ def _check(gpu: str, options: Sequence[Option], rates: Mapping[str, float], gpus
     profiles = gpu_named(gpu).profiles
     if least not in LEAST:
         raise UsageError(f"--least {least!r}: choose from {', '.join(LEAST)}")
-    if gpus is not None and not 1 <= gpus <= MOST_GPUS:
-        raise UsageError(f"--gpus {gpus}: give 1 to {MOST_GPUS}")
+    if gpus is not None and not 1 <= gpus <= MAX_GPUS:
+        raise UsageError(f"--gpus {gpus}: give 1 to {MAX_GPUS}")
     if not rates:
         raise UsageError("there is nothing to place: give a model and its rate")
     for model, rate in rates.items():
@@ -382,8 +418,8 @@ def _too_much(program: _Program, gpu: str, most: int) -> UsageError:
     binds = f"{part} bind (the slices could do {100 * slices.scale:.3g} %)" if cpu_binds else "the slices bind"
     alone = {model: _gpus_alone(program, model) for model in program.rates}
     model = max(alone, key=lambda name: alone[name])
-    more = program.solve([MOST_GPUS], "gpus")
-    takes = f"--gpus {round(more.objective)} or more" if more is not None else f"more than {MOST_GPUS} GPUs"
+    more = program.solve([MAX_GPUS], "gpus")
+    takes = f"--gpus {round(more.objective)} or more" if more is not None else f"more than {MAX_GPUS} GPUs"
     if held.scale >= 1:  # in one pool, but not by server
         takes, binds = f"--gpus {most + 1}", f"{part} bind: together they are enough, but not in each server"
     return UsageError(
@@ -406,8 +442,13 @@ def _gpus_alone(program: _Program, model: str) -> float:
 def _allocation(program: _Program, solved: _Solved, gap: float, objective: str) -> Allocation:
     used = [number for number, row in enumerate(solved.partitions) if row.any()]
     chosen = [int(np.argmax(solved.partitions[number])) for number in used]
-    even = program.solve([1] * len(used), "even", chosen=chosen, slices=solved.slices[used],
-                         within=(objective, solved.objective * (1 + EVEN)))  # fmt: skip
+    even = program.solve(
+        [1] * len(used),
+        "even",
+        chosen=chosen,
+        slices=solved.slices[used],
+        within=(objective, solved.objective * (1 + EVEN)),
+    )
     assert even is not None  # what was solved is such a one
     servers = []
     usd = watts = 0.0
@@ -425,14 +466,20 @@ def _allocation(program: _Program, solved: _Solved, gap: float, objective: str) 
             slices.append((name, program.options[i]))
             rates.append(float(even.rates[number, i] / even.slices[number, i]))
         cpus, card = 1 + int(even.cpus[number]), bool(even.cards[number])
-        busy = sum(rate * option.watts / option.capacity_rps
-                   for (_, option), rate in zip(slices, rates, strict=True) if option is not None)  # fmt: skip
+        busy = sum(
+            rate * option.watts / option.capacity_rps
+            for (_, option), rate in zip(slices, rates, strict=True)
+            if option is not None
+        )
         prices = program.prices
         usd, watts = (
-            total + prices.server[place] + (cpus - 1) * prices.cpu[place] + card * prices.card[place]
+            total
+            + prices.server[place]
+            + (cpus - 1) * prices.cpu[place]
+            + card * prices.card[place]
             + busy * prices.watt[place]
             for place, total in ((0, usd), (1, watts))
-        )  # fmt: skip
+        )
         servers.append(ServerPlan(program.partitions[choice], tuple(slices), tuple(rates), cpus, card))
     return Allocation(tuple(servers), usd, watts, gap)
 
@@ -453,9 +500,12 @@ def headroom(servers: Sequence[ServerPlan], rates: Mapping[str, float]) -> Headr
         parts["cus", number] = [0.0, *cus], CARD_CUS * server.card
     served = [[rate, *(-float(option.model == model) for _, option in places)] for model, rate in rates.items()]
     most = [option.capacity_rps for _, option in places]
-    done = linprog([-1.0, *[0.0] * len(places)], A_ub=[*(row for row, _ in parts.values()), *served],
-                   b_ub=[*(there for _, there in parts.values()), *[0.0] * len(served)],
-                   bounds=[(0, None), *((0, each) for each in most)])  # fmt: skip
+    done = linprog(
+        [-1.0, *[0.0] * len(places)],
+        A_ub=[*(row for row, _ in parts.values()), *served],
+        b_ub=[*(there for _, there in parts.values()), *[0.0] * len(served)],
+        bounds=[(0, None), *((0, each) for each in most)],
+    )
     weights: dict[tuple[str, str | int], float] = {}
     for (part, number), price, (_, there) in zip(parts, done.ineqlin.marginals, parts.values(), strict=False):
         weights[part, number] = -price * there

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from headrace.batching.errors import UsageError
 from headrace.batching.graphs.execution import NodeTimes
 from headrace.sim.engine import Arrivals
-from headrace.sim.hardware import cost
-from headrace.sim.hardware.gpu_slice import PRECISIONS, check_fits, slice_of
+from headrace.sim.hardware.gpu.slice import PRECISIONS, check_fits, slice_of
 from headrace.sim.planner.target import Hardware, Target
 from headrace.sim.scenario import SAMPLES, Scenario, mean_lengths, rate_shares, server_of
-from headrace.sim.system import System
+from headrace.sim.system import cost
+from headrace.sim.system.system import System
 
 BATCHES: Final = (1, 2, 4)  # largest ones, in Batch_knee of the smallest slice
 LARGEST: Final = 256
@@ -41,7 +41,7 @@ class Bounds:
     shares: Mapping[str, float]
     system: System
 
-    def most_rps(self, batch: int | None) -> float:
+    def max_rps(self, batch: int | None) -> float:
         """No policy does more in batches of up to `batch`; None: to the knee, as of `preba`."""
         slices = self.capacity_rps["slices"] if batch is None else self.slices_rps[batch.bit_length() - 1]
         return min([SLACK * slices, *[rate for part, rate in self.capacity_rps.items() if part != "slices"]])
@@ -49,7 +49,7 @@ class Bounds:
     @property
     def able_rps(self) -> float:
         """No policy with any of the parameters that are tried does more."""
-        return max(self.most_rps(batch) for batch in (None, *self.batches))
+        return max(self.max_rps(batch) for batch in (None, *self.batches))
 
     @property
     def binds(self) -> str:

@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from headrace.batching.errors import UsageError
-from headrace.sim.hardware import power
-from headrace.sim.hardware.mig import InstanceProfile, gpu_named
-from headrace.sim.load.traffic import burst_rates
+from headrace.sim.hardware.gpu import power
+from headrace.sim.hardware.gpu.mig import InstanceProfile, gpu_named
 from headrace.sim.planner.allocate import CARD_CUS, Option
 from headrace.sim.planner.bounds import bounds_of
 from headrace.sim.planner.space import SOCKETS, preprocessings, settings_of
 from headrace.sim.planner.target import Candidate, Hardware, Target
 from headrace.sim.planner.trials import Measured, Run, Trial
-from headrace.sim.system import CORES
+from headrace.sim.system.system import CORES
+from headrace.sim.workload.traffic import burst_rates
 
 LOAD: Final = 0.8  # of the time that cores and CUs are busy: with more, requests wait for them
 POLICIES: Final = ("preba", "graph")
@@ -68,7 +68,7 @@ class _Slice:
         """Of the rate, in a burst."""
         return max(burst_rates(1.0)) if self.target.traffic == "mmpp" else 1.0
 
-    def most_rps(self) -> float:
+    def max_rps(self) -> float:
         """By its bounds, with all cores or CUs that a server can have. Raises UsageError for what cannot be."""
         widest = {"cpu": f"cpu:{CORES * max(SOCKETS)}", "dpu": f"dpu:{CARD_CUS}"}.get(self.way, self.way)
         known = bounds_of(self.target, Hardware(1, self.profile, widest))
@@ -106,8 +106,11 @@ def options_of(targets: Sequence[Target], run: Run) -> list[Option]:
     ways = []
     for of in ranked.values():
         for rate, each in sorted(of, key=lambda pair: -pair[0])[:KEPT]:
-            ways += [(replace(each, way=way, profile=profile), rate)
-                     for way in ways_of(each.target) for profile in _alike(each, way)]  # fmt: skip
+            ways += [
+                (replace(each, way=way, profile=profile), rate)
+                for way in ways_of(each.target)
+                for profile in _alike(each, way)
+            ]
     able = [(each, min(1.05 * rate, most)) for each, rate in ways if (most := _able(each))]
     found = _bisected("preprocessing", able, run, (2 * LEAST, 1.0), HALVINGS[1], short=True)
     best: dict[tuple[str, str, str], tuple[float, _Slice]] = {}
@@ -141,7 +144,7 @@ def _settings(targets: Sequence[Target]) -> list[tuple[_Slice, float]]:
             known = bounds_of(target, hardware)
             for candidate in candidates:
                 batch = dict(candidate.parameters).get("max_batch")
-                most = known.most_rps(None if batch is None else int(batch))
+                most = known.max_rps(None if batch is None else int(batch))
                 if candidate.policy in POLICIES and known.alone_ms <= target.slo_ms:
                     found.append((_Slice(target, profile.name, "ideal", candidate), most))
     return found
@@ -160,16 +163,20 @@ def _alike(each: _Slice, way: str) -> list[str]:
 
 def _able(each: _Slice) -> float:
     try:
-        return each.most_rps()
+        return each.max_rps()
     except UsageError:  # without JPEG engines
         return 0.0
 
 
 def _bisected(
-    text: str, slices: Sequence[tuple[_Slice, float]], run: Run, between: tuple[float, float], halvings: int,
+    text: str,
+    slices: Sequence[tuple[_Slice, float]],
+    run: Run,
+    between: tuple[float, float],
+    halvings: int,
     *,
     short: bool,
-) -> list[tuple[_Slice, _Held]]:  # fmt: skip
+) -> list[tuple[_Slice, _Held]]:
     """The largest rate that each holds, between two shares of the one given; without those that hold none."""
     low = [between[0] * most for _, most in slices]
     high = [between[1] * most for _, most in slices]
@@ -203,13 +210,20 @@ def _options(each: _Slice, held: _Held) -> list[Option]:
     batch = dict(settings.parameters).get("max_batch", held.measured.batch_size_mean)
     return [
         Option(
-            each.target.model, name, each.way, held.rate_rps, cores=needed if each.way == "cpu" else 0.0,
-            cus=needed if each.way == "dpu" else 0.0, watts=watts, batch=round(batch), policy=settings.policy,
+            each.target.model,
+            name,
+            each.way,
+            held.rate_rps,
+            cores=needed if each.way == "cpu" else 0.0,
+            cus=needed if each.way == "dpu" else 0.0,
+            watts=watts,
+            batch=round(batch),
+            policy=settings.policy,
             parameters=settings.parameters,
         )
         for name, profile in profiles.items()
         if _shape(profile, each.way) == _shape(profiles[each.profile], each.way)
-    ]  # fmt: skip
+    ]
 
 
 def busy_parts(preprocess: str, used: Mapping[str, float]) -> dict[str, float]:

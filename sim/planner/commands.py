@@ -4,16 +4,16 @@ import shlex
 from dataclasses import fields
 from typing import Final
 
-from headrace.sim.hardware.card import cus_of
-from headrace.sim.hardware.mig import gpu_named, partition
+from headrace.sim.hardware.gpu.mig import gpu_named, partition
 from headrace.sim.scenario import Scenario, server_of
+from headrace.sim.system.card import cus_of
 from headrace.sim.zoo.traced import traced
 
 # What `headrace serve --model` calls networks that are not torchvision's.
 _OWN: Final = {
-    "conformer": "headrace.host.workers.conformer:conformer_ctc",
-    "conformer_small": "headrace.host.workers.conformer:conformer_ctc_small",
-    "citrinet": "headrace.host.workers.citrinet:citrinet",
+    "conformer": "headrace.host.workers.networks.zoo.conformer:conformer_ctc",
+    "conformer_small": "headrace.host.workers.networks.zoo.conformer:conformer_ctc_small",
+    "citrinet": "headrace.host.workers.networks.zoo.citrinet:citrinet",
 }
 _CUS: Final = {"image cu": "--image-cus", "mel cu": "--mel-cus", "norm cu": "--norm-cus"}
 _PARAMETERS: Final = ("window_ms", "bucket_s")  # in Scenario and as options of serve, with the same defaults

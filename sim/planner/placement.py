@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from headrace.batching.errors import HeadraceError, UsageError
-from headrace.sim.hardware import cost, power
+from headrace.sim.hardware.gpu import power
 from headrace.sim.planner import search
 from headrace.sim.planner.allocate import CARD_CUS, Allocation, Headroom, Option, ServerPlan, allocate, headroom
 from headrace.sim.planner.bounds import bounds_of
@@ -27,7 +27,8 @@ from headrace.sim.planner.capacity import busy_parts, options_of, ways_of
 from headrace.sim.planner.search import FRESH, NEXT, Answer, objective, what_binds
 from headrace.sim.planner.target import Candidate, Hardware, Target
 from headrace.sim.planner.trials import Measured, Run, Trial, interval
-from headrace.sim.system import CORES
+from headrace.sim.system import cost
+from headrace.sim.system.system import CORES
 
 LOWER: Final = 0.95  # of what a slice did not hold, what it is taken to hold
 TRIES: Final = 12
@@ -46,7 +47,7 @@ class Piece:
     measured: Measured
     quantile_ms: tuple[float, float, float]
     used: Mapping[str, float]
-    most_rps: float
+    max_rps: float
     binds: str
 
 
@@ -147,9 +148,12 @@ def _shared(targets: Sequence[Target], run: Run) -> Answer | str:
     if len({tuple(ways_of(target)) for target in targets}) > 1:
         return "images, sounds and texts do not share slices: their inputs are prepared in ways of their own"
     target = replace(
-        one, model=",".join(target.model for target in targets), rate_rps=sum(target.rate_rps for target in targets),
-        slo_ms=min(target.slo_ms for target in targets), shares=",".join(f"{target.rate_rps:g}" for target in targets),
-    )  # fmt: skip
+        one,
+        model=",".join(target.model for target in targets),
+        rate_rps=sum(target.rate_rps for target in targets),
+        slo_ms=min(target.slo_ms for target in targets),
+        shares=",".join(f"{target.rate_rps:g}" for target in targets),
+    )
     try:
         return search.plan(target, run)
     except HeadraceError as error:
@@ -268,7 +272,7 @@ class _Placing:
         held = dict.fromkeys(self._rates, 0.0)
         for server in servers:
             for piece in server.pieces:
-                held[piece.target.model] += piece.most_rps
+                held[piece.target.model] += piece.max_rps
         used = {"slices": max(rate / held[model] for model, rate in self._rates.items())}
         for part in ("cpu", "cus", "pcie"):
             shares = [server.used[part] for server in servers if part in server.used]
@@ -279,9 +283,13 @@ class _Placing:
         if room.factor * servers[pcie].used["pcie"] > 1:
             room = Headroom(1 / servers[pcie].used["pcie"], "pcie", pcie)
         return Placement(
-            servers, sum(server.cost_usd for server in servers), sum(server.power_w for server in servers),
-            allocation.gap, used, room,
-        )  # fmt: skip
+            servers,
+            sum(server.cost_usd for server in servers),
+            sum(server.power_w for server in servers),
+            allocation.gap,
+            used,
+            room,
+        )
 
     def _server(self, plan: ServerPlan) -> PlacedServer:
         pieces, busy = [], {"cpu": 0.0, "gpu": 0.0}
@@ -317,8 +325,13 @@ class _Placing:
 def _lowered(option: Option, missed_rps: float) -> Option:
     """As it does not hold that rate, with what it takes at a lower one."""
     share = LOWER * min(1.0, missed_rps / option.capacity_rps)
-    return replace(option, capacity_rps=share * option.capacity_rps, cores=share * option.cores,
-                   cus=share * option.cus, watts=share * option.watts)  # fmt: skip
+    return replace(
+        option,
+        capacity_rps=share * option.capacity_rps,
+        cores=share * option.cores,
+        cus=share * option.cus,
+        watts=share * option.watts,
+    )
 
 
 def shared_out(number: int, needed: Mapping[Option, float]) -> dict[Option, int]:

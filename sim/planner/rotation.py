@@ -18,9 +18,8 @@ from typing import Final
 
 import numpy as np
 
-from headrace.sim.hardware import cost, power
-from headrace.sim.hardware.mig import gpu_named, placed
-from headrace.sim.load.day import Interval
+from headrace.sim.hardware.gpu import power
+from headrace.sim.hardware.gpu.mig import gpu_named, placed
 from headrace.sim.planner.allocate import CARD_CUS, Option, ServerPlan, allocate
 from headrace.sim.planner.schedule import (
     REPARTITION_S,
@@ -34,7 +33,9 @@ from headrace.sim.planner.schedule import (
 )
 from headrace.sim.planner.target import Candidate, Hardware, Target
 from headrace.sim.planner.trials import Measured, Run, Trial
-from headrace.sim.system import CORES
+from headrace.sim.system import cost
+from headrace.sim.system.system import CORES
+from headrace.sim.workload.day import Interval
 
 FRESH: Final = 1  # the seed of what confirms
 Servers = tuple[ServerPlan, ...]  # in order, without rates
@@ -50,18 +51,25 @@ class Piece:
 
 
 def rotate(
-    targets: Mapping[str, Target], options: Sequence[Option], day: Sequence[Interval], run: Run,
+    targets: Mapping[str, Target],
+    options: Sequence[Option],
+    day: Sequence[Interval],
+    run: Run,
     repartition_s: float = REPARTITION_S,
-) -> DayAnswer[Servers]:  # fmt: skip
+) -> DayAnswer[Servers]:
     """`targets` by model have the same GPU and `gpus`. Raises UsageError for rates that these do not hold."""
     return _Rotation(targets, options, day, run, repartition_s).answer()
 
 
 class _Rotation:
     def __init__(
-        self, targets: Mapping[str, Target], options: Sequence[Option], day: Sequence[Interval], run: Run,
+        self,
+        targets: Mapping[str, Target],
+        options: Sequence[Option],
+        day: Sequence[Interval],
+        run: Run,
         repartition_s: float,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.targets, self.options, self.day, self._run = targets, options, day, run
         self.repartition_s = repartition_s
         self.target = next(iter(targets.values()))
@@ -110,15 +118,28 @@ class _Rotation:
         while True:
             best, static = cheapest_and_static(self.target, self.day, self.usd * hours, self.late * requests, changes)
             if not self._confirm({*enumerate(best), *enumerate(static)}):
-                return DayAnswer(self.target, self._schedule(best, changes), self._schedule(static, changes),
-                                 self.repartition_s, self.simulated)  # fmt: skip
+                return DayAnswer(
+                    self.target,
+                    self._schedule(best, changes),
+                    self._schedule(static, changes),
+                    self.repartition_s,
+                    self.simulated,
+                )
 
     def _schedule(self, numbers: Sequence[int], changes: Mapping[Place, Change[Servers]]) -> Schedule[Servers]:
         stages, made = [], []
         for interval, number in enumerate(numbers):
             pair = interval, number
-            stages.append(Stage(self.day[interval], self.plans[number], float(self.usd[pair]), float(self.watts[pair]),
-                                float(self.late[pair]), self.nearest[pair]))  # fmt: skip
+            stages.append(
+                Stage(
+                    self.day[interval],
+                    self.plans[number],
+                    float(self.usd[pair]),
+                    float(self.watts[pair]),
+                    float(self.late[pair]),
+                    self.nearest[pair],
+                )
+            )
             if numbers[interval - 1] != number:
                 made.append(changes[interval, numbers[interval - 1], number])
         return day_schedule(stages, made)
@@ -149,8 +170,11 @@ class _Rotation:
     def _change(self, interval: int, before: int, after: int) -> Change[Servers]:
         first, last = self.plans[before], self.plans[after]
         pairs = matched(self.target.gpu, first, last)
-        changing = [pair for pair in pairs if first[pair[0]].slices != last[pair[1]].slices
-                    or not same_parts(first[pair[0]], last[pair[1]])]  # fmt: skip
+        changing = [
+            pair
+            for pair in pairs
+            if first[pair[0]].slices != last[pair[1]].slices or not same_parts(first[pair[0]], last[pair[1]])
+        ]
         spare = bool(changing) and max(len(first), len(last)) < self.target.gpus
         more = abs(len(first) - len(last)) + spare
         seconds = self.repartition_s * (len(changing) + (more > 0))
@@ -159,17 +183,33 @@ class _Rotation:
             (0.0 if spare else self._late(side, first, last, pairs, changing), side.rate_rps)
             for side in (self.day[interval - 1], self.day[interval])
         ]
-        return Change(self.day[interval].start, sides[0] <= sides[1], first, last, len(changing), seconds,
-                      min(sides)[0], float(more * seconds / 3600 * usd))  # fmt: skip
+        return Change(
+            self.day[interval].start,
+            sides[0] <= sides[1],
+            first,
+            last,
+            len(changing),
+            seconds,
+            min(sides)[0],
+            float(more * seconds / 3600 * usd),
+        )
 
     def _late(
-        self, interval: Interval, first: Servers, last: Servers, pairs: Sequence[tuple[int, int]],
+        self,
+        interval: Interval,
+        first: Servers,
+        last: Servers,
+        pairs: Sequence[tuple[int, int]],
         changing: Sequence[tuple[int, int]],
-    ) -> float:  # fmt: skip
+    ) -> float:
         """As of schedule.py, of each model; servers that come are there, and those that go have not gone."""
         gone, there = ({pair[side] for pair in pairs} for side in (0, 1))
-        other = capacity([*(server for number, server in enumerate(first) if number not in gone),
-                          *(server for number, server in enumerate(last) if number not in there)])  # fmt: skip
+        other = capacity(
+            [
+                *(server for number, server in enumerate(first) if number not in gone),
+                *(server for number, server in enumerate(last) if number not in there),
+            ]
+        )
         total = 0.0
         for model, rate in interval.rates_rps.items():
             now = {pair: capacity([first[pair[0]]])[model] for pair in pairs}

@@ -29,14 +29,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching.errors import HeadraceError, UsageError
-from headrace.sim.hardware.cost import HOURS_A_YEAR, YEARS
-from headrace.sim.hardware.mig import gpu_named, partition
-from headrace.sim.load.day import Interval
+from headrace.sim.hardware.gpu.mig import gpu_named, partition
 from headrace.sim.planner import search
 from headrace.sim.planner.bounds import bounds_of
 from headrace.sim.planner.target import FACTOR, Candidate, Target
 from headrace.sim.planner.trials import HALVINGS, Measured, Run, Trial
 from headrace.sim.planner.trials import interval as ends_of
+from headrace.sim.system.cost import HOURS_A_YEAR, YEARS
+from headrace.sim.workload.day import Interval
 
 # Seconds for which a slice is away: its process stops, its instance goes, another comes, and a process has a model in
 # it. The average of MISO (Li et al., SoCC 2022), which moves jobs of training on A100s from one partition to another:
@@ -108,7 +108,7 @@ class _Ability:
     """Of a server: the rate up to which it holds the target, and what it does if more than enough is waiting."""
 
     holds_rps: float
-    most_rps: float
+    max_rps: float
 
 
 NOTHING: Final = _Ability(0.0, 0.0)
@@ -193,8 +193,13 @@ class _Day:
         while True:
             best, static = self._schedules(changes)
             if not self._confirm({*enumerate(best), *enumerate(static)}):
-                return DayAnswer(self.target, self._schedule(best, changes), self._schedule(static, changes),
-                                 self.repartition_s, self.simulated)  # fmt: skip
+                return DayAnswer(
+                    self.target,
+                    self._schedule(best, changes),
+                    self._schedule(static, changes),
+                    self.repartition_s,
+                    self.simulated,
+                )
 
     def _schedules(self, changes: Mapping[Place, Change[Candidate]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The cheapest, and the cheapest that never changes; of plans as they are known by now."""
@@ -226,24 +231,34 @@ class _Day:
             usd_per_hour(self.measured[place]) / self.plans[place[1]].hardware.servers
             for place in (((interval - 1) % len(self.day), before), (interval, after))
         )
-        sides = [(self._late(side, first, last, servers, most - (not spare)), side.rate_rps)
-                 for side in (self.day[interval - 1], self.day[interval])]  # fmt: skip
-        return Change(self.day[interval].start, sides[0] <= sides[1], first, last, servers,
-                      seconds, min(sides)[0], more * seconds / 3600 * usd)  # fmt: skip
+        sides = [
+            (self._late(side, first, last, servers, most - (not spare)), side.rate_rps)
+            for side in (self.day[interval - 1], self.day[interval])
+        ]
+        return Change(
+            self.day[interval].start,
+            sides[0] <= sides[1],
+            first,
+            last,
+            servers,
+            seconds,
+            min(sides)[0],
+            more * seconds / 3600 * usd,
+        )
 
     def _late(self, interval: Interval, first: Candidate, last: Candidate, servers: int, others: int) -> float:
         """Requests of the interval that are late as `servers` change one after another while `others` serve; infinite
         if the queue then lasts longer than the interval."""
         rate, away_s = interval.rate_rps, servers * self.repartition_s
         one, other = self.abilities[one_of(first)], self.abilities[one_of(last)]
-        left = _Ability(others * min(one.holds_rps, other.holds_rps), others * min(one.most_rps, other.most_rps))
+        left = _Ability(others * min(one.holds_rps, other.holds_rps), others * min(one.max_rps, other.max_rps))
         if not others:
             staying = left_of(self.target, one_of(first), one_of(last))
             left = NOTHING if staying is None else self.abilities[staying]
         if not servers or rate <= left.holds_rps:
             return 0.0
-        most = last.hardware.servers * other.most_rps
-        queue = max(0.0, rate - left.most_rps) * away_s
+        most = last.hardware.servers * other.max_rps
+        queue = max(0.0, rate - left.max_rps) * away_s
         late_s = away_s + (queue / (most - rate) if most > rate else math.inf)
         return rate * late_s if late_s <= 3600 * interval.hours else math.inf
 
@@ -260,11 +275,12 @@ class _Day:
             mean, _, high = ends_of(values)
             if high <= self.target.slo_ms:
                 self.measured[pair] = replace(
-                    self.measured[pair], quantile_ms=mean,
+                    self.measured[pair],
+                    quantile_ms=mean,
                     late=float(np.mean([each.late for each in runs])),
                     power_w=float(np.mean([each.power_w for each in runs])),
                     cost_usd=float(np.mean([each.cost_usd for each in runs])),
-                )  # fmt: skip
+                )
             else:
                 del self.measured[pair]
             self.confirmed.add(pair)
@@ -274,8 +290,16 @@ class _Day:
         stages, made = [], []
         for interval, number in enumerate(numbers):
             measured = self.measured[interval, number]
-            stages.append(Stage(self.day[interval], self.plans[number], usd_per_hour(measured), measured.power_w,
-                                measured.late, measured.quantile_ms))  # fmt: skip
+            stages.append(
+                Stage(
+                    self.day[interval],
+                    self.plans[number],
+                    usd_per_hour(measured),
+                    measured.power_w,
+                    measured.late,
+                    measured.quantile_ms,
+                )
+            )
             if numbers[interval - 1] != number:
                 made.append(changes[interval, numbers[interval - 1], number])
         return day_schedule(stages, made)

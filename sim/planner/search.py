@@ -33,13 +33,13 @@ from typing import Final
 import numpy as np
 
 from headrace.batching.errors import HeadraceError, UsageError
-from headrace.sim.hardware import cost
-from headrace.sim.load.lengths import Fixed
 from headrace.sim.planner.bounds import Bounds, bounds_of, idle
 from headrace.sim.planner.space import hardware_of, settings_of
 from headrace.sim.planner.target import Candidate, Hardware, Target
 from headrace.sim.planner.trials import Measured, Run, Trial, interval, most_late, most_of
 from headrace.sim.scenario import server_of
+from headrace.sim.system import cost
+from headrace.sim.workload.lengths import Fixed
 
 SURE_SPANS: Final = 20  # that a run lasts before it can be sure: a queue that grows by a twentieth shows by then
 SETTINGS: Final = 2  # on the same hardware that go on if both surely hold: one, and one should it fail with fresh seeds
@@ -63,7 +63,7 @@ class Plan:
     candidate: Candidate
     measured: Measured
     used: Mapping[str, float]
-    most_rps: float
+    max_rps: float
     binds: str
 
 
@@ -248,8 +248,11 @@ class _Search:
                 before = [self.nearest] if self.nearest else []
                 self.nearest = min([*before, *((left, entry) for entry in entries)], key=_miss, default=None)
                 out.update(entry.candidate for entry in entries if entry.never)
-                entries = [replace(entry, surely=entry.surely and entry.candidate not in failed)
-                           for entry in entries if not entry.never]  # fmt: skip
+                entries = [
+                    replace(entry, surely=entry.surely and entry.candidate not in failed)
+                    for entry in entries
+                    if not entry.never
+                ]
                 if left == 0:
                     held = [entry for entry in entries if self._holds(entry.measured)]
                     out.update({entry.candidate for entry in entries} - {entry.candidate for entry in held})
@@ -262,11 +265,11 @@ class _Search:
 
     def _able(self, candidate: Candidate) -> bool:
         """By its largest batch."""
-        return self.target.rate_rps <= self._most_rps(candidate)
+        return self.target.rate_rps <= self._max_rps(candidate)
 
-    def _most_rps(self, candidate: Candidate) -> float:
+    def _max_rps(self, candidate: Candidate) -> float:
         batch = dict(candidate.parameters).get("max_batch")
-        most = bounds_of(self.target, candidate.hardware).most_rps(None if batch is None else int(batch))
+        most = bounds_of(self.target, candidate.hardware).max_rps(None if batch is None else int(batch))
         return candidate.hardware.servers * most
 
     def _entry(self, candidate: Candidate, measured: Measured) -> _Entry:
@@ -309,7 +312,7 @@ class _Search:
     def plans(self, entries: Sequence[_Entry]) -> list[Plan]:
         """How far each could go, and what then binds."""
         rate = self.target.rate_rps
-        able = [self._most_rps(entry.candidate) for entry in entries]
+        able = [self._max_rps(entry.candidate) for entry in entries]
 
         def hold(times: Sequence[float]) -> list[bool]:
             trials = [
@@ -322,17 +325,17 @@ class _Search:
         most = most_of([1.0] * len(entries), [ends / rate for ends in able], hold)
         return [self._plan(entry, rate * faster) for entry, faster in zip(entries, most, strict=True)]
 
-    def _plan(self, entry: _Entry, most_rps: float) -> Plan:
+    def _plan(self, entry: _Entry, max_rps: float) -> Plan:
         known, servers = bounds_of(self.target, entry.candidate.hardware), entry.candidate.hardware.servers
         used = {part: self.target.rate_rps / (servers * can) for part, can in known.capacity_rps.items()}
-        binds = what_binds(known, most_rps / servers, entry.measured.batch_size_mean)
+        binds = what_binds(known, max_rps / servers, entry.measured.batch_size_mean)
         used["slo"] = entry.measured.quantile_ms / self.target.slo_ms
-        return Plan(entry.candidate, entry.measured, used, most_rps, binds)
+        return Plan(entry.candidate, entry.measured, used, max_rps, binds)
 
 
-def what_binds(known: Bounds, most_rps: float, batch_size_mean: float) -> str:
+def what_binds(known: Bounds, max_rps: float, batch_size_mean: float) -> str:
     """What ends the rate of a server at `most_rps`."""
-    if most_rps / known.capacity_rps[known.binds] < BINDS:
+    if max_rps / known.capacity_rps[known.binds] < BINDS:
         return "slo"
     if known.binds == "slices" and known.system.launch_share(round(batch_size_mean), known.typical, known.shares) > 0.5:
         return "launch"
@@ -382,11 +385,15 @@ def plan(target: Target, run: Run) -> Answer:
     best, *runners_up = search.plans(first_of_each(held)[: 1 + RUNNERS_UP])
     following = search.following(held) or cheapest(replace(target.at(NEXT * target.rate_rps), budget_usd=None), run)
     return Answer(
-        target, best, tuple(runners_up), fresh,
+        target,
+        best,
+        tuple(runners_up),
+        fresh,
         None if following is None else following.measured.cost_usd - best.measured.cost_usd,
         None if following is None else following.candidate,
-        search.simulated, search.struck,
-    )  # fmt: skip
+        search.simulated,
+        search.struck,
+    )
 
 
 def leading(target: Target, run: Run, room: int) -> list[Candidate]:

@@ -6,12 +6,12 @@ from itertools import product
 from typing import Final
 
 from headrace.batching.errors import UsageError
-from headrace.sim.hardware.card import too_many
-from headrace.sim.hardware.mig import gpu_named, partitions
+from headrace.sim.hardware.gpu.mig import gpu_named, partitions
 from headrace.sim.planner.bounds import bounds_of
 from headrace.sim.planner.target import Candidate, Hardware, Target
 from headrace.sim.scenario import Scenario
-from headrace.sim.system import CORES
+from headrace.sim.system.card import too_many
+from headrace.sim.system.system import CORES
 from headrace.sim.zoo.traced import traced
 
 CUS: Final = (1, 2, 4, 8)  # of each kind, as far as a card has room for them

@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from headrace.batching.errors import UsageError
+from headrace.sim.hardware.gpu.mig import gpu_named
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS
-from headrace.sim.hardware.mig import gpu_named
-from headrace.sim.load.replay import mean_rps
 from headrace.sim.scenario import Scenario, trace_of
+from headrace.sim.workload.replay import mean_rps
 
 LEAST: Final = ("cost", "power", "gpus")
 TRAFFICS: Final = ("poisson", "mmpp")
-MOST_GPUS: Final = 64
+MAX_GPUS: Final = 64
 QUANTILES: Final = (0.5, 0.999)  # beyond them runs of LONGEST requests say too little
 
 ROUNDS: Final = 4
@@ -69,15 +69,17 @@ class Target:
             raise UsageError(f"--least {self.least!r}: choose from {', '.join(LEAST)}")
         if self.traffic not in TRAFFICS:
             raise UsageError(f"--traffic {self.traffic!r}: choose from {', '.join(TRAFFICS)}")
-        if not 1 <= self.gpus <= MOST_GPUS:
-            raise UsageError(f"--gpus {self.gpus}: give 1 to {MOST_GPUS}")
+        if not 1 <= self.gpus <= MAX_GPUS:
+            raise UsageError(f"--gpus {self.gpus}: give 1 to {MAX_GPUS}")
         low, high = QUANTILES
         if not low <= self.quantile <= high:
             raise UsageError(f"--slo-quantile {self.quantile:g}: give {low:g} to {high:g}")
         for option, value in (
-            ("rate-rps", self.rate_rps), ("slo-ms", self.slo_ms), ("budget-usd", self.budget_usd),
+            ("rate-rps", self.rate_rps),
+            ("slo-ms", self.slo_ms),
+            ("budget-usd", self.budget_usd),
             ("burst-s", self.burst_s),
-        ):  # fmt: skip
+        ):
             if value is not None and not 0 < value < math.inf:
                 raise UsageError(f"--{option} {value:g}: give a number above 0")
         if self.traffic == "mmpp" and self._cycles(CYCLES, 1) > LONGEST_OF_BURSTS:
@@ -136,16 +138,25 @@ class Target:
     def _load(self) -> Scenario:
         """What is true of the requests at any rate."""
         return Scenario(
-            model=self.model, accelerator=self.gpu, lengths=self.lengths, shares=self.shares, replay=self.replay,
-            photo_pixels=self.photo_pixels, photos=self.photos, overhead_ms=self.overhead_ms,
-        )  # fmt: skip
+            model=self.model,
+            accelerator=self.gpu,
+            lengths=self.lengths,
+            shares=self.shares,
+            replay=self.replay,
+            photo_pixels=self.photo_pixels,
+            photos=self.photos,
+            overhead_ms=self.overhead_ms,
+        )
 
     def on(self, hardware: "Hardware") -> Scenario:
         """And of the server."""
         return replace(
-            self._load(), partition=hardware.partition, preprocess=hardware.preprocess, cpu_costs=self.cpu_costs,
+            self._load(),
+            partition=hardware.partition,
+            preprocess=hardware.preprocess,
+            cpu_costs=self.cpu_costs,
             prices=self.prices,
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, slots=True)

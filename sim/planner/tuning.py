@@ -20,11 +20,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from headrace.batching.catalog import CELL_POLICIES, POLICIES
 from headrace.batching.errors import HeadraceError, UsageError
 from headrace.batching.graphs.execution import NodeTimes
 from headrace.batching.graphs.profile import KNEE_GROWTH
 from headrace.batching.policies.lazy import SLACK_SCOPES
+from headrace.batching.registry import CELL_POLICIES, POLICIES
 from headrace.sim.planner.bounds import LARGEST, SLACK, fits
 from headrace.sim.planner.search import FRESH
 from headrace.sim.planner.target import FACTOR, QUANTILES, ROUNDS, least_requests
@@ -73,7 +73,7 @@ class Tuned:
 
     best: Tried
     usual: Tried
-    most_rps: float | None
+    max_rps: float | None
     usual_rps: float | None
 
     @property
@@ -133,8 +133,10 @@ class _Known:
         """The first is 1, whatever it takes."""
         most = min((profile.points[-1].batch for profile in self.machine.profiles.values()), default=LARGEST)
         system, before, batch = self.machine.system, 0.0, 1
-        longest = {model: float(known.sample(ALONE, np.random.default_rng(0))[0].max())
-                   for model, known in self.machine.lengths.items()}  # fmt: skip
+        longest = {
+            model: float(known.sample(ALONE, np.random.default_rng(0))[0].max())
+            for model, known in self.machine.lengths.items()
+        }
         while batch <= most and (batch == 1 or system is None or fits(system, batch, longest)):
             rate = batch / self.batch_s(self.machine.times, batch)
             slow = self.batch_s(self.machine.times, batch) > self.slo_s
@@ -277,7 +279,7 @@ class _Tuner:
             done += [each for each in tried if each not in kept]
         return done
 
-    def most_rps(self, tried: Sequence[Tried], requests: int) -> list[float]:
+    def max_rps(self, tried: Sequence[Tried], requests: int) -> list[float]:
         """Up to which each holds the target. See `Tuned`."""
         settings = [each.setting for each in tried]
         low, high = [], []
@@ -373,7 +375,7 @@ def tune(scenario: Scenario, policies: Iterable[str], quantile: float, run: Run)
     most: list[float | None] = [None] * (2 * len(order))
     if rate is not None:
         both = order + [usual_of[each.setting.policy] for each in order]
-        most = list(tuner.most_rps(both, requests))
+        most = list(tuner.max_rps(both, requests))
     tuned = tuple(
         Tuned(each, usual_of[each.setting.policy], most[number], most[len(order) + number])
         for number, each in enumerate(order)

@@ -11,7 +11,7 @@ from headrace.batching.errors import OutOfMemory, Unstable, UsageError
 from headrace.sim.scenario import Scenario, checked_setting, run_scenario
 from headrace.sim.text_files import read_toml
 
-MOST_RUNS: Final = 100_000
+MAX_RUNS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ def read_grid(path: Path) -> Grid:
             raise UsageError(f"{where}: give seed or seeds")
         seeds = given.pop("seeds")
         if type(seeds) is int:
-            if not 1 <= seeds <= MOST_RUNS:
-                raise UsageError(f"{where}: seeds is {seeds}; give 1 to {MOST_RUNS}, or a list")
+            if not 1 <= seeds <= MAX_RUNS:
+                raise UsageError(f"{where}: seeds is {seeds}; give 1 to {MAX_RUNS}, or a list")
             seeds = list(range(seeds))
         given["seed"] = seeds
     elif "seed" in given:
@@ -62,8 +62,8 @@ def read_grid(path: Path) -> Grid:
         if len(set(values[key])) < len(each):
             raise UsageError(f"{where}: {key} has a value twice")
     grid = Grid(values)
-    if len(grid) > MOST_RUNS:
-        raise UsageError(f"{where}: {len(grid):,} combinations; leave out values, for at most {MOST_RUNS:,} at a time")
+    if len(grid) > MAX_RUNS:
+        raise UsageError(f"{where}: {len(grid):,} combinations; leave out values, for at most {MAX_RUNS:,} at a time")
     return grid
 
 

@@ -188,10 +188,15 @@ def _table(rows: Sequence[dict[str, Any]]) -> "pa.Table":
     import pyarrow as pa
 
     flat = [
-        {"version": row.get("version"), "key": row.get("key"), **_flat("", row.get("job")),
-         **_flat("result.", _found(row)), "record": json.dumps(row)}
+        {
+            "version": row.get("version"),
+            "key": row.get("key"),
+            **_flat("", row.get("job")),
+            **_flat("result.", _found(row)),
+            "record": json.dumps(row),
+        }
         for row in rows
-    ]  # fmt: skip
+    ]
     names = dict.fromkeys(name for row in flat for name in row)
     table = pa.table({name: _column([row.get(name) for row in flat]) for name in names})
     return table.replace_schema_metadata({_DIGEST: _digest_of([row["record"] for row in flat])})

@@ -42,7 +42,7 @@ class Keeper(Protocol[Result]):
     def keep(self, job: Any, result: Result) -> None: ...
 
 
-class Crew:
+class SweepWorkers:
     """Workers that stay, and keep what they have loaded and cached, for as many sweeps as are wanted. After an error
     they are of no further use."""
 
@@ -75,17 +75,17 @@ class Crew:
 
 
 @contextmanager
-def crew(most: int = sys.maxsize, ray: str | None = None) -> Iterator[Crew]:
+def sweep_workers(most: int = sys.maxsize, ray: str | None = None) -> Iterator[SweepWorkers]:
     """`most` workers on this machine, or as many as there are cores; with `ray` all that the cluster at this address
     has, as sim/sweeps/cluster.py takes it."""
     if ray is None:
         with processes(min(len(os.sched_getaffinity(0)), most)) as pool:
-            yield Crew(pool)
+            yield SweepWorkers(pool)
         return
     from headrace.sim.sweeps.cluster import cluster  # Ray is an extra, and takes a second to load
 
     with cluster(ray) as nodes:
-        yield Crew(nodes)
+        yield SweepWorkers(nodes)
 
 
 def sweep(
@@ -95,16 +95,23 @@ def sweep(
 
     `work` must be a function of a module, and jobs and results what can be pickled. Raises what `work` raises, with the
     worker's traceback as a note, and HeadraceError if a job's worker dies again and again."""
-    with crew(len(jobs), ray) as workers:
+    with sweep_workers(len(jobs), ray) as workers:
         return workers.sweep(work, jobs, step)
 
 
 def run_figures(
-    figures: Sequence[str], known: Sequence[str],
-    jobs_for: Callable[[str], Sequence[Job]], run_job: Callable[[Job], list[Result]],
-    progress: Progress, describe: Callable[[Sequence[Job]], str], order: Callable[[Job], Any] = lambda job: 0,
-    ray: str | None = None, *, journal: Path, kinds: Sequence[type[Any]],
-) -> list[tuple[str, list[Result]]]:  # fmt: skip
+    figures: Sequence[str],
+    known: Sequence[str],
+    jobs_for: Callable[[str], Sequence[Job]],
+    run_job: Callable[[Job], list[Result]],
+    progress: Progress,
+    describe: Callable[[Sequence[Job]], str],
+    order: Callable[[Job], Any] = lambda job: 0,
+    ray: str | None = None,
+    *,
+    journal: Path,
+    kinds: Sequence[type[Any]],
+) -> list[tuple[str, list[Result]]]:
     """The figures with the rows of their jobs; a job that several figures have is run once. `order` is the key by which
     jobs are begun. Rows, of the classes `kinds`, are kept in the file `journal`, and what is there is not run again.
     Raises UsageError for a figure that is not among those `known`."""
@@ -114,7 +121,7 @@ def run_figures(
     jobs = sorted(dict.fromkeys(job for figure in figures for job in jobs_for(figure)), key=order)
     keeper: RowJournal[Result] = RowJournal(journal, kinds)
     # The journal is closed first: a cluster takes longer to end than a command may after Ctrl-C.
-    with crew(len(jobs), ray) as workers, keeper as kept:
+    with sweep_workers(len(jobs), ray) as workers, keeper as kept:
         progress.stage(describe(jobs), len(jobs))
         done = dict(zip(jobs, workers.sweep(run_job, jobs, progress.step, kept, progress.skip), strict=True))
     return [(figure, [row for job in jobs_for(figure) for row in done[job]]) for figure in figures]

@@ -7,7 +7,7 @@ from headrace.batching.graphs.cell_graph import CellGraph, CellModel, CellType, 
 from headrace.batching.graphs.execution import NodeTimes
 from headrace.batching.request import Request
 from headrace.sim.hardware.v100 import DECODER_FULL_BATCH, FLAT_BATCH, FULL_BATCH, cell_times, tree_times
-from headrace.sim.load.trees import complete_tree, random_tree
+from headrace.sim.workload.trees import complete_tree, random_tree
 
 # Shapes repeat after 64 requests of a length, so that runs do not spend their time on growing trees.
 _grown = lru_cache(maxsize=1 << 14)(random_tree)

@@ -11,10 +11,25 @@ from headrace.batching.errors import UnknownModel
 from headrace.batching.graphs.traced import Traced, from_json
 
 TRACED = (
-    "mobilenet_v3_small", "squeezenet1_1", "swin_t", "conformer", "conformer_small", "citrinet", "resnet50",
-    "resnet101", "resnet152", "vgg16", "vgg19", "mobilenet_v2", "densenet121", "densenet169", "densenet201",
-    "inception_v3", "bert_base", "bert_large",
-)  # fmt: skip
+    "mobilenet_v3_small",
+    "squeezenet1_1",
+    "swin_t",
+    "conformer",
+    "conformer_small",
+    "citrinet",
+    "resnet50",
+    "resnet101",
+    "resnet152",
+    "vgg16",
+    "vgg19",
+    "mobilenet_v2",
+    "densenet121",
+    "densenet169",
+    "densenet201",
+    "inception_v3",
+    "bert_base",
+    "bert_large",
+)
 
 
 @cache

@@ -80,7 +80,8 @@ def bert_base(vocabulary: int = 30522, positions: int = 512, width: int = 768) -
 
 
 def conformer(layers: int = 17, width: int = 512, heads: int = 8, kernel: int = 31, classes: int = 129) -> ModelGraph:
-    """The blocks of Conformer, L (Gulati et al. 2020, Table 1), and its classes, as host/workers/conformer.py has them.
+    """The blocks of Conformer, L (Gulati et al. 2020, Table 1), and its classes, as
+    host/workers/networks/zoo/conformer.py has them.
 
     A step is 40 ms of sound: four frames of 10 ms, which the convolutions before the blocks make one. These are left
     out: their rows are not as many as there are steps. Distances are as many as 2 LENGTH - 1, and their keys the same

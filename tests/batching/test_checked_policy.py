@@ -21,9 +21,7 @@ from headrace.batching import (
 from headrace.batching.graphs.execution import Sections
 
 STRAIGHT = Sections(ModelGraph("net", tuple(Node(letter) for letter in "ABCD")))
-TRANSLATOR = Sections(
-    ModelGraph("gnmt", (Node("e", NodeKind.ENCODER), Node("d", NodeKind.DECODER), Node("out")))
-)  # fmt: skip
+TRANSLATOR = Sections(ModelGraph("gnmt", (Node("e", NodeKind.ENCODER), Node("d", NodeKind.DECODER), Node("out"))))
 
 
 class Scripted:

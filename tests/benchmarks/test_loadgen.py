@@ -14,8 +14,11 @@ ROOT = Path(__file__).parents[2]
 def loadgen(url, out, *options):
     return subprocess.run(
         [sys.executable, "-m", "benchmarks.loadgen", url, "--out", str(out), "--duration-s", "3", *options],
-        cwd=ROOT, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 @pytest.mark.timed
@@ -37,9 +40,19 @@ def test_the_offline_scenario_sends_photos(tmp_path):
     photo.write_bytes(PHOTO)
     with serving(models=("means",)) as server:
         done = loadgen(
-            f"http://{server.url()}", tmp_path, "--model", "means", "--scenario", "offline", "--input", str(photo),
-            "--at-once", "8", "--rate-rps", "100",
-        )  # fmt: skip
+            f"http://{server.url()}",
+            tmp_path,
+            "--model",
+            "means",
+            "--scenario",
+            "offline",
+            "--input",
+            str(photo),
+            "--at-once",
+            "8",
+            "--rate-rps",
+            "100",
+        )
     assert "Scenario : Offline" in done.stdout and "Samples per second" in done.stdout
     assert set(json.loads(done.stdout.splitlines()[-1])["ends"]) == {"ok"}
 

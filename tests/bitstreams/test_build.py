@@ -21,15 +21,24 @@ def test_the_image_cus_container_describes_kernels_offsets_and_banks(tmp_path):
     description = describe(xclbin)
     (kernel,) = description["kernels"]
     assert kernel["args"][0] == {
-        "index": 0, "name": "jpeg", "type": "void*", "offset": 0x10, "size": 8, "port": "M_AXI_GMEM0",
-    }  # fmt: skip
+        "index": 0,
+        "name": "jpeg",
+        "type": "void*",
+        "offset": 0x10,
+        "size": 8,
+        "port": "M_AXI_GMEM0",
+    }
     assert [i["name"] for i in kernel["instances"]] == ["image_cu_1", "image_cu_2", "image_cu_3"]
     for number, instance in enumerate(kernel["instances"]):  # two ports each, a bank for each
         reads, writes = f"HBM[{2 * number}]", f"HBM[{2 * number + 1}]"
         assert instance["banks"] == {
-            "jpeg": reads, "tables": reads, "ring": reads, "tensor": writes, "result": writes,
+            "jpeg": reads,
+            "tables": reads,
+            "ring": reads,
+            "tensor": writes,
+            "result": writes,
             "workspace": writes,
-        }  # fmt: skip
+        }
     assert [m["used"] for m in description["memories"]] == [True] * 6 + [False] * 26
     said = build_metadata.unpack(xclbin.build_metadata)
     assert said["target"] == "sw_emu" and said["kernels"] == {"image_cu": 3}
@@ -146,8 +155,13 @@ def test_a_container_is_compiled_of_its_own_kernels_only(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "_compile", lambda sources, _: bytes(compiled.extend(sources) or 8))
     build_sw_emu(tmp_path / "x.xclbin", image_cus=1)
     assert {file.parent.name for file in compiled} == {
-        "image_cu", "decode", "progressive", "resize", "crop", "normalize",
-    }  # fmt: skip
+        "image_cu",
+        "decode",
+        "progressive",
+        "resize",
+        "crop",
+        "normalize",
+    }
 
 
 @pytest.mark.parametrize(
@@ -181,8 +195,9 @@ def test_ports_and_counters_of_a_kernel_are_read_and_survive_in_the_container(tm
     xml = XML.replace(b"</args>", b"</args><?headrace-counter beats 0x100?><?other thing?>")
     (spec,) = parse_kernels(xml)
     assert [(p.name, p.is_master, p.data_width) for p in spec.ports][1:] == [
-        ("M_AXI_GMEM1", True, 128), ("S_AXI_CONTROL", False, 32),
-    ]  # fmt: skip
+        ("M_AXI_GMEM1", True, 128),
+        ("S_AXI_CONTROL", False, 32),
+    ]
     assert spec.counters == {"beats": 0x100}
     xclbin = build_kernels(tmp_path / "v.xclbin", [VADD / "vadd.cpp"], [], [xml], {"vadd": 1})
     assert parse_kernels(xclbin.metadata_xml) == (spec,)

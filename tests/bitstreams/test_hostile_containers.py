@@ -11,31 +11,37 @@ from headrace.bitstreams.kernel import read_checked
 from headrace.bitstreams.xclbin import Mode, XclbinError, read_xclbin, sealed, write_xclbin
 from headrace.host import xrt
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.image import ImageSpec
+from headrace.host.dpu.reference.image import ImageSpec
 from headrace.host.xrt import emulation
 
 HOSTILE = {
     "banks of 2^70 bytes": (
-        lambda x: {"memories": tuple(replace(m, size_kb=1 << 60) for m in x.memories)}, "beyond what 64 bits",
+        lambda x: {"memories": tuple(replace(m, size_kb=1 << 60) for m in x.memories)},
+        "beyond what 64 bits",
     ),
     "a bank at the end of all addresses": (
-        lambda x: {"memories": (replace(x.memories[0], base_address=2**64 - 4096), *x.memories[1:])}, "64 bits",
+        lambda x: {"memories": (replace(x.memories[0], base_address=2**64 - 4096), *x.memories[1:])},
+        "64 bits",
     ),
     "a unit without a kernel": (
-        lambda x: {"ips": (*x.ips, replace(x.ips[0], name="ghost:ghost_1"))}, "ghost_1 is of a kernel that",
+        lambda x: {"ips": (*x.ips, replace(x.ips[0], name="ghost:ghost_1"))},
+        "ghost_1 is of a kernel that",
     ),
     "kernels that are not described": (lambda x: {"metadata_xml": b"<project/>"}, "vadd_1 is of a kernel that"),
     "a description that breaks off": (lambda x: {"metadata_xml": b"<project"}, "cannot be read: ParseError"),
     "an argument without its size on the host": (
-        lambda x: {"metadata_xml": x.metadata_xml.replace(b' hostSize="0x8"', b"", 1)}, "argument a has no hostSize",
+        lambda x: {"metadata_xml": x.metadata_xml.replace(b' hostSize="0x8"', b"", 1)},
+        "argument a has no hostSize",
     ),
     "an argument that there is not": (
-        lambda x: {"connections": (replace(x.connections[0], arg_index=77), *x.connections[1:])}, "argument 77 of",
+        lambda x: {"connections": (replace(x.connections[0], arg_index=77), *x.connections[1:])},
+        "argument 77 of",
     ),
     "a unit that there is not": (
-        lambda x: {"connections": (replace(x.connections[0], ip_index=77), *x.connections[1:])}, "does not exist",
+        lambda x: {"connections": (replace(x.connections[0], ip_index=77), *x.connections[1:])},
+        "does not exist",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -68,8 +68,9 @@ def test_every_element_is_added_and_nothing_else_is_written(bench, count):
     words = -(-count // 4)
     bursts = -(-words // 16)
     assert done.traffic == {
-        "m_axi_gmem0": Traffic(bursts, words, bursts, words), "m_axi_gmem1": Traffic(bursts, words, 0, 0),
-    }  # fmt: skip
+        "m_axi_gmem0": Traffic(bursts, words, bursts, words),
+        "m_axi_gmem1": Traffic(bursts, words, 0, 0),
+    }
     assert done.cycles < done.total_cycles < done.cycles + 200
 
 

@@ -27,9 +27,7 @@ PROTOCOL = {"enum": ["v1", "v2", "grpc-v1", "grpc-v2"]}
 def obj(required: dict, optional: dict | None = None) -> dict:
     """An object of these fields and no others."""
     properties = {**required, **(optional or {})}
-    return {
-        "type": "object", "required": list(required), "properties": properties, "additionalProperties": False,
-    }  # fmt: skip
+    return {"type": "object", "required": list(required), "properties": properties, "additionalProperties": False}
 
 
 def array(of: dict) -> dict:
@@ -47,10 +45,12 @@ CONTAINER = obj(
     {"name": {"const": "kserve-container"}, "image": STRING, "args": array(STRING)},
     {
         "ports": array(obj({"containerPort": PORT}, {"name": NAME, "protocol": {"enum": ["TCP"]}})),
-        "startupProbe": PROBE, "readinessProbe": PROBE, "livenessProbe": PROBE,
+        "startupProbe": PROBE,
+        "readinessProbe": PROBE,
+        "livenessProbe": PROBE,
         "resources": obj({}, {"requests": AMOUNTS, "limits": AMOUNTS}),
     },
-)  # fmt: skip
+)
 FORMAT = obj({"name": STRING}, {"version": STRING, "autoSelect": {"type": "boolean"}})
 MODEL = obj(
     {"modelFormat": obj({"name": STRING}, {"version": STRING})},
@@ -59,7 +59,8 @@ MODEL = obj(
 PREDICTOR = {"minReplicas": COUNT, "maxReplicas": COUNT, "terminationGracePeriodSeconds": COUNT}
 SCHEMAS = {
     "serving-runtime.yaml": manifest(
-        "serving.kserve.io/v1alpha1", "ServingRuntime",
+        "serving.kserve.io/v1alpha1",
+        "ServingRuntime",
         obj(
             {"containers": array(CONTAINER)},
             {"supportedModelFormats": array(FORMAT), "protocolVersions": array(PROTOCOL)},
@@ -68,7 +69,7 @@ SCHEMAS = {
     "inference-service.yaml": manifest(
         "serving.kserve.io/v1beta1", "InferenceService", obj({"predictor": obj({"model": MODEL}, PREDICTOR)})
     ),
-}  # fmt: skip
+}
 
 
 def read(name: str) -> dict:

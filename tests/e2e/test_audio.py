@@ -12,16 +12,16 @@ import soundfile
 from command import headrace, headrace_here
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
-from headrace.host.demo.sounds import Sound, pcm_file, spoken_sounds
+from headrace.host.demo.inputs.audio import AudioClip, pcm_file, spoken_audio
 from headrace.host.demo.speech import by_definition
-from headrace.host.dpu import audio
-from headrace.host.dpu.audio import AudioSpec, Stage
-from headrace.host.dpu.sound_file import pcm
+from headrace.host.dpu.reference import audio
+from headrace.host.dpu.reference.audio import AudioSpec, Stage
+from headrace.host.dpu.reference.audio_file import pcm
 
 SPEECH = Path(__file__).parents[2] / "examples/speech.wav"  # 16 kHz
 NETWORK = """
 import torch
-from headrace.host.dpu.audio import AudioSpec
+from headrace.host.dpu.reference.audio import AudioSpec
 
 class Means(torch.nn.Module):
     transform = AudioSpec()
@@ -50,9 +50,9 @@ def xclbin(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spoken() -> list[Sound]:
+def spoken() -> list[AudioClip]:
     """At 16 and 44.1 kHz, none of them long."""
-    short = [sound for sound in spoken_sounds() if len(sound.data) < 500_000]
+    short = [sound for sound in spoken_audio() if len(sound.data) < 500_000]
     rates = {pcm(sound.data, audio.RATES, 35.0).rate: sound for sound in short}
     return [rates[16_000], rates[44_100]]
 

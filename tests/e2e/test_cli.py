@@ -9,7 +9,7 @@ import pytest
 from command import headrace, headrace_here
 from PIL import Image
 
-from headrace.host.demo.photos import bundled_photos
+from headrace.host.demo.inputs.images import bundled_images
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +22,7 @@ def xclbin(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def china() -> Path:
-    return next(path for path in bundled_photos() if path.name == "china.jpg")
+    return next(path for path in bundled_images() if path.name == "china.jpg")
 
 
 def reference(path: Path) -> np.ndarray:
@@ -110,9 +110,10 @@ def test_hw_emu_gives_opencvs_tensor_of_a_photo_and_the_demo_runs_on_it(hw_xclbi
     assert report["equality"]["equal"] == report["equality"]["on_dpu"] == 1
     assert report["dpu_clocks"]["images"] == 1 and report["dpu_clocks"]["clock_mhz"] == 300
     assert 0.25 < report["dpu_clocks"]["cycles_per_pixel"] < 2 and "clock by clock" in report["note"]
-    assert "cycles a photo" in headrace(
-        "demo", "--xclbin", hw_xclbin, "--images", photos, *options, "--out", tmp_path
-    ).stdout  # fmt: skip
+    assert (
+        "cycles a photo"
+        in headrace("demo", "--xclbin", hw_xclbin, "--images", photos, *options, "--out", tmp_path).stdout
+    )
 
 
 def test_a_photos_orientation_is_told_and_with_orient_it_is_turned(xclbin, china, tmp_path):
@@ -187,9 +188,20 @@ def test_a_file_that_is_no_container_is_refused(tmp_path):
 
 
 RESULT_KEYS = {
-    "requests", "finished", "failed", "shed", "throughput_rps", "latency_ms", "queue_ms", "sla_violation_rate",
-    "batch_size_mean", "utilization", "energy_j", "wall_s", "seed",
-}  # fmt: skip
+    "requests",
+    "finished",
+    "failed",
+    "shed",
+    "throughput_rps",
+    "latency_ms",
+    "queue_ms",
+    "sla_violation_rate",
+    "batch_size_mean",
+    "utilization",
+    "energy_j",
+    "wall_s",
+    "seed",
+}
 
 
 def test_simulate_reports_the_result_keys_and_writes_a_trace(tmp_path):

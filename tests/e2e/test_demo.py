@@ -16,7 +16,7 @@ from command import headrace_here
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 from processes import children, lives
 
-from headrace.host.demo.photos import demo_photos
+from headrace.host.demo.inputs.images import demo_images
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OWN_STEPS = "moving_average:Model"
@@ -249,8 +249,21 @@ def test_node_level_policies_run_on_simulated_npus_and_say_why_tasks_left(tmp_pa
     no_slices_of_a_worker_overlap(Trace.FromString((tmp_path / "trace.pftrace").read_bytes()))
 
 
-WITH_PROFILE = ("--workers", "1", "--model", "own:convolutions", "--policies", "lazy", "--requests", "20",
-                "--rate-rps", "50", "--preprocessors", "beforehand", "--profile")  # fmt: skip
+WITH_PROFILE = (
+    "--workers",
+    "1",
+    "--model",
+    "own:convolutions",
+    "--policies",
+    "lazy",
+    "--requests",
+    "20",
+    "--rate-rps",
+    "50",
+    "--preprocessors",
+    "beforehand",
+    "--profile",
+)
 
 
 @pytest.mark.slow
@@ -310,8 +323,20 @@ def test_what_does_not_fit_a_step_model_of_ones_own_is_refused(tmp_path):
         assert message in refused(tmp_path, *STEPS, *options)
 
 
-DECIDES = ("--workers", "1", "--model", "own:decides", "--policies", "lazy", "--requests", "20", "--rate-rps", "50",
-           "--preprocessors", "beforehand")  # fmt: skip
+DECIDES = (
+    "--workers",
+    "1",
+    "--model",
+    "own:decides",
+    "--policies",
+    "lazy",
+    "--requests",
+    "20",
+    "--rate-rps",
+    "50",
+    "--preprocessors",
+    "beforehand",
+)
 
 
 def test_a_network_that_cannot_be_cut_into_nodes_is_refused(tmp_path):
@@ -329,7 +354,7 @@ def test_a_network_that_cannot_be_cut_into_nodes_is_kept_in_one_piece(tmp_path):
 def test_photos_that_cannot_be_used_are_named_and_the_others_are_served(tmp_path):
     images = tmp_path / "images"
     images.mkdir()
-    for photo in demo_photos()[:2]:
+    for photo in demo_images()[:2]:
         (images / f"{len(photo.jpeg)}.jpg").write_bytes(photo.jpeg)
     (images / "text.jpg").write_text("no photo")
     (images / "empty.jpg").write_bytes(b"")
@@ -365,9 +390,24 @@ def test_a_profile_of_another_network_is_refused(tmp_path):
 @pytest.mark.slow
 def test_a_worker_killed_under_load_loses_no_request(tmp_path):
     arguments = [
-        "--requests", "150", "--rate-rps", "30", "--workers", "2", "--model", "squeezenet1_1", "--policies", "graph",
-        "--preprocessors", "dpu", "--profile", str(profile_file(tmp_path)), "--out", str(tmp_path), "--json",
-    ]  # fmt: skip
+        "--requests",
+        "150",
+        "--rate-rps",
+        "30",
+        "--workers",
+        "2",
+        "--model",
+        "squeezenet1_1",
+        "--policies",
+        "graph",
+        "--preprocessors",
+        "dpu",
+        "--profile",
+        str(profile_file(tmp_path)),
+        "--out",
+        str(tmp_path),
+        "--json",
+    ]
     process = start(arguments)
     pids = wait_for_load(process, "dpu + graph")
     assert len(pids) == 2
@@ -382,9 +422,23 @@ def test_a_worker_killed_under_load_loses_no_request(tmp_path):
 @pytest.mark.timed  # the workers and the demo are to end in time
 def test_ctrl_c_ends_cleanly_and_leaves_no_process(tmp_path):
     arguments = [
-        "--requests", "3000", "--rate-rps", "20", "--workers", "2", "--profile", str(profile_file(tmp_path)),
-        "--model", "squeezenet1_1", "--policies", "graph", "--preprocessors", "cpu", "--out", str(tmp_path),
-    ]  # fmt: skip
+        "--requests",
+        "3000",
+        "--rate-rps",
+        "20",
+        "--workers",
+        "2",
+        "--profile",
+        str(profile_file(tmp_path)),
+        "--model",
+        "squeezenet1_1",
+        "--policies",
+        "graph",
+        "--preprocessors",
+        "cpu",
+        "--out",
+        str(tmp_path),
+    ]
     process = start(arguments)
     pids = wait_for_load(process, "cpu + graph")
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers get it, too

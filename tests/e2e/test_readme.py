@@ -93,9 +93,12 @@ def serve_commands() -> list:
 def test_a_server_of_the_readme_becomes_ready_and_ends(line, root):
     ports = " ".join(f"--{port} 127.0.0.1:0" for port in ("http", "grpc", "metrics"))
     process = subprocess.Popen(
-        ["bash", "-c", f"exec {line} --json {ports}"], cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        ["bash", "-c", f"exec {line} --json {ports}"],
+        cwd=root,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-    )  # fmt: skip
+    )
     try:
         ready = process.stdout.readline()
         assert ready, process.stderr.read()

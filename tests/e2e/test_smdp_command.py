@@ -6,9 +6,7 @@ import pytest
 from command import headrace, headrace_here
 
 GOOGLENET = ("smdp", "--tau", "0.3051,1.052", "--zeta", "19.90,19.60", "--bmax", "32")
-KEYS = {
-    "g", "iterations", "delta", "s_max", "control_limit", "policy", "latency_ms", "power_w", "method", "solve_ms",
-}  # fmt: skip
+KEYS = {"g", "iterations", "delta", "s_max", "control_limit", "policy", "latency_ms", "power_w", "method", "solve_ms"}
 
 
 def result(*arguments):
@@ -20,9 +18,21 @@ def result(*arguments):
 @pytest.mark.parametrize("method", ["pi", "rvi"])
 def test_a_row_of_table_1(method):
     found = result(
-        *GOOGLENET, "--rho", "0.9", "--w1", "1", "--w2", "1", "--smax", "70", "--overflow-cost", "100",
-        "--method", method, *(["--eps", "0.01"] if method == "rvi" else []),
-    )  # fmt: skip
+        *GOOGLENET,
+        "--rho",
+        "0.9",
+        "--w1",
+        "1",
+        "--w2",
+        "1",
+        "--smax",
+        "70",
+        "--overflow-cost",
+        "100",
+        "--method",
+        method,
+        *(["--eps", "0.01"] if method == "rvi" else []),
+    )
     assert found.keys() >= KEYS
     assert found["g"] == pytest.approx(66.134, abs=0.01) and found["control_limit"] == 7 and found["s_max"] == 70
     assert found["delta"] == pytest.approx(8.35e-4, rel=0.01)
@@ -99,9 +109,19 @@ def test_simulated_policies_by_queue_length():
     for policy in ("static", "work-conserving", "smdp"):
         more = ("--w2", "2") if policy == "smdp" else ()
         runs[policy] = result(
-            "simulate", "--policy", policy, "--rate-rps", "1500", "--max-batch", "16", "--busy-w", "60",
-            "--requests", "8000", *more,
-        )  # fmt: skip
+            "simulate",
+            "--policy",
+            policy,
+            "--rate-rps",
+            "1500",
+            "--max-batch",
+            "16",
+            "--busy-w",
+            "60",
+            "--requests",
+            "8000",
+            *more,
+        )
         assert runs[policy]["finished"] == 8000
     assert runs["static"]["batch_size_mean"] == pytest.approx(16, abs=0.1)
     assert runs["static"]["latency_ms"]["mean"] > runs["smdp"]["latency_ms"]["mean"]

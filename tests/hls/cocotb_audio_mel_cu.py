@@ -12,8 +12,8 @@ from cocotb.triggers import ClockCycles
 from cocotb_bench import BASE, SIZE, Bench
 from mel_cu import MEL, RESAMPLE, SPEC, UNTOUCHED, mel_csim
 
-from headrace.host.dpu.audio_cu import registers, tables
-from headrace.host.dpu.status import Status
+from headrace.host.dpu.units.audio_cu import registers, tables
+from headrace.host.dpu.units.status import Status
 
 FILE, TABLES, OUTPUT, RESULT = BASE, BASE + 0x4000, BASE + 0x1_8000, BASE + 0x3_C000
 ROOM = 0x2_0000  # for the output
@@ -32,9 +32,17 @@ class Job:
     """A sound and tables in the CU's memory, where its outputs go, and what they must be."""
 
     def __init__(
-        self, bench: Bench, *, samples=700, rate=24000, stage=MEL, at_file=FILE, at_tables=TABLES, at_output=OUTPUT,
+        self,
+        bench: Bench,
+        *,
+        samples=700,
+        rate=24000,
+        stage=MEL,
+        at_file=FILE,
+        at_tables=TABLES,
+        at_output=OUTPUT,
         at_result=RESULT,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.bench = bench
         self.at_output, self.at_result = at_output, at_result
         data, table = noise(samples, rate, samples), tables(SPEC, rate)
@@ -43,13 +51,18 @@ class Job:
         self.data = np.frombuffer(data, np.uint8)
         self.expected = mel_csim(data, stage, taps_rate=rate, memory=ROOM)
         self.size = -(-self.expected.bytes // 16) * 16
-        self.record = [
-            Status.OK, self.expected.count, SPEC.n_mels * stage, rate, samples, self.expected.bytes, 0, 0,
-        ]  # fmt: skip
+        self.record = [Status.OK, self.expected.count, SPEC.n_mels * stage, rate, samples, self.expected.bytes, 0, 0]
         self.arguments = {
-            "wav": at_file, "mel": at_output, "tables": at_tables, "result": at_result, "wav_bytes": len(data),
-            "mel_capacity": ROOM, "stage": stage, **registers(SPEC), "taps_rate": rate,
-        }  # fmt: skip
+            "wav": at_file,
+            "mel": at_output,
+            "tables": at_tables,
+            "result": at_result,
+            "wav_bytes": len(data),
+            "mel_capacity": ROOM,
+            "stage": stage,
+            **registers(SPEC),
+            "taps_rate": rate,
+        }
 
     async def start(self, **changed: int) -> None:
         await self.bench.set(**{**self.arguments, **changed})
@@ -104,10 +117,17 @@ async def a_start_during_a_run_is_kept_until_after_continue(dut):
     bench = await bench_of(dut)
     bench.stall(7)
     jobs = [
-        Job(bench, samples=samples, rate=rate, at_file=FILE + 0x1000 * index, at_tables=TABLES + 0x2000 * index,
-            at_output=OUTPUT + 0x8000 * index + 0x40, at_result=RESULT + 0x40 * index)
+        Job(
+            bench,
+            samples=samples,
+            rate=rate,
+            at_file=FILE + 0x1000 * index,
+            at_tables=TABLES + 0x2000 * index,
+            at_output=OUTPUT + 0x8000 * index + 0x40,
+            at_result=RESULT + 0x40 * index,
+        )
         for index, (samples, rate) in enumerate([(700, 24000), (300, 16000), (200, 8000)])
-    ]  # fmt: skip
+    ]
     await cocotb_bench.a_start_during_a_run_is_kept_until_after_continue(bench, jobs)
 
 
@@ -173,9 +193,16 @@ async def a_bad_pointer_ends_in_bus_error_and_the_next_run_is_sound(dut):
         if stalls:
             bench.stall(3)
         for bad in (
-            {"wav": 0}, {"wav": end}, {"wav": end - 512}, {"mel": 1 << 63}, {"mel": end - 512}, {"tables": end},
-            {"tables": end - 4096}, {"result": end}, {"result": end - 16},
-        ):  # fmt: skip
+            {"wav": 0},
+            {"wav": end},
+            {"wav": end - 512},
+            {"mel": 1 << 63},
+            {"mel": end - 512},
+            {"tables": end},
+            {"tables": end - 4096},
+            {"result": end},
+            {"result": end - 16},
+        ):
             await Job(bench, samples=50, rate=48000).sound()  # so that taps are read
             job = Job(bench)
             saved = bench.memory.bytes.copy()
@@ -192,11 +219,19 @@ async def bad_arguments_and_too_little_room_touch_nothing_but_the_record(dut):
     bench = await bench_of(dut)
     job = Job(bench)
     for bad in (
-        {"stage": 2}, {"mels": 0}, {"mels": 14}, {"mels": 132}, {"preemphasis": 1 << 18}, {"left_out": 2},
+        {"stage": 2},
+        {"mels": 0},
+        {"mels": 14},
+        {"mels": 132},
+        {"preemphasis": 1 << 18},
+        {"left_out": 2},
         {"taps_rate": 24001},
-        {"wav": FILE + 8}, {"mel": OUTPUT + 4}, {"tables": TABLES + 2}, {"result": RESULT + 8},
+        {"wav": FILE + 8},
+        {"mel": OUTPUT + 4},
+        {"tables": TABLES + 2},
+        {"result": RESULT + 8},
         {"mel_capacity": job.expected.bytes - 1},
-    ):  # fmt: skip
+    ):
         bench.memory.at(RESULT, 64)[:] = UNTOUCHED
         saved = bench.memory.bytes.copy()
         small = "mel_capacity" in bad

@@ -9,7 +9,7 @@ from cocotb.triggers import ClockCycles
 from cocotb_bench import BASE, SIZE, Bench
 from norm_cu import STD_FLOOR, UNTOUCHED, contents, run_csim
 
-from headrace.host.dpu.status import Status
+from headrace.host.dpu.units.status import Status
 
 MEL, TENSOR, RESULT = BASE, BASE + 0x1_8000, BASE + 0x3_C000
 ROOM = 0x2_4000  # for the tensor
@@ -29,9 +29,16 @@ class Job:
         self.expected = run_csim(mel, frames, mels, counted=max(1, frames - 1), format=format)
         self.size = self.expected.record[3]
         self.arguments = {
-            "mel": at_mel, "tensor": at_tensor, "result": at_result, "frames": frames, "counted": max(1, frames - 1),
-            "mels": mels, "tensor_capacity": ROOM, "format": format, "std_floor": STD_FLOOR,
-        }  # fmt: skip
+            "mel": at_mel,
+            "tensor": at_tensor,
+            "result": at_result,
+            "frames": frames,
+            "counted": max(1, frames - 1),
+            "mels": mels,
+            "tensor_capacity": ROOM,
+            "format": format,
+            "std_floor": STD_FLOOR,
+        }
 
     async def start(self, **changed: int) -> None:
         await self.bench.set(**{**self.arguments, **changed})
@@ -85,10 +92,16 @@ async def a_start_during_a_run_is_kept_until_after_continue(dut):
     bench = await bench_of(dut)
     bench.stall(7)
     jobs = [
-        Job(bench, frames=frames, mels=mels, at_mel=MEL + 0x6000 * index, at_tensor=TENSOR + 0x8000 * index + 0x40,
-            at_result=RESULT + 0x40 * index)
+        Job(
+            bench,
+            frames=frames,
+            mels=mels,
+            at_mel=MEL + 0x6000 * index,
+            at_tensor=TENSOR + 0x8000 * index + 0x40,
+            at_result=RESULT + 0x40 * index,
+        )
         for index, (frames, mels) in enumerate([(141, 12), (2, 80), (60, 44)])
-    ]  # fmt: skip
+    ]
     await cocotb_bench.a_start_during_a_run_is_kept_until_after_continue(bench, jobs)
 
 
@@ -152,9 +165,15 @@ async def a_bad_pointer_ends_in_bus_error_and_the_next_run_is_sound(dut):
         if stalls:
             bench.stall(3)
         for bad in (
-            {"mel": 0}, {"mel": end}, {"mel": end - 4096}, {"mel": BASE - 16}, {"tensor": 1 << 63},
-            {"tensor": end - 4096}, {"result": end}, {"result": end - 16},
-        ):  # fmt: skip
+            {"mel": 0},
+            {"mel": end},
+            {"mel": end - 4096},
+            {"mel": BASE - 16},
+            {"tensor": 1 << 63},
+            {"tensor": end - 4096},
+            {"result": end},
+            {"result": end - 16},
+        ):
             saved = bench.memory.bytes.copy()
             assert await job.run(**bad) == Status.BUS_ERROR, bad
             if "result" not in bad and bad != {"tensor": end - 4096}:
@@ -169,10 +188,19 @@ async def bad_arguments_and_too_little_room_touch_nothing_but_the_record(dut):
     job = Job(bench)
     small = job.size - 1
     for bad in (
-        {"frames": 0}, {"frames": 1 << 16}, {"counted": 0}, {"counted": 142},
-        {"mels": 0}, {"mels": 14}, {"mels": 132}, {"format": 2},
-        {"mel": MEL + 8}, {"tensor": TENSOR + 4}, {"result": RESULT + 8}, {"tensor_capacity": small},
-    ):  # fmt: skip
+        {"frames": 0},
+        {"frames": 1 << 16},
+        {"counted": 0},
+        {"counted": 142},
+        {"mels": 0},
+        {"mels": 14},
+        {"mels": 132},
+        {"format": 2},
+        {"mel": MEL + 8},
+        {"tensor": TENSOR + 4},
+        {"result": RESULT + 8},
+        {"tensor_capacity": small},
+    ):
         bench.memory.at(RESULT, 64)[:] = UNTOUCHED
         saved = bench.memory.bytes.copy()
         status = Status.BUFFER_TOO_SMALL if "tensor_capacity" in bad else Status.BAD_ARGUMENT

@@ -18,7 +18,7 @@ from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiReadBus, AxiResp, AxiSla
 
 from headrace.bitstreams.kernel import KernelSpec, parse_kernels
 from headrace.bitstreams.sources import hls_folder
-from headrace.host.dpu.status import Status
+from headrace.host.dpu.units.status import Status
 
 CONTROL, GIE, IER, ISR = 0x00, 0x04, 0x08, 0x0C
 START, DONE, IDLE, READY, CONTINUE = 1, 2, 4, 8, 16
@@ -90,9 +90,12 @@ class Bench:
         """Random pauses on every channel, seldom on some and often on others."""
         control = self.control
         channels = [
-            control.write_if.aw_channel, control.write_if.w_channel, control.write_if.b_channel,
-            control.read_if.ar_channel, control.read_if.r_channel,
-        ]  # fmt: skip
+            control.write_if.aw_channel,
+            control.write_if.w_channel,
+            control.write_if.b_channel,
+            control.read_if.ar_channel,
+            control.read_if.r_channel,
+        ]
         for reader in self.readers:
             channels += [reader.ar_channel, reader.r_channel]
         for writer in self.writers:

@@ -6,8 +6,8 @@ import cv2
 import numpy as np
 from cocotb_bench import BASE, CONTINUE, CONTROL, SIZE, START, Bench
 
-from headrace.host.dpu.image import FORMATS, ImageSpec, Stage, preprocess
-from headrace.host.dpu.status import Status
+from headrace.host.dpu.reference.image import FORMATS, ImageSpec, Stage, preprocess
+from headrace.host.dpu.units.status import Status
 
 JPEG, TENSOR, TABLES, RESULT = BASE, BASE + 0x1_0000, BASE + 0x3_8000, BASE + 0x3_C000
 CENTRED = 0xFFFFFFFF
@@ -24,9 +24,19 @@ class Job:
     """An image in the CU's memory, where its outputs go, and what they must be."""
 
     def __init__(
-        self, bench: Bench, *, size=(64, 48), stage=Stage.NORMALIZE, dtype="float32", data: bytes | None = None,
-        at_jpeg=JPEG, at_tensor=TENSOR, at_tables=TABLES, at_result=RESULT, trailer=0,
-    ) -> None:  # fmt: skip
+        self,
+        bench: Bench,
+        *,
+        size=(64, 48),
+        stage=Stage.NORMALIZE,
+        dtype="float32",
+        data: bytes | None = None,
+        at_jpeg=JPEG,
+        at_tensor=TENSOR,
+        at_tables=TABLES,
+        at_result=RESULT,
+        trailer=0,
+    ) -> None:
         self.bench = bench
         self.source_size = size
         self.data = (jpeg(*size) if data is None else data) + bytes(trailer)
@@ -38,12 +48,26 @@ class Job:
         words = tables.view(f"u{tables.itemsize}").astype("<u4").reshape(-1).view(np.uint8)
         bench.memory.at(at_tables, words.size)[:] = words
         self.arguments = {
-            "jpeg": at_jpeg, "jpeg_bytes": len(self.data), "tensor": at_tensor, "tensor_capacity": 0x2_8000,
-            "tables": at_tables, "result": at_result, "stage": int(stage), "format": FORMATS.index(dtype),
-            "resize_short": self.spec.resize_short, "crop_width": self.spec.crop_width,
-            "crop_height": self.spec.crop_height, "crop_x": CENTRED, "crop_y": CENTRED, "workspace": 0,
-            "workspace_bytes": 0, "ring": 0, "ring_entries": 0, "ring_first": 0, "polls": 0,
-        }  # fmt: skip
+            "jpeg": at_jpeg,
+            "jpeg_bytes": len(self.data),
+            "tensor": at_tensor,
+            "tensor_capacity": 0x2_8000,
+            "tables": at_tables,
+            "result": at_result,
+            "stage": int(stage),
+            "format": FORMATS.index(dtype),
+            "resize_short": self.spec.resize_short,
+            "crop_width": self.spec.crop_width,
+            "crop_height": self.spec.crop_height,
+            "crop_x": CENTRED,
+            "crop_y": CENTRED,
+            "workspace": 0,
+            "workspace_bytes": 0,
+            "ring": 0,
+            "ring_entries": 0,
+            "ring_first": 0,
+            "polls": 0,
+        }
 
     async def start(self, **changed: int) -> None:
         await self.bench.set(**{**self.arguments, **changed})
@@ -129,9 +153,12 @@ async def buffers_may_lie_across_4_kib_and_4_gib(dut):
     assert BASE + 0x1000 < border - 0x1000 < BASE + SIZE
     for back in (0x10, 0x20, 0x1F0, 0x3F0):
         await Job(
-            bench, at_tensor=border - back, at_jpeg=JPEG + 0x1000 - back, at_tables=TABLES + 0x1000 - back,
+            bench,
+            at_tensor=border - back,
+            at_jpeg=JPEG + 0x1000 - back,
+            at_tables=TABLES + 0x1000 - back,
             at_result=RESULT + 0xFF0,
-        ).sound()  # fmt: skip
+        ).sound()
     await Job(bench, at_jpeg=border - 0x210, at_tensor=TENSOR + 0x1_1FE0, stage=Stage.DECODE).sound()
 
 
@@ -141,10 +168,15 @@ async def a_start_during_a_run_is_kept_until_after_continue(dut):
     bench.stall(7)
     sizes = [(64, 48), (40, 41), (57, 44)]
     jobs = [
-        Job(bench, size=size, at_jpeg=JPEG + 0x4000 * index, at_tensor=TENSOR + 0x8000 * index + 0x40,
-            at_result=RESULT + 0x40 * index)
+        Job(
+            bench,
+            size=size,
+            at_jpeg=JPEG + 0x4000 * index,
+            at_tensor=TENSOR + 0x8000 * index + 0x40,
+            at_result=RESULT + 0x40 * index,
+        )
         for index, size in enumerate(sizes)
-    ]  # fmt: skip
+    ]
     await cocotb_bench.a_start_during_a_run_is_kept_until_after_continue(bench, jobs)
 
 
@@ -178,9 +210,14 @@ async def a_bad_pointer_ends_in_bus_error_and_the_next_run_is_sound(dut):
         if stalls:
             bench.stall(3)
         for bad in (
-            {"jpeg": 0}, {"jpeg": end}, {"tensor": 1 << 63}, {"tensor": end - 4096}, {"tables": end - 512},
-            {"result": end}, {"result": end - 16},
-        ):  # fmt: skip
+            {"jpeg": 0},
+            {"jpeg": end},
+            {"tensor": 1 << 63},
+            {"tensor": end - 4096},
+            {"tables": end - 512},
+            {"result": end},
+            {"result": end - 16},
+        ):
             assert await job.run(**bad) == Status.BUS_ERROR, bad
             if "result" not in bad:
                 assert bench.record(RESULT)[0] == Status.BUS_ERROR
@@ -206,9 +243,14 @@ async def bad_arguments_run_nothing(dut):
     bench = await bench_of(dut)
     job = Job(bench)
     for bad in (
-        {"stage": 4}, {"stage": 1 << 31}, {"format": 3}, {"jpeg": JPEG + 8}, {"tensor": TENSOR + 1},
-        {"tables": TABLES + 4}, {"result": RESULT + 8},
-    ):  # fmt: skip
+        {"stage": 4},
+        {"stage": 1 << 31},
+        {"format": 3},
+        {"jpeg": JPEG + 8},
+        {"tensor": TENSOR + 1},
+        {"tables": TABLES + 4},
+        {"result": RESULT + 8},
+    ):
         bench.memory.at(RESULT, 64)[:] = 0xA5
         assert await job.run(**bad) == Status.BAD_ARGUMENT, bad
         assert await bench.outputs() == [Status.BAD_ARGUMENT, 0, 0, 0, 0]
@@ -229,9 +271,11 @@ async def bad_files_end_in_their_status_and_write_nothing(dut):
     bench = await bench_of(dut)
     good = Job(bench)
     for data, status in (
-        (b"", Status.NOT_JPEG), (b"\xff", Status.NOT_JPEG), (bytes(5000), Status.NOT_JPEG),
+        (b"", Status.NOT_JPEG),
+        (b"\xff", Status.NOT_JPEG),
+        (bytes(5000), Status.NOT_JPEG),
         (jpeg(64, 48)[:300], Status.TRUNCATED),
-    ):  # fmt: skip
+    ):
         for stage in (Stage.DECODE, Stage.NORMALIZE):
             bench.memory.at(TENSOR, 0x8000)[:] = 0xA5
             assert await Job(bench, data=data, stage=stage).run() == status

@@ -19,7 +19,7 @@ from headrace.bitstreams.hw_emu.library import LIBRARY_FLAGS, build_library, dri
 from headrace.bitstreams.kernel import KernelSpec, parse_kernels
 from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.verilate import COMPILE_FLAGS, VERILATE_FLAGS, needed_files, rtl_sources, verilator_version
-from headrace.host.dpu.status import Status
+from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.engine import MemoryRange
 from headrace.host.xrt.hw_emu import KernelModel, KernelRun, MemoryModel, register_writes
 
@@ -72,10 +72,18 @@ def shared_model(kernel: str) -> KernelModel:
 
 
 def run(
-    kernel: str, buffers: Mapping[str, NDArray[np.uint8]], scalars: Mapping[str, int], *,
-    model: KernelModel | None = None, behind: MemoryModel | None = None, stagger: int = STAGGER, high: int = 0,
-    addresses: Mapping[str, int] | None = None, max_cycles: int = MAX_CYCLES, wave: Path | None = None,
-) -> KernelRun:  # fmt: skip
+    kernel: str,
+    buffers: Mapping[str, NDArray[np.uint8]],
+    scalars: Mapping[str, int],
+    *,
+    model: KernelModel | None = None,
+    behind: MemoryModel | None = None,
+    stagger: int = STAGGER,
+    high: int = 0,
+    addresses: Mapping[str, int] | None = None,
+    max_cycles: int = MAX_CYCLES,
+    wave: Path | None = None,
+) -> KernelRun:
     """One run, with the registers of outputs and counters. Each buffer, of whole words of 16 bytes, is all the memory
     there is around it: any access beyond it is answered with an error, and so ends in BUS_ERROR.
 
@@ -99,11 +107,25 @@ def run(
 
 
 def image_cu(
-    jpeg: bytes, *, stage=3, format=0, resize_short=256, crop=(224, 224), at=(CENTRED, CENTRED), tables=None,
-    capacity=None, memory=4 << 20, model: KernelModel | None = None, behind: MemoryModel | None = None,
-    stagger: int = STAGGER, high: int = 0, addresses: dict[str, int] | None = None, max_cycles: int = MAX_CYCLES,
-    wave: Path | None = None, workspace_bytes: int = 1 << 20,
-) -> RtlResult:  # fmt: skip
+    jpeg: bytes,
+    *,
+    stage=3,
+    format=0,
+    resize_short=256,
+    crop=(224, 224),
+    at=(CENTRED, CENTRED),
+    tables=None,
+    capacity=None,
+    memory=4 << 20,
+    model: KernelModel | None = None,
+    behind: MemoryModel | None = None,
+    stagger: int = STAGGER,
+    high: int = 0,
+    addresses: dict[str, int] | None = None,
+    max_cycles: int = MAX_CYCLES,
+    wave: Path | None = None,
+    workspace_bytes: int = 1 << 20,
+) -> RtlResult:
     """One run, as units.image_cu does it; see `run` for the settings."""
     words = np.zeros(3 * 256, np.uint32)
     if tables is not None:
@@ -116,15 +138,33 @@ def image_cu(
         "workspace": np.full(workspace_bytes, 0xA5, np.uint8),
     }
     scalars = {
-        "jpeg_bytes": len(jpeg), "tensor_capacity": memory if capacity is None else capacity, "stage": stage,
-        "format": format, "resize_short": resize_short, "crop_width": crop[0], "crop_height": crop[1],
-        "crop_x": at[0], "crop_y": at[1], "workspace_bytes": workspace_bytes,
-        "ring": 0, "ring_entries": 0, "ring_first": 0, "polls": 0,
-    }  # fmt: skip
+        "jpeg_bytes": len(jpeg),
+        "tensor_capacity": memory if capacity is None else capacity,
+        "stage": stage,
+        "format": format,
+        "resize_short": resize_short,
+        "crop_width": crop[0],
+        "crop_height": crop[1],
+        "crop_x": at[0],
+        "crop_y": at[1],
+        "workspace_bytes": workspace_bytes,
+        "ring": 0,
+        "ring_entries": 0,
+        "ring_first": 0,
+        "polls": 0,
+    }
     done = run(
-        "image_cu", buffers, scalars, model=model, behind=behind, stagger=stagger, high=high, addresses=addresses,
-        max_cycles=max_cycles, wave=wave,
-    )  # fmt: skip
+        "image_cu",
+        buffers,
+        scalars,
+        model=model,
+        behind=behind,
+        stagger=stagger,
+        high=high,
+        addresses=addresses,
+        max_cycles=max_cycles,
+        wave=wave,
+    )
     registers = {name: done.registers[offset] for name, offset in spec("image_cu").outputs.items()}
     record = buffers["result"].view("<u4")
     if "result" not in (addresses or {}):

@@ -12,7 +12,7 @@ import numpy as np
 import units
 from numpy.typing import NDArray
 
-from headrace.host.dpu.image import FORMATS, ImageSpec, Stage
+from headrace.host.dpu.reference.image import FORMATS, ImageSpec, Stage
 from headrace.host.xrt.hw_emu import KernelFailed, KernelRun, MemoryModel
 
 CENTRED = 0xFFFFFFFF
@@ -26,9 +26,22 @@ PATIENCE_S = 120.0  # of the host for a record
 def descriptor(at: int, size: int, tensor: int, *, stage=Stage.NORMALIZE, dtype="float32", command=JOB) -> list[int]:
     """Without the number."""
     return [
-        at, size, tensor, SLOT, int(stage), FORMATS.index(dtype), SPEC.resize_short, SPEC.crop_width, SPEC.crop_height,
-        CENTRED, CENTRED, command, 0, 0, 0,
-    ]  # fmt: skip
+        at,
+        size,
+        tensor,
+        SLOT,
+        int(stage),
+        FORMATS.index(dtype),
+        SPEC.resize_short,
+        SPEC.crop_width,
+        SPEC.crop_height,
+        CENTRED,
+        CENTRED,
+        command,
+        0,
+        0,
+        0,
+    ]
 
 
 @dataclass
@@ -88,22 +101,33 @@ def csim(memory: Memory, first: int, polls: int) -> list[int]:
         return array.ctypes.data_as(ctypes.c_void_p)
 
     units.library().image_cu(
-        pointer(memory.jpeg), ctypes.c_uint32(memory.jpeg.nbytes), pointer(memory.tensor),
-        ctypes.c_uint32(memory.tensor.nbytes), pointer(memory.tables), pointer(memory.result),
-        *(ctypes.c_uint32(0) for _ in range(7)), pointer(memory.workspace), ctypes.c_uint32(memory.workspace.nbytes),
-        pointer(memory.ring), ctypes.c_uint32(memory.entries),
-        ctypes.c_uint32(first & 0xFFFFFFFF), ctypes.c_uint32(polls),
-    )  # fmt: skip
+        pointer(memory.jpeg),
+        ctypes.c_uint32(memory.jpeg.nbytes),
+        pointer(memory.tensor),
+        ctypes.c_uint32(memory.tensor.nbytes),
+        pointer(memory.tables),
+        pointer(memory.result),
+        *(ctypes.c_uint32(0) for _ in range(7)),
+        pointer(memory.workspace),
+        ctypes.c_uint32(memory.workspace.nbytes),
+        pointer(memory.ring),
+        ctypes.c_uint32(memory.entries),
+        ctypes.c_uint32(first & 0xFFFFFFFF),
+        ctypes.c_uint32(polls),
+    )
     return memory.records()[memory.run_record][:5].tolist()
 
 
 def rtl_run(memory: Memory, first: int, polls: int, *, behind: MemoryModel | None = None, **more) -> KernelRun:
     buffers = {name: getattr(memory, name) for name in ("jpeg", "tensor", "tables", "result", "workspace", "ring")}
     scalars = {
-        "jpeg_bytes": memory.jpeg.nbytes, "tensor_capacity": memory.tensor.nbytes, "ring_entries": memory.entries,
+        "jpeg_bytes": memory.jpeg.nbytes,
+        "tensor_capacity": memory.tensor.nbytes,
+        "ring_entries": memory.entries,
         "workspace_bytes": memory.workspace.nbytes,
-        "ring_first": first & 0xFFFFFFFF, "polls": polls,
-    }  # fmt: skip
+        "ring_first": first & 0xFFFFFFFF,
+        "polls": polls,
+    }
     unused = ("stage", "format", "resize_short", "crop_width", "crop_height", "crop_x", "crop_y")
     return cu_rtlsim.run(
         "image_cu", buffers, scalars | dict.fromkeys(unused, 0), behind=behind, **({"stagger": 0xFC0} | more)
@@ -124,9 +148,15 @@ CUS: dict[str, Callable[..., list[int]]] = {"csim": csim, "rtlsim": rtlsim, "sta
 
 
 def live(
-    cu: Callable[..., list[int]], memory: Memory, jobs: Sequence[Sequence[int]], *, first=1,
-    ahead: Callable[[], int] = lambda: 1 << 30, stop=True, polls=1 << 22,
-) -> tuple[list[list[int]], list[int]]:  # fmt: skip
+    cu: Callable[..., list[int]],
+    memory: Memory,
+    jobs: Sequence[Sequence[int]],
+    *,
+    first=1,
+    ahead: Callable[[], int] = lambda: 1 << 30,
+    stop=True,
+    polls=1 << 22,
+) -> tuple[list[list[int]], list[int]]:
     """The host puts jobs while the CU runs, as many before the oldest unfinished one as there are slots and `ahead`
     says, then a stop. The records by job, and the output registers."""
     registers: list[list[int]] = []

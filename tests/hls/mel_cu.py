@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from units import _aligned
 
-from headrace.host.dpu.audio import AudioSpec
-from headrace.host.dpu.audio_cu import registers, tables
-from headrace.host.dpu.status import Status
+from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.units.audio_cu import registers, tables
+from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.hw_emu import KernelModel, MemoryModel
 
 RESAMPLE, MEL = 0, 1
@@ -91,9 +91,15 @@ def _result(registers: dict[str, int], given: dict[str, int], buffers, has_recor
 
 
 def mel_csim(
-    wav: bytes, stage: int = MEL, spec: AudioSpec = SPEC, *, taps_rate: int = 16000, capacity: int | None = None,
-    memory: int = 1 << 20, scalars: dict[str, int] | None = None,
-) -> MelResult:  # fmt: skip
+    wav: bytes,
+    stage: int = MEL,
+    spec: AudioSpec = SPEC,
+    *,
+    taps_rate: int = 16000,
+    capacity: int | None = None,
+    memory: int = 1 << 20,
+    scalars: dict[str, int] | None = None,
+) -> MelResult:
     """One run of the C++. `capacity` defaults to `memory` bytes; `scalars` replaces registers."""
     buffers, given = _setup(wav, stage, spec, taps_rate, capacity, memory, scalars)
     library().audio_mel_cu(
@@ -106,11 +112,20 @@ def mel_csim(
 
 
 def mel_rtlsim(
-    wav: bytes, stage: int = MEL, spec: AudioSpec = SPEC, *, taps_rate: int = 16000, capacity: int | None = None,
-    memory: int = 1 << 20, scalars: dict[str, int] | None = None, model: KernelModel | None = None,
-    behind: MemoryModel | None = None, addresses: dict[str, int] | None = None, stagger: int = cu_rtlsim.STAGGER,
+    wav: bytes,
+    stage: int = MEL,
+    spec: AudioSpec = SPEC,
+    *,
+    taps_rate: int = 16000,
+    capacity: int | None = None,
+    memory: int = 1 << 20,
+    scalars: dict[str, int] | None = None,
+    model: KernelModel | None = None,
+    behind: MemoryModel | None = None,
+    addresses: dict[str, int] | None = None,
+    stagger: int = cu_rtlsim.STAGGER,
     max_cycles: int = 20_000_000,
-) -> RtlMelResult:  # fmt: skip
+) -> RtlMelResult:
     """One run of the RTL, as mel_csim."""
     buffers, given = _setup(wav, stage, spec, taps_rate, capacity, memory, scalars)
     run = cu_rtlsim.run(

@@ -11,9 +11,9 @@ import pytest
 import rtlsim
 from numpy.typing import NDArray
 
-from headrace.host.dpu.audio import AudioSpec
-from headrace.host.dpu.audio_tables import filter_program
-from headrace.host.dpu.status import Status
+from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.units.audio_tables import filter_program
+from headrace.host.dpu.units.status import Status
 
 BROKEN, TIMEOUT = 255, 254  # the test benches' words for a unit that breaks the stream contract, or does not end
 SAMPLE_SCALE, LOG_SCALE, PREEMPHASIS_SCALE, FLOOR_SCALE = 2.0**21, 2.0**18, 2.0**18, 2.0**40
@@ -42,9 +42,15 @@ class Csim:
         out = np.zeros((len(samples) // 160 + 1, spec.n_mels), np.int32)
         frames = ctypes.c_uint32()
         code = self._call(
-            _pointer(program), ctypes.c_uint32(status), _pointer(samples), ctypes.c_uint32(len(samples)),
-            *map(ctypes.c_uint32, settings), _pointer(out), ctypes.c_uint64(out.size), ctypes.byref(frames),
-        )  # fmt: skip
+            _pointer(program),
+            ctypes.c_uint32(status),
+            _pointer(samples),
+            ctypes.c_uint32(len(samples)),
+            *map(ctypes.c_uint32, settings),
+            _pointer(out),
+            ctypes.c_uint64(out.size),
+            ctypes.byref(frames),
+        )
         assert code != BROKEN, "the unit broke the stream contract"
         assert code != TIMEOUT, "the unit did not end"
         assert code != Status.OK or frames.value == len(out)

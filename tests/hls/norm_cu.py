@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from units import _aligned
 
-from headrace.host.dpu.status import Status
+from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.hw_emu import KernelModel, MemoryModel
 
 FORMATS = ("float32", "float16")
@@ -72,9 +72,13 @@ def arguments(frames, counted, mels, format, std_floor, capacity, memory) -> tup
         memory = tensor_bytes(frames, mels, format) + 256
     given = _aligned(memory, UNTOUCHED)
     return given, {
-        "frames": frames, "counted": frames if counted is None else counted, "mels": mels,
-        "tensor_capacity": len(given) if capacity is None else capacity, "format": format, "std_floor": std_floor,
-    }  # fmt: skip
+        "frames": frames,
+        "counted": frames if counted is None else counted,
+        "mels": mels,
+        "tensor_capacity": len(given) if capacity is None else capacity,
+        "format": format,
+        "std_floor": std_floor,
+    }
 
 
 @cache
@@ -91,22 +95,38 @@ def run_csim(
     library().audio_norm_cu(
         *(ctypes.c_void_p(buffer.ctypes.data) for buffer in (source, tensor, result)),
         *map(ctypes.c_uint32, scalars.values()),
-    )  # fmt: skip
+    )
     code, *record = map(int, result.view("<u4"))
     return NormResult(Status(code), tuple(record), tensor)
 
 
 def run_rtlsim(
-    mel, frames, mels, *, counted=None, format=0, std_floor=STD_FLOOR, capacity=None, memory: int | None = None,
-    model: KernelModel | None = None, behind: MemoryModel | None = None, max_cycles=50_000_000, **placed,
-) -> RtlNormResult:  # fmt: skip
+    mel,
+    frames,
+    mels,
+    *,
+    counted=None,
+    format=0,
+    std_floor=STD_FLOOR,
+    capacity=None,
+    memory: int | None = None,
+    model: KernelModel | None = None,
+    behind: MemoryModel | None = None,
+    max_cycles=50_000_000,
+    **placed,
+) -> RtlNormResult:
     """The same, with what `cu_rtlsim.run` takes besides."""
     tensor, scalars = arguments(frames, counted, mels, format, std_floor, capacity, memory)
     result = np.full(32, UNTOUCHED, np.uint8)
     run = cu_rtlsim.run(
-        "audio_norm_cu", {"mel": np.ascontiguousarray(mel), "tensor": tensor, "result": result}, scalars,
-        model=model, behind=behind, max_cycles=max_cycles, **placed,
-    )  # fmt: skip
+        "audio_norm_cu",
+        {"mel": np.ascontiguousarray(mel), "tensor": tensor, "result": result},
+        scalars,
+        model=model,
+        behind=behind,
+        max_cycles=max_cycles,
+        **placed,
+    )
     spec = cu_rtlsim.spec("audio_norm_cu")
     (register,) = spec.outputs.values()
     code, *record = map(int, result.view("<u4"))

@@ -70,9 +70,16 @@ def run(kernel: str, name: str, folder: Path) -> None:
     """One test; its files go to `folder`."""
     plusargs = [f"+verilator+coverage+file+{coverage_file(name)}"] if COVERAGE_FOLDER else []
     results = get_runner("verilator").test(
-        test_module=f"cocotb_{kernel}", hdl_toplevel=kernel, hdl_toplevel_lang="verilog", test_filter=rf"\.{name}$",
-        build_dir=simulator(kernel), test_dir=folder, results_xml=str(folder / "results.xml"), seed=1,
-        timescale=("1ns", "1ps"), plusargs=plusargs,
+        test_module=f"cocotb_{kernel}",
+        hdl_toplevel=kernel,
+        hdl_toplevel_lang="verilog",
+        test_filter=rf"\.{name}$",
+        build_dir=simulator(kernel),
+        test_dir=folder,
+        results_xml=str(folder / "results.xml"),
+        seed=1,
+        timescale=("1ns", "1ps"),
+        plusargs=plusargs,
         extra_env={"PYTHONPATH": str(HERE), "COCOTB_LOG_LEVEL": "WARNING", "PYTHONWARNINGS": "ignore"},
-    )  # fmt: skip
+    )
     assert get_results(results) == (1, 0)

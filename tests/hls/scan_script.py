@@ -13,9 +13,14 @@ from numpy.typing import NDArray
 Coefficients = NDArray[np.int64]  # of a component: [block row, block column, 64 in zigzag order]
 
 SAMPLING = {
-    "4:4:4": (1, 1), "4:2:2": (2, 1), "4:4:0": (1, 2), "4:2:0": (2, 2), "4:1:1": (4, 1), "4:1:0": (4, 2),
+    "4:4:4": (1, 1),
+    "4:2:2": (2, 1),
+    "4:4:0": (1, 2),
+    "4:2:0": (2, 2),
+    "4:1:1": (4, 1),
+    "4:1:0": (4, 2),
     "gray": (1, 1),
-}  # fmt: skip
+}
 MIXED = ["2x2 1x2 1x2", "2x2 2x1 1x1", "4x2 1x1 1x1", "4x1 2x1 1x1", "2x1 2x1 2x1", "1x4 1x2 1x1", "2x4 1x1 1x1"]
 ZIGZAG = sorted(range(64), key=lambda at: (at // 8 + at % 8, (at // 8 if (at // 8 + at % 8) % 2 else at % 8)))
 LONGEST_RUN = 32767  # of blocks without new coefficients
@@ -62,8 +67,8 @@ class Image:
 
     def seen(self, component: int) -> tuple[int, int]:
         """Rows and columns of blocks that have a sample of the image."""
-        (h, v), (most_h, most_v) = self.factors[component], self.most
-        return _up(self.height * v, 8 * most_v), _up(self.width * h, 8 * most_h)
+        (h, v), (max_h, max_v) = self.factors[component], self.most
+        return _up(self.height * v, 8 * max_v), _up(self.width * h, 8 * max_h)
 
     @property
     def workspace_bytes(self) -> int:
@@ -96,15 +101,15 @@ def photo_image(bgr: NDArray[np.uint8], sampling: str, coarseness: int) -> Image
     """A photo as an encoder would have it: `coarseness` 1 keeps nearly everything, 8 little."""
     height, width = bgr.shape[:2]
     factors = factors_of(sampling)
-    most_h, most_v = (max(pair[i] for pair in factors) for i in (0, 1))
-    across, down = _up(width, 8 * most_h), _up(height, 8 * most_v)
+    max_h, max_v = (max(pair[i] for pair in factors) for i in (0, 1))
+    across, down = _up(width, 8 * max_h), _up(height, 8 * max_v)
     y, x = np.mgrid[:8, :8]
     steps = coarseness * (2 + y + x)
     planes = []
     for plane, (h, v) in zip(
         np.moveaxis(cv2.cvtColor(bgr, cv2.COLOR_BGR2YCrCb), 2, 0)[[0, 2, 1]], factors, strict=True
     ):
-        whole = np.pad(plane, ((0, 8 * most_v * down - height), (0, 8 * most_h * across - width)), "edge")
+        whole = np.pad(plane, ((0, 8 * max_v * down - height), (0, 8 * max_h * across - width)), "edge")
         shrunk = cv2.resize(whole, (8 * h * across, 8 * v * down), interpolation=cv2.INTER_AREA)
         blocks = shrunk.reshape(v * down, 8, h * across, 8).swapaxes(1, 2).astype(np.float64) - 128
         cosines = np.sqrt((1 + (y > 0)) / 8) * np.cos((2 * x + 1) * y * np.pi / 16)
@@ -338,13 +343,26 @@ def _any_script(rng: np.random.Generator, components: int) -> list[Scan]:
 def libjpeg_script(components: int) -> list[Scan]:
     """libjpeg's own, jpeg_simple_progression."""
     if components == 1:
-        return [Scan((0,), 0, 0, 0, 1), Scan((0,), 1, 5, 0, 2), Scan((0,), 6, 63, 0, 2), Scan((0,), 1, 63, 2, 1),
-                Scan((0,), 0, 0, 1, 0), Scan((0,), 1, 63, 1, 0)]  # fmt: skip
+        return [
+            Scan((0,), 0, 0, 0, 1),
+            Scan((0,), 1, 5, 0, 2),
+            Scan((0,), 6, 63, 0, 2),
+            Scan((0,), 1, 63, 2, 1),
+            Scan((0,), 0, 0, 1, 0),
+            Scan((0,), 1, 63, 1, 0),
+        ]
     return [
-        Scan((0, 1, 2), 0, 0, 0, 1), Scan((0,), 1, 5, 0, 2), Scan((2,), 1, 63, 0, 1), Scan((1,), 1, 63, 0, 1),
-        Scan((0,), 6, 63, 0, 2), Scan((0,), 1, 63, 2, 1), Scan((0, 1, 2), 0, 0, 1, 0), Scan((2,), 1, 63, 1, 0),
-        Scan((1,), 1, 63, 1, 0), Scan((0,), 1, 63, 1, 0),
-    ]  # fmt: skip
+        Scan((0, 1, 2), 0, 0, 0, 1),
+        Scan((0,), 1, 5, 0, 2),
+        Scan((2,), 1, 63, 0, 1),
+        Scan((1,), 1, 63, 0, 1),
+        Scan((0,), 6, 63, 0, 2),
+        Scan((0,), 1, 63, 2, 1),
+        Scan((0, 1, 2), 0, 0, 1, 0),
+        Scan((2,), 1, 63, 1, 0),
+        Scan((1,), 1, 63, 1, 0),
+        Scan((0,), 1, 63, 1, 0),
+    ]
 
 
 def with_all(script: list[Scan], **changes) -> list[Scan]:

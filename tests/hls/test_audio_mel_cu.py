@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from mel_cu import MEL, RESAMPLE, SPEC, MelResult, mel_csim, mel_rtlsim
 from sounds import int16, speechlike, wav, written
 
-from headrace.host.dpu import audio
-from headrace.host.dpu.audio import RATES, AudioSpec
-from headrace.host.dpu.audio_tables import filter_program
-from headrace.host.dpu.status import Status
+from headrace.host.dpu.reference import audio
+from headrace.host.dpu.reference.audio import RATES, AudioSpec
+from headrace.host.dpu.units.audio_tables import filter_program
+from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.hw_emu import MemoryModel
-from headrace.sim.hardware.audio import mel_cu_cycles
+from headrace.sim.hardware.dpu.audio import mel_cu_cycles
 
 BY_STAGE = pytest.mark.parametrize("stage", [RESAMPLE, MEL], ids=["resample", "mel"])
 LENGTHS = (0, 1, 2, 3, 4, 5, 159, 160, 161, 255, 256, 257, 400, 511, 512, 513, 1000)
@@ -67,11 +67,14 @@ def test_lengths_around_hop_and_window_give_the_same_bytes(rate):
 @pytest.mark.parametrize(
     "samples",
     [
-        np.zeros(700), np.full(700, 32767), np.full(700, -32768), np.eye(1, 700, 350)[0] * 32767,
+        np.zeros(700),
+        np.full(700, 32767),
+        np.full(700, -32768),
+        np.eye(1, 700, 350)[0] * 32767,
         np.where(np.arange(700) % 80 < 40, 32767, -32768),
     ],
     ids=["silence", "DC", "lowest", "click", "square"],
-)  # fmt: skip
+)
 def test_extreme_sounds_give_the_same_bytes(samples):
     for rate in (16000, 44100, 8000):
         both(wav(samples.astype(np.int16), rate), taps_rate=rate).bands(80)
@@ -116,12 +119,22 @@ def test_a_file_of_a_rate_without_its_taps_is_refused_with_what_it_is():
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"stage": 2}, {"stage": 0x80000001}, {"mels": 0}, {"mels": 2}, {"mels": 82}, {"mels": 132}, {"mels": 0x150},
-        {"preemphasis": 1 << 18}, {"left_out": 2}, {"left_out": 1 << 31},
-        {"taps_rate": 0}, {"taps_rate": 16001}, {"taps_rate": 0x10000 + 16000},
+        {"stage": 2},
+        {"stage": 0x80000001},
+        {"mels": 0},
+        {"mels": 2},
+        {"mels": 82},
+        {"mels": 132},
+        {"mels": 0x150},
+        {"preemphasis": 1 << 18},
+        {"left_out": 2},
+        {"left_out": 1 << 31},
+        {"taps_rate": 0},
+        {"taps_rate": 16001},
+        {"taps_rate": 0x10000 + 16000},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_odd_arguments_are_refused_and_nothing_is_written(wrong):
     result = both(wav(speech(0.1, 16000), 16000), scalars=wrong)
     assert result.status == Status.BAD_ARGUMENT and (result.memory == 0xA5).all()

@@ -7,9 +7,9 @@ import subprocess
 import pytest
 from test_wav import damaged, verdict
 
-from headrace.host.dpu.audio import RATES, AudioSpec
-from headrace.host.dpu.audio_cu import tables
-from headrace.host.dpu.status import Status
+from headrace.host.dpu.reference.audio import RATES, AudioSpec
+from headrace.host.dpu.units.audio_cu import tables
+from headrace.host.dpu.units.status import Status
 
 TIMEOUT_S = 900
 

@@ -20,10 +20,10 @@ from norm_cu import (
     tensor_bytes,
 )
 
-from headrace.host.dpu.audio import NORMALIZE_OVER, AudioSpec, normalize
-from headrace.host.dpu.status import Status
+from headrace.host.dpu.reference.audio import NORMALIZE_OVER, AudioSpec, normalize
+from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.hw_emu import KernelFailed, KernelModel, MemoryModel
-from headrace.sim.hardware.audio import norm_cycles
+from headrace.sim.hardware.dpu.audio import norm_cycles
 
 SLOW = pytest.mark.slow
 
@@ -214,10 +214,14 @@ def odd_record(seed: int) -> tuple[np.ndarray, dict[str, int]]:
     needed = tensor_bytes(frames, mels, format)
     std_floor = int(rng.choice([0, 1, STD_FLOOR, STD_FLOOR, rng.integers(1 << 32), 0xFFFFFFFF]))
     settings = {
-        "frames": frames, "counted": int(rng.choice([frames, max(1, frames - 1), rng.integers(1, frames + 1)])),
-        "mels": mels, "format": format, "std_floor": std_floor, "memory": needed + 64,
+        "frames": frames,
+        "counted": int(rng.choice([frames, max(1, frames - 1), rng.integers(1, frames + 1)])),
+        "mels": mels,
+        "format": format,
+        "std_floor": std_floor,
+        "memory": needed + 64,
         "capacity": needed + int(rng.choice([0, 0, 0, 63, -1, -needed])),
-    }  # fmt: skip
+    }
     if rng.random() < 0.1:
         name, value = random.Random(seed).choice(
             [
@@ -279,12 +283,24 @@ def test_a_buffer_that_is_too_small_is_left_alone_and_the_sizes_are_told(frames,
 @pytest.mark.parametrize(
     "changed",
     [
-        {"frames": 0}, {"frames": 65536}, {"frames": 0x80000004}, {"counted": 0}, {"counted": 9},
-        {"counted": 0x80000004}, {"counted": 0x10004}, {"frames": 7, "counted": 8}, {"mels": 0},
-        {"mels": 81}, {"mels": 82},
-        {"mels": 132}, {"mels": 256}, {"mels": 0x80000004}, {"format": 2}, {"format": 0x80000000},
+        {"frames": 0},
+        {"frames": 65536},
+        {"frames": 0x80000004},
+        {"counted": 0},
+        {"counted": 9},
+        {"counted": 0x80000004},
+        {"counted": 0x10004},
+        {"frames": 7, "counted": 8},
+        {"mels": 0},
+        {"mels": 81},
+        {"mels": 82},
+        {"mels": 132},
+        {"mels": 256},
+        {"mels": 0x80000004},
+        {"format": 2},
+        {"format": 0x80000000},
     ],
-)  # fmt: skip
+)
 def test_arguments_out_of_range_run_nothing(changed):
     settings = {"frames": 8, "mels": 80, "format": 0, "memory": 4096} | changed
     done, rtl = on_cpp_and_rtl(contents(speech(8, 80)), **settings)

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from test_wav import damaged, verdict
 
-from headrace.host.dpu.status import Status
+from headrace.host.dpu.units.status import Status
 
 TIMEOUT_S = 600
 

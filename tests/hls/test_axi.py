@@ -14,10 +14,7 @@ WHOLE = 0xFFFFFFFF
 
 
 class Outcome(ctypes.Structure):
-    _fields_ = [
-        (name, ctypes.c_uint64)
-        for name in ("cycles", "first", "taken", "bursts", "most_flying", "error")
-    ]  # fmt: skip
+    _fields_ = [(name, ctypes.c_uint64) for name in ("cycles", "first", "taken", "bursts", "most_flying", "error")]
 
 
 @cache
@@ -31,12 +28,21 @@ def read(offset: int, words: int, *, stop_after=WHOLE, latency=0, stall=0, seed=
     out = np.full(16 * words + 16, 0xA5, np.uint8)
     outcome = Outcome()
     fault = library().rtl_axi_read(
-        MEMORY.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(base), ctypes.c_uint64(size),
-        ctypes.c_uint64(base + offset), ctypes.c_uint32(words), ctypes.c_uint32(stop_after), ctypes.c_uint32(latency),
-        ctypes.c_uint32(stall), ctypes.c_uint32(more.get("slow", stall)), ctypes.c_uint32(more.get("reset_at", WHOLE)),
-        ctypes.c_uint32(more.get("forgets", False)), ctypes.c_uint32(seed), out.ctypes.data_as(ctypes.c_void_p),
+        MEMORY.ctypes.data_as(ctypes.c_void_p),
+        ctypes.c_uint64(base),
+        ctypes.c_uint64(size),
+        ctypes.c_uint64(base + offset),
+        ctypes.c_uint32(words),
+        ctypes.c_uint32(stop_after),
+        ctypes.c_uint32(latency),
+        ctypes.c_uint32(stall),
+        ctypes.c_uint32(more.get("slow", stall)),
+        ctypes.c_uint32(more.get("reset_at", WHOLE)),
+        ctypes.c_uint32(more.get("forgets", False)),
+        ctypes.c_uint32(seed),
+        out.ctypes.data_as(ctypes.c_void_p),
         ctypes.byref(outcome),
-    )  # fmt: skip
+    )
     assert fault == 0, {1: "hangs", 2: "breaks the protocol", 3: "an assertion failed"}[fault]
     assert (out[16 * outcome.taken :] == 0xA5).all()
     return out[: 16 * outcome.taken], outcome
@@ -121,9 +127,15 @@ def test_random_runs_leave_nothing_behind():
         stop = int(random.integers(0, words + 1)) if seed % 3 == 0 else WHOLE
         limit = int(random.integers(0, SIZE)) & -16 if seed % 4 == 0 else SIZE
         taken, outcome = read(
-            offset, words, stop_after=stop, latency=int(random.integers(0, 200)), stall=int(random.integers(0, 200)),
-            seed=seed, size=limit, base=int(random.integers(0, 1 << 48)) << 16,
-        )  # fmt: skip
+            offset,
+            words,
+            stop_after=stop,
+            latency=int(random.integers(0, 200)),
+            stall=int(random.integers(0, 200)),
+            seed=seed,
+            size=limit,
+            base=int(random.integers(0, 1 << 48)) << 16,
+        )
         assert outcome.taken == min(words, stop)
         expected = np.where(np.arange(SIZE) < limit, MEMORY, 0)[offset : offset + 16 * outcome.taken]
         assert np.array_equal(taken, expected)

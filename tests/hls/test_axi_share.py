@@ -26,9 +26,12 @@ def share(request):
         """The bench checks whose each address, word and answer is; it raises if one is another's, or does not come."""
         outcome = Outcome()
         fault = library(request.param).rtl_axi_share(
-            ctypes.c_uint32(bursts), ctypes.c_uint32(stall), ctypes.c_uint32(only), ctypes.c_uint32(seed),
+            ctypes.c_uint32(bursts),
+            ctypes.c_uint32(stall),
+            ctypes.c_uint32(only),
+            ctypes.c_uint32(seed),
             ctypes.byref(outcome),
-        )  # fmt: skip
+        )
         assert fault == 0, {1: "hangs", 2: "breaks the protocol", 3: "an assertion failed"}[fault]
         return outcome
 

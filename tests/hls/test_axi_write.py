@@ -36,10 +36,18 @@ def write(runs, *, latency=0, stall=0, late=0, seed=1, size=SIZE, base=BASE):
     commands = (Command * len(runs))(*((base + offset, words) for offset, words in runs))
     outcome = Outcome()
     fault = library().rtl_axi_write(
-        commands, ctypes.c_uint64(len(runs)), data.ctypes.data_as(ctypes.c_void_p),
-        memory.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(base), ctypes.c_uint64(size), ctypes.c_uint32(latency),
-        ctypes.c_uint32(stall), ctypes.c_uint32(late), ctypes.c_uint32(seed), ctypes.byref(outcome),
-    )  # fmt: skip
+        commands,
+        ctypes.c_uint64(len(runs)),
+        data.ctypes.data_as(ctypes.c_void_p),
+        memory.ctypes.data_as(ctypes.c_void_p),
+        ctypes.c_uint64(base),
+        ctypes.c_uint64(size),
+        ctypes.c_uint32(latency),
+        ctypes.c_uint32(stall),
+        ctypes.c_uint32(late),
+        ctypes.c_uint32(seed),
+        ctypes.byref(outcome),
+    )
     assert fault == 0, {1: "hangs", 2: "breaks the protocol", 3: "an assertion failed"}[fault]
     assert np.array_equal(memory, expected)
     return outcome
@@ -77,7 +85,7 @@ def test_a_burst_never_holds_the_bus_up(late):
 def test_no_more_bursts_wait_for_their_response_than_can_be_counted(words):
     """A memory that is slow to answer: 63 wait, the 64th is not issued before the first is answered."""
     outcome = write([(512 * run, words) for run in range(128)], latency=5000)
-    assert outcome.bursts == 128 and outcome.most_waiting == 63
+    assert outcome.bursts == 128 and outcome.max_waiting == 63
 
 
 @pytest.mark.parametrize("size", [0, 16, 5008])
@@ -93,6 +101,10 @@ def test_random_runs_leave_nothing_behind():
         runs = [(16 * int(a), int(b - a)) for a, b in cuts.reshape(-1, 2)]
         random.shuffle(runs)
         write(
-            runs, latency=int(random.integers(0, 200)), stall=int(random.integers(0, 200)), late=seed % 3 * 100,
-            seed=seed, base=int(random.integers(0, 1 << 48)) << 16,
-        )  # fmt: skip
+            runs,
+            latency=int(random.integers(0, 200)),
+            stall=int(random.integers(0, 200)),
+            late=seed % 3 * 100,
+            seed=seed,
+            base=int(random.integers(0, 1 << 48)) << 16,
+        )

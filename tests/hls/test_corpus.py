@@ -54,9 +54,7 @@ def table(script: ModuleType, capsys, monkeypatch, *arguments: str) -> tuple[int
 
 def test_files_are_taken_once_by_content_and_counted_by_their_outcome(corpus_jpeg, folder, capsys, monkeypatch):
     status, rows = table(corpus_jpeg, capsys, monkeypatch, "--only-given", str(folder))
-    assert (status, rows) == (
-        0, {"equal": 3, "(1)": 1, "refused by OpenCV, too": 2, "different": 0, "all": 6},
-    )  # fmt: skip
+    assert (status, rows) == (0, {"equal": 3, "(1)": 1, "refused by OpenCV, too": 2, "different": 0, "all": 6})
 
 
 def test_a_difference_is_counted_and_is_the_exit_status(corpus_jpeg, folder, capsys, monkeypatch):

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from units import RTLSIM, on_both
 
-from headrace.host.dpu.status import Status
-from headrace.sim.hardware.dpu import crop_cycles
+from headrace.host.dpu.units.status import Status
+from headrace.sim.hardware.dpu.image import crop_cycles
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (37, 53, 3), np.uint8)
 
@@ -63,10 +63,27 @@ def test_centred_as_torchvision_centres_it(units, width):
 @on_both
 @pytest.mark.parametrize(
     "window",
-    [(54, 1), (1, 38), (0, 5), (5, 0), (53, 37, 1, 0), (53, 37, 0, 1), (1, 1, 53, 0), (1, 1, 0, 1 << 31),
-     (1 << 31, 1 << 31), (10, 10, 0xFFFFFFFE, 0), (0x10005, 5), (5, 0x10005), (5, 5, 0x10000, 0), (5, 5, 0, 0x10000),
-     (0x7FFF0005, 5), (5, 0x7FFF0005), (5, 5, 0x7FFF0000, 0), (5, 5, 0, 0x7FFF0000)],
-)  # fmt: skip
+    [
+        (54, 1),
+        (1, 38),
+        (0, 5),
+        (5, 0),
+        (53, 37, 1, 0),
+        (53, 37, 0, 1),
+        (1, 1, 53, 0),
+        (1, 1, 0, 1 << 31),
+        (1 << 31, 1 << 31),
+        (10, 10, 0xFFFFFFFE, 0),
+        (0x10005, 5),
+        (5, 0x10005),
+        (5, 5, 0x10000, 0),
+        (5, 5, 0, 0x10000),
+        (0x7FFF0005, 5),
+        (5, 0x7FFF0005),
+        (5, 5, 0x7FFF0000, 0),
+        (5, 5, 0, 0x7FFF0000),
+    ],
+)
 def test_a_window_outside_is_refused(units, window):
     assert units.crop(IMAGE, *window)[0] == Status.CROP_OUTSIDE
 
@@ -75,10 +92,14 @@ def test_a_window_outside_is_refused(units, window):
 @pytest.mark.parametrize(
     ("size", "window"),
     [
-        ((65535, 2), (43690, 1, 21845, 1)), ((65535, 2), (21845, 2)), ((65534, 1), (65534, 1, 0, 0)),
-        ((2, 65535), (1, 43690, 1, 21845)), ((3, 65535), (3, 21845)), ((1, 65535), (1, 1, 0, 65534)),
+        ((65535, 2), (43690, 1, 21845, 1)),
+        ((65535, 2), (21845, 2)),
+        ((65534, 1), (65534, 1, 0, 0)),
+        ((2, 65535), (1, 43690, 1, 21845)),
+        ((3, 65535), (3, 21845)),
+        ((1, 65535), (1, 1, 0, 65534)),
     ],
-)  # fmt: skip
+)
 def test_windows_of_the_widest_and_highest_images(units, size, window):
     image = np.random.default_rng(1).integers(0, 256, (size[1], size[0], 3), np.uint8)
     width, height, *at = window

@@ -15,18 +15,18 @@ import test_progressive as scans
 from scan_script import MIXED, Scan, libjpeg_script, photo_image, random_script, to_jpeg, with_all
 
 from headrace.batching import UsageError
-from headrace.host.demo.photos import bundled_photos, demo_photos
-from headrace.host.dpu.status import Status
+from headrace.host.demo.inputs.images import bundled_images, demo_images
+from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.hw_emu import MemoryModel
-from headrace.sim.hardware.dpu import decode_cycles, image_cu_cycles
-from headrace.sim.hardware.dpu_headers import header_cycles
-from headrace.sim.hardware.jpeg import SOF0, SOF2, JpegWork, read_jpeg_work
-from headrace.sim.hardware.jpeg_scans import STEP_SYMBOL
+from headrace.sim.hardware.dpu.headers import header_cycles
+from headrace.sim.hardware.dpu.image import decode_cycles, image_cu_cycles
+from headrace.sim.hardware.dpu.jpeg import SOF0, SOF2, JpegWork, read_jpeg_work
+from headrace.sim.hardware.dpu.jpeg_scans import STEP_SYMBOL
 
 SLOW = pytest.mark.slow
 SAMPLINGS = (*jpegs.SAMPLINGS, "gray")
 QUALITIES = (30, 75, 90, 95)
-PHOTOS = {path.stem: path for path in bundled_photos()}
+PHOTOS = {path.stem: path for path in bundled_images()}
 WIDTH, HEIGHT = 500, 375
 # Of the clocks. 2 % is what a model must hold; where a run takes tens of thousands, it holds a
 # quarter of that.
@@ -74,19 +74,37 @@ def symbol_count(work: JpegWork) -> int:
 
 
 def check_cu(
-    jpeg: bytes, *, stage: int = 3, format: int = 0, short: int = 256, crop: int = 224, latency: int = 120,
+    jpeg: bytes,
+    *,
+    stage: int = 3,
+    format: int = 0,
+    short: int = 256,
+    crop: int = 224,
+    latency: int = 120,
     within: float = PHOTO,
-) -> dict[str, int]:  # fmt: skip
+) -> dict[str, int]:
     """Buffers begin where pages do, as XRT has them. Returns the counters."""
     done = cu_rtlsim.image_cu(
-        jpeg, stage=stage, format=format, resize_short=short, crop=(crop, crop), stagger=0, memory=16 << 20,
-        behind=MemoryModel(latency=latency), workspace_bytes=WORKSPACE,
-    )  # fmt: skip
+        jpeg,
+        stage=stage,
+        format=format,
+        resize_short=short,
+        crop=(crop, crop),
+        stagger=0,
+        memory=16 << 20,
+        behind=MemoryModel(latency=latency),
+        workspace_bytes=WORKSPACE,
+    )
     assert done.status == Status.OK
     expected = image_cu_cycles(
-        read_jpeg_work(jpeg), stage=stage, resize_short=short, crop_width=crop, crop_height=crop,
-        element_bytes=4 >> format, latency=latency,
-    )  # fmt: skip
+        read_jpeg_work(jpeg),
+        stage=stage,
+        resize_short=short,
+        crop_width=crop,
+        crop_height=crop,
+        element_bytes=4 >> format,
+        latency=latency,
+    )
     assert done.counters["cycles"] == pytest.approx(expected, rel=within)
     return done.counters
 
@@ -123,7 +141,7 @@ def test_clocks_of_mixed_sampling_follow_the_models(sampling, coarseness):
     check_cu(jpeg)
 
 
-@pytest.mark.parametrize("jpeg", [pytest.param(p.jpeg, id=p.name, marks=SLOW) for p in demo_photos()])
+@pytest.mark.parametrize("jpeg", [pytest.param(p.jpeg, id=p.name, marks=SLOW) for p in demo_images()])
 def test_clocks_of_photos_as_they_are_follow_the_models(jpeg):
     check_decode(jpeg)
     check_cu(jpeg)
@@ -204,9 +222,7 @@ def test_clocks_of_noise_follow_the_models(quality):
 def test_clocks_of_half_a_photo_beside_a_plane_follow_the_models(half):
     """Blocks of two symbols beside blocks of many: the transform's buffer and the ring of MCU rows are at work."""
     image = photo("motorcycle_left", 320, 240).copy()
-    region = {
-        "left": np.s_[:, :160], "right": np.s_[:, 160:], "upper": np.s_[:120], "lower": np.s_[120:],
-    }[half]  # fmt: skip
+    region = {"left": np.s_[:, :160], "right": np.s_[:, 160:], "upper": np.s_[:120], "lower": np.s_[120:]}[half]
     image[region] = 90
     jpeg = encode(image, 95, "4:4:4")
     check_decode(jpeg)
@@ -255,11 +271,14 @@ def test_clocks_of_progressive_photos_follow_the_models(name, sampling, quality)
 
 BANDS = [Scan((0, 1, 2), 0, 0), *(Scan((c,), *band) for c in range(3) for band in ((1, 2), (3, 20), (21, 63)))]
 BITS = [
-    Scan((0, 1, 2), 0, 0, 0, 2), *(Scan((c,), 1, 63, 0, 2) for c in range(3)),
-    *(Scan(group, *band, high, high - 1) for high in (2, 1) for group, band in (
-        ((0, 1, 2), (0, 0)), ((0,), (1, 63)), ((1,), (1, 63)), ((2,), (1, 63))
-    )),
-]  # fmt: skip
+    Scan((0, 1, 2), 0, 0, 0, 2),
+    *(Scan((c,), 1, 63, 0, 2) for c in range(3)),
+    *(
+        Scan(group, *band, high, high - 1)
+        for high in (2, 1)
+        for group, band in (((0, 1, 2), (0, 0)), ((0,), (1, 63)), ((1,), (1, 63)), ((2,), (1, 63)))
+    ),
+]
 SCRIPTS = {
     "bands of coefficients": BANDS,
     "bits of coefficients": BITS,
@@ -299,9 +318,17 @@ def test_clocks_of_several_scans_with_any_sampling_follow_the_models(sampling):
 @pytest.mark.parametrize("script", [libjpeg_script(3), None], ids=["several scans", "one scan"])
 @pytest.mark.parametrize(
     ("sampling", "width"),
-    [("2x2 2x2 2x2", 20), ("4x4 1x1 1x1", 20), ("1x1 2x1 1x1", 20), ("1x1 1x2 1x1", 20), ("3x1 1x1 1x1", 20),
-     ("1x4 1x4 1x1", 2049), ("1x2 1x2 1x2", 4097), ("2x4 1x1 1x1", 4097)],
-)  # fmt: skip
+    [
+        ("2x2 2x2 2x2", 20),
+        ("4x4 1x1 1x1", 20),
+        ("1x1 2x1 1x1", 20),
+        ("1x1 1x2 1x1", 20),
+        ("3x1 1x1 1x1", 20),
+        ("1x4 1x4 1x1", 2049),
+        ("1x2 1x2 1x2", 4097),
+        ("2x4 1x1 1x1", 4097),
+    ],
+)
 def test_the_model_refuses_the_sampling_that_the_cu_refuses(sampling, width, script):
     jpeg = to_jpeg(photo_image(photo("coffee", width, 10), sampling, 8), script or [Scan((0, 1, 2))], bool(script))
     assert scans.decode(jpeg).status == Status.SAMPLING

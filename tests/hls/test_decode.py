@@ -179,9 +179,7 @@ def csim_library() -> ctypes.CDLL:
 Rows = tuple[int, int, int, int]  # the image's width and height, first row, number of rows; zeros for all
 
 
-def csim_decode(
-    jpeg: bytes, capacity: int = CAPACITY, rows: Rows = (0, 0, 0, 0)
-) -> tuple[int, int, int, np.ndarray]:  # fmt: skip
+def csim_decode(jpeg: bytes, capacity: int = CAPACITY, rows: Rows = (0, 0, 0, 0)) -> tuple[int, int, int, np.ndarray]:
     width, height = ctypes.c_uint32(), ctypes.c_uint32()
     rgb = np.zeros(capacity, np.uint8)
     out, size = ctypes.c_void_p(rgb.ctypes.data), ctypes.c_uint64(capacity)
@@ -224,15 +222,27 @@ def rtl_decode(
     rgb = np.zeros(capacity, np.uint8)
     window = (rows[2], rows[2] + rows[3] - 1 if rows[0] else 0xFFFF)
     status = rtl_library().rtl_decode(
-        jpeg, len(jpeg), seed, stall_in, stall_out, *window,
-        ctypes.c_uint64(cycles_bound(jpeg, stall_in, stall_out, memory)), ctypes.byref(memory),
-        ctypes.c_void_p(rgb.ctypes.data), ctypes.c_uint64(rgb.size),
-        ctypes.byref(width), ctypes.byref(height), ctypes.byref(counters),
-    )  # fmt: skip
+        jpeg,
+        len(jpeg),
+        seed,
+        stall_in,
+        stall_out,
+        *window,
+        ctypes.c_uint64(cycles_bound(jpeg, stall_in, stall_out, memory)),
+        ctypes.byref(memory),
+        ctypes.c_void_p(rgb.ctypes.data),
+        ctypes.c_uint64(rgb.size),
+        ctypes.byref(width),
+        ctypes.byref(height),
+        ctypes.byref(counters),
+    )
     problems = {
-        -1: "it takes too long", -2: "it breaks the stream contract", -3: "it does not come to rest",
-        -4: "an access beside the workspace or after a reset", -5: "it says idle with accesses under way",
-    }  # fmt: skip
+        -1: "it takes too long",
+        -2: "it breaks the stream contract",
+        -3: "it does not come to rest",
+        -4: "an access beside the workspace or after a reset",
+        -5: "it says idle with accesses under way",
+    }
     assert status >= 0 or status == WAS_RESET, problems[status]
     return status, width.value, height.value, rgb, counters
 
@@ -381,14 +391,14 @@ def test_pillow_rgb_file_equals_opencv(decode):
     assert_equal_to_opencv(decode, encode_pillow(picture(np.random.default_rng(5), 40, 30), keep_rgb=True))
 
 
-def bundled_photos() -> list[Path]:
+def bundled_images() -> list[Path]:
     folders = [("sklearn", "datasets/images"), ("skimage", "data")]
     roots = [Path(find_spec(package).submodule_search_locations[0]) / sub for package, sub in folders]
     return sorted(path for root in roots for path in root.iterdir() if path.suffix in (".jpg", ".png"))
 
 
 @pytest.mark.quick(10)
-@pytest.mark.parametrize("path", bundled_photos(), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", bundled_images(), ids=lambda path: path.name)
 def test_photos_equal_opencv(decode, path):
     if path.suffix == ".jpg":
         assert_equal_to_opencv(decode, path.read_bytes())
@@ -402,7 +412,7 @@ def test_photos_equal_opencv(decode, path):
 @pytest.mark.parametrize("width", [4097, 5001, 8192])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_wide_photo_equals_opencv(decode, sampling, width):
-    photo = cv2.imread(str(next(path for path in bundled_photos() if path.name == "china.jpg")))
+    photo = cv2.imread(str(next(path for path in bundled_images() if path.name == "china.jpg")))
     assert_equal_to_opencv(decode, encode(cv2.resize(photo, (width, 100)), 90, sampling))
 
 
@@ -411,7 +421,7 @@ def test_wide_photo_equals_opencv(decode, sampling, width):
 def test_a_hundred_photos_of_any_size_equal_opencv(decode, seed):
     """Parts of photos, scaled by any factor along each axis, with any quality, sampling and restart interval."""
     rng = np.random.default_rng(seed)
-    photos = [cv2.imread(str(path)) for path in bundled_photos()]
+    photos = [cv2.imread(str(path)) for path in bundled_images()]
     for _ in range(100):
         photo = photos[rng.integers(len(photos))]
         top, left = (int(rng.integers(0, side - 1)) for side in photo.shape[:2])
@@ -461,10 +471,19 @@ def test_windows_that_end_around_an_mcu_row(decode_partly, sampling, width):
         assert np.array_equal(rgb[: 3 * width * (last - 4)].reshape(-1, width, 3), expected[5 : last + 1])
 
 
-@pytest.mark.parametrize(("sampling", "last", "mcu_rows"), [
-    ("4:2:0", 14, 1), ("4:2:0", 15, 2), ("4:2:0", 16, 2), ("4:4:4", 7, 1), ("4:4:4", 8, 2), ("4:4:0", 31, 3),
-    ("4:2:2", 15, 2), ("gray", 15, 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("sampling", "last", "mcu_rows"),
+    [
+        ("4:2:0", 14, 1),
+        ("4:2:0", 15, 2),
+        ("4:2:0", 16, 2),
+        ("4:4:4", 7, 1),
+        ("4:4:4", 8, 2),
+        ("4:4:0", 31, 3),
+        ("4:2:2", 15, 2),
+        ("gray", 15, 2),
+    ],
+)
 def test_nothing_behind_the_last_mcu_row_that_is_needed_is_seen(decode_partly, sampling, last, mcu_rows):
     """A restart interval an MCU row: what lies between the markers can be damaged by itself."""
     image = picture(np.random.default_rng(2), 64, 80, 1 if sampling == "gray" else 3)

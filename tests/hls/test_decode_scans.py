@@ -54,10 +54,17 @@ class Run:
 
 
 def run(
-    jpeg: bytes, seed: int = 0, pauses: tuple[int, int, int, int] = FREE, *, workspace_bytes: int = WORKSPACE,
-    rows: tuple[int, int, int, int] = ALL_ROWS, error_after: int = NEVER, reset_at: int = 0, forgets: bool = False,
+    jpeg: bytes,
+    seed: int = 0,
+    pauses: tuple[int, int, int, int] = FREE,
+    *,
+    workspace_bytes: int = WORKSPACE,
+    rows: tuple[int, int, int, int] = ALL_ROWS,
+    error_after: int = NEVER,
+    reset_at: int = 0,
+    forgets: bool = False,
     takes_writes: bool = False,
-) -> Run:  # fmt: skip
+) -> Run:
     """One model serves all calls, in the state that the one before left. Status, size, bytes needed and pixels must be
     the C++'s, unless memory fails or there is a reset."""
     *stalls, stall, latency = pauses

@@ -15,12 +15,12 @@ import test_decode as jpegs
 import units
 from test_image_cu_sanitized import corpus
 
-from headrace.host.demo.photos import demo_photos
-from headrace.host.dpu.image import FORMATS, ImageSpec, Stage, preprocess, resized_size
-from headrace.host.dpu.status import Status
+from headrace.host.demo.inputs.images import demo_images
+from headrace.host.dpu.reference.image import FORMATS, ImageSpec, Stage, preprocess, resized_size
+from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.hw_emu import KernelFailed, KernelModel, MemoryModel
 
-PHOTOS = demo_photos()
+PHOTOS = demo_images()
 STALLED = MemoryModel(stall=0.3, seed=7)
 CUS = {
     "csim": units.image_cu,
@@ -51,9 +51,15 @@ def jpeg(width: int, height: int, quality: int = 90) -> bytes:
 def check(cu, data: bytes, spec: ImageSpec, stage: Stage, memory: int = 4 << 20, **more):
     expected = preprocess(data, spec, stage)
     done = cu(
-        data, stage=stage, format=FORMATS.index(spec.dtype), resize_short=spec.resize_short,
-        crop=(spec.crop_width, spec.crop_height), tables=spec.tables(), memory=memory, **more,
-    )  # fmt: skip
+        data,
+        stage=stage,
+        format=FORMATS.index(spec.dtype),
+        resize_short=spec.resize_short,
+        crop=(spec.crop_width, spec.crop_height),
+        tables=spec.tables(),
+        memory=memory,
+        **more,
+    )
     assert done.status == Status.OK and done.bytes == expected.nbytes
     height, width = expected.shape[1:] if stage == Stage.NORMALIZE else expected.shape[:2]
     assert done.out_size == (width, height)
@@ -102,11 +108,14 @@ def test_small_and_odd_images(cu, size):
 @pytest.mark.parametrize(
     ("size", "stage", "short", "crop"),
     [
-        ((2, 65500), Stage.DECODE, 1, (1, 1)), ((3001, 9), Stage.DECODE, 1, (1, 1)),
-        ((8192, 1), Stage.RESIZE, 7, (1, 1)), ((1, 4096), Stage.CROP, 15, (7, 43691)),
-        ((8192, 1), Stage.NORMALIZE, 7, (43691, 3)), ((1, 4096), Stage.NORMALIZE, 13, (5, 43691)),
+        ((2, 65500), Stage.DECODE, 1, (1, 1)),
+        ((3001, 9), Stage.DECODE, 1, (1, 1)),
+        ((8192, 1), Stage.RESIZE, 7, (1, 1)),
+        ((1, 4096), Stage.CROP, 15, (7, 43691)),
+        ((8192, 1), Stage.NORMALIZE, 7, (43691, 3)),
+        ((1, 4096), Stage.NORMALIZE, 13, (5, 43691)),
     ],
-)  # fmt: skip
+)
 def test_the_widest_and_highest_images(cu, size, stage, short, crop):
     spec = ImageSpec(resize_short=short, crop_width=crop[0], crop_height=crop[1])
     check(cu, jpeg(*size), spec, stage)
@@ -116,11 +125,16 @@ def test_the_widest_and_highest_images(cu, size, stage, short, crop):
 @pytest.mark.parametrize(
     ("width", "sampling", "short", "crop"),
     [
-        (8192, "4:2:0", 20, (15, 8)), (8192, "4:4:0", 9, (40, 9)), (8192, "4:4:4", 20, (8, 20)),
-        (8191, "4:2:2", 9, (40, 5)), (8191, "4:1:1", 20, (33, 8)), (5001, "4:2:0", 33, (9, 20)),
-        (4097, "gray", 20, (9, 20)), (4097, "4:4:0", 33, (1, 1)),
+        (8192, "4:2:0", 20, (15, 8)),
+        (8192, "4:4:0", 9, (40, 9)),
+        (8192, "4:4:4", 20, (8, 20)),
+        (8191, "4:2:2", 9, (40, 5)),
+        (8191, "4:1:1", 20, (33, 8)),
+        (5001, "4:2:0", 33, (9, 20)),
+        (4097, "gray", 20, (9, 20)),
+        (4097, "4:4:0", 33, (1, 1)),
     ],
-)  # fmt: skip
+)
 def test_a_crop_at_either_end_of_the_widest_images(cu, sampling, width, short, crop):
     """In mid-image the rows above it and below it are left out, too."""
     pixels = jpegs.picture(np.random.default_rng(width), width, 20, 1 if sampling == "gray" else 3)
@@ -185,9 +199,14 @@ def test_cpp_and_rtl_agree_on_damaged_files_and_odd_settings(seed):
     seen = set()
     for number, (data, (capacity, stage, form, short, crop, offset)) in enumerate(records):
         settings = {
-            "stage": stage, "format": form, "resize_short": short, "crop": (crop, crop), "at": (offset, offset),
-            "capacity": capacity, "memory": -(-max(capacity, 16) // 16) * 16,
-        }  # fmt: skip
+            "stage": stage,
+            "format": form,
+            "resize_short": short,
+            "crop": (crop, crop),
+            "at": (offset, offset),
+            "capacity": capacity,
+            "memory": -(-max(capacity, 16) // 16) * 16,
+        }
         expected = units.image_cu(data, **settings)
         behind = MemoryModel(stall=0.3, seed=number) if number % 2 else None
         done = cu_rtlsim.image_cu(data, **settings, behind=behind, max_cycles=2_000_000)

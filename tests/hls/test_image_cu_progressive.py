@@ -11,8 +11,8 @@ from test_image_cu import CUS, SLOW, check
 from test_image_cu import jpeg as baseline
 from test_progressive import encode, picture, random_file
 
-from headrace.host.dpu.image import FORMATS, ImageSpec, Stage
-from headrace.host.dpu.status import Status
+from headrace.host.dpu.reference.image import FORMATS, ImageSpec, Stage
+from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.hw_emu import KernelFailed, MemoryModel
 
 SMALL = ImageSpec(resize_short=40, crop_width=33, crop_height=31)
@@ -78,9 +78,12 @@ def test_cpp_and_rtl_agree_on_damaged_files_of_several_scans(seed):
         if source.random() < 0.15:
             del data[source.randrange(len(data)) :]
         settings = {
-            "stage": source.choice(list(Stage)), "resize_short": 40, "crop": (33, 31),
-            "workspace_bytes": source.choice((0, 4096, 1 << 16, 1 << 20, 1 << 20)), "memory": 1 << 18,
-        }  # fmt: skip
+            "stage": source.choice(list(Stage)),
+            "resize_short": 40,
+            "crop": (33, 31),
+            "workspace_bytes": source.choice((0, 4096, 1 << 16, 1 << 20, 1 << 20)),
+            "memory": 1 << 18,
+        }
         expected = units.image_cu(bytes(data), **settings)
         behind = MemoryModel(stall=0.3, seed=number) if number % 2 else None
         done = cu_rtlsim.image_cu(bytes(data), **settings, behind=behind, max_cycles=4_000_000)

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from headrace.host.dpu.status import Status
+from headrace.host.dpu.units.status import Status
 
 TIMEOUT_S = 240
 

@@ -12,8 +12,8 @@ import pytest
 import units
 from job_ring import CUS, JOB, SLOT, SPEC, STOP, Memory, descriptor, live
 
-from headrace.host.dpu.image import FORMATS, Stage, preprocess
-from headrace.host.dpu.status import Status
+from headrace.host.dpu.reference.image import FORMATS, Stage, preprocess
+from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.hw_emu import KernelFailed
 
 SLOW = pytest.mark.slow
@@ -38,15 +38,25 @@ def expected_record(job: list[int], memory: Memory, number: int) -> list[int]:
     """What a single start of the C++ makes of the job."""
     at, size, tensor, capacity, stage, form, short, width, height, x, y, command, *zeros = job
     bad = (
-        command != JOB or any(zeros) or at % 16 or tensor % 16 or at + size > memory.jpeg.nbytes
+        command != JOB
+        or any(zeros)
+        or at % 16
+        or tensor % 16
+        or at + size > memory.jpeg.nbytes
         or tensor + capacity > memory.tensor.nbytes
-    )  # fmt: skip
+    )
     if bad:
         return [Status.BAD_ARGUMENT, 0, 0, 0, 0, 0, 0, number & 0xFFFFFFFF]
     done = units.image_cu(
-        memory.jpeg[at : at + size].tobytes(), stage=stage, format=form, resize_short=short, crop=(width, height),
-        at=(x, y), capacity=capacity, memory=max(16, -(-capacity // 16) * 16),
-    )  # fmt: skip
+        memory.jpeg[at : at + size].tobytes(),
+        stage=stage,
+        format=form,
+        resize_short=short,
+        crop=(width, height),
+        at=(x, y),
+        capacity=capacity,
+        memory=max(16, -(-capacity // 16) * 16),
+    )
     return [done.status, *done.out_size, *done.src_size, done.bytes & 0xFFFFFFFF, done.bytes >> 32, number & 0xFFFFFFFF]
 
 
@@ -175,9 +185,15 @@ def memory_first(memory: Memory, jobs: int) -> int:
 def check_tensor_of(memory: Memory, job: list[int], record: list[int]) -> None:
     """Of a job with any settings, by a single start."""
     done = units.image_cu(
-        memory.jpeg[job[0] : job[0] + job[1]].tobytes(), stage=job[4], format=job[5], resize_short=job[6],
-        crop=(job[7], job[8]), at=(job[9], job[10]), capacity=job[3], tables=SPEC.tables(),
-    )  # fmt: skip
+        memory.jpeg[job[0] : job[0] + job[1]].tobytes(),
+        stage=job[4],
+        format=job[5],
+        resize_short=job[6],
+        crop=(job[7], job[8]),
+        at=(job[9], job[10]),
+        capacity=job[3],
+        tables=SPEC.tables(),
+    )
     assert np.array_equal(memory.tensor[job[2] : job[2] + record[5]], done.memory[: record[5]])
 
 

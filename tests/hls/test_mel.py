@@ -11,10 +11,10 @@ import pytest
 from mel_unit import CSIM, LOG_SCALE, RTLSIM, SAMPLE_SCALE, fitting, fixed, on_both, reference
 
 from headrace.bitstreams.sources import hls_folder
-from headrace.host.dpu.audio import AudioSpec
-from headrace.host.dpu.audio_tables import filter_program
-from headrace.host.dpu.status import Status
-from headrace.sim.hardware.audio import mel_cycles
+from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.units.audio_tables import filter_program
+from headrace.host.dpu.units.status import Status
+from headrace.sim.hardware.dpu.audio import mel_cycles
 
 DEFAULT = AudioSpec()
 LENGTHS = (0, 1, 2, 159, 160, 161, 199, 200, 201, 255, 256, 257, 319, 320, 400, 511, 512, 513)
@@ -179,9 +179,17 @@ def test_the_reference_is_librosas(units=CSIM):
     samples = sounds()["voice at 95 Hz"]
     x = samples / SAMPLE_SCALE
     power = librosa.feature.melspectrogram(
-        y=np.append(x[:1], x[1:] - DEFAULT.preemphasis * x[:-1]), sr=16000, n_fft=512, hop_length=160, win_length=400,
-        window=DEFAULT.hann(), center=True, pad_mode="constant", power=2.0, n_mels=80,
-    )  # fmt: skip
+        y=np.append(x[:1], x[1:] - DEFAULT.preemphasis * x[:-1]),
+        sr=16000,
+        n_fft=512,
+        hop_length=160,
+        win_length=400,
+        window=DEFAULT.hann(),
+        center=True,
+        pad_mode="constant",
+        power=2.0,
+        n_mels=80,
+    )
     wanted = np.log(power + DEFAULT.log_floor).T
     assert np.abs(reference(samples, DEFAULT) - wanted).max() < 1e-9
 

@@ -52,9 +52,11 @@ def run_csim(words, frames, mels, half=0, std_floor=STD_FLOOR, *, counted=None) 
     """`counted` frames, or all."""
     out = np.zeros((given(frames, mels, half), 2), np.uint64)
     cpp().csim_mel_normalize(
-        words.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(len(words)),
-        *map(ctypes.c_uint32, (frames, counted or frames, mels, half, std_floor)), out.ctypes.data_as(ctypes.c_void_p),
-    )  # fmt: skip
+        words.ctypes.data_as(ctypes.c_void_p),
+        ctypes.c_uint64(len(words)),
+        *map(ctypes.c_uint32, (frames, counted or frames, mels, half, std_floor)),
+        out.ctypes.data_as(ctypes.c_void_p),
+    )
     return out
 
 
@@ -64,10 +66,14 @@ def run_rtl(
     out = np.zeros((given(frames, mels, half), 2), np.uint64)
     clocks = (ctypes.c_uint64 * 6)()
     fault = rtl().rtl_mel_normalize(
-        words.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(len(words)),
+        words.ctypes.data_as(ctypes.c_void_p),
+        ctypes.c_uint64(len(words)),
         *map(ctypes.c_uint32, (frames, counted or frames, mels, half, std_floor, *pauses, seed)),
-        ctypes.c_uint64(reset_at), out.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(len(out)), clocks,
-    )  # fmt: skip
+        ctypes.c_uint64(reset_at),
+        out.ctypes.data_as(ctypes.c_void_p),
+        ctypes.c_uint64(len(out)),
+        clocks,
+    )
     assert fault == 0, {1: "it does not end", 2: "it gives or takes too many words, or too few"}[fault]
     return out, Clocks(*clocks)
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from units import RTLSIM, on_both
 
-from headrace.host.dpu.image import ImageSpec
-from headrace.host.dpu.status import Status
-from headrace.sim.hardware.dpu import normalize_cycles
+from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.units.status import Status
+from headrace.sim.hardware.dpu.image import normalize_cycles
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (40, 51, 3), np.uint8)
 

@@ -19,7 +19,7 @@ from test_decode import (
     SAMPLINGS,
     SLOW,
     STATUS,
-    bundled_photos,
+    bundled_images,
     encode_pillow,
     golden,
     huffman_tables,
@@ -60,11 +60,17 @@ def decode_partly(
     width, height, needed = ctypes.c_uint32(), ctypes.c_uint32(), ctypes.c_uint32()
     rgb, workspace = np.zeros(capacity, np.uint8), np.zeros(max(workspace_bytes, 16), np.uint8)
     status = library().csim_progressive(
-        jpeg, len(jpeg), *map(ctypes.c_uint32, rows),
-        ctypes.c_void_p(workspace.ctypes.data), ctypes.c_uint32(workspace_bytes),
-        ctypes.c_void_p(rgb.ctypes.data), ctypes.c_uint64(rgb.size),
-        ctypes.byref(width), ctypes.byref(height), ctypes.byref(needed),
-    )  # fmt: skip
+        jpeg,
+        len(jpeg),
+        *map(ctypes.c_uint32, rows),
+        ctypes.c_void_p(workspace.ctypes.data),
+        ctypes.c_uint32(workspace_bytes),
+        ctypes.c_void_p(rgb.ctypes.data),
+        ctypes.c_uint64(rgb.size),
+        ctypes.byref(width),
+        ctypes.byref(height),
+        ctypes.byref(needed),
+    )
     return status, width.value, height.value, needed.value, rgb, workspace
 
 
@@ -114,7 +120,7 @@ def test_libjpegs_progressive_files_equal_opencv(sampling, seed):
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("width", [4097, 8191, 8192])
 def test_the_widest_files_equal_opencv(sampling, width):
-    image = cv2.resize(cv2.imread(str(bundled_photos()[0])), (width, 20))
+    image = cv2.resize(cv2.imread(str(bundled_images()[0])), (width, 20))
     assert_equal_to_opencv(encode(image, 90, sampling), 128 * 3 * 1024 * 4)
 
 
@@ -150,7 +156,7 @@ def test_pillow_rgb_file_equals_opencv():
     assert_equal_to_opencv(encode_pillow(image, progressive=True, keep_rgb=True))
 
 
-@pytest.mark.parametrize("path", bundled_photos(), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", bundled_images(), ids=lambda path: path.name)
 def test_photos_equal_opencv(path):
     image = cv2.resize(cv2.imread(str(path)), None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
     for quality, sampling in ((75, "4:2:0"), (92, "4:4:4")):

@@ -12,7 +12,7 @@ import pytest
 import rtlsim
 import scan_script
 from scan_script import Image, Scan, libjpeg_script, random_image, to_jpeg
-from test_decode import SAMPLINGS, SLOW, STATUS, bundled_photos, picture
+from test_decode import SAMPLINGS, SLOW, STATUS, bundled_images, picture
 from test_progressive import REFUSED, SEQUENTIAL, TAKEN, encode, mutants, random_file
 
 ALL_ROWS = 0xFFFFFFFF
@@ -20,10 +20,15 @@ LATENCY = 120
 # Pauses of the tokens, of the coefficients and of memory, per cent, and memory's latency.
 PAUSES = [(50, 50, 50, LATENCY), (0, 80, 20, 1), (80, 0, 0, 30), (0, 0, 80, LATENCY), (10, 10, 10, 300), (0, 0, 0, 1)]
 FAULTS = {
-    -1: "coefficients differ", -2: "too many clocks", -3: "more coefficients or accesses, or tokens left",
-    -4: "an access beside the workspace or across 4 KiB", -5: "workspaces differ", -6: "a file of one scan",
-    -7: "statuses differ", -8: "not idle at the end",
-}  # fmt: skip
+    -1: "coefficients differ",
+    -2: "too many clocks",
+    -3: "more coefficients or accesses, or tokens left",
+    -4: "an access beside the workspace or across 4 KiB",
+    -5: "workspaces differ",
+    -6: "a file of one scan",
+    -7: "statuses differ",
+    -8: "not idle at the end",
+}
 
 
 @cache
@@ -44,15 +49,23 @@ ONE_SCAN = -6
 
 
 def run(
-    jpeg: bytes, seed: int = 0, pauses: tuple[int, int, int, int] = (0, 0, 0, LATENCY), last_row: int = ALL_ROWS,
+    jpeg: bytes,
+    seed: int = 0,
+    pauses: tuple[int, int, int, int] = (0, 0, 0, LATENCY),
+    last_row: int = ALL_ROWS,
     error_after: int = 0,
-) -> Run:  # fmt: skip
+) -> Run:
     """One model serves all calls, in the state that the one before left."""
     numbers = (ctypes.c_uint64 * 4)()
     status = library().rtl_progressive(
-        jpeg, ctypes.c_uint32(len(jpeg)), ctypes.c_uint32(seed), *map(ctypes.c_uint32, pauses),
-        ctypes.c_uint32(last_row), ctypes.c_uint64(error_after), numbers,
-    )  # fmt: skip
+        jpeg,
+        ctypes.c_uint32(len(jpeg)),
+        ctypes.c_uint32(seed),
+        *map(ctypes.c_uint32, pauses),
+        ctypes.c_uint32(last_row),
+        ctypes.c_uint64(error_after),
+        numbers,
+    )
     assert status >= 0 or status == ONE_SCAN, f"{FAULTS[status]}, seed {seed}, pauses {pauses}"
     return Run(status, *numbers)
 
@@ -159,7 +172,7 @@ def test_an_error_of_memory_ends_in_its_status_and_is_forgotten():
 
 
 def photos() -> list[np.ndarray]:
-    paths = [path for path in bundled_photos() if path.stem in ("astronaut", "chelsea", "china", "rocket")]
+    paths = [path for path in bundled_images() if path.stem in ("astronaut", "chelsea", "china", "rocket")]
     return [cv2.resize(cv2.imread(str(path)), (500, 375), interpolation=cv2.INTER_AREA) for path in paths]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.bitstreams.kernel import parse_kernels
 from headrace.bitstreams.sources import hls_folder
-from headrace.host.dpu.status import Status
+from headrace.host.dpu.units.status import Status
 
 HLS = hls_folder()
 of_every_cu = pytest.mark.parametrize("cu", sorted(path.parent.name for path in HLS.glob("*/kernel.xml")))

@@ -13,7 +13,7 @@ from scan_script import factors_of, photo_image
 from test_sampling import OTHERS, greatest_width, jpeg_of, random_jpeg
 from test_transform import records
 
-from headrace.sim.hardware.dpu import render_cycles
+from headrace.sim.hardware.dpu.image import render_cycles
 
 SAMPLINGS = (*jpegs.SAMPLINGS, "gray")
 
@@ -40,9 +40,15 @@ def render(files: list[bytes], seed: int = 1, pause_in: int = 0, pause_out: int 
     rgb = np.zeros_like(expected) if expected is not None else np.zeros(0, np.uint8)
     data = records(files)
     code = library().render_files(
-        data, ctypes.c_uint64(len(data)), seed, pause_in, pause_out, counts.ctypes.data_as(ctypes.c_void_p),
-        rgb.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(rgb.size),
-    )  # fmt: skip
+        data,
+        ctypes.c_uint64(len(data)),
+        seed,
+        pause_in,
+        pause_out,
+        counts.ctypes.data_as(ctypes.c_void_p),
+        rgb.ctypes.data_as(ctypes.c_void_p),
+        ctypes.c_uint64(rgb.size),
+    )
     assert code == 0, {1: "frames differ", 2: "beats differ", 3: "too many clocks", 4: "more than the image"}[code]
     if expected is not None:
         np.testing.assert_array_equal(rgb, expected)
@@ -58,7 +64,7 @@ def picture(rng: np.random.Generator, width: int, height: int, sampling: str) ->
 
 
 def photo(width: int, height: int, sampling: str) -> np.ndarray:
-    image = cv2.imread(str(next(path for path in jpegs.bundled_photos() if path.name == "china.jpg")))
+    image = cv2.imread(str(next(path for path in jpegs.bundled_images() if path.name == "china.jpg")))
     image = cv2.resize(image, (width, height))
     return cv2.cvtColor(image, cv2.COLOR_BGR2GRAY) if sampling == "gray" else image
 

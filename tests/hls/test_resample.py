@@ -16,11 +16,11 @@ import scipy.signal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.host.dpu.audio import RATES, AudioSpec
-from headrace.host.dpu.audio_tables import taps_table
-from headrace.host.dpu.resampling import TAP_ONE
-from headrace.host.dpu.status import Status
-from headrace.sim.hardware.audio import TO_COUNT, resample_cycles, taps_cycles
+from headrace.host.dpu.reference.audio import RATES, AudioSpec
+from headrace.host.dpu.reference.resampling import TAP_ONE
+from headrace.host.dpu.units.audio_tables import taps_table
+from headrace.host.dpu.units.status import Status
+from headrace.sim.hardware.dpu.audio import TO_COUNT, resample_cycles, taps_cycles
 
 SPEC = AudioSpec()
 BROKEN, TIMEOUT = 255, 254
@@ -66,10 +66,18 @@ def code_of(function, pcm, rate, status, load, *more):
     words = np.ascontiguousarray(table(rate) if load else np.zeros(0), "<u4")
     out, sound = np.zeros(-(-len(pcm) * 16000 // rate) + 1, np.int32), (ctypes.c_uint32 * 2)()
     code = function(
-        pointer(words), ctypes.c_uint64(words.nbytes // 16), ctypes.c_uint32(load), ctypes.c_uint32(status),
-        ctypes.c_uint32(RATES.index(rate)), pointer(pcm), ctypes.c_uint32(len(pcm)), pointer(out),
-        ctypes.c_uint64(len(out)), sound, *more,
-    )  # fmt: skip
+        pointer(words),
+        ctypes.c_uint64(words.nbytes // 16),
+        ctypes.c_uint32(load),
+        ctypes.c_uint32(status),
+        ctypes.c_uint32(RATES.index(rate)),
+        pointer(pcm),
+        ctypes.c_uint32(len(pcm)),
+        pointer(out),
+        ctypes.c_uint64(len(out)),
+        sound,
+        *more,
+    )
     return code, sound, out
 
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from units import RTLSIM, on_both
 
-from headrace.host.dpu.image import resized_size
-from headrace.host.dpu.status import Status
-from headrace.sim.hardware.dpu import resize_cycles
+from headrace.host.dpu.reference.image import resized_size
+from headrace.host.dpu.units.status import Status
+from headrace.sim.hardware.dpu.image import resize_cycles
 
 RNG = np.random.default_rng(0)
 
@@ -194,9 +194,23 @@ def test_every_request_stands_alone_whatever_the_one_before_was(units):
 
 @pytest.mark.parametrize(
     ("width", "height", "short"),
-    [(500, 375, 256), (500, 375, 375), (500, 375, 374), (375, 500, 256), (500, 375, 100), (640, 480, 512), (33, 57, 31),
-     (32, 40, 64), (301, 200, 500), (2000, 90, 45), (4096, 40, 40), (4100, 40, 40), (8192, 30, 20), (8192, 20, 30)],
-)  # fmt: skip
+    [
+        (500, 375, 256),
+        (500, 375, 375),
+        (500, 375, 374),
+        (375, 500, 256),
+        (500, 375, 100),
+        (640, 480, 512),
+        (33, 57, 31),
+        (32, 40, 64),
+        (301, 200, 500),
+        (2000, 90, 45),
+        (4096, 40, 40),
+        (4100, 40, 40),
+        (8192, 30, 20),
+        (8192, 20, 30),
+    ],
+)
 def test_clocks_are_those_of_the_cycle_model(width, height, short):
     check(RTLSIM, noise(width, height), short)
     expected = resize_cycles(width, height, *resized_size(width, height, short))

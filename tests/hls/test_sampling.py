@@ -19,7 +19,7 @@ from test_decode import (  # decode, decode_partly: fixtures
     STALLS,
     STATUS,
     assert_equal_to_opencv,
-    bundled_photos,
+    bundled_images,
     csim_decode,
     decode,  # noqa: F401
     decode_partly,  # noqa: F401
@@ -31,7 +31,7 @@ from test_decode import (  # decode, decode_partly: fixtures
     with_factors,
 )
 
-from headrace.host.dpu.image import ImageSpec, Stage
+from headrace.host.dpu.reference.image import ImageSpec, Stage
 
 MAX_WIDTH = 8192
 
@@ -71,7 +71,7 @@ def random_jpeg(rng: np.random.Generator, width: int, height: int, sampling: str
 
 
 def photo(width: int, height: int) -> np.ndarray:
-    image = cv2.imread(str(next(path for path in bundled_photos() if path.name == "china.jpg")))
+    image = cv2.imread(str(next(path for path in bundled_images() if path.name == "china.jpg")))
     return cv2.resize(image, (width, height))
 
 
@@ -162,11 +162,21 @@ def test_some_rows_are_those_of_the_whole_image(decode_partly, sampling, size): 
         assert np.array_equal(rgb[: 3 * width * count].reshape(count, width, 3), expected[first : last + 1])
 
 
-@pytest.mark.parametrize(("sampling", "last", "mcu_rows"), [
-    ("4x2 1x1 1x1", 15, 1), ("4x2 1x1 1x1", 16, 2), ("4x2 1x1 1x1", 31, 2), ("2x2 1x2 1x2", 15, 1),
-    ("2x2 1x2 1x1", 14, 1), ("2x2 1x2 1x1", 15, 2), ("2x2 2x1 1x2", 15, 2), ("2x2 1x1 1x2", 31, 3),
-    ("1x2 1x2 1x2", 15, 1), ("2x1 2x1 2x1", 7, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("sampling", "last", "mcu_rows"),
+    [
+        ("4x2 1x1 1x1", 15, 1),
+        ("4x2 1x1 1x1", 16, 2),
+        ("4x2 1x1 1x1", 31, 2),
+        ("2x2 1x2 1x2", 15, 1),
+        ("2x2 1x2 1x1", 14, 1),
+        ("2x2 1x2 1x1", 15, 2),
+        ("2x2 2x1 1x2", 15, 2),
+        ("2x2 1x1 1x2", 31, 3),
+        ("1x2 1x2 1x2", 15, 1),
+        ("2x1 2x1 2x1", 7, 1),
+    ],
+)
 def test_nothing_behind_the_last_mcu_row_that_is_needed_is_seen(decode_partly, sampling, last, mcu_rows):  # noqa: F811
     """A restart interval an MCU row: what lies between the markers can be damaged by itself."""
     image = random_image(np.random.default_rng(2), 64, 80, sampling)

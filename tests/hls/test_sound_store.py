@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import rtlsim
 
-from headrace.host.dpu.status import Status
+from headrace.host.dpu.units.status import Status
 
 BASE = 0x3_FFFF_F000  # the upper half of the address changes within the memory
 SIZE = 1 << 20
@@ -36,15 +36,27 @@ def store(values, *, mels=0, left_out=0, status=0, capacity=None, offset=0, late
     memory = np.full(SIZE, 0xA5, np.uint8)
     values = np.ascontiguousarray(values, np.int32)
     settings = Settings(
-        BASE + offset, SIZE if capacity is None else capacity, bool(mels), mels, left_out, status, len(values), latency,
-        stall, seed,
-    )  # fmt: skip
+        BASE + offset,
+        SIZE if capacity is None else capacity,
+        bool(mels),
+        mels,
+        left_out,
+        status,
+        len(values),
+        latency,
+        stall,
+        seed,
+    )
     outcome = Outcome()
     fault = library().rtl_sound_store(
-        ctypes.byref(settings), values.ctypes.data_as(ctypes.c_void_p),
-        ctypes.c_uint64(0 if status else values.size), memory.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(BASE),
-        ctypes.c_uint64(size), ctypes.byref(outcome),
-    )  # fmt: skip
+        ctypes.byref(settings),
+        values.ctypes.data_as(ctypes.c_void_p),
+        ctypes.c_uint64(0 if status else values.size),
+        memory.ctypes.data_as(ctypes.c_void_p),
+        ctypes.c_uint64(BASE),
+        ctypes.c_uint64(size),
+        ctypes.byref(outcome),
+    )
     assert fault == 0, {1: "hangs", 2: "breaks the protocol", 3: "an assertion failed"}[fault]
     return memory, outcome
 
@@ -138,6 +150,11 @@ def test_random_sounds_and_memories_leave_nothing_behind():
         mels = 4 * int(random.integers(0, 33))
         values = noise(int(random.integers(1, 30)), mels) if mels else noise(int(random.integers(0, 500)))
         check(
-            values, mels=mels, left_out=seed % 2, offset=16 * int(random.integers(0, 600)),
-            stall=int(random.integers(0, 230)), latency=int(random.integers(0, 300)), seed=seed,
-        )  # fmt: skip
+            values,
+            mels=mels,
+            left_out=seed % 2,
+            offset=16 * int(random.integers(0, 600)),
+            stall=int(random.integers(0, 230)),
+            latency=int(random.integers(0, 300)),
+            seed=seed,
+        )

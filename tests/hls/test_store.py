@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import rtlsim
 
-from headrace.host.dpu.status import Status
+from headrace.host.dpu.units.status import Status
 
 BASE = 0x3_FFFF_F000  # the upper half of the address changes within the memory
 SIZE = 1 << 20
@@ -26,9 +26,17 @@ class Outcome(ctypes.Structure):
     _fields_ = [
         (name, ctypes.c_uint64)
         for name in (
-            "cycles", "status", "width", "height", "bytes", "bus_error", "taken_by", "bursts", "most_waiting",
+            "cycles",
+            "status",
+            "width",
+            "height",
+            "bytes",
+            "bus_error",
+            "taken_by",
+            "bursts",
+            "most_waiting",
         )
-    ]  # fmt: skip
+    ]
 
 
 @cache
@@ -37,23 +45,52 @@ def library() -> ctypes.CDLL:
 
 
 def store(
-    samples, *, planar=True, shift=2, offset=0, capacity=0xFFFFFFFF, given=None, frame_status=0, end_status=0,
-    latency=60, stall=0, seed=1, eager=False, size=SIZE, shape=None, base=BASE,
-):  # fmt: skip
+    samples,
+    *,
+    planar=True,
+    shift=2,
+    offset=0,
+    capacity=0xFFFFFFFF,
+    given=None,
+    frame_status=0,
+    end_status=0,
+    latency=60,
+    stall=0,
+    seed=1,
+    eager=False,
+    size=SIZE,
+    shape=None,
+    base=BASE,
+):
     """`samples`: (height, width, 3) of 32-bit words. Returns memory, 0xA5 where not written, and the outcome."""
     height, width = shape or samples.shape[:2]
     samples = np.ascontiguousarray(samples, np.uint32)
     memory = np.full(SIZE, 0xA5, np.uint8)
     pixels = height * width if given is None else given
     settings = Settings(
-        width, height, frame_status, end_status, pixels, base + offset, capacity, planar, shift, latency, stall, seed,
+        width,
+        height,
+        frame_status,
+        end_status,
+        pixels,
+        base + offset,
+        capacity,
+        planar,
+        shift,
+        latency,
+        stall,
+        seed,
         eager,
-    )  # fmt: skip
+    )
     outcome = Outcome()
     fault = library().rtl_store(
-        ctypes.byref(settings), samples.ctypes.data_as(ctypes.c_void_p), memory.ctypes.data_as(ctypes.c_void_p),
-        ctypes.c_uint64(base), ctypes.c_uint64(size), ctypes.byref(outcome),
-    )  # fmt: skip
+        ctypes.byref(settings),
+        samples.ctypes.data_as(ctypes.c_void_p),
+        memory.ctypes.data_as(ctypes.c_void_p),
+        ctypes.c_uint64(base),
+        ctypes.c_uint64(size),
+        ctypes.byref(outcome),
+    )
     assert fault == 0, {1: "hangs", 2: "breaks the protocol", 3: "an assertion failed"}[fault]
     return memory, outcome
 
@@ -96,9 +133,16 @@ def test_random_frames_and_memories_leave_nothing_behind(dtype):
         offset = 16 * int(random.integers(0, 600))
         stall, latency = int(random.integers(0, 230)), int(random.integers(0, 300))
         check(
-            samples, planar, WIDTHS[dtype], offset, stall=stall, latency=latency, seed=seed, eager=bool(seed & 2),
+            samples,
+            planar,
+            WIDTHS[dtype],
+            offset,
+            stall=stall,
+            latency=latency,
+            seed=seed,
+            eager=bool(seed & 2),
             base=int(random.integers(0, 1 << 44)) << 20,
-        )  # fmt: skip
+        )
 
 
 @pytest.mark.parametrize("latency", [100, 200])
@@ -124,7 +168,7 @@ def test_memory_gets_a_word_a_clock_when_the_samples_ask_for_more():
 def test_no_more_bursts_wait_for_their_response_than_can_be_counted():
     """A memory that is slow to answer: 63 wait, the 64th is not issued before the first is answered."""
     outcome = check(noise(64, 64), True, 2, latency=5000)
-    assert outcome.bursts == 96 and outcome.most_waiting == 63
+    assert outcome.bursts == 96 and outcome.max_waiting == 63
 
 
 @pytest.mark.parametrize("stall", [0, 128])

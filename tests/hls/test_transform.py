@@ -10,7 +10,7 @@ import pytest
 import rtlsim
 import test_decode as jpegs
 
-from headrace.sim.hardware.dpu import transform_cycles
+from headrace.sim.hardware.dpu.image import transform_cycles
 
 
 @cache
@@ -37,9 +37,17 @@ def transform(files: list[bytes], seed: int = 1, pause_in: int = 0, pause_out: i
     lengths = np.zeros(100_000, np.uint32)
     data = records(files)
     code = library().transform_files(
-        data, ctypes.c_uint64(len(data)), seed, pause_in, pause_out, ctypes.byref(cycles), ctypes.byref(latency),
-        ctypes.byref(blocks), lengths.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(len(lengths)),
-    )  # fmt: skip
+        data,
+        ctypes.c_uint64(len(data)),
+        seed,
+        pause_in,
+        pause_out,
+        ctypes.byref(cycles),
+        ctypes.byref(latency),
+        ctypes.byref(blocks),
+        lengths.ctypes.data_as(ctypes.c_void_p),
+        ctypes.c_uint64(len(lengths)),
+    )
     assert code == 0, {1: "samples differ", 2: "too many clocks", 3: "more samples than blocks"}[code]
     return Timing(cycles.value, latency.value, [int(n) for n in lengths[: blocks.value]])
 
@@ -84,7 +92,7 @@ def test_files_with_errors_are_followed_by_good_ones():
 )
 @pytest.mark.parametrize("name", ["china.jpg", "rocket.jpg", "astronaut.png"])
 def test_clocks_follow_the_model(name, quality, sampling):
-    photo = cv2.imread(str(next(path for path in jpegs.bundled_photos() if path.name == name)))
+    photo = cv2.imread(str(next(path for path in jpegs.bundled_images() if path.name == name)))
     timing = transform([jpegs.encode(cv2.resize(photo, (500, 375)), quality, sampling)])
     assert timing.latency == LATENCY
     assert timing.cycles == pytest.approx(transform_cycles(timing.lengths), abs=4)

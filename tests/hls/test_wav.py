@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from sounds import int16, speechlike, wav, written
 
 from headrace.batching import UnsupportedInput
-from headrace.host.dpu.audio import RATES
-from headrace.host.dpu.sound_file import MOST_CHUNKS, pcm
-from headrace.host.dpu.status import Status
-from headrace.sim.hardware.audio import wav_cycles, wav_header_cycles
+from headrace.host.dpu.reference.audio import RATES
+from headrace.host.dpu.reference.audio_file import MAX_CHUNKS, pcm
+from headrace.host.dpu.units.status import Status
+from headrace.sim.hardware.dpu.audio import wav_cycles, wav_header_cycles
 
 LONGEST = (65535 * 160 - 1) / 16000  # seconds
 BROKEN, TIMEOUT = 255, 254
@@ -28,10 +28,16 @@ SPEECH = np.random.default_rng(1).integers(-32768, 32768, 701).astype("<i2")
 
 # Beginnings of what sound_file.pcm says.
 REASONS = {
-    "not a WAV": Status.NOT_WAV, "the file ends": Status.TRUNCATED, "two fmt": Status.CORRUPT_HEADER,
-    "the fmt chunk": Status.CORRUPT_HEADER, "more than 64": Status.CORRUPT_HEADER, "no fmt": Status.CORRUPT_HEADER,
-    "format": Status.SOUND_FORMAT, "blocks": Status.CORRUPT_HEADER, "the data chunk": Status.TRUNCATED,
-}  # fmt: skip
+    "not a WAV": Status.NOT_WAV,
+    "the file ends": Status.TRUNCATED,
+    "two fmt": Status.CORRUPT_HEADER,
+    "the fmt chunk": Status.CORRUPT_HEADER,
+    "more than 64": Status.CORRUPT_HEADER,
+    "no fmt": Status.CORRUPT_HEADER,
+    "format": Status.SOUND_FORMAT,
+    "blocks": Status.CORRUPT_HEADER,
+    "the data chunk": Status.TRUNCATED,
+}
 
 
 def verdict(file: bytes):
@@ -76,10 +82,7 @@ def library() -> ctypes.CDLL:
 
 def through_csim(file: bytes):
     out, sound, source = np.zeros(len(file) // 2 + 1, np.int32), (ctypes.c_uint32 * 2)(), padded(file)
-    code = library().csim_wav(
-        source, ctypes.c_uint32(len(file)), pointer(out),
-        ctypes.c_uint64(len(out)), sound,
-    )  # fmt: skip
+    code = library().csim_wav(source, ctypes.c_uint32(len(file)), pointer(out), ctypes.c_uint64(len(out)), sound)
     return answer(code, sound, out)
 
 
@@ -89,7 +92,7 @@ SEEDS = itertools.count(1)
 def through_rtl(file: bytes):
     unstalled = run_rtl(file, 0)
     frames = 0 if unstalled[2] is None else len(unstalled[2])
-    assert unstalled[3].cycles <= len(file) / 16 + frames + MOST_CHUNKS * 17 + 50
+    assert unstalled[3].cycles <= len(file) / 16 + frames + MAX_CHUNKS * 17 + 50
     seed = next(SEEDS)
     stalled = run_rtl(file, seed)
     assert stalled[:2] == unstalled[:2] and np.array_equal(stalled[2], unstalled[2]), f"stalls of seed {seed} change it"
@@ -100,13 +103,19 @@ class Numbers(ctypes.Structure):
     _fields_ = [("cycles", ctypes.c_uint64), ("header", ctypes.c_uint64), ("words_left", ctypes.c_uint64)]
 
 
-def clocked(file: bytes, seed: int, most_clocks: int):
+def clocked(file: bytes, seed: int, max_clocks: int):
     """Returns the bench's code, the rate's index and the count, the samples, and the clocks."""
     out, sound, numbers = np.zeros(len(file) // 2 + 1, np.int32), (ctypes.c_uint32 * 2)(), Numbers()
     code = rtlsim.load("wav").rtl_wav(
-        padded(file), ctypes.c_uint32(len(file)), pointer(out), ctypes.c_uint64(len(out)), sound,
-        ctypes.c_uint64(most_clocks), ctypes.c_uint32(seed), ctypes.byref(numbers),
-    )  # fmt: skip
+        padded(file),
+        ctypes.c_uint32(len(file)),
+        pointer(out),
+        ctypes.c_uint64(len(out)),
+        sound,
+        ctypes.c_uint64(max_clocks),
+        ctypes.c_uint32(seed),
+        ctypes.byref(numbers),
+    )
     return code, sound, out, numbers
 
 
@@ -246,9 +255,9 @@ def test_an_extension_that_is_cut_is_none(through):
         file = riff(chunk(b"LIST", bytes(fill)), extensible())
         for end in range(len(file) - 24, len(file)):
             assert check(through, file[:end]) == Status.TRUNCATED
-    last = riff(*[chunk(b"LIST", b"")] * (MOST_CHUNKS - 1), extensible(), data(5))
+    last = riff(*[chunk(b"LIST", b"")] * (MAX_CHUNKS - 1), extensible(), data(5))
     assert check(through, last) == Status.CORRUPT_HEADER
-    assert check(through, riff(*[chunk(b"LIST", b"")] * (MOST_CHUNKS - 2), extensible(), data(5))) == Status.OK
+    assert check(through, riff(*[chunk(b"LIST", b"")] * (MAX_CHUNKS - 2), extensible(), data(5))) == Status.OK
 
 
 @on_both
@@ -271,10 +280,10 @@ def test_an_extension_that_is_cut_is_none(through):
         (riff(data(9), form()), Status.CORRUPT_HEADER),
         (riff(form(), form(), data(9)), Status.CORRUPT_HEADER),
         (riff(chunk(b"fmt ", bytes(14)), data(9)), Status.CORRUPT_HEADER),
-        (riff(form(), *[chunk(b"LIST", b"")] * (MOST_CHUNKS - 2), data(9)), Status.OK),
-        (riff(form(), *[chunk(b"LIST", b"")] * (MOST_CHUNKS - 1), data(9)), Status.CORRUPT_HEADER),
-        (riff(form(), *[chunk(b"LIST", b"")] * (MOST_CHUNKS - 1)), Status.CORRUPT_HEADER),
-        (riff(form(), *[chunk(b"LIST", b"")] * (MOST_CHUNKS - 2)), Status.TRUNCATED),
+        (riff(form(), *[chunk(b"LIST", b"")] * (MAX_CHUNKS - 2), data(9)), Status.OK),
+        (riff(form(), *[chunk(b"LIST", b"")] * (MAX_CHUNKS - 1), data(9)), Status.CORRUPT_HEADER),
+        (riff(form(), *[chunk(b"LIST", b"")] * (MAX_CHUNKS - 1)), Status.CORRUPT_HEADER),
+        (riff(form(), *[chunk(b"LIST", b"")] * (MAX_CHUNKS - 2)), Status.TRUNCATED),
         (riff(form(code=3, bits=32, block=4), data(8)), Status.SOUND_FORMAT),
         (riff(form(code=6, bits=8, block=1), data(8)), Status.SOUND_FORMAT),
         (riff(form(code=0xFFFE), data(8)), Status.SOUND_FORMAT),
@@ -316,7 +325,7 @@ def test_a_sound_of_more_than_65535_frames_is_too_long(through, rate):
     if through is through_csim:
         assert check(through, file) == Status.OK
     else:  # all of it takes minutes
-        code, sound, *_ = clocked(file, 0, most_clocks=1000)
+        code, sound, *_ = clocked(file, 0, max_clocks=1000)
         assert code == TIMEOUT and tuple(sound) == (RATES.index(rate), most)
 
 
@@ -332,16 +341,22 @@ bodies = st.one_of(
     st.binary(max_size=40),
     st.builds(
         lambda more, cut, **fields: extensible(**fields, more=more)[8 : 48 + len(more) - cut],
-        st.sampled_from([b"", b"", b"1", b"1234"]), st.sampled_from([0, 0, 0, 1, 24]),
-        channels=st.sampled_from([1, 2, 3]), rate=st.sampled_from(RATES), valid_bits=st.sampled_from([16, 16, 16, 12]),
+        st.sampled_from([b"", b"", b"1", b"1234"]),
+        st.sampled_from([0, 0, 0, 1, 24]),
+        channels=st.sampled_from([1, 2, 3]),
+        rate=st.sampled_from(RATES),
+        valid_bits=st.sampled_from([16, 16, 16, 12]),
     ),
     st.builds(
         lambda *fields: struct.pack("<HHIIHH", *fields),
-        st.sampled_from([0, 1, 1, 1, 3, 0xFFFE]), st.sampled_from([0, 1, 1, 2, 2, 3]),
-        st.sampled_from([*RATES, 0, 44056]), st.just(0), st.sampled_from([2, 2, 4, 4, 0, 3]),
+        st.sampled_from([0, 1, 1, 1, 3, 0xFFFE]),
+        st.sampled_from([0, 1, 1, 2, 2, 3]),
+        st.sampled_from([*RATES, 0, 44056]),
+        st.just(0),
+        st.sampled_from([2, 2, 4, 4, 0, 3]),
         st.sampled_from([16, 16, 16, 8, 24]),
     ),
-)  # fmt: skip
+)
 sizes = st.one_of(st.none(), st.none(), st.integers(0, 64), st.integers(0, 2**32 - 1))
 
 

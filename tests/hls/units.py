@@ -11,7 +11,7 @@ import pytest
 import rtlsim
 from numpy.typing import NDArray
 
-from headrace.host.dpu.status import Status
+from headrace.host.dpu.units.status import Status
 
 CENTRED = 0xFFFFFFFF
 BROKEN, TIMEOUT = 255, 254  # the test benches' words for a unit that breaks the stream contract, or does not end
@@ -44,9 +44,7 @@ class Csim:
         settings = [short, crop is not None, *(crop or (1, 1, 0, 0)), columns]
         return self._framed("resize", image, settings, capacity, given, frame_status, end_status, columns=columns)
 
-    def crop(
-        self, image, width, height, x=CENTRED, y=CENTRED, *, cut=False, given=None, frame_status=0, end_status=0
-    ):  # fmt: skip
+    def crop(self, image, width, height, x=CENTRED, y=CENTRED, *, cut=False, given=None, frame_status=0, end_status=0):
         """`cut`: only the beats with pixels of the window come."""
         capacity = min(3 * width * height, image.size)
         part = image[y : y + height, x & ~1 : ((x + width - 1) | 1) + 1] if cut else image
@@ -67,11 +65,18 @@ class Csim:
         out = np.zeros(max(3, capacity), np.uint8)
         out_size = (ctypes.c_uint32(), ctypes.c_uint32())
         code = self._call(
-            name, _pointer(image), ctypes.c_uint32(width), ctypes.c_uint32(height),
+            name,
+            _pointer(image),
+            ctypes.c_uint32(width),
+            ctypes.c_uint32(height),
             ctypes.c_uint64(image.size // 3 if given is None else given),
-            ctypes.c_uint32(frame_status), ctypes.c_uint32(end_status), *map(ctypes.c_uint32, settings),
-            _pointer(out), ctypes.c_uint64(len(out)), *map(ctypes.byref, out_size),
-        )  # fmt: skip
+            ctypes.c_uint32(frame_status),
+            ctypes.c_uint32(end_status),
+            *map(ctypes.c_uint32, settings),
+            _pointer(out),
+            ctypes.c_uint64(len(out)),
+            *map(ctypes.byref, out_size),
+        )
         if _status(code) != Status.OK:
             return Status(code), None
         return Status.OK, out.reshape(-1, columns or out_size[0].value, 3)
@@ -139,9 +144,14 @@ class Rtlsim(Csim):
 
     def _normalize(self, image, tables, out, end_status) -> int:
         return self._call(
-            "normalize", _pointer(image), ctypes.c_uint32(image.shape[1]), ctypes.c_uint64(image.size // 3),
-            ctypes.c_uint32(end_status), _pointer(tables), _pointer(out),
-        )  # fmt: skip
+            "normalize",
+            _pointer(image),
+            ctypes.c_uint32(image.shape[1]),
+            ctypes.c_uint64(image.size // 3),
+            ctypes.c_uint32(end_status),
+            _pointer(tables),
+            _pointer(out),
+        )
 
 
 CSIM, RTLSIM = Csim(), Rtlsim()
@@ -169,9 +179,18 @@ class CuResult:
 
 
 def image_cu(
-    jpeg: bytes, *, stage=3, format=0, resize_short=256, crop=(224, 224), at=(CENTRED, CENTRED), tables=None,
-    capacity=None, memory=4 << 20, workspace_bytes=1 << 20,
-) -> CuResult:  # fmt: skip
+    jpeg: bytes,
+    *,
+    stage=3,
+    format=0,
+    resize_short=256,
+    crop=(224, 224),
+    at=(CENTRED, CENTRED),
+    tables=None,
+    capacity=None,
+    memory=4 << 20,
+    workspace_bytes=1 << 20,
+) -> CuResult:
     """One run on buffers as a device has them: 16-byte aligned, 0xA5 before. `capacity` defaults to `memory` bytes."""
     source = _aligned(len(jpeg), 0xEE)
     source[: len(jpeg)] = np.frombuffer(jpeg, np.uint8)
@@ -181,13 +200,18 @@ def image_cu(
         words[:] = np.asarray(tables).view(f"u{np.asarray(tables).itemsize}").reshape(-1)
     result, workspace = _aligned(32, 0xA5), _aligned(workspace_bytes, 0xA5)
     library().image_cu(
-        source.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint32(len(jpeg)),
-        tensor.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint32(memory if capacity is None else capacity),
-        words.ctypes.data_as(ctypes.c_void_p), result.ctypes.data_as(ctypes.c_void_p),
+        source.ctypes.data_as(ctypes.c_void_p),
+        ctypes.c_uint32(len(jpeg)),
+        tensor.ctypes.data_as(ctypes.c_void_p),
+        ctypes.c_uint32(memory if capacity is None else capacity),
+        words.ctypes.data_as(ctypes.c_void_p),
+        result.ctypes.data_as(ctypes.c_void_p),
         *(ctypes.c_uint32(value) for value in (stage, format, resize_short, *crop, *at)),
-        workspace.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint32(workspace_bytes),
-        ctypes.c_void_p(), *(ctypes.c_uint32(0) for _ in range(3)),  # no ring
-    )  # fmt: skip
+        workspace.ctypes.data_as(ctypes.c_void_p),
+        ctypes.c_uint32(workspace_bytes),
+        ctypes.c_void_p(),
+        *(ctypes.c_uint32(0) for _ in range(3)),  # no ring
+    )
     record = result.view("<u4")
     status, out_width, out_height, src_width, src_height = map(int, record[:5])
     size = int(record[5]) | int(record[6]) << 32

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.sim.hardware.mig import GPUS, gpu_named
+from headrace.sim.hardware.gpu.mig import GPUS, gpu_named
 from headrace.sim.planner import allocate, bounds, capacity, space
 from headrace.sim.planner import target as target_module
 

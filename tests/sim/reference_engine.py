@@ -16,9 +16,13 @@ def node_by_node(policy, arrivals, times, workers, drop_late=False):
     events = []
     for number, at in enumerate(arrivals.arrival):
         request = Request(
-            number, arrivals.models[number], at, arrivals.deadline[number],
-            arrivals.input_len[number], arrivals.output_len[number],
-        )  # fmt: skip
+            number,
+            arrivals.models[number],
+            at,
+            arrivals.deadline[number],
+            arrivals.input_len[number],
+            arrivals.output_len[number],
+        )
         heapq.heappush(events, (at, 0, next(order), request))
         if drop_late:
             heapq.heappush(events, (max(at, request.deadline), 2, next(order), request))

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from headrace.batching import UsageError
-from headrace.sim.hardware.cost import HOURS_A_YEAR, YEARS, given_prices
-from headrace.sim.hardware.mig import GPUS
-from headrace.sim.hardware.power import CPU, FPGA, GPU_PARTS, NODE
+from headrace.sim.hardware.gpu.mig import GPUS
+from headrace.sim.hardware.gpu.power import CPU, FPGA, GPU_PARTS, NODE
 from headrace.sim.planner import allocate as allocating
 from headrace.sim.planner.allocate import Option, ServerPlan, allocate, headroom
+from headrace.sim.system.cost import HOURS_A_YEAR, YEARS, given_prices
 
 GPU = "a100-40gb"
 PRICES = given_prices(None)
@@ -60,10 +60,13 @@ def of_servers(options, rates, servers):
     if min(most) < 0:
         return None
     done = linprog(
-        [options[i].watts / options[i].capacity_rps for _, i in every], A_ub=limits, b_ub=most,
-        A_eq=[[float(options[i].model == model) for _, i in every] for model in rates], b_eq=list(rates.values()),
+        [options[i].watts / options[i].capacity_rps for _, i in every],
+        A_ub=limits,
+        b_ub=most,
+        A_eq=[[float(options[i].model == model) for _, i in every] for model in rates],
+        b_eq=list(rates.values()),
         bounds=[(0, servers[s][0][i] * options[i].capacity_rps) for s, i in every],
-    )  # fmt: skip
+    )
     return (usd, idle + done.fun) if done.status == 0 else None
 
 
@@ -88,12 +91,12 @@ def check_against_everything(options, rates, gpus, least):
             allocate(GPU, options, rates, gpus=gpus, least=least, prices=PRICES)
         return
     found = allocate(GPU, options, rates, gpus=gpus, least=least, prices=PRICES)
-    check_sound(found, rates)
+    check_audio(found, rates)
     mine = {"cost": (found.usd,), "power": (found.watts,), "gpus": (len(found.servers), found.usd)}[least]
     assert found.gap < 1e-5 and mine == pytest.approx(best, rel=1e-5)
 
 
-def check_sound(found, rates):
+def check_audio(found, rates):
     """Slices hold their rates, servers have the cores and the CUs."""
     served = dict.fromkeys(rates, 0.0)
     for server in found.servers:
@@ -119,11 +122,14 @@ def cases(draw):
             profile = draw(st.sampled_from(["1g.10gb", "2g.10gb", "3g.20gb", "7g.40gb"]))
             way = draw(st.sampled_from(["cpu", "dpu", "ideal"]))
             options[model, profile, way] = Option(
-                model, profile, way, draw(st.integers(50, 400)),
+                model,
+                profile,
+                way,
+                draw(st.integers(50, 400)),
                 cores=draw(st.integers(1, 40)) if way == "cpu" else 0.0,
                 cus=draw(st.integers(1, 60)) / 10 if way == "dpu" else 0.0,
                 watts=draw(st.integers(0, 200)),
-            )  # fmt: skip
+            )
     rates = {model: float(draw(st.integers(30, 600))) for model in dict.fromkeys(model for model, _, _ in options)}
     return list(options.values()), rates
 
@@ -139,7 +145,7 @@ def test_cores_are_those_of_a_slices_own_server():
     # (1 + 40) cores each: a pool of two servers would do with three CPUs.
     options = [Option(model, "7g.40gb", "cpu", 100, cores=40) for model in ("a", "b")]
     found = allocate(GPU, options, {"a": 100, "b": 100}, gpus=2, least="cost", prices=PRICES)
-    check_sound(found, {"a": 100, "b": 100})
+    check_audio(found, {"a": 100, "b": 100})
     assert [server.cpus for server in found.servers] == [2, 2] and found.gap == pytest.approx(0, abs=1e-6)
 
 
@@ -181,12 +187,16 @@ def test_the_solver_prints_nothing(capfd):
     options = [
         Option(model, profile, way, rps, cores=parts if way == "cpu" else 0, cus=parts if way == "dpu" else 0, watts=w)
         for model, profile, way, rps, parts, w in (
-            ("a", "3g.20gb", "cpu", 740.4, 19.5, 13.7), ("a", "3g.20gb", "dpu", 562.2, 3.2, 43.7),
-            ("a", "7g.40gb", "cpu", 743.2, 10.6, 0.1), ("a", "7g.40gb", "dpu", 502.4, 1.4, 53.9),
-            ("b", "3g.20gb", "cpu", 397.4, 13.7, 49.2), ("b", "3g.20gb", "dpu", 713.5, 1.5, 55.7),
-            ("b", "7g.40gb", "cpu", 334.3, 14.4, 73.9), ("b", "7g.40gb", "dpu", 795.3, 3.9, 46.2),
+            ("a", "3g.20gb", "cpu", 740.4, 19.5, 13.7),
+            ("a", "3g.20gb", "dpu", 562.2, 3.2, 43.7),
+            ("a", "7g.40gb", "cpu", 743.2, 10.6, 0.1),
+            ("a", "7g.40gb", "dpu", 502.4, 1.4, 53.9),
+            ("b", "3g.20gb", "cpu", 397.4, 13.7, 49.2),
+            ("b", "3g.20gb", "dpu", 713.5, 1.5, 55.7),
+            ("b", "7g.40gb", "cpu", 334.3, 14.4, 73.9),
+            ("b", "7g.40gb", "dpu", 795.3, 3.9, 46.2),
         )
-    ]  # fmt: skip
+    ]
     allocate(GPU, options, {"a": 1158, "b": 937}, gpus=2, least="cost", prices=PRICES)
     assert capfd.readouterr().out == ""
 
@@ -200,8 +210,11 @@ def test_slices_of_a_model_are_equally_busy():
 
 def test_what_too_few_gpus_could_do_is_told():
     options = [Option("a", "3g.20gb", "ideal", 100), Option("b", "7g.40gb", "ideal", 900)]
-    with pytest.raises(UsageError, match=r"--gpus 2: .* hold 33.3 % .* slices bind; .* is a at 600/s, .* takes 3 GPUs.*"
-                                         "Give --gpus 4"):  # fmt: skip
+    with pytest.raises(
+        UsageError,
+        match=r"--gpus 2: .* hold 33.3 % .* slices bind; .* is a at 600/s, .* takes 3 GPUs.*"
+        "Give --gpus 4",
+    ):
         allocate(GPU, options, {"a": 600, "b": 300}, gpus=2, least="cost", prices=PRICES)
 
 
@@ -217,17 +230,26 @@ def test_that_it_is_cores_that_bind_is_told():
         ({"rates": {"a": 1.0, "b": 1.0}}, "no slice of a100-40gb is known to serve b"),
         ({"rates": {"a": 0.0}}, "rate 0/s of a: give a number above 0"),
         ({"rates": {}}, "nothing to place"),
-        ({"rates": {"b": 1.0}, "options": [Option("b", "7g.40gb", "ideal", 1), Option("a", "7g.40gb", "ideal", 1)]},
-         "an option is for a, which has no rate"),
+        (
+            {"rates": {"b": 1.0}, "options": [Option("b", "7g.40gb", "ideal", 1), Option("a", "7g.40gb", "ideal", 1)]},
+            "an option is for a, which has no rate",
+        ),
         ({"options": [Option("a", "7g.80gb", "ideal", 1)]}, "a100-40gb has no profile '7g.80gb'"),
         ({"gpus": 0}, "--gpus 0: give 1 to 64"),
         ({"least": "time"}, "--least 'time': choose from cost, power, gpus"),
         ({"gpu": "a10"}, "there is no GPU 'a10'"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_allocated_is_refused(changed, words):
-    given = {"gpu": GPU, "options": [Option("a", "7g.40gb", "ideal", 1)], "rates": {"a": 1.0}, "gpus": 1,
-             "least": "cost", "prices": PRICES, **changed}  # fmt: skip
+    given = {
+        "gpu": GPU,
+        "options": [Option("a", "7g.40gb", "ideal", 1)],
+        "rates": {"a": 1.0},
+        "gpus": 1,
+        "least": "cost",
+        "prices": PRICES,
+        **changed,
+    }
     with pytest.raises(UsageError, match=words):
         allocate(given.pop("gpu"), given.pop("options"), given.pop("rates"), **given)
 

@@ -21,12 +21,12 @@ from headrace.batching import (
     UsageError,
     make_policy,
 )
-from headrace.batching.catalog import CELL_POLICIES
 from headrace.batching.graphs.cell_graph import lstm, seq2seq
+from headrace.batching.registry import CELL_POLICIES
 from headrace.sim.engine import Arrivals, run
-from headrace.sim.load.lengths import Fixed
-from headrace.sim.load.traffic import generate, poisson
 from headrace.sim.simulation import simulate
+from headrace.sim.workload.lengths import Fixed
+from headrace.sim.workload.traffic import generate, poisson
 
 
 class Latency:
@@ -104,9 +104,12 @@ def test_the_schedule_is_that_of_an_engine_that_asks_at_every_node(
     request = st.tuples(dyadic, st.sampled_from(models), st.integers(1, 5), st.integers(1, 5), st.integers(1, 60))
     drawn = sorted(data.draw(st.lists(request, min_size=1, max_size=25)))
     load = Arrivals(
-        [d[1] for d in drawn], [d[0] for d in drawn], [d[0] + d[4] for d in drawn],
-        [float(d[2]) for d in drawn], [d[3] for d in drawn],
-    )  # fmt: skip
+        [d[1] for d in drawn],
+        [d[0] for d in drawn],
+        [d[0] + d[4] for d in drawn],
+        [float(d[2]) for d in drawn],
+        [d[3] for d in drawn],
+    )
     kind = OracleLazyBatching if oracle else LazyBatching
     steps = dict.fromkeys(models, 3)
     outcome = run(kind(times, workers, max_batch, steps, defer), load, times, workers, True, drop_late=drop)
@@ -125,14 +128,21 @@ def test_a_worker_is_asked_anew_when_another_takes_at_that_instant_what_it_left_
     """At 25.5 worker 1 stands at a boundary. Request 5 must not enter there, as request 4 of the other model waits and
     is late; then the idle worker 2 takes that one, and worker 1 is asked again at its next boundary."""
     drawn = [
-        (0.0, "all", 1, 1, 1), (0.0, "all", 1, 1, 1), (13.625, "all", 2, 4, 1), (20.0, "encoder", 3, 1, 12),
-        (25.5, "all", 1, 1, 1), (25.5, "encoder", 1, 1, 1),
-    ]  # fmt: skip
+        (0.0, "all", 1, 1, 1),
+        (0.0, "all", 1, 1, 1),
+        (13.625, "all", 2, 4, 1),
+        (20.0, "encoder", 3, 1, 12),
+        (25.5, "all", 1, 1, 1),
+        (25.5, "encoder", 1, 1, 1),
+    ]
     times = {model: NodeTimes(GRAPHS[model], Latency(1.0, 0.0)) for model in ("all", "encoder")}
     load = Arrivals(
-        [d[1] for d in drawn], [d[0] for d in drawn], [d[0] + d[4] for d in drawn],
-        [float(d[2]) for d in drawn], [d[3] for d in drawn],
-    )  # fmt: skip
+        [d[1] for d in drawn],
+        [d[0] for d in drawn],
+        [d[0] + d[4] for d in drawn],
+        [float(d[2]) for d in drawn],
+        [d[3] for d in drawn],
+    )
     outcome = run(LazyBatching(times, 3, 2, dict.fromkeys(times, 3)), load, times, 3, True)
     ran = [(r.started, r.ended, ids(r.task)) for r in outcome.ran if r.worker == 1 and r.started >= 25.5]
     assert ran[0] == (25.5, 26.5, (3,))
@@ -276,9 +286,17 @@ def policy_of(name, workers, max_batch):
         times["two"] = NodeTimes(chain("two", 1, 1, 2), Latency(0.5, 0.125))
     table = RateTables([1.0], [[0, 0, min(2, max_batch)]], max_batch, max_batch)
     policy = make_policy(
-        name, times, workers=workers, window_s=2.0, max_batch=max_batch, dec_timesteps={"two": 2},
-        tables=dict.fromkeys(times, table), cells=cells, bucket_width=2, merge_s=0.125,
-    )  # fmt: skip
+        name,
+        times,
+        workers=workers,
+        window_s=2.0,
+        max_batch=max_batch,
+        dec_timesteps={"two": 2},
+        tables=dict.fromkeys(times, table),
+        cells=cells,
+        bucket_width=2,
+        merge_s=0.125,
+    )
     return policy, times, cells
 
 
@@ -286,18 +304,28 @@ def policy_of(name, workers, max_batch):
 @settings(max_examples=60)
 @given(
     drawn=st.lists(
-        st.tuples(dyadic, st.sampled_from(["one", "two"]), st.integers(1, 4), st.integers(1, 4),
-                  st.sampled_from([0.25, 1.0, 3.0, 9.0, math.inf])), min_size=1, max_size=25,
+        st.tuples(
+            dyadic,
+            st.sampled_from(["one", "two"]),
+            st.integers(1, 4),
+            st.integers(1, 4),
+            st.sampled_from([0.25, 1.0, 3.0, 9.0, math.inf]),
+        ),
+        min_size=1,
+        max_size=25,
     ),
     workers=st.integers(1, 3),
     max_batch=st.integers(1, 5),
-)  # fmt: skip
+)
 def test_every_policy_drops_what_is_too_late_and_serves_the_rest(name, drawn, workers, max_batch):
     drawn = sorted(drawn)
     load = Arrivals(
-        [d[1] for d in drawn], [d[0] / 4 for d in drawn], [d[0] / 4 + d[4] for d in drawn],
-        [float(d[2]) for d in drawn], [d[3] for d in drawn],
-    )  # fmt: skip
+        [d[1] for d in drawn],
+        [d[0] / 4 for d in drawn],
+        [d[0] / 4 + d[4] for d in drawn],
+        [float(d[2]) for d in drawn],
+        [d[3] for d in drawn],
+    )
     policy, times, cells = policy_of(name, workers, max_batch)
     done = simulate(policy, load, times, workers, record=True, cell_models=cells, drop_late=True)
     ledger, outcome = done.outcome.ledger, done.outcome

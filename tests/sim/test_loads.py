@@ -9,13 +9,13 @@ import pytest
 from command import headrace_here
 
 from headrace.batching import UsageError
-from headrace.sim.load.traffic import burst_rates, mmpp2, poisson
 from headrace.sim.planner import bounds, commands, space
 from headrace.sim.planner import target as target_module
 from headrace.sim.planner.search import cheapest, plan
 from headrace.sim.planner.target import CYCLES, FEW_CYCLES, Candidate, Hardware, Target
 from headrace.sim.planner.trials import Trial, measure
 from headrace.sim.scenario import Scenario, check_given, run_scenario, server_of
+from headrace.sim.workload.traffic import burst_rates, mmpp2, poisson
 
 SERVER = {"accelerator": "a100-40gb", "partition": "3g.20gb:2", "preprocess": "cpu:32", "policy": "preba"}
 TWO = "resnet50,mobilenet_v3_small"
@@ -28,8 +28,11 @@ def run(text, trials):
 @pytest.fixture
 def small(monkeypatch):
     """Two partitions, two policies, one way of preprocessing."""
-    few = [parts for number, parts in enumerate(space.partitions(space.gpu_named("a100-40gb"), full=True))
-           if number in (0, 41)]  # fmt: skip
+    few = [
+        parts
+        for number, parts in enumerate(space.partitions(space.gpu_named("a100-40gb"), full=True))
+        if number in (0, 41)
+    ]
     monkeypatch.setattr(space, "partitions", lambda gpu, full: few)
     monkeypatch.setattr(space, "preprocessings", lambda target: ["cpu:32"])
     monkeypatch.setattr(space, "WINDOWS", (1 / 4,))
@@ -46,7 +49,7 @@ def write_trace(path, times, models=("resnet50",)):
     return str(path)
 
 
-def write_photos(path, sizes):
+def write_images(path, sizes):
     path.write_text("width,height\n" + "".join(f"{width},{height}\n" for width, height in sizes))
     return str(path)
 
@@ -75,7 +78,7 @@ def test_what_a_server_can_do_goes_by_the_shares():
 
 
 def test_photos_are_the_same_streamed_or_not_and_take_their_time_on_average(tmp_path):
-    photos = write_photos(tmp_path / "photos.csv", [(100, 100), (500, 375), (3000, 2000)])
+    photos = write_images(tmp_path / "photos.csv", [(100, 100), (500, 375), (3000, 2000)])
     given = {"photos": photos, "rate_rps": 5.0, "requests": 2000, **SERVER}  # nobody waits
     whole, streamed = (run_scenario(Scenario(stream=stream, **given))[0].result for stream in (False, True))
     assert streamed["preprocess_ms"]["mean"] == pytest.approx(whole["preprocess_ms"]["mean"])
@@ -177,8 +180,10 @@ def test_smdp_by_phase_is_tried_for_bursts_and_none_where_it_would_be_unstable(s
     by_phase = [each for each in space.settings_of(bursty, hardware) if ("by_phase", True) in each.parameters]
     assert by_phase
     assert "--by-phase" in shlex.split(commands.command(by_phase[0].scenario(bursty, 100)))
-    assert not any(dict(each.parameters).get("by_phase") for each in space.settings_of(
-        Target("resnet50", 700, 25, "a100-40gb"), hardware))  # fmt: skip
+    assert not any(
+        dict(each.parameters).get("by_phase")
+        for each in space.settings_of(Target("resnet50", 700, 25, "a100-40gb"), hardware)
+    )
     too_fast = Trial(by_phase[0].scenario(bursty.at(1e5), 100), 0.99, 1)
     assert measure(too_fast).late == 1.0 and measure(too_fast).quantile_ms == math.inf
 

@@ -6,13 +6,13 @@ import pytest
 from few_slices import GPU, few_slices
 
 from headrace.batching import HeadraceError, UsageError
-from headrace.sim.hardware.mig import gpu_named, partitions
+from headrace.sim.hardware.gpu.mig import gpu_named, partitions
 from headrace.sim.planner import placement
 from headrace.sim.planner.allocate import CARD_CUS, Option
 from headrace.sim.planner.placement import place, shared_out
 from headrace.sim.planner.target import Target
 from headrace.sim.planner.trials import Trial, interval, measure
-from headrace.sim.system import CORES
+from headrace.sim.system.system import CORES
 
 
 def run(text, trials):
@@ -82,10 +82,19 @@ def test_models_that_slices_of_their_own_do_not_hold_share_them():
 def given_options(monkeypatch, resnet50_rps):
     """Known capacities, that of resnet50's slice as it is believed: simulation decides what is true."""
     options = [
-        Option("resnet50", "3g.20gb", "cpu", resnet50_rps, cores=resnet50_rps / 300, watts=60, batch=64, policy="graph",
-               parameters=(("window_ms", 15.0), ("max_batch", 64))),
+        Option(
+            "resnet50",
+            "3g.20gb",
+            "cpu",
+            resnet50_rps,
+            cores=resnet50_rps / 300,
+            watts=60,
+            batch=64,
+            policy="graph",
+            parameters=(("window_ms", 15.0), ("max_batch", 64)),
+        ),
         Option("bert_base", "3g.20gb", "ideal", 400, watts=60),
-    ]  # fmt: skip
+    ]
     monkeypatch.setattr(placement, "options_of", lambda targets, run: options)
     return options
 
@@ -96,7 +105,7 @@ def test_a_slice_that_holds_less_than_was_taken_gets_less(monkeypatch):
     placed = place(targets, run)
     assert "do not share slices" in placed.shared and not placed.shared_wins
     pieces = [piece for server in placed.own.servers for piece in server.pieces]
-    lowered = {piece.most_rps / piece.slices for piece in pieces if piece.target.model == "resnet50"}
+    lowered = {piece.max_rps / piece.slices for piece in pieces if piece.target.model == "resnet50"}
     assert all(rate < 1500 for rate in lowered)
     assert sum(piece.slices for piece in pieces if piece.target.model == "resnet50") > 1
     assert all(measured_again(piece, 1).quantile_ms <= piece.target.slo_ms for piece in pieces)

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from scipy.stats import norm, t
 
 from headrace.batching import HeadraceError, UsageError
-from headrace.sim.hardware.cost import PRICES_USD
-from headrace.sim.hardware.mig import GPUS, partitions
-from headrace.sim.hardware.power import CPU
+from headrace.sim.hardware.gpu.mig import GPUS, partitions
+from headrace.sim.hardware.gpu.power import CPU
 from headrace.sim.planner import bounds, search, space
 from headrace.sim.planner import target as target_module
 from headrace.sim.planner.search import plan
 from headrace.sim.planner.target import LEAST, Candidate, Hardware, Target
 from headrace.sim.planner.trials import Trial, doubt_of, measure, most_late
 from headrace.sim.scenario import run_scenario
+from headrace.sim.system.cost import PRICES_USD
 
 FEW = 2500  # requests of the last round
 
@@ -158,7 +158,7 @@ def test_no_simulation_does_more_than_the_bounds_allow(small, model):
                 continue
             done, _ = run_scenario(candidate.scenario(target, 3000))
             batch = dict(candidate.parameters).get("max_batch")
-            assert done.result["throughput_rps"] <= known.most_rps(batch)
+            assert done.result["throughput_rps"] <= known.max_rps(batch)
             quiet, _ = run_scenario(candidate.scenario(replace(target, rate_rps=5.0), 300))
             alone_ms = bounds.bounds(target.on(hardware), 0.3).alone_ms
             assert np.quantile(quiet.latencies(), 0.5) * 1e3 >= alone_ms * (1 - 1e-9)
@@ -176,8 +176,15 @@ def test_large_batches_that_do_not_fit_a_small_slice_leave_the_small_ones(small)
 
 def entries_of(rows):
     """Of (hardware, watts, surely)."""
-    some = measure(Trial(Candidate(Hardware(1, "7g.40gb", "cpu:32"), "preba").scenario(
-        Target("resnet50", 100, 50, "a100-40gb"), 100), 0.9, 1))  # fmt: skip
+    some = measure(
+        Trial(
+            Candidate(Hardware(1, "7g.40gb", "cpu:32"), "preba").scenario(
+                Target("resnet50", 100, 50, "a100-40gb"), 100
+            ),
+            0.9,
+            1,
+        )
+    )
     each = [(Candidate(Hardware(of + 1, "7g.40gb", "cpu:32"), "preba"), watts, surely) for of, watts, surely in rows]
     return [search._Entry(of, replace(some, power_w=watts), (watts,), surely, False) for of, watts, surely in each]
 
@@ -276,7 +283,7 @@ def test_the_answer_says_how_far_it_goes_and_what_more_costs(small):
     best = answer.best
     mean, low, high = answer.quantile_ms
     assert low <= mean <= high <= target.slo_ms
-    assert target.rate_rps <= best.most_rps
+    assert target.rate_rps <= best.max_rps
     assert best.used["slo"] == best.measured.quantile_ms / target.slo_ms <= 1
     assert answer.next_plan is not None and answer.next_usd > 0
     more = replace(target, rate_rps=1.1 * target.rate_rps)
@@ -287,11 +294,13 @@ def test_the_answer_says_how_far_it_goes_and_what_more_costs(small):
 
 @pytest.mark.parametrize(
     ("model", "partition", "way", "policy", "slo", "binds"),
-    [("resnet50", "7g.40gb:1", "cpu:32", "graph", 1000, "slices"),
-     ("mobilenet_v3_small", "1g.5gb:7", "cpu:64", "preba", 1000, "launch"),
-     ("mobilenet_v3_small", "1g.5gb:7", "cpu:32", "preba", 1000, "cpu"),
-     ("resnet50", "1g.5gb:7", "cpu:32", "graph", 45, "slo")],
-)  # fmt: skip
+    [
+        ("resnet50", "7g.40gb:1", "cpu:32", "graph", 1000, "slices"),
+        ("mobilenet_v3_small", "1g.5gb:7", "cpu:64", "preba", 1000, "launch"),
+        ("mobilenet_v3_small", "1g.5gb:7", "cpu:32", "preba", 1000, "cpu"),
+        ("resnet50", "1g.5gb:7", "cpu:32", "graph", 45, "slo"),
+    ],
+)
 def test_what_binds_is_what_is_used_up_first(model, partition, way, policy, slo, binds):
     target = Target(model, 200, slo, "a100-40gb", quantile=0.9)
     parameters = () if policy == "preba" else (("window_ms", 0.2 * min(slo, 100)), ("max_batch", 16))

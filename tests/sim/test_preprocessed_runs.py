@@ -17,11 +17,11 @@ from headrace.batching import (
     UsageError,
 )
 from headrace.sim.engine import Arrivals, run
-from headrace.sim.load.lengths import Fixed
-from headrace.sim.load.traffic import generate, poisson
 from headrace.sim.preprocessing import Preprocessor, Step
 from headrace.sim.simulation import simulate
 from headrace.sim.trace import of_simulation
+from headrace.sim.workload.lengths import Fixed
+from headrace.sim.workload.traffic import generate, poisson
 
 GRAPH = ModelGraph("net", (Node("a"), Node("b"), Node("c")))
 PREPROCESS_KEYS = {"preprocess_ms", "preprocess_utilization"}
@@ -63,9 +63,13 @@ def in_blocks(arrivals, size):
 def test_latency_counts_from_the_arrival_and_the_queue_from_when_a_request_is_ready():
     """Two cores take 4, 1 and 2: ready at 4, 1 and 3. One worker takes 3 each: at 1 to 4, 4 to 7, 7 to 10."""
     done = simulate(
-        Serial([GRAPH]), load([0, 0, 1], [4, 1, 2]), times(1.0), 1, record=True,
+        Serial([GRAPH]),
+        load([0, 0, 1], [4, 1, 2]),
+        times(1.0),
+        1,
+        record=True,
         preprocessor=Preprocessor("cpu:2", (per_size("cpu", 2, 1.0),)),
-    )  # fmt: skip
+    )
     assert [(ran.started, ran.ended) for ran in done.outcome.ran] == [(1, 4), (4, 7), (7, 10)]
     assert done.arrivals.arrival == [0, 1, 0] and done.arrivals.ready == [1, 3, 4]
     assert done.latencies().tolist() == [4, 6, 10]
@@ -77,15 +81,24 @@ def test_latency_counts_from_the_arrival_and_the_queue_from_when_a_request_is_re
     assert done.result["utilization"] == 0.9 and done.result["throughput_rps"] == 0.3
     keys = list(done.result)
     assert keys[keys.index("latency_ms") + 1 : keys.index("utilization") + 1] == [
-        "preprocess_ms", "queue_ms", "sla_violation_rate", "batch_size_mean", "preprocess_utilization", "utilization",
-    ]  # fmt: skip
+        "preprocess_ms",
+        "queue_ms",
+        "sla_violation_rate",
+        "batch_size_mean",
+        "preprocess_utilization",
+        "utilization",
+    ]
 
 
 def test_a_trace_shows_each_request_from_its_arrival_until_it_was_ready():
     done = simulate(
-        Serial([GRAPH]), load([0, 0, 1, 2], [4, 1, 1, 2]), times(1.0), 1, record=True,
+        Serial([GRAPH]),
+        load([0, 0, 1, 2], [4, 1, 1, 2]),
+        times(1.0),
+        1,
+        record=True,
         preprocessor=Preprocessor("cpu:2", (per_size("cpu", 2, 1.0),)),
-    )  # fmt: skip
+    )
     stage = [each for each in of_simulation(done.arrivals, done.outcome) if each.track[0] == "preprocessing"]
     assert {(each.start, each.end) for each in stage} == {(0, 4), (0, 1), (1, 2), (2, 4)}
     assert {each.track for each in stage} == {("preprocessing", "0"), ("preprocessing", "1")}
@@ -116,9 +129,13 @@ def test_ideal_preprocessing_changes_nothing():
 def test_what_is_late_when_it_is_ready_is_dropped_then():
     """The first is ready in time and served; the second is ready at 5, after its deadline at 3."""
     done = simulate(
-        Serial([GRAPH]), load([0, 0], [1, 4], 3.0), times(0.5), 1, drop_late=True,
+        Serial([GRAPH]),
+        load([0, 0], [1, 4], 3.0),
+        times(0.5),
+        1,
+        drop_late=True,
         preprocessor=Preprocessor("cpu:1", (per_size("cpu", 1, 1.0),)),
-    )  # fmt: skip
+    )
     assert done.outcome.finished == [2.5, -1]
     assert (done.result["finished"], done.result["dropped"], done.result["sla_violation_rate"]) == (1, 1, 0.5)
     assert done.result["preprocess_ms"]["mean"] == 3000

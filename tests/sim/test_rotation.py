@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from headrace.batching import UsageError
-from headrace.sim.hardware.cost import HOURS_A_YEAR, YEARS, given_prices
-from headrace.sim.load.day import Interval
 from headrace.sim.planner import target as target_module
 from headrace.sim.planner.allocate import Option, ServerPlan, allocate
 from headrace.sim.planner.rotation import _Rotation, capacity, capacity_left, holds, in_order, matched, pieces, rotate
 from headrace.sim.planner.target import Target
 from headrace.sim.planner.trials import Trial, measure
+from headrace.sim.system.cost import HOURS_A_YEAR, YEARS, given_prices
+from headrace.sim.workload.day import Interval
 
 GPU = "a100-40gb"
 ONE = Target("resnet50", 1.0, 100, GPU, quantile=0.9, gpus=2)

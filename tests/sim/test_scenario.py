@@ -14,11 +14,11 @@ from headrace.batching import (
     UnknownModel,
     UsageError,
 )
-from headrace.batching.catalog import CELL_POLICIES
+from headrace.batching.registry import CELL_POLICIES
 from headrace.sim.hardware.npu import npu_times
-from headrace.sim.load.lengths import SPEECH
 from headrace.sim.scenario import Scenario, check_given, curves, read_settings, run_scenario, usual_lengths
 from headrace.sim.trace import of_simulation, write
+from headrace.sim.workload.lengths import SPEECH
 from headrace.sim.zoo import model_graph
 from headrace.sim.zoo.cells import CELL_NETWORKS
 
@@ -76,13 +76,15 @@ def measured_npu(request, tmp_path_factory):
     lengths = range(1, longest + 1)
     sums = [[times.sums(batch, length) for batch in range(1, max_batch + 1)] for length in lengths]
     nodes = NodeLatencies(
-        tuple(node.name for node in times.graph.nodes), tuple(node.kind for node in times.graph.nodes),
-        tuple(range(1, max_batch + 1)), tuple(map(float, lengths)),
+        tuple(node.name for node in times.graph.nodes),
+        tuple(node.kind for node in times.graph.nodes),
+        tuple(range(1, max_batch + 1)),
+        tuple(map(float, lengths)),
         tuple(
             tuple(tuple(max(1e-12, until[node + 1] - until[node]) for until in row) for row in sums)
             for node in range(len(times.graph.nodes))
         ),
-    )  # fmt: skip
+    )
     points = curves(model, times, 1, usual_lengths(model)).points
     file = tmp_path_factory.mktemp("measured") / "net.json"
     file.write_text(Profile(model, 1, points, nodes=nodes).to_json())
@@ -158,8 +160,10 @@ def test_a_trace_of_the_run_can_be_read_back(tmp_path):
     packets = Trace.FromString((tmp_path / "t.pftrace").read_bytes()).packet
     begins = [p for p in packets if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN]
     ends = [p for p in packets if p.track_event.type == TrackEvent.TYPE_SLICE_END]
-    assert all(re.fullmatch(r"resnet50: batch of \d+ \((idle|slack|merge|deadline)\), nodes \d+ to \d+", name)
-               for name in (p.track_event.name for p in begins))  # fmt: skip
+    assert all(
+        re.fullmatch(r"resnet50: batch of \d+ \((idle|slack|merge|deadline)\), nodes \d+ to \d+", name)
+        for name in (p.track_event.name for p in begins)
+    )
     assert len(begins) == len(ends) == len(done.outcome.ran)
     assert {flow for p in begins for flow in p.track_event.flow_ids} == set(range(1, 51))
 
@@ -256,8 +260,12 @@ def test_settings_from_a_file(tmp_path):
     file = tmp_path / "run.toml"
     file.write_text('model = "gnmt"\nrate-rps = 250\nmax_batch = 8\ndec_timesteps = 20\ndefer-late = true\n')
     assert read_settings(file) == {
-        "model": "gnmt", "rate_rps": 250.0, "max_batch": 8, "dec_timesteps": 20, "defer_late": True,
-    }  # fmt: skip
+        "model": "gnmt",
+        "rate_rps": 250.0,
+        "max_batch": 8,
+        "dec_timesteps": 20,
+        "defer_late": True,
+    }
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.batching import UsageError
-from headrace.sim.hardware.mig import GPUS, partition, partitions
-from headrace.sim.load.day import Interval
+from headrace.sim.hardware.gpu.mig import GPUS, partition, partitions
 from headrace.sim.planner import bounds, schedule, space
 from headrace.sim.planner import target as target_module
 from headrace.sim.planner.schedule import _Day, cheapest_cycle, left_of, plan_day, stays
 from headrace.sim.planner.target import Candidate, Hardware, Target
 from headrace.sim.planner.trials import Trial, measure
 from headrace.sim.scenario import run_scenario
+from headrace.sim.workload.day import Interval
 
 FEW = 3000  # requests of the last round
 TARGET = Target("resnet50", 1.0, 50, "a100-40gb", quantile=0.9)
@@ -33,9 +33,13 @@ def small(monkeypatch):
     few = [parts for number, parts in enumerate(partitions(GPUS["a100-40gb"], full=True)) if number in (0, 8, 41)]
     monkeypatch.setattr(space, "partitions", lambda gpu, full: few)
     for module, name, value in (
-        (space, "SOCKETS", (1,)), (space, "CUS", (2,)), (space, "WINDOWS", (1 / 4,)), (bounds, "BATCHES", (1,)),
-        (target_module, "SHORTEST", FEW), (schedule, "LEVELS", 2),
-    ):  # fmt: skip
+        (space, "SOCKETS", (1,)),
+        (space, "CUS", (2,)),
+        (space, "WINDOWS", (1 / 4,)),
+        (bounds, "BATCHES", (1,)),
+        (target_module, "SHORTEST", FEW),
+        (schedule, "LEVELS", 2),
+    ):
         monkeypatch.setattr(module, name, value)
     bounds.bounds.cache_clear()  # it knows BATCHES
     yield
@@ -76,9 +80,10 @@ def test_the_cheapest_cycle_is_what_trying_all_of_them_finds(tables):
         return sum(of[i, path[i]] + change[i, path[i - 1], path[i]] for i in range(intervals))
 
     possible = [
-        path for path in product(range(states), repeat=intervals)
+        path
+        for path in product(range(states), repeat=intervals)
         if total(path, usd, change_usd) < math.inf and total(path, late, change_late) <= allowance
-    ]  # fmt: skip
+    ]
     found = cheapest_cycle(*tables)
     if not possible:
         assert found is None

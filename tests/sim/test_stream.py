@@ -12,10 +12,10 @@ from headrace.batching.graphs.cell_graph import seq2seq
 from headrace.batching.policies.cellular import CellularBatching
 from headrace.sim.engine import Arrivals
 from headrace.sim.hardware.npu import npu_times
-from headrace.sim.load.lengths import WMT15
-from headrace.sim.load.traffic import generate, poisson, poisson_blocks
 from headrace.sim.scenario import Scenario, run_scenario
 from headrace.sim.simulation import simulate
+from headrace.sim.workload.lengths import WMT15
+from headrace.sim.workload.traffic import generate, poisson, poisson_blocks
 from headrace.sim.zoo import model_graph
 
 

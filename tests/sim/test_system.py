@@ -7,18 +7,23 @@ import numpy as np
 import pytest
 
 from headrace.batching import UsageError
-from headrace.batching.catalog import CELL_POLICIES, POLICIES
+from headrace.batching.registry import CELL_POLICIES, POLICIES
 from headrace.sim.hardware.cpu import MEASURED
-from headrace.sim.hardware.gpu_slice import PREBA, slice_of, slice_times
+from headrace.sim.hardware.gpu.slice import PREBA, slice_of, slice_times
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS, Inputs
 from headrace.sim.scenario import Scenario, check_given, run_scenario
-from headrace.sim.system import System
+from headrace.sim.system.system import System
 from headrace.sim.zoo.traced import traced
 
 SERVER = Scenario(
-    accelerator="a100-40gb", partition="1g.5gb:7", preprocess="ideal", model="mobilenet_v3_small", policy="preba",
-    requests=4000, rate_rps=1000.0,
-)  # fmt: skip
+    accelerator="a100-40gb",
+    partition="1g.5gb:7",
+    preprocess="ideal",
+    model="mobilenet_v3_small",
+    policy="preba",
+    requests=4000,
+    rate_rps=1000.0,
+)
 SPEECH = replace(SERVER, model="citrinet", rate_rps=200.0, requests=1000)
 
 
@@ -142,7 +147,7 @@ def test_larger_photos_take_longer_to_prepare():
 
 def test_costs_of_a_file_replace_those_measured_here(tmp_path):
     file = tmp_path / "costs.json"
-    slow = replace(MEASURED, image=replace(MEASURED.image, photo_s=20e-3))
+    slow = replace(MEASURED, image=replace(MEASURED.image, image_s=20e-3))
     file.write_text(slow.to_json())
     scenario = replace(SERVER, preprocess="cpu:32", rate_rps=100.0, requests=500)
     assert run_scenario(scenario)[0].result["preprocess_ms"]["mean"] < 10
@@ -184,7 +189,7 @@ def test_a_stream_gives_what_a_run_gives():
         ({"lengths": "translation", "model": "citrinet"}, "citrinet takes sounds"),
         ({"cpu_costs": "/nowhere.json", "preprocess": "cpu:32"}, "/nowhere.json"),
     ],
-)  # fmt: skip
+)
 def test_bad_settings_say_what_to_change(changes, told):
     with pytest.raises(UsageError, match=re.escape(told)):
         run_scenario(replace(SERVER, **changes))

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from headrace.batching import Profile, ProfilePoint, UsageError
 from headrace.host.server.repository import Repository
 from headrace.host.server.settings import ModelSettings
-from headrace.sim.hardware.preprocessors import read_costs
 from headrace.sim.hardware.profiles import read_profile
-from headrace.sim.load.day import read_day
-from headrace.sim.load.lengths import read_corpus
-from headrace.sim.load.photos import read_photos
-from headrace.sim.load.replay import read_trace
-from headrace.sim.load.trees import read_trees
 from headrace.sim.scenario import read_settings
 from headrace.sim.sweeps.grid import read_grid
+from headrace.sim.system.preprocessors import read_costs
 from headrace.sim.text_files import MAX_DEPTH, MAX_TOML, read_rows, read_text, read_toml
+from headrace.sim.workload.day import read_day
+from headrace.sim.workload.images import read_images
+from headrace.sim.workload.lengths import read_corpus
+from headrace.sim.workload.replay import read_trace
+from headrace.sim.workload.trees import read_trees
 
 PROFILE = Profile("net", 1, (ProfilePoint(1, 1e-3, 1e3),), {})
 
@@ -33,7 +33,7 @@ READERS = {
         lambda path: read_trace(path, ["a"], 1.0).arrival,
         "arrival_s,model,input_len,output_len\n0,a,1,1\n0.5,a,2,2\n",
     ),
-    "photos": (lambda path: read_photos(path).tolist(), "width,height\n640,480\n32,32\n"),
+    "photos": (lambda path: read_images(path).tolist(), "width,height\n640,480\n32,32\n"),
     "day": (lambda path: read_day(path, ["a"]), "hour,a\n0,10\n12.5,20\n"),
     "corpus": (lambda path: read_corpus(path).inputs.tolist(), "a b c\tein zwei\n12\t34\n"),
     "trees": (lambda path: len(read_trees(path)), "(3 (2 good) (2 film))\n(2 fine)\n"),

@@ -77,7 +77,7 @@ def test_several_policies_are_told_with_the_best_first(on_profile):
 def test_it_holds_up_to_the_rate_that_is_told_and_not_beyond(on_profile):
     answer = tune(on_profile, ["graph", "static"], 0.99, run)
     for each in answer.policies:
-        for tried, most in ((each.best, each.most_rps), (each.usual, each.usual_rps)):
+        for tried, most in ((each.best, each.max_rps), (each.usual, each.usual_rps)):
             if most == 0.0:
                 assert tried.measured.quantile_ms > on_profile.sla_ms
                 continue
@@ -86,7 +86,7 @@ def test_it_holds_up_to_the_rate_that_is_told_and_not_beyond(on_profile):
             if most < 0.95 * 160:  # what batches of 16 can do
                 assert quantile_ms(replace(scenario, rate_rps=1.1 * most), 10_000) > on_profile.sla_ms
     static = next(each for each in answer.policies if each.policy == "static")
-    assert static.most_rps > 1.5 * static.usual_rps  # whose batch of 64 never fills in time
+    assert static.max_rps > 1.5 * static.usual_rps  # whose batch of 64 never fills in time
 
 
 def intervals():
@@ -189,7 +189,7 @@ def test_a_replayed_trace_has_no_rate(on_profile, tmp_path):
     trace = tmp_path / "trace.csv"
     trace.write_text("arrival_s,model,input_len,output_len\n" + "".join(f"{0.02 * n},net,1,1\n" for n in range(2000)))
     (best,) = tune(replace(on_profile, replay=str(trace)), ["graph"], 0.99, run).policies
-    assert best.most_rps is None and best.best.measured.quantile_ms < 60  # a request every 20 ms, which takes 25
+    assert best.max_rps is None and best.best.measured.quantile_ms < 60  # a request every 20 ms, which takes 25
 
 
 def test_what_no_parameters_can_do_is_refused_with_what_binds(on_profile):

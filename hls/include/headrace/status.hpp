@@ -1,5 +1,5 @@
 // Status codes of all CUs. The value stands in a CU's `status` register when it is done.
-// The table in hls/README.md says what each means and what to do; host/dpu/status.py mirrors it (a test compares them).
+// The table in hls/README.md says what each means and what to do; host/dpu/units/status.py mirrors it (a test compares them).
 #pragma once
 
 #include "ap_int.h"

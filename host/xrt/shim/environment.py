@@ -16,7 +16,7 @@ from headrace.bitstreams.xclbin import Mode, Xclbin
 
 EMULATED = (Mode.SW_EMU, Mode.HW_EMU)
 LIBRARIES = ("core", "coreutil", "swemu", "hwemu", "noop")  # libxrt_NAME.so.2
-OLDEST_SOUND = (2, 14)  # before it the shims lose what realloc gives
+OLDEST_AUDIO = (2, 14)  # before it the shims lose what realloc gives
 MODEL = Path("data/emulation/unified/cpu_em/generic_pcie/model/genericpciemodel")
 
 
@@ -87,7 +87,7 @@ def write_environment(container: Xclbin, folder: Path, *, libraries: Path | None
         vendors.mkdir(exist_ok=True)
         (vendors / "xilinx.icd").write_text(f"{opencl}\n")
         variables["OCL_ICD_VENDORS"] = str(vendors)
-    if version < OLDEST_SOUND:
+    if version < OLDEST_AUDIO:
         variables["LD_PRELOAD"] = str(_build_interposer(folder.resolve()))
     lines = ["# Source this: programs started from here find the emulated card through XRT's own libraries."]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]

@@ -46,9 +46,13 @@ def _curves(axes: Any, runs: Runs, field: str) -> None:
         mine = runs.select(policy=policy, setting=setting)
         style = "--" if several and setting != max(s for name, s in kinds if name == policy) else "-"
         axes.plot(
-            [rate / 1e3 for rate in mine.curve("throughput_rps")], mine.curve(field), "o" + style, ms=3,
-            color=COLORS[policy], label=label,
-        )  # fmt: skip
+            [rate / 1e3 for rate in mine.curve("throughput_rps")],
+            mine.curve(field),
+            "o" + style,
+            ms=3,
+            color=COLORS[policy],
+            label=label,
+        )
     axes.set(xlabel="thousand requests/s served", yscale="log")
     axes.grid(alpha=0.3, which="both")
     axes.legend(fontsize=8)

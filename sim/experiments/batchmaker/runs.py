@@ -25,7 +25,7 @@ from headrace.batching.graphs.model_graph import MatMul, ModelGraph, Node, NodeK
 from headrace.batching.policies.bucketed_graph import BucketedGraphBatching, bucket_end
 from headrace.batching.policies.cellular import CellularBatching
 from headrace.batching.policies.dynamic_graph import DynamicGraphBatching
-from headrace.batching.policies.graph_batching import GraphBatching
+from headrace.batching.policies.graph import GraphBatching
 from headrace.batching.policies.lazy import LazyBatching
 from headrace.batching.policy import Policy
 from headrace.batching.request import Request
@@ -47,10 +47,10 @@ from headrace.sim.hardware.v100 import (
     tree_cell_s,
     tree_times,
 )
-from headrace.sim.load.lengths import WMT15, Clipped, Fixed, Lengths, Sentences, dec_timesteps
-from headrace.sim.load.traffic import generate, poisson
 from headrace.sim.simulation import simulate
 from headrace.sim.sweeps.sweep import Progress, run_figures
+from headrace.sim.workload.lengths import WMT15, Clipped, Fixed, Lengths, Sentences, dec_timesteps
+from headrace.sim.workload.traffic import generate, poisson
 from headrace.sim.zoo.cells import tree_lstm
 
 FIGURES = ("3", "7a", "7b", "8", "9", "11", "13", "14", "15", "abstract", "compare")
@@ -92,12 +92,14 @@ class Scale:
 
 
 FULL = Scale(
-    2, 10.0, 4000,
+    2,
+    10.0,
+    4000,
     (100, 150, 250, 500, 1000, 2000, 5000, 8000, 10000, 12000, 14000, 16000, 18000, 20000, 22000, 24000, 28000),
     (25, 50, 125, 250, 500, 1000, 2000, 3000, 4000, 4500, 5000, 5500, 6000),
     (250, 500, 1000, 1500, 2000, 2500, 3000, 3500, 4500, 6000, 7000),
     (50, 100, 250, 500, 1000, 2000),
-)  # fmt: skip
+)
 QUICK = Scale(1, 0.5, 1000, (150, 250, 5000, 16000, 28000), (125, 250, 6000), (1000, 3000, 7000), (100, 500))
 
 
@@ -166,13 +168,24 @@ def run_job(job: Job) -> list[Row]:
         p50, p90, p99 = np.percentile(latency, (50, 90, 99))
         rows.append(
             Row(
-                job.experiment, job.network, job.lengths, job.workers, job.rate_rps, job.seed, name, setting,
+                job.experiment,
+                job.network,
+                job.lengths,
+                job.workers,
+                job.rate_rps,
+                job.seed,
+                name,
+                setting,
                 _steady_rps(done.outcome.finished),
-                float(latency.mean()), float(p50), float(p90), float(p99),
-                float(np.percentile(started, 99)), float(np.percentile(latency - started, 99)),
+                float(latency.mean()),
+                float(p50),
+                float(p90),
+                float(p99),
+                float(np.percentile(started, 99)),
+                float(np.percentile(latency - started, 99)),
                 done.outcome.request_node_runs / done.outcome.node_runs,
             )
-        )  # fmt: skip
+        )
     return rows
 
 
@@ -225,16 +238,29 @@ def _on_npu(name: str, workers: int, policy: str, lengths: Lengths) -> tuple[Pol
 
 
 def _jobs(
-    experiment: str, network: str, lengths: str, workers: int, rates: Sequence[int], scale: Scale,
-    policies: Sequence[tuple[str, int]], max_batch: int = FULL_BATCH,
-) -> list[Job]:  # fmt: skip
+    experiment: str,
+    network: str,
+    lengths: str,
+    workers: int,
+    rates: Sequence[int],
+    scale: Scale,
+    policies: Sequence[tuple[str, int]],
+    max_batch: int = FULL_BATCH,
+) -> list[Job]:
     return [
         Job(
-            experiment, network, lengths, workers, rate, seed, scale.requests(network, rate), tuple(policies),
+            experiment,
+            network,
+            lengths,
+            workers,
+            rate,
+            seed,
+            scale.requests(network, rate),
+            tuple(policies),
             max_batch,
         )
         for rate, seed in product(rates, range(scale.seeds))
-    ]  # fmt: skip
+    ]
 
 
 def jobs_for(figure: str, scale: Scale) -> list[Job]:
@@ -266,11 +292,17 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
                 job
                 for workers in (2, 4)
                 for job in _jobs(
-                    "seq2seq", "seq2seq", "wmt15", workers, [workers * rate for rate in scale.seq2seq], scale, batches,
+                    "seq2seq",
+                    "seq2seq",
+                    "wmt15",
+                    workers,
+                    [workers * rate for rate in scale.seq2seq],
+                    scale,
+                    batches,
                     DECODER_FULL_BATCH,
                 )
                 + _jobs(VARIED, "seq2seq", "wmt15", workers, [workers * scale.seq2seq[-1]], scale, batches[:1])
-            ]  # fmt: skip
+            ]
         case "14" | "15":
             lengths = "trees" if figure == "14" else "complete 16"
             merges = [("cellular", TREE_BATCH), ("dynamic-graph", round(MERGE_S * 1e6)), ("dynamic-graph", 0)]
@@ -303,10 +335,16 @@ def reproduce(
     folder.mkdir(parents=True, exist_ok=True)
     claims: list[Claim] = []
     for figure, rows in run_figures(
-        figures, FIGURES, lambda figure: jobs_for(figure, scale), run_job, progress,
-        lambda jobs: f"{sum(len(job.policies) for job in jobs)} simulated runs", ray=ray,
-        journal=folder / "runs.parquet", kinds=(Row,),
-    ):  # fmt: skip
+        figures,
+        FIGURES,
+        lambda figure: jobs_for(figure, scale),
+        run_job,
+        progress,
+        lambda jobs: f"{sum(len(job.policies) for job in jobs)} simulated runs",
+        ray=ray,
+        journal=folder / "runs.parquet",
+        kinds=(Row,),
+    ):
         if rows:
             write_rows(folder / f"figure{figure}.csv", rows)
         claims += REPORTS[figure](Runs(rows), folder)
@@ -342,20 +380,50 @@ def figure_7a(runs: Runs, folder: Path) -> list[Claim]:
     most = max(runs.rates())
     of_16k = runs.near(16_000)
     return [
-        Claim("7a", f"LSTM, cellular: peak, {most:g}/s offered", 20_000, cellular.peak(), "1/s",
-              f"{runs.averaged}; at equal lengths the paper has 87 % of 27,136/s: its own peak is 15 % less where they "
-              f"vary, and ours is not (Fig. 11). With the overhead that 20,000/s implies: {varied.peak():.0f}/s"),
-        Claim("7a", f"LSTM, bucketed graphs: served of {of_16k:g}/s", 16_000,
-              bucketed.mean("throughput_rps", rate_rps=of_16k), "1/s",
-              f"{runs.averaged}; of {most:g}/s {bucketed.peak():.0f}, as batches fill"),
-        Claim("7a", f"LSTM, bucketed graphs: p90 at {of_16k:g}/s", 500, bucketed.mean("p90_ms", rate_rps=of_16k), "ms",
-              runs.averaged, ">"),
-        Claim("7a", f"LSTM, cellular: highest p90 at {LOW_RPS} to {MODERATE_RPS}/s", 12, max(low.curve("p90_ms")), "ms",
-              f"{runs.averaged}; at {_list(low.rates())}/s: {_list(low.curve('p90_ms'), '{:.1f}')}"),
-        Claim("7a", f"LSTM, bucketed graphs: least p90, at {LOW_RPS}/s or more", 25, min(least.curve("p90_ms")), "ms",
-              f"{runs.averaged}; the paper does not print its least load: at {_list(bucketed.rates()[:5])}/s "
-              f"{_list(bucketed.curve('p90_ms')[:5], '{:.0f}')} ms"),
-    ]  # fmt: skip
+        Claim(
+            "7a",
+            f"LSTM, cellular: peak, {most:g}/s offered",
+            20_000,
+            cellular.peak(),
+            "1/s",
+            f"{runs.averaged}; at equal lengths the paper has 87 % of 27,136/s: its own peak is 15 % less where they "
+            f"vary, and ours is not (Fig. 11). With the overhead that 20,000/s implies: {varied.peak():.0f}/s",
+        ),
+        Claim(
+            "7a",
+            f"LSTM, bucketed graphs: served of {of_16k:g}/s",
+            16_000,
+            bucketed.mean("throughput_rps", rate_rps=of_16k),
+            "1/s",
+            f"{runs.averaged}; of {most:g}/s {bucketed.peak():.0f}, as batches fill",
+        ),
+        Claim(
+            "7a",
+            f"LSTM, bucketed graphs: p90 at {of_16k:g}/s",
+            500,
+            bucketed.mean("p90_ms", rate_rps=of_16k),
+            "ms",
+            runs.averaged,
+            ">",
+        ),
+        Claim(
+            "7a",
+            f"LSTM, cellular: highest p90 at {LOW_RPS} to {MODERATE_RPS}/s",
+            12,
+            max(low.curve("p90_ms")),
+            "ms",
+            f"{runs.averaged}; at {_list(low.rates())}/s: {_list(low.curve('p90_ms'), '{:.1f}')}",
+        ),
+        Claim(
+            "7a",
+            f"LSTM, bucketed graphs: least p90, at {LOW_RPS}/s or more",
+            25,
+            min(least.curve("p90_ms")),
+            "ms",
+            f"{runs.averaged}; the paper does not print its least load: at {_list(bucketed.rates()[:5])}/s "
+            f"{_list(bucketed.curve('p90_ms')[:5], '{:.0f}')} ms",
+        ),
+    ]
 
 
 def figure_7b(runs: Runs, folder: Path) -> list[Claim]:
@@ -364,15 +432,27 @@ def figure_7b(runs: Runs, folder: Path) -> list[Claim]:
     low = [cellular.select(policy="cellular").between(LOW_RPS, MODERATE_RPS) for cellular in (large, small)]
     ratios = [a / b for a, b in zip(*(one.curve("p90_ms") for one in low), strict=True)]
     return [
-        Claim("7b", f"LSTM, cellular: p90 with 512 by that with 64, mean of loads {LOW_RPS} to {MODERATE_RPS}/s", 1,
-              float(np.mean(ratios)), "x", f"{runs.averaged}; the paper: similar"),
+        Claim(
+            "7b",
+            f"LSTM, cellular: p90 with 512 by that with 64, mean of loads {LOW_RPS} to {MODERATE_RPS}/s",
+            1,
+            float(np.mean(ratios)),
+            "x",
+            f"{runs.averaged}; the paper: similar",
+        ),
         *(
-            Claim("7b", f"LSTM, {plots.NAMES.get(policy, policy)}: peak with 512 by that with 64", 1,
-                  large.peak(policy=policy) / small.peak(policy=policy), "x",
-                  f"{runs.averaged}; {large.peak(policy=policy):.0f} and {small.peak(policy=policy):.0f}/s", ">")
+            Claim(
+                "7b",
+                f"LSTM, {plots.NAMES.get(policy, policy)}: peak with 512 by that with 64",
+                1,
+                large.peak(policy=policy) / small.peak(policy=policy),
+                "x",
+                f"{runs.averaged}; {large.peak(policy=policy):.0f} and {small.peak(policy=policy):.0f}/s",
+                ">",
+            )
             for policy in ("cellular", "bucketed-graph")
         ),
-    ]  # fmt: skip
+    ]
 
 
 def figure_8(runs: Runs, folder: Path) -> list[Claim]:
@@ -390,12 +470,25 @@ def figure_8(runs: Runs, folder: Path) -> list[Claim]:
     return [
         Claim("8", f"LSTM, buckets of 40: p90 by that of 10 at {rate:g}/s", 1, late(coarse), "x", runs.averaged, "<"),
         Claim("8", f"LSTM, buckets of 1: p90 by that of 10 at {rate:g}/s", 1, late(fine), "x", runs.averaged, ">"),
-        Claim("8", f"LSTM, buckets of 40: peak by that of 10, {most:g}/s offered", 1, coarse.peak() / usual.peak(), "x",
-              runs.averaged, "<"),
-        Claim("8", f"LSTM, buckets of 1: peak by that of 10, {most:g}/s offered", 1, fine.peak() / usual.peak(), "x",
-              f"{runs.averaged}; the narrower, the longer batches take to fill: {served}; if all were full: {full}",
-              ">"),
-    ]  # fmt: skip
+        Claim(
+            "8",
+            f"LSTM, buckets of 40: peak by that of 10, {most:g}/s offered",
+            1,
+            coarse.peak() / usual.peak(),
+            "x",
+            runs.averaged,
+            "<",
+        ),
+        Claim(
+            "8",
+            f"LSTM, buckets of 1: peak by that of 10, {most:g}/s offered",
+            1,
+            fine.peak() / usual.peak(),
+            "x",
+            f"{runs.averaged}; the narrower, the longer batches take to fill: {served}; if all were full: {full}",
+            ">",
+        ),
+    ]
 
 
 def figure_9(runs: Runs, folder: Path) -> list[Claim]:
@@ -404,14 +497,33 @@ def figure_9(runs: Runs, folder: Path) -> list[Claim]:
     cellular, bucketed = (runs.select(policy=name, rate_rps=rate) for name in ("cellular", "bucketed-graph"))
     little = rate * 24 * 250e-6
     return [
-        Claim("9", f"LSTM, cellular: p99 of the wait at {rate:g}/s", 1.38, cellular.mean("wait_p99_ms"), "ms",
-              runs.averaged),
-        Claim("9", f"LSTM, bucketed graphs: p99 of the wait at {rate:g}/s", 100, bucketed.mean("wait_p99_ms"), "ms",
-              runs.averaged, ">"),
-        Claim("9", f"LSTM, cellular: mean batch at {rate:g}/s", 64, cellular.mean("batch_size_mean"), "",
-              f"{runs.averaged}; Little's law gives {little:.0f} = {rate:g}/s x 24 steps x 250 us: the paper's 64 may "
-              "be the size that smaller batches are run at"),
-    ]  # fmt: skip
+        Claim(
+            "9",
+            f"LSTM, cellular: p99 of the wait at {rate:g}/s",
+            1.38,
+            cellular.mean("wait_p99_ms"),
+            "ms",
+            runs.averaged,
+        ),
+        Claim(
+            "9",
+            f"LSTM, bucketed graphs: p99 of the wait at {rate:g}/s",
+            100,
+            bucketed.mean("wait_p99_ms"),
+            "ms",
+            runs.averaged,
+            ">",
+        ),
+        Claim(
+            "9",
+            f"LSTM, cellular: mean batch at {rate:g}/s",
+            64,
+            cellular.mean("batch_size_mean"),
+            "",
+            f"{runs.averaged}; Little's law gives {little:.0f} = {rate:g}/s x 24 steps x 250 us: the paper's 64 may "
+            "be the size that smaller batches are run at",
+        ),
+    ]
 
 
 def figure_11(runs: Runs, folder: Path) -> list[Claim]:
@@ -431,13 +543,26 @@ def figure_11(runs: Runs, folder: Path) -> list[Claim]:
     most = max(runs.rates())
     return [
         Claim("11", "LSTM, 24 steps: ideal rate", 27_136, ideal, "1/s", "512 / (24 x 784 us)"),
-        Claim("11", f"LSTM, 24 steps, graphs of that length: share of the ideal, {most:g}/s offered", 100,
-              shares["bucketed-graph"], "%", f"{runs.averaged}; the paper: close to it"),
-        Claim("11", f"LSTM, 24 steps, cellular: share of the ideal, {most:g}/s offered", 87, shares["cellular"], "%",
-              f"{runs.averaged}; {BY_CONSTRUCTION}. Peaks of cellular and of graphs: {varied}"),
-        Claim("11", f"LSTM, 24 steps, cellular: p90 by that of graphs at {rate:g}/s", 1, slower, "x", runs.averaged,
-              "<"),
-    ]  # fmt: skip
+        Claim(
+            "11",
+            f"LSTM, 24 steps, graphs of that length: share of the ideal, {most:g}/s offered",
+            100,
+            shares["bucketed-graph"],
+            "%",
+            f"{runs.averaged}; the paper: close to it",
+        ),
+        Claim(
+            "11",
+            f"LSTM, 24 steps, cellular: share of the ideal, {most:g}/s offered",
+            87,
+            shares["cellular"],
+            "%",
+            f"{runs.averaged}; {BY_CONSTRUCTION}. Peaks of cellular and of graphs: {varied}",
+        ),
+        Claim(
+            "11", f"LSTM, 24 steps, cellular: p90 by that of graphs at {rate:g}/s", 1, slower, "x", runs.averaged, "<"
+        ),
+    ]
 
 
 def figure_13(runs: Runs, folder: Path) -> list[Claim]:
@@ -450,10 +575,16 @@ def figure_13(runs: Runs, folder: Path) -> list[Claim]:
         where = f"{max(mine.rates()):g}/s offered"
         what = f"Seq2Seq, {workers} GPUs, cellular (512, 256)"
         claims.append(
-            Claim("13", f"{what}: peak, {where}", paper, best, "1/s",
-                  f"{runs.averaged}; with the overhead that the LSTM's peak implies {varied.peak():.0f}/s; for what "
-                  f"remains the paper has no figure. Bucketed graphs: {mine.peak(policy='bucketed-graph'):.0f}/s")
-        )  # fmt: skip
+            Claim(
+                "13",
+                f"{what}: peak, {where}",
+                paper,
+                best,
+                "1/s",
+                f"{runs.averaged}; with the overhead that the LSTM's peak implies {varied.peak():.0f}/s; for what "
+                f"remains the paper has no figure. Bucketed graphs: {mine.peak(policy='bucketed-graph'):.0f}/s",
+            )
+        )
         gained = 100 * (best / same - 1)
         note = f"{runs.averaged}; {best:.0f} and {same:.0f}/s"
         claims += [
@@ -477,8 +608,9 @@ def figure_14(runs: Runs, folder: Path) -> list[Claim]:
     forms = ("{:.0f}", "{:.1f}")
     claims = []
     for policy, setting, name, *paper in (
-        ("cellular", TREE_BATCH, "cellular", 3100, 6.8), ("dynamic-graph", merge, "merged graphs", 2100, 9.5),
-    ):  # fmt: skip
+        ("cellular", TREE_BATCH, "cellular", 3100, 6.8),
+        ("dynamic-graph", merge, "merged graphs", 2100, 9.5),
+    ):
         measured, of_steps = found(derived, policy, setting), found(plain, policy, setting)
         notes = [f"with LSTM steps for cells {form.format(value)}" for form, value in zip(forms, of_steps, strict=True)]
         if policy == "cellular":
@@ -493,10 +625,14 @@ def figure_14(runs: Runs, folder: Path) -> list[Claim]:
         claims += [
             Claim("14", f"TreeLSTM, {name}: {what}", number, value, unit, f"{runs.averaged}; {note}")
             for what, number, value, unit, note in zip(
-                (f"peak, {max(runs.rates()):g}/s offered", f"p90 at {rate:g}/s"), paper, measured, ("1/s", "ms"), notes,
+                (f"peak, {max(runs.rates()):g}/s offered", f"p90 at {rate:g}/s"),
+                paper,
+                measured,
+                ("1/s", "ms"),
+                notes,
                 strict=True,
             )
-        ]  # fmt: skip
+        ]
     return claims
 
 
@@ -531,8 +667,9 @@ def abstract(runs: Runs, folder: Path) -> list[Claim]:
         peaks[name] = ours.peak(), theirs.peak()
         less[name] = {
             rate: 100 * (1 - ours.mean("p90_ms", rate_rps=rate) / theirs.mean("p90_ms", rate_rps=rate))
-            for rate in mine.rates() if rate < theirs.peak() / 2
-        }  # fmt: skip
+            for rate in mine.rates()
+            if rate < theirs.peak() / 2
+        }
     plots.less_latency(folder / "figureabstract.png", less)
     lines = [f"{name},{rate:g},{value:.1f}" for name, found in less.items() for rate, value in found.items()]
     (folder / "figureabstract.csv").write_text("\n".join(["network,rate_rps,p90_less_percent", *lines]) + "\n")
@@ -547,24 +684,47 @@ def abstract(runs: Runs, folder: Path) -> list[Claim]:
         what = f"{name}: {{}} that p90 is below bucketed graphs', from {LOW_RPS}/s to half of their peak"
         ours_rps, theirs_rps = peaks[name]
         claims += [
-            Claim("abstract", what.format("least"), least, min(found), "%",
-                  f"{runs.averaged}; it is that of the least load, which the paper does not print: {all_loads}"),
+            Claim(
+                "abstract",
+                what.format("least"),
+                least,
+                min(found),
+                "%",
+                f"{runs.averaged}; it is that of the least load, which the paper does not print: {all_loads}",
+            ),
             Claim("abstract", what.format("most"), most, max(found), "%", runs.averaged),
-            Claim("abstract", f"{name}: peak by that of bucketed graphs", ratio, ours_rps / theirs_rps, "x",
-                  f"{runs.averaged}; {ours_rps:.0f} by {theirs_rps:.0f}/s; the paper's {peak_rps} by "
-                  f"{peak_rps / ratio:.0f}/s, of which see Fig. 7a and 13"),
-        ]  # fmt: skip
+            Claim(
+                "abstract",
+                f"{name}: peak by that of bucketed graphs",
+                ratio,
+                ours_rps / theirs_rps,
+                "x",
+                f"{runs.averaged}; {ours_rps:.0f} by {theirs_rps:.0f}/s; the paper's {peak_rps} by "
+                f"{peak_rps / ratio:.0f}/s, of which see Fig. 7a and 13",
+            ),
+        ]
     tree = parts["TreeLSTM"][0].select(rate_rps=runs.near(1000))
     late = [tree.mean("p90_ms", policy=name, setting=setting) for name, setting in (("cellular", TREE_BATCH), merged)]
     ours_rps, theirs_rps = peaks["TreeLSTM"]
     return [
         *claims,
-        Claim("abstract", f"TreeLSTM: p90 below merged graphs' at {tree.rates()[0]:g}/s", 28,
-              100 * (1 - late[0] / late[1]), "%",
-              f"{runs.averaged}; {late[0]:.1f} and {late[1]:.1f} ms, of which merging is our assumption (Fig. 14)"),
-        Claim("abstract", "TreeLSTM: peak by that of merged graphs", 1.8, ours_rps / theirs_rps, "x",
-              f"{runs.averaged}; {ours_rps:.0f} by {theirs_rps:.0f}/s; Section 7.5 has 3,100 by 2,100, which is 1.5"),
-    ]  # fmt: skip
+        Claim(
+            "abstract",
+            f"TreeLSTM: p90 below merged graphs' at {tree.rates()[0]:g}/s",
+            28,
+            100 * (1 - late[0] / late[1]),
+            "%",
+            f"{runs.averaged}; {late[0]:.1f} and {late[1]:.1f} ms, of which merging is our assumption (Fig. 14)",
+        ),
+        Claim(
+            "abstract",
+            "TreeLSTM: peak by that of merged graphs",
+            1.8,
+            ours_rps / theirs_rps,
+            "x",
+            f"{runs.averaged}; {ours_rps:.0f} by {theirs_rps:.0f}/s; Section 7.5 has 3,100 by 2,100, which is 1.5",
+        ),
+    ]
 
 
 def compare(runs: Runs, folder: Path) -> list[Claim]:

@@ -54,19 +54,30 @@ def capacity_rps(models: tuple[str, ...]) -> float:
 def run_job(job: Job) -> dict[str, Any]:
     rate = job.load * capacity_rps(tuple(job.model.split(",")))
     scenario = Scenario(
-        model=job.model, policy=job.policy, rate_rps=rate, requests=job.requests, sla_ms=job.sla_ms, drop_late=True,
-        max_batch=MAX_BATCH, seed=job.seed,
-    )  # fmt: skip
+        model=job.model,
+        policy=job.policy,
+        rate_rps=rate,
+        requests=job.requests,
+        sla_ms=job.sla_ms,
+        drop_late=True,
+        max_batch=MAX_BATCH,
+        seed=job.seed,
+    )
     return run_scenario(scenario)[0].result
 
 
 def averaged(model: str, sla_ms: float, load: float, policy: str, results: Sequence[dict[str, Any]]) -> Row:
     in_time = fmean(1.0 - result["sla_violation_rate"] for result in results)
     return Row(
-        model, sla_ms, load, policy, in_time, in_time * load,
+        model,
+        sla_ms,
+        load,
+        policy,
+        in_time,
+        in_time * load,
         fmean(result["latency_ms"]["mean"] for result in results),
         fmean(result["batch_size_mean"] for result in results),
-    )  # fmt: skip
+    )
 
 
 def table(rows: Sequence[Row]) -> list[str]:

@@ -41,9 +41,7 @@ class Runs:
             self._groups.setdefault((*key, row.dec_timesteps), []).append(row)
         self.rows = [group[0] for group in self._groups.values()]
 
-    def of(
-        self, *models: str, reading: str | None = "", most_rps: float = float("inf"), least_rps: float = 0
-    ) -> "Runs":
+    def of(self, *models: str, reading: str | None = "", max_rps: float = float("inf"), least_rps: float = 0) -> "Runs":
         """The runs of these models (of all, if none is named) in one reading (None: in all) at these loads."""
         return Runs(
             [
@@ -51,7 +49,7 @@ class Runs:
                 for row in self.all_rows()
                 if (not models or row.model in models)
                 and reading in (None, row.reading)
-                and least_rps <= row.rate_rps <= most_rps
+                and least_rps <= row.rate_rps <= max_rps
             ]
         )
 

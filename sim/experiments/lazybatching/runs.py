@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from headrace.batching.catalog import make_policy
 from headrace.batching.graphs.execution import NodeTimes
+from headrace.batching.registry import make_policy
 from headrace.sim.engine import Arrivals
 from headrace.sim.experiments.lazybatching.claims import REPORTS
 from headrace.sim.experiments.lazybatching.conditions import (
@@ -27,15 +27,15 @@ from headrace.sim.experiments.lazybatching.conditions import (
     SEQUENCE_NETWORKS,
     TARGETS_MS,
     UNCACHED,
-)  # fmt: skip
+)
 from headrace.sim.experiments.lazybatching.rows import Row
 from headrace.sim.experiments.report import Claim, write_claims, write_rows
 from headrace.sim.hardware.npu import Npu, npu_times
-from headrace.sim.load.lengths import Lengths, dec_timesteps
-from headrace.sim.load.traffic import generate, poisson
 from headrace.sim.scenario import usual_lengths
 from headrace.sim.simulation import Simulation, simulate
 from headrace.sim.sweeps.sweep import Progress, run_figures
+from headrace.sim.workload.lengths import Lengths, dec_timesteps
+from headrace.sim.workload.traffic import generate, poisson
 from headrace.sim.zoo import model_graph
 
 FIGURES = ("3", "5", "12", "13", "14", "15", "16", "17", "sensitivity")
@@ -97,9 +97,14 @@ def run_job(job: Job) -> list[Row]:
     rows = []
     for name, window in [*(("graph", window) for window in job.windows), *((name, 0) for name in job.policies)]:
         policy = make_policy(
-            name, times, workers=1, window_s=window / 1e3, max_batch=job.max_batch, dec_timesteps=steps,
+            name,
+            times,
+            workers=1,
+            window_s=window / 1e3,
+            max_batch=job.max_batch,
+            dec_timesteps=steps,
             **reading.options,  # type: ignore[arg-type]
-        )  # fmt: skip
+        )
         rows.append(_row(job, name, window, arrivals, simulate(policy, arrivals, times, 1, seed=job.seed)))
     return rows
 
@@ -108,7 +113,15 @@ def _row(job: Job, policy: str, window: int, arrivals: Arrivals, done: Simulatio
     latencies = done.latencies() * 1e3
     quantiles = np.quantile(latencies, np.linspace(0, 1, 101))
     return Row(
-        job.model, job.reading, job.rate_rps, job.seed, policy, window, job.sla_ms, job.max_batch, job.dec_timesteps,
+        job.model,
+        job.reading,
+        job.rate_rps,
+        job.seed,
+        policy,
+        window,
+        job.sla_ms,
+        job.max_batch,
+        job.dec_timesteps,
         float(latencies.mean()),
         float(quantiles[99]),
         len(latencies) / (max(done.outcome.finished) - arrivals.arrival[0]),
@@ -116,7 +129,7 @@ def _row(job: Job, policy: str, window: int, arrivals: Arrivals, done: Simulatio
         done.outcome.request_node_runs / done.outcome.node_runs,
         tuple(float((latencies > target).mean()) for target in TARGETS_MS),
         tuple(float(quantile) for quantile in quantiles),
-    )  # fmt: skip
+    )
 
 
 def _jobs(scale: Scale, models: Iterable[str], rates: Iterable[float], **settings: object) -> list[Job]:
@@ -197,10 +210,16 @@ def reproduce(
     folder.mkdir(parents=True, exist_ok=True)
     claims: list[Claim] = []
     for figure, rows in run_figures(
-        figures, FIGURES, lambda figure: jobs_for(figure, scale), run_job, progress,
-        lambda jobs: f"{sum(len(job.windows) + len(job.policies) for job in jobs)} simulated runs", ray=ray,
-        journal=folder / "runs.parquet", kinds=(Row,),
-    ):  # fmt: skip
+        figures,
+        FIGURES,
+        lambda figure: jobs_for(figure, scale),
+        run_job,
+        progress,
+        lambda jobs: f"{sum(len(job.windows) + len(job.policies) for job in jobs)} simulated runs",
+        ray=ray,
+        journal=folder / "runs.parquet",
+        kinds=(Row,),
+    ):
         if rows:
             write_rows(folder / f"figure{figure}.csv", rows)
         claims += REPORTS[figure](rows, folder)

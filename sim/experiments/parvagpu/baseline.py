@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.batching.errors import UsageError
-from headrace.sim.experiments.parvagpu.published import GPCS, Profiles, Segment, Wanted
+from headrace.sim.experiments.parvagpu.published import GPCS, Profiles, RequestedOutput, Segment
 
 LATENCY_SHARE = 0.45  # half of the SLO for the batch, the other for waiting, and a tenth of that for safety
-MOST_PROCS = 5
+MAX_PROCS = 5
 LITTLE_USED = 4  # GPCs
 # By GPCs of a segment: where it may begin, in the order in which places are tried.
 _PLACES = {7: (0,), 4: (0,), 3: (4,), 2: (0, 4, 2), 1: (0, 6, 4, 1, 2, 3, 5)}
@@ -44,11 +44,11 @@ class _Service:
     count: int  # of `best`
 
 
-def _configured(wanted: Wanted, segments: Sequence[Segment]) -> _Service:
+def _configured(wanted: RequestedOutput, segments: Sequence[Segment]) -> _Service:
     """Raises UsageError if no segment is fast enough."""
     # Its program reads the SLO as whole milliseconds.
     latency_s = LATENCY_SHARE * math.floor(1e3 * wanted.slo_s) / 1e3
-    by_gpcs = fastest([segment for segment in segments if segment.procs <= MOST_PROCS], latency_s)
+    by_gpcs = fastest([segment for segment in segments if segment.procs <= MAX_PROCS], latency_s)
     if not by_gpcs:
         raise UsageError(f"no slice runs a batch of {wanted.model} in {1e3 * latency_s:g} ms: allow more")
     best = max(by_gpcs.values(), key=lambda segment: segment.throughput_rps / segment.gpcs)
@@ -86,7 +86,7 @@ def used(gpu: Mapping[int, Segment]) -> int:
     return sum(segment.gpcs for segment in gpu.values())
 
 
-def allocated(wanted: Sequence[Wanted], profiles: Profiles) -> tuple[tuple[Segment, ...], ...]:
+def allocated(wanted: Sequence[RequestedOutput], profiles: Profiles) -> tuple[tuple[Segment, ...], ...]:
     """The segments of each GPU. Raises UsageError if a network has none that is fast enough."""
     services = {each.model: _configured(each, profiles[each.model]) for each in wanted}
     fleet = _Fleet()

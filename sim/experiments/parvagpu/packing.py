@@ -12,18 +12,18 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from headrace.batching.errors import HeadraceError, UsageError
-from headrace.sim.experiments.parvagpu.published import GPU, SLICES, Segment, Wanted
-from headrace.sim.hardware.mig import gpu_named, partitions
+from headrace.sim.experiments.parvagpu.published import GPU, SLICES, RequestedOutput, Segment
+from headrace.sim.hardware.gpu.mig import gpu_named, partitions
 
 Gpus = tuple[tuple[Segment, ...], ...]  # the segments of each
 
 LIMIT_S = 60.0
-MOST_HEADROOM = 0.1  # that is looked for
+MAX_HEADROOM = 0.1  # that is looked for
 GAP = 0.05  # between the headroom found and the greatest there could be
 
 
 def fewest(
-    wanted: Sequence[Wanted],
+    wanted: Sequence[RequestedOutput],
     segments: Mapping[str, Sequence[Segment]],
     serves_rps: Callable[[Segment], float] = lambda segment: segment.throughput_rps,
 ) -> int:
@@ -33,7 +33,7 @@ def fewest(
 
 
 def on_fewest(
-    wanted: Sequence[Wanted],
+    wanted: Sequence[RequestedOutput],
     segments: Mapping[str, Sequence[Segment]],
     serves_rps: Callable[[Segment], float] = lambda segment: segment.throughput_rps,
 ) -> Gpus:
@@ -48,7 +48,7 @@ class _Program:
 
     def __init__(
         self,
-        wanted: Sequence[Wanted],
+        wanted: Sequence[RequestedOutput],
         segments: Mapping[str, Sequence[Segment]],
         serves_rps: Callable[[Segment], float],
     ) -> None:
@@ -69,8 +69,9 @@ class _Program:
         ]
         self.rows = LinearConstraint(
             np.array(slices + rates),
-            [-np.inf] * len(slices) + [0.0] * len(rates), [0.0] * len(slices) + [np.inf] * len(rates),
-        )  # fmt: skip
+            [-np.inf] * len(slices) + [0.0] * len(rates),
+            [0.0] * len(slices) + [np.inf] * len(rates),
+        )
 
     def fewest(self) -> int:
         return round(float(self._solve([*self._gpus(), 0.0], most=1.0, rows=[self.rows]).fun))
@@ -78,7 +79,7 @@ class _Program:
     def with_headroom(self, gpus: int) -> Gpus:
         limit = LinearConstraint(np.array([[*self._gpus(), 0.0]]), 0, gpus)
         headroom = [0.0] * (len(self.cuts) + len(self.choice)) + [-1.0]
-        found = self._solve(headroom, most=1 + MOST_HEADROOM, rows=[self.rows, limit])
+        found = self._solve(headroom, most=1 + MAX_HEADROOM, rows=[self.rows, limit])
         counts = np.round(found.x[:-1]).astype(int).tolist()
         chosen = [s for s, n in zip(self.choice, counts[len(self.cuts) :], strict=True) for _ in range(n)]
         waiting = {size: [segment for segment in chosen if segment.gpcs == size] for size in SLICES}
@@ -95,9 +96,12 @@ class _Program:
     def _solve(self, weights: Sequence[float], most: float, rows: Sequence[LinearConstraint]) -> Any:
         whole = len(self.cuts) + len(self.choice)
         found = milp(
-            weights, integrality=[1] * whole + [0], bounds=Bounds([0.0] * whole + [1.0], [np.inf] * whole + [most]),
-            constraints=rows, options={"time_limit": LIMIT_S, "mip_rel_gap": GAP if most > 1 else 0.0},
-        )  # fmt: skip
+            weights,
+            integrality=[1] * whole + [0],
+            bounds=Bounds([0.0] * whole + [1.0], [np.inf] * whole + [most]),
+            constraints=rows,
+            options={"time_limit": LIMIT_S, "mip_rel_gap": GAP if most > 1 else 0.0},
+        )
         if found.status != 0:
             raise HeadraceError(f"no packing of {len(self.choice)} segments was found in {LIMIT_S:g} s")
         return found

@@ -20,11 +20,11 @@ from itertools import pairwise
 from headrace.batching.graphs.profile import Profile
 from headrace.sim.experiments.parvagpu.baseline import LATENCY_SHARE, fastest
 from headrace.sim.experiments.parvagpu.packing import Gpus, fewest, on_fewest
-from headrace.sim.experiments.parvagpu.published import Profiles, Segment, Wanted
+from headrace.sim.experiments.parvagpu.published import Profiles, RequestedOutput, Segment
 from headrace.sim.experiments.parvagpu.serving import POISSON, serve
 
 MARGIN = 0.95
-MOST_LOAD = 0.97  # nearer to 1, queues grow for longer than what is simulated
+MAX_LOAD = 0.97  # nearer to 1, queues grow for longer than what is simulated
 STEP = 0.98
 LATENCY_SHARES = (0.9, 0.75, 0.6, LATENCY_SHARE)  # of the SLO, for a batch
 HALVINGS = 5  # of the load, 1/32 in the end
@@ -40,7 +40,7 @@ class Effort:
     trying: int
 
 
-def packed(wanted: Sequence[Wanted], profiles: Profiles) -> Gpus:
+def packed(wanted: Sequence[RequestedOutput], profiles: Profiles) -> Gpus:
     """By the rule of ParvaGPU's configurator."""
     return on_fewest(
         wanted,
@@ -48,14 +48,14 @@ def packed(wanted: Sequence[Wanted], profiles: Profiles) -> Gpus:
     )
 
 
-def least(wanted: Sequence[Wanted], profiles: Profiles) -> int:
+def least(wanted: Sequence[RequestedOutput], profiles: Profiles) -> int:
     """GPUs with fewer than which no plan by these profiles is in time, however the requests come: it is what the slices
     do, always busy, in whatever batches take no longer than the SLO."""
     most: dict[Segment, float] = {}
     for each in wanted:
         by_gpcs: dict[int, tuple[float, Segment]] = {}
         for segment in profiles[each.model]:
-            found = _most_rps(segment.profile, each.slo_s)
+            found = _max_rps(segment.profile, each.slo_s)
             if segment.gpcs not in by_gpcs or by_gpcs[segment.gpcs][0] < found:
                 by_gpcs[segment.gpcs] = found, segment
         most |= {segment: found for found, segment in by_gpcs.values()}
@@ -63,7 +63,7 @@ def least(wanted: Sequence[Wanted], profiles: Profiles) -> int:
     return fewest(wanted, segments, lambda segment: most[segment])
 
 
-def _most_rps(profile: Profile, latency_s: float) -> float:
+def _max_rps(profile: Profile, latency_s: float) -> float:
     """In batches of no more than that, be it between two that were measured."""
     rates = [point.throughput_rps for point in profile.points if point.latency_s <= latency_s]
     for low, high in pairwise(profile.points):
@@ -77,9 +77,9 @@ def _fastest(segments: Sequence[Segment], latency_s: float) -> list[Segment]:
     return list(fastest(segments, latency_s).values())
 
 
-def planned(wanted: Sequence[Wanted], profiles: Profiles, effort: Effort) -> Gpus:
+def planned(wanted: Sequence[RequestedOutput], profiles: Profiles, effort: Effort) -> Gpus:
     chosen = {each.model: _chosen(each, profiles[each.model], effort) for each in wanted}
-    share = dict.fromkeys(chosen, MOST_LOAD)
+    share = dict.fromkeys(chosen, MAX_LOAD)
     while True:
         gpus = on_fewest(wanted, chosen, lambda segment: share[segment.model] * segment.throughput_rps)
         late = _late(wanted, gpus, effort)
@@ -95,7 +95,7 @@ def segments_of(gpus: Gpus, model: str) -> tuple[Segment, ...]:
     return tuple(sorted(found, key=lambda segment: -segment.gpcs))
 
 
-def _late(wanted: Sequence[Wanted], gpus: Gpus, effort: Effort) -> list[str]:
+def _late(wanted: Sequence[RequestedOutput], gpus: Gpus, effort: Effort) -> list[str]:
     """The networks of which something is late, by the first runs that show any."""
     for requests, seed in ((round(SCREENING * effort.trying), SEEDS[0]), *((effort.trying, seed) for seed in SEEDS)):
         found = [e.model for e in wanted if not _in_time(e, segments_of(gpus, e.model), requests, seed)]
@@ -105,7 +105,7 @@ def _late(wanted: Sequence[Wanted], gpus: Gpus, effort: Effort) -> list[str]:
 
 
 @cache
-def _chosen(wanted: Wanted, segments: tuple[Segment, ...], effort: Effort) -> list[Segment]:
+def _chosen(wanted: RequestedOutput, segments: tuple[Segment, ...], effort: Effort) -> list[Segment]:
     """One of each size of slice that can serve it in time."""
     best: dict[int, tuple[float, Segment]] = {}  # by GPCs, with what it serves
     for share in LATENCY_SHARES:  # the greatest throughput first
@@ -117,16 +117,16 @@ def _chosen(wanted: Wanted, segments: tuple[Segment, ...], effort: Effort) -> li
     return [segment for _, segment in best.values()]
 
 
-def _served_rps(wanted: Wanted, segment: Segment, requests: int) -> float:
+def _served_rps(wanted: RequestedOutput, segment: Segment, requests: int) -> float:
     """By one of as many such segments as the rate needs."""
     count = math.ceil(wanted.rate_rps / segment.throughput_rps)
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):
         load = (low + high) / 2
-        there = Wanted(wanted.model, load * count * segment.throughput_rps, wanted.slo_s)
+        there = RequestedOutput(wanted.model, load * count * segment.throughput_rps, wanted.slo_s)
         low, high = (load, high) if _in_time(there, (segment,) * count, requests, SEEDS[0]) else (low, load)
     return low * segment.throughput_rps
 
 
-def _in_time(wanted: Wanted, segments: tuple[Segment, ...], requests: int, seed: int) -> bool:
+def _in_time(wanted: RequestedOutput, segments: tuple[Segment, ...], requests: int, seed: int) -> bool:
     return serve(wanted, segments, requests, POISSON, seed).longest_s <= MARGIN * wanted.slo_s

@@ -46,9 +46,12 @@ def figure(path: Path, name: str, rows: Sequence[Row]) -> None:
     limits += [(gpus, "k", label) for gpus in published]
     for place, (height, color, text) in zip([*places, *places], limits, strict=True):
         upper.plot(
-            [place - 1.6 * WIDTH, place + 1.6 * WIDTH], [height, height], color=color,
-            linestyle="--" if color == "k" else ":", label=text if place == 0 else None,
-        )  # fmt: skip
+            [place - 1.6 * WIDTH, place + 1.6 * WIDTH],
+            [height, height],
+            color=color,
+            linestyle="--" if color == "k" else ":",
+            label=text if place == 0 else None,
+        )
     upper.set(ylabel="GPUs (A100-80GB)", title=TITLES[name])
     upper.legend(fontsize=8)
     lower.set(ylabel="requests later than the SLO, %\n(Poisson arrivals)")

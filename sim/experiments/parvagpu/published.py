@@ -8,8 +8,8 @@ from functools import cache
 from importlib import resources
 
 from headrace.batching.graphs.profile import Profile, ProfilePoint
-from headrace.sim.hardware.gpu_slice import LARGEST_BATCH, PARVAGPU, TF32, SliceTimes, memory_bytes, slice_of
-from headrace.sim.hardware.mig import gpu_named
+from headrace.sim.hardware.gpu.mig import gpu_named
+from headrace.sim.hardware.gpu.slice import LARGEST_BATCH, PARVAGPU, TF32, SliceTimes, memory_bytes, slice_of
 from headrace.sim.zoo.traced import traced
 
 GPU = "a100-80gb"
@@ -25,7 +25,7 @@ LENGTHS = {"bert": 128.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequestedOutput:
     model: str
     rate_rps: float
     slo_s: float
@@ -68,9 +68,9 @@ def _read(name: str) -> Iterator[dict[str, str]]:
 
 
 @cache
-def wanted(scenario: int) -> tuple[Wanted, ...]:
+def wanted(scenario: int) -> tuple[RequestedOutput, ...]:
     return tuple(
-        Wanted(row["model"], float(row["rate_rps"]), float(row["slo_ms"]) / 1e3)
+        RequestedOutput(row["model"], float(row["rate_rps"]), float(row["slo_ms"]) / 1e3)
         for row in _read("scenarios.csv")
         if int(row["scenario"]) == scenario
     )

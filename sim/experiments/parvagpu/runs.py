@@ -24,7 +24,7 @@ from headrace.sim.experiments.parvagpu.published import (
     SCENARIOS,
     SIX,
     Profiles,
-    Wanted,
+    RequestedOutput,
     deployed,
     measured,
     modelled,
@@ -69,7 +69,7 @@ def run_job(job: Job) -> list[Row | Placed]:
     return [*_rows("eleven", every, measured(), job), *_rows("six", six, measured(), job)]
 
 
-def _rows(figure: str, every: Sequence[Wanted], profiles: Profiles, job: Job) -> list[Row | Placed]:
+def _rows(figure: str, every: Sequence[RequestedOutput], profiles: Profiles, job: Job) -> list[Row | Placed]:
     plans = {
         PARVAGPU: baseline.allocated(every, profiles),
         PACKED: packed(every, profiles),
@@ -89,21 +89,29 @@ def _rows(figure: str, every: Sequence[Wanted], profiles: Profiles, job: Job) ->
 
 
 def _row(
-    figure: str, job: Job, plan: str, gpus: Gpus, fewest: int, every: Sequence[Wanted], arrivals: str
-) -> Row:  # fmt: skip
+    figure: str, job: Job, plan: str, gpus: Gpus, fewest: int, every: Sequence[RequestedOutput], arrivals: str
+) -> Row:
     on = {each: segments_of(gpus, each.model) for each in every}
     served = {each: serve(each, segments, job.scale.requests, arrivals, SEED) for each, segments in on.items()}
     names = {each.model for each in every}
     return Row(
-        figure, job.scenario, plan, arrivals, len(gpus), sum(s.gpcs for gpu in gpus for s in gpu), fewest,
+        figure,
+        job.scenario,
+        plan,
+        arrivals,
+        len(gpus),
+        sum(s.gpcs for gpu in gpus for s in gpu),
+        fewest,
         len(deployed(job.scenario)),
         sum(s.gpcs for gpu in deployed(job.scenario) for s in gpu if s.model in names),
         max(each.rate_rps / sum(s.throughput_rps for s in segments) for each, segments in on.items()),
-        sum(one.requests for one in served.values()), sum(one.late for one in served.values()),
-        sum(one.batches for one in served.values()), sum(one.late_batches for one in served.values()),
+        sum(one.requests for one in served.values()),
+        sum(one.late for one in served.values()),
+        sum(one.batches for one in served.values()),
+        sum(one.late_batches for one in served.values()),
         max(one.p99_s / each.slo_s for each, one in served.items()),
         max(one.longest_s / each.slo_s for each, one in served.items()),
-    )  # fmt: skip
+    )
 
 
 def jobs_for(figure: str, scale: Scale) -> list[Job]:
@@ -121,10 +129,17 @@ def reproduce(
     folder.mkdir(parents=True, exist_ok=True)
     claims: list[Claim] = []
     for figure, found in run_figures(
-        figures, FIGURES, partial(jobs_for, scale=scale), run_job, progress,
-        lambda jobs: f"{len(jobs)} scenarios", lambda job: -job.scenario, ray=ray,
-        journal=folder / "runs.parquet", kinds=(Row, Placed),
-    ):  # fmt: skip
+        figures,
+        FIGURES,
+        partial(jobs_for, scale=scale),
+        run_job,
+        progress,
+        lambda jobs: f"{len(jobs)} scenarios",
+        lambda job: -job.scenario,
+        ray=ray,
+        journal=folder / "runs.parquet",
+        kinds=(Row, Placed),
+    ):
         rows = [row for row in found if isinstance(row, Row) and row.figure == figure]
         placed = [row for row in found if isinstance(row, Placed) and row.figure == figure]
         write_rows(folder / f"figure{figure}.csv", rows)

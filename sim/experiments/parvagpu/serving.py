@@ -11,11 +11,11 @@ from typing import Final
 import numpy as np
 
 from headrace.batching.graphs.model_graph import ModelGraph
-from headrace.batching.policies.window import BatchLimits, WindowBatching, WindowLine
-from headrace.sim.experiments.parvagpu.published import Segment, Wanted
-from headrace.sim.load.lengths import Fixed
-from headrace.sim.load.traffic import deterministic, generate, poisson
+from headrace.batching.policies.shared.window import BatchLimits, WindowBatching, WindowLine
+from headrace.sim.experiments.parvagpu.published import RequestedOutput, Segment
 from headrace.sim.simulation import simulate
+from headrace.sim.workload.lengths import Fixed
+from headrace.sim.workload.traffic import deterministic, generate, poisson
 
 EVEN: Final = "even"
 POISSON: Final = "poisson"
@@ -36,7 +36,7 @@ class Served:
 
 
 @cache
-def serve(wanted: Wanted, segments: tuple[Segment, ...], requests: int, arrivals: str, seed: int) -> Served:
+def serve(wanted: RequestedOutput, segments: tuple[Segment, ...], requests: int, arrivals: str, seed: int) -> Served:
     processes = [each for each in sorted(segments, key=lambda one: -one.gpcs) for _ in range(each.procs)]
     batches = tuple(each.batch for each in processes)
     limits = BatchLimits(max(batches), 0.0, batches)
@@ -54,6 +54,11 @@ def serve(wanted: Wanted, segments: tuple[Segment, ...], requests: int, arrivals
     latencies, finished = done.latencies(), np.array(done.outcome.finished)
     late = latencies > wanted.slo_s
     return Served(
-        wanted.model, requests, int(late.sum()), done.outcome.tasks, len(np.unique(finished[late])),
-        float(np.quantile(latencies, 0.99)), float(latencies.max()),
-    )  # fmt: skip
+        wanted.model,
+        requests,
+        int(late.sum()),
+        done.outcome.tasks,
+        len(np.unique(finished[late])),
+        float(np.quantile(latencies, 0.99)),
+        float(latencies.max()),
+    )

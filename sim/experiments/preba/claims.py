@@ -14,6 +14,7 @@ import numpy as np
 
 from headrace.sim.experiments.preba import plots
 from headrace.sim.experiments.preba.conditions import (
+    AUDIO_NETWORKS,
     BASELINE_SHARE,
     BASELINES,
     CLIP,
@@ -35,7 +36,6 @@ from headrace.sim.experiments.preba.conditions import (
     SEVENTHS,
     SHORT,
     SLICES,
-    SOUND_NETWORKS,
     STATIC,
     STATIC_READINGS,
     TARGET_SHARE,
@@ -43,10 +43,10 @@ from headrace.sim.experiments.preba.conditions import (
     TEST_UTTERANCES,
     UTTERANCES,
     WHOLE,
-)  # fmt: skip
+)
 from headrace.sim.experiments.preba.rows import Rows, Run, knee, latency_knee, mean
 from headrace.sim.experiments.report import Claim
-from headrace.sim.hardware.gpu_slice import LATENCY_KNEE
+from headrace.sim.hardware.gpu.slice import LATENCY_KNEE
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS, Inputs
 from headrace.sim.hardware.preba_cpu import clip_core_s, clips_per_s, derivation
 
@@ -54,14 +54,19 @@ from headrace.sim.hardware.preba_cpu import clip_core_s, clips_per_s, derivation
 RESOURCES = ("LUT", "REG", "BRAM", "URAM", "DSP")
 TABLE_1 = {
     "image": {
-        "decode": (19.7, 8.6, 0.7, 22.5, 6.2), "resize": (7.1, 2.3, 0.0, 0.0, 8.6), "crop": (0.6, 0.4, 0.0, 0.0, 0.0),
-        "normalize": (13.0, 3.3, 11.2, 0.0, 3.0), "total": (44.5, 16.5, 19.3, 22.5, 17.8),
+        "decode": (19.7, 8.6, 0.7, 22.5, 6.2),
+        "resize": (7.1, 2.3, 0.0, 0.0, 8.6),
+        "crop": (0.6, 0.4, 0.0, 0.0, 0.0),
+        "normalize": (13.0, 3.3, 11.2, 0.0, 3.0),
+        "total": (44.5, 16.5, 19.3, 22.5, 17.8),
     },
     "audio": {
-        "resample": (0.2, 0.1, 1.0, 0.0, 0.0), "mel": (41.5, 24.6, 18.2, 37.5, 34.2),
-        "normalize": (3.1, 1.7, 1.7, 7.5, 1.3), "total": (45.9, 26.9, 23.3, 45.0, 35.5),
+        "resample": (0.2, 0.1, 1.0, 0.0, 0.0),
+        "mel": (41.5, 24.6, 18.2, 37.5, 34.2),
+        "normalize": (3.1, 1.7, 1.7, 7.5, 1.3),
+        "total": (45.9, 26.9, 23.3, 45.0, 35.5),
     },
-}  # fmt: skip
+}
 # Section 3.2, of MobileNet, SqueezeNet and Swin.
 KNEES = {SEVENTHS: (16, 4, 2), WHOLE: (128, 32, 16)}
 TIME_KNEE_MS = 35  # Section 4.3
@@ -158,7 +163,7 @@ def figure_14(rows: Rows, folder: Path) -> list[Claim]:
 def figure_15(rows: Rows, folder: Path) -> list[Claim]:
     plots.figure_15(folder / "figure15.png", rows)
     claims = []
-    for model in SOUND_NETWORKS:
+    for model in AUDIO_NETWORKS:
         knees = [knee(rows.curve(model, SEVENTHS, seconds)) for seconds in KNEE_LENGTHS_S]
         each = ", ".join(f"{point.latency_ms:.1f} ms at {point.seconds:g} s (batch {point.batch})" for point in knees)
         slower = [knee(rows.curve(model, SEVENTHS, seconds, OTHER_PRECISION)).latency_ms for seconds in KNEE_LENGTHS_S]
@@ -263,7 +268,7 @@ def figure_17(rows: Rows, folder: Path) -> list[Claim]:
     for model in NETWORKS:
         run = _greatest(rows, model, DPU)
         images_rps = _greatest(rows, model, BASELINES["paper-implied"]).throughput_rps
-        flat[model] = run.throughput_rps / (_flat_rps(run) if model in SOUND_NETWORKS else images_rps)
+        flat[model] = run.throughput_rps / (_flat_rps(run) if model in AUDIO_NETWORKS else images_rps)
     shares = [mean(kept.values()) / (100 - claim.measured) for claim in claims[: len(BASELINES)] if claim.measured]
     notes = [f"Ratio of the mean shares of Ideal: {share:.3g}" for share in shares]
     notes[0] = _note(notes[0], f"{_FLAT}: {_each(flat)}, mean of six {mean(flat.values()):.3g}")
@@ -271,9 +276,14 @@ def figure_17(rows: Rows, folder: Path) -> list[Claim]:
 
 
 def _ratios(
-    rows: Rows, figure: str, what: str, paper: float, value: Callable[[Run], float], where: str,
+    rows: Rows,
+    figure: str,
+    what: str,
+    paper: float,
+    value: Callable[[Run], float],
+    where: str,
     networks: tuple[str, ...] = NETWORKS,
-) -> list[Claim]:  # fmt: skip
+) -> list[Claim]:
     """PREBA by each CPU baseline, at the greatest throughput of each design."""
     claims = []
     for baseline, cpu in BASELINES.items():
@@ -356,13 +366,13 @@ def figure_20(rows: Rows, folder: Path) -> list[Claim]:
         less = {m: 100 * (1 - _greatest(rows, m, DPU).cpu_w / _greatest(rows, m, cpu).cpu_w) for m in NETWORKS}
         note = f"{where}, {SIX}: {_each(less)}"
         claims.append(Claim("20", f"CPU power saved, {baseline} CPU", 35.4, mean(less.values()), "%", note))
-    claims += _ratios(rows, "20", "GPU power, PREBA / baseline", 2.8, lambda run: run.gpu_w, where, SOUND_NETWORKS)
+    claims += _ratios(rows, "20", "GPU power, PREBA / baseline", 2.8, lambda run: run.gpu_w, where, AUDIO_NETWORKS)
     return claims + _ratios(rows, "20", "requests/J, PREBA / baseline", 3.5, lambda run: run.requests_per_j, where)
 
 
 def figure_21(rows: Rows, folder: Path) -> list[Claim]:
     plots.figure_21(folder / "figure21.png", rows)
-    where = f"each at its greatest throughput, LibriSpeech, {DPU}, prices of sim/hardware/cost.py"
+    where = f"each at its greatest throughput, LibriSpeech, {DPU}, prices of sim/system/cost.py"
     return _ratios(rows, "21", "requests a dollar, PREBA / baseline", 3.0, lambda run: run.requests_per_usd, where)
 
 
@@ -377,7 +387,7 @@ def figure_22(rows: Rows, folder: Path) -> list[Claim]:
             run = rows.one(model=model, preprocess=design[0], policy=design[1], load=load, lengths=lengths)
             return run.within_rps if load == "tail" else run.throughput_rps
 
-        pairs = {model: (rate(model, ours), rate(model, theirs)) for model in SOUND_NETWORKS}
+        pairs = {model: (rate(model, ours), rate(model, theirs)) for model in AUDIO_NETWORKS}
         return {model: 100 * (mine / other - 1) if other else math.inf for model, (mine, other) in pairs.items()}
 
     where = "saturated, LibriSpeech, one queue with Batch_max and Time_queue of its mean length, mean of 3 networks"
@@ -386,7 +396,7 @@ def figure_22(rows: Rows, folder: Path) -> list[Claim]:
         gain = gains((DPU, static), (cpu, static), "saturated")
         flat = {
             model: 100 * (run.throughput_rps / _flat_rps(run) - 1)
-            for model in SOUND_NETWORKS
+            for model in AUDIO_NETWORKS
             for run in [_greatest(rows, model, DPU, policy=static, lengths=UTTERANCES)]
         }
         tail = gains((DPU, static), (cpu, static), "tail")
@@ -467,7 +477,19 @@ def table_1(rows: Rows, folder: Path) -> list[Claim]:
 
 
 REPORTS: dict[str, Callable[[Rows, Path], list[Claim]]] = {
-    "5": figure_5, "6": figure_6, "7": figure_7, "8": figure_8, "9": figure_9, "14": figure_14, "15": figure_15,
-    "17": figure_17, "18": figure_18, "19": figure_19, "20": figure_20, "21": figure_21, "22": figure_22, "pcie": pcie,
+    "5": figure_5,
+    "6": figure_6,
+    "7": figure_7,
+    "8": figure_8,
+    "9": figure_9,
+    "14": figure_14,
+    "15": figure_15,
+    "17": figure_17,
+    "18": figure_18,
+    "19": figure_19,
+    "20": figure_20,
+    "21": figure_21,
+    "22": figure_22,
+    "pcie": pcie,
     "table1": table_1,
-}  # fmt: skip
+}

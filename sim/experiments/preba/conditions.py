@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from headrace.sim.load.lengths import LENGTHS
+from headrace.sim.workload.lengths import LENGTHS
 
 GPU: Final = "a100-40gb"
 SEVENTHS: Final = "1g.5gb:7"  # the default of Section 6
@@ -17,17 +17,21 @@ WHOLE: Final = "7g.40gb:1"
 PARTITIONS: Final = (SEVENTHS, "2g.10gb:3", WHOLE)  # of Section 3
 SLICES: Final = 7  # of SEVENTHS
 
-# Products in TF32 are the default here (sim/system.py); PyTorch 2.0's own is that only convolutions are.
+# Products in TF32 are the default here (sim/system/system.py); PyTorch 2.0's own is that only convolutions are.
 OTHER_PRECISION: Final = "fp32"
 
 IMAGE_NETWORKS: Final = ("mobilenet_v3_small", "squeezenet1_1", "swin_t")
-SOUND_NETWORKS: Final = ("conformer_small", "conformer", "citrinet")
-NETWORKS: Final = IMAGE_NETWORKS + SOUND_NETWORKS
+AUDIO_NETWORKS: Final = ("conformer_small", "conformer", "citrinet")
+NETWORKS: Final = IMAGE_NETWORKS + AUDIO_NETWORKS
 
 SHORT: Final = {
-    "mobilenet_v3_small": "MobileNet", "squeezenet1_1": "SqueezeNet", "swin_t": "Swin", "conformer": "Conformer",
-    "conformer_small": "Conformer small", "citrinet": "CitriNet",
-}  # fmt: skip
+    "mobilenet_v3_small": "MobileNet",
+    "squeezenet1_1": "SqueezeNet",
+    "swin_t": "Swin",
+    "conformer": "Conformer",
+    "conformer_small": "Conformer small",
+    "citrinet": "CitriNet",
+}
 
 CLIP_S: Final = 2.5  # Section 3
 CLIP: Final = f"{CLIP_S:g}"
@@ -90,7 +94,7 @@ class Server:
 
 def server(model: str, preprocess: str = IDEAL, sounds: str = UTTERANCES, **settings: Any) -> Server:
     """`sounds` are what it is sent if it takes sounds."""
-    return Server(model, preprocess, lengths=sounds if model in SOUND_NETWORKS else "", **settings)
+    return Server(model, preprocess, lengths=sounds if model in AUDIO_NETWORKS else "", **settings)
 
 
 def designs(model: str, sounds: str = UTTERANCES, active: int = SLICES) -> list[Server]:

@@ -11,6 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from headrace.sim.experiments.preba.conditions import (
+    AUDIO_NETWORKS,
     BASELINES,
     CLIP,
     DPU,
@@ -21,13 +22,12 @@ from headrace.sim.experiments.preba.conditions import (
     PARTITIONS,
     SEVENTHS,
     SHORT,
-    SOUND_NETWORKS,
     STATIC,
     STATIC_READINGS,
     TARGET_SLACKS,
     UTTERANCES,
     WHOLE,
-)  # fmt: skip
+)
 from headrace.sim.experiments.preba.rows import Rows, Run, knee, latency_knee
 
 # Lines that lie on each other all show: the first is drawn thickest.
@@ -75,9 +75,13 @@ def figure_5(path: Path, rows: Rows) -> None:
         for parts in PARTITIONS:
             curve = rows.curve(model, parts)
             panel.plot(
-                [point.batch for point in curve], [point.throughput_rps for point in curve],
-                "o-", color=PARTITION_COLORS[parts], markersize=4, label=parts,
-            )  # fmt: skip
+                [point.batch for point in curve],
+                [point.throughput_rps for point in curve],
+                "o-",
+                color=PARTITION_COLORS[parts],
+                markersize=4,
+                label=parts,
+            )
         panel.set_xscale("log", base=2)
         panel.set(xlabel="batch of a slice", ylabel="requests/s of the GPU", ylim=(0, None))
     _legend(figure, panels[0])
@@ -90,9 +94,13 @@ def figure_6(path: Path, rows: Rows) -> None:
         for parts in PARTITIONS:
             curve = rows.curve(model, parts)
             panel.plot(
-                [point.batch for point in curve], [point.latency_ms for point in curve],
-                "o-", color=PARTITION_COLORS[parts], markersize=3, label=parts,
-            )  # fmt: skip
+                [point.batch for point in curve],
+                [point.latency_ms for point in curve],
+                "o-",
+                color=PARTITION_COLORS[parts],
+                markersize=3,
+                label=parts,
+            )
             at = knee(curve)
             panel.plot(at.batch, at.latency_ms, "D", color="C2", markersize=8, label="Batch_knee" * (parts == WHOLE))
             at = latency_knee(curve)
@@ -143,8 +151,13 @@ def _shown(networks: Sequence[str]) -> list[str]:
     return [SHORT[model].replace(" ", "\n") for model in networks]
 
 
-def _of_designs(rows: Rows, value: Callable[[Run], float], designs: Sequence[str], networks: Sequence[str] = NETWORKS,
-                **fields: object) -> dict[str, Sequence[float]]:  # fmt: skip
+def _of_designs(
+    rows: Rows,
+    value: Callable[[Run], float],
+    designs: Sequence[str],
+    networks: Sequence[str] = NETWORKS,
+    **fields: object,
+) -> dict[str, Sequence[float]]:
     return {
         NAMES[design]: [value(rows.one(model=model, preprocess=design, **fields)) for model in networks]
         for design in designs
@@ -204,14 +217,18 @@ def figure_14(path: Path, rows: Rows) -> None:
 
 
 def figure_15(path: Path, rows: Rows) -> None:
-    figure, panels = _panels(SOUND_NETWORKS)
-    for panel, model in zip(panels, SOUND_NETWORKS, strict=True):
+    figure, panels = _panels(AUDIO_NETWORKS)
+    for panel, model in zip(panels, AUDIO_NETWORKS, strict=True):
         for number, seconds in enumerate(KNEE_LENGTHS_S):
             curve = rows.curve(model, SEVENTHS, seconds)
             panel.plot(
-                [point.batch for point in curve], [point.latency_ms for point in curve],
-                "o-", markersize=3, color=f"C{number}", label=f"{seconds:g} s",
-            )  # fmt: skip
+                [point.batch for point in curve],
+                [point.latency_ms for point in curve],
+                "o-",
+                markersize=3,
+                color=f"C{number}",
+                label=f"{seconds:g} s",
+            )
             at = knee(curve)
             panel.plot(at.batch, at.latency_ms, "D", markersize=9, color=f"C{number}")
         panel.axhline(35, color="0.3", linestyle=":")
@@ -228,9 +245,14 @@ def figure_17(path: Path, rows: Rows) -> None:
             runs = sorted(rows.of(model=model, preprocess=design), key=lambda run: run.active)
             rates = [run.throughput_rps for run in runs]
             panel.plot(
-                [run.active for run in runs], rates, "o-", markersize=3 + WIDTHS[design] / 2, linewidth=WIDTHS[design],
-                color=COLORS[design], label=NAMES[design],
-            )  # fmt: skip
+                [run.active for run in runs],
+                rates,
+                "o-",
+                markersize=3 + WIDTHS[design] / 2,
+                linewidth=WIDTHS[design],
+                color=COLORS[design],
+                label=NAMES[design],
+            )
         panel.set(xlabel="inference servers active", ylabel="requests/s", ylim=(0, None))
         panel.xaxis.get_major_locator().set_params(integer=True)
     _legend(figure, panels[0])
@@ -245,9 +267,14 @@ def figure_18(path: Path, rows: Rows) -> None:
             runs = list({run.share: run for run in runs}.values())
             rates = [run.throughput_rps for run in runs]
             panel.plot(
-                rates, [run.p95_ms for run in runs], "o-", markersize=3 + WIDTHS[design] / 2, linewidth=WIDTHS[design],
-                color=COLORS[design], label=NAMES[design],
-            )  # fmt: skip
+                rates,
+                [run.p95_ms for run in runs],
+                "o-",
+                markersize=3 + WIDTHS[design] / 2,
+                linewidth=WIDTHS[design],
+                color=COLORS[design],
+                label=NAMES[design],
+            )
         target = rows.one(model=model, preprocess=IDEAL, load="tail", share=TARGET_SLACKS[0]).target_ms
         panel.axhline(target, color="C2", linestyle=":", label="target")
         panel.set(xlabel="requests/s", ylabel="95th percentile, ms", yscale="log")
@@ -265,8 +292,16 @@ def figure_19(path: Path, rows: Rows) -> None:
             places = np.arange(len(loads)) + (number - 1.5) * 0.2
             _stack(panel, list(places), runs, 0.18, PARTS)
             for place, run in zip(places, runs, strict=True):
-                panel.annotate(NAMES[design], (place, run.mean_ms), (0, 2), textcoords="offset points", fontsize=5.5,
-                               rotation=90, ha="center", va="bottom")  # fmt: skip
+                panel.annotate(
+                    NAMES[design],
+                    (place, run.mean_ms),
+                    (0, 2),
+                    textcoords="offset points",
+                    fontsize=5.5,
+                    rotation=90,
+                    ha="center",
+                    va="bottom",
+                )
         panel.set_xticks(range(len(loads)), [f"{share:g}" for share in loads])
         of = {"": "", UTTERANCES: ", LibriSpeech"}.get(sounds, f", {sounds} s")
         panel.set(
@@ -289,8 +324,16 @@ def figure_20(path: Path, rows: Rows) -> None:
             left.bar(places, values, 0.24, bottom=bottom, color=color, label=part[:-2] if number == 0 else None)
             bottom += values
         for place, top in zip(places, bottom, strict=True):
-            left.annotate(NAMES[design], (place, top), (0, 2), textcoords="offset points", fontsize=6, rotation=90,
-                          ha="center", va="bottom")  # fmt: skip
+            left.annotate(
+                NAMES[design],
+                (place, top),
+                (0, 2),
+                textcoords="offset points",
+                fontsize=6,
+                rotation=90,
+                ha="center",
+                va="bottom",
+            )
     left.set_xticks(range(len(NETWORKS)), _shown(NETWORKS), fontsize=8)
     left.set_ylabel("W, each at its greatest throughput")
     left.margins(y=0.45)
@@ -322,18 +365,19 @@ def figure_22(path: Path, rows: Rows) -> None:
     for panel, load in zip(axes, ("saturated", "tail"), strict=True):
         series = {
             **{f"Base, {NAMES[cpu]}": (cpu, static) for cpu in BASELINES.values()},
-            "Base+DPU": (DPU, static), "Base+DPU+DynamicBatching": (DPU, "preba"),
-        }  # fmt: skip
+            "Base+DPU": (DPU, static),
+            "Base+DPU+DynamicBatching": (DPU, "preba"),
+        }
         values = {
             label: [
                 run.within_rps if load == "tail" else run.throughput_rps
-                for m in SOUND_NETWORKS
+                for m in AUDIO_NETWORKS
                 for run in [rows.one(model=m, preprocess=d, policy=p, load=load, lengths=UTTERANCES)]
             ]
             for label, (d, p) in series.items()
         }
         colors = [*(COLORS[cpu] for cpu in BASELINES.values()), "C1", "C3"]
-        _grouped(panel, _shown(SOUND_NETWORKS), values, colors)
+        _grouped(panel, _shown(AUDIO_NETWORKS), values, colors)
         panel.set(ylabel="requests/s", title="saturated" if load == "saturated" else "within Fig. 18's target")
     axes[0].legend(fontsize=8)
     _save(figure, path)

@@ -14,9 +14,10 @@ from headrace.batching.errors import UsageError
 from headrace.batching.graphs.execution import NodeTimes
 from headrace.batching.graphs.profile import Profile, ProfilePoint
 from headrace.batching.policies.preba import BUCKET_S, preba_limits
-from headrace.batching.policies.window import BatchLimits
+from headrace.batching.policies.shared.window import BatchLimits
 from headrace.sim.experiments.preba.claims import REPORTS
 from headrace.sim.experiments.preba.conditions import (
+    AUDIO_NETWORKS,
     BASELINE_SHARE,
     BASELINES,
     CLIP,
@@ -40,7 +41,6 @@ from headrace.sim.experiments.preba.conditions import (
     SATURATING_RPS,
     SEVENTHS,
     SLICES,
-    SOUND_NETWORKS,
     STATIC,
     TARGET_SHARE,
     TARGET_SLACKS,
@@ -49,15 +49,15 @@ from headrace.sim.experiments.preba.conditions import (
     ablation,
     designs,
     server,
-)  # fmt: skip
+)
 from headrace.sim.experiments.preba.rows import Point, Rows, Run
 from headrace.sim.experiments.report import Claim, write_claims, write_rows
-from headrace.sim.hardware.gpu_slice import latency_knee
+from headrace.sim.hardware.gpu.slice import latency_knee
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS
-from headrace.sim.load.lengths import LIBRISPEECH
 from headrace.sim.scenario import Scenario, run_scenario
 from headrace.sim.sweeps.sweep import Progress, run_figures
-from headrace.sim.system import PRECISION, System
+from headrace.sim.system.system import PRECISION, System
+from headrace.sim.workload.lengths import LIBRISPEECH
 from headrace.sim.zoo.traced import traced
 
 FIGURES = ("5", "6", "7", "8", "9", "14", "15", "17", "18", "19", "20", "21", "22", "pcie", "table1")
@@ -157,9 +157,16 @@ def points(job: Curves) -> Iterable[Point]:
         profile = Profile(job.model, len(system.slices), doubled)
         for point in curve:
             yield Point(
-                job.model, job.partition, job.precision, seconds, point.batch, 1e3 * point.latency_s,
-                point.throughput_rps, point.batch == profile.knee().batch, point.batch == latency_knee(profile).batch,
-            )  # fmt: skip
+                job.model,
+                job.partition,
+                job.precision,
+                seconds,
+                point.batch,
+                1e3 * point.latency_s,
+                point.throughput_rps,
+                point.batch == profile.knee().batch,
+                point.batch == latency_knee(profile).batch,
+            )
 
 
 def slices_of(model: str, parts: str, precision: str = PRECISION) -> System:
@@ -170,22 +177,40 @@ def slices_of(model: str, parts: str, precision: str = PRECISION) -> System:
 
 
 def simulated(
-    server: Server, rate_rps: float, requests: int, load: str,
-    of: str = "", share: float = 0.0, target_ms: float = 0.0,
-) -> Run:  # fmt: skip
+    server: Server, rate_rps: float, requests: int, load: str, of: str = "", share: float = 0.0, target_ms: float = 0.0
+) -> Run:
     done, _ = run_scenario(scenario(server, rate_rps, requests))
     result: dict[str, Any] = done.result
     power, used = result["power_w"], result["part_utilization"]
     # A core is kept for each slice's server; the others preprocess.
     cores = (result["preprocess_utilization"] or {}).get("cpu", 0.0) * (CPU_CORES - server.active)
     return Run(
-        server.model, server.preprocess, server.policy, server.partition, server.lengths, server.active,
-        load, of, share, target_ms, rate_rps, result["throughput_rps"],
-        result["latency_ms"]["mean"], result["latency_ms"]["p95"],
-        (result["preprocess_ms"] or {}).get("mean", 0.0), result["queue_ms"], result["batch_size_mean"],
-        used["cpu"], used["gpu"], 1e3 * cores / result["throughput_rps"],
-        power["cpu"], power["gpu"], power.get("fpga", 0.0), power["node"], result["cost"]["requests_per_usd"],
-    )  # fmt: skip
+        server.model,
+        server.preprocess,
+        server.policy,
+        server.partition,
+        server.lengths,
+        server.active,
+        load,
+        of,
+        share,
+        target_ms,
+        rate_rps,
+        result["throughput_rps"],
+        result["latency_ms"]["mean"],
+        result["latency_ms"]["p95"],
+        (result["preprocess_ms"] or {}).get("mean", 0.0),
+        result["queue_ms"],
+        result["batch_size_mean"],
+        used["cpu"],
+        used["gpu"],
+        1e3 * cores / result["throughput_rps"],
+        power["cpu"],
+        power["gpu"],
+        power.get("fpga", 0.0),
+        power["node"],
+        result["cost"]["requests_per_usd"],
+    )
 
 
 def scenario(server: Server, rate_rps: float, requests: int) -> Scenario:
@@ -195,11 +220,18 @@ def scenario(server: Server, rate_rps: float, requests: int) -> Scenario:
         static = static_limits(server, reading)
         policy, limits = "graph", {"max_batch": static.max_batch, "window_ms": 1e3 * static.window_s}
     return Scenario(
-        model=server.model, accelerator=GPU, partition=server.partition, active_slices=server.active,
-        preprocess=server.preprocess, lengths=server.lengths if server.model in SOUND_NETWORKS else None,
+        model=server.model,
+        accelerator=GPU,
+        partition=server.partition,
+        active_slices=server.active,
+        preprocess=server.preprocess,
+        lengths=server.lengths if server.model in AUDIO_NETWORKS else None,
         bucket_s=CLIP_BUCKET_S if server.lengths == CLIP else BUCKET_S,
-        policy=policy, rate_rps=rate_rps, requests=requests, **limits,
-    )  # fmt: skip
+        policy=policy,
+        rate_rps=rate_rps,
+        requests=requests,
+        **limits,
+    )
 
 
 def static_limits(server: Server, reading: str) -> BatchLimits:
@@ -282,7 +314,7 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
         case "15":
             return [
                 Curves(model, SEVENTHS, KNEE_LENGTHS_S, FINE_BATCHES, precision)
-                for model in SOUND_NETWORKS
+                for model in AUDIO_NETWORKS
                 for precision in (PRECISION, OTHER_PRECISION)
             ]
         case "17":
@@ -305,7 +337,7 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
         case "20" | "21":
             return greatest(one for model in NETWORKS for one in designs(model))
         case "22":
-            found = [one for model in SOUND_NETWORKS for one in ablation(model)]
+            found = [one for model in AUDIO_NETWORKS for one in ablation(model)]
             return [*greatest(found), *(Tail(one, requests, TARGET_SLACKS[0], scale.resolution) for one in found)]
         case "pcie":
             return greatest(server(*case) for case in PCIE_CASES)
@@ -324,10 +356,17 @@ def reproduce(
     folder.mkdir(parents=True, exist_ok=True)
     claims: list[Claim] = []
     for figure, rows in run_figures(
-        figures, FIGURES, lambda figure: jobs_for(figure, scale), run_job, progress,
-        lambda jobs: f"{len(jobs)} slices and servers", lambda job: not isinstance(job, Tail), ray=ray,
-        journal=folder / "runs.parquet", kinds=(Point, Run),
-    ):  # fmt: skip
+        figures,
+        FIGURES,
+        lambda figure: jobs_for(figure, scale),
+        run_job,
+        progress,
+        lambda jobs: f"{len(jobs)} slices and servers",
+        lambda job: not isinstance(job, Tail),
+        ray=ray,
+        journal=folder / "runs.parquet",
+        kinds=(Point, Run),
+    ):
         if rows:
             write_rows(folder / f"figure{figure}.csv", rows)
         claims += REPORTS[figure](Rows(rows), folder)

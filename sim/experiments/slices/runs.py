@@ -24,15 +24,15 @@ from numpy.typing import NDArray
 from headrace.batching.policies.preba import preba_limits
 from headrace.sim.experiments.report import write_rows
 from headrace.sim.experiments.slices.plots import plot_policies, plot_preparing
-from headrace.sim.experiments.slices.rows import Capacity, Served, Server, Units
+from headrace.sim.experiments.slices.rows import Capacity, FairPool, Served, Server
 from headrace.sim.experiments.slices.tables import all_tables
-from headrace.sim.hardware.dpu_server import UNITS
+from headrace.sim.hardware.gpu.mig import GPUS
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS
-from headrace.sim.hardware.mig import GPUS
-from headrace.sim.load.lengths import LIBRISPEECH
 from headrace.sim.scenario import Scenario, run_scenario
 from headrace.sim.sweeps.sweep import Progress, sweep
-from headrace.sim.system import PRECISION, System
+from headrace.sim.system.dpu_server import UNITS
+from headrace.sim.system.system import PRECISION, System
+from headrace.sim.workload.lengths import LIBRISPEECH
 
 IMAGES: Final = ("mobilenet_v3_small", "squeezenet1_1", "swin_t")
 SOUNDS: Final = ("conformer_small", "conformer", "citrinet")
@@ -47,8 +47,11 @@ DESIGNS: Final = (*CPU, "dpu", "nvjpg", "ideal")
 POLICIES: Final = ("graph", "lazy", "smdp", "preba", "preba-lazy")
 LOADS: Final = (0.3, 0.6, 0.9, 1.2)
 SCHEDULED: Final = (
-    ("mobilenet_v3_small", ""), ("swin_t", ""), ("conformer", "librispeech"), ("citrinet", "librispeech"),
-)  # fmt: skip
+    ("mobilenet_v3_small", ""),
+    ("swin_t", ""),
+    ("conformer", "librispeech"),
+    ("citrinet", "librispeech"),
+)
 STAGES: Final = ((SEVENTHS, "ideal"), (SEVENTHS, "dpu"), (WHOLE, "ideal"))
 CUT: Final = (
     *((model, "") for model in ("mobilenet_v3_small", "swin_t")),
@@ -57,7 +60,7 @@ CUT: Final = (
 CUTS: Final = (SEVENTHS, "2g.10gb:3", "3g.20gb:2", "4g.20gb:1,3g.20gb:1", "1g.5gb:3,4g.20gb:1", WHOLE)
 ALL_AT_ONCE_RPS: Final = 1e6
 HALVINGS: Final = 7  # of the rate within a target
-MOST_CUS: Final = 64
+MAX_CUS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +119,13 @@ def sizes(sounds: str) -> NDArray[np.float64]:
 @cache
 def system(server: Server) -> System:
     return System.of(
-        server.gpu, [server.model], parts=server.partition, preprocess=server.preprocess,
-        photo_pixels=TYPICAL_PIXELS, precision=PRECISION,
-    )  # fmt: skip
+        server.gpu,
+        [server.model],
+        parts=server.partition,
+        preprocess=server.preprocess,
+        photo_pixels=TYPICAL_PIXELS,
+        precision=PRECISION,
+    )
 
 
 @cache
@@ -140,7 +147,7 @@ def steps_rps(server: Server) -> dict[str, float]:
     return {step.name: step.servers / float(np.mean(step.service_s(of))) for step in system(server).preprocessor.steps}
 
 
-def units(server: Server) -> Units:
+def units(server: Server) -> FairPool:
     alone = steps_rps(replace(server, preprocess="dpu:1"))
     links = {name: rate for name, rate in alone.items() if name not in UNITS}
     link = min(links, key=links.__getitem__)
@@ -150,11 +157,18 @@ def units(server: Server) -> Units:
     for start in ("kernel", "queue"):
         rates = steps_rps(replace(server, preprocess="dpu:1" if start == "kernel" else f"dpu:1:{start}"))
         slowest = min(rate for name, rate in rates.items() if name in UNITS)
-        count[start] = min(MOST_CUS, int(np.ceil(least / slowest)))
-    return Units(
-        server.gpu, server.partition, server.model, server.sounds, slices, link, links[link], count["kernel"],
+        count[start] = min(MAX_CUS, int(np.ceil(least / slowest)))
+    return FairPool(
+        server.gpu,
+        server.partition,
+        server.model,
+        server.sounds,
+        slices,
+        link,
+        links[link],
+        count["kernel"],
         count["queue"],
-    )  # fmt: skip
+    )
 
 
 def with_design(server: Server, design: str) -> Server:
@@ -177,10 +191,17 @@ def possible(server: Server, design: str) -> bool:
 
 def simulated(server: Server, rate_rps: float, requests: int, seed: int, **settings: Any) -> dict[str, Any]:
     scenario = Scenario(
-        accelerator=server.gpu, partition=server.partition, model=server.model, lengths=server.sounds or None,
-        preprocess=server.preprocess, rate_rps=rate_rps, requests=requests, seed=seed,
-        sla_ms=TARGET_MS[server.sounds], **{"policy": "preba", **settings},
-    )  # fmt: skip
+        accelerator=server.gpu,
+        partition=server.partition,
+        model=server.model,
+        lengths=server.sounds or None,
+        preprocess=server.preprocess,
+        rate_rps=rate_rps,
+        requests=requests,
+        seed=seed,
+        sla_ms=TARGET_MS[server.sounds],
+        **{"policy": "preba", **settings},
+    )
     return run_scenario(scenario)[0].result
 
 
@@ -219,10 +240,22 @@ def measure(job: Measure) -> Capacity:
     used = {"slices": full["utilization"], **full["preprocess_utilization"]}
     binds = max(used, key=used.__getitem__)
     return Capacity(
-        server.gpu, server.partition, server.model, server.sounds, job.design, server.preprocess,
-        full["throughput_rps"], binds, used[binds], target_ms, largest(within, full["throughput_rps"]), 0.0,
-        full["power_w"]["total"], full["energy_per_request_j"], full["cost"]["requests_per_usd"],
-    )  # fmt: skip
+        server.gpu,
+        server.partition,
+        server.model,
+        server.sounds,
+        job.design,
+        server.preprocess,
+        full["throughput_rps"],
+        binds,
+        used[binds],
+        target_ms,
+        largest(within, full["throughput_rps"]),
+        0.0,
+        full["power_w"]["total"],
+        full["energy_per_request_j"],
+        full["cost"]["requests_per_usd"],
+    )
 
 
 @cache
@@ -241,19 +274,32 @@ def serve(job: Load) -> Served:
     settings = {"policy": job.policy, **limits(job.server)}
     result = arriving(job.server, job.load * full, job.seed, job.scale, **settings)
     return Served(
-        job.server.partition, job.server.model, job.server.sounds, job.server.preprocess, job.policy, job.load,
-        result["latency_ms"]["mean"], result["latency_ms"]["p99"], 1 - result["sla_violation_rate"],
-        result["batch_size_mean"], 0.0,
-    )  # fmt: skip
+        job.server.partition,
+        job.server.model,
+        job.server.sounds,
+        job.server.preprocess,
+        job.policy,
+        job.load,
+        result["latency_ms"]["mean"],
+        result["latency_ms"]["p99"],
+        1 - result["sla_violation_rate"],
+        result["batch_size_mean"],
+        0.0,
+    )
 
 
 def averaged_capacity(rows: Sequence[Capacity]) -> Capacity:
     means: dict[str, Any] = {
         name: fmean(getattr(row, name) for row in rows)
         for name in (
-            "throughput_rps", "binds_utilization", "within_rps", "power_w", "energy_per_request_j", "requests_per_usd",
+            "throughput_rps",
+            "binds_utilization",
+            "within_rps",
+            "power_w",
+            "energy_per_request_j",
+            "requests_per_usd",
         )
-    }  # fmt: skip
+    }
     return replace(rows[0], spread=spread([row.within_rps for row in rows]), **means)
 
 
@@ -318,7 +364,7 @@ def run_job(job: Measure | Load) -> Capacity | Served:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    units: list[Units]
+    units: list[FairPool]
     preparing: list[Capacity]
     scheduling: list[Served]
     cutting: list[Capacity]

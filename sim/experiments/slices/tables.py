@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from headrace.sim.experiments.slices.rows import Capacity, Served, Units
+from headrace.sim.experiments.slices.rows import Capacity, FairPool, Served
 
 BINDS_BELOW = 0.97  # of what is served with inputs ready: then a cell says which step binds
 WHOLE = ":1"
@@ -12,7 +12,7 @@ def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines)]
 
 
-def preparing(rows: Sequence[Capacity], units: Sequence[Units], whole: bool) -> list[str]:
+def preparing(rows: Sequence[Capacity], units: Sequence[FairPool], whole: bool) -> list[str]:
     """Of GPUs in their smallest slices, or whole: throughput saturated as a share of that with inputs ready, that
     within the target if it is another share, energy a request, millions of requests a dollar."""
     rows = [row for row in rows if row.partition.endswith(WHOLE) == whole]
@@ -75,7 +75,7 @@ def sent(sounds: str) -> str:
 
 
 def all_tables(
-    prepared: Sequence[Capacity], units: Sequence[Units], served: Sequence[Served], cut: Sequence[Capacity]
+    prepared: Sequence[Capacity], units: Sequence[FairPool], served: Sequence[Served], cut: Sequence[Capacity]
 ) -> list[str]:
     parts = (
         ("Preprocessing, in the smallest slices", preparing(prepared, units, whole=False)),

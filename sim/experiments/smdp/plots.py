@@ -97,24 +97,37 @@ def trade_off(path: Path, points: Sequence[Point], loads: Sequence[float], name:
         mine = [point for point in points if point.rho == rho]
         optimal = [point for point in mine if point.policy == "optimal"]
         axes.plot(
-            [getattr(point, name) for point in optimal], [point.latency_ms for point in optimal],
-            "o-", color="C3", markersize=3, label="optimal, w2 from 0 to 100 ms/W", zorder=3,
-        )  # fmt: skip
+            [getattr(point, name) for point in optimal],
+            [point.latency_ms for point in optimal],
+            "o-",
+            color="C3",
+            markersize=3,
+            label="optimal, w2 from 0 to 100 ms/W",
+            zorder=3,
+        )
         static = [point for point in mine if point.policy == "static"]
         offset = (4, 4) if name == "power_w" else (4, -11)  # the side of the curve that is free
         axes.scatter(
-            [getattr(point, name) for point in static], [point.latency_ms for point in static],
-            s=18, color="0.55", label="static 1 to 32 (where stable)",
-        )  # fmt: skip
+            [getattr(point, name) for point in static],
+            [point.latency_ms for point in static],
+            s=18,
+            color="0.55",
+            label="static 1 to 32 (where stable)",
+        )
         for point in static:
             if point.size in (1, 2, 4, 8, 16, 32):
                 place = (getattr(point, name), point.latency_ms)
                 axes.annotate(str(point.size), place, offset, textcoords="offset points", fontsize=8)
         greedy = [point for point in mine if point.policy == "work-conserving"]
         axes.scatter(
-            [getattr(point, name) for point in greedy], [point.latency_ms for point in greedy],
-            s=60, marker="*", color="C0", label="work-conserving", zorder=4,
-        )  # fmt: skip
+            [getattr(point, name) for point in greedy],
+            [point.latency_ms for point in greedy],
+            s=60,
+            marker="*",
+            color="C0",
+            label="work-conserving",
+            zorder=4,
+        )
         axes.set(title=f"rho = {rho:g}", xlabel=label, yscale="log")
         low = min(point.latency_ms for point in mine)
         # A static policy near its limit of stability waits for ages; the rest would be a line at the bottom.
@@ -143,8 +156,15 @@ def figure_8(path: Path, rows: Sequence[Truncation], costs: Sequence[float], exa
                 axes.plot([row.s_max for row in lost], [getattr(row, name) for row in lost], "x", color=f"C{number}")
         upper.axhline(exact, color="0.3", linestyle=":", label="without truncation")
         lower.axhline(tolerance, color="0.3", linestyle=":")
-        lower.annotate("1e-3", (1, tolerance), (-4, 4), xycoords=("axes fraction", "data"),
-                       textcoords="offset points", ha="right", fontsize=8)  # fmt: skip
+        lower.annotate(
+            "1e-3",
+            (1, tolerance),
+            (-4, 4),
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
+            ha="right",
+            fontsize=8,
+        )
         upper.set(title=title, ylim=(0, 100))
         lower.set(xlabel="s_max", yscale="log", ylim=(1e-15, 1e4))
         for axes in (upper, lower):

@@ -44,7 +44,7 @@ PANELS = (0.1, 0.3, 0.5, 0.7, 0.9)  # the loads that are drawn
 STATICS = (8, 16, 32)  # the static policies of Fig. 5
 OVERFLOW_COSTS = (10000.0, 1000.0, 100.0, 10.0, 0.0)
 TOLERANCE = 1e-3  # of delta, in Table I
-EPSILON, MOST_ITERATIONS = 0.01, 10_000
+EPSILON, MAX_ITERATIONS = 0.01, 10_000
 LARGEST_S_MAX = 224  # of Fig. 8
 CONTROL_LIMIT = "control-limit"
 
@@ -120,11 +120,17 @@ def points(job: LoadJob) -> list[Point]:
         )
         found.append(
             _point(
-                job.rho, "optimal", None, w2, best, best.control_limit, departs,
+                job.rho,
+                "optimal",
+                None,
+                w2,
+                best,
+                best.control_limit,
+                departs,
                 int(np.flatnonzero(probability >= RARE)[-1]) + 1,
                 tuple(int(action) for action in actions[: 2 * MAX_BATCH + 1]),
             )
-        )  # fmt: skip
+        )
     model = model_at(job.rho)
     found.append(_point(job.rho, "work-conserving", None, None, evaluate(model, work_conserving(MAX_BATCH))))
     for size in range(1, MAX_BATCH + 1):
@@ -135,9 +141,16 @@ def points(job: LoadJob) -> list[Point]:
 
 
 def _point(
-    rho: float, policy: str, size: int | None, w2: float | None, cost: Solution,
-    control_limit: int | None = None, departs: float = 0.0, visited: int = 0, actions: tuple[int, ...] = (),
-) -> Point:  # fmt: skip
+    rho: float,
+    policy: str,
+    size: int | None,
+    w2: float | None,
+    cost: Solution,
+    control_limit: int | None = None,
+    departs: float = 0.0,
+    visited: int = 0,
+    actions: tuple[int, ...] = (),
+) -> Point:
     efficiency = 1e3 * cost.model.rate / cost.power
     return Point(rho, policy, size, w2, cost.latency, cost.power, efficiency, control_limit, departs, visited, actions)
 
@@ -146,15 +159,22 @@ def solve_truncated(method: str, overflow_cost: float, s_max: int) -> Solution:
     model = model_at(0.9)
     if method == "pi":
         return policy_iteration(model, s_max, overflow_cost)
-    return relative_value_iteration(model, s_max, overflow_cost, EPSILON, MOST_ITERATIONS)
+    return relative_value_iteration(model, s_max, overflow_cost, EPSILON, MAX_ITERATIONS)
 
 
 def truncation(solution: Solution) -> Truncation:
     times = solution.probability * solution.model.sojourn[solution.policy[:, 0]]
     return Truncation(
-        solution.overflow_cost, solution.s_max, solution.method, solution.iterations, solution.g, solution.delta,
-        solution.control_limit, float(times[-1, 0] / times.sum()), solution.waits_for_ever,
-    )  # fmt: skip
+        solution.overflow_cost,
+        solution.s_max,
+        solution.method,
+        solution.iterations,
+        solution.g,
+        solution.delta,
+        solution.control_limit,
+        float(times[-1, 0] / times.sum()),
+        solution.waits_for_ever,
+    )
 
 
 def least_s_max(method: str, overflow_cost: float, stride: int) -> Truncation:
@@ -211,10 +231,17 @@ def reproduce(
     claims: list[Claim] = []
     notes: list[str] = []
     for figure, rows in run_figures(
-        figures, FIGURES, lambda figure: jobs_for(figure, scale), run_job, progress,
-        lambda jobs: f"{len(jobs)} loads, truncations and searches", _longest_first, ray=ray,
-        journal=folder / "runs.parquet", kinds=(Point, Truncation),
-    ):  # fmt: skip
+        figures,
+        FIGURES,
+        lambda figure: jobs_for(figure, scale),
+        run_job,
+        progress,
+        lambda jobs: f"{len(jobs)} loads, truncations and searches",
+        _longest_first,
+        ray=ray,
+        journal=folder / "runs.parquet",
+        kinds=(Point, Truncation),
+    ):
         found = [row for row in rows if isinstance(row, Point)]
         truncations = [row for row in rows if isinstance(row, Truncation)]
         match figure:
@@ -268,10 +295,17 @@ def figure_4(found: Sequence[Point], folder: Path) -> list[str]:
             excess = 100 * (best.cost(w2) / point.cost(w2) - 1)
             rows.append(
                 Structure(
-                    point.rho, w2, point.cost(w2), point.control_limit, point.departs, best.size, excess,
-                    point.visited, " ".join(map(str, point.actions)),
+                    point.rho,
+                    w2,
+                    point.cost(w2),
+                    point.control_limit,
+                    point.departs,
+                    best.size,
+                    excess,
+                    point.visited,
+                    " ".join(map(str, point.actions)),
                 )
-            )  # fmt: skip
+            )
     write_rows(folder / "figure4.csv", rows)
     plots.figure_4(folder / "figure4.png", select(found, "optimal"), PANELS)
     others = [row for row in rows if row.control_limit is None]
@@ -370,7 +404,7 @@ def figure_8(rows: Sequence[Truncation], folder: Path) -> list[str]:
         if early:
             notes.append(
                 f"Fig. 8: overflow cost {cost:g}, s_max {min(early)} to {max(early)} (of those drawn): RVI waits in "
-                f"S_o although that costs more than to serve; its {MOST_ITERATIONS} iterations are too few."
+                f"S_o although that costs more than to serve; its {MAX_ITERATIONS} iterations are too few."
             )
     return notes
 
@@ -396,7 +430,7 @@ def table_1(rows: Sequence[Truncation], folder: Path) -> list[Claim]:
         below = exact[cost].s_max
         note = f"delta < 1e-3 by RVI; policy iteration has it from {below}" if below != row.s_max else "delta < 1e-3"
         claims.append(Claim("Table I", f"{what}least s_max", s_max, row.s_max, "", note))
-        ended = "did not end" if row.iterations == MOST_ITERATIONS else ""
+        ended = "did not end" if row.iterations == MAX_ITERATIONS else ""
         claims.append(Claim("Table I", f"{what}iterations of RVI", iterations, row.iterations, "", ended))
         given = "the paper's is about 0" if delta == 0 else "the paper's is about that" if delta < 1e-9 else ""
         claims.append(Claim("Table I", f"{what}delta", delta, row.delta, "ms", given))
@@ -409,6 +443,6 @@ def table_1(rows: Sequence[Truncation], folder: Path) -> list[Claim]:
     time = 100 * (1 - best.iterations * best.s_max**2 / (plain.iterations * plain.s_max**2))
     note = f"s_max {best.s_max} with overflow cost 100 against {plain.s_max} with 0"
     claims.append(Claim("abstract", "space complexity saved", 63.5, space, "%", note))
-    note = f"iterations by s_max squared; {note}, where RVI is cut off at {MOST_ITERATIONS} iterations"
+    note = f"iterations by s_max squared; {note}, where RVI is cut off at {MAX_ITERATIONS} iterations"
     claims.append(Claim("abstract", "time complexity saved", 98, time, "%", note))
     return claims

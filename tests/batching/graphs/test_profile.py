@@ -62,9 +62,12 @@ def test_a_profile_survives_its_file():
 def measured(**changes) -> NodeLatencies:
     """An encoder and a decoder node at batches 1, 2 and 4 and lengths 1 and 5."""
     sound = {
-        "names": ("enc", "dec"), "kinds": (ENCODER, DECODER), "batches": (1, 2, 4), "lengths": (1.0, 5.0),
+        "names": ("enc", "dec"),
+        "kinds": (ENCODER, DECODER),
+        "batches": (1, 2, 4),
+        "lengths": (1.0, 5.0),
         "latency_s": (((1.0, 1.5, 3.5), (2.0, 3.5, 9.5)), ((0.25, 0.5, 0.5), (0.25, 0.5, 0.25))),
-    }  # fmt: skip
+    }
     return NodeLatencies(**{**sound, **changes})
 
 

@@ -139,9 +139,13 @@ def kernels(module, *example):
 
 def test_a_gpu_is_launched_once_for_each_operator_and_not_for_views():
     net = nn.Sequential(
-        nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Dropout(), nn.Flatten(),
+        nn.Conv2d(3, 8, 3, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(inplace=True),
+        nn.Dropout(),
+        nn.Flatten(),
         nn.Linear(512, 10),
-    )  # fmt: skip
+    )
     assert kernels(net, torch.zeros(1, 3, 10, 10)) == [
         Kernel("convolution", 300, 512, 216, (MatMul(64, 27, 8, input_elements=300),)),
         Kernel("native_batch_norm", 512, 512, 32),
@@ -196,13 +200,18 @@ def test_a_buffer_that_activations_are_written_into_is_no_constant_any_more():
 
 
 def test_resnet50_launches_what_its_table_has():
-    from headrace.host.workers.torchvision_networks import torchvision
+    from headrace.host.workers.networks.zoo.torchvision_networks import torchvision
 
     found = Counter(kernel.name for kernel in kernels(torchvision.models.resnet50(), torch.zeros(1, 3, 224, 224)))
     assert found == {  # He et al. 2016, Table 1, with a batch norm for each convolution
-        "convolution": 53, "native_batch_norm": 53, "relu_": 49, "add_": 16, "max_pool2d_with_indices": 1, "mean": 1,
+        "convolution": 53,
+        "native_batch_norm": 53,
+        "relu_": 49,
+        "add_": 16,
+        "max_pool2d_with_indices": 1,
+        "mean": 1,
         "addmm": 1,
-    }  # fmt: skip
+    }
 
 
 def test_a_product_of_constants_alone_costs_nothing_and_one_with_a_constant_reads_it_as_a_weight():
@@ -223,6 +232,8 @@ def test_a_product_of_constants_alone_costs_nothing_and_one_with_a_constant_read
     ids=["as large as the batch", "random", "written"],
 )
 def test_what_differs_from_batch_to_batch_is_no_constant(make):
-    found = operators(Calls(lambda net, x: net.second(x) + net.first(make(x)), first=nn.Linear(6, 2),
-                            second=nn.Linear(3, 2)), torch.zeros(1, 3))  # fmt: skip
+    found = operators(
+        Calls(lambda net, x: net.second(x) + net.first(make(x)), first=nn.Linear(6, 2), second=nn.Linear(3, 2)),
+        torch.zeros(1, 3),
+    )
     assert sorted(product.k for product in found) == [3, 6]

@@ -5,7 +5,7 @@ import pytest
 from headrace.batching import Request
 from headrace.batching.graphs.execution import Sections
 from headrace.batching.graphs.model_graph import ModelGraph, Node, NodeKind
-from headrace.batching.policies.batch_table import BatchTable
+from headrace.batching.policies.shared.batch_table import BatchTable
 from headrace.batching.request import UNTIL_END
 
 KINDS = {"s": NodeKind.STATIC, "e": NodeKind.ENCODER, "d": NodeKind.DECODER}

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from virtual_driver import drive
 
 from headrace.batching import Deferred, EarliestDeadline, ModelGraph, Node, NodeKind, NodeTimes, Request, UsageError
-from headrace.batching.policies.by_deadline import MARGIN, DeadlineLine
-from headrace.batching.policies.queue_length import MAX_WAIT_S
+from headrace.batching.policies.shared.deadline_queue import MARGIN, DeadlineQueue
+from headrace.batching.policies.shared.queue_length import MAX_WAIT_S
 from headrace.sim.engine import Arrivals
 from headrace.sim.simulation import simulate
 
@@ -46,9 +46,12 @@ def tasks(kind, requests, workers=1, max_batch=64, slow_s=0.0):
         known |= times("slow", fixed_s=slow_s, each_s=0.0)
     requests = sorted(requests, key=lambda request: request.arrival)
     load = Arrivals(
-        [r.model for r in requests], [r.arrival for r in requests], [r.deadline for r in requests],
-        [r.input_len for r in requests], [r.output_len for r in requests],
-    )  # fmt: skip
+        [r.model for r in requests],
+        [r.arrival for r in requests],
+        [r.deadline for r in requests],
+        [r.input_len for r in requests],
+        [r.output_len for r in requests],
+    )
     ran = simulate(kind(known, workers, max_batch), load, known, workers, record=True).outcome.ran
     return [
         (run.started, [requests[number.id].id for number in run.task.requests], run.task.reason)
@@ -189,7 +192,7 @@ def test_a_decoder_needs_to_be_told_how_many_steps_to_assume(policy):
     taken=st.integers(0, 3),
 )
 def test_a_line_is_in_order_of_deadline_and_gives_back_whom_it_is_asked_for(deadlines, gone, taken):
-    line = DeadlineLine(times()["net"], 1, 8, 1)
+    line = DeadlineQueue(times()["net"], 1, 8, 1)
     requests = [Request(number, "net", 0.0, deadline) for number, deadline in enumerate(deadlines)]
     for request in requests:
         line.insert(request, 0.0)

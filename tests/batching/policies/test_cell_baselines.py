@@ -15,7 +15,7 @@ from headrace.batching import Ledger, ModelGraph, Node, NodeKind, NodeTimes, Req
 from headrace.batching.graphs.cell_graph import CellGraph, CellModel, CellType, Subgraph, lstm, seq2seq
 from headrace.batching.policies.bucketed_graph import BucketedGraphBatching, bucket_end
 from headrace.batching.policies.dynamic_graph import DynamicGraphBatching
-from headrace.batching.policies.graph_batching import GraphBatching
+from headrace.batching.policies.graph import GraphBatching
 from headrace.sim.engine import Arrivals, run
 
 CHAIN = ModelGraph("lstm", (Node("cell", NodeKind.ENCODER),))
@@ -85,8 +85,9 @@ def test_the_batches_of_all_models_take_turns():
 
 @given(
     load=st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 50)), max_size=60),
-    max_batch=st.integers(1, 5), seed=st.integers(0, 1 << 32),
-)  # fmt: skip
+    max_batch=st.integers(1, 5),
+    seed=st.integers(0, 1 << 32),
+)
 def test_nobody_waits_for_more_batches_than_were_open_before_it(load, max_batch, seed):
     """However many come behind it, of its bucket or of others; batches are lost and requests withdrawn."""
     rng = random.Random(seed)

@@ -13,8 +13,8 @@ from headrace.batching import Ledger, NodeTimes, Request, UnknownModel, UsageErr
 from headrace.batching.graphs.cell_graph import CellGraph, CellModel, CellType, lstm, seq2seq
 from headrace.batching.policies.cellular import MAX_TASKS, PATIENCE, CellularBatching
 from headrace.sim.engine import Arrivals
-from headrace.sim.load.trees import complete_tree
 from headrace.sim.simulation import simulate
+from headrace.sim.workload.trees import complete_tree
 
 
 class Unit:
@@ -50,8 +50,11 @@ def test_figure_5_of_batchmaker():
     policy = CellularBatching([model], 1, max_tasks=1)
     tasks, left = timeline(policy, model, [0, 0, 0, 0, 1.5, 2.5, 2.5, 3.5], [2, 3, 3, 5, 7, 2, 3, 1])
     assert [sorted(request for request, _ in cells) for _, _, cells in tasks[:4]] == [
-        [1, 2, 3, 4], [1, 2, 3, 4], [2, 3, 4, 5], [4, 5, 6, 7],
-    ]  # fmt: skip
+        [1, 2, 3, 4],
+        [1, 2, 3, 4],
+        [2, 3, 4, 5],
+        [4, 5, 6, 7],
+    ]
     assert [start for start, _, _ in tasks[:4]] == [0, 1, 2, 3]
     assert left[:4] == [2, 3, 3, 5]
     # All others run on without a gap: 4 and 5 of them at most in each task.
@@ -267,10 +270,12 @@ def test_encoders_do_not_wait_until_no_decoder_is_left():
 
 @settings(max_examples=100)
 @given(
-    batches=st.lists(st.integers(1, 4), min_size=2, max_size=3), priorities=st.lists(st.integers(0, 2), min_size=3),
+    batches=st.lists(st.integers(1, 4), min_size=2, max_size=3),
+    priorities=st.lists(st.integers(0, 2), min_size=3),
     lengths=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9), st.integers(0, 6)), min_size=1, max_size=40),
-    max_tasks=st.integers(1, 5), workers=st.integers(1, 2),
-)  # fmt: skip
+    max_tasks=st.integers(1, 5),
+    workers=st.integers(1, 2),
+)
 def test_what_a_request_waits_for_is_bounded_by_what_is_older(batches, priorities, lengths, max_tasks, workers):
     """Of several models one is overloaded: it always has full batches. A request begins within
     (C / max_batch + 1) (PATIENCE + K) decisions, of max_tasks tasks each, with C cells of older ones in front of it.
@@ -322,9 +327,13 @@ def test_what_a_request_waits_for_is_bounded_by_what_is_older(batches, prioritie
 
 @settings(max_examples=100)
 @given(
-    lengths=st.lists(st.integers(1, 6), min_size=1, max_size=30), workers=st.integers(1, 3),
-    max_batch=st.integers(1, 4), max_tasks=st.integers(1, 5), ahead=st.integers(1, 4), seed=st.integers(0, 1 << 32),
-)  # fmt: skip
+    lengths=st.lists(st.integers(1, 6), min_size=1, max_size=30),
+    workers=st.integers(1, 3),
+    max_batch=st.integers(1, 4),
+    max_tasks=st.integers(1, 5),
+    ahead=st.integers(1, 4),
+    seed=st.integers(0, 1 << 32),
+)
 def test_a_task_has_the_oldest_first_and_requests_begin_in_the_order_in_which_they_came(
     lengths, workers, max_batch, max_tasks, ahead, seed
 ):
@@ -417,9 +426,11 @@ def run_randomly(graphs, workers, max_tasks, batches, rng, ahead):
             before = {(r, c) for other in outstanding for r, c in zip_ids(other)}
             elsewhere = {
                 (r.id, owner_of[r.id][c])
-                for other, tasks in enumerate(ahead_of) if other != worker
-                for t in tasks for r, c in zip(t.requests, t.cells, strict=True)
-            }  # fmt: skip
+                for other, tasks in enumerate(ahead_of)
+                if other != worker
+                for t in tasks
+                for r, c in zip(t.requests, t.cells, strict=True)
+            }
             for number, cell in entries:
                 kind, sources = graphs[number][cell]
                 assert kind == task.start and cell not in done[number], "runs twice, or as another type"
@@ -445,9 +456,13 @@ def zip_ids(task):
 
 @settings(max_examples=150)
 @given(
-    graphs=st.lists(cell_graphs(), min_size=1, max_size=8), workers=st.integers(1, 3), max_tasks=st.integers(1, 5),
-    batches=st.tuples(*[st.integers(1, 6)] * 3), seed=st.integers(0, 1 << 32), ahead=st.integers(1, 4),
-)  # fmt: skip
+    graphs=st.lists(cell_graphs(), min_size=1, max_size=8),
+    workers=st.integers(1, 3),
+    max_tasks=st.integers(1, 5),
+    batches=st.tuples(*[st.integers(1, 6)] * 3),
+    seed=st.integers(0, 1 << 32),
+    ahead=st.integers(1, 4),
+)
 def test_every_cell_runs_once_in_order_of_dependence(graphs, workers, max_tasks, batches, seed, ahead):
     ran = run_randomly(graphs, workers, max_tasks, batches, random.Random(seed), ahead)
     assert set(ran.values()) == {1} and len(ran) == sum(map(len, graphs))
@@ -455,9 +470,12 @@ def test_every_cell_runs_once_in_order_of_dependence(graphs, workers, max_tasks,
 
 @settings(max_examples=100)
 @given(
-    graphs=st.lists(cell_graphs(), min_size=1, max_size=6), workers=st.integers(1, 3), max_tasks=st.integers(1, 5),
-    batches=st.tuples(*[st.integers(1, 6)] * 3), seed=st.integers(0, 1 << 32),
-)  # fmt: skip
+    graphs=st.lists(cell_graphs(), min_size=1, max_size=6),
+    workers=st.integers(1, 3),
+    max_tasks=st.integers(1, 5),
+    batches=st.tuples(*[st.integers(1, 6)] * 3),
+    seed=st.integers(0, 1 << 32),
+)
 def test_after_the_loss_of_a_worker_its_requests_begin_anew(graphs, workers, max_tasks, batches, seed):
     """One task outstanding a worker. Cells of a lost request may run more than once, none less."""
     rng = random.Random(seed)
@@ -506,15 +524,20 @@ def test_after_the_loss_of_a_worker_its_requests_begin_anew(graphs, workers, max
 @settings(max_examples=60)
 @given(
     pairs=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 8), st.floats(0, 20)), min_size=1, max_size=20),
-    workers=st.integers(1, 3), max_tasks=st.integers(1, 5),
-)  # fmt: skip
+    workers=st.integers(1, 3),
+    max_tasks=st.integers(1, 5),
+)
 def test_sequences_of_unknown_length_all_end(pairs, workers, max_tasks):
     model = seq2seq(encoder_batch=3, decoder_batch=2)
     pairs = sorted(pairs, key=lambda pair: pair[2])
     tasks, left = timeline(
-        CellularBatching([model], workers, max_tasks), model, [p[2] for p in pairs], [p[0] for p in pairs],
-        [p[1] for p in pairs], workers,
-    )  # fmt: skip
+        CellularBatching([model], workers, max_tasks),
+        model,
+        [p[2] for p in pairs],
+        [p[0] for p in pairs],
+        [p[1] for p in pairs],
+        workers,
+    )
     assert all(end >= at + length + output - 1e-9 for end, (length, output, at) in zip(left, pairs, strict=True))
     steps = Counter(request for _, kind, cells in tasks if kind == 1 for request, _ in cells)
     assert all(steps[number] >= output for number, (_, output, _) in enumerate(pairs, 1))

@@ -27,9 +27,9 @@ from headrace.batching import (
     UnknownModel,
     make_policy,
 )
-from headrace.batching.catalog import CELL_POLICIES
 from headrace.batching.graphs.cell_graph import CellGraph, CellModel, CellType, lstm, seq2seq
 from headrace.batching.policies.cellular import MAX_TASKS
+from headrace.batching.registry import CELL_POLICIES
 
 BUCKETS = "preba with buckets"
 NAMES = (*POLICIES, BUCKETS)
@@ -87,10 +87,17 @@ class Bench:
         self.decoding = Decoding()
         self.policy = make_policy(
             "preba" if name == BUCKETS else name,
-            self.times, workers=workers, window_s=2.0, max_batch=max_batch, dec_timesteps={"b": 2},
-            tables=dict.fromkeys("ab", table), profiles=dict.fromkeys("ab", profile),
-            cells=self.cells or None, bucket_width=2, merge_s=merge_s,
-        )  # fmt: skip
+            self.times,
+            workers=workers,
+            window_s=2.0,
+            max_batch=max_batch,
+            dec_timesteps={"b": 2},
+            tables=dict.fromkeys("ab", table),
+            profiles=dict.fromkeys("ab", profile),
+            cells=self.cells or None,
+            bucket_width=2,
+            merge_s=merge_s,
+        )
 
     def ended(self, task, rng):
         """The task as it may have ended: somewhere, if it is preemptible."""
@@ -112,20 +119,26 @@ def requests_of(draw, least=0):
     count = draw(st.integers(least, 14))
     return [
         Request(
-            number, draw(st.sampled_from("ab")), 0.0, draw(st.sampled_from([3.0, 9.0, 40.0, math.inf])),
-            draw(st.integers(1, 4)), draw(st.integers(1, 3)),
+            number,
+            draw(st.sampled_from("ab")),
+            0.0,
+            draw(st.sampled_from([3.0, 9.0, 40.0, math.inf])),
+            draw(st.integers(1, 4)),
+            draw(st.integers(1, 3)),
         )
         for number in range(count)
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=60)
 @given(
-    requests=requests_of(1), workers=st.integers(1, 3), max_batch=st.integers(1, 4),
+    requests=requests_of(1),
+    workers=st.integers(1, 3),
+    max_batch=st.integers(1, 4),
     merge_s=st.sampled_from([0.0, 0.3]),
     seed=st.integers(0, 1 << 32),
-)  # fmt: skip
+)
 def test_whatever_happens_in_whatever_order(name, requests, workers, max_batch, merge_s, seed):
     """Requests come, are withdrawn, run, and are lost with their workers; a few are then given up."""
     rng = random.Random(seed)
@@ -214,9 +227,11 @@ def test_whatever_happens_in_whatever_order(name, requests, workers, max_batch, 
 @pytest.mark.parametrize("name", sorted({*NAMES} - {"smdp"}))  # whose estimate of the rate counts it: it did arrive
 @settings(max_examples=40)
 @given(
-    load=st.lists(st.tuples(st.integers(0, 12), st.booleans()), min_size=1, max_size=14), requests=requests_of(14),
-    workers=st.integers(1, 2), seed=st.integers(0, 1 << 32),
-)  # fmt: skip
+    load=st.lists(st.tuples(st.integers(0, 12), st.booleans()), min_size=1, max_size=14),
+    requests=requests_of(14),
+    workers=st.integers(1, 2),
+    seed=st.integers(0, 1 << 32),
+)
 def test_a_request_that_was_withdrawn_at_once_leaves_no_trace(name, load, requests, workers, seed):
     """Every decision is as if it had never come."""
 

@@ -21,10 +21,10 @@ from headrace.batching import (
     RateTables,
     Request,
 )
-from headrace.batching.catalog import CELL_POLICIES, make_policy
 from headrace.batching.graphs.cell_graph import lstm, seq2seq
 from headrace.batching.policies.cellular import MAX_TASKS, PATIENCE
-from headrace.batching.policies.queue_length import MAX_WAIT_S
+from headrace.batching.policies.shared.queue_length import MAX_WAIT_S
+from headrace.batching.registry import CELL_POLICIES, make_policy
 from headrace.sim.engine import Arrivals, run
 
 WINDOW_S, BUCKET_WIDTH, LONGEST = 2.0, 2, 4
@@ -87,19 +87,31 @@ class Bench:
         table = RateTables([1.0], [[0] * limit + [limit]], max_batch, max_batch)
         self.policy = make_policy(
             "preba" if name == BUCKETS else name,
-            self.times, workers=workers, window_s=WINDOW_S, max_batch=max_batch, dec_timesteps={"b": 2},
-            tables=dict.fromkeys("abc", table), profiles=dict.fromkeys("abc", profile),
-            cells=self.cells or None, bucket_width=BUCKET_WIDTH, merge_s=0.01,
-        )  # fmt: skip
+            self.times,
+            workers=workers,
+            window_s=WINDOW_S,
+            max_batch=max_batch,
+            dec_timesteps={"b": 2},
+            tables=dict.fromkeys("abc", table),
+            profiles=dict.fromkeys("abc", profile),
+            cells=self.cells or None,
+            bucket_width=BUCKET_WIDTH,
+            merge_s=0.01,
+        )
 
     def open_from(self):
         return (lambda request: self.cells[request.model].unfold(request).open_from) if self.cells else None
 
 
 streams = st.tuples(
-    st.sampled_from("abc"), st.floats(0, 20), st.sampled_from([0.0, 0.3, 0.9, 1.6, 3.5, 7.0]), st.integers(1, 50),
-    st.integers(1, LONGEST), st.integers(1, LONGEST), st.sampled_from([math.inf, 2000.0, 15.0]),
-)  # fmt: skip
+    st.sampled_from("abc"),
+    st.floats(0, 20),
+    st.sampled_from([0.0, 0.3, 0.9, 1.6, 3.5, 7.0]),
+    st.integers(1, 50),
+    st.integers(1, LONGEST),
+    st.integers(1, LONGEST),
+    st.sampled_from([math.inf, 2000.0, 15.0]),
+)
 CAPTIONS = ("b", 0.0, 2.5, 300, 1, 4, math.inf)  # a stream into the decoder that it can serve, and that never ends
 PHOTO = ("a", 20.3, 0.0, 1, 1, 1, math.inf)
 SPEECH = ("c", 21.7, 0.0, 1, 4, 1, 2000.0)
@@ -107,9 +119,7 @@ SPEECH = ("c", 21.7, 0.0, 1, 4, 1, 2000.0)
 
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=60)
-@given(
-    load=st.lists(streams, min_size=2, max_size=5), max_batch=st.integers(1, 4), workers=st.integers(1, 2),
-)  # fmt: skip
+@given(load=st.lists(streams, min_size=2, max_size=5), max_batch=st.integers(1, 4), workers=st.integers(1, 2))
 @example(load=[CAPTIONS, PHOTO], max_batch=4, workers=1)
 @example(load=[(*CAPTIONS[:6], 2000.0), PHOTO, SPEECH], max_batch=4, workers=1)
 @example(load=[CAPTIONS, ("a", 0.0, 2.0, 150, 1, 1, math.inf), SPEECH], max_batch=4, workers=1)
@@ -128,9 +138,12 @@ def test_a_request_waits_for_those_before_it_and_a_turn_each_at_most(name, load,
     at = [request[0] for request in requests]
     deadline = [request[0] + request[4] for request in requests]
     arrivals = Arrivals(
-        [request[1] for request in requests], at, deadline, [float(request[2]) for request in requests],
+        [request[1] for request in requests],
+        at,
+        deadline,
+        [float(request[2]) for request in requests],
         [request[3] for request in requests],
-    )  # fmt: skip
+    )
     outcome = run(bench.policy, arrivals, bench.times, workers, open_from=bench.open_from())
     started = outcome.started
     due = [came + MAX_WAIT_S if end == math.inf else end for came, end in zip(at, deadline, strict=True)]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.batching import ModelGraph, Node, Request
-from headrace.batching.policies.fifo import Fifo
+from headrace.batching.policies.shared.fifo import Fifo
 
 GRAPH = ModelGraph("net", (Node("node"),))
 

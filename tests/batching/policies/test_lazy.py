@@ -20,7 +20,7 @@ from headrace.batching import (
     UsageError,
 )
 from headrace.batching.policies.lazy import SLACK_SCOPES
-from headrace.batching.policies.single_input import SingleInputTimes
+from headrace.batching.policies.shared.single_input import SingleInputTimes
 from headrace.sim.engine import Arrivals, run
 
 
@@ -49,9 +49,12 @@ EIGHT = graph(8)
 def serve(policy, times, at, workers=1, sla=math.inf, inputs=None, outputs=None):
     count = len(at)
     load = Arrivals(
-        ["net"] * count, [float(t) for t in at], [t + sla for t in at],
-        [float(n) for n in inputs or [1] * count], list(outputs or [1] * count),
-    )  # fmt: skip
+        ["net"] * count,
+        [float(t) for t in at],
+        [t + sla for t in at],
+        [float(n) for n in inputs or [1] * count],
+        list(outputs or [1] * count),
+    )
     return run(policy, load, {"net": times}, workers, True)
 
 
@@ -230,8 +233,14 @@ def test_equal_timesteps_hold_for_the_encoder_and_at_the_door_of_the_decoder():
     policy = LazyBatching({"net": times}, 1, dec_timesteps={"net": 5}, equal_timesteps=True)
     outcome = serve(policy, times, [0, 2.5, 6.5], inputs=[4, 1, 1], outputs=[3, 1, 3])
     assert [(r.started, r.ended, {q.id + 1 for q in r.task.requests}) for r in outcome.ran] == [
-        (0, 3, {1}), (3, 4, {2}), (4, 5, {1}), (5, 7, {1, 2}), (7, 8, {3}), (8, 10, {3}), (10, 14, {1, 3}),
-    ]  # fmt: skip
+        (0, 3, {1}),
+        (3, 4, {2}),
+        (4, 5, {1}),
+        (5, 7, {1, 2}),
+        (7, 8, {3}),
+        (8, 10, {3}),
+        (10, 14, {1, 3}),
+    ]
     assert outcome.finished == [14, 7, 14]
 
 
@@ -305,10 +314,13 @@ def test_a_request_past_saving_stands_back_behind_those_of_any_model(kind):
 @given(
     load=st.lists(
         st.tuples(st.floats(0, 60), st.sampled_from("ab"), st.integers(1, 5), st.integers(1, 5), st.floats(0.5, 60)),
-        min_size=2, max_size=40,
+        min_size=2,
+        max_size=40,
     ),
-    workers=st.integers(1, 2), max_batch=st.integers(1, 4), linear=st.booleans(),
-)  # fmt: skip
+    workers=st.integers(1, 2),
+    max_batch=st.integers(1, 4),
+    linear=st.booleans(),
+)
 def test_no_request_past_saving_begins_while_one_waits_that_can_be_met(load, workers, max_batch, linear):
     latency = Linear() if linear else Unit()
     times = {"a": NodeTimes(graph(5, name="a"), latency), "b": NodeTimes(graph(1, 1, 2, "b"), latency)}
@@ -507,9 +519,12 @@ def test_nothing_is_lost_nodes_run_in_order_and_batches_keep_their_limit(
     kind = OracleLazyBatching if oracle else LazyBatching
     policy = kind({"net": times}, workers, max_batch, {"net": 3}, defer, slack_scope=scope, equal_timesteps=equal)
     work = Arrivals(
-        ["net"] * len(load), [r[0] for r in load], [r[0] + r[3] for r in load],
-        [float(r[1]) for r in load], [r[2] for r in load],
-    )  # fmt: skip
+        ["net"] * len(load),
+        [r[0] for r in load],
+        [r[0] + r[3] for r in load],
+        [float(r[1]) for r in load],
+        [r[2] for r in load],
+    )
     outcome = run(policy, work, {"net": times}, workers, True)
     visited = {number: [] for number in range(len(load))}
     place = {}

@@ -188,17 +188,22 @@ def test_what_cannot_work_is_refused():
 
 
 knees_of = st.lists(st.integers(1, 8), min_size=4, max_size=4)
-sounds_of = st.lists(
+audio_of = st.lists(
     st.tuples(st.floats(0, 1), st.sampled_from([0.5, 2.49, 2.5, 4.0, 6.0, 7.49, 7.5, 9.0, 30.0])),
-    min_size=1, max_size=40,
-)  # fmt: skip
+    min_size=1,
+    max_size=40,
+)
 
 
 @settings(max_examples=150)
 @given(
-    drawn=sounds_of, knees=knees_of, workers=st.integers(1, 4), merge=st.booleans(),
-    loss=st.sampled_from([0.0, 0.3]), seed=st.integers(0, 9),
-)  # fmt: skip
+    drawn=audio_of,
+    knees=knees_of,
+    workers=st.integers(1, 4),
+    merge=st.booleans(),
+    loss=st.sampled_from([0.0, 0.3]),
+    seed=st.integers(0, 9),
+)
 def test_nothing_is_lost_and_no_batch_is_above_the_batch_max_of_its_longest_input(
     drawn, knees, workers, merge, loss, seed
 ):
@@ -218,10 +223,18 @@ def test_nothing_is_lost_and_no_batch_is_above_the_batch_max_of_its_longest_inpu
 @settings(max_examples=100)
 @given(
     streams=st.lists(
-        st.tuples(st.floats(0, 2), st.sampled_from([0.0, 0.001, 0.01, 0.05]), st.integers(1, 120),
-                  st.sampled_from([1.0, 3.0, 6.0, 9.0, 30.0])), min_size=2, max_size=5,
-    ), knees=knees_of, workers=st.integers(1, 3),
-)  # fmt: skip
+        st.tuples(
+            st.floats(0, 2),
+            st.sampled_from([0.0, 0.001, 0.01, 0.05]),
+            st.integers(1, 120),
+            st.sampled_from([1.0, 3.0, 6.0, 9.0, 30.0]),
+        ),
+        min_size=2,
+        max_size=5,
+    ),
+    knees=knees_of,
+    workers=st.integers(1, 3),
+)
 @example(streams=[(0.0, 0.001, 120, 1.0), (0.01, 0.0, 1, 30.0)], knees=[8, 4, 2, 1], workers=1)
 @example(streams=[(0.0, 0.001, 120, 30.0), (0.01, 0.0, 1, 1.0)], knees=[8, 4, 2, 1], workers=1)
 def test_nobody_starves_whatever_other_lengths_come(streams, knees, workers):
@@ -247,7 +260,7 @@ def test_nobody_starves_whatever_other_lengths_come(streams, knees, workers):
         assert outcome.started[number] - came <= time_queue + before * longest_s + 1e-9
 
 
-@given(drawn=sounds_of, workers=st.integers(1, 3))
+@given(drawn=audio_of, workers=st.integers(1, 3))
 def test_requests_of_one_bucket_begin_in_order(drawn, workers):
     policy = preba(workers=workers)
     requests = [sound(number, seconds, at) for number, (at, seconds) in enumerate(sorted(drawn))]

@@ -54,9 +54,12 @@ def arrivals(drawn):
     """Of (time, model, SLA, input length, output length), in order of time."""
     drawn = sorted(drawn, key=lambda each: each[0])
     return Arrivals(
-        [each[1] for each in drawn], [float(each[0]) for each in drawn], [each[0] + each[2] for each in drawn],
-        [float(each[3]) for each in drawn], [each[4] for each in drawn],
-    )  # fmt: skip
+        [each[1] for each in drawn],
+        [float(each[0]) for each in drawn],
+        [each[0] + each[2] for each in drawn],
+        [float(each[3]) for each in drawn],
+        [each[4] for each in drawn],
+    )
 
 
 def served(policy, times, at, sla=math.inf, workers=1, model="net"):
@@ -110,8 +113,9 @@ def test_a_table_has_batch_knee_seats():
 
 def test_nobody_joins_above_while_another_models_group_is_the_next_to_leave():
     times = {name: NodeTimes(graph(name, 8), Unit()) for name in "ab"}
-    load = arrivals([(0, "a", math.inf, 1, 1), (1, "b", math.inf, 1, 1), (8.5, "a", math.inf, 1, 1),
-                     (9.5, "a", math.inf, 1, 1)])  # fmt: skip
+    load = arrivals(
+        [(0, "a", math.inf, 1, 1), (1, "b", math.inf, 1, 1), (8.5, "a", math.inf, 1, 1), (9.5, "a", math.inf, 1, 1)]
+    )
     outcome = run(preba_lazy(times), load, times, 1, True)
     # b's group may leave from 9 on: nobody enters above a's any more, nor before b's in the next table.
     assert [(ran.started, {request.id for request in ran.task.requests}, ran.task.reason) for ran in outcome.ran] == [
@@ -189,14 +193,26 @@ def test_what_cannot_work_is_refused():
 
 dyadic = st.integers(0, 240).map(lambda quarters: quarters / 4)
 load_of = st.lists(
-    st.tuples(dyadic, st.sampled_from("ab"), st.sampled_from([4.0, 16.0, 64.0, math.inf]), st.integers(1, 4),
-              st.integers(1, 4)), min_size=1, max_size=40,
-)  # fmt: skip
+    st.tuples(
+        dyadic,
+        st.sampled_from("ab"),
+        st.sampled_from([4.0, 16.0, 64.0, math.inf]),
+        st.integers(1, 4),
+        st.integers(1, 4),
+    ),
+    min_size=1,
+    max_size=40,
+)
 
 
 @settings(max_examples=200)
-@given(drawn=load_of, knee=st.integers(1, 6), time_knee=st.sampled_from([0.5, 2.0, 8.0]), workers=st.integers(1, 3),
-       longer=st.none() | st.integers(1, 6))  # fmt: skip
+@given(
+    drawn=load_of,
+    knee=st.integers(1, 6),
+    time_knee=st.sampled_from([0.5, 2.0, 8.0]),
+    workers=st.integers(1, 3),
+    longer=st.none() | st.integers(1, 6),
+)
 def test_with_networks_of_one_node_it_is_preba(drawn, knee, time_knee, workers, longer):
     times = {name: NodeTimes(ModelGraph.opaque(name), Growing()) for name in "ab"}
     profiles = {name: curve(name, knee, time_knee) for name in "ab"}
@@ -273,9 +289,11 @@ def test_where_a_worker_is_always_idle_everyone_begins_within_time_queue(drawn, 
 
 @settings(max_examples=40)
 @given(
-    every=st.sampled_from([0.25, 0.5, 1.0]), shape=st.sampled_from([(8, 0, 0), (1, 1, 1), (0, 0, 2)]),
-    knee=st.integers(2, 6), lone=st.integers(0, 60),
-)  # fmt: skip
+    every=st.sampled_from([0.25, 0.5, 1.0]),
+    shape=st.sampled_from([(8, 0, 0), (1, 1, 1), (0, 0, 2)]),
+    knee=st.integers(2, 6),
+    lone=st.integers(0, 60),
+)
 def test_two_models_neither_starves(every, shape, knee, lone):
     """A stream of `a`, without deadlines, that could join for ever and is more than the worker can serve; one request
     of `b`. It begins when its group is due and, after what had waited longer, the table has run empty."""

@@ -21,12 +21,12 @@ from headrace.batching import (
     UsageError,
     WorkConserving,
 )
-from headrace.batching.policies.smdp_batching import SILENCE, WINDOW, ByRate, RateEstimator
+from headrace.batching.policies.smdp import SILENCE, WINDOW, ByRate, RateEstimator
 from headrace.batching.smdp import BatchService, Weights, build, evaluate, solve
 from headrace.batching.smdp.tables import LOADS, rate_tables
 from headrace.sim.engine import Arrivals
-from headrace.sim.load.traffic import mmpp2, poisson
 from headrace.sim.simulation import simulate
+from headrace.sim.workload.traffic import mmpp2, poisson
 
 NET = ModelGraph.opaque("net")
 OTHER = ModelGraph.opaque("other")

@@ -79,9 +79,12 @@ def serve(policy, graph, at, sla=math.inf, inputs=None, outputs=None, open_from=
     """[(start, request numbers from 1, reason)] of every task."""
     count = len(at)
     load = Arrivals(
-        [graph.name] * count, [float(time) for time in at], [time + sla for time in at],
-        [float(length) for length in inputs or [1] * count], list(outputs or [1] * count),
-    )  # fmt: skip
+        [graph.name] * count,
+        [float(time) for time in at],
+        [time + sla for time in at],
+        [float(length) for length in inputs or [1] * count],
+        list(outputs or [1] * count),
+    )
     outcome = run(policy, load, {graph.name: NodeTimes(graph, Unit())}, 1, True, open_from)
     return [(ran.started, {request.id + 1 for request in ran.task.requests}, ran.task.reason) for ran in outcome.ran]
 

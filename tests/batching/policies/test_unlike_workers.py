@@ -21,8 +21,8 @@ from headrace.batching import (
     UsageError,
     make_policy,
 )
-from headrace.batching.catalog import CELL_POLICIES, POLICIES
 from headrace.batching.policies.preba import slice_limits
+from headrace.batching.registry import CELL_POLICIES, POLICIES
 from headrace.batching.smdp.service import BatchService, Weights
 from headrace.batching.smdp.tables import rate_tables
 from headrace.sim.engine import Arrivals, run

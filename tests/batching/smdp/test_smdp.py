@@ -21,7 +21,7 @@ from headrace.batching.smdp import (
     static,
     work_conserving,
 )
-from headrace.sim.load.traffic import poisson
+from headrace.sim.workload.traffic import poisson
 
 # GoogLeNet on a Tesla P4 (ms, mJ), with which the paper's results are computed.
 GOOGLENET = BatchService.linear((0.3051, 1.052), (19.90, 19.60), 32)
@@ -33,9 +33,14 @@ def googlenet(rho, w2=1.0, **settings):
 
 @pytest.mark.parametrize(
     ("overflow_cost", "s_max", "iterations", "delta", "tolerance"),
-    [(10000, 89, 1847, 9.36e-4, 5e-6), (1000, 78, 1635, 9.78e-4, 5e-6), (100, 70, 1483, 8.36e-4, 5e-6),
-     (10, 161, 10000, 6e-12, 1e-12), (0, 192, 10000, 0.0, 1e-12)],
-)  # fmt: skip
+    [
+        (10000, 89, 1847, 9.36e-4, 5e-6),
+        (1000, 78, 1635, 9.78e-4, 5e-6),
+        (100, 70, 1483, 8.36e-4, 5e-6),
+        (10, 161, 10000, 6e-12, 1e-12),
+        (0, 192, 10000, 0.0, 1e-12),
+    ],
+)
 def test_table_1(overflow_cost, s_max, iterations, delta, tolerance):
     """The least s_max with Delta < 1e-3, and what relative value iteration gives there."""
     model = googlenet(0.9)
@@ -122,9 +127,14 @@ def test_a_policy_is_evaluated_to_the_last_of_an_md1_queue(rho):
 
 @settings(max_examples=60)
 @given(
-    rho=st.floats(0.05, 0.97), w2=st.floats(0, 100), alpha=st.floats(0.05, 2), tau0=st.floats(0, 5),
-    beta=st.floats(0, 30), zeta0=st.floats(0, 60), max_batch=st.integers(1, 24),
-)  # fmt: skip
+    rho=st.floats(0.05, 0.97),
+    w2=st.floats(0, 100),
+    alpha=st.floats(0.05, 2),
+    tau0=st.floats(0, 5),
+    beta=st.floats(0, 30),
+    zeta0=st.floats(0, 60),
+    max_batch=st.integers(1, 24),
+)
 def test_the_optimum_is_never_dearer_than_a_baseline(rho, w2, alpha, tau0, beta, zeta0, max_batch):
     service = BatchService.linear((alpha, tau0), (beta, zeta0), max_batch)
     model = build(service, service.arrival_rate(rho), Weights(1.0, w2))

@@ -9,7 +9,7 @@ from smdp_simulation import TablePolicy, by_table, confidence, mmpp2_path, serve
 from headrace.batching import UsageError
 from headrace.batching.smdp import BatchService, Mmpp2, Weights, build, evaluate, solve, work_conserving
 from headrace.batching.smdp.pair import Pair
-from headrace.sim.load.traffic import poisson
+from headrace.sim.workload.traffic import poisson
 
 GOOGLENET = BatchService.linear((0.3051, 1.052), (19.90, 19.60), 32)
 BURSTS = Mmpp2([4.0, 0.4], [20.0, 35.0])  # for a while more than can be served

@@ -10,7 +10,7 @@ from headrace.batching import UsageError
 from headrace.batching.smdp import BatchService, Mmpp2, Weights, build, evaluate, solve, static
 from headrace.batching.smdp.slo import Infeasible, Target, least_power
 from headrace.batching.smdp.tail import LatencyTail
-from headrace.sim.load.traffic import poisson
+from headrace.sim.workload.traffic import poisson
 
 GOOGLENET = BatchService.linear((0.3051, 1.052), (19.90, 19.60), 32)
 

@@ -61,7 +61,7 @@ CHANGES = (
     ("both", "link.cfg", "freqHz=225000000:audio_mel_cu_1\n", "", "no freqHz for audio_mel_cu_1"),
     ("both", "link.cfg", "freqHz=225000000:audio_mel_cu_1", "freqHz=225:audio_mel_cu_1", "a clock of 225 Hz"),
     ("both", "manifest.json", '"ports": 60', '"ports": 5', "6 memory ports, u250 takes 5"),
-)  # fmt: skip
+)
 CASES = [(kernel, *rest) for of, *rest in CHANGES for kernel in ("rtl", "hls") if of in (kernel, "both")]
 
 

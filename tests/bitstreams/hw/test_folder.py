@@ -176,8 +176,10 @@ def test_a_folder_is_written_anew_and_keeps_what_was_built(tmp_path, recorders, 
     make(folder, "xclbin")
     linked_again = recorders.read_text().removeprefix(first)
     assert [line.split(" -t ")[0] for line in linked_again.splitlines()] == [
-        "v++ --version", "vivado -version", "v++ -l",
-    ]  # fmt: skip
+        "v++ --version",
+        "vivado -version",
+        "v++ -l",
+    ]
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
@@ -234,9 +236,10 @@ def test_more_ports_than_the_memory_has_are_refused(tmp_path):
     assert not (tmp_path / "d").exists()
 
 
-@pytest.mark.parametrize(("unit", "slr", "reason"), [
-    ("audio_mel_cu_1", 4, "u250 has SLR 0 to 3"), ("image_cu_1", 0, "no such unit; there are audio_mel_cu_1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("unit", "slr", "reason"),
+    [("audio_mel_cu_1", 4, "u250 has SLR 0 to 3"), ("image_cu_1", 0, "no such unit; there are audio_mel_cu_1")],
+)
 def test_a_die_that_is_not_there(tmp_path, design, unit, slr, reason):
     with pytest.raises(UsageError, match=reason):
         write_folder(tmp_path / "d", design(**{unit: slr}))
@@ -250,7 +253,10 @@ def test_run_names_what_is_missing(tmp_path, design):
         ({"XILINX_XRT": "/opt"}, "headrace.xclbin is not built"),
     ):
         done = subprocess.run(
-            ["make", "-C", str(tmp_path / "d"), "run"], capture_output=True, text=True, timeout=60,
+            ["make", "-C", str(tmp_path / "d"), "run"],
+            capture_output=True,
+            text=True,
+            timeout=60,
             env={"PATH": os.environ["PATH"], **environment},
-        )  # fmt: skip
+        )
         assert done.returncode != 0 and reason in done.stderr

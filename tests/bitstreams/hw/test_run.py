@@ -67,10 +67,19 @@ def linked(tmp_path, monkeypatch, recorders):
     (runs / "level0_wrapper_timing_summary_routed.rpt").write_text(TIMING)
     (runs / "level0_wrapper_utilization_placed.rpt").write_text(USED)
     (folder / "headrace.xclbin.info").write_text(INFO)
-    write_xclbin(folder / "headrace.xclbin", make_xclbin(
-        mode=Mode.PR, platform=U250.shell, bitstream=b"bits", metadata_xml=b"<project/>", build_metadata=b"{}",
-        memories=[], ips=[], connections=[],
-    ))  # fmt: skip
+    write_xclbin(
+        folder / "headrace.xclbin",
+        make_xclbin(
+            mode=Mode.PR,
+            platform=U250.shell,
+            bitstream=b"bits",
+            metadata_xml=b"<project/>",
+            build_metadata=b"{}",
+            memories=[],
+            ips=[],
+            connections=[],
+        ),
+    )
     monkeypatch.setenv("LINKED", str(folder))
     return folder
 
@@ -96,10 +105,12 @@ def test_run_builds_and_info_shows_what_the_reports_say(tmp_path, linked):
     shown = json.loads(headrace("build", "--info", container, "--json").stdout)["implementation"]
     assert (shown["clock_mhz"], shown["slack_ns"]) == (221, -0.042)
     assert shown["utilisation"] == {
-        "lut": {"used": 214330, "per_cent": 12.4}, "ff": {"used": 301122, "per_cent": 8.71},
-        "bram36": {"used": 245.5, "per_cent": 9.13}, "uram": {"used": 4, "per_cent": 0.3},
+        "lut": {"used": 214330, "per_cent": 12.4},
+        "ff": {"used": 301122, "per_cent": 8.71},
+        "bram36": {"used": 245.5, "per_cent": 9.13},
+        "uram": {"used": 4, "per_cent": 0.3},
         "dsp": {"used": 71, "per_cent": 0.58},
-    }  # fmt: skip
+    }
     text = headrace("build", "--info", container).stdout
     assert "clock 221 MHz, worst slack -0.042 ns" in text and "lut: 214330 (12.4 % of the card)" in text
 
@@ -126,8 +137,11 @@ def test_what_the_reports_lack_is_unknown(tmp_path, linked):
     for report in [*linked.rglob("*.rpt"), linked / "headrace.xclbin.info"]:
         report.write_text("something else\n")
     assert read_reports(linked) | {"reports": None} == {
-        "clock_mhz": None, "slack_ns": None, "utilisation": {}, "reports": None,
-    }  # fmt: skip
+        "clock_mhz": None,
+        "slack_ns": None,
+        "utilisation": {},
+        "reports": None,
+    }
     for report in [*linked.rglob("*.rpt"), linked / "headrace.xclbin.info"]:
         report.unlink()
     assert read_reports(linked) == {"clock_mhz": None, "slack_ns": None, "utilisation": None, "reports": []}
@@ -159,10 +173,13 @@ def test_missing_tools_are_named_before_anything_is_written(tmp_path, monkeypatc
     assert len(done.stderr.splitlines()) == 1 and not (tmp_path / "d").exists()
 
 
-@pytest.mark.parametrize(("vitis", "told"), [
-    ("2021.2", "v++ is of Vitis 2021.2; xilinx_u250_gen3x16_xdma_4_1_202210_1 needs 2022.1 or later"),
-    ("x", "v++ --version names no release"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("vitis", "told"),
+    [
+        ("2021.2", "v++ is of Vitis 2021.2; xilinx_u250_gen3x16_xdma_4_1_202210_1 needs 2022.1 or later"),
+        ("x", "v++ --version names no release"),
+    ],
+)
 def test_a_wrong_vitis_is_refused(tmp_path, recorders, monkeypatch, vitis, told):
     monkeypatch.setenv("VITIS", vitis)
     done = headrace(*HW, "-o", tmp_path / "d", "--run")

@@ -358,8 +358,13 @@ def test_the_command_says_what_ends_the_card_first(monkeypatch):
     arguments = ["build", "--report", "--cycles-per-image", "70000"]
     rows = json.loads(CliRunner().invoke(cli.app, [*arguments, "--json"]).stdout)["card_limits"]
     assert [(row["clock_mhz"], row["launch_us"], row["cus"]) for row in rows] == [
-        (300, 0, 3), (300, 50, 3), (300, 100, 3), (250, 0, 3), (250, 50, 3), (250, 100, 4)
-    ]  # fmt: skip
+        (300, 0, 3),
+        (300, 50, 3),
+        (300, 100, 3),
+        (250, 0, 3),
+        (250, 50, 3),
+        (250, 100, 4),
+    ]
     masters = (report.Path(printing.hls_folder()) / "image_cu" / "kernel.xml").read_text().count('mode="master"')
     (ports,) = [limit for limit in rows[0]["limits"]["int8"] if limit["name"] == "HBM ports"]
     assert ports["cus"] == 32 // masters

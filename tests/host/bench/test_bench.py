@@ -25,16 +25,16 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 from virtual_time import LoopClock
 
-from headrace.host.bench.client import Asked, Status
+from headrace.host.bench.client import RequestOptions, Status
 from headrace.host.bench.grpc_client import GrpcTarget
 from headrace.host.bench.http_client import HttpTarget
 from headrace.host.bench.inputs import Tensor
 from headrace.host.bench.plan import planned, replayed
 from headrace.host.bench.report import result
 from headrace.host.bench.run import ClosedLoop, LoadGenerator, OpenLoop, run
-from headrace.host.server.http import refusal
-from headrace.host.server.http1 import HttpServer, Response
-from headrace.host.server.limits import Limits
+from headrace.host.server.protocol.limits import Limits
+from headrace.host.server.transport.http.connection import HttpServer, Response
+from headrace.host.server.transport.http.endpoints import refusal
 
 TRANSPORTS = ("http", "grpc")
 ONE_QUICK = ("http", pytest.param("grpc", marks=pytest.mark.slow))  # what has a server of its own, or waits for seconds
@@ -202,9 +202,16 @@ def test_the_only_model_need_not_be_named(transport, server):
 def test_every_request_is_sent_once_and_counted(server, transport, processes):
     before = headrace_of(server, "scale")
     found = bench(
-        url_of(server, transport), "--model", "scale", "--rate-rps", "200", "--requests", "101",
-        "--processes", str(processes),
-    )  # fmt: skip
+        url_of(server, transport),
+        "--model",
+        "scale",
+        "--rate-rps",
+        "200",
+        "--requests",
+        "101",
+        "--processes",
+        str(processes),
+    )
     assert found["requests"] == found["finished"] == found["statuses"]["ok"] == 101
     assert found["failed"] == found["shed"] == found["dropped"] == 0
     assert headrace_of(server, "scale") - before == 101 + 1  # one is sent ahead, to see whether the server takes it
@@ -252,9 +259,19 @@ def test_a_closed_loop_of_real_clients(server, transport):
 def test_a_table_a_plot_and_rates(server, tmp_path):
     plot = tmp_path / "plot.png"
     done = headrace(
-        "bench", url_of(server, "http"), "--model", "scale", "--rate-rps", "50,100", "--duration-s", "0.2", "--plot",
-        str(plot), "--arrivals", "bursts",
-    )  # fmt: skip
+        "bench",
+        url_of(server, "http"),
+        "--model",
+        "scale",
+        "--rate-rps",
+        "50,100",
+        "--duration-s",
+        "0.2",
+        "--plot",
+        str(plot),
+        "--arrivals",
+        "bursts",
+    )
     assert done.returncode == 0, done.stderr
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith("│")]
     assert [(row[1], row[3], row[5]) for row in rows] == [("50", "10", "10"), ("100", "20", "20")]
@@ -279,7 +296,7 @@ def test_what_the_server_sheds_is_told_apart_from_what_it_has_no_worker_for(tran
         target = target_of(server, transport)
         model = target.metadata("slow")
         deadly = np.float32([[13, 0, 0, 0]])  # kills the worker
-        message = target.message(model, [tensor(model.inputs[0], deadly)], Asked())
+        message = target.message(model, [tensor(model.inputs[0], deadly)], RequestOptions())
         answers = run(target, OpenLoop(np.array([0.0]), 30.0), [message], processes=1, connections=1)
         assert answers.status.tolist() == [Status.UNAVAILABLE] and "died" in answers.said[Status.UNAVAILABLE][0]
 
@@ -297,8 +314,10 @@ def tensor(metadata, array):
 def test_a_timeout_reaches_the_server(server, transport):
     target = target_of(server, transport)
     model = target.metadata("scale")
-    slow = target.message(model, [tensor(model.inputs[0], np.float32([[1001, 0, 0, 0]]))], Asked())
-    quick = target.message(model, [tensor(model.inputs[0], np.ones((1, 4), np.float32))], Asked(timeout_us=50_000))
+    slow = target.message(model, [tensor(model.inputs[0], np.float32([[1001, 0, 0, 0]]))], RequestOptions())
+    quick = target.message(
+        model, [tensor(model.inputs[0], np.ones((1, 4), np.float32))], RequestOptions(timeout_us=50_000)
+    )
     times = np.array([0.0, 0.1, 0.15, 0.2])  # one task may be sent ahead
     answers = run(target, OpenLoop(times, 30.0), [slow, quick, quick, quick], processes=1, connections=9)
     assert answers.status[0] == Status.OK and Status.LATE in answers.status[2:]
@@ -591,9 +610,12 @@ def test_ctrl_c_ends_it_soon_and_leaves_nothing_running(server, transport, begun
     before = headrace_of(server, "scale")
     process = subprocess.Popen(
         [*COMMAND, "bench", url_of(server, transport), "--model", "scale", "--requests", "100000", "--processes", "2"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
+    )
     if begun:
         until(lambda: headrace_of(server, "scale") > before + 10, 60)
     else:
@@ -610,8 +632,9 @@ def test_its_processes_end_when_it_is_killed(server):
     before = headrace_of(server, "scale")
     process = subprocess.Popen(
         [*COMMAND, "bench", url_of(server, "http"), "--model", "scale", "--requests", "100000", "--processes", "2"],
-        stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     until(lambda: headrace_of(server, "scale") > before + 10, 60)
     assert len(in_session(process.pid)) >= 3
     process.kill()

@@ -12,8 +12,8 @@ from command import headrace_here
 
 from headrace.batching.errors import LONGEST_NAME
 from headrace.host.cli.main import COMMANDS, app
-from headrace.host.demo.photos import bundled_photos
-from headrace.host.demo.sounds import pcm_file
+from headrace.host.demo.inputs.audio import pcm_file
+from headrace.host.demo.inputs.images import bundled_images
 
 SIMULATE = ("simulate", "--requests", "10")
 FLEET = (*SIMULATE, "--servers", "2")
@@ -82,41 +82,76 @@ FOLDER_OPTIONS = (
     ("preprocess", "image", "photo.jpg", "--out"),
 )
 NAMED = (  # choices and lists of names
-    ("preprocess", "image", "photo.jpg", "--out", "tensors", "--xrt"), ("demo", "--xrt"),
-    (*SIMULATE, "--policy"), (*SIMULATE, "--traffic"), (*SIMULATE, "--model"), (*SIMULATE, "--accelerator"),
-    (*SIMULATE, "--slack-scope"), (*SIMULATE, "--shares"),
+    ("preprocess", "image", "photo.jpg", "--out", "tensors", "--xrt"),
+    ("demo", "--xrt"),
+    (*SIMULATE, "--policy"),
+    (*SIMULATE, "--traffic"),
+    (*SIMULATE, "--model"),
+    (*SIMULATE, "--accelerator"),
+    (*SIMULATE, "--slack-scope"),
+    (*SIMULATE, "--shares"),
     *((*FLEET, option) for option in ("--router", "--network-delay", "--failure", "--lost", "--autoscale")),
-    (*SMDP, "--rho", "0.5", "--method"), ("build", "-o", "new.xclbin", "--target"),
+    (*SMDP, "--rho", "0.5", "--method"),
+    ("build", "-o", "new.xclbin", "--target"),
     ("build", "-o", "new.xclbin", "--platform"),
-    ("build", "--target", "hw", "-o", "new", "--kernel"), ("build", "--target", "hw", "-o", "new", "--slr"),
+    ("build", "--target", "hw", "-o", "new", "--kernel"),
+    ("build", "--target", "hw", "-o", "new", "--slr"),
     ("demo", "--target"),
-    ("demo", "--policies"), ("demo", "--policy"), ("demo", "--preprocessors"), ("demo", "--workers"),
-    ("demo", "--model"), ("demo", "--input-shape"), ("profile", "--model"), ("profile", "--cell"),
+    ("demo", "--policies"),
+    ("demo", "--policy"),
+    ("demo", "--preprocessors"),
+    ("demo", "--workers"),
+    ("demo", "--model"),
+    ("demo", "--input-shape"),
+    ("profile", "--model"),
+    ("profile", "--cell"),
     ("profile", "--input-shape"),
     ("bench", "http://h:1", "--arrivals"),
-    *(("serve", option) for option in (
-        "--model", "--input-shape", "--policy", "--workers", "--preprocess", "--target", "--http", "--grpc",
-        "--metrics",
-    )),
-    (*SERVE_FREE, "--ray"), (*SERVE_FLEET, "--resources"),
-    ("reproduce", "smdp", "--quick", "--figure"), ("reproduce",),
-    *(("preprocess", *kind, "--out", "tensors", option)
-      for option in ("--target", "--stage", "--dtype", "--fallback")
-      for kind in (("image", "photo.jpg"), ("audio", "sound.wav"))),
-    ("preprocess", "image", "photo.jpg", "--out", "tensors", "--damaged"), ("serve", "--damaged"),
-    ("preprocess", "audio", "sound.wav", "--out", "tensors", "--resampler"), ("serve", "--resampler"),
+    *(
+        ("serve", option)
+        for option in (
+            "--model",
+            "--input-shape",
+            "--policy",
+            "--workers",
+            "--preprocess",
+            "--target",
+            "--http",
+            "--grpc",
+            "--metrics",
+        )
+    ),
+    (*SERVE_FREE, "--ray"),
+    (*SERVE_FLEET, "--resources"),
+    ("reproduce", "smdp", "--quick", "--figure"),
+    ("reproduce",),
+    *(
+        ("preprocess", *kind, "--out", "tensors", option)
+        for option in ("--target", "--stage", "--dtype", "--fallback")
+        for kind in (("image", "photo.jpg"), ("audio", "sound.wav"))
+    ),
+    ("preprocess", "image", "photo.jpg", "--out", "tensors", "--damaged"),
+    ("serve", "--damaged"),
+    ("preprocess", "audio", "sound.wav", "--out", "tensors", "--resampler"),
+    ("serve", "--resampler"),
     ("preprocess", "audio", "sound.wav", "--out", "tensors", "--normalize-over"),
-    ("preprocess", "image", "photo.jpg", "--out", "tensors", "--launch"), ("serve", "--preprocess", "dpu", "--launch"),
+    ("preprocess", "image", "photo.jpg", "--out", "tensors", "--launch"),
+    ("serve", "--preprocess", "dpu", "--launch"),
     (*SIMULATE, "--lengths"),
-    (*PLAN, "--ray"), ("reproduce", "smdp", "--quick", "--ray"), ("simulate", "--grid", "grid.toml", "--ray"),
-    (*TUNE, "--accelerator", "npu", "--model"), (*TUNE[:-2], "--model", "resnet50", "--tune"),
+    (*PLAN, "--ray"),
+    ("reproduce", "smdp", "--quick", "--ray"),
+    ("simulate", "--grid", "grid.toml", "--ray"),
+    (*TUNE, "--accelerator", "npu", "--model"),
+    (*TUNE[:-2], "--model", "resnet50", "--tune"),
     (*TUNE, "--model", "resnet50", "--accelerator"),
-    *((*TUNE, "--model", "swin_t", "--accelerator", "h100", option)
-      for option in ("--partition", "--preprocess", "--precision")),
+    *(
+        (*TUNE, "--model", "swin_t", "--accelerator", "h100", option)
+        for option in ("--partition", "--preprocess", "--precision")
+    ),
     *((*PLAN, option) for option in ("--model", "--gpu", "--least", "--traffic", "--prices")),
     (*PLAN, "--model", "citrinet", "--lengths"),
     *((*SLICES, option) for option in ("--partition", "--preprocess", "--precision", "--model", "--prices")),
-)  # fmt: skip
+)
 # Options with a number, the values that are bad beside those of NUMBERS, and those of NUMBERS that are good.
 RANGES = (
     (SIMULATE, "--rate-rps", "float", ("0",), ()),
@@ -179,12 +214,15 @@ RANGES = (
     (("device",), "--run-limit-s", "float", ("0",), ()),
     (("preprocess", "image", "photo.jpg", "--out", "tensors"), "--image-cus", "int", ("0", "17"), ()),
     (("preprocess", "image", "photo.jpg", "--out", "tensors"), "--resize-short", "int", ("0", "65536"), ()),
-    *((("preprocess", "audio", "sound.wav", "--out", "tensors"), *case, ()) for case in (
-        ("--mel-cus", "int", ("0", "17")),
-        ("--norm-cus", "int", ("0", "17")),
-        ("--mels", "int", ("0", "257")),
-        ("--preemphasis", "float", ("1",)),
-    )),
+    *(
+        (("preprocess", "audio", "sound.wav", "--out", "tensors"), *case, ())
+        for case in (
+            ("--mel-cus", "int", ("0", "17")),
+            ("--norm-cus", "int", ("0", "17")),
+            ("--mels", "int", ("0", "257")),
+            ("--preemphasis", "float", ("1",)),
+        )
+    ),
     (("profile",), "--hidden", "int", ("0", "8193"), ()),
     (("profile",), "--workers", "int", ("0", "65"), ()),
     (("profile",), "--max-batch", "int", ("0", "1025"), ()),
@@ -201,19 +239,22 @@ RANGES = (
     (("demo", "--audio"), "--mel-cus", "int", ("0", "17"), ()),
     (("demo", "--audio"), "--norm-cus", "int", ("0", "17"), ()),
     (("demo",), "--seed", "int", (), ()),
-    *((("bench", "http://h:1"), *case, ()) for case in (
-        ("--rate-rps", "float", ("0", "1,,2", "1,0", "1,nan")),
-        ("--concurrency", "int", ("0", "4097")),
-        ("--requests", "int", ("0", "10000001")),
-        ("--duration-s", "float", ("0", "86401")),
-        ("--open-size", "int", ("0",)),
-        ("--classes", "int", ("1001",)),
-        ("--timeout-ms", "float", ("0",)),
-        ("--wait-s", "float", ("3601",)),
-        ("--processes", "int", ("0", "65")),
-        ("--connections", "int", ("0", "65537")),
-        ("--seed", "int", ()),
-    )),
+    *(
+        (("bench", "http://h:1"), *case, ())
+        for case in (
+            ("--rate-rps", "float", ("0", "1,,2", "1,0", "1,nan")),
+            ("--concurrency", "int", ("0", "4097")),
+            ("--requests", "int", ("0", "10000001")),
+            ("--duration-s", "float", ("0", "86401")),
+            ("--open-size", "int", ("0",)),
+            ("--classes", "int", ("1001",)),
+            ("--timeout-ms", "float", ("0",)),
+            ("--wait-s", "float", ("3601",)),
+            ("--processes", "int", ("0", "65")),
+            ("--connections", "int", ("0", "65537")),
+            ("--seed", "int", ()),
+        )
+    ),
     (("serve",), "--window-ms", "float", (), ()),
     (("serve",), "--bucket-s", "float", ("0", "86401"), ()),
     (("serve",), "--bucket-width", "int", ("0", "100001"), ()),
@@ -240,11 +281,22 @@ RANGES = (
     (("serve",), "--drain-s", "float", ("3601",), ()),
     (SERVE_FLEET, "--replicas", "int", ("0", "1001"), ()),
     (SERVE_FLEET, "--again-kib", "int", ("15", "131073"), ()),
-)  # fmt: skip
+)
 SETTINGS = (  # of a file for --config
-    "seed = -1", "rate-rps = nan", "sla_ms = inf", 'replay = "missing"', 'trees = "folder"', 'profile = "pipe"',
-    'corpus = "a\\u0000b"', "window-ms = -1", "max-batch = 0", 'policy = "x"', "requests = 1.5", "what = 1", "[",
-)  # fmt: skip
+    "seed = -1",
+    "rate-rps = nan",
+    "sla_ms = inf",
+    'replay = "missing"',
+    'trees = "folder"',
+    'profile = "pipe"',
+    'corpus = "a\\u0000b"',
+    "window-ms = -1",
+    "max-batch = 0",
+    'policy = "x"',
+    "requests = 1.5",
+    "what = 1",
+    "[",
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -257,7 +309,7 @@ def in_a_folder(tmp_path_factory):
     Path("binary").write_bytes(bytes(range(256)))
     Path("grid.toml").write_text("requests = 10\n")
     Path("day.csv").write_text("hour,resnet50\n0,100\n")
-    shutil.copy(next(path for path in bundled_photos() if path.suffix == ".jpg"), "photo.jpg")
+    shutil.copy(next(path for path in bundled_images() if path.suffix == ".jpg"), "photo.jpg")
     Path("trace.csv").write_text("arrival_s,model,input_len,output_len\n0,resnet50,1,1\n")
     Path("photos.csv").write_text("width,height\n500,375\n")
     Path("sound.wav").write_bytes(pcm_file(np.zeros(160), 16_000))
@@ -399,14 +451,15 @@ def test_a_number_out_of_range(command, option, value):
         (("build", "--target", "hw", "--report", "--clock-mhz", "200"), "--clock-mhz is for --target hw"),
         (("build", "--target", "hw", "--slr", "image_cu_1:3", "-o", "new"), "u55c has SLR 0 to 2"),
         (("build", "--target", "hw", "--image-cus", "15", "-o", "new"), "17 compute units"),
-        (PLAN[:-2], "--gpu"), (DAY[:-1], "give one of --rate-rps, --day and --replay"),
+        (PLAN[:-2], "--gpu"),
+        (DAY[:-1], "give one of --rate-rps, --day and --replay"),
         ((*PLAN, "--day", "day.csv"), "give one of --rate-rps, --day and --replay"),
         ((*PLAN, "--repartition-s", "9"), "--repartition-s is for --day"),
         ((*DAY, "day.csv", "--least", "power"), "--least: a day is planned for the fewest dollars"),
         ((*DAY, "day.csv", "--budget-usd", "9"), "--budget-usd: a day is planned for the fewest dollars"),
         ((*DAY, "day.csv", "--model", "swin_t"), "the header is 'hour,resnet50'; it must be hour,swin_t"),
     ],
-)  # fmt: skip
+)
 def test_what_is_planned_is_a_rate_or_a_day(options, wording):
     refused(*options, wording=wording)
 
@@ -421,9 +474,11 @@ def test_a_setting_in_a_file_is_held_to_what_options_are(text, tmp_path):
 @pytest.mark.parametrize("policies", ["cellular", "serial,dynamic-graph"])
 def test_the_demo_names_the_policies_that_can_serve_photos(policies):
     refused(
-        "demo", "--policies", policies,
+        "demo",
+        "--policies",
+        policies,
         wording="choose from serial, graph, static, work-conserving, bucketed-graph, lazy, oracle, preba, smdp",
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(

@@ -42,10 +42,13 @@ def without(modules: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         ("pyarrow", "simulate --grid {grid} --out {out}", PARQUET),
         ("pyarrow", "plan --model resnet50 --slo-ms 100 --rate-rps 1 --gpu a100-40gb --out {out}", PARQUET),
         ("matplotlib", "reproduce smdp --quick --out {out}", "needs Matplotlib: pip install 'headrace[sweeps]'"),
-        ("matplotlib", "plan --model resnet50 --slo-ms 100 --rate-rps 1 --gpu a100-40gb --out {out}",
-         "needs Matplotlib: pip install 'headrace[sweeps]'"),
+        (
+            "matplotlib",
+            "plan --model resnet50 --slo-ms 100 --rate-rps 1 --gpu a100-40gb --out {out}",
+            "needs Matplotlib: pip install 'headrace[sweeps]'",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_missing_extra_is_named(tmp_path, modules, arguments, message):
     (tmp_path / "grid.toml").write_text("requests = [10, 20]\n")
     paths = {"out": tmp_path / "out", "grid": tmp_path / "grid.toml"}

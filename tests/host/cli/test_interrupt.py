@@ -21,11 +21,15 @@ CODE = "import sys; from headrace.host.cli.main import main; print('up', file=sy
 
 def start(command: list[str], **environment: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
         env={**os.environ, **environment},
         # A shell's background job ignores interrupts, and what it starts inherits that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
+    )
 
 
 def interrupted(process: "subprocess.Popen[str]", group: bool = True) -> str:

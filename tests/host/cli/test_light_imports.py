@@ -10,9 +10,27 @@ from headrace.host.cli.main import COMMANDS
 
 # Each takes a twentieth of a second or more to load, and some are in extras that a machine may go without.
 HEAVY = (
-    "cv2", "google.protobuf", "grpc", "h5py", "librosa", "matplotlib", "numba", "perfetto", "pyarrow", "ray",
-    "scipy", "simplejpeg", "skimage", "sklearn", "soundfile", "soxr", "torch", "torchvision", "tritonclient", "uvloop",
-)  # fmt: skip
+    "cv2",
+    "google.protobuf",
+    "grpc",
+    "h5py",
+    "librosa",
+    "matplotlib",
+    "numba",
+    "perfetto",
+    "pyarrow",
+    "ray",
+    "scipy",
+    "simplejpeg",
+    "skimage",
+    "sklearn",
+    "soundfile",
+    "soxr",
+    "torch",
+    "torchvision",
+    "tritonclient",
+    "uvloop",
+)
 PROGRAM = """
 import json, os, sys
 from headrace.host.cli.main import app

@@ -14,8 +14,8 @@ from command import COMMAND, headrace, headrace_here
 
 from headrace.batching import POLICIES
 from headrace.host.cli.main import COMMANDS
-from headrace.host.demo.photos import bundled_photos
-from headrace.sim.hardware.preprocessors import read_costs
+from headrace.host.demo.inputs.images import bundled_images
+from headrace.sim.system.preprocessors import read_costs
 
 NAMES = ("photo[red].jpg", "[bold].jpg", ":smile:.jpg")  # markup and emoji codes to those who look for them
 
@@ -31,7 +31,7 @@ def xclbin(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def photos(tmp_path) -> list[Path]:
-    china = next(path for path in bundled_photos() if path.name == "china.jpg")
+    china = next(path for path in bundled_images() if path.name == "china.jpg")
     return [Path(shutil.copy(china, tmp_path / name)) for name in NAMES]
 
 

@@ -12,7 +12,7 @@ from command import headrace, headrace_here
 
 from headrace.host.cli.console import Stages
 from headrace.host.cli.main import app
-from headrace.host.cli.planned.search import draw
+from headrace.host.cli.plan.search import draw
 from headrace.sim.planner import commands
 from headrace.sim.planner.target import Candidate, Hardware, Target
 from headrace.sim.scenario import Scenario

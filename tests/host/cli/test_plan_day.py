@@ -7,11 +7,11 @@ import cv2
 import pytest
 from command import headrace, headrace_here
 
-from headrace.host.cli.planned.schedule import _body, _print, draw
-from headrace.sim.load.day import Interval
+from headrace.host.cli.plan.schedule import _body, _print, draw
 from headrace.sim.planner.allocate import Option, ServerPlan
 from headrace.sim.planner.schedule import Change, DayAnswer, Schedule, Stage
 from headrace.sim.planner.target import Candidate, Hardware, Target
+from headrace.sim.workload.day import Interval
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +23,21 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def day(folder):
-    return ("plan", "--model", "vgg16", "--gpu", "a100-40gb", "--slo-ms", "2.5", "--slo-quantile", "0.9",
-            "--day", str(folder / "day.csv"), "--out", str(folder / "out"))  # fmt: skip
+    return (
+        "plan",
+        "--model",
+        "vgg16",
+        "--gpu",
+        "a100-40gb",
+        "--slo-ms",
+        "2.5",
+        "--slo-quantile",
+        "0.9",
+        "--day",
+        str(folder / "day.csv"),
+        "--out",
+        str(folder / "out"),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +75,9 @@ def test_a_second_start_goes_on_and_writes_the_same(planned, day, folder):
 def answer():
     """Three hours of the night with one server, then two of another partition."""
     target = Target("resnet50", 3000, 50, "a100-40gb", gpus=2)
-    one, two = (Candidate(Hardware(servers, parts, "cpu:32"), "preba")
-                for servers, parts in ((1, "3g.20gb:2"), (2, "1g.5gb:7")))  # fmt: skip
+    one, two = (
+        Candidate(Hardware(servers, parts, "cpu:32"), "preba") for servers, parts in ((1, "3g.20gb:2"), (2, "1g.5gb:7"))
+    )
     spans = ((0, 2.5, 900.0, one), (2.5, 3, 1000.0, one), (3, 24, 3000.0, two))
     stages = tuple(
         Stage(Interval(start, end, {"resnet50": rate}), plan, 0.5 * plan.hardware.servers, 300.0, 0.001, 40.0)
@@ -78,10 +92,13 @@ def test_in_words_it_says_when_what_and_what_it_costs(answer, capsys):
     _print(answer)
     text = capsys.readouterr().out
     for words in (
-        "00:00", "900 to 1000", "03:00, before the hour: 1 x 3g.20gb:2, cpu:32 to 2 x 1g.5gb:7, cpu:32; 1 re-partit",
-        "in 60 s, 54000 requests late (0.023 % of the day's)", "22.51 $ a day, 0.12 % of the requests late",
+        "00:00",
+        "900 to 1000",
+        "03:00, before the hour: 1 x 3g.20gb:2, cpu:32 to 2 x 1g.5gb:7, cpu:32; 1 re-partit",
+        "in 60 s, 54000 requests late (0.023 % of the day's)",
+        "22.51 $ a day, 0.12 % of the requests late",
         "The schedule saves 1.49 $ a day, 6.2 %.",
-    ):  # fmt: skip
+    ):
         assert words in text, text
 
 
@@ -118,9 +135,12 @@ def test_of_several_models_it_says_whose_slices_are_which(of_two_models, capsys,
     _print(of_two_models)
     text = capsys.readouterr().out
     for words in (
-        "resnet50, swin_t on a100-40gb", "1 x 3g.20gb swin_t, 1 x 3g.20gb idle", "00:00, before the hour",
-        "The schedule saves 5.98 $ a day, 25 %.", "No GPU is re-partitioned: servers come and go.",
-    ):  # fmt: skip
+        "resnet50, swin_t on a100-40gb",
+        "1 x 3g.20gb swin_t, 1 x 3g.20gb idle",
+        "00:00, before the hour",
+        "The schedule saves 5.98 $ a day, 25 %.",
+        "No GPU is re-partitioned: servers come and go.",
+    ):
         assert words in text, text
     draw(tmp_path / "plan.png", of_two_models)
     assert cv2.imread(str(tmp_path / "plan.png")).std() > 10

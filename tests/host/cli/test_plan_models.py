@@ -8,12 +8,34 @@ import pytest
 from command import headrace_here
 from few_slices import few_slices
 
-MODELS = ("plan", "--model", "bert_base,swin_t", "--rate-rps", "60,40", "--slo-ms", "60,150", "--gpu", "h200",
-          "--slo-quantile", "0.9")  # fmt: skip
+MODELS = (
+    "plan",
+    "--model",
+    "bert_base,swin_t",
+    "--rate-rps",
+    "60,40",
+    "--slo-ms",
+    "60,150",
+    "--gpu",
+    "h200",
+    "--slo-quantile",
+    "0.9",
+)
 
 
-TWO = ("plan", "--model", "swin_t,resnet50", "--rate-rps", "700,500", "--slo-ms", "40,60", "--gpu", "a100-40gb",
-       "--slo-quantile", "0.9")  # fmt: skip
+TWO = (
+    "plan",
+    "--model",
+    "swin_t,resnet50",
+    "--rate-rps",
+    "700,500",
+    "--slo-ms",
+    "40,60",
+    "--gpu",
+    "a100-40gb",
+    "--slo-quantile",
+    "0.9",
+)
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +96,12 @@ def test_in_words_it_tells_both_ways_and_the_commands(planned):
     assert done.returncode == 0
     told = " ".join(done.stdout.split())
     for words in (
-        "On the same slices all rates may grow", "All models on all slices: 1 x", "A tenth more of every rate",
-        "nvidia-smi mig -cgi ", "headrace serve --model ",
-    ):  # fmt: skip
+        "On the same slices all rates may grow",
+        "All models on all slices: 1 x",
+        "A tenth more of every rate",
+        "nvidia-smi mig -cgi ",
+        "headrace serve --model ",
+    ):
         assert words in told
     best = body["best"]
     pieces = [piece for of in best["models"].values() for piece in of] if best["slices"] == "own" else [best]
@@ -90,13 +115,17 @@ def test_in_words_it_tells_both_ways_and_the_commands(planned):
         (("--rate-rps", "1,2,3"), "--rate-rps 1,2,3: give a number above 0, or one for each of"),
         (("--slo-ms", "1,2,3"), "--slo-ms 1,2,3: give a number above 0, or one for each of"),
         (("--rate-rps", "0,5"), "--rate-rps 0,5: give a number above 0"),
-        (("--model", "swin_t", "--slo-ms", "60", "--rate-rps", "100,5"),
-         "--rate-rps 100,5: give a number above 0; there is one model, so one number"),
+        (
+            ("--model", "swin_t", "--slo-ms", "60", "--rate-rps", "100,5"),
+            "--rate-rps 100,5: give a number above 0; there is one model, so one number",
+        ),
         (("--slo-ms", "60,0.01"), "--slo-ms 0.01 of swin_t: no slice of h200 holds a rate within it; a request alone"),
-        (("--model", "swin_t,bert_large", "--gpu", "a100-40gb", "--lengths", "999999"),
-         "--model bert_large on a100-40gb: bert_large takes 108.7 GiB at batch 1, more than the 38.0 GiB of"),
+        (
+            ("--model", "swin_t,bert_large", "--gpu", "a100-40gb", "--lengths", "999999"),
+            "--model bert_large on a100-40gb: bert_large takes 108.7 GiB at batch 1, more than the 38.0 GiB of",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_planned_is_refused(options, words):
     done = headrace_here(*MODELS, *options)
     assert done.returncode == 2 and words in " ".join(done.stderr.split())

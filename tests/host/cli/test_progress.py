@@ -111,10 +111,15 @@ def test_a_log_has_a_line_now_and_then_with_what_is_left(log, clock):
         stages.stage("search")
         stepped(stages, clock, *(5 * LINE_EVERY_S + number for number in range(31)))
     assert log.getvalue().splitlines() == [
-        "[red]runs", "[red]runs: 50 of 100, 0:02:30 left", "[red]runs: 60 of 100, 0:02:00 left",
-        "[red]runs: 70 of 100, 0:01:30 left", "[red]runs: 80 of 100, 0:01:00 left", "search", "search: 1",
+        "[red]runs",
+        "[red]runs: 50 of 100, 0:02:30 left",
+        "[red]runs: 60 of 100, 0:02:00 left",
+        "[red]runs: 70 of 100, 0:01:30 left",
+        "[red]runs: 80 of 100, 0:01:00 left",
+        "search",
+        "search: 1",
         "search: 31",
-    ]  # fmt: skip
+    ]
 
 
 def test_what_ends_soon_has_one_line_in_a_log(log, clock):

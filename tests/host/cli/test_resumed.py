@@ -50,11 +50,14 @@ def stopped(command, folder, by, after=3):
     """The command in a process of its own, which is sent the signal, as all of its group are, once so many runs are
     done."""
     process = subprocess.Popen(
-        [*COMMAND, *map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [*COMMAND, *map(str, command)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         start_new_session=True,
         # A shell's background job ignores interrupts, and what it starts inherits that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
+    )
     log = folder / "runs.jsonl"
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline and process.poll() is None:

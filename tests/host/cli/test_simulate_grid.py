@@ -19,8 +19,11 @@ def grid(tmp_path):
 def test_each_run_is_that_of_simulate_with_its_settings(grid):
     runs = json.loads(headrace("simulate", "--grid", grid, "--json", "--rate-rps", 50).stdout)
     assert [(each["settings"]["policy"], each["settings"]["seed"]) for each in runs] == [
-        ("lazy", 0), ("lazy", 1), ("graph", 0), ("graph", 1),
-    ]  # fmt: skip
+        ("lazy", 0),
+        ("lazy", 1),
+        ("graph", 0),
+        ("graph", 1),
+    ]
     one = ("simulate", "--model", "gnmt", "--requests", 100, "--policy", "graph", "--seed", 1, "--rate-rps", 50)
     alone = json.loads(headrace(*one, "--json").stdout)
     assert runs[3]["settings"] == alone.pop("settings")

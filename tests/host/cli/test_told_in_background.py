@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from headrace.host.cli.console import MOST_WAITING
+from headrace.host.cli.console import MAX_WAITING
 
 TELLER = """
 import sys
@@ -33,9 +33,9 @@ def told(lines):
 
 
 def test_all_lines_come_in_order_to_who_reads_them_late():
-    assert [line.rstrip(".") for line in told(MOST_WAITING)] == [f"line {number}" for number in range(MOST_WAITING)]
+    assert [line.rstrip(".") for line in told(MAX_WAITING)] == [f"line {number}" for number in range(MAX_WAITING)]
 
 
 def test_no_more_than_a_bound_wait_and_the_others_are_left_out():
-    found = told(10 * MOST_WAITING)
-    assert MOST_WAITING <= len(found) < 2 * MOST_WAITING and found[0].startswith("line 0.")
+    found = told(10 * MAX_WAITING)
+    assert MAX_WAITING <= len(found) < 2 * MAX_WAITING and found[0].startswith("line 0.")

@@ -11,7 +11,7 @@ from command import headrace, headrace_here
 
 from headrace.batching import Profile, ProfilePoint
 from headrace.host.cli.main import app
-from headrace.host.cli.planned.tuning import serve_command
+from headrace.host.cli.plan.tuning import serve_command
 from headrace.sim.planner.tuning import Setting
 from headrace.sim.scenario import Scenario
 
@@ -59,9 +59,14 @@ def test_the_commands_simulate_what_is_told_and_serve_it(tuned):
     assert words[:2] == ["headrace", "serve"]
     given = dict(zip(words[2::2], words[3::2], strict=True))
     assert given == {
-        "--model": "net", "--profile": "net.json", "--workers": "1", "--policy": "graph", "--sla-ms": "250",
-        "--window-ms": f"{graph['window_ms']:g}", "--max-batch": f"{graph['max_batch']:g}",
-    }  # fmt: skip
+        "--model": "net",
+        "--profile": "net.json",
+        "--workers": "1",
+        "--policy": "graph",
+        "--sla-ms": "250",
+        "--window-ms": f"{graph['window_ms']:g}",
+        "--max-batch": f"{graph['max_batch']:g}",
+    }
 
 
 def test_the_picture_shows_every_parameter_and_the_file_says_the_same(tuned):

@@ -3,11 +3,11 @@ import numpy as np
 import pytest
 
 from headrace.batching import UsageError
-from headrace.host.demo.photos import demo_photos, folder_photos
+from headrace.host.demo.inputs.images import demo_images, folder_images
 
 
 def test_the_demo_photos_cover_sizes_qualities_and_subsamplings():
-    photos = demo_photos()
+    photos = demo_images()
     assert len(photos) >= 30 and len({photo.name for photo in photos}) == len(photos)
     sizes = set()
     for photo in photos:
@@ -21,11 +21,11 @@ def test_the_demo_photos_cover_sizes_qualities_and_subsamplings():
 def test_a_folder_of_ones_own_is_taken_in_order_of_name(tmp_path):
     for name in ("b.jpg", "a.JPEG", "notes.txt"):
         (tmp_path / name).write_bytes(b"x")
-    assert [photo.name for photo in folder_photos(tmp_path)] == ["a.JPEG", "b.jpg"]
+    assert [photo.name for photo in folder_images(tmp_path)] == ["a.JPEG", "b.jpg"]
 
 
 def test_a_folder_without_photos_is_refused_by_name(tmp_path):
     with pytest.raises(UsageError, match="holds no"):
-        folder_photos(tmp_path)
+        folder_images(tmp_path)
     with pytest.raises(UsageError, match="no such folder"):
-        folder_photos(tmp_path / "missing")
+        folder_images(tmp_path / "missing")

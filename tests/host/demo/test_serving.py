@@ -11,10 +11,10 @@ from small_nets import NET, graphs, small, tasks, tensor  # noqa: F401 - a fixtu
 
 from headrace.batching import Serial
 from headrace.host.demo.equality import Equality, Prepared
-from headrace.host.demo.photos import Photo
+from headrace.host.demo.inputs.images import Photo
 from headrace.host.demo.serving import PARTS, Arrivals, Photos, run_arrivals
-from headrace.host.dpu.image import ImageSpec, preprocess
 from headrace.host.dpu.preprocessor import CpuPreprocessor
+from headrace.host.dpu.reference.image import ImageSpec, preprocess
 
 pytestmark = pytest.mark.usefixtures("small")
 
@@ -35,9 +35,18 @@ def run(given, at, *, drain_timeout_s=60.0, beside=None, on_answer=lambda *_: No
         if beside is not None:
             asyncio.get_running_loop().call_later(at[0] - 0.05, beside)
         return await run_arrivals(
-            "beforehand", "serial", runtime, executions, {NET: given}, Arrivals(np.array(at), [NET] * len(at)),
-            seed=0, sla_s=1.0, drain_timeout_s=drain_timeout_s, on_answer=on_answer, on_done=lambda: None,
-        )  # fmt: skip
+            "beforehand",
+            "serial",
+            runtime,
+            executions,
+            {NET: given},
+            Arrivals(np.array(at), [NET] * len(at)),
+            seed=0,
+            sla_s=1.0,
+            drain_timeout_s=drain_timeout_s,
+            on_answer=on_answer,
+            on_done=lambda: None,
+        )
 
     return serve(Serial(graphs()), tasks(), body, on_execution=executions.append)
 

@@ -13,17 +13,18 @@ import pytest
 import soundfile
 from rich.console import Console
 
-from headrace.host.demo import report, simulated
+from headrace.host.demo import simulated
 from headrace.host.demo.equality import Seen
+from headrace.host.demo.inputs.audio import AudioClip, pcm_file
+from headrace.host.demo.inputs.images import Photo
 from headrace.host.demo.options import DemoOptions
-from headrace.host.demo.photos import Photo
-from headrace.host.demo.simulated import LOADED, MEASURED, Server, Simulated, simulate_photos, simulate_sounds
-from headrace.host.demo.sounds import Sound, pcm_file
-from headrace.host.dpu.audio import AudioSpec
-from headrace.host.dpu.image import ImageSpec
-from headrace.sim.hardware.audio import mel_cu_cycles
-from headrace.sim.hardware.inputs import photo_of
-from headrace.sim.load.traffic import poisson
+from headrace.host.demo.report import report
+from headrace.host.demo.simulated import LOADED, MEASURED, Server, Simulated, simulate_audio, simulate_images
+from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.reference.image import ImageSpec
+from headrace.sim.hardware.dpu.audio import mel_cu_cycles
+from headrace.sim.hardware.inputs import image_of
+from headrace.sim.workload.traffic import poisson
 
 MODEL = "resnet50"
 CORE_S = 1e-3
@@ -67,7 +68,7 @@ def of_photos(
     prepared = {model: SimpleNamespace(photos=photos, seen=seen)}
     runs = [run_of([model], [photo.name for photo in photos], **run)]
     with core_taken(core_s):
-        return simulate_photos(options, network, prepared, runs, cus)
+        return simulate_images(options, network, prepared, runs, cus)
 
 
 @contextlib.contextmanager
@@ -165,7 +166,7 @@ def test_counted_clocks_go_before_the_cycle_models():
 def test_without_counted_clocks_they_are_the_cycle_models_of_these_files(photos):
     assert photos.clocks_from["the cycle model"] == 3
     one = of_photos(PHOTOS[:1], SEEN[:1])
-    seconds = 75e-6 + photo_of(PHOTOS[0].jpeg).clocks / CLOCK_HZ
+    seconds = 75e-6 + image_of(PHOTOS[0].jpeg).clocks / CLOCK_HZ
     busy = by_name(one, 0)["dpu"].result["preprocess_utilization"]["image cu"]
     span_s = by_name(one, 0)["dpu"].result["finished"] / by_name(one, 0)["dpu"].result["throughput_rps"]
     assert busy == pytest.approx(60 * seconds / (4 * span_s), rel=1e-3)
@@ -178,7 +179,7 @@ def test_a_progressive_file_is_modelled_and_counts_once_for_each_scan(monkeypatc
     monkeypatch.setattr(simulated, "MODELLED_BYTES", 10 * len(ten_scans))
     found = of_photos(photos, seen)
     assert found.clocks_from == {"the cycle model": 1}
-    more = photo_of(ten_scans).clocks - photo_of(PHOTOS[0].jpeg).clocks
+    more = image_of(ten_scans).clocks - image_of(PHOTOS[0].jpeg).clocks
     slower = median_ms(by_name(found, 0)["dpu"]) - median_ms(by_name(of_photos(PHOTOS[:1], seen), 0)["dpu"])
     assert slower == pytest.approx(1e3 * more / CLOCK_HZ, abs=0.2) and more > 100_000
     monkeypatch.setattr(simulated, "MODELLED_BYTES", 10 * len(ten_scans) - 1)
@@ -236,9 +237,9 @@ def test_arrivals_of_files_go_before_those_of_tensors():
     runs = [run_of([MODEL], names, rate=100.0, kind="beforehand"), run_of([MODEL], names, rate=10.0)]
     network = {MODEL: SimpleNamespace(spec=ImageSpec())}
     prepared = {MODEL: SimpleNamespace(photos=PHOTOS, seen=SEEN)}
-    found = simulate_photos(options, network, prepared, runs, 4)
+    found = simulate_images(options, network, prepared, runs, 4)
     assert found.loads[0].rate_rps == pytest.approx(10, rel=0.3)
-    only = simulate_photos(options, network, prepared, runs[:1], 4)
+    only = simulate_images(options, network, prepared, runs[:1], 4)
     assert only.loads[0].rate_rps == pytest.approx(100, rel=0.3)
 
 
@@ -247,7 +248,7 @@ def test_two_networks_share_the_slices():
     prepared = dict.fromkeys(models, SimpleNamespace(photos=PHOTOS, seen=SEEN))
     networks = dict.fromkeys(models, SimpleNamespace(spec=ImageSpec()))
     run = run_of(list(models), [photo.name for photo in PHOTOS])
-    found = simulate_photos(DemoOptions(PHOTOS, models=models), networks, prepared, [run], 4)
+    found = simulate_images(DemoOptions(PHOTOS, models=models), networks, prepared, [run], 4)
     assert found.models == models
     assert 1 / found.capacity_rps == pytest.approx(
         np.mean([1 / of_photos(model=model).capacity_rps for model in models])
@@ -305,17 +306,20 @@ def noise(seconds: float, rate: int) -> np.ndarray:
     return 0.1 * np.random.default_rng(0).standard_normal(round(seconds * rate))
 
 
-def of_sounds(sounds: list[Sound], seconds: list[float], model: str = "conformer", core_s: float = 0.02) -> Any:
+def of_sounds(sounds: list[AudioClip], seconds: list[float], model: str = "conformer", core_s: float = 0.02) -> Any:
     options = DemoOptions([], models=(model,), policies=("serial", "preba"))
     frames = [round(each * 100) for each in seconds]
     prepared = {model: SimpleNamespace(sounds=sounds, frames=frames)}
     runs = [run_of([model], [sound.name for sound in sounds], rate=2.0)]
     with core_taken(core_s):
-        return simulate_sounds(options, prepared, {model: AudioSpec()}, {"conformer": "conformer_small"}, runs, (1, 1))
+        return simulate_audio(options, prepared, {model: AudioSpec()}, {"conformer": "conformer_small"}, runs, (1, 1))
 
 
 def test_sounds_take_their_seconds_on_the_slices_and_the_clocks_of_their_samples_on_the_dpu():
-    fast, slow = Sound("16", pcm_file(noise(10, 16_000), 16_000)), Sound("48", pcm_file(noise(10, 48_000), 48_000))
+    fast, slow = (
+        AudioClip("16", pcm_file(noise(10, 16_000), 16_000)),
+        AudioClip("48", pcm_file(noise(10, 48_000), 48_000)),
+    )
     took = {}
     for sound, frames, rate in ((fast, 160_000, 16_000), (slow, 480_000, 48_000)):
         found = of_sounds([sound], [10.0])
@@ -328,14 +332,14 @@ def test_sounds_take_their_seconds_on_the_slices_and_the_clocks_of_their_samples
         assert dpu["preprocess_utilization"]["mel cu"] * cus * span_s / 60 == pytest.approx(each_s, rel=1e-3)
         took[rate] = median_ms(by_name(found, 0)["ideal"])
     assert took[16_000] == took[48_000]
-    short = of_sounds([Sound("2", pcm_file(noise(2, 16_000), 16_000))], [2.0])
+    short = of_sounds([AudioClip("2", pcm_file(noise(2, 16_000), 16_000))], [2.0])
     assert short.capacity_rps > 1.5 * found.capacity_rps
 
 
 def test_a_sound_that_the_dpu_does_not_take_goes_to_the_cpu_from_there():
     file = io.BytesIO()
     soundfile.write(file, noise(2, 16_000), 16_000, format="FLAC")
-    found = of_sounds([Sound("a.flac", file.getvalue())], [2.0])
+    found = of_sounds([AudioClip("a.flac", file.getvalue())], [2.0])
     assert found.clocks_from == {} and found.for_cpu == 1
     servers = by_name(found, 0)
     assert median_ms(servers["dpu"]) == pytest.approx(median_ms(servers[MEASURED]), abs=0.5)
@@ -343,4 +347,4 @@ def test_a_sound_that_the_dpu_does_not_take_goes_to_the_cpu_from_there():
 
 @pytest.mark.parametrize(("model", "reason"), [("own:net", "no traced network"), ("resnet50", "takes no sounds")])
 def test_sounds_for_networks_that_cannot_be_simulated_are_left_out(model, reason):
-    assert reason in of_sounds([Sound("2", pcm_file(noise(2, 16_000), 16_000))], [2.0], model)
+    assert reason in of_sounds([AudioClip("2", pcm_file(noise(2, 16_000), 16_000))], [2.0], model)

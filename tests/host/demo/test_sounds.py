@@ -7,15 +7,15 @@ import pytest
 import soundfile
 
 from headrace.batching import UsageError
-from headrace.host.demo import sounds
-from headrace.host.demo.sounds import Speaker, demo_sounds, folder_sounds, pcm_file, recorded_sounds, spoken_sounds
-from headrace.host.dpu.audio import RATES, AudioSpec
-from headrace.host.dpu.sound_file import pcm
+from headrace.host.demo.inputs import audio
+from headrace.host.demo.inputs.audio import Speaker, demo_audio, folder_audio, pcm_file, recorded_audio, spoken_audio
+from headrace.host.dpu.reference.audio import RATES, AudioSpec
+from headrace.host.dpu.reference.audio_file import pcm
 
 
 @pytest.fixture(scope="module")
 def spoken():
-    return spoken_sounds()
+    return spoken_audio()
 
 
 def test_the_dpu_can_take_every_spoken_sound_and_all_its_rates_occur(spoken):
@@ -67,25 +67,25 @@ def test_a_voice_that_there_is_not_is_named():
 
 
 def test_recordings_come_from_the_first_folder_that_has_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(sounds, "RECORDED", (tmp_path / "none", tmp_path))
+    monkeypatch.setattr(audio, "RECORDED", (tmp_path / "none", tmp_path))
     with pytest.raises(UsageError, match="alsa-utils"):
-        recorded_sounds()
+        recorded_audio()
     for name in ("Noise", "Front_Left", "Front_Center"):
         (tmp_path / f"{name}.wav").write_bytes(pcm_file(np.zeros(480), 48_000))
-    assert [sound.name for sound in recorded_sounds()] == ["alsa Front_Center", "alsa Front_Left"]
+    assert [sound.name for sound in recorded_audio()] == ["alsa Front_Center", "alsa Front_Left"]
 
 
 def test_the_demo_does_with_the_sounds_that_are_there_and_tells_what_is_not(tmp_path, monkeypatch):
     told = []
-    monkeypatch.setattr(sounds, "RECORDED", (tmp_path,))
-    assert len(demo_sounds(told.append)) == sounds.SPOKEN
+    monkeypatch.setattr(audio, "RECORDED", (tmp_path,))
+    assert len(demo_audio(told.append)) == audio.SPOKEN
     assert len(told) == 1 and "alsa-utils" in told[0]
     monkeypatch.setitem(sys.modules, "espeakng_loader", None)  # as if it were not installed
     with pytest.raises(UsageError, match="no sounds: run scripts/setup"):
-        demo_sounds(told.append)
+        demo_audio(told.append)
     (tmp_path / "Front_Left.wav").write_bytes(pcm_file(np.zeros(480), 48_000))
     told.clear()
-    assert [sound.name for sound in demo_sounds(told.append)] == ["alsa Front_Left"]
+    assert [sound.name for sound in demo_audio(told.append)] == ["alsa Front_Left"]
     assert len(told) == 1 and "espeak-ng is not there" in told[0]
 
 
@@ -93,12 +93,12 @@ def test_a_folder_of_ones_own_is_taken_in_order_of_name(tmp_path):
     (tmp_path / "deep").mkdir()
     for name in ("b.wav", "a.FLAC", "notes.txt", "deep/c.wav"):
         (tmp_path / name).write_bytes(b"x")
-    assert [sound.name for sound in folder_sounds(tmp_path)] == ["a.FLAC", "b.wav", "deep/c.wav"]
+    assert [sound.name for sound in folder_audio(tmp_path)] == ["a.FLAC", "b.wav", "deep/c.wav"]
     with pytest.raises(UsageError, match="no such folder"):
-        folder_sounds(tmp_path / "missing")
+        folder_audio(tmp_path / "missing")
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="holds no"):
-        folder_sounds(tmp_path / "empty")
+        folder_audio(tmp_path / "empty")
 
 
 def test_a_file_written_is_16_bit_pcm_and_clips():

@@ -11,24 +11,24 @@ import soundfile
 
 from headrace.batching import Profile, ProfilePoint, UsageError
 from headrace.host.demo import speech
+from headrace.host.demo.inputs.audio import AudioClip, pcm_file
 from headrace.host.demo.options import DemoOptions
-from headrace.host.demo.sounds import Sound, pcm_file
 from headrace.host.demo.speech import Reference, Speech, by_definition, cu_runs, load_networks, overlap, prepare
-from headrace.host.dpu import audio
-from headrace.host.dpu.audio import AudioSpec
 from headrace.host.dpu.preprocessor import CpuPreprocessor
+from headrace.host.dpu.reference import audio
+from headrace.host.dpu.reference.audio import AudioSpec
 from headrace.host.memory.layout import TensorSpec
 
 SPEC = AudioSpec()
 
 
-def sound(seconds: float, rate: int, seed: int = 0) -> Sound:
+def sound(seconds: float, rate: int, seed: int = 0) -> AudioClip:
     noise = 0.1 * np.random.default_rng(seed).standard_normal(round(seconds * rate))
     samples = noise * np.hanning(len(noise))  # a sudden begin would have all frequencies
-    return Sound(f"{seconds} s {rate} Hz", pcm_file(samples, rate))
+    return AudioClip(f"{seconds} s {rate} Hz", pcm_file(samples, rate))
 
 
-def prepared(*sounds: Sound) -> speech.Prepared:
+def prepared(*sounds: AudioClip) -> speech.Prepared:
     return asyncio.run(prepare(None, SPEC, sounds, lambda: None))
 
 
@@ -65,12 +65,14 @@ def test_errors_are_told_apart_by_bands_and_infinite_of_another_shape():
 def test_sounds_that_cannot_be_used_are_named_and_the_others_are_kept():
     flac = io.BytesIO()
     soundfile.write(flac, np.zeros(1600), 16_000, format="FLAC")
-    found = prepared(Sound("text", b"no sound"), sound(0.5, 22_050), Sound("flac", flac.getvalue()), sound(36, 8000))
+    found = prepared(
+        AudioClip("text", b"no sound"), sound(0.5, 22_050), AudioClip("flac", flac.getvalue()), sound(36, 8000)
+    )
     assert [each.name for each in found.sounds] == ["0.5 s 22050 Hz", "flac"] and found.frames == [51, 11]
     assert set(found.skipped) == {"text", "36 s 8000 Hz"} and "cut it into pieces" in found.skipped["36 s 8000 Hz"]
-    assert found.accuracy.sounds == 2 and found.accuracy.on_dpu == 0 and found.sounds_per_s["dpu"] == 0
+    assert found.accuracy.sounds == 2 and found.accuracy.on_dpu == 0 and found.audio_per_s["dpu"] == 0
     with pytest.raises(UsageError, match="none of the 1 sounds can be used"):
-        prepared(Sound("text", b"no sound"))
+        prepared(AudioClip("text", b"no sound"))
 
 
 def test_a_request_sends_features_and_how_many_of_their_frames_count():
@@ -108,8 +110,11 @@ def test_how_long_both_kinds_of_cus_worked_at_once():
 
 
 def test_what_the_workers_sustain_is_of_the_lengths_that_come():
-    points = [ProfilePoint(batch, latency * length, batch / (latency * length), length)
-              for length in (100.0, 200.0) for batch, latency in ((1, 0.001), (2, 0.0012))]  # fmt: skip
+    points = [
+        ProfilePoint(batch, latency * length, batch / (latency * length), length)
+        for length in (100.0, 200.0)
+        for batch, latency in ((1, 0.001), (2, 0.0012))
+    ]
     profile = Profile("net", 1, tuple(points))
     found = [(profile, frames, 1) for frames in (100, 200)]
     assert speech._mean_rate(found) == pytest.approx(1 / 0.15)

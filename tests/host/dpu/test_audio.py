@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sounds import int16, speechlike, wav
 
 from headrace.batching import UsageError
-from headrace.host.dpu import audio, resampling
-from headrace.host.dpu.audio import RATES, AudioSpec, Stage, log_mel, normalize, prepare, preprocess, resample
+from headrace.host.dpu.reference import audio, resampling
+from headrace.host.dpu.reference.audio import RATES, AudioSpec, Stage, log_mel, normalize, prepare, preprocess, resample
 
 SPEC = AudioSpec()
 BY_SOXR = AudioSpec(resampler="soxr")
@@ -27,9 +27,18 @@ def librosas(samples, spec=SPEC):
     samples = samples.astype(np.float64)
     samples = np.append(samples[:1], samples[1:] - spec.preemphasis * samples[:-1])
     power = librosa.feature.melspectrogram(
-        y=samples, sr=16000, n_fft=512, hop_length=160, win_length=400, window=scipy.signal.windows.hann(400),
-        center=True, pad_mode="constant", power=2.0, n_mels=spec.n_mels, dtype=np.float64,
-    )  # fmt: skip
+        y=samples,
+        sr=16000,
+        n_fft=512,
+        hop_length=160,
+        win_length=400,
+        window=scipy.signal.windows.hann(400),
+        center=True,
+        pad_mode="constant",
+        power=2.0,
+        n_mels=spec.n_mels,
+        dtype=np.float64,
+    )
     return np.log(power + 2.0**-24)
 
 
@@ -212,12 +221,26 @@ def test_what_is_prepared_is_not_made_again(monkeypatch):
 @pytest.mark.parametrize(
     "change",
     [
-        {"dtype": "int8"}, {"rate": 0}, {"rates": ()}, {"rates": (100,)}, {"preemphasis": 1.0}, {"n_fft": 500},
-        {"window": 513}, {"window": 1}, {"window": 600}, {"hop": 0}, {"hop": 513}, {"n_mels": 0}, {"n_mels": 300},
-        {"log_floor": 0.0}, {"std_floor": -1.0}, {"longest_s": math.inf}, {"resampler": "sinc"},
+        {"dtype": "int8"},
+        {"rate": 0},
+        {"rates": ()},
+        {"rates": (100,)},
+        {"preemphasis": 1.0},
+        {"n_fft": 500},
+        {"window": 513},
+        {"window": 1},
+        {"window": 600},
+        {"hop": 0},
+        {"hop": 513},
+        {"n_mels": 0},
+        {"n_mels": 300},
+        {"log_floor": 0.0},
+        {"std_floor": -1.0},
+        {"longest_s": math.inf},
+        {"resampler": "sinc"},
         {"normalize_over": "last"},
     ],
-)  # fmt: skip
+)
 def test_impossible_specs_are_refused(change):
     with pytest.raises(UsageError, match=next(iter(change)) if "dtype" not in change else "tensor type"):
         AudioSpec(**change)

@@ -14,12 +14,14 @@ from stopped_clock import StoppedClock, turns_until
 
 from headrace.batching import BadInput, CorruptInput, UnsupportedInput, UsageError
 from headrace.bitstreams.build import build_hw_emu, build_sw_emu
-from headrace.host.dpu import audio, cu, driver
-from headrace.host.dpu.audio import AudioSpec, Stage
-from headrace.host.dpu.audio_cu import MelCu, NormCu
+from headrace.host.dpu import driver
 from headrace.host.dpu.driver import Dpu, DpuUnavailable
 from headrace.host.dpu.preprocessor import Fallback
-from headrace.host.dpu.status import Status
+from headrace.host.dpu.reference import audio
+from headrace.host.dpu.reference.audio import AudioSpec, Stage
+from headrace.host.dpu.units import cu
+from headrace.host.dpu.units.audio_cu import MelCu, NormCu
+from headrace.host.dpu.units.status import Status
 from headrace.host.xrt import emulation
 from headrace.host.xrt.faults import Fault, FaultKind
 

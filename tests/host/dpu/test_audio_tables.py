@@ -8,9 +8,9 @@ import scipy.signal
 from sounds import int16, speechlike
 
 from headrace.batching import UsageError
-from headrace.host.dpu.audio import RATES, AudioSpec
-from headrace.host.dpu.audio_tables import LANES, TAP_WORDS, passes, taps_table
-from headrace.host.dpu.resampling import PASS_RIPPLE_DB, STOP_DB, TAP_ONE
+from headrace.host.dpu.reference.audio import RATES, AudioSpec
+from headrace.host.dpu.reference.resampling import PASS_RIPPLE_DB, STOP_DB, TAP_ONE
+from headrace.host.dpu.units.audio_tables import LANES, TAP_WORDS, passes, taps_table
 
 SPEC = AudioSpec()
 OTHERS = [rate for rate in RATES if rate != 16000]

@@ -5,12 +5,12 @@ import pytest
 from sounds import int16, speechlike, wav
 
 from headrace.batching import CorruptInput, UsageError
-from headrace.host.demo.photos import demo_photos
+from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu import cpu_profiling
 from headrace.host.dpu.cpu_profiling import measure_cpu
 from headrace.sim.hardware.inputs import Inputs
 
-PHOTOS = [photo.jpeg for photo in demo_photos()[:6]]
+PHOTOS = [photo.jpeg for photo in demo_images()[:6]]
 SOUNDS = [wav(int16(speechlike(seconds, rate)), rate) for seconds, rate in ((1.0, 16000), (4.0, 44100))]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.host.dpu.cu import as_int
+from headrace.host.dpu.units.cu import as_int
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,16 @@ import soundfile
 from sounds import int16, wav
 
 from headrace.bitstreams.build import build_hw_emu
-from headrace.host.demo.photos import demo_photos
-from headrace.host.demo.sounds import recorded_sounds, spoken_sounds
-from headrace.host.dpu.audio import AudioSpec, Stage, preprocess
+from headrace.host.demo.inputs.audio import recorded_audio, spoken_audio
+from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.image import ImageSpec
-from headrace.sim.hardware.dpu_server import CLOCK_HZ, START_S, dpu_preprocessor
-from headrace.sim.hardware.inputs import photo_of
+from headrace.host.dpu.reference.audio import AudioSpec, Stage, preprocess
+from headrace.host.dpu.reference.image import ImageSpec
+from headrace.sim.hardware.inputs import image_of
+from headrace.sim.system.dpu_server import CLOCK_HZ, START_S, dpu_preprocessor
 
 WITHIN = 0.01
-PHOTOS = demo_photos()
+PHOTOS = demo_images()
 SLOW = pytest.mark.slow
 
 
@@ -62,11 +62,11 @@ def sixteen_khz(data: bytes, longest_s: float = 6.0) -> tuple[bytes, float]:
     "photo", [pytest.param(p, id=p.name, marks=() if i % 6 == 0 else SLOW) for i, p in enumerate(PHOTOS)]
 )
 def test_a_photo_takes_the_clocks_that_hw_emu_counts(counted, photo):
-    model = clocks("image", 0, photos=(photo_of(photo.jpeg),))
+    model = clocks("image", 0, photos=(image_of(photo.jpeg),))
     assert model["image cu"] == pytest.approx(counted(photo.jpeg, ImageSpec())["cycles"], rel=WITHIN)
 
 
-@pytest.mark.parametrize("source", [recorded_sounds, spoken_sounds])
+@pytest.mark.parametrize("source", [recorded_audio, spoken_audio])
 def test_speech_takes_the_clocks_that_hw_emu_counts(counted, source):
     for sound in source()[:3]:
         data, seconds = sixteen_khz(sound.data)

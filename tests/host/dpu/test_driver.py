@@ -18,18 +18,19 @@ from headrace.batching import CorruptInput, UnsupportedInput, UsageError
 from headrace.bitstreams.build import build_hw_emu, build_sw_emu
 from headrace.bitstreams.kernel import parse_xml
 from headrace.bitstreams.xclbin import read_xclbin, sealed, write_xclbin
-from headrace.host.demo.photos import demo_photos
-from headrace.host.dpu import cu, driver, job_queue
+from headrace.host.demo.inputs.images import demo_images
+from headrace.host.dpu import driver
 from headrace.host.dpu.driver import Dpu, DpuUnavailable
-from headrace.host.dpu.image import Damaged, ImageSpec, Stage, preprocess
-from headrace.host.dpu.image import process as process_image
-from headrace.host.dpu.image_cu import FIRST_WORKSPACE, WORKSPACE, known_photo
 from headrace.host.dpu.preprocessor import Fallback, Launch, PreprocessorUnavailable
-from headrace.host.dpu.status import Status
+from headrace.host.dpu.reference.image import Damaged, ImageSpec, Stage, preprocess
+from headrace.host.dpu.reference.image import process as process_image
+from headrace.host.dpu.units import cu, job_queue
+from headrace.host.dpu.units.image_cu import FIRST_WORKSPACE, WORKSPACE, known_image
+from headrace.host.dpu.units.status import Status
 from headrace.host.xrt import emulation
 from headrace.host.xrt.faults import Fault, FaultKind
 
-PHOTOS = demo_photos()[:8]
+PHOTOS = demo_images()[:8]
 # Bits of `known_photo`, by byte, whose change a unit finds and libjpeg does not: a block of more than 64
 # coefficients, for example.
 FLIPS = [
@@ -223,7 +224,7 @@ def test_a_damaged_photo_can_be_taken_and_is_marked(xclbin):
 @pytest.mark.parametrize("policy", Damaged)
 @pytest.mark.parametrize(("at", "bit", "status"), FLIPS)
 def test_damage_that_only_the_unit_finds_is_told_with_both_opinions(xclbin, at, bit, status, policy):
-    photo = bytearray(known_photo()[0])
+    photo = bytearray(known_image()[0])
     photo[at] ^= 1 << bit
     spec = ImageSpec(damaged=policy)
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.batching import UsageError
-from headrace.host.dpu.audio import AudioSpec
-from headrace.host.dpu.audio_tables import FRAME_STEPS, PROGRAM_STEPS, WEIGHT_SCALE, filter_program, program_of
+from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.units.audio_tables import FRAME_STEPS, PROGRAM_STEPS, WEIGHT_SCALE, filter_program, program_of
 
 
 def run(program, powers, n_mels):

@@ -5,7 +5,15 @@ import numpy as np
 import pytest
 
 from headrace.batching import CorruptInput, UsageError
-from headrace.host.dpu.image import IMAGENET_MEAN, IMAGENET_STD, Damaged, ImageSpec, Stage, preprocess, resized_size
+from headrace.host.dpu.reference.image import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    Damaged,
+    ImageSpec,
+    Stage,
+    preprocess,
+    resized_size,
+)
 
 
 def jpeg(width: int, height: int, channels: int = 3) -> bytes:

@@ -13,17 +13,18 @@ from stopped_clock import StoppedClock
 
 from headrace.batching import UsageError
 from headrace.bitstreams.build import build_hw_emu, build_sw_emu
-from headrace.host.demo.photos import demo_photos
-from headrace.host.dpu import driver, job_queue
-from headrace.host.dpu.audio import AudioSpec
+from headrace.host.demo.inputs.images import demo_images
+from headrace.host.dpu import driver
 from headrace.host.dpu.driver import Dpu, DpuUnavailable
-from headrace.host.dpu.image import ImageSpec, Stage, preprocess
 from headrace.host.dpu.preprocessor import Fallback, Launch, PreprocessorUnavailable
-from headrace.host.dpu.status import Status
+from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.reference.image import ImageSpec, Stage, preprocess
+from headrace.host.dpu.units import job_queue
+from headrace.host.dpu.units.status import Status
 from headrace.host.xrt import emulation
 from headrace.host.xrt.faults import Fault, FaultKind
 
-PHOTOS = demo_photos()[:8]
+PHOTOS = demo_images()[:8]
 
 
 @pytest.fixture(scope="module")

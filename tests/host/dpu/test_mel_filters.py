@@ -4,8 +4,8 @@ import librosa
 import numpy as np
 import pytest
 
-from headrace.host.dpu.audio import RATES, AudioSpec
-from headrace.host.dpu.mel import mel_filters
+from headrace.host.dpu.reference.audio import RATES, AudioSpec
+from headrace.host.dpu.reference.mel import mel_filters
 
 
 def assert_librosas(rate, n_fft, n_mels, min_hz=0.0, max_hz=None):

@@ -12,8 +12,8 @@ from sounds import int16, speechlike, wav
 from transformers import ParakeetFeatureExtractor
 
 from headrace.bitstreams.build import build_sw_emu
-from headrace.host.dpu.audio import AudioSpec, Stage, normalize, preprocess
 from headrace.host.dpu.driver import Dpu
+from headrace.host.dpu.reference.audio import AudioSpec, Stage, normalize, preprocess
 
 SPEC = AudioSpec()
 CPU_BOUND, CPU_RMS = 1e-3, 1e-4  # of float32 in another order

@@ -13,9 +13,9 @@ from PIL import Image, ImageOps
 from headrace.batching import UsageError
 from headrace.bitstreams.build import build_sw_emu
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.image import ImageSpec, Stage, preprocess
-from headrace.host.dpu.orientation import Orientation, orientation
 from headrace.host.dpu.preprocessor import CpuPreprocessor, Fallback
+from headrace.host.dpu.reference.image import ImageSpec, Stage, preprocess
+from headrace.host.dpu.reference.orientation import Orientation, orientation
 
 
 def photo(width: int = 301, height: int = 200) -> bytes:
@@ -102,9 +102,22 @@ def test_a_file_that_ends_early_is_not_turned_or_as_it_says(file_format, cut):
         with_exif(photo(), tiff(6)[:4] + b"\xff\xff\xff\xff" + tiff(6)[8:]),
         photo()[:-2] + with_exif(photo(), tiff(6))[2:],
     ],
-    ids=["empty", "SOI alone", "no Exif", "0", "9", "another type", "beyond", "two values", "byte order", "no TIFF",
-         "cut off", "far away", "behind the scan"],
-)  # fmt: skip
+    ids=[
+        "empty",
+        "SOI alone",
+        "no Exif",
+        "0",
+        "9",
+        "another type",
+        "beyond",
+        "two values",
+        "byte order",
+        "no TIFF",
+        "cut off",
+        "far away",
+        "behind the scan",
+    ],
+)
 def test_a_photo_without_a_sound_orientation_stays_as_it_is(jpeg):
     assert orientation(jpeg) is Orientation.NONE
 
@@ -157,10 +170,12 @@ def test_the_orientation_is_told_whoever_does_the_work_and_whether_the_photo_is_
     async def told() -> list[Orientation | None]:
         async with Dpu(tmp_path / "dpu.xclbin", spec) as dpu, CpuPreprocessor(spec) as cpu:
             made = [
-                await dpu.process(jpeg), await dpu.process(photo()), await cpu.process(jpeg),
+                await dpu.process(jpeg),
+                await dpu.process(photo()),
+                await cpu.process(jpeg),
                 await dpu.process(with_exif(wide, tiff(Orientation.FLIP))),
                 await cpu.process(cv2.imencode(".png", pixels)[1].tobytes()),
-            ]  # fmt: skip
+            ]
         return [each.orientation for each in made]
 
     none = Orientation.NONE

@@ -14,9 +14,9 @@ from PIL import Image, ImageFile
 from scan_script import Scan, photo_image, to_jpeg
 
 from headrace.batching import CorruptInput
-from headrace.host.demo.photos import bundled_photos
-from headrace.host.dpu.image import ImageSpec, preprocess, process
-from headrace.host.dpu.photo_file import MOST_SCANS, Damaged, decode, size
+from headrace.host.demo.inputs.images import bundled_images
+from headrace.host.dpu.reference.image import ImageSpec, preprocess, process
+from headrace.host.dpu.reference.image_file import MAX_SCANS, Damaged, decode, size
 
 PICTURE = cv2.GaussianBlur(np.random.default_rng(3).integers(0, 256, (67, 90, 3), np.uint8), (3, 3), 0)
 COLOUR = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
@@ -122,7 +122,7 @@ def test_sound_files_are_opencvs_pixels_without_damage(name, damaged):
 
 
 def test_bundled_photos_are_opencvs_pixels_without_damage():
-    for path in bundled_photos():
+    for path in bundled_images():
         data = path.read_bytes()
         assert np.array_equal(decode(data, 100, Damaged.STRICT).pixels, opencv(data)), path
 
@@ -285,11 +285,11 @@ def test_the_limit_is_a_number_of_pixels():
 def test_a_few_bytes_a_scan_cannot_ask_for_a_pass_each():
     at = PROGRESSIVE.rindex(b"\xff\xda")
     with pytest.raises(CorruptInput, match="more than 100 scans"):
-        decode(PROGRESSIVE[:at] + PROGRESSIVE[at:-2] * (MOST_SCANS + 1) + b"\xff\xd9", 1, Damaged.LENIENT)
+        decode(PROGRESSIVE[:at] + PROGRESSIVE[at:-2] * (MAX_SCANS + 1) + b"\xff\xd9", 1, Damaged.LENIENT)
 
 
 def test_a_process_that_looks_for_damage_is_not_waited_for_for_ever(monkeypatch):
-    monkeypatch.setattr("headrace.host.dpu.photo_file.ALONE_S", 0.01)
+    monkeypatch.setattr("headrace.host.dpu.reference.image_file.ALONE_S", 0.01)
     with pytest.raises(CorruptInput, match=r"has not decoded it within 0\.01 s"):
         decode(SOUND["sampling that TurboJPEG does not know"], 1, Damaged.STRICT)
 

@@ -10,13 +10,13 @@ import pytest
 from sounds import int16, speechlike, wav
 
 from headrace.batching import CorruptInput
-from headrace.host.demo.photos import demo_photos
-from headrace.host.dpu import audio
-from headrace.host.dpu.audio import AudioSpec
-from headrace.host.dpu.image import ImageSpec, Stage, preprocess
+from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu.preprocessor import CpuPreprocessor, PreprocessorUnavailable
+from headrace.host.dpu.reference import audio
+from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.reference.image import ImageSpec, Stage, preprocess
 
-PHOTOS = demo_photos()[:8]
+PHOTOS = demo_images()[:8]
 
 
 class Watched(bytes):

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 from headrace.bitstreams.build import build_sw_emu
-from headrace.host.demo.photos import demo_photos
-from headrace.host.demo.sounds import pcm_file
-from headrace.host.dpu.audio import AudioSpec
-from headrace.host.dpu.cu import Cu
+from headrace.host.demo.inputs.audio import pcm_file
+from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.image import ImageSpec, preprocess
-from headrace.host.dpu.image_cu import ImageCu
 from headrace.host.dpu.preprocessor import Launch
+from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.reference.image import ImageSpec, preprocess
+from headrace.host.dpu.units.cu import Cu
+from headrace.host.dpu.units.image_cu import ImageCu
 from headrace.host.xrt import emulation
 from headrace.host.xrt.faults import Fault, FaultKind
 
-PHOTOS = demo_photos()[:4]
+PHOTOS = demo_images()[:4]
 SOON = 0.01
 
 
@@ -145,7 +145,7 @@ def test_a_wrong_answer_keeps_a_unit_out(xclbin, monkeypatch):
         probed.release()
         return False
 
-    monkeypatch.setattr("headrace.host.dpu.image_cu.ImageCu.probe", wrong)
+    monkeypatch.setattr("headrace.host.dpu.units.image_cu.ImageCu.probe", wrong)
 
     async def body(dpu):
         await dpu.process(PHOTOS[0].jpeg)

@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 
 from headrace.bitstreams.xclbin import Mode
-from headrace.host.demo.photos import demo_photos
-from headrace.host.dpu.image import ImageSpec, Stage
-from headrace.host.dpu.run_limits import audio_clocks, clocks_per_s, image_clocks
-from headrace.sim.hardware.dpu import image_cu_cycles
-from headrace.sim.hardware.jpeg import read_jpeg_work
+from headrace.host.demo.inputs.images import demo_images
+from headrace.host.dpu.reference.image import ImageSpec, Stage
+from headrace.host.dpu.units.run_limits import audio_clocks, clocks_per_s, image_clocks
+from headrace.sim.hardware.dpu.image import image_cu_cycles
+from headrace.sim.hardware.dpu.jpeg import read_jpeg_work
 
 
 def test_photos_take_fewer_clocks_than_the_bound():
-    for photo in demo_photos()[:12]:
+    for photo in demo_images()[:12]:
         assert 3 * image_cu_cycles(read_jpeg_work(photo.jpeg)) < image_clocks(photo.jpeg, ImageSpec(), Stage.NORMALIZE)
 
 
@@ -30,7 +30,7 @@ def test_extreme_files_take_fewer_clocks_than_the_bound(size, noise, progressive
 
 
 def test_the_bound_grows_with_pixels_scans_and_the_resized_image():
-    photo = cv2.resize(cv2.imdecode(np.frombuffer(demo_photos()[0].jpeg, np.uint8), 1), (500, 375))
+    photo = cv2.resize(cv2.imdecode(np.frombuffer(demo_images()[0].jpeg, np.uint8), 1), (500, 375))
     one, several = (
         cv2.imencode(".jpg", photo, [cv2.IMWRITE_JPEG_PROGRESSIVE, progressive])[1].tobytes() for progressive in (0, 1)
     )

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from sounds import int16, speechlike, wav, written
 
 from headrace.batching import BadInput, CorruptInput, UnsupportedInput
-from headrace.host.dpu.audio import RATES, AudioSpec, preprocess
-from headrace.host.dpu.sound_file import MOST_CHUNKS, decode, length, pcm
+from headrace.host.dpu.reference.audio import RATES, AudioSpec, preprocess
+from headrace.host.dpu.reference.audio_file import MAX_CHUNKS, decode, length, pcm
 
 LONGEST_S = 35.0
 SPEECH = int16(speechlike(0.2, 16000))
@@ -89,7 +89,7 @@ def test_chunks_of_odd_size_before_and_behind_the_samples_are_passed_over():
         (riff(chunk(b"LIST", b"ab", 1 << 31), form(), DATA), "ends before its data chunk"),
         (riff(form(), chunk(b"data", SPEECH.tobytes(), 2**32 - 2)), "claims 4294967294 bytes"),
         (wav(SPEECH, 16000)[:-1], "of which 6399 are there"),
-        (riff(*[chunk(b"junk", b"")] * MOST_CHUNKS, form(), DATA), "chunks before the samples"),
+        (riff(*[chunk(b"junk", b"")] * MAX_CHUNKS, form(), DATA), "chunks before the samples"),
     ],
 )
 def test_the_dpu_is_not_given_anything_else_and_the_reason_is_told(data, reason):

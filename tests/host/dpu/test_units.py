@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.host.dpu.units import Units
+from headrace.host.dpu.fair_pool import FairPool
 
 
 class Refused(Exception):
@@ -22,7 +22,7 @@ async def turns(count: int = 3) -> None:
 class Callers:
     """Numbered callers that ask, get, keep and return units; `served` is who got one, in order."""
 
-    def __init__(self, units: Units[str]) -> None:
+    def __init__(self, units: FairPool[str]) -> None:
         self.units = units
         self.tasks: list[asyncio.Task[None]] = []
         self.served: list[int] = []
@@ -57,7 +57,7 @@ ACTIONS = st.one_of(
 def test_units_are_served_in_order_and_none_is_lost(count, actions):
     async def body():
         names = [f"unit {number}" for number in range(count)]
-        units = Units(names)
+        units = FairPool(names)
         callers = Callers(units)
         for action in actions:
             match action:
@@ -87,7 +87,7 @@ def test_units_are_served_in_order_and_none_is_lost(count, actions):
 
 def test_who_asks_when_a_unit_comes_back_is_behind_all_who_waited():
     async def body():
-        units = Units(["one"])
+        units = FairPool(["one"])
         callers = Callers(units)
         for _ in range(3):
             callers.ask()
@@ -104,7 +104,7 @@ def test_who_asks_when_a_unit_comes_back_is_behind_all_who_waited():
 
 def test_a_unit_handed_to_one_who_gave_up_in_the_same_turn_goes_to_the_next():
     async def body():
-        units = Units(["one"])
+        units = FairPool(["one"])
         callers = Callers(units)
         for _ in range(4):
             callers.ask()
@@ -120,7 +120,7 @@ def test_a_unit_handed_to_one_who_gave_up_in_the_same_turn_goes_to_the_next():
 
 def test_who_lost_a_unit_comes_before_all_who_wait():
     async def body():
-        units = Units(["one"])
+        units = FairPool(["one"])
         await units.acquire()
         order = []
 
@@ -142,7 +142,7 @@ def test_who_lost_a_unit_comes_before_all_who_wait():
 
 def test_refusing_wakes_all_who_wait_and_stops_all_who_come():
     async def body():
-        units = Units(["one"])
+        units = FairPool(["one"])
         kept = await units.acquire()
         waiting = [asyncio.create_task(units.acquire()) for _ in range(5)]
         await turns()
@@ -167,7 +167,7 @@ def test_after_the_refusal_units_are_let_go_of():
         pass
 
     async def body():
-        units = Units([Device(), Device()])
+        units = FairPool([Device(), Device()])
         gone = [weakref.ref(units._free[0]), weakref.ref(units._free[1])]
         kept = await units.acquire()
         units.refuse(Refused)
@@ -180,7 +180,7 @@ def test_after_the_refusal_units_are_let_go_of():
 
 def test_one_who_was_handed_a_unit_before_the_refusal_keeps_it():
     async def body():
-        units = Units(["one"])
+        units = FairPool(["one"])
         await units.acquire()
         waiting = asyncio.create_task(units.acquire())
         await turns()
@@ -193,7 +193,7 @@ def test_one_who_was_handed_a_unit_before_the_refusal_keeps_it():
 
 def test_those_who_gave_up_are_forgotten():
     async def body():
-        units = Units(["one"])
+        units = FairPool(["one"])
         await units.acquire()
         for _ in range(100):
             with pytest.raises(TimeoutError):
@@ -206,7 +206,7 @@ def test_those_who_gave_up_are_forgotten():
 
 def test_the_time_that_callers_have_a_unit_is_told_by_name():
     async def run():
-        units = Units(range(2), "unit {}".format)
+        units = FairPool(range(2), "unit {}".format)
         assert units.states() == [("unit 0", 0.0, False, "", 0), ("unit 1", 0.0, False, "", 0)]
         first, second = await units.acquire(), await units.acquire()
         waiter = asyncio.ensure_future(units.acquire())

@@ -139,8 +139,19 @@ def test_at_the_end_all_is_answered_and_nothing_is_left(fleet):
 
 
 def test_what_the_cluster_has_no_room_for_is_told(three):
-    serve = ("serve", "--ray", three.address, "--insecure", *LIGHT, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
-             "--metrics", "127.0.0.1:0")  # fmt: skip
+    serve = (
+        "serve",
+        "--ray",
+        three.address,
+        "--insecure",
+        *LIGHT,
+        "--http",
+        "127.0.0.1:0",
+        "--grpc",
+        "127.0.0.1:0",
+        "--metrics",
+        "127.0.0.1:0",
+    )
     done = headrace(*serve, "--replicas", "3", "--resources", "pair=1")  # which the head has, and no test takes away
     assert done.returncode == 2
     assert "--replicas 3: each needs 1 pair, and the cluster has 2: give at most 2" in done.stderr
@@ -149,15 +160,39 @@ def test_what_the_cluster_has_no_room_for_is_told(three):
 
 
 def test_what_no_replica_can_serve_ends_the_start(three):
-    serve = ("serve", "--ray", three.address, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics",
-             "127.0.0.1:0", "--workers", "1")  # fmt: skip
+    serve = (
+        "serve",
+        "--ray",
+        three.address,
+        "--http",
+        "127.0.0.1:0",
+        "--grpc",
+        "127.0.0.1:0",
+        "--metrics",
+        "127.0.0.1:0",
+        "--workers",
+        "1",
+    )
     done = headrace(*serve, "--model", "no_such:network", "--insecure")
     assert done.returncode == 2 and "no_such" in done.stderr.splitlines()[-1]
 
 
 def test_a_node_without_headrace_is_told(three, broken):
-    done = headrace("serve", "--ray", three.address, "--insecure", *LIGHT, "--http", "127.0.0.1:0", "--grpc",
-                    "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--resources", "broken=1")  # fmt: skip
+    done = headrace(
+        "serve",
+        "--ray",
+        three.address,
+        "--insecure",
+        *LIGHT,
+        "--http",
+        "127.0.0.1:0",
+        "--grpc",
+        "127.0.0.1:0",
+        "--metrics",
+        "127.0.0.1:0",
+        "--resources",
+        "broken=1",
+    )
     assert done.returncode == 1 and "Traceback" not in done.stderr
     line = done.stderr.splitlines()[-1]
     assert "replica 0 does not come to be: " in line and "headrace" in line and "has the same Headrace" in line

@@ -48,9 +48,11 @@ def check(text, folder):
             text = text.replace(f"fd@{fd}", f"fd@{port.fileno()}")
         (folder / "haproxy.cfg").write_text(text)
         return subprocess.run(
-            [program(), "-c", "-V", "-f", folder / "haproxy.cfg"], capture_output=True, text=True,
+            [program(), "-c", "-V", "-f", folder / "haproxy.cfg"],
+            capture_output=True,
+            text=True,
             pass_fds=[port.fileno()],
-        )  # fmt: skip
+        )
 
 
 @pytest.mark.parametrize("places", [{}, {0: Place("10.0.0.1:8000", "10.0.0.1:8001"), 3: Place("[::1]:1", "[::1]:2")}])

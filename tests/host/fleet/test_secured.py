@@ -31,9 +31,15 @@ def files(tmp_path_factory):
 @pytest.fixture(scope="module")
 def fleet(files):
     found = Fleet(
-        "local", "--tls-cert", str(files / "cert.pem"), "--tls-key", str(files / "key.pem"), "--token-file",
-        str(files / "token"), insecure=False,
-    )  # fmt: skip
+        "local",
+        "--tls-cert",
+        str(files / "cert.pem"),
+        "--tls-key",
+        str(files / "key.pem"),
+        "--token-file",
+        str(files / "token"),
+        insecure=False,
+    )
     yield found
     assert found.end() == 0
 

@@ -21,7 +21,7 @@ from small_server import Quiet, Small, ask
 from headrace.batching import HeadraceError
 from headrace.host.fleet.haproxy import Place, Proxy, ProxySettings
 from headrace.host.fleet.statistics import ASK_S, LOOKED_S, Counts, Statistics
-from headrace.host.server.browsers import BrowserGuard
+from headrace.host.server.transport.http.browsers import BrowserGuard
 
 
 def entry(name, count, batches=(), last=0):
@@ -160,9 +160,16 @@ def test_one_that_does_not_tell_keeps_nobody_and_counts_as_it_did(statistics, re
 
 
 NONSENSE = (
-    b"no", b"{", b"[]", b'{"error": "none"}', b'{"model_stats": 5}', b'{"model_stats": [{}]}',
-    b'{"model_stats": [{"name": []}]}', b'{"model_stats": [{"name": "m", "inference_count": {}}]}', b"\xff" * 100,
-)  # fmt: skip
+    b"no",
+    b"{",
+    b"[]",
+    b'{"error": "none"}',
+    b'{"model_stats": 5}',
+    b'{"model_stats": [{}]}',
+    b'{"model_stats": [{"name": []}]}',
+    b'{"model_stats": [{"name": "m", "inference_count": {}}]}',
+    b"\xff" * 100,
+)
 
 
 @pytest.mark.parametrize("body", NONSENSE)

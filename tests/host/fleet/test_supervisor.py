@@ -14,7 +14,7 @@ import pytest
 import tritonclient.http
 from processes import lives
 
-from headrace.host.fleet.supervisor import DELAY_S, MAX_DELAY_S, SAID, SOUND_S, USAGE, Phase, Restarts, Supervisor
+from headrace.host.fleet.supervisor import AUDIO_S, DELAY_S, MAX_DELAY_S, SAID, USAGE, Phase, Restarts, Supervisor
 
 PATIENCE_S = 120.0
 STAND_IN = """
@@ -105,8 +105,8 @@ def test_a_server_that_ends_again_and_again_is_started_ever_later():
 
 def test_a_server_that_was_ready_for_long_is_started_again_as_if_it_were_the_first_time():
     restarts = Restarts()
-    assert [restarts.pause_s(7, ready_s) for ready_s in (None, 0.0, SOUND_S)] == [0.5, 1.0, 2.0]
-    assert restarts.pause_s(-9, SOUND_S + 0.001) == DELAY_S and restarts.early == 0
+    assert [restarts.pause_s(7, ready_s) for ready_s in (None, 0.0, AUDIO_S)] == [0.5, 1.0, 2.0]
+    assert restarts.pause_s(-9, AUDIO_S + 0.001) == DELAY_S and restarts.early == 0
     assert [restarts.pause_s(-9, 1.0) for _ in range(3)] == [0.5, 1.0, 2.0] and restarts.early == 3
     assert restarts.pause_s(7, 3600.0) == DELAY_S and restarts.early == 0
 

@@ -16,15 +16,15 @@ import torch
 from headrace.batching import BadInput, Profile, UnknownModel, UsageError
 from headrace.batching.policies.cellular import CellularBatching
 from headrace.batching.policies.dynamic_graph import DynamicGraphBatching
-from headrace.host.live.cells import CellTasks
 from headrace.host.live.runtime import Overloaded, Runtime, RuntimeClosed
-from headrace.host.workers.cell_profiling import measure_cell
+from headrace.host.live.tasks.cells import CellTasks
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.devices import worker_devices
-from headrace.host.workers.networks import Network, plan, post_order, tree_of
+from headrace.host.workers.networks.sequence_networks import Network, plan, post_order, tree_of
+from headrace.host.workers.networks.step_models import load_steps, run_alone, signature
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import ModelError, processes
-from headrace.host.workers.step_models import load_steps, run_alone, signature
+from headrace.host.workers.profiling.cells import measure_cell
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 SMALL_STEPS = Path(__file__).parents[1] / "workers"
@@ -41,8 +41,8 @@ STEPS = 12
 # A word 66 raises, 67 kills its process, 68 hangs; every step takes a while, so that there is time to kill a worker.
 UNLUCKY = """
 import os, time
-from headrace.host.workers import recurrent
-from headrace.host.workers.steps import Step
+from headrace.host.workers.networks.zoo import recurrent
+from headrace.host.workers.networks.steps import Step
 
 class Unlucky(recurrent.LstmStep):
     def forward(self, tokens, state, lengths):
@@ -406,7 +406,7 @@ def test_the_treelstm_alone_follows_the_equations():
 
 
 def test_a_cells_curve_is_measured(monkeypatch):
-    monkeypatch.setattr("headrace.host.workers.profiling.TIME_PER_POINT_S", 0.05)
+    monkeypatch.setattr("headrace.host.workers.profiling.batches.TIME_PER_POINT_S", 0.05)
     profile = asyncio.run(measure_cell("inner", 32, vocabulary=50, workers=1, max_batch=4))
     assert profile.model == "inner-32" and [point.batch for point in profile.points] == [1, 2, 4]
     assert Profile.from_json(profile.to_json()) == profile
@@ -416,6 +416,6 @@ def test_a_cells_curve_is_measured(monkeypatch):
 
 @pytest.mark.parametrize("cell", ["transformer-encoder", "transformer-decoder"])
 def test_a_transformers_steps_are_measured_at_their_longest(cell, monkeypatch):
-    monkeypatch.setattr("headrace.host.workers.profiling.TIME_PER_POINT_S", 0.05)
+    monkeypatch.setattr("headrace.host.workers.profiling.batches.TIME_PER_POINT_S", 0.05)
     profile = asyncio.run(measure_cell(cell, 32, vocabulary=50, workers=1, max_batch=2))
     assert profile.model == f"{cell}-32" and [point.batch for point in profile.points] == [1, 2]

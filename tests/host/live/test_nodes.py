@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from headrace.batching import GraphBatching, LazyBatching, ModelGraph, Node, NodeKind, NodeTimes
-from headrace.host.live.nodes import NodeTasks
 from headrace.host.live.runtime import Runtime, RuntimeClosed
+from headrace.host.live.tasks.nodes import NodeTasks
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.pool import WorkerPool
@@ -63,7 +63,7 @@ def simulated(policy, times, at, workers=1, lengths=None):
     lengths = lengths or [(1, 1)] * len(at)
     load = Arrivals(
         ["net"] * len(at), at, [float("inf")] * len(at), [float(i) for i, _ in lengths], [o for _, o in lengths]
-    )  # fmt: skip
+    )
     return run(policy, load, {"net": times}, workers, True)
 
 

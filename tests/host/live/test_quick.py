@@ -12,7 +12,7 @@ from serving import serve
 from small_nets import NET, graphs, small, tasks, tensor  # noqa: F401 - a fixture
 
 from headrace.batching import GraphBatching
-from headrace.host.live import quick
+from headrace.host.live import process_tuning
 
 pytestmark = pytest.mark.usefixtures("small")
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("small")
 def holds_awake() -> bool:
     """Whether this process has the file open; only then does the system keep cores awake."""
     opened = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
-    return any(os.path.islink(path) and os.readlink(path) == quick.LATENCY_FILE for path in opened)
+    return any(os.path.islink(path) and os.readlink(path) == process_tuning.LATENCY_FILE for path in opened)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_what_a_program_has_frozen_itself_stays_frozen(thawed):
     held = [[] for _ in range(1000)]
     gc.freeze()
     for _ in range(2):
-        with quick.without_long_collections():
+        with process_tuning.without_long_collections():
             pass
         assert gc.get_freeze_count() > len(held)
 
@@ -45,7 +45,7 @@ def test_what_lived_before_is_not_looked_through_while_a_runtime_is_open(thawed)
 
     async def body(runtime, _):
         assert gc.get_freeze_count() > before + 10_000
-        with quick.without_long_collections():  # another runtime that opens and closes meanwhile
+        with process_tuning.without_long_collections():  # another runtime that opens and closes meanwhile
             pass
         assert gc.get_freeze_count() > before + 10_000
         await runtime.infer(NET, tensor())
@@ -58,7 +58,7 @@ def test_what_lived_before_is_not_looked_through_while_a_runtime_is_open(thawed)
 def test_cores_are_kept_awake_while_the_runtime_is_open_if_it_was_asked_for(tmp_path, monkeypatch, keep_awake):
     told = tmp_path / "cpu_dma_latency"
     told.touch()
-    monkeypatch.setattr(quick, "LATENCY_FILE", str(told))
+    monkeypatch.setattr(process_tuning, "LATENCY_FILE", str(told))
 
     async def body(runtime, _):
         assert holds_awake() == keep_awake
@@ -70,7 +70,7 @@ def test_cores_are_kept_awake_while_the_runtime_is_open_if_it_was_asked_for(tmp_
 
 
 def test_a_system_that_does_not_allow_it_is_told_of_and_served_all_the_same(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(quick, "LATENCY_FILE", str(tmp_path / "absent" / "file"))
+    monkeypatch.setattr(process_tuning, "LATENCY_FILE", str(tmp_path / "absent" / "file"))
 
     async def body(runtime, _):
         await runtime.infer(NET, tensor())
@@ -85,7 +85,7 @@ def test_memory_that_is_kept_is_not_taken_from_the_system_anew(keeps):
     """In a process of its own: by itself it takes pages for every tensor, and none where what is freed is kept."""
     code = f"""
 import resource
-from headrace.host.live.quick import keep_freed_memory
+from headrace.host.live.process_tuning import keep_freed_memory
 
 def turn():
     held = [bytearray(600_000) for _ in range(4)]

@@ -19,14 +19,14 @@ from headrace.batching import (
     WorkConserving,
 )
 from headrace.host.live.runtime import Runtime, RuntimeClosed
-from headrace.host.live.whole import WholeTasks
+from headrace.host.live.tasks.whole import WholeTasks
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.devices import worker_devices
-from headrace.host.workers.models import load_model
+from headrace.host.workers.networks.models import load_model
+from headrace.host.workers.networks.program import WholeModel
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import ModelError, processes
-from headrace.host.workers.program import WholeModel
 
 pytestmark = pytest.mark.usefixtures("small")
 

@@ -13,10 +13,10 @@ import torch
 from serving import PerNode, balanced, beside_the_networks, serve  # noqa: F401 - a fixture
 
 from headrace.batching import GraphBatching, LazyBatching, NodeTimes, Serial
-from headrace.host.live.nodes import SplitTasks
-from headrace.host.workers import split as split_module
+from headrace.host.live.tasks.nodes import SplitTasks
 from headrace.host.workers.channel import WorkerLost
-from headrace.host.workers.models import load_model
+from headrace.host.workers.networks import split as split_module
+from headrace.host.workers.networks.models import load_model
 from headrace.host.workers.process import ModelError
 
 RESIDUAL, ATTENTION, KILLER = "split_nets:residual", "split_nets:attention", "split_nets:killer"
@@ -92,9 +92,12 @@ def test_requests_join_in_the_middle_of_the_network_and_get_their_own_outputs(so
                 break
 
     serve(
-        lazy(source, workers=workers), split_tasks(source, slots=256), body, workers=workers,
+        lazy(source, workers=workers),
+        split_tasks(source, slots=256),
+        body,
+        workers=workers,
         on_execution=executions.append,
-    )  # fmt: skip
+    )
     assert interrupted() and joined()
     assert max(e.task.batch_size for e in executions) > 1
 

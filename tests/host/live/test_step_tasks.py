@@ -9,10 +9,10 @@ import pytest
 from serving import PerNode, balanced, beside_the_networks, serve  # noqa: F401 - a fixture
 
 from headrace.batching import BadInput, GraphBatching, LazyBatching, NodeTimes, make_policy
-from headrace.host.live.nodes import SplitTasks
-from headrace.host.workers.networks import Network
-from headrace.host.workers.split import node_model
-from headrace.host.workers.step_models import load_steps, run_alone, step_nodes
+from headrace.host.live.tasks.nodes import SplitTasks
+from headrace.host.workers.networks.sequence_networks import Network
+from headrace.host.workers.networks.split import node_model
+from headrace.host.workers.networks.step_models import load_steps, run_alone, step_nodes
 
 RESIDUAL = "split_nets:residual"
 TRANSFORMER = Network("transformer", "transformer", hidden=32, vocabulary=50, heads=2, longest_input=24)

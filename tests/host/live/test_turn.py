@@ -8,8 +8,8 @@ from small_nets import graphs
 from virtual_time import LoopClock, run
 
 from headrace.batching import GraphBatching, LazyBatching, ModelGraph, Node, NodeTimes, Serial, WorkConserving
-from headrace.host.live.nodes import NodeTasks
 from headrace.host.live.runtime import Runtime
+from headrace.host.live.tasks.nodes import NodeTasks
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.messages import ANSWER, DONE, answer_nodes, read_nodes
 from headrace.host.workers.pool import WorkerPool

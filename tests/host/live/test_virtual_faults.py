@@ -51,9 +51,15 @@ class Faults(RuleBasedStateMachine):
         async def opened():
             await self.pool.__aenter__()
             self.runtime = Runtime(
-                policy, self.pool, self.served.tasks, task_timeout_s=TIMEOUT_S, outage_s=OUTAGE_S, attempts=ATTEMPTS,
-                drop_late=drop_late, clock=LoopClock(),
-            )  # fmt: skip
+                policy,
+                self.pool,
+                self.served.tasks,
+                task_timeout_s=TIMEOUT_S,
+                outage_s=OUTAGE_S,
+                attempts=ATTEMPTS,
+                drop_late=drop_late,
+                clock=LoopClock(),
+            )
             await self.runtime.__aenter__()
 
         self.loop.run_until_complete(opened())

@@ -384,9 +384,12 @@ def deadline(at, drop_late):
 def test_the_simulator_ends_with_the_rule_that_was_broken(name):
     cls, _, drop_late = CASES[name]
     load = Arrivals(
-        [model for _, model in REQUESTS], [at for at, _ in REQUESTS], [deadline(at, drop_late) for at, _ in REQUESTS],
-        [1.0] * len(REQUESTS), [1] * len(REQUESTS),
-    )  # fmt: skip
+        [model for _, model in REQUESTS],
+        [at for at, _ in REQUESTS],
+        [deadline(at, drop_late) for at, _ in REQUESTS],
+        [1.0] * len(REQUESTS),
+        [1] * len(REQUESTS),
+    )
     with pytest.raises(PolicyError, match=expected(name)):
         run(cls(), load, TIMES, 2, drop_late=drop_late)
 

@@ -13,8 +13,8 @@ import numpy as np
 from virtual_time import LoopClock, run
 
 from headrace.batching import Decoding, ModelGraph, Node, NodeKind
-from headrace.host.live.nodes import NodeTasks
 from headrace.host.live.runtime import Runtime
+from headrace.host.live.tasks.nodes import NodeTasks
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.messages import ANSWER, DONE, FAILED, answer_nodes, read_nodes
@@ -119,9 +119,7 @@ class VirtualWorker:
             return
         _, times, task, _ = self._queue[0]
         elapsed = max(0.0, self._loop.time() - self._began - self._slept_s)
-        self._stop_at = times.boundary(
-            task.batch_size, times.task_length(task), task.start, self._stop_at, elapsed
-        )  # fmt: skip
+        self._stop_at = times.boundary(task.batch_size, times.task_length(task), task.start, self._stop_at, elapsed)
         self._timer.cancel()
         self._ends_at(self._stop_at)
 
@@ -207,8 +205,10 @@ def serve(policy, times, body, *, workers=1, slots=16, horizon_s=3600.0, **setti
     served = Served(times, slots)
 
     async def main():
-        crew = [VirtualWorker(f"npu {number}", served.tasks, times, served.completed) for number in range(workers)]
-        async with WorkerPool(crew) as pool:
+        sweep_workers = [
+            VirtualWorker(f"npu {number}", served.tasks, times, served.completed) for number in range(workers)
+        ]
+        async with WorkerPool(sweep_workers) as pool:
             async with Runtime(
                 policy, pool, served.tasks, on_execution=served.executions.append, clock=LoopClock(), **settings
             ) as runtime:

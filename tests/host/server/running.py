@@ -19,7 +19,7 @@ import numpy as np
 from processes import children
 
 from headrace.batching import Profile, ProfilePoint
-from headrace.host.dpu.image import ImageSpec
+from headrace.host.dpu.reference.image import ImageSpec
 
 PHOTO = (Path(__file__).parents[3] / "examples" / "chelsea.jpg").read_bytes()
 SPEC = ImageSpec(73, 64, 64)  # of the photos that `means` and `corner` take
@@ -83,7 +83,7 @@ class Slow(Scale):
 
 def talk():
     "A speech network, small; its weights are fixed by torch.manual_seed(0)."
-    from headrace.host.workers.conformer import Conformer
+    from headrace.host.workers.networks.zoo.conformer import Conformer
 
     return Conformer(2, 32, 4, vocabulary=11, kernel=7)
 
@@ -181,9 +181,14 @@ def serving(*options: str, models: tuple[str, ...] = MODELS, profiled: bool = Tr
             if profiled:
                 command += ["--profile", str(write_profile(Path(folder), name))]
         process = subprocess.Popen(
-            [*command, *options], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, "no_proxy": "*"}, start_new_session=True,
-        )  # fmt: skip
+            [*command, *options],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "no_proxy": "*"},
+            start_new_session=True,
+        )
         try:
             assert process.stdout is not None and process.stderr is not None
             line = process.stdout.readline()

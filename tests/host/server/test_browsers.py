@@ -7,9 +7,9 @@ import pytest
 from running import scale_request, scaled, serving
 
 from headrace.batching import UsageError
-from headrace.host.server.browsers import BrowserGuard
-from headrace.host.server.http1 import Request
-from headrace.host.server.protocol import CrossSite, Misdirected
+from headrace.host.server.protocol.messages import CrossSite, Misdirected
+from headrace.host.server.transport.http.browsers import BrowserGuard
+from headrace.host.server.transport.http.connection import Request
 
 
 def request(method="GET", **headers):
@@ -20,18 +20,38 @@ def request(method="GET", **headers):
 @pytest.mark.parametrize(
     "host",
     [
-        "127.0.0.1:8000", "127.0.0.1", "10.0.0.7:80", "[::1]:8000", "[::1]", "localhost", "LocalHost:8000",
-        "localhost.", "app.localhost:1", "gpu", "GPU:8000", "gpu.:8000", "",
+        "127.0.0.1:8000",
+        "127.0.0.1",
+        "10.0.0.7:80",
+        "[::1]:8000",
+        "[::1]",
+        "localhost",
+        "LocalHost:8000",
+        "localhost.",
+        "app.localhost:1",
+        "gpu",
+        "GPU:8000",
+        "gpu.:8000",
+        "",
     ],
-)  # fmt: skip
+)
 def test_the_host_may_be_an_address_localhost_or_what_is_allowed(host):
     BrowserGuard(["gpu"]).check(request(host=host))
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "notlocalhost",
-             "1.2.3", "[::1", "gpu.evil"]
-)  # fmt: skip
+    "host",
+    [
+        "evil.example",
+        "evil.example:8000",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "notlocalhost",
+        "1.2.3",
+        "[::1",
+        "gpu.evil",
+    ],
+)
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_name_that_somebody_else_may_have_given_this_machine_is_refused(host, method):
     with pytest.raises(Misdirected, match="--allow-host"):
@@ -94,9 +114,13 @@ def server(tmp_path_factory):
 
 
 PATHS = [
-    "/v2/models/scale/infer", "/v2/repository/models/scale/unload", "/v2/repository/models/more/load",
-    "/v2/systemsharedmemory/region/r/register", "/v2/systemsharedmemory/unregister", "/photo/scale",
-]  # fmt: skip
+    "/v2/models/scale/infer",
+    "/v2/repository/models/scale/unload",
+    "/v2/repository/models/more/load",
+    "/v2/systemsharedmemory/region/r/register",
+    "/v2/systemsharedmemory/unregister",
+    "/photo/scale",
+]
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -18,7 +18,7 @@ from running import PHOTO, SPEC, scale_request, scaled, serving, until
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
-from headrace.host.dpu.image import preprocess
+from headrace.host.dpu.reference.image import preprocess
 
 TRANSPORTS = {"http": tritonclient.http, "grpc": tritonclient.grpc}
 
@@ -153,10 +153,12 @@ def test_json_of_both_forms_and_bytes_give_the_same(server):
     header = json.dumps({"inputs": [tensor]}).encode()
     answers.append(
         server.request(
-            "POST", "/v2/models/scale/versions/1/infer", header + raw.tobytes(),
+            "POST",
+            "/v2/models/scale/versions/1/infer",
+            header + raw.tobytes(),
             {"Inference-Header-Content-Length": str(len(header))},
         )
-    )  # fmt: skip
+    )
     for status, headers, body in answers:
         assert status == 200 and headers["content-type"] == "application/json"
         np.testing.assert_array_equal(scaled(body), 2 * raw)
@@ -182,8 +184,13 @@ def test_a_body_may_come_in_chunks(server):
     body = json.dumps(scale_request(3.0)).encode()
     with contextlib.closing(server.connection()) as connection:
         for _ in range(2):
-            connection.request("POST", "/v2/models/scale/infer", iter([body[:10], body[10:]]), encode_chunked=True,
-                               headers={"Transfer-Encoding": "chunked"})  # fmt: skip
+            connection.request(
+                "POST",
+                "/v2/models/scale/infer",
+                iter([body[:10], body[10:]]),
+                encode_chunked=True,
+                headers={"Transfer-Encoding": "chunked"},
+            )
             assert scaled(connection.getresponse().read())[0, 0] == 6
 
 
@@ -233,8 +240,10 @@ def test_files_are_base64_in_json(server):
 def test_json_is_compressed_for_who_accepts_it_and_tensors_for_who_asks_for_nothing_else(server):
     request = scale_request(*[1.5] * 200)
     for codings, binary, compressed in (
-        ("gzip, deflate", False, True), ("gzip, deflate", True, False), ("gzip", True, True)
-    ):  # fmt: skip
+        ("gzip, deflate", False, True),
+        ("gzip, deflate", True, False),
+        ("gzip", True, True),
+    ):
         asked = {**request, "outputs": [{"name": "output", "parameters": {"binary_data": binary}}]}
         status, headers, _ = server.request("POST", "/v2/models/scale/infer", asked, {"Accept-Encoding": codings})
         assert status == 200 and ("content-encoding" in headers) == compressed

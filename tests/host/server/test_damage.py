@@ -98,7 +98,7 @@ def changed(**more):
         (changed(parameters={"binary_data_size": -16}), "binary_data_size must be"),
         (b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [NaN]}]}', "no JSON"),
     ],
-)  # fmt: skip
+)
 def test_a_body_that_is_wrong_is_a_bad_request(server, body, text):
     status, error = server.error("POST", INFER, body)
     assert status == 400 and re.search(text, error), error
@@ -198,11 +198,16 @@ def test_a_head_that_is_wrong_is_refused_and_the_connection_closed(server, head,
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/v3", 404), ("GET", "/v2/models/scale/weights", 404), ("GET", INFER, 405),
-        ("POST", "/v2", 405), ("DELETE", "/v2/models/scale", 405), ("GET", "/v2/models/..%2f..%2fetc/ready", 404),
-        ("POST", "/v2/models/scale/infer/more", 404), ("GET", "/v2/repository/index", 405),
+        ("GET", "/v3", 404),
+        ("GET", "/v2/models/scale/weights", 404),
+        ("GET", INFER, 405),
+        ("POST", "/v2", 405),
+        ("DELETE", "/v2/models/scale", 405),
+        ("GET", "/v2/models/..%2f..%2fetc/ready", 404),
+        ("POST", "/v2/models/scale/infer/more", 404),
+        ("GET", "/v2/repository/index", 405),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_there_says_so(server, method, path, status):
     assert server.error(method, path)[0] == status
 

@@ -14,7 +14,7 @@ from running import HELD, scale_request, scaled, serving, until, write_profile
 
 from headrace.batching import UsageError
 from headrace.host.server.settings import ModelSettings, with_settings
-from headrace.host.workers.foreign.rules import FileRules
+from headrace.host.workers.networks.foreign.rules import FileRules
 
 WAITS = """
 import os, time

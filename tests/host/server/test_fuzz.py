@@ -110,9 +110,10 @@ def grpc_seeds() -> list[bytes]:
         parameters={"timeout": pb.InferParameter(int64_param=10**6)},
     )
     photo = pb.ModelInferRequest(
-        model_name="means", inputs=[Input(name="image", datatype="BYTES", shape=[1])],
+        model_name="means",
+        inputs=[Input(name="image", datatype="BYTES", shape=[1])],
         raw_input_contents=[len(PHOTO).to_bytes(4, "little") + PHOTO],
-    )  # fmt: skip
+    )
     empty = pb.ModelInferRequest(model_name="deep", inputs=[Input()] * 40, outputs=[Output()] * 40)
     return [message.SerializeToString() for message in (raw, typed, photo, empty)]
 
@@ -125,9 +126,13 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 def http2(message: bytes, path: bytes = INFER) -> bytes:
     """Return a connection of one call, with headers as literals that are not indexed (RFC 7541, section 6.2.2)."""
     fields = [
-        (b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", b"127.0.0.1"),
-        (b"content-type", b"application/grpc"), (b"te", b"trailers"),
-    ]  # fmt: skip
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", path),
+        (b":authority", b"127.0.0.1"),
+        (b"content-type", b"application/grpc"),
+        (b"te", b"trailers"),
+    ]
     block = b"".join(b"\0" + b"".join(bytes([len(text)]) + text for text in pair) for pair in fields)
     settings = frame(4, 0, 0, b"\0\3\0\0\0\x64\0\4\0\0\xff\xff") + frame(4, 1, 0, b"")
     body = b"\0" + len(message).to_bytes(4, "big") + message
@@ -269,9 +274,14 @@ def fuzzed(monkeypatch, tmp_path):
     )
     write_profile(tmp_path, "twice")
     options = {
-        "--max-body-mib": BODY_MIB, "--max-bodies-mib": BODIES_MIB, "--max-answer-mib": ANSWER_MIB,
-        "--max-json-kib": 1024, "--client-timeout-s": 5, "--repository": tmp_path, "--max-request-megapixels": 8,
-    }  # fmt: skip
+        "--max-body-mib": BODY_MIB,
+        "--max-bodies-mib": BODIES_MIB,
+        "--max-answer-mib": ANSWER_MIB,
+        "--max-json-kib": 1024,
+        "--client-timeout-s": 5,
+        "--repository": tmp_path,
+        "--max-request-megapixels": 8,
+    }
     given = [str(part) for pair in options.items() for part in pair]
     with serving(*given, models=("deep", "means")) as server:
         yield Fuzzed(server)

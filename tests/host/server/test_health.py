@@ -12,19 +12,19 @@ import pytest
 from running import write_profile
 from tritonclient.grpc import service_pb2
 
-from headrace.host.dpu.image import MAX_MEGAPIXELS, Damaged
+from headrace.host.dpu.reference.image import MAX_MEGAPIXELS, Damaged
 from headrace.host.live import runtime
 from headrace.host.live.runtime import RuntimeClosed, TooLate
 from headrace.host.server import service as of_service
 from headrace.host.server.group import Preprocessors
-from headrace.host.server.http import HttpApi, error_response
-from headrace.host.server.http1 import Request
-from headrace.host.server.limits import Limits
-from headrace.host.server.protocol import InferRequest
-from headrace.host.server.rpc import _Calls
+from headrace.host.server.observe.watch import RequestTrace
+from headrace.host.server.protocol.limits import Limits
+from headrace.host.server.protocol.messages import InferRequest
 from headrace.host.server.service import Service
 from headrace.host.server.settings import ModelSettings
-from headrace.host.server.watch import Visit
+from headrace.host.server.transport.grpc.endpoints import _Calls
+from headrace.host.server.transport.http.connection import Request
+from headrace.host.server.transport.http.endpoints import HttpApi, error_response
 
 SOURCE = """
 import torch
@@ -62,7 +62,7 @@ def service(tmp_path, monkeypatch):
 def infer(service, timeout_s=0.0):
     values = np.array([[1, 2, 3, 4]], np.float32)
     request = InferRequest("doubling", {"x": values}, timeout_us=round(timeout_s * 1e6))
-    return service.infer(request, Visit("doubling", "http", "a test"))
+    return service.infer(request, RequestTrace("doubling", "http", "a test"))
 
 
 def test_a_runtime_that_has_stopped_on_an_error_of_its_own_is_replaced(service):

@@ -7,9 +7,9 @@ import math
 import pytest
 import virtual_time
 
-from headrace.host.server.http import refusal
-from headrace.host.server.http1 import LINGER_S, SWEEP_S, HttpServer, Response
-from headrace.host.server.limits import BYTES_PER_S, IDLE_S, Limits
+from headrace.host.server.protocol.limits import BYTES_PER_S, IDLE_S, Limits
+from headrace.host.server.transport.http.connection import LINGER_S, SWEEP_S, HttpServer, Response
+from headrace.host.server.transport.http.endpoints import refusal
 
 HEAD = b"POST / HTTP/1.1\r\nHost: a\r\n"
 CLIENT_S = Limits().client_s

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.batching import BadInput
-from headrace.host.server import codings
-from headrace.host.server.chunks import BadChunk, Chunks
-from headrace.host.server.http import refusal
-from headrace.host.server.http1 import HttpServer, Response
-from headrace.host.server.limits import Limits
+from headrace.host.server.protocol import codings
+from headrace.host.server.protocol.limits import Limits
+from headrace.host.server.transport.http.chunks import BadChunk, Chunks
+from headrace.host.server.transport.http.connection import HttpServer, Response
+from headrace.host.server.transport.http.endpoints import refusal
 
 LIMITS = Limits(body=100_000, bodies=300_000)
 LAST = b"GET /last HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
@@ -96,9 +96,7 @@ ANSWERED = {
     "a body with its length": (sized(body=b"abc"), b"POST /there?now a abc"),
     "no body": (post(), b"POST /there?now a "),
     "empty lines before a request": (b"\r\n\r\n" + sized(body=b"abc"), b"POST /there?now a abc"),
-    "a whole URL, whose host counts": (
-        b"GET http://b:80/x/y?z HTTP/1.1\r\nHost: a\r\n\r\n", b"GET /x/y?z b:80 "
-    ),
+    "a whole URL, whose host counts": (b"GET http://b:80/x/y?z HTTP/1.1\r\nHost: a\r\n\r\n", b"GET /x/y?z b:80 "),
     "a whole URL without a path": (b"GET http://b HTTP/1.1\r\nHost: a\r\n\r\n", b"GET / b "),
     "a method in general": (b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", b"OPTIONS * a "),
     "an empty Host": (b"GET / HTTP/1.1\r\nHost:\r\n\r\n", b"GET /  "),
@@ -106,16 +104,19 @@ ANSWERED = {
     "chunks": (chunked(b"abc", b"defg" * 9), b"POST /there?now a abc" + b"defg" * 9),
     "chunks of nothing": (chunked(), b"POST /there?now a "),
     "chunks with extensions": (
-        post(b"Transfer-Encoding: Chunked", body=b'3 ; a=1;b="x"\r\nabc\r\n000;last\r\n\r\n'), b"POST /there?now a abc"
+        post(b"Transfer-Encoding: Chunked", body=b'3 ; a=1;b="x"\r\nabc\r\n000;last\r\n\r\n'),
+        b"POST /there?now a abc",
     ),
     "chunks with trailers": (chunked(b"abc", end=b"0\r\nDigest: x\r\nMore: y\r\n\r\n"), b"POST /there?now a abc"),
     "as many chunks as a body may have bytes": (
-        chunked(*[b"12345"] * 20_000), b"POST /there?now a " + b"12345" * 20_000
+        chunked(*[b"12345"] * 20_000),
+        b"POST /there?now a " + b"12345" * 20_000,
     ),
     "an upgrade that is not taken": (
-        b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", b"GET / a "
+        b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        b"GET / a ",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ANSWERED)
@@ -123,8 +124,9 @@ def test_a_request_is_answered_and_the_next_one_too(name):
     sent, content = ANSWERED[name]
     interim, answers = exchange(sent + LAST)
     assert interim == [] and [(status, found) for status, _, found in answers] == [
-        (200, content), (200, b"GET /last a ")
-    ]  # fmt: skip
+        (200, content),
+        (200, b"GET /last a "),
+    ]
 
 
 @pytest.mark.parametrize("name", ANSWERED)
@@ -179,7 +181,7 @@ def test_a_request_may_come_byte_by_byte(name):
         (post(b"Transfer-Encoding: chunked", body=b"fffffffffffff\r\n" + b"x" * 110_000), 413),
         (post(b"Content-Length: 100001"), 413),
     ],
-)  # fmt: skip
+)
 def test_what_has_no_clear_end_is_refused_and_the_connection_closed(sent, status):
     _, (answer,) = exchange(sent)
     assert answer[0] == status and answer[1]["connection"] == "close" and b'"error"' in answer[2]
@@ -281,7 +283,7 @@ def by_us(body, cuts):
 
 PIECE = st.sampled_from(
     [b"0", b"3", b"a", b"F", b"1f", b"\r\n", b"\r", b"\n", b";", b"x=y", b'="q"', b" ", b"abc", b"abcdefghij"]
-) | st.binary(max_size=3)  # fmt: skip
+) | st.binary(max_size=3)
 BODY = st.lists(PIECE, max_size=12).map(b"".join)
 CHUNKED = st.lists(st.binary(min_size=1, max_size=40), max_size=4).map(
     lambda pieces: b"".join(b"%X\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
@@ -328,10 +330,14 @@ def test_what_is_compressed_comes_out_as_it_was(text):
     raw = zlib.compressobj(wbits=-zlib.MAX_WBITS)
     half = len(text) // 2
     for body, coding in (
-        (gzip.compress(text), "gzip"), (gzip.compress(text), " X-GZIP"), (zlib.compress(text), "deflate"),
-        (raw.compress(text) + raw.flush(), "Deflate"), (text, "identity"), (text, ""),
+        (gzip.compress(text), "gzip"),
+        (gzip.compress(text), " X-GZIP"),
+        (zlib.compress(text), "deflate"),
+        (raw.compress(text) + raw.flush(), "Deflate"),
+        (text, "identity"),
+        (text, ""),
         (gzip.compress(text[:half]) + gzip.compress(text[half:]), "gzip"),
-    ):  # fmt: skip
+    ):
         assert decoded(body, coding) == text
 
 
@@ -363,12 +369,25 @@ def test_a_small_body_does_not_become_a_large_one():
 @pytest.mark.parametrize(
     ("accept", "coding"),
     [
-        ("gzip", "gzip"), ("deflate", "deflate"), ("gzip, deflate, br", "gzip"), ("GZip;q=0.5,deflate", "deflate"),
-        ("deflate;q=1.0, gzip;q=1.0", "gzip"), ("*", "gzip"), ("*;q=0.1", "gzip"), ("br", ""), ("identity", ""),
-        ("gzip;q=0", ""), ("gzip;q=0, *", "deflate"), ("*;q=0", ""), ("identity, gzip;q=0.5", ""),
-        ("identity;q=0.5, gzip", "gzip"), ("gzip;q=x", ""), ("", ""), ("x-gzip", "gzip"),
+        ("gzip", "gzip"),
+        ("deflate", "deflate"),
+        ("gzip, deflate, br", "gzip"),
+        ("GZip;q=0.5,deflate", "deflate"),
+        ("deflate;q=1.0, gzip;q=1.0", "gzip"),
+        ("*", "gzip"),
+        ("*;q=0.1", "gzip"),
+        ("br", ""),
+        ("identity", ""),
+        ("gzip;q=0", ""),
+        ("gzip;q=0, *", "deflate"),
+        ("*;q=0", ""),
+        ("identity, gzip;q=0.5", ""),
+        ("identity;q=0.5, gzip", "gzip"),
+        ("gzip;q=x", ""),
+        ("", ""),
+        ("x-gzip", "gzip"),
     ],
-)  # fmt: skip
+)
 def test_the_coding_of_an_answer_is_what_the_client_prefers(accept, coding):
     assert codings.accepted(accept) == coding
 

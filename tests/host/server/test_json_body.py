@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.batching import BadInput
-from headrace.host.server.json_body import Body, tensor
-from headrace.host.server.protocol import BYTES, DATATYPES, MAX_FIELDS, MAX_OBJECTS
+from headrace.host.server.protocol.messages import BYTES, DATATYPES, MAX_FIELDS, MAX_OBJECTS
+from headrace.host.server.transport.http.json_body import Body, tensor
 
 SHAPES = st.lists(st.integers(0, 3), min_size=1, max_size=4).map(tuple)
 
@@ -92,26 +92,38 @@ def test_what_is_no_tensor_is_refused(datatype, shape, data, text):
 @pytest.mark.parametrize(
     ("raw", "text"),
     [
-        (b"", "no JSON"), (b"{", "no JSON"), (b"[1]", "must be a JSON object"), (b"5", "must be a JSON object"),
-        (b'{"a":NaN}', "no JSON"), (b'{"a":"\\ud800"}', "no JSON"), (b'{"a":"\xff"}', "no JSON"),
-        (b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}", "no JSON.*too deep"), (b'{"a":1}' + bytes(20), "no JSON"),
-        (b'{"a\\u0000":1}', "a zero byte in the name"), (b'{"a":' + b"9" * 400 + b"}", "no JSON"),
+        (b"", "no JSON"),
+        (b"{", "no JSON"),
+        (b"[1]", "must be a JSON object"),
+        (b"5", "must be a JSON object"),
+        (b'{"a":NaN}', "no JSON"),
+        (b'{"a":"\\ud800"}', "no JSON"),
+        (b'{"a":"\xff"}', "no JSON"),
+        (b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}", "no JSON.*too deep"),
+        (b'{"a":1}' + bytes(20), "no JSON"),
+        (b'{"a\\u0000":1}', "a zero byte in the name"),
+        (b'{"a":' + b"9" * 400 + b"}", "no JSON"),
         (b" " * 101, "101 bytes of JSON; send at most 100"),
         (json.dumps({str(n): n for n in range(MAX_FIELDS + 1)}).encode(), "1025 fields; send at most 1024"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_object_is_refused(raw, text):
     with pytest.raises(BadInput, match=text):
         body(raw, 100 if b"  " in raw else 1 << 24)
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(codec="utf-8"), max_size=8),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=4), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=4), inner, max_size=4)
+    ),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 NAME = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=4)
@@ -121,8 +133,10 @@ NAME = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=4
 def test_any_object_is_read_as_orjson_reads_it(value):
     raw = orjson.dumps(value)
     found = body(raw).fields
-    plain = {key: each.as_dict() if hasattr(each, "as_dict") else each.as_list() if hasattr(each, "as_list") else each
-             for key, each in found.items()}  # fmt: skip
+    plain = {
+        key: each.as_dict() if hasattr(each, "as_dict") else each.as_list() if hasattr(each, "as_list") else each
+        for key, each in found.items()
+    }
     assert plain == orjson.loads(raw)
 
 

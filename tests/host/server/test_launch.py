@@ -7,16 +7,16 @@ import pytest
 
 from headrace.batching import UsageError
 from headrace.bitstreams.build import build_sw_emu
-from headrace.host.demo.photos import demo_photos
-from headrace.host.dpu.image import Damaged, ImageSpec, preprocess
+from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu.preprocessor import Launch
+from headrace.host.dpu.reference.image import Damaged, ImageSpec, preprocess
 from headrace.host.server.group import Preprocessors
 
 
 def test_units_with_a_queue_serve_one_kind_of_tensor(tmp_path):
     path = tmp_path / "dpu.xclbin"
     build_sw_emu(path, image_cus=1)
-    jpeg = demo_photos()[0].jpeg
+    jpeg = demo_images()[0].jpeg
 
     async def body() -> None:
         async with Preprocessors(lambda: path, 100, Damaged.STRICT, False, Launch.QUEUE) as preprocessors:

@@ -20,11 +20,11 @@ from running import scale_request, scaled, serving, until
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
-from headrace.host.dpu.image import Damaged
+from headrace.host.dpu.reference.image import Damaged
 from headrace.host.server.group import Preprocessors
-from headrace.host.server.limits import BYTES_PER_S, Limits
-from headrace.host.server.rpc import _Entrance
+from headrace.host.server.protocol.limits import BYTES_PER_S, Limits
 from headrace.host.server.service import Service
+from headrace.host.server.transport.grpc.endpoints import _Entrance
 
 INFER = "/v2/models/scale/infer"
 RPC = "/inference.GRPCInferenceService"
@@ -33,9 +33,15 @@ RPC = "/inference.GRPCInferenceService"
 @pytest.fixture(scope="module")
 def server():
     options = {
-        "max-body-mib": 1, "max-bodies-mib": 2, "max-head-kib": 4, "max-json-kib": 512,
-        "max-elements": 1000, "max-connections": 64, "client-timeout-s": 1, "max-queue": 64,
-    }  # fmt: skip
+        "max-body-mib": 1,
+        "max-bodies-mib": 2,
+        "max-head-kib": 4,
+        "max-json-kib": 512,
+        "max-elements": 1000,
+        "max-connections": 64,
+        "client-timeout-s": 1,
+        "max-queue": 64,
+    }
     given = [text for name, value in options.items() for text in (f"--{name}", str(value))]
     with serving(*given, models=("scale",)) as running:
         yield running
@@ -147,9 +153,13 @@ def speaking_http2(server, window=65535):
 def call(connection, method, stream=1):
     """Begin it: a head without compression (RFC 7541, 6.2.2)."""
     fields = {
-        ":method": "POST", ":scheme": "http", ":path": f"{RPC}/{method}", ":authority": "a", "te": "trailers",
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": f"{RPC}/{method}",
+        ":authority": "a",
+        "te": "trailers",
         "content-type": "application/grpc",
-    }  # fmt: skip
+    }
     block = b"".join(b"\0" + b"".join(bytes([len(text)]) + text.encode() for text in field) for field in fields.items())
     connection.sendall(frame(1, 4, stream, block))
 

@@ -14,14 +14,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from running import PHOTO, scale_request, serving, until
 
 from headrace.batching import Request, Task
-from headrace.host.dpu.units import UnitState
+from headrace.host.dpu.fair_pool import UnitState
 from headrace.host.live.runtime import Execution, WorkerState
-from headrace.host.server import live
-from headrace.host.server.live import Live
-from headrace.host.server.protocol import OK, Outcome
-from headrace.host.server.watch import Standing, Visit
+from headrace.host.server.observe import dashboard
+from headrace.host.server.observe.dashboard import Live
+from headrace.host.server.observe.watch import RequestTrace, Snapshot
+from headrace.host.server.protocol.messages import OK, Outcome
 
-NOTHING = Standing([], 0, [], {}, {}, {}, {}, {}, {}, 0)
+NOTHING = Snapshot([], 0, [], {}, {}, {}, {}, {}, {}, 0)
 
 
 def of(*models, look=lambda: NOTHING):
@@ -33,7 +33,7 @@ def of(*models, look=lambda: NOTHING):
 
 def visit(model, took_s, at=None, outcome=OK):
     answered = time.monotonic() if at is None else at
-    return Visit(model, "http", arrived=answered - took_s, outcome=outcome, answered=answered)
+    return RequestTrace(model, "http", arrived=answered - took_s, outcome=outcome, answered=answered)
 
 
 def execution(model="m", size=1, reason="full", at=0.0, id=0):
@@ -72,7 +72,7 @@ def test_a_second_that_nobody_was_there_for_is_empty_and_only_the_last_are_kept(
     assert watched.status(since=3)["seconds"]["answered"] == [] == watched.status(since=99)["seconds"]["answered"]
     turned(watched, 1e6)
     again = watched.status()["seconds"]
-    assert again["answered"] == [0] * (live.SECONDS - 1) and again["last"] == 1_000_003
+    assert again["answered"] == [0] * (dashboard.SECONDS - 1) and again["last"] == 1_000_003
 
 
 def test_models_are_told_apart_and_together():
@@ -95,12 +95,12 @@ def test_models_are_told_apart_and_together():
 
 def test_load_is_the_share_of_the_last_seconds_also_of_names_that_are_alike(monkeypatch):
     clock = SimpleNamespace(now=100.0, monotonic=lambda: clock.now)
-    monkeypatch.setattr(live, "time", clock)
+    monkeypatch.setattr(dashboard, "time", clock)
     busy = [1.0, 5.0]
 
     def look():
         workers = [WorkerState("cpu 0", True, busy[0], None)]
-        return Standing(workers, 0, [UnitState("cpu 0", busy[1], False)], {}, {}, {}, {}, {}, {}, 0)
+        return Snapshot(workers, 0, [UnitState("cpu 0", busy[1], False)], {}, {}, {}, {}, {}, {}, 0)
 
     async def run():
         async with of("m", look=look) as watched:
@@ -121,7 +121,7 @@ def test_memory_is_bounded_whatever_comes():
         at = watched._began + number / 4
         watched.answered(visit("m", 0.01, at))
         watched.executed("w", at, execution(size=1 + number % 8, id=number))
-    assert len(watched._batches) == live.BATCHES and len(watched._seconds) == live.SECONDS
+    assert len(watched._batches) == dashboard.BATCHES and len(watched._seconds) == dashboard.SECONDS
     assert len(json.dumps(watched.status())) < 30_000
 
 
@@ -149,10 +149,18 @@ def test_workers_of_every_policy_have_names_of_their_own():
         for stage in ("preprocess", "queue", "batch", "execute", "request"):
             assert f"headrace_{stage}_seconds_bucket" in names
         assert names >= {
-            "headrace_requests_total", "headrace_tasks_total", "headrace_batch_size_bucket", "headrace_workers_up",
-            "headrace_workers_lost_total", "headrace_cus_up", "headrace_queue_depth", "headrace_arena_used",
-            "headrace_worker_busy_seconds_total", "headrace_cu_busy_seconds_total", "headrace_in_flight",
-        }  # fmt: skip
+            "headrace_requests_total",
+            "headrace_tasks_total",
+            "headrace_batch_size_bucket",
+            "headrace_workers_up",
+            "headrace_workers_lost_total",
+            "headrace_cus_up",
+            "headrace_queue_depth",
+            "headrace_arena_used",
+            "headrace_worker_busy_seconds_total",
+            "headrace_cu_busy_seconds_total",
+            "headrace_in_flight",
+        }
 
 
 def test_what_is_no_photo_is_refused_with_a_reason():

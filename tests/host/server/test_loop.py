@@ -12,15 +12,15 @@ from running import write_profile
 from tritonclient.grpc import service_pb2 as pb
 
 from headrace.batching import HeadraceError
-from headrace.host.dpu.image import MAX_MEGAPIXELS, Damaged
+from headrace.host.dpu.reference.image import MAX_MEGAPIXELS, Damaged
 from headrace.host.server.group import Preprocessors
-from headrace.host.server.http import HEADER_LENGTH, HttpApi
-from headrace.host.server.http1 import Request
-from headrace.host.server.limits import Limits
-from headrace.host.server.rpc import _Entrance, _TensorCalls
+from headrace.host.server.protocol.limits import Limits
 from headrace.host.server.service import Service
 from headrace.host.server.settings import ModelSettings
-from headrace.host.server.wire import MAX_PLAIN
+from headrace.host.server.transport.grpc.endpoints import _Entrance, _TensorCalls
+from headrace.host.server.transport.grpc.wire import MAX_PLAIN
+from headrace.host.server.transport.http.connection import Request
+from headrace.host.server.transport.http.endpoints import HEADER_LENGTH, HttpApi
 
 WIDE = 1 << 20  # numbers of an output of the model
 SOURCE = f"""
@@ -192,8 +192,9 @@ def test_an_answer_at_its_limit_is_made_in_time_and_a_larger_one_is_refused(ask)
     response, longest_s = ask.http(rows(1, binary_data=False))
     assert response.status == 200 and longest_s < BOUND_S * SLOWER
     for asked, words in (
-        (rows(ROWS + 1, binary_data=True), b"for an answer"), (rows(2, binary_data=False), b"as binary data")
-    ):  # fmt: skip
+        (rows(ROWS + 1, binary_data=True), b"for an answer"),
+        (rows(2, binary_data=False), b"as binary data"),
+    ):
         response, longest_s = ask.http(asked)
         assert response.status == 400 and words in response.parts[0] and longest_s < BOUND_S * SLOWER
 

@@ -17,8 +17,8 @@ import tritonclient.http
 from running import HELD, scale_request, scaled, serving, until, write_profile
 from tritonclient.utils import InferenceServerException
 
-from headrace.host.workers.networks import Network, tree_of
-from headrace.host.workers.step_models import load_steps, run_alone
+from headrace.host.workers.networks.sequence_networks import Network, tree_of
+from headrace.host.workers.networks.step_models import load_steps, run_alone
 
 SMALL = {"hidden": 16, "vocabulary": 50}
 SIZES = "hidden = 16\nvocabulary = 50\n"
@@ -67,8 +67,10 @@ source = "lstm"
 policy = "cellular"
 {STEPS}
 """
-NETWORKS = {name: Network(name, kind, **SMALL) for name, kind in
-            (("cells", "seq2seq"), ("trees", "treelstm"), ("state", "lstm"))}  # fmt: skip
+NETWORKS = {
+    name: Network(name, kind, **SMALL)
+    for name, kind in (("cells", "seq2seq"), ("trees", "treelstm"), ("state", "lstm"))
+}
 NETWORKS["words"] = Network("words", "transformer", **SMALL, longest_output=20)
 
 
@@ -105,8 +107,12 @@ def test_every_model_is_served_by_its_own_policy(server):
         config = json.loads(server.request("GET", f"/v2/models/{name}/config")[2])
         policies[name] = config["parameters"]["policy"]["string_value"]
     assert policies == {
-        "alone": "serial", "batched": "work-conserving", "deep": "lazy", "cells": "cellular", "words": "lazy",
-    }  # fmt: skip
+        "alone": "serial",
+        "batched": "work-conserving",
+        "deep": "lazy",
+        "cells": "cellular",
+        "words": "lazy",
+    }
     for name in ("alone", "batched"):
         status, _, body = server.request("POST", f"/v2/models/{name}/infer", scale_request(1.0, 2.0))
         assert status == 200 and scaled(body)[:, 0].tolist() == [2, 4]
@@ -175,9 +181,8 @@ def streamed(server, *requests, empty_final=False):
         client.start_stream(heard)
         for id, (model, inputs, parameters) in enumerate(requests, 1):
             client.async_stream_infer(
-                model, inputs, request_id=str(id), parameters=parameters,
-                enable_empty_final_response=empty_final,
-            )  # fmt: skip
+                model, inputs, request_id=str(id), parameters=parameters, enable_empty_final_response=empty_final
+            )
         ends = 0
         while ends < len(requests):
             result, error = done.get(timeout=30)

@@ -19,7 +19,7 @@ from processes import lives
 from running import HELD, PHOTO, SPEC, scale_request, scaled, serving, until
 from tritonclient.utils import InferenceServerException
 
-from headrace.host.dpu.image import Damaged, preprocess
+from headrace.host.dpu.reference.image import Damaged, preprocess
 
 INFER = "/v2/models/scale/infer"
 

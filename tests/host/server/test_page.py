@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 from running import PHOTO, SPEC, scale_request, serving, until
 
-from headrace.host.dpu.image import Stage, preprocess
+from headrace.host.dpu.reference.image import Stage, preprocess
 
 CHROMIUM = "/usr/bin/chromium-headless-shell"
 DROP = """photo => {

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.batching import BadInput
-from headrace.host.server.protocol import MAX_RANK, checked_shape
+from headrace.host.server.protocol.messages import MAX_RANK, checked_shape
 
 
 def test_a_tensor_has_eight_dimensions_at_most():

@@ -20,9 +20,9 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from headrace.batching import Request, Task
 from headrace.host.live.runtime import Execution
-from headrace.host.server import access_log, trace
-from headrace.host.server.access_log import AccessLog
-from headrace.host.server.watch import Visit
+from headrace.host.server.observe import access_log, trace
+from headrace.host.server.observe.access_log import AccessLog
+from headrace.host.server.observe.watch import RequestTrace
 
 INFER = "/v2/models/scale/infer"
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
@@ -129,7 +129,7 @@ def test_an_access_log_that_nobody_takes_holds_up_nothing_and_says_what_it_left_
     path = tmp_path / "log"
     with AccessLog(str(path)) as log:
         for number in range(1000):
-            log.answered(Visit("m", "http", id=str(number)))
+            log.answered(RequestTrace("m", "http", id=str(number)))
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert sum(line.get("left_out", 0) for line in lines) + sum("id" in line for line in lines) == 1000
     assert sum("id" in line for line in lines) < 1000
@@ -149,7 +149,7 @@ def test_a_full_disk_costs_whole_lines_that_are_counted_and_tears_none(tmp_path,
         resource.setrlimit(resource.RLIMIT_FSIZE, (10_001, hard))
         try:
             for number in range(2000):
-                log.answered(Visit("m", "http", id=str(number)))
+                log.answered(RequestTrace("m", "http", id=str(number)))
                 until(lambda: len(log._lines) < 400 or path.stat().st_size == 10_001)
             assert not told()[-1].endswith(b"\n"), "no line is cut at this limit: choose another"
         finally:
@@ -168,11 +168,11 @@ def test_a_log_that_cannot_be_reopened_goes_on_and_is_reopened_when_it_can(tmp_p
     with AccessLog(str(folder / "log")) as log:
         folder.rename(tmp_path / "moved")
         log.reopen()
-        log.answered(Visit("m", "http", id="while it is away"))
+        log.answered(RequestTrace("m", "http", id="while it is away"))
         until(lambda: log._reopens and len(log._lines) == 1)
         folder.mkdir()
         until((folder / "log").exists)
-        log.answered(Visit("m", "http", id="behind"))
+        log.answered(RequestTrace("m", "http", id="behind"))
     assert [json.loads(line)["id"] for line in (folder / "log").read_text().splitlines()] == [
         "while it is away",
         "behind",

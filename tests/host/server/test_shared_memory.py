@@ -18,8 +18,8 @@ from running import PHOTO, SPEC, scale_request, serving, until
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
 from headrace.batching import BadInput
-from headrace.host.dpu.image import preprocess
-from headrace.host.server.shared_memory import FOLDER, MAX_REGIONS, Regions
+from headrace.host.dpu.reference.image import preprocess
+from headrace.host.server.protocol.shared_memory import FOLDER, MAX_REGIONS, Regions
 
 TRANSPORTS = {"http": tritonclient.http, "grpc": tritonclient.grpc}
 

@@ -11,7 +11,7 @@ from running import SOURCE, serving
 from sounds import int16, speechlike, wav, written
 from tritonclient.utils import InferenceServerException
 
-from headrace.host.dpu.audio import AudioSpec, preprocess
+from headrace.host.dpu.reference.audio import AudioSpec, preprocess
 
 SOUND = wav(int16(speechlike(1.3, 16000)), 16000)
 STEREO = wav(np.stack([int16(speechlike(0.8, 44100, seed)) for seed in (1, 2)], 1), 44100)
@@ -100,8 +100,10 @@ def test_what_is_no_sound_is_refused_with_what_to_change(transport, client, soun
 def test_metadata_tell_both_ways_and_the_page_takes_no_photo_for_it(server):
     metadata = json.loads(server.request("GET", "/v2/models/talk")[2])
     assert [(each["name"], each["datatype"], each["shape"]) for each in metadata["inputs"]] == [
-        ("features", "FP32", [-1, 80, -1]), ("lengths", "INT64", [-1]), ("AUDIO", "BYTES", [-1, 1]),
-    ]  # fmt: skip
+        ("features", "FP32", [-1, 80, -1]),
+        ("lengths", "INT64", [-1]),
+        ("AUDIO", "BYTES", [-1, 1]),
+    ]
     status, error = server.error("POST", "/photo/talk", SOUND)
     assert status == 400 and "takes no photos" in error
 

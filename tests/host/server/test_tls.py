@@ -45,7 +45,7 @@ def files(tmp_path_factory):
 def server(files):
     with serving(
         "--tls-cert", str(files / "cert.pem"), "--tls-key", str(files / "key.pem"), models=("scale",)
-    ) as running:  # fmt: skip
+    ) as running:
         yield running
         code, said = running.end()
         assert code == 0 and "Traceback" not in said

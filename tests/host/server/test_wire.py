@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
 from headrace.batching import BadInput
-from headrace.host.server.protocol import MAX_FIELDS
-from headrace.host.server.wire import read_request, write_response, write_stream_response
+from headrace.host.server.protocol.messages import MAX_FIELDS
+from headrace.host.server.transport.grpc.wire import read_request, write_response, write_stream_response
 
 TEXT = st.text(max_size=8)
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
@@ -29,7 +29,10 @@ REQUESTS = st.builds(
     inputs=st.lists(
         st.builds(
             pb.ModelInferRequest.InferInputTensor,
-            name=TEXT, datatype=TEXT, shape=st.lists(NUMBERS, max_size=3), parameters=PARAMETERS,
+            name=TEXT,
+            datatype=TEXT,
+            shape=st.lists(NUMBERS, max_size=3),
+            parameters=PARAMETERS,
             contents=st.builds(pb.InferTensorContents, int64_contents=st.lists(NUMBERS, max_size=3)),
         ),
         max_size=2,
@@ -38,12 +41,13 @@ REQUESTS = st.builds(
         st.builds(pb.ModelInferRequest.InferRequestedOutputTensor, name=TEXT, parameters=PARAMETERS), max_size=2
     ),
     raw_input_contents=CONTENTS,
-)  # fmt: skip
+)
 RESPONSES = st.builds(
     pb.ModelInferResponse,
-    model_name=TEXT, id=TEXT,
+    model_name=TEXT,
+    id=TEXT,
     outputs=st.lists(st.builds(pb.ModelInferResponse.InferOutputTensor, name=TEXT, shape=st.lists(NUMBERS))),
-)  # fmt: skip
+)
 
 
 def whole(message):
@@ -95,10 +99,17 @@ def damaged(request, at, cut, put):
 @pytest.mark.parametrize(
     "message",
     [
-        b"\x3a", b"\x3a\x05abc", b"\x3a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x0a\xff\xff\xff\xff\x0f",
-        b"\x3a" + b"\x80" * 11, b"\x0a\x01\xff", b"\x3b", b"\x3b\x3a\x01a", b"\x00\x00",
+        b"\x3a",
+        b"\x3a\x05abc",
+        b"\x3a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+        b"\x0a\xff\xff\xff\xff\x0f",
+        b"\x3a" + b"\x80" * 11,
+        b"\x0a\x01\xff",
+        b"\x3b",
+        b"\x3b\x3a\x01a",
+        b"\x00\x00",
     ],
-)  # fmt: skip
+)
 def test_lengths_and_keys_that_lie_are_bad_input(message):
     with pytest.raises(BadInput, match="no ModelInferRequest"):
         read_request(message)

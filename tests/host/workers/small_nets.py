@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from headrace.batching import ModelGraph
-from headrace.host.live.whole import WholeTasks
-from headrace.host.workers.models import load_model
-from headrace.host.workers.program import WholeModel
+from headrace.host.live.tasks.whole import WholeTasks
+from headrace.host.workers.networks.models import load_model
+from headrace.host.workers.networks.program import WholeModel
 
 NET = "smallnet:net"
 OTHER = "smallnet:other"

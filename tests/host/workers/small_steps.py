@@ -5,7 +5,7 @@ from torch import nn
 
 from headrace.batching.graphs.model_graph import NodeKind
 from headrace.host.memory.layout import TensorSpec
-from headrace.host.workers.steps import Step
+from headrace.host.workers.networks.steps import Step
 
 WORDS = 20
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from headrace.host.workers import captured
-from headrace.host.workers.models import load_model
-from headrace.host.workers.split import split, split_at
+from headrace.host.workers.executors import cuda_graphs
+from headrace.host.workers.networks.models import load_model
+from headrace.host.workers.networks.split import split, split_at
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need an NVIDIA GPU")
 
@@ -25,7 +25,7 @@ def network(request):
 @pytest.fixture(autouse=True)
 def graphs_always_gain(monkeypatch):
     """Else a GPU on which these small networks are no faster would not be tested."""
-    monkeypatch.setattr(captured, "GAIN", 0.0)
+    monkeypatch.setattr(cuda_graphs, "GAIN", 0.0)
 
 
 def through(run, nodes, batch, live, first=0):
@@ -42,7 +42,7 @@ def close(live, other):
 @torch.inference_mode()
 def test_captured_nodes_give_what_the_nodes_give_at_every_batch_size(network):
     cut, given = network
-    nodes = captured.CapturedNodes(cut, given, 4)
+    nodes = cuda_graphs.CapturedNodes(cut, given, 4)
     for batch in (1, 2, 3, 4):  # 3 is not captured
         inputs = tuple(tensor[:batch].clone() for tensor in given)
         expected = through(cut.run, len(cut.nodes), batch, tuple(tensor.clone() for tensor in inputs))
@@ -54,7 +54,7 @@ def test_captured_nodes_give_what_the_nodes_give_at_every_batch_size(network):
 def test_who_waits_at_any_boundary_is_not_overwritten_and_may_be_joined(network):
     cut, given = network
     count = len(cut.nodes)
-    nodes = captured.CapturedNodes(cut, given, 4)
+    nodes = cuda_graphs.CapturedNodes(cut, given, 4)
     expected = through(cut.run, count, 4, tuple(tensor.clone() for tensor in given))
 
     def requests(first, size):

@@ -23,8 +23,8 @@ from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.devices import WorkerDevice
 from headrace.host.workers.fork_server import ForkServer
 from headrace.host.workers.messages import write_whole
+from headrace.host.workers.networks.program import whole_program
 from headrace.host.workers.process import WorkerProcess
-from headrace.host.workers.program import whole_program
 
 # A worker that tells all about itself.
 REPORT = """
@@ -252,9 +252,15 @@ def test_a_server_that_does_not_start_is_told(small, monkeypatch, tmp_path):  # 
 
 
 CALLS = [
-    (socket, "socketpair"), (os, "memfd_create"), (os, "ftruncate"), (mmap, "mmap"), (os, "pipe2"),
-    (socket, "recv_fds"), (os, "set_blocking"), (asyncio.SelectorEventLoop, "add_reader"),
-]  # fmt: skip
+    (socket, "socketpair"),
+    (os, "memfd_create"),
+    (os, "ftruncate"),
+    (mmap, "mmap"),
+    (os, "pipe2"),
+    (socket, "recv_fds"),
+    (os, "set_blocking"),
+    (asyncio.SelectorEventLoop, "add_reader"),
+]
 
 
 @pytest.mark.parametrize(("where", "name"), CALLS, ids=[name for _, name in CALLS])

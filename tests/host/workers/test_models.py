@@ -13,12 +13,12 @@ import torch
 from PIL import Image
 
 from headrace.batching import UsageError
-from headrace.host.demo.photos import demo_photos
-from headrace.host.dpu.image import ImageSpec, Stage, preprocess
+from headrace.host.demo.inputs.images import demo_images
+from headrace.host.dpu.reference.image import ImageSpec, Stage, preprocess
 from headrace.host.memory.layout import TensorSpec
-from headrace.host.workers.input_shapes import parse_input_shape
-from headrace.host.workers.models import load_model
-from headrace.host.workers.torchvision_networks import torchvision
+from headrace.host.workers.networks.input_shapes import parse_input_shape
+from headrace.host.workers.networks.models import load_model
+from headrace.host.workers.networks.zoo.torchvision_networks import torchvision
 
 _numbers = itertools.count()
 
@@ -69,7 +69,7 @@ def test_the_input_is_that_of_the_networks_own_transform(name, side, short):
     model = load_model(name)
     assert model.input_shape == (3, side, side) and model.classes == 1000
     assert model.transform == ImageSpec(resize_short=short, crop_width=side, crop_height=side)
-    photo = preprocess(demo_photos()[0].jpeg, model.transform)
+    photo = preprocess(demo_images()[0].jpeg, model.transform)
     assert model.forward([torch.from_numpy(photo)[None]])[0].shape == (1, 1000)
     # Theirs rescale what all others take, as they do with torchvision's weights.
     assert getattr(model.module, "transform_input", False) == (name in ("inception_v3", "googlenet"))
@@ -143,7 +143,7 @@ def test_torchvisions_resize_differs_by_as_much_as_is_told(filter_name, mean, rm
         crop_size=224, resize_size=256, mean=(0, 0, 0), std=(1, 1, 1), interpolation=InterpolationMode[filter_name]
     )
     means, deviations = [], []
-    for photo in demo_photos():
+    for photo in demo_images():
         theirs = published(Image.open(io.BytesIO(photo.jpeg)).convert("RGB")).permute(1, 2, 0).numpy() * 255
         difference = np.abs(theirs - preprocess(photo.jpeg, ImageSpec(), Stage.CROP))
         means.append(difference.mean())
@@ -394,7 +394,7 @@ def test_a_network_of_timm_brings_its_input_and_transform(users):
 
 
 def test_a_module_brings_its_transform_and_labels(users):
-    body = "from headrace.host.dpu.image import ImageSpec\n" + network(
+    body = "from headrace.host.dpu.reference.image import ImageSpec\n" + network(
         "x.flatten(1)[:, :3]",
         "    made.input_shape = (3, 64, 64)\n"
         "    made.transform = ImageSpec(70, 64, 64, mean=(0.5, 0.5, 0.5))\n    made.categories = ['r', 'g', 'b']\n",
@@ -440,8 +440,10 @@ def test_a_module_that_prints_leaves_stdout_alone(users, capsys):
     load_model(users(body), input_shape="3")
     printed = capsys.readouterr()
     assert printed.out == "" and [word for word in ("imported", "made", "run") if word in printed.err] == [
-        "imported", "made", "run",
-    ]  # fmt: skip
+        "imported",
+        "made",
+        "run",
+    ]
 
 
 def test_a_module_may_import_what_lies_beside_it_and_the_path_stays_as_it_was(users, tmp_path):

@@ -7,9 +7,9 @@ import torch
 from command import headrace_here
 
 from headrace.batching import Profile
-from headrace.host.workers.differences import batch_difference
-from headrace.host.workers.models import load_model
-from headrace.host.workers.split import node_model, one_thread
+from headrace.host.workers.inspection.batch_differences import batch_difference
+from headrace.host.workers.networks.models import load_model
+from headrace.host.workers.networks.split import node_model, one_thread
 
 NETS = Path(__file__).parent  # where the workers find split_nets
 
@@ -41,9 +41,21 @@ def test_a_profile_with_nodes_serves_lazy_in_the_simulator(tmp_path, monkeypatch
 
     rate = 0.5 * profile.knee().throughput_rps
     simulated = headrace_here(
-        "simulate", "--accelerator", "profile", "--profile", path, "--model", "split_nets:residual",
-        "--policy", "lazy", "--rate-rps", f"{rate:.1f}", "--requests", "300", "--json",
-    )  # fmt: skip
+        "simulate",
+        "--accelerator",
+        "profile",
+        "--profile",
+        path,
+        "--model",
+        "split_nets:residual",
+        "--policy",
+        "lazy",
+        "--rate-rps",
+        f"{rate:.1f}",
+        "--requests",
+        "300",
+        "--json",
+    )
     assert simulated.returncode == 0, simulated.stderr
     assert '"finished": 300' in simulated.stdout
 

@@ -6,11 +6,11 @@ import torch
 
 from headrace.batching import Request, Task
 from headrace.host.memory.slots import SlotArena
+from headrace.host.workers.executors.nodes import NodeExecutor
 from headrace.host.workers.messages import nodes_answer, write_nodes
-from headrace.host.workers.models import load_model
-from headrace.host.workers.nodes import NodeExecutor
-from headrace.host.workers.program import NodeSettings
-from headrace.host.workers.split import node_model
+from headrace.host.workers.networks.models import load_model
+from headrace.host.workers.networks.program import NodeSettings
+from headrace.host.workers.networks.split import node_model
 
 KILLER = "split_nets:killer"
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from headrace.batching import ModelGraph, NodeKind
 from headrace.batching.graphs.model_graph import HALF_LENGTH, Kernel, MatMul, Node
-from headrace.host.dpu.audio import AudioSpec
-from headrace.host.dpu.image import Damaged, ImageSpec
+from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.reference.image import Damaged, ImageSpec
 from headrace.host.memory.layout import TensorSpec
-from headrace.host.workers.description import NetworkDescription
-from headrace.host.workers.networks import Network
-from headrace.host.workers.plain import NotPlain, from_plain, to_plain
-from headrace.host.workers.steps import Signature, Step
+from headrace.host.workers.inspection.json_values import NotPlain, from_plain, to_plain
+from headrace.host.workers.networks.description import NetworkDescription
+from headrace.host.workers.networks.sequence_networks import Network
+from headrace.host.workers.networks.steps import Signature, Step
 
 SPEC = TensorSpec("x", "float32", (3, -1), 7)
 PRODUCT = MatMul(HALF_LENGTH, 2, 3)
@@ -66,15 +66,23 @@ GOOD = json.loads(to_plain(SPEC))
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"{", b"\xff", b'{"class": "Path", "value": "/"}', b'{"class": "TensorSpec"}', b'{"class": []}',
-        b'{"value": 1}', b'{"class": "NodeKind", "value": "none"}', b"[" * 100_000, pickle.dumps(SPEC),
+        b"",
+        b"{",
+        b"\xff",
+        b'{"class": "Path", "value": "/"}',
+        b'{"class": "TensorSpec"}',
+        b'{"class": []}',
+        b'{"value": 1}',
+        b'{"class": "NodeKind", "value": "none"}',
+        b"[" * 100_000,
+        pickle.dumps(SPEC),
         json.dumps({**GOOD, "value": {**GOOD["value"], "more": 1}}).encode(),
         json.dumps({**GOOD, "value": {**GOOD["value"], "shape": [-1, -1]}}).encode(),
         json.dumps({**GOOD, "value": {**GOOD["value"], "shape": None}}).encode(),
         json.dumps({**GOOD, "value": [1, 2]}).encode(),
     ],
     ids=lambda data: data[:30].decode("latin-1"),
-)  # fmt: skip
+)
 def test_what_is_damaged_or_forged_is_told(data):
     with pytest.raises(NotPlain):
         from_plain(data)

@@ -21,10 +21,10 @@ from headrace.host.workers import fork_server, process
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.devices import worker_devices
 from headrace.host.workers.messages import whole_answer, write_whole
-from headrace.host.workers.models import load_model
+from headrace.host.workers.networks.models import load_model
+from headrace.host.workers.networks.program import WholeModel, whole_program
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import ModelError, WorkerProcess, processes
-from headrace.host.workers.program import WholeModel, whole_program
 
 
 def with_worker(source: str, body, slots: int = 8):
@@ -168,7 +168,7 @@ from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.fork_server import SHARED
 from headrace.host.workers.messages import write_whole
 from headrace.host.workers.process import processes
-from headrace.host.workers.program import WholeModel, whole_program
+from headrace.host.workers.networks.program import WholeModel, whole_program
 
 async def main():
     inputs, outputs = (TensorSpec("x", "float32", (3, 4, 4)),), (TensorSpec("output", "float32", (5,)),)

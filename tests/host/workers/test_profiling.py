@@ -10,10 +10,10 @@ import pytest
 from virtual_time import run
 
 from headrace.batching import Profile, UsageError
-from headrace.host.workers import profiling
 from headrace.host.workers.messages import read_whole
 from headrace.host.workers.process import RunTimes
-from headrace.host.workers.profiling import machine, measure_curve
+from headrace.host.workers.profiling import batches
+from headrace.host.workers.profiling.batches import machine, measure_curve
 
 ONE_LENGTH = """
 import torch
@@ -53,9 +53,9 @@ def stand_ins(monkeypatch):
     """Put workers of a given latency in the place of all processes, and the loop's time in the place of the clock."""
 
     def put(latency_s: Callable[[int, int], float]) -> None:
-        monkeypatch.setattr(profiling, "processes", lambda program, devices: [StandIn(latency_s) for _ in devices])
+        monkeypatch.setattr(batches, "processes", lambda program, devices: [StandIn(latency_s) for _ in devices])
         clock = SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
-        monkeypatch.setattr(profiling, "time", clock)
+        monkeypatch.setattr(batches, "time", clock)
 
     return put
 
@@ -81,7 +81,7 @@ def test_the_knee_of_a_network_with_a_knee_is_found_and_later_points_are_not_mea
 
 
 def test_worker_processes_are_measured(one_length, monkeypatch):
-    monkeypatch.setattr(profiling, "TIME_PER_POINT_S", 0.01)
+    monkeypatch.setattr(batches, "TIME_PER_POINT_S", 0.01)
     profile = asyncio.run(measure_curve(one_length, workers=2, max_batch=1))
     (point,) = profile.points
     assert point.batch == 1 and 0 < point.latency_s < 30
@@ -96,7 +96,7 @@ def test_an_unknown_network_is_refused_before_a_worker_starts():
 BY_LENGTH = """
 import torch
 from typing import NamedTuple
-from headrace.host.dpu.audio import AudioSpec
+from headrace.host.dpu.reference.audio import AudioSpec
 
 class Encoded(NamedTuple):
     log_probs: torch.Tensor
@@ -143,7 +143,7 @@ def test_batches_that_would_end_after_the_limit_are_not_begun(by_length, stand_i
 
 
 def test_without_time_each_length_has_batch_1(by_length, monkeypatch):
-    monkeypatch.setattr(profiling, "TIME_PER_POINT_S", 0.01)
+    monkeypatch.setattr(batches, "TIME_PER_POINT_S", 0.01)
     profile = asyncio.run(measure_curve(by_length, workers=1, max_batch=8, lengths=(1.0, 2.0, 8.0), limit_s=0.0))
     assert [(point.length, point.batch) for point in profile.points] == [(101.0, 1), (201.0, 1), (801.0, 1)]
 

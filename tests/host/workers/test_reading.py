@@ -16,16 +16,17 @@ from small_nets import NET, OTHER, small  # noqa: F401 - a fixture
 
 from headrace.batching import UsageError
 from headrace.batching.graphs.torch_graph import from_torch
-from headrace.host.dpu.audio import AudioSpec
-from headrace.host.workers import reading, split, step_models
+from headrace.host.dpu.reference.audio import AudioSpec
 from headrace.host.workers.fork_server import SHARED
-from headrace.host.workers.models import load_model
-from headrace.host.workers.networks import KINDS, Network
+from headrace.host.workers.inspection import parent
+from headrace.host.workers.networks import split, step_models
+from headrace.host.workers.networks.models import load_model
+from headrace.host.workers.networks.sequence_networks import KINDS, Network
 
 SOURCE = """
 import os, signal, sys, time, torch
-from headrace.host.dpu.audio import AudioSpec
-from headrace.host.workers.conformer import inputs_of
+from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.workers.networks.zoo.conformer import inputs_of
 
 class Net(torch.nn.Module):
     input_shape = (2,)
@@ -96,44 +97,44 @@ def own(tmp_path, monkeypatch):
     ("source", "shape"), [("squeezenet1_1", None), ("squeezenet1_1", "3x64x96"), (NET, None), (OTHER, None)]
 )
 def test_a_network_is_described_as_it_is_loaded_here(source, shape):
-    assert reading.describe(source, None, shape) == load_model(source, None, shape).described()
+    assert parent.describe(source, None, shape) == load_model(source, None, shape).described()
 
 
 def test_a_network_of_sounds_is_described_with_its_transform(own):
-    found = reading.describe("badnets:hears")
+    found = parent.describe("badnets:hears")
     assert found == load_model("badnets:hears").described()
     assert found.audio_spec == AudioSpec(n_mels=40, longest_s=2.0) and found.categories == ("loud", "soft")
 
 
 def test_a_network_of_sounds_need_not_say_its_inputs(own):
     """They are what its transform makes, under the names of `forward`."""
-    found = reading.describe("badnets:hears_anything")
+    found = parent.describe("badnets:hears_anything")
     features, frames = found.inputs
     longest = found.audio_spec.frames(int(2.0 * found.audio_spec.rate))
     assert (features.name, features.shape, features.longest) == ("spectrum", (40, -1), longest)
     assert (frames.name, frames.shape, frames.dtype) == ("frames", (), "int64")
-    assert reading.describe("badnets:hears_anything", None, "a=40x1..50,b=scalar:int64").inputs[0].longest == 50
+    assert parent.describe("badnets:hears_anything", None, "a=40x1..50,b=scalar:int64").inputs[0].longest == 50
 
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_network_is_cut_as_it_is_here(whole):
-    found = reading.node_model("squeezenet1_1", 4, None, "3x64x64", name="n", whole=whole)
+    found = parent.node_model("squeezenet1_1", 4, None, "3x64x64", name="n", whole=whole)
     assert found == split.node_model("squeezenet1_1", 4, None, "3x64x64", name="n", whole=whole)
 
 
 def test_a_graph_is_that_of_torch():
     loaded = load_model("squeezenet1_1", None, "3x64x64")
     found = from_torch(loaded.module, torch.zeros(1, *loaded.input_shape), name="n")
-    assert reading.graph("squeezenet1_1", None, "3x64x64", "n") == found
+    assert parent.graph("squeezenet1_1", None, "3x64x64", "n") == found
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "small_steps:sections"])
 def test_a_step_model_is_described_as_it_is_here(kind):
     network = Network("n", kind, 16, 20, heads=2)
-    told = reading.signature(network)
+    told = parent.signature(network)
     assert told == step_models.signature(network)
     if not told.tree:
-        assert reading.step_nodes(network, 4) == step_models.step_nodes(network, 4)
+        assert parent.step_nodes(network, 4) == step_models.step_nodes(network, 4)
 
 
 @pytest.mark.usefixtures("small")
@@ -141,7 +142,7 @@ def test_a_step_model_is_described_as_it_is_here(kind):
     ("name", "is_one"), [("lstm", True), ("resnet18", False), (NET, False), ("small_steps:stray", True)]
 )
 def test_step_models_are_told_from_others(name, is_one):
-    assert reading.is_step_model(name) == is_one
+    assert parent.is_step_model(name) == is_one
 
 
 @pytest.mark.parametrize(
@@ -157,29 +158,29 @@ def test_step_models_are_told_from_others(name, is_one):
 )
 def test_what_goes_wrong_there_is_an_error_here(own, source, text):
     with pytest.raises(UsageError) as caught:
-        reading.describe(source)
+        parent.describe(source)
     assert str(caught.value).startswith(text)
-    assert reading.describe("badnets:prints").name == "badnets:prints", "and nothing else is lost"
+    assert parent.describe("badnets:prints").name == "badnets:prints", "and nothing else is lost"
 
 
 def test_what_it_prints_is_seen_and_never_on_stdout(own, capfd):
-    reading.describe("badnets:prints")
+    parent.describe("badnets:prints")
     shown = capfd.readouterr()
     assert "on stdout" in shown.err and "on stderr" in shown.err and not shown.out
 
 
 def test_a_network_that_never_ends_is_given_up(own, monkeypatch):
-    reading.describe("squeezenet1_1")  # the fork server runs
-    monkeypatch.setattr(reading, "LIMIT_S", 0.5)
+    parent.describe("squeezenet1_1")  # the fork server runs
+    monkeypatch.setattr(parent, "LIMIT_S", 0.5)
     with pytest.raises(UsageError, match=r"was not read within 0\.5 s"):
-        reading.describe("badnets:waits")
+        parent.describe("badnets:waits")
     assert not children(SHARED.pid)
 
 
 @pytest.mark.parametrize("package", ["torchvision", "torchvision.ops", "torchvision.transforms.v2"])
 def test_a_network_of_ones_own_may_import_torchvision(package, own):
     (Path.cwd() / f"imports_{package.replace('.', '_')}.py").write_text(f"import {package}\n{SOURCE}")
-    assert reading.describe(f"imports_{package.replace('.', '_')}:prints").inputs[0].shape == (2,)
+    assert parent.describe(f"imports_{package.replace('.', '_')}:prints").inputs[0].shape == (2,)
 
 
 def test_who_interrupts_the_wait_ends_the_process(own):
@@ -191,7 +192,7 @@ def test_who_interrupts_the_wait_ends_the_process(own):
     thread = threading.Thread(target=interrupt)
     thread.start()
     with handled(signal.SIGINT, signal.default_int_handler), pytest.raises(KeyboardInterrupt):
-        reading.describe("badnets:waits")
+        parent.describe("badnets:waits")
     thread.join()
     end = time.monotonic() + 60
     while children(SHARED.pid):
@@ -213,7 +214,7 @@ def test_a_task_that_is_cancelled_while_its_loop_waits_ends_the_process(own):
             loop.call_soon_threadsafe(lambda: None)
 
         threading.Thread(target=cancel).start()
-        reading.describe("badnets:waits")
+        parent.describe("badnets:waits")
 
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(describe())

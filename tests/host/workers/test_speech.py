@@ -7,8 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.host.workers.citrinet import Citrinet, citrinet
-from headrace.host.workers.conformer import SIZES, Conformer, RelativeAttention, conformer_ctc, relative_positions
+from headrace.host.workers.networks.zoo.citrinet import Citrinet, citrinet
+from headrace.host.workers.networks.zoo.conformer import (
+    SIZES,
+    Conformer,
+    RelativeAttention,
+    conformer_ctc,
+    relative_positions,
+)
 
 
 def small_conformer():

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.batching import UsageError
-from headrace.host.workers.models import load_model
-from headrace.host.workers.split import node_model, one_thread, split, split_at
+from headrace.host.workers.networks.models import load_model
+from headrace.host.workers.networks.split import node_model, one_thread, split, split_at
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -18,9 +18,19 @@ sys.path.insert(0, str(Path(__file__).parent))
 torch.backends.mha.set_fastpath_enabled(False)
 
 SPLIT = (
-    "residual", "attention", "windows", "batch_last", "views", "writes", "several", "positions", "first_step",
-    "autocast_off", "keeps", "shares",
-)  # fmt: skip
+    "residual",
+    "attention",
+    "windows",
+    "batch_last",
+    "views",
+    "writes",
+    "several",
+    "positions",
+    "first_step",
+    "autocast_off",
+    "keeps",
+    "shares",
+)
 _made = {}
 
 

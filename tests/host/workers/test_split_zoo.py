@@ -13,8 +13,8 @@ import torch
 import zoo_nets
 
 from headrace.batching import UsageError
-from headrace.host.workers.models import load_model
-from headrace.host.workers.split import one_thread, split
+from headrace.host.workers.networks.models import load_model
+from headrace.host.workers.networks.split import one_thread, split
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from headrace.host.workers.differences import step_difference
-from headrace.host.workers.networks import Network
-from headrace.host.workers.step_models import load_steps
+from headrace.host.workers.inspection.batch_differences import step_difference
+from headrace.host.workers.networks.sequence_networks import Network
+from headrace.host.workers.networks.step_models import load_steps
 
 
 @pytest.mark.parametrize("kind", ("transformer", "seq2seq", "lstm"))

@@ -12,13 +12,13 @@ from torch import nn
 
 from headrace.batching import BadInput, UsageError
 from headrace.batching.graphs.model_graph import NodeKind
-from headrace.host.live.cells import CellTasks
+from headrace.host.live.tasks.cells import CellTasks
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.memory.states import ZERO, StateViews
-from headrace.host.workers.networks import Network, plan
-from headrace.host.workers.step_models import load_steps, signature
-from headrace.host.workers.step_rows import StepRows
-from headrace.host.workers.steps import Step
+from headrace.host.workers.networks.sequence_networks import Network, plan
+from headrace.host.workers.networks.step_models import load_steps, signature
+from headrace.host.workers.networks.step_rows import StepRows
+from headrace.host.workers.networks.steps import Step
 
 STATIC, ENCODER, DECODER = NodeKind.STATIC, NodeKind.ENCODER, NodeKind.DECODER
 EXAMPLE = Path(__file__).parents[3] / "examples" / "moving_average.py"
@@ -103,7 +103,7 @@ def chooses(batch):
         (Model(step(reads=0, gives=lambda batch: ({}, None)), step(reads=2, name="b")), "gives no state 'sum'"),
         (Model(step(gives=lambda batch: 1 / 0)), "a first run failed: ZeroDivisionError"),
     ],
-)  # fmt: skip
+)
 def test_a_model_that_does_not_fit_is_refused_with_what_to_change(served, model, text):
     with pytest.raises(UsageError, match=text) as refused:
         served(model)
@@ -132,8 +132,9 @@ def test_inputs_and_outputs_that_find_no_room_are_refused_before_they_run(served
 def test_what_a_model_is_served_with_is_known_without_its_weights():
     told = signature(Network("t", "transformer", 1 << 14, 30_000, heads=8))  # gigabytes, if it were loaded
     assert [(node.name, node.kind) for node in told.graph.nodes] == [
-        ("transformer-encoder", STATIC), ("transformer-decoder", DECODER)
-    ]  # fmt: skip
+        ("transformer-encoder", STATIC),
+        ("transformer-decoder", DECODER),
+    ]
     assert told.inputs == told.outputs == (TensorSpec("tokens", "int64", (-1,), 128),)
     assert signature(Network("l", "lstm", 8)).outputs == (TensorSpec("h", "float32", (8,)),)
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from headrace.batching import BadInput, LazyBatching, NodeTimes, Request, Task, UsageError
 from headrace.batching.request import UNTIL_END
 from headrace.host.memory.slots import SlotArena
-from headrace.host.workers.networks import Network
-from headrace.host.workers.step_models import LoadedSteps, load_steps, run_alone
-from headrace.host.workers.step_network import StepNetwork
-from headrace.host.workers.steps import EOS
+from headrace.host.workers.executors.step_network import StepNetwork
+from headrace.host.workers.networks.sequence_networks import Network
+from headrace.host.workers.networks.step_models import LoadedSteps, load_steps, run_alone
+from headrace.host.workers.networks.steps import EOS
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 ROOM = {"longest_input": 12, "longest_output": 10}

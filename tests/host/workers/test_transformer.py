@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from headrace.batching import UsageError
-from headrace.host.workers.networks import Network
-from headrace.host.workers.step_models import load_steps, run_alone
-from headrace.host.workers.steps import EOS, GO
-from headrace.host.workers.transformer import sinusoidal_positions
+from headrace.host.workers.networks.sequence_networks import Network
+from headrace.host.workers.networks.step_models import load_steps, run_alone
+from headrace.host.workers.networks.steps import EOS, GO
+from headrace.host.workers.networks.zoo.transformer import sinusoidal_positions
 
 
 def torchs_layers(network: Network, modules) -> tuple[torch.nn.ModuleList, torch.nn.ModuleList]:

@@ -87,9 +87,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     options = ["-q", "-p", "no:cacheprovider", "-m", "", "-c", root / "pyproject.toml", f"{root}/{pyfuncitem.nodeid}"]
     process = subprocess.Popen(
         ["sh", "-c", '. "$0"; exec "$@"', backend.setup, sys.executable, "-m", "pytest", *options],
-        cwd=backend.setup.parent / "run", env=environment, start_new_session=True,  # the shims write logs there
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        cwd=backend.setup.parent / "run",
+        env=environment,
+        start_new_session=True,  # the shims write logs there
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     try:
         said, _ = process.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:

@@ -8,7 +8,7 @@ import pytest
 from backends import ROOT
 from command import COMMAND, headrace
 
-from headrace.host.demo.photos import demo_photos
+from headrace.host.demo.inputs.images import demo_images
 
 CHELSEA = ROOT / "examples" / "chelsea.jpg"
 LIMIT_S = 280
@@ -19,7 +19,7 @@ SMALL = 30_000  # bytes; RTL needs a second or more for each
 @pytest.mark.parametrize("target", ["sw_emu", pytest.param("hw_emu", marks=pytest.mark.slow)])
 def test_tensors_are_those_of_the_emulated_device(target, dtype, newer_xrt, image_container, tmp_path):
     container, photos = image_container(target), [CHELSEA]
-    for number, photo in enumerate(demo_photos()):
+    for number, photo in enumerate(demo_images()):
         if target == "sw_emu" or (len(photo.jpeg) < SMALL and len(photos) < 3):
             photos.append(tmp_path / f"{number}.jpg")
             photos[-1].write_bytes(photo.jpeg)
@@ -31,9 +31,12 @@ def test_tensors_are_those_of_the_emulated_device(target, dtype, newer_xrt, imag
     real = [*COMMAND, *map(str, line), "--xrt", "real", "--out", str(tmp_path / "real")]
     process = subprocess.Popen(
         ["sh", "-c", '. "$0"; exec "$@"', tmp_path / "env/setup.sh", *real],
-        cwd=tmp_path, start_new_session=True,  # the shims write logs there and signal their group
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        cwd=tmp_path,
+        start_new_session=True,  # the shims write logs there and signal their group
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         _, told = process.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:

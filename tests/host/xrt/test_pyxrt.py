@@ -291,9 +291,13 @@ def test_a_refused_argument_leaves_the_run_as_it_was(backend):
     board = Board(backend)
     run = board.run()
     for index, value, error in (
-        (3, 1.5, TypeError), (3, "7", TypeError), (3, 1 << 31, TypeError), (3, None, TypeError), (9, 1, IndexError),
+        (3, 1.5, TypeError),
+        (3, "7", TypeError),
+        (3, 1 << 31, TypeError),
+        (3, None, TypeError),
+        (9, 1, IndexError),
         (0, "text", TypeError),
-    ):  # fmt: skip
+    ):
         with pytest.raises(error):
             run.set_arg(index, value)
     run.start()

@@ -87,9 +87,13 @@ CALLS = [
     one for text, one in EVERY.items() if text not in IMPOSSIBLE and one.name != "kernel.__call__"
 ]  # takes anything
 RESULTS = {
-    "None": type(None), "numpy.NDArray[numpy.int8]": np.ndarray, "memoryview": memoryview, "int": int, "str": str,
+    "None": type(None),
+    "numpy.NDArray[numpy.int8]": np.ndarray,
+    "memoryview": memoryview,
+    "int": int,
+    "str": str,
     "bool": bool,
-}  # fmt: skip
+}
 
 
 class Samples:

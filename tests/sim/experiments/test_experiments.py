@@ -59,9 +59,10 @@ def test_a_second_start_takes_what_the_first_found(paper, reproduced, tmp_path):
     assert records[-1] in pq.read_table(again / "runs.parquet")["record"].to_pylist()
 
 
-@pytest.mark.parametrize(("bound", "measured", "compared"), [
-    ("", 150.0, "1.50"), (">", 150.0, "kept"), (">", 80.0, "not kept"), ("<", 80.0, "kept"), ("", None, "-"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("bound", "measured", "compared"),
+    [("", 150.0, "1.50"), (">", 150.0, "kept"), (">", 80.0, "not kept"), ("<", 80.0, "kept"), ("", None, "-")],
+)
 def test_a_bound_of_the_paper_is_checked_as_a_bound(bound, measured, compared, tmp_path):
     write_claims(tmp_path, [Claim("9", "wait", 100, measured, "ms", bound=bound)])
     row = (tmp_path / "table.md").read_text().splitlines()[-1]

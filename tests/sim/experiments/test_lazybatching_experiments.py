@@ -66,19 +66,37 @@ def test_the_figures_show_what_the_paper_found(quick):
 
 def row(policy, window_ms=0, *, rate_rps=1.0, mean_ms=1.0, sla_ms=100.0, late=(0.0,) * 5, seed=0, reading=""):
     return Row(
-        "net", reading, rate_rps, seed, policy, window_ms, sla_ms, 64, None, mean_ms, 0.0, 10.0 / mean_ms,
-        late[TARGETS_MS.index(sla_ms)], 1.0, late, (),
-    )  # fmt: skip
+        "net",
+        reading,
+        rate_rps,
+        seed,
+        policy,
+        window_ms,
+        sla_ms,
+        64,
+        None,
+        mean_ms,
+        0.0,
+        10.0 / mean_ms,
+        late[TARGETS_MS.index(sla_ms)],
+        1.0,
+        late,
+        (),
+    )
 
 
 # At 1/s GraphB takes 6 and 12 ms, at 2/s 30 and 20; lazy 2 and 5.
 TWO_LOADS = Runs(
     [
-        row("lazy", mean_ms=1.0), row("lazy", mean_ms=3.0, seed=1), row("lazy", mean_ms=5.0, rate_rps=2.0),
-        row("graph", 5, mean_ms=6.0), row("graph", 15, mean_ms=12.0),
-        row("graph", 5, mean_ms=30.0, rate_rps=2.0), row("graph", 15, mean_ms=20.0, rate_rps=2.0),
+        row("lazy", mean_ms=1.0),
+        row("lazy", mean_ms=3.0, seed=1),
+        row("lazy", mean_ms=5.0, rate_rps=2.0),
+        row("graph", 5, mean_ms=6.0),
+        row("graph", 15, mean_ms=12.0),
+        row("graph", 5, mean_ms=30.0, rate_rps=2.0),
+        row("graph", 15, mean_ms=20.0, rate_rps=2.0),
     ]
-)  # fmt: skip
+)
 
 
 def test_a_gain_is_over_the_best_window_of_each_load_or_over_every_window():
@@ -125,8 +143,12 @@ def test_policies_of_a_job_see_the_same_arrivals_and_a_job_is_a_function_of_its_
     job = Job("gnmt", 100.0, 3, 200, (5, 50), ("serial", "lazy", "oracle"))
     rows = run_job(job)
     assert [(row.policy, row.window_ms) for row in rows] == [
-        ("graph", 5), ("graph", 50), ("serial", 0), ("lazy", 0), ("oracle", 0),
-    ]  # fmt: skip
+        ("graph", 5),
+        ("graph", 50),
+        ("serial", 0),
+        ("lazy", 0),
+        ("oracle", 0),
+    ]
     assert run_job(job) == rows
     runs = Runs(rows)
     assert runs.mean("mean_ms", policy="lazy") == rows[3].mean_ms and len(runs.select(policy="graph")) == 2

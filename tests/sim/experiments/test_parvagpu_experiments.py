@@ -8,12 +8,21 @@ from hypothesis import strategies as st
 from headrace.batching.errors import UsageError
 from headrace.sim.experiments.parvagpu import baseline, planning, published
 from headrace.sim.experiments.parvagpu import runs as parvagpu
-from headrace.sim.experiments.parvagpu.published import GPU, SCENARIOS, SIX, SLICES, Wanted, deployed, measured, wanted
+from headrace.sim.experiments.parvagpu.published import (
+    GPU,
+    SCENARIOS,
+    SIX,
+    SLICES,
+    RequestedOutput,
+    deployed,
+    measured,
+    wanted,
+)
 from headrace.sim.experiments.parvagpu.rows import PACKED, PARVAGPU, PLANNED
 from headrace.sim.experiments.parvagpu.serving import EVEN, POISSON, serve
-from headrace.sim.hardware import cost
-from headrace.sim.hardware.mig import gpu_named, placed
+from headrace.sim.hardware.gpu.mig import gpu_named, placed
 from headrace.sim.planner.allocate import Option, allocate
+from headrace.sim.system import cost
 
 GPUS = {1: 2, 2: 3, 3: 5, 4: 7, 5: 13, 6: 16}  # of the deployments in ParvaGPU's artifact
 
@@ -66,8 +75,8 @@ def test_published_deployments_do_their_rates_in_batches_of_half_the_slo(scenari
 
 def test_the_scenarios_are_the_published_ones():
     assert [len(wanted(scenario)) for scenario in SCENARIOS] == [6, 11, 11, 11, 11, 11]
-    assert wanted(5)[0] == Wanted("bert", 843.0, 2.153)
-    assert wanted(6)[-1] == Wanted("vgg19", 2296.0, 0.3965)
+    assert wanted(5)[0] == RequestedOutput("bert", 843.0, 2.153)
+    assert wanted(6)[-1] == RequestedOutput("vgg19", 2296.0, 0.3965)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -94,20 +103,24 @@ def test_the_planners_own_allocation_has_as_few_gpus():
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_more_time_never_takes_more_gpus(scenario):
     fewest = [
-        planning.least([Wanted(e.model, e.rate_rps, factor * e.slo_s) for e in wanted(scenario)], measured())
+        planning.least([RequestedOutput(e.model, e.rate_rps, factor * e.slo_s) for e in wanted(scenario)], measured())
         for factor in (0.5, 1.0, 2.0, 1000.0)
     ]
     assert fewest == sorted(fewest, reverse=True)
 
 
-@pytest.mark.parametrize("plan", [
-    baseline.allocated, planning.packed,
-    lambda every, profiles: planning.planned(every, profiles, planning.Effort(100, 100)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "plan",
+    [
+        baseline.allocated,
+        planning.packed,
+        lambda every, profiles: planning.planned(every, profiles, planning.Effort(100, 100)),
+    ],
+)
 def test_an_slo_that_no_slice_meets_is_refused(plan):
     # Batches of one take 5 ms at least (profiles.csv).
     with pytest.raises(UsageError, match=r"no slice .* resnet50 .* ms: allow more"):
-        plan([Wanted("resnet50", 100.0, 0.001)], measured())
+        plan([RequestedOutput("resnet50", 100.0, 0.001)], measured())
 
 
 def test_what_was_modelled_has_every_network_on_every_slice_that_holds_it():
@@ -128,15 +141,15 @@ def test_segments_never_serve_more_than_they_can(model, numbers, load, arrivals,
     choice = measured()[model]
     segments = tuple(choice[number % len(choice)] for number in numbers)
     # Of a smaller batch throughput is greater on some slices, where measurements scatter.
-    most_rps = sum(
+    max_rps = sum(
         max(point.throughput_rps for point in segment.profile.points if point.batch <= segment.batch)
         for segment in segments
     )
-    requests, rate = 400, load * most_rps
-    asked = Wanted(model, rate, max(segment.latency_s for segment in segments))
+    requests, rate = 400, load * max_rps
+    asked = RequestedOutput(model, rate, max(segment.latency_s for segment in segments))
     served = serve(asked, segments, requests, arrivals, seed)
     if arrivals == EVEN:  # the last one comes when it comes, and what came before takes its time
-        assert served.longest_s >= requests / most_rps - requests / rate - 1e-9
+        assert served.longest_s >= requests / max_rps - requests / rate - 1e-9
     assert served.longest_s >= min(segment.profile.points[0].latency_s for segment in segments) * 0.999
     assert 0 <= served.late_batches <= min(served.batches, served.late) and served.batches <= requests
     assert (served.late == 0) == (served.longest_s <= asked.slo_s)
@@ -145,7 +158,7 @@ def test_segments_never_serve_more_than_they_can(model, numbers, load, arrivals,
 
 def test_a_process_alone_runs_a_request_in_what_was_measured():
     (segment,) = (s for s in measured()["resnet50"] if (s.gpcs, s.batch, s.procs) == (1, 8, 1))
-    served = serve(Wanted("resnet50", 1.0, 0.1), (segment,), 50, EVEN, 0)
+    served = serve(RequestedOutput("resnet50", 1.0, 0.1), (segment,), 50, EVEN, 0)
     # 196.762 requests/s in batches of one: profiles.csv.
     assert served.longest_s == pytest.approx(1 / 196.762) and served.batches == 50
 

@@ -24,7 +24,7 @@ from headrace.sim.experiments.preba.runs import QUICK, Curves, Tail, jobs_for, r
 from headrace.sim.hardware.cpu import MEASURED
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS
 from headrace.sim.hardware.preba_cpu import images_per_s
-from headrace.sim.system import PRECISION, System
+from headrace.sim.system.system import PRECISION, System
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +52,20 @@ def test_every_number_that_has_a_cpu_in_it_stands_under_both_baselines_and_says_
         for baseline in BASELINES:
             assert sum(baseline in name and name.replace(baseline, "") == rest for name in same) == 1
     assert {(figure, paper) for figure, paper, _ in labelled} == {
-        ("8", 75.6), ("8", 393), ("9", 90), ("17", 77.2), ("17", 3.7), ("18", 3.4), ("19", 53), ("19", 72),
-        ("20", 35.4), ("20", 2.8), ("20", 3.5), ("21", 3.0), ("22", 101),
-    }  # fmt: skip
+        ("8", 75.6),
+        ("8", 393),
+        ("9", 90),
+        ("17", 77.2),
+        ("17", 3.7),
+        ("18", 3.4),
+        ("19", 53),
+        ("19", 72),
+        ("20", 35.4),
+        ("20", 2.8),
+        ("20", 3.5),
+        ("21", 3.0),
+        ("22", 101),
+    }
 
 
 def test_every_note_of_a_number_that_was_simulated_or_averaged_says_how(claims):
@@ -78,11 +89,19 @@ def test_totals_of_table_1_exceed_the_sums_of_their_units_where_the_paper_says_s
     over = {claim.claim.split(", ")[0]: claim.paper - claim.measured for claim in claims if claim.figure == "Table 1"}
     assert over == pytest.approx(
         {
-            "image: LUT": 4.1, "image: REG": 1.9, "image: BRAM": 7.4, "image: URAM": 0, "image: DSP": 0,
-            "audio: LUT": 1.1, "audio: REG": 0.5, "audio: BRAM": 2.4, "audio: URAM": 0, "audio: DSP": 0,
+            "image: LUT": 4.1,
+            "image: REG": 1.9,
+            "image: BRAM": 7.4,
+            "image: URAM": 0,
+            "image: DSP": 0,
+            "audio: LUT": 1.1,
+            "audio: REG": 0.5,
+            "audio: BRAM": 2.4,
+            "audio: URAM": 0,
+            "audio: DSP": 0,
         },
         abs=1e-9,
-    )  # fmt: skip
+    )
     assert all(len(shares) == 5 for units in TABLE_1.values() for shares in units.values())
 
 
@@ -192,9 +211,13 @@ def test_the_dpu_has_as_many_units_as_the_papers_pcie_traffic_implies():
 
     def keeps_up(count):
         system = System.of(
-            "a100-40gb", ["mobilenet_v3_small"], parts=WHOLE, preprocess=f"dpu:{count}", photo_pixels=TYPICAL_PIXELS,
+            "a100-40gb",
+            ["mobilenet_v3_small"],
+            parts=WHOLE,
+            preprocess=f"dpu:{count}",
+            photo_pixels=TYPICAL_PIXELS,
             precision=PRECISION,
-        )  # fmt: skip
+        )
         (step,) = (step for step in system.preprocessor.steps if step.name == "image cu")
         return count / step.service_s(np.array([float(TYPICAL_PIXELS)]))[0] >= images_per_s()
 

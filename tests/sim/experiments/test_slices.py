@@ -34,8 +34,8 @@ from headrace.sim.experiments.slices.runs import (
     units,
     with_design,
 )
-from headrace.sim.hardware.dpu_server import UNITS
-from headrace.sim.hardware.mig import GPUS
+from headrace.sim.hardware.gpu.mig import GPUS
+from headrace.sim.system.dpu_server import UNITS
 
 BRIEF = replace(QUICK, saturated=10, loaded=10)
 PHOTOS = Server("a100-40gb", "1g.5gb:7", "mobilenet_v3_small", "", "ideal")

@@ -25,8 +25,12 @@ def test_every_figure_has_a_note(quick):
 def test_table_1_comes_out(quick):
     folder, claims = quick
     assert [row["s_max"] for row in rows_of(folder, "table1") if row["method"] == "rvi"] == [
-        "89", "78", "70", "161", "192",
-    ]  # fmt: skip
+        "89",
+        "78",
+        "70",
+        "161",
+        "192",
+    ]
     exact = [claim for claim in claims if "s_max" in claim.claim or claim.figure == "abstract"]
     assert len(exact) == 7
     assert [claim.measured for claim in exact] == pytest.approx([claim.paper for claim in exact], rel=1e-3)

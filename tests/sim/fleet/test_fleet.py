@@ -126,10 +126,16 @@ def test_nothing_is_lost_whatever_dies(router, servers, delay, failures, mtbf_s,
 
 @settings(max_examples=80, deadline=None)
 @given(
-    st.sampled_from(ROUTERS), st.integers(1, 3), st.floats(0.5, 4), st.floats(0, 10), st.floats(0, 20),
-    st.sampled_from((Delay(), Delay(0.3))), st.lists(FAILURES, max_size=4), st.sampled_from((None, 5.0, 30.0)),
+    st.sampled_from(ROUTERS),
+    st.integers(1, 3),
+    st.floats(0.5, 4),
+    st.floats(0, 10),
+    st.floats(0, 20),
+    st.sampled_from((Delay(), Delay(0.3))),
+    st.lists(FAILURES, max_size=4),
+    st.sampled_from((None, 5.0, 30.0)),
     st.integers(0, 1000),
-)  # fmt: skip
+)
 def test_nothing_is_lost_as_servers_start_stop_and_die(
     router, least, target, start_s, cooldown_s, delay, failures, mtbf_s, seed
 ):

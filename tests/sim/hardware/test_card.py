@@ -10,7 +10,8 @@ from headrace.bitstreams.resources import report
 from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.verilate import rtl_sources
 from headrace.host.cli.build import _cache_folder
-from headrace.sim.hardware.card import (
+from headrace.sim.scenario import Scenario, run_scenario
+from headrace.sim.system.card import (
     CUS,
     DELAY_PS,
     HBM_PORTS,
@@ -20,7 +21,6 @@ from headrace.sim.hardware.card import (
     estimated_mhz,
     share_of_card,
 )
-from headrace.sim.scenario import Scenario, run_scenario
 
 
 def test_the_card_is_that_of_the_report():

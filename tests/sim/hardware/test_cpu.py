@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.batching import UsageError
-from headrace.sim.hardware.cpu import MEASURED, CpuCosts, ImageCost, SoundCost, cpu_preprocessor, utilization
+from headrace.sim.hardware.cpu import MEASURED, AudioCost, CpuCosts, ImageCost, cpu_preprocessor, utilization
 from headrace.sim.hardware.inputs import Inputs, Photo
 from headrace.sim.hardware.preba_cpu import (
     PAPER_IMPLIED,
@@ -21,7 +21,7 @@ from headrace.sim.hardware.preba_cpu import (
 )
 from headrace.sim.preprocessing import Stations
 
-COSTS = CpuCosts("made up", ImageCost(1e-4, 2e-9, 1e-8, 1.5), SoundCost(1e-3, 1e-2, 2.0), "a test")
+COSTS = CpuCosts("made up", ImageCost(1e-4, 2e-9, 1e-8, 1.5), AudioCost(1e-3, 1e-2, 2.0), "a test")
 COST = st.floats(0, 1e5, allow_subnormal=False)
 
 
@@ -32,8 +32,8 @@ def seconds(preprocessor, *sizes):
 
 def test_a_photo_costs_by_pixels_and_bytes_and_a_sound_by_seconds():
     photos = (Photo(1000, 500, 9), Photo(2000, 100, 9))
-    by_photo = seconds(cpu_preprocessor("image", 4, COSTS, photos=photos), 1, 0)["cpu"]
-    assert by_photo == pytest.approx([1.5 * (1e-4 + 4e-6 + 1e-6), 1.5 * (1e-4 + 2e-6 + 5e-6)])
+    by_image = seconds(cpu_preprocessor("image", 4, COSTS, photos=photos), 1, 0)["cpu"]
+    assert by_image == pytest.approx([1.5 * (1e-4 + 4e-6 + 1e-6), 1.5 * (1e-4 + 2e-6 + 5e-6)])
     assert seconds(cpu_preprocessor("sound", 4, COSTS), 2.5)["cpu"] == pytest.approx([2 * (1e-3 + 2.5e-2)])
 
 
@@ -92,10 +92,10 @@ def test_both_baselines_are_labelled_and_far_apart():
 
 
 @given(COST, COST, COST, COST, COST, st.floats(1, 1000), st.text().filter(str.strip))
-def test_costs_are_read_back_as_they_were_written(photo_s, pixel_s, byte_s, clip_s, second_s, contention, text):
+def test_costs_are_read_back_as_they_were_written(image_s, pixel_s, byte_s, clip_s, second_s, contention, text):
     try:
         costs = CpuCosts(
-            text, ImageCost(photo_s, pixel_s, byte_s, contention), SoundCost(clip_s, second_s), text + "source"
+            text, ImageCost(image_s, pixel_s, byte_s, contention), AudioCost(clip_s, second_s), text + "source"
         )
     except UsageError as error:
         assert "no time at all" in str(error)

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.sim.hardware.dpu import (
+from headrace.sim.hardware.dpu.headers import header_cycles
+from headrace.sim.hardware.dpu.image import (
     BLOCK,
     RESTART,
     crop_cycles,
@@ -15,8 +16,7 @@ from headrace.sim.hardware.dpu import (
     resize_cycles,
     transform_cycles,
 )
-from headrace.sim.hardware.dpu_headers import header_cycles
-from headrace.sim.hardware.jpeg import DHT, DQT, SOF0, SOS, Headers, JpegWork
+from headrace.sim.hardware.dpu.jpeg import DHT, DQT, SOF0, SOS, Headers, JpegWork
 
 # A table with one code of each length: what is short is written to 32, 16, 8 ... groups of places.
 LADDER = (1,) * 15 + (0,)
@@ -28,9 +28,7 @@ def photo(symbols: int, width: int = 512, height: int = 384, h_factor: int = 2, 
     blocks = mcus * (h_factor * v_factor + 2)
     segments = ((DQT, 130), (SOF0, 15), (DHT, 4 * 32), (SOS, 10))
     headers = Headers(2, segments, (LADDER,) * 4, (0,) * 4, ())
-    return JpegWork(
-        width, height, 3, h_factor, v_factor, headers, 0, (symbols,) * blocks, (0,) * blocks, (4,)
-    )  # fmt: skip
+    return JpegWork(width, height, 3, h_factor, v_factor, headers, 0, (symbols,) * blocks, (0,) * blocks, (4,))
 
 
 def test_headers_take_a_clock_a_byte_and_what_the_states_between_add():

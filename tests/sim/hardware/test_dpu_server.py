@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.batching import UsageError
-from headrace.sim.hardware.audio import mel_cu_cycles, norm_cycles
-from headrace.sim.hardware.dpu_server import dpu_preprocessor, mel_clocks, norm_clocks
+from headrace.sim.hardware.dpu.audio import mel_cu_cycles, norm_cycles
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS, Inputs, Photo
 from headrace.sim.hardware.pcie import A100_LINK, FPGA_LINK, Link, gpu_link, peer_to_peer, to_device
+from headrace.sim.system.dpu_server import dpu_preprocessor, mel_clocks, norm_clocks
 
 PHOTOS = (Photo(187_500, 50_000, 100_000), Photo(60_000, 20_000, 33_000))
 

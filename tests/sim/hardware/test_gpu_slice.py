@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from headrace.batching.errors import UsageError
 from headrace.batching.graphs.profile import Profile, ProfilePoint
-from headrace.sim.hardware.gpu_slice import (
+from headrace.sim.hardware.gpu.mig import GPUS, gpu_named
+from headrace.sim.hardware.gpu.slice import (
     FITTED,
     HALF,
     PARVAGPU,
@@ -29,14 +30,16 @@ from headrace.sim.hardware.gpu_slice import (
     slice_profile,
     slice_times,
 )
-from headrace.sim.hardware.mig import GPUS, gpu_named
 from headrace.sim.zoo.traced import traced
 
 DATA = Path(__file__).parents[3] / "sim" / "experiments" / "parvagpu" / "profiles.csv"
 MEASURED = {
-    "resnet50": "resnet50", "resnet152": "resnet152", "densenet121": "densenet121", "mobilenetv2": "mobilenet_v2",
+    "resnet50": "resnet50",
+    "resnet152": "resnet152",
+    "densenet121": "densenet121",
+    "mobilenetv2": "mobilenet_v2",
     "vgg16": "vgg16",
-}  # fmt: skip
+}
 BY_GPCS = {1: "1g.10gb", 2: "2g.20gb", 3: "3g.40gb", 4: "4g.40gb", 7: "7g.80gb"}
 VARIED = ("mobilenet_v3_small", "squeezenet1_1", "swin_t", "bert_base", "conformer_small", "citrinet")
 
@@ -187,9 +190,7 @@ def test_more_hardware_never_takes_more_time(name, sms, more, bandwidth, faster,
     network = traced(name)
     length = next(iter(network.graphs))
     work = Work(network.graphs[length], length)
-    slow, fast = (
-        work.seconds(np.array([float(batch)]), each, TF32, FITTED)[0] for each in (small, large)
-    )  # fmt: skip
+    slow, fast = (work.seconds(np.array([float(batch)]), each, TF32, FITTED)[0] for each in (small, large))
     assert (fast <= slow * (1 + 1e-12)).all()
 
 

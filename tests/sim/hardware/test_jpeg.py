@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from headrace.batching import UsageError
-from headrace.sim.hardware import jpeg
-from headrace.sim.hardware.jpeg import DHT, DQT, SOF0, SOF2, SOS, JpegWork, read_jpeg_work
-from headrace.sim.hardware.jpeg_scans import (
+from headrace.sim.hardware.dpu import jpeg
+from headrace.sim.hardware.dpu.jpeg import DHT, DQT, SOF0, SOF2, SOS, JpegWork, read_jpeg_work
+from headrace.sim.hardware.dpu.jpeg_scans import (
     STEP_CORRECT,
     STEP_DC,
     STEP_GO_ON,
@@ -138,8 +138,13 @@ def test_scans_of_a_flat_progressive_image_have_a_symbol_a_block_then_runs_and_b
     """libjpeg's script for gray: DC but its last bit, 1 to 5, 6 to 63, 1 to 63 refined, the last bit of DC, of AC."""
     work = read_jpeg_work(progressive(np.full((16, 24), 90, np.uint8)))
     assert [(scan.noted, scan.reads, scan.writes) for scan in work.scans] == [
-        (64, 0, 8), (5, 1, 1), (58, 8, 8), (63, 8, 8), (1, 1, 1), (63, 8, 8),
-    ]  # fmt: skip
+        (64, 0, 8),
+        (5, 1, 1),
+        (58, 8, 8),
+        (63, 8, 8),
+        (1, 1, 1),
+        (63, 8, 8),
+    ]
     dc, low, high, refined, dc_refined, last = steps_of(work)
     words = [STEP_WORD] * 7 + [STEP_LAST]
     assert [step >= STEP_DC for step in dc] == 6 * [True, *(False for _ in words)] and dc[1:9] == words
@@ -156,13 +161,15 @@ def test_a_wave_is_placed_where_it_is_and_corrected_later():
     _, low, high, refined, _, last = steps_of(work)
     assert low[1:] == [STEP_LAST]
     kinds = [STEP_SYMBOL if step >= STEP_SYMBOL else step for step in high]
-    assert kinds == [
-        STEP_SYMBOL, STEP_GO_ON, STEP_GO_ON, STEP_PLACE, STEP_SYMBOL, *[STEP_WORD] * 5, STEP_LAST,
-    ]  # fmt: skip
+    assert kinds == [STEP_SYMBOL, STEP_GO_ON, STEP_GO_ON, STEP_PLACE, STEP_SYMBOL, *[STEP_WORD] * 5, STEP_LAST]
     for steps in (refined, last):
         assert [step for step in steps if step < STEP_SYMBOL] == [
-            STEP_WORD, STEP_WORD, STEP_CORRECT, *[STEP_WORD] * 5, STEP_LAST,
-        ]  # fmt: skip
+            STEP_WORD,
+            STEP_WORD,
+            STEP_CORRECT,
+            *[STEP_WORD] * 5,
+            STEP_LAST,
+        ]
     assert work.symbols == (8,)
 
 

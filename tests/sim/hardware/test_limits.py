@@ -5,8 +5,8 @@ import math
 import pytest
 
 from headrace.batching.errors import UsageError
-from headrace.sim.hardware.card import HBM_PORTS, U55C, USABLE
-from headrace.sim.hardware.limits import TENSOR_BYTES, Cu, cus_for, limits
+from headrace.sim.system.card import HBM_PORTS, U55C, USABLE
+from headrace.sim.system.limits import TENSOR_BYTES, Cu, cus_for, limits
 
 SMALL = Cu({"lut": 19_477, "ff": 15_900, "dsp": 47, "bram36": 13, "uram": 12}, 2, 70_000, 250e6)
 

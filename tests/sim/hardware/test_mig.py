@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.batching import UsageError
-from headrace.sim.hardware.mig import COMPUTE_SLICES, GPUS, MEMORY_SLICES, gpu_named, partition, partitions, placed
+from headrace.sim.hardware.gpu.mig import COMPUTE_SLICES, GPUS, MEMORY_SLICES, gpu_named, partition, partitions, placed
 
 A100 = GPUS["a100-40gb"]
 
@@ -39,10 +39,19 @@ def test_the_partitions_of_an_a100_are_those_of_nvidias_guide():
     found = {tuple(names(each)) for each in partitions(A100, full=True) if set(names(each)) <= plain}
     one, two, three, four = "1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb"
     assert found == {
-        (one,) * 7, (one,) * 5 + (two,), (one,) * 3 + (two,) * 2, (one,) + (two,) * 3, (one,) * 4 + (three,),
-        (one,) * 2 + (two, three), (two, two, three), (three, three), (one,) * 3 + (four,), (one, two, four),
-        (three, four), ("7g.40gb",),
-    }  # fmt: skip
+        (one,) * 7,
+        (one,) * 5 + (two,),
+        (one,) * 3 + (two,) * 2,
+        (one,) + (two,) * 3,
+        (one,) * 4 + (three,),
+        (one,) * 2 + (two, three),
+        (two, two, three),
+        (three, three),
+        (one,) * 3 + (four,),
+        (one, two, four),
+        (three, four),
+        ("7g.40gb",),
+    }
 
 
 @pytest.mark.parametrize("gpu", GPUS.values(), ids=lambda gpu: gpu.name)

@@ -6,9 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.batching import UsageError
-from headrace.sim.hardware.cost import cost
-from headrace.sim.hardware.mig import gpu_named, partition
-from headrace.sim.hardware.power import CPU, GPU_PARTS, NODE, Part, Server, energy_a_request_j, gpu_utilization, server
+from headrace.sim.hardware.gpu.mig import gpu_named, partition
+from headrace.sim.hardware.gpu.power import (
+    CPU,
+    GPU_PARTS,
+    NODE,
+    Part,
+    Server,
+    energy_a_request_j,
+    gpu_utilization,
+    server,
+)
+from headrace.sim.system.cost import cost
 
 SHARE = st.floats(0, 1)
 

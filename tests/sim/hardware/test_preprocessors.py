@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from headrace.batching import UsageError
 from headrace.sim.hardware.cpu import MEASURED
+from headrace.sim.hardware.gpu.mig import GPUS, gpu_named, partition
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS, Photo
-from headrace.sim.hardware.mig import GPUS, gpu_named, partition
 from headrace.sim.hardware.nvjpg import kernels_s, nvjpg_preprocessor
-from headrace.sim.hardware.preprocessors import COSTS, Host, parse, read_costs
 from headrace.sim.preprocessing import Stations
+from headrace.sim.system.preprocessors import COSTS, Host, parse, read_costs
 
 
 def host(kind="image", gpu="a100-40gb", instances="1g.5gb:7", **more) -> Host:
@@ -137,8 +137,11 @@ def test_resizing_is_as_fast_as_on_the_slowest_slice():
 
 def test_photos_that_are_at_hand_go_by_their_number_everywhere():
     photos = (Photo(100, 100, 10_000), Photo(400_000, 200_000, 300_000))
-    for text, gpu, instances in (("cpu:8", "a100-40gb", "1g.5gb:7"), ("dpu:1", "a100-40gb", "1g.5gb:7"),
-                                 ("nvjpg", "h100", "1g.10gb:7")):  # fmt: skip
+    for text, gpu, instances in (
+        ("cpu:8", "a100-40gb", "1g.5gb:7"),
+        ("dpu:1", "a100-40gb", "1g.5gb:7"),
+        ("nvjpg", "h100", "1g.10gb:7"),
+    ):
         for step in parse(text, host("image", gpu, instances, photos=photos)).steps:
             small, large = step.service_s(np.array([0.0, 1.0]))
             if step.name in ("cpu", "host to dpu", "image cu", "nvjpg", "resize"):

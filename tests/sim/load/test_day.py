@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.batching import UsageError
-from headrace.sim.load.day import HOURS, MOST_ROWS, RATES, read_day
+from headrace.sim.workload.day import HOURS, MAX_ROWS, RATES, read_day
 
 
 def test_rates_hold_from_their_hour_to_the_next_and_the_last_to_the_end(tmp_path):
@@ -66,6 +66,6 @@ def test_whatever_the_file_holds_it_is_a_day_or_refused(tmp_path_factory, text):
     except UsageError as error:
         assert str(error).startswith(str(file))
         return
-    assert 0 < len(day) <= MOST_ROWS and day[0].start == 0 and day[-1].end == HOURS
+    assert 0 < len(day) <= MAX_ROWS and day[0].start == 0 and day[-1].end == HOURS
     assert all(one.end == other.start for one, other in pairwise(day))
     assert all(each.hours > 0 and RATES[0] <= each.rates_rps["a"] <= RATES[1] for each in day)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.batching import UsageError
-from headrace.sim.load.lengths import (
+from headrace.sim.workload.lengths import (
     LIBRISPEECH,
     LIBRISPEECH_TEST,
     SPEECH,

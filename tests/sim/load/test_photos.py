@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.batching import UsageError
-from headrace.sim.load.photos import draw, read_photos
+from headrace.sim.workload.images import draw, read_images
 
 HEADER = "width,height\n"
 
@@ -14,7 +14,7 @@ HEADER = "width,height\n"
 def test_pixels_are_read_whatever_other_columns_there_are(tmp_path):
     file = tmp_path / "photos.csv"
     file.write_text("name,height,width\na.jpg,375,500\nb.jpg,1,2\n")
-    assert read_photos(file).tolist() == [187_500.0, 2.0]
+    assert read_images(file).tolist() == [187_500.0, 2.0]
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_broken_file_is_refused_with_the_line(tmp_path, text, message):
     file = tmp_path / "photos.csv"
     file.write_text(text)
     with pytest.raises(UsageError, match=message) as error:
-        read_photos(file)
+        read_images(file)
     assert str(file) in str(error.value)
 
 
@@ -48,7 +48,7 @@ def test_any_bytes_are_photos_or_are_refused(body, tmp_path_factory):
     for head in (b"", HEADER.encode()):
         file.write_bytes(head + body)
         try:
-            pixels = read_photos(file)
+            pixels = read_images(file)
         except UsageError as error:
             assert str(file) in str(error)
         else:

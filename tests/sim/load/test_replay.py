@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from headrace.batching import UsageError
 from headrace.sim.engine import Arrivals
-from headrace.sim.load.replay import every, faster, lengths_of, mean_rps, read_trace
+from headrace.sim.workload.replay import every, faster, lengths_of, mean_rps, read_trace
 
 HEADER = "arrival_s,model,input_len,output_len\n"
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.batching import UsageError
-from headrace.sim.load.lengths import TRANSLATION, Fixed
-from headrace.sim.load.traffic import deterministic, generate, generate_blocks, mmpp2, poisson, poisson_blocks
+from headrace.sim.workload.lengths import TRANSLATION, Fixed
+from headrace.sim.workload.traffic import deterministic, generate, generate_blocks, mmpp2, poisson, poisson_blocks
 
 
 def test_poisson_arrivals_have_the_rate_and_the_spread_of_a_poisson_process():

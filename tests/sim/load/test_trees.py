@@ -3,8 +3,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.batching import UsageError
-from headrace.sim.load.trees import complete_tree, random_tree, read_trees
 from headrace.sim.scenario import Scenario, run_scenario
+from headrace.sim.workload.trees import complete_tree, random_tree, read_trees
 
 
 def test_trees_have_a_leaf_for_each_word_and_two_children_an_inner_node():

@@ -14,7 +14,7 @@ from headrace.batching import HeadraceError, UsageError
 from headrace.sim.experiments.lazybatching import runs as lazybatching
 from headrace.sim.sweeps import cluster as module
 from headrace.sim.sweeps.grid import run
-from headrace.sim.sweeps.sweep import crew, sweep
+from headrace.sim.sweeps.sweep import sweep, sweep_workers
 
 pytestmark = pytest.mark.timed  # three nodes want the cores for themselves
 
@@ -133,7 +133,7 @@ def test_what_else_runs_when_a_job_raises_is_ended(head, tmp_path):
 
 
 def test_order_is_that_of_the_jobs(head):
-    with crew(ray=head.address) as workers:
+    with sweep_workers(ray=head.address) as workers:
         assert workers.sweep(abs, [-number for number in range(20)], nothing) == list(range(20))
         assert workers.sweep(abs, [], nothing) == []
 
@@ -201,7 +201,7 @@ def test_what_is_no_address_is_refused(address):
 
 def test_a_cluster_of_its_own_is_gone_behind_the_sweep():
     before = set(children(os.getpid()))
-    with crew(ray="local") as workers:
+    with sweep_workers(ray="local") as workers:
         assert workers.sweep(abs, [-1, 2], nothing) == [1, 2]
         assert set(children(os.getpid())) > before
     deadline = time.monotonic() + PATIENCE_S

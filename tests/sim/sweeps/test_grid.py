@@ -7,9 +7,9 @@ import pytest
 
 from headrace.batching import UsageError
 from headrace.sim.scenario import Scenario
-from headrace.sim.sweeps.grid import MOST_RUNS, Found, read_grid, run
+from headrace.sim.sweeps.grid import MAX_RUNS, Found, read_grid, run
 from headrace.sim.sweeps.journal import Journal
-from headrace.sim.sweeps.sweep import crew, sweep
+from headrace.sim.sweeps.sweep import sweep, sweep_workers
 
 
 def grid_of(tmp_path, text):
@@ -22,8 +22,10 @@ def test_every_combination_is_there_once_and_the_seed_varies_fastest(tmp_path):
     grid = grid_of(tmp_path, 'seeds = 2\nmodel = "gnmt"\nrate-rps = [100, 2.5]\npolicy = ["lazy", "graph"]')
     assert list(grid.combinations()) == [
         {"model": "gnmt", "rate_rps": rate, "policy": policy, "seed": seed}
-        for rate in (100.0, 2.5) for policy in ("lazy", "graph") for seed in (0, 1)
-    ]  # fmt: skip
+        for rate in (100.0, 2.5)
+        for policy in ("lazy", "graph")
+        for seed in (0, 1)
+    ]
     assert len(grid) == 8 and grid.varied() == ["rate_rps", "policy"]
     assert all(type(each["rate_rps"]) is float for each in grid.combinations())
 
@@ -48,7 +50,7 @@ def test_seeds_may_be_named(tmp_path, text, seeds):
         ("rate-rps = 1\nrate_rps = 2", "twice, with dashes and without"),
         ("npus = [1, 2, 1]", "npus has a value twice"),
         ("[", "Invalid"),
-        (f"seeds = {MOST_RUNS // 20 + 1}\nmax-batch = {list(range(20))}", "100,020 combinations; leave out values"),
+        (f"seeds = {MAX_RUNS // 20 + 1}\nmax-batch = {list(range(20))}", "100,020 combinations; leave out values"),
     ],
 )
 def test_what_is_no_grid_is_refused_with_why(tmp_path, text, words):
@@ -65,8 +67,10 @@ def test_what_is_no_text_is_refused(tmp_path):
 def scenarios(seeds, rates=(100.0, 1000.0)):
     return [
         Scenario(model="gnmt", requests=200, rate_rps=rate, policy=policy, seed=seed)
-        for rate in rates for policy in ("lazy", "graph") for seed in range(seeds)
-    ]  # fmt: skip
+        for rate in rates
+        for policy in ("lazy", "graph")
+        for seed in range(seeds)
+    ]
 
 
 def test_runs_are_a_function_of_their_settings_wherever_they_run():
@@ -79,7 +83,7 @@ def test_a_changed_grid_runs_only_what_is_new(tmp_path):
     steps = []
 
     def swept(jobs):
-        with Journal(tmp_path / "runs.parquet", Found) as journal, crew(2) as workers:
+        with Journal(tmp_path / "runs.parquet", Found) as journal, sweep_workers(2) as workers:
             known = len(journal)
             found = workers.sweep(run, jobs, lambda: steps.append(1), journal)
             return found, len(journal) - known

@@ -20,7 +20,7 @@ from headrace.sim.planner.trials import Measured, Trial, measure
 from headrace.sim.scenario import Scenario
 from headrace.sim.sweeps import grid, journal
 from headrace.sim.sweeps.journal import Journal
-from headrace.sim.sweeps.sweep import crew
+from headrace.sim.sweeps.sweep import sweep_workers
 
 PATIENCE_S = 30.0  # a loaded machine
 
@@ -56,7 +56,7 @@ def trials(count):
 def swept(jobs, path):
     """Results, and what it was told of the progress: how many jobs are done, then a step for each other one."""
     told = []
-    with crew(2) as workers, Journal(path, Measured) as kept:
+    with sweep_workers(2) as workers, Journal(path, Measured) as kept:
         results = workers.sweep(measure, jobs, lambda: told.append("step"), kept, told.append)
     return results, told
 
@@ -186,9 +186,12 @@ def test_a_row_tells_all_settings_of_its_job_and_what_was_found(tmp_path):
         kept.keep(Job(2.5), found(Job(2.5)))
     (row, _) = pq.read_table(tmp_path / "t.parquet").to_pylist()
     assert {name: value for name, value in row.items() if name not in ("key", "record")} == {
-        "version": journal.code_version(), "number": 1.5, "inner.path": "a",
-        "result.value": 0.5, "result.by_name.third": 0.5,
-    }  # fmt: skip
+        "version": journal.code_version(),
+        "number": 1.5,
+        "inner.path": "a",
+        "result.value": 0.5,
+        "result.by_name.third": 0.5,
+    }
 
 
 def test_what_a_run_of_a_grid_found_stands_under_its_own_names(tmp_path):

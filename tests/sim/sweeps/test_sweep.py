@@ -135,8 +135,11 @@ def test_a_worker_whose_sweep_is_gone_takes_no_job():
     ours.send((abs, -1))
     process = subprocess.run(
         [sys.executable, "-m", "headrace.sim.sweeps.processes", str(theirs.fileno()), "0"],  # nobody's child is of 0
-        pass_fds=[theirs.fileno()], timeout=PATIENCE_S, check=True, capture_output=True,
-    )  # fmt: skip
+        pass_fds=[theirs.fileno()],
+        timeout=PATIENCE_S,
+        check=True,
+        capture_output=True,
+    )
     theirs.close()
     assert process.stderr == b""
     with pytest.raises((EOFError, ConnectionError)):

@@ -13,12 +13,20 @@ ROOT = Path(__file__).parents[3]
 QUICK = ("squeezenet1_1", "mobilenet_v3_small")
 # Parameters and multiply-accumulates (1e9) that torchvision's documentation gives with each network's weights.
 TORCHVISION = {
-    "mobilenet_v3_small": (2_542_856, 0.06), "squeezenet1_1": (1_235_496, 0.35), "swin_t": (28_288_354, 4.49),
-    "resnet50": (25_557_032, 4.09), "resnet101": (44_549_160, 7.8), "resnet152": (60_192_808, 11.51),
-    "vgg16": (138_357_544, 15.47), "vgg19": (143_667_240, 19.63), "mobilenet_v2": (3_504_872, 0.3),
-    "densenet121": (7_978_856, 2.83), "densenet169": (14_149_480, 3.36), "densenet201": (20_013_928, 4.29),
+    "mobilenet_v3_small": (2_542_856, 0.06),
+    "squeezenet1_1": (1_235_496, 0.35),
+    "swin_t": (28_288_354, 4.49),
+    "resnet50": (25_557_032, 4.09),
+    "resnet101": (44_549_160, 7.8),
+    "resnet152": (60_192_808, 11.51),
+    "vgg16": (138_357_544, 15.47),
+    "vgg19": (143_667_240, 19.63),
+    "mobilenet_v2": (3_504_872, 0.3),
+    "densenet121": (7_978_856, 2.83),
+    "densenet169": (14_149_480, 3.36),
+    "densenet201": (20_013_928, 4.29),
     "inception_v3": (27_161_264, 5.71),
-}  # fmt: skip
+}
 # Parameters (millions). Conformer L, with a decoder that CTC has not: Gulati et al., Interspeech 2020, Table 1. The
 # small one with CTC: NeMo's documentation. CitriNet-512: Majumdar et al., 2021, Table 1. BERT: Devlin et al., NAACL
 # 2019, Section 3, with a pooler that these have not.

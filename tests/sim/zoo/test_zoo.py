@@ -4,8 +4,8 @@ import torch
 from headrace.batching import NodeKind, UnknownModel
 from headrace.batching.graphs.model_graph import HALF_LENGTH
 from headrace.batching.graphs.torch_graph import from_torch
-from headrace.host.workers.conformer import conformer_ctc
-from headrace.host.workers.torchvision_networks import torchvision
+from headrace.host.workers.networks.zoo.conformer import conformer_ctc
+from headrace.host.workers.networks.zoo.torchvision_networks import torchvision
 from headrace.sim.zoo import MODELS, model_graph
 from headrace.sim.zoo.transformer import transformer
 

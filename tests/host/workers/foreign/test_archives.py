@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from headrace.batching import UsageError
-from headrace.host.workers.foreign.archives import checked, opened
+from headrace.host.workers.networks.foreign.archives import checked, opened
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from torch.export import Dim
 
 from headrace.batching import UsageError
 from headrace.host.memory.layout import TensorSpec
-from headrace.host.workers.foreign import program_text
-from headrace.host.workers.foreign.exported import load_exported
-from headrace.host.workers.foreign.rules import FileRules
-from headrace.host.workers.models import load_model
-from headrace.host.workers.split import node_model
+from headrace.host.workers.networks.foreign import program_text
+from headrace.host.workers.networks.foreign.exported import load_exported
+from headrace.host.workers.networks.foreign.rules import FileRules
+from headrace.host.workers.networks.models import load_model
+from headrace.host.workers.networks.split import node_model
 
 BATCH = Dim("batch", min=1, max=64)
 
@@ -111,8 +111,9 @@ def test_inputs_by_name_and_of_variable_length(tmp_path):
     torch.export.save(torch.export.export(Named(), (), given, dynamic_shapes=dynamic), path)
     loaded = load_model(str(path))
     assert loaded.by_name and [(spec.name, spec.dtype, spec.shape, spec.longest) for spec in loaded.inputs] == [
-        ("ids", "int64", (-1,), 32), ("mask", "bool", (-1,), 32),
-    ]  # fmt: skip
+        ("ids", "int64", (-1,), 32),
+        ("mask", "bool", (-1,), 32),
+    ]
     ids, mask = torch.tensor([[3, 4, 5]]), torch.tensor([[True, False, True]])
     kept, total = loaded.forward([ids, mask])
     assert kept.tolist() == [[3, 0, 5]] and total.tolist() == [[8]]
@@ -123,10 +124,15 @@ def test_inputs_by_name_and_of_variable_length(tmp_path):
     [
         (Net(), (torch.randn(1, 3, 8, 8),), {}, None, 'dynamic_shapes=({0: torch.export.Dim("batch")},)'),
         (Named(), (torch.ones(2, 3),), {"mask": torch.ones(2, 3)}, {"ids": {0: BATCH}, "mask": {0: BATCH}}, "not with"),
-        (Named(), (torch.ones(2, 3), torch.ones(2, 3)), {}, {"ids": {0: BATCH, 1: Dim("n")}, "mask": {0: BATCH, 1: Dim(
-            "n")}}, "torch.export.Dim(..., max=)"),
+        (
+            Named(),
+            (torch.ones(2, 3), torch.ones(2, 3)),
+            {},
+            {"ids": {0: BATCH, 1: Dim("n")}, "mask": {0: BATCH, 1: Dim("n")}},
+            "torch.export.Dim(..., max=)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_has_no_batch_or_bound_is_refused_with_what_to_export(
     module, arguments, keywords, dynamic, text, tmp_path
 ):

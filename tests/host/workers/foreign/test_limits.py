@@ -15,14 +15,14 @@ from processes import children
 
 from headrace.batching import UsageError
 from headrace.host.memory.slots import SlotArena
-from headrace.host.workers import reading
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.devices import worker_devices
-from headrace.host.workers.foreign.limits import OPEN_FILES, box, box_of
-from headrace.host.workers.foreign.rules import FileRules
 from headrace.host.workers.fork_server import SHARED
+from headrace.host.workers.inspection import parent
+from headrace.host.workers.networks.foreign.limits import OPEN_FILES, box, box_of
+from headrace.host.workers.networks.foreign.rules import FileRules
+from headrace.host.workers.networks.program import WholeModel, whole_program
 from headrace.host.workers.process import processes
-from headrace.host.workers.program import WholeModel, whole_program
 
 LIMITS = (resource.RLIMIT_DATA, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE)
 BATCH = torch.export.Dim("batch", min=1, max=8)
@@ -100,7 +100,7 @@ def test_code_of_ones_own_and_torchvision_have_no_box():
 
 
 def test_a_program_that_needs_more_memory_is_refused_by_the_process_that_reads(large):
-    for read in (reading.describe, lambda source: reading.node_model(source, 4)):
+    for read in (parent.describe, lambda source: parent.node_model(source, 4)):
         with pytest.raises(UsageError, match=r"large\.pt2: reading it takes more than \d+ MiB of memory"):
             read(large)
 
@@ -108,13 +108,13 @@ def test_a_program_that_needs_more_memory_is_refused_by_the_process_that_reads(l
 def test_a_larger_limit_takes_it(tmp_path):
     source = saved(tmp_path / "one.pt2", Large(1))
     with pytest.raises(UsageError, match="--read-memory-mib than 64"):
-        reading.describe(source, rules=FileRules(memory_mib=64))
-    assert reading.describe(source, rules=FileRules(memory_mib=2000)).outputs[0].shape == (3,)
+        parent.describe(source, rules=FileRules(memory_mib=64))
+    assert parent.describe(source, rules=FileRules(memory_mib=2000)).outputs[0].shape == (3,)
 
 
 def test_a_worker_whose_program_needs_more_memory_does_not_start_and_says_why(large, tmp_path):
     small = saved(tmp_path / "small.pt2", torch.nn.ReLU())
-    found = reading.describe(small)
+    found = parent.describe(small)
     model = WholeModel("net", large, found.inputs, found.outputs, 1)
     arena = SlotArena({"net": (found.inputs, found.outputs)}, 1)
     try:
@@ -130,7 +130,7 @@ def test_a_worker_whose_program_needs_more_memory_does_not_start_and_says_why(la
 
 def test_processor_time_has_a_limit():
     code = (
-        "from headrace.host.workers.foreign import limits\n"
+        "from headrace.host.workers.networks.foreign import limits\n"
         "limits.CPU_S = 1\nlimits.limit_reading_process()\nwhile True: pass\n"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
@@ -150,14 +150,14 @@ def own(tmp_path, monkeypatch):
 
 def test_a_process_that_used_up_its_time_is_told(own):
     with pytest.raises(UsageError, match="was not read within 360 s of processor time"):
-        reading.describe("spins:net")
+        parent.describe("spins:net")
     with pytest.raises(UsageError, match=r"ValueError: \(360, 361\)"):
-        reading.describe("spins:limit")
+        parent.describe("spins:limit")
 
 
 def test_work_in_a_thread_that_is_cancelled_ends_the_process_that_reads(own):
     async def cancel():
-        task = asyncio.create_task(reading.in_thread(reading.describe, "spins:waits"))
+        task = asyncio.create_task(parent.in_thread(parent.describe, "spins:waits"))
         while not Path("waits").exists():
             await asyncio.sleep(0.01)
         task.cancel()

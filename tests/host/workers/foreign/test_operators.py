@@ -4,7 +4,7 @@ more than compute tensors from tensors."""
 import pytest
 import torch
 
-from headrace.host.workers.foreign.operators import is_allowed
+from headrace.host.workers.networks.foreign.operators import is_allowed
 
 PLACES = ("filename", "path", "url", "library", "command")
 COMPUTES = """aten.add.Tensor aten.conv2d.default aten.linear.default aten.batch_norm.default aten.layer_norm.default
@@ -66,8 +66,11 @@ def test_no_operator_with_the_name_of_a_file_or_a_memory_is_allowed():
         base, _, overload = rest.partition(".")
         if is_allowed(f"torch.ops.{namespace}.{base}.{overload or 'default'}"):
             assert namespace in ("aten", "prims")
-            (schema,) = [each for each in torch._C._jit_get_schemas_for_operator(f"{namespace}::{base}")
-                         if each.overload_name == overload]  # fmt: skip
+            (schema,) = [
+                each
+                for each in torch._C._jit_get_schemas_for_operator(f"{namespace}::{base}")
+                if each.overload_name == overload
+            ]
             for argument in schema.arguments:
                 assert not argument.is_out and str(argument.type) not in ("Storage", "Stream", "Any")
                 assert str(argument.type) not in ("str", "Optional[str]") or argument.name not in PLACES, name

@@ -10,9 +10,9 @@ import safetensors.torch
 import torch
 
 from headrace.batching import UsageError
-from headrace.host.workers.foreign.rules import FileRules
-from headrace.host.workers.foreign.weights import load_weights
-from headrace.host.workers.models import load_model
+from headrace.host.workers.networks.foreign.rules import FileRules
+from headrace.host.workers.networks.foreign.weights import load_weights
+from headrace.host.workers.networks.models import load_model
 
 NONFINITE = FileRules(allow_nonfinite=True)
 

@@ -1,0 +1,1 @@
+"""What several policies build on: windows, queues, the batch table."""

@@ -1,0 +1,286 @@
+"""`headrace plan`: the cheapest server that meets a target, found by simulation."""
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headrace.batching.errors import UsageError
+from headrace.host.cli.console import Stages, progress, tell, warn
+from headrace.host.cli.options import Json, Ray, check_readable, command, make_folder, readable
+from headrace.host.cli.plan.placement import placed_models
+from headrace.host.cli.plan.schedule import check_day, scheduled
+from headrace.host.cli.plan.search import planned
+from headrace.host.cli.plan.tuning import tuned
+from headrace.host.cli.simulate.command import (
+    Accelerator,
+    ActiveSlices,
+    BurstS,
+    BusyW,
+    CorpusFile,
+    Npus,
+    OverheadMs,
+    Partition,
+    PhotoPixels,
+    PhotosFile,
+    Precision,
+    Preprocess,
+    Prices,
+    ProfileFile,
+    TreesFile,
+    scenario_of,
+)
+from headrace.sim.hardware.gpu.mig import GPUS
+from headrace.sim.planner import tuning
+from headrace.sim.planner.schedule import REPARTITION_S
+from headrace.sim.planner.target import TRAFFICS, Target
+from headrace.sim.planner.trials import Measured, Run, Trial, measure
+from headrace.sim.scenario import Scenario
+from headrace.sim.sweeps.journal import Journal
+from headrace.sim.sweeps.sweep import SweepWorkers, sweep_workers
+from headrace.sim.system.cost import YEARS
+from headrace.sim.workload.day import read_day
+
+
+class Least(StrEnum):
+    COST = "cost"
+    POWER = "power"
+    GPUS = "gpus"
+
+
+@command
+def plan(
+    model: Annotated[
+        str, typer.Option(help="One that --accelerator a100-40gb of simulate takes, or several by comma.")
+    ],
+    slo_ms: Annotated[
+        str,
+        typer.Option(help="Latency from arrival to end: of all models, or of each by comma.", metavar="FLOAT[,...]"),
+    ],
+    gpu: Annotated[
+        str | None,
+        typer.Option(help=f"To be planned with: {', '.join(GPUS)}.", autocompletion=lambda: list(GPUS)),
+    ] = None,
+    rate_rps: Annotated[
+        str | None,
+        typer.Option(help="Requests/s: of all models together, equally, or of each by comma.", metavar="FLOAT[,...]"),
+    ] = None,
+    traffic: Annotated[
+        str | None, typer.Option(help=f"{', '.join(TRAFFICS)} [poisson].", autocompletion=lambda: list(TRAFFICS))
+    ] = None,
+    burst_s: BurstS = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            help="In place of --rate-rps: CSV of arrival_s,model,input_len,output_len, of which each server gets its "
+            "turns.",
+            callback=readable,
+        ),
+    ] = None,
+    day: Annotated[
+        Path | None,
+        typer.Option(
+            help="In place of --rate-rps: a CSV file with the header hour,MODEL[,MODEL...] and rates that hold from a "
+            "row's hour to the next row's. The answer is a schedule of re-partitioning.",
+            callback=readable,
+        ),
+    ] = None,
+    repartition_s: Annotated[
+        float | None, typer.Option(help=f"For which slices that change do not serve [{REPARTITION_S:g}].")
+    ] = None,
+    slo_quantile: Annotated[float, typer.Option(help="Share of requests that must be within it, 0.5 to 0.999.")] = 0.99,
+    gpus: Annotated[int, typer.Option(help="At most so many, each in a server of its own.")] = 1,
+    least: Annotated[Least, typer.Option(help="What is best: dollars, watts, or GPUs (then dollars).")] = Least.COST,
+    budget_usd: Annotated[float | None, typer.Option(help=f"Servers and energy of {YEARS:g} years.")] = None,
+    lengths: Annotated[str | None, typer.Option(help="As of simulate [the model's].")] = None,
+    cpu_costs: Annotated[
+        Path | None, typer.Option(help="From `headrace profile --cpu-preprocessing`.", callback=readable)
+    ] = None,
+    photo_pixels: PhotoPixels = None,
+    photos: PhotosFile = None,
+    overhead_ms: OverheadMs = None,
+    prices: Prices = None,
+    out_folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Folder for plan.json, cost by rate with the winners as a plot, and trials.parquet with all that was "
+            "simulated, from which a second start goes on.",
+        ),
+    ] = None,
+    tune: Annotated[
+        str | None,
+        typer.Option(
+            help="In place of --gpu: the best parameters of these policies, by comma, or of all, on the machine that "
+            "the options under 'Models and hardware' give, as `headrace simulate` takes them."
+        ),
+    ] = None,
+    accelerator: Accelerator = None,
+    profile: ProfileFile = None,
+    npus: Npus = None,
+    partition: Partition = None,
+    active_slices: ActiveSlices = None,
+    preprocess: Preprocess = None,
+    precision: Precision = None,
+    busy_w: BusyW = None,
+    corpus: CorpusFile = None,
+    trees: TreesFile = None,
+    ray: Ray = None,
+    as_json: Json = False,
+) -> None:
+    """The partition, preprocessing and policy that meet a target at the least cost, power, or number of GPUs; with
+    --day, when to change them; with --tune, the parameters of policies that meet it on a given machine with the least
+    latency.
+
+    Bounds and simulation decide; the winner is simulated again with fresh seeds."""
+    machine = {
+        "accelerator": accelerator,
+        "profile": profile,
+        "npus": npus,
+        "partition": partition,
+        "active_slices": active_slices,
+        "preprocess": preprocess,
+        "precision": precision,
+        "busy_w": busy_w,
+        "corpus": corpus,
+        "trees": trees,
+    }
+    given = {name: value for name, value in machine.items() if value is not None}
+    if tune is not None:
+        for option, value in (("--gpu", gpu), ("--budget-usd", budget_usd), ("--day", day)):
+            if value is not None:
+                raise UsageError(f"{option} is for planning a server: leave it out, or --tune")
+    elif given:
+        raise UsageError(f"--{next(iter(given)).replace('_', '-')} is for --tune: leave it out, or give --tune POLICY")
+    elif gpu is None:
+        raise UsageError("--gpu: give one to plan a server, or --tune POLICY for a machine that is there")
+    loads = [
+        option
+        for option, value in (("--rate-rps", rate_rps), ("--day", day), ("--replay", replay))
+        if value is not None
+    ]
+    if len(loads) != 1:
+        raise UsageError(f"give one of --rate-rps, --day and --replay{', not ' if loads else ''}{' and '.join(loads)}")
+    if burst_s is not None and traffic != "mmpp":
+        raise UsageError("--burst-s is for --traffic mmpp")
+    if replay is not None:
+        for option, value in (("--traffic", traffic), ("--lengths", lengths)):
+            if value is not None:
+                raise UsageError(f"--replay brings its own arrivals and lengths; leave out {option}")
+    if photos is not None and photo_pixels is not None:
+        raise UsageError("--photos and --photo-pixels both tell sizes; give one of them")
+    if photos is not None:
+        check_readable("--photos", photos)
+    models = Scenario(model=model).models()
+    slos = _numbers("--slo-ms", slo_ms, models)
+    least_ms = min(slos)
+    rates = [] if rate_rps is None else _numbers("--rate-rps", rate_rps, models)
+    shares = None if len(rates) < 2 else rate_rps
+    if day is None and repartition_s is not None:
+        raise UsageError("--repartition-s is for --day: leave it out, or give a day's rates")
+
+    work: Callable[[Run], None]
+    if tune is not None:
+        more = {
+            "lengths": lengths,
+            "cpu_costs": cpu_costs,
+            "shares": shares,
+            "photo_pixels": photo_pixels,
+            "photos": photos,
+            "prices": prices,
+            "rate_rps": sum(rates) or None,
+            "traffic": traffic,
+            "burst_s": burst_s,
+            "replay": replay,
+            "overhead_ms": overhead_ms,
+        }
+        given |= {"model": model, "sla_ms": least_ms}
+        given |= {name: value for name, value in more.items() if value is not None}
+        scenario, notes = scenario_of(given)
+        for note in notes:
+            warn(note)
+        policies = tuning.policies_for(scenario, tune)
+        work = partial(tuned, scenario, policies, slo_quantile, out_folder=out_folder, as_json=as_json)
+    else:
+        intervals = () if day is None else read_day(day, model.split(","))
+        assert gpu is not None
+        asked: dict[str, Any] = {
+            "quantile": slo_quantile,
+            "gpus": gpus,
+            "least": least.value,
+            "budget_usd": budget_usd,
+            "lengths": lengths,
+            "cpu_costs": cpu_costs and str(cpu_costs),
+            "shares": shares,
+            "traffic": traffic,
+            "burst_s": burst_s,
+            "photo_pixels": photo_pixels,
+            "photos": photos and str(photos),
+            "prices": prices,
+            "overhead_ms": overhead_ms,
+        }
+        asked = {name: value for name, value in asked.items() if value is not None}
+        if replay is not None:
+            target = Target.of_trace(model, least_ms, gpu, str(replay), **asked)
+        else:
+            highest = max((interval.rate_rps for interval in intervals), default=sum(rates))
+            target = Target(model, highest, least_ms, gpu, **asked)
+        work = partial(planned, target, out_folder=out_folder, as_json=as_json)
+        if intervals:
+            away_s = REPARTITION_S if repartition_s is None else repartition_s
+            check_day(target, away_s)
+            work = partial(scheduled, target, intervals, away_s, out_folder=out_folder, as_json=as_json)
+        elif len(models) > 1 and replay is None:
+            each = rates if len(rates) > 1 else [rates[0] / len(models)] * len(models)
+            targets = [
+                replace(target, model=name, rate_rps=rate, slo_ms=slo, shares=None)
+                for name, rate, slo in zip(models, each, slos if len(slos) > 1 else slos * len(models), strict=True)
+            ]
+            work = partial(placed_models, targets, out_folder=out_folder, as_json=as_json)
+    if out_folder is not None:
+        make_folder("--out", out_folder)
+    journal = _journal(out_folder)
+    # It is closed first: a cluster takes longer to end than a command may after Ctrl-C.
+    with sweep_workers(ray=ray) as workers, nullcontext() if journal is None else journal, progress() as shown:
+        work(_run(workers, Stages(shown), journal))
+
+
+def _numbers(option: str, text: str, models: Sequence[str]) -> list[float]:
+    """One, or one for each model. Raises UsageError."""
+    try:
+        found = [float(word) for word in text.split(",")]
+    except ValueError:
+        found = []
+    if len(found) not in (1, len(models)) or not all(0 < number < math.inf for number in found):
+        each = f", or one for each of --model {','.join(models)}" if len(models) > 1 else ""
+        if not each and "," in text:
+            each = "; there is one model, so one number"
+        raise UsageError(f"{option} {text}: give a number above 0{each}")
+    return found
+
+
+def _journal(folder: Path | None) -> Journal[Measured] | None:
+    if folder is None:
+        return None
+    import matplotlib  # noqa: F401  an extra: what would miss it for the plot at the end is told now
+
+    journal = Journal(folder / "trials.parquet", Measured)
+    if journal:
+        tell(f"{len(journal)} simulations are in {journal.path} and need not be run again")
+    return journal
+
+
+def _run(workers: SweepWorkers, stages: Stages, journal: Journal[Measured] | None) -> Run:
+    """With progress; what `journal` has is not simulated again."""
+
+    def run(text: str, trials: Sequence[Trial]) -> list[Measured]:
+        stages.stage(text, len(trials))
+        return workers.sweep(measure, trials, stages.step, journal, stages.skip)
+
+    return run

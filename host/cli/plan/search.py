@@ -1,0 +1,197 @@
+"""What `headrace plan` says of the cheapest server for one group of requests: tables, JSON, cost by rate as a plot."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from headrace.host.cli.console import out, show
+from headrace.host.cli.plan.answer import give
+from headrace.sim.planner import commands, search
+from headrace.sim.planner.search import Answer, Plan
+from headrace.sim.planner.target import Candidate, Target
+from headrace.sim.planner.trials import Run
+from headrace.sim.system.cost import YEARS
+
+RATES = 7  # of the plot, a factor of the root of two apart, the target's in the middle
+
+
+def planned(target: Target, run: Run, out_folder: Path | None, as_json: bool) -> None:
+    """Searches and tells, with plan.json and plan.png in `out_folder`. Raises UsageError and HeadraceError."""
+    answer = search.plan(target, run)
+    body = _body(answer)
+    curve: list[tuple[float, Candidate, float, float]] = []
+    if out_folder is not None:
+        others = [target.rate_rps * 2 ** (step / 2) for step in range(-(RATES // 2), RATES // 2 + 1) if step != 0]
+        best = answer.best.candidate, answer.best.measured.cost_usd, answer.best.measured.power_w
+        points = [*search.by_rate(target, run, others), (target.rate_rps, *best)]
+        curve = sorted(points, key=lambda point: point[0])
+        body["by_rate"] = [
+            {"rate_rps": rate, "gpus": best.hardware.servers, **settings(best), "cost_usd": usd, "power_w": watts}
+            for rate, best, usd, watts in curve
+        ]
+    give(body, lambda: _print(answer), lambda path: draw(path, target, curve), out_folder, as_json)
+
+
+def settings(candidate: Candidate) -> dict[str, Any]:
+    """As `headrace simulate` takes them."""
+    hardware = candidate.hardware
+    return {
+        "partition": hardware.partition,
+        "preprocess": hardware.preprocess,
+        "policy": candidate.policy,
+        **dict(candidate.parameters),
+    }
+
+
+def _commands(target: Target, plan: Plan) -> dict[str, str | None]:
+    """Of one of the servers."""
+    scenario = plan.candidate.scenario(target, plan.measured.requests)
+    serve, note = commands.serve(scenario)
+    return {"simulate": commands.command(scenario), "mig": commands.mig(scenario), "serve": serve, "serve_note": note}
+
+
+def of_plan(target: Target, plan: Plan) -> dict[str, Any]:
+    measured = plan.measured
+    return {
+        "gpus": plan.candidate.hardware.servers,
+        **settings(plan.candidate),
+        "latency_ms": measured.latency_ms,
+        "quantile_ms": measured.quantile_ms,
+        "cost_usd": measured.cost_usd,
+        "power_w": measured.power_w,
+        "binds": plan.binds,
+        "used": plan.used,
+        "most_rps": plan.max_rps,
+        **_commands(target, plan),
+    }
+
+
+def _body(answer: Answer) -> dict[str, Any]:
+    target = answer.target
+    value, low, high = answer.quantile_ms
+    following = answer.next_plan
+    return {
+        "best": {
+            **of_plan(target, answer.best),
+            "confirmed_ms": {"quantile": target.quantile, "mean": value, "low": low, "high": high},
+        },
+        "runners_up": [of_plan(target, plan) for plan in answer.runners_up],
+        "next": None
+        if following is None
+        else {
+            "rate_rps": search.NEXT * target.rate_rps,
+            "more_usd": answer.next_usd,
+            "gpus": following.hardware.servers,
+            **settings(following),
+        },
+        "simulated": answer.simulated,
+        "struck_out": answer.struck,
+    }
+
+
+def described(candidate: Candidate) -> str:
+    words = ", ".join(f"{name} {value:g}" for name, value in candidate.parameters)
+    return f"{candidate.policy}{f' ({words})' if words else ''}"
+
+
+def goal(target: Target) -> str:
+    return f"{100 * target.quantile:g} % within {target.slo_ms:g} ms"
+
+
+def _print(answer: Answer) -> None:
+    target, best = answer.target, answer.best
+    title = f"{target.model} at {target.rate_rps:g}/s on {target.gpu}, {goal(target)}"
+    table = Table(title=title, title_justify="left")
+    for heading in ("", "GPUs", "partition", "preprocess", "policy", "ms", "$", "W", "up to /s", "binds"):
+        table.add_column(heading, justify="right" if heading in ("GPUs", "ms", "$", "W", "up to /s") else "left")
+    for number, plan in enumerate((best, *answer.runners_up)):
+        hardware, measured = plan.candidate.hardware, plan.measured
+        table.add_row(
+            "best" if number == 0 else str(number + 1),
+            str(hardware.servers),
+            hardware.partition,
+            hardware.preprocess,
+            described(plan.candidate),
+            f"{measured.quantile_ms:.3g}",
+            f"{measured.cost_usd:,.0f}",
+            f"{measured.power_w:.0f}",
+            f"{plan.max_rps:.0f}",
+            plan.binds,
+        )
+    out.print(table)
+    value, low, high = answer.quantile_ms
+    if target.replay is not None:
+        show(
+            f"Of the whole trace, the {target.quantile:g} quantile of each server is {value:.4g} ms on average "
+            f"({low:.4g} to {high:.4g}), a margin of {target.slo_ms - high:.3g} ms."
+        )
+    else:
+        show(
+            f"With {search.FRESH} fresh seeds the {target.quantile:g} quantile is {value:.4g} ms (95 % interval "
+            f"{low:.4g} to {high:.4g}), a margin of {target.slo_ms - high:.3g} ms."
+        )
+    show(f"In use, of what it can do: {', '.join(f'{part} {100 * share:.0f} %' for part, share in best.used.items())}.")
+    more = f"{search.NEXT * target.rate_rps:g}/s"
+    if answer.next_plan is None or answer.next_usd is None:
+        show(f"{more}, a tenth more: nothing within --gpus {target.gpus} serves that.")
+    elif answer.next_plan == best.candidate:
+        show(f"{more}, a tenth more, costs {answer.next_usd:,.0f} $ more: the same plan, for energy.")
+    else:
+        hardware = answer.next_plan.hardware
+        show(
+            f"{more}, a tenth more, costs {answer.next_usd:,.0f} $ more: {hardware.servers} x {hardware.partition}, "
+            f"{hardware.preprocess}, {described(answer.next_plan)}."
+        )
+    if answer.runners_up:
+        dearer = answer.runners_up[0].measured.cost_usd - best.measured.cost_usd
+        share = dearer / best.measured.cost_usd
+        show(f"The second costs {dearer:,.0f} $ more ({100 * share:.2g} %), simulated with one seed.")
+    if best.candidate.hardware.servers > 1:
+        show(f"Each of {best.candidate.hardware.servers} equal servers has its share of the arrivals. One of them:")
+    told = _commands(target, best)
+    for name in ("simulate", "mig", "serve"):
+        show(told[name] or f"no command that serves it: {told['serve_note']}")
+    if told["serve"] and told["serve_note"]:
+        show(f"There, {told['serve_note']}.")
+
+
+def draw(path: Path, target: Target, curve: Sequence[tuple[float, Candidate, float, float]]) -> None:
+    """Cost by rate, with the regions in which each configuration wins."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(10, 6), layout="constrained")
+    rates = [rate for rate, *_ in curve]
+    names = [
+        f"{best.hardware.servers} x {best.hardware.partition}, {best.hardware.preprocess}, {best.policy}"
+        for _, best, _, _ in curve
+    ]
+    colors = {name: f"C{number}" for number, name in enumerate(dict.fromkeys(names))}
+    ends = [0.0, *((low * high) ** 0.5 for low, high in pairwise(rates)), 0.0]
+    ends[0], ends[-1] = rates[0] / 2**0.25, rates[-1] * 2**0.25
+    for number, name in enumerate(names):
+        first = name not in names[:number]
+        axes.axvspan(ends[number], ends[number + 1], color=colors[name], alpha=0.3, lw=0, label=name if first else None)
+    dollars = [usd for _, _, usd, _ in curve]
+    axes.stairs(dollars, ends, color="k", baseline=None)
+    axes.plot(rates, dollars, "ko")
+    axes.axvline(target.rate_rps, color="k", ls=":")
+    axes.set(
+        xscale="log",
+        xlim=(ends[0], ends[-1]),
+        ylim=(0, 1.1 * max(dollars)),
+        xlabel="requests/s",
+        ylabel=f"$ in {YEARS:g} years",
+        title=f"{target.model} on {target.gpu}, {goal(target)}: least {target.least}",
+    )
+    axes.set_xticks(rates, [f"{rate:.0f}" for rate in rates])
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=2, fontsize="small")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

@@ -1,0 +1,208 @@
+"""What `headrace plan --tune` says of the parameters of policies: a table, JSON, latency by parameters as a plot."""
+
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from headrace.host.cli.console import out, show
+from headrace.host.cli.plan.answer import give
+from headrace.sim.planner import commands
+from headrace.sim.planner.trials import Run
+from headrace.sim.planner.tuning import Setting, Tried, Tuned, Tuning, described, tune
+from headrace.sim.scenario import Scenario
+
+# The parameters that `headrace serve` takes.
+SERVED = ("window_ms", "max_batch", "bucket_s", "bucket_width", "merge_buckets", "knee_growth")
+
+
+def tuned(
+    scenario: Scenario, policies: Sequence[str], quantile: float, run: Run, out_folder: Path | None, as_json: bool
+) -> None:
+    """Searches and tells, with plan.json and plan.png in `out_folder`. Raises UsageError and HeadraceError."""
+    answer = tune(scenario, policies, quantile, run)
+    give(_body(answer), lambda: _print(answer), lambda path: draw(path, answer), out_folder, as_json)
+
+
+def serve_command(setting: Setting) -> tuple[str | None, str | None]:
+    """What serves it live on this machine, or why nothing does."""
+    scenario = setting.scenario
+    if scenario.accelerator != "profile":
+        return None, "give --accelerator profile, from `headrace profile` on the machine that is to serve"
+    defaults = Scenario()
+    foreign = [name for name, value in setting.parameters if name not in SERVED and value != getattr(defaults, name)]
+    if foreign:
+        return None, f"headrace serve does not take --{foreign[0].replace('_', '-')}"
+    words = ["headrace", "serve", "--model", scenario.model, "--profile", str(scenario.profile)]
+    words += ["--workers", str(scenario.npus), "--policy", setting.policy, "--sla-ms", f"{scenario.sla_ms:g}"]
+    for name, value in setting.parameters:
+        option = name.replace("_", "-")
+        if name in SERVED and isinstance(value, bool):
+            words.append(f"--{option}" if value else f"--no-{option}")
+        elif name in SERVED:
+            words += [f"--{option}", f"{value:g}"]
+    return shlex.join(words), None
+
+
+def _of(tried: Tried, max_rps: float | None) -> dict[str, Any]:
+    setting, measured = tried.setting, tried.measured
+    serve, note = serve_command(setting)
+    return {
+        "policy": setting.policy,
+        **dict(setting.parameters),
+        "latency_ms": measured.latency_ms,
+        "quantile_ms": measured.quantile_ms,
+        "most_rps": max_rps,
+        "simulate": commands.command(_measured(tried)),
+        "serve": serve,
+        "serve_note": note,
+    }
+
+
+def _measured(tried: Tried) -> Scenario:
+    """A trace is as long as it is."""
+
+    scenario = tried.setting.scenario
+    return scenario if scenario.replay is not None else replace(scenario, requests=tried.measured.requests)
+
+
+def _beside(tuned: Tuned) -> dict[str, Any]:
+    return {**_of(tuned.best, tuned.max_rps), "defaults": _of(tuned.usual, tuned.usual_rps)}
+
+
+def _body(answer: Tuning) -> dict[str, Any]:
+    value, low, high = answer.quantile_ms
+    best, *others = answer.policies
+    return {
+        "best": {
+            **_beside(best),
+            "confirmed_ms": {"quantile": answer.quantile, "mean": value, "low": low, "high": high},
+        },
+        "runners_up": [_beside(each) for each in others],
+        "tried": [
+            {
+                "policy": each.setting.policy,
+                **dict(each.setting.parameters),
+                "requests": each.measured.requests,
+                "quantile_ms": each.measured.quantile_ms,
+            }
+            for each in answer.tried
+        ],
+        "simulated": answer.simulated,
+        "struck_out": answer.struck,
+    }
+
+
+def _what(scenario: Scenario) -> str:
+    load = f"{scenario.rate_rps:g}/s" if scenario.replay is None else scenario.replay
+    return f"{scenario.model} at {load} on {scenario.accelerator}"
+
+
+def _target(answer: Tuning) -> str:
+    scenario = answer.scenario
+    return f"{100 * answer.quantile:g} % within {scenario.sla_ms:g} ms"
+
+
+def _print(answer: Tuning) -> None:
+    scenario = answer.scenario
+    best = answer.policies[0]
+    title = f"{_what(scenario)}, {_target(answer)}"
+    table = Table(title=title, title_justify="left")
+    for heading in ("", "policy", "ms", "up to /s", "defaults: ms", "up to /s"):
+        table.add_column(heading, justify="left" if heading in ("", "policy") else "right")
+    for number, each in enumerate(answer.policies):
+        table.add_row(
+            "best" if number == 0 else str(number + 1),
+            described(each.best.setting),
+            f"{each.best.measured.quantile_ms:.4g}",
+            _rate(each.max_rps),
+            f"{each.usual.measured.quantile_ms:.4g}",
+            _rate(each.usual_rps),
+        )
+    out.print(table)
+    value, low, high = answer.quantile_ms
+    show(
+        f"The best's {answer.quantile:g} quantile with fresh seeds is {value:.4g} ms (95 % interval {low:.4g} to "
+        f"{high:.4g}), a margin of {scenario.sla_ms - high:.3g} ms."
+    )
+    show(commands.command(_measured(best.best)))
+    serve, note = serve_command(best.best.setting)
+    show(serve if serve is not None else f"To serve it: {note}.")
+
+
+def _rate(rate: float | None) -> str:
+    return "-" if rate is None else f"{rate:.4g}"
+
+
+def draw(path: Path, answer: Tuning) -> None:
+    """Latency at the quantile by the two parameters of which most values were tried, a panel a policy; over all others
+    the least."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.colors import LogNorm
+
+    scenario = answer.scenario
+    policies = [each.policy for each in answer.policies]
+    columns = min(3, len(policies))
+    rows = math.ceil(len(policies) / columns)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(2 + 4.2 * columns, 1.2 + 3.4 * rows), layout="constrained", squeeze=False
+    )
+    values = [each.measured.quantile_ms for each in answer.tried]
+    scale = LogNorm(min(values), max(min(values) * 1.01, min(max(values), 4 * scenario.sla_ms)))
+    for axis in axes.flat[len(policies) :]:
+        axis.set_axis_off()
+    for axis, of in zip(axes.flat, answer.policies, strict=False):
+        tried = [each for each in answer.tried if each.setting.policy == of.policy]
+        different: dict[str, list[Any]] = {}
+        for each in tried:
+            for name, value in each.setting.parameters:
+                if value not in different.setdefault(name, []):
+                    different[name].append(value)
+        names = sorted(different, key=lambda name: -len(different[name]))[:2]
+        across, down = [(name, sorted(different[name])) for name in names] + [("", [None])] * (2 - len(names))
+        cells = [[math.nan] * len(across[1]) for _ in down[1]]
+        for each in tried:
+            own: dict[str, Any] = {"": None, **dict(each.setting.parameters)}
+            row, column = down[1].index(own[down[0]]), across[1].index(own[across[0]])
+            least = cells[row][column]
+            cells[row][column] = min(each.measured.quantile_ms, math.inf if math.isnan(least) else least)
+        axis.imshow(cells, norm=scale, cmap="viridis_r", aspect="auto", origin="lower")
+        best: dict[str, Any] = {"": None, **dict(of.best.setting.parameters)}
+        for row, line in enumerate(cells):
+            for column, value in enumerate(line):
+                if math.isnan(value):
+                    continue
+                won = down[1][row] == best[down[0]] and across[1][column] == best[across[0]]
+                late = value > scenario.sla_ms
+                axis.text(
+                    column,
+                    row,
+                    f"{value:.3g}",
+                    ha="center",
+                    va="center",
+                    fontsize="small",
+                    color="white" if scale(value) > 0.5 else "black",
+                    weight="bold" if won else "normal",
+                    style="italic" if late else "normal",
+                    bbox={"boxstyle": "round", "fill": False, "edgecolor": "red"} if won else None,
+                )
+        axis.set(title=of.policy, xlabel=across[0], ylabel=down[0])
+        axis.set_xticks(range(len(across[1])), [_tick(value) for value in across[1]])
+        axis.set_yticks(range(len(down[1])), [_tick(value) for value in down[1]])
+    meaning = f"boxed: the best; italic: beyond {scenario.sla_ms:g} ms; of what was dropped, in shorter runs"
+    figure.suptitle(f"{_what(scenario)}: ms at quantile {answer.quantile:g}\n({meaning})", fontsize="medium")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _tick(value: Any) -> str:
+    if value is None:
+        return ""
+    return str(value) if isinstance(value, bool | str) else f"{value:g}"

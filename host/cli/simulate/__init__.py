@@ -1,0 +1,5 @@
+"""The command `headrace simulate`, for one run or a grid of runs."""
+
+from headrace.host.cli.simulate.command import simulate
+
+__all__ = ["simulate"]

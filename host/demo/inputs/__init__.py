@@ -1,0 +1,1 @@
+"""Real images and recordings that the demo sends."""

@@ -1,0 +1,95 @@
+"""Real photos as JPEG bytes: those that scikit-learn and scikit-image bundle, or a folder of one's own."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import cv2
+
+from headrace.batching import UsageError
+
+# Package and the folder and names of its bundled photos (no drawings, no single-frame textures).
+BUNDLED = {
+    "sklearn": ("datasets/images", ("china.jpg", "flower.jpg")),
+    "skimage": (
+        "data",
+        (
+            "astronaut.png",
+            "camera.png",
+            "chelsea.png",
+            "coffee.png",
+            "hubble_deep_field.jpg",
+            "ihc.png",
+            "moon.png",
+            "motorcycle_left.png",
+            "retina.jpg",
+            "rocket.jpg",
+        ),
+    ),
+}
+
+LONG_SIDES = (640, 500, 384, 1024)  # pixels; 500 is the typical long side of an ImageNet photo
+QUALITIES = (90, 75, 95, 60)
+SAMPLINGS = {
+    "4:2:0": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,
+    "4:2:2": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_422,
+    "4:4:4": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444,
+    "4:4:0": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_440,
+    "4:1:1": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_411,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Photo:
+    name: str
+    jpeg: bytes
+
+
+def bundled_images() -> list[Path]:
+    """The photo files of the installed packages. Raises UsageError if there are none."""
+    found = []
+    for package, (folder, names) in BUNDLED.items():
+        spec = find_spec(package)
+        for root in (spec.submodule_search_locations or []) if spec else []:
+            found += [path for name in names if (path := Path(root) / folder / name).is_file()]
+    if not found:
+        raise UsageError(
+            "no photos: install the ones that come with scikit-learn and scikit-image (`pip install headrace[demo]`), "
+            "or name a folder of your own with --images"
+        )
+    return found
+
+
+def demo_images() -> list[Photo]:
+    """The bundled photos, re-encoded at several sizes, qualities and subsamplings (gray ones stay gray)."""
+    variants: Iterator[tuple[int, int, str]] = itertools.cycle(
+        zip(
+            itertools.islice(itertools.cycle(LONG_SIDES), 60),
+            itertools.islice(itertools.cycle(QUALITIES), 60),
+            itertools.islice(itertools.cycle(SAMPLINGS), 60),
+            strict=True,
+        )
+    )
+    photos = []
+    for path in bundled_images():
+        original = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+        for long_side, quality, sampling in itertools.islice(variants, 3):
+            scale = min(1.0, long_side / max(original.shape[:2]))
+            scaled = cv2.resize(original, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+            options = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, SAMPLINGS[sampling]]
+            jpeg = cv2.imencode(".jpg", scaled, options)[1].tobytes()
+            size = f"{scaled.shape[1]}x{scaled.shape[0]}"
+            photos.append(Photo(f"{path.stem} {size} {sampling} q{quality}", jpeg))
+    return photos
+
+
+def folder_images(folder: Path) -> list[Photo]:
+    """Every JPEG below `folder`, in order of name. Raises UsageError if it is no folder or holds none."""
+    if not folder.is_dir():
+        raise UsageError(f"--images {folder}: there is no such folder")
+    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg") and path.is_file())
+    if not files:
+        raise UsageError(f"--images {folder}: it holds no .jpg or .jpeg files")
+    return [Photo(str(path.relative_to(folder)), path.read_bytes()) for path in files]

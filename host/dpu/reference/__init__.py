@@ -1,0 +1,1 @@
+"""Compute on the CPU what the compute units must equal; also the fallback path."""

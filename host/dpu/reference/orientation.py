@@ -1,0 +1,108 @@
+"""The orientation of a photo, from its Exif data (CIPA DC-008, tag 0x0112).
+
+JPEG files hold Exif data in a segment. PNG (third edition, 11.3.4.5) and WebP (RFC 9649, 2.7.1.5) hold it in a chunk.
+
+A value from 1 to 8: from 5 on rows and columns are exchanged, first of all; then what is stored is mirrored.
+"""
+
+import contextlib
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.host.dpu.reference.image_file import PNG_SIGNATURE, SOI, segments
+
+APP1 = 0xE1
+EXIF = b"Exif\0\0"
+ORIENTATION_TAG = 0x0112
+PNG_CHUNK, WEBP_CHUNK = ">I4s", "<4sI"  # a checksum follows the data; padding to an even length does
+KINDS = {3: "H", 4: "I", 8: "h", 9: "i"}  # the types of a whole number: SHORT, LONG, and both with a sign
+
+
+class Orientation(IntEnum):
+    """What turns the stored image upright."""
+
+    NONE = 1
+    MIRROR = 2
+    HALF_TURN = 3
+    FLIP = 4
+    TRANSPOSE = 5
+    QUARTER_TURN = 6  # clockwise
+    TRANSVERSE = 7
+    BACK_QUARTER_TURN = 8
+
+    @property
+    def exchanges_sides(self) -> bool:
+        return self >= Orientation.TRANSPOSE
+
+    def turned(self, image: NDArray[Any], rows: int) -> NDArray[Any]:
+        """The image upright, its axis `rows` being the rows and the next one the columns."""
+        columns = rows + 1
+        if self.exchanges_sides:
+            image = image.swapaxes(rows, columns)
+        if self in (self.MIRROR, self.HALF_TURN, self.QUARTER_TURN, self.TRANSVERSE):
+            image = np.flip(image, columns)
+        if self in (self.HALF_TURN, self.FLIP, self.TRANSVERSE, self.BACK_QUARTER_TURN):
+            image = np.flip(image, rows)
+        return np.ascontiguousarray(image)
+
+
+def orientation(file: bytes) -> Orientation:
+    """Return the orientation that the first Exif data name, or NONE if they name none.
+
+    It never fails, because the decoder decides whether a file is sound."""
+    with contextlib.suppress(struct.error):  # the file ends within its header
+        return _of_tiff((_exif(file) or b"").removeprefix(EXIF))
+    return Orientation.NONE
+
+
+def _exif(file: bytes) -> bytes | None:
+    """Return the first Exif data of a JPEG, PNG or WebP file. Raises struct.error if the file ends early."""
+    if file.startswith(bytes([0xFF, SOI])):
+        for marker, start, end in segments(file):
+            segment = file[start + 4 : end]  # behind marker and length
+            if marker == APP1 and segment.startswith(EXIF):
+                return segment
+    elif file.startswith(PNG_SIGNATURE):
+        for kind, start, end in _chunks(file, len(PNG_SIGNATURE), PNG_CHUNK):
+            if kind == b"eXIf":
+                return file[start:end]
+    elif file[:4] + file[8:12] == b"RIFFWEBP":
+        for kind, start, end in _chunks(file, 12, WEBP_CHUNK):
+            if kind == b"EXIF":
+                return file[start:end]
+    return None
+
+
+def _chunks(file: bytes, at: int, head: str) -> Iterator[tuple[bytes, int, int]]:
+    """Yield the kind, start and end of the data of each chunk. Raises struct.error if the file ends early."""
+    while at < len(file):
+        first, second = struct.unpack_from(head, file, at)
+        kind, length, behind = (second, first, 4) if head == PNG_CHUNK else (first, second, second % 2)
+        start = at + 8
+        yield kind, start, start + length
+        at = start + length + behind
+
+
+def _of_tiff(tiff: bytes) -> Orientation:
+    """By the entry of the first directory."""
+    order = {b"II": "<", b"MM": ">"}.get(tiff[:2])
+    if order is None:
+        return Orientation.NONE
+    try:
+        magic, directory = struct.unpack_from(order + "HI", tiff, 2)
+        (entries,) = struct.unpack_from(order + "H", tiff, directory)
+        for entry in range(entries):
+            at = directory + 2 + 12 * entry
+            tag, kind, count = struct.unpack_from(order + "HHI", tiff, at)
+            if tag == ORIENTATION_TAG:
+                if magic != 42 or kind not in KINDS or count != 1:
+                    return Orientation.NONE
+                return Orientation(struct.unpack_from(order + KINDS[kind], tiff, at + 8)[0])
+    except (struct.error, ValueError):
+        pass
+    return Orientation.NONE

@@ -1,0 +1,1 @@
+"""Drive the compute units behind XRT: registers, buffers, pools and queues."""

@@ -1,0 +1,284 @@
+"""Audio CUs: a sound is a run of audio_mel_cu (CU A: resample and mel) and then one of audio_norm_cu (CU B: normalize).
+
+They are two because normalize needs the statistics of the whole sound (PREBA, Figure 12): while B works on one request,
+A works on the next. What A leaves in device memory is handed over with its buffer, so that no CU waits for another one.
+"""
+
+import struct
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.batching import UnsupportedInput, UsageError
+from headrace.host.dpu.fair_pool import FairPool
+from headrace.host.dpu.preprocessor import CuRun, Preprocessed
+from headrace.host.dpu.reference import audio_file
+from headrace.host.dpu.reference.audio import FORMATS, AudioSpec, Stage
+from headrace.host.dpu.reference.audio_file import Pcm
+from headrace.host.dpu.units.audio_tables import filter_program, taps_table
+from headrace.host.dpu.units.cu import Cu, CuLost, as_int
+from headrace.host.dpu.units.pool import CuPool, OpenPool
+from headrace.host.dpu.units.run_limits import audio_clocks
+from headrace.host.dpu.units.status import Status
+
+STATISTICS_BYTES = 16  # of each band, behind the log-mels
+PROGRAM_BYTES = 4096  # of `tables`, in front of the taps
+PREEMPHASIS_ONE, FLOOR_ONE = 1 << 18, 1 << 40  # registers' units
+
+
+def tables(spec: AudioSpec, rate: int) -> NDArray[np.uint8]:
+    """What lies at `tables` for files of `rate` Hz: the program of the filterbank, then the taps."""
+    program, taps = filter_program(spec).astype("<u8"), taps_table(spec, rate).astype("<i4")
+    assert program.nbytes == PROGRAM_BYTES
+    return np.concatenate([program.reshape(-1).view(np.uint8), taps.reshape(-1).view(np.uint8)])
+
+
+def registers(spec: AudioSpec) -> dict[str, int]:
+    """CU A's scalars that come from the spec, in their order."""
+    return {
+        "mels": spec.n_mels,
+        "preemphasis": min(round(spec.preemphasis * PREEMPHASIS_ONE), PREEMPHASIS_ONE - 1),
+        "log_floor": round(spec.log_floor * FLOOR_ONE),
+        "left_out": spec.left_out,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class MelResult:
+    """`mel` is the buffer with the log-mels of `frames` frames and their statistics, or None if they were fetched, as
+    `output`; there is neither if the status is not OK."""
+
+    status: Status
+    mel: Any
+    frames: int
+    output: NDArray[np.float32]
+    source_samples: int
+    counters: Mapping[str, int] | None
+
+
+class MelCu(Cu):
+    """Its output goes into buffers of `free`, or into new ones where there is none that is large enough."""
+
+    kernel_name = "audio_mel_cu"
+    result_argument = 3
+
+    def __init__(
+        self,
+        api: ModuleType,
+        device: Any,
+        context: Any,
+        name: str,
+        closing: threading.Event,
+        spec: AudioSpec,
+        free: deque[Any],
+    ) -> None:
+        super().__init__(api, device, context, name, closing)
+        self._spec = spec
+        self._free = free
+        self._wav = self._buffer(1 << 20, argument=0)
+        self._tables: dict[int, Any] = {}  # by rate; those that files had so far
+
+    def run(self, wav: bytes, header: Pcm | None, stage: Stage, timeout_s: float) -> MelResult:
+        """`header`: what the host made of the file's, None if it is not for the DPU, which is to say why.
+
+        Blocks for at most about `timeout_s`. Raises CuLost on a hang, an error state or a failing transfer."""
+        spec = self._spec
+        rate = spec.rate if header is None else header.rate
+        samples = 0 if header is None else spec.resampled(header.frames, rate)
+        bands = stage >= Stage.MEL
+        frames = spec.frames(samples)
+        size = (frames * 4 + STATISTICS_BYTES) * spec.n_mels if bands else samples * 4
+        try:
+            if len(wav) > self._wav.size():
+                self._wav = self._buffer(len(wav), argument=0)
+            self._send(self._wav, wav)
+            mel = self._output(size)
+            words = self._start(
+                timeout_s,
+                self._wav,
+                mel,
+                self._tables_of(rate),
+                self._result,
+                len(wav),
+                mel.size(),
+                int(bands),
+                *map(as_int, registers(spec).values()),
+                rate,
+            )
+            status, count, source_samples = Status(words[0]), words[1], words[4]
+            if header is None and status in (Status.OK, Status.BUFFER_TOO_SMALL, Status.BAD_ARGUMENT):
+                status = Status.RATE  # one that the CU knows and the spec leaves out
+            if status == Status.OK and count != (frames if bands else samples):
+                raise ValueError(f"it tells of {count} frames or samples, which the file does not have")
+            output = np.empty(0, np.float32)
+            if status == Status.OK and stage != Stage.NORMALIZE:
+                values = self._fetch(mel, 4 * count * (spec.n_mels if bands else 1)).view(np.float32)
+                output = (values.reshape(count, spec.n_mels).T if bands else values).copy()
+        except (RuntimeError, ValueError) as error:  # what XRT raises whatever happened; a record that makes no sense
+            raise CuLost(f"{self.name}: {error}") from error
+        if status != Status.OK or stage != Stage.NORMALIZE:
+            self._free.append(mel)
+            mel = None
+        return MelResult(status, mel, count, output, source_samples, self.counters)
+
+    def probe(self, timeout_s: float) -> bool:
+        """Silence: every sample is 0."""
+        rate = self._spec.rate
+        silence = np.zeros(rate // 10, np.int16)
+        header = b"RIFF" + struct.pack(
+            "<I4s4sIHHIIHH4sI",
+            36 + silence.nbytes,
+            b"WAVE",
+            b"fmt ",
+            16,
+            1,
+            1,
+            rate,
+            2 * rate,
+            2,
+            16,
+            b"data",
+            silence.nbytes,
+        )
+        wav = header + silence.tobytes()
+        done = self.run(wav, audio_file.pcm(wav, self._spec.rates, self._spec.longest_s), Stage.RESAMPLE, timeout_s)
+        return done.status == Status.OK and len(done.output) == len(silence) and not done.output.any()
+
+    def _output(self, size: int) -> Any:
+        try:
+            mel = self._free.popleft()
+        except IndexError:
+            mel = None
+        return mel if mel is not None and mel.size() >= size else self._buffer(size, argument=1)
+
+    def _tables_of(self, rate: int) -> Any:
+        if rate not in self._tables:
+            content = tables(self._spec, rate)
+            held = self._buffer(content.nbytes, argument=2)
+            self._send(held, content)
+            self._tables[rate] = held
+        return self._tables[rate]
+
+
+class NormCu(Cu):
+    kernel_name = "audio_norm_cu"
+    result_argument = 2
+
+    def __init__(
+        self, api: ModuleType, device: Any, context: Any, name: str, closing: threading.Event, spec: AudioSpec
+    ) -> None:
+        super().__init__(api, device, context, name, closing)
+        self._spec = spec
+        self._tensor = self._buffer(1 << 20, argument=1)
+
+    def run(self, mel: Any, frames: int, timeout_s: float) -> tuple[NDArray[Any], Mapping[str, int] | None]:
+        """The tensor (n_mels, `frames`) in `spec.dtype` of what a MelCu left in `mel`, and the clocks.
+
+        Blocks for at most about `timeout_s`. Raises CuLost on a hang, an error state or a failing transfer."""
+        spec, dtype = self._spec, np.dtype(self._spec.dtype)
+        pitch = -(-frames * dtype.itemsize // 16) * 16
+        size = pitch * spec.n_mels
+        try:
+            if size > self._tensor.size():
+                self._tensor = self._buffer(size, argument=1)
+            words = self._start(
+                timeout_s,
+                mel,
+                self._tensor,
+                self._result,
+                frames,
+                spec.counted(frames),
+                spec.n_mels,
+                self._tensor.size(),
+                FORMATS.index(spec.dtype),
+                as_int(round(spec.std_floor * FLOOR_ONE)),
+            )
+            if words[0] != Status.OK or words[3] != pitch:
+                raise ValueError(f"it ended with status {words[0]} and rows of {words[3]} bytes")
+            rows = self._fetch(self._tensor, size).view(dtype).reshape(spec.n_mels, -1)
+        except (RuntimeError, ValueError) as error:
+            raise CuLost(f"{self.name}: {error}") from error
+        return rows[:, :frames].copy(), self.counters  # a copy: the buffer is the next request's
+
+    def probe(self, timeout_s: float) -> bool:
+        """Zeros with a mean of 0: every value is 0, where there were others."""
+        frames, bands = 4, self._spec.n_mels
+        mel = self._buffer((frames * 4 + STATISTICS_BYTES) * bands, argument=0)
+        self._send(mel, bytes(mel.size()))
+        self._send(self._tensor, b"\xff" * 4096)
+        return not self.run(mel, frames, timeout_s)[0].any()
+
+
+class AudioCus:
+    """All audio CUs, any A with any B, of `clocks_per_s` at the least. Raises UsageError for a spec that they cannot
+    do."""
+
+    kernels = (MelCu.kernel_name, NormCu.kernel_name)
+
+    def __init__(self, spec: AudioSpec, open_pool: OpenPool, clocks_per_s: float) -> None:
+        check(spec)
+        self._clocks_per_s = clocks_per_s
+        self._spec = spec
+        self._free: deque[Any] = deque()  # buffers that hold nothing
+        self._mel: CuPool[MelCu] = open_pool(MelCu, spec, self._free)
+        self._norm: CuPool[NormCu] = open_pool(NormCu, spec)
+        self.pools = (self._mel, self._norm)
+        # Requests at work, each with at most one buffer: more than a CU each would only wait between the two.
+        self._places = FairPool(range(sum(len(pool.names) for pool in self.pools)), "place {}".format)
+
+    async def process(self, data: bytes, stage: Stage | None, timeout_s: float) -> tuple[Preprocessed, Status]:
+        """`timeout_s` is beside what the sound's size accounts for. Raises DpuUnavailable, and BadInput of what is too
+        long."""
+        last = Stage.NORMALIZE if stage is None else stage
+        limit_s = timeout_s + audio_clocks(data) / self._clocks_per_s
+        try:
+            header = audio_file.pcm(data, self._spec.rates, self._spec.longest_s)
+        except UnsupportedInput:
+            header = None
+        place = await self._places.acquire()
+        try:
+            run, mel = await self._mel.run(lambda cu: cu.run(data, header, last, limit_s))
+            if mel.mel is None:
+                return _done(mel.output, (run,), {"mel": mel.counters}, mel), mel.status
+            then, (tensor, counters) = await self._norm.run(lambda cu: cu.run(mel.mel, mel.frames, limit_s))
+            self._free.append(mel.mel)
+            return _done(tensor, (run, then), {"mel": mel.counters, "norm": counters}, mel), Status.OK
+        finally:
+            self._places.release(place)
+
+
+def _done(
+    tensor: NDArray[Any], runs: tuple[CuRun, ...], counters: Mapping[str, Mapping[str, int] | None], mel: MelResult
+) -> Preprocessed:
+    """Clocks are told by CU as well as together."""
+    every: dict[str, int] | None = {"cycles": 0}
+    for kind, of in counters.items():
+        if every is None or of is None:
+            every = None
+            continue
+        every |= {f"{kind}_{name}": value for name, value in of.items()}
+        every["cycles"] += of.get("cycles", 0)
+    return Preprocessed(
+        tensor,
+        ", ".join(run.unit for run in runs),
+        runs[0].started,
+        runs[-1].finished,
+        mel.status.name,
+        counters=every,
+        runs=runs,
+        source_samples=mel.source_samples,
+    )
+
+
+def check(spec: AudioSpec) -> None:
+    """Raises UsageError for a spec that audio CUs cannot do: to be told before some are built."""
+    filter_program(spec)  # raises for what the mel unit cannot do
+    for name in ("log_floor", "std_floor"):
+        if not 1 <= round(getattr(spec, name) * FLOOR_ONE) < 1 << 32:
+            raise UsageError(f"{name} is {getattr(spec, name)}; the DPU takes 2^-40 to below 2^-8")

@@ -1,0 +1,138 @@
+"""What the host computes for the audio CUs: tables that are loaded into them in front of a request."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.batching import UsageError
+from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.reference.resampling import RATES, TAP_ONE, fixed_taps
+
+LANES = 88  # outputs under way at the same time: multipliers of hls/resample
+TAP_WORDS = 1024  # that hls/resample keeps
+TARGET_HZ = 16000  # its output
+PROGRAM_STEPS = 256  # 4096 bytes, the size of the unit's memory
+FRAME_STEPS = 160  # of those, as many as a frame has clocks at one sample a clock
+WEIGHT_SCALE = 2**28  # of a filter's weight of 24 bits
+EMIT, ADVANCE, LAST = 1 << 48, 1 << 49, 1 << 50
+MIDDLE, BINS = 128, 256  # the bin where both lanes meet, and the last one
+
+
+def passes(rate: int) -> int:
+    """How many passes over its outputs under way hls/resample makes for an input sample at `rate` Hz: going up by half
+    or more, twice LANES of them overlap."""
+    return 2 if 4 * rate < 3 * TARGET_HZ else 1
+
+
+def taps_table(spec: AudioSpec, rate: int) -> NDArray[np.int32]:
+    """`spec.taps(rate)` as hls/resample keeps them, shape (words, LANES), in units of 1 / TAP_ONE, each rounded once.
+
+    `up` / `down` being 16000 / `rate` in lowest terms and `step` `down` times `passes(rate)`, there are `step` words.
+    Lane k of word w is the tap at w + k * `step`, the middle tap, which an output has for the input at its own time,
+    being at `step` * LANES / 2, and 0 where there is none. So output m has, for input i, lane k of the word w for which
+    w + k * `step` is `step` * LANES / 2 + m * `down` - i * `up`. No words where there is nothing to resample.
+
+    In device memory these are little-endian int32, word after word; their bytes are a multiple of 16.
+
+    Raises UsageError for rates that are not the DPU's, and for taps that do not fit."""
+    if spec.rate != TARGET_HZ:
+        raise UsageError(f"the DPU resamples to {TARGET_HZ} Hz, not to {spec.rate}; set rate to {TARGET_HZ}")
+    if rate not in RATES:
+        raise UsageError(f"the DPU cannot resample from {rate} Hz, only from {', '.join(map(str, RATES))} Hz")
+    if rate == TARGET_HZ:
+        return np.zeros((0, LANES), np.int32)
+    taps = fixed_taps(rate, TARGET_HZ)
+    step = rate // math.gcd(rate, TARGET_HZ) * passes(rate)
+    before, half = step * LANES // 2, len(taps) // 2
+    behind = step * LANES - before - half - 1
+    if step > TAP_WORDS or before < half or behind < 0 or np.abs(taps).max() >= TAP_ONE:
+        raise UsageError(f"the DPU cannot resample from {rate} Hz: its filter of {len(taps)} taps does not fit")
+    return np.pad(taps.astype(np.int32), (before - half, behind)).reshape(LANES, step).T.copy()
+
+
+def filter_program(spec: AudioSpec) -> NDArray[np.uint64]:
+    """`spec.filterbank()` as the program that the mel unit runs for each frame, uint64 of shape (256, 2), little-endian
+    in device memory; zeros behind the last step.
+
+    A row is one step (one clock) of both lanes. The first lane goes up from bin 1 to 128, the second down from bin 255
+    to 128, which is the first one's; bins 0 and 256 have no weight. A bin lies in two filters that are neighbours at
+    most, so a lane has two sums at work: that of the filter which it leaves, and that of the next one. An entry is
+
+    | bits | |
+    | --- | --- |
+    | 0 to 23 | weight of the bin in the filter that the lane leaves, LSB 2^-28 |
+    | 24 to 47 | weight in the next filter |
+    | 48 | emit: after this bin the lane gives out the first sum and moves the second into its place |
+    | 49 | advance: the next step has the next bin (both lanes alike) |
+    | 50 | last step (both lanes alike) |
+
+    The first lane emits filters 0, 1, 2 and so on, the second n_mels - 1 and so on downwards; what both
+    emit is summed.
+
+    Raises UsageError for what the unit cannot do: frames other than its own, and a filterbank with a bin in other
+    filters than two neighbours, with weights above 2^-4, or with more steps than a frame has clocks."""
+    if (spec.rate, spec.n_fft, spec.window, spec.hop) != (16000, 512, 400, 160):
+        raise UsageError(
+            f"rate, n_fft, window, hop are {spec.rate}, {spec.n_fft}, {spec.window}, {spec.hop}; "
+            "the DPU computes mel bands with 16000, 512, 400, 160 only"
+        )
+    if spec.n_mels % 4 or not 4 <= spec.n_mels <= 128:
+        raise UsageError(f"n_mels is {spec.n_mels}; the DPU takes multiples of 4 from 4 to 128")
+    return program_of(spec.filterbank())
+
+
+def program_of(filterbank: NDArray[np.float32]) -> NDArray[np.uint64]:
+    """As `filter_program`, of any filterbank of shape (n_mels, 257)."""
+    weights = np.rint(filterbank.astype(np.float64) * WEIGHT_SCALE).astype(np.int64)
+    if weights[:, 0].any() or weights[:, BINS].any():
+        raise UsageError("the filterbank weighs 0 Hz or half the rate; the DPU leaves these two bins out")
+    if weights.min() < 0 or weights.sum(1).max() >= WEIGHT_SCALE >> 4:
+        raise UsageError("a mel filter has a weight below 0 or weights of 2^-4 and more in all, too large for the DPU")
+    up, lane_up = _lane(weights, range(1, MIDDLE + 1), 0)
+    other = weights[::-1].copy()
+    other[:, MIDDLE] = 0  # the first lane's
+    needed = len(weights) - up  # a filter that lies in neither lane is given out by the second, as 0
+    _, lane_down = _lane(other, range(BINS - 1, MIDDLE - 1, -1), needed)
+    rows: list[tuple[int, int]] = []
+    for first, second in zip(lane_up, lane_down, strict=True):
+        steps = max(len(first), len(second))
+        for step in range(steps):
+            entries = [lane[step] if step < len(lane) else 0 for lane in (first, second)]
+            advance = ADVANCE if step == steps - 1 else 0
+            rows.append((entries[0] | advance, entries[1] | advance))
+    if len(rows) > FRAME_STEPS:
+        raise UsageError(f"the mel filterbank takes {len(rows)} steps a frame; the DPU has {FRAME_STEPS}")
+    rows[-1] = (rows[-1][0] | LAST, rows[-1][1] | LAST)
+    program = np.zeros((PROGRAM_STEPS, 2), np.uint64)
+    program[: len(rows)] = np.array(rows, np.uint64)
+    return program
+
+
+def _lane(weights: NDArray[np.int64], bins: range, needed: int) -> tuple[int, list[list[int]]]:
+    """The entries of each bin, in the order of `bins`, for filters in the order of `weights`; and how many filters are
+    emitted, `needed` at least."""
+    lane: list[list[int]] = []
+    leaving = 0  # the filter of the first sum
+
+    def emit(times: int) -> None:
+        """After the last bin so far, the first time in its own step."""
+        if times:
+            lane[-1][-1] |= EMIT
+            lane[-1] += [EMIT] * (times - 1)
+
+    for at in bins:
+        inside = [int(index) for index in np.flatnonzero(weights[:, at])] or [leaving]
+        passed = max(0, inside[-1] - 1 - leaving)  # no filter is emitted before it must be
+        if lane:
+            emit(passed)
+        before = [] if lane else [EMIT] * passed  # filters without a bin in front of the first one
+        leaving += passed
+        if inside[0] < leaving:
+            raise UsageError("a bin lies in mel filters that are not two neighbours; the DPU cannot do that")
+        rising = weights[leaving + 1, at] if leaving + 1 < len(weights) else 0
+        lane.append([*before, int(weights[leaving, at]) | int(rising) << 24])
+    touched = np.flatnonzero(weights[:, list(bins)].any(1))
+    emitted = max(needed, int(touched[-1]) + 1 if len(touched) else 0, leaving)
+    emit(emitted - leaving)
+    return emitted, lane

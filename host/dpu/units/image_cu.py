@@ -1,0 +1,168 @@
+"""An image CU that is started for each photo."""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.host.dpu.reference.image import FORMATS, ImageSpec, Stage, upright
+from headrace.host.dpu.reference.orientation import Orientation, orientation
+from headrace.host.dpu.units.cu import Cu, CuLost
+from headrace.host.dpu.units.status import Status
+
+WORKSPACE = 13  # number of the argument
+CENTRED = -1  # crop offset register: 0xFFFFFFFF centres the window
+# Of the workspace for files of several scans: three components without subsampling, 16 bits each, in whole MCUs. It
+# begins with a megapixel and grows with the files.
+COEFFICIENT_BYTES = 6  # a pixel
+FIRST_WORKSPACE = COEFFICIENT_BYTES << 20
+
+
+class NoRoom(Exception):
+    """No workspace is made for this file: it is too large."""
+
+
+@dataclass(frozen=True, slots=True)
+class CuResult:
+    """`output` has the bytes that the record tells of, as an array of `shape`, or nothing if the status is not OK.
+    `orientation` is the file's, by which `output` is turned if the spec says so."""
+
+    status: Status
+    output: NDArray[Any]
+    source_pixels: int
+    counters: Mapping[str, int] | None
+    orientation: Orientation
+
+
+class ImageCu(Cu):
+    """One image CU with its own buffers."""
+
+    kernel_name = "image_cu"
+    result_argument = 5
+
+    def __init__(
+        self, api: ModuleType, device: Any, context: Any, name: str, closing: threading.Event, spec: ImageSpec
+    ) -> None:
+        super().__init__(api, device, context, name, closing)
+        self._spec = spec
+        self._jpeg = self._buffer(1 << 20, argument=0)
+        self._tensor = self._buffer(int(np.prod(spec.tensor_shape)) * np.dtype(spec.dtype).itemsize, argument=2)
+        words = table_words(spec)
+        self._tables = self._buffer(words.nbytes, argument=4)
+        self._workspace = self._buffer(FIRST_WORKSPACE, argument=WORKSPACE)
+        self._send(self._tables, words)
+
+    def run(self, jpeg: bytes, stage: Stage, timeout_s: float) -> CuResult:
+        """Blocks for at most about `timeout_s` for each start of the CU, of which there are at most three. A file of
+        several scans is too large if its coefficients are more than those of `spec.max_megapixels`.
+
+        Raises CuLost on a hang, an error state or a failing transfer."""
+        try:
+            if len(jpeg) > self._jpeg.size():
+                self._jpeg = self._buffer(len(jpeg), argument=0)
+            self._send(self._jpeg, jpeg)
+            found = orientation(jpeg)
+            spec = self._spec.as_stored(found)
+            words = self._once(len(jpeg), spec, stage, timeout_s)
+            if wants_workspace(words):
+                try:
+                    self._workspace = self._buffer(workspace_bytes(words, self._spec), argument=WORKSPACE)
+                except (NoRoom, RuntimeError, MemoryError):  # the latter two are XRT's, for a bank that is full
+                    return CuResult(Status.TOO_LARGE, np.empty(0, np.uint8), 0, self.counters, found)
+                words = self._once(len(jpeg), spec, stage, timeout_s)
+            if words[0] == Status.BUFFER_TOO_SMALL:
+                self._tensor = self._buffer(output_bytes(words), argument=2)
+                words = self._once(len(jpeg), spec, stage, timeout_s)
+            output: NDArray[np.uint8] = np.empty(0, np.uint8)
+            if words[0] == Status.OK:
+                output = self._fetch(self._tensor, output_bytes(words))
+            return result(words, output, self._spec, stage, found, self.counters)
+        except (RuntimeError, ValueError) as error:  # what XRT raises whatever happened; a record that makes no sense
+            raise CuLost(f"{self.name}: {error}") from error
+
+    def probe(self, timeout_s: float) -> bool:
+        jpeg, pixels = known_image()
+        return np.array_equal(self.run(jpeg, Stage.DECODE, timeout_s).output, pixels)
+
+    def _once(self, jpeg_bytes: int, spec: ImageSpec, stage: Stage, timeout_s: float) -> list[int]:
+        """The record: status, out_width, out_height, src_width, src_height, output bytes (low, high), 0."""
+        return self._start(
+            timeout_s,
+            self._jpeg,
+            jpeg_bytes,
+            self._tensor,
+            self._tensor.size(),
+            self._tables,
+            self._result,
+            int(stage),
+            FORMATS.index(spec.dtype),
+            spec.resize_short,
+            spec.crop_width,
+            spec.crop_height,
+            CENTRED if spec.crop_x is None else spec.crop_x,
+            CENTRED if spec.crop_y is None else spec.crop_y,
+            self._workspace,
+            self._workspace.size(),
+            self._tables,  # in the place of a ring, which has no entries: a single request
+            *(0, 0, 0),
+        )
+
+
+@cache
+def known_image() -> tuple[bytes, NDArray[np.uint8]]:
+    """A small JPEG file and what it decodes to."""
+    rows, columns = np.mgrid[0:32, 0:32]
+    drawn = np.stack([rows * 8, columns * 8, (rows ^ columns) * 8], axis=-1).astype(np.uint8)
+    jpeg = cv2.imencode(".jpg", drawn)[1]
+    return jpeg.tobytes(), cv2.cvtColor(cv2.imdecode(jpeg, cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB).astype(np.uint8)
+
+
+def table_words(spec: ImageSpec) -> NDArray[np.uint8]:
+    """The bytes of `tables`."""
+    words = np.zeros((3, 256), np.uint32)  # the CU takes the low bits that the format needs
+    table = spec.tables()
+    words[:] = table.view(f"u{table.itemsize}")
+    return words.view(np.uint8).reshape(-1)
+
+
+def output_bytes(words: list[int]) -> int:
+    """That a record tells of."""
+    return words[5] | words[6] << 32
+
+
+def wants_workspace(words: list[int]) -> bool:
+    """Whether a record says that the workspace is too small, of which it tells the bytes then: there is no image."""
+    return words[0] == Status.BUFFER_TOO_SMALL and words[1] == 0
+
+
+def workspace_bytes(words: list[int], spec: ImageSpec) -> int:
+    """That such a record tells of. Raises NoRoom if it is for a photo larger than the CPU would take."""
+    if output_bytes(words) > COEFFICIENT_BYTES * 10**6 * spec.max_megapixels:
+        raise NoRoom
+    return output_bytes(words)
+
+
+def result(
+    words: list[int],
+    output: NDArray[np.uint8],
+    spec: ImageSpec,
+    stage: Stage,
+    found: Orientation,
+    counters: Mapping[str, int] | None,
+) -> CuResult:
+    """Of a record and, if its status is OK, the bytes that it tells of, which are copied. `found` is the file's.
+
+    Raises ValueError for a record that makes no sense."""
+    status, width, height, pixels = Status(words[0]), words[1], words[2], words[3] * words[4]
+    if status != Status.OK:
+        return CuResult(status, np.empty(0, np.uint8), pixels, counters, found)
+    shape = (3, height, width) if stage == Stage.NORMALIZE else (height, width, 3)
+    dtype = np.dtype(spec.dtype if stage == Stage.NORMALIZE else np.uint8)
+    image = output.view(dtype).reshape(shape).copy()  # the buffer is the next request's
+    return CuResult(status, upright(image, spec.turn(found), stage), pixels, counters, found)

@@ -1,0 +1,46 @@
+"""Image CUs: any of them does a photo, by a start of its own or from the CU's queue."""
+
+from typing import Any
+
+from headrace.host.dpu.preprocessor import Launch, Preprocessed
+from headrace.host.dpu.reference.image import ImageSpec, Stage
+from headrace.host.dpu.units.image_cu import ImageCu
+from headrace.host.dpu.units.job_queue import JobQueue
+from headrace.host.dpu.units.pool import CuPool, OpenPool
+from headrace.host.dpu.units.run_limits import image_clocks
+from headrace.host.dpu.units.status import Status
+
+
+class ImageCus:
+    """All image CUs, of `clocks_per_s` at the least. `polls`: looks for a job after which a CU's run from its queue
+    ends."""
+
+    kernels = (ImageCu.kernel_name,)
+
+    def __init__(self, spec: ImageSpec, open_pool: OpenPool, launch: Launch, polls: int, clocks_per_s: float) -> None:
+        self._spec = spec
+        self._clocks_per_s = clocks_per_s
+        self._pool: CuPool[Any]
+        if launch is Launch.QUEUE:
+            self._pool = open_pool(JobQueue, spec, polls)
+        else:
+            self._pool = open_pool(ImageCu, spec)
+        self.pools = (self._pool,)
+
+    async def process(self, data: bytes, stage: Stage | None, timeout_s: float) -> tuple[Preprocessed, Status]:
+        """`timeout_s` is beside what the photo's size accounts for. Raises DpuUnavailable."""
+        last = Stage.NORMALIZE if stage is None else stage
+        limit_s = timeout_s + image_clocks(data, self._spec, last) / self._clocks_per_s
+        run, result = await self._pool.run(lambda cu: cu.run(data, last, limit_s))
+        done = Preprocessed(
+            result.output,
+            run.unit,
+            run.started,
+            run.finished,
+            result.status.name,
+            result.source_pixels,
+            result.counters,
+            (run,),
+            orientation=result.orientation,
+        )
+        return done, result.status

@@ -1,0 +1,1 @@
+"""The kinds of task that the live runtime runs on workers."""

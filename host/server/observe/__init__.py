@@ -1,0 +1,1 @@
+"""Observe a running server: metrics, live page, access log, traces and spans."""

@@ -1,0 +1,187 @@
+"""What is counted and timed, for Prometheus and for ModelStatistics."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from headrace.host.live.runtime import Execution
+from headrace.host.server.observe.watch import RequestTrace, RowVisit, Snapshot
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+LAGS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+@dataclass(slots=True)
+class ModelSums:
+    """Of one model since the server's start; times in nanoseconds. A request may have several rows, each of which is an
+    inference."""
+
+    success: int = 0
+    success_ns: int = 0
+    fail: int = 0
+    fail_ns: int = 0
+    inferences: int = 0
+    executions: int = 0
+    last_inference_ms: int = 0  # since 1970
+    preprocess_ns: int = 0
+    queue_ns: int = 0
+    execute_ns: int = 0
+    by_batch: dict[int, tuple[int, int]] = field(default_factory=dict)  # batch size -> executions, their time
+
+
+M = TypeVar("M", Counter, Histogram)
+
+
+class _ByLabels(dict[tuple[str, ...], M]):
+    """The parts of a metric, by the values of its labels, each looked up once."""
+
+    def __init__(self, metric: M) -> None:
+        super().__init__()
+        self._metric: M = metric
+
+    def __missing__(self, labels: tuple[str, ...]) -> M:
+        self[labels] = self._metric.labels(*labels)
+        return self[labels]
+
+
+class Metrics:
+    """A watcher. `look` is asked whenever somebody reads the metrics."""
+
+    def __init__(self, look: Callable[[], Snapshot]) -> None:
+        self.sums: dict[str, ModelSums] = {}  # by model; `add` them
+        self._look = look
+        self._registry = registry = CollectorRegistry()
+        answers = ("headrace_requests", "Requests answered, by model, transport and outcome.")
+        self._requests = _ByLabels(Counter(*answers, ("model", "transport", "outcome"), registry=registry))
+
+        def seconds(name: str, what: str) -> _ByLabels[Histogram]:
+            found = Histogram(f"headrace_{name}_seconds", what, ("model",), buckets=SECONDS, registry=registry)
+            return _ByLabels(found)
+
+        self._total = seconds("request", "A request, from its arrival to its answer, if that was good.")
+        self._preprocess = seconds("preprocess", "From a photo's arrival to its tensor, waiting included.")
+        self._queue = seconds("queue", "A row in the batcher.")
+        self._batch_s = seconds(
+            "batch", "A task, from the policy to its end: behind others at its worker, and at work."
+        )
+        self._execute = seconds("execute", "A row's tasks in the network.")
+        self._batch = _ByLabels(
+            Histogram(
+                "headrace_batch_size", "Requests in a task, by model.", ("model",), buckets=BATCHES, registry=registry
+            )
+        )
+        self._tasks = _ByLabels(
+            Counter(
+                "headrace_tasks", "Tasks ended, by model and why they left.", ("model", "reason"), registry=registry
+            )
+        )
+        lag = "How late the event loop came to what was due: so long others held it."
+        self.loop_lag = Histogram("headrace_loop_lag_seconds", lag, buckets=LAGS, registry=registry)
+        registry.register(self)
+
+    def add(self, model: str) -> None:
+        """Before anything is told of it. One that was here before goes on from where it was."""
+        self.sums.setdefault(model, ModelSums())
+
+    def answered(self, visit: RequestTrace) -> None:
+        """A request for a model that is not here counts under no name."""
+        sums = self.sums.get(visit.model)
+        self._requests[visit.model if sums is not None else "", visit.transport, visit.outcome.name].inc()
+        if sums is None:
+            return
+        seconds = visit.total_s
+        if visit.outcome.http == 200:
+            self._total[visit.model,].observe(seconds)
+            sums.success += 1
+            sums.success_ns += int(seconds * 1e9)
+        else:
+            sums.fail += 1
+            sums.fail_ns += int(seconds * 1e9)
+        for row in visit.rows:
+            self._row(visit.model, sums, visit.arrived, row)
+
+    def _row(self, model: str, sums: ModelSums, arrived: float, row: RowVisit) -> None:
+        if row.preprocessed is not None:
+            took_s = row.preprocessed.finished - arrived
+            self._preprocess[model,].observe(took_s)
+            sums.preprocess_ns += int(took_s * 1e9)
+        if row.inference is not None:
+            queue_s = row.inference.served.started - row.inference.served.queued
+            self._queue[model,].observe(queue_s)
+            self._execute[model,].observe(row.inference.execute_s)
+            sums.inferences += 1
+            sums.queue_ns += int(queue_s * 1e9)
+            sums.execute_ns += int(row.inference.execute_s * 1e9)
+            sums.last_inference_ms = time.time_ns() // 10**6
+
+    def executed(self, worker: str, origin: float, execution: Execution) -> None:
+        task = execution.task
+        self._tasks[task.model, task.reason].inc()
+        if execution.error is None:
+            self._batch[task.model,].observe(task.batch_size)
+            self._batch_s[task.model,].observe(execution.finished - execution.handed)
+            sums = self.sums[task.model]
+            sums.executions += 1
+            count, time_ns = sums.by_batch.get(task.batch_size, (0, 0))
+            sums.by_batch[task.batch_size] = (count + 1, time_ns + int(execution.execute_s * 1e9))
+
+    def collect(self) -> Iterable[Metric]:
+        """prometheus_client's, for what is asked and not told."""
+        now = self._look()
+        up = sum(worker.up for worker in now.workers)
+        yield GaugeMetricFamily("headrace_workers_up", "Workers in service.", up)
+        yield CounterMetricFamily("headrace_workers_lost", "Workers that died or hung.", now.workers_lost)
+        cus = sum(not unit.lost for unit in now.units)
+        yield GaugeMetricFamily("headrace_cus_up", "CUs of the DPU, or threads that preprocess, in service.", cus)
+        for kind, what, all_busy in (
+            ("worker", "at tasks", {worker.name: worker.busy_s for worker in now.workers}),
+            ("cu", "at photos", {unit.name: unit.busy_s for unit in now.units}),
+        ):
+            busy = CounterMetricFamily(f"headrace_{kind}_busy_seconds", f"Time that it was {what}.", labels=(kind,))
+            for name, busy_s in all_busy.items():
+                busy.add_metric((name,), busy_s)
+            yield busy
+        in_flight = GaugeMetricFamily("headrace_in_flight", "Rows admitted and not answered.", labels=("model",))
+        depth = GaugeMetricFamily(
+            "headrace_queue_depth",
+            "Rows in flight, by where they are: preprocess, queue or execute.",
+            labels=("model", "stage"),
+        )
+        for model in self.sums:
+            stages = {
+                "preprocess": now.preprocessing.get(model, 0),
+                "queue": now.waiting.get(model, 0),
+                "execute": now.running.get(model, 0),
+            }
+            in_flight.add_metric((model,), now.in_flight.get(model, 0))
+            for stage, rows in stages.items():
+                depth.add_metric((model, stage), rows)
+        yield in_flight
+        yield depth
+        used = GaugeMetricFamily("headrace_arena_used", "Places of the shared memory that are held.", labels=("arena",))
+        size = GaugeMetricFamily("headrace_arena_size", "Places that the shared memory has.", labels=("arena",))
+        for arena, (held, places) in now.arena.items():
+            used.add_metric((arena,), held)
+            size.add_metric((arena,), places)
+        yield used
+        yield size
+        fallbacks = CounterMetricFamily(
+            "headrace_dpu_fallbacks", "Photos and sounds that the DPU could not take, by reason.", labels=("reason",)
+        )
+        for reason, count in now.dpu_fallbacks.items():
+            fallbacks.add_metric((reason,), count)
+        yield fallbacks
+        damaged = CounterMetricFamily(
+            "headrace_damaged_photos", "Photos that were taken although they are damaged: some pixels are made up."
+        )
+        damaged.add_metric((), now.damaged)
+        yield damaged
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)

@@ -1,0 +1,1 @@
+"""Define the protocol's messages without a transport, their codings and limits."""

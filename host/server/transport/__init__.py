@@ -1,0 +1,1 @@
+"""Carry the Open Inference Protocol over HTTP and gRPC."""

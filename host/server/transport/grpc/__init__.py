@@ -1,0 +1,1 @@
+"""Serve the Open Inference Protocol over gRPC."""

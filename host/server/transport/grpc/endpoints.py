@@ -1,0 +1,524 @@
+"""The Open Inference Protocol v2 over gRPC: `inference.GRPCInferenceService`, with Triton's messages.
+
+Calls that carry tensors are handled on bytes (see `wire`), all others on protobuf's messages."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+import grpc
+import numpy as np
+from google.protobuf import json_format, message_factory
+from google.protobuf.message import DecodeError
+from grpc import aio
+from numpy.typing import NDArray
+from tritonclient.grpc import service_pb2 as pb
+
+from headrace.batching import BadInput, HeadraceError, UnknownModel
+from headrace.host.live.runtime import Overloaded, TooLate
+from headrace.host.server import describe
+from headrace.host.server.observe.watch import RequestTrace
+from headrace.host.server.protocol.limits import BYTES_PER_S, IDLE_S, SMALL, Limits
+from headrace.host.server.protocol.messages import (
+    BYTES,
+    MAX_CLASSES,
+    MAX_NUMBERS,
+    MAX_RANK,
+    VERSION,
+    InferRequest,
+    Outcome,
+    Output,
+    RequestedOutput,
+    Unauthorized,
+    bytes_tensor,
+    checked_shape,
+    from_raw,
+    numpy_type,
+    outcome,
+    to_raw,
+    told,
+)
+from headrace.host.server.protocol.shared_memory import Regions, Shared
+from headrace.host.server.service import AT_ONCE, Service
+from headrace.host.server.transport.grpc.server import GrpcServer
+from headrace.host.server.transport.grpc.wire import Bytes, read_request, write_response, write_stream_response
+from headrace.host.server.transport.tls import Tls
+
+SERVICE = "inference.GRPCInferenceService"
+STREAM_AHEAD = 64  # requests of a stream that are not answered yet, and answers not taken; more are not read, or made
+# Of Triton's decoupled models: whether an answer is the last, and whether the client wants an empty one as the last.
+FINAL, WANTS_FINAL = "triton_final_response", "triton_enable_empty_final_response"
+# Where numbers of a datatype lie that are not sent as bytes; FP16 has no such place.
+_CONTENTS = {
+    "BOOL": "bool_contents",
+    "UINT8": "uint_contents",
+    "INT8": "int_contents",
+    "INT16": "int_contents",
+    "INT32": "int_contents",
+    "INT64": "int64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+}
+_PARAMETER = {str: "string_param", int: "int64_param", bool: "bool_param"}
+
+Call = Callable[[bytes, Any], Awaitable[bytes]]  # of a message and the call's context
+
+_log = logging.getLogger(__name__)
+
+
+def grpc_server(service: Service, limits: Limits, regions: Regions | None, tls: Tls | None) -> GrpcServer:
+    """Return a server of the protocol that is not started yet."""
+    options = [
+        ("grpc.max_receive_message_length", limits.body),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_metadata_size", limits.head),
+        ("grpc.absolute_max_metadata_size", limits.head),
+        ("grpc.max_allowed_incoming_connections", limits.connections),
+        ("grpc.server_handshake_timeout_ms", int(limits.client_s * 1e3)),
+        ("grpc.max_connection_idle_ms", int(IDLE_S * 1e3)),
+        ("grpc.keepalive_time_ms", int(IDLE_S * 1e3)),  # a peer that is gone without a word
+        ("grpc.keepalive_timeout_ms", int(limits.client_s * 1e3)),
+        ("grpc.so_reuseport", 0),  # a port that is taken is an error
+    ]
+    entrance = _Entrance(service, limits)
+    handlers = _handlers(_Calls(service, regions), entrance)
+    handlers |= _TensorCalls(service, limits, regions, entrance).handlers()
+
+    def make() -> aio.Server:
+        server = aio.server(interceptors=[entrance], options=options, maximum_concurrent_rpcs=limits.connections)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        return server
+
+    def bind(server: aio.Server, address: str) -> int:
+        if tls is None:
+            return int(server.add_insecure_port(address))
+        return int(server.add_secure_port(address, tls.credentials()))
+
+    return GrpcServer(make, bind)
+
+
+def _status(error: Exception) -> tuple[Outcome, str]:
+    text = told(error)
+    if text is None:
+        _log.error("a call ended with an error of the server's own", exc_info=error)
+    return outcome(error), text or "the server failed; its log has the reason"
+
+
+async def abort(context: Any, error: Exception) -> None:
+    """Ends the call with the status of what was raised."""
+    found, text = _status(error)
+    await context.abort(grpc.StatusCode[found.grpc], text)
+
+
+def _visit(context: Any, model: str) -> RequestTrace:
+    given = dict(context.invocation_metadata())
+    return RequestTrace(model, "grpc", context.peer(), str(given.get("traceparent", "")))
+
+
+class _Entrance(aio.ServerInterceptor):
+    """Lets in who brings the token, and messages for which there is room.
+
+    So many come in at a time as `limits.bodies` hold, be they as long as they may: how long a message is, gRPC tells
+    when it is here. Half of them may be read by gRPC itself, which is quicker (0.05 ms a call); it lets nobody end a
+    call whose message does not come. All beyond them, as where these places are taken by clients that stall, are read
+    here, and not for ever. Messages that are here, and answers that are not taken, hold as much again. (A stream's
+    messages come in beside this, one at a time.)"""
+
+    def __init__(self, service: Service, limits: Limits) -> None:
+        self._service = service
+        self._limits = limits
+        places = limits.bodies // limits.body
+        self._quick = max(1, places // 2)
+        self._coming: set[asyncio.Task[Any]] = set()  # whose messages gRPC reads
+        self._places = asyncio.Semaphore(max(1, places - self._quick))
+        self._held = 0
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        handler = await continuation(details)
+        if handler is None:
+            return None
+        if not self._service.authorized(dict(details.invocation_metadata).get("authorization")):
+            return grpc.stream_stream_rpc_method_handler(self._unauthorized)  # which waits for no message
+        if handler.request_streaming:
+            return handler
+        if len(self._coming) < self._quick:
+            task = _current_task()
+            self._coming.add(task)
+            task.add_done_callback(self._coming.discard)  # if it never comes
+            return handler
+        answer = handler.unary_unary
+
+        async def read(_: Any, context: Any) -> bytes | None:
+            try:
+                message = await self._message(context)
+            except Exception as error:
+                await abort(context, error)
+            return await answer(message, context)  # type: ignore[no-any-return]
+
+        return grpc.stream_unary_rpc_method_handler(read)
+
+    def unary(self, call: Call) -> Any:
+        """The handler of a call with one message and one answer, both as bytes."""
+
+        async def run(message: bytes, context: Any) -> bytes | None:
+            self._coming.discard(_current_task())
+            try:
+                with self.room(message, context):
+                    answer = await call(message, context)
+                self._hold(answer)
+                return answer
+            except Exception as error:
+                await abort(context, error)
+                return None
+
+        return grpc.unary_unary_rpc_method_handler(run)
+
+    async def _unauthorized(self, _: Any, context: Any) -> None:
+        try:
+            token = "send the metadata authorization: Bearer TOKEN with this server's token"
+            self._refuse(context, Unauthorized(token))
+        except Unauthorized as error:
+            await abort(context, error)
+
+    @contextmanager
+    def room(self, message: bytes, context: Any) -> Iterator[None]:
+        """Raises Overloaded if there is none."""
+        if self._held + len(message) > self._limits.bodies:
+            self._refuse(context, Overloaded("there is no room for the message; try again"))
+        self._held += len(message)
+        try:
+            yield
+        finally:
+            self._held -= len(message)
+
+    def _hold(self, answer: bytes) -> None:
+        """Reserve room for the answer until its call's task ends, when the client has taken it. Raises Overloaded."""
+        if len(answer) > SMALL and self._held + len(answer) > self._limits.bodies:
+            raise Overloaded("there is no room for the answer; try again")
+        self._held += len(answer)
+        _current_task().add_done_callback(lambda _: self._let_go(len(answer)))
+
+    def _let_go(self, size: int) -> None:
+        self._held -= size
+
+    def _refuse(self, context: Any, error: HeadraceError) -> NoReturn:
+        """Who is not let in is counted too."""
+        with self._service.counted(_visit(context, "")):
+            raise error
+
+    async def _message(self, context: Any) -> bytes:
+        limits = self._limits
+        try:
+            async with asyncio.timeout(limits.client_s):
+                await self._places.acquire()
+        except TimeoutError:
+            self._refuse(context, Overloaded("there is no room for the message; try again"))
+        try:
+            async with asyncio.timeout(limits.client_s + limits.body / BYTES_PER_S):
+                message: bytes = await context.read()
+        except TimeoutError:
+            self._refuse(context, TooLate("the message took too long to come"))
+        finally:
+            self._places.release()
+        if message is aio.EOF:
+            self._refuse(context, BadInput("the call has no message"))
+        return message
+
+
+def _current_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+def _handlers(calls: "_Calls", entrance: _Entrance) -> dict[str, Any]:
+    found = {}
+    for method in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods:
+        call = getattr(calls, method.name, None)
+        if call is not None:  # what has none answers UNIMPLEMENTED
+            asked = message_factory.GetMessageClass(method.input_type)
+            found[method.name] = entrance.unary(on_messages(call, asked))
+    return found
+
+
+def on_messages(call: Callable[[Any], Awaitable[Any]], asked: Any) -> Call:
+    """A call on the messages `asked` as one on bytes."""
+
+    async def run(message: bytes, _: Any) -> bytes:
+        try:
+            request = asked.FromString(message)
+        except DecodeError:
+            raise BadInput(f"the message is no {asked.DESCRIPTOR.name}") from None
+        return bytes((await call(request)).SerializeToString())
+
+    return run
+
+
+class _Calls:
+    """The calls that carry no tensors, by their names. What they raise is their answer's status."""
+
+    def __init__(self, service: Service, regions: Regions | None) -> None:
+        self._service = service
+        self._regions = regions
+
+    async def ServerLive(self, request: Any) -> Any:
+        return pb.ServerLiveResponse(live=self._service.live)
+
+    async def ServerReady(self, request: Any) -> Any:
+        return pb.ServerReadyResponse(ready=self._service.ready)
+
+    async def ModelReady(self, request: Any) -> Any:
+        try:
+            ready = self._service.model(request.name, request.version).ready
+        except UnknownModel:  # no error, as on Triton
+            ready = False
+        return pb.ModelReadyResponse(ready=ready and not self._service.draining)
+
+    async def ServerMetadata(self, request: Any) -> Any:
+        return json_format.ParseDict(describe.server_metadata(self._regions is not None), pb.ServerMetadataResponse())
+
+    async def ModelMetadata(self, request: Any) -> Any:
+        model = self._model(request)
+        return json_format.ParseDict(describe.model_metadata(model), pb.ModelMetadataResponse())
+
+    async def ModelConfig(self, request: Any) -> Any:
+        config = describe.model_config(self._model(request))
+        return json_format.ParseDict({"config": config}, pb.ModelConfigResponse())
+
+    async def ModelStatistics(self, request: Any) -> Any:
+        """Of all models, where none is named."""
+        models = [self._model(request)] if request.name else list(self._service.models.values())
+        return json_format.ParseDict(describe.model_statistics(self._service, models), pb.ModelStatisticsResponse())
+
+    async def RepositoryIndex(self, request: Any) -> Any:
+        models = describe.repository_index(self._service, request.ready)
+        return json_format.ParseDict({"models": models}, pb.RepositoryIndexResponse())
+
+    async def RepositoryModelLoad(self, request: Any) -> Any:
+        if request.parameters:
+            raise BadInput("a model is loaded as its repository has it: leave the parameters out")
+        await self._service.load(request.model_name)
+        return pb.RepositoryModelLoadResponse()
+
+    async def RepositoryModelUnload(self, request: Any) -> Any:
+        await self._service.unload(request.model_name)
+        return pb.RepositoryModelUnloadResponse()
+
+    async def SystemSharedMemoryStatus(self, request: Any) -> Any:
+        """Of all regions, where none is named."""
+        regions = {each["name"]: each for each in self._shared().status(request.name)}
+        return json_format.ParseDict({"regions": regions}, pb.SystemSharedMemoryStatusResponse())
+
+    async def SystemSharedMemoryRegister(self, request: Any) -> Any:
+        self._shared().register(request.name, request.key, request.offset, request.byte_size)
+        return pb.SystemSharedMemoryRegisterResponse()
+
+    async def SystemSharedMemoryUnregister(self, request: Any) -> Any:
+        self._shared().unregister(request.name)
+        return pb.SystemSharedMemoryUnregisterResponse()
+
+    def _shared(self) -> Regions:
+        if self._regions is None:
+            raise BadInput("this server does not use shared memory; start it with --shared-memory")
+        return self._regions
+
+    def _model(self, request: Any) -> Any:
+        return self._service.model(request.name, request.version)
+
+
+class _TensorCalls:
+    """The calls that carry tensors."""
+
+    def __init__(self, service: Service, limits: Limits, regions: Regions | None, entrance: _Entrance) -> None:
+        self._service = service
+        self._limits = limits
+        self._regions = regions
+        self._entrance = entrance
+
+    def handlers(self) -> dict[str, Any]:
+        return {
+            "ModelInfer": self._entrance.unary(self._infer),
+            "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._stream_infer),
+        }
+
+    async def _infer(self, message: bytes, context: Any) -> bytes:
+        request, contents = read_request(message)
+        return await self._answer(request, contents, context)
+
+    async def _stream_infer(self, messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+        """A stream's requests run side by side. Answers come in the order of the requests, but a decoder's tokens as
+        they come. A request that fails says so in its answer, and the stream goes on."""
+        answers: asyncio.Queue[bytes | None] = asyncio.Queue()
+        room, unread = asyncio.Semaphore(STREAM_AHEAD), asyncio.Semaphore(STREAM_AHEAD)
+        running: set[asyncio.Task[None]] = set()
+
+        async def run(message: bytes, before: asyncio.Task[None] | None) -> None:
+            try:
+                async for answer, in_order in self._stream_answers(message, context):
+                    if in_order and before is not None:
+                        await asyncio.wait([before])
+                    await unread.acquire()
+                    answers.put_nowait(answer)
+            finally:
+                room.release()
+
+        async def read() -> None:
+            last = None
+            async for message in messages:
+                await room.acquire()
+                last = asyncio.create_task(run(message, last))
+                running.add(last)
+                last.add_done_callback(running.discard)
+            if running:
+                await asyncio.wait(running)
+
+        reader = asyncio.create_task(read())
+        reader.add_done_callback(lambda _: answers.put_nowait(None))
+        try:
+            while (answer := await answers.get()) is not None:
+                yield answer
+                unread.release()
+            await reader  # what ended it raises here
+        finally:  # the client may have gone
+            reader.cancel()
+            for task in running:
+                task.cancel()
+
+    async def _stream_answers(self, message: bytes, context: Any) -> AsyncIterator[tuple[bytes, bool]]:
+        """Each answer, and whether it has to wait for those of former requests."""
+        id = ""
+        try:
+            with self._entrance.room(message, context):
+                request, contents = read_request(message)
+                id = request.id
+                with self._service.counted(_visit(context, request.model_name)) as visit:
+                    streams = self._service.model(request.model_name, request.model_version).streams
+                    asked = infer_request(request, contents, self._limits, self._regions)
+                    final = {FINAL: False} if streams else {}
+                    async for outputs in self._service.stream(asked, visit):
+                        made = await _made(outputs, partial(_stream_response, asked, outputs, final | visit.marks))
+                        yield made, not streams
+            if streams and _plain(request.parameters).get(WANTS_FINAL) is True:
+                yield _stream_response(asked, [], {FINAL: True}), False
+        except Exception as error:
+            failed = pb.ModelStreamInferResponse(error_message=_status(error)[1])
+            failed.infer_response.id = id
+            yield failed.SerializeToString(), True
+
+    async def _answer(self, request: Any, contents: Sequence[Bytes], context: Any) -> bytes:
+        with self._service.counted(_visit(context, request.model_name)) as visit:
+            self._service.model(request.model_name, request.model_version)
+            asked = infer_request(request, contents, self._limits, self._regions)
+            outputs = await self._service.infer(asked, visit)
+            return await _made(outputs, partial(infer_response, asked, outputs, visit.marks))
+
+
+def infer_request(request: Any, contents: Sequence[Bytes], limits: Limits, regions: Regions | None) -> InferRequest:
+    """Of a ModelInferRequest and its raw contents. Raises BadInput and UnknownRegion."""
+    raw = iter(contents)
+    shared = Shared(regions)
+    inputs: dict[str, NDArray[Any]] = {}
+    for given in request.inputs:
+        if given.name in inputs:
+            raise BadInput(f"input {given.name!r} was given twice")
+        shape = checked_shape(given.name, given.shape[: MAX_RANK + 1], limits.elements)
+        found = shared.input(given.name, _plain(given.parameters))
+        if found is None and contents:
+            found = next(raw, None)
+            if found is None:
+                raise BadInput(f"input {given.name!r} has no raw contents; give each input its own, or none")
+        inputs[given.name] = (
+            _from_contents(given, shape) if found is None else from_raw(given.name, given.datatype, shape, found)
+        )
+    if next(raw, None) is not None:
+        raise BadInput(f"{len(contents)} raw contents are more than the inputs that are not in shared memory")
+    outputs = []
+    for wanted in request.outputs:
+        own = _plain(wanted.parameters)
+        classes = _number(own, "classification")
+        if classes > MAX_CLASSES:
+            raise BadInput(f"classification of {classes}; ask for at most {MAX_CLASSES} labels")
+        outputs.append(RequestedOutput(wanted.name, classes, window=shared.window(wanted.name, own)))
+    parameters = _plain(request.parameters)
+    return InferRequest(
+        request.model_name,
+        inputs,
+        outputs,
+        request.model_version,
+        request.id,
+        timeout_us=_number(parameters, "timeout"),
+        priority=_number(parameters, "priority"),
+        max_tokens=_number(parameters, "max_tokens"),
+    )
+
+
+async def _made(outputs: Sequence[Output], make: Callable[[], bytes]) -> bytes:
+    """Return what `make` makes of the outputs. A large answer is copied in a thread, because the event loop would wait.
+
+    A window stays with the loop, which may unregister its region meanwhile."""
+    size = sum(output.array.nbytes for output in outputs)
+    if size <= AT_ONCE or any(output.wanted.window is not None for output in outputs):
+        return make()
+    return await asyncio.to_thread(make)
+
+
+def _stream_response(asked: InferRequest, outputs: Sequence[Output], parameters: Mapping[str, str | bool]) -> bytes:
+    return write_stream_response(infer_response(asked, outputs, parameters))
+
+
+def infer_response(
+    asked: InferRequest, outputs: Sequence[Output], parameters: Mapping[str, str | int | bool] = MappingProxyType({})
+) -> bytes:
+    """A ModelInferResponse. Raises BadInput for an output that its window does not hold."""
+    answer = pb.ModelInferResponse(model_name=asked.model, model_version=VERSION, id=asked.id)
+    _set(answer.parameters, parameters)
+    contents = list[Bytes]()
+    for output in outputs:
+        described = answer.outputs.add(name=output.wanted.name, datatype=output.datatype, shape=output.array.shape)
+        raw, window = to_raw(output.array), output.wanted.window
+        if window is not None:
+            window.write(raw)
+            _set(described.parameters, window.described(len(raw)))
+        contents.append(raw if window is None else b"")  # clients find them by the output's place
+    return write_response(answer, contents)
+
+
+def _plain(parameters: Any) -> dict[str, Any]:
+    """Their values, whatever their kind."""
+    chosen = ((name, each, each.WhichOneof("parameter_choice")) for name, each in parameters.items())
+    return {name: getattr(each, kind) for name, each, kind in chosen if kind is not None}
+
+
+def _set(parameters: Any, values: Mapping[str, str | int | bool]) -> None:
+    for name, value in values.items():
+        setattr(parameters[name], _PARAMETER[type(value)], value)
+
+
+def _number(parameters: dict[str, Any], name: str) -> int:
+    """0 if it is not given."""
+    value = parameters.get(name, 0)
+    if type(value) is not int or not 0 <= value < 2**62:
+        raise BadInput(f"the parameter {name} must be a whole number of 0 or more")
+    return value
+
+
+def _from_contents(given: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    if given.datatype == BYTES:
+        return bytes_tensor(given.name, shape, list(given.contents.bytes_contents))
+    dtype = numpy_type(given.name, given.datatype)
+    if given.datatype not in _CONTENTS:
+        raise BadInput(f"input {given.name!r}: send {given.datatype} in raw_input_contents")
+    values = getattr(given.contents, _CONTENTS[given.datatype])
+    if len(values) > MAX_NUMBERS:
+        raise BadInput(
+            f"input {given.name!r} has {len(values)} numbers; send more than {MAX_NUMBERS} in raw_input_contents"
+        )
+    try:
+        array = np.fromiter(values, dtype, len(values))
+    except OverflowError:
+        raise BadInput(f"input {given.name!r}: its data go beyond {given.datatype}") from None
+    return from_raw(given.name, given.datatype, shape, array.tobytes())

@@ -1,0 +1,56 @@
+"""A guard against web pages that send requests to a server of this machine through its user's browser."""
+
+import ipaddress
+import re
+from collections.abc import Iterable
+
+from headrace.batching import UsageError
+from headrace.host.server.protocol.messages import CrossSite, Misdirected
+from headrace.host.server.transport.http.connection import Request
+
+_NAME = re.compile(r"[\w.-]{1,253}", re.ASCII)
+ANY = "*"  # as a name: whatever the Host is
+
+
+class BrowserGuard:
+    """Refuse requests that a browser sends for a page of another site.
+
+    A site can map its own name to this machine's address (DNS rebinding). Its page may then read the answers. The Host
+    must therefore be an address, `localhost`, or one of `names`.
+
+    A page can also send requests without reading the answers. Browsers mark these by Origin and Sec-Fetch-Site. The
+    content type is no such mark, because `curl --data` sends that of a form."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        """Raises UsageError for a name that is no host name."""
+        names = tuple(names)
+        if wrong := [name for name in names if name != ANY and not _NAME.fullmatch(name)]:
+            raise UsageError(f"--allow-host {wrong[0]!r}: give a name without scheme and port, or {ANY} for any")
+        self._names = {name.lower().rstrip(".") for name in names}
+
+    def check(self, request: Request) -> None:
+        """Raise Misdirected for a Host that this server does not have, CrossSite for a page of another site."""
+        host = request.headers.get("host", "")
+        if not self._is_known(host):
+            raise Misdirected(
+                f"this server is not known as {host[:200]!r}; ask it by its address, or start it with --allow-host"
+            )
+        if request.method == "GET":
+            return
+        origin = request.headers.get("origin")
+        if origin is not None and origin.lower().partition("://")[2] != host.lower():
+            raise CrossSite(f"a page of {origin[:200]!r} may not ask this server; start it with --token-file")
+        if (site := request.headers.get("sec-fetch-site", "none")) not in ("none", "same-origin"):
+            raise CrossSite(f"a page may not ask this server from a {site[:200]!r}; start it with --token-file")
+
+    def _is_known(self, host: str) -> bool:
+        if ANY in self._names or not host:  # HTTP/1.0 need not say it, and every browser does
+            return True
+        name = (host[: host.rfind("]") + 1] if host.startswith("[") else host.partition(":")[0]).lower().rstrip(".")
+        if name == "localhost" or name.endswith(".localhost") or name in self._names:
+            return True
+        try:
+            ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+        except ValueError:
+            return False
+        return True

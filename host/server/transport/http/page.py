@@ -1,0 +1,138 @@
+"""The live page at `/`: one file that asks `/status` every second, and `/photo/MODEL` for what is dropped on it.
+
+Its policy lets it run the one script and the one style that are in it, ask its own server, and nothing else.
+"""
+
+import asyncio
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.batching import BadInput
+from headrace.host.dpu.preprocessor import Preprocessed
+from headrace.host.dpu.reference.image import ImageSpec, pixels
+from headrace.host.server.observe.watch import RequestTrace
+from headrace.host.server.protocol.messages import DATATYPE_OF, InferRequest, RequestedOutput, bytes_tensor
+from headrace.host.server.rows import IMAGE
+from headrace.host.server.service import Service
+from headrace.host.server.transport.http.connection import Response
+
+TOP = 5  # labels of a photo
+
+
+def _response() -> Response:
+    html = Path(__file__).with_name("page.html").read_bytes()
+
+    def allowed(tag: bytes) -> str:
+        (content,) = re.findall(rb"<%b>(.*?)</%b>" % (tag, tag), html, re.DOTALL)
+        return f"'sha256-{base64.b64encode(hashlib.sha256(content).digest()).decode()}'"
+
+    policy = (
+        f"default-src 'none'; script-src {allowed(b'script')}; style-src {allowed(b'style')}; connect-src 'self'; "
+        "img-src blob: data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    headers = {
+        "content-type": "text/html; charset=utf-8",
+        "content-security-policy": policy,
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "no-referrer",
+        "cache-control": "no-cache",
+    }
+    return Response(200, [html], headers)
+
+
+RESPONSE = _response()
+
+
+def status(service: Service, query: str) -> dict[str, Any]:
+    """`query` may name a `model`, and have in `since` the last second that is known. Raises BadInput, UnknownModel."""
+    asked = parse_qs(query)
+    since = asked.get("since", ["-1"])[0]
+    if not re.fullmatch(r"-1|[0-9]{1,12}", since):
+        raise BadInput("since must be the number of a second, or -1")
+    model = service.model(asked["model"][0]).name if "model" in asked else None
+    return {
+        "version": version("headrace"),
+        "ready": service.ready,
+        "draining": service.draining,
+        "models": [
+            {
+                "name": each.name,
+                "takes_photos": each.rows.encoded == IMAGE,
+                "policy": each.settings.policy,
+                "sla_ms": each.settings.sla_s * 1e3,
+            }
+            for each in service.models.values()
+        ],
+        **service.live_page.status(model, int(since)),
+    }
+
+
+async def photo(service: Service, visit: RequestTrace, raw: bytes) -> dict[str, Any]:
+    """Infer a photo: the tensor as a picture, the largest elements of the first output, and where the time went (ms).
+    Raises what `Service.infer` does."""
+    with service.counted(visit):
+        model = service.model(visit.model)
+        if model.preprocessor is None or model.rows.encoded != IMAGE:
+            raise BadInput(f"model {model.name!r} takes no photos")
+        request = InferRequest(
+            model.name, {IMAGE: bytes_tensor(IMAGE, (1,), [raw])}, [RequestedOutput(model.outputs[0].name)]
+        )
+        (output,) = await service.infer(request, visit)
+    (row,) = visit.rows
+    assert row.preprocessed is not None and row.inference is not None
+    made, served, execution = row.preprocessed, row.inference.served, row.inference.execution
+    times = {
+        "preprocess_wait": made.started - visit.arrived,
+        "preprocess": made.finished - made.started,
+        "queue": row.origin + served.started - made.finished,
+        "execute": served.finished - served.started,
+    }
+    return {
+        "tensor": await asyncio.to_thread(_tensor, made, model.preprocessor.spec),
+        "top": await asyncio.to_thread(_top, output.array.ravel(), model.categories or ()),
+        "times_ms": {name: round(took_s * 1e3, 3) for name, took_s in times.items()},
+        "random_weights": model.random_weights,
+        "batch": {
+            "size": execution.task.batch_size,
+            "reason": execution.task.reason,
+            "worker": row.worker,
+        },
+    }
+
+
+def _top(values: NDArray[Any], labels: Sequence[str]) -> list[dict[str, Any]]:
+    """An output may be as large as a picture: its largest elements are found without sorting it."""
+    finite = np.flatnonzero(np.isfinite(values))
+    found = values[finite]
+    if len(found) > TOP:
+        finite = finite[np.argpartition(found, -TOP)[-TOP:]]
+    best = sorted(finite.tolist(), key=lambda index: (-float(values[index]), index))
+    return [
+        {"label": labels[index] if index < len(labels) else str(index), "value": float(values[index])} for index in best
+    ]
+
+
+def _tensor(made: Preprocessed, spec: ImageSpec) -> dict[str, Any]:
+    _, png = cv2.imencode(".png", cv2.cvtColor(pixels(made.tensor, spec), cv2.COLOR_RGB2BGR))
+    return {
+        "datatype": DATATYPE_OF[str(made.tensor.dtype)],
+        "shape": list(made.tensor.shape),
+        "least": float(made.tensor.min()),
+        "most": float(made.tensor.max()),
+        "unit": made.unit,
+        "dpu_status": made.dpu_status,
+        "damage": made.damage,
+        "out_of_service": made.out_of_service,
+        "cycles": (made.counters or {}).get("cycles"),
+        "png": base64.b64encode(png.tobytes()).decode(),
+    }

@@ -1,0 +1,195 @@
+"""Tasks of nodes on a step model, in a worker process: its steps are the nodes of a graph, which requests enter, leave
+and are preempted at. What is kept of a request between its tasks lies in a row of the worker's own memory, by slot.
+"""
+
+import mmap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from headrace.batching.graphs.execution import Sections, steps
+from headrace.batching.graphs.model_graph import NodeKind
+from headrace.batching.request import Request, Task
+from headrace.host.memory.slots import SlotViews
+from headrace.host.memory.states import ZERO, StateSpecs, StateViews
+from headrace.host.workers.networks.step_models import LoadedSteps
+from headrace.host.workers.networks.step_rows import StepRows
+from headrace.host.workers.networks.steps import EOS, GO
+
+
+@dataclass(slots=True, eq=False)
+class _Kept:
+    """A request's progress. Its input has `length` tokens, of which encoder steps have read `read`; `decoded` tokens of
+    its output, at most `limit`, stand in its slot. Its row has been written if it has `begun`."""
+
+    id: int
+    slot: int
+    length: int
+    limit: int
+    read: int = 0
+    decoded: int = 0
+    token: int = GO
+    begun: bool = False
+    over: bool = False
+
+
+class StepNetwork:
+    """The input of a request is the tensor "tokens" of its slot, of which `Request.input_len` tokens count; its output
+    "tokens", at most `Request.output_len` and with <eos> if it came, or without a decoder the first state.
+    Raises UsageError for a network over trees."""
+
+    def __init__(self, model: LoadedSteps, views: SlotViews, device: torch.device, slots: int) -> None:
+        self.graph = model.signature.graph
+        self._signature = model.signature
+        self._sections = Sections(self.graph)
+        (self._input,), (self._output,) = views.inputs, views.outputs
+        self._tokens = np.zeros((slots, self._input.spec.longest), np.int64)  # of each slot, and zeros behind them
+        specs = StateSpecs(model.signature.states)
+        # Row ZERO, one for each slot, and one for what a whole-graph task computes of requests that have ended.
+        memory = mmap.mmap(-1, StateViews(specs, slots + 2).end)
+        rows = StateViews(specs, slots + 2, memory=memory)
+        self._scratch = slots + 1
+        self._rows = StepRows(model.signature, model.modules.to(device), rows, device, rows_on_device=True)
+        self._by_slot: list[_Kept | None] = [None] * slots
+        self._by_id: dict[int, _Kept] = {}
+
+    def states(self, slot: int) -> dict[str, NDArray[Any]]:
+        """What is kept of the request in a slot."""
+        return {spec.name: self._rows.state(spec.name, 1 + slot) for spec in self._signature.states}
+
+    def warm_up(self, max_batch: int) -> None:
+        """Run every step on a batch of 1 and of `max_batch`."""
+        for node in range(len(self.graph.nodes)):
+            for batch in sorted({1, max_batch}):
+                self._rows.warm_up(node, batch)
+
+    def drop(self) -> None:
+        """Forget all requests: the policy has them begin anew."""
+        self._by_slot = [None] * len(self._by_slot)
+        self._by_id.clear()
+
+    def run(self, task: Task, slots: Sequence[int], told: Callable[[], bool]) -> Task:
+        """The task as it ended (see `Task`); `told` is asked at node boundaries whether it is to end. `slots` are those
+        of its requests. A whole-graph task begins every request anew, a preemptible one those that it meets at the
+        first node. Raises ValueError and BadInput for a request that has no room or whose states are not here."""
+        kept = [self._kept(task, request, slot) for request, slot in zip(task.requests, slots, strict=True)]
+        try:
+            if task.preemptible:
+                return self._run_nodes(task, kept, told)
+            self._run_whole(kept)
+            return task
+        except Exception:
+            for one in kept:  # some nodes may have run: nothing can go on from there
+                self._forget(one)
+            raise
+
+    def _run_nodes(self, task: Task, kept: Sequence[_Kept], told: Callable[[], bool]) -> Task:
+        first, behind = self._sections.first[task.start], self._sections.behind[task.start]
+        boundary = task.start
+        while boundary < task.stop:
+            node = boundary if boundary < behind else first + (boundary - first) % (behind - first)
+            ended = {one.id for one in self._run_node(node, kept)}
+            boundary += 1
+            if ended:
+                return task.ended_at(boundary, tuple(request for request in task.requests if request.id in ended))
+            if boundary < task.stop and told():
+                break
+        return task if boundary == task.stop else task.ended_at(boundary)
+
+    def output_lengths(self, task: Task) -> list[list[int]]:
+        """Of each output with a variable dimension, how long it is by now for each request of `task`."""
+        if self._output.spec.variable is None:
+            return []
+        return [[self._by_id[request.id].decoded for request in task.requests]]
+
+    def _kept(self, task: Task, request: Request, slot: int) -> _Kept:
+        known = self._by_slot[slot]
+        # A section may begin at node 0: there only what the request has read tells whether it goes on.
+        if known is not None and known.id == request.id and task.preemptible:
+            in_section = self._sections.first[0] == 0 and 0 < known.read < known.length
+            if task.start > 0 or in_section:
+                return known
+        elif task.start > 0:
+            raise ValueError(f"request {request.id} stands at node {task.start} and its states are not here")
+        length = steps(request.input_len)
+        if length > self._input.spec.longest:
+            raise ValueError(f"request {request.id} has {length} tokens; give at most {self._input.spec.longest}")
+        limit = request.output_len if self._signature.decodes else 0
+        if self._signature.decodes and not 1 <= limit <= self._output.spec.longest:
+            raise ValueError(
+                f"request {request.id} decodes up to {limit} tokens; give 1 to {self._output.spec.longest}"
+            )
+        self._signature.check_lengths(length, limit)
+        if known is not None:
+            self._forget(known)
+        self._tokens[slot, :length] = self._input.at(slot, length)
+        self._tokens[slot, length:] = 0
+        kept = _Kept(request.id, slot, length, limit)
+        self._by_slot[slot] = self._by_id[request.id] = kept
+        return kept
+
+    def _forget(self, one: _Kept) -> None:
+        self._by_slot[one.slot] = None
+        self._by_id.pop(one.id, None)
+
+    def _run_whole(self, kept: Sequence[_Kept]) -> None:
+        """A padded batch: it stays as large as it began until its longest request has ended."""
+        for number, node in enumerate(self.graph.nodes):
+            if node.kind is NodeKind.DECODER:
+                while not all(one.over for one in kept):
+                    self._run_node(number, kept)
+            else:
+                for _ in range(max(one.length for one in kept) if node.kind is NodeKind.ENCODER else 1):
+                    self._run_node(number, kept)
+
+    def _run_node(self, number: int, kept: Sequence[_Kept]) -> list[_Kept]:
+        """Run a node once. Returns the requests whose output ended with it. Who has no step left of a section is only
+        padding: nothing is kept of what it computes."""
+        kind = self.graph.nodes[number].kind
+        counts = None
+        active = [True] * len(kept)
+        if kind is NodeKind.STATIC:
+            counts = torch.tensor([one.length for one in kept])
+            tokens = torch.from_numpy(self._tokens[[one.slot for one in kept], : int(counts.max())])
+        elif kind is NodeKind.ENCODER:
+            active = [one.read < one.length for one in kept]
+            places = [min(one.read, one.length - 1) for one in kept]
+            tokens = torch.from_numpy(self._tokens[[one.slot for one in kept], places])
+        else:
+            active = [not one.over for one in kept]
+            tokens = torch.tensor([one.token for one in kept])
+        reads = torch.tensor([1 + one.slot if one.begun else ZERO for one in kept])
+        writes = torch.tensor(
+            [1 + one.slot if goes_on else self._scratch for one, goes_on in zip(kept, active, strict=True)]
+        )
+        _, chosen = self._rows.run(number, tokens, reads, writes, counts)
+        ran = [one for one, goes_on in zip(kept, active, strict=True) if goes_on]
+        for one in ran:
+            one.begun = True
+            one.read += kind is NodeKind.ENCODER
+        if chosen is not None:
+            return self._decoded(kept, chosen.tolist())
+        if not self._signature.decodes and number == len(self.graph.nodes) - 1:
+            self._give([one for one in ran if kind is NodeKind.STATIC or one.read == one.length])
+        return []
+
+    def _decoded(self, kept: Sequence[_Kept], chosen: Sequence[int]) -> list[_Kept]:
+        ended = []
+        for one, token in zip(kept, chosen, strict=True):
+            if not one.over:
+                self._output.at(one.slot, one.decoded + 1)[one.decoded] = token
+                one.decoded, one.token = one.decoded + 1, token
+                if token == EOS or one.decoded == one.limit:
+                    one.over = True
+                    ended.append(one)
+        return ended
+
+    def _give(self, ended: Sequence[_Kept]) -> None:
+        """The first state is the output."""
+        name = self._signature.states[0].name
+        for one in ended:
+            self._output.at(one.slot)[...] = self._rows.state(name, 1 + one.slot)

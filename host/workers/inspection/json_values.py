@@ -1,0 +1,103 @@
+"""Values as JSON and back: what passes between processes that do not trust each other, without a pickle.
+
+Of classes only those in `CLASSES` pass. They are built by their constructors, which check what they are given."""
+
+import dataclasses
+import json
+from enum import Enum
+from typing import Any
+
+from headrace.batching import HeadraceError
+from headrace.batching.graphs.model_graph import Kernel, Length, MatMul, ModelGraph, Node, NodeKind
+from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.reference.image import Damaged, ImageSpec
+from headrace.host.memory.layout import TensorSpec
+from headrace.host.workers.networks.description import NetworkDescription
+from headrace.host.workers.networks.foreign.rules import FileRules
+from headrace.host.workers.networks.program import NodeModel, StepNodes
+from headrace.host.workers.networks.sequence_networks import Network
+from headrace.host.workers.networks.steps import Signature, Step
+
+_KEY = "class"
+CLASSES: dict[str, type[Any]] = {
+    each.__name__: each
+    for each in (
+        NetworkDescription,
+        TensorSpec,
+        ImageSpec,
+        Damaged,
+        AudioSpec,
+        ModelGraph,
+        Node,
+        NodeKind,
+        Length,
+        MatMul,
+        FileRules,
+        Kernel,
+        NodeModel,
+        StepNodes,
+        Network,
+        Signature,
+        Step,
+    )
+}
+
+
+class NotPlain(HeadraceError):
+    """A value that cannot pass."""
+
+
+def to_plain(value: Any) -> bytes:
+    """Numbers, texts, booleans, None, sequences, mappings with texts as keys, and CLASSES. Raises NotPlain."""
+    return json.dumps(_plain(value)).encode()
+
+
+def from_plain(data: bytes) -> Any:
+    """Sequences come back as tuples. Raises NotPlain."""
+    try:
+        return _value(json.loads(data))
+    except HeadraceError as error:
+        raise NotPlain(f"a value that was handed over is none of its class: {error}") from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise NotPlain(f"what was handed over is damaged: {type(error).__name__}: {str(error)[:200]}") from error
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, Enum):  # before numbers, of which some are
+        return {_KEY: _name(value), "value": value.value}
+    if isinstance(value, (int, float)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise NotPlain("a key that is no text")
+        return {_KEY: "dict", "value": {key: _plain(each) for key, each in value.items()}}
+    if dataclasses.is_dataclass(value):
+        fields = {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {_KEY: _name(value), "value": fields}
+    if hasattr(value, "item"):  # a number of numpy's
+        return _plain(value.item())
+    raise NotPlain(f"a value of type {type(value).__name__}")
+
+
+def _name(value: Any) -> str:
+    if CLASSES.get(name := type(value).__name__) is not type(value):
+        raise NotPlain(f"a value of type {name}")
+    return name
+
+
+def _value(plain: Any) -> Any:
+    if isinstance(plain, list):
+        return tuple(_value(each) for each in plain)
+    if not isinstance(plain, dict):
+        return plain
+    name, value = plain[_KEY], plain["value"]
+    if name == "dict":
+        return {key: _value(each) for key, each in value.items()}
+    of = CLASSES[name]
+    if issubclass(of, Enum):
+        return of(value)
+    return of(**{key: _value(each) for key, each in value.items()})

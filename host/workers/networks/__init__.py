@@ -1,0 +1,1 @@
+"""Load, describe and split the networks that are served."""

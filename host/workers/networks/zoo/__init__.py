@@ -1,0 +1,1 @@
+"""Networks that Headrace defines or takes from torchvision."""

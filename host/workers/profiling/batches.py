@@ -1,0 +1,268 @@
+"""`headrace profile`: latency and throughput by batch size, on this machine's workers all busy at once."""
+
+import asyncio
+import logging
+import math
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from headrace.batching import Profile, ProfilePoint, UsageError
+from headrace.batching.graphs.profile import KNEE_GROWTH
+from headrace.host.memory.slots import SlotArena, SlotTensors
+from headrace.host.workers.devices import WorkerDevice, usable_cores, worker_devices
+from headrace.host.workers.inspection.parent import describe
+from headrace.host.workers.messages import write_whole
+from headrace.host.workers.networks.description import NetworkDescription
+from headrace.host.workers.networks.foreign.rules import ANY_FILE, FileRules
+from headrace.host.workers.networks.program import WholeModel, whole_program
+from headrace.host.workers.pool import WorkerPool
+from headrace.host.workers.process import RunTimes, WorkerProcess, processes
+
+ROUNDS = 3  # each measures every point, so that a pause of the machine shows as a disagreement between them
+TIME_PER_POINT_S = 0.4  # at least, in a round
+MIN_REPEATS = 3
+DISAGREEMENT = 0.2  # of a point's throughput between rounds, relative, that is told of
+TASK_TIMEOUT_S = 60.0
+LIMIT_S = 300.0  # of measuring a network at all lengths; PREBA's takes several minutes (Section 4.3)
+AUDIO_LENGTHS_S = (2.5, 5.0, 15.0, 25.0, 35.0)  # with PREBA's three (Fig. 15)
+
+_log = logging.getLogger(__name__)
+
+
+def machine() -> dict[str, Any]:
+    """What a measurement must name: processor, usable cores, memory, system and Python version."""
+    with open("/proc/cpuinfo") as lines:
+        cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cpu": cpu or platform.machine(),
+        "cores": usable_cores(),
+        "memory_gib": round(memory / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
+
+
+def described(devices: Sequence[WorkerDevice]) -> dict[str, Any]:
+    """What a profile says of where it was measured."""
+    return {**machine(), "devices": [device.name for device in devices], "threads": devices[0].threads}
+
+
+def fill_with_noise(tensors: Iterable[SlotTensors]) -> None:
+    """Every slot, at its longest. Whole numbers may be indices, and stay 0, which is one of any table."""
+    noise = np.random.default_rng(0)
+    for each in tensors:
+        for slot in range(each.slots):
+            array = each.at(slot, each.spec.longest)
+            if array.dtype.kind == "f":
+                array[...] = noise.standard_normal(array.shape)
+
+
+OnPoint = Callable[[ProfilePoint], None]
+
+
+async def measure_curve(
+    model: str,
+    weights: str | None = None,
+    *,
+    input_shape: str | None = None,
+    workers: int | None = None,
+    max_batch: int = 128,
+    lengths: Sequence[float] | None = None,
+    limit_s: float = LIMIT_S,
+    on_point: OnPoint = lambda _: None,
+    rules: FileRules = ANY_FILE,
+) -> Profile:
+    """Of a whole network: batch 1, 2, 4 ... up to `max_batch`, until throughput grows by less than 5 %; that last point
+    is included. See `measure_points`.
+
+    Of a network whose inputs vary in length, that at each of the `lengths`: seconds if it takes sounds, else what its
+    inputs count; some up to its longest if None. No batch begins that would end more than `limit_s` after the first;
+    but each length is measured at batch 1. Raises UsageError and WorkerLost."""
+    network = describe(model, weights, input_shape, rules)
+    audio, sizes = network.audio_spec, _lengths(network, lengths)
+    varies = any(spec.variable is not None for spec in network.inputs)
+    devices = worker_devices(workers)
+    arena = SlotArena({model: (network.inputs, network.outputs)}, len(devices) * max_batch)
+    fill_with_noise(arena.views[model].inputs)
+    spec = WholeModel(model, model, network.inputs, network.outputs, max_batch, weights, input_shape, rules)
+    points: list[ProfilePoint] = []
+    try:
+        running = processes(whole_program((spec,), arena), devices)
+        async with WorkerPool(running):
+            began = time.monotonic()
+            for place, length in enumerate(sizes, 1):
+                if audio is not None:
+                    _say_length(arena.views[model].inputs, length)
+
+                def batch_of(number: int, batch: int, length: int = length) -> list[bytes]:
+                    slots = range(number * max_batch, number * max_batch + batch)
+                    variable = [min(length, spec.longest) for spec in network.inputs if spec.variable is not None]
+                    return [write_whole(0, slots, [[each] * batch for each in variable])]
+
+                points += await _measure_points(
+                    running,
+                    batch_of,
+                    doubling(max_batch),
+                    on_point,
+                    to_the_knee=True,
+                    length=length,
+                    until=began + limit_s * place / len(sizes) if varies else math.inf,
+                )
+    finally:
+        arena.close()
+    step_s = None if audio is None else audio.hop / audio.rate
+    return Profile(model, len(devices), tuple(points), described(devices), step_s=step_s)
+
+
+def _lengths(network: NetworkDescription, given: Sequence[float] | None) -> list[int]:
+    """To measure at, rising, in what its inputs count. Raises UsageError."""
+    longest = max((spec.longest for spec in network.inputs if spec.variable is not None), default=0)
+    if not longest:
+        if given is not None:
+            raise UsageError(f"model {network.name!r} takes inputs of one length: leave --lengths out")
+        return [1]
+    audio = network.audio_spec
+    if given is None:
+        given = AUDIO_LENGTHS_S if audio is not None else [max(1, longest // part) for part in (16, 4, 1)]
+        given = [length for length in given if audio is None or length <= audio.longest_s]
+    found = {int(each) if audio is None else audio.frames(int(each * audio.rate)) for each in given if each > 0}
+    if not found or len(found) < len(set(given)) or max(found) > longest:
+        most = f"{longest:g}" if audio is None else f"{audio.longest_s:g} s"
+        raise UsageError(f"--lengths: give lengths above 0 and up to {most}, the longest input of {network.name!r}")
+    return sorted(found)
+
+
+def _say_length(tensors: Iterable[SlotTensors], frames: int) -> None:
+    """To a network that takes features and how many frames they are."""
+    for each in tensors:
+        if each.spec.variable is None:
+            for slot in range(each.slots):
+                each.at(slot)[...] = frames
+
+
+def doubling(max_batch: int) -> list[int]:
+    """1, 2, 4 ... up to `max_batch`."""
+    return [1 << power for power in range(max_batch.bit_length()) if 1 << power <= max_batch]
+
+
+def _is_power(batch: int) -> bool:
+    return batch & (batch - 1) == 0
+
+
+async def measure_points(
+    workers: Sequence[WorkerProcess],
+    batch_of: Callable[[int, int], Sequence[bytes]],
+    sizes: Iterable[int],
+    on_point: OnPoint,
+    *,
+    to_the_knee: bool,
+    on_run: Callable[[int, Sequence[RunTimes]], None] = lambda batch, ran: None,
+) -> tuple[ProfilePoint, ...]:
+    """Latency and throughput for batches of these `sizes`, in rising order, with all workers busy, and if
+    `to_the_knee` only until a power of two brings too little over the one before. `batch_of(number of worker, batch
+    size)` is the messages of such a batch's tasks, and `on_run` sees each batch that was run. The workers are started
+    and ended here.
+
+    A point's latency is the median over all repeats of all workers, each of which always has a batch to run; the
+    throughput is the sum over the workers of batch / median latency. Medians, and of ROUNDS rounds over all points,
+    because shared machines pause now and then, and one pause would move the knee. Rounds that disagree are told of in
+    the log. Raises WorkerLost."""
+    async with WorkerPool(workers):
+        return await _measure_points(workers, batch_of, sizes, on_point, to_the_knee=to_the_knee, on_run=on_run)
+
+
+async def _measure_points(
+    workers: Sequence[WorkerProcess],
+    batch_of: Callable[[int, int], Sequence[bytes]],
+    sizes: Iterable[int],
+    on_point: OnPoint,
+    *,
+    to_the_knee: bool,
+    on_run: Callable[[int, Sequence[RunTimes]], None] = lambda batch, ran: None,
+    length: float = 1.0,
+    until: float = math.inf,
+) -> tuple[ProfilePoint, ...]:
+    """`measure_points` of running workers, for inputs of one length. But for the first, no point is begun that would
+    end after `until` (`time.monotonic()`) if a batch takes as long as it has, or twice the one before."""
+    rounds: dict[int, list[ProfilePoint]] = {}
+
+    async def measure(batch: int) -> ProfilePoint:
+        point = replace(await _measure(workers, batch_of, batch, on_run), length=length)
+        rounds.setdefault(batch, []).append(point)
+        on_point(point)
+        return point
+
+    def fits(latency_s: float) -> bool:
+        taken = max(TIME_PER_POINT_S, MIN_REPEATS * latency_s) + latency_s
+        return latency_s < TASK_TIMEOUT_S / 2 and time.monotonic() + taken <= until
+
+    last: ProfilePoint | None = None
+    for batch in sizes:
+        if last is not None and not fits(last.latency_s * batch / last.batch):
+            _log.warning(
+                "length %g: no time for batches above %d, and its knee may be there; give more", length, last.batch
+            )
+            break
+        last = await measure(batch)
+        half = rounds[batch // 2][0].throughput_rps if batch > 1 and _is_power(batch) else 0.0
+        if to_the_knee and last.throughput_rps < KNEE_GROWTH * half:
+            break
+    for _ in range(ROUNDS - 1):
+        for batch, points in list(rounds.items()):
+            if fits(points[0].latency_s):
+                await measure(batch)
+    for batch, points in rounds.items():
+        rates = [point.throughput_rps for point in points]
+        if max(rates) - min(rates) > DISAGREEMENT * statistics.median(rates):
+            _log.warning(
+                "length %g, batch %d: %.1f to %.1f requests/s in different rounds; is the machine busy with something "
+                "else? Measure again when it is not",
+                length,
+                batch,
+                min(rates),
+                max(rates),
+            )
+    return tuple(
+        ProfilePoint(
+            batch,
+            statistics.median(point.latency_s for point in points),
+            statistics.median(point.throughput_rps for point in points),
+            length,
+        )
+        for batch, points in rounds.items()
+    )
+
+
+async def _measure(
+    workers: Sequence[WorkerProcess],
+    batch_of: Callable[[int, int], Sequence[bytes]],
+    batch: int,
+    on_run: Callable[[int, Sequence[RunTimes]], None],
+) -> ProfilePoint:
+    async def load(number: int, worker: WorkerProcess) -> list[float]:
+        messages = batch_of(number, batch)
+
+        async def run() -> list[RunTimes]:
+            return [await worker.run(message, TASK_TIMEOUT_S) for message in messages]
+
+        await run()  # the shape's first run is not counted
+        latencies: list[float] = []
+        end = time.monotonic() + TIME_PER_POINT_S
+        while len(latencies) < MIN_REPEATS or time.monotonic() < end:
+            started = time.monotonic()
+            ran = await run()
+            latencies.append(time.monotonic() - started)
+            on_run(batch, ran)
+        return latencies
+
+    latencies = await asyncio.gather(*(load(number, worker) for number, worker in enumerate(workers)))
+    throughput = sum(batch / statistics.median(times) for times in latencies)
+    return ProfilePoint(batch, statistics.median(t for times in latencies for t in times), throughput)

@@ -1,0 +1,1 @@
+"""Model the clocks that the DPU takes for images and audio."""

@@ -1,0 +1,124 @@
+"""Clocks of the image unit's parser in a file's headers: a byte a clock, and what its states add.
+
+From the modules as dpu.py is: jpeg_parser.sv, progression.sv and huffman_table.sv. Clocks are counted from the file's
+first byte, whose own is 1.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from headrace.sim.hardware.dpu.jpeg import DHT, DQT, DRI, EOI, SOF0, SOF1, SOF2, SOS, WORD, Headers, JpegWork
+from headrace.sim.hardware.dpu.jpeg_scans import GUESSED
+
+SOI_BYTES: Final = 2
+SEGMENT: Final = 5  # 0xFF, marker, a clock to judge it, two bytes of length
+LENGTH: Final = 2  # which EOI has not
+FRAME_SIZE: Final = 8  # from the length of the frame header to the image's size
+APPLICATION_BYTES: Final = 14  # of APP0 and APP14 that are read one by one
+STANDARD_BYTE: Final = 2  # clocks of one in the standard's Huffman tables, a ROM
+# Of several scans, besides a clock for each coefficient that is noted: one for each of three components, one to see
+# that this is all, and one to judge it.
+PROGRESSION: Final = 5
+# huffman_table.sv: a short code of n bits is written to 2^(6 - n) groups of places.
+GROUP_BITS: Final = 6
+
+
+def header_cycles(work: JpegWork) -> int:
+    """From the first byte until the first scan is taken, the words of the file being there. What stands in front of
+    markers is a clock for each byte."""
+    return first_headers(work, TableWrites())[0]
+
+
+def first_headers(
+    work: JpegWork, writes: "TableWrites", arrival: Callable[[int], int] = lambda word: 0
+) -> tuple[int, int]:
+    """As `headers_read`."""
+    return headers_read(work.headers, SOI_BYTES, writes, work.scans[0].noted if work.scans else None, arrival)
+
+
+def noted_at_the_end(work: JpegWork) -> int:
+    """Coefficients that are looked at behind the last of several scans."""
+    return GUESSED * work.components
+
+
+def headers_read(
+    headers: Headers, clock: int, writes: "TableWrites", noted: int | None, arrival: Callable[[int], int]
+) -> tuple[int, int]:
+    """The clocks in which the scan is taken, and in which the image's size is known. `clock` is that before the first
+    byte. `noted`: see Scan; of a file that has several. `arrival`: the clock from which on a word of the file is there,
+    where it may be late."""
+    at, sized = headers.begin, 0
+    tables = iter(headers.code_lengths)
+    for (marker, size), garbage in zip(headers.segments, headers.garbage, strict=True):
+        clock += SEGMENT + garbage
+        at += 4 + garbage
+        if marker in (SOF0, SOF1, SOF2):
+            sized = clock + FRAME_SIZE
+        if marker in (SOF0, SOF1, SOF2, DQT, SOS):
+            clock += size + 1
+        elif marker == EOI:
+            clock += 1 - LENGTH
+        elif marker == DRI:
+            clock += size
+        elif marker == DHT:
+            clock = _tables_read(clock, writes, size, tables)
+        elif marker in (0xE0, 0xEE):
+            read = min(size, APPLICATION_BYTES)
+            clock += read + 2 + _skip_cycles(size - read, at + read)
+        else:
+            clock += _skip_cycles(size, at)
+        at += size
+        clock = max(clock, arrival(at // WORD))
+    if noted is not None:
+        clock += PROGRESSION + noted
+    if headers.standard_tables:  # written as if they stood here
+        size = sum(17 + sum(counts) for counts in headers.standard_tables)
+        clock = _tables_read(clock, writes, size, iter(headers.standard_tables), STANDARD_BYTE)
+    return max(clock + 1, writes.written) + 1, sized  # it is seen that the tables are written
+
+
+def _skip_cycles(size: int, at: int) -> int:
+    """One to see how far; the rest of a word of the file at once; in the last word two bytes a clock; one to see that
+    it is all."""
+    clocks, left = 0, WORD - at % WORD
+    while size >= left:
+        size, left, clocks = size - left, WORD, clocks + 1
+    return 1 + clocks + (size + 1) // 2 + 1
+
+
+class TableWrites:
+    """Counts and symbols of Huffman tables, of which two can wait while a table spreads a short code."""
+
+    def __init__(self) -> None:
+        self.written = 0  # the clock before which the tables take nothing
+        self._taken = (0, 0)  # the clocks in which the last but one and the last one went into a table
+
+    def put(self, clock: int, spread: int = 1) -> int:
+        """The clock, not before this one, in which a write can leave the parser. Its table is busy for `spread`."""
+        clock = max(clock, self._taken[0] + 1)
+        taken = max(clock + 1, self.written)
+        self._taken = self._taken[1], taken
+        self.written = taken + spread
+        return clock
+
+
+def _tables_read(clock: int, writes: TableWrites, size: int, tables: Iterator[Sequence[int]], byte: int = 1) -> int:
+    """The clock after a DHT segment. `byte`: clocks of one; those of the first symbol of a length pass while the length
+    is looked up."""
+    while size > 0:
+        counts = next(tables)
+        clock += 1  # class and number
+        for _ in counts:
+            clock = writes.put(clock + byte)
+        clock += 1  # check
+        size -= 17 + sum(counts)
+        left = sum(counts)
+        for length, count in enumerate(counts, start=1):
+            if not left:
+                break
+            clock += 1
+            for number in range(count):
+                clock = writes.put(clock + (byte if number else 1), 1 << max(0, GROUP_BITS - length))
+            left -= count
+        clock += 1
+    return clock + 1

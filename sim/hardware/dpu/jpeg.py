@@ -1,0 +1,435 @@
+"""What a JPEG file asks of a decoder: its size, its headers and what there is to decode in its blocks.
+
+Reads no pixel: codes are followed only as far as their lengths (ITU-T T.81, annexes B, C and F.2.2), and in files of
+several scans which coefficients are not zero.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.batching import UsageError
+from headrace.sim.hardware.dpu.jpeg_scans import Code, Interval, Planes, ScanHeader
+from headrace.sim.hardware.dpu.jpeg_tables import STANDARD_TABLES
+
+SOF0, SOF1, SOF2, DHT, RST0, RST7, SOI, EOI = 0xC0, 0xC1, 0xC2, 0xC4, 0xD0, 0xD7, 0xD8, 0xD9
+SOS, DQT, DRI = 0xDA, 0xDB, 0xDD
+APP0, APP15, COM, DNL, TEM = 0xE0, 0xEF, 0xFE, 0xDC, 0x01
+WORD: Final = 16  # bytes in which the file comes
+END_OF_BLOCK: Final = 64  # as an advance: past every coefficient
+# Bits of a Huffman code from which on the decoder takes a second clock (entropy_decoder.sv).
+LONG_DC_CODE: Final = 7
+LONG_AC_CODE: Final = 8
+FIRST_BYTES: Final = 7  # that it waits for
+
+Entry = tuple[int, int, bool]
+MAX_WIDTH: Final = 8192
+MAX_HEIGHT: Final = 65500
+MAX_MCU_BLOCKS: Final = 10  # T.81 B.2.3
+
+Factors = tuple[int, int]  # sampling factors of a component: its blocks across and down an MCU
+Table = tuple[tuple[int, ...], bytes]  # how many codes there are of 1 to 16 bits, and their symbols
+
+
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """In front of a scan's data, or of the file's end, from byte `begin` on. `segments` are (marker, bytes behind the
+    length field), and `garbage` has the bytes in front of each of them that belong to none, fill bytes too.
+
+    `code_lengths` has the number of codes of each length, 1 to 16, for every Huffman table in the file's order;
+    `standard_tables` those of the standard's tables that the scan uses and the file does not have."""
+
+    begin: int
+    segments: tuple[tuple[int, int], ...]
+    code_lengths: tuple[tuple[int, ...], ...]
+    garbage: tuple[int, ...]
+    standard_tables: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Of a file that has several. `noted`: coefficients of which the parser writes down that they are sent, all 64 of a
+    component's first scan. `reads` and `writes` are words of a block, which has eight coefficients in each of eight."""
+
+    noted: int
+    reads: int
+    writes: int
+    intervals: tuple[Interval, ...]
+    behind: Headers  # those in front of the next scan
+
+
+@dataclass(frozen=True, slots=True)
+class JpegWork:
+    """Of a file in one sequential scan: `symbols` and, among them, `long_codes` (LONG_DC_CODE or LONG_AC_CODE bits or
+    more) of each block in the file's order; `starts` are the clocks of the first FIRST_BYTES of each restart interval:
+    two bytes in one, but one next to 0xFF.
+
+    Of another, its `scans`; then `symbols` are what leaves of each block behind the last one, in the order of MCUs: a
+    coefficient that is not zero, the last place, and a word without any count one each."""
+
+    width: int
+    height: int
+    components: int
+    h_factor: int  # of luma: the greatest
+    v_factor: int
+    headers: Headers
+    restart_interval: int  # MCUs, 0 for none
+    symbols: tuple[int, ...]
+    long_codes: tuple[int, ...]
+    starts: tuple[int, ...]
+    chroma_factors: tuple[Factors, ...] = ((1, 1), (1, 1))
+    scans: tuple[Scan, ...] = ()
+
+    @property
+    def mcus_across(self) -> int:
+        return -(-self.width // (8 * self.h_factor))
+
+    @property
+    def mcus_down(self) -> int:
+        return -(-self.height // (8 * self.v_factor))
+
+    @property
+    def blocks_per_mcu(self) -> int:
+        return 1 if self.components == 1 else _blocks((self.h_factor, self.v_factor), *self.chroma_factors)
+
+
+def _blocks(*factors: Factors) -> int:
+    return sum(h * v for h, v in factors)
+
+
+def read_jpeg_work(jpeg: bytes) -> JpegWork:
+    """Of a sound baseline or progressive file, as the image CU takes it with a workspace: between segments there may be
+    garbage, and what a sequential scan uses of the Huffman tables 0 and 1 and the file does not have is the standard's.
+    Raises UsageError for any other."""
+    try:
+        return _read(jpeg)
+    except (IndexError, KeyError, ValueError) as error:
+        raise UsageError(f"not a sound baseline or progressive JPEG file: {error}") from error
+
+
+def _read(jpeg: bytes) -> JpegWork:
+    if jpeg[:3] != bytes([0xFF, SOI, 0xFF]):
+        raise ValueError("no SOI marker, and another one, at the start")
+    file = _File(jpeg)
+    headers = file.headers()
+    components = file.frame[5]
+    height, width = int.from_bytes(file.frame[1:3], "big"), int.from_bytes(file.frame[3:5], "big")
+    if not (0 < width <= MAX_WIDTH and 0 < height <= MAX_HEIGHT):
+        raise ValueError(f"{width} x {height} pixels, which the image CU does not take")
+    factors = [(pair >> 4, pair & 15) for pair in file.frame[7::3]]
+    _check_sampling(factors, width)
+    if components == 1:
+        factors = [(1, 1)]  # one block is an MCU, whatever they are
+    h_factor, v_factor = factors[0]
+    size = width, height, components, h_factor, v_factor
+    if file.progressive or file.scan[0] < components:
+        return _read_several(file, headers, width, height, factors)
+    selectors = [file.scan[2 + 2 * component] for component in range(components)]
+    order = [component for component, (h, v) in enumerate(factors) for _ in range(h * v)]
+    blocks = [
+        (_look_up(*file.tables[selectors[c] >> 4], ac=False), _look_up(*file.tables[0x10 | selectors[c] & 15], ac=True))
+        for c in range(components)
+    ]
+    mcus = -(-width // (8 * h_factor)) * -(-height // (8 * v_factor))
+    intervals = [_unstuffed(jpeg, *span) for span in file.intervals(mcus)]
+    symbols, long_codes = _count(intervals, [blocks[c] for c in order], mcus, file.restart_interval)
+    return JpegWork(
+        *size,
+        headers,
+        file.restart_interval,
+        symbols,
+        long_codes,
+        tuple(map(_start, intervals)),
+        tuple(factors[1:]) or ((1, 1), (1, 1)),
+    )
+
+
+def _check_sampling(factors: Sequence[Factors], width: int) -> None:
+    """As sampling_status in jpeg_parser.cpp. A single component may have 1 to 4; of three luma has the greatest, an MCU
+    at most ten blocks, and two rows of MCUs fit the row memories. Raises ValueError."""
+    max_h, max_v = factors[0]
+    color = len(factors) > 1
+    fits = not color or _blocks(*factors) <= MAX_MCU_BLOCKS
+    for c, (h, v) in enumerate(factors):
+        wide = color and h == max_h and width * v > (1 if c else 2) * MAX_WIDTH
+        if {h, v} - ({1, 2, 4} if color else {1, 2, 3, 4}) or h > max_h or v > max_v or wide:
+            fits = False
+    if not fits:
+        raise ValueError(f"sampling factors that the image CU does not take: {factors}")
+
+
+def _read_several(file: "_File", headers: Headers, width: int, height: int, factors: Sequence[Factors]) -> JpegWork:
+    h_factor, v_factor = factors[0]
+    blocks = -(-width // (8 * h_factor)) * -(-height // (8 * v_factor)) * _blocks(*factors)
+    if blocks > 8 * len(file.jpeg):  # each has a DC coefficient
+        raise ValueError(f"{len(file.jpeg)} bytes are too few for {blocks} blocks")
+    planes = Planes(width, height, factors)
+    scans, marker = [], SOS
+    while marker == SOS:
+        scan, restart = file.scan_header(), file.restart_interval
+        spans = file.intervals(planes.mcus(scan.members))
+        steps = planes.read(scan, restart, [_unstuffed(file.jpeg, *span) for span in spans])
+        intervals = tuple(
+            Interval(*of) for of in zip(steps, (_tokens(file.jpeg, *span) for span in spans), strict=True)
+        )
+        begins = scan.first == 0 and scan.high == 0  # of its components: nothing is read, and whole blocks are written
+        words = scan.last // 8 - scan.first // 8 + 1
+        noted = len(scan.members) * (64 if begins else scan.last - scan.first + 1)
+        behind = file.headers()
+        scans.append(Scan(noted, 0 if begins else words, 8 if begins else words, intervals, behind))
+        marker = behind.segments[-1][0]
+    return JpegWork(
+        width,
+        height,
+        len(factors),
+        h_factor,
+        v_factor,
+        headers,
+        0,
+        planes.end(),
+        (),
+        (),
+        tuple(factors[1:]) or ((1, 1), (1, 1)),
+        tuple(scans),
+    )
+
+
+class _File:
+    """Read from front to back: `headers` and `intervals` by turns."""
+
+    def __init__(self, jpeg: bytes) -> None:
+        self.jpeg = jpeg
+        self.frame = b""
+        self.progressive = False
+        self.restart_interval = 0
+        self.tables: dict[int, Table] = {}
+        self.quantisation: set[int] = set()  # tables
+        self.scan = b""  # the last SOS segment
+        self._at = 2
+        self._codes: dict[int, list[Code]] = {}
+
+    def headers(self) -> Headers:
+        """Up to a scan's data, or the file's end."""
+        begin = self._at
+        segments: list[tuple[int, int]] = []
+        garbage: list[int] = []
+        code_lengths: list[tuple[int, ...]] = []
+        while not segments or segments[-1][0] not in (SOS, EOI):
+            found = _marker(self.jpeg, self._at)
+            garbage.append(found - self._at)
+            marker, length = self.jpeg[found + 1], int.from_bytes(self.jpeg[found + 2 : found + 4], "big")
+            if marker == EOI:
+                segments.append((EOI, 0))
+                break
+            if length < 2:
+                raise ValueError(f"a segment of {length} bytes")
+            self._at = found + 2 + length
+            payload = self.jpeg[found + 4 : self._at]
+            segments.append((marker, length - 2))
+            if marker in (SOF0, SOF1, SOF2):
+                self._begin_frame(payload, marker == SOF2)
+            elif marker == DRI:
+                if length != 4:
+                    raise ValueError(f"a restart interval of {length - 2} bytes")
+                self.restart_interval = int.from_bytes(payload, "big")
+            elif marker == SOS:
+                self.scan = payload
+            elif marker == DHT:
+                code_lengths += self._define(payload)
+            elif marker == DQT:
+                self._define_quantisation(payload)
+            elif not (APP0 <= marker <= APP15 or marker in (COM, DNL)):
+                raise ValueError(f"marker 0x{marker:X} is of no segment in a baseline or progressive file")
+        if not self.frame:
+            raise ValueError("no frame in front of the first scan")
+        standard = self._standard(segments[-1][0])
+        return Headers(begin, tuple(segments), tuple(code_lengths), tuple(garbage), standard)
+
+    def intervals(self, mcus: int) -> list[tuple[int, int]]:
+        """Where the data of each restart interval of so many MCUs begins and ends; behind it is the next marker."""
+        jpeg, begin, spans, numbers = self.jpeg, self._at, [], []
+        at = begin
+        while True:
+            at = jpeg.index(0xFF, at)
+            if jpeg[at + 1] == 0:
+                at += 2
+                continue
+            spans.append((begin, at))
+            self._at = at
+            while jpeg[at + 1] == 0xFF:
+                at += 1
+            if jpeg[at + 1] == 0:
+                raise ValueError("fill bytes in front of a byte of data")
+            if not RST0 <= jpeg[at + 1] <= RST7:
+                break
+            numbers.append(jpeg[at + 1] - RST0)
+            begin = at = at + 2
+        count = -(-mcus // self.restart_interval) if self.restart_interval else 1
+        if numbers[: count - 1] != [number % 8 for number in range(count - 1)]:
+            raise ValueError(f"restart markers that do not part {count} intervals")
+        if any(any(_unstuffed(jpeg, *span)) for span in spans[count:]):
+            raise ValueError("the data of a scan goes on behind its last block")
+        return spans[:count]
+
+    def scan_header(self) -> ScanHeader:
+        count = self.scan[0]
+        ids = list(self.frame[6::3])
+        members = tuple(ids.index(self.scan[1 + 2 * place]) for place in range(count))
+        if not members or list(members) != sorted(set(members)) or len(self.scan) != 4 + 2 * count:
+            raise ValueError("a scan whose components are not those of the frame, in its order")
+        if {self.frame[8 + 3 * c] for c in members} - self.quantisation:
+            raise ValueError("a quantisation table that is not defined")
+        first, last, bits = self.scan[-3:]
+        selectors = self.scan[2 : 2 + 2 * count : 2]
+        begins = first == 0 and bits >> 4 == 0
+        dc = tuple(self._code(selector >> 4) if begins else [] for selector in selectors)
+        ac = tuple(self._code(0x10 | selector & 15) if last else [] for selector in selectors)
+        return ScanHeader(members, first, last, bits >> 4, bits & 15, self.progressive, dc, ac)
+
+    def _begin_frame(self, payload: bytes, progressive: bool) -> None:
+        if self.frame:
+            raise ValueError("a second frame")
+        components = payload[5]
+        if payload[0] != 8 or components not in (1, 3) or len(payload) != 6 + 3 * components:
+            raise ValueError(f"a frame of {components} components of {payload[0]} bits in {len(payload)} bytes")
+        self.frame, self.progressive = payload, progressive
+
+    def _define(self, payload: bytes) -> list[tuple[int, ...]]:
+        place, code_lengths = 0, []
+        while place < len(payload):
+            counts = tuple(payload[place + 1 : place + 17])
+            end = place + 17 + sum(counts)
+            if payload[place] & ~0x13 or len(counts) < 16 or end > len(payload):
+                raise ValueError("a Huffman table that goes beyond its segment, or above number 3")
+            symbols = payload[place + 17 : end]
+            if payload[place] < 0x10 and max(symbols, default=0) > 15:
+                raise ValueError("a symbol above 15 in a Huffman table for DC coefficients")
+            self.tables[payload[place]] = counts, symbols
+            self._codes.pop(payload[place], None)
+            code_lengths.append(counts)
+            place = end
+        return code_lengths
+
+    def _define_quantisation(self, payload: bytes) -> None:
+        place = 0
+        while place < len(payload):
+            if payload[place] & ~0x13:
+                raise ValueError("a quantisation table above number 3")
+            self.quantisation.add(payload[place] & 3)
+            place += 129 if payload[place] & 0x10 else 65
+        if place > len(payload):
+            raise ValueError("a quantisation table that goes beyond its segment")
+
+    def _standard(self, marker: int) -> tuple[tuple[int, ...], ...]:
+        """Those that the scan uses and the file lacks, which it has from there on."""
+        if marker != SOS or self.progressive:
+            return ()
+        selectors = self.scan[2 : 2 + 2 * self.scan[0] : 2]
+        used = {selector >> 4 for selector in selectors} | {0x10 | selector & 15 for selector in selectors}
+        lacking = sorted(used - self.tables.keys())
+        self.tables |= {number: STANDARD_TABLES[number] for number in lacking}
+        return tuple(STANDARD_TABLES[number][0] for number in lacking)
+
+    def _code(self, number: int) -> list[Code]:
+        if number not in self._codes:
+            self._codes[number] = [
+                code for length, symbol, places in _codes(*self.tables[number]) for code in [(length, symbol)] * places
+            ]
+        return self._codes[number]
+
+
+def _marker(jpeg: bytes, at: int) -> int:
+    """Where the next segment begins: libjpeg skips what is no marker, FF 00 too, and markers without a segment."""
+    while True:
+        at = jpeg.index(0xFF, at)
+        while jpeg[at + 1] == 0xFF:
+            at += 1
+        marker = jpeg[at + 1]
+        if marker not in (0, TEM) and not RST0 <= marker <= RST7:
+            return at
+        at += 2
+
+
+def _codes(counts: Sequence[int], symbols: bytes) -> list[tuple[int, int, int]]:
+    """Length and symbol of each code, and how many windows of 16 bits begin with it."""
+    found = []
+    place = used = 0
+    for length, count in enumerate(counts, start=1):
+        used += count << (16 - length)
+        if used > 0xFFFF:  # that of all ones is never assigned
+            raise ValueError("a Huffman table has more codes than there are")
+        found += [(length, symbol, 1 << (16 - length)) for symbol in symbols[place : place + count]]
+        place += count
+    return found
+
+
+def _look_up(counts: Sequence[int], symbols: bytes, ac: bool) -> list[Entry]:
+    """For each window of 16 bits: bits of the code with its extra bits, coefficients that the symbol moves on, and
+    whether the code is a long one."""
+    entries: list[Entry] = []
+    long = LONG_AC_CODE if ac else LONG_DC_CODE
+    for length, symbol, places in _codes(counts, symbols):
+        run, size = symbol >> 4, symbol & 15
+        advance = 1 if not ac else END_OF_BLOCK if size == 0 and run != 15 else run + 1
+        entries += [(length + size, advance, length >= long)] * places
+    return entries
+
+
+def _start(data: bytes) -> int:
+    at = clocks = 0
+    while at < min(len(data), FIRST_BYTES):
+        at += 2 if 0xFF not in data[at : at + 2] and at + 1 < len(data) else 1
+        clocks += 1
+    return clocks
+
+
+def _unstuffed(jpeg: bytes, begin: int, end: int) -> bytes:
+    return jpeg[begin:end].replace(b"\xff\x00", b"\xff")
+
+
+def _tokens(jpeg: bytes, begin: int, end: int) -> bytes:
+    """Bits that the parser hands on in a clock: two bytes, but one next to 0xFF or if it is the last of a word."""
+    tokens = bytearray()
+    at = begin
+    while at < end:
+        if jpeg[at] == 0xFF:  # and the 0 behind it
+            tokens.append(8)
+            at += 2
+        elif at % WORD == WORD - 1 or jpeg[at + 1] == 0xFF:
+            tokens.append(8)
+            at += 1
+        else:
+            tokens.append(16)
+            at += 2
+    return bytes(tokens)
+
+
+def _count(
+    intervals: Sequence[bytes], blocks: Sequence[tuple[list[Entry], list[Entry]]], mcus: int, restart_interval: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Symbols and long codes of each block."""
+    symbols: list[int] = []
+    long_codes: list[int] = []
+    per_interval = restart_interval or mcus
+    mcu = 0
+    for data in intervals:
+        padded = data + bytes(4)
+        bit = 0
+        for _ in range(min(per_interval, mcus - mcu)):
+            mcu += 1
+            if bit > 8 * len(data):
+                raise ValueError("the data of a scan ends too early")
+            for dc, ac in blocks:
+                place, table, taken, long_taken = 0, dc, 0, 0
+                while place < 64:
+                    byte = bit >> 3
+                    window = int.from_bytes(padded[byte : byte + 3], "big") >> (8 - (bit & 7)) & 0xFFFF
+                    used, advance, is_long = table[window]
+                    bit += used
+                    place += advance
+                    taken += 1
+                    long_taken += is_long
+                    table = ac
+                symbols.append(taken)
+                long_codes.append(long_taken)
+    return tuple(symbols), tuple(long_codes)

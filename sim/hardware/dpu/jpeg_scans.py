@@ -1,0 +1,246 @@
+"""The scans of a JPEG file that has several: what the decoder does in each of their blocks, in order.
+
+Coefficients are followed as far as which of them are not zero, for later scans correct those bit by bit (ITU-T T.81,
+annex G). A step is a number: of those below, or from STEP_SYMBOL on, a symbol: bits of its code << 4 | extra bits
+behind it.
+"""
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+# A word, eight coefficients of a block, has all that the scan says of it; it is also the block's last; a run of zeros
+# goes on behind it; a coefficient that was there gets a bit; a new one, or a zero behind 15, gets its place.
+STEP_WORD: Final = 0
+STEP_LAST: Final = 1
+STEP_GO_ON: Final = 2
+STEP_CORRECT: Final = 3
+STEP_PLACE: Final = 4
+STEP_SYMBOL: Final = 16
+STEP_DC: Final = 512  # besides, of a DC symbol
+
+BLOCK_WORDS: Final = 8
+MAX_SCANS: Final = 128
+UNSENT: Final = 15  # no bit of a coefficient is known
+MAX_LOW: Final = 13
+GUESSED: Final = 9  # libjpeg guesses the first AC coefficients if they lack bits
+DC_BITS, AC_BITS, REFINED_BITS = 11, 10, 1  # extra bits, at most
+
+Code = tuple[int, int]  # bits, symbol
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Between restart markers: `steps` of its blocks, and bits of each of the `tokens` in which the parser hands on the
+    data, 8 or 16."""
+
+    steps: "array[int]"
+    tokens: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ScanHeader:
+    """`members` are numbers of components, `dc` and `ac` the codes of each."""
+
+    members: tuple[int, ...]
+    first: int  # coefficient in zigzag order
+    last: int
+    high: int  # bit that was sent before, 0 for none
+    low: int  # bit that is sent
+    progressive: bool
+    dc: tuple[Sequence[Code], ...]
+    ac: tuple[Sequence[Code], ...]
+
+
+class Planes:
+    """Blocks of all components, whole MCUs: of which coefficients which bits were sent. Raises ValueError for what the
+    image CU does not take."""
+
+    def __init__(self, width: int, height: int, factors: Sequence[tuple[int, int]]) -> None:
+        self._factors = factors
+        max_h, max_v = factors[0]  # luma has the greatest
+        self._across, self._down = -(-width // (8 * max_h)), -(-height // (8 * max_v))
+        # Blocks of each component across and down that have a sample of the image.
+        self._seen = [(-(-width * h // (8 * max_h)), -(-height * v // (8 * max_v))) for h, v in factors]
+        self._sent = [[0] * (h * v * self._across * self._down) for h, v in factors]  # bit n: coefficient n is not zero
+        self._dc = [[0] * len(plane) for plane in self._sent]
+        self._level = [[UNSENT] * 64 for _ in factors]
+        self._scans = 0
+
+    def read(self, scan: ScanHeader, restart: int, data: Sequence[bytes]) -> list["array[int]"]:
+        """The steps of each restart interval, `data` being its bytes."""
+        self._go_on(scan)
+        blocks = list(self._blocks(scan.members))
+        size = restart * len(blocks) // self.mcus(scan.members) or len(blocks)
+        parts = [blocks[at : at + size] for at in range(0, len(blocks), size)]
+        ends = [False] * (len(parts) - 1) + [True]
+        return [self._interval(scan, *of) for of in zip(parts, data, ends, strict=True)]
+
+    def mcus(self, members: tuple[int, ...]) -> int:
+        """Of a scan of these components."""
+        across, down = self._seen[members[0]] if len(members) == 1 else (self._across, self._down)
+        return across * down
+
+    def end(self) -> tuple[int, ...]:
+        """Behind the last scan: clocks that each block takes to leave, in the order of MCUs. A clock for a coefficient
+        that is not zero, the block's last place and a word without any; one for a block without a sample."""
+        for level in self._level:
+            if level[0] == UNSENT or any(level[1 : GUESSED + 1]):
+                raise ValueError("coefficients have not been sent to their last bit")
+        rows = [self._across * h for h, _ in self._factors]
+        leave = []
+        for c, index in self._in_mcus(range(len(self._sent))):
+            across, down = self._seen[c]
+            if index % rows[c] >= across or index // rows[c] >= down:
+                leave.append(1)
+                continue
+            some = self._sent[c][index] & ~1 | (self._dc[c][index] != 0) | 1 << 63
+            words = some | some >> 4
+            words |= words >> 2
+            words |= words >> 1
+            leave.append(some.bit_count() + BLOCK_WORDS - (words & 0x0101010101010101).bit_count())
+        return tuple(leave)
+
+    def _go_on(self, scan: ScanHeader) -> None:
+        """T.81 G.1.1.1."""
+        alone, band = len(scan.members) == 1, (scan.first, scan.last)
+        if scan.progressive:
+            exists = scan.last == 0 if scan.first == 0 else scan.first <= scan.last <= 63 and alone
+            exists = exists and scan.low <= MAX_LOW and scan.high in (0, scan.low + 1)
+        else:
+            exists = (*band, scan.high, scan.low) == (0, 63, 0, 0)
+        if not exists:
+            raise ValueError(f"there is no scan of band {scan.first} to {scan.last}, bits {scan.high} to {scan.low}")
+        self._scans += 1
+        if self._scans > MAX_SCANS:
+            raise ValueError(f"more than {MAX_SCANS} scans")
+        before = scan.high or UNSENT
+        for c in scan.members:
+            level = self._level[c]
+            if any(at != before for at in level[scan.first : scan.last + 1]) or (scan.first and level[0] == UNSENT):
+                raise ValueError("a scan does not go on from those before it")
+            level[scan.first : scan.last + 1] = [scan.low] * (scan.last - scan.first + 1)
+
+    def _blocks(self, members: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+        """Component and number of each block, in the order of MCUs. Of one component alone an MCU is a block that has
+        a sample of the image."""
+        if len(members) > 1:
+            yield from self._in_mcus(members)
+            return
+        (c,) = members
+        row = self._across * self._factors[c][0]
+        across, down = self._seen[c]
+        yield from ((c, y * row + x) for y in range(down) for x in range(across))
+
+    def _in_mcus(self, members: Sequence[int]) -> Iterator[tuple[int, int]]:
+        for y in range(self._down):
+            for x in range(self._across):
+                for c in members:
+                    h, v = self._factors[c]
+                    row = self._across * h
+                    at = y * v * row + x * h
+                    yield from ((c, at + j * row + i) for j in range(v) for i in range(h))
+
+    def _interval(self, scan: ScanHeader, blocks: Sequence[tuple[int, int]], data: bytes, ends: bool) -> "array[int]":
+        """`ends`: with it the scan does, and zeros may follow."""
+        steps = array("H")
+        first, last, progressive = scan.first, scan.last, scan.progressive
+        begins = first == 0 and scan.high == 0
+        words_behind = [STEP_WORD] * (BLOCK_WORDS - 1 - last // 8) if begins else []
+        ac_first = max(first, 1)
+        band = (2 << last) - (1 << ac_first)
+        most = REFINED_BITS if scan.high else AC_BITS
+        predictors = dict.fromkeys(scan.members, 0)
+        codes = {c: (dc, ac) for c, dc, ac in zip(scan.members, scan.dc, scan.ac, strict=True)}
+        padded, bit, run = data + bytes(5), 0, 0
+        for c, index in blocks:
+            if bit > 8 * len(data):
+                raise ValueError("the data of a scan ends too early")
+            dc_codes, ac_codes = codes[c]
+            sent = self._sent[c]
+            if first == 0 and scan.high:
+                steps.append(STEP_CORRECT)
+                if padded[bit >> 3] << (bit & 7) & 128:
+                    self._dc[c][index] |= 1 << scan.low
+                bit += 1
+            elif first == 0:
+                window = int.from_bytes(padded[bit >> 3 : (bit >> 3) + 5], "big") >> (8 - (bit & 7)) & 0xFFFFFFFF
+                length, size = dc_codes[window >> 16]
+                if size > DC_BITS:
+                    raise ValueError("a DC coefficient of too many bits")
+                bit += length + size
+                extra = window >> (32 - length - size) & (1 << size) - 1
+                predictors[c] += extra if size == 0 or extra >> (size - 1) else extra - (1 << size) + 1
+                self._dc[c][index] = predictors[c] << scan.low & 0xFFFF
+                steps.append(STEP_DC + (length << 4 | size))
+            k = ac_first
+            if last == 0:
+                pass
+            elif run:
+                run -= 1
+                bit += _rest(steps, sent[index] & band, k, last)
+                k = 64
+            while k <= last:
+                window = int.from_bytes(padded[bit >> 3 : (bit >> 3) + 5], "big") >> (8 - (bit & 7)) & 0xFFFFFFFF
+                length, symbol = ac_codes[window >> 16]
+                zeros, size = symbol >> 4, symbol & 15
+                bit += length
+                if size == 0 and zeros != 15:  # no more new ones in this block
+                    more = zeros if progressive else 0
+                    steps.append(length << 4 | more)
+                    run = (1 << more) - 1 + (window >> (32 - length - more) & (1 << more) - 1) if more else 0
+                    bit += more + _rest(steps, sent[index] & band, k, last)
+                    break
+                if size > most:
+                    raise ValueError("an AC coefficient of too many bits")
+                steps.append(length << 4 | size)
+                bit += size
+                known = sent[index] & band
+                while True:
+                    end = min(k | 7, last) + 1
+                    ahead = known >> k
+                    target = k + (ahead & -ahead).bit_length() - 1 if ahead else 64
+                    room = min(target, end) - k
+                    if zeros < room:
+                        k += zeros
+                        if size:
+                            sent[index] |= 1 << k
+                        k += 1
+                        steps.append(STEP_PLACE)
+                        if k == end:
+                            steps.append(STEP_WORD)
+                        break
+                    zeros -= room
+                    if target < end:
+                        steps.append(STEP_CORRECT)
+                        bit += 1
+                        k = target + 1
+                    else:
+                        k = end
+                    if k == end:
+                        if k > last:
+                            raise ValueError("a run of zeros goes beyond its band")
+                        steps.append(STEP_GO_ON)
+            if last == 0:
+                steps.append(STEP_WORD)
+            steps.extend(words_behind)
+            steps[-1] = STEP_LAST
+        if bit > 8 * len(data):
+            raise ValueError("the data of a scan ends too early")
+        rest = data[-(-bit // 8) :]
+        if any(rest) or (rest and not ends):
+            raise ValueError("the data of a scan goes on behind its last block")
+        return steps
+
+
+def _rest(steps: "array[int]", known: int, k: int, last: int) -> int:
+    """Of a block without new coefficients from number `k` on. Returns the bits that correct those that are `known`."""
+    bits = (known >> k).bit_count()
+    while k <= last:
+        end = min(k | 7, last) + 1
+        if bits:
+            steps.extend([STEP_CORRECT] * (known >> k & (1 << (end - k)) - 1).bit_count())
+        steps.append(STEP_WORD)
+        k = end
+    return bits

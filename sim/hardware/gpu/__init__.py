@@ -1,0 +1,1 @@
+"""Model GPUs cut into MIG slices and the power that they draw."""

@@ -1,0 +1,1 @@
+"""Model a server: accelerator, preprocessing, memory limits and cost."""

@@ -1,0 +1,270 @@
+"""A whole server in one run: what prepares inputs, a GPU cut into slices, and what all of it draws and costs.
+
+The server is PREBA's (Section 5): one CPU, one GPU, and a DPU card where that prepares the inputs. Requests pass the
+preprocessor's steps, wait in the policy and run on a slice. Each slice has a server process of its own, which keeps a
+core of the CPU while a batch runs, as an eager framework launches its kernels from there.
+
+A policy that knows one set of node times (`lazy`, `smdp`, all but `preba`) is given those of the slowest slice: what it
+predicts is then on the safe side on the others.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+from math import ceil, inf
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from headrace.batching.errors import UsageError
+from headrace.batching.graphs.execution import NodeTimes
+from headrace.batching.graphs.profile import Profile
+from headrace.batching.graphs.traced import Traced
+from headrace.batching.policy import Policy
+from headrace.sim.engine import Arrivals
+from headrace.sim.hardware import cpu
+from headrace.sim.hardware.gpu import power
+from headrace.sim.hardware.gpu.mig import Gpu, Instance, InstanceProfile, gpu_named, partition
+from headrace.sim.hardware.gpu.slice import PREBA, PRECISIONS, check_fits, slice_of, slice_profile, slice_times
+from headrace.sim.hardware.preba_cpu import PAPER_IMPLIED
+from headrace.sim.preprocessing import Preprocessor, Sizes, Times
+from headrace.sim.simulation import Simulation
+from headrace.sim.system import cost
+from headrace.sim.system.dpu_server import UNITS
+from headrace.sim.system.preprocessors import COSTS, Host, parse, read_costs
+from headrace.sim.workload.images import Pixels, draw
+from headrace.sim.zoo.traced import traced
+
+CORES: Final = 32  # of a CPU, EPYC 7502
+# PREBA does not tell. It cannot have been fp32: 25 s of sound through Conformer in 35 ms (Fig. 15) are nearly three
+# times what the ordinary units of a 1g.5gb do.
+PRECISION: Final = "tf32"
+SERVER: Final = replace(PREBA, copy_bytes_s=inf)  # inputs are on the GPU when they are preprocessed
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """`slices` are those that serve, each a worker, of a GPU with `instances`. A request's photo is one of
+    `photo_pixels`, each as likely, if it has one; `precision` is one of PRECISIONS."""
+
+    gpu: Gpu
+    instances: tuple[Instance, ...]
+    slices: tuple[Instance, ...]
+    networks: tuple[Traced, ...]
+    preprocessor: Preprocessor
+    cores: int
+    photo_pixels: Pixels
+    precision: str
+    prices_usd: Mapping[str, float]
+
+    @classmethod
+    def of(
+        cls,
+        accelerator: str,
+        models: Sequence[str],
+        *,
+        parts: str | None = None,
+        preprocess: str = "ideal",
+        active_slices: int | None = None,
+        cpu_costs: Path | None = None,
+        photo_pixels: int | Pixels,
+        precision: str,
+        prices: str | None = None,
+    ) -> "System":
+        """`parts` as `mig.partition` takes them, as many of the smallest as fit if None; `preprocess` as
+        `preprocessors.parse` does, and `prices` as `cost.given_prices`. Raises UsageError."""
+        if precision not in PRECISIONS:
+            raise UsageError(f"--precision {precision!r}: choose from {', '.join(PRECISIONS)}")
+        gpu = gpu_named(accelerator)
+        smallest = next(iter(gpu.profiles.values()))
+        instances = partition(gpu, f"{smallest.name}:{smallest.most}" if parts is None else parts)
+        # The largest first: an idle one is offered work before the others.
+        instances = tuple(sorted(instances, key=lambda each: -each.profile.sms))
+        active = len(instances) if active_slices is None else active_slices
+        if not 1 <= active <= len(instances):
+            raise UsageError(f"--active-slices {active}: give 1 to {len(instances)}, which the partition has")
+        networks = tuple(traced(name) for name in models)
+        sounds = [network.name for network in networks if network.step_s is not None]
+        if sounds and len(sounds) < len(networks):
+            raise UsageError(f"--model {','.join(models)}: give networks for sounds, or others, but not both")
+        tokens = [network.name for network in networks if network.step_s is None and len(network.graphs) > 1]
+        if tokens and preprocess != "ideal":
+            raise UsageError(f"--preprocess {preprocess}: {tokens[0]} takes text; give ideal")
+        host = Host(
+            "sound" if sounds else "image",
+            gpu,
+            instances[:active],
+            taken=active,
+            costs=COSTS if cpu_costs is None else (read_costs(cpu_costs), PAPER_IMPLIED),
+        )
+        try:
+            preprocessor = parse(preprocess, host)
+        except UsageError as error:
+            raise UsageError(f"--preprocess: {error}") from error
+        try:
+            prices_usd = cost.given_prices(prices)
+        except UsageError as error:
+            raise UsageError(f"--prices: {error}") from error
+        name, *words = preprocess.split(":")
+        cores = int(words[0]) if name == "cpu" else CORES
+        return cls(
+            gpu,
+            instances,
+            instances[:active],
+            networks,
+            preprocessor,
+            cores,
+            np.atleast_1d(np.asarray(photo_pixels, np.float64)),
+            precision,
+            prices_usd,
+        )
+
+    def times(self) -> list[dict[str, NodeTimes]]:
+        """By worker."""
+        return [self._times_of(each.profile) for each in self.slices]
+
+    def slowest_times(self) -> dict[str, NodeTimes]:
+        return self._times_of(min((each.profile for each in self.slices), key=lambda profile: profile.sms))
+
+    def profiles(self) -> dict[str, Profile] | list[dict[str, Profile]]:
+        """By worker, or for all if they are equal."""
+        kinds = {each.profile.name for each in self.slices}
+        if len(kinds) == 1:
+            return self._profiles_of(self.slices[0].profile, len(self.slices))
+        return [self._profiles_of(each.profile, 1) for each in self.slices]
+
+    def _times_of(self, profile: InstanceProfile) -> dict[str, NodeTimes]:
+        return {
+            network.name: _slice_times(network.name, self.gpu.name, profile.name, self.precision)
+            for network in self.networks
+        }
+
+    def _profiles_of(self, profile: InstanceProfile, workers: int) -> dict[str, Profile]:
+        return {
+            network.name: _slice_profile(network.name, self.gpu.name, profile.name, workers, self.precision)
+            for network in self.networks
+        }
+
+    def sizes(self, seed: int) -> Sizes:
+        """What preprocessing goes by: seconds of sound, or pixels. Photos are drawn by `seed`, in the order of arrival:
+        each request has the same one whether they come together or in blocks."""
+        step_s, rng = (
+            self._step_s,
+            np.random.default_rng((seed, 3)),
+        )  # 1 and 2 draw models and lengths (traffic.generate)
+
+        def seconds(arrivals: Arrivals) -> Times:
+            found: Times = np.array(arrivals.input_len) * np.array([step_s[model] for model in arrivals.models])
+            return found
+
+        def pixels(arrivals: Arrivals) -> Times:
+            return draw(self.photo_pixels, len(arrivals.models), rng)
+
+        return seconds if step_s else pixels
+
+    @property
+    def _step_s(self) -> dict[str, float]:
+        """Of networks for sounds, by name."""
+        return {network.name: network.step_s for network in self.networks if network.step_s is not None}
+
+    def capacity_rps(self, typical: Mapping[str, tuple[float, int]], shares: Mapping[str, float]) -> dict[str, float]:
+        """What each step of preprocessing, and the slices in full batches, can do of requests that are for each model
+        with a probability (`shares`), of `typical` lengths of input and output. A step's mean time is that of all
+        photos; of sounds it is that of the typical one, for it grows on a line with the seconds."""
+        weights = [shares[model] for model in typical]
+        sizes, of = self.photo_pixels, None
+        if self._step_s:
+            sizes = np.array([length * self._step_s[model] for model, (length, _) in typical.items()])
+            of = weights
+        found = {
+            f"{step.name!r} of {self.preprocessor.name}": step.servers
+            / float(np.average(step.service_s(sizes), weights=of))
+            for step in self.preprocessor.steps
+        }
+        profiles = self.profiles()
+        total = 0.0
+        for known in [profiles] if isinstance(profiles, dict) else profiles:
+            best = [max(p.throughput_rps for p in known[model].curve(length)) for model, (length, _) in typical.items()]
+            total += 1 / sum(weight / rate for weight, rate in zip(weights, best, strict=True))
+        found[f"{len(self.slices)} slices"] = total
+        return found
+
+    def launch_share(self, batch: int, typical: Mapping[str, tuple[float, int]], shares: Mapping[str, float]) -> float:
+        """Of the time that the slices take for such batches, what launching the kernels adds."""
+        launched = at_once = 0.0
+        for each, (model, length) in product(self.slices, typical.items()):
+            known = _slice_times(model, self.gpu.name, each.profile.name, self.precision)
+            where = slice_of(self.gpu, each.profile)
+            launched += shares[model] * known.whole(batch, *length)
+            at_once += shares[model] * slice_times(
+                traced(model), where, replace(SERVER, launch_s=0.0), PRECISIONS[self.precision]
+            ).whole(batch, *length)
+        return 1 - at_once / launched
+
+    def machine(self) -> power.Server:
+        return power.server(self.gpu.name, fpga="fpga" in self.parts(), cpus=1 + self.parts().count("cpu"))
+
+    def parts(self) -> list[str]:
+        """What is bought, by names in `cost.PRICES_USD`. CPUs have CORES, so that further cores come with a further
+        CPU."""
+        fpga = any(step.name in UNITS for step in self.preprocessor.steps)
+        return ["node", *["cpu"] * (ceil(self.cores / CORES) - 1), self.gpu.name, *(["fpga"] if fpga else [])]
+
+    def check_memory(self, policy: Policy, longest: Mapping[str, float]) -> None:
+        """That every slice holds the largest batch of `policy`, of the `longest` inputs by model. Raises UsageError."""
+        precision = PRECISIONS[self.precision]
+        for network, each in product(self.networks, {each.profile.name: each for each in self.slices}.values()):
+            batch = policy.largest_batch(network.name)
+            try:
+                check_fits(network, batch, longest[network.name], slice_of(self.gpu, each.profile), precision)
+            except UsageError as error:
+                raise UsageError(f"--partition, --max-batch: {error}") from error
+
+    def reported(self, done: Simulation) -> dict[str, Any]:
+        """The result of a run, with how much the parts were used and what they drew on average (`part_utilization`,
+        `power_w`), `energy_j` and `energy_per_request_j`, and what a dollar buys (`cost`)."""
+        result = dict(done.result)
+        finished, rate = result["finished"], result["throughput_rps"]
+        if not (isinstance(finished, int) and isinstance(rate, float)):
+            return result  # nothing was served
+        span_s = finished / rate
+        steps = result.get("preprocess_utilization") or {}
+        assert isinstance(steps, dict)
+        busy = [min(1.0, seconds / span_s) for seconds in done.outcome.worker_busy_s]
+        at_work = {step.name: step.servers * (steps[step.name] or 0.0) for step in self.preprocessor.steps}
+        units = [step.name for step in self.preprocessor.steps if step.name in UNITS]
+        used = {
+            "cpu": cpu.utilization(self.cores, at_work.get("cpu", 0.0), sum(busy)),
+            "gpu": power.gpu_utilization(self.gpu, self.instances, [*busy, *[0.0] * (len(self.instances) - len(busy))]),
+        }
+        if units:
+            used["fpga"] = float(np.mean([min(1.0, steps[name] or 0.0) for name in units]))
+        machine = self.machine()
+        drawn = machine.power_w(used)
+        total = sum(drawn.values())
+        result["energy_j"] = sum(machine.energy_j(used, span_s).values())
+        result["power_w"] = {**drawn, "total": total}
+        result["part_utilization"] = used
+        result["energy_per_request_j"] = power.energy_a_request_j(drawn, rate)
+        prices = self.prices_usd
+        bought = cost.cost(rate, total, self.parts(), prices_usd=prices, usd_a_kwh=prices[cost.KWH])
+        result["cost"] = {
+            "capex_usd": bought.capex_usd,
+            "opex_usd": bought.opex_usd,
+            "requests_per_usd": bought.requests_a_usd,
+        }
+        return result
+
+
+@cache
+def _slice_times(network: str, gpu: str, profile: str, precision: str) -> NodeTimes:
+    of = gpu_named(gpu)
+    return slice_times(traced(network), slice_of(of, of.profiles[profile]), SERVER, PRECISIONS[precision])
+
+
+@cache
+def _slice_profile(network: str, gpu: str, profile: str, workers: int, precision: str) -> Profile:
+    of = gpu_named(gpu)
+    return slice_profile(traced(network), slice_of(of, of.profiles[profile]), workers, SERVER, PRECISIONS[precision])
