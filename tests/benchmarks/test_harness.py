@@ -66,7 +66,7 @@ def test_medians_and_spreads():
 
 
 def test_a_table_is_aligned():
-    lines = harness.table(["name", "x"], [["a", 10], ["long name", 2]]).splitlines()
+    lines = harness.table("name | x", ["a | 10", "long name | 2"]).splitlines()
     assert lines[:3] == ["| name      | x   |", "| --------- | --- |", "| a         | 10  |"]
 
 
