@@ -52,7 +52,18 @@ from queue import Queue
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("batching", "bitstreams", "hls", "host", "sim")  # what the copy's package `headrace` is made of
-COPIED = (*FOLDERS, "deploy", "examples", "scripts", "tests", "Makefile", "README.md", "pyproject.toml", "setup.py")
+COPIED = (
+    *FOLDERS,
+    "benchmarks",
+    "deploy",
+    "examples",
+    "scripts",
+    "tests",
+    "Makefile",
+    "README.md",
+    "pyproject.toml",
+    "setup.py",
+)
 SLACK = 5  # a test may take so many times as long as the longest one of the unchanged tree
 LEAST_TIMEOUT = 20.0  # seconds for one test: machines pause
 
