@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""clang-tidy over the C++ of the units, by hls/.clang-tidy: any finding makes the exit status 1.
+"""Run clang-tidy on the C++ of the units, with the rules of hls/.clang-tidy. Any finding makes the exit status 1.
 
 .venv/bin/python scripts/tidy_hls.py [FILE ...]
 """
@@ -16,7 +16,7 @@ TIMEOUT_S = 300
 
 
 def main() -> int:
-    # What it finds in the vendor's headers is the vendor's.
+    # Findings in the vendor's headers do not count.
     *ours, ap_types = include_folders()
     includes = [f"-I{folder}" for folder in ours] + [
         "-isystem",

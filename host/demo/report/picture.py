@@ -21,7 +21,8 @@ from headrace.batching import Profile, ProfilePoint
 from headrace.host.demo.options import BEFOREHAND
 from headrace.host.demo.runs.live import LiveReport
 from headrace.host.demo.runs.serving import Run
-from headrace.host.demo.runs.simulated import CPU_CORES, LOADED, Load, Simulated
+from headrace.host.demo.runs.simulated import LOADED, Load, Simulated
+from headrace.sim.experiments.preba.conditions import CPU_CORES
 
 PART_NAMES = {
     "sent_late": "sent late",

@@ -229,7 +229,7 @@ def _dpu(
     known = _tabulated(base, inputs, better)
     numbers = np.arange(len(inputs), dtype=np.float64)
     steps: list[Step] = []
-    counts = []
+    counts: list[int] = []
     for step in known.steps:
         # For an input that the DPU does not take, the first unit reads the header, and there is no tensor on the DPU.
         seconds = step.service_s(numbers)
