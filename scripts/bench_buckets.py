@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.batching import ModelGraph, NodeTimes, Preba, Profile
+from headrace.batching import ModelGraph, NodeTimes, PrebaBatching, Profile
 from headrace.sim.hardware.npu import npu_times
 from headrace.sim.hardware.profiles import read_profile
 from headrace.sim.scenario import CONFORMER_STEP_S, curves
@@ -71,7 +71,7 @@ class Bench:
     def run(self, variant: tuple[Profile, Mapping[str, Any]], rate_rps: float) -> dict[str, Any]:
         profile, options = variant
         graph: ModelGraph = self.times.graph
-        policy = Preba([graph], {graph.name: profile}, self.workers, **options)
+        policy = PrebaBatching([graph], {graph.name: profile}, self.workers, **options)
         times = {graph.name: self.times}
         requests = max(self.requests, round(RUN_SLOS * self.slo_s * rate_rps))
         load = generate(poisson(rate_rps, requests, self.seed), {graph.name: self.lengths}, self.slo_s, self.seed)

@@ -15,7 +15,7 @@ import json
 import math
 from pathlib import Path
 
-from headrace.batching import ModelGraph, NodeTimes, Preba, Profile, ProfilePoint
+from headrace.batching import ModelGraph, NodeTimes, PrebaBatching, Profile, ProfilePoint
 from headrace.sim.simulation import simulate
 from headrace.sim.workload.lengths import Fixed
 from headrace.sim.workload.traffic import generate, poisson
@@ -56,7 +56,7 @@ def main() -> None:
                     continue
                 rate = load * sum(knees[gpcs].throughput_rps for gpcs in workers)
                 work = generate(poisson(rate, options.requests, 0), {options.model: Fixed()}, math.inf, 0)
-                policy = Preba([graph], [{options.model: slices[gpcs]} for gpcs in workers], len(workers))
+                policy = PrebaBatching([graph], [{options.model: slices[gpcs]} for gpcs in workers], len(workers))
                 done = simulate(policy, work, [times[gpcs] for gpcs in workers], len(workers), record=True)
                 served = {gpcs: 0 for gpcs in sorted(set(workers), reverse=True)}
                 tasks = dict(served)

@@ -36,7 +36,8 @@ from bench_runtime import open_loop
 
 from headrace.batching import Policy, Profile, Request, ServedTimes, Task, make_policy
 from headrace.batching.results import summarize
-from headrace.host.live.runtime import Execution, Runtime
+from headrace.host.live.results import Execution
+from headrace.host.live.runtime import Runtime
 from headrace.host.live.tasks.nodes import SplitTasks
 from headrace.host.memory.slots import SlotArena
 from headrace.host.workers.devices import WorkerDevice

@@ -36,7 +36,7 @@ from typing import Any
 from shortages import children
 
 from headrace.batching import Profile
-from headrace.host.live.process_tuning import awake_cores
+from headrace.host.live.machine.process_tuning import awake_cores
 from headrace.host.workers.profiling.batches import machine
 
 REAL_TIME = ("chrt", "--rr", "5")

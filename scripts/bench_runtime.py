@@ -31,8 +31,10 @@ import numpy as np
 
 from headrace.batching import ModelGraph, NodeTimes, Policy, Profile, ProfilePoint, Served, make_policy, percentiles_ms
 from headrace.batching.policies.cellular import CellularBatching
-from headrace.host.live.precise_timer import PreciseTimer
-from headrace.host.live.runtime import Execution, Runtime
+from headrace.host.live.machine.precise_timer import PreciseTimer
+from headrace.host.live.results import Execution
+from headrace.host.live.runtime import Runtime
+from headrace.host.live.settings import RuntimeSettings
 from headrace.host.live.tasks.cells import CellTasks
 from headrace.host.live.tasks.whole import WholeTasks
 from headrace.host.workers.devices import worker_devices
@@ -118,7 +120,8 @@ async def live_run(
     policy: Policy, pool: WorkerPool, tasks: WholeTasks, arrivals: np.ndarray, keep_awake: bool
 ) -> dict[str, Any]:
     executions: list[Execution] = []
-    async with Runtime(policy, pool, tasks, keep_awake=keep_awake, on_execution=executions.append) as runtime:
+    settings = RuntimeSettings(keep_awake=keep_awake)
+    async with Runtime(policy, pool, tasks, settings, on_execution=executions.append) as runtime:
         x = np.zeros(1, np.float32)
         served, late = await open_loop(runtime, "net", lambda _: (x, {}), arrivals)
     turns = [

@@ -16,7 +16,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from headrace.batching import GraphBatching, LazyBatching, MatMul, ModelGraph, Node, NodeTimes, Preba, Profile, Serial
+from headrace.batching import (
+    GraphBatching,
+    LazyBatching,
+    MatMul,
+    ModelGraph,
+    Node,
+    NodeTimes,
+    PrebaBatching,
+    Profile,
+    SerialBatching,
+)
 from headrace.batching.policies import lazy
 from headrace.sim.engine import Arrivals
 from headrace.sim.hardware.npu import npu_times
@@ -106,7 +116,7 @@ def main() -> None:
     steps = {"gnmt": dec_timesteps(usual_lengths("gnmt"), 0.9)}
     sentences = arrivals("gnmt", 1000.0, n)
     runs: dict[str, Callable[[], object]] = {
-        "serial, M/D/1 at 0.7": lambda: simulate(Serial([server]), queue, one, 1),
+        "serial, M/D/1 at 0.7": lambda: simulate(SerialBatching([server]), queue, one, 1),
         "graph (5 ms, 64), the same": lambda: simulate(GraphBatching([server], 0.005, 64), queue, one, 1),
         "lazy, ResNet-50 on the NPU at 1000/s": lambda: simulate(LazyBatching(resnet, 1), images, resnet, 1),
         "lazy, GNMT on the NPU at 1000/s": lambda: simulate(
@@ -117,9 +127,9 @@ def main() -> None:
     curve = {"server": Profile.of("server", slices["server"], 7)}
     photos = arrivals("server", 5900.0, n)
     sizes = np.random.default_rng(0).uniform(0.5, 1.5, n)
-    runs["preba, 7 slices at 0.9"] = lambda: simulate(Preba([server], curve, 7), photos, slices, 7)
+    runs["preba, 7 slices at 0.9"] = lambda: simulate(PrebaBatching([server], curve, 7), photos, slices, 7)
     runs["the same behind a DPU of 4 steps, 4 CUs"] = lambda: simulate(
-        Preba([server], curve, 7), photos, slices, 7, preprocessor=four_units(), sizes=lambda arrivals: sizes
+        PrebaBatching([server], curve, 7), photos, slices, 7, preprocessor=four_units(), sizes=lambda arrivals: sizes
     )
     if importlib.util.find_spec("simpy"):
         runs["SimPy, M/D/1 at 0.7"] = lambda: simpy_md1(n)

@@ -21,7 +21,7 @@ from typing import Any
 # these but wait for each other, and a server has its other cores for other work: so one core is what is measured.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
-from headrace.batching import ModelGraph, NodeTimes, Policy, SmdpBatching, WorkConserving
+from headrace.batching import ModelGraph, NodeTimes, Policy, SmdpBatching, WorkConservingBatching
 from headrace.batching.policies import lazy
 from headrace.batching.smdp import BatchService, Weights, build, policy_iteration, relative_value_iteration, solve
 from headrace.batching.smdp.tables import rate_tables
@@ -96,7 +96,7 @@ def serving(requests: int) -> tuple[dict[str, Callable[[], object]], dict[str, f
     node_times = {"net": NodeTimes(NET, Constant(service))}
     tables = {power: rate_tables(service, Weights(1.0, power), 1) for power in (0.0, 1e-3)}
     policies: dict[str, Callable[[], Policy]] = {
-        "work-conserving": lambda: WorkConserving([NET], 32),
+        "work-conserving": lambda: WorkConservingBatching([NET], 32),
         "smdp, for latency": lambda: SmdpBatching([NET], {"net": tables[0.0]}, 32),
         "smdp, also for power": lambda: SmdpBatching([NET], {"net": tables[1e-3]}, 32),
     }

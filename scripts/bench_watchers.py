@@ -10,7 +10,7 @@ import timeit
 from collections.abc import Callable
 
 from headrace.batching import Request, Served, Task
-from headrace.host.live.runtime import Execution, Inference
+from headrace.host.live.results import Execution, Inference
 from headrace.host.server.observe.dashboard import Live
 from headrace.host.server.observe.metrics import Metrics
 from headrace.host.server.observe.watch import RequestTrace, RowVisit, Snapshot

@@ -72,12 +72,14 @@ AREAS = {
     "server": Area(("host/server/**/*.py",), ("tests/host/server/test_*.py",)),
     "dpu": Area(("host/dpu/**/*.py",), ("tests/host/dpu/test_*.py",)),
     "resize": Area(("hls/resize/*.sv",), ("tests/hls/test_resize.py",)),
-    "transform": Area(("hls/decode/transform.sv", "hls/decode/idct_1d.sv"), ("tests/hls/test_transform.py",)),
+    "transform": Area(("hls/decode/transform/*.sv",), ("tests/hls/test_transform.py",)),
     "decode": Area(
-        ("hls/decode/*.sv",),
+        ("hls/decode/*.sv", *(f"hls/decode/{room}/*.sv" for room in ("parse", "entropy", "transform", "render"))),
         tuple(f"tests/hls/test_{name}.py" for name in ("decode", "decode_scans", "sampling", "render", "transform")),
     ),
-    "progressive": Area(("hls/progressive/*.sv",), ("tests/hls/test_progressive*.py", "tests/hls/test_image_cu_p*.py")),
+    "progressive": Area(
+        ("hls/decode/progressive/*.sv",), ("tests/hls/test_progressive*.py", "tests/hls/test_image_cu_p*.py")
+    ),
     "crop": Area(("hls/crop/*.sv",), ("tests/hls/test_crop.py",)),
     "image_cu": Area(("hls/image_cu/*.sv",), ("tests/hls/test_image_cu*.py", "tests/hls/test_store.py")),
     "audio_mel_cu": Area(

@@ -4,15 +4,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace.batching import POLICIES, Profile, UsageError
-from headrace.batching.registry import CELL_POLICIES
+from headrace.batching import POLICIES, Profile, UsageError, find_policy
 from headrace.host.demo.inputs.images import ImageFile
 from headrace.host.workers.networks.foreign.rules import ANY_FILE, FileRules
 from headrace.host.xrt import Api
 
 BEFOREHAND = "beforehand"  # the tensors are made before the run, so that the run loads the workers alone
 PREPROCESSORS = (BEFOREHAND, "cpu", "dpu")
-DEMO_POLICIES = tuple(name for name in POLICIES if name not in CELL_POLICIES)
+DEMO_POLICIES = tuple(name for name in POLICIES if find_policy(name).tasks != "cells")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +75,7 @@ def check_names(what: str, names: Sequence[str], known: Sequence[str] = ()) -> N
     if not names:
         raise UsageError(f"no {what} given; name at least one")
     if unknown:
-        fault = (
-            "serves networks of cells, and the demo has none" if unknown[0] in CELL_POLICIES else "is not one of them"
-        )
+        fault = "serves networks of cells, and the demo has none" if unknown[0] in POLICIES else "is not one of them"
         raise UsageError(f"{what}: {unknown[0]!r} {fault}; choose from {', '.join(known)}")
     if len(set(names)) < len(names):
         raise UsageError(f"{what} {', '.join(names)}: name each once")

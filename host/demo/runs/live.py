@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from headrace.batching import Policy, Profile
+from headrace.batching import PolicyContext, Profile
 from headrace.host.demo.options import BEFOREHAND, DemoOptions
 from headrace.host.demo.runs.load import run_requests
 from headrace.host.demo.runs.policies import policy_of
@@ -19,7 +19,8 @@ from headrace.host.dpu.preprocessor import CpuPreprocessor, Preprocessor
 from headrace.host.dpu.reference.audio import AudioSpec
 from headrace.host.dpu.reference.image import ImageSpec
 from headrace.host.live.hardware import Hardware
-from headrace.host.live.runtime import Execution, Runtime
+from headrace.host.live.results import Execution
+from headrace.host.live.runtime import Runtime
 from headrace.host.live.smdp_tables import solve_tables_in_background
 from headrace.host.xrt import Api
 from headrace.sim.workload.traffic import poisson
@@ -123,10 +124,10 @@ async def live_runs(
     preprocessor and policy. `on_answer` is as in `run_arrivals`."""
     times = {name: hardware.times(profile) for name, profile in profiles.items()}
 
-    def policy(name: str) -> Policy:
-        return policy_of(options, name, times, hardware.count, profiles, late_tables=True, dec_timesteps=dec_timesteps)
-
-    policies = [policy(name) for name in options.policies]
+    steps_of = None if dec_timesteps is None else lambda _: dec_timesteps
+    # The tables of `smdp` are solved while it already serves.
+    context = PolicyContext(times, hardware.count, profiles, steps_of=steps_of, tables={})
+    policies = [policy_of(options, name, context) for name in options.policies]
     max_batch = {name: max(policy.largest_batch(name) for policy in policies) for name in profiles}
     arrivals = {name: _arrivals(options, rate, list(profiles)) for name, rate in rates_rps.items()}
     slots = min(MAX_IN_FLIGHT, max(len(planned.at) for planned in arrivals.values()))
@@ -136,7 +137,7 @@ async def live_runs(
         async with workers as pool:
             for preprocessor, by_network in sources.items():
                 for name in options.policies:
-                    serving, executions = policy(name), list[Execution]()
+                    serving, executions = policy_of(options, name, context), list[Execution]()
                     planned = arrivals[preprocessor]
                     progress.stage(title(preprocessor, name), len(planned.at))
                     async with (

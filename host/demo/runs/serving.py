@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from headrace.batching import HeadraceError, Ledger, Request, Served, ServedTimes, percentiles_ms, summarize
 from headrace.host.dpu.preprocessor import Preprocessed
-from headrace.host.live.precise_timer import PreciseTimer
-from headrace.host.live.runtime import Execution, Overloaded, Runtime
+from headrace.host.live.machine.precise_timer import PreciseTimer
+from headrace.host.live.results import Execution, Overloaded
+from headrace.host.live.runtime import Runtime
 
 PARTS = ("sent_late", "cu_wait", "preprocess", "queue", "batch", "execute")
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.batching import HeadraceError, Policy, Profile, UsageError
+from headrace.batching import HeadraceError, Policy, PolicyContext, Profile, UsageError, find_policy
 from headrace.host.demo.inputs.prepared_audio import PreparedAudio
 from headrace.host.demo.inputs.prepared_images import PreparedImages
 from headrace.host.demo.networks import ImageNetwork
@@ -32,12 +32,13 @@ from headrace.host.demo.runs.simulated_inputs import Input, Inputs, audio_inputs
 from headrace.sim.engine import Arrivals
 from headrace.sim.experiments.preba.conditions import CPU_CORES, GPU, SEVENTHS
 from headrace.sim.hardware.pcie import FPGA_LINK, to_device
+from headrace.sim.hardware.settings import PRECISION
 from headrace.sim.preprocessing import Preprocessor, Step
 from headrace.sim.simulation import simulate
 from headrace.sim.system.card import HBM_PORTS, MASTERS
 from headrace.sim.system.dpu_server import CLOCK_HZ, START_S, UNITS
 from headrace.sim.system.preprocessors import Host, parse
-from headrace.sim.system.system import PRECISION, System
+from headrace.sim.system.system import System
 
 SIMULATING: Final = "the same on a simulated server"
 LOADED: Final = 0.8  # share of the rate that the slices sustain in batches of the knee
@@ -133,15 +134,17 @@ def _simulated(options: DemoOptions, inputs: Inputs, run: Run, emulated: tuple[i
     times, profiles = system.slowest_times(), system.profiles()
     assert isinstance(profiles, dict)  # all slices are equal
 
+    context = PolicyContext(times, len(system.slices), profiles)
+
     def policy() -> Policy:
-        return policy_of(options, name, times, len(system.slices), profiles)
+        return policy_of(options, name, context)
 
     known = list(inputs.by_name.values())
     index_of = {key: index for index, key in enumerate(inputs.by_name)}
     indexes = np.array([index_of[record.model, record.input] for record in run.records])
     models = [names[record.model] for record in run.records]
     lengths = [known[index].length for index in indexes]
-    if name not in ("preba", "preba-lazy"):  # the profiles of these end where the memory does
+    if not find_policy(name).limits_from_profile:  # profiles end where the memory does
         try:
             system.check_memory(policy(), {model: max(lengths) for model in names.values()})
         except UsageError as error:  # its message begins with options that the demo does not have

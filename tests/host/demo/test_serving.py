@@ -9,7 +9,7 @@ import pytest
 from serving import serve
 from small_nets import NET, graphs, small, tasks, tensor  # noqa: F401 - a fixture
 
-from headrace.batching import Serial
+from headrace.batching import SerialBatching
 from headrace.host.demo.inputs.prepared_files import PreparedFile
 from headrace.host.demo.inputs.prepared_images import Equality, PreparedImages
 from headrace.host.demo.runs.serving import PARTS, Arrivals, run_arrivals
@@ -50,7 +50,7 @@ def run(given, at, *, drain_timeout_s=60.0, meanwhile=None, on_answer=lambda *_:
             on_done=lambda: None,
         )
 
-    return serve(Serial(graphs()), tasks(), body, on_execution=executions.append)
+    return serve(SerialBatching(graphs()), tasks(), body, on_execution=executions.append)
 
 
 def test_a_request_without_an_answer_in_time_has_failed_and_the_run_is_reported():
