@@ -52,7 +52,18 @@ from queue import Queue
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("batching", "bitstreams", "hls", "host", "sim")  # the folders of the package `headrace` in the copy
-COPIED = (*FOLDERS, "deploy", "examples", "scripts", "tests", "Makefile", "README.md", "pyproject.toml", "setup.py")
+COPIED = (
+    *FOLDERS,
+    "benchmarks",
+    "deploy",
+    "examples",
+    "scripts",
+    "tests",
+    "Makefile",
+    "README.md",
+    "pyproject.toml",
+    "setup.py",
+)
 SLACK = 5  # a test may take this many times as long as the longest test of the unchanged tree
 MIN_TIMEOUT = 20.0  # seconds for one test, because machines pause
 

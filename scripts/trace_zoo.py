@@ -3,7 +3,7 @@
 
 The networks are torchvision's and this project's own.
 
-    .venv/bin/python scripts/trace_zoo.py [NAME ...]
+    .venv/bin/python -m scripts.trace_zoo [NAME ...]
 
 --check writes nothing. The exit status is then 1 if a file would change.
 """
@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 
 import torch
-from bench_nets import bert_base, bert_large
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from benchmarks.networks import bert_base, bert_large
 from headrace.batching.graphs.torch_graph import from_torch
 from headrace.batching.graphs.traced import Traced, to_json
 from headrace.host.workers.networks.zoo.citrinet import citrinet

@@ -9,7 +9,7 @@ Slices of several sizes (the paper has equal ones) each have their own knee. Bat
 the batch. A slice falls idle once in its own Time_knee, so one of all falls idle every Time_queue = 1 / (sum of the
 slices' 1 / Time_knee), which for equal slices is the same. Large slices should come first among the workers: several
 that are idle at one instant are asked in that order, and what waits Time_queue leaves with the first of them, which is
-then the fastest (scripts/bench_mixed_slices.py).
+then the fastest (benchmarks/mixed_slices.py).
 
 Where inputs vary in length so does the knee. Requests go by length into buckets of one width, half-open, so that none
 belongs to two; each has its own queue, Batch_max and Time_queue, those of the longest input that it can hold. (The

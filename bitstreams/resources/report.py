@@ -33,7 +33,7 @@ TIME_LIMIT_S = 1800
 CLOCK_MHZ = 300
 TARGET_IMAGES_PER_S = 8600
 # Of a photo of 500x375 pixels at 4:2:0, quality 90, from start to start: the mean over the bundled photos that
-# scripts/bench_image_cu.py measures on the RTL (71,682 clocks to done and 88 of register accesses).
+# benchmarks/image_cu.py measures on the RTL (71,682 clocks to done and 88 of register accesses).
 CYCLES_PER_IMAGE = 71_770
 JPEG_BYTES = 45_160  # of these files, mean
 

@@ -1,6 +1,8 @@
-"""A PyTorch network on one thread: the requests that Triton's dynamic batcher brings together run as one batch.
+"""Run a PyTorch network on one thread.
 
-The parameter `network` of config.pbtxt names it: module:function, or a file of TorchScript."""
+The requests that Triton's dynamic batcher brings together run as one batch. The parameter `network` of config.pbtxt
+names the network: module:function, or a file of TorchScript.
+"""
 
 import importlib
 import json

@@ -1,7 +1,13 @@
-"""The networks that benchmarks serve in real worker processes, beside torchvision's: `timed` keeps its core busy for as
-long as a GPU takes that the SMDP paper measured, `paced` sleeps; `empty_small` and `empty_image` take no time at all,
-`echo` and `means` next to none; `bert_base` is BERT-base (Devlin et al., NAACL 2019, Section 3) with random weights,
-from token ids to the states of all tokens."""
+"""The networks that benchmarks serve in real worker processes, beyond torchvision's.
+
+- `timed` keeps its core busy for as long as a GPU takes that the SMDP paper measured.
+- `paced` sleeps 20 ms + 2.5 ms for each request of its batch.
+- `empty_small` and `empty_image` take no time, `echo` and `means` next to none.
+- `bert_base` is BERT-base (Devlin et al., NAACL 2019, Section 3) with random weights, from token ids to the states of
+  all tokens; `bert_large` is BERT-large.
+
+Triton's environment imports this module, too, and has no Headrace.
+"""
 
 import time
 
@@ -23,7 +29,7 @@ class Timed(nn.Module):
 
 
 class Paced(nn.Module):
-    """Sleeps 20 ms + 2.5 ms for each of its batch, and leaves the core to others meanwhile."""
+    """A network that sleeps for its time, so that its core can do other work."""
 
     input_shape = (1,)
 
@@ -71,7 +77,7 @@ class BertLayer(nn.Module):
         self.norm = nn.LayerNorm(width, eps=1e-12)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Of shape (batch, tokens, width)."""
+        """Return the next states. `x` and the result have the shape (batch, tokens, width)."""
         q, k, v = (
             part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.query, self.key, self.value)
         )

@@ -1,4 +1,4 @@
-"""MLPerf LoadGen against a real server, by scripts/loadgen.py."""
+"""MLPerf LoadGen against a real server, by benchmarks/loadgen.py."""
 
 import json
 import subprocess
@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from running import PHOTO, serving
 
-SCRIPT = Path(__file__).parents[3] / "scripts" / "loadgen.py"
+ROOT = Path(__file__).parents[2]
 
 
 def loadgen(url, out, *options):
     return subprocess.run(
-        [sys.executable, SCRIPT, url, "--out", str(out), "--duration-s", "3", *options],
+        [sys.executable, "-m", "benchmarks.loadgen", url, "--out", str(out), "--duration-s", "3", *options],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=60,

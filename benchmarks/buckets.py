@@ -1,44 +1,44 @@
-#!/usr/bin/env python3
-"""What buckets by length, and merging them, bring `preba` (PREBA, Section 4.3): simulated, on utterances as long as
-LibriSpeech's.
+"""Gain of `preba` from buckets by length and from merging them (PREBA, Section 4.3), with LibriSpeech's lengths.
 
-    .venv/bin/python scripts/bench_buckets.py [--requests 20000] [--seed 0] [--json]
+    .venv/bin/python -m benchmarks.buckets [--requests 20000] [--seed 0] [--json [FILE]]
 
-On 7 slices such as PREBA's Fig. 15 tells of: a batch takes 35 ms up to the knee, whatever its length, and is at the
-knee with 40 or 160 s of sound in it, padding counted; these two are assumed. On simulated NPUs, Conformer, and LAS with
-its usual utterances of 1 to 16 s. On the CPU core that examples/conformer_ctc_small.profile.json was measured on.
+All runs are simulated. The workers are:
 
-With no buckets, Batch_max and Time_queue are those of the longest input, or of the median one. Of each: the highest
-rate at which 99 % are served within the SLO, which is five times what the longest input takes alone, and latencies at
-70 % of the highest of these rates. Arrivals are Poisson, the same for all, for 50 times the SLO at least.
+- 7 slices as in PREBA's Fig. 15: a batch takes 35 ms up to the knee, whatever its length, and is at the knee with 40 or
+  160 s of sound in it, padding counted; these two figures are assumed.
+- Simulated NPUs, with Conformer, and with LAS and its usual utterances of 1 to 16 s.
+- The CPU core that examples/conformer_ctc_small.profile.json was measured on.
+
+Without buckets, Batch_max and Time_queue are those of the longest input, or of the median one. Each row has the highest
+rate at which 99 % are served within the SLO, and latencies at 70 % of the highest of these rates. The SLO is five times
+what the longest input takes alone. Arrivals are Poisson, the same for all, for 50 times the SLO at least.
 """
 
 import argparse
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.harness import ROOT, Report, arguments, main, progress, table
 from headrace.batching import ModelGraph, NodeTimes, PrebaBatching, Profile
 from headrace.sim.hardware.npu import npu_times
 from headrace.sim.hardware.profiles import read_profile
-from headrace.sim.scenario import CONFORMER_STEP_S, curves
+from headrace.sim.machine import CONFORMER_STEP_S, curves
 from headrace.sim.simulation import simulate
 from headrace.sim.workload.lengths import LIBRISPEECH, SPEECH, Frames, Lengths
 from headrace.sim.workload.traffic import generate, poisson
 from headrace.sim.zoo import model_graph
 
-PROFILE = Path(__file__).parents[1] / "examples" / "conformer_ctc_small.profile.json"
+PROFILE = ROOT / "examples" / "conformer_ctc_small.profile.json"
 SLO_LENGTHS, SHARE, STEPS, RUN_SLOS = 5.0, 0.7, 9, 50
 TIME_KNEE_S, FRAME_S = 0.035, 0.01  # PREBA, Section 4.3
 
 
 class Slice:
-    """A `LatencyModel` of one node: `full_s` seconds of sound in a batch or less take Time_knee, more in proportion."""
+    """A `LatencyModel` of one node: up to `full_s` seconds of sound in a batch take Time_knee, more in proportion."""
 
     def __init__(self, full_s: float) -> None:
         self.full_s = full_s
@@ -78,7 +78,7 @@ class Bench:
         return simulate(policy, load, times, self.workers, seed=self.seed).result
 
     def at_slo(self, variant: tuple[Profile, Mapping[str, Any]]) -> float:
-        """Requests/s, to 1 %."""
+        """Return the highest rate (requests/s, to 1 %) whose p99 is within the SLO."""
         low, high = 0.0, 1.0
         while self.run(variant, high)["latency_ms"]["p99"] <= 1e3 * self.slo_s:
             low, high = high, 2 * high
@@ -91,13 +91,7 @@ class Bench:
         return low
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-
+def workers(requests: int, seed: int) -> dict[str, Bench]:
     measured = read_profile(PROFILE)
     opaque = ModelGraph.opaque("conformer")
     utterances, frames = Frames(LIBRISPEECH, CONFORMER_STEP_S), Frames(LIBRISPEECH, FRAME_S)
@@ -107,14 +101,17 @@ def main() -> None:
         times = NodeTimes(opaque, Slice(full_s))
         profile = Profile.of("conformer", times, 7, lengths=ends, step_s=FRAME_S)
         on[f"7 slices that {full_s} s of sound fill"] = (profile, times, 7, frames)
-    for model, workers, lengths in (("las", 7, SPEECH), ("conformer", 7, utterances)):
+    for model, count, lengths in (("las", 7, SPEECH), ("conformer", 7, utterances)):
         times = npu_times(model_graph(model))
-        on[f"{model} on {workers} NPUs"] = (curves(model, times, workers, lengths), times, workers, lengths)
+        on[f"{model} on {count} NPUs"] = (curves(model, times, count, lengths), times, count, lengths)
     on["conformer_ctc_small on 1 CPU core"] = (measured, measured.times(), 1, frames)
-    benches = {name: Bench(*each, options.requests, options.seed) for name, each in on.items()}
+    return {name: Bench(*each, requests, seed) for name, each in on.items()}
 
-    found: dict[str, Any] = {}
-    for name, bench in benches.items():
+
+def run(options: argparse.Namespace) -> Report:
+    figures: dict[str, Any] = {}
+    parts = []
+    for name, bench in workers(options.requests, options.seed).items():
         profile = bench.profile
         knees = {round(end * (profile.step_s or 1), 1): profile.knee(end) for end in profile.lengths}
         every = variants(profile)
@@ -129,25 +126,19 @@ def main() -> None:
                 "p99_ms": result["latency_ms"]["p99"],
                 "batch_size_mean": result["batch_size_mean"],
             }
-        found[name] = {
+        figures[name] = {
             "slo_ms": 1e3 * bench.slo_s,
             "rate_rps": rate,
             "rows": rows,
             "knees": {seconds: [knee.batch, 1e3 * knee.latency_s] for seconds, knee in knees.items()},
         }
-        if options.json:
-            continue
         told = ", ".join(f"{s:g} s: {knee.batch} in {1e3 * knee.latency_s:.0f} ms" for s, knee in knees.items())
-        print(f"{name}: SLO {1e3 * bench.slo_s:.0f} ms; knees {told}")
-        print(f"| preba | requests/s at the SLO | at {rate:.1f}/s: p50 ms | p99 ms | mean batch |")
-        print("| --- | --- | --- | --- | --- |")
-        for variant, row in rows.items():
-            numbers = (row["rps_at_slo"], row["p50_ms"], row["p99_ms"], row["batch_size_mean"])
-            print(f"| {variant} | " + " | ".join(f"{number:.4g}" for number in numbers) + " |")
-        print(flush=True)
-    if options.json:
-        print(json.dumps(found, indent=2))
+        head = f"preba | requests/s at the SLO | at {rate:.1f}/s: p50 ms | p99 ms | mean batch"
+        shown = table(head, (" | ".join([name, *(f"{n:.4g}" for n in row.values())]) for name, row in rows.items()))
+        parts.append(f"{name}: SLO {1e3 * bench.slo_s:.0f} ms; knees {told}\n\n{shown}")
+        progress(name)
+    return Report(figures, "\n\n".join(parts))
 
 
 if __name__ == "__main__":
-    main()
+    main(arguments(__doc__, requests=20_000, seed=0), run)

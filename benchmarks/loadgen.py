@@ -1,16 +1,16 @@
-#!/usr/bin/env python3
 """MLPerf LoadGen (mlcommons-loadgen) against a running server of the Open Inference Protocol.
 
     .venv/bin/headrace serve --model mobilenet_v3_small &
-    .venv/bin/python scripts/loadgen.py http://127.0.0.1:8000 --model mobilenet_v3_small --input examples/chelsea.jpg \\
-        --scenario server --rate-rps 100 --latency-ms 50
+    .venv/bin/python -m benchmarks.loadgen http://127.0.0.1:8000 --model mobilenet_v3_small \\
+        --input examples/chelsea.jpg --scenario server --rate-rps 100 --latency-ms 50
 
-- server: Poisson arrivals at `--rate-rps`; VALID if the 99th percentile of latency is within `--latency-ms`.
-- offline: all samples at once, of which `--at-once` are on their way: samples/s. A rate is what it is expected to do.
+- server: Poisson arrivals at `--rate-rps`. The run is VALID if the 99th percentile of latency is within `--latency-ms`.
+- offline: all samples at once, of which `--at-once` are sent and not answered at any time; the result is samples/s.
+  `--rate-rps` is the rate that LoadGen expects.
 
 MLPerf's own runs last 600 s; `--duration-s` is 20 s here. LoadGen knows of no errors: a request without a result makes
-the run fail, whatever LoadGen says of it. Exit status 0 if it is VALID and all were answered. LoadGen's logs
-go to `--out`.
+the run fail, whatever LoadGen says of it. The exit status is 0 if the run is VALID and all requests were answered.
+LoadGen's logs go to `--out`.
 """
 
 import argparse
@@ -25,7 +25,8 @@ from typing import Any
 
 import mlperf_loadgen as lg
 
-from headrace.batching import HeadraceError
+from benchmarks.harness import Report, arguments, main
+from headrace.batching import HeadraceError, UsageError
 from headrace.host.bench.client import RequestOptions, Status, Target
 from headrace.host.bench.inputs import file_inputs, random_inputs
 from headrace.host.cli.bench import target_of
@@ -35,7 +36,7 @@ END_S = 10.0
 
 
 class ServerUnderTest:
-    """Sends LoadGen's queries from an event loop in a thread of its own; `at_once` samples at most are on their way."""
+    """Sends LoadGen's queries from an event loop in a thread of its own, with at most `at_once` samples unanswered."""
 
     def __init__(self, target: Target, messages: Sequence[bytes], at_once: int) -> None:
         self.ends: Counter[str] = Counter()
@@ -65,11 +66,11 @@ class ServerUnderTest:
             await self._stop.wait()
 
     def issue(self, samples: list[Any]) -> None:
-        """LoadGen calls it, from a thread of its own."""
+        """Take samples. LoadGen calls this from a thread of its own."""
         self._loop.call_soon_threadsafe(self._take, [(sample.id, sample.index) for sample in samples])
 
     def flush(self) -> None:
-        """LoadGen calls it when it has no more queries; nothing is held back here."""
+        """Do nothing, because nothing is held back. LoadGen calls this when it has no more queries."""
 
     def _take(self, samples: list[tuple[int, int]]) -> None:
         self._waiting.extend(samples)
@@ -90,9 +91,12 @@ class ServerUnderTest:
         self._send()
 
 
-def run(options: argparse.Namespace) -> dict[str, Any]:
+def run(options: argparse.Namespace) -> Report:
     target = target_of(options.url, None)
-    model = target.metadata(options.model)
+    try:
+        model = target.metadata(options.model)
+    except HeadraceError as error:
+        raise UsageError(str(error)) from None
     tensors = file_inputs(model, options.input) if options.input else random_inputs(model, 1, seed=0)
     messages = [target.message(model, each, RequestOptions()) for each in tensors]
     settings = lg.TestSettings()
@@ -117,31 +121,17 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         lg.StartTestWithLogSettings(system, samples, settings, logs)
         lg.DestroyQSL(samples)
         lg.DestroySUT(system)
-    return {"ends": dict(served.ends), "said": sorted(served.said)[:3]}
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("url", help="http://HOST:PORT or grpc://HOST:PORT")
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--scenario", choices=("server", "offline"), default="server")
-    parser.add_argument("--rate-rps", type=float, default=100.0)
-    parser.add_argument("--latency-ms", type=float, default=100.0, help="of the 99th percentile, in scenario server")
-    parser.add_argument("--duration-s", type=float, default=20.0)
-    parser.add_argument("--at-once", type=int, default=64, help="samples on their way, in scenario offline")
-    parser.add_argument("--input", type=Path, help="a photo or a folder of photos; random tensors without")
-    parser.add_argument("--out", type=Path, default=Path("out/loadgen"))
-    options = parser.parse_args()
-    try:
-        found = run(options)
-    except HeadraceError as error:
-        print(f"loadgen: {error}", file=sys.stderr)
-        return 2
+    found = {"ends": dict(served.ends), "said": sorted(served.said)[:3]}
     summary = (options.out / "mlperf_log_summary.txt").read_text()
-    print(summary)
-    print(json.dumps(found))
-    return 0 if "Result is : VALID" in summary and set(found["ends"]) == {"ok"} else 1
+    valid = "Result is : VALID" in summary and set(found["ends"]) == {"ok"}
+    return Report(found | {"summary": summary}, f"{summary}\n{json.dumps(found)}", failed=not valid)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    parser = arguments(__doc__, rate_rps=100.0, latency_ms=100.0, duration_s=20.0, at_once=64)
+    parser.add_argument("url", help="http://HOST:PORT or grpc://HOST:PORT")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--scenario", choices=("server", "offline"), default="server")
+    parser.add_argument("--input", type=Path, help="a photo or a folder of photos; random tensors without")
+    parser.add_argument("--out", type=Path, default=Path("out/loadgen"))
+    main(parser, run)

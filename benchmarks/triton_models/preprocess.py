@@ -1,4 +1,4 @@
-"""An encoded photo to the tensor of torchvision's classifiers: the shorter side to 256, the middle 224, normalised."""
+"""Turn an encoded photo into the tensor of torchvision's classifiers: shorter side to 256, middle 224, normalised."""
 
 import cv2
 import numpy as np
@@ -15,14 +15,14 @@ class TritonPythonModel:
     def execute(self, requests):
         responses = []
         for request in requests:
-            photos = pb_utils.get_input_tensor_by_name(request, "IMAGE").as_numpy().ravel()
-            tensors = np.stack([preprocess(photo) for photo in photos])
+            images = pb_utils.get_input_tensor_by_name(request, "IMAGE").as_numpy().ravel()
+            tensors = np.stack([preprocess(encoded) for encoded in images])
             responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("x", tensors)]))
         return responses
 
 
-def preprocess(photo):
-    image = cv2.imdecode(np.frombuffer(photo, np.uint8), cv2.IMREAD_COLOR_RGB)
+def preprocess(encoded):
+    image = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR_RGB)
     height, width = image.shape[:2]
     scale = 256 / min(height, width)
     image = cv2.resize(image, (max(256, round(width * scale)), max(256, round(height * scale))))

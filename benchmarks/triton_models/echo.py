@@ -1,4 +1,4 @@
-"""Gives each request its own tensor back."""
+"""Give each request its own tensor back."""
 
 import triton_python_backend_utils as pb_utils
 
