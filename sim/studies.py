@@ -163,7 +163,7 @@ class Run:
 
     varied: Mapping[str, Any]
     result: Result | None
-    failed: str | None = None
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class Sweep(Sequence[Run]):
                     for name, value in run.result.to_dict().items()
                     if value is None or isinstance(value, int | float)
                 }
-            rows.append({**row, "failed": run.failed})
+            rows.append({**row, "error": run.error})
         return rows
 
     def to_pandas(self) -> "pd.DataFrame":
@@ -260,7 +260,7 @@ def sweep(
 
     Several values are a list, a tuple, a range or an array. Runs use all cores of this machine, or those of a Ray
     cluster (`ray`: local, auto, or HOST:PORT). A run whose load is unstable, or that has no memory, is kept with the
-    reason in `failed`. Raises UsageError for settings that cannot be simulated, before any run."""
+    reason in `error`. Raises UsageError for settings that cannot be simulated, before any run."""
     asked = {"model": model, "on": on, "workload": workload, POLICY: policy, "preprocess": preprocess, "fleet": fleet}
     values = {name: value for name, value in {**asked, **settings}.items() if value is not None}
     lists = {name: list(value) if _is_many(value) else [value] for name, value in values.items()}
@@ -279,8 +279,8 @@ def sweep(
         found = run_jobs(_run, jobs, lambda: None, ray)
     return Sweep(
         tuple(
-            Run({name: each[name] for name in varied}, result, failed)
-            for each, (result, failed) in zip(combinations, found, strict=True)
+            Run({name: each[name] for name in varied}, result, error)
+            for each, (result, error) in zip(combinations, found, strict=True)
         )
     )
 
