@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headrace.batching.errors import UsageError
 from headrace.batching.settings import setting, settings
-from headrace.sim.fleet.routers import ROUTERS
+from headrace.sim.fleet.routers import ROUTERS, make_router
 
 LOST = ("reroute", "fail")
 MAX = 100_000  # servers
@@ -71,8 +71,10 @@ class Fleet:
         """Raises UsageError."""
         if not 1 <= self.servers <= MAX:
             raise UsageError(f"--servers {self.servers}: give 1 to {MAX}")
-        if self.router not in ROUTERS:
-            raise UsageError(f"--router {self.router!r}: choose from {', '.join(ROUTERS)}")
+        if ":" in self.router:
+            make_router(self.router, self.servers, 0)
+        elif self.router not in ROUTERS:
+            raise UsageError(f"--router {self.router!r}: choose from {', '.join(ROUTERS)}, or give module:Class")
         if self.lost not in LOST:
             raise UsageError(f"--lost {self.lost!r}: choose from {', '.join(LOST)}")
         for failure in self.failures:
@@ -133,7 +135,9 @@ class FleetSettings:
     """Settings of a fleet of equal simulated servers behind a router, as the command line has them."""
 
     servers: int = setting(default=1, help="How many equal servers, each with its policy.", ge=1, le=MAX)
-    router: str = setting(default="least-outstanding", help="How the router chooses a server.", choices=ROUTERS)
+    router: str = setting(
+        default="least-outstanding", help=f"How the router chooses a server: {', '.join(ROUTERS)}, or module:Class."
+    )
     network_delay: str | None = setting(
         default=None,
         help="Delay between router and server, each way: milliseconds, or lognormal:MEDIAN_MS:SIGMA.",

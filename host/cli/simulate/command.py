@@ -33,7 +33,7 @@ POLICY_CHOICE = Choice("policy", f"{', '.join(policy_names())}, or module:Class 
 ACCELERATOR_CHOICE = Choice(
     "accelerator", f"{', '.join(ACCELERATORS)}; profile needs --profile [npu].", tuple(ACCELERATORS)
 )
-TRAFFIC_CHOICE = Choice("traffic", f"{', '.join(TRAFFICS)} [poisson].", tuple(TRAFFICS))
+TRAFFIC_CHOICE = Choice("traffic", f"{', '.join(TRAFFICS)}, or module:Class [poisson].", tuple(TRAFFICS))
 HARDWARE_PANEL = "Models and hardware"
 
 
