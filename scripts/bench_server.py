@@ -292,7 +292,7 @@ class Case:
             answers = run(target, self.plan(number), messages, processes=1, connections=CONNECTIONS)
             after = target.statistics(self.model)
         found = result(answers, rate_rps=None, timeout_s=None, before=before, after=after, seed=number)
-        return {**found, "said": {status.name.lower(): texts for status, texts in answers.said.items()}}
+        return {**found, "said": {status.name.lower(): texts for status, texts in answers.error_texts.items()}}
 
 
 def echo(triton: Triton, folder: Path, seconds: float, stack: contextlib.ExitStack) -> list[Case]:
