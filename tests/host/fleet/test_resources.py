@@ -1,4 +1,4 @@
-"""What a replica needs of its node."""
+"""Test the resources that a replica needs on its node."""
 
 import pytest
 
