@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from headrace.batching import Request, Served, Task
 from headrace.host.live.runtime import Execution, Inference
-from headrace.host.server.observe.dashboard import Live
+from headrace.host.server.observe.dashboard import Dashboard
 from headrace.host.server.observe.metrics import Metrics
-from headrace.host.server.observe.watch import RequestTrace, RowVisit, Snapshot
+from headrace.host.server.observe.watch import RequestTrace, RowTrace, Snapshot
 from headrace.host.server.protocol.messages import OK
 
 TIMES = 100_000
@@ -22,7 +22,7 @@ BATCH = 8
 
 
 def main() -> None:
-    live, metrics = Live(lambda: NOTHING), Metrics(lambda: NOTHING)
+    live, metrics = Dashboard(lambda: NOTHING), Metrics(lambda: NOTHING)
     for watcher in (live, metrics):
         watcher.add("m")
     task = Task(0, "m", tuple(Request(id, "m", 0.0) for id in range(BATCH)), 0, 1)
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _visit() -> RequestTrace:
-    return RequestTrace("m", "http", "127.0.0.1", rows=[RowVisit()], outcome=OK, answered=time.monotonic())
+    return RequestTrace("m", "http", "127.0.0.1", rows=[RowTrace()], outcome=OK, answered=time.monotonic())
 
 
 def _us(call: Callable[[], object], times: int = TIMES) -> float:
