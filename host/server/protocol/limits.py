@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 IDLE_S = 120.0  # a connection without a request is closed after this time
-SMALL = 1 << 16  # an answer of at most so many bytes is sent even if the limit on all bodies is reached
+SMALL = 1 << 16  # an answer of up to this size is sent even if the limit on all bodies is reached
 BYTES_PER_S = 100_000  # the server disconnects a client that sends or receives more slowly
 
 

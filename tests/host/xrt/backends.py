@@ -40,7 +40,7 @@ REASONS = dict(
     for line in TEXT[TEXT.index("## Why") :].partition("\n## ")[0].splitlines()
     if line.startswith("- `")
 )
-VARY = {call for call, reason in REASONS.items() if "from one time to the next" in reason}
+VARY = {call for call, reason in REASONS.items() if "the value varies" in reason}
 ENDS = ("ends the process", "does not return")
 
 

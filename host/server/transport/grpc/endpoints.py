@@ -124,8 +124,8 @@ def _trace(context: Any, model: str) -> RequestTrace:
 class _Entrance(aio.ServerInterceptor):
     """Admit calls that have the token, and messages for which there is room.
 
-    The server receives as many messages at a time as `limits.bodies` holds messages of the largest size, because gRPC
-    reports the size of a message only when it is complete.
+    gRPC reports the size of a message only when it is complete. So every message counts with the largest size: the
+    server receives at most `limits.bodies` / `limits.body` messages at a time.
 
     gRPC itself may receive half of these messages, which saves 0.05 ms a call. But gRPC cannot end a call whose message
     never arrives. So this class receives all further messages itself, with a time limit. They also pass when stalled

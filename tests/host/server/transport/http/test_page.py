@@ -149,7 +149,7 @@ def test_a_file_that_is_no_image_is_refused_with_the_reason(browser, server, tmp
     with opened(browser, server, said="400") as page:  # Chromium tells of every answer that is an error
         expect(page.locator("#photo")).to_be_visible()
         page.set_input_files("#file", path)
-        expect(page.locator("#wrong")).to_contain_text("no JPEG, PNG or WebP")
+        expect(page.locator("#wrong")).to_contain_text("not a JPEG, PNG or WebP")
         expect(page.locator("#answer")).to_be_hidden()
 
 
@@ -194,7 +194,7 @@ def test_a_server_with_a_token_asks_for_it_and_shows_nothing_before(browser, tmp
             expect(page.locator("main")).to_be_hidden()
             page.locator("#token").fill("wrong")
             page.keyboard.press("Enter")
-            expect(page.locator("#locked-why")).to_contain_text("not it")
+            expect(page.locator("#locked-why")).to_contain_text("is wrong")
             page.locator("#token").fill("open-sesame")
             page.keyboard.press("Enter")
             expect(page.locator("#locked")).to_be_hidden()
