@@ -83,8 +83,8 @@ def test_its_own_tensors_are_taken_as_well(transport, client):
 @pytest.mark.parametrize(
     ("clip", "text"),
     [
-        (b"", "no WAV or FLAC file"),
-        (b"OggS" + bytes(100), "no WAV or FLAC file"),
+        (b"", "not a WAV or FLAC file"),
+        (b"OggS" + bytes(100), "not a WAV or FLAC file"),
         (AUDIO_FILE[:30], "cannot decode"),
         (wav(int16(np.zeros(36 * 8000)), 8000), "at most 35 s"),
         (wav(int16(np.zeros((8000, 17))), 8000), "17 channels"),

@@ -57,7 +57,7 @@ def test_random_weights_are_told_and_those_of_a_file_are_none(tmp_path):
     lines, _ = heard("--model", f"own={program}", "--model", "squeezenet1_1", "--workers", "npu:1", models=())
     own, squeeze = (next(line for line in lines if line.startswith(f"{name}:")) for name in ("own", "squeezenet1_1"))
     assert own.startswith(f"own: weights of {program}; ")
-    assert squeeze.startswith("squeezenet1_1: RANDOM weights, so that its answers mean nothing; give --weights FILE; ")
+    assert squeeze.startswith("squeezenet1_1: RANDOM weights, so its answers mean nothing; give --weights FILE; ")
     assert squeeze.endswith("from its own transform")
 
 
@@ -68,7 +68,7 @@ def test_random_weights_are_told_and_those_of_a_file_are_none(tmp_path):
         (("--mean", "0.5,0.5,x"), "give three numbers"),
         (("--std", "0,1,1"), "give three numbers of 1e-06 or more"),
         (("--resize", "0"), "--resize"),
-        (("--crop", "200", "--model", "squeezenet1_1", "--workers", "npu:1"), "its input is 224x224"),
+        (("--crop", "200", "--model", "squeezenet1_1", "--workers", "npu:1"), "its input of 224x224"),
         (("--mean", "1,1,1", "--model", "lstm", "--policy", "cellular"), "takes no images; leave out --mean"),
     ],
 )

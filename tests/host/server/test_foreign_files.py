@@ -64,7 +64,7 @@ def test_an_unload_ends_the_load_and_the_process_that_reads(folder):
         assert server.request("POST", "/v2/repository/models/waits/unload")[0] == 200
         thread.join(20)
         ((status, error),) = answers
-        assert status == 400 and "ended before it was done, by an unload" in error
+        assert status == 400 and "was cancelled by an unload" in error
         until(lambda: ended(process))
         status, _, body = server.request("POST", "/v2/models/scale/infer", scale_request(2.0))
         assert status == 200 and scaled(body)[0, 0] == 4

@@ -379,7 +379,7 @@ def test_parameters_that_would_change_what_is_loaded_are_refused(tmp_path):
     with serving("--repository", str(tmp_path), models=("scale",)) as server:
         body = {"parameters": {"config": "{}"}}
         status, error = server.error("POST", "/v2/repository/models/scale/load", body)
-        assert status == 400 and "leave the parameters out" in error
+        assert status == 400 and "leave out the parameters" in error
 
 
 def test_what_a_program_of_ones_own_is_called_by(tmp_path):

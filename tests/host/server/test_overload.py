@@ -35,7 +35,7 @@ def test_what_goes_beyond_the_queue_is_refused_at_once_on_both_transports():
             held = [threads.submit(infer, server, HELD) for _ in range(2)]
             until(lambda: 'headrace_in_flight{model="scale"} 2.0' in server.metrics())
             status, headers, body = infer(server, 1.0)
-            assert status == 503 and headers["retry-after"] == "1" and b"at most 2 may be" in body
+            assert status == 503 and headers["retry-after"] == "1" and b"its limit is 2" in body
             with tritonclient.grpc.InferenceServerClient(server.url("grpc")) as client:
                 tensor = tritonclient.grpc.InferInput("x", [1, 4], "FP32")
                 tensor.set_data_from_numpy(np.ones((1, 4), np.float32))

@@ -165,7 +165,7 @@ def test_a_region_that_cannot_be_is_refused(client, memory):
             ("a\0b", 1, 0, "name of a file"),
             (f"{name}-link", 1, 0, "symbolic link"),
             (f"{name}-folder", 1, 0, "directory"),
-            (f"{name}-pipe", 1, 0, "no shared memory"),
+            (f"{name}-pipe", 1, 0, "is not shared memory"),
         ):
             assert text in refused(client.register_system_shared_memory, "new", key, size, offset=offset), key
         assert "already registered" in refused(client.register_system_shared_memory, "taken", name, 100)
