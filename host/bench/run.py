@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from headrace.batching import HeadraceError
 from headrace.host.bench.client import ASK_S, Client, Status, Target
-from headrace.host.live.clock import Clock, MonotonicClock
+from headrace.host.live.machine.clock import Clock, MonotonicClock
 
 START_S = 60.0  # time limit for the processes to start or to answer
 BEGIN_AFTER_S = 0.2  # from the time when all processes are ready to the begin of the run
@@ -244,7 +244,7 @@ class LoadGenerator:
         `begin` is in seconds of the clock."""
         plan = self._plan
         self._client, self._begin = client, begin
-        self._timer = self._clock.alarm(self._send_due if isinstance(plan, OpenLoop) else self._send_first)
+        self._timer = self._clock.timer(self._send_due if isinstance(plan, OpenLoop) else self._send_first)
         self._timer.set(begin + (self._planned[0] if self._planned else 0.0))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(begin + plan.length_s + plan.wait_s - self._clock.now()):

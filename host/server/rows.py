@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from headrace.batching import BadInput, CorruptInput
 from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.audio_file import is_sound
+from headrace.host.dpu.reference.audio_file import is_audio
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.server.protocol.messages import BYTES, MAX_NUMBERS, InferRequest
 from headrace.host.workers.networks.sequence_networks import tree_of
@@ -146,7 +146,7 @@ def _is_image(file: bytes) -> bool:
 
 
 # Only these formats reach the decoding libraries, which could read dozens of others.
-_KINDS = {IMAGE: (_is_image, "JPEG, PNG or WebP"), AUDIO: (is_sound, "WAV or FLAC")}
+_KINDS = {IMAGE: (_is_image, "JPEG, PNG or WebP"), AUDIO: (is_audio, "WAV or FLAC")}
 
 
 def kind_of(file: bytes) -> str | None:

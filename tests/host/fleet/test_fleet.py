@@ -156,7 +156,7 @@ def test_what_the_cluster_has_no_room_for_is_told(three):
     )
     done = headrace(*serve, "--replicas", "3", "--resources", "pair=1")  # which the head has, and no test takes away
     assert done.returncode == 2
-    assert "--replicas 3: each needs 1 pair, and the cluster has 2: give at most 2" in done.stderr
+    assert "--replicas 3: each needs 1 pair, and the cluster has 2; give at most 2" in done.stderr
     done = headrace(*serve, "--resources", "mig-1g.5gb=1")
     assert done.returncode == 2 and "the cluster has 0 mig-1g.5gb" in done.stderr
 
