@@ -49,7 +49,7 @@ from headrace.host.bench.report import result
 from headrace.host.bench.run import ClosedLoop, OpenLoop, Plan
 from headrace.host.bench.run import run as send
 from headrace.host.bench.shared_memory import in_shared_memory
-from headrace.host.live.process_tuning import awake_cores
+from headrace.host.live.machine.process_tuning import awake_cores
 from headrace.host.workers.networks.models import load_model
 
 MAX_BATCH = 32
