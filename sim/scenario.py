@@ -56,7 +56,7 @@ class RunSettings:
 
 @settings()
 class Scenario(RunSettings):
-    """What is simulated. Raises UsageError where the parts do not fit together.
+    """A simulated run. Raises UsageError for values out of their range.
 
     `preprocess` counts for a GPU in slices only. With a `fleet`, so many equal servers stand behind a router."""
 

@@ -31,7 +31,7 @@ LATENCIES = ("mean", "p50", "p90", "p95", "p99", "max")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a simulated run gave.
+    """The result of a simulated run.
 
     Times are in milliseconds. `latency_ms` and `preprocess_ms` have the keys mean, p50, p90, p95, p99 and max, and are
     None-valued where nothing was measured. `settings` are all settings of the run by their flat names; `warnings` say

@@ -1,4 +1,4 @@
-"""What a fleet is, and how its parts are written on the command line."""
+"""The settings of a simulated fleet, and how its parts are written on the command line."""
 
 import math
 import random
@@ -15,13 +15,13 @@ MAX = 100_000  # servers
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Of the network, one way (s): `median_s`, times a lognormal of `sigma` if that is above 0."""
+    """The delay of the network, one way: `median_s` seconds, times a lognormal of `sigma` if that is above 0."""
 
     median_s: float = 0.0
     sigma: float = 0.0
 
     def sampler(self, seed: int) -> Callable[[], float] | None:
-        """None if there is no delay."""
+        """Return a function that draws a delay (s), or None if there is no delay."""
         if self.median_s == 0:
             return None
         rng, median_s, sigma = random.Random(seed), self.median_s, self.sigma
@@ -41,10 +41,12 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Autoscale:
-    """Between `least` and all servers run. Whenever a request comes or is answered, or a server dies or is back,
-    `wanted` is how many it takes for `target` requests each. If fewer run or start, one more starts, and takes requests
-    `start_s` later. If more do, and nothing started or stopped in the last `cooldown_s`, one takes no more requests and
-    stops when it has none. One that dies runs no more, and when it is back it can be started."""
+    """A rule that starts and stops servers, so that between `least` and all of them run.
+
+    The rule is applied whenever a request comes or is answered, or a server fails or is back. It computes how many
+    servers are needed for `target` requests each. If fewer run or start, one more starts, and takes requests `start_s`
+    later. If more run, and no server started or stopped in the last `cooldown_s`, one server takes no more requests and
+    stops when it has none. A server that failed can be started when it is back."""
 
     least: int
     target: float
@@ -54,9 +56,11 @@ class Autoscale:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """`servers` equal ones behind a `router`. With `mtbf_s`, each dies after an exponential time of that mean and is
-    back after one of mean `mttr_s`, beside the `failures` by plan. What a dying server has is sent to another at once
-    (`lost` is "reroute") or has failed ("fail"), as has what finds no server up."""
+    """Equal servers behind a router, with their parts read.
+
+    With `mtbf_s`, each server fails after an exponential time of that mean and is back after one of mean `mttr_s`, in
+    addition to the planned `failures`. The requests of a server that fails are sent to another at once (`lost` is
+    "reroute") or fail ("fail"). A request that finds no server fails, too."""
 
     servers: int
     router: str

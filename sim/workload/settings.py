@@ -1,5 +1,5 @@
-"""What arrives at a simulated server: when requests come, of which models, how long their inputs are, and by when an
-answer is due."""
+"""The requests of a simulation: when they come, for which models, how long their inputs are, and when answers are
+due."""
 
 import math
 from dataclasses import field, is_dataclass

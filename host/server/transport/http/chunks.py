@@ -6,6 +6,7 @@ MAX_LINE = 1024  # bytes of a line with a chunk's size and its extensions
 MAX_TRAILERS = 8192  # bytes of the fields after the last chunk, which the server ignores
 
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\0\r\n]*)?")
+_TRAILER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*")  # RFC 9110, section 5.5
 
 
 class BadChunk(Exception):
@@ -58,6 +59,8 @@ class Chunks:
             self._trailers += len(line) + 2
             if self._trailers > MAX_TRAILERS:
                 raise BadChunk(f"the trailers have more than {MAX_TRAILERS} bytes")
+            if line and not _TRAILER.fullmatch(line):
+                raise BadChunk("a trailer is no field of the form NAME: VALUE")
             self.ended = not line
         elif size := _SIZE.fullmatch(line):
             self._left = int(size[1], 16)
