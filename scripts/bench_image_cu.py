@@ -43,7 +43,7 @@ from headrace.bitstreams.kernel import KernelSpec, parse_kernels
 from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.verilate import rtl_sources
 from headrace.host.demo.inputs.images import SAMPLINGS, bundled_images
-from headrace.host.dpu.reference.image import FORMATS, ImageSpec, Stage
+from headrace.host.dpu.specs import IMAGE_FORMATS, ImageSpec, ImageStage
 from headrace.host.dpu.units.status import Status
 from headrace.host.workers.profiling.batches import machine
 from headrace.host.xrt.engine import MemoryRange
@@ -120,8 +120,8 @@ def settings(image: ImageSpec, jpeg: bytes, buffers: dict[str, np.ndarray]) -> d
     return {
         "jpeg_bytes": len(jpeg),
         "tensor_capacity": buffers["tensor"].nbytes,
-        "stage": int(Stage.NORMALIZE),
-        "format": FORMATS.index(image.dtype),
+        "stage": int(ImageStage.NORMALIZE),
+        "format": IMAGE_FORMATS.index(image.dtype),
         "resize_short": image.resize_short,
         "crop_width": image.crop_width,
         "crop_height": image.crop_height,

@@ -28,7 +28,7 @@ from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.preprocessor import CpuPreprocessor
 from headrace.host.dpu.reference import audio
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.specs import RESAMPLERS, AudioSpec, AudioStage, ImageSpec
 from headrace.host.workers.profiling.batches import machine
 
 ROUNDS = 3
@@ -62,7 +62,7 @@ def noise(rate: int, channels: int) -> bytes:
     return file.getvalue()
 
 
-def audio_per_s(data: bytes, spec: audio.AudioSpec, stage: audio.Stage, seconds: float) -> float:
+def audio_per_s(data: bytes, spec: AudioSpec, stage: AudioStage, seconds: float) -> float:
     """Return the seconds of audio that this thread's core preprocesses in a second."""
     done, started = 0, time.monotonic()
     while time.monotonic() < started + seconds:
@@ -74,12 +74,12 @@ def audio_per_s(data: bytes, spec: audio.AudioSpec, stage: audio.Stage, seconds:
 def measure_audio(seconds: float) -> dict[str, list[float]]:
     figures: dict[str, list[float]] = {}
     sounds = {sound: noise(*sound) for sound in SOUNDS}
-    specs = [audio.AudioSpec(resampler=resampler) for resampler in audio.RESAMPLERS]
+    specs = [AudioSpec(resampler=resampler) for resampler in RESAMPLERS]
     for spec in specs:
         audio.prepare(spec)
     for _ in range(ROUNDS):
         for (rate, channels), data in sounds.items():
-            for stage in audio.Stage:
+            for stage in AudioStage:
                 for spec in specs if rate != specs[0].rate else specs[:1]:
                     by = f" by {spec.resampler}" if rate != spec.rate else ""
                     rates = figures.setdefault(f"{rate} Hz{by}, {channels} channels, to {stage.name.lower()}", [])

@@ -29,7 +29,7 @@ from headrace.bitstreams.kernel import parse_kernels
 from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.verilate import rtl_sources
 from headrace.host.demo.inputs.images import bundled_images
-from headrace.host.dpu.reference.image import FORMATS, ImageSpec, Stage
+from headrace.host.dpu.specs import IMAGE_FORMATS, ImageSpec, ImageStage
 from headrace.host.dpu.units.image_cu import table_words
 from headrace.host.dpu.units.status import Status
 from headrace.host.workers.profiling.batches import machine
@@ -101,8 +101,8 @@ class Cu:
 
     def _settings(self) -> dict[str, int]:
         return {
-            "stage": int(Stage.NORMALIZE),
-            "format": FORMATS.index(SPEC.dtype),
+            "stage": int(ImageStage.NORMALIZE),
+            "format": IMAGE_FORMATS.index(SPEC.dtype),
             "resize_short": SPEC.resize_short,
             "crop_width": SPEC.crop_width,
             "crop_height": SPEC.crop_height,

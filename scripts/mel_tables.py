@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.specs import AudioSpec
 
 FOLDER = Path(__file__).resolve().parents[1] / "hls" / "mel"
 # Name in C++, in SystemVerilog, bits, what it is.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from headrace.batching import UsageError
 from headrace.host.demo.options import DemoOptions
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.specs import ImageSpec
 from headrace.host.live.hardware import Network
 from headrace.host.workers.inspection.parent import describe
 from headrace.host.workers.networks.description import NetworkDescription

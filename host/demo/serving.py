@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from headrace.batching import HeadraceError, Ledger, Request, Served, ServedTimes, percentiles_ms, summarize
 from headrace.host.demo.equality import Prepared, compare
 from headrace.host.dpu.preprocessor import Preprocessed, Preprocessor
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.specs import ImageSpec
 from headrace.host.live.precise_timer import PreciseTimer
 from headrace.host.live.runtime import Execution, Overloaded, Runtime
 

@@ -30,8 +30,7 @@ from headrace.host.demo.networks import ImageNetwork
 from headrace.host.demo.options import BEFOREHAND, DemoOptions
 from headrace.host.demo.serving import Run
 from headrace.host.dpu.reference import audio, audio_file, image
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.specs import AudioSpec, ImageSpec
 from headrace.host.dpu.units.run_limits import SOS
 from headrace.sim.engine import Arrivals
 from headrace.sim.experiments.preba.conditions import CPU_CORES, GPU, SEVENTHS

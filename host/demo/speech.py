@@ -43,7 +43,7 @@ from headrace.host.demo.stages import live_runs
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.preprocessor import CpuPreprocessor, CuRun, Preprocessed, Preprocessor
 from headrace.host.dpu.reference import audio, audio_file
-from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.specs import AudioSpec
 from headrace.host.live.hardware import Network, hardware_of
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.inspection.parent import describe

@@ -25,7 +25,7 @@ from headrace.host.demo.serving import Arrivals, Photos, Progress, Run, Source, 
 from headrace.host.demo.simulated import SIMULATING, Simulated, simulate_images
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.preprocessor import CpuPreprocessor, Preprocessor
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.specs import ImageSpec
 from headrace.host.live.hardware import Hardware, hardware_of, schedules_nodes
 from headrace.host.live.runtime import Execution, Runtime
 from headrace.host.live.smdp_tables import solve_tables_in_background

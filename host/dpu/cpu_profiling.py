@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 
 from headrace.batching import UsageError
 from headrace.host.dpu.reference import audio, audio_file, image
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.specs import AudioSpec, AudioStage, ImageSpec, ImageStage
 from headrace.sim.hardware.cpu import AudioCost, CpuCosts, ImageCost
 
 ROUNDS = 9
@@ -94,13 +93,13 @@ def measure_cpu(
 
 
 def _pixels(jpeg: bytes) -> int:
-    height, width = image.preprocess(jpeg, ImageSpec(), image.Stage.DECODE).shape[:2]
+    height, width = image.preprocess(jpeg, ImageSpec(), ImageStage.DECODE).shape[:2]
     return height * width
 
 
 def _at_16_khz(data: bytes) -> bytes:
     spec = AudioSpec(rate=AUDIO_HZ)
-    samples = audio.preprocess(data, spec, audio.Stage.RESAMPLE)
+    samples = audio.preprocess(data, spec, AudioStage.RESAMPLE)
     file = io.BytesIO()
     with wave.open(file, "wb") as out:
         out.setnchannels(1)

@@ -24,9 +24,8 @@ from headrace.bitstreams.xclbin import Mode
 from headrace.host import xrt
 from headrace.host.dpu.fair_pool import UnitState
 from headrace.host.dpu.preprocessor import CpuPreprocessor, Fallback, Launch, Preprocessed, Spec
-from headrace.host.dpu.reference import audio, image, image_file
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.reference import image_file
+from headrace.host.dpu.specs import AudioSpec, AudioStage, ImageSpec, ImageStage
 from headrace.host.dpu.units.audio_cu import AudioCus
 from headrace.host.dpu.units.cu import Cu
 from headrace.host.dpu.units.image_cus import ImageCus
@@ -178,7 +177,7 @@ class Dpu(Generic[Spec]):
         """A file's bytes to the model's input tensor, in `spec.dtype`. Raises as `process` does."""
         return (await self.process(data)).tensor
 
-    async def process(self, data: bytes, stage: image.Stage | audio.Stage | None = None) -> Preprocessed:
+    async def process(self, data: bytes, stage: ImageStage | AudioStage | None = None) -> Preprocessed:
         """Run the stages up to `stage`, which is one of the spec's kind, or all of them; the tensor is as that kind's
         `preprocess` makes it.
 
@@ -208,7 +207,7 @@ class Dpu(Generic[Spec]):
             done = replace(done, damage=opinions)
         return done
 
-    async def _on_cpu(self, data: bytes, stage: image.Stage | audio.Stage | None) -> Preprocessed:
+    async def _on_cpu(self, data: bytes, stage: ImageStage | AudioStage | None) -> Preprocessed:
         self._counters.on_cpu += 1
         return await self._cpu.process(data, stage)
 

@@ -13,9 +13,8 @@ from headrace.batching import HeadraceError
 from headrace.bitstreams.whole_file import replacing
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.preprocessor import Fallback, Launch, Preprocessed
-from headrace.host.dpu.reference import audio, audio_file, image
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.reference import audio_file
+from headrace.host.dpu.specs import AudioSpec, AudioStage, ImageSpec, ImageStage
 from headrace.host.xrt import Api, emulation
 
 FIELDS = ("output", "shape", "dtype", "unit", "dpu_status", "error")
@@ -26,7 +25,7 @@ async def preprocess_files(
     folder: Path,
     xclbin: Path,
     spec: ImageSpec | AudioSpec,
-    stage: image.Stage | audio.Stage,
+    stage: ImageStage | AudioStage,
     fallback: Fallback,
     on_done: Callable[[], None],
     wave: Path | None = None,

@@ -19,9 +19,7 @@ from numpy.typing import NDArray
 from headrace.batching import HeadraceError
 from headrace.host.dpu.fair_pool import FairPool, UnitState
 from headrace.host.dpu.reference import audio, image
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.image import ImageSpec
-from headrace.host.dpu.reference.orientation import Orientation
+from headrace.host.dpu.specs import AudioSpec, AudioStage, ImageSpec, ImageStage, Orientation
 
 Spec = TypeVar("Spec", bound=ImageSpec | AudioSpec)
 SpecOf = TypeVar("SpecOf", bound=ImageSpec | AudioSpec, covariant=True)
@@ -138,7 +136,7 @@ class CpuPreprocessor(Generic[Spec]):
         """A file's bytes to the model's input tensor, in `spec.dtype`. Raises as `process` does."""
         return (await self.process(data)).tensor
 
-    async def process(self, data: bytes, stage: image.Stage | audio.Stage | None = None) -> Preprocessed:
+    async def process(self, data: bytes, stage: ImageStage | AudioStage | None = None) -> Preprocessed:
         """Run the stages up to `stage`, which is one of the spec's kind, or all of them; the tensor is what that
         kind's `preprocess` returns.
 

@@ -11,7 +11,7 @@ from headrace.bitstreams.kernel import read_checked
 from headrace.bitstreams.xclbin import Mode, XclbinError, read_xclbin, sealed, write_xclbin
 from headrace.host import xrt
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.specs import ImageSpec
 from headrace.host.xrt import emulation
 
 HOSTILE = {

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from sounds import int16, speechlike, wav, written
 
 from headrace.batching import UnsupportedInput
-from headrace.host.dpu.reference.audio import RATES
 from headrace.host.dpu.reference.audio_file import MAX_CHUNKS, pcm
+from headrace.host.dpu.specs import RATES
 from headrace.host.dpu.units.status import Status
 from headrace.sim.hardware.dpu.audio import wav_cycles, wav_header_cycles
 

@@ -124,7 +124,7 @@ def _by_libsndfile(data: bytes, longest_s: float, reason: UnsupportedInput) -> t
 
     _check_kind(data)
     try:
-        with soundfile.AudioFile(io.BytesIO(data)) as sound:
+        with soundfile.SoundFile(io.BytesIO(data)) as sound:
             rate, channels = int(sound.samplerate), int(sound.channels)
             if sound.subtype not in SUBTYPES:
                 raise BadInput(f"samples are {sound.subtype}; convert them to PCM, float, A-law or u-law")

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
-from enum import Enum
 from typing import Any, NamedTuple
 
 import cv2
@@ -21,6 +20,7 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from headrace.batching import CorruptInput
+from headrace.host.dpu.specs import Damaged
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 PNG_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of a pixel, by colour type (PNG, 11.2.1)
@@ -38,13 +38,6 @@ UNKNOWN_SAMPLING = "Could not determine subsampling level"  # TurboJPEG's: it do
 ALONE_S = 120.0  # far beyond what a file within the limits of pixels and scans takes
 # Of a process of its own, since the error output is that of all threads.
 DECODE_ALONE = "import sys, cv2, numpy; cv2.imdecode(numpy.frombuffer(sys.stdin.buffer.read(), numpy.uint8), 1)"
-
-
-class Damaged(Enum):
-    """What happens to a file that is damaged and of which OpenCV makes an image nonetheless."""
-
-    STRICT = "strict"
-    LENIENT = "lenient"
 
 
 class Photo(NamedTuple):

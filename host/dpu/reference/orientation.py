@@ -8,47 +8,15 @@ A value from 1 to 8: from 5 on rows and columns are exchanged, first of all; the
 import contextlib
 import struct
 from collections.abc import Iterator
-from enum import IntEnum
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from headrace.host.dpu.reference.image_file import PNG_SIGNATURE, SOI, segments
+from headrace.host.dpu.specs import Orientation
 
 APP1 = 0xE1
 EXIF = b"Exif\0\0"
 ORIENTATION_TAG = 0x0112
 PNG_CHUNK, WEBP_CHUNK = ">I4s", "<4sI"  # a checksum follows the data; padding to an even length does
 KINDS = {3: "H", 4: "I", 8: "h", 9: "i"}  # the types of a whole number: SHORT, LONG, and both with a sign
-
-
-class Orientation(IntEnum):
-    """What turns the stored image upright."""
-
-    NONE = 1
-    MIRROR = 2
-    HALF_TURN = 3
-    FLIP = 4
-    TRANSPOSE = 5
-    QUARTER_TURN = 6  # clockwise
-    TRANSVERSE = 7
-    BACK_QUARTER_TURN = 8
-
-    @property
-    def exchanges_sides(self) -> bool:
-        return self >= Orientation.TRANSPOSE
-
-    def turned(self, image: NDArray[Any], rows: int) -> NDArray[Any]:
-        """The image upright, its axis `rows` being the rows and the next one the columns."""
-        columns = rows + 1
-        if self.exchanges_sides:
-            image = image.swapaxes(rows, columns)
-        if self in (self.MIRROR, self.HALF_TURN, self.QUARTER_TURN, self.TRANSVERSE):
-            image = np.flip(image, columns)
-        if self in (self.HALF_TURN, self.FLIP, self.TRANSVERSE, self.BACK_QUARTER_TURN):
-            image = np.flip(image, rows)
-        return np.ascontiguousarray(image)
 
 
 def orientation(file: bytes) -> Orientation:

@@ -13,7 +13,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-RATES = (8000, 11025, 16000, 22050, 24000, 32000, 44100, 48000)  # Hz; between any two of them there is a short FIR
+from headrace.host.dpu.specs import RATES
+
 PASS_BAND = 0.9  # of the lower of both Nyquist frequencies; the stop-band begins at 1
 PASS_RIPPLE_DB, STOP_DB = 0.03, 90.0  # 0.1 would be 0.02 in ln of power: twice what fixed point is to add
 TAP_ONE = 1 << 23  # a tap of 1: they are signed numbers of 24 bits
@@ -26,7 +27,11 @@ WINDOW_VALUES = 1 << 16  # of the matrices that are made at a time: they stay in
 
 @cache
 def taps(source: int, target: int) -> NDArray[np.float64]:
-    """Return the FIR that resamples from `source` to `target` Hz, as `AudioSpec.taps` defines it.
+    """Return the FIR that resamples from `source` to `target` Hz, shape (2 * half + 1,), symmetric.
+
+    Its taps lie at `up` times `source`, where `up` / `down` is `target` / `source` in lowest terms. Output m is the sum
+    over inputs i of x[i] * taps[half + m * down - i * up]. Inputs beyond either end are 0. Equal rates give one tap,
+    which is 1. The FIR passes 0.9 of the lower Nyquist frequency within 0.03 dB and stops by 90 dB from the whole.
 
     The design is minimax (Parks-McClellan) at a rate a few times as high as the lower of the two. A short Kaiser
     window's FIR then interpolates it to where both rates meet: a third fewer taps than by a Kaiser window alone."""

@@ -19,8 +19,8 @@ from headrace.batching import UnsupportedInput, UsageError
 from headrace.host.dpu.fair_pool import FairPool
 from headrace.host.dpu.preprocessor import CuRun, Preprocessed
 from headrace.host.dpu.reference import audio_file
-from headrace.host.dpu.reference.audio import FORMATS, AudioSpec, Stage
 from headrace.host.dpu.reference.audio_file import Pcm
+from headrace.host.dpu.specs import AUDIO_FORMATS, AudioSpec, AudioStage
 from headrace.host.dpu.units.audio_tables import filter_program, taps_table
 from headrace.host.dpu.units.cu import Cu, CuLost, as_int
 from headrace.host.dpu.units.pool import CuPool, OpenPool
@@ -84,14 +84,14 @@ class MelCu(Cu):
         self._wav = self._buffer(1 << 20, argument=0)
         self._tables: dict[int, Any] = {}  # by rate; those that files had so far
 
-    def run(self, wav: bytes, header: Pcm | None, stage: Stage, timeout_s: float) -> MelResult:
+    def run(self, wav: bytes, header: Pcm | None, stage: AudioStage, timeout_s: float) -> MelResult:
         """`header`: what the host made of the file's, None if it is not for the DPU, which is to say why.
 
         Blocks for at most about `timeout_s`. Raises CuLost on a hang, an error state or a failing transfer."""
         spec = self._spec
         rate = spec.rate if header is None else header.rate
         samples = 0 if header is None else spec.resampled(header.frames, rate)
-        bands = stage >= Stage.MEL
+        bands = stage >= AudioStage.MEL
         frames = spec.frames(samples)
         size = (frames * 4 + STATISTICS_BYTES) * spec.n_mels if bands else samples * 4
         try:
@@ -117,12 +117,12 @@ class MelCu(Cu):
             if status == Status.OK and count != (frames if bands else samples):
                 raise ValueError(f"it tells of {count} frames or samples, which the file does not have")
             output = np.empty(0, np.float32)
-            if status == Status.OK and stage != Stage.NORMALIZE:
+            if status == Status.OK and stage != AudioStage.NORMALIZE:
                 values = self._fetch(mel, 4 * count * (spec.n_mels if bands else 1)).view(np.float32)
                 output = (values.reshape(count, spec.n_mels).T if bands else values).copy()
         except (RuntimeError, ValueError) as error:  # what XRT raises whatever happened; a record that makes no sense
             raise CuLost(f"{self.name}: {error}") from error
-        if status != Status.OK or stage != Stage.NORMALIZE:
+        if status != Status.OK or stage != AudioStage.NORMALIZE:
             self._free.append(mel)
             mel = None
         return MelResult(status, mel, count, output, source_samples, self.counters)
@@ -147,7 +147,9 @@ class MelCu(Cu):
             silence.nbytes,
         )
         wav = header + silence.tobytes()
-        done = self.run(wav, audio_file.pcm(wav, self._spec.rates, self._spec.longest_s), Stage.RESAMPLE, timeout_s)
+        done = self.run(
+            wav, audio_file.pcm(wav, self._spec.rates, self._spec.longest_s), AudioStage.RESAMPLE, timeout_s
+        )
         return done.status == Status.OK and len(done.output) == len(silence) and not done.output.any()
 
     def _output(self, size: int) -> Any:
@@ -196,7 +198,7 @@ class NormCu(Cu):
                 spec.counted(frames),
                 spec.n_mels,
                 self._tensor.size(),
-                FORMATS.index(spec.dtype),
+                AUDIO_FORMATS.index(spec.dtype),
                 as_int(round(spec.std_floor * FLOOR_ONE)),
             )
             if words[0] != Status.OK or words[3] != pitch:
@@ -232,10 +234,10 @@ class AudioCus:
         # Requests at work, each with at most one buffer: more than a CU each would only wait between the two.
         self._places = FairPool(range(sum(len(pool.names) for pool in self.pools)), "place {}".format)
 
-    async def process(self, data: bytes, stage: Stage | None, timeout_s: float) -> tuple[Preprocessed, Status]:
+    async def process(self, data: bytes, stage: AudioStage | None, timeout_s: float) -> tuple[Preprocessed, Status]:
         """`timeout_s` is beside what the sound's size accounts for. Raises DpuUnavailable, and BadInput of what is too
         long."""
-        last = Stage.NORMALIZE if stage is None else stage
+        last = AudioStage.NORMALIZE if stage is None else stage
         limit_s = timeout_s + audio_clocks(data) / self._clocks_per_s
         try:
             header = audio_file.pcm(data, self._spec.rates, self._spec.longest_s)

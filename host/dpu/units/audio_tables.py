@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import UsageError
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.resampling import RATES, TAP_ONE, fixed_taps
+from headrace.host.dpu.reference.audio import filterbank
+from headrace.host.dpu.reference.resampling import TAP_ONE, fixed_taps
+from headrace.host.dpu.specs import RATES, AudioSpec
 
 LANES = 88  # outputs under way at the same time: multipliers of hls/resample
 TAP_WORDS = 1024  # that hls/resample keeps
@@ -26,7 +27,9 @@ def passes(rate: int) -> int:
 
 
 def taps_table(spec: AudioSpec, rate: int) -> NDArray[np.int32]:
-    """`spec.taps(rate)` as hls/resample keeps them, shape (words, LANES), in units of 1 / TAP_ONE, each rounded once.
+    """Return the taps in the order of hls/resample, shape (words, LANES), int32 in units of 1 / TAP_ONE.
+
+    The taps are `resampling.fixed_taps(rate, TARGET_HZ)`, each rounded once.
 
     `up` / `down` being 16000 / `rate` in lowest terms and `step` `down` times `passes(rate)`, there are `step` words.
     Lane k of word w is the tap at w + k * `step`, the middle tap, which an output has for the input at its own time,
@@ -52,7 +55,7 @@ def taps_table(spec: AudioSpec, rate: int) -> NDArray[np.int32]:
 
 
 def filter_program(spec: AudioSpec) -> NDArray[np.uint64]:
-    """`spec.filterbank()` as the program that the mel unit runs for each frame, uint64 of shape (256, 2), little-endian
+    """`filterbank(spec)` as the program that the mel unit runs for each frame, uint64 of shape (256, 2), little-endian
     in device memory; zeros behind the last step.
 
     A row is one step (one clock) of both lanes. The first lane goes up from bin 1 to 128, the second down from bin 255
@@ -79,7 +82,7 @@ def filter_program(spec: AudioSpec) -> NDArray[np.uint64]:
         )
     if spec.n_mels % 4 or not 4 <= spec.n_mels <= 128:
         raise UsageError(f"n_mels is {spec.n_mels}; the DPU takes multiples of 4 from 4 to 128")
-    return program_of(spec.filterbank())
+    return program_of(filterbank(spec))
 
 
 def program_of(filterbank: NDArray[np.float32]) -> NDArray[np.uint64]:

@@ -11,8 +11,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.host.dpu.reference.image import FORMATS, ImageSpec, Stage, upright
-from headrace.host.dpu.reference.orientation import Orientation, orientation
+from headrace.host.dpu.reference.image import upright
+from headrace.host.dpu.reference.orientation import orientation
+from headrace.host.dpu.specs import IMAGE_FORMATS, ImageSpec, ImageStage, Orientation
 from headrace.host.dpu.units.cu import Cu, CuLost
 from headrace.host.dpu.units.status import Status
 
@@ -58,7 +59,7 @@ class ImageCu(Cu):
         self._workspace = self._buffer(FIRST_WORKSPACE, argument=WORKSPACE)
         self._send(self._tables, words)
 
-    def run(self, jpeg: bytes, stage: Stage, timeout_s: float) -> CuResult:
+    def run(self, jpeg: bytes, stage: ImageStage, timeout_s: float) -> CuResult:
         """Blocks for at most about `timeout_s` for each start of the CU, of which there are at most three. A file of
         several scans is too large if its coefficients are more than those of `spec.max_megapixels`.
 
@@ -88,9 +89,9 @@ class ImageCu(Cu):
 
     def probe(self, timeout_s: float) -> bool:
         jpeg, pixels = known_image()
-        return np.array_equal(self.run(jpeg, Stage.DECODE, timeout_s).output, pixels)
+        return np.array_equal(self.run(jpeg, ImageStage.DECODE, timeout_s).output, pixels)
 
-    def _once(self, jpeg_bytes: int, spec: ImageSpec, stage: Stage, timeout_s: float) -> list[int]:
+    def _once(self, jpeg_bytes: int, spec: ImageSpec, stage: ImageStage, timeout_s: float) -> list[int]:
         """The record: status, out_width, out_height, src_width, src_height, output bytes (low, high), 0."""
         return self._start(
             timeout_s,
@@ -101,7 +102,7 @@ class ImageCu(Cu):
             self._tables,
             self._result,
             int(stage),
-            FORMATS.index(spec.dtype),
+            IMAGE_FORMATS.index(spec.dtype),
             spec.resize_short,
             spec.crop_width,
             spec.crop_height,
@@ -152,7 +153,7 @@ def result(
     words: list[int],
     output: NDArray[np.uint8],
     spec: ImageSpec,
-    stage: Stage,
+    stage: ImageStage,
     found: Orientation,
     counters: Mapping[str, int] | None,
 ) -> CuResult:
@@ -162,7 +163,7 @@ def result(
     status, width, height, pixels = Status(words[0]), words[1], words[2], words[3] * words[4]
     if status != Status.OK:
         return CuResult(status, np.empty(0, np.uint8), pixels, counters, found)
-    shape = (3, height, width) if stage == Stage.NORMALIZE else (height, width, 3)
-    dtype = np.dtype(spec.dtype if stage == Stage.NORMALIZE else np.uint8)
+    shape = (3, height, width) if stage == ImageStage.NORMALIZE else (height, width, 3)
+    dtype = np.dtype(spec.dtype if stage == ImageStage.NORMALIZE else np.uint8)
     image = output.view(dtype).reshape(shape).copy()  # the buffer is the next request's
     return CuResult(status, upright(image, spec.turn(found), stage), pixels, counters, found)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from headrace.host.dpu.preprocessor import Launch, Preprocessed
-from headrace.host.dpu.reference.image import ImageSpec, Stage
+from headrace.host.dpu.specs import ImageSpec, ImageStage
 from headrace.host.dpu.units.image_cu import ImageCu
 from headrace.host.dpu.units.job_queue import JobQueue
 from headrace.host.dpu.units.pool import CuPool, OpenPool
@@ -27,9 +27,9 @@ class ImageCus:
             self._pool = open_pool(ImageCu, spec)
         self.pools = (self._pool,)
 
-    async def process(self, data: bytes, stage: Stage | None, timeout_s: float) -> tuple[Preprocessed, Status]:
+    async def process(self, data: bytes, stage: ImageStage | None, timeout_s: float) -> tuple[Preprocessed, Status]:
         """`timeout_s` is beside what the photo's size accounts for. Raises DpuUnavailable."""
-        last = Stage.NORMALIZE if stage is None else stage
+        last = ImageStage.NORMALIZE if stage is None else stage
         limit_s = timeout_s + image_clocks(data, self._spec, last) / self._clocks_per_s
         run, result = await self._pool.run(lambda cu: cu.run(data, last, limit_s))
         done = Preprocessed(

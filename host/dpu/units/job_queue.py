@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.host.dpu.reference.image import FORMATS, ImageSpec, Stage
 from headrace.host.dpu.reference.orientation import orientation
+from headrace.host.dpu.specs import IMAGE_FORMATS, ImageSpec, ImageStage
 from headrace.host.dpu.units.cu import RESULT_WORDS, Cu, CuLost, as_int
 from headrace.host.dpu.units.image_cu import (
     CENTRED,
@@ -51,7 +51,7 @@ class JobSlot:
         self._queue = queue
         self._number = number
 
-    def run(self, jpeg: bytes, stage: Stage, timeout_s: float) -> CuResult:
+    def run(self, jpeg: bytes, stage: ImageStage, timeout_s: float) -> CuResult:
         """Blocks until the job is done. Raises CuLost if the CU has done none of its jobs for `timeout_s`, on an error
         state or a failing transfer; then the CU is lost to all lanes."""
         return self._queue.run(self._number - 1, jpeg, stage, timeout_s)
@@ -114,7 +114,7 @@ class JobQueue(Cu):
                 time.sleep(SLICE_S)
             self._lost = f"{self.name} was closed"
 
-    def run(self, lane: int, jpeg: bytes, stage: Stage, timeout_s: float) -> CuResult:
+    def run(self, lane: int, jpeg: bytes, stage: ImageStage, timeout_s: float) -> CuResult:
         found = orientation(jpeg)
         spec = self._spec.as_stored(found)
         try:
@@ -143,11 +143,13 @@ class JobQueue(Cu):
 
     def probe(self, timeout_s: float) -> bool:
         jpeg, pixels = known_image()
-        return np.array_equal(self.run(0, jpeg, Stage.DECODE, timeout_s).output, pixels)
+        return np.array_equal(self.run(0, jpeg, ImageStage.DECODE, timeout_s).output, pixels)
 
     # ---- Jobs ----
 
-    def _once(self, lane: int, jpeg: bytes, spec: ImageSpec, stage: Stage, timeout_s: float) -> tuple[list[int], Any]:
+    def _once(
+        self, lane: int, jpeg: bytes, spec: ImageSpec, stage: ImageStage, timeout_s: float
+    ) -> tuple[list[int], Any]:
         """A job's record, and the buffer that has its tensor."""
         to_device = self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE
         with self._lock:
@@ -166,7 +168,7 @@ class JobQueue(Cu):
                     lane * self._tensor_room,
                     self._tensor_room,
                     int(stage),
-                    FORMATS.index(spec.dtype),
+                    IMAGE_FORMATS.index(spec.dtype),
                     spec.resize_short,
                     spec.crop_width,
                     spec.crop_height,

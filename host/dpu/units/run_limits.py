@@ -10,7 +10,7 @@ from typing import Final
 from headrace.batching import CorruptInput
 from headrace.bitstreams.xclbin import Mode
 from headrace.host.dpu.reference import image_file
-from headrace.host.dpu.reference.image import ImageSpec, Stage
+from headrace.host.dpu.specs import ImageSpec, ImageStage
 
 # Clocks that a CU does in a second at the least, for a bound as wide: on a card below any clock rate, as software
 # (500x375 at quality 90 in 10 ms), and emulated clock by clock (0.6 million of real ones).
@@ -23,7 +23,7 @@ A_WAV_BYTE: Final = 24  # 8 kHz, two bytes a sample: 2.2 clocks of each CU for o
 SOS: Final = b"\xff\xda"
 
 
-def image_clocks(jpeg: bytes, spec: ImageSpec, stage: Stage) -> int:
+def image_clocks(jpeg: bytes, spec: ImageSpec, stage: ImageStage) -> int:
     """At most for one run. Of a file whose header says no size the bytes are all that there is to do."""
     clocks = A_JPEG_BYTE * len(jpeg)
     try:
@@ -31,7 +31,7 @@ def image_clocks(jpeg: bytes, spec: ImageSpec, stage: Stage) -> int:
     except CorruptInput:
         return clocks
     clocks += A_PIXEL * width * height * (2 + jpeg.count(SOS))
-    if stage >= Stage.RESIZE and width and height:
+    if stage >= ImageStage.RESIZE and width and height:
         clocks += AN_OUTPUT_PIXEL * math.ceil(width * height * (spec.resize_short / min(width, height)) ** 2)
     return clocks
 

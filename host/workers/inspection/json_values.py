@@ -9,8 +9,7 @@ from typing import Any
 
 from headrace.batching import HeadraceError
 from headrace.batching.graphs.model_graph import Kernel, Length, MatMul, ModelGraph, Node, NodeKind
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.image import Damaged, ImageSpec
+from headrace.host.dpu.specs import AudioSpec, Damaged, ImageSpec
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.networks.description import NetworkDescription
 from headrace.host.workers.networks.foreign.rules import FileRules

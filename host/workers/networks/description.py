@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from headrace.batching import UsageError
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.specs import AudioSpec, ImageSpec
 from headrace.host.memory.layout import TensorSpec
 
 MAX_BATCH = 1 << 16  # the largest batch where a network has no bound of its own

@@ -19,9 +19,7 @@ import torch
 
 from headrace.batching import UsageError
 from headrace.batching.errors import one_line
-from headrace.host.dpu.reference.audio import FORMATS as SOUND_FORMATS
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.image import FORMATS, ImageSpec
+from headrace.host.dpu.specs import AUDIO_FORMATS, IMAGE_FORMATS, AudioSpec, ImageSpec
 from headrace.host.memory.layout import VARIABLE, TensorSpec
 from headrace.host.workers.networks.description import MAX_BATCH, NetworkDescription
 from headrace.host.workers.networks.foreign.exported import load_exported
@@ -340,14 +338,14 @@ def _fitted(transform: ImageSpec | AudioSpec | None, inputs: Sequence[TensorSpec
     if isinstance(transform, AudioSpec):
         if len(inputs) != 2 or inputs[1].shape or inputs[1].dtype not in ("int32", "int64"):
             return None
-        if spec.dtype not in SOUND_FORMATS or spec.shape != (transform.n_mels, VARIABLE):
+        if spec.dtype not in AUDIO_FORMATS or spec.shape != (transform.n_mels, VARIABLE):
             return None
         longest_s = min(transform.longest_s, (spec.longest - 1) * transform.hop / transform.rate)
         return replace(transform, dtype=spec.dtype, longest_s=longest_s)
     if transform is None or len(inputs) > 1 or len(spec.shape) != 3 or spec.variable is not None:
         return None
     channels, height, width = spec.shape
-    if channels != 3 or spec.dtype not in FORMATS:
+    if channels != 3 or spec.dtype not in IMAGE_FORMATS:
         return None
     if transform.dtype != spec.dtype:
         transform = replace(transform, dtype=spec.dtype)

@@ -14,7 +14,8 @@ from headrace.host.demo.equality import Equality, Prepared
 from headrace.host.demo.inputs.images import Photo
 from headrace.host.demo.serving import PARTS, Arrivals, Photos, run_arrivals
 from headrace.host.dpu.preprocessor import CpuPreprocessor
-from headrace.host.dpu.reference.image import ImageSpec, preprocess
+from headrace.host.dpu.reference.image import preprocess
+from headrace.host.dpu.specs import ImageSpec
 
 pytestmark = pytest.mark.usefixtures("small")
 

@@ -20,8 +20,7 @@ from headrace.host.demo.inputs.images import Photo
 from headrace.host.demo.options import DemoOptions
 from headrace.host.demo.report import report
 from headrace.host.demo.simulated import LOADED, MEASURED, Server, Simulated, simulate_audio, simulate_images
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.specs import AudioSpec, ImageSpec
 from headrace.sim.hardware.dpu.audio import mel_cu_cycles
 from headrace.sim.hardware.inputs import image_of
 from headrace.sim.workload.traffic import poisson

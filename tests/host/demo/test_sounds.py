@@ -9,8 +9,8 @@ import soundfile
 from headrace.batching import UsageError
 from headrace.host.demo.inputs import audio
 from headrace.host.demo.inputs.audio import Speaker, demo_audio, folder_audio, pcm_file, recorded_audio, spoken_audio
-from headrace.host.dpu.reference.audio import RATES, AudioSpec
 from headrace.host.dpu.reference.audio_file import pcm
+from headrace.host.dpu.specs import RATES, AudioSpec
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from headrace.bitstreams.build import build_hw_emu, build_sw_emu
 from headrace.host.dpu import driver
 from headrace.host.dpu.driver import Dpu, DpuUnavailable
 from headrace.host.dpu.preprocessor import Fallback
-from headrace.host.dpu.reference import audio
-from headrace.host.dpu.reference.audio import AudioSpec, Stage
+from headrace.host.dpu.reference import audio, resampling
+from headrace.host.dpu.specs import AudioSpec, AudioStage
 from headrace.host.dpu.units import cu
 from headrace.host.dpu.units.audio_cu import MelCu, NormCu
 from headrace.host.dpu.units.status import Status
@@ -80,9 +80,9 @@ def test_sounds_of_every_rate_follow_each_other(xclbin, rate):
     samples = int16(np.stack([speechlike(0.4, rate, seed) for seed in (1, 2)], 1))
 
     async def body(dpu):
-        resampled = (await dpu.process(wav(samples, rate), Stage.RESAMPLE)).tensor
+        resampled = (await dpu.process(wav(samples, rate), AudioStage.RESAMPLE)).tensor
         up, down = 16000 // np.gcd(16000, rate), rate // np.gcd(16000, rate)
-        taps = SPEC.taps(rate)
+        taps = resampling.taps(rate, SPEC.rate)
         skip = -(len(taps) // 2) % down  # zeros in front, so that an output lies on the middle
         exact = scipy.signal.upfirdn(np.pad(taps, (skip, 0)), samples.sum(1) / 65536, up, down)
         exact = exact[(skip + len(taps) // 2) // down :]
@@ -101,7 +101,11 @@ def test_the_cpu_gives_what_the_units_give_at_every_rate(xclbin, rate):
     data = wav(int16(speechlike(1, rate) + noise), rate)
 
     async def body(dpu):
-        bounds = {Stage.RESAMPLE: (2e-7, 2.0**-20), Stage.MEL: (2e-4, 3e-3), Stage.NORMALIZE: (2e-4, 5e-3)}
+        bounds = {
+            AudioStage.RESAMPLE: (2e-7, 2.0**-20),
+            AudioStage.MEL: (2e-4, 3e-3),
+            AudioStage.NORMALIZE: (2e-4, 5e-3),
+        }
         for stage, (rms, largest) in bounds.items():
             done = await dpu.process(data, stage)
             error = done.tensor.astype(np.float64) - audio.preprocess(data, SPEC, stage)
@@ -110,7 +114,7 @@ def test_the_cpu_gives_what_the_units_give_at_every_rate(xclbin, rate):
     with_dpu(xclbin, body)
 
 
-@pytest.mark.parametrize("stage", Stage)
+@pytest.mark.parametrize("stage", AudioStage)
 def test_each_stage_gives_what_the_cpu_gives(xclbin, stage):
     async def body(dpu):
         done = await dpu.process(SOUNDS[1], stage)
@@ -118,7 +122,7 @@ def test_each_stage_gives_what_the_cpu_gives(xclbin, stage):
         assert done.tensor.shape == reference.shape and done.tensor.dtype == reference.dtype
         np.testing.assert_allclose(done.tensor, reference, atol=2e-3)
         kinds = [run.unit.rpartition("_")[0] for run in done.runs]
-        assert kinds == ["audio_mel_cu", "audio_norm_cu"][: 1 + (stage == Stage.NORMALIZE)]
+        assert kinds == ["audio_mel_cu", "audio_norm_cu"][: 1 + (stage == AudioStage.NORMALIZE)]
         assert done.unit == ", ".join(run.unit for run in done.runs) and done.dpu_status == "OK"
 
     with_dpu(xclbin, body)

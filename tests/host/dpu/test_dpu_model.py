@@ -12,8 +12,8 @@ from headrace.bitstreams.build import build_hw_emu
 from headrace.host.demo.inputs.audio import recorded_audio, spoken_audio
 from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.reference.audio import AudioSpec, Stage, preprocess
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.reference.audio import preprocess
+from headrace.host.dpu.specs import AudioSpec, AudioStage, ImageSpec
 from headrace.sim.hardware.inputs import image_of
 from headrace.sim.system.dpu_server import CLOCK_HZ, START_S, dpu_preprocessor
 
@@ -54,7 +54,7 @@ def clocks(kind: str, size: float, **given) -> dict[str, float]:
 
 def sixteen_khz(data: bytes, longest_s: float = 6.0) -> tuple[bytes, float]:
     """A file as LibriSpeech's are, but WAV, and its seconds."""
-    samples = preprocess(data, AudioSpec(), Stage.RESAMPLE)[: round(16000 * longest_s)]
+    samples = preprocess(data, AudioSpec(), AudioStage.RESAMPLE)[: round(16000 * longest_s)]
     return wav(int16(samples), 16000), len(samples) / 16000
 
 

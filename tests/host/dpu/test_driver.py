@@ -22,8 +22,9 @@ from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu import driver
 from headrace.host.dpu.driver import Dpu, DpuUnavailable
 from headrace.host.dpu.preprocessor import Fallback, Launch, PreprocessorUnavailable
-from headrace.host.dpu.reference.image import Damaged, ImageSpec, Stage, preprocess
+from headrace.host.dpu.reference.image import preprocess
 from headrace.host.dpu.reference.image import process as process_image
+from headrace.host.dpu.specs import Damaged, ImageSpec, ImageStage
 from headrace.host.dpu.units import cu, job_queue
 from headrace.host.dpu.units.image_cu import FIRST_WORKSPACE, WORKSPACE, known_image
 from headrace.host.dpu.units.status import Status
@@ -130,7 +131,7 @@ def test_an_output_larger_than_the_buffer_gets_a_larger_one(xclbin):
     large = cv2.imencode(".jpg", np.zeros((1500, 2000, 3), np.uint8))[1].tobytes()
 
     async def body(dpu):
-        done = await dpu.process(large, Stage.DECODE)
+        done = await dpu.process(large, ImageStage.DECODE)
         assert done.tensor.shape == (1500, 2000, 3) and not done.tensor.any() and done.dpu_status == "OK"
         assert np.array_equal(await dpu.preprocess(PHOTOS[0].jpeg), preprocess(PHOTOS[0].jpeg, ImageSpec()))
 
@@ -229,10 +230,10 @@ def test_damage_that_only_the_unit_finds_is_told_with_both_opinions(xclbin, at, 
     spec = ImageSpec(damaged=policy)
 
     async def body(dpu):
-        done = await dpu.process(bytes(photo), Stage.DECODE)
+        done = await dpu.process(bytes(photo), ImageStage.DECODE)
         assert (done.unit, done.dpu_status, dpu.damaged) == ("cpu", status.name, 1)
         assert done.damage == f"a CU finds {status.name} ({status.reason}), the CPU path finds nothing wrong"
-        assert process_image(bytes(photo), spec, Stage.DECODE)[1] is None
+        assert process_image(bytes(photo), spec, ImageStage.DECODE)[1] is None
 
     with_dpu(xclbin, body, spec)
 

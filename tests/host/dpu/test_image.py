@@ -5,15 +5,8 @@ import numpy as np
 import pytest
 
 from headrace.batching import CorruptInput, UsageError
-from headrace.host.dpu.reference.image import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    Damaged,
-    ImageSpec,
-    Stage,
-    preprocess,
-    resized_size,
-)
+from headrace.host.dpu.reference.image import preprocess, resized_size
+from headrace.host.dpu.specs import IMAGENET_MEAN, IMAGENET_STD, Damaged, ImageSpec, ImageStage
 
 
 def jpeg(width: int, height: int, channels: int = 3) -> bytes:
@@ -27,9 +20,9 @@ def test_the_stages_are_opencv_and_numpy():
     resized = cv2.resize(decoded, (384, 256), interpolation=cv2.INTER_LINEAR_EXACT)
     cropped = resized[16:240, 80:304, ::-1]
     normal = (cropped.astype(np.float32) / 255 - np.float32(IMAGENET_MEAN)) / np.float32(IMAGENET_STD)
-    assert np.array_equal(preprocess(data, ImageSpec(), Stage.DECODE), decoded[..., ::-1])
-    assert np.array_equal(preprocess(data, ImageSpec(), Stage.RESIZE), resized[..., ::-1])
-    assert np.array_equal(preprocess(data, ImageSpec(), Stage.CROP), cropped)
+    assert np.array_equal(preprocess(data, ImageSpec(), ImageStage.DECODE), decoded[..., ::-1])
+    assert np.array_equal(preprocess(data, ImageSpec(), ImageStage.RESIZE), resized[..., ::-1])
+    assert np.array_equal(preprocess(data, ImageSpec(), ImageStage.CROP), cropped)
     tensor = preprocess(data, ImageSpec())
     assert tensor.dtype == np.float32 and np.array_equal(tensor, normal.transpose(2, 0, 1))
 
@@ -38,7 +31,7 @@ def test_the_stages_are_opencv_and_numpy():
 def test_looking_up_the_tables_is_normalizing(dtype):
     spec = ImageSpec(dtype=dtype)
     tables = spec.tables()
-    cropped = preprocess(jpeg(260, 256), spec, Stage.CROP)
+    cropped = preprocess(jpeg(260, 256), spec, ImageStage.CROP)
     expected = np.stack([tables[channel][cropped[..., channel]] for channel in range(3)])
     assert np.array_equal(preprocess(jpeg(260, 256), spec), expected) and tables.dtype == np.dtype(dtype)
 
@@ -50,7 +43,7 @@ def test_every_type_and_crop_is_numpys(channels, dtype, crop, offset):
     step = 0.03 if dtype == "int8" else None
     spec = ImageSpec(256, *crop, *offset, dtype=dtype, int8_step=step)
     data = jpeg(301, 257, channels)
-    cropped = preprocess(data, spec, Stage.CROP)
+    cropped = preprocess(data, spec, ImageStage.CROP)
     assert cropped.shape == (crop[1], crop[0], 3) and cropped.flags.c_contiguous
     values = (cropped.astype(np.float32) / 255 - np.float32(IMAGENET_MEAN)) / np.float32(IMAGENET_STD)
     if dtype == "int8":

@@ -17,8 +17,8 @@ from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu import driver
 from headrace.host.dpu.driver import Dpu, DpuUnavailable
 from headrace.host.dpu.preprocessor import Fallback, Launch, PreprocessorUnavailable
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.image import ImageSpec, Stage, preprocess
+from headrace.host.dpu.reference.image import preprocess
+from headrace.host.dpu.specs import AudioSpec, ImageSpec, ImageStage
 from headrace.host.dpu.units import job_queue
 from headrace.host.dpu.units.status import Status
 from headrace.host.xrt import emulation
@@ -132,8 +132,8 @@ def test_larger_files_and_tensors_get_larger_buffers_between_other_requests(xclb
 
     async def body(dpu):
         others = [dpu.preprocess(photo.jpeg) for photo in PHOTOS * 2]
-        done = await asyncio.gather(dpu.process(large, Stage.DECODE), dpu.process(large), *others)
-        assert np.array_equal(done[0].tensor, preprocess(large, ImageSpec(), Stage.DECODE))
+        done = await asyncio.gather(dpu.process(large, ImageStage.DECODE), dpu.process(large), *others)
+        assert np.array_equal(done[0].tensor, preprocess(large, ImageSpec(), ImageStage.DECODE))
         assert np.array_equal(done[1].tensor, preprocess(large, ImageSpec()))
         for photo, tensor in zip(PHOTOS * 2, done[2:], strict=True):
             assert np.array_equal(tensor, preprocess(photo.jpeg, ImageSpec()))

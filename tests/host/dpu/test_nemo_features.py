@@ -13,7 +13,8 @@ from transformers import ParakeetFeatureExtractor
 
 from headrace.bitstreams.build import build_sw_emu
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.reference.audio import AudioSpec, Stage, normalize, preprocess
+from headrace.host.dpu.reference.audio import normalize, preprocess
+from headrace.host.dpu.specs import AudioSpec, AudioStage
 
 SPEC = AudioSpec()
 CPU_BOUND, CPU_RMS = 1e-3, 1e-4  # of float32 in another order
@@ -88,7 +89,7 @@ def test_of_fewer_than_two_frames_that_count_all_is_zero(count):
 
 
 def test_the_frames_that_count_do_not_depend_on_the_last_one():
-    mel = preprocess(wav(int16(SOUNDS["voice"]), 16000), SPEC, Stage.MEL)
+    mel = preprocess(wav(int16(SOUNDS["voice"]), 16000), SPEC, AudioStage.MEL)
     other = mel.copy()
     other[:, -1] += 10
     assert np.array_equal(normalize(mel, SPEC), normalize(other, SPEC))

@@ -14,8 +14,9 @@ from headrace.batching import UsageError
 from headrace.bitstreams.build import build_sw_emu
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.preprocessor import CpuPreprocessor, Fallback
-from headrace.host.dpu.reference.image import ImageSpec, Stage, preprocess
-from headrace.host.dpu.reference.orientation import Orientation, orientation
+from headrace.host.dpu.reference.image import preprocess
+from headrace.host.dpu.reference.orientation import orientation
+from headrace.host.dpu.specs import ImageSpec, ImageStage, Orientation
 
 
 def photo(width: int = 301, height: int = 200) -> bytes:
@@ -53,7 +54,7 @@ def upright(jpeg: bytes) -> np.ndarray:
 def test_a_photo_is_turned_as_opencv_turns_it(turn, order):
     jpeg = with_exif(photo(), tiff(turn, order))
     assert orientation(jpeg) is turn
-    assert np.array_equal(preprocess(jpeg, ImageSpec(orient=True), Stage.DECODE), upright(jpeg))
+    assert np.array_equal(preprocess(jpeg, ImageSpec(orient=True), ImageStage.DECODE), upright(jpeg))
 
 
 def test_what_pillow_writes_is_read():
@@ -74,7 +75,7 @@ def test_a_file_of_each_format_is_turned_as_pillow_turns_it(turn, kind, order, f
         with Image.open(file) as found:
             pillows = np.asarray(ImageOps.exif_transpose(found).convert("RGB"))
         assert orientation(file.getvalue()) is turn
-        assert np.array_equal(preprocess(file.getvalue(), ImageSpec(orient=True), Stage.DECODE), pillows)
+        assert np.array_equal(preprocess(file.getvalue(), ImageSpec(orient=True), ImageStage.DECODE), pillows)
 
 
 @pytest.mark.parametrize("cut", range(0, 120, 7))
@@ -138,7 +139,7 @@ def test_no_bytes_make_it_fail(noise, at):
 
 
 @pytest.mark.parametrize("turn", Orientation)
-@pytest.mark.parametrize("stage", [Stage.RESIZE, Stage.CROP])
+@pytest.mark.parametrize("stage", [ImageStage.RESIZE, ImageStage.CROP])
 def test_turning_first_differs_by_no_more_than_rounding(turn, stage):
     """An even number of pixels is cropped away here, so that the window is in the very middle."""
     jpeg = with_exif(photo(400, 300), tiff(turn))
@@ -147,7 +148,7 @@ def test_turning_first_differs_by_no_more_than_rounding(turn, stage):
     image = upright(jpeg)
     size = (320, 240) if image.shape[1] > image.shape[0] else (240, 320)
     expected = cv2.resize(image, size, interpolation=cv2.INTER_LINEAR_EXACT)
-    if stage is Stage.CROP:
+    if stage is ImageStage.CROP:
         y, x = (size[1] - 160) // 2, (size[0] - 100) // 2
         expected = expected[y : y + 160, x : x + 100]
     assert found.shape == expected.shape
@@ -190,7 +191,7 @@ def test_cpu_and_dpu_give_the_same_tensor(tmp_path):
         async with Dpu(tmp_path / "dpu.xclbin", spec, fallback=Fallback.RAISE) as dpu:
             for turn in Orientation:
                 jpeg = with_exif(photo(), tiff(turn))
-                for stage in Stage:
+                for stage in ImageStage:
                     done = await dpu.process(jpeg, stage)
                     found = done.tensor
                     assert done.orientation is turn

@@ -15,8 +15,9 @@ from scan_script import Scan, photo_image, to_jpeg
 
 from headrace.batching import CorruptInput
 from headrace.host.demo.inputs.images import bundled_images
-from headrace.host.dpu.reference.image import ImageSpec, preprocess, process
-from headrace.host.dpu.reference.image_file import MAX_SCANS, Damaged, decode, size
+from headrace.host.dpu.reference.image import preprocess, process
+from headrace.host.dpu.reference.image_file import MAX_SCANS, decode, size
+from headrace.host.dpu.specs import Damaged, ImageSpec
 
 PICTURE = cv2.GaussianBlur(np.random.default_rng(3).integers(0, 256, (67, 90, 3), np.uint8), (3, 3), 0)
 COLOUR = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION

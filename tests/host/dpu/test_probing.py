@@ -14,8 +14,8 @@ from headrace.host.demo.inputs.audio import pcm_file
 from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.preprocessor import Launch
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.image import ImageSpec, preprocess
+from headrace.host.dpu.reference.image import preprocess
+from headrace.host.dpu.specs import AudioSpec, ImageSpec
 from headrace.host.dpu.units.cu import Cu
 from headrace.host.dpu.units.image_cu import ImageCu
 from headrace.host.xrt import emulation

@@ -9,7 +9,8 @@ import scipy.signal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.host.dpu.reference.resampling import RATES, TAP_ONE, by_fir, fixed_taps, has_fir, taps
+from headrace.host.dpu.reference.resampling import TAP_ONE, by_fir, fixed_taps, has_fir, taps
+from headrace.host.dpu.specs import RATES
 
 BOUND = 2.0**-20  # of samples of -1 to 1: sums in float32
 PAIRS = [pair for pair in itertools.permutations(RATES, 2)]

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.bitstreams.xclbin import Mode
 from headrace.host.demo.inputs.images import demo_images
-from headrace.host.dpu.reference.image import ImageSpec, Stage
+from headrace.host.dpu.specs import ImageSpec, ImageStage
 from headrace.host.dpu.units.run_limits import audio_clocks, clocks_per_s, image_clocks
 from headrace.sim.hardware.dpu.image import image_cu_cycles
 from headrace.sim.hardware.dpu.jpeg import read_jpeg_work
@@ -14,7 +14,9 @@ from headrace.sim.hardware.dpu.jpeg import read_jpeg_work
 
 def test_photos_take_fewer_clocks_than_the_bound():
     for photo in demo_images()[:12]:
-        assert 3 * image_cu_cycles(read_jpeg_work(photo.jpeg)) < image_clocks(photo.jpeg, ImageSpec(), Stage.NORMALIZE)
+        assert 3 * image_cu_cycles(read_jpeg_work(photo.jpeg)) < image_clocks(
+            photo.jpeg, ImageSpec(), ImageStage.NORMALIZE
+        )
 
 
 @pytest.mark.parametrize("progressive", [0, 1])
@@ -26,7 +28,9 @@ def test_extreme_files_take_fewer_clocks_than_the_bound(size, noise, progressive
         options = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_PROGRESSIVE, progressive]
         jpeg = cv2.imencode(".jpg", pixels, options)[1].tobytes()
         clocks = image_cu_cycles(read_jpeg_work(jpeg))
-        assert clocks < 3000 + image_clocks(jpeg, ImageSpec(), Stage.NORMALIZE)  # of latencies, which TIMEOUT_S has
+        assert clocks < 3000 + image_clocks(
+            jpeg, ImageSpec(), ImageStage.NORMALIZE
+        )  # of latencies, which TIMEOUT_S has
 
 
 def test_the_bound_grows_with_pixels_scans_and_the_resized_image():
@@ -34,11 +38,11 @@ def test_the_bound_grows_with_pixels_scans_and_the_resized_image():
     one, several = (
         cv2.imencode(".jpg", photo, [cv2.IMWRITE_JPEG_PROGRESSIVE, progressive])[1].tobytes() for progressive in (0, 1)
     )
-    decoded = image_clocks(one, ImageSpec(), Stage.DECODE)
+    decoded = image_clocks(one, ImageSpec(), ImageStage.DECODE)
     assert decoded == 24 * len(one) + 500 * 375 * 3
-    assert image_clocks(several, ImageSpec(), Stage.DECODE) == 24 * len(several) + 500 * 375 * 12
-    assert image_clocks(one, ImageSpec(resize_short=750), Stage.NORMALIZE) == decoded + 2 * 1000 * 750
-    assert image_clocks(b"no photo", ImageSpec(), Stage.NORMALIZE) == 24 * 8
+    assert image_clocks(several, ImageSpec(), ImageStage.DECODE) == 24 * len(several) + 500 * 375 * 12
+    assert image_clocks(one, ImageSpec(resize_short=750), ImageStage.NORMALIZE) == decoded + 2 * 1000 * 750
+    assert image_clocks(b"no photo", ImageSpec(), ImageStage.NORMALIZE) == 24 * 8
     assert audio_clocks(bytes(100)) == 2400
 
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from sounds import int16, speechlike, wav, written
 
 from headrace.batching import BadInput, CorruptInput, UnsupportedInput
-from headrace.host.dpu.reference.audio import RATES, AudioSpec, preprocess
+from headrace.host.dpu.reference.audio import preprocess
 from headrace.host.dpu.reference.audio_file import MAX_CHUNKS, decode, length, pcm
+from headrace.host.dpu.specs import RATES, AudioSpec
 
 LONGEST_S = 35.0
 SPEECH = int16(speechlike(0.2, 16000))

@@ -14,7 +14,8 @@ from PIL import Image
 
 from headrace.batching import UsageError
 from headrace.host.demo.inputs.images import demo_images
-from headrace.host.dpu.reference.image import ImageSpec, Stage, preprocess
+from headrace.host.dpu.reference.image import preprocess
+from headrace.host.dpu.specs import ImageSpec, ImageStage
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.networks.input_shapes import parse_input_shape
 from headrace.host.workers.networks.models import load_model
@@ -145,7 +146,7 @@ def test_torchvisions_resize_differs_by_as_much_as_is_told(filter_name, mean, rm
     means, deviations = [], []
     for photo in demo_images():
         theirs = published(Image.open(io.BytesIO(photo.jpeg)).convert("RGB")).permute(1, 2, 0).numpy() * 255
-        difference = np.abs(theirs - preprocess(photo.jpeg, ImageSpec(), Stage.CROP))
+        difference = np.abs(theirs - preprocess(photo.jpeg, ImageSpec(), ImageStage.CROP))
         means.append(difference.mean())
         deviations.append(np.sqrt((difference**2).mean()))
     assert abs(np.mean(means) - mean) < 0.1 and abs(np.mean(deviations) - rms) < 0.1
@@ -394,7 +395,7 @@ def test_a_network_of_timm_brings_its_input_and_transform(users):
 
 
 def test_a_module_brings_its_transform_and_labels(users):
-    body = "from headrace.host.dpu.reference.image import ImageSpec\n" + network(
+    body = "from headrace.host.dpu.specs import ImageSpec\n" + network(
         "x.flatten(1)[:, :3]",
         "    made.input_shape = (3, 64, 64)\n"
         "    made.transform = ImageSpec(70, 64, 64, mean=(0.5, 0.5, 0.5))\n    made.categories = ['r', 'g', 'b']\n",

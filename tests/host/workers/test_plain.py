@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.batching import ModelGraph, NodeKind
 from headrace.batching.graphs.model_graph import HALF_LENGTH, Kernel, MatMul, Node
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.image import Damaged, ImageSpec
+from headrace.host.dpu.specs import AudioSpec, Damaged, ImageSpec
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.inspection.json_values import NotPlain, from_plain, to_plain
 from headrace.host.workers.networks.description import NetworkDescription

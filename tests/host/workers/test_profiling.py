@@ -96,7 +96,7 @@ def test_an_unknown_network_is_refused_before_a_worker_starts():
 BY_LENGTH = """
 import torch
 from typing import NamedTuple
-from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.specs import AudioSpec
 
 class Encoded(NamedTuple):
     log_probs: torch.Tensor

@@ -16,7 +16,7 @@ from small_nets import NET, OTHER, small  # noqa: F401 - a fixture
 
 from headrace.batching import UsageError
 from headrace.batching.graphs.torch_graph import from_torch
-from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.specs import AudioSpec
 from headrace.host.workers.fork_server import SHARED
 from headrace.host.workers.inspection import parent
 from headrace.host.workers.networks import split, step_models
@@ -25,7 +25,7 @@ from headrace.host.workers.networks.sequence_networks import KINDS, Network
 
 SOURCE = """
 import os, signal, sys, time, torch
-from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.specs import AudioSpec
 from headrace.host.workers.networks.zoo.conformer import inputs_of
 
 class Net(torch.nn.Module):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
-from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.specs import AudioSpec
 from headrace.host.workers.networks.zoo.conformer import Encoded, counted, inputs_of, subsampled, valid_steps
 
 # NeMo's citrinet_512.yaml: kernels of each mega-block, whose first block halves the steps

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import glu, log_softmax, pad, scaled_dot_product_attention, silu
 
-from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.specs import AudioSpec
 
 SUBSAMPLING = 4  # two convolutions of stride 2
 

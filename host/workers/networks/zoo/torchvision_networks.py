@@ -11,7 +11,7 @@ import torch
 
 from headrace.batching import UsageError
 from headrace.batching.errors import one_line
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.specs import ImageSpec
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.networks.zoo import torchvision_operators  # noqa: F401  before torchvision
 
