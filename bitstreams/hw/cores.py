@@ -1,4 +1,4 @@
-"""FuseSoC cores: one a unit, which lists the files of all that it is made of, with targets `lint`, `sim` and one a
+"""Write FuseSoC cores, one for each unit. A core lists the unit's files and has targets `lint`, `sim` and one for each
 card."""
 
 import json
@@ -10,12 +10,12 @@ from headrace.bitstreams.verilate import VERILATE_FLAGS, needed_files
 
 
 def units(sources: Sequence[Path]) -> list[str]:
-    """Folders whose top module has their name."""
+    """Return the folders whose top module has the name of the folder."""
     return sorted({path.stem for path in sources if path.stem == path.parent.name})
 
 
 def core(unit: str, sources: Sequence[Path], folder: str) -> str:
-    """The text of a .core file (CAPI2) beside `folder`, which holds the sources as hls/ does."""
+    """Return the text of a .core file (CAPI2) next to `folder`, which holds the sources as hls/ does."""
     files = [
         {f"{folder}/{path.parent.name}/{path.name}": {"is_include_file": True}}
         if path.suffix == ".svh"

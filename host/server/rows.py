@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import BadInput, CorruptInput
-from headrace.host.dpu.reference.audio_file import is_sound
+from headrace.host.dpu.reference.audio_file import is_audio
 from headrace.host.dpu.specs import AudioSpec
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.server.protocol.messages import BYTES, MAX_NUMBERS, InferRequest
@@ -135,7 +135,7 @@ def _is_image(file: bytes) -> bool:
 
 
 # Libraries that read dozens of formats shall see only these.
-_KINDS = {IMAGE: (_is_image, "JPEG, PNG or WebP"), AUDIO: (is_sound, "WAV or FLAC")}
+_KINDS = {IMAGE: (_is_image, "JPEG, PNG or WebP"), AUDIO: (is_audio, "WAV or FLAC")}
 
 
 def kind_of(file: bytes) -> str | None:

@@ -1,14 +1,15 @@
-"""This module defines audio preprocessing and computes it on the CPU: the reference's definition and the fallback path.
+"""This module defines audio preprocessing and computes it on the CPU. It is the reference of the units and the
+fallback.
 
-Three stages, each on the result of the one before: resample (samples to mono at 16 kHz), mel (the logarithm of a mel
-spectrogram) and normalize (each mel band over the whole input). The defaults are those of NeMo's feature extractor for
-Conformer, CitriNet and Parakeet (`AudioToMelSpectrogramPreprocessor`, as transformers' `ParakeetFeatureExtractor` has
-it), without its dither, which is noise for training. PREBA (Section 4.2) has normalize take mean and variance over all
-of an input; that they are of each mel band is this project's choice, after NeMo.
+Each of the three stages takes the result of the one before: resample (samples to mono at 16 kHz), mel (the logarithm of
+a mel spectrogram) and normalize (each mel band over the whole input). The defaults are those of NeMo's feature
+extractor for Conformer, CitriNet and Parakeet (`AudioToMelSpectrogramPreprocessor`, as transformers'
+`ParakeetFeatureExtractor` has it), without its dither, which is noise for training. PREBA (Section 4.2) takes mean and
+variance over all of an input. This project takes them for each mel band, as NeMo does.
 
 Resampling uses the FIR of the compute units (resampling.py), so that both paths give the same features. soxr, which
-`AudioSpec.resampler` can ask for, has another filter. Both pass 0.9 of the lower of the two bands and stop at its end.
-So they differ in between only: at 16 kHz in the mel bands above 7.2 kHz.
+`AudioSpec.resampler` can ask for, has another filter. Both filters pass 0.9 of the lower of the two bands and stop at
+its end, so they differ only in between: at 16 kHz in the mel bands above 7.2 kHz.
 """
 
 from functools import cache
@@ -35,14 +36,16 @@ def filterbank(spec: AudioSpec) -> NDArray[np.float32]:
 @cache
 def _filterbank(rate: int, n_fft: int, n_mels: int) -> NDArray[np.float32]:
     filters = mel_filters(rate, n_fft, n_mels)
-    filters.flags.writeable = False  # everybody's
+    filters.flags.writeable = False  # all callers share it
     return filters
 
 
 @cache
 def _sparse_filterbank(rate: int, n_fft: int, n_mels: int) -> scipy.sparse.csr_array:
-    """A bin is in two filters at most. A dense product takes longer by itself, and many times that when a thread of its
-    library waits, spinning, for a core that is busy."""
+    """Return the filterbank as a sparse matrix, since a bin lies in two filters at most.
+
+    A dense product takes longer. It takes many times longer when a thread of its library spins for a core that is
+    busy."""
     return scipy.sparse.csr_array(_filterbank(rate, n_fft, n_mels))
 
 
@@ -58,8 +61,13 @@ def prepare(spec: AudioSpec) -> None:
 def preprocess(data: bytes, spec: AudioSpec, stage: AudioStage = AudioStage.NORMALIZE) -> NDArray[Any]:
     """Run the stages up to `stage` on the CPU.
 
-    Returns float32 samples (n,) after resample, float32 (n_mels, T) after mel, `spec.dtype` (n_mels, T) after
-    normalize, where T = n // hop + 1. Raises CorruptInput and BadInput, as `sound_file.decode` does."""
+    Returns:
+        After resample, float32 samples (n,). After mel, float32 (n_mels, T). After normalize, `spec.dtype` (n_mels, T).
+            T is n // hop + 1.
+
+    Raises:
+        CorruptInput, BadInput: `audio_file.decode` refuses the file.
+    """
     samples, rate = audio_file.decode(data, spec.rates, spec.longest_s)
     samples = resample(samples, rate, spec)
     if stage == AudioStage.RESAMPLE:
@@ -69,7 +77,7 @@ def preprocess(data: bytes, spec: AudioSpec, stage: AudioStage = AudioStage.NORM
 
 
 def resample(samples: NDArray[np.float32], rate: int, spec: AudioSpec) -> NDArray[np.float32]:
-    """Resample (n,) samples at `rate` to (spec.resampled(n, rate),) with `spec.resampler`. Neither is clipped."""
+    """Resample (n,) samples at `rate` to (spec.resampled(n, rate),) with `spec.resampler`. Neither resampler clips."""
     if rate == spec.rate or not len(samples):
         return samples
     if spec.resampler == "fir" and resampling.has_fir(rate, spec.rate):
@@ -80,12 +88,12 @@ def resample(samples: NDArray[np.float32], rate: int, spec: AudioSpec) -> NDArra
 
 
 def log_mel(samples: NDArray[np.float32], spec: AudioSpec) -> NDArray[np.float32]:
-    """(n,) to (n_mels, T)."""
+    """Return the logarithm of the mel spectrogram, shape (n_mels, T), of samples of shape (n,)."""
     margin = spec.n_fft // 2
     padded = np.zeros(len(samples) + spec.n_fft, np.float32)
     padded[margin : margin + len(samples)] = samples
     padded[margin + 1 : margin + len(samples)] -= np.float32(spec.preemphasis) * samples[:-1]
-    first = (spec.n_fft - spec.window) // 2  # beyond the window all is 0; where a frame begins turns phases only
+    first = (spec.n_fft - spec.window) // 2  # outside the window all is 0; the start of a frame changes phases only
     every = np.lib.stride_tricks.sliding_window_view(padded[first:], spec.window)[:: spec.hop]
     filters, hann = _sparse_filterbank(spec.rate, spec.n_fft, spec.n_mels), spec.hann().astype(np.float32)
     mel = np.empty((spec.n_mels, spec.frames(len(samples))), np.float32)
@@ -100,12 +108,12 @@ def log_mel(samples: NDArray[np.float32], spec: AudioSpec) -> NDArray[np.float32
 def normalize(mel: NDArray[np.float32], spec: AudioSpec) -> NDArray[Any]:
     """Return (x - mean) / (std + std_floor) of each band, shape (n_mels, T), std with N - 1 for N counted frames.
 
-    `spec.counted` tells N. Frames behind the N first are 0. All is 0 of one counted frame, as is a band that never
-    changes: that of silence, say."""
+    N is `spec.counted(T)`. Frames after the first N are 0. With one counted frame all values are 0. A band that never
+    changes, such as that of silence, is 0 too."""
     counted = spec.counted(mel.shape[1])
     if counted == 1:
         return np.zeros(mel.shape, spec.dtype)
-    change = mel - mel[:, :1]  # exact for what does not change, and of small numbers, which float32 can sum
+    change = mel - mel[:, :1]  # exact for a constant band, and small numbers, which float32 can sum
     change -= change[:, :counted].mean(1, dtype=np.float64, keepdims=True).astype(np.float32)
     change[:, counted:] = 0
     deviation = np.sqrt(np.square(change).sum(1, dtype=np.float64, keepdims=True) / (counted - 1))

@@ -1,6 +1,8 @@
-"""What image preprocessing is asked to do, and the same on the CPU with OpenCV: the reference and the fallback path.
+"""This module defines image preprocessing and computes it on the CPU with OpenCV: the units' reference and the
+fallback.
 
-Four stages, each on the result of the one before: decode (JPEG to RGB), resize (shorter side), crop, normalize.
+Each of the four stages takes the result of the one before: decode (JPEG to RGB), resize (shorter side), crop,
+normalize.
 """
 
 from typing import Any
@@ -16,18 +18,19 @@ from headrace.host.dpu.specs import ImageSpec, ImageStage, Orientation
 
 
 def pixels(tensor: NDArray[Any], spec: ImageSpec) -> NDArray[np.uint8]:
-    """HWC RGB: the pixels that `tensor` was looked up for, as far as its type tells them apart."""
+    """Return the pixels (HWC RGB) from which `tensor` was made, as far as the tensor's type distinguishes them."""
     planes = [np.searchsorted(table, plane) for table, plane in zip(spec.tables(), tensor, strict=True)]
     return np.stack(planes, axis=-1).clip(0, 255).astype(np.uint8)
 
 
 def upright(output: NDArray[Any], turn: Orientation, stage: ImageStage) -> NDArray[Any]:
-    """The output of `stage`, turned."""
+    """Return the output of `stage`, turned by `turn`."""
     return turn.turned(output, rows=1 if stage == ImageStage.NORMALIZE else 0)
 
 
 def resized_size(width: int, height: int, short: int) -> tuple[int, int]:
-    """(width, height) after the shorter side becomes `short`; the longer rounds down, as torchvision's Resize does."""
+    """Return (width, height) after the shorter side becomes `short`. The longer side rounds down, as in torchvision's
+    Resize."""
     if width <= height:
         return short, short * height // width
     return short * width // height, short
@@ -36,20 +39,29 @@ def resized_size(width: int, height: int, short: int) -> tuple[int, int]:
 def preprocess(jpeg: bytes, spec: ImageSpec, stage: ImageStage = ImageStage.NORMALIZE) -> NDArray[Any]:
     """Run the stages up to `stage` on the CPU.
 
-    Returns HWC uint8 RGB up to the crop, CHW `spec.dtype` after normalize. Raises CorruptInput when the bytes are
-    nothing that `photo_file.decode` takes and UsageError when the crop does not lie inside the resized image."""
+    Returns:
+        HWC uint8 RGB up to the crop, CHW `spec.dtype` after normalize.
+
+    Raises:
+        CorruptInput: `image_file.decode` refuses the bytes.
+        UsageError: The crop does not lie inside the resized image, or that image is too large.
+    """
     return process(jpeg, spec, stage)[0]
 
 
 def process(
     jpeg: bytes, spec: ImageSpec, stage: ImageStage = ImageStage.NORMALIZE
 ) -> tuple[NDArray[Any], str | None, Orientation]:
-    """What `preprocess` returns, what is wrong with the file, if `spec.damaged` lets it pass, and how it is to be
-    turned, or has been."""
-    photo = image_file.decode(jpeg, spec.max_megapixels, spec.damaged)
-    found = orientation(jpeg)
-    pixels = _through(photo.pixels, spec.as_stored(found), stage)
-    return upright(pixels, spec.turn(found), stage), photo.damage, found
+    """Run the stages up to `stage` on the CPU, and report on the file.
+
+    Returns:
+        The result of `preprocess`; the fault of the file, if `spec.damaged` lets it pass, else None; and the file's
+            orientation, whether or not the result is turned by it.
+    """
+    decoded = image_file.decode(jpeg, spec.max_megapixels, spec.damaged)
+    exif = orientation(jpeg)
+    pixels = _through(decoded.pixels, spec.as_stored(exif), stage)
+    return upright(pixels, spec.turn(exif), stage), decoded.damage, exif
 
 
 def _through(image: NDArray[np.uint8], spec: ImageSpec, stage: ImageStage) -> NDArray[Any]:
