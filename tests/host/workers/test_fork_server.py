@@ -18,10 +18,10 @@ from processes import children
 from small_nets import NET, models, small  # noqa: F401 - a fixture
 
 from headrace.host.memory.slots import SlotArena
-from headrace.host.workers import fork_server
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.devices import WorkerDevice
-from headrace.host.workers.fork_server import ForkServer
+from headrace.host.workers.fork_server import client
+from headrace.host.workers.fork_server.client import ForkServer
 from headrace.host.workers.messages import write_whole
 from headrace.host.workers.networks.program import whole_program
 from headrace.host.workers.process import WorkerProcess
@@ -337,7 +337,7 @@ def test_a_server_that_does_not_answer_is_set_aside_with_its_workers(times, smal
             stopped.append(server.pid)
             other = worker(server, "cpu 1")
             with monkeypatch.context() as hurried:
-                hurried.setattr(fork_server, "ANSWER_S", 0.3)
+                hurried.setattr(client, "ANSWER_S", 0.3)
                 with pytest.raises(WorkerLost, match=r"has not answered for 0\.3 s; another one takes its place"):
                     await other.start()
             await other.start()
@@ -356,7 +356,7 @@ def test_a_server_that_does_not_answer_is_set_aside_with_its_workers(times, smal
 
 def test_last_lines_have_no_marks_of_a_traceback():
     said = "one\ntwo\n  return f(x)\n         ^^^~~\n\nValueError: no\n"
-    assert fork_server.last_lines(said, keep=3) == "two |   return f(x) | ValueError: no"
+    assert client.last_lines(said, keep=3) == "two |   return f(x) | ValueError: no"
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -371,7 +371,7 @@ def test_a_workers_stderr_is_closed_once(loop, monkeypatch):
 
     async def body() -> None:
         read, write = os.pipe()
-        pipe = fork_server._Pipe(read)
+        pipe = client._Pipe(read)
         os.write(write, b"last words")
         os.close(write)
         with monkeypatch.context() as patch:

@@ -17,11 +17,12 @@ from small_nets import NET, OTHER, small  # noqa: F401 - a fixture
 from headrace.batching import UsageError
 from headrace.batching.graphs.torch_graph import from_torch
 from headrace.host.dpu.specs import AudioSpec
-from headrace.host.workers.fork_server import SHARED
+from headrace.host.workers.fork_server.client import SHARED
 from headrace.host.workers.inspection import parent
-from headrace.host.workers.networks import split, step_models
+from headrace.host.workers.networks import step_models
 from headrace.host.workers.networks.models import load_model
 from headrace.host.workers.networks.sequence_networks import KINDS, Network
+from headrace.host.workers.networks.split.network import node_model
 
 SOURCE = """
 import os, signal, sys, time, torch
@@ -119,7 +120,7 @@ def test_a_network_of_sounds_need_not_say_its_inputs(own):
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_network_is_cut_as_it_is_here(whole):
     found = parent.node_model("squeezenet1_1", 4, None, "3x64x64", name="n", whole=whole)
-    assert found == split.node_model("squeezenet1_1", 4, None, "3x64x64", name="n", whole=whole)
+    assert found == node_model("squeezenet1_1", 4, None, "3x64x64", name="n", whole=whole)
 
 
 def test_a_graph_is_that_of_torch():
@@ -153,7 +154,7 @@ def test_step_models_are_told_from_others(name, is_one):
         ("badnets:is_killed", "model 'badnets:is_killed': the process that read it was ended by SIGKILL"),
         ("badnets:exits", "--model badnets:exits: calling it failed: SystemExit: enough"),
         ("badnets:fails", "--model badnets:fails: calling it failed: ValueError: not today"),
-        ("badnets:forges", "model 'badnets:forges': what was handed over is damaged"),
+        ("badnets:forges", "model 'badnets:forges': the data are damaged"),
     ],
 )
 def test_what_goes_wrong_there_is_an_error_here(own, source, text):
@@ -226,11 +227,11 @@ def test_a_task_that_is_cancelled_while_its_loop_waits_ends_the_process(own):
 
 def test_torchvision_is_imported_once_for_all_workers_and_only_where_it_is_needed(own):
     code = (
-        "from headrace.host.workers import reading\n"
-        "try: reading.describe('badnets:needs_torchvision')\n"
+        "from headrace.host.workers.inspection import parent\n"
+        "try: parent.describe('badnets:needs_torchvision')\n"
         "except Exception as error: print(error)\n"
-        "reading.describe('squeezenet1_1')\n"
-        "print(reading.describe('badnets:needs_torchvision').name)\n"
+        "parent.describe('squeezenet1_1')\n"
+        "print(parent.describe('badnets:needs_torchvision').name)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr

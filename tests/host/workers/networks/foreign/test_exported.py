@@ -19,7 +19,7 @@ from headrace.host.workers.networks.foreign import program_text
 from headrace.host.workers.networks.foreign.exported import load_exported
 from headrace.host.workers.networks.foreign.rules import FileRules
 from headrace.host.workers.networks.models import load_model
-from headrace.host.workers.networks.split import node_model
+from headrace.host.workers.networks.split.network import node_model
 
 BATCH = Dim("batch", min=1, max=64)
 

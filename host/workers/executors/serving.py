@@ -1,6 +1,8 @@
-"""The worker's end: take tasks one after the other, run them, answer. In a process of its own (`work`), or in a thread
-of the parent for an accelerator that is simulated. It ends when the parent's end of the channel closes, which is also
-how a process notices that its parent is gone."""
+"""The worker's end of the channel: it takes tasks one after the other, runs them and answers.
+
+It runs in a worker process (`work`), or in a thread of the parent for a simulated accelerator. It ends when the
+parent's end of the channel closes. That is also how a process notices that its parent is gone.
+"""
 
 import gc
 import json
@@ -28,43 +30,44 @@ from headrace.host.workers.messages import (
 )
 from headrace.host.workers.timerfd import TimerFd
 
-# A process that blocks comes back to cold caches, and on a virtual machine is woken through its host: measured, a task
-# began 100 us after it was sent and took 150 us longer. So where a task came this soon after the last answer, as many
-# were waiting, the next one is looked for as long. Never where the parent needs this very core to send it.
+# A process that blocks comes back to cold caches, and the host of a virtual machine has to wake it: a task then began
+# 100 us after it was sent and took 150 us longer. So if a task came within this time after the last answer, the worker
+# polls for the next one for as long. It never polls if the parent needs the same core to send the task.
 SPIN_S = 300e-6
 
 
 class TaskRecord(NamedTuple):
-    """`gathered` is when the inputs were together (`time.monotonic()`)."""
+    """The answer to a task. `gathered` is when its inputs were together (`time.monotonic()` seconds)."""
 
     gathered: float
     answer: bytes = b""
 
 
 class Executor(Protocol):
-    """Runs tasks of one kind; reads the messages that this kind's class in live/ writes, and writes what it reads."""
+    """Runs tasks of one kind. It reads the messages that this kind's class in live/tasks writes, and writes its
+    answers."""
 
     def run(self, message: memoryview, interrupts: "Interrupts") -> TaskRecord: ...
 
 
-def check_batch(size: int, most: int) -> None:
-    """Raises ValueError."""
-    if not 1 <= size <= most:
-        raise ValueError(f"a batch of {size} was sent to a worker that takes 1 to {most}")
+def check_batch(size: int, max_batch: int) -> None:
+    """Raise ValueError unless the batch has 1 to `max_batch` requests."""
+    if not 1 <= size <= max_batch:
+        raise ValueError(f"a batch of {size} was sent to a worker that takes 1 to {max_batch}")
 
 
 class ChannelClosed(Exception):
-    """The parent is gone, or wants no more."""
+    """The parent has closed its end of the channel, or has died."""
 
 
 class Interrupts:
-    """The worker's end of the channel: the tasks that wait in it, and whether the one that runs is to end."""
+    """The worker's end of the channel: the waiting tasks, and whether the running one has to end."""
 
     def __init__(self, channel: socket.socket, interrupted: memoryview, spins: bool) -> None:
         self._channel = channel
         self._interrupted = interrupted
-        self._waiting: deque[bytes] = deque()  # tasks that came while one ran
-        self._running = 0  # number of the task, plus 1
+        self._waiting: deque[bytes] = deque()  # tasks that came while another one ran
+        self._running = 0  # number of the running task, plus 1
         self._spins = spins
         self._soon = False
         self._timer = TimerFd()
@@ -77,7 +80,7 @@ class Interrupts:
         self._timer.close()
 
     def next_task(self) -> tuple[int, memoryview]:
-        """Number and message of the next task. Raises ChannelClosed."""
+        """Wait for the next task, and return its number and message. Raises ChannelClosed."""
         since = time.monotonic()
         if self._soon and not self._waiting:
             while time.monotonic() < since + SPIN_S and not self._poll.poll(0):
@@ -101,9 +104,10 @@ class Interrupts:
             self._waiting.append(message)
 
     def wait(self, until: float) -> bool:
-        """Sleep until `until` (`time.monotonic()`); True at once if the task that runs is told to end before."""
+        """Sleep until `until` (`time.monotonic()` seconds). Returns True at once if the running task has to end
+        before."""
         self._timer.set(until)
-        while not self.told():
+        while not self.interrupt_sent():
             if time.monotonic() >= until:
                 return False
             if any(fd == self._channel.fileno() for fd, _ in self._both.poll()):
@@ -111,20 +115,21 @@ class Interrupts:
         return True
 
     def sleep(self, until: float) -> None:
-        """Sleep until `until`, interrupted or not. Raises ChannelClosed."""
+        """Sleep until `until`, even if the task is interrupted. Raises ChannelClosed."""
         self._timer.set(until)
         while time.monotonic() < until:
             if any(fd == self._channel.fileno() for fd, _ in self._both.poll()):
                 self._receive()
 
-    def told(self) -> bool:
-        """Whether the task that runs is told to end: asked at node boundaries."""
+    def interrupt_sent(self) -> bool:
+        """Return whether the running task has to end. The executor asks at node boundaries."""
         return bool(self._interrupted[0] == self._running)
 
 
 def serve(channel: socket.socket, interrupted: memoryview, executor: Executor, *, spins: bool = False) -> None:
-    """Answer tasks until the channel closes. An exception of the network is answered, and the worker lives on. `spins`
-    is for a process with a core to itself."""
+    """Answer tasks until the channel closes. An exception of the network becomes an answer, and the worker goes on.
+
+    `spins` is for a process that has a core to itself."""
     interrupts = Interrupts(channel, interrupted, spins)
     try:
         channel.send(ANSWER.pack(READY, 0, 0.0, 0.0, 0.0))
@@ -147,8 +152,9 @@ def serve(channel: socket.socket, interrupted: memoryview, executor: Executor, *
 
 
 def work(arguments: Sequence[str], executor: Callable[[dict[str, Any], Callable[[str], None]], Executor]) -> None:
-    """The life of a worker process: make its executor from the settings, telling what takes time, and answer tasks
-    until the parent is gone. SIGINT is the parent's business."""
+    """Run a worker process: make its executor from the settings, and answer tasks until the parent is gone.
+
+    It reports the slow parts of its start. It ignores SIGINT, which the parent handles."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = socket.socket(fileno=int(arguments[0]))
 
@@ -159,10 +165,10 @@ def work(arguments: Sequence[str], executor: Callable[[dict[str, Any], Callable[
         made = executor(json.loads(arguments[2]), at)
     except ConnectionError:
         return
-    except HeadraceError as error:  # the parent tells it: where in the code it was raised is of no use to its user
+    except HeadraceError as error:  # the parent shows the text; a traceback would not help its user
         print(error, file=sys.stderr)
         sys.exit(1)
-    # What was loaded stays until the end: looking through it again for garbage took 0.1 s, in the middle of a task.
+    # The loaded objects stay until the end. A search for garbage among them took 0.1 s, in the middle of a task.
     gc.collect()
     gc.freeze()
     serve(channel, interrupted_word(int(arguments[1])), made, spins=len(os.sched_getaffinity(0)) > 1)

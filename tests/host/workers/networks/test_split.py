@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from headrace.batching import UsageError
 from headrace.host.workers.networks.models import load_model
-from headrace.host.workers.networks.split import node_model, one_thread, split, split_at
+from headrace.host.workers.networks.split.network import node_model, one_thread, split, split_at
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 # nn.TransformerEncoderLayer, run whole, may take one fused operator for all of it, which rounds otherwise.
 torch.backends.mha.set_fastpath_enabled(False)

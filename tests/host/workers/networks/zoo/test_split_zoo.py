@@ -14,9 +14,9 @@ import zoo_nets
 
 from headrace.batching import UsageError
 from headrace.host.workers.networks.models import load_model
-from headrace.host.workers.networks.split import one_thread, split
+from headrace.host.workers.networks.split.network import one_thread, split
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 # nn.TransformerEncoderLayer, run whole, may take one fused operator for all of it, which rounds otherwise.
 torch.backends.mha.set_fastpath_enabled(False)

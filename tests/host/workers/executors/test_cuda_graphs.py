@@ -5,7 +5,7 @@ import torch
 
 from headrace.host.workers.executors import cuda_graphs
 from headrace.host.workers.networks.models import load_model
-from headrace.host.workers.networks.split import split, split_at
+from headrace.host.workers.networks.split.network import split, split_at
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need an NVIDIA GPU")
 

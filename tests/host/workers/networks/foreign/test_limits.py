@@ -17,7 +17,7 @@ from headrace.batching import UsageError
 from headrace.host.memory.slots import SlotArena
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.devices import worker_devices
-from headrace.host.workers.fork_server import SHARED
+from headrace.host.workers.fork_server.client import SHARED
 from headrace.host.workers.inspection import parent
 from headrace.host.workers.networks.foreign.limits import OPEN_FILES, box, box_of
 from headrace.host.workers.networks.foreign.rules import FileRules

@@ -9,9 +9,9 @@ from command import headrace_here
 from headrace.batching import Profile
 from headrace.host.workers.inspection.batch_differences import batch_difference
 from headrace.host.workers.networks.models import load_model
-from headrace.host.workers.networks.split import node_model, one_thread
+from headrace.host.workers.networks.split.network import node_model, one_thread
 
-NETS = Path(__file__).parent  # where the workers find split_nets
+NETS = Path(__file__).parents[1]  # where the workers find split_nets
 
 
 def difference(name, batches=(2, 8)):

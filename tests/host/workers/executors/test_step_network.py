@@ -21,7 +21,7 @@ from headrace.host.workers.networks.sequence_networks import Network
 from headrace.host.workers.networks.step_models import LoadedSteps, load_steps, run_alone
 from headrace.host.workers.networks.steps import EOS
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = Path(__file__).parents[4] / "examples"
 ROOM = {"longest_input": 12, "longest_output": 10}
 NETWORKS = {
     "lstm": Network("lstm", "lstm", 16, 40, seed=3, **ROOM),

@@ -10,7 +10,7 @@ from headrace.host.workers.executors.nodes import NodeExecutor
 from headrace.host.workers.messages import nodes_answer, write_nodes
 from headrace.host.workers.networks.models import load_model
 from headrace.host.workers.networks.program import NodeSettings
-from headrace.host.workers.networks.split import node_model
+from headrace.host.workers.networks.split.network import node_model
 
 KILLER = "split_nets:killer"
 

@@ -21,7 +21,7 @@ from headrace.host.workers.networks.step_rows import StepRows
 from headrace.host.workers.networks.steps import Step
 
 STATIC, ENCODER, DECODER = NodeKind.STATIC, NodeKind.ENCODER, NodeKind.DECODER
-EXAMPLE = Path(__file__).parents[3] / "examples" / "moving_average.py"
+EXAMPLE = Path(__file__).parents[4] / "examples" / "moving_average.py"
 SUM = TensorSpec("sum", "float32", (4,))
 GROWN = TensorSpec("grown", "float32", (-1, 4), 6)
 
