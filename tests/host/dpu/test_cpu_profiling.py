@@ -1,4 +1,4 @@
-"""What preprocessing costs on the CPU, measured: `headrace profile --cpu-preprocessing`."""
+"""`headrace profile --cpu-preprocessing` measures what preprocessing costs on the CPU."""
 
 import numpy as np
 import pytest

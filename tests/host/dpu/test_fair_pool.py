@@ -1,4 +1,4 @@
-"""Units go to waiters in the order in which they asked, whoever gives up meanwhile, and none is lost or given twice."""
+"""Units go to callers in the order in which they asked, even if some give up. No unit is lost or given twice."""
 
 import asyncio
 import weakref
@@ -20,7 +20,8 @@ async def turns(count: int = 3) -> None:
 
 
 class Callers:
-    """Numbered callers that ask, get, keep and return units; `served` is who got one, in order."""
+    """Numbered callers that ask for units, get, keep and return them. `served` holds the callers that got one, in
+    order."""
 
     def __init__(self, units: FairPool[str]) -> None:
         self.units = units
@@ -38,7 +39,8 @@ class Callers:
         self.held[number] = unit
 
     def check(self) -> None:
-        """Once all have run: nobody waits who asked before one who was served, or while a unit is free."""
+        """Check that no waiting caller asked before one that was served, and that no caller waits while a unit is
+        free."""
         waiting = [number for number, task in enumerate(self.tasks) if not task.done()]
         assert not waiting or (max(self.served) < waiting[0] and self.held)
 

@@ -1,4 +1,4 @@
-"""The CPU's preprocessor: as many requests at a time as it has threads, in order, and a clean end."""
+"""The CPU preprocessor runs as many requests at a time as it has threads, in order, and ends cleanly."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ PHOTOS = demo_images()[:8]
 
 
 class Watched(bytes):
-    """Knows whether anybody has looked at it, and holds up who does until `go` is set."""
+    """An input that knows whether a thread has read it, and holds the thread until `go` is set."""
 
     def __new__(cls, data: bytes, held: bool = False) -> "Watched":
         self = super().__new__(cls, data)
@@ -36,7 +36,7 @@ class Watched(bytes):
 
 
 async def working(cpu: CpuPreprocessor) -> tuple[Watched, "asyncio.Task"]:
-    """A call that has its thread and keeps it until its `go` is set."""
+    """Start a call that has its thread and keeps it until its `go` is set."""
     data = Watched(PHOTOS[0].jpeg, held=True)
     task = asyncio.create_task(cpu.process(data))
     assert await asyncio.to_thread(data.seen.wait, 20)

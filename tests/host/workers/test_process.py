@@ -1,4 +1,4 @@
-"""Worker processes: right answers, and bounded, clear ends of everything that can go wrong."""
+"""Worker processes answer right, and every failure ends in bounded time with a clear error."""
 
 import asyncio
 import logging

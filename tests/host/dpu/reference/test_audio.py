@@ -24,7 +24,7 @@ FLOOR = math.log(2.0**-24)
 
 
 def librosas(samples, spec=SPEC):
-    """The log-mel spectrogram in float64, shape (n_mels, T)."""
+    """Return the log-mel spectrogram in float64, shape (n_mels, T)."""
     samples = samples.astype(np.float64)
     samples = np.append(samples[:1], samples[1:] - spec.preemphasis * samples[:-1])
     power = librosa.feature.melspectrogram(
@@ -44,8 +44,9 @@ def librosas(samples, spec=SPEC):
 
 
 def nemos(samples):
-    """NeMo's `FilterbankFeatures.forward` and `normalize_batch` for one input, in float64 and without dither; the ends
-    are those of its late releases, the frames that count those of its early ones, which are all."""
+    """Return NeMo's `FilterbankFeatures.forward` and `normalize_batch` for one input, in float64 and without dither.
+
+    The ends are those of its late releases. All frames count, as in its early releases."""
     x = torch.from_numpy(samples.astype(np.float64))[None]
     x = torch.cat((x[:, :1], x[:, 1:] - 0.97 * x[:, :-1]), 1)
     window = torch.hann_window(400, periodic=False, dtype=torch.float64)
@@ -159,7 +160,7 @@ def test_the_taps_pass_and_stop_what_they_are_to(rate):
 
 @pytest.mark.parametrize("rate", RATES)
 def test_the_default_resamples_with_the_taps(rate):
-    """By the sum that `AudioSpec.taps` gives. Each tap is rounded to 2^-23, and the sum to float32."""
+    """The result is the sum that `resampling.taps` defines. Each tap is rounded to 2^-23, and the sum to float32."""
     samples = speechlike(0.3, rate).astype(np.float32)
     ours = resample(samples, rate, SPEC)
     up, down, taps = math.lcm(rate, 16000) // rate, math.lcm(rate, 16000) // 16000, resampling.taps(rate, SPEC.rate)
@@ -182,7 +183,7 @@ def test_the_default_resamples_nearly_as_soxr_does(rate):
 
 @pytest.mark.parametrize("rate", [rate for rate in RATES if rate != 16000])
 def test_where_both_pass_log_mel_by_the_taps_is_that_by_soxr(rate):
-    """Both differ above 0.9 of the band only."""
+    """The two filters differ only above 0.9 of the band."""
     samples = (speechlike(2, rate) + 0.01 * np.random.default_rng(3).standard_normal(2 * rate)).astype(np.float32)
     by_taps, by_soxr = (log_mel(resample(samples, rate, spec), spec) for spec in (SPEC, BY_SOXR))
     passes = librosa.mel_frequencies(82, fmin=0, fmax=8000)[2:] <= 0.45 * min(rate, 16000)

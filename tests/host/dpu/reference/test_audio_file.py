@@ -1,4 +1,4 @@
-"""Files become their samples, or an error says why not; the DPU is given plain 16-bit PCM and nothing else."""
+"""Files become their samples, or an error gives the reason. The DPU gets plain 16-bit PCM and nothing else."""
 
 import io
 import struct
@@ -205,7 +205,7 @@ SIZES = st.sampled_from([0, 1, 2, 15, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFF
 @settings(max_examples=600)
 @given(st.sampled_from(WHOLE), st.data())
 def test_damaged_files_become_a_tensor_or_are_refused(whole, choose):
-    """Cut short, overwritten here and there, or with a size, rate or format that lies."""
+    """Files are cut short, overwritten in places, or have a wrong size, rate or format in the header."""
     damaged = bytearray(whole[: choose.draw(st.integers(0, len(whole))) or None])
     for at in choose.draw(st.lists(st.integers(0, min(63, len(damaged) - 1)), max_size=4)):
         damaged[at] = choose.draw(st.integers(0, 255))

@@ -1,4 +1,4 @@
-"""The CPU path is the reference of everything else, so it is checked against OpenCV and numpy used directly."""
+"""The CPU path is the reference of all other code, so it is checked against direct calls of OpenCV and numpy."""
 
 import cv2
 import numpy as np

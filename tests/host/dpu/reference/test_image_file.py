@@ -1,4 +1,4 @@
-"""Photos on the CPU: OpenCV's pixels, no more of them than asked for, and damage that is told."""
+"""Image files on the CPU: they give OpenCV's pixels within the limits, and their damage is reported."""
 
 import io
 import resource
@@ -37,14 +37,14 @@ def opencv(data: bytes):
 
 
 def pillow(data: bytes) -> np.ndarray:
-    """BGR, also of a file that is cut off."""
+    """Return Pillow's pixels in BGR, also for a file that is cut off."""
     with pytest.MonkeyPatch.context() as patch, Image.open(io.BytesIO(data)) as image:
         patch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
         return np.asarray(image.convert("RGB"))[..., ::-1]
 
 
 def interlaced_png(bits: int = 8) -> bytes:
-    """Black, of one channel, in Adam7's passes; Pillow does not write it."""
+    """Return a black image with one channel in Adam7's passes, which Pillow does not write."""
     starts = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
     data = b""
     for x, y, step_x, step_y in starts:
@@ -129,12 +129,12 @@ def test_bundled_photos_are_opencvs_pixels_without_damage():
 
 
 def png_without_part_of_its_data() -> bytes:
-    """All checksums of chunks are right."""
+    """Return a PNG file whose chunks all have right checksums, with less data than the image needs."""
     return png(*(chunk(kind, body[:-40] if kind == b"IDAT" else body) for kind, body in chunks(by_pillow("PNG"))))
 
 
 def png_of_fewer_rows() -> bytes:
-    """All checksums are right, the data's too."""
+    """Return a PNG file with right checksums of chunks and data, with fewer rows than its header says."""
     short = zlib.compress(zlib.decompress(dict(chunks(by_pillow("PNG")))[b"IDAT"])[:-900])
     return png(*(chunk(kind, short if kind == b"IDAT" else body) for kind, body in chunks(by_pillow("PNG"))))
 
@@ -193,8 +193,8 @@ def test_a_tensor_of_a_damaged_photo_is_marked():
 @pytest.mark.parametrize("progressive", [False, True])
 @pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:0"])
 def test_a_jpeg_that_is_cut_off_gives_the_rows_that_are_there(progressive, subsampling):
-    """As Pillow gives them, and half of a file holds about half of the rows. A progressive one holds the whole image,
-    which becomes clearer; Pillow shows it less often."""
+    """The rows are those of Pillow, and half of a file holds about half of them. A progressive file holds the whole
+    image in lower quality; Pillow shows it less often."""
     data = by_pillow("JPEG", subsampling=subsampling, progressive=progressive, quality=90)
     whole = opencv(data)
     head, blur = data.index(b"\xff\xda") + 20, []
@@ -224,7 +224,7 @@ def test_files_cut_off_anywhere_are_refused(name):
 
 
 def test_strict_takes_no_damaged_jpeg_that_decodes_to_other_pixels_than_lenient_or_opencv():
-    """Of a thousand bit flips: what passes is what OpenCV decodes, and most that hit the data do not pass."""
+    """In a thousand bit flips, every file that passes gives OpenCV's pixels, and most flips in the data do not pass."""
     random, passed, marked = np.random.default_rng(8), 0, 0
     for _ in range(1000):
         data = bytearray(JPEG)
@@ -239,7 +239,7 @@ def test_strict_takes_no_damaged_jpeg_that_decodes_to_other_pixels_than_lenient_
 
 
 def claiming(data: bytes, width: int, height: int) -> bytes:
-    """`data` with another size in its header."""
+    """Return `data` with another size in its header."""
     if data.startswith(b"\x89PNG"):
         (kind, header), *rest = chunks(data)
         return png(chunk(kind, struct.pack(">II", width, height) + header[8:]), *(chunk(*each) for each in rest))
@@ -258,8 +258,8 @@ def claiming(data: bytes, width: int, height: int) -> bytes:
 )
 @pytest.mark.parametrize("damaged", Damaged)
 def test_more_pixels_than_allowed_are_refused_before_anything_is_decoded(name, damaged):
-    """631 bytes can claim 20000x20000, which took OpenCV more than a minute and 2.4 GB. To refuse a photo costs less
-    than to decode one of 90x67."""
+    """A file of 631 bytes can claim 20000x20000 pixels, for which OpenCV took more than a minute and 2.4 GB. The
+    refusal takes less time than the decoding of an image of 90x67."""
     data = claiming(SOUND[name], 16000, 16000)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 

@@ -1,4 +1,4 @@
-"""Mel filter banks, checked against librosa's: bit for bit, for the hardware's tables depend on every bit."""
+"""Mel filter banks are equal to librosa's bit for bit, because the hardware's tables depend on every bit."""
 
 import librosa
 import numpy as np

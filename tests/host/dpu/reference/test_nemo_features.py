@@ -36,7 +36,7 @@ SOUNDS = {
 
 
 def nemos(samples):
-    """Features (n_mels, T) and the mask (T,) of the frames that count."""
+    """Return features (n_mels, T) and the mask (T,) of the frames that count."""
     made = ParakeetFeatureExtractor()(int16(samples).astype(np.float32) / 32768, sampling_rate=16000)
     return made["input_features"][0].numpy().T, made["attention_mask"][0].numpy().astype(bool)
 
@@ -75,7 +75,7 @@ def test_the_dpu_gives_nemos_features(name, on_dpu):
 
 @pytest.mark.parametrize("name", ["voice", "loud sine"])
 def test_over_all_frames_features_are_others(name):
-    """So the bounds above tell the rules apart."""
+    """The two rules give features that differ by more than the bounds above."""
     features = preprocess(wav(int16(SOUNDS[name]), 16000), AudioSpec(normalize_over="all"))
     assert np.abs(features - nemos(SOUNDS[name])[0]).max() > 0.3
 

@@ -1,4 +1,4 @@
-"""Photos that lie on their side: turned as OpenCV turns them, and the same on the CPU and on the DPU."""
+"""Images with an orientation are turned as OpenCV turns them, and the CPU and the DPU agree."""
 
 import asyncio
 import io
@@ -20,13 +20,13 @@ from headrace.host.dpu.specs import ImageSpec, ImageStage, Orientation
 
 
 def photo(width: int = 301, height: int = 200) -> bytes:
-    """Stored as a camera stores it."""
+    """Return an image as a camera stores it."""
     pixels = np.random.default_rng(1).integers(0, 256, (height, width, 3), np.uint8)
     return cv2.imencode(".jpg", cv2.GaussianBlur(pixels, (0, 0), 3))[1].tobytes()
 
 
 def tiff(value: int, order: str = "big", kind: int = 3) -> bytes:
-    """A directory of two entries, the second one the orientation."""
+    """Return an Exif directory of two entries, the second of which is the orientation."""
 
     def number(n: int, size: int) -> bytes:
         return n.to_bytes(size, order)
@@ -45,7 +45,7 @@ def with_exif(jpeg: bytes, content: bytes) -> bytes:
 
 
 def upright(jpeg: bytes) -> np.ndarray:
-    """RGB, as OpenCV turns it."""
+    """Return the RGB image as OpenCV turns it."""
     return cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)[..., ::-1]
 
 
@@ -67,7 +67,7 @@ def test_what_pillow_writes_is_read():
 @pytest.mark.parametrize(("kind", "order"), [(3, "big"), (3, "little"), (4, "big"), (4, "little"), (9, "little")])
 @pytest.mark.parametrize("turn", Orientation)
 def test_a_file_of_each_format_is_turned_as_pillow_turns_it(turn, kind, order, file_format):
-    """Whole numbers of other types than SHORT count as in Pillow. WebP's data may have a head, and PNG's has none."""
+    """Integers of other types than SHORT count as in Pillow. WebP's data may have a head, and PNG's has none."""
     stored = Image.open(io.BytesIO(photo(31, 20)))
     for head in (b"Exif\0\0", b"") if file_format == "WEBP" else (b"Exif\0\0",):
         file = io.BytesIO()
@@ -141,7 +141,7 @@ def test_no_bytes_make_it_fail(noise, at):
 @pytest.mark.parametrize("turn", Orientation)
 @pytest.mark.parametrize("stage", [ImageStage.RESIZE, ImageStage.CROP])
 def test_turning_first_differs_by_no_more_than_rounding(turn, stage):
-    """An even number of pixels is cropped away here, so that the window is in the very middle."""
+    """The crop cuts off an even number of pixels here, so that the window is exactly in the middle."""
     jpeg = with_exif(photo(400, 300), tiff(turn))
     spec = ImageSpec(resize_short=240, crop_width=100, crop_height=160, orient=True)
     found = preprocess(jpeg, spec, stage)

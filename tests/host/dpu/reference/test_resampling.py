@@ -17,7 +17,7 @@ PAIRS = [pair for pair in itertools.permutations(RATES, 2)]
 
 
 def scipys(samples, source, target):
-    """The sums over the rounded taps, in float64."""
+    """Return the sums over the rounded taps, in float64."""
     up, down = math.lcm(source, target) // source, math.lcm(source, target) // target
     return scipy.signal.resample_poly(
         samples.astype(np.float64), up, down, window=fixed_taps(source, target) / TAP_ONE / up

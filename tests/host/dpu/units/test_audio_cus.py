@@ -1,4 +1,4 @@
-"""The DPU driver on sounds: both CUs of the emulated device, one handing over to the other, and their faults."""
+"""The DPU driver on audio: both CUs of the emulated device, the buffer between them, and their faults."""
 
 import asyncio
 import itertools
@@ -55,7 +55,7 @@ def with_dpu(xclbin, body, spec=SPEC, fault=None, **settings):
 
 
 def close(tensor, data, spec=SPEC, atol=2e-3):
-    """What the CPU makes of it, as far as fixed point allows."""
+    """Check that the tensor is close to the CPU's, as far as fixed point allows."""
     reference = audio.preprocess(data, spec)
     assert tensor.shape == reference.shape and tensor.dtype == reference.dtype
     return np.allclose(tensor, reference, atol=atol)
@@ -76,7 +76,7 @@ def test_concurrent_requests_get_their_own_tensors(xclbin, dtype):
 
 @pytest.mark.parametrize("rate", SPEC.rates)
 def test_sounds_of_every_rate_follow_each_other(xclbin, rate):
-    """Rates change from request to request, and with them the taps; the reference has the same FIR."""
+    """Rates, and with them the taps, change from request to request. The reference has the same FIR."""
     samples = int16(np.stack([speechlike(0.4, rate, seed) for seed in (1, 2)], 1))
 
     async def body(dpu):
@@ -96,7 +96,8 @@ def test_sounds_of_every_rate_follow_each_other(xclbin, rate):
 
 @pytest.mark.parametrize("rate", SPEC.rates)
 def test_the_cpu_gives_what_the_units_give_at_every_rate(xclbin, rate):
-    """Within rounding, so that it does not matter which path an input took. The noise reaches the filter's edge."""
+    """The results are equal within rounding, so it does not matter which path an input took. The noise reaches the
+    filter's edge."""
     noise = 0.01 * np.random.default_rng(3).standard_normal(rate)
     data = wav(int16(speechlike(1, rate) + noise), rate)
 
@@ -129,7 +130,7 @@ def test_each_stage_gives_what_the_cpu_gives(xclbin, stage):
 
 
 def test_one_cu_works_on_a_request_while_the_other_has_the_one_before(xclbin):
-    """With one CU of each kind, which is what Figure 12 of PREBA is about."""
+    """There is one CU of each kind, as in Figure 12 of PREBA."""
     long = wav(int16(speechlike(3, 16000)), 16000)
 
     async def body(dpu):
@@ -268,7 +269,7 @@ def test_callers_that_give_up_leave_nothing_behind(xclbin):
 
 
 def test_however_many_requests_wait_there_are_no_more_buffers_than_units(xclbin, monkeypatch):
-    """Also when it is the second unit that they wait for."""
+    """The bound also holds when requests wait for the second unit."""
     made = []
     buffer, run = MelCu._buffer, NormCu.run
     monkeypatch.setattr(MelCu, "_buffer", lambda cu, *given, **more: made.append(more) or buffer(cu, *given, **more))

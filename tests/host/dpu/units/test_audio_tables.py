@@ -1,4 +1,4 @@
-"""What the audio CUs are told is the definition's, to within the rounding of their number formats."""
+"""The tables of the audio CUs equal the definition, within the rounding of their number formats."""
 
 import math
 
@@ -22,7 +22,7 @@ def ratio(rate):
 
 
 def in_order(rate):
-    """The quantised taps with their zeros at both ends, as numbers; the middle one's place."""
+    """Return the quantised taps with zeros at both ends, as numbers, and the place of the middle one."""
     table = taps_table(SPEC, rate)
     return table.T.reshape(-1) / TAP_ONE, table.size // 2
 
@@ -51,7 +51,7 @@ def test_quantised_taps_are_the_definitions_to_half_a_unit_and_cannot_overflow(r
 
 @pytest.mark.parametrize("rate", OTHERS)
 def test_words_and_lanes_give_the_sum_of_the_definition(rate):
-    """By scipy's polyphase filter, and by the place that `taps_table` tells."""
+    """The sum at the place that `taps_table` defines equals that of scipy's polyphase filter."""
     table = taps_table(SPEC, rate)
     up, down = ratio(rate)
     step = down * passes(rate)

@@ -1,4 +1,4 @@
-"""What all CUs share behind XRT."""
+"""The parts that all CUs share."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The program of the mel filterbank: run as the unit runs it, it gives the filterbank's sums."""
+"""The program of the mel filterbank gives the filterbank's sums when it runs as the unit runs it."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from headrace.host.dpu.units.audio_tables import FRAME_STEPS, PROGRAM_STEPS, WEI
 
 
 def run(program, powers, n_mels):
-    """As told in filter_program's docstring, in integers."""
+    """Run the program in integers, as the docstring of `filter_program` says."""
     lanes = [[0, 0, []], [0, 0, []]]  # the sums of both filters, and what was emitted
     at = 1
     for row in program.tolist():
@@ -45,7 +45,7 @@ def test_it_computes_the_filterbank_within_a_frames_clocks(n_mels):
 
 @given(st.integers(2, 60), st.integers(0, 2**32 - 1), st.sampled_from([0.1, 0.5, 0.9]))
 def test_it_computes_any_filterbank_of_neighbours(n_mels, seed, density):
-    """Also filters without a bin, wherever they lie, and bins without a filter."""
+    """Some filters have no bin, in any place, and some bins have no filter."""
     random = np.random.default_rng(seed)
     lower = np.sort(random.integers(0, n_mels - 1, 255))
     weights = np.zeros((n_mels, 257), np.float32)

@@ -1,4 +1,5 @@
-"""The driver with launch="queue": the same tensors and statuses as with single starts, one start for many photos."""
+"""The driver with launch="queue" gives the same tensors and statuses as single starts, with one start for many
+images."""
 
 import asyncio
 import gc
@@ -36,7 +37,7 @@ def xclbin(tmp_path_factory):
 
 @pytest.fixture
 def starts(monkeypatch):
-    """How often CUs were started from their queues."""
+    """Count the starts of CUs from their queues."""
     counted = []
     start = job_queue.JobQueue._start_run
 
@@ -50,7 +51,7 @@ def starts(monkeypatch):
 
 @pytest.fixture
 def patient(monkeypatch):
-    """Runs do not end by themselves within a test, however slow the machine."""
+    """Keep runs from ending by themselves within a test, however slow the machine is."""
     monkeypatch.setattr(driver, "POLLS", dict.fromkeys(driver.POLLS, 1 << 24))
 
 
@@ -165,7 +166,7 @@ def test_with_no_unit_left_requests_are_refused(xclbin):
 
 
 def test_what_is_closed_ends_its_runs_and_refuses(xclbin, starts, patient):
-    """The run would go on for minutes by itself; the next container is loaded at once."""
+    """The run would go on for minutes by itself. The next container is loaded at once."""
 
     async def body(dpu):
         await dpu.preprocess(PHOTOS[0].jpeg)

@@ -1,4 +1,4 @@
-"""CUs that were lost come back when they work again, and stay out while they do not."""
+"""CUs that were lost come back when they work again, and stay out of service while they do not."""
 
 import asyncio
 import gc
@@ -41,7 +41,7 @@ def two_units(tmp_path_factory):
 
 @pytest.fixture
 def begun(monkeypatch):
-    """The CUs that were given a run, by name."""
+    """Return the names of the CUs that got a run."""
     names = []
     begin = Cu._begin
 
@@ -124,7 +124,7 @@ def test_nothing_is_started_behind_a_run_that_hangs(xclbin, launch, begun, monke
 
 @pytest.mark.parametrize("launch", Launch)
 def test_a_unit_that_was_only_slow_is_back_at_the_first_look_after_its_run(xclbin, launch, monkeypatch):
-    """Looks at a run that goes on do not make the intervals longer."""
+    """Probes during a run that goes on do not make the intervals longer."""
     looks = []
     monkeypatch.setattr(Cu, "hangs", lambda cu: looks.append(cu.name) or len(looks) < 12)
 
@@ -190,7 +190,7 @@ def test_whatever_a_probe_raises_there_is_another_one_and_the_reason_is_kept(xcl
 
 
 def test_a_close_ends_a_probe_that_hangs(xclbin, begun):
-    """The request's run fails, the probe's never ends."""
+    """The run of the request fails, and that of the probe never ends."""
 
     async def body(dpu):
         await dpu.process(PHOTOS[0].jpeg)
@@ -227,7 +227,7 @@ def test_a_reset_looks_at_once(xclbin, launch):
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_reset_takes_no_notice_of_a_unit_that_another_probe_has_brought_back(two_units, first):
-    """One unit's probe is under way, and so before the other's, for which the reset waits."""
+    """The probe of one unit is under way, and so comes before that of the other unit, for which the reset waits."""
 
     async def body(dpu):
         assert (await dpu.process(PHOTOS[0].jpeg)).unit == "cpu"
@@ -242,7 +242,8 @@ def test_a_reset_takes_no_notice_of_a_unit_that_another_probe_has_brought_back(t
 
 @pytest.mark.parametrize("spec", [ImageSpec(), AudioSpec()])
 def test_a_driver_that_is_gone_holds_no_device(xclbin, spec):
-    """Without a circle that waits for the garbage collector: another container could not be loaded."""
+    """There is no reference cycle, which would keep the device until the garbage collector runs and block another
+    container."""
     gc.collect()
     gc.disable()
     try:

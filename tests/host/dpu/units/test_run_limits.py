@@ -1,4 +1,5 @@
-"""The bound on a run against the clocks that the cycle model predicts, which the RTL has within a per cent."""
+"""The bound on a run is compared with the clocks of the cycle model, from which the RTL differs by less than a per
+cent."""
 
 import cv2
 import numpy as np

@@ -1,4 +1,4 @@
-"""Nodes as CUDA graphs give what the nodes themselves give, also where sub-batches interrupt and join each other."""
+"""Nodes as CUDA graphs give the results of the nodes, also where sub-batches interrupt and join each other."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA grap
 
 @pytest.fixture(params=("residual", "attention", "windows", "several"))
 def network(request):
-    """On the GPU, and its inputs of 4 requests there."""
+    """Return the network and inputs of 4 requests, on the GPU."""
     source = f"split_nets:{request.param}"
     on_cpu, _ = split(load_model(source))
     loaded = load_model(source)
@@ -24,7 +24,7 @@ def network(request):
 
 @pytest.fixture(autouse=True)
 def graphs_always_gain(monkeypatch):
-    """Else a GPU on which these small networks are no faster would not be tested."""
+    """Use graphs even if they are no faster, as on a GPU that runs these small networks as fast without them."""
     monkeypatch.setattr(cuda_graphs, "GAIN", 0.0)
 
 

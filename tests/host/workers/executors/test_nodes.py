@@ -1,4 +1,4 @@
-"""What the executor of nodes keeps of requests between tasks, in this process: no clock, no policy."""
+"""The executor of nodes keeps requests between tasks. It runs in this process, without clock and policy."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ KILLER = "split_nets:killer"
 
 
 class Never:
-    """Nobody interrupts."""
+    """Interrupts that never come."""
 
     def told(self):
         return False

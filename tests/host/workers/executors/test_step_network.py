@@ -1,5 +1,7 @@
-"""Step models under node-level policies: whatever joins, leaves, is interrupted or lost, every request gets the output
-that it has alone."""
+"""Step models under node-level policies: every request gets the output that it has alone.
+
+This holds whatever requests join, leave, are interrupted or lost.
+"""
 
 import random
 import sys
@@ -74,7 +76,7 @@ class Served:
         return self.network.run(task, [self.slots[request.id] for request in task.requests], told)
 
     def check(self, request: Request, task: Task) -> None:
-        """Its output, and that its slot is not written behind it; then the slot is free."""
+        """Check the output, and that nothing is written after it in the slot. Then free the slot."""
         slot = self.slots.pop(request.id)
         expected = alone(self.kind, self.tokens[request.id], request.output_len)
         if isinstance(expected, list):

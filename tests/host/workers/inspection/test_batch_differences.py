@@ -1,4 +1,4 @@
-"""What a batch changes in a step model's states."""
+"""How a batch changes the states of a step model."""
 
 import pytest
 import torch

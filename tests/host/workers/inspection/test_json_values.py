@@ -1,4 +1,4 @@
-"""What passes between processes: equal when it comes back, and nothing else than it may be."""
+"""Values that pass between processes come back equal, and other values are refused."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Networks read in a process of their own: the same as here, and nothing of what goes wrong there reaches this one."""
+"""A network is described in another process as it is here, and its errors do not reach this process."""
 
 import asyncio
 import os
@@ -108,7 +108,7 @@ def test_a_network_of_sounds_is_described_with_its_transform(own):
 
 
 def test_a_network_of_sounds_need_not_say_its_inputs(own):
-    """They are what its transform makes, under the names of `forward`."""
+    """The inputs are those that its transform makes, under the names of `forward`."""
     found = parent.describe("badnets:hears_anything")
     features, frames = found.inputs
     longest = found.audio_spec.frames(int(2.0 * found.audio_spec.rate))
@@ -202,7 +202,7 @@ def test_who_interrupts_the_wait_ends_the_process(own):
 
 
 def test_a_task_that_is_cancelled_while_its_loop_waits_ends_the_process(own):
-    """As `asyncio.run` does at Ctrl-C."""
+    """`asyncio.run` cancels the task in this way at Ctrl-C."""
 
     async def describe():
         task = asyncio.current_task()

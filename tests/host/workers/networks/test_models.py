@@ -1,4 +1,4 @@
-"""Networks by name and users' own: what they take and give is found, and what is wrong is said in one line."""
+"""Networks by name and users' own: their inputs and outputs are found, and an error is one line."""
 
 import collections
 import dataclasses
@@ -26,7 +26,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def users(tmp_path, monkeypatch):
-    """Writes a module that defines `net` into the current folder and returns its name for --model."""
+    """Return a function that writes a module with `net` into the current folder, and returns its name for --model."""
     monkeypatch.chdir(tmp_path)
 
     def write(body: str) -> str:
@@ -38,7 +38,7 @@ def users(tmp_path, monkeypatch):
 
 
 def network(forward: str, attributes: str = "", parameters: str = "x") -> str:
-    """The text of a module whose `net` returns `forward`, an expression of `parameters`."""
+    """Return the text of a module whose `net` returns `forward`, an expression of `parameters`."""
     return (
         f"class Net(nn.Module):\n    def forward(self, {parameters}):\n        return {forward}\n"
         f"def net():\n    made = Net()\n{attributes}    return made\n"

@@ -119,7 +119,8 @@ def test_what_depends_on_trained_values_alone_is_computed_once():
 
 
 def test_products_of_constants_are_no_nodes_and_pass_no_boundary():
-    """Constants are made by torch.arange and its like, or held by the module. Sizes of a batch make none."""
+    """torch.arange and similar operators make constants, or the module holds them. Sizes of a batch are no
+    constants."""
     _, cut, graph = network("positions")
     assert [node.name for node in graph.nodes] == ["conv2d", "matmul", "matmul_1", "linear_1"]
     for boundary in cut.boundaries:
@@ -193,8 +194,8 @@ def test_a_real_network_gives_its_own_bits_node_by_node_from_any_boundary_on(nam
 
 @pytest.mark.parametrize("name", TORCHVISION)
 def test_requests_of_a_real_network_may_join_at_every_boundary(name):
-    """Two sub-batches that stand there become one, which is what the batched run has there, but for what kernels for
-    another batch round otherwise."""
+    """Two sub-batches at a boundary become one. It equals the batched run there, up to the rounding of kernels for
+    other batches."""
     loaded, cut, _ = network(name)
     (given,) = inputs(loaded, 3)
     with torch.no_grad(), one_thread():

@@ -1,5 +1,7 @@
-"""The protocol of step models: what one of a user's own gives is checked, in words that say what to change, and results
-depend on nobody else in the batch."""
+"""The protocol of step models: the outputs of a user's model are checked, and each error says what to change.
+
+Results do not depend on the other requests of a batch.
+"""
 
 import mmap
 import shutil
@@ -27,7 +29,7 @@ GROWN = TensorSpec("grown", "float32", (-1, 4), 6)
 
 
 class Gives(nn.Module):
-    """Returns what it is told to."""
+    """A step that returns what the test gives it."""
 
     def __init__(self, gives=None):
         super().__init__()
@@ -44,7 +46,7 @@ class Model:
 
 @pytest.fixture
 def served(tmp_path, monkeypatch):
-    """The signature of a model, as module:function returns it."""
+    """Return the signature of a model that module:function returns."""
 
     def of(model, **settings):
         (tmp_path / "ownsteps.py").write_text("def model():\n    return given\n")
@@ -176,7 +178,7 @@ def test_only_what_is_new_of_a_growing_state_is_written_and_what_lies_behind_it_
 
 
 def test_a_full_state_takes_no_more_and_spoils_nobody(example):
-    """Steps that were sent before it was known that an output had ended run for nothing."""
+    """Steps that were sent before the end of an output was known still run, and their results are ignored."""
     rows, views = rows_of(load_steps(example))
     views.lengths["words"][3] = 64
     views.states["words"][4] = 5.0

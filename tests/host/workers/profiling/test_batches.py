@@ -1,5 +1,7 @@
-"""Profiles of networks. Stand-ins for workers, in virtual time, give a known latency and so a known curve; real workers
-run the same networks without looking at the clock."""
+"""Profiles of networks. Stand-ins for workers, in virtual time, have a known latency and so a known curve.
+
+Real workers run the same networks without looking at the clock.
+"""
 
 import asyncio
 import sys
@@ -50,7 +52,7 @@ class StandIn:
 
 @pytest.fixture
 def stand_ins(monkeypatch):
-    """Put workers of a given latency in the place of all processes, and the loop's time in the place of the clock."""
+    """Replace all processes by workers of a given latency, and the clock by the loop's time."""
 
     def put(latency_s: Callable[[int, int], float]) -> None:
         monkeypatch.setattr(batches, "processes", lambda program, devices: [StandIn(latency_s) for _ in devices])

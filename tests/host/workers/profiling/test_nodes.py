@@ -1,4 +1,4 @@
-"""Node latencies measured on real workers, and what a batch changes in a network's results."""
+"""Node latencies measured on real workers, and the changes that a batch makes in a network's results."""
 
 from pathlib import Path
 

@@ -78,7 +78,7 @@ def saved(path, module, *given, dynamic=None):
 
 
 class Mark:
-    """Writes a file where it is unpickled."""
+    """An object that writes a file when it is unpickled."""
 
     def __init__(self, path):
         self.path = path
@@ -283,7 +283,7 @@ def test_networks_of_vision_and_speech_are_loaded_as_they_are(network, given, tm
 
 
 def opens(path):
-    """The inputs of aten.from_file that makes a tensor of a file, and writes into it."""
+    """Return inputs of aten.from_file that make a tensor from a file, and write into it."""
     given = {"filename": {"as_string": str(path)}, "shared": {"as_bool": True}, "size": {"as_int": 4}}
     return [{"name": name, "arg": arg, "kind": 1} for name, arg in given.items()]
 
@@ -303,7 +303,7 @@ def test_an_operator_that_opens_a_file_is_refused(file, tmp_path):
 
 
 def nested_graphs(value):
-    """Every node of the graphs within a graph."""
+    """Yield every node of the graphs within a graph."""
     if isinstance(value, dict):
         for key, each in value.items():
             if key == "as_graph":
@@ -328,7 +328,7 @@ def test_an_operator_of_a_graph_within_a_graph_is_refused(target, tmp_path):
 
 
 def test_an_operator_behind_a_free_text_is_refused(file, tmp_path):
-    """A free text is known by its key; a graph under such a key is none."""
+    """A free text is known by its key. A graph under such a key is no free text."""
 
     def change(program):
         node = {"target": "torch.ops.aten.from_file.default", "inputs": [], "outputs": [], "metadata": {}}
@@ -347,7 +347,7 @@ CODE = "ran=open('ran','w')"
 
 
 def renamed(value, old, new):
-    """The program with another name in place of one, wherever it stands."""
+    """Return the program with another name in every place of one."""
     if isinstance(value, dict):
         return {new if key == old else key: renamed(each, old, new) for key, each in value.items()}
     if isinstance(value, list):
@@ -464,7 +464,7 @@ def test_a_program_of_another_digest_is_refused(file):
 
 
 def test_a_program_that_fails_is_not_taken_for_one_of_an_older_form(file, tmp_path):
-    """Which torch.export.load tries, and which is pickled."""
+    """torch.export.load would try the older form, which is pickled."""
     ran, path = tmp_path / "ran", tmp_path / "both.pt2"
     older = io.BytesIO()
     torch.save(Mark(ran), older)

@@ -29,7 +29,7 @@ BATCH = torch.export.Dim("batch", min=1, max=8)
 
 
 class Large(torch.nn.Module):
-    """Makes a tensor of `gib` GiB, of which it needs one element."""
+    """A network that makes a tensor of `gib` GiB, of which it needs one element."""
 
     def __init__(self, gib):
         super().__init__()

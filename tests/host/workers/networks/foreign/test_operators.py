@@ -1,5 +1,7 @@
-"""The operators that a program from a file may call: by rule, so that what a later torch adds is refused if it does
-more than compute tensors from tensors."""
+"""The operators that a program from a file may call follow from rules.
+
+So an operator of a later torch is refused if it does more than compute tensors from tensors.
+"""
 
 import pytest
 import torch
@@ -60,7 +62,7 @@ def test_what_does_more_is_refused(name):
 
 
 def test_no_operator_with_the_name_of_a_file_or_a_memory_is_allowed():
-    """Whatever its tags say: of all operators that this torch has."""
+    """The test takes all operators of this torch, whatever their tags say."""
     for name in torch._C._dispatch_get_all_op_names():
         namespace, _, rest = name.partition("::")
         base, _, overload = rest.partition(".")

@@ -1,4 +1,4 @@
-"""Weights from files: of torch.save and of safetensors; what is no number or no table of weights is refused by name."""
+"""Weights from files of torch.save and of safetensors. Files with other content are refused, and the error names it."""
 
 import hashlib
 import math
@@ -137,7 +137,7 @@ def test_a_file_of_safetensors_is_given_with_weights():
 
 
 def test_weights_of_torchs_older_form_are_taken(tmp_path):
-    """Such as torchvision published before 2021; they have no checksum."""
+    """torchvision published such files before 2021. They have no checksum."""
     torch.save(other(), tmp_path / "w.pt", _use_new_zipfile_serialization=False)
     module = net()
     load_weights(module, tmp_path / "w.pt")

@@ -1,4 +1,4 @@
-"""Speech models: a request's output does not depend on its neighbours, and what is made of what is as published."""
+"""Speech models: a request's output does not depend on its batch, and the networks have the published structure."""
 
 import math
 
@@ -29,7 +29,7 @@ MODELS = [(small_conformer, 4), (small_citrinet, 8)]
 
 
 def learned(make):
-    """With weights, and with means and variances of batch norm, that are no simple numbers."""
+    """Return the network with weights, and with batch norm's means and variances, that are no simple numbers."""
     torch.manual_seed(3)
     model = make().eval()
     for name, value in [*model.named_parameters(), *model.named_buffers()]:
@@ -46,7 +46,7 @@ def learned(make):
 @given(lengths=st.lists(st.integers(1, 70), min_size=1, max_size=5), more=st.integers(0, 40), seed=st.integers(0, 99))
 @torch.inference_mode()
 def test_a_requests_output_is_what_it_is_alone(make, stride, lengths, more, seed):
-    """Whatever its neighbours are, however far it is padded, and whatever the padding is."""
+    """The output does not depend on the other requests, the length of the padding, or its values."""
     model = learned(make)
     torch.manual_seed(seed)
     batch = torch.full((len(lengths), 80, max(lengths) + more), 1e4)
@@ -85,7 +85,7 @@ def test_the_outputs_are_log_probabilities_that_follow_the_input(make, stride):
 
 @torch.inference_mode()
 def test_attention_scores_by_content_and_by_distance():
-    """The sums of Dai et al. 2019, Section 3.3, a query and a key at a time."""
+    """The sums are those of Dai et al. 2019, Section 3.3, for one query and one key at a time."""
     torch.manual_seed(5)
     attention = RelativeAttention(8, 2).double()
     attention.u.normal_()

@@ -1,6 +1,6 @@
 """Which networks of torchvision, timm and transformers are split into nodes, and which are refused and why.
 
-    .venv/bin/python -m pytest -m slow -rP tests/host/workers/test_split_zoo.py
+    .venv/bin/python -m pytest -m slow -rP tests/host/workers/networks/zoo/test_split_zoo.py
 
 prints a line for each. A network that is split gives the bits of the network run whole."""
 

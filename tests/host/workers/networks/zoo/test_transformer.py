@@ -13,7 +13,7 @@ from headrace.host.workers.networks.zoo.transformer import sinusoidal_positions
 
 
 def torchs_layers(network: Network, modules) -> tuple[torch.nn.ModuleList, torch.nn.ModuleList]:
-    """torch.nn's encoder and decoder layers with the same weights."""
+    """Return torch.nn's encoder and decoder layers with the same weights."""
     encoder, decoder = modules
     sizes = (network.hidden, network.heads, 4 * network.hidden, 0.0)
     settings = {"batch_first": True, "norm_first": network.norm_first}
@@ -44,7 +44,7 @@ def embedded(embedding, tokens: list[int]) -> torch.Tensor:
 
 @torch.inference_mode()
 def greedy(network: Network, modules, tokens: list[int], most: int) -> tuple[list[int], list[torch.Tensor]]:
-    """Decoded tokens and the logits of each, by torch's layers over all tokens anew in each step."""
+    """Return the decoded tokens and the logits of each, by torch's layers over all tokens anew in each step."""
     encoder, decoder = modules
     encoders, decoders = torchs_layers(network, modules)
     memory = embedded(encoder.embedding, tokens)
