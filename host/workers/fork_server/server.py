@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from headrace.host.workers.fork_server.protocol import FIRST_FD, MAX_FDS, OWN_FDS, PID, STATUS
-from headrace.host.workers.networks.program import EXECUTORS
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
 
@@ -176,6 +175,8 @@ def main(arguments: Sequence[str]) -> None:
     """Serve on the control socket whose file descriptor is the argument."""
     for number in (signal.SIGINT, signal.SIGTERM):  # no child may end by a signal, see `child_signals_caught`
         signal.signal(number, lambda *_: os._exit(0))
+    from headrace.host.workers.networks.program import EXECUTORS  # imports numpy, so after the handlers
+
     for name in EXECUTORS:
         importlib.import_module(name)
     _freeze()

@@ -18,7 +18,7 @@ SOUNDS = [wav(int16(speechlike(seconds, rate)), rate) for seconds, rate in ((1.0
 def measured():
     told = []
     found = measure_cpu(PHOTOS, SOUNDS, "a test", told.append)
-    assert [text.split(" on ")[0] for text in told] == ["6 images", "2 sounds"] * 2
+    assert [text.split(" on ")[0] for text in told] == ["6 images", "2 recordings"] * 2
     return found
 
 
@@ -47,7 +47,7 @@ def test_the_processes_leave_this_ones_cores_as_they_were(measured):
 
 
 def test_without_files_and_with_broken_ones_there_is_nothing_to_measure():
-    with pytest.raises(UsageError, match="at least one photo"):
+    with pytest.raises(UsageError, match="at least one image and one recording"):
         measure_cpu([], SOUNDS, "a test", lambda _: None)
     with pytest.raises(CorruptInput):
         measure_cpu([b"no photo"], SOUNDS, "a test", lambda _: None)

@@ -358,7 +358,7 @@ def test_an_emulated_unit_counts_the_time_without_a_core(xclbin):
 
 def test_with_no_unit_left_and_no_fallback_requests_are_refused(xclbin):
     async def body(dpu):
-        with pytest.raises(DpuUnavailable, match=r"2 CUs did not do; .* did not answer within 0\.\d+ s"):
+        with pytest.raises(DpuUnavailable, match=r"2 CUs did not do it; .* did not answer within 0\.\d+ s"):
             await dpu.preprocess(PHOTOS[0].jpeg)
         with pytest.raises(DpuUnavailable, match=r"no CU is in service .* load the bitstream again"):
             await dpu.preprocess(PHOTOS[0].jpeg)

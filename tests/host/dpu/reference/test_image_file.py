@@ -264,7 +264,7 @@ def test_more_pixels_than_allowed_are_refused_before_anything_is_decoded(name, d
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     def refuse():
-        with pytest.raises(CorruptInput, match=r"16000x16000 pixels.* --max-megapixels 100; make the photo smaller"):
+        with pytest.raises(CorruptInput, match=r"16000x16000 pixels.* --max-megapixels 100; make the image smaller"):
             decode(data, 100, damaged)
 
     refusing, decoding = least_s(
@@ -306,5 +306,5 @@ def test_a_png_that_inflates_beyond_its_image_is_not_inflated():
 
 @pytest.mark.parametrize("kind", ["BMP", "GIF", "TIFF", "PPM"])
 def test_other_formats_are_refused_by_name(kind):
-    with pytest.raises(CorruptInput, match="JPEG, PNG and WebP"):
+    with pytest.raises(CorruptInput, match="JPEG, PNG or WebP"):
         decode(by_pillow(kind), 100, Damaged.LENIENT)

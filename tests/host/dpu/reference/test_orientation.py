@@ -156,7 +156,7 @@ def test_turning_first_differs_by_no_more_than_rounding(turn, stage):
 
 
 def test_a_turned_photo_has_no_crop_offsets():
-    with pytest.raises(UsageError, match="no crop offsets with orient"):
+    with pytest.raises(UsageError, match="orient needs a centred crop; give no crop offsets with it"):
         ImageSpec(orient=True, crop_x=0)
 
 

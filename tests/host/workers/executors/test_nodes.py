@@ -18,7 +18,7 @@ KILLER = "split_nets:killer"
 class Never:
     """Interrupts that never come."""
 
-    def told(self):
+    def interrupt_sent(self):
         return False
 
 

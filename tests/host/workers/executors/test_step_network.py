@@ -72,8 +72,8 @@ class Served:
         limit = limit or self.rng.randint(1, 10)
         return Request(id, self.kind, 0.0, deadline=1e9, input_len=float(len(tokens)), output_len=limit)
 
-    def run(self, task: Task, told=lambda: False) -> Task:
-        return self.network.run(task, [self.slots[request.id] for request in task.requests], told)
+    def run(self, task: Task, interrupt_sent=lambda: False) -> Task:
+        return self.network.run(task, [self.slots[request.id] for request in task.requests], interrupt_sent)
 
     def check(self, request: Request, task: Task) -> None:
         """Check the output, and that nothing is written after it in the slot. Then free the slot."""

@@ -326,7 +326,7 @@ def test_inputs_without_names_are_called_as_the_parameters(users):
 
 @pytest.mark.parametrize(
     ("shape", "message"),
-    [("left=4,b=4", "no input 'left' beside 'b'; it has a, b"), ("4,4,4", "takes a, b, not 3 inputs")],
+    [("left=4,b=4", "an input 'b', but no 'left'; it has a, b"), ("4,4,4", "takes a, b, not 3 inputs")],
 )
 def test_inputs_that_the_network_does_not_have_are_refused(users, shape, message):
     with pytest.raises(UsageError, match=message):

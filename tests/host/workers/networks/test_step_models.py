@@ -83,7 +83,7 @@ def chooses(batch):
         (Model(Step("step", ENCODER, len)), "no torch.nn.Module"),
         (Model(step(), step()), "two steps are named 'step'"),
         (Model(step(), step(name="b")), "2 steps of kind ENCODER; make one"),
-        (Model(step(DECODER, chooses)), "behind a STATIC or ENCODER"),
+        (Model(step(DECODER, chooses)), "after a STATIC or ENCODER"),
         (Model(step(DECODER, chooses), step(name="b")), "comes last"),
         (Model(step(reads=2)), "a leaf's .reads 0. and an inner node's"),
         (Model(step(appends=("sum",))), "appends to 'sum'; give that state a first dimension of -1"),
