@@ -44,11 +44,11 @@ async def preprocess_files(
 
     Returns:
         One outcome for each file, in order, with the keys file, output (path or None), shape, dtype, unit, dpu_status
-            and error (or None). Audio adds `samples`, of each channel at the file's rate. Images add `damage`, the
-            fault of a file that was taken nonetheless, or None, and `orientation`, 1 to 8 as in the file's Exif,
-            whether or not the image was turned. `out_of_service` is the reason why no CU did the work, or None. Clocked
-            devices add `cycles` and, under `counters`, all that they count. For images they also add `cycles_per_pixel`
-            and `symbols`.
+            and error (or None). Audio adds `samples`, of each channel at the file's rate. Images add `damage` and
+            `orientation`. `damage` is the fault of a file that was taken nonetheless, or None. `orientation` is 1 to 8
+            as in the file's Exif, whether or not the image was turned. `out_of_service` is the reason why no CU did the
+            work, or None. Clocked devices add `cycles` and, under `counters`, all that they count. For images they also
+            add `cycles_per_pixel` and `symbols`.
     """
     outputs = _output_names(files)
     fields = (*FIELDS, *(("samples",) if isinstance(spec, AudioSpec) else ("damage", "orientation")), "out_of_service")

@@ -1,9 +1,9 @@
 """Drive an image CU that takes its jobs from a ring in device memory. One start serves as many images as come.
 
 hls/image_cu/image_cu.hpp defines the ring. Several callers have jobs in the ring at the same time. Each caller has a
-lane of its own with room for a file and a tensor, so that the CU finds the next job when it is done with one. The run
-of the CU ends by itself when no job came for a while, and the next job starts it again. Jobs that the CU did not take
-stay where they are.
+lane of its own with room for a file and a tensor. So the CU finds the next job when it is done with one. The run of the
+CU ends by itself when no job came for a while, and the next job starts it again. Jobs that the CU did not take stay
+where they are.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """Bound the time that an input may keep a CU at work, so that a slow but legal input does not look like a hang.
 
 The result is a bound, not a prediction (see sim/hardware/dpu/image.py). It takes every bit of the file for a symbol of
-the slowest kind, and every pixel of the image and of the resized one at the units' slowest rate. It is some 20 times
-what usual images take.
+the slowest kind. It takes every pixel of the image and of the resized one at the units' slowest rate. It is some 20
+times what usual images take.
 """
 
 import math

@@ -20,9 +20,10 @@ class NetworkDescription:
         categories: Labels of the network's classes.
         largest_batch: Most requests in a batch.
 
-    torchvision resizes with an antialiasing filter, the CU as OpenCV's INTER_LINEAR_EXACT. On the demo's images at 256
-    and 224 pixels a pixel value then differs by 1.4 of 255 on average (root mean square 2.7) where torchvision's filter
-    is bilinear, and by 1.0 (1.9) where it is bicubic. An image that is not made smaller differs least.
+    torchvision resizes with an antialiasing filter, the CU as OpenCV's INTER_LINEAR_EXACT. So their pixel values
+    differ. On the demo's images at 256 and 224 pixels the mean difference is 1.4 of 255 (root mean square 2.7) where
+    torchvision's filter is bilinear. It is 1.0 (1.9) where that filter is bicubic. An image that is not made smaller
+    differs least.
     """
 
     name: str
