@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -83,7 +83,7 @@ class Journal(Generic[Result]):
         """On disk when this returns, but for the kernel's part. Raises UsageError if it cannot be."""
         key = self._key(job)
         self._found[key] = result
-        row = {"version": code_version(), "key": key, "job": asdict(job), "result": asdict(result)}  # type: ignore[call-overload]
+        row = {"version": code_version(), "key": key, "job": _plain(job), "result": asdict(result)}  # type: ignore[call-overload]
         line = ("\n" if self._torn else "") + json.dumps(row) + "\n"
         self._torn = False
         try:
@@ -93,7 +93,7 @@ class Journal(Generic[Result]):
             raise UsageError(f"{self._log}: {error}") from error
 
     def _key(self, job: Any) -> str:
-        settings = asdict(job)
+        settings = _plain(job)
         files = {text: _contents(text, self.path) for text in _texts(settings)}
         return hashlib.sha256(json.dumps([type(job).__name__, settings, files], sort_keys=True).encode()).hexdigest()
 
@@ -114,6 +114,16 @@ class Journal(Generic[Result]):
             self._log.unlink()
         except OSError as error:
             raise UsageError(f"{self.path}: {error}") from error
+
+
+def _plain(job: Any) -> dict[str, Any]:
+    """Return a job as plain values by name. A job that is composed of settings has its own flat names (`flat`)."""
+    flat = getattr(job, "flat", None)
+    if flat is not None:
+        return dict(flat())
+    return {
+        each.name: _plain(value) if is_dataclass(value := getattr(job, each.name)) else value for each in fields(job)
+    }
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,20 @@ Every run serves `requests` Poisson arrivals; all policies of a job see the same
 compared with, by the paper's figure numbers, stands in claims.py; what the paper leaves open, in conditions.py.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from headrace.batching.context import PolicyContext
 from headrace.batching.graphs.execution import NodeTimes
-from headrace.batching.registry import make_policy
+from headrace.batching.policies.lazy import LazyBatching, OracleLazyBatching
+from headrace.batching.policy import Policy
+from headrace.batching.registry import build_policy, find_policy
 from headrace.sim.engine import Arrivals
 from headrace.sim.experiments.lazybatching.claims import REPORTS
 from headrace.sim.experiments.lazybatching.conditions import (
@@ -31,7 +35,7 @@ from headrace.sim.experiments.lazybatching.conditions import (
 from headrace.sim.experiments.lazybatching.rows import Row
 from headrace.sim.experiments.report import Claim, write_claims, write_rows
 from headrace.sim.hardware.npu import Npu, npu_times
-from headrace.sim.scenario import usual_lengths
+from headrace.sim.machine import usual_lengths
 from headrace.sim.simulation import Simulation, simulate
 from headrace.sim.sweeps.sweep import Progress, run_figures
 from headrace.sim.workload.lengths import Lengths, dec_timesteps
@@ -96,17 +100,27 @@ def run_job(job: Job) -> list[Row]:
     arrivals = generate(poisson(job.rate_rps, job.requests, job.seed), lengths, job.sla_ms / 1e3, job.seed)
     rows = []
     for name, window in [*(("graph", window) for window in job.windows), *((name, 0) for name in job.policies)]:
-        policy = make_policy(
-            name,
-            times,
-            workers=1,
-            window_s=window / 1e3,
-            max_batch=job.max_batch,
-            dec_timesteps=steps,
-            **reading.options,  # type: ignore[arg-type]
-        )
+        policy = _policy(job, name, window, times, steps, reading.options)
         rows.append(_row(job, name, window, arrivals, simulate(policy, arrivals, times, 1, seed=job.seed)))
     return rows
+
+
+def _policy(
+    job: Job,
+    name: str,
+    window_ms: int,
+    times: Mapping[str, NodeTimes],
+    steps: Mapping[str, int],
+    options: Mapping[str, Any],
+) -> Policy:
+    """Return a policy of the comparison; `options` are LazyBatching's readings of the paper (lazy.py)."""
+    if name in ("lazy", "oracle"):
+        lazy = LazyBatching if name == "lazy" else OracleLazyBatching
+        return lazy(times, 1, job.max_batch, steps, **options)
+    known = {"window_ms": float(window_ms), "max_batch": job.max_batch}
+    own = {each.name for each in find_policy(name).settings}
+    context = PolicyContext(times, 1, steps_of=lambda coverage: steps)
+    return build_policy(name, context, **{key: value for key, value in known.items() if key in own})
 
 
 def _row(job: Job, policy: str, window: int, arrivals: Arrivals, done: Simulation) -> Row:

@@ -54,9 +54,11 @@ from headrace.sim.experiments.preba.rows import Point, Rows, Run
 from headrace.sim.experiments.report import Claim, write_claims, write_rows
 from headrace.sim.hardware.gpu.slice import latency_knee
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS
-from headrace.sim.scenario import Scenario, run_scenario
+from headrace.sim.hardware.settings import PRECISION
+from headrace.sim.run import run_scenario
+from headrace.sim.scenario import Scenario
 from headrace.sim.sweeps.sweep import Progress, run_figures
-from headrace.sim.system.system import PRECISION, System
+from headrace.sim.system.system import System
 from headrace.sim.workload.lengths import LIBRISPEECH
 from headrace.sim.zoo.traced import traced
 
@@ -219,7 +221,7 @@ def scenario(server: Server, rate_rps: float, requests: int) -> Scenario:
     if policy == STATIC:
         static = static_limits(server, reading)
         policy, limits = "graph", {"max_batch": static.max_batch, "window_ms": 1e3 * static.window_s}
-    return Scenario(
+    return Scenario.of(
         model=server.model,
         accelerator=GPU,
         partition=server.partition,
