@@ -6,25 +6,25 @@ from headrace.batching import UsageError
 from headrace.host.demo.inputs.images import demo_images, folder_images
 
 
-def test_the_demo_photos_cover_sizes_qualities_and_subsamplings():
-    photos = demo_images()
-    assert len(photos) >= 30 and len({photo.name for photo in photos}) == len(photos)
+def test_the_demo_images_cover_sizes_qualities_and_subsamplings():
+    images = demo_images()
+    assert len(images) >= 30 and len({file.name for file in images}) == len(images)
     sizes = set()
-    for photo in photos:
-        image = cv2.imdecode(np.frombuffer(photo.jpeg, np.uint8), cv2.IMREAD_COLOR)
-        sizes.add(image.shape)
+    for file in images:
+        pixels = cv2.imdecode(np.frombuffer(file.jpeg, np.uint8), cv2.IMREAD_COLOR)
+        sizes.add(pixels.shape)
     assert len(sizes) >= 10
     for sampling in ("4:2:0", "4:2:2", "4:4:4", "4:4:0", "4:1:1"):
-        assert any(sampling in photo.name for photo in photos)
+        assert any(sampling in file.name for file in images)
 
 
 def test_a_folder_of_ones_own_is_taken_in_order_of_name(tmp_path):
     for name in ("b.jpg", "a.JPEG", "notes.txt"):
         (tmp_path / name).write_bytes(b"x")
-    assert [photo.name for photo in folder_images(tmp_path)] == ["a.JPEG", "b.jpg"]
+    assert [file.name for file in folder_images(tmp_path)] == ["a.JPEG", "b.jpg"]
 
 
-def test_a_folder_without_photos_is_refused_by_name(tmp_path):
+def test_a_folder_without_images_is_refused_by_name(tmp_path):
     with pytest.raises(UsageError, match="holds no"):
         folder_images(tmp_path)
     with pytest.raises(UsageError, match="no such folder"):

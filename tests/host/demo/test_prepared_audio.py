@@ -1,4 +1,4 @@
-"""Speech for the demo: the reference, what becomes of files that cannot be used, the overlap of CUs A and B."""
+"""Test audio in the demo: the reference, files that cannot be used, the requests, the overlap of CUs A and B."""
 
 import asyncio
 import dataclasses
@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from headrace.batching import Profile, ProfilePoint, UsageError
-from headrace.host.demo import speech
+from headrace.batching import UsageError
 from headrace.host.demo.inputs.audio import AudioClip, pcm_file
-from headrace.host.demo.options import DemoOptions
-from headrace.host.demo.speech import Reference, Speech, by_definition, cu_runs, load_networks, overlap, prepare
+from headrace.host.demo.inputs.prepared_audio import PreparedAudio, Reference, by_definition, prepare_audio
+from headrace.host.demo.runs.audio import cu_runs, overlap
 from headrace.host.dpu.preprocessor import CpuPreprocessor
 from headrace.host.dpu.reference import audio, resampling
 from headrace.host.dpu.specs import AudioSpec
@@ -22,36 +21,40 @@ from headrace.host.memory.layout import TensorSpec
 SPEC = AudioSpec()
 
 
-def sound(seconds: float, rate: int, seed: int = 0) -> AudioClip:
+def clip(seconds: float, rate: int, seed: int = 0) -> AudioClip:
     noise = 0.1 * np.random.default_rng(seed).standard_normal(round(seconds * rate))
-    samples = noise * np.hanning(len(noise))  # a sudden begin would have all frequencies
+    samples = noise * np.hanning(len(noise))  # a sudden start would contain all frequencies
     return AudioClip(f"{seconds} s {rate} Hz", pcm_file(samples, rate))
 
 
-def prepared(*sounds: AudioClip) -> speech.Prepared:
-    return asyncio.run(prepare(None, SPEC, sounds, lambda: None))
+def prepared(*clips: AudioClip) -> PreparedAudio:
+    return asyncio.run(prepare_audio(None, SPEC, clips, lambda: None))
 
 
 def test_the_definition_is_the_cpu_path_where_nothing_is_resampled():
-    data = sound(1.3, 16_000).data
+    data = clip(1.3, 16_000).data
     assert np.array_equal(by_definition(data, SPEC).tensor, audio.preprocess(data, SPEC))
 
 
 @pytest.mark.parametrize("rate", [8000, 11025, 44100])
 def test_the_definition_resamples_with_the_taps_of_the_spec(rate):
-    data = sound(0.25, rate).data
+    data = clip(0.25, rate).data
     taps, samples = resampling.taps(rate, SPEC.rate), soundfile.read(io.BytesIO(data))[0]
     up, down = (number // np.gcd(16_000, rate) for number in (16_000, rate))
     half, count = len(taps) // 2, SPEC.resampled(len(samples), rate)
-    at = half + np.arange(count)[:, None] * down - np.arange(len(samples)) * up  # the sum that `taps` tells
+    at = (
+        half + np.arange(count)[:, None] * down - np.arange(len(samples)) * up
+    )  # the sum of which `taps` has the factors
     summed = (np.where((at >= 0) & (at < len(taps)), taps[np.clip(at, 0, len(taps) - 1)], 0) * samples).sum(1)
     expected = audio.normalize(audio.log_mel(summed.astype(np.float32), SPEC), SPEC)
-    found = by_definition(data, SPEC)
-    assert found.errors(expected)[0] < 1e-4
-    assert found.heard[:60].all() and found.heard[-5:].all() == (rate == 44_100)  # beyond 4 or 5.5 kHz is nothing
+    reference = by_definition(data, SPEC)
+    assert reference.errors(expected)[0] < 1e-4
+    assert reference.audible[:60].all() and reference.audible[-5:].all() == (
+        rate == 44_100
+    )  # no signal beyond 4 or 5.5 kHz
 
 
-def test_errors_are_told_apart_by_bands_and_infinite_of_another_shape():
+def test_errors_are_separate_for_faint_bands_and_infinite_for_another_shape():
     reference = Reference(np.zeros((2, 2)), np.array([True, False]))
     assert reference.errors(np.zeros((2, 3))) == (np.inf,) * 3
     assert reference.errors(np.array([[3.0, 0.0], [0.0, 1.0]])) == (
@@ -65,20 +68,20 @@ def test_errors_are_told_apart_by_bands_and_infinite_of_another_shape():
 def test_sounds_that_cannot_be_used_are_named_and_the_others_are_kept():
     flac = io.BytesIO()
     soundfile.write(flac, np.zeros(1600), 16_000, format="FLAC")
-    found = prepared(
-        AudioClip("text", b"no sound"), sound(0.5, 22_050), AudioClip("flac", flac.getvalue()), sound(36, 8000)
+    clips = prepared(
+        AudioClip("text", b"no sound"), clip(0.5, 22_050), AudioClip("flac", flac.getvalue()), clip(36, 8000)
     )
-    assert [each.name for each in found.sounds] == ["0.5 s 22050 Hz", "flac"] and found.frames == [51, 11]
-    assert set(found.skipped) == {"text", "36 s 8000 Hz"} and "cut it into pieces" in found.skipped["36 s 8000 Hz"]
-    assert found.accuracy.sounds == 2 and found.accuracy.on_dpu == 0 and found.audio_per_s["dpu"] == 0
+    assert [each.name for each in clips.files] == ["0.5 s 22050 Hz", "flac"] and clips.frames == [51, 11]
+    assert set(clips.skipped) == {"text", "36 s 8000 Hz"} and "cut it into pieces" in clips.skipped["36 s 8000 Hz"]
+    assert clips.accuracy.clips == 2 and clips.accuracy.on_dpu == 0 and clips.files_per_s["dpu"] == 0
     with pytest.raises(UsageError, match="none of the 1 sounds can be used"):
         prepared(AudioClip("text", b"no sound"))
 
 
 def test_a_request_sends_features_and_how_many_of_their_frames_count():
-    found = prepared(sound(0.5, 16_000), sound(1.0, 16_000, seed=1))
+    clips = prepared(clip(0.5, 16_000), clip(1.0, 16_000, seed=1))
     inputs = (TensorSpec("features", "float32", (80, -1), 3501), TensorSpec("lengths", "int64", ()))
-    source = Speech(found, None, [1, 0], SPEC, inputs)
+    source = clips.source(None, [1, 0], inputs)
     value, how = asyncio.run(source.value(0))
     assert value["features"].shape == (80, 101) and value["lengths"] == 100 and how is None
     assert value["lengths"].dtype == np.int64 and source.name(2) == source.name(0) == "1.0 s 16000 Hz"
@@ -107,30 +110,3 @@ def test_how_long_both_kinds_of_cus_worked_at_once():
     assert overlap(cu_runs(run)) == {"mel_s": 5.5, "norm_s": 4.0, "both_s": 1.5}
     assert cu_runs(types.SimpleNamespace(records=[types.SimpleNamespace(preprocessed=None)])) == []
     assert overlap([]) is None
-
-
-def test_what_the_workers_sustain_is_of_the_lengths_that_come():
-    points = [
-        ProfilePoint(batch, latency * length, batch / (latency * length), length)
-        for length in (100.0, 200.0)
-        for batch, latency in ((1, 0.001), (2, 0.0012))
-    ]
-    profile = Profile("net", 1, tuple(points))
-    found = [(profile, frames, 1) for frames in (100, 200)]
-    assert speech._mean_rate(found) == pytest.approx(1 / 0.15)
-    assert speech._mean_rate([(profile, frames, None) for _, frames, _ in found]) == pytest.approx(1 / 0.09)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"models": ["resnet50"]}, "--model resnet50: with --audio, conformer, citrinet"),
-        ({"models": ["conformer"], "npus": 1}, "leave out npu:N"),
-        ({"models": ["sees:Sees"]}, "--model sees:Sees takes no sounds"),
-    ],
-)
-def test_networks_that_do_not_hear_are_refused(options, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "sees.py").write_text("import torch\nclass Sees(torch.nn.Flatten):\n    input_shape = '3x8x8'\n")
-    with pytest.raises(UsageError, match=message):
-        load_networks(DemoOptions(photos=(), **options))

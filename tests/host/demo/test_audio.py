@@ -8,7 +8,8 @@ import soundfile
 
 from headrace.batching import UsageError
 from headrace.host.demo.inputs import audio
-from headrace.host.demo.inputs.audio import Speaker, demo_audio, folder_audio, pcm_file, recorded_audio, spoken_audio
+from headrace.host.demo.inputs.audio import demo_audio, folder_audio, pcm_file, recorded_audio, spoken_audio
+from headrace.host.demo.inputs.speaker import Speaker
 from headrace.host.dpu.reference.audio_file import pcm
 from headrace.host.dpu.specs import RATES, AudioSpec
 
@@ -20,18 +21,18 @@ def spoken():
 
 def test_the_dpu_can_take_every_spoken_sound_and_all_its_rates_occur(spoken):
     spec = AudioSpec()
-    headers = [pcm(sound.data, spec.rates, spec.longest_s) for sound in spoken]
+    headers = [pcm(clip.data, spec.rates, spec.longest_s) for clip in spoken]
     assert {header.rate for header in headers} == set(RATES) and {header.channels for header in headers} == {1, 2}
     seconds = [header.frames / header.rate for header in headers]
     assert min(seconds) < 2 and 20 < max(seconds) <= 35 and 8 < np.mean(seconds) < 14
-    assert len({sound.name for sound in spoken}) == len(spoken)
+    assert len({clip.name for clip in spoken}) == len(spoken)
 
 
 def test_espeak_speaks_and_not_all_voices_alike(spoken):
-    for sound in spoken:
-        samples, _ = soundfile.read(io.BytesIO(sound.data), always_2d=True)
+    for clip in spoken:
+        samples, _ = soundfile.read(io.BytesIO(clip.data), always_2d=True)
         loud = np.abs(samples[:, 0]).reshape(-1)[: len(samples) // 50 * 50].reshape(50, -1).max(1)
-        assert loud.max() > 0.2 and (loud > 0.05).mean() > 0.5, sound.name  # speech, with pauses
+        assert loud.max() > 0.2 and (loud > 0.05).mean() > 0.5, clip.name  # speech, with pauses
     with Speaker() as speaker:
         assert speaker.rate == 22050
         high, low = (speaker.say("water", voice, 160) for voice in ("en-US+f3", "en-US"))
@@ -50,18 +51,18 @@ def test_ctrl_c_is_not_lost_in_the_middle_of_a_sentence(monkeypatch, request):
 
     original = Speaker._take
     monkeypatch.setattr(Speaker, "_take", take_interrupted)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores the signal
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with Speaker() as speaker, pytest.raises(KeyboardInterrupt):
         speaker.say("water " * 400, "en-US", 160)
-    assert taken == [1]  # nothing more was said
+    assert taken == [1]  # the speech ended there
     monkeypatch.undo()
     with Speaker() as speaker:
         assert len(speaker.say("water", "en-US", 160)) > 1000
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_voice_that_there_is_not_is_named():
+def test_an_unknown_voice_is_named():
     with Speaker() as speaker, pytest.raises(UsageError, match="no voice 'nobody'"):
         speaker.say("water", "nobody", 160)
 
@@ -72,28 +73,28 @@ def test_recordings_come_from_the_first_folder_that_has_them(tmp_path, monkeypat
         recorded_audio()
     for name in ("Noise", "Front_Left", "Front_Center"):
         (tmp_path / f"{name}.wav").write_bytes(pcm_file(np.zeros(480), 48_000))
-    assert [sound.name for sound in recorded_audio()] == ["alsa Front_Center", "alsa Front_Left"]
+    assert [clip.name for clip in recorded_audio()] == ["alsa Front_Center", "alsa Front_Left"]
 
 
-def test_the_demo_does_with_the_sounds_that_are_there_and_tells_what_is_not(tmp_path, monkeypatch):
-    told = []
+def test_the_demo_uses_the_sources_that_are_installed_and_reports_the_others(tmp_path, monkeypatch):
+    lines = []
     monkeypatch.setattr(audio, "RECORDED", (tmp_path,))
-    assert len(demo_audio(told.append)) == audio.SPOKEN
-    assert len(told) == 1 and "alsa-utils" in told[0]
+    assert len(demo_audio(lines.append)) == audio.SPOKEN
+    assert len(lines) == 1 and "alsa-utils" in lines[0]
     monkeypatch.setitem(sys.modules, "espeakng_loader", None)  # as if it were not installed
     with pytest.raises(UsageError, match="no sounds: run scripts/setup"):
-        demo_audio(told.append)
+        demo_audio(lines.append)
     (tmp_path / "Front_Left.wav").write_bytes(pcm_file(np.zeros(480), 48_000))
-    told.clear()
-    assert [sound.name for sound in demo_audio(told.append)] == ["alsa Front_Left"]
-    assert len(told) == 1 and "espeak-ng is not there" in told[0]
+    lines.clear()
+    assert [clip.name for clip in demo_audio(lines.append)] == ["alsa Front_Left"]
+    assert len(lines) == 1 and "espeak-ng is not installed" in lines[0]
 
 
 def test_a_folder_of_ones_own_is_taken_in_order_of_name(tmp_path):
     (tmp_path / "deep").mkdir()
     for name in ("b.wav", "a.FLAC", "notes.txt", "deep/c.wav"):
         (tmp_path / name).write_bytes(b"x")
-    assert [sound.name for sound in folder_audio(tmp_path)] == ["a.FLAC", "b.wav", "deep/c.wav"]
+    assert [clip.name for clip in folder_audio(tmp_path)] == ["a.FLAC", "b.wav", "deep/c.wav"]
     with pytest.raises(UsageError, match="no such folder"):
         folder_audio(tmp_path / "missing")
     (tmp_path / "empty").mkdir()

@@ -1,7 +1,7 @@
-"""One live run: timed arrivals of photos through a preprocessor and a runtime, with every request's times kept.
+"""One live run: requests arrive at planned times, pass a preprocessor and a runtime, and leave a record each.
 
-A request's latency counts from when it was planned to arrive. How late it was really sent is part of that, and told
-apart: it is the demo's own slowness and nobody's service time.
+A request's latency counts from its planned arrival. The delay until it is really sent is part of the latency, and is
+also reported on its own: the demo's process causes it, not the service.
 """
 
 import asyncio
@@ -14,9 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import HeadraceError, Ledger, Request, Served, ServedTimes, percentiles_ms, summarize
-from headrace.host.demo.equality import Prepared, compare
-from headrace.host.dpu.preprocessor import Preprocessed, Preprocessor
-from headrace.host.dpu.specs import ImageSpec
+from headrace.host.dpu.preprocessor import Preprocessed
 from headrace.host.live.machine.precise_timer import PreciseTimer
 from headrace.host.live.results import Execution, Overloaded
 from headrace.host.live.runtime import Runtime
@@ -25,7 +23,7 @@ PARTS = ("sent_late", "cu_wait", "preprocess", "queue", "batch", "execute")
 
 
 class Progress(Protocol):
-    """What the demo tells while it works; the command line draws it."""
+    """The demo reports its progress to this interface. The command line shows it."""
 
     def stage(self, text: str, total: int | None = None) -> None: ...
 
@@ -33,55 +31,30 @@ class Progress(Protocol):
 
 
 class Source(Protocol):
-    """Where a network's inputs come from."""
+    """The inputs of one network, and how they are compared with their references."""
 
     def name(self, number: int) -> str:
-        """Of what request `number` sends."""
+        """Return the name of the input that request `number` sends."""
         ...
 
     async def value(self, number: int) -> tuple[Any, Preprocessed | None]:
-        """What the request sends, and how it was preprocessed, if it was."""
+        """Return the value that the request sends, and how it was preprocessed, or None if it was not."""
         ...
 
     def options(self, number: int) -> Mapping[str, Any]:
-        """Of `Tasks.admit`."""
+        """Return the options of the request for `Tasks.admit`."""
         ...
 
     def compare(self, number: int, tensor: NDArray[Any]) -> tuple[bool, float]:
-        """What was preprocessed, with its reference: whether they are equal, and the largest difference."""
+        """Compare a tensor that was preprocessed in this run with its reference.
+
+        Returns whether they agree, and the largest difference."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Photos:
-    """Photo number i mod len(photos), through `preprocessor` or, without one, as the tensor that was made of it
-    beforehand."""
-
-    prepared: Prepared
-    preprocessor: Preprocessor[ImageSpec] | None
-
-    def _place(self, number: int) -> int:
-        return number % len(self.prepared.photos)
-
-    def name(self, number: int) -> str:
-        return self.prepared.photos[self._place(number)].name
-
-    async def value(self, number: int) -> tuple[Any, Preprocessed | None]:
-        if self.preprocessor is None:
-            return self.prepared.tensors[self._place(number)], None
-        preprocessed = await self.preprocessor.process(self.prepared.photos[self._place(number)].jpeg)
-        return preprocessed.tensor, preprocessed
-
-    def options(self, number: int) -> Mapping[str, Any]:
-        return {}
-
-    def compare(self, number: int, tensor: NDArray[Any]) -> tuple[bool, float]:
-        return compare(tensor, self.prepared.references[self._place(number)])
 
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Request i is for `models[i]` and arrives at `at[i]` (s from the run's begin, rising)."""
+    """Request i is for `models[i]` and arrives at `at[i]` (rising, in s from the start of the run)."""
 
     at: NDArray[np.float64]
     models: Sequence[str]
@@ -89,26 +62,30 @@ class Arrivals:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One request of a run, without its tensors. `arrival`, as planned, `sent` and the times in `preprocessed` are
-    `time.monotonic()` seconds, those in `served` count from the runtime's origin."""
+    """One request of a run, without its tensors.
+
+    The planned `arrival`, `sent` and the times in `preprocessed` are `time.monotonic()` seconds. The times in `served`
+    count from the runtime's origin."""
 
     number: int
     model: str
-    input: str  # the photo's name, or what else it sends
+    input: str  # the name of the file or sentence that it sends
     arrival: float
-    sent: float | None  # None: the run's end came first
+    sent: float | None  # None if the run ended before
     preprocessed: Preprocessed | None
-    request_id: int | None  # the runtime's, of a request that was served
+    request_id: int | None  # the runtime's id, if the request was served
     served: Served | None
     execute_s: float
     error: str | None
-    max_difference: float | None  # of the tensor from the reference; None if it was not preprocessed in this run
+    max_difference: float | None  # from the reference; None if it was not preprocessed in this run
     equal: bool | None
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`origin` is the `time.monotonic()` value that the executions' times count from."""
+    """The records and results of one live run.
+
+    The times of `executions` count from `origin`, a `time.monotonic()` value."""
 
     preprocessor: str
     policy: str
@@ -122,11 +99,14 @@ class Run:
         return f"{self.preprocessor} + {self.policy}"
 
     def breakdown_ms(self) -> dict[str, float | None]:
-        """Mean time of a finished request in each of PARTS, which add up to its latency.
+        """Return the mean time that finished requests spend in each of PARTS. The parts add up to the latency.
 
-        sent_late: until it was sent; cu_wait: until a CU or a CPU thread took it; preprocess: there, and into a slot;
-        queue: in the batcher; batch: handing the task over, gathering its tensors and, between node-level tasks,
-        standing back; execute: in the network."""
+        sent_late: from the planned arrival until the request is sent.
+        cu_wait: until a CU or a CPU thread takes it.
+        preprocess: in the CU or thread, and on the way into a slot.
+        queue: in the batcher.
+        batch: the hand-over of the task and the gathering of its tensors. It includes waits between node-level tasks.
+        execute: in the network."""
         parts: dict[str, list[float]] = {part: [] for part in PARTS}
         for record in self.records:
             served = record.served
@@ -142,28 +122,30 @@ class Run:
         return {name: percentiles_ms(seconds)["mean"] for name, seconds in parts.items()}
 
 
-class _Gates:
-    """Opens gate i at `at[i]` (`time.monotonic()` seconds, rising), a few hundredths of a millisecond late."""
+class _ArrivalTimes:
+    """A future for each request, which is set at the planned arrival `at[i]` (`time.monotonic()` seconds, rising).
+
+    The futures are set a few hundredths of a millisecond late."""
 
     def __init__(self, at: Sequence[float]) -> None:
         loop = asyncio.get_running_loop()
-        self.gates: list[asyncio.Future[None]] = [loop.create_future() for _ in at]
+        self.futures: list[asyncio.Future[None]] = [loop.create_future() for _ in at]
         self._at = at
         self._next = 0
-        self._alarm = PreciseTimer(self._open)
-        self._open()
+        self._timer = PreciseTimer(self._set_due)
+        self._set_due()
 
-    def _open(self) -> None:
+    def _set_due(self) -> None:
         now = time.monotonic()
         while self._next < len(self._at) and self._at[self._next] <= now:
-            if not self.gates[self._next].done():  # the one who waited may have gone
-                self.gates[self._next].set_result(None)
+            if not self.futures[self._next].done():  # the request may be cancelled
+                self.futures[self._next].set_result(None)
             self._next += 1
         if self._next < len(self._at):
-            self._alarm.set(self._at[self._next])
+            self._timer.set(self._at[self._next])
 
     def close(self) -> None:
-        self._alarm.close()
+        self._timer.close()
 
 
 async def run_arrivals(
@@ -175,34 +157,39 @@ async def run_arrivals(
     arrivals: Arrivals,
     *,
     seed: int,
-    sla_s: float,
+    slo_s: float,
     drain_timeout_s: float,
     on_answer: Callable[[str, str, Any], None],
     on_done: Callable[[], None],
 ) -> Run:
-    """Send what its model's source has for request i at `arrivals.at[i]` from now, and wait for all answers.
+    """Send request i at `arrivals.at[i]` from now, with the input that its model's source has for it, and wait for all
+    answers.
 
-    A request that fails is recorded with its error and the others go on; so is one that has no answer
-    `drain_timeout_s` after the last arrival. A tensor that was made here is compared with its reference after its
-    request has ended, so off its latency. `executions` is where `runtime` puts them; `on_answer` is called with model,
-    name of the input and outputs."""
+    A request that fails leaves a record with its error, and the others go on. A request without an answer
+    `drain_timeout_s` after the last arrival has failed. A tensor that was made in this run is compared with its
+    reference after the request has ended, so that its latency does not contain the comparison.
+
+    Args:
+        executions: the list that `runtime` appends its executions to.
+        on_answer: called with the model, the name of the input and the outputs of each finished request.
+        on_done: called at the end of each request."""
     origin = time.monotonic()
     planned = [origin + float(at) for at in arrivals.at]
     end = planned[-1] + drain_timeout_s
-    gates = _Gates(planned)
-    ledger = Ledger()  # of whole requests; the runtime's own starts after preprocessing
+    arrival_times = _ArrivalTimes(planned)
+    ledger = Ledger()  # counts whole requests; the runtime's own ledger starts after preprocessing
 
     async def request(number: int) -> Record:
         model, arrival = arrivals.models[number], planned[number]
         source = sources[model]
         name = source.name(number)
         at = arrival - runtime.origin
-        whole = Request(number, model, at, at + sla_s)
+        whole = Request(number, model, at, at + slo_s)
         ledger.submit(whole)
         sent = preprocessed = inference = error = None
         try:
             async with asyncio.timeout_at(end):  # asyncio's clock is time.monotonic
-                await gates.gates[number]
+                await arrival_times.futures[number]
                 sent = time.monotonic()
                 value, preprocessed = await source.value(number)
                 inference = await runtime.infer(
@@ -222,7 +209,7 @@ async def run_arrivals(
         equal = difference = None
         if preprocessed is not None:
             equal, difference = source.compare(number, preprocessed.tensor)
-            preprocessed = replace(preprocessed, tensor=np.empty(0))  # a few hundred are hundreds of megabytes
+            preprocessed = replace(preprocessed, tensor=np.empty(0))  # a few hundred tensors take hundreds of megabytes
         on_done()
         return Record(
             number=number,
@@ -243,7 +230,7 @@ async def run_arrivals(
     try:
         records = await asyncio.gather(*tasks)
     finally:
-        gates.close()
+        arrival_times.close()
         for task in tasks:
             task.cancel()
     ledger.check()
@@ -279,6 +266,6 @@ def _of_model(records: Sequence[Record], executions: Sequence[Execution]) -> dic
 
 
 def _mean_batch(executions: Sequence[Execution]) -> float | None:
-    """Over node executions."""
+    """Return the mean over node executions."""
     nodes = sum(execution.nodes for execution in executions)
     return sum(e.nodes * e.task.batch_size for e in executions) / nodes if nodes else None

@@ -1,4 +1,4 @@
-"""What the networks see in a few photos: the first label and its probability, where the classes have names."""
+"""The labels that the networks give to a few photos: the first class and its probability, if the classes have names."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,25 +18,30 @@ class Label:
 
 
 class Labels:
-    """Collects the labels of the first LABELLED distinct photos that each network answers for."""
+    """The labels of the first LABELLED distinct photos that each network answers for.
+
+    `by_image` has them by model and by the photo's name. `categories` are the names of each model's classes; models
+    without names get no labels."""
 
     def __init__(self, categories: Mapping[str, Sequence[str] | None]) -> None:
         self._categories = categories
-        self.of: dict[str, dict[str, Label]] = {name: {} for name in categories}  # model -> photo -> label
+        self.by_image: dict[str, dict[str, Label]] = {name: {} for name in categories}
 
-    def see(self, model: str, photo: str, outputs: Any) -> None:
-        """`outputs` are a request's, by name."""
-        categories, found = self._categories[model], self.of[model]
-        if categories is None or photo in found or len(found) == LABELLED:
+    def add(self, model: str, image: str, outputs: Any) -> None:
+        """Keep the label of a photo, from the outputs of its request by name."""
+        categories, labels = self._categories[model], self.by_image[model]
+        if categories is None or image in labels or len(labels) == LABELLED:
             return
         label = first_label(list(outputs.values()), categories)
         if label is not None:
-            found[photo] = label
+            labels[image] = label
 
 
 def first_label(outputs: Sequence[NDArray[Any]], categories: Sequence[str]) -> Label | None:
-    """Of a network whose one output has a number a class: a probability, or a logit, of which softmax makes one. None
-    for any other, and for NaN."""
+    """Return the most probable class of a network whose single output has one number for each class.
+
+    The numbers are probabilities, or logits, of which softmax makes probabilities. Returns None for any other output,
+    and for values that are not finite."""
     if len(outputs) != 1 or outputs[0].shape != (len(categories),) or outputs[0].dtype.kind != "f":
         return None
     values = outputs[0].astype(np.float64)
