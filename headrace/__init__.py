@@ -41,6 +41,9 @@ _PLACES = {
     "Request": "batching.request",
     "Task": "batching.request",
     "ModelGraph": "batching.graphs.model_graph",  # a network as policies see it
+    "Node": "batching.graphs.model_graph",
+    "NodeKind": "batching.graphs.model_graph",
+    "MatMul": "batching.graphs.model_graph",
     "Profile": "batching.graphs.profile",  # latency by batch size
     "HeadraceError": "batching.errors",  # the base of all errors
     "UsageError": "batching.errors",  # what was asked for cannot be done
@@ -59,7 +62,10 @@ if TYPE_CHECKING:
     from headrace.batching.context import PolicyContext as PolicyContext
     from headrace.batching.errors import HeadraceError as HeadraceError
     from headrace.batching.errors import UsageError as UsageError
+    from headrace.batching.graphs.model_graph import MatMul as MatMul
     from headrace.batching.graphs.model_graph import ModelGraph as ModelGraph
+    from headrace.batching.graphs.model_graph import Node as Node
+    from headrace.batching.graphs.model_graph import NodeKind as NodeKind
     from headrace.batching.graphs.profile import Profile as Profile
     from headrace.batching.policy import Policy as Policy
     from headrace.batching.request import Request as Request

@@ -19,7 +19,7 @@ from headrace.sim.run import run_scenario
 from headrace.sim.scenario import ACCELERATOR, POLICY, TRAFFIC, Scenario, scenario_of
 from headrace.sim.sweeps.sweep import sweep as run_jobs
 from headrace.sim.system.settings import Preprocess
-from headrace.sim.workload.settings import TRAFFICS, Replay, Traffic, Workload
+from headrace.sim.workload.settings import Replay, Traffic, Workload, traffic_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +31,7 @@ LATENCIES = ("mean", "p50", "p90", "p95", "p99", "max")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a simulated run gave.
+    """The result of a simulated run.
 
     Times are in milliseconds. `latency_ms` and `preprocess_ms` have the keys mean, p50, p90, p95, p99 and max, and are
     None-valued where nothing was measured. `settings` are all settings of the run by their flat names; `warnings` say
@@ -130,7 +130,7 @@ def _scenario(
         traffic = workload.traffic if isinstance(workload, Workload) else workload
         given |= _flat(traffic)
         if not isinstance(traffic, Replay):
-            given[TRAFFIC] = next(name for name, cls in TRAFFICS.items() if cls is type(traffic))
+            given[TRAFFIC] = traffic_name(traffic)
     if on is not None:
         given |= {**_flat(on), ACCELERATOR: accelerator_name(on)}
         given.pop("gpu", None)

@@ -1,4 +1,4 @@
-"""Messages on bytes are what protobuf makes of them, and whatever is none is bad input."""
+"""Test that messages written as bytes equal protobuf's, and that any other bytes are bad input."""
 
 import time
 
@@ -51,7 +51,7 @@ RESPONSES = st.builds(
 
 
 def whole(message):
-    """The message as `read_request` takes it apart, in one piece again."""
+    """Return the message that `read_request` has split, in one piece again."""
     request, contents = read_request(message)
     found = pb.ModelInferRequest()
     found.CopyFrom(request)
@@ -84,7 +84,7 @@ def test_any_bytes_are_read_as_protobuf_reads_them_or_are_bad_input(message):
     try:
         expected = pb.ModelInferRequest.FromString(message)
     except DecodeError:
-        with pytest.raises(BadInput, match="no ModelInferRequest"):
+        with pytest.raises(BadInput, match="not a ModelInferRequest"):
             read_request(message)
     else:
         assert whole(message).SerializeToString(deterministic=True) == expected.SerializeToString(deterministic=True)
@@ -111,7 +111,7 @@ def damaged(request, at, cut, put):
     ],
 )
 def test_lengths_and_keys_that_lie_are_bad_input(message):
-    with pytest.raises(BadInput, match="no ModelInferRequest"):
+    with pytest.raises(BadInput, match="not a ModelInferRequest"):
         read_request(message)
 
 
@@ -126,7 +126,7 @@ FIELDS = {"parameters": 4, "inputs": 5, "outputs": 6, "raw_input_contents": 7}
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_fields_are_bounded_before_they_are_looked_at(field):
-    """In milliseconds: 8 MiB of empty fields held up a server for 16 s."""
+    """The check takes milliseconds. Without it, 8 MiB of empty fields blocked a server for 16 s."""
     key = bytes([FIELDS[field] << 3 | 2])
     one = b"\x03\x0a\x01%c" if field == "parameters" else b"\x00"
     few = [
@@ -156,7 +156,7 @@ def test_parameters_within_inputs_and_outputs_count():
 def test_a_long_message_that_only_protobuf_can_read_is_refused():
     unknown = b"\xf8\x07\x05"
     read_request(unknown + bytes([7 << 3 | 2]) + b"\x80\x80\x08" + bytes(1 << 17))
-    with pytest.raises(BadInput, match="fields that no ModelInferRequest has"):
+    with pytest.raises(BadInput, match="fields that a ModelInferRequest does not have"):
         read_request(unknown + b"\x32\x00" * (1 << 18))
 
 

@@ -1,4 +1,4 @@
-"""JSON of clients: the tensors are those that Python's own reader and numpy make, and what is none is refused."""
+"""Test JSON of clients. Tensors equal those of Python's own reader and numpy, and other JSON is refused."""
 
 import json
 
@@ -15,8 +15,8 @@ from headrace.host.server.transport.http.json_body import Body, tensor
 SHAPES = st.lists(st.integers(0, 3), min_size=1, max_size=4).map(tuple)
 
 
-def body(value, most=1 << 24):
-    return Body(memoryview(value if isinstance(value, bytes) else json.dumps(value).encode()), most)
+def body(value, max_bytes=1 << 24):
+    return Body(memoryview(value if isinstance(value, bytes) else json.dumps(value).encode()), max_bytes)
 
 
 def read(datatype, shape, data):
@@ -60,28 +60,28 @@ def test_texts_become_bytes():
 @pytest.mark.parametrize(
     ("datatype", "shape", "data", "text"),
     [
-        ("FP32", [2], [1, None], "no list of FP32"),
-        ("FP32", [2], [1, "2"], "no list of FP32"),
-        ("FP32", [2], [1, True], "no list of FP32"),
-        ("FP32", [2], [1, {}], "no list of FP32"),
+        ("FP32", [2], [1, None], "not a list of FP32"),
+        ("FP32", [2], [1, "2"], "not a list of FP32"),
+        ("FP32", [2], [1, True], "not a list of FP32"),
+        ("FP32", [2], [1, {}], "not a list of FP32"),
         ("FP32", [2], 5, "neither data"),
         ("FP32", [2], {"a": 1}, "neither data"),
-        ("FP32", [2], [1, 2, 3], "does not hold the 3"),
-        ("FP32", [2, 2], [[1, 2, 3, 4]], "does not hold"),
-        ("FP32", [2, 2], [[[1, 2], [3, 4]]], "does not hold"),
+        ("FP32", [2], [1, 2, 3], "does not fit the 3"),
+        ("FP32", [2, 2], [[1, 2, 3, 4]], "does not fit"),
+        ("FP32", [2, 2], [[[1, 2], [3, 4]]], "does not fit"),
         ("INT64", [1], [2**63], "beyond INT64"),
-        ("INT64", [1], [1.0], "no list of INT64"),
-        ("UINT8", [1], [-1], "beyond UINT8"),
-        ("INT8", [1], [128], "beyond INT8"),
-        ("BOOL", [2], [True, 1], "no list of BOOL"),
-        ("BOOL", [2], [True], "does not hold the 1"),
-        ("BYTES", [2], ["a", None], "no list of BYTES"),
-        ("BYTES", [2], ["a"], "does not hold the 1"),
+        ("INT64", [1], [1.0], "not a list of INT64"),
+        ("UINT8", [1], [-1], "outside the range of UINT8"),
+        ("INT8", [1], [128], "outside the range of INT8"),
+        ("BOOL", [2], [True, 1], "not a list of BOOL"),
+        ("BOOL", [2], [True], "does not fit the 1"),
+        ("BYTES", [2], ["a", None], "not a list of BYTES"),
+        ("BYTES", [2], ["a"], "does not fit the 1"),
         ("BOOL", [MAX_OBJECTS * 3], [True] * (MAX_OBJECTS * 3), "too many elements"),
         ("BYTES", [MAX_OBJECTS * 3], [""] * (MAX_OBJECTS * 3), "too many elements"),
         ("BYTES", [MAX_OBJECTS + 1], [""] * (MAX_OBJECTS + 1), "65537 elements of BYTES; send at most 65536"),
-        ("BOOL", [1], [[]] * (MAX_OBJECTS * 3), "does not hold|too many elements"),
-        ("FP128", [1], [1], "no datatype"),
+        ("BOOL", [1], [[]] * (MAX_OBJECTS * 3), "does not fit|too many elements"),
+        ("FP128", [1], [1], "unknown datatype"),
     ],
 )
 def test_what_is_no_tensor_is_refused(datatype, shape, data, text):
@@ -92,17 +92,17 @@ def test_what_is_no_tensor_is_refused(datatype, shape, data, text):
 @pytest.mark.parametrize(
     ("raw", "text"),
     [
-        (b"", "no JSON"),
-        (b"{", "no JSON"),
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
         (b"[1]", "must be a JSON object"),
         (b"5", "must be a JSON object"),
-        (b'{"a":NaN}', "no JSON"),
-        (b'{"a":"\\ud800"}', "no JSON"),
-        (b'{"a":"\xff"}', "no JSON"),
-        (b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}", "no JSON.*too deep"),
-        (b'{"a":1}' + bytes(20), "no JSON"),
-        (b'{"a\\u0000":1}', "a zero byte in the name"),
-        (b'{"a":' + b"9" * 400 + b"}", "no JSON"),
+        (b'{"a":NaN}', "not JSON"),
+        (b'{"a":"\\ud800"}', "not JSON"),
+        (b'{"a":"\xff"}', "not JSON"),
+        (b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}", "not JSON.*too deep"),
+        (b'{"a":1}' + bytes(20), "not JSON"),
+        (b'{"a\\u0000":1}', "the name of a field has a zero byte"),
+        (b'{"a":' + b"9" * 400 + b"}", "not JSON"),
         (b" " * 101, "101 bytes of JSON; send at most 100"),
         (json.dumps({str(n): n for n in range(MAX_FIELDS + 1)}).encode(), "1025 fields; send at most 1024"),
     ],

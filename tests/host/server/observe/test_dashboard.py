@@ -1,4 +1,4 @@
-"""What the live page's numbers are: percentiles, seconds, loads, in bounded memory and in microseconds."""
+"""Test the numbers of the live page: percentiles, seconds and loads, in limited memory and within microseconds."""
 
 import asyncio
 import json
@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
-from running import PHOTO, scale_request, serving, until
+from running import IMAGE_FILE, scale_request, serving, until
 
 from headrace.batching import Request, Task
 from headrace.host.dpu.fair_pool import UnitState
 from headrace.host.live.results import Execution, WorkerState
 from headrace.host.server.observe import dashboard
-from headrace.host.server.observe.dashboard import Live
+from headrace.host.server.observe.dashboard import Dashboard
 from headrace.host.server.observe.watch import RequestTrace, Snapshot
 from headrace.host.server.protocol.messages import OK, Outcome
 
@@ -25,13 +25,13 @@ NOTHING = Snapshot([], 0, [], {}, {}, {}, {}, {}, {}, 0)
 
 
 def of(*models, look=lambda: NOTHING):
-    watched = Live(look)
+    watched = Dashboard(look)
     for model in models:
         watched.add(model)
     return watched
 
 
-def visit(model, took_s, at=None, outcome=OK):
+def trace(model, took_s, at=None, outcome=OK):
     answered = time.monotonic() if at is None else at
     return RequestTrace(model, "http", arrived=answered - took_s, outcome=outcome, answered=answered)
 
@@ -42,7 +42,7 @@ def execution(model="m", size=1, reason="full", at=0.0, id=0):
 
 
 def turned(watched, seconds=1.0):
-    """So many seconds later, in the middle of a second: its edge is where sums of floats round either way."""
+    """Let so many seconds pass, to the middle of a second, because sums of floats round either way at its edge."""
     watched._roll(watched._turns + seconds - 0.5)
 
 
@@ -51,7 +51,7 @@ def turned(watched, seconds=1.0):
 def test_percentiles_are_within_a_half_step_of_the_scale(times):
     watched = of("m")
     for took_s in times:
-        watched.answered(visit("m", took_s, watched._began + 0.5))
+        watched.answered(trace("m", took_s, watched._began + 0.5))
     turned(watched)
     found = watched.status()["seconds"]
     for percentile in (50, 95, 99):
@@ -62,8 +62,8 @@ def test_percentiles_are_within_a_half_step_of_the_scale(times):
 
 def test_a_second_that_nobody_was_there_for_is_empty_and_only_the_last_are_kept():
     watched = of("m")
-    watched.answered(visit("m", 0.01, watched._began + 0.5))
-    watched.answered(visit("m", 0.01, watched._began + 3.5))
+    watched.answered(trace("m", 0.01, watched._began + 0.5))
+    watched.answered(trace("m", 0.01, watched._began + 3.5))
     turned(watched)
     found = watched.status()["seconds"]
     assert found["answered"] == [1, 0, 0, 1] and found["last"] == 3
@@ -75,12 +75,12 @@ def test_a_second_that_nobody_was_there_for_is_empty_and_only_the_last_are_kept(
     assert again["answered"] == [0] * (dashboard.SECONDS - 1) and again["last"] == 1_000_003
 
 
-def test_models_are_told_apart_and_together():
+def test_models_are_counted_separately_and_together():
     watched = of("a", "b")
     at = watched._began
-    watched.answered(visit("a", 0.01, at))
-    watched.answered(visit("b", 0.02, at, Outcome("shed", 503, "RESOURCE_EXHAUSTED")))
-    watched.answered(visit("nobody", 0.02, at, Outcome("unknown", 404, "NOT_FOUND")))
+    watched.answered(trace("a", 0.01, at))
+    watched.answered(trace("b", 0.02, at, Outcome("shed", 503, "RESOURCE_EXHAUSTED")))
+    watched.answered(trace("nobody", 0.02, at, Outcome("unknown", 404, "NOT_FOUND")))
     watched.executed("w", at, execution("a", 3))
     watched.executed("w", at, execution("b", 2, "knee"))
     turned(watched)
@@ -119,7 +119,7 @@ def test_memory_is_bounded_whatever_comes():
     watched = of("m")
     for number in range(2000):
         at = watched._began + number / 4
-        watched.answered(visit("m", 0.01, at))
+        watched.answered(trace("m", 0.01, at))
         watched.executed("w", at, execution(size=1 + number % 8, id=number))
     assert len(watched._batches) == dashboard.BATCHES and len(watched._seconds) == dashboard.SECONDS
     assert len(json.dumps(watched.status())) < 30_000
@@ -128,7 +128,7 @@ def test_memory_is_bounded_whatever_comes():
 def test_workers_of_every_policy_have_names_of_their_own():
     with serving("--policy", "serial", "--policy", "work-conserving", models=("scale", "means")) as server:
         assert server.request("POST", "/v2/models/scale/infer", scale_request(1.0))[0] == 200
-        assert server.request("POST", "/photo/means", PHOTO)[0] == 200
+        assert server.request("POST", "/photo/means", IMAGE_FILE)[0] == 200
         status = json.loads(server.request("GET", "/status")[2])
         assert [worker["name"] for worker in status["workers"]] == ["cpu 0", "cpu 0 (means)"]
         assert {(each["model"], each["worker"]) for each in status["batches"]} == {
@@ -163,14 +163,14 @@ def test_workers_of_every_policy_have_names_of_their_own():
         }
 
 
-def test_what_is_no_photo_is_refused_with_a_reason():
+def test_a_file_that_is_no_image_is_refused_with_a_reason():
     with serving(models=("scale", "means")) as server:
-        for photo in (b"", b"text", PHOTO[:200], b"\x89PNG\r\n\x1a\n" + bytes(100)):
-            status, text = server.error("POST", "/photo/means", photo)
+        for image in (b"", b"text", IMAGE_FILE[:200], b"\x89PNG\r\n\x1a\n" + bytes(100)):
+            status, text = server.error("POST", "/photo/means", image)
             assert status == 400 and text
-        assert server.error("POST", "/photo/scale", PHOTO) == (400, "model 'scale' takes no photos")
-        assert server.error("POST", "/photo/nobody", PHOTO)[0] == 404
-        assert server.request("POST", "/photo/means", PHOTO)[0] == 200
+        assert server.error("POST", "/photo/scale", IMAGE_FILE) == (400, "model 'scale' takes no images")
+        assert server.error("POST", "/photo/nobody", IMAGE_FILE)[0] == 404
+        assert server.request("POST", "/photo/means", IMAGE_FILE)[0] == 200
 
 
 def test_what_waits_and_what_runs_is_told_while_it_does():

@@ -1,4 +1,4 @@
-"""Encrypted ports with real clients, and certificates that do not serve."""
+"""Test encrypted ports with real clients, and certificates that cannot be used."""
 
 import http.client
 import shutil
@@ -25,7 +25,7 @@ INFER = "/v2/models/scale/infer"
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A folder with a server's `cert.pem` and `key.pem`, `ca.pem` which vouches for it, and others."""
+    """Provide a folder with a server's `cert.pem` and `key.pem`, `ca.pem` which signed it, and others."""
     folder = tmp_path_factory.mktemp("tls")
     ca = trustme.CA()
     ca.cert_pem.write_to_path(folder / "ca.pem")
@@ -121,7 +121,7 @@ def test_plain_bytes_and_old_tls_get_nowhere(server, files, port):
 @pytest.mark.parametrize(
     ("cert", "key", "text"),
     [
-        ("cert.pem", "other.pem", "is not the key of --tls-cert"),
+        ("cert.pem", "other.pem", "does not belong to --tls-cert"),
         ("none.pem", "key.pem", "--tls-cert"),
         ("cert.pem", "none.pem", "--tls-key"),
         ("key.pem", "key.pem", "--tls-cert"),

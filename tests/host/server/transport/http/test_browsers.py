@@ -1,4 +1,4 @@
-"""A server without a token serves this machine's programs, and no page of another site."""
+"""Test that a server without a token serves the programs of this machine, and no page of another site."""
 
 import contextlib
 import socket

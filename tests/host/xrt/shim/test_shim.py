@@ -1,4 +1,4 @@
-"""The device process as XRT's shims see it: the test plays the shim, over a real socket."""
+"""Test the device process over a real socket. The test takes the role of XRT's shim."""
 
 import json
 import logging
@@ -54,7 +54,7 @@ class Shim:
         return int.from_bytes(self.ask("read_registers", address=BASES[unit], size=4)["data"], "little")
 
     def start(self, unit="vadd_1", *, out=OUT, scalar=0, sleep_ms=0) -> None:
-        """All registers in one write, as sw_emu's scheduler does it."""
+        """Write all registers at once, as sw_emu's scheduler does."""
         registers = bytearray(0x50)
         registers[0] = START
         for name, value in {"a": A, "b": B, "out": out}.items():
@@ -82,7 +82,8 @@ class Shim:
 
 
 def opened(container: Path, folder: Path, limit_s: float = 60) -> Shim:
-    """With the container loaded, as the shims load it: files for sw_emu, an unpacked archive for hw_emu."""
+    """Return a shim with the container loaded, as the shims load it: files for sw_emu, an unpacked archive for
+    hw_emu."""
     content, device = read_xclbin(container), Device(limit_s)
     if content.bitstream.startswith(b"PK"):
         zipfile.ZipFile(BytesIO(content.bitstream)).extractall(folder)
@@ -122,7 +123,7 @@ def test_a_run_computes_and_rtl_leaves_its_output_registers(shim, request):
         assert int.from_bytes(shim.ask("read_register", base=base, offset=offset, size=4)["data"], "little") == scalar
 
 
-def test_the_socket_is_answered_while_units_run_beside_each_other(shim):
+def test_the_socket_is_answered_while_units_run_concurrently(shim):
     shim.start("vadd_1", sleep_ms=300)
     assert shim.control() == START
     shim.start("vadd_2", scalar=9)
@@ -135,10 +136,10 @@ def test_a_run_that_takes_too_long_is_ended_and_the_log_says_so(vadd_xclbin, tmp
     shim = opened(vadd_xclbin, tmp_path, limit_s=0.2)
     shim.start(sleep_ms=30_000)
     shim.wait()
-    assert "vadd_1: run 1 took more than 0.2 s" in caplog.text
+    assert "vadd_1: run 1 took more than its limit of 0.2 s" in caplog.text
     shim.start()
     shim.wait()
-    assert "run 2 ends at once: an earlier one never came back" in caplog.text
+    assert "run 2 does not start, because an earlier run has not ended" in caplog.text
     shim.start("vadd_2")
     shim.wait("vadd_2")
     assert (shim.out() == np.arange(COUNT) + 7).all()
@@ -218,7 +219,7 @@ def test_the_files_are_the_memory_one_a_buffer_or_all_in_one_at_their_addresses(
     assert cpp.ask("to_host", address=0x4000_0009, size=4)["data"] == b"mine"
 
 
-def test_an_offset_is_in_the_address_of_sw_emus_shim_and_beside_that_of_hw_emus(shim):
+def test_an_offset_is_added_by_sw_emus_shim_and_sent_separately_by_hw_emus(shim):
     at = OUT if shim.hardware else OUT + 40
     assert shim.ask("to_device", address=at, data=b"four", size=4, seek=40)["size"] == 4
     assert shim.ask("to_host", address=at, size=4, skip=40)["data"] == b"four"
@@ -226,7 +227,7 @@ def test_an_offset_is_in_the_address_of_sw_emus_shim_and_beside_that_of_hw_emus(
 
 
 def test_each_close_of_hw_emus_shim_ends_it_and_one_for_everything_of_sw_emus(shim):
-    """For another load hw_emu's waits for this process, before it lets go of the socket."""
+    """Before another load hw_emu's shim waits for this process, and only then closes the socket."""
     if not shim.hardware:
         assert shim.ask("close")["ack"]
         assert shim.ask("allocate", address=A, size=1)["ack"]
@@ -236,7 +237,7 @@ def test_each_close_of_hw_emus_shim_ends_it_and_one_for_everything_of_sw_emus(sh
 
 
 def test_it_stays_until_the_answer_to_the_last_close_is_read(shim):
-    """2.16's hw_emu shim reads nothing more once it has seen that the other side has gone."""
+    """The hw_emu shim of XRT 2.16 reads nothing more once it has seen that the other side has gone."""
     shim.socket.sendall(packed("close_request", {"everything": not shim.hardware}, header=True))
     head = messages._exactly(shim.socket, 9)
     shim.thread.join(0.3)
@@ -330,7 +331,7 @@ def test_the_environment_is_for_one_container_and_spares_other_things(vadd_xclbi
         assert device["DdrBanks"] == [{"Size": "512M"}] * 32 and device["DdrSize"] == "16G"
     (tmp_path / "full").mkdir()
     (tmp_path / "full/mine").touch()
-    with pytest.raises(XrtMissing, match="holds other things"):
+    with pytest.raises(XrtMissing, match="holds other files"):
         write_environment(read_xclbin(vadd_xclbin), tmp_path / "full", libraries=libraries)
     assert [file.name for file in (tmp_path / "full").iterdir()] == ["mine"]
 
@@ -348,13 +349,13 @@ def test_without_a_shim_the_command_says_who_starts_it(tmp_path):
     assert done.returncode == 2 and "kernels.xml" in done.stderr
 
 
-def test_a_socket_that_a_dead_host_left_behind_is_waited_for_within_a_bound(tmp_path, monkeypatch):
+def test_the_socket_of_a_dead_host_is_waited_for_within_a_limit(tmp_path, monkeypatch):
     path = tmp_path / "stale"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
     monkeypatch.setattr(process, "socket_path", lambda: path)
     monkeypatch.setattr(process, "CONNECT_TIMEOUT_S", 0.1)
-    with pytest.raises(process.DeviceError, match=r"nobody listens at .*stale for 0\.1 s"):
+    with pytest.raises(process.DeviceError, match=r"no process listened at .*stale for 0\.1 s"):
         process.main()
 
 
@@ -362,18 +363,18 @@ def test_the_environment_of_what_is_no_container_is_refused(tmp_path, vadd_xclbi
     (tmp_path / "text").write_text("no container")
     (tmp_path / "full").mkdir()
     (tmp_path / "full/mine").touch()
-    sound, twisted, card = read_xclbin(vadd_xclbin), tmp_path / "twisted", tmp_path / "card"
-    write_xclbin(twisted, sealed(replace(sound, metadata_xml=b"<project")))
-    write_xclbin(card, replace(sound, mode=Mode.PR))
+    intact, twisted, card = read_xclbin(vadd_xclbin), tmp_path / "twisted", tmp_path / "card"
+    write_xclbin(twisted, sealed(replace(intact, metadata_xml=b"<project")))
+    write_xclbin(card, replace(intact, mode=Mode.PR))
     for mode in (Mode.PR, Mode.HW_EMU_PR):
         with pytest.raises(XrtMissing, match=f"for {mode.name}"):
-            write_environment(replace(sound, mode=mode), tmp_path / "env")
+            write_environment(replace(intact, mode=mode), tmp_path / "env")
     for container, folder, wording in (
         (twisted, tmp_path / "env", "EMBEDDED_METADATA: the kernel description cannot be read"),
         (card, tmp_path / "env", "card is for a card (mode PR); XRT emulates sw_emu and hw_emu"),
         (tmp_path / "missing", tmp_path / "env", "No such file"),
         (tmp_path / "text", tmp_path / "env", "not an xclbin"),
-        (vadd_xclbin, tmp_path / "full", "holds other things"),
+        (vadd_xclbin, tmp_path / "full", "holds other files"),
     ):
         done = command("xrt-env", str(container), "-o", str(folder))
         assert done.returncode == 2 and wording in " ".join(done.stderr.split()) and not (tmp_path / "env").exists()
@@ -392,23 +393,25 @@ def test_the_real_xrt_wants_its_environment(mode, wording, vadd_xclbin, monkeypa
 
 
 def test_a_release_before_hardware_contexts_is_refused_by_its_number(vadd_xclbin, tmp_path, monkeypatch):
-    """pyxrt has the class since 2.16, which the driver is written for."""
+    """pyxrt has the class since 2.16, and the driver needs it."""
     libraries = tmp_path / "lib"
     libraries.mkdir()
     (libraries / "libxrt_core.so.2").symlink_to("libxrt_core.so.2.13.466")
-    asked = []
-    old = SimpleNamespace(device=asked.append)
+    opened = []
+    old = SimpleNamespace(device=opened.append)
     monkeypatch.setitem(sys.modules, "pyxrt", old)
     monkeypatch.setenv("XCL_EMULATION_MODE", "sw_emu")
     monkeypatch.setenv("XILINX_XRT", str(tmp_path))
-    with pytest.raises(xrt.NoDevice, match=r"this XRT is 2\.13: its Python module .*; 2\.16 or a later one is needed"):
+    with pytest.raises(
+        xrt.NoDevice, match=r"the Python module of XRT 2\.13 has no hardware contexts; install XRT 2\.16 or later"
+    ):
         xrt.api_for(vadd_xclbin, xrt.Api.REAL)
     (libraries / "libxrt_core.so.2").unlink()
-    with pytest.raises(xrt.NoDevice, match=r"this XRT is older than 2\.16: "):
+    with pytest.raises(xrt.NoDevice, match=r"the Python module of XRT older than 2\.16 has no hardware contexts"):
         xrt.api_for(vadd_xclbin, xrt.Api.REAL)
-    assert not asked
+    assert not opened
     old.hw_context = object
-    assert xrt.api_for(vadd_xclbin, xrt.Api.REAL) is old and asked == [0]
+    assert xrt.api_for(vadd_xclbin, xrt.Api.REAL) is old and opened == [0]
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")
@@ -465,7 +468,7 @@ def test_a_demo_on_the_real_xrt_that_is_not_set_up_is_refused_before_it_begins(k
 
 @pytest.mark.parametrize("how", ["cut short", "metadata"])
 def test_a_damaged_container_is_refused_before_the_real_xrt_is_asked(how, vadd_xclbin, tmp_path, monkeypatch):
-    """XRT itself crashes on some."""
+    """XRT itself crashes on some of these containers."""
     monkeypatch.setenv("XCL_EMULATION_MODE", "sw_emu")
     damaged = tmp_path / "damaged.xclbin"
     if how == "cut short":
@@ -474,10 +477,10 @@ def test_a_damaged_container_is_refused_before_the_real_xrt_is_asked(how, vadd_x
         write_xclbin(damaged, replace(read_xclbin(vadd_xclbin), metadata_xml=b"<project"))
     with pytest.raises(XclbinError, match=r"damaged\.xclbin: "):
         xrt.api_for(damaged, xrt.Api.REAL)
-    photo, out = tmp_path / "photo.jpg", tmp_path / "out"
-    photo.write_bytes(b"a photo")
+    image, out = tmp_path / "photo.jpg", tmp_path / "out"
+    image.write_bytes(b"a photo")
     for name in ("preprocess image", "demo"):
-        files = [str(photo)] if name != "demo" else []
+        files = [str(image)] if name != "demo" else []
         line = (*name.split(), *files, "--xrt", "real", "--xclbin", str(damaged), "--out", str(out))
         done = command(*line, XCL_EMULATION_MODE="sw_emu")
         assert done.returncode == 2 and str(damaged) in done.stderr and "Traceback" not in done.stderr
@@ -485,12 +488,12 @@ def test_a_damaged_container_is_refused_before_the_real_xrt_is_asked(how, vadd_x
 
 
 def test_a_container_for_a_card_is_not_emulated(image_container, tmp_path):
-    card, photo, out = tmp_path / "card.xclbin", tmp_path / "photo.jpg", tmp_path / "out"
-    photo.write_bytes(b"a photo")
+    card, image, out = tmp_path / "card.xclbin", tmp_path / "photo.jpg", tmp_path / "out"
+    image.write_bytes(b"a photo")
     write_xclbin(card, replace(read_xclbin(image_container("sw_emu")), mode=Mode.PR))
     with pytest.raises(xrt.NoDevice, match=r"card\.xclbin is for a card \(mode PR\); the emulation runs"):
         xrt.api_for(card, xrt.Api.EMULATION)
-    for name in (("preprocess", "image", str(photo)), ("demo",)):
+    for name in (("preprocess", "image", str(image)), ("demo",)):
         done = command(*name, "--xrt", "emulation", "--xclbin", str(card), "--out", str(out))
         said = " ".join(done.stderr.split())
         assert done.returncode == 1 and "card.xclbin is for a card (mode PR); the emulation runs containers" in said
@@ -498,12 +501,12 @@ def test_a_container_for_a_card_is_not_emulated(image_container, tmp_path):
 
 
 def test_the_real_xrt_is_not_asked_without_its_folder(image_container, tmp_path):
-    """A module of XRT's name stands in for it: it would say that it was asked."""
+    """A module with XRT's name stands in for it, and would report that it was opened."""
     (tmp_path / "pyxrt.py").write_text("def device(index):\n    raise SystemExit('asked')\nhw_context = None\n")
-    photo, out = tmp_path / "photo.jpg", tmp_path / "out"
-    photo.write_bytes(b"a photo")
+    image, out = tmp_path / "photo.jpg", tmp_path / "out"
+    image.write_bytes(b"a photo")
     container = str(image_container("sw_emu"))
-    line = ("preprocess", "image", str(photo), "--xrt", "real", "--xclbin", container, "--out", str(out))
+    line = ("preprocess", "image", str(image), "--xrt", "real", "--xclbin", container, "--out", str(out))
     done = command(*line, XCL_EMULATION_MODE="sw_emu", PYTHONPATH=str(tmp_path), XILINX_XRT="")
-    assert done.returncode == 1 and "XILINX_XRT is not set, and XRT does nothing without; source" in done.stderr
+    assert done.returncode == 1 and "XILINX_XRT is not set, and XRT does nothing without it; source" in done.stderr
     assert "Traceback" not in done.stderr and "asked" not in done.stderr and not list(out.glob("*.npy"))

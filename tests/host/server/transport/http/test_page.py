@@ -1,4 +1,5 @@
-"""The live page in a real browser, Debian's Chromium: what it shows, takes and says, and that it stays by itself."""
+"""Test the live page in a real browser, Debian's Chromium: its content, its inputs, and that it contacts no other
+server."""
 
 import base64
 import contextlib
@@ -11,7 +12,7 @@ import cv2
 import numpy as np
 import pytest
 from playwright.sync_api import expect, sync_playwright
-from running import PHOTO, SPEC, scale_request, serving, until
+from running import IMAGE_FILE, SPEC, scale_request, serving, until
 
 from headrace.host.dpu.reference.image import preprocess
 from headrace.host.dpu.specs import ImageStage
@@ -49,7 +50,8 @@ def server():
 
 @contextlib.contextmanager
 def opened(browser, server, path="/", said=None, **options):
-    """The page; at the end, nothing but `said` was on the console, and nothing was asked of others."""
+    """Open the page. At the end it checks that the console has only `said`, and that the page contacted no other
+    server."""
     url = f"http://{server.url()}"
     with contextlib.closing(browser.new_page(**options)) as page:
         heard, asked = [], []
@@ -65,7 +67,7 @@ def opened(browser, server, path="/", said=None, **options):
 
 @contextlib.contextmanager
 def load(server, clients=4):
-    """Requests for `scale` that keep its worker busy for 10 ms, one after the other from each client."""
+    """Send requests for `scale` that keep its worker busy for 10 ms, one after another from each client."""
     done = threading.Event()
 
     def send():
@@ -84,7 +86,7 @@ def load(server, clients=4):
 
 def give(page, how):
     expect(page.locator("#photo")).to_be_visible()  # the page knows who takes photos
-    page.evaluate(how, base64.b64encode(PHOTO).decode())
+    page.evaluate(how, base64.b64encode(IMAGE_FILE).decode())
 
 
 def number(page, id):
@@ -116,25 +118,25 @@ def test_what_fails_is_counted_and_a_batch_that_failed_says_so(browser, server):
 
 
 @pytest.mark.parametrize("way", ["drop", "paste", "choose"])
-def test_a_photo_shows_its_tensor_its_labels_and_its_times(browser, server, way, tmp_path):
+def test_an_image_shows_its_tensor_its_labels_and_its_times(browser, server, way, tmp_path):
     with opened(browser, server) as page:
         expect(page.locator("#photo")).to_be_visible()
         if way == "choose":
             path = tmp_path / "chelsea.jpg"
-            path.write_bytes(PHOTO)
+            path.write_bytes(IMAGE_FILE)
             page.set_input_files("#file", path)
         else:
             give(page, DROP if way == "drop" else PASTE)
         labels = page.locator("#top li")
         expect(labels).to_have_count(3)
-        means = preprocess(PHOTO, SPEC).mean((1, 2))
+        means = preprocess(IMAGE_FILE, SPEC).mean((1, 2))
         found = [text.split("\n") for text in labels.all_inner_texts()]
         order = np.argsort(-means)
         assert [text[0] for text in found] == [("red", "green", "blue")[each] for each in order]
         np.testing.assert_allclose([float(text[1]) for text in found], means[order], rtol=1e-3)
         png = base64.b64decode(page.locator("#tensor").get_attribute("src").removeprefix("data:image/png;base64,"))
         seen = cv2.cvtColor(cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
-        np.testing.assert_array_equal(seen, preprocess(PHOTO, SPEC, ImageStage.CROP))
+        np.testing.assert_array_equal(seen, preprocess(IMAGE_FILE, SPEC, ImageStage.CROP))
         expect(page.locator("#tensor-text")).to_contain_text(re.compile("FP32 3 . 64 . 64,"))
         expect(page.locator("#given-text")).to_have_text("chelsea.jpg, 35 kB")
         times = [float(text.split("\n")[1].removesuffix(" ms")) for text in page.locator("#spans li").all_inner_texts()]
@@ -142,13 +144,13 @@ def test_a_photo_shows_its_tensor_its_labels_and_its_times(browser, server, way,
         assert page.evaluate("document.querySelector('#given').naturalWidth") == 451
 
 
-def test_a_file_that_is_no_photo_is_refused_with_the_reason(browser, server, tmp_path):
+def test_a_file_that_is_no_image_is_refused_with_the_reason(browser, server, tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("not a photo")
     with opened(browser, server, said="400") as page:  # Chromium tells of every answer that is an error
         expect(page.locator("#photo")).to_be_visible()
         page.set_input_files("#file", path)
-        expect(page.locator("#wrong")).to_contain_text("no JPEG, PNG or WebP")
+        expect(page.locator("#wrong")).to_contain_text("not a JPEG, PNG or WebP")
         expect(page.locator("#answer")).to_be_hidden()
 
 
@@ -187,13 +189,13 @@ def test_a_server_with_a_token_asks_for_it_and_shows_nothing_before(browser, tmp
     (tmp_path / "token").write_text("open-sesame\n")
     with serving("--token-file", str(tmp_path / "token"), models=("means",)) as server:
         assert server.request("GET", "/status")[0] == 401
-        assert server.request("POST", "/photo/means", PHOTO)[0] == 401
+        assert server.request("POST", "/photo/means", IMAGE_FILE)[0] == 401
         with opened(browser, server, said="401") as page:
             expect(page.locator("#locked")).to_be_visible()
             expect(page.locator("main")).to_be_hidden()
             page.locator("#token").fill("wrong")
             page.keyboard.press("Enter")
-            expect(page.locator("#locked-why")).to_contain_text("not it")
+            expect(page.locator("#locked-why")).to_contain_text("is wrong")
             page.locator("#token").fill("open-sesame")
             page.keyboard.press("Enter")
             expect(page.locator("#locked")).to_be_hidden()

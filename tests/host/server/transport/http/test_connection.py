@@ -1,5 +1,5 @@
-"""Connections that stall, at exact instants of virtual time: every wait has an end, and a client that goes is seen at
-once."""
+"""Test connections that stall, at exact instants of virtual time. Every wait ends, and the server notices at once
+when a client leaves."""
 
 import asyncio
 import math
@@ -17,8 +17,9 @@ LOOK_S = 1 / 64  # between two looks of a test at the server
 
 
 def serve(handler, body, limits=None):
-    """Run `body(server, connect)` from 0 s on; `connect` returns a connection's reader and writer. No connection and no
-    byte of a body may be left then."""
+    """Run `body(server, connect)` from 0 s on. `connect` returns the reader and writer of a connection.
+
+    At the end it checks that no connection and no byte of a body is left."""
 
     async def run():
         server = HttpServer(handler, refusal, limits or Limits())
@@ -41,7 +42,7 @@ def serve(handler, body, limits=None):
 
 
 async def gone(server):
-    """Return the instant from which no connection is left, at most LOOK_S late."""
+    """Return the instant from which no connection is left, with an error of at most LOOK_S."""
     while server.connections:
         await asyncio.sleep(LOOK_S)
     return clock()
@@ -57,12 +58,12 @@ def swept(due):
 
 
 async def rest(reader):
-    """Return what comes until the server's end, and the instant of that."""
+    """Return the bytes until the server ends the connection, and the instant of that end."""
     return await reader.read(), clock()
 
 
 async def drip(reader, write, every_s, first=0.0):
-    """Call `write` at `first` and every `every_s` seconds until the server's end. Return the `rest`."""
+    """Call `write` at `first` and every `every_s` seconds until the server ends the connection. Return the `rest`."""
     await asyncio.sleep(first)
     reading = asyncio.create_task(rest(reader))
     while not reading.done():
@@ -96,7 +97,7 @@ def test_a_request_that_does_not_come_to_its_end_is_told_and_closed(sent):
 
 @pytest.mark.parametrize("first", [0.0, 100.0])
 def test_a_byte_now_and_then_gives_a_head_no_more_time(first):
-    """The first head's time begins with the connection, a later one's with its first byte."""
+    """The time of the first head begins with the connection, and that of a later head with its first byte."""
 
     async def body(server, connect):
         reader, writer = await connect()
@@ -153,7 +154,7 @@ def test_a_connection_without_requests_is_closed():
 
 
 def test_who_has_been_idle_longest_makes_room_and_nobody_else():
-    """A thousand connections that say nothing lock nobody out; those that are at work are left alone."""
+    """A thousand silent connections do not keep other clients out. Connections with a request are not closed."""
     go = asyncio.Event()
 
     async def wait(request):
@@ -211,7 +212,7 @@ def test_a_client_that_does_not_read_its_answer_is_cut_after_the_time_that_its_s
 
 @pytest.mark.parametrize("length", [0, 3])
 @pytest.mark.parametrize("options", [b"close", b"Keep-Alive, Close"])
-def test_a_connection_is_closed_behind_an_answer_where_the_client_asks_for_it(length, options):
+def test_a_connection_is_closed_after_an_answer_if_the_client_asks_for_it(length, options):
     async def body(server, connect):
         reader, writer = await connect()
         writer.write(HEAD + b"Connection: %s\r\nContent-Length: %d\r\n\r\n" % (options, length) + bytes(length))

@@ -1,4 +1,4 @@
-"""Tensors in shared memory, with the real client's module for it, and regions that are not what they are said to be."""
+"""Test tensors in shared memory with the real client's module, and regions that differ from their registration."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ import tritonclient.http
 import tritonclient.utils.shared_memory as shm
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from running import PHOTO, SPEC, scale_request, serving, until
+from running import IMAGE_FILE, SPEC, scale_request, serving, until
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
 from headrace.batching import BadInput
@@ -47,7 +47,7 @@ def client(server, transport):
 
 @pytest.fixture
 def memory():
-    """`memory(size)` makes a region of its own and gives its name, which is its key too, and its handle."""
+    """Provide `memory(size)`, which makes a region and returns its handle and its name, which is also its key."""
     with contextlib.ExitStack() as stack:
 
         def made(size):
@@ -94,7 +94,7 @@ def test_inputs_and_outputs_lie_in_one_region_at_their_offsets(client, transport
     assert (value("shared_memory_offset"), value("shared_memory_byte_size")) == (200, 32)
 
 
-def test_what_is_in_memory_goes_beside_what_is_in_the_message(client, transport, memory):
+def test_a_request_may_have_inputs_in_memory_and_in_the_message(client, transport, memory):
     name, handle = memory(64)
     client.register_system_shared_memory(name, name, 64)
     shm.set_shared_memory_region(handle, [np.array([[3, 4, 5]])])
@@ -110,8 +110,8 @@ def test_what_is_in_memory_goes_beside_what_is_in_the_message(client, transport,
         assert shm.get_contents_as_numpy(handle, np.int64, [1, 3], offset=24).tolist() == [[3, 0, 5]]
 
 
-def test_photos_may_lie_there_too(client, transport, memory):
-    raw = serialize_byte_tensor(np.array([PHOTO], object)).item()
+def test_images_may_lie_there_too(client, transport, memory):
+    raw = serialize_byte_tensor(np.array([IMAGE_FILE], object)).item()
     name, handle = memory(len(raw) + 12)
     client.register_system_shared_memory(name, name, len(raw) + 12)
     shm.set_shared_memory_region(handle, [np.array(raw, object)])
@@ -120,7 +120,7 @@ def test_photos_may_lie_there_too(client, transport, memory):
         [in_memory(transport, "IMAGE", name, [1], len(raw), datatype="BYTES")],
         outputs=[out(transport, name, 12, offset=len(raw))],
     )
-    expected = preprocess(PHOTO, SPEC).mean((1, 2))
+    expected = preprocess(IMAGE_FILE, SPEC).mean((1, 2))
     found = np.frombuffer(shm.get_contents_as_numpy(handle, np.uint8, [12], offset=len(raw)).tobytes(), np.float32)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
@@ -165,10 +165,10 @@ def test_a_region_that_cannot_be_is_refused(client, memory):
             ("a\0b", 1, 0, "name of a file"),
             (f"{name}-link", 1, 0, "symbolic link"),
             (f"{name}-folder", 1, 0, "directory"),
-            (f"{name}-pipe", 1, 0, "no shared memory"),
+            (f"{name}-pipe", 1, 0, "is not shared memory"),
         ):
             assert text in refused(client.register_system_shared_memory, "new", key, size, offset=offset), key
-        assert "registered already" in refused(client.register_system_shared_memory, "taken", name, 100)
+        assert "already registered" in refused(client.register_system_shared_memory, "taken", name, 100)
     finally:
         Path(FOLDER, f"{name}-link").unlink()
         Path(FOLDER, f"{name}-folder").rmdir()
@@ -184,9 +184,9 @@ def test_tensors_beyond_their_region_are_refused(client, transport, memory):
         ([in_memory(transport, "x", "other", [1, 4], 16)], [], "no shared memory region 'other'"),
         ([in_memory(*row, 16, offset=(1 << 21) - 15)], [], "go beyond"),
         ([in_memory(*row, 2**61, offset=2**60)], [], "go beyond"),
-        ([in_memory(*row, 15)], [], "is 16 bytes, and 15 came"),
+        ([in_memory(*row, 15)], [], "needs 16 bytes; the request has 15"),
         ([in_memory(*row, (1 << 20) + 1)], [], "send at most 1048576"),
-        (plain, [out(transport, name, 15)], "an output of 16 bytes is longer than the 15"),
+        (plain, [out(transport, name, 15)], "an output of 16 bytes does not fit its 15 bytes"),
         (plain, [out(transport, name, 16, offset=1 << 21)], "go beyond"),
         (plain, [out(transport, "other", 16)], "no shared memory region 'other'"),
     ):

@@ -1,4 +1,4 @@
-"""What a server's run leaves behind: access log, Perfetto trace, and spans at an OpenTelemetry collector."""
+"""Test the records of a server's run: access log, Perfetto trace, and spans at an OpenTelemetry collector."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ import tritonclient.grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 from processes import handled
-from running import HELD, PHOTO, scale_request, serving, until
+from running import HELD, IMAGE_FILE, scale_request, serving, until
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from headrace.batching import Request, Task
@@ -30,7 +30,7 @@ PARENT = f"00-{TRACE_ID}-b7ad6b7169203331-01"
 
 
 class Collector(trace_service_pb2_grpc.TraceServiceServicer):
-    """Keeps the spans that come."""
+    """Keep the spans that arrive."""
 
     def __init__(self):
         self.services, self.spans = set(), []
@@ -73,7 +73,7 @@ def test_every_request_has_a_line_in_the_access_log(tmp_path):
         body = {**scale_request(1.0, 2.0), "id": "h"}
         assert server.request("POST", INFER, body, {"traceparent": PARENT})[0] == 200
         over_grpc(server)
-        assert server.request("POST", "/photo/means", PHOTO)[0] == 200
+        assert server.request("POST", "/photo/means", IMAGE_FILE)[0] == 200
         assert server.request("POST", INFER, scale_request(666.0))[0] == 500
         assert server.request("POST", "/v2/models/nobody/infer", {})[0] == 404
         long = {**scale_request(1.0), "id": "i" * 100_000}
@@ -82,7 +82,7 @@ def test_every_request_has_a_line_in_the_access_log(tmp_path):
         assert server.request("POST", f"/v2/models/{'m' * 10_000}/infer", {})[0] == 404
         assert server.end()[0] == 0
     kept, *lines = path.read_text().splitlines()
-    http, by_grpc, photo, failed, unknown, *cut = map(json.loads, lines)
+    http, by_grpc, image, failed, unknown, *cut = map(json.loads, lines)
     assert [len(cut[0]["id"]), len(cut[0]["traceparent"]), len(cut[1]["model"])] == [200] * 3
     assert max(map(len, lines)) < 2000
     assert kept == "kept"
@@ -92,7 +92,7 @@ def test_every_request_has_a_line_in_the_access_log(tmp_path):
     assert abs(datetime.fromisoformat(http["time"]) - datetime.now(UTC)) < timedelta(minutes=2)
     assert (by_grpc["transport"], by_grpc["status"], by_grpc["id"]) == ("grpc", "OK", "g")
     assert "127.0.0.1" in by_grpc["peer"]
-    assert photo["preprocess_ms"] > 0 and photo["unit"] == "cpu" and photo["batch"] == 1 and photo["reason"]
+    assert image["preprocess_ms"] > 0 and image["unit"] == "cpu" and image["batch"] == 1 and image["reason"]
     assert (failed["outcome"], failed["status"]) == ("failed", 500) and "unlucky" in failed["error"]
     assert (unknown["outcome"], unknown["status"], unknown["rows"]) == ("unknown", 404, 0)
 
@@ -136,7 +136,7 @@ def test_an_access_log_that_nobody_takes_holds_up_nothing_and_says_what_it_left_
 
 
 def test_a_full_disk_costs_whole_lines_that_are_counted_and_tears_none(tmp_path, monkeypatch, caplog):
-    """A limit on the size of files is the disk that is full: it takes a part of a write, then nothing."""
+    """A limit on the size of files stands in for a full disk. It accepts a part of a write and then nothing."""
     monkeypatch.setattr(access_log, "LINES", 500)
     monkeypatch.setattr(access_log, "WRITE_S", 0.01)
     path = tmp_path / "log"
@@ -207,20 +207,20 @@ def in_flight(server):
     return int(float(re.search(r"^headrace_in_flight\{.*\} (\S+)$", server.metrics(), re.MULTILINE)[1]))
 
 
-def test_the_trace_has_every_task_and_the_photos_before_them(tmp_path):
+def test_the_trace_has_every_task_and_the_images_before_them(tmp_path):
     path = tmp_path / "run.pftrace"
     with serving("--trace", str(path), models=("scale", "means")) as server:
         assert server.request("POST", INFER, scale_request(1.0, 2.0))[0] == 200
-        assert server.request("POST", "/photo/means", PHOTO)[0] == 200
+        assert server.request("POST", "/photo/means", IMAGE_FILE)[0] == 200
         assert server.end()[0] == 0
     packets = Trace.FromString(path.read_bytes()).packet
     tracks = {p.track_descriptor.uuid: p.track_descriptor.name for p in packets if p.HasField("track_descriptor")}
     began = [p.track_event for p in packets if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN]
     ended = [p.track_event for p in packets if p.track_event.type == TrackEvent.TYPE_SLICE_END]
     assert {tracks[event.track_uuid] for event in began} == {"cpu", "cpu 0"} and len(began) == len(ended)
-    (photo,) = [event for event in began if event.name == "photo for means"]
+    (image,) = [event for event in began if event.name == "photo for means"]
     (task,) = [event for event in began if event.name.startswith("means: batch of 1, ")]
-    assert list(photo.flow_ids) == list(task.flow_ids) and len(task.flow_ids) == 1
+    assert list(image.flow_ids) == list(task.flow_ids) and len(task.flow_ids) == 1
     assert sum(event.name.startswith("scale: batch of") for event in began) >= 1
 
 
@@ -241,24 +241,24 @@ def test_spans_go_to_a_collector_in_the_trace_of_the_request():
     with collecting() as (collector, url), serving("--otlp", url, models=("scale", "means")) as server:
         assert server.request("POST", INFER, scale_request(1.0), {"traceparent": PARENT})[0] == 200
         over_grpc(server, traceparent=PARENT)
-        assert server.request("POST", "/photo/means", PHOTO)[0] == 200
+        assert server.request("POST", "/photo/means", IMAGE_FILE)[0] == 200
         assert server.request("POST", INFER, scale_request(666.0), {"traceparent": "no-trace-context"})[0] == 500
         assert server.end()[0] == 0  # what is on its way is sent
         until(lambda: sum(span.name.startswith("infer") for span in collector.spans) == 4)
     assert collector.services == {"headrace"}
     roots = [span for span in collector.spans if span.name.startswith("infer")]
-    by_http, by_grpc, photo, failed = sorted(roots, key=lambda span: span.start_time_unix_nano)
+    by_http, by_grpc, image, failed = sorted(roots, key=lambda span: span.start_time_unix_nano)
     for span in (by_http, by_grpc):
         assert span.trace_id.hex() == TRACE_ID and span.parent_span_id.hex() == "b7ad6b7169203331"
-    assert photo.trace_id.hex() != TRACE_ID and photo.parent_span_id == b""
-    assert attributes(by_grpc)["headrace.transport"] == "grpc" and attributes(photo)["headrace.model"] == "means"
+    assert image.trace_id.hex() != TRACE_ID and image.parent_span_id == b""
+    assert attributes(by_grpc)["headrace.transport"] == "grpc" and attributes(image)["headrace.model"] == "means"
     assert "unlucky" in failed.status.message and attributes(failed)["headrace.outcome"] == "failed"
-    children = [span for span in collector.spans if span.parent_span_id == photo.span_id]
+    children = [span for span in collector.spans if span.parent_span_id == image.span_id]
     names = [span.name for span in sorted(children, key=lambda span: span.start_time_unix_nano)]
     assert names == ["preprocess", "queue", "execute"]
     for span in children:
-        assert photo.start_time_unix_nano <= span.start_time_unix_nano <= span.end_time_unix_nano
-        assert span.end_time_unix_nano <= photo.end_time_unix_nano
+        assert image.start_time_unix_nano <= span.start_time_unix_nano <= span.end_time_unix_nano
+        assert span.end_time_unix_nano <= image.end_time_unix_nano
     (execute,) = [span for span in children if span.name == "execute"]
     assert attributes(execute)["headrace.batch_size"] == 1 and attributes(execute)["headrace.worker"] == "cpu 0"
 
