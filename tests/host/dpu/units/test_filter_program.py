@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from headrace.batching import UsageError
@@ -53,7 +53,12 @@ def test_it_computes_any_filterbank_of_neighbours(n_mels, seed, density):
         weights[filters, np.arange(1, 256)] = random.integers(1, 256, 255) / 2**20 * (random.random(255) < density)
     powers = random.integers(0, 1000, 257)
     wanted = (weights.astype(np.float64) * WEIGHT_SCALE).astype(np.int64) @ powers
-    assert run(program_of(weights), powers.tolist(), n_mels).tolist() == wanted.tolist()
+    try:
+        program = program_of(weights)
+    except UsageError as error:  # sparse filters may take a step more than a frame has clocks
+        assert f"the DPU has {FRAME_STEPS}" in str(error) and density < 0.5
+        reject()
+    assert run(program, powers.tolist(), n_mels).tolist() == wanted.tolist()
 
 
 @pytest.mark.parametrize(
