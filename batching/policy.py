@@ -13,6 +13,8 @@ from headrace.batching.request import Request, Task
 
 
 class Policy(Protocol):
+    """The rules of a policy. A policy of one's own has these methods; it need not inherit from this class."""
+
     @property
     def ahead(self) -> int:
         """How many tasks a worker may be handed before the first of them has ended."""

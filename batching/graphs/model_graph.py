@@ -10,6 +10,8 @@ from enum import Enum
 
 
 class NodeKind(Enum):
+    """How often a node runs: once, once for each step of the input, or once for each step of the output."""
+
     STATIC = "static"
     ENCODER = "encoder"
     DECODER = "decoder"

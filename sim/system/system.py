@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from headrace.batching.errors import UsageError
+from headrace.batching.errors import OutOfMemory, UsageError
 from headrace.batching.graphs.execution import NodeTimes
 from headrace.batching.graphs.profile import Profile
 from headrace.batching.graphs.traced import Traced
@@ -210,14 +210,16 @@ class System:
         return ["node", *["cpu"] * (ceil(self.cores / CORES) - 1), self.gpu.name, *(["fpga"] if fpga else [])]
 
     def check_memory(self, policy: Policy, longest: Mapping[str, float]) -> None:
-        """That every slice holds the largest batch of `policy`, of the `longest` inputs by model. Raises UsageError."""
+        """Check that every slice holds the largest batch of `policy`, with the `longest` inputs by model.
+
+        Raises OutOfMemory."""
         precision = PRECISIONS[self.precision]
         for network, each in product(self.networks, {each.profile.name: each for each in self.slices}.values()):
             batch = policy.largest_batch(network.name)
             try:
                 check_fits(network, batch, longest[network.name], slice_of(self.gpu, each.profile), precision)
-            except UsageError as error:
-                raise UsageError(f"--partition, --max-batch: {error}") from error
+            except OutOfMemory as error:
+                raise OutOfMemory(f"--partition, --max-batch: {error}") from error
 
     def reported(self, done: Simulation) -> dict[str, Any]:
         """The result of a run, with how much the parts were used and what they drew on average (`part_utilization`,
