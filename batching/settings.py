@@ -37,6 +37,7 @@ def setting(
     le: float | None = None,
     lt: float | None = None,
     choices: Sequence[str] = (),
+    count: int | None = None,
     infinite: bool = False,
     advanced: bool = False,
     kw_only: bool = False,
@@ -48,6 +49,7 @@ def setting(
         help: One sentence for the command line's help and the reference.
         ge, gt, le, lt: The range of a number: at least, above, at most, below.
         choices: The values of a text, if only these are allowed.
+        count: How many values there must be, of a setting with several.
         infinite: Whether infinity is allowed.
         advanced: Whether the command line shows the setting under `--help-all` only.
         kw_only: Whether Python takes the setting by its name only."""
@@ -61,6 +63,7 @@ def setting(
             "le": le,
             "lt": lt,
             "choices": tuple(choices),
+            "count": count,
             "infinite": infinite,
             "advanced": advanced,
         },
@@ -106,6 +109,7 @@ class Setting:
     le: float | None = None
     lt: float | None = None
     choices: tuple[str, ...] = ()
+    count: int | None = None
     infinite: bool = False
     advanced: bool = False
 
@@ -116,30 +120,35 @@ class Setting:
 
     def allowed(self) -> str:
         """Return what to give, as an error or a help text says it."""
+        if self.many and self.count is not None:
+            return f"give {self.count} numbers{self._bounds()}, by comma"
         if self.choices:
             return f"choose from {', '.join(self.choices)}"
         if self.kind is bool:
             return "give true or false"
         if self.kind not in (int, float):
             return "give a text"
+        if self.ge is not None and self.le is not None:
+            return f"give {_number(self.ge)} to {_number(self.le)}"
+        return f"give a {'whole number' if self.kind is int else 'number'}{self._bounds()}"
+
+    def _bounds(self) -> str:
+        """Return the range as words after "number"."""
         low = self.ge if self.ge is not None else self.gt
         high = self.le if self.le is not None else self.lt
-        whole = "whole number" if self.kind is int else "number"
-        if low is None and high is None:
-            return f"give a {whole}"
-        below = "" if high is None else f"{'at most' if self.le is not None else 'below'} {high:g}"
-        if self.ge is not None and self.le is not None:
-            return f"give {low:g} to {high:g}"
-        if low is None:
-            return f"give a {whole} {below}"
-        above = f"of {low:g} or more" if self.ge is not None else f"above {low:g}"
-        return f"give a {whole} {above}" + (f" and {below}" if below else "")
+        above = (
+            "" if low is None else f" of {_number(low)} or more" if self.ge is not None else f" above {_number(low)}"
+        )
+        below = "" if high is None else f"{'at most' if self.le is not None else 'below'} {_number(high)}"
+        return above + (" and " if above and below else " " if below else "") + below
 
     def check(self, value: Any, where: str) -> None:
         """Raise UsageError, beginning with `where`, unless the value has the setting's type and range."""
         if value is None and self.optional:
             return
-        for each in value if self.many and isinstance(value, tuple) else (value,):
+        if self.many and (not isinstance(value, tuple) or (self.count is not None and len(value) != self.count)):
+            raise UsageError(f"{where} {_shown(value)}: {self.allowed()}")
+        for each in value if self.many else (value,):
             self._check_one(each, where)
 
     def _check_one(self, value: Any, where: str) -> None:
@@ -168,8 +177,8 @@ class Setting:
             return None
         if self.many:
             parts = value.split(",") if isinstance(value, str) else value
-            if not isinstance(parts, list | tuple):
-                raise UsageError(f"{where} {_shown(value)}: give a list; for each, {self.allowed()}")
+            if not isinstance(parts, list | tuple) or (self.count is not None and len(parts) != self.count):
+                raise UsageError(f"{where} {_shown(value)}: {self.allowed()}")
             return tuple(self._read_one(each, where) for each in parts)
         return self._read_one(value, where)
 
@@ -183,6 +192,11 @@ class Setting:
             made = str(value)
         self.check(made, where)
         return made
+
+
+def _number(value: float) -> str:
+    """Return a number without an exponent where it is whole."""
+    return str(int(value)) if float(value).is_integer() else f"{value:g}"
 
 
 def _from_text(kind: type, text: str) -> Any:
