@@ -190,7 +190,7 @@ class Setting:
             made = float(value)
         elif self.kind is str and isinstance(value, Path):
             made = str(value)
-        self.check(made, where)
+        self._check_one(made, where)
         return made
 
 
