@@ -89,12 +89,12 @@ class PolicyContext:
     def profiles(self, knee_growth: float = KNEE_GROWTH) -> Profiles:
         """Return the curves of each model. A `knee_growth` other than the usual one replaces that of the profiles."""
         made = self.known_profiles() if callable(self.known_profiles) else self.known_profiles
-        found = made or self._computed_profiles()
+        curves = made or self._computed_profiles()
         if knee_growth == KNEE_GROWTH:
-            return found
-        if isinstance(found, Mapping):
-            return _with_growth(found, knee_growth)
-        return [_with_growth(of_one, knee_growth) for of_one in found]
+            return curves
+        if isinstance(curves, Mapping):
+            return _with_growth(curves, knee_growth)
+        return [_with_growth(of_one, knee_growth) for of_one in curves]
 
     def _computed_profiles(self) -> list[dict[str, Profile]]:
         """Return one mapping of curves per worker. Workers with equal hardware share a mapping."""
@@ -111,8 +111,8 @@ class PolicyContext:
         decoders = [model for model, known in self.slowest().items() if len(known.sections.decoder) > 0]
         if given is not None or self.steps_of is None:
             return dict.fromkeys(decoders, given) if given is not None else {}
-        found = self.steps_of(coverage)
-        return {model: found[model] for model in decoders if model in found}
+        covering = self.steps_of(coverage)
+        return {model: covering[model] for model in decoders if model in covering}
 
     def cell_models(self, policy: str) -> list[CellModel]:
         """Return the networks of cells. Raises UsageError if there are none."""

@@ -77,7 +77,7 @@ _LONG = re.compile(rf"('[^']{{{LONGEST_NAME}}})[^']+(?=')|(\S{{{LONGEST_NAME}}})
 
 def shortened(text: str) -> str:
     """Return a message in which each quoted value, and each word, has at most LONGEST_NAME characters."""
-    return text if len(text) <= LONGEST_NAME else _LONG.sub(lambda found: f"{found[1] or found[2]}...", text)
+    return text if len(text) <= LONGEST_NAME else _LONG.sub(lambda match: f"{match[1] or match[2]}...", text)
 
 
 def one_line(error: BaseException) -> str:

@@ -274,13 +274,13 @@ def _known(known: Mapping[str, Setting], name: str, where: Callable[[str], str],
 
 def parse_assignments(texts: Iterable[str], where: str = "--set") -> dict[str, str]:
     """Return the settings of texts such as "coverage=0.95", by name. Raises UsageError."""
-    found: dict[str, str] = {}
+    assignments: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or not name:
             raise UsageError(f"{where} {text!r}: give NAME=VALUE, as in coverage=0.95")
-        if name in found:
+        if name in assignments:
             raise UsageError(f"{where} {text!r}: {name} is given twice")
-        found[name] = value.strip()
-    return found
+        assignments[name] = value.strip()
+    return assignments

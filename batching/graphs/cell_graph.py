@@ -127,11 +127,13 @@ class CellGraph:
         for cell in range(len(cells)):
             members.setdefault(root(cell), []).append(cell)
         subgraphs = []
-        for found in members.values():
-            inside = set(found)
-            needs = sorted({source for cell in found for source in cells[cell][1]} - inside)
-            inner = [sorted(inside.intersection(cells[cell][1])) for cell in found]
-            subgraphs.append(Subgraph(cells[found[0]][0], found, needs, inner if len(found) > 1 else None, False))
+        for connected in members.values():
+            inside = set(connected)
+            needs = sorted({source for cell in connected for source in cells[cell][1]} - inside)
+            inner = [sorted(inside.intersection(cells[cell][1])) for cell in connected]
+            subgraphs.append(
+                Subgraph(cells[connected[0]][0], connected, needs, inner if len(connected) > 1 else None, False)
+            )
         return cls(subgraphs, len(cells))
 
 

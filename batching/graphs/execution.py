@@ -31,14 +31,14 @@ class Sections:
     def __init__(self, graph: ModelGraph) -> None:
         self.nodes: int = len(graph.nodes)
         self.first: list[int] = [self.nodes] * self.nodes
-        self.behind: list[int] = [self.nodes] * self.nodes
+        self.after: list[int] = [self.nodes] * self.nodes
         self.encodes: list[bool] = [False] * self.nodes
         self.decodes: list[bool] = [False] * self.nodes
         for kind in (NodeKind.DECODER, NodeKind.ENCODER):  # the encoder comes first, so it overwrites
             section = graph.section(kind)
             for start in range(section.stop):
                 self.first[start] = section.start
-                self.behind[start] = section.stop
+                self.after[start] = section.stop
                 self.encodes[start] = kind is NodeKind.ENCODER
                 self.decodes[start] = kind is NodeKind.DECODER
         self.encoder: range = graph.section(NodeKind.ENCODER)
@@ -71,29 +71,29 @@ class NodeTimes:
         key = batch * _LENGTHS + whole
         if key == self._last_key:
             return self._last_sums
-        found = self._sums.get(key)
-        if found is None:
+        sums = self._sums.get(key)
+        if sums is None:
             total = 0.0
-            found = [0.0]
+            sums = [0.0]
             for node in range(self._nodes):
                 total += self._latency.latency(node, batch, float(whole))
-                found.append(total)
-            self._sums[key] = found
+                sums.append(total)
+            self._sums[key] = sums
         self._last_key = key
-        self._last_sums = found
-        return found
+        self._last_sums = sums
+        return sums
 
     def duration(self, batch: int, length: float, start: int, stop: int) -> float:
         """Time of a preemptible run from node `start` to boundary `stop`."""
         sums = self.sums(batch, length)
-        behind = self.sections.behind[start]
-        if stop <= behind:
+        after = self.sections.after[start]
+        if stop <= after:
             return sums[stop] - sums[start]
         first = self.sections.first[start]
-        width = behind - first
+        width = after - first
         rounds = (stop - first) // width
         rest = (stop - first) % width
-        return rounds * (sums[behind] - sums[first]) + (sums[first + rest] - sums[start])
+        return rounds * (sums[after] - sums[first]) + (sums[first + rest] - sums[start])
 
     def boundary(self, batch: int, length: float, start: int, stop: int, elapsed: float) -> int:
         """The first boundary behind `start` that a run to `stop` reaches `elapsed` seconds after its start or later;
@@ -101,10 +101,10 @@ class NodeTimes:
         if self.duration(batch, length, start, stop) <= elapsed:
             return stop
         sums = self.sums(batch, length)
-        behind = self.sections.behind[start]
-        if elapsed <= sums[behind] - sums[start]:
+        after = self.sections.after[start]
+        if elapsed <= sums[after] - sums[start]:
             low = start + 1
-            high = behind
+            high = after
             while low < high:  # exact: `duration` takes the same difference
                 middle = (low + high) // 2
                 if sums[middle] - sums[start] < elapsed:
@@ -113,17 +113,17 @@ class NodeTimes:
                     high = middle
             return low
         first = self.sections.first[start]
-        round_s = sums[behind] - sums[first]
+        round_s = sums[after] - sums[first]
         since_first = elapsed + sums[start] - sums[first]
         rounds = int(since_first / round_s)
         rest = since_first - rounds * round_s
-        found = first + rounds * (behind - first) + bisect_left(sums, rest + sums[first], first, behind) - first
+        reached = first + rounds * (after - first) + bisect_left(sums, rest + sums[first], first, after) - first
         # The sums above and those of `duration` round differently; these two steps make the answer exact.
-        while found > start + 1 and self.duration(batch, length, start, found - 1) >= elapsed:
-            found -= 1
-        while self.duration(batch, length, start, found) < elapsed:
-            found += 1
-        return found
+        while reached > start + 1 and self.duration(batch, length, start, reached - 1) >= elapsed:
+            reached -= 1
+        while self.duration(batch, length, start, reached) < elapsed:
+            reached += 1
+        return reached
 
     def whole(self, batch: int, input_len: float, output_len: int) -> float:
         """Time of the whole graph for a batch whose longest input and output are these."""
@@ -172,14 +172,14 @@ class Decoding:
             number = request.id
             left = min(left, request.output_len - known.get(number, 0))
         first = sections.first[task.start]
-        return min(task.stop, first + left * (sections.behind[task.start] - first))
+        return min(task.stop, first + left * (sections.after[task.start] - first))
 
     def end(self, task: Task, stop: int, sections: Sections) -> Task:
         """The task as it ended at boundary `stop`, with the requests whose output ended there."""
         if not sections.decodes[task.start]:
             return task if stop == task.stop else task.ended_at(stop)
         first = sections.first[task.start]
-        rounds = max(0, stop - first) // (sections.behind[task.start] - first)
+        rounds = max(0, stop - first) // (sections.after[task.start] - first)
         if rounds == 0:
             return task.ended_at(stop)
         ended: list[Request] = []

@@ -56,8 +56,8 @@ class NodeLatencies:
                 f"node latencies of {len(self.names)} names and {len(self.kinds)} kinds; give each node both"
             )
         self.graph("")
-        for what, points, most in (("batch sizes", self.batches, LARGEST_BATCH), ("lengths", self.lengths, math.inf)):
-            if not points or not all(0 < point < most for point in points):
+        for what, points, limit in (("batch sizes", self.batches, LARGEST_BATCH), ("lengths", self.lengths, math.inf)):
+            if not points or not all(0 < point < limit for point in points):
                 raise UsageError(f"node latencies have no {what}, or one that is impossible; measure them again")
             if any(low >= high for low, high in pairwise(points)):
                 raise UsageError(f"node latencies must list their {what} in rising order")

@@ -96,13 +96,13 @@ class Profile:
             return curves[lengths.index(length)]
         if length < lengths[0] or len(lengths) == 1:
             return curves[0]
-        behind = min(bisect_left(lengths, length), len(lengths) - 1)
-        found = []
-        for batch in sorted({point.batch for points in curves[behind - 1 : behind + 1] for point in points}):
+        upper = min(bisect_left(lengths, length), len(lengths) - 1)
+        points = []
+        for batch in sorted({point.batch for points in curves[upper - 1 : upper + 1] for point in points}):
             latency_s = linear(lengths, [_latency_s(points, batch) for points in curves], length)
             request_s = linear(lengths, [_request_s(points, batch) for points in curves], length)
-            found.append(ProfilePoint(batch, latency_s, 1 / request_s, length))
-        return tuple(found)
+            points.append(ProfilePoint(batch, latency_s, 1 / request_s, length))
+        return tuple(points)
 
     def knee(self, length: float | None = None) -> ProfilePoint:
         """Batch_knee and Time_knee (PREBA, Section 4.3) for inputs of that length, the typical one if None, by the rule

@@ -185,15 +185,15 @@ def constants(exported: torch.export.ExportedProgram) -> set[torch.fx.Node]:
         while isinstance(value, torch.fx.Node) and value not in written:  # a view of a view of what is written
             written.add(value)
             value = value.args[0] if value.args else None
-    found: set[torch.fx.Node] = set()
+    constant_nodes: set[torch.fx.Node] = set()
     for node in exported.graph.nodes:
         if node.op == "placeholder":
             alone = node.name in held
         else:
-            alone = node.op == "call_function" and all(value in found for value in node.all_input_nodes)
+            alone = node.op == "call_function" and all(value in constant_nodes for value in node.all_input_nodes)
         if alone and node not in written and not writes(node) and not _random(node):
-            found.add(node)
-    return found
+            constant_nodes.add(node)
+    return constant_nodes
 
 
 def writes(node: torch.fx.Node) -> bool:
@@ -223,11 +223,11 @@ def _with_kernels(nodes: Sequence[Node], launched: Mapping[str, Sequence[Kernel]
     starts = {node.name: number for number, node in enumerate(nodes)}
     kernels: list[list[Kernel]] = [[] for _ in nodes]
     at = 0
-    for operator, found in launched.items():
+    for operator, launches in launched.items():
         if operator in starts:
             at = starts[operator]
-            found = _with_products(found, nodes[at].operators)
-        kernels[at] += found
+            launches = _with_products(launches, nodes[at].operators)
+        kernels[at] += launches
     for node, own in zip(nodes, kernels, strict=True):
         yield replace(node, kernels=tuple(own))
 
@@ -248,10 +248,10 @@ def _with_products(kernels: Sequence[Kernel], products: Sequence[MatMul]) -> lis
             steps = [replace(part, products=(product,)) for product in products]
             return [kernel for kernel in kernels if kernel is not largest] + steps
         return [replace(kernel, products=tuple(products)) if kernel is largest else kernel for kernel in kernels]
-    found = list(kernels)
+    assigned = list(kernels)
     for number, product in zip(computing, products, strict=True):
-        found[number] = replace(found[number], products=(product,))
-    return found
+        assigned[number] = replace(assigned[number], products=(product,))
+    return assigned
 
 
 class _Launched(torch.fx.Interpreter):

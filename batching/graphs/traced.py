@@ -67,7 +67,7 @@ def from_json(text: str) -> Traced:
 
 
 def _read_node(name: str, node: list[Any], names: list[str]) -> Node:
-    parameters, found = node
+    parameters, launches = node
     kernels = tuple(
         Kernel(
             names[kind],
@@ -76,7 +76,7 @@ def _read_node(name: str, node: list[Any], names: list[str]) -> Node:
             weights,
             tuple(MatMul(m, k, n, groups, bool(trained), elements) for m, k, n, groups, trained, elements in products),
         )
-        for kind, read, written, weights, products in found
+        for kind, read, written, weights, products in launches
     )
     products = tuple(product for kernel in kernels for product in kernel.products)
     return Node(name, operators=products, parameters=parameters, kernels=kernels)

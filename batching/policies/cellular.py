@@ -72,9 +72,9 @@ class _Active:
         self.missing: list[int] = [] if cells.chain else cells.missing.copy()  # of others
         self.ready: list[int] = [] if cells.chain else [p for p, n in enumerate(cells.missing) if n == 0]
         self.order: int = 0
-        self.line: _Line | None = None
-        self.before: _Active | None = None
-        self.behind: _Active | None = None
+        self.ready_list: _ReadyList | None = None
+        self.predecessor: _Active | None = None
+        self.successor: _Active | None = None
 
     def count(self) -> int:
         """Cells that are ready."""
@@ -83,7 +83,7 @@ class _Active:
         return len(self.ready)
 
 
-class _Line:
+class _ReadyList:
     """Subgraphs with cells ready, in the order in which they became ready; `cells` is how many are. They are linked, so
     that each can leave from where it stands."""
 
@@ -92,35 +92,35 @@ class _Line:
         self.last: _Active | None = None
         self.cells: int = 0
 
-    def put(self, active: _Active, behind: _Active | None) -> None:
+    def put(self, active: _Active, successor: _Active | None) -> None:
         """In front of `behind`, which is in this line; at the end if that is None."""
-        before = self.last if behind is None else behind.before
-        active.line = self
-        active.before = before
-        active.behind = behind
-        if before is None:
+        predecessor = self.last if successor is None else successor.predecessor
+        active.ready_list = self
+        active.predecessor = predecessor
+        active.successor = successor
+        if predecessor is None:
             self.first = active
         else:
-            before.behind = active
-        if behind is None:
+            predecessor.successor = active
+        if successor is None:
             self.last = active
         else:
-            behind.before = active
+            successor.predecessor = active
         self.cells += active.count()
 
     def remove(self, active: _Active) -> None:
-        before, behind = active.before, active.behind
-        if before is None:
-            self.first = behind
+        predecessor, successor = active.predecessor, active.successor
+        if predecessor is None:
+            self.first = successor
         else:
-            before.behind = behind
-        if behind is None:
-            self.last = before
+            predecessor.successor = successor
+        if successor is None:
+            self.last = predecessor
         else:
-            behind.before = before
-        active.line = None
-        active.before = None
-        active.behind = None
+            successor.predecessor = predecessor
+        active.ready_list = None
+        active.predecessor = None
+        active.successor = None
         self.cells -= active.count()
 
 
@@ -133,8 +133,8 @@ class _Queue:
         self.max_batch: int = type.max_batch
         self.min_batch: int = type.min_batch
         self.priority: int = type.priority
-        self.free: _Line = _Line()  # pinned nowhere
-        self.pinned: list[_Line] = [_Line() for _ in range(workers)]
+        self.free: _ReadyList = _ReadyList()  # pinned nowhere
+        self.pinned: list[_ReadyList] = [_ReadyList() for _ in range(workers)]
         self.running: int = 0  # tasks that have not ended
         self.passed: int = 0  # decisions for others since it was chosen, with cells of it ready and none running
         self.chosen: int = 0  # number of the decision that chose it last
@@ -289,10 +289,10 @@ class CellularBatching:
                 if here is None:
                     break
                 active = here
-                here = here.behind
+                here = here.successor
             else:
                 active = other
-                other = other.behind
+                other = other.successor
                 free.remove(active)
                 active.worker = worker
                 pinned.put(active, here)
@@ -368,7 +368,7 @@ class CellularBatching:
                     self._drop(owner)
                     finished.append(owner.request)
                     continue
-            if active.running == 0 and active.line is not None:
+            if active.running == 0 and active.ready_list is not None:
                 released.append(active)
         self._unpin(queue, worker, released)
         return finished
@@ -383,12 +383,12 @@ class CellularBatching:
 
     def _unpin(self, queue: _Queue, worker: int, released: list[_Active]) -> None:
         """They are in order. In front of those that never ran stand no more than were begun and are pinned nowhere."""
-        behind = queue.free.first
+        successor = queue.free.first
         for active in released:
-            while behind is not None and behind.order < active.order:
-                behind = behind.behind
+            while successor is not None and successor.order < active.order:
+                successor = successor.successor
             queue.pinned[worker].remove(active)
-            queue.free.put(active, behind)
+            queue.free.put(active, successor)
             active.worker = -1
 
     def _put_back(self, lost: _Submitted, task: Task) -> None:
@@ -441,8 +441,8 @@ class CellularBatching:
         del self._active[owner.request.id]
         for active in owner.subgraphs:
             self._over += active.running
-            if active.line is not None:
-                active.line.remove(active)
+            if active.ready_list is not None:
+                active.ready_list.remove(active)
         owner.subgraphs = []  # they know their owner: left so, nothing but the garbage collector would free it
         owner.followers = None
 

@@ -23,28 +23,28 @@ from headrace.batching.settings import settings
 
 class DeferredBatching(DeadlineBatching):
     def plan(self) -> None:
-        waiting = [(line.tightest(), line) for line in self.line_list if line.size() > 0]
+        waiting = [(queue.tightest(), queue) for queue in self.queue_list if queue.size() > 0]
         waiting.sort(key=lambda entry: -entry[0][0])
         before = [math.inf] * self.workers  # by when a worker must be free again
-        for (deadline, longest), line in waiting:
-            joined = line.size() + 1
+        for (deadline, longest), queue in waiting:
+            joined = queue.size() + 1
             if (
                 deadline == math.inf
-                or joined > line.max_batch
-                or line.too_large(joined, longest, line.budget_s(line.head))
+                or joined > queue.max_batch
+                or queue.too_large(joined, longest, queue.budget_s(queue.head))
             ):
-                line.leaves = line.oldest()
+                queue.leaves = queue.oldest()
                 continue
             worker = before.index(max(before))
-            alone = min(deadline - line.predicted_s(joined, longest), line.oldest() + MAX_WAIT_S)
-            line.leaves = min(alone, before[worker] - line.predicted_s(line.size(), longest))
-            before[worker] = line.leaves
+            alone = min(deadline - queue.predicted_s(joined, longest), queue.oldest() + MAX_WAIT_S)
+            queue.leaves = min(alone, before[worker] - queue.predicted_s(queue.size(), longest))
+            before[worker] = queue.leaves
 
-    def urgency(self, line: DeadlineQueue) -> float:
-        return line.due[line.head] - line.predicted_s(line.count, line.tightest()[1])
+    def urgency(self, queue: DeadlineQueue) -> float:
+        return queue.due[queue.head] - queue.predicted_s(queue.count, queue.tightest()[1])
 
-    def reason(self, line: DeadlineQueue) -> str:
-        return FULL if line.count == line.max_batch else DEADLINE
+    def reason(self, queue: DeadlineQueue) -> str:
+        return FULL if queue.count == queue.max_batch else DEADLINE
 
 
 @settings()

@@ -99,7 +99,7 @@ class DynamicGraphBatching:
         self.ahead: Final[int] = 1
         self._models: list[CellModel] = list(models)
         self._numbers: dict[str, int] = {model.name: number for number, model in enumerate(self._models)}
-        self._lines: list[Fifo] = [Fifo(model.graph) for model in self._models]
+        self._queues: list[Fifo] = [Fifo(model.graph) for model in self._models]
         self._max_batch: int = max_batch
         self._merge_s: float = merge_s
         self._unfolded: dict[int, _Unfolded] = {}
@@ -112,19 +112,19 @@ class DynamicGraphBatching:
         if number < 0:
             raise UnknownModel.asked_for(request.id, request.model, self._numbers)
         self._unfolded[request.id] = _Unfolded(self._models[number].unfold(request))
-        self._lines[number].append(request, now)
+        self._queues[number].append(request, now)
 
     def next_task(self, worker: int, now: float) -> Task | None:
-        found = self._sets[worker]
-        if found is None:
-            found = self._gather(now)
-            if found is None:
+        merged_set = self._sets[worker]
+        if merged_set is None:
+            merged_set = self._gather(now)
+            if merged_set is None:
                 return None
-            self._sets[worker] = found
-        if now < found.merged:
+            self._sets[worker] = merged_set
+        if now < merged_set.merged:
             return None
-        task = found.tasks.pop(0)
-        found.running = task
+        task = merged_set.tasks.pop(0)
+        merged_set.running = task
         self._workers[task.id] = worker
         return task
 
@@ -132,85 +132,91 @@ class DynamicGraphBatching:
         """A new set, of the model whose oldest request has waited longest."""
         number = -1
         oldest = math.inf
-        for place, line in enumerate(self._lines):
-            if line.oldest() < oldest:
+        for place, queue in enumerate(self._queues):
+            if queue.oldest() < oldest:
                 number = place
-                oldest = line.oldest()
+                oldest = queue.oldest()
         if number < 0:
             return None
-        found = _Set(number, self._lines[number].take(self._max_batch))
-        cells = self._merge_depth(found)
-        for request in found.requests:
+        merged_set = _Set(number, self._queues[number].take(self._max_batch))
+        cells = self._merge_depth(merged_set)
+        for request in merged_set.requests:
             cells += self._unfolded[request.id].cells
-        found.merged = now + self._merge_s * cells
-        return found
+        merged_set.merged = now + self._merge_s * cells
+        return merged_set
 
-    def _merge_depth(self, found: _Set) -> int:
+    def _merge_depth(self, merged_set: _Set) -> int:
         """Make the tasks of the next depth, none if there is nothing left. Returns how many of its cells are of open
         chains."""
-        types = self._models[found.model].types
+        types = self._models[merged_set.model].types
         requests: list[list[Request]] = [[] for _ in types]
         cells: list[list[int]] = [[] for _ in types]
-        depth = found.depth
+        depth = merged_set.depth
         reason = IDLE if depth == 0 else MERGE
         opened = 0
-        for request in found.requests:
+        for request in merged_set.requests:
             unfolded = self._unfolded[request.id]
             if depth < len(unfolded.levels):
                 for kind, cell in unfolded.levels[depth]:
                     requests[kind].append(request)
                     cells[kind].append(cell)
-            if 0 <= unfolded.open_depth <= depth and request.id not in found.ended:
+            if 0 <= unfolded.open_depth <= depth and request.id not in merged_set.ended:
                 requests[unfolded.open_type].append(request)
                 cells[unfolded.open_type].append(unfolded.open_from + depth - unfolded.open_depth)
                 opened += 1
         for kind, cell_type in enumerate(types):
-            most = cell_type.max_batch
-            for start in range(0, len(cells[kind]), most):
-                batch = tuple(requests[kind][start : start + most])
-                numbers = tuple(cells[kind][start : start + most])
+            max_batch = cell_type.max_batch
+            for start in range(0, len(cells[kind]), max_batch):
+                batch = tuple(requests[kind][start : start + max_batch])
+                numbers = tuple(cells[kind][start : start + max_batch])
                 task = Task(
-                    self._tasks, self._models[found.model].name, batch, kind, kind + 1, cells=numbers, reason=reason
+                    self._tasks,
+                    self._models[merged_set.model].name,
+                    batch,
+                    kind,
+                    kind + 1,
+                    cells=numbers,
+                    reason=reason,
                 )
-                found.tasks.append(task)
+                merged_set.tasks.append(task)
                 self._tasks += 1
-        found.depth += 1
+        merged_set.depth += 1
         return opened
 
     def complete(self, task: Task, now: float) -> list[Request]:
         worker = self._workers.pop(task.id)
-        found = self._sets[worker]
-        assert found is not None and found.running is not None
+        merged_set = self._sets[worker]
+        assert merged_set is not None and merged_set.running is not None
         if task.stop == task.start:
             self._sets[worker] = None
-            self._put_back(found, found.running, task)
+            self._put_back(merged_set, merged_set.running, task)
             return []
-        found.running = None
+        merged_set.running = None
         for request in task.ended:
-            found.ended.add(request.id)
-        if not found.tasks:
-            found.merged = now + self._merge_s * self._merge_depth(found)
-        if found.tasks:
+            merged_set.ended.add(request.id)
+        if not merged_set.tasks:
+            merged_set.merged = now + self._merge_s * self._merge_depth(merged_set)
+        if merged_set.tasks:
             return []
         self._sets[worker] = None
-        for request in found.requests:
+        for request in merged_set.requests:
             del self._unfolded[request.id]
-        return list(found.requests)
+        return list(merged_set.requests)
 
-    def _put_back(self, found: _Set, submitted: Task, lost: Task) -> None:
+    def _put_back(self, merged_set: _Set, submitted: Task, lost: Task) -> None:
         """The worker was lost, and with it what it held of the whole set, which begins anew: its requests are unfolded
         again. Those that the driver has given up on are gone."""
         gone = {request.id for request in submitted.requests} - {request.id for request in lost.requests}
-        again = [request for request in found.requests if request.id not in gone]
+        again = [request for request in merged_set.requests if request.id not in gone]
         for number in gone:
             del self._unfolded[number]
         for request in again:
-            self._unfolded[request.id] = _Unfolded(self._models[found.model].unfold(request))
-        self._lines[found.model].put_back(again)
+            self._unfolded[request.id] = _Unfolded(self._models[merged_set.model].unfold(request))
+        self._queues[merged_set.model].put_back(again)
 
     def withdraw(self, request: Request, now: float) -> bool:
         number = self._numbers.get(request.model, -1)
-        if number < 0 or not self._lines[number].remove(request):
+        if number < 0 or not self._queues[number].remove(request):
             return False
         del self._unfolded[request.id]
         return True
@@ -226,9 +232,9 @@ class DynamicGraphBatching:
 
     def wakeup(self) -> float:
         first = math.inf
-        for found in self._sets:
-            if found is not None and found.running is None:
-                first = min(first, found.merged)
+        for merged_set in self._sets:
+            if merged_set is not None and merged_set.running is None:
+                first = min(first, merged_set.merged)
         return first
 
 

@@ -11,11 +11,11 @@ from headrace.batching.settings import settings
 
 class EarliestDeadlineBatching(DeadlineBatching):
     def plan(self) -> None:
-        for line in self.line_list:
-            line.leaves = line.oldest()
+        for queue in self.queue_list:
+            queue.leaves = queue.oldest()
 
-    def urgency(self, line: DeadlineQueue) -> float:
-        return line.due[line.head]
+    def urgency(self, queue: DeadlineQueue) -> float:
+        return queue.due[queue.head]
 
 
 @settings()

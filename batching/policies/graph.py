@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from headrace.batching.context import PolicyContext
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.batching.policies.shared.settings import BatchLimit
-from headrace.batching.policies.shared.window import BatchLimits, WindowBatching, WindowLine
+from headrace.batching.policies.shared.window import BatchLimits, WindowBatching, WindowQueue
 from headrace.batching.policy import Policy
 from headrace.batching.settings import setting, settings
 
@@ -18,7 +18,7 @@ class GraphBatching(WindowBatching):
 
     def __init__(self, graphs: Iterable[ModelGraph], window_s: float, max_batch: int = 64) -> None:
         limits = BatchLimits(max_batch=max_batch, window_s=window_s)
-        super().__init__([WindowLine(graph, limits) for graph in graphs])
+        super().__init__([WindowQueue(graph, limits) for graph in graphs])
 
 
 @settings()

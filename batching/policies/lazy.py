@@ -52,7 +52,7 @@ from headrace.batching.policies.shared.batch_table import BatchTable
 from headrace.batching.policies.shared.fifo import Fifo
 from headrace.batching.policies.shared.settings import LimitAndPrediction
 from headrace.batching.policies.shared.single_input import SingleInputTimes, assumed_steps
-from headrace.batching.policies.shared.window import WindowLine
+from headrace.batching.policies.shared.window import WindowQueue
 from headrace.batching.policy import Policy
 from headrace.batching.request import DEADLINE, IDLE, MERGE, SLACK, Request, Task
 from headrace.batching.settings import setting, settings
@@ -66,13 +66,13 @@ def check_slack_scope(scope: str) -> None:
         raise UsageError(f"there is no slack scope {scope!r}; choose from {', '.join(SLACK_SCOPES)}")
 
 
-class Waiting:
+class InfQueue:
     """InfQ of one model, and how many requests of it the table of each worker may hold."""
 
-    def __init__(self, times: NodeTimes, single: SingleInputTimes, line: Fifo, max_batches: list[int]) -> None:
+    def __init__(self, times: NodeTimes, single: SingleInputTimes, fifo: Fifo, max_batches: list[int]) -> None:
         self.times: NodeTimes = times
         self.single: SingleInputTimes = single
-        self.line: Fifo = line
+        self.fifo: Fifo = fifo
         self.late: Fifo = Fifo(times.graph)  # put back by `defer_late`
         self.max_batches: list[int] = max_batches
 
@@ -81,8 +81,8 @@ class WorkerTable:
     """A worker's BatchTable, of the model that it runs now, with what the slack of its requests needs: the single-input
     time of each, and its budget SLA_target - T_wait, what was left of its SLA when it entered."""
 
-    def __init__(self, queue: Waiting, max_batch: int, equal_timesteps: bool, by_request: bool) -> None:
-        self.queue: Waiting = queue
+    def __init__(self, queue: InfQueue, max_batch: int, equal_timesteps: bool, by_request: bool) -> None:
+        self.queue: InfQueue = queue
         self.max_batch: int = max_batch
         self.table: BatchTable = BatchTable(queue.times.sections, equal_timesteps)
         self.by_request: bool = by_request  # else `inside` is empty, as all leave together and nobody asks
@@ -152,7 +152,7 @@ class LazyBatching:
         max_batch: int = 64,
         dec_timesteps: Mapping[str, int] | None = None,
         defer_late: bool = False,
-        lines: Sequence[WindowLine] | None = None,
+        queues: Sequence[WindowQueue] | None = None,
         slack_scope: str = "table",
         equal_timesteps: bool = False,
     ) -> None:
@@ -163,19 +163,19 @@ class LazyBatching:
         self._active_only: bool = slack_scope == "active"
         self._equal_timesteps: bool = equal_timesteps
         check_max_batch(max_batch)
-        self._queues: dict[str, Waiting] = {}
-        self._by_line: dict[Fifo, Waiting] = {}
+        self._queues: dict[str, InfQueue] = {}
+        self._by_fifo: dict[Fifo, InfQueue] = {}
         assumed = assumed_steps(times, dec_timesteps)
         for model, node_times in times.items():
             single = SingleInputTimes(node_times, assumed[model])
-            if lines is None:
-                self._queues[model] = Waiting(node_times, single, Fifo(node_times.graph), [max_batch] * workers)
+            if queues is None:
+                self._queues[model] = InfQueue(node_times, single, Fifo(node_times.graph), [max_batch] * workers)
                 continue
-            for line in lines:
-                if line.model == model:
-                    most = [line.most(worker) for worker in range(workers)]
-                    self._by_line[line] = Waiting(node_times, single, line, most)
-        self._queue_list: list[Waiting] = [*self._queues.values(), *self._by_line.values()]
+            for fifo in queues:
+                if fifo.model == model:
+                    max_batches = [fifo.max_batch_for(worker) for worker in range(workers)]
+                    self._by_fifo[fifo] = InfQueue(node_times, single, fifo, max_batches)
+        self._queue_list: list[InfQueue] = [*self._queues.values(), *self._by_fifo.values()]
         self._tables: list[WorkerTable | None] = [None] * workers  # the last of each, which may have run empty
         self._running: dict[int, int] = {}  # task id -> worker
         self._tasks: int = 0
@@ -184,7 +184,7 @@ class LazyBatching:
         queue = self._queues.get(request.model)
         if queue is None:
             raise UnknownModel.asked_for(request.id, request.model, self._queues)
-        queue.line.append(request, now)
+        queue.fifo.append(request, now)
 
     def next_task(self, worker: int, now: float) -> Task | None:
         own = self._open(worker)
@@ -198,19 +198,19 @@ class LazyBatching:
         else:
             if not self._others_wait(own):
                 own.room = own.max_batch - own.table.size
-            if own.room > 0 and (own.queue.line.size() > 0 or own.queue.late.size() > 0):
+            if own.room > 0 and (own.queue.fifo.size() > 0 or own.queue.late.size() > 0):
                 reason = SLACK if self._take(own, now) else DEADLINE
         return self._run_top(worker, own, reason)
 
     def running(self, worker: int) -> Fifo | None:
         """The line from which requests may enter the table of `worker`; None if it is empty."""
         own = self._open(worker)
-        return None if own is None else own.queue.line
+        return None if own is None else own.queue.fifo
 
-    def start(self, worker: int, line: Fifo, group: Sequence[Request], reason: str, now: float) -> Task:
+    def start(self, worker: int, fifo: Fifo, group: Sequence[Request], reason: str, now: float) -> Task:
         """In place of `next_task` where the table is empty: it takes `group`, requests that wait no more, and is then
         open to `line`, one of `lines`."""
-        own = self._begin(worker, self._by_line[line])
+        own = self._begin(worker, self._by_fifo[fifo])
         for request in group:
             own.enter(request, self.single_s(own.queue, request), request.deadline - now)
         own.table.push(tuple(group))
@@ -226,7 +226,7 @@ class LazyBatching:
         own = self._tables[worker]
         return None if own is None or own.table.size == 0 else own
 
-    def _begin(self, worker: int, queue: Waiting) -> WorkerTable:
+    def _begin(self, worker: int, queue: InfQueue) -> WorkerTable:
         """An empty table for that model: that which the worker had, if it was for it."""
         own = self._tables[worker]
         if own is None or own.queue is not queue:
@@ -239,7 +239,7 @@ class LazyBatching:
         top = own.table.stack[-1]
         task = Task(
             self._tasks,
-            own.queue.line.model,
+            own.queue.fifo.model,
             top.requests,
             top.node,
             own.table.next_stop(),
@@ -250,63 +250,63 @@ class LazyBatching:
         self._running[task.id] = worker
         return task
 
-    def _is_late(self, queue: Waiting, request: Request, now: float) -> bool:
+    def _is_late(self, queue: InfQueue, request: Request, now: float) -> bool:
         return self.single_s(queue, request) > request.deadline - now
 
-    def _put_aside(self, queue: Waiting) -> None:
+    def _put_aside(self, queue: InfQueue) -> None:
         """The first of its line."""
-        since = queue.line.oldest()
-        queue.late.append(queue.line.take(1)[0], since)
+        since = queue.fifo.oldest()
+        queue.late.append(queue.fifo.take(1)[0], since)
 
-    def _longest_waiting(self, now: float) -> Waiting | None:
+    def _longest_waiting(self, now: float) -> InfQueue | None:
         """The queue whose first request has waited longest; late ones count only where no other waits."""
-        found: Waiting | None = None
+        longest: InfQueue | None = None
         oldest = math.inf
         for queue in self._queue_list:
             if self._defer_late:
-                while queue.line.size() > 0 and self._is_late(queue, queue.line.first(), now):
+                while queue.fifo.size() > 0 and self._is_late(queue, queue.fifo.first(), now):
                     self._put_aside(queue)
-            if queue.line.oldest() < oldest:
-                oldest = queue.line.oldest()
-                found = queue
-        if found is None and self._defer_late:
+            if queue.fifo.oldest() < oldest:
+                oldest = queue.fifo.oldest()
+                longest = queue
+        if longest is None and self._defer_late:
             for queue in self._queue_list:
                 if queue.late.oldest() < oldest:
                     oldest = queue.late.oldest()
-                    found = queue
-        return found
+                    longest = queue
+        return longest
 
     def _others_wait(self, own: WorkerTable) -> bool:
         """Whether requests of other models wait, but for those that were put aside."""
         if len(self._queue_list) == 1:
             return False
-        return any(queue is not own.queue and queue.line.size() > 0 for queue in self._queue_list)
+        return any(queue is not own.queue and queue.fifo.size() > 0 for queue in self._queue_list)
 
     def _take(self, own: WorkerTable, now: float) -> bool:
         """Push the waiting requests that may enter now, as one sub-batch; whether there are any. An empty table gets at
         least one."""
         queue = own.queue
         joining = own.table.size > 0
-        late = not joining and queue.line.size() == 0
-        line = queue.late if late else queue.line
+        late = not joining and queue.fifo.size() == 0
+        fifo = queue.late if late else queue.fifo
         newcomers: list[Request] = []
         own.look(self._active_only)
-        while own.room > 0 and line.size() > 0:
-            request = line.first()
+        while own.room > 0 and fifo.size() > 0:
+            request = fifo.first()
             single_s = self.single_s(queue, request)
             if joining and not self._keep_slack(own, newcomers, request, single_s, now):
                 break
             if self._defer_late and not late and self._is_late(queue, request, now):
                 self._put_aside(queue)
                 continue
-            line.take(1)
+            fifo.take(1)
             own.enter(request, single_s, math.inf if late else request.deadline - now)
             newcomers.append(request)
         if newcomers:
             own.table.push(tuple(newcomers))
         return len(newcomers) > 0
 
-    def single_s(self, queue: Waiting, request: Request) -> float:
+    def single_s(self, queue: InfQueue, request: Request) -> float:
         """The time (s) that the request takes alone, as far as this policy may know it."""
         return queue.single.estimate(request)
 
@@ -321,15 +321,15 @@ class LazyBatching:
     def _others_keep_slack(self, own: WorkerTable, done: float) -> bool:
         """Whether the first request of each other model keeps its slack if this worker is at work until `done`."""
         for queue in self._queue_list:
-            if queue is not own.queue and queue.line.size() > 0:
-                request = queue.line.first()
+            if queue is not own.queue and queue.fifo.size() > 0:
+                request = queue.fifo.first()
                 if done + self.single_s(queue, request) > request.deadline:
                     return False
         return True
 
     def complete(self, task: Task, now: float) -> list[Request]:
         if task.stop == task.start:
-            self._queues[task.model].line.put_back(self.lost(task))
+            self._queues[task.model].fifo.put_back(self.lost(task))
             return []
         own = self._tables[self._running.pop(task.id)]
         assert own is not None
@@ -354,7 +354,7 @@ class LazyBatching:
 
     def withdraw(self, request: Request, now: float) -> bool:
         queue = self._queues.get(request.model)
-        return queue is not None and (queue.line.remove(request) or queue.late.remove(request))
+        return queue is not None and (queue.fifo.remove(request) or queue.late.remove(request))
 
     def latest_start(self, request: Request) -> float:
         return request.deadline
@@ -378,7 +378,7 @@ class OracleLazyBatching(LazyBatching):
     It is for comparison: it reads `Request.output_len`, which nobody can know, and its decisions take time in
     proportion to the sub-batches."""
 
-    def single_s(self, queue: Waiting, request: Request) -> float:
+    def single_s(self, queue: InfQueue, request: Request) -> float:
         return queue.times.whole(1, request.input_len, request.output_len)
 
     def _keep_slack(

@@ -32,7 +32,7 @@ from headrace.batching.errors import UnknownModel, UsageError, check_workers
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.batching.graphs.profile import KNEE_GROWTH, Profile
 from headrace.batching.policies.bucketed_graph import BUCKET_WIDTH
-from headrace.batching.policies.shared.window import BatchLimits, WindowBatching, WindowLine
+from headrace.batching.policies.shared.window import BatchLimits, WindowBatching, WindowQueue
 from headrace.batching.policy import Policy
 from headrace.batching.request import KNEE, Request
 from headrace.batching.settings import setting, settings
@@ -74,7 +74,7 @@ def profiles_of(graphs: Sequence[ModelGraph], profiles: Profiles, workers: int) 
     return {graph.name: [of_one[graph.name] for of_one in of_each] for graph in graphs}
 
 
-class Bucket(WindowLine):
+class Bucket(WindowQueue):
     """`shorter` and `longer` are the buckets of the same model beside it."""
 
     def __init__(self, graph: ModelGraph, limits: BatchLimits) -> None:
@@ -109,7 +109,7 @@ class PrebaBatching(WindowBatching):
             self._buckets[graph.name] = _buckets(graph, of_each, width)
         super().__init__([bucket for buckets in self._buckets.values() for bucket in buckets], KNEE)
 
-    def line_of(self, request: Request) -> WindowLine | None:
+    def queue_of(self, request: Request) -> WindowQueue | None:
         buckets = self._buckets.get(request.model)
         if buckets is None:
             return None
@@ -119,16 +119,16 @@ class PrebaBatching(WindowBatching):
         # Divided as it is: `steps` would round 2.5 s to 2.
         return buckets[int(min(request.input_len / self._widths[request.model] + ON_THE_EDGE, last))]
 
-    def short_batch(self, line: WindowLine, worker: int) -> tuple[Request, ...]:
-        assert isinstance(line, Bucket)
-        batch = line.take(line.most(worker))
+    def short_batch(self, queue: WindowQueue, worker: int) -> tuple[Request, ...]:
+        assert isinstance(queue, Bucket)
+        batch = queue.take(queue.max_batch_for(worker))
         if not self._merge:
             return batch
-        shorter, longer = line.shorter, line.longer
+        shorter, longer = queue.shorter, queue.longer
         if shorter is not None and shorter.size() > 0:
-            batch += shorter.take(line.most(worker) - len(batch))
-        if longer is not None and longer.size() > 0 and len(batch) < longer.most(worker):
-            batch += longer.take(longer.most(worker) - len(batch))
+            batch += shorter.take(queue.max_batch_for(worker) - len(batch))
+        if longer is not None and longer.size() > 0 and len(batch) < longer.max_batch_for(worker):
+            batch += longer.take(longer.max_batch_for(worker) - len(batch))
         return batch
 
     def largest_batch(self, model: str) -> int:

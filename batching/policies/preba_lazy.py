@@ -53,7 +53,7 @@ class PrebaLazyBatching:
         self._preba: PrebaBatching = PrebaBatching(graphs, profiles, workers, bucket_s, bucket_width, merge)
         # All wait in the lines of `preba`; `lazy` takes from them who joins.
         self._lazy: LazyBatching = LazyBatching(
-            times, workers, dec_timesteps=dec_timesteps, lines=self._preba.all_lines
+            times, workers, dec_timesteps=dec_timesteps, queues=self._preba.all_queues
         )
 
     def submit(self, request: Request, now: float) -> None:
@@ -65,9 +65,9 @@ class PrebaLazyBatching:
             group = self._preba.next_task(worker, now)
             if group is None:
                 return None
-            line = self._preba.line_of(max(group.requests, key=_length))
-            assert line is not None
-            return self._lazy.start(worker, line, group.requests, group.reason, now)
+            queue = self._preba.queue_of(max(group.requests, key=_length))
+            assert queue is not None
+            return self._lazy.start(worker, queue, group.requests, group.reason, now)
         ready = self._preba.ready(worker, now)
         if ready is None or ready is running:
             return self._lazy.next_task(worker, now)

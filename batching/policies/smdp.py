@@ -129,11 +129,11 @@ class SmdpBatching(QueueLengthBatching):
         self._by_rate: dict[str, ByRate] = {}
         rules: dict[str, Rule] = {}
         for graph in graphs:
-            found = tables.get(graph.name)
-            if isinstance(found, PhaseTables):
-                rules[graph.name] = ByPhase(found)
+            known = tables.get(graph.name)
+            if isinstance(known, PhaseTables):
+                rules[graph.name] = ByPhase(known)
             else:
-                rule = ByRate(max_batch, found)
+                rule = ByRate(max_batch, known)
                 rules[graph.name] = rule
                 self._by_rate[graph.name] = rule
         for model in tables:

@@ -99,13 +99,13 @@ def iterate(
     double[::1] visits,
     Py_ssize_t reference,
     bint improve,
-    int most,
+    int max_evaluations,
 ):
     """Improve `policy` (action of each state, in place) until it is optimal; without `improve`, only evaluate it.
 
     base, slope, sojourn: (actions, phases); arrivals: (actions, phases, phases, counts), non-zero for counts in
     [first, last] of each action. Fills the relative `values` and the expected `visits` between two to the reference.
-    Returns (average cost, evaluations, reference), or -1 for the evaluations if `most` were not enough."""
+    Returns (average cost, evaluations, reference), or -1 for the evaluations if `max_evaluations` were not enough."""
     cdef Py_ssize_t actions = base.shape[0], phases = base.shape[1]
     cdef Py_ssize_t overflow = s_max + 1, n = (s_max + 2) * phases
     cdef Py_ssize_t a, s, i, j, k, x, f, to, lower, upper, width, most_arrivals, low, high, tried
@@ -190,7 +190,7 @@ def iterate(
                 break
         if closed >= 0:  # the states before it never reach the reference
             reference = closed
-            if evaluations < most:
+            if evaluations < max_evaluations:
                 continue
             return g, -1, reference
         for x in range(n - 1, -1, -1):
@@ -231,7 +231,7 @@ def iterate(
                 k = x
         if visits[k] > 1e3:
             reference = k
-            if evaluations < most:
+            if evaluations < max_evaluations:
                 continue
         if not improve:
             return g, evaluations, reference
@@ -282,7 +282,7 @@ def iterate(
                 policy[x] = choice[x]
         if stable:
             return g, evaluations, reference
-        if evaluations >= most:
+        if evaluations >= max_evaluations:
             return g, -1, reference
 
 

@@ -74,11 +74,11 @@ def least_power(
     best: Solution | None = None
     least = np.inf
     for weight in (0.0, *weights):
-        found = optimal(float(weight)) if weight > 0.0 else fastest
-        excess = target.excess(found)
+        solution = optimal(float(weight)) if weight > 0.0 else fastest
+        excess = target.excess(solution)
         least = min(least, excess)
-        if excess <= 0 and (best is None or found.power <= best.power):
-            best, low, high = found, float(weight), np.inf
+        if excess <= 0 and (best is None or solution.power <= best.power):
+            best, low, high = solution, float(weight), np.inf
         elif best is not None and high == np.inf:
             high = float(weight)
         if target.quantile is None and excess > 0:
@@ -89,11 +89,11 @@ def least_power(
         return best
     for _ in range(BISECTIONS):
         weight = 0.5 * (low + high) if low == 0.0 else float(np.sqrt(low * high))
-        found = optimal(weight)
-        if target.excess(found) <= 0:
+        solution = optimal(weight)
+        if target.excess(solution) <= 0:
             low = weight
-            if found.power < best.power:
-                best = found
+            if solution.power < best.power:
+                best = solution
         else:
             high = weight
         if high <= low * 1.0001:

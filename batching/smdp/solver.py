@@ -46,9 +46,9 @@ def evaluate(model: Smdp, policy: Callable[[Indices], Indices] | Indices, overfl
     s_max = 4 * model.service.max_batch + 16
     while True:
         states = np.minimum(np.arange(s_max + 2), s_max)
-        found = _run(model, s_max, overflow_cost, _checked(model, policy(states)), improve=False)
-        if found.delta <= EXACT_DELTA * found.g:
-            return found
+        solution = _run(model, s_max, overflow_cost, _checked(model, policy(states)), improve=False)
+        if solution.delta <= EXACT_DELTA * solution.g:
+            return solution
         if s_max >= 1 << 14:
             raise UsageError("unstable: this policy does not serve all that arrives; lower the rate or batch more")
         s_max *= 2
@@ -118,7 +118,7 @@ def work_conserving(max_batch: int) -> Callable[[Indices], Indices]:
 
 
 def relative_value_iteration(
-    model: Smdp, s_max: int, overflow_cost: float, epsilon: float = 0.01, most: int = 10_000
+    model: Smdp, s_max: int, overflow_cost: float, epsilon: float = 0.01, max_iterations: int = 10_000
 ) -> Solution:
     """The paper's algorithm: the process is made one of equal steps ("discretization") of eta, 0.99 of the most that
     leaves every state a probability of staying (in Table I that is 0.99 / rate), and values are iterated until their
@@ -126,8 +126,8 @@ def relative_value_iteration(
     check_truncation(s_max, overflow_cost)
     if model.sojourn.shape[1] > 1:
         raise UsageError("relative value iteration takes Poisson arrivals; use policy iteration for bursty ones")
-    if not epsilon > 0 or most < 1:
-        raise UsageError(f"epsilon {epsilon} and {most} iterations: give numbers above 0")
+    if not epsilon > 0 or max_iterations < 1:
+        raise UsageError(f"epsilon {epsilon} and {max_iterations} iterations: give numbers above 0")
     actions = min(model.service.max_batch, s_max) + 1
     sojourn, base, slope = model.sojourn[:actions, 0], model.base[:actions, 0], model.slope[:actions, 0]
     pmf = model.counts[:actions, 0, 0]
@@ -145,7 +145,7 @@ def relative_value_iteration(
     windows = np.lib.stride_tricks.sliding_window_view(padded, pmf.shape[1])[: s_max + 1]
     values = np.zeros(s_max + 2)
     iteration, converged = 0, False
-    while iteration < most and not converged:
+    while iteration < max_iterations and not converged:
         iteration += 1
         padded[: s_max + 2] = values
         padded[s_max + 2 :] = values[-1]
@@ -205,14 +205,14 @@ def solve(model: Smdp, delta: float = AUTOMATIC_DELTA) -> Solution:
         if before is not None:
             start = _serve_all(model, s_max).reshape(-1, phases)
             start[: before.s_max + 1] = before.policy[:-1]
-        found = policy_iteration(model, s_max, overflow_cost, start)
-        if before is not None and found.delta <= delta * found.g:
-            visited = found.probability[: before.s_max + 1] >= RARE
-            if (found.policy[: before.s_max + 1] == before.policy[:-1])[visited].all():
-                return found
+        solution = policy_iteration(model, s_max, overflow_cost, start)
+        if before is not None and solution.delta <= delta * solution.g:
+            visited = solution.probability[: before.s_max + 1] >= RARE
+            if (solution.policy[: before.s_max + 1] == before.policy[:-1])[visited].all():
+                return solution
         if s_max * 2 > LARGEST_S_MAX:
             raise _too_close(model)
-        before = found
+        before = solution
         s_max = s_max * 3 // 2
 
 

@@ -74,10 +74,10 @@ def tables_for(
             continue
         assert context.bursts is not None
         rates, dwell = context.bursts.rates_rps[model], context.bursts.dwell_s
-        found = _phase_tables(*service, weights, context.workers, rates, dwell)
-        if isinstance(found, Unstable):
-            raise Unstable(*found.args)
-        tables[model] = found
+        solved = _phase_tables(*service, weights, context.workers, rates, dwell)
+        if isinstance(solved, Unstable):
+            raise Unstable(*solved.args)
+        tables[model] = solved
     return tables
 
 

@@ -47,7 +47,7 @@ class LatencyTail:
         self.times = np.arange(STEPS + 1) * self._step
         changes = np.flatnonzero(np.diff(self._policy))
         steady = int(changes[-1]) + 1 if len(changes) else 0  # from here on the action is always the same
-        self._behind = min(steady, room_for(model.rate * horizon))
+        self._followers = min(steady, room_for(model.rate * horizon))
         served = model.servers * model.service.capacity * horizon
         self._ahead = min(solution.s_max, int(served) + model.service.max_batch) + 1
         self.exceeds = self._arrival(self._after_arrival())
@@ -80,10 +80,10 @@ class LatencyTail:
     def _after_arrival(self) -> Floats:
         """P(n, j, t): shape (ahead + 1, behind + 1, STEPS + 1)."""
         model, policy, last = self._model, self._policy, len(self._policy) - 1
-        to_go = np.ones((self._ahead + 1, self._behind + 1, STEPS + 1))
+        to_go = np.ones((self._ahead + 1, self._followers + 1, STEPS + 1))
         newcomers: dict[int, Floats] = {}
         for n in range(1, self._ahead + 1):
-            actions = policy[np.minimum(n + np.arange(self._behind + 1), last)]
+            actions = policy[np.minimum(n + np.arange(self._followers + 1), last)]
             for action in np.unique(actions[actions > 0]):
                 rows = np.flatnonzero(actions == action)
                 if action >= n:
@@ -104,7 +104,7 @@ class LatencyTail:
 
     def _newcomers(self, action: int) -> Floats:
         """Transition matrix of j in a service: [j, j'], the last column for all beyond."""
-        size = self._behind + 1
+        size = self._followers + 1
         counts = np.zeros(size)
         known = self._model.counts[action, 0, 0, :size]
         counts[: len(known)] = known
@@ -153,12 +153,12 @@ class LatencyTail:
                 spread = part * np.convolve(leftovers[action], before[0])
                 ahead[: len(spread)] += spread[: self._ahead]
                 beyond += float(spread[self._ahead :].sum())
-            behind = np.zeros(self._behind + 1)
+            followers = np.zeros(self._followers + 1)
             after, _, _ = poisson_counts(np.array([rate * rest]))
-            kept = min(len(behind), after.shape[1])
-            behind[:kept] = after[0, :kept]
-            behind[-1] += after[0, kept:].sum()
-            mean = np.tensordot(ahead @ to_go[1:].reshape(self._ahead, -1), [1.0], 0).reshape(self._behind + 1, -1)
-            reached = behind @ mean
+            kept = min(len(followers), after.shape[1])
+            followers[:kept] = after[0, :kept]
+            followers[-1] += after[0, kept:].sum()
+            mean = np.tensordot(ahead @ to_go[1:].reshape(self._ahead, -1), [1.0], 0).reshape(self._followers + 1, -1)
+            reached = followers @ mean
             result += ahead.sum() * self._shifted(reached / ahead.sum(), rest) if ahead.sum() > 0 else 0.0
         return result + beyond

@@ -96,8 +96,8 @@ class BatchTable:
         oracle can foretell, if `outputs_known`)."""
         top = self.stack[-1]
         sections = self.sections
-        first, behind = sections.first[top.node], sections.behind[top.node]
-        width = behind - first
+        first, after = sections.first[top.node], sections.after[top.node]
+        width = after - first
         if width == 0:
             stop = sections.nodes
         elif not sections.decodes[top.node]:
@@ -112,9 +112,9 @@ class BatchTable:
         if len(self.stack) > 1:
             meet = self.stack[-2].node
             if self.equal_timesteps:
-                if meet < behind:
+                if meet < after:
                     stop = min(stop, meet + (self.stack[-2].clock - top.clock) * width)
-            elif top.node < meet < behind:
+            elif top.node < meet < after:
                 stop = min(stop, meet)
             elif first <= meet <= top.node:  # both go round in the section: in the next step
                 stop = min(stop, meet + width)
@@ -126,7 +126,7 @@ class BatchTable:
         first = self.sections.first[top.node]
         if not self.sections.decodes[top.node] or stop < first:
             return ()
-        clock = top.clock + (stop - first) // (self.sections.behind[top.node] - first)
+        clock = top.clock + (stop - first) // (self.sections.after[top.node] - first)
         pairs = zip(top.requests, top.joined, strict=True)
         return tuple([request for request, joined in pairs if joined + request.output_len <= clock])
 
@@ -135,8 +135,8 @@ class BatchTable:
         now run the whole graph."""
         top = self.stack[-1]
         sections = self.sections
-        first, behind = sections.first[top.node], sections.behind[top.node]
-        width = behind - first
+        first, after = sections.first[top.node], sections.after[top.node]
+        width = after - first
         finished: Sequence[Request] = ()
         self.merged = False
         if stop < first or width == 0:
@@ -150,27 +150,27 @@ class BatchTable:
             top.node = first + (stop - first) % width
             if decodes and ended:
                 if len(ended) == len(top.requests):
-                    finished = self._leave([True] * len(ended), behind)
+                    finished = self._leave([True] * len(ended), after)
                 else:
                     ids = {request.id for request in ended}
-                    finished = self._leave([request.id in ids for request in top.requests], behind)
+                    finished = self._leave([request.id in ids for request in top.requests], after)
             elif not decodes and top.clock >= top.leave:
                 left = [top.clock >= top.joined[p] + steps(r.input_len) for p, r in enumerate(top.requests)]
-                finished = self._leave(left, behind)
+                finished = self._leave(left, after)
         self.size -= len(finished)
         self._merge_top()
         return finished
 
-    def _leave(self, out: list[bool], behind: int) -> Sequence[Request]:
+    def _leave(self, out: list[bool], after: int) -> Sequence[Request]:
         """Move the requests of the top that are marked in `out` to the node behind their section."""
         gone = self.stack[-1].split(out)
         if not self.stack[-1].requests:
             self.stack.pop()
-        if behind == self.sections.nodes:
+        if after == self.sections.nodes:
             return gone
-        ahead = SubBatch(gone, behind, 0, [0] * len(gone), self.sections)
+        ahead = SubBatch(gone, after, 0, [0] * len(gone), self.sections)
         place = len(self.stack)
-        while place > 0 and self.stack[place - 1].node < behind:
+        while place > 0 and self.stack[place - 1].node < after:
             place -= 1
         if place > 0 and self._together(self.stack[place - 1], ahead):
             self.stack[place - 1].merge(ahead)

@@ -118,13 +118,13 @@ class DeadlineQueue:
 
     def predicted_s(self, count: int, length: float) -> float:
         """What a batch is taken to run for (s), its longest input being `length`."""
-        whole = steps(length)
-        known = self._by_steps.get(whole)
+        length_steps = steps(length)
+        known = self._by_steps.get(length_steps)
         if known is None:
             known = [0.0]
-            self._by_steps[whole] = known
+            self._by_steps[length_steps] = known
         while len(known) <= count:
-            known.append((1.0 + MARGIN) * self._times.whole(len(known), float(whole), self._dec_timesteps))
+            known.append((1.0 + MARGIN) * self._times.whole(len(known), float(length_steps), self._dec_timesteps))
         return known[count]
 
     def budget_s(self, place: int) -> float:
@@ -156,16 +156,16 @@ class DeadlineQueue:
     def reachable(self, now: float) -> int:
         """The largest batch that would be in time if it left now, whoever leads it."""
         length = self.tightest()[1]
-        least = 0
-        most = min(self.size(), self.max_batch)
-        while least < most:
-            count = (least + most + 1) // 2
+        lower = 0
+        upper = min(self.size(), self.max_batch)
+        while lower < upper:
+            count = (lower + upper + 1) // 2
             place = bisect_left(self.due, now + self.predicted_s(count, length), self.head)
             if place + count <= len(self.due) and not self.too_large(count, length, self.budget_s(place)):
-                least = count
+                lower = count
             else:
-                most = count - 1
-        return least
+                upper = count - 1
+        return lower
 
     def pass_over(self, now: float) -> int:
         """Pass over who is first and makes the batch smaller by that, or cannot be met; how large it then is, 0 if
@@ -210,15 +210,15 @@ class DeadlineQueue:
 
     def take_passed(self, now: float, until: float) -> tuple[Request, ...]:
         """Of those passed over, a batch that is done by `until`, if there is one."""
-        line = self.passed
+        passed = self.passed
         length = 1.0
         count = 0
-        for request in line.peek(self.max_batch):
+        for request in passed.peek(self.max_batch):
             length = max(length, request.input_len)
             if now + self.predicted_s(count + 1, length) > until:
                 break
             count += 1
-        return line.take(count) if count > 0 else ()
+        return passed.take(count) if count > 0 else ()
 
 
 class DeadlineBatching(ABC):
@@ -235,10 +235,10 @@ class DeadlineBatching(ABC):
         check_workers(workers)
         assumed = assumed_steps(times, dec_timesteps)
         self.ahead: Final[int] = 1
-        self._lines: dict[str, DeadlineQueue] = {
+        self._queues: dict[str, DeadlineQueue] = {
             model: DeadlineQueue(known, assumed[model], max_batch, workers) for model, known in times.items()
         }
-        self.line_list: Final[list[DeadlineQueue]] = list(self._lines.values())
+        self.queue_list: Final[list[DeadlineQueue]] = list(self._queues.values())
         self.workers: Final[int] = workers
         self._tasks: int = 0
 
@@ -247,81 +247,81 @@ class DeadlineBatching(ABC):
         """Set `leaves` of every line in which somebody waits."""
 
     @abstractmethod
-    def urgency(self, line: DeadlineQueue) -> float:
+    def urgency(self, queue: DeadlineQueue) -> float:
         """Of several batches that may leave, that with the least goes first."""
 
     def submit(self, request: Request, now: float) -> None:
-        line = self._lines.get(request.model)
-        if line is None:
-            raise UnknownModel.asked_for(request.id, request.model, self._lines)
-        line.insert(request, now)
+        queue = self._queues.get(request.model)
+        if queue is None:
+            raise UnknownModel.asked_for(request.id, request.model, self._queues)
+        queue.insert(request, now)
 
     def next_task(self, worker: int, now: float) -> Task | None:
-        for line in self.line_list:
-            line.count = line.pass_over(now)
+        for queue in self.queue_list:
+            queue.count = queue.pass_over(now)
         self.plan()
-        found: DeadlineQueue | None = None
+        urgent: DeadlineQueue | None = None
         least = math.inf
         until = math.inf
-        for line in self.line_list:
-            if line.count == 0:
+        for queue in self.queue_list:
+            if queue.count == 0:
                 continue
-            until = min(until, line.leaves)
-            if line.leaves <= now:
-                urgency = self.urgency(line)
-                if found is None or urgency < least or (urgency == least and line.oldest() < found.oldest()):
-                    found = line
+            until = min(until, queue.leaves)
+            if queue.leaves <= now:
+                urgency = self.urgency(queue)
+                if urgent is None or urgency < least or (urgency == least and queue.oldest() < urgent.oldest()):
+                    urgent = queue
                     least = urgency
-        if found is None:
+        if urgent is None:
             return self._passed(now, until)
-        reason = self.reason(found)
-        return self._task(found, found.take(found.count), reason)
+        reason = self.reason(urgent)
+        return self._task(urgent, urgent.take(urgent.count), reason)
 
-    def reason(self, line: DeadlineQueue) -> str:
+    def reason(self, queue: DeadlineQueue) -> str:
         """Why its batch leaves now."""
-        if line.count == line.max_batch:
+        if queue.count == queue.max_batch:
             return FULL
-        return DEADLINE if line.count < line.size() else IDLE
+        return DEADLINE if queue.count < queue.size() else IDLE
 
     def _passed(self, now: float, until: float) -> Task | None:
         """A batch of those passed over longest ago, if it is done by the time at which others are to leave."""
-        found: DeadlineQueue | None = None
-        for line in self.line_list:
-            if line.passed.size() > 0 and (found is None or line.passed.oldest() < found.passed.oldest()):
-                found = line
-        if found is None:
+        longest: DeadlineQueue | None = None
+        for queue in self.queue_list:
+            if queue.passed.size() > 0 and (longest is None or queue.passed.oldest() < longest.passed.oldest()):
+                longest = queue
+        if longest is None:
             return None
-        batch = found.take_passed(now, until)
-        return self._task(found, batch, IDLE) if batch else None
+        batch = longest.take_passed(now, until)
+        return self._task(longest, batch, IDLE) if batch else None
 
-    def _task(self, line: DeadlineQueue, batch: tuple[Request, ...], reason: str) -> Task:
-        task = Task(self._tasks, line.model, batch, 0, line.nodes, reason=reason)
+    def _task(self, queue: DeadlineQueue, batch: tuple[Request, ...], reason: str) -> Task:
+        task = Task(self._tasks, queue.model, batch, 0, queue.nodes, reason=reason)
         self._tasks += 1
         return task
 
     def complete(self, task: Task, now: float) -> list[Request]:
         if task.stop == task.start:  # the worker was lost
-            self._lines[task.model].put_back(task.requests)
+            self._queues[task.model].put_back(task.requests)
             return []
         return list(task.requests)
 
     def withdraw(self, request: Request, now: float) -> bool:
-        line = self._lines.get(request.model)
-        return line is not None and line.remove(request)
+        queue = self._queues.get(request.model)
+        return queue is not None and queue.remove(request)
 
     def latest_start(self, request: Request) -> float:
-        return request.deadline - self._lines[request.model].single.estimate(request)
+        return request.deadline - self._queues[request.model].single.estimate(request)
 
     def largest_batch(self, model: str) -> int:
-        line = self._lines.get(model)
-        if line is None:
-            raise UnknownModel.among(model, self._lines)
-        return line.max_batch
+        queue = self._queues.get(model)
+        if queue is None:
+            raise UnknownModel.among(model, self._queues)
+        return queue.max_batch
 
     def wakeup(self) -> float:
         self.plan()
         first = math.inf
-        for line in self.line_list:
-            if line.size() > 0:
-                first = min(first, line.leaves)
+        for queue in self.queue_list:
+            if queue.size() > 0:
+                first = min(first, queue.leaves)
         return first

@@ -41,15 +41,15 @@ class Fifo:
         """The request that entered first; something must wait."""
         return self.requests[self.head]
 
-    def peek(self, most: int) -> list[Request]:
+    def peek(self, max_count: int) -> list[Request]:
         """The first `most` requests, or all if there are fewer. Takes time for the removed ones between them too."""
-        found: list[Request] = []
+        first_requests: list[Request] = []
         place = self.head
-        while len(found) < most and place < len(self.requests):
+        while len(first_requests) < max_count and place < len(self.requests):
             if self.requests[place] is not _GONE:
-                found.append(self.requests[place])
+                first_requests.append(self.requests[place])
             place += 1
-        return found
+        return first_requests
 
     def append(self, request: Request, now: float) -> None:
         if self._places is not None:
@@ -57,11 +57,11 @@ class Fifo:
         self.requests.append(request)
         self.since.append(now)
 
-    def take(self, most: int) -> tuple[Request, ...]:
+    def take(self, max_count: int) -> tuple[Request, ...]:
         """Remove and return the first `most` requests, or all if there are fewer."""
         if self._places is not None:
-            return self._take_looked_up(most)
-        stop = min(self.head + most, len(self.requests))
+            return self._take_looked_up(max_count)
+        stop = min(self.head + max_count, len(self.requests))
         if stop == self.head + 1:  # `serial` lives on this
             batch: tuple[Request, ...] = (self.requests[self.head],)
         else:
@@ -71,9 +71,9 @@ class Fifo:
             self._give_up()
         return batch
 
-    def _take_looked_up(self, most: int) -> tuple[Request, ...]:
+    def _take_looked_up(self, max_count: int) -> tuple[Request, ...]:
         batch: list[Request] = []
-        while len(batch) < most and self.head < len(self.requests):
+        while len(batch) < max_count and self.head < len(self.requests):
             request = self.requests[self.head]
             batch.append(request)
             self._forget(request)

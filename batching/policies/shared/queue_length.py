@@ -45,7 +45,7 @@ class Rule(ABC):
         return FULL if batch == self.largest else IDLE
 
 
-class _Line(Fifo):
+class _RuleQueue(Fifo):
     def __init__(self, graph: ModelGraph, rule: Rule) -> None:
         super().__init__(graph)
         self.rule: Rule = rule
@@ -57,40 +57,40 @@ class QueueLengthBatching:
     def __init__(self, graphs: Iterable[ModelGraph], rules: Mapping[str, Rule], max_wait_s: float = MAX_WAIT_S) -> None:
         if not max_wait_s >= 0:
             raise UsageError(f"max_wait_s is {max_wait_s}: give a longest wait of 0 s or more")
-        self._lines: dict[str, _Line] = {graph.name: _Line(graph, rules[graph.name]) for graph in graphs}
-        self._line_list: list[_Line] = list(self._lines.values())
+        self._queues: dict[str, _RuleQueue] = {graph.name: _RuleQueue(graph, rules[graph.name]) for graph in graphs}
+        self._queue_list: list[_RuleQueue] = list(self._queues.values())
         self.ahead: Final[int] = 1
         self._max_wait_s: float = max_wait_s
         self._now: float = 0.0
         self._tasks: int = 0
 
     def submit(self, request: Request, now: float) -> None:
-        line = self._lines.get(request.model)
-        if line is None:
-            raise UnknownModel.asked_for(request.id, request.model, self._lines)
-        line.append(request, now)
-        line.rule.arrived(now)
+        queue = self._queues.get(request.model)
+        if queue is None:
+            raise UnknownModel.asked_for(request.id, request.model, self._queues)
+        queue.append(request, now)
+        queue.rule.arrived(now)
         self._now = now
 
     def next_task(self, worker: int, now: float) -> Task | None:
         self._now = now
-        ready: _Line | None = None
+        ready: _RuleQueue | None = None
         count = 0
         reason = IDLE
         oldest = math.inf
-        for line in self._line_list:
-            waiting = line.size()
-            if waiting == 0 or line.oldest() >= oldest:
+        for queue in self._queue_list:
+            waiting = queue.size()
+            if waiting == 0 or queue.oldest() >= oldest:
                 continue
-            batch = line.rule.batch(waiting, now)
-            waited = batch == 0 and line.oldest() + self._max_wait_s <= now
+            batch = queue.rule.batch(waiting, now)
+            waited = batch == 0 and queue.oldest() + self._max_wait_s <= now
             if waited:
-                batch = min(waiting, line.rule.largest)
+                batch = min(waiting, queue.rule.largest)
             if batch > 0:
-                ready = line
+                ready = queue
                 count = batch
-                reason = WINDOW if waited else line.rule.reason(batch)
-                oldest = line.oldest()
+                reason = WINDOW if waited else queue.rule.reason(batch)
+                oldest = queue.oldest()
         if ready is None:
             return None
         task = Task(self._tasks, ready.model, ready.take(count), 0, ready.nodes, reason=reason)
@@ -99,28 +99,28 @@ class QueueLengthBatching:
 
     def complete(self, task: Task, now: float) -> list[Request]:
         if task.stop == task.start:  # the worker was lost
-            self._lines[task.model].put_back(task.requests)
+            self._queues[task.model].put_back(task.requests)
             return []
         return list(task.requests)
 
     def withdraw(self, request: Request, now: float) -> bool:
         """What the rule knows of arrivals stays: that it arrived is true whatever became of it."""
-        line = self._lines.get(request.model)
-        return line is not None and line.remove(request)
+        queue = self._queues.get(request.model)
+        return queue is not None and queue.remove(request)
 
     def latest_start(self, request: Request) -> float:
         return request.deadline
 
     def largest_batch(self, model: str) -> int:
-        line = self._lines.get(model)
-        if line is None:
-            raise UnknownModel.among(model, self._lines)
-        return line.rule.largest
+        queue = self._queues.get(model)
+        if queue is None:
+            raise UnknownModel.among(model, self._queues)
+        return queue.rule.largest
 
     def wakeup(self) -> float:
         first = math.inf
-        for line in self._line_list:
-            waiting = line.size()
+        for queue in self._queue_list:
+            waiting = queue.size()
             if waiting > 0:
-                first = min(first, line.oldest() + self._max_wait_s, line.rule.changes(waiting, self._now))
+                first = min(first, queue.oldest() + self._max_wait_s, queue.rule.changes(waiting, self._now))
         return first

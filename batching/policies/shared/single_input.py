@@ -12,15 +12,15 @@ from headrace.batching.request import Request
 
 def assumed_steps(times: Mapping[str, NodeTimes], dec_timesteps: Mapping[str, int] | None) -> dict[str, int]:
     """`dec_timesteps` of every model, 1 for those without a decoder. Raises UsageError."""
-    found: dict[str, int] = {}
+    steps_by_model: dict[str, int] = {}
     given = dec_timesteps or {}
     for model, known in times.items():
         if len(known.sections.decoder) > 0 and model not in given:
             raise UsageError(f"model {model!r} has a decoder: give its dec_timesteps")
-        found[model] = given.get(model, 1)
-        if found[model] < 1:
-            raise UsageError(f"dec_timesteps is {found[model]}: give 1 or more")
-    return found
+        steps_by_model[model] = given.get(model, 1)
+        if steps_by_model[model] < 1:
+            raise UsageError(f"dec_timesteps is {steps_by_model[model]}: give 1 or more")
+    return steps_by_model
 
 
 class SingleInputTimes:
@@ -37,8 +37,8 @@ class SingleInputTimes:
         if self._times.plain:
             return self._plain_s
         length = steps(request.input_len)
-        found = self._by_steps.get(length)
-        if found is None:
-            found = self._times.whole(1, float(length), self._dec_timesteps)
-            self._by_steps[length] = found
-        return found
+        alone_s = self._by_steps.get(length)
+        if alone_s is None:
+            alone_s = self._times.whole(1, float(length), self._dec_timesteps)
+            self._by_steps[length] = alone_s
+        return alone_s

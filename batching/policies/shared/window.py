@@ -36,14 +36,14 @@ class BatchLimits:
             raise UsageError(f"window_s is {self.window_s}: give a batching window of 0 s or more")
 
 
-class WindowLine(Fifo):
+class WindowQueue(Fifo):
     def __init__(self, graph: ModelGraph, limits: BatchLimits) -> None:
         super().__init__(graph)
         self.max_batch: int = limits.max_batch
         self.window_s: float = limits.window_s
         self._by_worker: list[int] = list(limits.by_worker)
 
-    def most(self, worker: int) -> int:
+    def max_batch_for(self, worker: int) -> int:
         """The largest batch for that worker."""
         return self._by_worker[worker] if self._by_worker else self.max_batch
 
@@ -58,49 +58,49 @@ class WindowBatching:
     Requests wait in `lines`, by model; of a model with several, in which one is `line_of`'s to say, and this is the
     first of them."""
 
-    def __init__(self, lines: Iterable[WindowLine], at_limit: str = FULL) -> None:
+    def __init__(self, queues: Iterable[WindowQueue], at_limit: str = FULL) -> None:
         self.ahead: Final[int] = 1
         self._at_limit: str = at_limit
-        self.all_lines: Final[list[WindowLine]] = list(lines)
-        self.lines: Final[dict[str, WindowLine]] = {line.model: line for line in reversed(self.all_lines)}
+        self.all_queues: Final[list[WindowQueue]] = list(queues)
+        self.queues: Final[dict[str, WindowQueue]] = {queue.model: queue for queue in reversed(self.all_queues)}
         self._tasks: int = 0
 
-    def line_of(self, request: Request) -> WindowLine | None:
+    def queue_of(self, request: Request) -> WindowQueue | None:
         """Where it waits, or is to; None if its model is not served here."""
-        return self.lines.get(request.model)
+        return self.queues.get(request.model)
 
     def submit(self, request: Request, now: float) -> None:
-        line = self.line_of(request)
-        if line is None:
-            raise UnknownModel.asked_for(request.id, request.model, self.lines)
-        line.append(request, now)
+        queue = self.queue_of(request)
+        if queue is None:
+            raise UnknownModel.asked_for(request.id, request.model, self.queues)
+        queue.append(request, now)
 
-    def ready(self, worker: int, now: float) -> WindowLine | None:
+    def ready(self, worker: int, now: float) -> WindowQueue | None:
         """The line whose batch may leave for that worker; of several, that whose first request has waited longest."""
-        found: WindowLine | None = None
+        longest: WindowQueue | None = None
         oldest = math.inf
-        for line in self.all_lines:
-            size = line.size()
+        for queue in self.all_queues:
+            size = queue.size()
             # `due` is also what `wakeup` names: at that time, to the last bit, the batch is ready.
-            if size > 0 and (size >= line.most(worker) or line.due() <= now) and line.oldest() < oldest:
-                found = line
-                oldest = line.oldest()
-        return found
+            if size > 0 and (size >= queue.max_batch_for(worker) or queue.due() <= now) and queue.oldest() < oldest:
+                longest = queue
+                oldest = queue.oldest()
+        return longest
 
     def next_task(self, worker: int, now: float) -> Task | None:
         ready = self.ready(worker, now)
         if ready is None:
             return None
-        most = ready.most(worker)
-        full = ready.size() >= most
-        batch = ready.take(most) if full else self.short_batch(ready, worker)
+        max_batch = ready.max_batch_for(worker)
+        full = ready.size() >= max_batch
+        batch = ready.take(max_batch) if full else self.short_batch(ready, worker)
         task = Task(self._tasks, ready.model, batch, 0, ready.nodes, reason=self._at_limit if full else WINDOW)
         self._tasks += 1
         return task
 
-    def short_batch(self, line: WindowLine, worker: int) -> tuple[Request, ...]:
+    def short_batch(self, queue: WindowQueue, worker: int) -> tuple[Request, ...]:
         """What leaves with the requests of `line`, which are due and fewer than that worker may take."""
-        return line.take(line.most(worker))
+        return queue.take(queue.max_batch_for(worker))
 
     def complete(self, task: Task, now: float) -> list[Request]:
         if task.stop == task.start:  # the worker was lost
@@ -110,29 +110,29 @@ class WindowBatching:
 
     def put_back(self, lost: Iterable[Request]) -> None:
         """They wait again, each in its line."""
-        by_line: dict[WindowLine, list[Request]] = {}
+        by_queue: dict[WindowQueue, list[Request]] = {}
         for request in lost:
-            line = self.line_of(request)
-            assert line is not None
-            by_line.setdefault(line, []).append(request)
-        for line, requests in by_line.items():
-            line.put_back(requests)
+            queue = self.queue_of(request)
+            assert queue is not None
+            by_queue.setdefault(queue, []).append(request)
+        for queue, requests in by_queue.items():
+            queue.put_back(requests)
 
     def withdraw(self, request: Request, now: float) -> bool:
-        line = self.line_of(request)
-        return line is not None and line.remove(request)
+        queue = self.queue_of(request)
+        return queue is not None and queue.remove(request)
 
     def latest_start(self, request: Request) -> float:
         return request.deadline
 
     def largest_batch(self, model: str) -> int:
-        line = self.lines.get(model)
-        if line is None:
-            raise UnknownModel.among(model, self.lines)
-        return line.max_batch
+        queue = self.queues.get(model)
+        if queue is None:
+            raise UnknownModel.among(model, self.queues)
+        return queue.max_batch
 
     def wakeup(self) -> float:
         first = math.inf
-        for line in self.all_lines:
-            first = min(first, line.due())
+        for queue in self.all_queues:
+            first = min(first, queue.due())
         return first

@@ -88,10 +88,10 @@ class StepNetwork:
             raise
 
     def _run_nodes(self, task: Task, kept: Sequence[_Kept], told: Callable[[], bool]) -> Task:
-        first, behind = self._sections.first[task.start], self._sections.behind[task.start]
+        first, after = self._sections.first[task.start], self._sections.after[task.start]
         boundary = task.start
         while boundary < task.stop:
-            node = boundary if boundary < behind else first + (boundary - first) % (behind - first)
+            node = boundary if boundary < after else first + (boundary - first) % (after - first)
             ended = {one.id for one in self._run_node(node, kept)}
             boundary += 1
             if ended:

@@ -139,9 +139,9 @@ class _NodeTimes:
 
     def see(self, length: float, batch: int, start: int, answer: bytes) -> None:
         """The times that a run from node `start` has answered."""
-        first, behind = self._sections.first[start], self._sections.behind[start]
+        first, after = self._sections.first[start], self._sections.after[start]
         for boundary, took in enumerate(np.diff(np.frombuffer(answer)).tolist(), start):
-            node = boundary if boundary < behind else first + (boundary - first) % (behind - first)
+            node = boundary if boundary < after else first + (boundary - first) % (after - first)
             self._times.setdefault((node, length, batch), []).append(took)
 
     def latencies(self, batches: Sequence[int], lengths: Sequence[float]) -> NodeLatencies:
