@@ -1,2 +1,4 @@
-"""The policies, one file each, and what several share: window, queue_length, by_deadline, fifo, batch_table and
-single_input."""
+"""The scheduling policies, one file each.
+
+The package `shared` has the mechanisms that several policies use.
+"""

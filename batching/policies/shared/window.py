@@ -1,12 +1,15 @@
-"""Whole-graph batching with a size limit and a time window: the mechanism that several policies share.
+"""Whole-graph batching with a size limit and a time window: the mechanism of `serial`, `graph` and `preba`.
 
-Each model has a first-in-first-out queue. Its batch is ready when `max_batch` requests wait, or when the oldest has
-waited `window_s`. An idle worker gets the ready batch whose oldest request has waited longest, and runs every node of
-the graph. `serial` and `graph` differ only in how they choose the two limits; `preba` has several queues a model.
+Each model has a first-in-first-out queue; `preba` has several for a model. The rules:
 
-Workers may differ in how large a batch suits them (`preba` on slices of several sizes). A batch is then ready for one
-of them when as many wait as its own limit, for all of them when the window is over, and it leaves with as many as the
-limit of the worker that takes it.
+1. A batch is ready when `max_batch` requests wait, or when the oldest has waited `window_s`.
+2. An idle worker gets the ready batch whose oldest request has waited longest, and runs every node of the graph.
+
+The policies differ in how they choose the two limits.
+
+Workers may have different limits, as `preba` has on slices of several sizes. Then a batch is ready for a worker when as
+many requests wait as this worker's limit. It is ready for all workers when the window is over. It leaves with at most
+as many requests as the limit of the worker that takes it.
 """
 
 import math
@@ -22,8 +25,16 @@ from headrace.batching.request import FULL, WINDOW, Request, Task
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """`max_batch` in requests; `window_s` is the longest that the oldest request waits for others to join it. Where
-    workers differ, `by_worker` has the limit of each, and `max_batch` is the largest."""
+    """The two limits of a batching window.
+
+    Args:
+        max_batch: The largest batch, in requests. Where workers differ, this is the largest of all.
+        window_s: The longest time (s) that the oldest request waits for others.
+        by_worker: The largest batch of each worker; empty if they are equal.
+
+    Raises:
+        UsageError: A limit is out of range.
+    """
 
     max_batch: int
     window_s: float
@@ -32,11 +43,13 @@ class BatchLimits:
     def __post_init__(self) -> None:
         for max_batch in (self.max_batch, *self.by_worker):
             check_max_batch(max_batch)
-        if not self.window_s >= 0:  # also refuses NaN
+        if not self.window_s >= 0:  # also true for NaN
             raise UsageError(f"window_s is {self.window_s}: give a batching window of 0 s or more")
 
 
 class WindowQueue(Fifo):
+    """A queue with a size limit and a time window."""
+
     def __init__(self, graph: ModelGraph, limits: BatchLimits) -> None:
         super().__init__(graph)
         self.max_batch: int = limits.max_batch
@@ -44,19 +57,24 @@ class WindowQueue(Fifo):
         self._by_worker: list[int] = list(limits.by_worker)
 
     def max_batch_for(self, worker: int) -> int:
-        """The largest batch for that worker."""
+        """Return the largest batch for this worker."""
         return self._by_worker[worker] if self._by_worker else self.max_batch
 
     def due(self) -> float:
-        """When the batch is ready by its window alone; inf if nothing waits."""
+        """Return the time (s) at which the window makes the batch ready; inf if no request waits."""
         return self.oldest() + self.window_s
 
 
 class WindowBatching:
-    """A `Policy` over queues, each with its own limits. `at_limit` is why a batch of `max_batch` leaves.
+    """A `Policy` over queues, each with its own limits.
 
-    Requests wait in `lines`, by model; of a model with several, in which one is `line_of`'s to say, and this is the
-    first of them."""
+    A model may have several queues. Then a subclass chooses among them in `queue_of`, and `queues` has the first of
+    each model.
+
+    Args:
+        queues: All queues.
+        at_limit: The reason (`Task.reason`) of a batch that leaves at its size limit.
+    """
 
     def __init__(self, queues: Iterable[WindowQueue], at_limit: str = FULL) -> None:
         self.ahead: Final[int] = 1
@@ -66,7 +84,7 @@ class WindowBatching:
         self._tasks: int = 0
 
     def queue_of(self, request: Request) -> WindowQueue | None:
-        """Where it waits, or is to; None if its model is not served here."""
+        """Return the queue in which the request waits, or must wait; None if its model is not served here."""
         return self.queues.get(request.model)
 
     def submit(self, request: Request, now: float) -> None:
@@ -76,12 +94,14 @@ class WindowBatching:
         queue.append(request, now)
 
     def ready(self, worker: int, now: float) -> WindowQueue | None:
-        """The line whose batch may leave for that worker; of several, that whose first request has waited longest."""
+        """Return the queue whose batch may leave for this worker; None if there is none.
+
+        Of several, it is the queue whose first request has waited longest."""
         longest: WindowQueue | None = None
         oldest = math.inf
         for queue in self.all_queues:
             size = queue.size()
-            # `due` is also what `wakeup` names: at that time, to the last bit, the batch is ready.
+            # `wakeup` returns the value of `due`. At that time, to the last bit, the batch is ready.
             if size > 0 and (size >= queue.max_batch_for(worker) or queue.due() <= now) and queue.oldest() < oldest:
                 longest = queue
                 oldest = queue.oldest()
@@ -99,7 +119,7 @@ class WindowBatching:
         return task
 
     def short_batch(self, queue: WindowQueue, worker: int) -> tuple[Request, ...]:
-        """What leaves with the requests of `line`, which are due and fewer than that worker may take."""
+        """Remove and return the batch of a queue whose window is over, and which has fewer requests than its limit."""
         return queue.take(queue.max_batch_for(worker))
 
     def complete(self, task: Task, now: float) -> list[Request]:
@@ -109,7 +129,7 @@ class WindowBatching:
         return list(task.requests)
 
     def put_back(self, lost: Iterable[Request]) -> None:
-        """They wait again, each in its line."""
+        """Put requests of a lost worker back, each into its queue."""
         by_queue: dict[WindowQueue, list[Request]] = {}
         for request in lost:
             queue = self.queue_of(request)
