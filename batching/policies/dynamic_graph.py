@@ -1,17 +1,23 @@
-"""`dynamic-graph`: dynamic batching of a fixed set of dataflow graphs, what the BatchMaker paper (EuroSys 2018,
-Sections 2 and 7) compares with as TensorFlow Fold and DyNet.
+"""`dynamic-graph`: dynamic batching of a fixed set of dataflow graphs.
 
-An idle worker takes a set of the oldest waiting requests and merges their cell graphs, depth by depth: cells of one
-type at equal depth make a batched cell, a task of cells. They run in order of depth, and all requests of the set end
-together, with its last task; only then does the worker take another set.
+An idle worker takes a set of the oldest waiting requests and merges their cell graphs, depth by depth. Cells of one
+type at equal depth make one batched cell, which is a task of cells.
 
-- A cell's depth is one more than that of the deepest cell it waits for. What a subgraph needs from outside, all of it
-  waits for: that is what a `CellGraph` knows, and exact where what is needed has depth 0 (the leaves of a tree).
-- Merging takes `merge_s` of the host's time a cell, serial with execution, as a set is merged when its worker is there
-  to run it. A policy has no task for that: the worker stays idle, and `wakeup` says until when, to any driver.
-- A request has begun when its set is merged, though nothing of it may run for a while.
-- Nobody knows the end of an open chain (a decoder), so its cells are merged one depth at a time, when all of the depth
-  before has run, and as long as any has not ended. The worker waits for each of these merges.
+Source: BatchMaker (EuroSys 2018), Sections 2 and 7. The paper uses it as a baseline, for TensorFlow Fold and DyNet.
+
+Rules
+-----
+1. Tasks run in order of depth. All requests of the set end together, with its last task. Only then does the worker take
+   another set.
+2. A cell's depth is one more than that of the deepest cell for which it waits. All cells of a subgraph wait for what
+   the subgraph needs from outside, because a `CellGraph` does not know more. This is exact if the needed cells have
+   depth 0, as the leaves of a tree have.
+3. Merging takes `merge_s` of the host's time for each cell. It does not overlap with execution, because a set is merged
+   when its worker is there to run it. A policy has no task for host work, so the worker stays idle until the time that
+   `wakeup` returns.
+4. A request has begun when its set is merged, even if none of its cells runs for a while.
+5. Nobody knows the end of an open chain (a decoder). So its cells are merged one depth at a time, after all cells of
+   the depth before have run, until every chain has ended. The worker waits for each of these merges.
 """
 
 import math
@@ -29,8 +35,9 @@ from headrace.batching.settings import settings
 
 
 class _Unfolded:
-    """A request's cells by depth, as (type, cell). `open_depth` is that of the first cell of its open chain; -1 if it
-    has none."""
+    """The cells of a request by depth, as pairs (type, cell).
+
+    `open_depth` is the depth of the first cell of the open chain; -1 if there is none."""
 
     def __init__(self, graph: CellGraph) -> None:
         self.cells: int = graph.cells
@@ -41,7 +48,7 @@ class _Unfolded:
         depths: dict[int, int] = {}
         pending = list(graph.subgraphs)
         while pending:
-            later = []  # subgraphs need not be listed behind those that they wait for
+            later = []  # a subgraph may be listed before those for which it waits
             for cells in pending:
                 first = 0
                 known = True
@@ -74,22 +81,32 @@ class _Unfolded:
 
 
 class _Set:
-    """Requests merged for one worker. `tasks` are those of the present depth that have not begun."""
+    """Requests that were merged for one worker. `tasks` are the tasks of the present depth that have not begun."""
 
     def __init__(self, model: int, requests: tuple[Request, ...]) -> None:
         self.model: int = model
         self.requests: tuple[Request, ...] = requests
-        self.ended: set[int] = set()  # requests whose open chain has ended
-        self.depth: int = 0  # the next one
+        self.ended: set[int] = set()  # ids of requests whose open chain has ended
+        self.depth: int = 0  # the next depth to merge
         self.tasks: list[Task] = []
         self.running: Task | None = None
-        self.merged: float = 0.0  # when what is in `tasks` is merged (s)
+        self.merged: float = 0.0  # the time (s) at which `tasks` are merged
 
 
 class DynamicGraphBatching:
-    """A `Policy` for `models`, with tasks of cells (`Task.cells`). A set has at most `max_batch` requests, all of one
-    model; a task has at most the `max_batch` of its cell type. A set leaves because its worker is idle (IDLE); what
-    runs at later depths is what it was merged into (MERGE). Raises UsageError."""
+    """A `Policy` with tasks of cells (`Task.cells`).
+
+    A set leaves because its worker is idle (IDLE). Tasks at later depths have the reason MERGE.
+
+    Args:
+        models: The networks of cells. A task has at most the `max_batch` of its cell type.
+        workers: The number of workers.
+        max_batch: The largest set, in requests. All requests of a set have one model.
+        merge_s: The host's time (s) for merging a cell.
+
+    Raises:
+        UsageError: An argument is out of range.
+    """
 
     def __init__(self, models: Iterable[CellModel], workers: int, max_batch: int, merge_s: float = 0.0) -> None:
         check_workers(workers)
@@ -104,7 +121,7 @@ class DynamicGraphBatching:
         self._merge_s: float = merge_s
         self._unfolded: dict[int, _Unfolded] = {}
         self._sets: list[_Set | None] = [None] * workers
-        self._workers: dict[int, int] = {}  # of running tasks
+        self._workers: dict[int, int] = {}  # worker by the id of its running task
         self._tasks: int = 0
 
     def submit(self, request: Request, now: float) -> None:
@@ -129,7 +146,7 @@ class DynamicGraphBatching:
         return task
 
     def _gather(self, now: float) -> _Set | None:
-        """A new set, of the model whose oldest request has waited longest."""
+        """Return a new set of the model whose oldest request has waited longest; None if no request waits."""
         number = -1
         oldest = math.inf
         for place, queue in enumerate(self._queues):
@@ -146,7 +163,7 @@ class DynamicGraphBatching:
         return merged_set
 
     def _merge_depth(self, merged_set: _Set) -> int:
-        """Make the tasks of the next depth, none if there is nothing left. Returns how many of its cells are of open
+        """Make the tasks of the next depth, if there are any. Return the number of their cells that belong to open
         chains."""
         types = self._models[merged_set.model].types
         requests: list[list[Request]] = [[] for _ in types]
@@ -204,8 +221,8 @@ class DynamicGraphBatching:
         return list(merged_set.requests)
 
     def _put_back(self, merged_set: _Set, submitted: Task, lost: Task) -> None:
-        """The worker was lost, and with it what it held of the whole set, which begins anew: its requests are unfolded
-        again. Those that the driver has given up on are gone."""
+        """Begin the requests of a set anew, because its worker was lost. Requests that the driver has given up are
+        removed."""
         gone = {request.id for request in submitted.requests} - {request.id for request in lost.requests}
         again = [request for request in merged_set.requests if request.id not in gone]
         for number in gone:
@@ -238,7 +255,7 @@ class DynamicGraphBatching:
         return first
 
 
-MERGE_S = 1e-6 * 10  # for each cell, on the host: our assumption, which `headrace reproduce batchmaker` varies
+MERGE_S = 1e-6 * 10  # for each cell, on the host; an assumption that `headrace reproduce batchmaker` varies
 
 
 @settings(tasks="cells")

@@ -1,4 +1,7 @@
-"""`serial`: each request alone, first in, first out. The baseline without batching (LazyBatching, Section VI)."""
+"""`serial`: each request runs alone, first in, first out.
+
+Source: LazyBatching (HPCA 2021), Section VI, where it is the baseline without batching.
+"""
 
 from collections.abc import Iterable
 
@@ -11,6 +14,8 @@ from headrace.batching.settings import settings
 
 
 class SerialBatching(WindowBatching):
+    """A `Policy` that runs each request alone."""
+
     def __init__(self, graphs: Iterable[ModelGraph]) -> None:
         limits = BatchLimits(max_batch=1, window_s=0.0)
         super().__init__([WindowQueue(graph, limits) for graph in graphs], IDLE)
