@@ -24,7 +24,9 @@ def check_tables(tables: Sequence[Sequence[int]], best_batch: int, max_batch: in
     if not 1 <= best_batch <= max_batch or any(
         not 0 <= batch <= min(waiting, max_batch) for table in tables for waiting, batch in enumerate(table)
     ):
-        raise UsageError("a table serves at least 0 and at most what waits, and no more than the largest batch")
+        raise UsageError(
+            "a table must serve at least 0, at most the waiting requests, and at most the largest batch; solve it again"
+        )
 
 
 class RateTables:
@@ -44,9 +46,9 @@ class RateTables:
         self, rates: Sequence[float], actions: Sequence[Sequence[int]], best_batch: int, max_batch: int
     ) -> None:
         if not rates or len(rates) != len(actions) or any(low >= high for low, high in pairwise(rates)):
-            raise UsageError("rate tables need one table for each of some rising rates")
+            raise UsageError("rate tables need rising rates; give at least one rate, and one table for each")
         if not all(math.isfinite(rate) and rate > 0 for rate in rates):
-            raise UsageError("the rates of rate tables are finite and above 0")
+            raise UsageError("rate tables need rates that are finite and above 0")
         check_tables(actions, best_batch, max_batch)
         self.max_batch: int = max_batch
         self.best_batch: int = best_batch
@@ -91,11 +93,11 @@ class PhaseTables:
         dwell: Sequence[float],
     ) -> None:
         if len(actions) != 2 or len(rates) != 2 or len(dwell) != 2:
-            raise UsageError("two phases have two tables, two rates and two mean times")
+            raise UsageError("phase tables need two phases; give two tables, two rates and two mean times")
         if not all(math.isfinite(rate) and rate >= 0 for rate in rates) or not any(rates):
-            raise UsageError("the rates of the phases are finite and at least 0, and not both 0")
+            raise UsageError("phase tables need two finite rates of 0 or more, not both 0")
         if not all(math.isfinite(time) and time > 0 for time in dwell):
-            raise UsageError("the mean times of the phases are finite and above 0")
+            raise UsageError("phase tables need two finite mean times above 0")
         check_tables(actions, best_batch, max_batch)
         self.actions: list[list[int]] = [list(table) for table in actions]
         self.best_batch: int = best_batch

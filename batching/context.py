@@ -68,7 +68,7 @@ class PolicyContext:
     def __post_init__(self) -> None:
         if not isinstance(self.times, Mapping) and len(self.times) != self.workers:
             raise UsageError(
-                f"node times of {len(self.times)} workers for {self.workers}; give one mapping for each, or for all"
+                f"node times of {len(self.times)} workers for {self.workers}; give one mapping for each, or one for all"
             )
 
     @property

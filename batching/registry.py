@@ -25,7 +25,7 @@ from headrace.batching.errors import LONGEST_NAME, UsageError, one_line
 from headrace.batching.policy import Policy
 from headrace.batching.settings import Setting, read_settings, settings_of
 
-GROUP = "headrace.policies"  # of entry points
+GROUP = "headrace.policies"  # the group of entry points
 TASKS = ("graph", "nodes", "cells")
 _BUILT_IN = {
     "serial": "serial:Serial",

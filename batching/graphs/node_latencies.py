@@ -78,12 +78,12 @@ class NodeLatencies:
     def __post_init__(self) -> None:
         if not self.names or len(self.names) != len(self.kinds):
             raise UsageError(
-                f"node latencies of {len(self.names)} names and {len(self.kinds)} kinds; give each node both"
+                f"node latencies have {len(self.names)} names and {len(self.kinds)} kinds; give each node one of both"
             )
         self.graph("")
         for what, points, limit in (("batch sizes", self.batches, LARGEST_BATCH), ("lengths", self.lengths, math.inf)):
             if not points or not all(0 < point < limit for point in points):
-                raise UsageError(f"node latencies have no {what}, or one that is impossible; measure them again")
+                raise UsageError(f"node latencies have no {what}, or an impossible one; measure them again")
             if any(low >= high for low, high in pairwise(points)):
                 raise UsageError(f"node latencies must list their {what} in rising order")
         rows = [row for node in self.latency_s for row in node]

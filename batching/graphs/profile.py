@@ -89,9 +89,11 @@ class Profile:
             )
             for point in self.points
         ):
-            raise UsageError(f"the profile of {self.model!r} has a point that is impossible; measure it again")
+            raise UsageError(f"the profile of {self.model!r} has an impossible point; measure it again")
         if any((low.length, low.batch) >= (high.length, high.batch) for low, high in pairwise(self.points)):
-            raise UsageError(f"the profile of {self.model!r} must list lengths, and the batch sizes of each, rising")
+            raise UsageError(
+                f"the profile of {self.model!r} must list rising lengths, and rising batch sizes for each length"
+            )
         if self.step_s is not None and not 0 < self.step_s < math.inf:
             raise UsageError(f"the profile of {self.model!r} has steps of {self.step_s} s; give a time above 0")
         if not KNEE_GROWTH <= self.knee_growth < math.inf:  # curves end where growth falls below KNEE_GROWTH

@@ -1,7 +1,7 @@
 """`cellular`: cellular batching of recurrent networks.
 
-Requests join and leave a running batch at every cell. When a worker is idle, the policy chooses a cell type and gives
-the worker up to `max_tasks` batched cells of that type, one after another.
+Requests join and leave a running batch at every cell. An idle worker gets up to `max_tasks` batched cells of one cell
+type, one after another.
 
 Source: BatchMaker (EuroSys 2018), Section 4, Algorithm 1. `max_tasks` is the paper's MaxTasksToSubmit.
 
@@ -15,8 +15,8 @@ Rules
 3. Forming a task. A task takes ready cells in the order in which their subgraphs became ready, up to the type's
    `max_batch`. A task that is not the first of its decision needs at least `min_batch` cells.
 4. Pinning. A subgraph with tasks that have not ended is pinned to their worker. The worker runs these tasks in order.
-   So when a cell is put into a task, the cells that depend on it within the subgraph become ready for the next task
-   there at once.
+   So a cell that is put into a task makes its successors in the subgraph ready at once, for the next task on that
+   worker.
 5. A request has begun when one of its cells is in a task, even if the task still waits for the worker.
 6. A request finishes when its last cell ends. Cells of an open chain (a decoder) that were submitted beyond its end are
    dropped if they have not started.
@@ -172,7 +172,7 @@ class _Submitted:
         self.queue: _Queue = queue
         self.worker: int = worker
         self.task: Task = task
-        self.owners: list[_Active] = owners  # by cell
+        self.owners: list[_Active] = owners  # the subgraph of each cell
 
 
 class CellularBatching:

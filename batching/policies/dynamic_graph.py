@@ -70,7 +70,9 @@ class _Unfolded:
                         for other in cells.feeds[place]:
                             deepest[other] = max(deepest[other], deepest[place] + 1)
             if len(later) == len(pending):
-                raise UsageError("the subgraphs of a cell graph wait for each other, or for an open chain")
+                raise UsageError(
+                    "the subgraphs of a cell graph wait for each other, or for an open chain; unfold an acyclic graph"
+                )
             pending = later
 
     def _place(self, depths: dict[int, int], cell: int, type: int, depth: int) -> None:

@@ -11,8 +11,8 @@ Rules
 1. There is one table for each arrival rate of a grid. The table nearest to the estimated rate is used.
 2. The estimated rate is the smaller of two values: the mean rate over the last `WINDOW` gaps between arrivals, up to
    now, and `SILENCE` divided by the time since the last arrival.
-3. If the table says to wait, the policy asks again at the next arrival, at the end of a batch, or when the estimate has
-   fallen to a table that serves.
+3. If the table says to wait, the policy looks again at the next arrival and at the end of a batch. It also looks when
+   the estimate has fallen to a table that serves.
 4. If more requests wait than the tables have entries, the batch has the size of the highest throughput.
 5. Below the lowest rate of the grid, and before tables are installed, the policy serves all waiting requests at once.
 
@@ -185,7 +185,7 @@ class SmdpBatching(QueueLengthBatching):
                 self._by_rate[graph.name] = rule
         for model in tables:
             if model not in rules:
-                raise UnknownModel(f"there are tables of {model!r}; this server has {', '.join(sorted(rules))}")
+                raise UnknownModel(f"there are tables for {model!r}; this server has {', '.join(sorted(rules))}")
         super().__init__(graphs, rules, max_wait_s)
 
     @property
@@ -197,7 +197,9 @@ class SmdpBatching(QueueLengthBatching):
         """Serve `model` by these tables from now on. Their largest batch becomes the largest batch of the model."""
         rule = self._by_rate.get(model)
         if rule is None:
-            raise UnknownModel(f"there are tables of {model!r}; by rate this server has {', '.join(self.models)}")
+            raise UnknownModel(
+                f"there are tables for {model!r}; the models with tables by rate are {', '.join(self.models)}"
+            )
         rule.install(tables)
 
 

@@ -560,7 +560,7 @@ def test_chains_follow_each_other_and_the_decoder_them_all():
         (lambda: CellGraph.chain(0, 0), "chain of 0"),
         (lambda: CellGraph.encoder_decoder(0, 0, 1), "encoder of 0"),
         (lambda: CellGraph.of([]), "at least one cell"),
-        (lambda: CellGraph.of([(0, (0,))]), "behind those that they depend on"),
+        (lambda: CellGraph.of([(0, (0,))]), "after those that they depend on"),
         (lambda: CellularBatching([lstm()], 0), "0 workers"),
         (lambda: CellularBatching([lstm()], 1, 0), "max_tasks is 0"),
     ],

@@ -169,7 +169,9 @@ def test_whatever_happens_in_whatever_order(name, requests, workers, max_batch, 
             request = rng.choice(requests)
             known = request.id in alive
             withdrawn = policy.withdraw(request, now)
-            if find_policy(name.partition(" ")[0]).tasks == "cells":  # these may have begun before a task of theirs is handed out
+            if (
+                find_policy(name.partition(" ")[0]).tasks == "cells"
+            ):  # these may have begun before a task of theirs is handed out
                 assert known or not withdrawn
                 assert not (withdrawn and request.id in begun)
                 assert withdrawn or request.id not in fresh & alive.keys()

@@ -241,7 +241,7 @@ def test_an_unstable_system_is_refused_by_name(rho):
         (lambda: policy_iteration(googlenet(0.5), 0, 1.0), "s_max is 0"),
         (lambda: policy_iteration(googlenet(0.5), 10, -1.0), "overflow cost"),
         (lambda: relative_value_iteration(googlenet(0.5), 10, 1.0, epsilon=0.0), "epsilon"),
-        (lambda: evaluate(googlenet(0.5), np.array([0, 2, 2])), "at most what waits"),
+        (lambda: evaluate(googlenet(0.5), np.array([0, 2, 2])), "at most the waiting requests"),
         (lambda: evaluate(googlenet(0.5), np.array([0, 0, 0])), "must serve in the last state"),
         (lambda: solve(googlenet(1 - 1e-6)), "close to 1"),
     ],
