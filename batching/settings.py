@@ -39,6 +39,7 @@ def setting(
     choices: Sequence[str] = (),
     infinite: bool = False,
     advanced: bool = False,
+    kw_only: bool = False,
 ) -> Any:
     """Return a field for a class of settings.
 
@@ -49,9 +50,11 @@ def setting(
         choices: The allowed values of a text. If empty, every text is allowed.
         infinite: Whether infinity is allowed.
         advanced: Whether the command line shows the setting under `--help-all` only.
+        kw_only: Whether Python takes the setting by its name only.
     """
     return field(
         default=default,
+        kw_only=kw_only,
         metadata={
             "help": help,
             "ge": ge,

@@ -3,7 +3,7 @@
 An exported network is a list of operators on tensors of known shape. It does not depend on the modules that the network
 was written with. Each operator is decomposed into elementary ones, which show its matrix products. A recurrent layer
 over T steps is one operator of T small products. Attention is one operator of two products for each head. A node can be
-left only where its operator ends, so the same network can be run node by node (host/workers/networks/split.py).
+left only where its operator ends, so the same network can be run node by node (host/workers/networks/split/).
 
 Constants are values that are the same for every batch: trained values, tensors from `torch.arange` and similar
 operators, and values computed from these alone. They count like trained values, so none of their products is a node.

@@ -13,7 +13,9 @@ PRECISION = "tf32"
 class Accelerators:
     """Settings of any kind of hardware."""
 
-    busy_w: float | None = setting(default=None, help="Power that a busy worker draws, in watts.", gt=0, advanced=True)
+    busy_w: float | None = setting(
+        default=None, help="Power that a busy worker draws, in watts.", gt=0, advanced=True, kw_only=True
+    )
 
 
 @settings()
