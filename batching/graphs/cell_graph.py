@@ -1,8 +1,8 @@
 """Cell graphs: a recurrent network as cellular batching sees it.
 
 A cell type is a sub-graph with its weights, such as an LSTM step or the inner node of a TreeLSTM. A request unfolds
-into a graph of cells. Each cell has a type and depends on other cells. Cells of one type can form a batch, whatever
-requests they belong to and wherever they stand in them.
+into a graph of cells. Each cell has a type and depends on other cells. Cells of one type can form a batch, also if they
+belong to different requests, or stand at different places in their requests.
 
 A cell graph is cut into subgraphs, which are connected cells of one type. The cells of a subgraph are scheduled
 together, once all cells outside that they need are complete.
