@@ -148,7 +148,8 @@ class ImageSpec:
         step = self.int8_step
         if step is None:
             step = float(np.abs(values).max()) / 127
-        return np.clip(np.rint(values / np.float32(step)), -127, 127).astype(np.int8)
+        quantized: np.ndarray[Any, Any] = np.clip(np.rint(values / np.float32(step)), -127, 127).astype(np.int8)
+        return quantized
 
 
 # ---- Audio ----
