@@ -1,4 +1,4 @@
-"""What users name as `module:attribute`: a policy, a model graph, traffic, a router."""
+"""Look-up of objects that users name as `module:attribute`: a policy, a model graph, traffic or a router."""
 
 import importlib
 import sys
@@ -8,9 +8,15 @@ from headrace.batching.errors import UsageError, one_line
 
 
 def imported(what: str, name: str) -> Any:
-    """Return the attribute of a module. The current folder is searched, too, as Python does for a script there.
+    """Return an attribute of a module. The current folder is searched too, as for a Python script that lies there.
 
-    `what` begins an error text, "policy" or "--router" for instance. Raises UsageError."""
+    Args:
+        what: The beginning of error texts, for example "policy" or "--router".
+        name: The name, as `module:attribute`.
+
+    Raises:
+        UsageError: The name has another form, the module cannot be imported, or it has no such attribute.
+    """
     module, colon, attribute = name.partition(":")
     if not colon or not module or not attribute:
         raise UsageError(f"{what} {name!r}: give module:name")
@@ -18,7 +24,7 @@ def imported(what: str, name: str) -> Any:
     if added:
         sys.path.insert(0, "")
     try:
-        found = importlib.import_module(module)
+        loaded = importlib.import_module(module)
     except ImportError as error:
         raise UsageError(f"{what} {name!r}: {error}") from error
     except (Exception, SystemExit) as error:
@@ -26,6 +32,6 @@ def imported(what: str, name: str) -> Any:
     finally:
         if added:
             sys.path.remove("")
-    if not hasattr(found, attribute):
+    if not hasattr(loaded, attribute):
         raise UsageError(f"{what} {name!r}: module {module} has no {attribute}")
-    return getattr(found, attribute)
+    return getattr(loaded, attribute)

@@ -66,12 +66,12 @@ def executed_nodes(outcome, times):
     nodes = []
     for ran in outcome.ran:
         task, known = ran.task, times[ran.task.model]
-        first, behind = known.sections.first[task.start], known.sections.behind[task.start]
+        first, after = known.sections.first[task.start], known.sections.after[task.start]
         length = known.task_length(task)
         for boundary in range(task.start, task.stop):
             begin = ran.started + known.duration(task.batch_size, length, task.start, boundary)
             end = ran.started + known.duration(task.batch_size, length, task.start, boundary + 1)
-            node = boundary if boundary < behind else first + (boundary - first) % (behind - first)
+            node = boundary if boundary < after else first + (boundary - first) % (after - first)
             nodes.append((ran.worker, task.model, node, begin, end, ids(task)))
     return sorted(nodes, key=lambda n: (n[3], n[0]))
 
@@ -168,8 +168,8 @@ def test_a_task_that_goes_on_as_it_was_does_not_end_those_of_other_workers():
 def test_boundaries_found_by_search_are_those_found_by_walking(data, name, batch, elapsed):
     times = NodeTimes(GRAPHS[name], Latency(0.1, 0.03))
     start = data.draw(st.integers(0, len(GRAPHS[name].nodes) - 1))
-    behind = times.sections.behind[start]
-    end = start + data.draw(st.integers(1, 3000 if times.sections.first[start] < behind else behind - start))
+    after = times.sections.after[start]
+    end = start + data.draw(st.integers(1, 3000 if times.sections.first[start] < after else after - start))
     stop = times.boundary(batch, 1, start, end, elapsed)
     walked = start + 1
     while walked < end and times.duration(batch, 1, start, walked) < elapsed:
@@ -181,8 +181,8 @@ def test_boundaries_found_by_search_are_those_found_by_walking(data, name, batch
 
 
 def boundary_nodes(times, start, stop):
-    first, behind = times.sections.first[start], times.sections.behind[start]
-    return [b if b < behind else first + (b - first) % (behind - first) for b in range(start, stop)]
+    first, after = times.sections.first[start], times.sections.after[start]
+    return [b if b < after else first + (b - first) % (after - first) for b in range(start, stop)]
 
 
 @pytest.mark.parametrize("load", [0.3, 0.7, 0.9])

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from headrace.batching.graphs.model_graph import ModelGraph
-from headrace.batching.policies.shared.window import BatchLimits, WindowBatching, WindowLine
+from headrace.batching.policies.shared.window import BatchLimits, WindowBatching, WindowQueue
 from headrace.sim.experiments.parvagpu.published import RequestedOutput, Segment
 from headrace.sim.simulation import simulate
 from headrace.sim.workload.lengths import Fixed
@@ -40,7 +40,7 @@ def serve(wanted: RequestedOutput, segments: tuple[Segment, ...], requests: int,
     processes = [each for each in sorted(segments, key=lambda one: -one.gpcs) for _ in range(each.procs)]
     batches = tuple(each.batch for each in processes)
     limits = BatchLimits(max(batches), 0.0, batches)
-    policy = WindowBatching([WindowLine(ModelGraph.opaque(wanted.model), limits)])
+    policy = WindowBatching([WindowQueue(ModelGraph.opaque(wanted.model), limits)])
     times = {id(each.profile): {wanted.model: each.profile.times()} for each in processes}
     rate = wanted.rate_rps
     arrival = deterministic(rate, requests) if arrivals == EVEN else poisson(rate, requests, seed)

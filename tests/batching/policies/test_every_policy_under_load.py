@@ -61,7 +61,7 @@ class Bench:
 
     def __init__(self, name, workers, max_batch):
         self.cells = {}
-        if find_policy(name).tasks == "cells":
+        if find_policy(name.partition(" ")[0]).tasks == "cells":
             self.cells = {"a": lstm("a", max_batch), "b": seq2seq("b", max_batch, max_batch), "c": lstm("c", max_batch)}
         graphs = [model.graph for model in self.cells.values()] or GRAPHS
         self.times = {graph.name: NodeTimes(graph, Half()) for graph in graphs}
