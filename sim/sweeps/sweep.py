@@ -7,11 +7,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from headrace.batching.errors import UsageError
-from headrace.sim.sweeps.journal import RowJournal
 from headrace.sim.sweeps.processes import processes
 
 Job = TypeVar("Job")
@@ -97,31 +94,3 @@ def sweep(
     worker's traceback as a note, and HeadraceError if a job's worker dies again and again."""
     with sweep_workers(len(jobs), ray) as workers:
         return workers.sweep(work, jobs, step)
-
-
-def run_figures(
-    figures: Sequence[str],
-    known: Sequence[str],
-    jobs_for: Callable[[str], Sequence[Job]],
-    run_job: Callable[[Job], list[Result]],
-    progress: Progress,
-    describe: Callable[[Sequence[Job]], str],
-    order: Callable[[Job], Any] = lambda job: 0,
-    ray: str | None = None,
-    *,
-    journal: Path,
-    kinds: Sequence[type[Any]],
-) -> list[tuple[str, list[Result]]]:
-    """The figures with the rows of their jobs; a job that several figures have is run once. `order` is the key by which
-    jobs are begun. Rows, of the classes `kinds`, are kept in the file `journal`, and what is there is not run again.
-    Raises UsageError for a figure that is not among those `known`."""
-    for figure in figures:
-        if figure not in known:
-            raise UsageError(f"--figure {figure}: choose from {', '.join(known)}, all")
-    jobs = sorted(dict.fromkeys(job for figure in figures for job in jobs_for(figure)), key=order)
-    keeper: RowJournal[Result] = RowJournal(journal, kinds)
-    # The journal is closed first: a cluster takes longer to end than a command may after Ctrl-C.
-    with sweep_workers(len(jobs), ray) as workers, keeper as kept:
-        progress.stage(describe(jobs), len(jobs))
-        done = dict(zip(jobs, workers.sweep(run_job, jobs, progress.step, kept, progress.skip), strict=True))
-    return [(figure, [row for job in jobs_for(figure) for row in done[job]]) for figure in figures]

@@ -31,7 +31,8 @@ from headrace.batching.policy import Policy
 from headrace.batching.request import Request
 from headrace.sim.experiments.batchmaker import plots
 from headrace.sim.experiments.batchmaker.rows import Row, Runs
-from headrace.sim.experiments.report import Claim, write_claims, write_rows
+from headrace.sim.experiments.experiment import Experiment, Report
+from headrace.sim.experiments.report import Claim
 from headrace.sim.hardware.npu import npu_times
 from headrace.sim.hardware.v100 import (
     DECODER_FULL_BATCH,
@@ -48,12 +49,10 @@ from headrace.sim.hardware.v100 import (
     tree_times,
 )
 from headrace.sim.simulation import simulate
-from headrace.sim.sweeps.sweep import Progress, run_figures
 from headrace.sim.workload.lengths import WMT15, Clipped, Fixed, Lengths, Sentences, dec_timesteps
 from headrace.sim.workload.traffic import generate, poisson
 from headrace.sim.zoo.cells import tree_lstm
 
-FIGURES = ("3", "7a", "7b", "8", "9", "11", "13", "14", "15", "abstract", "compare")
 BUCKET = 10
 WIDTHS = (1, 5, 10, 20, 40)
 LOW_RPS = 250  # the least load that the claims are of
@@ -89,18 +88,6 @@ class Scale:
 
     def requests(self, network: str, rate_rps: float) -> int:
         return max(self.least, round(self.seconds / (1 if network == "lstm" else 3) * rate_rps))
-
-
-FULL = Scale(
-    2,
-    10.0,
-    4000,
-    (100, 150, 250, 500, 1000, 2000, 5000, 8000, 10000, 12000, 14000, 16000, 18000, 20000, 22000, 24000, 28000),
-    (25, 50, 125, 250, 500, 1000, 2000, 3000, 4000, 4500, 5000, 5500, 6000),
-    (250, 500, 1000, 1500, 2000, 2500, 3000, 3500, 4500, 6000, 7000),
-    (50, 100, 250, 500, 1000, 2000),
-)
-QUICK = Scale(1, 0.5, 1000, (150, 250, 5000, 16000, 28000), (125, 250, 6000), (1000, 3000, 7000), (100, 500))
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,34 +309,6 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
             ]
         case _:
             return []
-
-
-def reproduce(
-    figures: Sequence[str], folder: Path, scale: Scale, progress: Progress, ray: str | None = None
-) -> list[Claim]:
-    """Runs what the figures need, writes a CSV file and a plot for each into `folder`, and table.md and table.json.
-    `ray` is as `crew` has it.
-    What the runs.parquet there has, of this code, is not run again.
-
-    Raises UsageError for a figure that is not in FIGURES."""
-    folder.mkdir(parents=True, exist_ok=True)
-    claims: list[Claim] = []
-    for figure, rows in run_figures(
-        figures,
-        FIGURES,
-        lambda figure: jobs_for(figure, scale),
-        run_job,
-        progress,
-        lambda jobs: f"{sum(len(job.policies) for job in jobs)} simulated runs",
-        ray=ray,
-        journal=folder / "runs.parquet",
-        kinds=(Row,),
-    ):
-        if rows:
-            write_rows(folder / f"figure{figure}.csv", rows)
-        claims += REPORTS[figure](Runs(rows), folder)
-    write_claims(folder, claims)
-    return claims
 
 
 def figure_3(runs: Runs, folder: Path) -> list[Claim]:
@@ -749,3 +708,34 @@ REPORTS: dict[str, Callable[[Runs, Path], list[Claim]]] = {
     "abstract": abstract,
     "compare": compare,
 }
+
+
+def report(figure: str, rows: Sequence[Row], folder: Path) -> Report:
+    claims = REPORTS[figure](Runs(rows), folder)
+    return Report({} if figure == "abstract" else {f"figure{figure}": rows}, claims)
+
+
+def describe(jobs: Sequence[Job]) -> str:
+    return f"{sum(len(job.policies) for job in jobs)} simulated runs"
+
+
+EXPERIMENT = Experiment(
+    name="batchmaker",
+    source="Gao, Yu, Wu, Li, BatchMaker, EuroSys 2018",
+    figures=("3", "7a", "7b", "8", "9", "11", "13", "14", "15", "abstract", "compare"),
+    full=Scale(
+        2,
+        10.0,
+        4000,
+        (100, 150, 250, 500, 1000, 2000, 5000, 8000, 10000, 12000, 14000, 16000, 18000, 20000, 22000, 24000, 28000),
+        (25, 50, 125, 250, 500, 1000, 2000, 3000, 4000, 4500, 5000, 5500, 6000),
+        (250, 500, 1000, 1500, 2000, 2500, 3000, 3500, 4500, 6000, 7000),
+        (50, 100, 250, 500, 1000, 2000),
+    ),
+    quick=Scale(1, 0.5, 1000, (150, 250, 5000, 16000, 28000), (125, 250, 6000), (1000, 3000, 7000), (100, 500)),
+    jobs=jobs_for,
+    run=run_job,
+    row_types=(Row,),
+    report=report,
+    describe=describe,
+)

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The mean of the seeds. `in_time` is a share, `goodput` one of what the NPU can do."""
+    """A policy at a load: one run, or the mean of the runs under several seeds.
+
+    `load` is a share of what the NPU can do, `in_time` a share of the requests, and `goodput` their product."""
 
     model: str
     sla_ms: float

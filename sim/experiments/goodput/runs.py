@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from headrace.sim.experiments.experiment import Experiment, Report
 from headrace.sim.experiments.goodput.plots import plot
 from headrace.sim.experiments.goodput.rows import Row
-from headrace.sim.experiments.report import write_rows
 from headrace.sim.hardware.npu import npu_times
 from headrace.sim.scenario import Scenario, run_scenario, usual_lengths
-from headrace.sim.sweeps.sweep import Progress, sweep
 from headrace.sim.zoo import model_graph
 
 MODELS = ("resnet50", "transformer", "resnet50,transformer,mobilenet_v1")
@@ -28,6 +27,14 @@ POLICIES = ("graph", "preba", "smdp", "lazy", "earliest-deadline", "deferred")
 LOADS = (0.3, 0.6, 0.9, 1.2, 1.5)
 SLA_MS = (20.0, 100.0)
 MAX_BATCH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is run: requests of each run, and seeds of each setting."""
+
+    requests: int
+    seeds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +58,8 @@ def capacity_rps(models: tuple[str, ...]) -> float:
     return len(models) / seconds
 
 
-def run_job(job: Job) -> dict[str, Any]:
+def simulated(job: Job) -> dict[str, Any]:
+    """Run one simulation and return its result."""
     rate = job.load * capacity_rps(tuple(job.model.split(",")))
     scenario = Scenario(
         model=job.model,
@@ -66,18 +74,24 @@ def run_job(job: Job) -> dict[str, Any]:
     return run_scenario(scenario)[0].result
 
 
-def averaged(model: str, sla_ms: float, load: float, policy: str, results: Sequence[dict[str, Any]]) -> Row:
-    in_time = fmean(1.0 - result["sla_violation_rate"] for result in results)
-    return Row(
-        model,
-        sla_ms,
-        load,
-        policy,
-        in_time,
-        in_time * load,
-        fmean(result["latency_ms"]["mean"] for result in results),
-        fmean(result["batch_size_mean"] for result in results),
-    )
+def run_job(job: Job) -> list[Row]:
+    result = simulated(job)
+    in_time = 1.0 - result["sla_violation_rate"]
+    latency_ms, batch = result["latency_ms"]["mean"], result["batch_size_mean"]
+    return [Row(job.model, job.sla_ms, job.load, job.policy, in_time, in_time * job.load, latency_ms, batch)]
+
+
+def averaged(rows: Sequence[Row]) -> list[Row]:
+    """Return one row for each setting: the mean over its seeds."""
+    groups: dict[tuple[str, float, float, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.model, row.sla_ms, row.load, row.policy), []).append(row)
+    found = []
+    for (model, sla_ms, load, policy), group in groups.items():
+        in_time = fmean(row.in_time for row in group)
+        latency_ms, batch = fmean(row.latency_ms for row in group), fmean(row.batch for row in group)
+        found.append(Row(model, sla_ms, load, policy, in_time, in_time * load, latency_ms, batch))
+    return found
 
 
 def table(rows: Sequence[Row]) -> list[str]:
@@ -95,15 +109,26 @@ def table(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def run(requests: int, seeds: int, out: Path, progress: Progress) -> list[Row]:
-    """Every setting, averaged over the seeds; writes goodput.csv and goodput.png into `out`."""
-    settings = list(product(MODELS, SLA_MS, LOADS, POLICIES))
-    jobs = [Job(*setting, requests, seed) for setting in settings for seed in range(seeds)]
-    progress.stage("simulated runs", len(jobs))
-    results = sweep(run_job, jobs, progress.step)
-    by_setting = [results[at : at + seeds] for at in range(0, len(results), seeds)]
-    rows = [averaged(*setting, found) for setting, found in zip(settings, by_setting, strict=True)]
-    out.mkdir(parents=True, exist_ok=True)
-    write_rows(out / "goodput.csv", rows)
-    plot(out / "goodput.png", rows)
-    return rows
+def jobs_for(figure: str, scale: Scale) -> list[Job]:
+    settings = product(MODELS, SLA_MS, LOADS, POLICIES)
+    return [Job(*setting, scale.requests, seed) for setting in settings for seed in range(scale.seeds)]
+
+
+def report(figure: str, rows: Sequence[Row], folder: Path) -> Report:
+    found = averaged(rows)
+    plot(folder / "goodput.png", found)
+    return Report({"goodput": found}, tables=table(found))
+
+
+EXPERIMENT = Experiment(
+    name="goodput",
+    source="a study of this project",
+    figures=("goodput",),
+    full=Scale(requests=10_000, seeds=3),
+    quick=Scale(requests=500, seeds=1),
+    jobs=jobs_for,
+    run=run_job,
+    row_types=(Row,),
+    report=report,
+    describe=lambda jobs: f"{len(jobs)} simulated runs",
+)

@@ -1,6 +1,5 @@
 """The conditions of LazyBatching's evaluation, and what its text leaves open."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.sim.hardware.npu import Npu
@@ -16,18 +15,19 @@ LOW_RPS, HIGH_RPS = 16, 1000  # Fig. 14 to 16
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the paper leaves open, taken otherwise than by default: the NPU, or options of `lazy`."""
+    """What the paper leaves open, taken otherwise than by default: the NPU, or a setting of `lazy` and `oracle`."""
 
     npu: Npu = field(default_factory=Npu)
-    options: Mapping[str, object] = field(default_factory=dict)
+    slack_scope: str = "table"
+    equal_timesteps: bool = False
 
 
 READINGS = {
     "": Reading(),
     "os": Reading(Npu(dataflow="os")),
     "single-buffered": Reading(Npu(double_buffered_weights=False)),
-    "active": Reading(options={"slack_scope": "active"}),
-    "equal-timesteps": Reading(options={"equal_timesteps": True}),
+    "active": Reading(slack_scope="active"),
+    "equal-timesteps": Reading(equal_timesteps=True),
 }
 OF_LAZY = ("active", "equal-timesteps")  # GraphB is the same in these
 WORDS = {

@@ -4,7 +4,7 @@ Every run serves `requests` Poisson arrivals; all policies of a job see the same
 compared with, by the paper's figure numbers, stands in claims.py; what the paper leaves open, in conditions.py.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -13,8 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from headrace.batching.graphs.execution import NodeTimes
+from headrace.batching.policy import Policy
 from headrace.batching.registry import make_policy
 from headrace.sim.engine import Arrivals
+from headrace.sim.experiments.experiment import Experiment, Report
 from headrace.sim.experiments.lazybatching.claims import REPORTS
 from headrace.sim.experiments.lazybatching.conditions import (
     COLOCATED,
@@ -29,16 +31,13 @@ from headrace.sim.experiments.lazybatching.conditions import (
     UNCACHED,
 )
 from headrace.sim.experiments.lazybatching.rows import Row
-from headrace.sim.experiments.report import Claim, write_claims, write_rows
 from headrace.sim.hardware.npu import Npu, npu_times
 from headrace.sim.scenario import usual_lengths
 from headrace.sim.simulation import Simulation, simulate
-from headrace.sim.sweeps.sweep import Progress, run_figures
 from headrace.sim.workload.lengths import Lengths, dec_timesteps
 from headrace.sim.workload.traffic import generate, poisson
 from headrace.sim.zoo import model_graph
 
-FIGURES = ("3", "5", "12", "13", "14", "15", "16", "17", "sensitivity")
 COVERAGE = 0.9
 
 
@@ -50,10 +49,6 @@ class Scale:
     requests: int
     rates: tuple[int, ...]
     windows: tuple[int, ...]
-
-
-FULL = Scale(20, 2000, (LOW_RPS, 64, 125, 250, 500, HIGH_RPS, 2000), tuple(range(5, 96, 10)))
-QUICK = Scale(2, 400, (LOW_RPS, 500, HIGH_RPS, 2000), (5, 35, 95))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +80,7 @@ def _assumed_steps(model: str) -> int:
 
 
 def run_job(job: Job) -> list[Row]:
-    reading = READINGS[job.reading]
-    times = {model: _times(model, reading.npu) for model in job.model.split("+")}
+    times = {model: _times(model, READINGS[job.reading].npu) for model in job.model.split("+")}
     lengths: dict[str, Lengths] = {model: usual_lengths(model) for model in times}
     steps = {
         model: job.dec_timesteps or _assumed_steps(model)
@@ -96,17 +90,24 @@ def run_job(job: Job) -> list[Row]:
     arrivals = generate(poisson(job.rate_rps, job.requests, job.seed), lengths, job.sla_ms / 1e3, job.seed)
     rows = []
     for name, window in [*(("graph", window) for window in job.windows), *((name, 0) for name in job.policies)]:
-        policy = make_policy(
-            name,
-            times,
-            workers=1,
-            window_s=window / 1e3,
-            max_batch=job.max_batch,
-            dec_timesteps=steps,
-            **reading.options,  # type: ignore[arg-type]
-        )
+        policy = _policy(job, name, window, times, steps)
         rows.append(_row(job, name, window, arrivals, simulate(policy, arrivals, times, 1, seed=job.seed)))
     return rows
+
+
+def _policy(job: Job, name: str, window_ms: int, times: Mapping[str, NodeTimes], steps: Mapping[str, int]) -> Policy:
+    """Return a new policy for one run. A reading sets what only research asks of `lazy` and `oracle`."""
+    reading = READINGS[job.reading]
+    return make_policy(
+        name,
+        times,
+        workers=1,
+        window_s=window_ms / 1e3,
+        max_batch=job.max_batch,
+        dec_timesteps=steps,
+        slack_scope=reading.slack_scope,
+        equal_timesteps=reading.equal_timesteps,
+    )
 
 
 def _row(job: Job, policy: str, window: int, arrivals: Arrivals, done: Simulation) -> Row:
@@ -199,29 +200,23 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
             return []
 
 
-def reproduce(
-    figures: Sequence[str], folder: Path, scale: Scale, progress: Progress, ray: str | None = None
-) -> list[Claim]:
-    """Runs what the figures need, writes a CSV file and a plot for each into `folder`, and table.md and table.json.
-    `ray` is as `crew` has it.
-    What the runs.parquet there has, of this code, is not run again.
+def report(figure: str, rows: Sequence[Row], folder: Path) -> Report:
+    return Report({f"figure{figure}": rows}, REPORTS[figure](rows, folder))
 
-    Raises UsageError for a figure that is not in FIGURES."""
-    folder.mkdir(parents=True, exist_ok=True)
-    claims: list[Claim] = []
-    for figure, rows in run_figures(
-        figures,
-        FIGURES,
-        lambda figure: jobs_for(figure, scale),
-        run_job,
-        progress,
-        lambda jobs: f"{sum(len(job.windows) + len(job.policies) for job in jobs)} simulated runs",
-        ray=ray,
-        journal=folder / "runs.parquet",
-        kinds=(Row,),
-    ):
-        if rows:
-            write_rows(folder / f"figure{figure}.csv", rows)
-        claims += REPORTS[figure](rows, folder)
-    write_claims(folder, claims)
-    return claims
+
+def describe(jobs: Sequence[Job]) -> str:
+    return f"{sum(len(job.windows) + len(job.policies) for job in jobs)} simulated runs"
+
+
+EXPERIMENT = Experiment(
+    name="lazybatching",
+    source="Choi, Kim, Rhu, LazyBatching, HPCA 2021",
+    figures=("3", "5", "12", "13", "14", "15", "16", "17", "sensitivity"),
+    full=Scale(20, 2000, (LOW_RPS, 64, 125, 250, 500, HIGH_RPS, 2000), tuple(range(5, 96, 10))),
+    quick=Scale(2, 400, (LOW_RPS, 500, HIGH_RPS, 2000), (5, 35, 95)),
+    jobs=jobs_for,
+    run=run_job,
+    row_types=(Row,),
+    report=report,
+    describe=describe,
+)

@@ -13,9 +13,9 @@ the SLO after it came, be it for waiting or for its batch.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
+from headrace.sim.experiments.experiment import Experiment, Report
 from headrace.sim.experiments.parvagpu import baseline, plots
 from headrace.sim.experiments.parvagpu.packing import Gpus
 from headrace.sim.experiments.parvagpu.planning import Effort, least, packed, planned, segments_of
@@ -32,10 +32,8 @@ from headrace.sim.experiments.parvagpu.published import (
 )
 from headrace.sim.experiments.parvagpu.rows import PACKED, PARVAGPU, PLANNED, PLANS, Placed, Row
 from headrace.sim.experiments.parvagpu.serving import ARRIVALS, EVEN, POISSON, serve
-from headrace.sim.experiments.report import Claim, write_claims, write_rows
-from headrace.sim.sweeps.sweep import Progress, run_figures
+from headrace.sim.experiments.report import Claim
 
-FIGURES = ("eleven", "six", "modelled")
 SEED = 11  # of what is reported
 
 
@@ -46,10 +44,6 @@ class Scale:
     scenarios: tuple[int, ...]
     effort: Effort
     requests: int
-
-
-FULL = Scale(SCENARIOS, Effort(5_000, 60_000), 100_000)
-QUICK = Scale(SCENARIOS[:3], Effort(1_000, 5_000), 5_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,36 +112,12 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
     return [Job(figure == "modelled", scenario, scale) for scenario in scale.scenarios]
 
 
-def reproduce(
-    figures: Sequence[str], folder: Path, scale: Scale, progress: Progress, ray: str | None = None
-) -> list[Claim]:
-    """Runs what the figures need, writes for each a CSV file, a plot, and a CSV file of the segments of its plans into
-    `folder`, and table.md and table.json. `ray` is as `crew` has it.
-    What the runs.parquet there has, of this code, is not run again.
-
-    Raises UsageError for a figure that is not in FIGURES."""
-    folder.mkdir(parents=True, exist_ok=True)
-    claims: list[Claim] = []
-    for figure, found in run_figures(
-        figures,
-        FIGURES,
-        partial(jobs_for, scale=scale),
-        run_job,
-        progress,
-        lambda jobs: f"{len(jobs)} scenarios",
-        lambda job: -job.scenario,
-        ray=ray,
-        journal=folder / "runs.parquet",
-        kinds=(Row, Placed),
-    ):
-        rows = [row for row in found if isinstance(row, Row) and row.figure == figure]
-        placed = [row for row in found if isinstance(row, Placed) and row.figure == figure]
-        write_rows(folder / f"figure{figure}.csv", rows)
-        write_rows(folder / f"plans_{figure}.csv", placed)
-        plots.figure(folder / f"figure{figure}.png", figure, rows)
-        claims += _claims(figure, rows)
-    write_claims(folder, claims)
-    return claims
+def report(figure: str, found: Sequence[Row | Placed], folder: Path) -> Report:
+    """Draw a figure from those of the rows that are the figure's own: a job has the rows of several."""
+    rows = [row for row in found if isinstance(row, Row) and row.figure == figure]
+    placed = [row for row in found if isinstance(row, Placed) and row.figure == figure]
+    plots.figure(folder / f"figure{figure}.png", figure, rows)
+    return Report({f"figure{figure}": rows, f"plans_{figure}": placed}, _claims(figure, rows))
 
 
 _AGAIN = {
@@ -180,3 +150,18 @@ def _claims(figure: str, rows: Sequence[Row]) -> list[Claim]:
             )
             found.append(Claim(figure, f"S{scenario}: late requests, {plan}", 0, row.late_percent, "%", note))
     return found
+
+
+EXPERIMENT = Experiment(
+    name="parvagpu",
+    source="Lee et al., ParvaGPU, SC 2024",
+    figures=("eleven", "six", "modelled"),
+    full=Scale(SCENARIOS, Effort(5_000, 60_000), 100_000),
+    quick=Scale(SCENARIOS[:3], Effort(1_000, 5_000), 5_000),
+    jobs=jobs_for,
+    run=run_job,
+    row_types=(Row, Placed),
+    report=report,
+    describe=lambda jobs: f"{len(jobs)} scenarios",
+    order=lambda job: -job.scenario,
+)

@@ -15,6 +15,7 @@ from headrace.batching.graphs.execution import NodeTimes
 from headrace.batching.graphs.profile import Profile, ProfilePoint
 from headrace.batching.policies.preba import BUCKET_S, preba_limits
 from headrace.batching.policies.shared.window import BatchLimits
+from headrace.sim.experiments.experiment import Experiment, Report
 from headrace.sim.experiments.preba.claims import REPORTS
 from headrace.sim.experiments.preba.conditions import (
     AUDIO_NETWORKS,
@@ -51,16 +52,13 @@ from headrace.sim.experiments.preba.conditions import (
     server,
 )
 from headrace.sim.experiments.preba.rows import Point, Rows, Run
-from headrace.sim.experiments.report import Claim, write_claims, write_rows
 from headrace.sim.hardware.gpu.slice import latency_knee
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS
 from headrace.sim.scenario import Scenario, run_scenario
-from headrace.sim.sweeps.sweep import Progress, run_figures
 from headrace.sim.system.system import PRECISION, System
 from headrace.sim.workload.lengths import LIBRISPEECH
 from headrace.sim.zoo.traced import traced
 
-FIGURES = ("5", "6", "7", "8", "9", "14", "15", "17", "18", "19", "20", "21", "22", "pcie", "table1")
 BATCHES = tuple(2**power for power in range(9))
 FINE_BATCHES = tuple(sorted({*BATCHES, *(3 * 2**power for power in range(7))}))
 
@@ -76,10 +74,6 @@ class Scale:
     loads: tuple[float, ...]
     lengths_s: tuple[float, ...]
     resolution: float
-
-
-FULL = Scale(20_000, tuple(range(1, SLICES + 1)), LOADS, tuple(2.5 * number for number in range(1, 11)), 0.01)
-QUICK = Scale(1_500, (1, 3, SLICES), (0.1, 0.5, 0.9), (2.5, 12.5, 25.0), 0.05)
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,30 +339,20 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
             return []
 
 
-def reproduce(
-    figures: Sequence[str], folder: Path, scale: Scale, progress: Progress, ray: str | None = None
-) -> list[Claim]:
-    """Runs what the figures need, writes a CSV file and a plot for each into `folder`, and table.md and table.json.
-    `ray` is as `crew` has it.
-    What the runs.parquet there has, of this code, is not run again.
+def report(figure: str, rows: Sequence[Row], folder: Path) -> Report:
+    return Report({f"figure{figure}": rows}, REPORTS[figure](Rows(rows), folder))
 
-    Raises UsageError for a figure that is not in FIGURES."""
-    folder.mkdir(parents=True, exist_ok=True)
-    claims: list[Claim] = []
-    for figure, rows in run_figures(
-        figures,
-        FIGURES,
-        lambda figure: jobs_for(figure, scale),
-        run_job,
-        progress,
-        lambda jobs: f"{len(jobs)} slices and servers",
-        lambda job: not isinstance(job, Tail),
-        ray=ray,
-        journal=folder / "runs.parquet",
-        kinds=(Point, Run),
-    ):
-        if rows:
-            write_rows(folder / f"figure{figure}.csv", rows)
-        claims += REPORTS[figure](Rows(rows), folder)
-    write_claims(folder, claims)
-    return claims
+
+EXPERIMENT = Experiment(
+    name="preba",
+    source="Yeo, Kim, Choi, Rhu, PREBA",
+    figures=("5", "6", "7", "8", "9", "14", "15", "17", "18", "19", "20", "21", "22", "pcie", "table1"),
+    full=Scale(20_000, tuple(range(1, SLICES + 1)), LOADS, tuple(2.5 * number for number in range(1, 11)), 0.01),
+    quick=Scale(1_500, (1, 3, SLICES), (0.1, 0.5, 0.9), (2.5, 12.5, 25.0), 0.05),
+    jobs=jobs_for,
+    run=run_job,
+    row_types=(Point, Run),
+    report=report,
+    describe=lambda jobs: f"{len(jobs)} slices and servers",
+    order=lambda job: not isinstance(job, Tail),
+)

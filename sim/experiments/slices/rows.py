@@ -56,7 +56,7 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class FairPool:
+class UnitCount:
     """How many CUs keep up with the slices, or with the link that is slowest (`link_rps`) if that is less, by how they
     are started; worked out from what each step takes, and not simulated."""
 

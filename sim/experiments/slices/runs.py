@@ -16,20 +16,19 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching.policies.preba import preba_limits
-from headrace.sim.experiments.report import write_rows
+from headrace.sim.experiments.experiment import Experiment, Report
+from headrace.sim.experiments.slices import tables
 from headrace.sim.experiments.slices.plots import plot_policies, plot_preparing
-from headrace.sim.experiments.slices.rows import Capacity, FairPool, Served, Server
-from headrace.sim.experiments.slices.tables import all_tables
+from headrace.sim.experiments.slices.rows import Capacity, Served, Server, UnitCount
 from headrace.sim.hardware.gpu.mig import GPUS
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS
 from headrace.sim.scenario import Scenario, run_scenario
-from headrace.sim.sweeps.sweep import Progress, sweep
 from headrace.sim.system.dpu_server import UNITS
 from headrace.sim.system.system import PRECISION, System
 from headrace.sim.workload.lengths import LIBRISPEECH
@@ -62,6 +61,8 @@ ALL_AT_ONCE_RPS: Final = 1e6
 HALVINGS: Final = 7  # of the rate within a target
 MAX_CUS: Final = 64
 
+Averaged = TypeVar("Averaged", Capacity, Served)
+
 
 @dataclass(frozen=True, slots=True)
 class Scale:
@@ -73,10 +74,6 @@ class Scale:
     fewest: int
     seeds: int
     only: tuple[str, ...] = ()
-
-
-FULL: Final = Scale(saturated=20, loaded=10, fewest=2000, seeds=3)
-QUICK: Final = Scale(saturated=2, loaded=1, fewest=200, seeds=1, only=("swin_t", "citrinet", A100, "h100"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +144,7 @@ def steps_rps(server: Server) -> dict[str, float]:
     return {step.name: step.servers / float(np.mean(step.service_s(of))) for step in system(server).preprocessor.steps}
 
 
-def units(server: Server) -> FairPool:
+def unit_count(server: Server) -> UnitCount:
     alone = steps_rps(replace(server, preprocess="dpu:1"))
     links = {name: rate for name, rate in alone.items() if name not in UNITS}
     link = min(links, key=links.__getitem__)
@@ -158,7 +155,7 @@ def units(server: Server) -> FairPool:
         rates = steps_rps(replace(server, preprocess="dpu:1" if start == "kernel" else f"dpu:1:{start}"))
         slowest = min(rate for name, rate in rates.items() if name in UNITS)
         count[start] = min(MAX_CUS, int(np.ceil(least / slowest)))
-    return FairPool(
+    return UnitCount(
         server.gpu,
         server.partition,
         server.model,
@@ -174,7 +171,7 @@ def units(server: Server) -> FairPool:
 def with_design(server: Server, design: str) -> Server:
     """A DPU has as many CUs as keep up."""
     if design == "dpu":
-        return replace(server, preprocess=f"dpu:{units(server).kernel}")
+        return replace(server, preprocess=f"dpu:{unit_count(server).kernel}")
     return replace(server, preprocess=CPU.get(design, design))
 
 
@@ -288,25 +285,36 @@ def serve(job: Load) -> Served:
     )
 
 
-def averaged_capacity(rows: Sequence[Capacity]) -> Capacity:
-    means: dict[str, Any] = {
-        name: fmean(getattr(row, name) for row in rows)
-        for name in (
-            "throughput_rps",
-            "binds_utilization",
-            "within_rps",
-            "power_w",
-            "energy_per_request_j",
-            "requests_per_usd",
-        )
-    }
-    return replace(rows[0], spread=spread([row.within_rps for row in rows]), **means)
+def averaged_capacities(rows: Sequence[Capacity]) -> list[Capacity]:
+    """Return one row for each server and design: the mean over its seeds."""
+    names = (
+        "throughput_rps",
+        "binds_utilization",
+        "within_rps",
+        "power_w",
+        "energy_per_request_j",
+        "requests_per_usd",
+    )
+    groups: dict[tuple[str, ...], list[Capacity]] = {}
+    for row in rows:
+        groups.setdefault((row.gpu, row.partition, row.model, row.sounds, row.design), []).append(row)
+    return [_averaged(group, names, [row.within_rps for row in group]) for group in groups.values()]
 
 
-def averaged_served(rows: Sequence[Served]) -> Served:
+def averaged_served(rows: Sequence[Served]) -> list[Served]:
+    """Return one row for each server, policy and load: the mean over its seeds."""
+    groups: dict[tuple[object, ...], list[Served]] = {}
+    for row in rows:
+        key = (row.partition, row.model, row.sounds, row.preprocess, row.policy, row.load)
+        groups.setdefault(key, []).append(row)
     names = ("mean_ms", "p99_ms", "in_time", "batch")
+    return [_averaged(group, names, [row.mean_ms for row in group]) for group in groups.values()]
+
+
+def _averaged(rows: Sequence[Averaged], names: Sequence[str], spread_over: Sequence[float]) -> Averaged:
+    """Return the first row with the means of these fields, and with the spread of these values."""
     means: dict[str, Any] = {name: fmean(getattr(row, name) for row in rows) for name in names}
-    return replace(rows[0], spread=spread([row.mean_ms for row in rows]), **means)
+    return replace(rows[0], spread=spread(spread_over), **means)
 
 
 def spread(values: Sequence[float]) -> float:
@@ -358,40 +366,45 @@ def scheduling(scale: Scale) -> list[Load]:
     ]
 
 
-def run_job(job: Measure | Load) -> Capacity | Served:
-    return measure(job) if isinstance(job, Measure) else serve(job)
+def run_job(job: Measure | Load) -> list[Capacity | Served]:
+    return [measure(job) if isinstance(job, Measure) else serve(job)]
 
 
-@dataclass(frozen=True, slots=True)
-class Study:
-    units: list[FairPool]
-    preparing: list[Capacity]
-    scheduling: list[Served]
-    cutting: list[Capacity]
-
-    def tables(self) -> list[str]:
-        return all_tables(self.preparing, self.units, self.scheduling, self.cutting)
-
-
-def run(scale: Scale, out: Path, progress: Progress) -> Study:
-    """Writes a CSV file for each part, tables and plots into `out`."""
-    parts: list[Sequence[Measure | Load]] = [preparing(scale), scheduling(scale), cutting(scale)]
-    jobs = [job for part in parts for job in part]
-    progress.stage("simulated servers", len(jobs))
-    results = iter(sweep(run_job, jobs, progress.step))
-    found: list[list[Any]] = []
-    for part in parts:
-        by_setting = [[next(results) for _ in range(scale.seeds)] for _ in range(len(part) // scale.seeds)]
-        found.append([_averaged(rows) for rows in by_setting])
-    study = Study([units(server) for server in stages(scale)], *found)
-    out.mkdir(parents=True, exist_ok=True)
-    for name in ("units", "preparing", "scheduling", "cutting"):
-        write_rows(out / f"{name}.csv", getattr(study, name))
-    (out / "tables.md").write_text("\n".join(study.tables()))
-    plot_preparing(out / "preparing.png", study.preparing)
-    plot_policies(out / "policies.png", study.scheduling)
-    return study
+def jobs_for(figure: str, scale: Scale) -> Sequence[Measure | Load]:
+    match figure:
+        case "preparing":
+            return preparing(scale)
+        case "scheduling":
+            return scheduling(scale)
+        case _:
+            return cutting(scale)
 
 
-def _averaged(rows: Sequence[Any]) -> Capacity | Served:
-    return averaged_capacity(rows) if isinstance(rows[0], Capacity) else averaged_served(rows)
+def report(figure: str, rows: Sequence[Capacity | Served], folder: Path) -> Report:
+    capacities = averaged_capacities([row for row in rows if isinstance(row, Capacity)])
+    served = averaged_served([row for row in rows if isinstance(row, Served)])
+    match figure:
+        case "preparing":
+            ready = [row for row in capacities if row.design == "ideal"]
+            counts = [unit_count(Server(row.gpu, row.partition, row.model, row.sounds, "ideal")) for row in ready]
+            plot_preparing(folder / "preparing.png", capacities)
+            return Report({"units": counts, "preparing": capacities}, tables=tables.of_preparing(capacities, counts))
+        case "scheduling":
+            plot_policies(folder / "policies.png", served)
+            return Report({"scheduling": served}, tables=tables.of_scheduling(served))
+        case _:
+            return Report({"cutting": capacities}, tables=tables.of_cutting(capacities))
+
+
+EXPERIMENT = Experiment(
+    name="slices",
+    source="a study of this project",
+    figures=("preparing", "scheduling", "cutting"),
+    full=Scale(saturated=20, loaded=10, fewest=2000, seeds=3),
+    quick=Scale(saturated=2, loaded=1, fewest=200, seeds=1, only=("swin_t", "citrinet", A100, "h100")),
+    jobs=jobs_for,
+    run=run_job,
+    row_types=(Capacity, Served),
+    report=report,
+    describe=lambda jobs: f"{len(jobs)} simulated servers",
+)

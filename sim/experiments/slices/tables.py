@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from headrace.sim.experiments.slices.rows import Capacity, FairPool, Served
+from headrace.sim.experiments.slices.rows import Capacity, Served, UnitCount
 
 BINDS_BELOW = 0.97  # of what is served with inputs ready: then a cell says which step binds
 WHOLE = ":1"
@@ -12,7 +12,7 @@ def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines)]
 
 
-def preparing(rows: Sequence[Capacity], units: Sequence[FairPool], whole: bool) -> list[str]:
+def preparing(rows: Sequence[Capacity], units: Sequence[UnitCount], whole: bool) -> list[str]:
     """Of GPUs in their smallest slices, or whole: throughput saturated as a share of that with inputs ready, that
     within the target if it is another share, energy a request, millions of requests a dollar."""
     rows = [row for row in rows if row.partition.endswith(WHOLE) == whole]
@@ -74,15 +74,24 @@ def sent(sounds: str) -> str:
     return sounds if sounds == "librispeech" else f"{sounds} s"
 
 
-def all_tables(
-    prepared: Sequence[Capacity], units: Sequence[FairPool], served: Sequence[Served], cut: Sequence[Capacity]
-) -> list[str]:
-    parts = (
-        ("Preprocessing, in the smallest slices", preparing(prepared, units, whole=False)),
-        ("Preprocessing, the whole GPU in one instance", preparing(prepared, units, whole=True)),
-        ("Policies on seven slices, inputs ready", scheduling(served, "ideal", whole=False)),
-        ("Policies on seven slices, behind a DPU", scheduling(served, "dpu", whole=False)),
-        ("Policies on the whole GPU, inputs ready", scheduling(served, "ideal", whole=True)),
-        ("Partitions", cutting(cut)),
-    )
-    return [line for title, lines in parts for line in (f"## {title}", "", *lines, "")]
+def of_preparing(rows: Sequence[Capacity], units: Sequence[UnitCount]) -> list[str]:
+    return [
+        *_titled("Preprocessing, in the smallest slices", preparing(rows, units, whole=False)),
+        *_titled("Preprocessing, the whole GPU in one instance", preparing(rows, units, whole=True)),
+    ]
+
+
+def of_scheduling(rows: Sequence[Served]) -> list[str]:
+    return [
+        *_titled("Policies on seven slices, inputs ready", scheduling(rows, "ideal", whole=False)),
+        *_titled("Policies on seven slices, behind a DPU", scheduling(rows, "dpu", whole=False)),
+        *_titled("Policies on the whole GPU, inputs ready", scheduling(rows, "ideal", whole=True)),
+    ]
+
+
+def of_cutting(rows: Sequence[Capacity]) -> list[str]:
+    return _titled("Partitions", cutting(rows))
+
+
+def _titled(title: str, lines: Sequence[str]) -> list[str]:
+    return [f"## {title}", "", *lines, ""]

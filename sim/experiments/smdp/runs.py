@@ -32,12 +32,11 @@ from headrace.batching.smdp import (
 )
 from headrace.batching.smdp.model import Indices
 from headrace.batching.smdp.solution import RARE
-from headrace.sim.experiments.report import Claim, write_claims, write_rows
+from headrace.sim.experiments.experiment import Experiment, Report
+from headrace.sim.experiments.report import Claim
 from headrace.sim.experiments.smdp import plots
 from headrace.sim.experiments.smdp.rows import Cost, Point, Truncation
-from headrace.sim.sweeps.sweep import Progress, run_figures
 
-FIGURES = ("4", "5", "6", "7", "8", "table1")
 MAX_BATCH = 32
 SERVICE = BatchService.linear((0.3051, 1.052), (19.90, 19.60), max_batch=MAX_BATCH)
 PANELS = (0.1, 0.3, 0.5, 0.7, 0.9)  # the loads that are drawn
@@ -57,10 +56,6 @@ class Scale:
     weights: int
     step: int
     stride: int
-
-
-FULL = Scale(tuple(round(0.05 * number, 2) for number in range(1, 20)), 41, 4, 1)
-QUICK = Scale(PANELS, 9, 64, 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,47 +214,6 @@ def _longest_first(job: Job) -> tuple[bool, float]:
     return (not isinstance(job, SearchJob), job.overflow_cost if isinstance(job, SearchJob) else 0.0)
 
 
-def reproduce(
-    figures: Sequence[str], folder: Path, scale: Scale, progress: Progress, ray: str | None = None
-) -> list[Claim]:
-    """Runs what the figures need, writes a CSV file and a plot for each into `folder`, table.md and table.json, and
-    notes.md with what was found that the paper has no number for.
-    What the runs.parquet there has, of this code, is not run again.
-
-    Raises UsageError for a figure that is not in FIGURES."""
-    folder.mkdir(parents=True, exist_ok=True)
-    claims: list[Claim] = []
-    notes: list[str] = []
-    for figure, rows in run_figures(
-        figures,
-        FIGURES,
-        lambda figure: jobs_for(figure, scale),
-        run_job,
-        progress,
-        lambda jobs: f"{len(jobs)} loads, truncations and searches",
-        _longest_first,
-        ray=ray,
-        journal=folder / "runs.parquet",
-        kinds=(Point, Truncation),
-    ):
-        found = [row for row in rows if isinstance(row, Point)]
-        truncations = [row for row in rows if isinstance(row, Truncation)]
-        match figure:
-            case "4":
-                notes += figure_4(found, folder)
-            case "5":
-                notes += figure_5(found, folder)
-            case "6" | "7":
-                notes += trade_off(figure, found, folder)
-            case "8":
-                notes += figure_8(truncations, folder)
-            case _:
-                claims += table_1(truncations, folder)
-    (folder / "notes.md").write_text("".join(f"- {note}\n" for note in notes))
-    write_claims(folder, claims)
-    return claims
-
-
 def by_load(found: Iterable[Point]) -> dict[float, list[Point]]:
     return {rho: list(group) for rho, group in groupby(sorted(found, key=lambda p: p.rho), key=lambda p: p.rho)}
 
@@ -284,7 +238,7 @@ class Structure:
     actions: str
 
 
-def figure_4(found: Sequence[Point], folder: Path) -> list[str]:
+def figure_4(found: Sequence[Point], folder: Path) -> Report:
     rows = []
     for group in by_load(found).values():
         for point in select(group, "optimal"):
@@ -306,7 +260,6 @@ def figure_4(found: Sequence[Point], folder: Path) -> list[str]:
                     " ".join(map(str, point.actions)),
                 )
             )
-    write_rows(folder / "figure4.csv", rows)
     plots.figure_4(folder / "figure4.png", select(found, "optimal"), PANELS)
     others = [row for row in rows if row.control_limit is None]
     notes = [
@@ -323,7 +276,7 @@ def figure_4(found: Sequence[Point], folder: Path) -> list[str]:
             f"w2 {most.w2:g}), and the best control-limit policy costs at most {dearest.excess_percent:.2g} % more "
             f"than the optimum (rho {dearest.rho:g}, w2 {dearest.w2:g})."
         )
-    return notes
+    return Report({"figure4": rows}, notes=notes)
 
 
 def costs(found: Sequence[Point]) -> list[Cost]:
@@ -343,9 +296,8 @@ def costs(found: Sequence[Point]) -> list[Cost]:
     return rows
 
 
-def figure_5(found: Sequence[Point], folder: Path) -> list[str]:
+def figure_5(found: Sequence[Point], folder: Path) -> Report:
     rows = costs(found)
-    write_rows(folder / "figure5.csv", rows)
     plots.figure_5(folder / "figure5.png", rows, PANELS)
     notes = []
     for name, against in (
@@ -359,13 +311,12 @@ def figure_5(found: Sequence[Point], folder: Path) -> list[str]:
             f"over {len(rows)} points (w2 from 0 to 10), at most {max(savings):.3g} % (rho {most.rho:g}, "
             f"w2 {most.w2:g}) and at least {min(savings):.1g} %."
         )
-    return notes
+    return Report({"figure5": rows}, notes=notes)
 
 
-def trade_off(figure: str, found: Sequence[Point], folder: Path) -> list[str]:
+def trade_off(figure: str, found: Sequence[Point], folder: Path) -> Report:
     """Figs. 6 and 7: the same points, against power or against efficiency."""
     shown = [point for point in found if point.policy != CONTROL_LIMIT]
-    write_rows(folder / f"figure{figure}.csv", shown)
     axis = ("power_w", "mean power, W") if figure == "6" else ("requests_per_j", "energy efficiency, requests/J")
     plots.trade_off(folder / f"figure{figure}.png", shown, PANELS, *axis)
     gains = []
@@ -377,14 +328,14 @@ def trade_off(figure: str, found: Sequence[Point], folder: Path) -> list[str]:
         more_requests = best.requests_per_j / greedy.requests_per_j - 1
         gains.append(f"{max(0.0, less_power if figure == '6' else more_requests):.1%} at rho {rho:g}")
     what = "less power" if figure == "6" else "more requests/J"
-    return [
+    note = (
         f"Fig. {figure}: {what} than work-conserving for at most 10 % more latency, by the best policy drawn: "
         f"{', '.join(gains)}."
-    ]
+    )
+    return Report({f"figure{figure}": shown}, notes=[note])
 
 
-def figure_8(rows: Sequence[Truncation], folder: Path) -> list[str]:
-    write_rows(folder / "figure8.csv", rows)
+def figure_8(rows: Sequence[Truncation], folder: Path) -> Report:
     exact = solve(model_at(0.9)).g
     plots.figure_8(folder / "figure8.png", rows, OVERFLOW_COSTS, exact, TOLERANCE)
     notes = [
@@ -406,7 +357,7 @@ def figure_8(rows: Sequence[Truncation], folder: Path) -> list[str]:
                 f"Fig. 8: overflow cost {cost:g}, s_max {min(early)} to {max(early)} (of those drawn): RVI waits in "
                 f"S_o although that costs more than to serve; its {MAX_ITERATIONS} iterations are too few."
             )
-    return notes
+    return Report({"figure8": rows}, notes=notes)
 
 
 # Table I by overflow cost: s_max, iterations, delta.
@@ -419,8 +370,7 @@ PAPER = {
 }
 
 
-def table_1(rows: Sequence[Truncation], folder: Path) -> list[Claim]:
-    write_rows(folder / "table1.csv", rows)
+def table_1(rows: Sequence[Truncation]) -> Report:
     by_cost = {row.overflow_cost: row for row in rows if row.method == "rvi"}
     exact = {row.overflow_cost: row for row in rows if row.method == "pi"}
     claims = []
@@ -445,4 +395,35 @@ def table_1(rows: Sequence[Truncation], folder: Path) -> list[Claim]:
     claims.append(Claim("abstract", "space complexity saved", 63.5, space, "%", note))
     note = f"iterations by s_max squared; {note}, where RVI is cut off at {MAX_ITERATIONS} iterations"
     claims.append(Claim("abstract", "time complexity saved", 98, time, "%", note))
-    return claims
+    return Report({"table1": rows}, claims)
+
+
+def report(figure: str, rows: Sequence[Row], folder: Path) -> Report:
+    found = [row for row in rows if isinstance(row, Point)]
+    truncations = [row for row in rows if isinstance(row, Truncation)]
+    match figure:
+        case "4":
+            return figure_4(found, folder)
+        case "5":
+            return figure_5(found, folder)
+        case "6" | "7":
+            return trade_off(figure, found, folder)
+        case "8":
+            return figure_8(truncations, folder)
+        case _:
+            return table_1(truncations)
+
+
+EXPERIMENT = Experiment(
+    name="smdp",
+    source="Xu, Sun, Zhou, Niu, SMDP batching, ICC 2023",
+    figures=("4", "5", "6", "7", "8", "table1"),
+    full=Scale(tuple(round(0.05 * number, 2) for number in range(1, 20)), 41, 4, 1),
+    quick=Scale(PANELS, 9, 64, 16),
+    jobs=jobs_for,
+    run=run_job,
+    row_types=(Point, Truncation),
+    report=report,
+    describe=lambda jobs: f"{len(jobs)} loads, truncations and searches",
+    order=_longest_first,
+)

@@ -1,12 +1,11 @@
 import pytest
 
-from headrace.sim.experiments.batchmaker import runs as batchmaker
-from headrace.sim.experiments.batchmaker.runs import Job, ideal_rps, run_job
+from headrace.sim.experiments.batchmaker.runs import EXPERIMENT, Job, ideal_rps, run_job
 from headrace.sim.hardware.v100 import tree_cell_s
 
 
 def test_every_number_of_the_paper_has_one_beside_it(reproduced):
-    _, claims = reproduced(batchmaker)
+    _, claims = reproduced(EXPERIMENT)
     assert len(claims) > 12 and all(claim.measured is not None for claim in claims)
 
 

@@ -4,15 +4,14 @@ from pathlib import Path
 import pytest
 
 from headrace.sim.experiments.lazybatching import claims
-from headrace.sim.experiments.lazybatching import runs as lazybatching
 from headrace.sim.experiments.lazybatching.conditions import NETWORKS, READINGS, TARGETS_MS
 from headrace.sim.experiments.lazybatching.rows import Row, Runs
-from headrace.sim.experiments.lazybatching.runs import Job, run_job
+from headrace.sim.experiments.lazybatching.runs import EXPERIMENT, Job, run_job
 
 
 @pytest.fixture(scope="module")
 def quick(reproduced):
-    return reproduced(lazybatching)
+    return reproduced(EXPERIMENT)
 
 
 # Figure, numbers: as the paper has them. 66.7 % are "two thirds"; Section VI-C's stand in its text.

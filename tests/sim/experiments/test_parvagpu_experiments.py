@@ -29,7 +29,7 @@ GPUS = {1: 2, 2: 3, 3: 5, 4: 7, 5: 13, 6: 16}  # of the deployments in ParvaGPU'
 
 @pytest.fixture(scope="module")
 def quick(reproduced):
-    return reproduced(parvagpu)
+    return reproduced(parvagpu.EXPERIMENT)
 
 
 def rows_of(folder, name):
@@ -173,7 +173,7 @@ def test_plans_have_partitions_that_can_be_and_do_their_rates(quick):
             gpus[scenario, row["plan"], row["gpu"]].append(gpcs)
             rates[scenario, row["plan"], row["model"]] += does[row["model"], gpcs, batch, procs]
         assert all(fits(sizes) for sizes in gpus.values())
-        for scenario in parvagpu.QUICK.scenarios:
+        for scenario in parvagpu.EXPERIMENT.quick.scenarios:
             for plan in (PARVAGPU, PACKED, PLANNED):
                 for each in wanted(scenario):
                     if figure != "six" or each.model in SIX:
@@ -182,7 +182,7 @@ def test_plans_have_partitions_that_can_be_and_do_their_rates(quick):
 
 def test_nothing_is_late_in_what_was_planned_by_simulation(quick):
     folder, claims = quick
-    for figure in parvagpu.FIGURES:
+    for figure in parvagpu.EXPERIMENT.figures:
         for row in rows_of(folder, f"figure{figure}"):
             if row["plan"] == PLANNED:
                 assert int(row["late"]) == 0 and float(row["longest"]) <= 1

@@ -4,7 +4,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from headrace.sim.experiments.preba import runs as preba
 from headrace.sim.experiments.preba.claims import TABLE_1
 from headrace.sim.experiments.preba.conditions import (
     BASELINES,
@@ -20,7 +19,7 @@ from headrace.sim.experiments.preba.conditions import (
     WHOLE,
     server,
 )
-from headrace.sim.experiments.preba.runs import QUICK, Curves, Tail, jobs_for, run_job, saturated, simulated
+from headrace.sim.experiments.preba.runs import EXPERIMENT, Curves, Tail, jobs_for, run_job, saturated, simulated
 from headrace.sim.hardware.cpu import MEASURED
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS
 from headrace.sim.hardware.preba_cpu import images_per_s
@@ -29,7 +28,7 @@ from headrace.sim.system.system import PRECISION, System
 
 @pytest.fixture(scope="module")
 def quick(reproduced):
-    return reproduced(preba)
+    return reproduced(EXPERIMENT)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +116,7 @@ def test_bounds_of_the_paper_on_slices_hold(claims):
 def test_no_design_serves_more_than_ideal_or_than_its_slowest_stage(quick):
     runs = rows_of(quick[0], "17")
     for model in NETWORKS:
-        for active in QUICK.active:
+        for active in EXPERIMENT.quick.active:
             rate = {
                 run["preprocess"]: float(run["throughput_rps"])
                 for run in runs
@@ -225,8 +224,12 @@ def test_the_dpu_has_as_many_units_as_the_papers_pcie_traffic_implies():
 
 
 def test_runs_that_several_figures_share_are_made_once():
-    assert set(jobs_for("20", QUICK)) == set(jobs_for("21", QUICK)) <= set(jobs_for("17", QUICK))
-    assert set(jobs_for("5", QUICK)) < set(jobs_for("6", QUICK))
+    assert (
+        set(jobs_for("20", EXPERIMENT.quick))
+        == set(jobs_for("21", EXPERIMENT.quick))
+        <= set(jobs_for("17", EXPERIMENT.quick))
+    )
+    assert set(jobs_for("5", EXPERIMENT.quick)) < set(jobs_for("6", EXPERIMENT.quick))
 
 
 def test_slower_products_make_no_network_faster():
