@@ -232,7 +232,7 @@ def _system(scenario: Scenario) -> System | None:
         preprocess=scenario.preprocess,
         active_slices=scenario.active_slices,
         cpu_costs=None if scenario.cpu_costs is None else Path(scenario.cpu_costs),
-        photo_pixels=scenario.photo_pixels if photos is None else _read_photos(photos, _written_ns(photos)),
+        image_pixels=scenario.photo_pixels if photos is None else _read_photos(photos, _written_ns(photos)),
         precision=scenario.precision,
         prices=scenario.prices,
     )
@@ -592,7 +592,7 @@ def _with_growth(
 
 
 def run_scenario(
-    scenario: Scenario, *, record: bool = False, most_late: int | None = None
+    scenario: Scenario, *, record: bool = False, max_late: int | None = None
 ) -> tuple[Simulation, list[str]]:
     """The simulated run, and warnings about the settings. `record` keeps every task; `most_late` as in
     `simulate`. Raises UsageError."""
@@ -640,7 +640,7 @@ def run_scenario(
         system.check_memory(policy, {model: _longest(known) for model, known in lengths.items()})
     arrivals = _arrivals(scenario, lengths)
     if fleet is not None:
-        if record or most_late is not None:
+        if record or max_late is not None:
             raise UsageError("--servers keeps no tasks and no requests; leave out --trace")
         done = simulate_fleet(
             fleet,
@@ -668,7 +668,7 @@ def run_scenario(
         drop_late=scenario.drop_late,
         preprocessor=_preprocessor(scenario, system),
         sizes=input_lengths if system is None else system.sizes(scenario.seed),
-        most_late=most_late,
+        max_late=max_late,
     )
     if system is not None:
         done = replace(done, result=system.reported(done))

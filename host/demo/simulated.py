@@ -230,7 +230,7 @@ def _simulated(
     clocks_from: Mapping[str, int],
 ) -> Simulated:
     """`names` are those of the traced networks, by the live ones'; `emulated` are CUs by kind. Raises HeadraceError."""
-    system = System.of(GPU, list(names.values()), parts=SEVENTHS, photo_pixels=1, precision=PRECISION)
+    system = System.of(GPU, list(names.values()), parts=SEVENTHS, image_pixels=1, precision=PRECISION)
     name = "preba" if "preba" in options.policies else options.policies[-1]
     times, profiles = system.slowest_times(), system.profiles()
     assert isinstance(profiles, dict)  # all slices are equal
@@ -256,7 +256,7 @@ def _simulated(
         except UsageError as error:  # which begins with options that the demo does not have
             raise UsageError(f"--max-batch {options.max_batch}: {error.__cause__}") from error
     capacity = _capacity(policy(), profiles, models, lengths)
-    host = Host("sound" if what == "sounds" else "image", system.gpu, system.slices, taken=len(system.slices))
+    host = Host("audio" if what == "sounds" else "image", system.gpu, system.slices, taken=len(system.slices))
     core_s = np.array(core_seconds([each.preprocess for each in known]))
     dpu, cus = _dpu(host, known, core_s, places, capacity, emulated)
     servers = {

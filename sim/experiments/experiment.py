@@ -1,8 +1,9 @@
-"""One definition of an experiment, and one function that runs any of them.
+"""Define an experiment once, and run any of them with one function.
 
-An experiment is a published evaluation that is run again, or a study of this project. It has figures; each figure needs
-jobs; each job gives rows; and a report turns the rows of one figure into CSV files, plots and claims. `reproduce` does
-the rest: it runs every job once, whatever figures share it, keeps the rows on disk, and writes what the reports found.
+An experiment is a published evaluation that is run again, or a study of this project. It has figures. Each figure needs
+jobs, and each job gives rows. A report turns the rows of one figure into CSV files, plots and claims. `reproduce` does
+everything else: it runs every job once, even if several figures share it, keeps the rows on disk, and writes the
+findings of the reports.
 
 A folder under sim/experiments holds one experiment. Its runs.py defines EXPERIMENT.
 """
@@ -17,7 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 from headrace.batching.errors import UsageError
 from headrace.sim.experiments.report import Claim, write_claims, write_rows
 from headrace.sim.sweeps.journal import RowJournal
-from headrace.sim.sweeps.sweep import Progress, sweep_workers
+from headrace.sim.sweeps.sweep import Progress, worker_pool
 
 Scale = TypeVar("Scale")
 Job = TypeVar("Job")
@@ -29,11 +30,14 @@ JOURNAL: Final = "runs.parquet"  # in the folder of a reproduction
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the rows of a figure, or of all figures, show.
+    """The findings of a figure, or of all figures.
 
-    `rows` are written as CSV files, by their names without suffix; a name without rows has no file. `claims` compare
-    with the paper's numbers (table.md, table.json). `notes` are findings for which the paper has no number (notes.md).
-    `tables` are lines of Markdown (tables.md)."""
+    Attributes:
+        rows: Rows that are written as CSV files, by their names without suffix. A name without rows has no file.
+        claims: Comparisons with the paper's numbers (table.md, table.json).
+        notes: Findings for which the paper has no number (notes.md).
+        tables: Lines of Markdown (tables.md).
+    """
 
     rows: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     claims: Sequence[Claim] = ()
@@ -76,8 +80,8 @@ def named(name: str) -> Experiment[Any, Any, Any]:
     """Return the experiment of this name, which is one of NAMES.
 
     Only its own modules are loaded, because each experiment loads many."""
-    found: Experiment[Any, Any, Any] = importlib.import_module(f"headrace.sim.experiments.{name}.runs").EXPERIMENT
-    return found
+    experiment: Experiment[Any, Any, Any] = importlib.import_module(f"headrace.sim.experiments.{name}.runs").EXPERIMENT
+    return experiment
 
 
 def reproduce(
@@ -88,17 +92,17 @@ def reproduce(
     figures: Sequence[str] | None = None,
     ray: str | None = None,
 ) -> Report:
-    """Run the jobs of an experiment's figures and write everything that they show into `folder`.
+    """Run the jobs of an experiment's figures and write all findings into `folder`.
 
-    A job that several figures share runs once. Its rows are kept in the file JOURNAL in `folder`; a later call does not
-    run what the same code found there.
+    A job that several figures share runs once. Its rows are kept in the file JOURNAL in `folder`. A later call of the
+    same code does not run it again.
 
     Args:
-        experiment: What is run.
+        experiment: The experiment.
         scale: How much is run: `experiment.full`, `experiment.quick`, or another value of the same class.
-        folder: Where files are written. It is made if it is missing.
-        progress: Hears how many jobs there are, and of each one that ends.
-        figures: The figures that are wanted; None for all.
+        folder: The folder for files. It is made if it is missing.
+        progress: Receives the number of jobs, and each one that ends.
+        figures: The figures to draw; None for all.
         ray: The address of a Ray cluster, as `sim.sweeps.cluster.cluster` takes it; None for this machine's cores.
 
     Returns:
@@ -117,12 +121,12 @@ def reproduce(
     reports = []
     for figure in wanted:
         report = experiment.report(figure, [row for job in jobs[figure] for row in rows[job]], folder)
-        for name, found in report.rows.items():
-            if found:
-                write_rows(folder / f"{name}.csv", found)
+        for name, written in report.rows.items():
+            if written:
+                write_rows(folder / f"{name}.csv", written)
         reports.append(report)
     whole = Report(
-        {name: found for report in reports for name, found in report.rows.items()},
+        {name: written for report in reports for name, written in report.rows.items()},
         [claim for report in reports for claim in report.claims],
         [note for report in reports for note in report.notes],
         [line for report in reports for line in report.tables],
@@ -138,7 +142,7 @@ def _run(
     distinct = sorted(dict.fromkeys(jobs), key=experiment.order)
     keeper: RowJournal[Row] = RowJournal(journal, experiment.row_types)
     # The journal is closed first: a cluster takes longer to end than a command may after Ctrl-C.
-    with sweep_workers(len(distinct), ray) as workers, keeper as kept:
+    with worker_pool(len(distinct), ray) as workers, keeper as kept:
         progress.stage(experiment.describe(distinct), len(distinct))
         rows = workers.sweep(experiment.run, distinct, progress.step, kept, progress.skip)
     return dict(zip(distinct, rows, strict=True))
@@ -148,7 +152,7 @@ def _write(report: Report, folder: Path) -> None:
     """Write claims, notes and tables. A study without a paper has its rows in table.json in place of claims."""
     if report.tables:
         (folder / "tables.md").write_text("\n".join(report.tables).rstrip() + "\n")
-        rows = {name: [asdict(row) for row in found] for name, found in report.rows.items()}
+        rows = {name: [asdict(row) for row in written] for name, written in report.rows.items()}
         (folder / "table.json").write_text(json.dumps(rows, indent=2) + "\n")
     else:
         write_claims(folder, report.claims)

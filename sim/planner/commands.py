@@ -1,4 +1,4 @@
-"""The commands that do what is planned: simulate it, partition the GPU, serve."""
+"""Write the commands that carry out a plan: simulate it, partition the GPU, serve."""
 
 import shlex
 from dataclasses import fields
@@ -9,18 +9,18 @@ from headrace.sim.scenario import Scenario, server_of
 from headrace.sim.system.card import cus_of
 from headrace.sim.zoo.traced import traced
 
-# What `headrace serve --model` calls networks that are not torchvision's.
+# The names in `headrace serve --model` of networks that are not torchvision's.
 _OWN: Final = {
     "conformer": "headrace.host.workers.networks.zoo.conformer:conformer_ctc",
     "conformer_small": "headrace.host.workers.networks.zoo.conformer:conformer_ctc_small",
     "citrinet": "headrace.host.workers.networks.zoo.citrinet:citrinet",
 }
 _CUS: Final = {"image cu": "--image-cus", "mel cu": "--mel-cus", "norm cu": "--norm-cus"}
-_PARAMETERS: Final = ("window_ms", "bucket_s")  # in Scenario and as options of serve, with the same defaults
+_PARAMETERS: Final = ("window_ms", "bucket_s")  # fields of Scenario that are options of serve, with the same defaults
 
 
 def command(scenario: Scenario) -> str:
-    """What simulates it."""
+    """Return the command that simulates a scenario."""
     words = ["headrace", "simulate"]
     for field in fields(Scenario):
         value = getattr(scenario, field.name)
@@ -34,8 +34,9 @@ def command(scenario: Scenario) -> str:
 
 
 def mig(scenario: Scenario) -> str:
-    """What cuts the GPU so, once it is in MIG mode and empty (MIG User Guide, Creating GPU Instances, where profiles go
-    by name too)."""
+    """Return the command that partitions the GPU, once it is in MIG mode and empty.
+
+    The MIG User Guide, "Creating GPU Instances", allows profiles by name."""
     instances = partition(gpu_named(scenario.accelerator), scenario.partition or "")
     largest = sorted((each.profile for each in instances), key=lambda of: (-of.sms, -of.memory_slices))
     names = [profile.name for profile in largest]
@@ -43,8 +44,10 @@ def mig(scenario: Scenario) -> str:
 
 
 def serve(scenario: Scenario) -> tuple[str | None, str | None]:
-    """What serves it on a machine that is partitioned so, a worker a slice, and what to know of that; None and why not
-    where `headrace serve` cannot."""
+    """Return the command that serves the scenario with a worker for each slice, and a note about it.
+
+    The machine must be partitioned already. Where `headrace serve` cannot do it, the command is None and the note says
+    why."""
     if scenario.preprocess == "nvjpg":
         return None, "headrace serve has no nvjpg; give --preprocess cpu, or decode in front of it"
     texts = [name for name in scenario.models() if traced(name).step_s is None and len(traced(name).graphs) > 1]

@@ -1,4 +1,6 @@
-"""The networks of the papers as model graphs with operator shapes: one node a layer, inputs of 224 x 224 for images."""
+"""The networks of the papers as model graphs with operator shapes: one node for each layer, inputs of 224 x 224 for
+images.
+"""
 
 import difflib
 from collections.abc import Callable
@@ -25,7 +27,7 @@ MODELS = tuple(_BUILDERS)
 
 @cache
 def model_graph(name: str) -> ModelGraph:
-    """The graph of one of `MODELS`. Raises UnknownModel."""
+    """Return the graph of one of `MODELS`. Raises UnknownModel for any other name."""
     if name not in _BUILDERS:
         close = difflib.get_close_matches(name, MODELS, n=3)
         hint = f"did you mean {', '.join(close)}?" if close else f"choose from {', '.join(MODELS)}"

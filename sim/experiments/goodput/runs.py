@@ -1,8 +1,8 @@
 """Goodput by load and policy, simulated: the same Poisson arrivals for all policies, on one NPU.
 
-A load of 1 is what the NPU does in batches of MAX_BATCH, of inputs and outputs of mean length. Whatever has not begun
-in time for its deadline is dropped. Where the load is more than the NPU can do, goodput tells what a policy makes of
-the overload.
+At a load of 1, the rate is the NPU's in batches of MAX_BATCH, for inputs and outputs of mean length. A request is
+dropped if it has not begun in time for its deadline. Where the load exceeds the NPU's capacity, goodput shows how a
+policy handles the overload.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from headrace.sim.zoo import model_graph
 MODELS = ("resnet50", "transformer", "resnet50,transformer,mobilenet_v1")
 POLICIES = ("graph", "preba", "smdp", "lazy", "earliest-deadline", "deferred")
 LOADS = (0.3, 0.6, 0.9, 1.2, 1.5)
-SLA_MS = (20.0, 100.0)
+SLO_MS = (20.0, 100.0)
 MAX_BATCH = 64
 
 
@@ -40,7 +40,7 @@ class Scale:
 @dataclass(frozen=True, slots=True)
 class Job:
     model: str
-    sla_ms: float
+    slo_ms: float
     load: float
     policy: str
     requests: int
@@ -49,7 +49,7 @@ class Job:
 
 @cache
 def capacity_rps(models: tuple[str, ...]) -> float:
-    """Of requests for each of them in turn, in full batches of inputs and outputs of mean length."""
+    """Return the rate of requests for each model in turn, in full batches of inputs and outputs of mean length."""
     seconds = 0.0
     for model in models:
         inputs, outputs = usual_lengths(model).sample(2000, np.random.default_rng(0))
@@ -66,7 +66,7 @@ def simulated(job: Job) -> dict[str, Any]:
         policy=job.policy,
         rate_rps=rate,
         requests=job.requests,
-        sla_ms=job.sla_ms,
+        sla_ms=job.slo_ms,
         drop_late=True,
         max_batch=MAX_BATCH,
         seed=job.seed,
@@ -78,46 +78,46 @@ def run_job(job: Job) -> list[Row]:
     result = simulated(job)
     in_time = 1.0 - result["sla_violation_rate"]
     latency_ms, batch = result["latency_ms"]["mean"], result["batch_size_mean"]
-    return [Row(job.model, job.sla_ms, job.load, job.policy, in_time, in_time * job.load, latency_ms, batch)]
+    return [Row(job.model, job.slo_ms, job.load, job.policy, in_time, in_time * job.load, latency_ms, batch)]
 
 
 def averaged(rows: Sequence[Row]) -> list[Row]:
     """Return one row for each setting: the mean over its seeds."""
     groups: dict[tuple[str, float, float, str], list[Row]] = {}
     for row in rows:
-        groups.setdefault((row.model, row.sla_ms, row.load, row.policy), []).append(row)
-    found = []
-    for (model, sla_ms, load, policy), group in groups.items():
+        groups.setdefault((row.model, row.slo_ms, row.load, row.policy), []).append(row)
+    means = []
+    for (model, slo_ms, load, policy), group in groups.items():
         in_time = fmean(row.in_time for row in group)
         latency_ms, batch = fmean(row.latency_ms for row in group), fmean(row.batch for row in group)
-        found.append(Row(model, sla_ms, load, policy, in_time, in_time * load, latency_ms, batch))
-    return found
+        means.append(Row(model, slo_ms, load, policy, in_time, in_time * load, latency_ms, batch))
+    return means
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """In time (%) at each load, mean latency of what was served and mean batch at 0.6."""
+    """Return a table in Markdown: share in time (%) at each load, and mean latency and mean batch at 0.6."""
     lines = [
         f"| network | within | policy | {' | '.join(f'at {load:g}' for load in LOADS)} | ms, batch at 0.6 |",
         "| --- " * (len(LOADS) + 4) + "|",
     ]
-    for model, sla_ms, policy in product(MODELS, SLA_MS, POLICIES):
-        mine = {row.load: row for row in rows if (row.model, row.sla_ms, row.policy) == (model, sla_ms, policy)}
+    for model, slo_ms, policy in product(MODELS, SLO_MS, POLICIES):
+        mine = {row.load: row for row in rows if (row.model, row.slo_ms, row.policy) == (model, slo_ms, policy)}
         shares = " | ".join(f"{100 * mine[load].in_time:.1f} %" for load in LOADS)
         at = mine[0.6]
         served = f"{at.latency_ms:.1f}, {at.batch:.1f}"
-        lines.append(f"| {model.replace(',', ', ')} | {sla_ms:g} ms | {policy} | {shares} | {served} |")
+        lines.append(f"| {model.replace(',', ', ')} | {slo_ms:g} ms | {policy} | {shares} | {served} |")
     return lines
 
 
 def jobs_for(figure: str, scale: Scale) -> list[Job]:
-    settings = product(MODELS, SLA_MS, LOADS, POLICIES)
+    settings = product(MODELS, SLO_MS, LOADS, POLICIES)
     return [Job(*setting, scale.requests, seed) for setting in settings for seed in range(scale.seeds)]
 
 
 def report(figure: str, rows: Sequence[Row], folder: Path) -> Report:
-    found = averaged(rows)
-    plot(folder / "goodput.png", found)
-    return Report({"goodput": found}, tables=table(found))
+    means = averaged(rows)
+    plot(folder / "goodput.png", means)
+    return Report({"goodput": means}, tables=table(means))
 
 
 EXPERIMENT = Experiment(

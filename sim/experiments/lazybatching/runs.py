@@ -1,7 +1,7 @@
-"""The evaluation of LazyBatching (Choi, Kim, Rhu, HPCA 2021, Sections V and VI) on the NPU model: what is run.
+"""The evaluation of LazyBatching (Choi, Kim, Rhu, HPCA 2021, Sections V and VI) on the NPU model: the runs.
 
-Every run serves `requests` Poisson arrivals; all policies of a job see the same ones. What the numbers of the paper are
-compared with, by the paper's figure numbers, stands in claims.py; what the paper leaves open, in conditions.py.
+Every run serves `requests` Poisson arrivals, and all policies of a job see the same ones. claims.py compares with the
+paper's numbers. conditions.py has the questions that the paper leaves open.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ COVERAGE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is run. Rates in requests/s, windows in ms."""
+    """How much is run: rates in requests/s, windows in ms."""
 
     seeds: int
     requests: int
@@ -63,9 +63,9 @@ class Job:
     requests: int
     windows: tuple[int, ...]
     policies: tuple[str, ...] = ("lazy",)
-    sla_ms: float = 100.0
+    slo_ms: float = 100.0
     max_batch: int = 64
-    dec_timesteps: int | None = None  # None: what COVERAGE of the outputs takes
+    dec_timesteps: int | None = None  # None for the steps that COVERAGE of the outputs takes
     reading: str = ""
 
 
@@ -87,7 +87,7 @@ def run_job(job: Job) -> list[Row]:
         for model, known in times.items()
         if len(known.sections.decoder)
     }
-    arrivals = generate(poisson(job.rate_rps, job.requests, job.seed), lengths, job.sla_ms / 1e3, job.seed)
+    arrivals = generate(poisson(job.rate_rps, job.requests, job.seed), lengths, job.slo_ms / 1e3, job.seed)
     rows = []
     for name, window in [*(("graph", window) for window in job.windows), *((name, 0) for name in job.policies)]:
         policy = _policy(job, name, window, times, steps)
@@ -96,7 +96,10 @@ def run_job(job: Job) -> list[Row]:
 
 
 def _policy(job: Job, name: str, window_ms: int, times: Mapping[str, NodeTimes], steps: Mapping[str, int]) -> Policy:
-    """Return a new policy for one run. A reading sets what only research asks of `lazy` and `oracle`."""
+    """Return a new policy for one run.
+
+    This is the only place where the experiment makes policies. The reading sets the research settings of `lazy` and
+    `oracle` here."""
     reading = READINGS[job.reading]
     return make_policy(
         name,
@@ -120,13 +123,13 @@ def _row(job: Job, policy: str, window: int, arrivals: Arrivals, done: Simulatio
         job.seed,
         policy,
         window,
-        job.sla_ms,
+        job.slo_ms,
         job.max_batch,
         job.dec_timesteps,
         float(latencies.mean()),
         float(quantiles[99]),
         len(latencies) / (max(done.outcome.finished) - arrivals.arrival[0]),
-        float((latencies > job.sla_ms).mean()),
+        float((latencies > job.slo_ms).mean()),
         done.outcome.request_node_runs / done.outcome.node_runs,
         tuple(float((latencies > target).mean()) for target in TARGETS_MS),
         tuple(float(quantile) for quantile in quantiles),
@@ -142,7 +145,7 @@ def _jobs(scale: Scale, models: Iterable[str], rates: Iterable[float], **setting
 
 
 def _by_load(scale: Scale, rates: Sequence[int]) -> list[Job]:
-    """Figures 12 to 14: every network in the readings that bear on it."""
+    """Return the jobs of Figures 12 to 14: every network in the readings that matter for it."""
     jobs = _jobs(scale, (*NETWORKS, UNCACHED), rates, policies=("serial", "lazy", "oracle"))
     jobs += _jobs(scale, NETWORKS, rates, reading="os")
     jobs += _jobs(scale, ["resnet50"], rates, reading="single-buffered")
@@ -152,21 +155,21 @@ def _by_load(scale: Scale, rates: Sequence[int]) -> list[Job]:
 
 
 def _lower_targets(scale: Scale, models: Iterable[str], reading: str = "") -> list[Job]:
-    """lazy and oracle for each target below the default of 100 ms."""
+    """Return jobs of lazy and oracle for each target below the default of 100 ms."""
     jobs = []
     policies = ("lazy", "oracle") if reading == "" else ("lazy",)
     for target in TARGETS_MS[:-1]:
-        settings = {"windows": (), "policies": policies, "sla_ms": target, "reading": reading}
+        settings = {"windows": (), "policies": policies, "slo_ms": target, "reading": reading}
         jobs += _jobs(scale, models, [HIGH_RPS], **settings)
     return jobs
 
 
 def _sensitivity(scale: Scale) -> list[Job]:
-    """Section VI-C's text: dec_timesteps, the maximum batch, co-location."""
+    """Return the jobs of Section VI-C's text: dec_timesteps, the maximum batch, co-location."""
     jobs = []
     for steps in (10, 20, 32, 50):
         some = [rate for rate in scale.rates if rate >= 500]
-        settings = {"windows": (), "sla_ms": 60, "dec_timesteps": steps}
+        settings = {"windows": (), "slo_ms": 60, "dec_timesteps": steps}
         jobs += _jobs(scale, ("transformer", UNCACHED), some, **settings)
         jobs += _jobs(scale, ("transformer", UNCACHED), some, reading="equal-timesteps", **settings)
     for max_batch in (16, 32):
@@ -196,7 +199,7 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
             return jobs + [job for r in ("", "os") for job in _lower_targets(scale, FURTHER_NETWORKS, r)]
         case "sensitivity":
             return _sensitivity(scale)
-        case _:  # 3 is of latencies alone, 17 of a live runtime
+        case _:  # 3 shows latencies alone, 17 a live runtime
             return []
 
 

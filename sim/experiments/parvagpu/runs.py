@@ -1,14 +1,15 @@
-"""The scenarios of ParvaGPU (Lee et al., SC 2024) planned: the GPUs that they need, and what is late on them.
+"""Plan the scenarios of ParvaGPU (Lee et al., SC 2024): the GPUs that they need, and the requests that are late on
+them.
 
-Figures: `eleven`, all its networks by the profiles that its authors measured; `six`, those of SIX alone; `modelled`,
-all of them by our slice model, one process a slice. Each has three plans: its two stages again (baseline.py), the same
-rule packed exactly, and planned by simulation (planning.py); and each plan is served with arrivals that are evenly
-spaced and with Poisson arrivals, under a seed that no plan was made with.
+The figure `eleven` has all its networks by the profiles that its authors measured, `six` those of SIX alone. `modelled`
+has all of them by our slice model, with one process a slice. Each figure has three plans: its two stages (baseline.py),
+the same rule packed exactly, and the plan by simulation (planning.py). Each plan is served with evenly spaced arrivals
+and with Poisson arrivals, under a seed that no plan was made with.
 
-What the paper calls a violation is not known here: of it only the abstract was at hand, which has none. The program in
-its artifact has no arrivals, it runs full batches one behind another; its configurator takes a batch for one in time
-whose latency is below 0.45 of the SLO, which is so in all its deployments. Here a request is late that ends more than
-the SLO after it came, be it for waiting or for its batch.
+The paper's definition of a violation is not known here: only its abstract was at hand, which has none. The program in
+its artifact has no arrivals; it runs full batches one after another. Its configurator takes a batch to be in time if
+its latency is below 0.45 of the SLO, which holds in all its deployments. Here a request is late if it ends more than
+the SLO after its arrival, whether it waited or its batch took that long.
 """
 
 from collections.abc import Sequence
@@ -23,8 +24,8 @@ from headrace.sim.experiments.parvagpu.published import (
     GPCS,
     SCENARIOS,
     SIX,
+    Demand,
     Profiles,
-    RequestedOutput,
     deployed,
     measured,
     modelled,
@@ -34,12 +35,13 @@ from headrace.sim.experiments.parvagpu.rows import PACKED, PARVAGPU, PLANNED, PL
 from headrace.sim.experiments.parvagpu.serving import ARRIVALS, EVEN, POISSON, serve
 from headrace.sim.experiments.report import Claim
 
-SEED = 11  # of what is reported
+SEED = 11  # the seed of reported runs
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is run: scenarios, requests of the simulations that plan, and of each network in those reported."""
+    """How much is run: scenarios, requests of the simulations that plan, and requests of each network in those
+    reported."""
 
     scenarios: tuple[int, ...]
     effort: Effort
@@ -48,7 +50,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A scenario by one source of profiles, with all figures of that source: what is found of a network serves them."""
+    """A scenario by one source of profiles, with all figures of that source, because they share results of networks."""
 
     modelled: bool
     scenario: int
@@ -63,28 +65,26 @@ def run_job(job: Job) -> list[Row | Placed]:
     return [*_rows("eleven", every, measured(), job), *_rows("six", six, measured(), job)]
 
 
-def _rows(figure: str, every: Sequence[RequestedOutput], profiles: Profiles, job: Job) -> list[Row | Placed]:
+def _rows(figure: str, every: Sequence[Demand], profiles: Profiles, job: Job) -> list[Row | Placed]:
     plans = {
         PARVAGPU: baseline.allocated(every, profiles),
         PACKED: packed(every, profiles),
         PLANNED: planned(every, profiles, job.scale.effort),
     }
     fewest = least(every, profiles)
-    found: list[Row | Placed] = []
+    rows: list[Row | Placed] = []
     for plan, gpus in plans.items():
         for arrivals in ARRIVALS:
-            found.append(_row(figure, job, plan, gpus, fewest, every, arrivals))
+            rows.append(_row(figure, job, plan, gpus, fewest, every, arrivals))
         for number, segments in enumerate(gpus):
-            found += [
+            rows += [
                 Placed(figure, job.scenario, plan, number, each.model, each.gpcs, each.batch, each.procs)
                 for each in segments
             ]
-    return found
+    return rows
 
 
-def _row(
-    figure: str, job: Job, plan: str, gpus: Gpus, fewest: int, every: Sequence[RequestedOutput], arrivals: str
-) -> Row:
+def _row(figure: str, job: Job, plan: str, gpus: Gpus, fewest: int, every: Sequence[Demand], arrivals: str) -> Row:
     on = {each: segments_of(gpus, each.model) for each in every}
     served = {each: serve(each, segments, job.scale.requests, arrivals, SEED) for each, segments in on.items()}
     names = {each.model for each in every}
@@ -113,7 +113,7 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
 
 
 def report(figure: str, found: Sequence[Row | Placed], folder: Path) -> Report:
-    """Draw a figure from those of the rows that are the figure's own: a job has the rows of several."""
+    """Draw a figure. The rows of a job are those of several figures; only the figure's own are drawn."""
     rows = [row for row in found if isinstance(row, Row) and row.figure == figure]
     placed = [row for row in found if isinstance(row, Placed) and row.figure == figure]
     plots.figure(folder / f"figure{figure}.png", figure, rows)
@@ -128,7 +128,7 @@ _AGAIN = {
 
 
 def _claims(figure: str, rows: Sequence[Row]) -> list[Claim]:
-    found = []
+    claims = []
     for scenario in dict.fromkeys(row.scenario for row in rows):
         of = {(row.plan, row.arrivals): row for row in rows if row.scenario == scenario}
         one = of[PLANNED, POISSON]
@@ -141,15 +141,15 @@ def _claims(figure: str, rows: Sequence[Row]) -> list[Claim]:
         }
         for plan in PLANS:
             claim = f"S{scenario}: GPUs, {plan}"
-            found.append(Claim(figure, claim, round(given, 2), of[plan, POISSON].gpus, "GPUs", notes[plan]))
+            claims.append(Claim(figure, claim, round(given, 2), of[plan, POISSON].gpus, "GPUs", notes[plan]))
         for plan in PLANS:
             row, even = of[plan, POISSON], of[plan, EVEN]
             note = (
                 f"Poisson: {row.late} of {row.requests}, in {row.late_batches} of {row.batches} batches; p99 at most "
                 f"{row.p99:.2f} of the SLO, load at most {row.load:.3f}. Evenly spaced: {even.late}"
             )
-            found.append(Claim(figure, f"S{scenario}: late requests, {plan}", 0, row.late_percent, "%", note))
-    return found
+            claims.append(Claim(figure, f"S{scenario}: late requests, {plan}", 0, row.late_percent, "%", note))
+    return claims
 
 
 EXPERIMENT = Experiment(

@@ -1,7 +1,7 @@
-"""The evaluation of PREBA (Yeo, Kim, Choi, Rhu, Sections 3 and 6) on models of its server: what is run.
+"""The evaluation of PREBA (Yeo, Kim, Choi, Rhu, Sections 3 and 6) on models of its server: the runs.
 
-The paper's numbers beside what came out stand in claims.py; its conditions, and what it leaves open, in conditions.py.
-Figs. 5, 6, 14 and 15 are of the slice model alone; the others are simulated, from the arrival to the last node.
+claims.py compares with the paper's numbers. conditions.py has its conditions, and the questions that it leaves open.
+Figs. 5, 6, 14 and 15 are of the slice model alone. The others are simulated, from the arrival to the last node.
 """
 
 from collections.abc import Iterable, Sequence
@@ -65,9 +65,15 @@ FINE_BATCHES = tuple(sorted({*BATCHES, *(3 * 2**power for power in range(7))}))
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is run: requests a run, numbers of active slices (Figs. 9 and 17), shares of the greatest throughput
-    (Figs. 18 and 19), lengths in seconds (Fig. 14), how closely the greatest rate within a target is found, as a share
-    of the greatest throughput."""
+    """How much is run.
+
+    Attributes:
+        requests: Requests of a run.
+        active: Numbers of active slices (Figs. 9 and 17).
+        loads: Shares of the greatest throughput (Figs. 18 and 19).
+        lengths_s: Lengths in seconds (Fig. 14).
+        resolution: The precision of the greatest rate within a target, as a share of the greatest throughput.
+    """
 
     requests: int
     active: tuple[int, ...]
@@ -78,7 +84,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Batches on the slices of a partition, without a server around them, for sounds of these lengths (s)."""
+    """Batches on the slices of a partition, without a server around them, for audio of these lengths (s)."""
 
     model: str
     partition: str
@@ -95,7 +101,7 @@ class Saturated:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """At `share` of the greatest throughput of the slowest design in `of`."""
+    """A run at `share` of the greatest throughput of the slowest design in `of`."""
 
     server: Server
     of: tuple[Server, ...]
@@ -105,8 +111,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """At the greatest rate whose 95th percentile is within `slack` times that of Ideal, batching as PREBA does, at
-    TARGET_SHARE of Ideal's greatest throughput; to within `resolution` of the design's own."""
+    """A run at the greatest rate whose 95th percentile is within `slack` times Ideal's.
+
+    Ideal batches as PREBA does, at TARGET_SHARE of its greatest throughput. The rate is found to within `resolution` of
+    the design's own."""
 
     server: Server
     requests: int
@@ -136,7 +144,7 @@ def run_job(job: Job) -> list[Row]:
 
 
 def points(job: Curves) -> Iterable[Point]:
-    """A length ends at the first batch that the slice's memory does not hold."""
+    """Yield the points of the curves. A curve ends at the first batch that the slice's memory does not hold."""
     network, system = traced(job.model), slices_of(job.model, job.partition, job.precision)
     times = system.slowest_times()[job.model]
     for seconds in job.lengths:
@@ -164,7 +172,7 @@ def points(job: Curves) -> Iterable[Point]:
 
 
 def slices_of(model: str, parts: str, precision: str = PRECISION) -> System:
-    return System.of(GPU, [model], parts=parts, photo_pixels=TYPICAL_PIXELS, precision=precision)
+    return System.of(GPU, [model], parts=parts, image_pixels=TYPICAL_PIXELS, precision=precision)
 
 
 # ---- simulated servers ----
@@ -229,8 +237,10 @@ def scenario(server: Server, rate_rps: float, requests: int) -> Scenario:
 
 
 def static_limits(server: Server, reading: str) -> BatchLimits:
-    """Batch_max and Time_queue that are right for sounds of one length, and are used for all; see STATIC_READINGS.
-    Batch_max is halved until a slice's memory holds as many of the longest sounds."""
+    """Return Batch_max and Time_queue that are right for audio of one length, for use at all lengths; see
+    STATIC_READINGS.
+
+    Batch_max is halved until a slice's memory holds as many of the longest clips."""
     if reading == "single":
         return BatchLimits(1, 0.0)
     profiles = slices_of(server.model, WHOLE if reading == "whole" else server.partition).profiles()
@@ -259,20 +269,22 @@ def saturated(server: Server, requests: int) -> Run:
 
 
 def within_tail(job: Tail) -> Run:
-    """By bisection down from the greatest throughput: the arrivals are the same ones, nearer to each other or further
-    apart. A rate below the one found may miss the target where a batch waits longer for others to join it. If there is
-    none (of at least `resolution` of the greatest), the run is one that misses it."""
+    """Return the run at the greatest rate within the target, by bisection down from the greatest throughput.
+
+    The arrivals are always the same, only closer together or further apart. A lower rate may miss the target where a
+    batch waits longer for others to join it. If no rate of at least `resolution` of the greatest meets the target, the
+    run is one that misses it."""
     server, requests = job.server, job.requests
     ideal = replace(server, preprocess=IDEAL, policy="preba")
     at = TARGET_SHARE * saturated(ideal, requests).throughput_rps
     target_ms = job.slack * simulated(ideal, at, requests, "share").p95_ms
-    most = saturated(server, requests).throughput_rps
-    low, high = 0.0, most
-    while high - low > job.resolution * most:
+    peak = saturated(server, requests).throughput_rps
+    low, high = 0.0, peak
+    while high - low > job.resolution * peak:
         middle = (low + high) / 2
         within = simulated(server, middle, requests, "tail").p95_ms <= target_ms
         low, high = (middle, high) if within else (low, middle)
-    rate = max(low, job.resolution * most)
+    rate = max(low, job.resolution * peak)
     return simulated(server, rate, requests, "tail", share=job.slack, target_ms=target_ms)
 
 
@@ -294,7 +306,7 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
         case "7":
             partitions = ((SEVENTHS, SLICES), (WHOLE, 1))
             both = [
-                [server(model, sounds=CLIP, partition=parts, active=count) for parts, count in partitions]
+                [server(model, lengths=CLIP, partition=parts, active=count) for parts, count in partitions]
                 for model in NETWORKS
             ]
             return [Share(one, tuple(pair), SAME_SHARE, requests) for pair in both for one in pair]
@@ -326,7 +338,7 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
                     jobs += [Share(one, (base,), BASELINE_SHARE, requests) for one in others]
             return list(dict.fromkeys(jobs))
         case "19":
-            every = [one for model, sounds in LATENCY_CASES for one in designs(model, sounds)]
+            every = [one for model, lengths in LATENCY_CASES for one in designs(model, lengths)]
             return [Share(one, (one,), share, requests) for one in every for share in scale.loads]
         case "20" | "21":
             return greatest(one for model in NETWORKS for one in designs(model))
@@ -335,7 +347,7 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
             return [*greatest(found), *(Tail(one, requests, TARGET_SLACKS[0], scale.resolution) for one in found)]
         case "pcie":
             return greatest(server(*case) for case in PCIE_CASES)
-        case _:  # Table 1 is the paper's own
+        case _:  # Table 1 compares the paper's own numbers
             return []
 
 

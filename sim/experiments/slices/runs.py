@@ -1,13 +1,13 @@
-"""Three questions about a GPU in slices that the PREBA paper leaves open, simulated with Poisson arrivals.
+"""Study three questions about a GPU in slices that the PREBA paper leaves open, with Poisson arrivals.
 
 - `preparing`: on which GPUs does a DPU pay? PREBA argues that slices have no JPEG decoders. That is so on an A100,
   while each of Hopper's slices has one.
-- `scheduling`: every policy on seven equal slices and on the whole GPU; `preba-lazy` among them, as the paper says that
-  node-level batching can be employed on top of its own.
-- `cutting`: equal slices, unlike ones, and the whole GPU.
+- `scheduling`: every policy on seven equal slices and on the whole GPU. `preba-lazy` is among them, because the paper
+  says that node-level batching can be employed on top of its own.
+- `cutting`: equal slices, unequal ones, and the whole GPU.
 
-Policies are compared on the same arrivals. Those that have one limit for all lengths are given what the profile tells,
-too: Batch_max and Time_queue of the mean length.
+Policies are compared on the same arrivals. Policies with one limit for all lengths receive those of the profile as
+well: Batch_max and Time_queue of the mean length.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -34,12 +34,12 @@ from headrace.sim.system.system import PRECISION, System
 from headrace.sim.workload.lengths import LIBRISPEECH
 
 IMAGES: Final = ("mobilenet_v3_small", "squeezenet1_1", "swin_t")
-SOUNDS: Final = ("conformer_small", "conformer", "citrinet")
+AUDIO: Final = ("conformer_small", "conformer", "citrinet")
 A100: Final = "a100-40gb"
-SEVENTHS: Final = "1g.5gb:7"  # of A100
+SEVENTHS: Final = "1g.5gb:7"  # seven slices of an A100
 WHOLE: Final = "7g.40gb:1"
-# Within which the 99th percentile is to be, by what is sent: some twice what it is at worst, of these networks and
-# partitions, where slices have half of what they can do.
+# The target of the 99th percentile (ms), by the lengths of inputs. It is about twice the worst latency of these
+# networks and partitions at half of the slices' capacity.
 TARGET_MS: Final = {"": 60.0, "2.5": 200.0, "25": 250.0, "librispeech": 400.0}
 CPU: Final = {"cpu, measured": "cpu:32", "cpu, paper-implied": "cpu:32:paper-implied"}
 DESIGNS: Final = (*CPU, "dpu", "nvjpg", "ideal")
@@ -58,7 +58,7 @@ CUT: Final = (
 )
 CUTS: Final = (SEVENTHS, "2g.10gb:3", "3g.20gb:2", "4g.20gb:1,3g.20gb:1", "1g.5gb:3,4g.20gb:1", WHOLE)
 ALL_AT_ONCE_RPS: Final = 1e6
-HALVINGS: Final = 7  # of the rate within a target
+HALVINGS: Final = 7  # the halvings in the search for the rate within a target
 MAX_CUS: Final = 64
 
 Averaged = TypeVar("Averaged", Capacity, Served)
@@ -66,8 +66,11 @@ Averaged = TypeVar("Averaged", Capacity, Served)
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A saturated run has as many requests as the server does in `saturated` times the target, one at a load as many as
-    come in `loaded` times the target; `fewest` at least. `only` are the networks and GPUs that are looked at."""
+    """How much is run.
+
+    A saturated run has as many requests as the server serves in `saturated` times the target. A run at a load has as
+    many as come in `loaded` times the target. Both have at least `fewest`. `only` are the networks and GPUs that are
+    studied; all if it is empty."""
 
     saturated: float
     loaded: float
@@ -78,7 +81,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What a server can do."""
+    """A job that measures the capacity of a server."""
 
     server: Server
     design: str
@@ -88,7 +91,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A policy at a share of what the slices can do."""
+    """A job that runs a policy at a share of the slices' throughput."""
 
     server: Server
     policy: str
@@ -97,20 +100,20 @@ class Load:
     scale: Scale
 
 
-# ---- what is known of a server without a run ----
+# ---- numbers of a server without a run ----
 
 
 def partitions(gpu: str) -> tuple[str, str]:
-    """As many of the smallest slice as fit, and the largest."""
+    """Return two partitions: as many of the smallest slice as fit, and the largest."""
     profiles = list(GPUS[gpu].profiles.values())
-    return f"{profiles[0].name}:{profiles[0].most}", f"{profiles[-1].name}:1"
+    return f"{profiles[0].name}:{profiles[0].max_count}", f"{profiles[-1].name}:1"
 
 
-def sizes(sounds: str) -> NDArray[np.float64]:
-    """Of requests, in what preprocessing goes by."""
-    if sounds == "librispeech":
+def sizes(lengths: str) -> NDArray[np.float64]:
+    """Return sizes of requests, by which preprocessing takes its time."""
+    if lengths == "librispeech":
         return np.asarray(LIBRISPEECH.sample(2000, np.random.default_rng(0))[0], np.float64)
-    return np.array([float(sounds) if sounds else float(TYPICAL_PIXELS)])
+    return np.array([float(lengths) if lengths else float(TYPICAL_PIXELS)])
 
 
 @cache
@@ -120,17 +123,17 @@ def system(server: Server) -> System:
         [server.model],
         parts=server.partition,
         preprocess=server.preprocess,
-        photo_pixels=TYPICAL_PIXELS,
+        image_pixels=TYPICAL_PIXELS,
         precision=PRECISION,
     )
 
 
 @cache
 def slices_rps(server: Server) -> float:
-    """In the best batches, each of requests of one length."""
+    """Return the rate of the slices in the best batches, each of requests of one length."""
     known = system(server)
     step_s = known.networks[0].step_s
-    lengths, counts = np.unique(np.rint(sizes(server.sounds) / step_s) if step_s else 1.0, return_counts=True)
+    lengths, counts = np.unique(np.rint(sizes(server.lengths) / step_s) if step_s else 1.0, return_counts=True)
     profiles = known.profiles()
     total = 0.0
     for each in [profiles] if isinstance(profiles, dict) else profiles:
@@ -140,7 +143,7 @@ def slices_rps(server: Server) -> float:
 
 
 def steps_rps(server: Server) -> dict[str, float]:
-    of = sizes(server.sounds)
+    of = sizes(server.lengths)
     return {step.name: step.servers / float(np.mean(step.service_s(of))) for step in system(server).preprocessor.steps}
 
 
@@ -159,7 +162,7 @@ def unit_count(server: Server) -> UnitCount:
         server.gpu,
         server.partition,
         server.model,
-        server.sounds,
+        server.lengths,
         slices,
         link,
         links[link],
@@ -169,18 +172,18 @@ def unit_count(server: Server) -> UnitCount:
 
 
 def with_design(server: Server, design: str) -> Server:
-    """A DPU has as many CUs as keep up."""
+    """Return the server with a design of preprocessing. A DPU has as many CUs as keep up."""
     if design == "dpu":
         return replace(server, preprocess=f"dpu:{unit_count(server).kernel}")
     return replace(server, preprocess=CPU.get(design, design))
 
 
 def possible(server: Server, design: str) -> bool:
-    """Whether every slice has a JPEG engine, where the design takes those."""
+    """Return whether every slice has a JPEG engine, if the design needs one."""
     if design != "nvjpg":
         return True
     names = [part.split(":")[0] for part in server.partition.split(",")]
-    return not server.sounds and all(GPUS[server.gpu].profiles[name].jpeg_engines for name in names)
+    return not server.lengths and all(GPUS[server.gpu].profiles[name].jpeg_engines for name in names)
 
 
 # ---- runs ----
@@ -191,12 +194,12 @@ def simulated(server: Server, rate_rps: float, requests: int, seed: int, **setti
         accelerator=server.gpu,
         partition=server.partition,
         model=server.model,
-        lengths=server.sounds or None,
+        lengths=server.lengths or None,
         preprocess=server.preprocess,
         rate_rps=rate_rps,
         requests=requests,
         seed=seed,
-        sla_ms=TARGET_MS[server.sounds],
+        sla_ms=TARGET_MS[server.lengths],
         **{"policy": "preba", **settings},
     )
     return run_scenario(scenario)[0].result
@@ -204,20 +207,22 @@ def simulated(server: Server, rate_rps: float, requests: int, seed: int, **setti
 
 @cache
 def saturated(server: Server, seed: int, scale: Scale) -> dict[str, Any]:
-    """All requests come at once."""
+    """Return the result of a run in which all requests come at once."""
     rate = min([slices_rps(server), *steps_rps(server).values()])
-    requests = max(scale.fewest, int(rate * scale.saturated * TARGET_MS[server.sounds] / 1e3))
+    requests = max(scale.fewest, int(rate * scale.saturated * TARGET_MS[server.lengths] / 1e3))
     return simulated(server, ALL_AT_ONCE_RPS, requests, seed)
 
 
 def arriving(server: Server, rate_rps: float, seed: int, scale: Scale, **settings: Any) -> dict[str, Any]:
-    requests = max(scale.fewest, int(rate_rps * scale.loaded * TARGET_MS[server.sounds] / 1e3))
+    requests = max(scale.fewest, int(rate_rps * scale.loaded * TARGET_MS[server.lengths] / 1e3))
     return simulated(server, rate_rps, requests, seed, **settings)
 
 
-def largest(meets: Callable[[float], bool], most: float) -> float:
-    """The largest number up to `most` that meets it, or 0, by halving; who is larger is taken to meet it less."""
-    low, high = 0.0, most
+def largest(meets: Callable[[float], bool], limit: float) -> float:
+    """Return the largest number up to `limit` that `meets` accepts, or 0, by halving.
+
+    A larger number is taken to be accepted less."""
+    low, high = 0.0, limit
     if meets(high):
         return high
     for _ in range(HALVINGS):
@@ -227,7 +232,7 @@ def largest(meets: Callable[[float], bool], most: float) -> float:
 
 
 def measure(job: Measure) -> Capacity:
-    server, target_ms = job.server, TARGET_MS[job.server.sounds]
+    server, target_ms = job.server, TARGET_MS[job.server.lengths]
     full = saturated(server, job.seed, job.scale)
 
     def within(rate_rps: float) -> bool:
@@ -240,7 +245,7 @@ def measure(job: Measure) -> Capacity:
         server.gpu,
         server.partition,
         server.model,
-        server.sounds,
+        server.lengths,
         job.design,
         server.preprocess,
         full["throughput_rps"],
@@ -257,13 +262,13 @@ def measure(job: Measure) -> Capacity:
 
 @cache
 def limits(server: Server) -> dict[str, Any]:
-    """Batch_max and Time_queue of `preba`, for a policy that has one of each: those of the mean length."""
+    """Return Batch_max and Time_queue of `preba` at the mean length, for a policy that has one of each."""
     known = system(server)
     step_s, profiles = known.networks[0].step_s, known.profiles()
     assert isinstance(profiles, dict)
-    mean = float(sizes(server.sounds).mean()) / step_s if step_s else None
-    found = preba_limits(profiles[server.model], len(known.slices), mean)
-    return {"max_batch": found.max_batch, "window_ms": 1e3 * found.window_s}
+    mean = float(sizes(server.lengths).mean()) / step_s if step_s else None
+    best = preba_limits(profiles[server.model], len(known.slices), mean)
+    return {"max_batch": best.max_batch, "window_ms": 1e3 * best.window_s}
 
 
 def serve(job: Load) -> Served:
@@ -273,7 +278,7 @@ def serve(job: Load) -> Served:
     return Served(
         job.server.partition,
         job.server.model,
-        job.server.sounds,
+        job.server.lengths,
         job.server.preprocess,
         job.policy,
         job.load,
@@ -297,7 +302,7 @@ def averaged_capacities(rows: Sequence[Capacity]) -> list[Capacity]:
     )
     groups: dict[tuple[str, ...], list[Capacity]] = {}
     for row in rows:
-        groups.setdefault((row.gpu, row.partition, row.model, row.sounds, row.design), []).append(row)
+        groups.setdefault((row.gpu, row.partition, row.model, row.lengths, row.design), []).append(row)
     return [_averaged(group, names, [row.within_rps for row in group]) for group in groups.values()]
 
 
@@ -305,7 +310,7 @@ def averaged_served(rows: Sequence[Served]) -> list[Served]:
     """Return one row for each server, policy and load: the mean over its seeds."""
     groups: dict[tuple[object, ...], list[Served]] = {}
     for row in rows:
-        key = (row.partition, row.model, row.sounds, row.preprocess, row.policy, row.load)
+        key = (row.partition, row.model, row.lengths, row.preprocess, row.policy, row.load)
         groups.setdefault(key, []).append(row)
     names = ("mean_ms", "p99_ms", "in_time", "batch")
     return [_averaged(group, names, [row.mean_ms for row in group]) for group in groups.values()]
@@ -330,11 +335,11 @@ def wanted(names: Iterable[str], scale: Scale) -> list[str]:
 
 
 def stages(scale: Scale) -> list[Server]:
-    """Each GPU in its smallest slices and whole, with each network; inputs are ready."""
-    sent = [(model, "") for model in wanted(IMAGES, scale)] + [(model, "2.5") for model in wanted(SOUNDS, scale)]
+    """Return each GPU in its smallest slices and whole, with each network, and with inputs ready."""
+    sent = [(model, "") for model in wanted(IMAGES, scale)] + [(model, "2.5") for model in wanted(AUDIO, scale)]
     return [
-        Server(gpu, parts, model, sounds, "ideal")
-        for (model, sounds), gpu in product(sent, wanted(GPUS, scale))
+        Server(gpu, parts, model, lengths, "ideal")
+        for (model, lengths), gpu in product(sent, wanted(GPUS, scale))
         for parts in partitions(gpu)
     ]
 
@@ -350,8 +355,8 @@ def preparing(scale: Scale) -> list[Measure]:
 
 def cutting(scale: Scale) -> list[Measure]:
     return [
-        Measure(Server(A100, parts, model, sounds, "ideal"), "ideal", seed, scale)
-        for (model, sounds), parts in product(CUT, CUTS)
+        Measure(Server(A100, parts, model, lengths, "ideal"), "ideal", seed, scale)
+        for (model, lengths), parts in product(CUT, CUTS)
         if model in wanted((model,), scale)
         for seed in range(scale.seeds)
     ]
@@ -359,8 +364,8 @@ def cutting(scale: Scale) -> list[Measure]:
 
 def scheduling(scale: Scale) -> list[Load]:
     return [
-        Load(with_design(Server(A100, parts, model, sounds, "ideal"), design), policy, load, seed, scale)
-        for (parts, design), (model, sounds), load, policy in product(STAGES, SCHEDULED, LOADS, POLICIES)
+        Load(with_design(Server(A100, parts, model, lengths, "ideal"), design), policy, load, seed, scale)
+        for (parts, design), (model, lengths), load, policy in product(STAGES, SCHEDULED, LOADS, POLICIES)
         if model in wanted((model,), scale)
         for seed in range(scale.seeds)
     ]
@@ -386,7 +391,7 @@ def report(figure: str, rows: Sequence[Capacity | Served], folder: Path) -> Repo
     match figure:
         case "preparing":
             ready = [row for row in capacities if row.design == "ideal"]
-            counts = [unit_count(Server(row.gpu, row.partition, row.model, row.sounds, "ideal")) for row in ready]
+            counts = [unit_count(Server(row.gpu, row.partition, row.model, row.lengths, "ideal")) for row in ready]
             plot_preparing(folder / "preparing.png", capacities)
             return Report({"units": counts, "preparing": capacities}, tables=tables.of_preparing(capacities, counts))
         case "scheduling":

@@ -30,7 +30,7 @@ def test_longer_sounds_and_larger_photos_cost_more(measured):
 
 
 def test_contention_is_what_all_cores_take_beside_one(measured):
-    for cost, fit in ((measured.costs.image, measured.image), (measured.costs.sound, measured.sound)):
+    for cost, fit in ((measured.costs.image, measured.image), (measured.costs.audio, measured.sound)):
         assert cost.contention >= 1
         assert fit.alone_s > 0 and fit.all_cores_s > 0 and fit.spread >= 0
     assert measured.image.files == 6 and measured.sound.files == 2

@@ -1,4 +1,4 @@
-"""What holds for the reproductions of all papers."""
+"""Test the properties that hold for all experiments."""
 
 import csv
 import json
@@ -44,7 +44,8 @@ SLOWER = [pytest.param(name, marks=pytest.mark.slow) for name in PAPERS if name 
 
 @pytest.mark.parametrize("name", ["parvagpu", *SLOWER])
 def test_a_second_start_takes_what_the_first_found(name, reproduced, tmp_path):
-    """All of it, to the byte; and what is kept is not run again: a number that was changed there comes out."""
+    """The second start takes all results, to the byte. It does not run kept jobs: a number that is changed there comes
+    out."""
     experiment = named(name)
     folder, _ = reproduced(experiment)
     again = tmp_path / "again"

@@ -1,4 +1,4 @@
-"""The study of goodput: what its numbers are of, and that it shows what policies that know deadlines are for."""
+"""Test the study of goodput: the meaning of its numbers, and the use of policies that know deadlines."""
 
 import csv
 import json
@@ -12,7 +12,7 @@ from headrace.sim.experiments.goodput.runs import (
     LOADS,
     MODELS,
     POLICIES,
-    SLA_MS,
+    SLO_MS,
     Job,
     Scale,
     averaged,
@@ -53,7 +53,7 @@ def test_in_overload_who_knows_deadlines_serves_most_of_what_can_be_served():
 def test_the_study_writes_all_its_rows_and_a_plot(tmp_path):
     progress = Counter()
     report = reproduce(EXPERIMENT, Scale(60, 1), tmp_path, progress)
-    settings = len(MODELS) * len(SLA_MS) * len(LOADS) * len(POLICIES)
+    settings = len(MODELS) * len(SLO_MS) * len(LOADS) * len(POLICIES)
     assert len(report.rows["goodput"]) == progress.steps == settings
     assert len(report.tables) == 2 + settings // len(LOADS)
     assert (tmp_path / "tables.md").read_text() == "\n".join(report.tables) + "\n"
@@ -67,6 +67,6 @@ def test_a_row_is_the_mean_of_its_seeds():
     jobs = [Job("resnet50", 20.0, 0.6, "lazy", 200, seed) for seed in range(3)]
     runs = [row for job in jobs for row in run_job(job)]
     (mean,) = averaged(runs)
-    assert (mean.model, mean.sla_ms, mean.load, mean.policy) == ("resnet50", 20.0, 0.6, "lazy")
+    assert (mean.model, mean.slo_ms, mean.load, mean.policy) == ("resnet50", 20.0, 0.6, "lazy")
     assert mean.latency_ms == pytest.approx(sum(run.latency_ms for run in runs) / 3)
     assert mean.goodput == pytest.approx(0.6 * sum(run.in_time for run in runs) / 3)

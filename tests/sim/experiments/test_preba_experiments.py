@@ -174,7 +174,7 @@ def test_ideal_serves_in_proportion_to_the_slices_that_are_active(quick):
 @pytest.mark.parametrize("model", ["swin_t", "citrinet"])
 def test_the_greatest_throughput_is_what_the_curve_of_a_slice_says(model):
     (at,) = [point for point in run_job(Curves(model, SEVENTHS, (2.5,))) if point.knee]
-    assert saturated(server(model, sounds=CLIP), 6000).throughput_rps == pytest.approx(at.throughput_rps, rel=0.02)
+    assert saturated(server(model, lengths=CLIP), 6000).throughput_rps == pytest.approx(at.throughput_rps, rel=0.02)
 
 
 def test_cores_that_are_needed_are_those_that_keep_up():
@@ -187,7 +187,7 @@ def test_the_two_baselines_are_what_their_labels_say():
     clips = {label: saturated(server("citrinet", cpu, CLIP), 500).core_ms for label, cpu in BASELINES.items()}
     # 393 cores keep up with 0.9 GB/s of clips of 2.5 s: float32 at 22,050 Hz there, 80 x 251 float32 back.
     assert clips["paper-implied"] == pytest.approx(393 / (0.9e9 / (2.5 * 22050 * 4 + 80 * 251 * 4)) * 1e3, rel=1e-3)
-    assert clips["measured"] == pytest.approx(1e3 * MEASURED.sound.clip_s + 2.5e3 * MEASURED.sound.second_s, rel=0.05)
+    assert clips["measured"] == pytest.approx(1e3 * MEASURED.audio.clip_s + 2.5e3 * MEASURED.audio.second_s, rel=0.05)
 
 
 def test_a_rate_within_a_tail_target_is_the_greatest_that_is():
@@ -214,7 +214,7 @@ def test_the_dpu_has_as_many_units_as_the_papers_pcie_traffic_implies():
             ["mobilenet_v3_small"],
             parts=WHOLE,
             preprocess=f"dpu:{count}",
-            photo_pixels=TYPICAL_PIXELS,
+            image_pixels=TYPICAL_PIXELS,
             precision=PRECISION,
         )
         (step,) = (step for step in system.preprocessor.steps if step.name == "image cu")

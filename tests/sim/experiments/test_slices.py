@@ -1,4 +1,4 @@
-"""The study of GPUs in slices: what its numbers are of, and what it says of each kind of preprocessing."""
+"""Test the study of GPUs in slices: the meaning of its numbers, and its results for each kind of preprocessing."""
 
 import csv
 from dataclasses import replace
@@ -61,7 +61,7 @@ def test_nvjpg_is_tried_where_every_slice_has_an_engine(gpu, whole):
     else:
         with pytest.raises(UsageError, match="no JPEG engine"):
             system(server)
-    assert not possible(replace(server, model="citrinet", sounds="2.5"), "nvjpg")
+    assert not possible(replace(server, model="citrinet", lengths="2.5"), "nvjpg")
     assert possible(server, "nvjpg") == (whole or gpu in ("h100", "h200"))
 
 
