@@ -23,7 +23,7 @@ def measured():
 
 
 def test_longer_sounds_and_larger_photos_cost_more(measured):
-    seconds = measured.costs.seconds(Inputs("sound"), np.array([1.0, 10.0, 30.0]))
+    seconds = measured.costs.seconds(Inputs("audio"), np.array([1.0, 10.0, 30.0]))
     assert (np.diff(seconds) > 0).all()
     seconds = measured.costs.seconds(Inputs("image"), np.array([5e4, 2e5, 8e5]))
     assert (np.diff(seconds) > 0).all() and 1e-5 < seconds[1] < 1
