@@ -11,6 +11,7 @@ from setuptools import Extension, setup
 
 COMPILED = (
     "batching/accounting.py",
+    "batching/action_tables.py",
     "batching/policies/shared/batch_table.py",
     "batching/policies/bucketed_graph.py",
     "batching/checked_policy.py",

@@ -1,7 +1,9 @@
 """Requests, policies, latency profiles and solvers. Pure: no clock, no thread, no I/O."""
 
 from headrace.batching.accounting import AccountingError, Ledger
+from headrace.batching.action_tables import PhaseTables, RateTables
 from headrace.batching.checked_policy import CheckedPolicy
+from headrace.batching.context import PolicyContext
 from headrace.batching.errors import (
     BadInput,
     CorruptInput,
@@ -15,20 +17,19 @@ from headrace.batching.graphs.execution import Decoding, NodeTimes
 from headrace.batching.graphs.model_graph import LENGTH, MatMul, ModelGraph, Node, NodeKind
 from headrace.batching.graphs.node_latencies import NodeLatencies
 from headrace.batching.graphs.profile import Profile, ProfilePoint
-from headrace.batching.policies.deferred import Deferred
-from headrace.batching.policies.earliest_deadline import EarliestDeadline
+from headrace.batching.policies.deferred import DeferredBatching
+from headrace.batching.policies.earliest_deadline import EarliestDeadlineBatching
 from headrace.batching.policies.graph import GraphBatching
 from headrace.batching.policies.lazy import LazyBatching, OracleLazyBatching
-from headrace.batching.policies.preba import Preba, preba_limits
-from headrace.batching.policies.preba_lazy import PrebaLazy
-from headrace.batching.policies.serial import Serial
+from headrace.batching.policies.preba import PrebaBatching, preba_limits
+from headrace.batching.policies.preba_lazy import PrebaLazyBatching
+from headrace.batching.policies.serial import SerialBatching
 from headrace.batching.policies.shared.window import BatchLimits
-from headrace.batching.policies.smdp import RateTables, SmdpBatching
-from headrace.batching.policies.smdp_phases import PhaseTables
+from headrace.batching.policies.smdp import SmdpBatching
 from headrace.batching.policies.static import StaticBatching
-from headrace.batching.policies.work_conserving import WorkConserving
+from headrace.batching.policies.work_conserving import WorkConservingBatching
 from headrace.batching.policy import LatencyModel, Policy
-from headrace.batching.registry import POLICIES, make_policy
+from headrace.batching.registry import POLICIES, PolicySettings, build_policy, find_policy, policy_names, policy_with
 from headrace.batching.request import REASONS, Request, Task
 from headrace.batching.results import Served, ServedTimes, percentiles_ms, summarize
 
@@ -42,8 +43,8 @@ __all__ = [
     "CheckedPolicy",
     "CorruptInput",
     "Decoding",
-    "Deferred",
-    "EarliestDeadline",
+    "DeferredBatching",
+    "EarliestDeadlineBatching",
     "GraphBatching",
     "HeadraceError",
     "LatencyModel",
@@ -58,14 +59,16 @@ __all__ = [
     "OracleLazyBatching",
     "PhaseTables",
     "Policy",
+    "PolicyContext",
     "PolicyError",
-    "Preba",
-    "PrebaLazy",
+    "PolicySettings",
+    "PrebaBatching",
+    "PrebaLazyBatching",
     "Profile",
     "ProfilePoint",
     "RateTables",
     "Request",
-    "Serial",
+    "SerialBatching",
     "Served",
     "ServedTimes",
     "SmdpBatching",
@@ -74,9 +77,12 @@ __all__ = [
     "UnknownModel",
     "UnsupportedInput",
     "UsageError",
-    "WorkConserving",
-    "make_policy",
+    "WorkConservingBatching",
+    "build_policy",
+    "find_policy",
     "percentiles_ms",
+    "policy_names",
+    "policy_with",
     "preba_limits",
     "summarize",
 ]

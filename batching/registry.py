@@ -1,161 +1,185 @@
-"""The policies by the names that users give on the command line."""
+"""Policies by name: the built-in ones, those of installed packages, and a user's own.
 
-from collections.abc import Mapping, Sequence
+A policy is named in one of three ways, wherever a policy is asked for:
 
-from headrace.batching.errors import UsageError
-from headrace.batching.graphs.cell_graph import CellModel
-from headrace.batching.graphs.execution import NodeTimes
-from headrace.batching.graphs.profile import Profile
-from headrace.batching.policies.bucketed_graph import BUCKET_WIDTH, BucketedGraphBatching
-from headrace.batching.policies.cellular import MAX_TASKS, CellularBatching
-from headrace.batching.policies.deferred import Deferred
-from headrace.batching.policies.dynamic_graph import DynamicGraphBatching
-from headrace.batching.policies.earliest_deadline import EarliestDeadline
-from headrace.batching.policies.graph import GraphBatching
-from headrace.batching.policies.lazy import LazyBatching, OracleLazyBatching
-from headrace.batching.policies.preba import BUCKET_S, Preba, Profiles
-from headrace.batching.policies.preba_lazy import PrebaLazy
-from headrace.batching.policies.serial import Serial
-from headrace.batching.policies.smdp import RateTables, SmdpBatching
-from headrace.batching.policies.smdp_phases import PhaseTables
-from headrace.batching.policies.static import StaticBatching
-from headrace.batching.policies.work_conserving import WorkConserving
+- by a built-in name, such as `lazy`;
+- by the name of an entry point that an installed package has in the group `headrace.policies`;
+- by `module:Class`, where Python finds the module.
+
+What is named is a class of settings: a frozen dataclass with a method `build(context)`, which returns the policy for
+one run (batching/policy.py). A class may say more by attributes:
+
+- `tasks`: "graph" (the default: tasks are whole graphs), "nodes" (tasks may end at any node) or "cells".
+- `limits_from_profile`: True if its batch limits come from measured profiles.
+"""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, is_dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, Protocol, cast, runtime_checkable
+
+from headrace.batching.context import PolicyContext
+from headrace.batching.errors import LONGEST_NAME, UsageError, one_line
 from headrace.batching.policy import Policy
-from headrace.batching.smdp.service import BatchService, Weights
-from headrace.batching.smdp.tables import rate_tables
+from headrace.batching.settings import Setting, read_settings, settings_of
 
-POLICIES = (
-    "serial",
-    "graph",
-    "static",
-    "work-conserving",
-    "bucketed-graph",
-    "dynamic-graph",
-    "cellular",
-    "lazy",
-    "oracle",
-    "preba",
-    "smdp",
-    "preba-lazy",
-    "deferred",
-    "earliest-deadline",
-)
-CELL_POLICIES = ("cellular", "dynamic-graph")  # their tasks are of cells
-BATCH_POLICIES = ("smdp", "deferred", "earliest-deadline")  # they go by the times of batches, others of one request
-NODE_POLICIES = ("lazy", "oracle", "preba-lazy")  # their tasks may end at any node
-
-
-def make_policy(
-    name: str,
-    times: Mapping[str, NodeTimes] | Sequence[Mapping[str, NodeTimes]],
-    *,
-    workers: int,
-    window_s: float,
-    max_batch: int,
-    profiles: Profiles | None = None,
-    dec_timesteps: Mapping[str, int] | None = None,
-    defer_late: bool = False,
-    slack_scope: str = "table",
-    equal_timesteps: bool = False,
-    tables: Mapping[str, RateTables | PhaseTables] | None = None,
-    cells: Mapping[str, CellModel] | None = None,
-    bucket_width: int = BUCKET_WIDTH,
-    bucket_s: float = BUCKET_S,
-    merge_buckets: bool = True,
-    merge_s: float = 0.0,
-    max_tasks: int = MAX_TASKS,
-) -> Policy:
-    """A new policy for one run of the models in `times`: the node latencies on all workers or, where these differ, on
-    each. `preba` and `preba-lazy` know each worker's knee; whoever else goes by times goes by those of the slowest
-    worker, so that nobody is promised what that one cannot keep.
-
-    Those that need no window, limit, profile or number of decoder steps ignore them. Without `profiles`, `preba`
-    and `preba-lazy` take the curves that follow from `times` (`Profile.of`), as `smdp` does without `tables`, for
-    the least mean latency of inputs and outputs of length 1; one that is missing in `tables` can be installed
-    later. `defer_late`, `slack_scope` and `equal_timesteps` are of `lazy` and `oracle` (lazy.py). The batch of
-    `static` is `max_batch`. `cells` are the networks of CELL_POLICIES, and `max_tasks` is of `cellular`. `bucket_width`
-    is of `bucketed-graph`, and with `bucket_s` and `merge_buckets` of `preba` and `preba-lazy` (preba.py).
-
-    Raises UsageError."""
-    of_each = [times] * workers if isinstance(times, Mapping) else list(times)
-    if len(of_each) != workers:
-        raise UsageError(f"node times of {len(of_each)} workers for {workers}; give one mapping for each, or for all")
-    if not isinstance(times, Mapping):
-        times = _slowest(of_each, max_batch if name in BATCH_POLICIES else 1)
-    graphs = [known.graph for known in times.values()]
-    if name in CELL_POLICIES and cells is None:
-        raise UsageError(f"{name} serves networks of cells; choose another policy for {', '.join(times)}")
-    match name:
-        case "serial":
-            return Serial(graphs)
-        case "graph":
-            return GraphBatching(graphs, window_s, max_batch)
-        case "static":
-            return StaticBatching(graphs, max_batch)
-        case "bucketed-graph":
-            return BucketedGraphBatching(graphs, max_batch, bucket_width)
-        case "cellular":
-            assert cells is not None
-            return CellularBatching(cells.values(), workers, max_tasks)
-        case "dynamic-graph":
-            assert cells is not None
-            return DynamicGraphBatching(cells.values(), workers, max_batch, merge_s)
-        case "work-conserving":
-            return WorkConserving(graphs, max_batch)
-        case "smdp":
-            if tables is None:
-                tables = {
-                    model: rate_tables(BatchService.of_times(known, max_batch), Weights(), workers)
-                    for model, known in times.items()
-                }
-            return SmdpBatching(graphs, tables, max_batch)
-        case "lazy":
-            return LazyBatching(
-                times,
-                workers,
-                max_batch,
-                dec_timesteps,
-                defer_late,
-                slack_scope=slack_scope,
-                equal_timesteps=equal_timesteps,
-            )
-        case "oracle":
-            return OracleLazyBatching(
-                times,
-                workers,
-                max_batch,
-                dec_timesteps,
-                defer_late,
-                slack_scope=slack_scope,
-                equal_timesteps=equal_timesteps,
-            )
-        case "deferred":
-            return Deferred(times, workers, max_batch, dec_timesteps)
-        case "earliest-deadline":
-            return EarliestDeadline(times, workers, max_batch, dec_timesteps)
-        case "preba" | "preba-lazy":
-            curves = profiles or _curves(of_each)
-            if name == "preba":
-                return Preba(graphs, curves, workers, bucket_s, bucket_width, merge_buckets)
-            return PrebaLazy(times, curves, workers, dec_timesteps, bucket_s, bucket_width, merge_buckets)
-        case _:
-            raise UsageError(f"there is no policy {name!r}; choose from {', '.join(POLICIES)}")
+GROUP = "headrace.policies"  # of entry points
+TASKS = ("graph", "nodes", "cells")
+_BUILT_IN = {
+    "serial": "serial:Serial",
+    "graph": "graph:Graph",
+    "static": "static:Static",
+    "work-conserving": "work_conserving:WorkConserving",
+    "bucketed-graph": "bucketed_graph:BucketedGraph",
+    "dynamic-graph": "dynamic_graph:DynamicGraph",
+    "cellular": "cellular:Cellular",
+    "lazy": "lazy:Lazy",
+    "oracle": "lazy:Oracle",
+    "preba": "preba:Preba",
+    "smdp": "smdp:Smdp",
+    "preba-lazy": "preba_lazy:PrebaLazy",
+    "deferred": "deferred:Deferred",
+    "earliest-deadline": "earliest_deadline:EarliestDeadline",
+}
+POLICIES = tuple(_BUILT_IN)
 
 
-def _slowest(of_each: Sequence[Mapping[str, NodeTimes]], batch: int) -> dict[str, NodeTimes]:
-    """By model, those of the worker that takes longest for such a batch."""
+@runtime_checkable
+class PolicySettings(Protocol):
+    """The settings of a policy, which make the policy for one run."""
 
-    def seconds(known: NodeTimes) -> float:
-        return known.whole(batch, 1.0, 1)
+    def build(self, context: PolicyContext) -> Policy:
+        """Return the policy for one run of the models of a context. Raises UsageError."""
+        ...
 
-    return {model: max((times[model] for times in of_each), key=seconds) for model in of_each[0]}
+
+@dataclass(frozen=True, slots=True)
+class PolicyEntry:
+    """One policy that can be named.
+
+    `source` is the module and class, or the entry point's, and `package` is the package that it came with: None for a
+    class that was named as `module:Class`."""
+
+    name: str
+    cls: type[PolicySettings]
+    source: str
+    package: str | None
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """Return the policy's settings, in their order."""
+        return settings_of(self.cls)
+
+    @property
+    def tasks(self) -> str:
+        """Return what its tasks are: "graph", "nodes" or "cells"."""
+        return str(getattr(self.cls, "tasks", "graph"))
+
+    @property
+    def limits_from_profile(self) -> bool:
+        """Tell whether its batch limits come from measured profiles."""
+        return bool(getattr(self.cls, "limits_from_profile", False))
+
+    @property
+    def summary(self) -> str:
+        """Return the first sentence of its docstring."""
+        text = " ".join((self.cls.__doc__ or "").split("\n\n")[0].split())
+        return text or "(has no description)"
 
 
-def _curves(of_each: Sequence[Mapping[str, NodeTimes]]) -> list[dict[str, Profile]]:
-    """Of each worker; equal ones share theirs."""
-    known = {id(times): times for times in of_each}
-    made = {
-        number: {model: Profile.of(model, nodes, len(of_each)) for model, nodes in times.items()}
-        for number, times in known.items()
-    }
-    return [made[id(times)] for times in of_each]
+def policy_names() -> list[str]:
+    """Return the names of all policies: built-in ones, then those of installed packages."""
+    return [*POLICIES, *sorted(name for name in _installed() if name not in _BUILT_IN)]
+
+
+def find_policy(name: str) -> PolicyEntry:
+    """Return the policy of a name, as the head of this file has it. Raises UsageError."""
+    if name in _BUILT_IN:
+        return _built_in(name)
+    if name in _installed():
+        point = _installed()[name]
+        try:
+            found = point.load()
+        except Exception as error:
+            raise UsageError(f"policy {name!r} of entry point {point.value} fails: {one_line(error)}") from error
+        return _entry(name, found, point.value, point.dist.name if point.dist is not None else None)
+    module, colon, attribute = name.partition(":")
+    if not colon or not module or not attribute:
+        raise UsageError(
+            f"there is no policy {name[:LONGEST_NAME]!r}; choose from {', '.join(policy_names())}, or give module:Class"
+        )
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except AttributeError:
+        raise UsageError(f"policy {name!r}: module {module} has no {attribute}") from None
+    except ImportError as error:
+        raise UsageError(f"policy {name!r}: {error}") from error
+    except Exception as error:
+        raise UsageError(f"policy {name!r}: module {module} fails: {one_line(error)}") from error
+    return _entry(name, found, name, None)
+
+
+def entry_of(settings: PolicySettings) -> PolicyEntry:
+    """Return the policy that these settings are of."""
+    cls = type(settings)
+    for name, place in _BUILT_IN.items():
+        module, _, attribute = place.partition(":")
+        if cls.__module__ == f"headrace.batching.policies.{module}" and cls.__name__ == attribute:
+            return _built_in(name)
+    for name, point in _installed().items():
+        if point.value == f"{cls.__module__}:{cls.__name__}":
+            return find_policy(name)
+    return _entry(f"{cls.__module__}:{cls.__qualname__}", cls, f"{cls.__module__}:{cls.__qualname__}", None)
+
+
+def policy_settings(policy: "str | PolicySettings", given: Mapping[str, Any] | None = None) -> PolicySettings:
+    """Return the settings of a policy, from its name and values by name; settings that are made already stay.
+
+    Values may be texts, as the command line has them. Raises UsageError."""
+    if not isinstance(policy, str):
+        if given:
+            raise UsageError("the policy is given with its settings; leave out the others")
+        if not isinstance(policy, PolicySettings) or isinstance(policy, type):
+            raise UsageError(f"policy {policy!r}: give a name, or an object that has build(context)")
+        return policy
+    entry = find_policy(policy)
+    return read_settings(entry.cls, given or {}, what=f"policy {policy}")
+
+
+def policy_with(name: str, **values: Any) -> PolicySettings:
+    """Return the settings of a policy with those of the values that it has; the others are left out.
+
+    A comparison of policies gives the same values to all of them. Raises UsageError."""
+    own = {each.name for each in find_policy(name).settings}
+    return policy_settings(name, {key: value for key, value in values.items() if key in own})
+
+
+def build_policy(policy: "str | PolicySettings", context: PolicyContext, **given: Any) -> Policy:
+    """Return a new policy for one run, from its name and settings. Raises UsageError."""
+    return policy_settings(policy, given).build(context)
+
+
+@cache
+def _built_in(name: str) -> PolicyEntry:
+    module, _, attribute = _BUILT_IN[name].partition(":")
+    path = f"headrace.batching.policies.{module}"
+    return _entry(name, getattr(importlib.import_module(path), attribute), f"{path}:{attribute}", "headrace")
+
+
+@cache
+def _installed() -> Mapping[str, Any]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def _entry(name: str, found: Any, source: str, package: str | None) -> PolicyEntry:
+    if not isinstance(found, type) or not is_dataclass(found) or not callable(getattr(found, "build", None)):
+        raise UsageError(
+            f"policy {name!r}: {source} must be a dataclass of settings with a method build(context); see "
+            "`headrace policies`"
+        )
+    tasks = getattr(found, "tasks", "graph")
+    if tasks not in TASKS:
+        raise UsageError(f"policy {name!r}: its tasks are {tasks!r}; choose from {', '.join(TASKS)}")
+    return PolicyEntry(name, cast("type[PolicySettings]", found), source, package)

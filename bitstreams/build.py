@@ -86,7 +86,7 @@ def units_cpp(kernel: str) -> list[Path]:
     folders = [kernel]
     for folder in folders:
         for file in sorted((hls_folder() / folder).glob("*.[ch]pp")):
-            named = re.findall(r'#include "(\w+)/\w+\.hpp"', file.read_text())
+            named = re.findall(r'#include "([\w/]+)/\w+\.hpp"', file.read_text())
             folders += [name for name in dict.fromkeys(named) if name not in (*folders, "headrace")]
     return [file for folder in folders for file in sorted((hls_folder() / folder).glob("*.cpp"))]
 

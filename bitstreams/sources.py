@@ -15,8 +15,14 @@ def _package_folder(name: str) -> Path:
 
 
 def hls_folder() -> Path:
-    """The installed `hls/` folder: one folder per unit, and include/."""
+    """Return the installed `hls/` folder: one folder per unit, which may have more inside, and include/."""
     return _package_folder("headrace.hls")
+
+
+def place(path: Path) -> Path:
+    """Return where a source lies below `hls/`, or its folder and name if it lies elsewhere."""
+    hls, whole = hls_folder().resolve(), path.resolve()
+    return whole.relative_to(hls) if whole.is_relative_to(hls) else Path(path.parent.name) / path.name
 
 
 def include_folders() -> list[Path]:

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from headrace.bitstreams.errors import BuildError, MissingExtra
-from headrace.bitstreams.sources import hls_folder
+from headrace.bitstreams.sources import hls_folder, place
 from headrace.bitstreams.whole_file import replacing
 
 TIMEOUT_S = 600
@@ -50,10 +50,11 @@ _log = logging.getLogger(__name__)
 
 
 def rtl_sources() -> list[Path]:
-    """All SystemVerilog below hls/, packages first, of these the ones that units share: a tool given the whole list
-    finds every module, and a package what it imports."""
-    files = sorted(hls_folder().glob("*/*.sv"))
-    return sorted(files, key=lambda path: (not path.stem.endswith("_pkg"), path.parent.name != "rtl"))
+    """Return all SystemVerilog below hls/, packages first, and of these the ones that units share before the others.
+
+    A tool that gets the whole list finds every module, and a package finds what it imports."""
+    files = sorted(hls_folder().rglob("*.sv"))
+    return sorted(files, key=lambda path: (not path.stem.endswith("_pkg"), place(path).parts[0] != "rtl"))
 
 
 def needed_files(top: str, files: Sequence[Path]) -> list[Path]:

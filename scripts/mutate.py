@@ -52,7 +52,18 @@ from queue import Queue
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("batching", "bitstreams", "hls", "host", "sim")  # what the copy's package `headrace` is made of
-COPIED = (*FOLDERS, "deploy", "examples", "scripts", "tests", "Makefile", "README.md", "pyproject.toml", "setup.py")
+COPIED = (
+    *FOLDERS,
+    "benchmarks",
+    "deploy",
+    "examples",
+    "scripts",
+    "tests",
+    "Makefile",
+    "README.md",
+    "pyproject.toml",
+    "setup.py",
+)
 SLACK = 5  # a test may take so many times as long as the longest one of the unchanged tree
 LEAST_TIMEOUT = 20.0  # seconds for one test: machines pause
 
@@ -68,16 +79,18 @@ class Area:
 AREAS = {
     "batching": Area(("batching/**/*.py",), ("tests/batching/**/test_*.py",)),
     "engine": Area(("sim/engine.py",), ("tests/sim/test_*.py", "tests/batching/policies/test_*.py")),
-    "live": Area(("host/live/*.py",), ("tests/host/live/test_*.py",)),
+    "live": Area(("host/live/**/*.py",), ("tests/host/live/test_*.py",)),
     "server": Area(("host/server/*.py",), ("tests/host/server/test_*.py",)),
     "dpu": Area(("host/dpu/*.py",), ("tests/host/dpu/test_*.py",)),
     "resize": Area(("hls/resize/*.sv",), ("tests/hls/test_resize.py",)),
-    "transform": Area(("hls/decode/transform.sv", "hls/decode/idct_1d.sv"), ("tests/hls/test_transform.py",)),
+    "transform": Area(("hls/decode/transform/*.sv",), ("tests/hls/test_transform.py",)),
     "decode": Area(
-        ("hls/decode/*.sv",),
+        ("hls/decode/*.sv", *(f"hls/decode/{room}/*.sv" for room in ("parse", "entropy", "transform", "render"))),
         tuple(f"tests/hls/test_{name}.py" for name in ("decode", "decode_scans", "sampling", "render", "transform")),
     ),
-    "progressive": Area(("hls/progressive/*.sv",), ("tests/hls/test_progressive*.py", "tests/hls/test_image_cu_p*.py")),
+    "progressive": Area(
+        ("hls/decode/progressive/*.sv",), ("tests/hls/test_progressive*.py", "tests/hls/test_image_cu_p*.py")
+    ),
     "crop": Area(("hls/crop/*.sv",), ("tests/hls/test_crop.py",)),
     "image_cu": Area(("hls/image_cu/*.sv",), ("tests/hls/test_image_cu*.py", "tests/hls/test_store.py")),
     "audio_mel_cu": Area(

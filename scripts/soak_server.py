@@ -40,9 +40,9 @@ from headrace.host.bench.report import result
 from headrace.host.bench.run import OpenLoop, run
 from headrace.host.workers.profiling.batches import machine
 
-HERE = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parents[1]
 MAX_BATCH = 8
-BASE_S, EACH_S = 20e-3, 2.5e-3  # as in bench_nets.Paced
+BASE_S, EACH_S = 20e-3, 2.5e-3  # as in benchmarks.networks.Paced
 OVERLOAD = 10
 TIMEOUT_S = 0.5
 EVERY_S = 5.0
@@ -113,7 +113,7 @@ def soak(requests: int, count: int, folder: Path, disk: Path | None) -> dict[str
             "serve",
             "--json",
             "--model",
-            "paced=bench_nets:paced",
+            "paced=benchmarks.networks:paced",
             "--profile",
             str(profile),
             "--policy",
@@ -133,7 +133,7 @@ def soak(requests: int, count: int, folder: Path, disk: Path | None) -> dict[str
             "--metrics",
             "127.0.0.1:0",
         ],
-        cwd=HERE,
+        cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -181,7 +181,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=1_000_000)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=HERE.parent / "out" / "soak")
+    parser.add_argument("--out", type=Path, default=ROOT / "out" / "soak")
     parser.add_argument("--json", type=Path, help="write the result here")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""clang-tidy over the C++ of the units, by hls/.clang-tidy: any finding makes the exit status 1.
+"""Check the sources of the units; any finding makes the exit status 1.
+
+C++ goes through clang-tidy, by hls/.clang-tidy. SystemVerilog has at most 100 columns.
 
 .venv/bin/python scripts/tidy_hls.py [FILE ...]
 """
@@ -13,6 +15,9 @@ from pathlib import Path
 from headrace.bitstreams.sources import hls_folder, include_folders
 
 TIMEOUT_S = 300
+COLUMNS = 100
+RTL = (".sv", ".svh")
+TESTS = Path(__file__).resolve().parents[1] / "tests"
 
 
 def main() -> int:
@@ -22,10 +27,15 @@ def main() -> int:
         "-isystem",
         str(ap_types),
     ]
-    files = [Path(name) for name in sys.argv[1:]] or sorted(hls_folder().glob("*/*.cpp"))
+    files = [Path(name) for name in sys.argv[1:]] or [
+        *sorted(hls_folder().rglob("*.cpp")),
+        *sorted(path for folder in (hls_folder(), TESTS) for path in folder.rglob("*") if path.suffix in RTL),
+    ]
     tidy = Path(sys.executable).with_name("clang-tidy")
 
     def check(file: Path) -> bool:
+        if file.suffix in RTL:
+            return check_columns(file)
         command = [tidy, "--quiet", file, "--", "-std=c++17", *includes]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
         if done.returncode != 0:
@@ -34,6 +44,17 @@ def main() -> int:
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         return 0 if all(list(threads.map(check, files))) else 1
+
+
+def check_columns(file: Path) -> bool:
+    """Print each line that is too long; return whether there is none."""
+    long = [
+        f"{file}:{number}: {len(line)} columns; SystemVerilog has at most {COLUMNS}"
+        for number, line in enumerate(file.read_text().splitlines(), 1)
+        if len(line) > COLUMNS
+    ]
+    print(*long, sep="\n", end="\n" * bool(long))
+    return not long
 
 
 if __name__ == "__main__":

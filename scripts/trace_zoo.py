@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes sim/zoo/graphs/: each network as PyTorch runs it eagerly, from torchvision and from this project's own.
 
-    .venv/bin/python scripts/trace_zoo.py [NAME ...]
+    .venv/bin/python -m scripts.trace_zoo [NAME ...]
 
 With --check nothing is written, and the exit status is 1 if a file would differ.
 """
@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 import torch
-from bench_nets import bert_base, bert_large
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from benchmarks.networks import bert_base, bert_large
 from headrace.batching.graphs.torch_graph import from_torch
 from headrace.batching.graphs.traced import Traced, to_json
 from headrace.host.workers.networks.zoo.citrinet import citrinet

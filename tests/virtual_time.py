@@ -109,7 +109,7 @@ def run(main: Coroutine[Any, Any, Any], *, horizon_s: float = HORIZON_S) -> Any:
         return runner.run(main)
 
 
-class VirtualAlarm:
+class VirtualTimer:
     """Rings by the timers of the running loop, which are exact in virtual time."""
 
     def __init__(self, callback: Callable[[], None]) -> None:
@@ -134,5 +134,5 @@ class LoopClock:
     def now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def alarm(self, callback: Callable[[], None]) -> VirtualAlarm:
-        return VirtualAlarm(callback)
+    def timer(self, callback: Callable[[], None]) -> VirtualTimer:
+        return VirtualTimer(callback)

@@ -20,11 +20,15 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
+from headrace.batching.context import PolicyContext
 from headrace.batching.errors import UnknownModel, UsageError, check_max_batch
 from headrace.batching.graphs.execution import steps
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.batching.policies.shared.fifo import Fifo
+from headrace.batching.policies.shared.settings import BatchLimit
+from headrace.batching.policy import Policy
 from headrace.batching.request import FULL, IDLE, Request, Task
+from headrace.batching.settings import setting, settings
 
 BUCKET_WIDTH = 10  # BatchMaker, Section 7.1
 
@@ -145,3 +149,16 @@ class BucketedGraphBatching:
 
     def wakeup(self) -> float:
         return math.inf
+
+
+@settings()
+class BucketedGraph(BatchLimit):
+    """Batch whole graphs of requests whose inputs are of similar length (a baseline of BatchMaker)."""
+
+    bucket_width: int = setting(
+        default=BUCKET_WIDTH, help="Width of a bucket, in steps of the input.", ge=1, le=100_000
+    )
+
+    def build(self, context: PolicyContext) -> Policy:
+        """Return the policy for one run."""
+        return BucketedGraphBatching(context.graphs, self.max_batch, self.bucket_width)

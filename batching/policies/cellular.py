@@ -31,9 +31,13 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
+from headrace.batching.context import PolicyContext
 from headrace.batching.errors import UnknownModel, UsageError, check_workers
 from headrace.batching.graphs.cell_graph import CellModel, CellType, Subgraph
+from headrace.batching.policies.shared.settings import BatchLimit
+from headrace.batching.policy import Policy
 from headrace.batching.request import FULL, IDLE, Request, Task
+from headrace.batching.settings import setting, settings
 
 MAX_TASKS = 5
 PATIENCE = 2  # decisions: with 1, types that all have cells ready would only take turns
@@ -444,3 +448,16 @@ class CellularBatching:
 
     def wakeup(self) -> float:
         return math.inf
+
+
+@settings(tasks="cells")
+class Cellular(BatchLimit):
+    """Batch cells of recurrent networks, so that requests join and leave at every step (BatchMaker).
+
+    The largest batch is one of cells, and counts where the networks are made."""
+
+    max_tasks: int = setting(default=MAX_TASKS, help="How many tasks a worker is given at a time.", ge=1, le=1000)
+
+    def build(self, context: PolicyContext) -> Policy:
+        """Return the policy for one run. Raises UsageError where the models are no networks of cells."""
+        return CellularBatching(context.cell_models("cellular"), context.workers, self.max_tasks)

@@ -12,12 +12,16 @@ this goes on from the paper, which has many workers:
 
 import math
 
+from headrace.batching.context import PolicyContext
 from headrace.batching.policies.shared.deadline_queue import DeadlineBatching, DeadlineQueue
 from headrace.batching.policies.shared.queue_length import MAX_WAIT_S
+from headrace.batching.policies.shared.settings import LimitAndPrediction
+from headrace.batching.policy import Policy
 from headrace.batching.request import DEADLINE, FULL
+from headrace.batching.settings import settings
 
 
-class Deferred(DeadlineBatching):
+class DeferredBatching(DeadlineBatching):
     def plan(self) -> None:
         waiting = [(line.tightest(), line) for line in self.line_list if line.size() > 0]
         waiting.sort(key=lambda entry: -entry[0][0])
@@ -41,3 +45,13 @@ class Deferred(DeadlineBatching):
 
     def reason(self, line: DeadlineQueue) -> str:
         return FULL if line.count == line.max_batch else DEADLINE
+
+
+@settings()
+class Deferred(LimitAndPrediction):
+    """Let a batch wait for more requests as long as no request misses its deadline by it (Symphony)."""
+
+    def build(self, context: PolicyContext) -> Policy:
+        """Return the policy for one run."""
+        steps = context.decoder_steps(self.dec_timesteps, self.coverage)
+        return DeferredBatching(context.slowest(self.max_batch), context.workers, self.max_batch, steps)

@@ -18,10 +18,14 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
+from headrace.batching.context import PolicyContext
 from headrace.batching.errors import UnknownModel, UsageError, check_max_batch, check_workers
 from headrace.batching.graphs.cell_graph import CellGraph, CellModel
 from headrace.batching.policies.shared.fifo import Fifo
+from headrace.batching.policies.shared.settings import BatchLimit
+from headrace.batching.policy import Policy
 from headrace.batching.request import IDLE, MERGE, Request, Task
+from headrace.batching.settings import settings
 
 
 class _Unfolded:
@@ -226,3 +230,15 @@ class DynamicGraphBatching:
             if found is not None and found.running is None:
                 first = min(first, found.merged)
         return first
+
+
+MERGE_S = 1e-6 * 10  # for each cell, on the host: our assumption, which `headrace reproduce batchmaker` varies
+
+
+@settings(tasks="cells")
+class DynamicGraph(BatchLimit):
+    """Merge the dataflow graphs of waiting requests, level by level (TensorFlow Fold, DyNet; BatchMaker's baseline)."""
+
+    def build(self, context: PolicyContext) -> Policy:
+        """Return the policy for one run. Raises UsageError where the models are no networks of cells."""
+        return DynamicGraphBatching(context.cell_models("dynamic-graph"), context.workers, self.max_batch, MERGE_S)

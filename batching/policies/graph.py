@@ -5,8 +5,12 @@ What TensorFlow Serving and Triton do, and the baseline `GraphB` of LazyBatching
 
 from collections.abc import Iterable
 
+from headrace.batching.context import PolicyContext
 from headrace.batching.graphs.model_graph import ModelGraph
+from headrace.batching.policies.shared.settings import BatchLimit
 from headrace.batching.policies.shared.window import BatchLimits, WindowBatching, WindowLine
+from headrace.batching.policy import Policy
+from headrace.batching.settings import setting, settings
 
 
 class GraphBatching(WindowBatching):
@@ -15,3 +19,14 @@ class GraphBatching(WindowBatching):
     def __init__(self, graphs: Iterable[ModelGraph], window_s: float, max_batch: int = 64) -> None:
         limits = BatchLimits(max_batch=max_batch, window_s=window_s)
         super().__init__([WindowLine(graph, limits) for graph in graphs])
+
+
+@settings()
+class Graph(BatchLimit):
+    """Batch whole graphs: a batch leaves when it is full, or when its oldest request has waited for the window."""
+
+    window_ms: float = setting(default=5.0, help="Longest that the oldest request waits for others to join it.", ge=0)
+
+    def build(self, context: PolicyContext) -> Policy:
+        """Return the policy for one run."""
+        return GraphBatching(context.graphs, self.window_ms / 1e3, self.max_batch)

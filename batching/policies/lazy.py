@@ -45,13 +45,17 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from headrace.batching.context import PolicyContext
 from headrace.batching.errors import UnknownModel, UsageError, check_max_batch, check_workers
 from headrace.batching.graphs.execution import NodeTimes
 from headrace.batching.policies.shared.batch_table import BatchTable
 from headrace.batching.policies.shared.fifo import Fifo
+from headrace.batching.policies.shared.settings import LimitAndPrediction
 from headrace.batching.policies.shared.single_input import SingleInputTimes, assumed_steps
 from headrace.batching.policies.shared.window import WindowLine
+from headrace.batching.policy import Policy
 from headrace.batching.request import DEADLINE, IDLE, MERGE, SLACK, Request, Task
+from headrace.batching.settings import setting, settings
 
 SLACK_SCOPES = ("table", "active")
 
@@ -397,3 +401,27 @@ class OracleLazyBatching(LazyBatching):
                 if done > finished.deadline and finished.id not in exempt:
                     return False
         return self._others_keep_slack(own, done)
+
+
+@settings(tasks="nodes")
+class Lazy(LimitAndPrediction):
+    """Preempt and merge batches at node boundaries while every request keeps its slack (LazyBatching)."""
+
+    defer_late: bool = setting(
+        default=False, help="Let requests that cannot meet their deadline any more wait until the others are served."
+    )
+
+    def build(self, context: PolicyContext) -> Policy:
+        """Return the policy for one run."""
+        steps = context.decoder_steps(self.dec_timesteps, self.coverage)
+        return LazyBatching(context.slowest(), context.workers, self.max_batch, steps, self.defer_late)
+
+
+@settings()
+class Oracle(Lazy):
+    """Decide as `lazy` does, but know the true length of every output: a bound that no server reaches."""
+
+    def build(self, context: PolicyContext) -> Policy:
+        """Return the policy for one run."""
+        steps = context.decoder_steps(self.dec_timesteps, self.coverage)
+        return OracleLazyBatching(context.slowest(), context.workers, self.max_batch, steps, self.defer_late)

@@ -9,7 +9,7 @@ Slices of several sizes (the paper has equal ones) each have their own knee. Bat
 the batch. A slice falls idle once in its own Time_knee, so one of all falls idle every Time_queue = 1 / (sum of the
 slices' 1 / Time_knee), which for equal slices is the same. Large slices should come first among the workers: several
 that are idle at one instant are asked in that order, and what waits Time_queue leaves with the first of them, which is
-then the fastest (scripts/bench_mixed_slices.py).
+then the fastest (benchmarks/mixed_slices.py).
 
 Where inputs vary in length so does the knee. Requests go by length into buckets of one width, half-open, so that none
 belongs to two; each has its own queue, Batch_max and Time_queue, those of the longest input that it can hold. (The
@@ -27,19 +27,19 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
+from headrace.batching.context import PolicyContext, Profiles
 from headrace.batching.errors import UnknownModel, UsageError, check_workers
 from headrace.batching.graphs.model_graph import ModelGraph
-from headrace.batching.graphs.profile import Profile
+from headrace.batching.graphs.profile import KNEE_GROWTH, Profile
 from headrace.batching.policies.bucketed_graph import BUCKET_WIDTH
 from headrace.batching.policies.shared.window import BatchLimits, WindowBatching, WindowLine
+from headrace.batching.policy import Policy
 from headrace.batching.request import KNEE, Request
+from headrace.batching.settings import setting, settings
 
 BUCKET_S = 2.5  # PREBA, Section 4.3
 ON_THE_EDGE = 1e-9  # of a bucket: 250 frames of 30 ms are 7.5 s, though not in binary fractions
 MAX_BUCKETS = 1024  # of a model: every decision looks at each
-
-
-Profiles = Mapping[str, Profile] | Sequence[Mapping[str, Profile]]  # by model: of all slices, or of each
 
 
 def preba_limits(profile: Profile, workers: int, length: float | None = None) -> BatchLimits:
@@ -83,7 +83,7 @@ class Bucket(WindowLine):
         self.longer: Bucket | None = None
 
 
-class Preba(WindowBatching):
+class PrebaBatching(WindowBatching):
     """A `Policy`. Buckets are `bucket_s` seconds wide where a profile says what its lengths are in seconds, else
     `bucket_width` in the model's unit; infinite is one bucket. Raises UsageError."""
 
@@ -157,3 +157,35 @@ def _buckets(graph: ModelGraph, profiles: Sequence[Profile], width: float) -> li
         shorter.longer = longer
         longer.shorter = shorter
     return buckets
+
+
+@settings(limits_from_profile=True)
+class Buckets:
+    """Settings of policies that take the batch limits of PREBA, by buckets of the input's length."""
+
+    bucket_s: float = setting(default=BUCKET_S, help="Width of a bucket of audio, in seconds.", gt=0)
+    bucket_width: int = setting(
+        default=BUCKET_WIDTH, help="Width of a bucket of other inputs, in steps.", ge=1, le=100_000
+    )
+    merge_buckets: bool = setting(
+        default=True, help="Let a bucket that is due take requests of the buckets next to it."
+    )
+    knee_growth: float = setting(
+        default=KNEE_GROWTH, help="The knee is where throughput grows by less than this factor.", ge=KNEE_GROWTH
+    )
+
+
+@settings()
+class Preba(Buckets):
+    """Take the batch limit and the window from the profile of the slice that runs the model (PREBA)."""
+
+    def build(self, context: PolicyContext) -> Policy:
+        """Return the policy for one run."""
+        return PrebaBatching(
+            context.graphs,
+            context.profiles(self.knee_growth),
+            context.workers,
+            self.bucket_s,
+            self.bucket_width,
+            self.merge_buckets,
+        )

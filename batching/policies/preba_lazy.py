@@ -22,14 +22,18 @@ With networks of one node nobody can enter above anything, and this is `preba`.
 from collections.abc import Mapping
 from typing import Final
 
+from headrace.batching.context import PolicyContext, Profiles
 from headrace.batching.graphs.execution import NodeTimes
 from headrace.batching.policies.bucketed_graph import BUCKET_WIDTH
 from headrace.batching.policies.lazy import LazyBatching
-from headrace.batching.policies.preba import BUCKET_S, Preba, Profiles
+from headrace.batching.policies.preba import BUCKET_S, Buckets, PrebaBatching
+from headrace.batching.policies.shared.settings import Prediction
+from headrace.batching.policy import Policy
 from headrace.batching.request import Request, Task
+from headrace.batching.settings import settings
 
 
-class PrebaLazy:
+class PrebaLazyBatching:
     """`times` has the node latencies of each model and `profiles` its curve, on these workers; `dec_timesteps` the
     decoder steps assumed for each model that has a decoder. Where workers differ, `profiles` are of each, and `times`,
     by which slack is kept, are to be the longest. Buckets are as in preba.py. Raises UsageError."""
@@ -46,7 +50,7 @@ class PrebaLazy:
     ) -> None:
         self.ahead: Final[int] = 1
         graphs = [known.graph for known in times.values()]
-        self._preba: Preba = Preba(graphs, profiles, workers, bucket_s, bucket_width, merge)
+        self._preba: PrebaBatching = PrebaBatching(graphs, profiles, workers, bucket_s, bucket_width, merge)
         # All wait in the lines of `preba`; `lazy` takes from them who joins.
         self._lazy: LazyBatching = LazyBatching(
             times, workers, dec_timesteps=dec_timesteps, lines=self._preba.all_lines
@@ -90,3 +94,20 @@ class PrebaLazy:
 
 def _length(request: Request) -> float:
     return request.input_len
+
+
+@settings(tasks="nodes")
+class PrebaLazy(Buckets, Prediction):
+    """Group requests as `preba` does, and schedule inside a group as `lazy` does."""
+
+    def build(self, context: PolicyContext) -> Policy:
+        """Return the policy for one run."""
+        return PrebaLazyBatching(
+            context.slowest(),
+            context.profiles(self.knee_growth),
+            context.workers,
+            context.decoder_steps(self.dec_timesteps, self.coverage),
+            self.bucket_s,
+            self.bucket_width,
+            self.merge_buckets,
+        )

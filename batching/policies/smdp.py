@@ -15,49 +15,21 @@ length the queue falls whenever arrivals are fewer than what the workers can ser
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping
 
-from headrace.batching.errors import UnknownModel, UsageError
+from headrace.batching.action_tables import PhaseTables, RateTables
+from headrace.batching.context import PolicyContext
+from headrace.batching.errors import UnknownModel
 from headrace.batching.graphs.model_graph import ModelGraph
-from headrace.batching.policies.shared.queue_length import MAX_WAIT_S, QueueLengthBatching, Rule, check_tables
-from headrace.batching.policies.smdp_phases import ByPhase, PhaseTables
+from headrace.batching.policies.shared.queue_length import MAX_WAIT_S, QueueLengthBatching, Rule
+from headrace.batching.policies.shared.settings import BatchLimit
+from headrace.batching.policies.smdp_phases import ByPhase
+from headrace.batching.policy import Policy
 from headrace.batching.request import TABLE
+from headrace.batching.settings import setting, settings
 
 WINDOW = 80
 SILENCE = 5.0
-
-
-class RateTables:
-    """`actions[i][s]` is the batch to serve with s waiting at arrival rate `rates[i]` (1/s, rising); with more waiting
-    than a table has, it is `best_batch`. Raises UsageError."""
-
-    def __init__(
-        self, rates: Sequence[float], actions: Sequence[Sequence[int]], best_batch: int, max_batch: int
-    ) -> None:
-        if not rates or len(rates) != len(actions) or any(low >= high for low, high in pairwise(rates)):
-            raise UsageError("rate tables need one table for each of some rising rates")
-        if not all(math.isfinite(rate) and rate > 0 for rate in rates):
-            raise UsageError("the rates of rate tables are finite and above 0")
-        check_tables(actions, best_batch, max_batch)
-        self.max_batch: int = max_batch
-        self.best_batch: int = best_batch
-        # Table 0, for rates below all others, is work-conserving: nobody is worth waiting for who does not come.
-        length = max([len(table) for table in actions])
-        # All tables are of the same length, so that lower ones never wait where a higher one serves.
-        self.actions: list[list[int]] = [[min(state, max_batch) for state in range(length)]]
-        for table in actions:
-            self.actions.append([*table, *[min(best_batch, state) for state in range(len(table), length)]])
-        # Table i + 1 is for rates from bounds[i]: the geometric means between the rates.
-        ratio = rates[1] / rates[0] if len(rates) > 1 else 2.0
-        lowest = rates[0] / math.sqrt(ratio)
-        self.bounds: list[float] = [lowest] + [math.sqrt(a * b) for a, b in pairwise(rates)]
-        # serving[i][s]: the highest table up to i that serves s waiting requests.
-        self.serving: list[list[int]] = [[0] * length]
-        for number in range(1, len(self.actions)):
-            below = self.serving[-1]
-            row = [number if action > 0 else below[state] for state, action in enumerate(self.actions[number])]
-            self.serving.append(row)
 
 
 class RateEstimator:
@@ -180,3 +152,22 @@ class SmdpBatching(QueueLengthBatching):
         if rule is None:
             raise UnknownModel(f"there are tables of {model!r}; by rate this server has {', '.join(self.models)}")
         rule.install(tables)
+
+
+@settings()
+class Smdp(BatchLimit):
+    """Look up the best batch for the queue length and the arrival rate (SMDP batching)."""
+
+    w2: float = setting(default=0.0, help="Milliseconds of mean latency that one watt of mean power is worth.", ge=0)
+    by_phase: bool = setting(
+        default=False, help="Solve a table for each phase of bursty arrivals, instead of one for each rate."
+    )
+
+    def build(self, context: PolicyContext) -> Policy:
+        """Return the policy for one run. Raises UsageError, and Unstable where the arrivals are too many."""
+        tables = context.tables
+        if tables is None:
+            from headrace.batching.smdp.tables import tables_for  # the solvers take long to import
+
+            tables = tables_for(context, self.max_batch, self.w2, self.by_phase)
+        return SmdpBatching(context.graphs, tables, self.max_batch)

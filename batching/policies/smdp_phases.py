@@ -11,38 +11,10 @@ used. (What is best for uncertain phases is another, larger problem; this is the
 """
 
 import math
-from collections.abc import Sequence
 
-from headrace.batching.errors import UsageError
-from headrace.batching.policies.shared.queue_length import Rule, check_tables
+from headrace.batching.action_tables import PhaseTables
+from headrace.batching.policies.shared.queue_length import Rule
 from headrace.batching.request import TABLE
-
-
-class PhaseTables:
-    """`actions[phase][s]` is the batch to serve with s waiting; with more waiting than a table has, it is `best_batch`.
-    Arrivals come at `rates[phase]` (1/s), and a phase lasts `dwell[phase]` (s) on average. Raises UsageError."""
-
-    def __init__(
-        self,
-        actions: Sequence[Sequence[int]],
-        best_batch: int,
-        max_batch: int,
-        rates: Sequence[float],
-        dwell: Sequence[float],
-    ) -> None:
-        if len(actions) != 2 or len(rates) != 2 or len(dwell) != 2:
-            raise UsageError("two phases have two tables, two rates and two mean times")
-        if not all(math.isfinite(rate) and rate >= 0 for rate in rates) or not any(rates):
-            raise UsageError("the rates of the phases are finite and at least 0, and not both 0")
-        if not all(math.isfinite(time) and time > 0 for time in dwell):
-            raise UsageError("the mean times of the phases are finite and above 0")
-        check_tables(actions, best_batch, max_batch)
-        self.actions: list[list[int]] = [list(table) for table in actions]
-        self.best_batch: int = best_batch
-        self.max_batch: int = max_batch
-        self.rates: list[float] = list(rates)
-        self.leave: list[float] = [1.0 / time for time in dwell]
-        self.share: float = dwell[1] / (dwell[0] + dwell[1])  # of time in phase 1
 
 
 class PhaseFilter:

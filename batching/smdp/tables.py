@@ -1,9 +1,13 @@
 """Tables of the optimal policy for `smdp`: over a grid of arrival rates, or by phase of bursty arrivals."""
 
+from functools import lru_cache
+
 import numpy as np
 
-from headrace.batching.policies.smdp import RateTables
-from headrace.batching.policies.smdp_phases import PhaseTables
+from headrace.batching.action_tables import PhaseTables, RateTables
+from headrace.batching.context import PolicyContext
+from headrace.batching.errors import Unstable, UsageError
+from headrace.batching.graphs.execution import NodeTimes
 from headrace.batching.smdp.arrivals import Mmpp2
 from headrace.batching.smdp.model import build
 from headrace.batching.smdp.service import BatchService, Weights
@@ -43,3 +47,62 @@ def _actions(solution: Solution, phase: int = 0) -> list[int]:
     visited = int(np.flatnonzero(solution.probability[:-1, phase] >= RARE)[-1])
     length = max(visited, min(solution.model.service.max_batch, solution.s_max)) + 1
     return [int(action) for action in solution.policy[:length, phase]]
+
+
+def tables_for(
+    context: PolicyContext, max_batch: int, w2: float, by_phase: bool
+) -> dict[str, RateTables | PhaseTables]:
+    """Return a table for each model of a context.
+
+    Args:
+        max_batch: The largest batch, in requests.
+        w2: Milliseconds of mean latency that one watt of mean power is worth.
+        by_phase: Whether to solve a table for each phase of the context's bursts.
+
+    Raises UsageError where power or bursts are not known, and Unstable where more requests come than can be served."""
+    if w2 > 0 and context.busy_w is None:
+        raise UsageError("--w2 weighs the power; give what a busy worker draws, --busy-w")
+    if by_phase and context.bursts is None:
+        raise UsageError("--by-phase is for --traffic mmpp")
+    weights = Weights(latency=1e3, power=w2)  # 1000 for a second: 1 for a ms
+    power = context.busy_w or 0.0
+    tables: dict[str, RateTables | PhaseTables] = {}
+    for model, times in context.slowest(max_batch).items():
+        service = (times, max_batch, context.typical.get(model, (1.0, 1)), power)
+        if not by_phase:
+            tables[model] = _rate_tables(*service, weights, context.workers)
+            continue
+        assert context.bursts is not None
+        rates, dwell = context.bursts.rates_rps[model], context.bursts.dwell_s
+        found = _phase_tables(*service, weights, context.workers, rates, dwell)
+        if isinstance(found, Unstable):
+            raise Unstable(*found.args)
+        tables[model] = found
+    return tables
+
+
+# A search asks for the same tables again and again: at every rate, and with every way of preprocessing.
+@lru_cache(maxsize=512)
+def _phase_tables(
+    times: NodeTimes,
+    max_batch: int,
+    typical: tuple[float, int],
+    power: float,
+    weights: Weights,
+    servers: int,
+    rates: tuple[float, float],
+    dwell: tuple[float, float],
+) -> PhaseTables | Unstable:
+    """Return the tables, or the error that says why there are none, because that takes longest to find out."""
+    bursts = Mmpp2(np.array(rates), np.array(dwell))
+    try:
+        return phase_tables(BatchService.of_times(times, max_batch, typical, power), bursts, weights, servers)
+    except Unstable as error:
+        return error
+
+
+@lru_cache(maxsize=512)
+def _rate_tables(
+    times: NodeTimes, max_batch: int, typical: tuple[float, int], power: float, weights: Weights, servers: int
+) -> RateTables:
+    return rate_tables(BatchService.of_times(times, max_batch, typical, power), weights, servers)

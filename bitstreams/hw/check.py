@@ -292,7 +292,7 @@ def check_folder(folder: Path) -> list[str]:
         faults += check_args(kernel)
         if config["kernel"] == "rtl":
             source = next(folder.glob(f"src/*/{kernel.name}.sv"))
-            macros = "\n".join(path.read_text() for path in sorted(folder.glob("src/*/*.svh")))
+            macros = "\n".join(path.read_text() for path in sorted(folder.glob("src/**/*.svh")))
             faults += check_ports(kernel, rtl_ports(kernel.name, source.read_text(), macros))
             faults += check_script(kernel, folder, config["card"]["part"])
         else:

@@ -6,20 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headrace.bitstreams.platforms import platforms
+from headrace.bitstreams.sources import place
 from headrace.bitstreams.verilate import VERILATE_FLAGS, needed_files
 
 
 def units(sources: Sequence[Path]) -> list[str]:
-    """Folders whose top module has their name."""
-    return sorted({path.stem for path in sources if path.stem == path.parent.name})
+    """Return the units: folders directly below hls/ with a top module of the same name."""
+    return sorted({path.stem for path in sources if place(path) == Path(path.stem, path.name)})
 
 
 def core(unit: str, sources: Sequence[Path], folder: str) -> str:
     """The text of a .core file (CAPI2) beside `folder`, which holds the sources as hls/ does."""
     files = [
-        {f"{folder}/{path.parent.name}/{path.name}": {"is_include_file": True}}
-        if path.suffix == ".svh"
-        else f"{folder}/{path.parent.name}/{path.name}"
+        {f"{folder}/{place(path)}": {"is_include_file": True}} if path.suffix == ".svh" else f"{folder}/{place(path)}"
         for path in needed_files(unit, sources)
     ]
     waivers = [flag for flag in VERILATE_FLAGS if flag.startswith("-W") and flag != "-Wno-fatal"]

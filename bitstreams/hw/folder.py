@@ -19,7 +19,7 @@ from headrace.bitstreams.hw import check, cores
 from headrace.bitstreams.kernel import KernelSpec, parse_kernels
 from headrace.bitstreams.layout import connections, instances
 from headrace.bitstreams.platforms import Platform
-from headrace.bitstreams.sources import hls_folder
+from headrace.bitstreams.sources import hls_folder, place
 from headrace.bitstreams.verilate import needed_files, rtl_sources
 
 HERE = Path(__file__).parent
@@ -147,7 +147,7 @@ def _files(design: Design, rtl: Sequence[Path]) -> dict[str, bytes]:
         period = 1000 / design.clock_mhz
         texts["constraints/ap_clk.xdc"] = f"create_clock -period {period:.3f} [get_ports ap_clk]\n".encode()
     else:
-        for path in sorted([*hls_folder().glob("*/*.hpp"), *hls_folder().glob("include/headrace/*.h*")]):
+        for path in sorted(hls_folder().rglob("*.hpp")):
             texts[_place(path)] = path.read_bytes()
     cfg, floorplan = link_cfg(design, specs)
     texts |= {"link.cfg": cfg.encode(), "floorplan.tcl": floorplan.encode()}
@@ -169,12 +169,8 @@ def _files(design: Design, rtl: Sequence[Path]) -> dict[str, bytes]:
 
 
 def _place(path: Path) -> str:
-    """Where a source lies in the folder: as below hls/, for what includes what by its path."""
-    hls = hls_folder().resolve()
-    inside = (
-        path.resolve().relative_to(hls) if path.resolve().is_relative_to(hls) else Path(path.parent.name) / path.name
-    )
-    return f"src/{inside}"
+    """Return where a source lies in the folder: as below hls/, for what includes what by its path."""
+    return f"src/{place(path)}"
 
 
 def link_cfg(design: Design, specs: Sequence[KernelSpec]) -> tuple[str, str]:

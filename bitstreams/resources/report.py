@@ -25,6 +25,7 @@ from typing import Any
 
 from headrace.bitstreams.errors import BuildError, MissingExtra
 from headrace.bitstreams.resources import netlist, synthesis
+from headrace.bitstreams.sources import place
 from headrace.bitstreams.verilate import instantiated, needed_files, rtl_sources
 from headrace.bitstreams.whole_file import replacing
 
@@ -32,7 +33,7 @@ TIME_LIMIT_S = 1800
 CLOCK_MHZ = 300
 TARGET_IMAGES_PER_S = 8600
 # Of a photo of 500x375 pixels at 4:2:0, quality 90, from start to start: the mean over the bundled photos that
-# scripts/bench_image_cu.py measures on the RTL (71,682 clocks to done and 88 of register accesses).
+# benchmarks/image_cu.py measures on the RTL (71,682 clocks to done and 88 of register accesses).
 CYCLES_PER_IMAGE = 71_770
 JPEG_BYTES = 45_160  # of these files, mean
 
@@ -128,7 +129,7 @@ def share_of_card(resources: Mapping[str, float], cus: int = 1) -> dict[str, flo
 def parts_of(top: str, files: Sequence[Path]) -> list[str]:
     """The modules that `top` instantiates, less those shared ones that live in rtl/, in the order of the source."""
     top_file = next(file for file in files if file.stem == top)
-    modules = {file.stem for file in files if file.parent.name != "rtl" and file.stem != top}
+    modules = {file.stem for file in files if place(file).parts[0] != "rtl" and file.stem != top}
     return list(dict.fromkeys(name for name in instantiated(top_file) if name in modules))
 
 

@@ -1,24 +1,28 @@
-// Audio CU A: a WAV file in device memory to log-mel bands with their sums in device memory, in one pass.
+// Audio CU A: a WAV file in device memory to log-mel bands with their sums in device memory, in one
+// pass.
 //
 //   gmem0 -+-> axi_read -> wav -> rate_check -> resample -> mel -> sound_store -+-> gmem1
 //          +-> axi_read ---------------------------^---------^   record_write -+
 //
 // Reference   audio_mel_cu.hpp; registers: kernel.xml and audio_mel_cu_pkg.sv.
-// Interface   AXI4-Lite control with ap_ctrl_chain; two AXI4 masters of 128 bits, one reads and one writes, of which only
-//             the channels in use exist. All addresses are 16-byte aligned. A run takes its arguments when it starts, so that the host can
-//             already write those of the next; it begins after ap_continue.
+// Interface   AXI4-Lite control with ap_ctrl_chain; two AXI4 masters of 128 bits, one reads and one
+//             writes, of which only the channels in use exist. All addresses are 16-byte aligned. A
+//             run takes its arguments when it starts, so that the host can already write those of
+//             the next; it begins after ap_continue.
 // Throughput  that of its units: a sample of the file a clock, half of one at 8 and 11.025 kHz.
-// Latency     the tables are loaded beside the file's header: 256 clocks, and those of the taps, which are loaded only
-//             if the last ones were of another rate.
-// Bad input   ends in a status code, see hls/README.md. An unknown stage or rate, mels or preemphasis out of range, or
-//             an unaligned address: StatusBadArgument, nothing runs; the record is written unless its own address is
-//             at fault. An error response of memory: StatusBusError; the run still ends by itself, on zeros for
-//             what was not read, and the taps are loaded again for the next run.
-`include "../rtl/axi_ports.svh"
+// Latency     the tables are loaded beside the file's header: 256 clocks, and those of the taps,
+//             which are loaded only if the last ones were of another rate.
+// Bad input   ends in a status code, see hls/README.md. An unknown stage or rate, mels or
+//             preemphasis out of range, or an unaligned address: StatusBadArgument, nothing runs;
+//             the record is written unless its own address is at fault. An error response of
+//             memory: StatusBusError; the run still ends by itself, on zeros for what was not read,
+//             and the taps are loaded again for the next run.
+`include "../rtl/axi/axi_ports.svh"
 
 module audio_mel_cu
   import headrace_pkg::*;
   import audio_pkg::*;
+  import cu_pkg::*;
   import audio_mel_cu_pkg::*;
 (
   input  logic         ap_clk,
@@ -30,177 +34,112 @@ module audio_mel_cu
   `AXI_WRITE_PORTS(m_axi_gmem1, 1)
 );
 
-  localparam logic [31:0] MostPreemphasis = 32'h0003_FFFF;
+  localparam logic [31:0] MaxPreemphasis = 32'h0003_FFFF;
 
-  typedef enum logic [2:0] {
-    StIdle,
-    StCheck,   // are the arguments sound?
-    StJudge,
-    StStart,   // every unit begins
-    StRun,     // until all are done
-    StOutcome, // the outputs are known
-    StRecord,  // the record is on its way
-    StDone     // until ap_continue
-  } state_e;
-
-  logic clk;
-  // verilator lint_off PROCASSINIT
-  logic rst_n = 1'b0;  // the reset registered once for all; in reset from the configuration on
-  // verilator lint_on PROCASSINIT
-
-  assign clk = ap_clk;
-  always_ff @(posedge clk) rst_n <= ap_rst_n;
-
-  // ---- The masters: reads on one, writes on the other ----
+  // ---- The shell: registers, the record, reads on one master and writes on the other ----
   localparam int unsigned Readers = 2;
   localparam int unsigned WavReader = 0;
   localparam int unsigned TablesReader = 1;
-  localparam int unsigned Writers = 2;
-  localparam int unsigned MelWriter = 0;
-  localparam int unsigned RecordWriter = 1;
 
-  logic [Readers-1:0][63:0]  araddr;
-  logic [Readers-1:0][7:0]   arlen;
-  logic [Readers-1:0]        arvalid, arready, rvalid;
-  logic [Writers-1:0][63:0]  awaddr;
-  logic [Writers-1:0][7:0]   awlen;
-  logic [Writers-1:0]        awvalid, awready;
-  logic [Writers-1:0][127:0] wdata;
-  logic [Writers-1:0][15:0]  wstrb;
-  logic [Writers-1:0]        wlast, wvalid, wready, bvalid;
+  logic [Readers-1:0][63:0] araddr;
+  logic [Readers-1:0][7:0]  arlen;
+  logic [Readers-1:0]       arvalid, arready, rvalid;
+  logic [63:0]              awaddr;
+  logic [7:0]               awlen;
+  logic                     awvalid, awready;
+  logic [127:0]             wdata;
+  logic [15:0]              wstrb;
+  logic                     wlast, wvalid, wready, bvalid;
 
-  assign m_axi_gmem0_arsize  = 3'd4;  // whole words
-  assign m_axi_gmem0_arburst = 2'b01;
-  assign m_axi_gmem0_arcache = AxiCache;
-  assign m_axi_gmem0_arprot  = AxiProt;
-  assign m_axi_gmem0_rready  = 1'b1;  // readers ask for what they have room for
-  assign m_axi_gmem1_awsize  = 3'd4;
-  assign m_axi_gmem1_awburst = 2'b01;
-  assign m_axi_gmem1_awcache = AxiCache;
-  assign m_axi_gmem1_awprot  = AxiProt;
-  assign m_axi_gmem1_bready  = 1'b1;
-
-  axi_read_share #(.Readers(Readers)) u_reads (
-    .clk_i    (clk),
-    .rst_ni   (rst_n),
-    .araddr_i (araddr),
-    .arlen_i  (arlen),
-    .arvalid_i(arvalid),
-    .arready_o(arready),
-    .rvalid_o (rvalid),
-    .arid_o   (m_axi_gmem0_arid),
-    .araddr_o (m_axi_gmem0_araddr),
-    .arlen_o  (m_axi_gmem0_arlen),
-    .arvalid_o(m_axi_gmem0_arvalid),
-    .arready_i(m_axi_gmem0_arready),
-    .rid_i    (m_axi_gmem0_rid),
-    .rvalid_i (m_axi_gmem0_rvalid)
-  );
-
-  axi_write_share #(.Writers(Writers)) u_writes (
-    .clk_i    (clk),
-    .rst_ni   (rst_n),
-    .awaddr_i (awaddr),
-    .awlen_i  (awlen),
-    .awvalid_i(awvalid),
-    .awready_o(awready),
-    .wdata_i  (wdata),
-    .wstrb_i  (wstrb),
-    .wlast_i  (wlast),
-    .wvalid_i (wvalid),
-    .wready_o (wready),
-    .bvalid_o (bvalid),
-    .awid_o   (m_axi_gmem1_awid),
-    .awaddr_o (m_axi_gmem1_awaddr),
-    .awlen_o  (m_axi_gmem1_awlen),
-    .awvalid_o(m_axi_gmem1_awvalid),
-    .awready_i(m_axi_gmem1_awready),
-    .wdata_o  (m_axi_gmem1_wdata),
-    .wstrb_o  (m_axi_gmem1_wstrb),
-    .wlast_o  (m_axi_gmem1_wlast),
-    .wvalid_o (m_axi_gmem1_wvalid),
-    .wready_i (m_axi_gmem1_wready),
-    .bid_i    (m_axi_gmem1_bid),
-    .bvalid_i (m_axi_gmem1_bvalid)
-  );
-
-  // ---- Control ----
-  state_e       state_q, state_d;
-  logic         start, next, begins;
+  logic         clk, rst_n;
+  cu_phase_e    phase;
+  logic         begins;
   arguments_t   registers, arguments_q;
   outputs_t     outputs_q;
   counters_t    counters;
-  logic         run_over, record_idle, record_error;
+  cu_counts_t   counts;
+  logic         checked_q, refused_q;
+  logic         run_over, record_error;
   logic         wav_idle, tables_idle;  // the units that read them
   logic         bus_error, tables_error;
   logic         unit_start;
-  logic         refused_q, record_refused_q;
   logic [31:0]  bytes_q, mels_q;
+  logic [255:0] record;
+  logic         pcm_waits;
 
-  axi_control #(
+  assign clk = ap_clk;
+
+  cu_shell #(
+    .Readers       (Readers),
+    .Events        (2),
     .ArgumentWords (ArgumentWords),
     .ArgumentOffset(ArgumentOffset),
     .OutputWords   (OutputWords),
     .OutputOffset  (OutputOffset),
     .CounterWords  ($bits(counters_t) / 32)
-  ) u_control (
-    .clk_i      (clk),
-    .rst_ni     (rst_n),
-    .awaddr_i   (s_axi_control_awaddr),
-    .awvalid_i  (s_axi_control_awvalid),
-    .awready_o  (s_axi_control_awready),
-    .wdata_i    (s_axi_control_wdata),
-    .wstrb_i    (s_axi_control_wstrb),
-    .wvalid_i   (s_axi_control_wvalid),
-    .wready_o   (s_axi_control_wready),
-    .bresp_o    (s_axi_control_bresp),
-    .bvalid_o   (s_axi_control_bvalid),
-    .bready_i   (s_axi_control_bready),
-    .araddr_i   (s_axi_control_araddr),
-    .arvalid_i  (s_axi_control_arvalid),
-    .arready_o  (s_axi_control_arready),
-    .rdata_o    (s_axi_control_rdata),
-    .rresp_o    (s_axi_control_rresp),
-    .rvalid_o   (s_axi_control_rvalid),
-    .rready_i   (s_axi_control_rready),
-    .interrupt_o(interrupt),
-    .start_o    (start),
-    .ready_i    (begins),
-    .done_i     (state_q == StDone),
-    .continue_o (next),
-    .idle_i     (state_q == StIdle),
-    .arguments_o(registers),
-    .outputs_i  (outputs_q),
-    .counters_i (counters)
+  ) u_shell (
+    .ap_clk, .ap_rst_n, .interrupt,
+    `AXI_CONTROL_CONNECT(s_axi_control),
+    `AXI_READ_CONNECT(m_axi_gmem0),
+    `AXI_WRITE_CONNECT(m_axi_gmem1),
+    .rst_no          (rst_n),
+    .arguments_o     (registers),
+    .outputs_i       (outputs_q),
+    .counters_i      (counters),
+    .events_i        ({!tables_idle, pcm_waits}),
+    .counts_o        (counts),
+    .event_counts_o  ({counters.tables, counters.wait_pcm}),
+    .phase_o         (phase),
+    .clocks_o        (),
+    .begins_o        (begins),
+    .checked_i       (checked_q),
+    .refused_i       (refused_q),
+    .run_over_i      (run_over),
+    .queues_i        (1'b0),
+    .takes_i         (1'b0),
+    .ends_i          (1'b0),
+    .job_i           (1'b0),
+    .record_address_i(arguments_q.result),
+    .record_ordered_i(1'b0),
+    .record_i        (record),
+    .record_start_o  (),
+    .record_idle_o   (),
+    .record_error_o  (record_error),
+    .araddr_i        (araddr),
+    .arlen_i         (arlen),
+    .arvalid_i       (arvalid),
+    .arready_o       (arready),
+    .rvalid_o        (rvalid),
+    .awaddr_i        (awaddr),
+    .awlen_i         (awlen),
+    .awvalid_i       (awvalid),
+    .awready_o       (awready),
+    .wdata_i         (wdata),
+    .wstrb_i         (wstrb),
+    .wlast_i         (wlast),
+    .wvalid_i        (wvalid),
+    .wready_o        (wready),
+    .bvalid_o        (bvalid)
   );
 
-  assign begins     = state_q == StIdle && start;
-  assign unit_start = state_q == StStart;
+  assign counters.cycles       = counts.cycles;
+  assign counters.first_output = counts.first_output;
+  assign counters.last_output  = counts.last_output;
+  assign counters.wait_write   = counts.wait_write;
 
-  always_comb begin
-    state_d = state_q;
-    unique case (state_q)
-      StIdle:    if (start) state_d = StCheck;
-      StCheck:   if (wav_idle && tables_idle) state_d = StJudge;  // after a reset they may not be
-      StJudge:   state_d = refused_q ? StOutcome : StStart;
-      StStart:   state_d = StRun;
-      StRun:     if (run_over) state_d = StOutcome;
-      StOutcome: state_d = record_refused_q ? StDone : StRecord;
-      StRecord:  if (record_idle) state_d = StDone;
-      StDone:    if (next) state_d = StIdle;
-      default:   state_d = StIdle;
-    endcase
-  end
+  assign unit_start = phase == CuStart;
 
+  // After a reset readers may not be idle. A clock later what is worked out of the arguments
+  // stands.
   always_ff @(posedge clk) begin
-    if (!rst_n) state_q <= StIdle;
-    else state_q <= state_d;
+    if (!rst_n) checked_q <= 1'b0;
+    else checked_q <= phase == CuCheck && wav_idle && tables_idle && !checked_q;
   end
 
   always_ff @(posedge clk) if (begins) arguments_q <= registers;
 
   // ---- Arguments, and which taps are loaded ----
-  // The tables' address counts only where they are read. These stand from StJudge on.
+  // The tables' address counts only where they are read.
   logic        bands_q;                      // the last stage is mel
   logic        bands, rate_known, loads;
   logic [2:0]  rate, rate_q;                 // whose taps lie in `tables`
@@ -229,15 +168,17 @@ module audio_mel_cu
     bands_q          <= bands;
     rate_q           <= rate;
     loads_q          <= loads;
-    record_refused_q <= arguments_q.result[3:0] != '0;
-    refused_q        <= arguments_q.stage[31:1] != '0 || !rate_known || arguments_q.wav[3:0] != '0 ||
+    refused_q        <= arguments_q.stage[31:1] != '0 || !rate_known ||
+                        arguments_q.wav[3:0] != '0 ||
                         arguments_q.mel[3:0] != '0 || arguments_q.result[3:0] != '0 ||
                         ((bands || loads) && arguments_q.tables[3:0] != '0) ||
                         (bands && (arguments_q.mels[31:8] != '0 || arguments_q.mels[7:0] == '0 ||
                                    arguments_q.mels[7:0] > 8'd128 || arguments_q.mels[1:0] != '0 ||
-                                   arguments_q.preemphasis > MostPreemphasis || arguments_q.left_out[31:1] != '0));
+                                   arguments_q.preemphasis > MaxPreemphasis ||
+                                   arguments_q.left_out[31:1] != '0));
     // The program lies in front of the taps, and passes by with them where it is not wanted.
-    table_words_q    <= !bands_q && !loads_q ? '0 : 29'(ProgramWords) + (loads_q ? 29'(TapsWords[rate_q]) : '0);
+    table_words_q    <= !bands_q && !loads_q ? '0
+                      : 29'(ProgramWords) + (loads_q ? 29'(TapsWords[rate_q]) : '0);
   end
 
   always_ff @(posedge clk) begin
@@ -245,7 +186,7 @@ module audio_mel_cu
       loaded_valid_q <= 1'b0;
     end else if (unit_start && loads_q) begin
       loaded_valid_q <= 1'b0;
-    end else if (state_q == StRun && run_over && loads_now_q) begin
+    end else if (phase == CuRun && run_over && loads_now_q) begin
       loaded_valid_q <= !tables_error;
     end
   end
@@ -267,7 +208,8 @@ module audio_mel_cu
 
   assign wav_words = {1'b0, arguments_q.wav_bytes[31:4]} + 29'(arguments_q.wav_bytes[3:0] != '0);
 
-  // Short bursts, between long ones of the tables, for which all waits at first: a word lasts for four samples or more.
+  // Short bursts, between long ones of the tables, for which all waits at first: a word lasts for
+  // four samples or more.
   axi_read #(.BurstWords(16), .Depth(128)) u_wav_read (
     .clk_i       (clk),
     .rst_ni      (rst_n),
@@ -472,25 +414,25 @@ module audio_mel_cu
     .value_i      (stored),
     .value_valid_i(stored_valid),
     .value_ready_o(stored_ready),
-    .awaddr_o     (awaddr[MelWriter]),
-    .awlen_o      (awlen[MelWriter]),
+    .awaddr_o     (awaddr),
+    .awlen_o      (awlen),
     .awsize_o     (),
     .awburst_o    (),
-    .awvalid_o    (awvalid[MelWriter]),
-    .awready_i    (awready[MelWriter]),
-    .wdata_o      (wdata[MelWriter]),
-    .wstrb_o      (wstrb[MelWriter]),
-    .wlast_o      (wlast[MelWriter]),
-    .wvalid_o     (wvalid[MelWriter]),
-    .wready_i     (wready[MelWriter]),
+    .awvalid_o    (awvalid),
+    .awready_i    (awready),
+    .wdata_o      (wdata),
+    .wstrb_o      (wstrb),
+    .wlast_o      (wlast),
+    .wvalid_o     (wvalid),
+    .wready_i     (wready),
     .bresp_i      (m_axi_gmem1_bresp),
-    .bvalid_i     (bvalid[MelWriter]),
+    .bvalid_i     (bvalid),
     .bready_o     ()
   );
 
   // ---- The end of a run ----
   // Every stream has seen its end, so nothing of this run is left when the next one begins.
-  assign wav_stop  = state_q == StRun && wav_done;
+  assign wav_stop  = phase == CuRun && wav_done;
   assign run_over  = wav_done && check_idle && store_idle && wav_idle && tables_idle;
   assign bus_error = wav_error || store_error || tables_error;
 
@@ -509,59 +451,25 @@ module audio_mel_cu
       outputs_q <= '0;
       bytes_q   <= '0;
       mels_q    <= '0;
-    end else if (state_q == StRun && run_over) begin
+    end else if (phase == CuRun && run_over) begin
       outputs_q.status       <= 32'(bus_error ? StatusBusError : store_status);
       outputs_q.count        <= count;
       outputs_q.source_count <= source_count_q;
       outputs_q.source_rate  <= 32'(source_rate_q);
       bytes_q                <= bytes;
       mels_q                 <= bands_q ? arguments_q.mels : '0;
-    end else if (state_q == StJudge && refused_q) begin
+    end else if (phase == CuCheck && checked_q && refused_q) begin
       outputs_q        <= '0;
       outputs_q.status <= 32'(StatusBadArgument);
       bytes_q          <= '0;
       mels_q           <= '0;
-    end else if (state_q == StRecord && record_error) begin
+    end else if (phase == CuRecord && record_error) begin
       outputs_q.status <= 32'(StatusBusError);
     end
   end
 
-  record_write u_record (
-    .clk_i      (clk),
-    .rst_ni     (rst_n),
-    .start_i    (state_q == StOutcome && !record_refused_q),
-    .address_i  (arguments_q.result),
-    .record_i   ({64'b0, bytes_q, outputs_q.source_count, outputs_q.source_rate, mels_q, outputs_q.count,
-                  outputs_q.status}),
-    .ordered_i  (1'b0),
-    .idle_o     (record_idle),
-    .bus_error_o(record_error),
-    .awaddr_o   (awaddr[RecordWriter]),
-    .awlen_o    (awlen[RecordWriter]),
-    .awsize_o   (),
-    .awburst_o  (),
-    .awvalid_o  (awvalid[RecordWriter]),
-    .awready_i  (awready[RecordWriter]),
-    .wdata_o    (wdata[RecordWriter]),
-    .wstrb_o    (wstrb[RecordWriter]),
-    .wlast_o    (wlast[RecordWriter]),
-    .wvalid_o   (wvalid[RecordWriter]),
-    .wready_i   (wready[RecordWriter]),
-    .bresp_i    (m_axi_gmem1_bresp),
-    .bvalid_i   (bvalid[RecordWriter]),
-    .bready_o   ()
-  );
-
-  mel_counters u_counters (
-    .clk_i       (clk),
-    .rst_ni      (rst_n),
-    .clear_i     (begins),
-    .running_i   (state_q != StIdle && state_q != StDone),
-    .tables_i    (!tables_idle),
-    .pcm_wait_i  (checked_pcm_valid && !checked_pcm_ready),
-    .write_i     (wvalid[MelWriter] && wready[MelWriter]),
-    .write_wait_i(wvalid[MelWriter] && !wready[MelWriter]),
-    .counters_o  (counters)
-  );
+  assign record    = {64'b0, bytes_q, outputs_q.source_count, outputs_q.source_rate, mels_q,
+                      outputs_q.count, outputs_q.status};
+  assign pcm_waits = checked_pcm_valid && !checked_pcm_ready;
 
 endmodule

@@ -1,4 +1,5 @@
-// What the host and audio_mel_cu tell each other through registers. kernel.xml has the arguments and their offsets.
+// What the host and audio_mel_cu tell each other through registers. kernel.xml has the arguments
+// and their offsets.
 package audio_mel_cu_pkg;
 
   typedef struct packed {
@@ -47,6 +48,7 @@ package audio_mel_cu_pkg;
   localparam logic [7:0][15:0] RateHz = {
     16'd48000, 16'd44100, 16'd32000, 16'd24000, 16'd22050, 16'd16000, 16'd11025, 16'd8000};
   localparam logic [7:0][14:0] TapsWords = {  // of 128 bits: 22 for each word of 88 taps
-    15'(22 * 3), 15'(22 * 441), 15'(22 * 2), 15'(22 * 3), 15'(22 * 441), 15'd0, 15'(22 * 882), 15'(22 * 2)};
+    15'(22 * 3), 15'(22 * 441), 15'(22 * 2), 15'(22 * 3), 15'(22 * 441), 15'd0, 15'(22 * 882),
+    15'(22 * 2)};
 
 endpackage

@@ -1,10 +1,11 @@
 // Lets a sound pass whose taps are loaded, or that needs none; makes an error of another one.
 //
 // Reference   check_rate() of audio_mel_cu.cpp.
-// Interface   sound and samples in and out, as in audio_pkg. `idle_o`: no sound waits, and all samples of the last one
-//             have passed.
+// Interface   sound and samples in and out, as in audio_pkg. `idle_o`: no sound waits, and all
+//             samples of the last one have passed.
 // Throughput  a sample a clock. Latency a clock for the sound, none for samples.
-// Bad input   a sound at neither 16 kHz nor `taps_rate_i`: StatusBadArgument, its samples are drained.
+// Bad input   a sound at neither 16 kHz nor `taps_rate_i`: StatusBadArgument, its samples are
+//             drained.
 module rate_check
   import headrace_pkg::*;
   import audio_pkg::*;

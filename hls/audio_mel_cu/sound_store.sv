@@ -1,17 +1,19 @@
 // Sound store: the values of a sound to memory as float32, and of mel bands their sums behind them.
 //
 // Reference   store() of audio_mel_cu.cpp.
-// Interface   `start_i` for a clock while `idle_o`, the settings stable until `idle_o` again; then one sound and, if its
-//             status is StatusOk, its values: `count` samples, LSB 2^-21, or `mels_i` log-mels, LSB 2^-18, for each of
-//             `count` frames. After that `status_o`, `count_o` and `bytes_o` stand until the next start. Bands are
-//             followed by a word of 16 bytes for each of them: low 8 bytes the sum of its values in units of their LSB
-//             (int64), high 8 bytes that of their squares (uint64); with `left_out_i` without the last frame. `idle_o`
-//             comes after the last write response.
+// Interface   `start_i` for a clock while `idle_o`, the settings stable until `idle_o` again; then
+//             one sound and, if its status is StatusOk, its values: `count` samples, LSB 2^-21, or
+//             `mels_i` log-mels, LSB 2^-18, for each of `count` frames. After that `status_o`,
+//             `count_o` and `bytes_o` stand until the next start. Bands are followed by a word of
+//             16 bytes for each of them: low 8 bytes the sum of its values in units of their LSB
+//             (int64), high 8 bytes that of their squares (uint64); with `left_out_i` without the
+//             last frame. `idle_o` comes after the last write response.
 // Throughput  a value a clock. Latency eight clocks to axi_write.
-// Limits      2^24 - 1 samples, or MaxFrames frames; mels a multiple of 4, 4 to 128: the sums of a band are ready again
-//             three clocks after they were read.
-// Bad input   a sound with an error status, or one that needs more than `capacity_i` bytes: nothing is written, the
-//             values are drained. An error response from memory sets `bus_error_o`; writing goes on to the end.
+// Limits      2^24 - 1 samples, or MaxFrames frames; mels a multiple of 4, 4 to 128: the sums of a
+//             band are ready again three clocks after they were read.
+// Bad input   a sound with an error status, or one that needs more than `capacity_i` bytes: nothing
+//             is written, the values are drained. An error response from memory sets `bus_error_o`;
+//             writing goes on to the end.
 module sound_store
   import headrace_pkg::*;
   import audio_pkg::*;
@@ -143,13 +145,14 @@ module sound_store
   end
 
   // ---- The pipeline: all of it moves, or stands while axi_write has no room ----
-  // Values, then the bands' sums. 1: magnitude. 2, 3, 4: normalised to a float's mantissa; squared, the sums read.
-  // 5: packed; the sums written.
+  // Values, then the bands' sums. 1: magnitude. 2, 3, 4: normalised to a float's mantissa; squared,
+  // the sums read. 5: packed; the sums written.
   logic        s0_valid, s1_valid_q, s2_valid_q, s3_valid_q, s4_valid_q, word_valid_q;
   logic [6:0]  band_q, s1_band_q, s2_band_q, s3_band_q, s4_band_q;
   logic        first_q, s1_first_q, s2_first_q, s3_first_q, s4_first_q;  // of its band
   logic [1:0]  lane_q, s1_lane_q, s2_lane_q, s3_lane_q, s4_lane_q;
-  logic        s1_sums_q, s2_sums_q, s3_sums_q, s4_sums_q;               // no value: the sums of a band
+  // No value: the sums of a band.
+  logic        s1_sums_q, s2_sums_q, s3_sums_q, s4_sums_q;
   logic        s1_ends_q, s2_ends_q, s3_ends_q, s4_ends_q;               // the word is full
   logic        s1_counts_q, s2_counts_q, s3_counts_q;                    // the value, in the sums
 
@@ -186,7 +189,8 @@ module sound_store
       s1_lane_q  <= lane_q;
       s1_sums_q  <= state_q == StSums;
       s1_ends_q  <= state_q == StSums || lane_q == 2'd3 || last_value;
-      {s3_counts_q, s2_counts_q, s1_counts_q} <= {s2_counts_q, s1_counts_q, !(left_out_i && last_frame_q)};
+      {s3_counts_q, s2_counts_q, s1_counts_q} <= {s2_counts_q, s1_counts_q,
+                                                  !(left_out_i && last_frame_q)};
       {s2_band_q, s2_first_q, s2_lane_q, s2_sums_q, s2_ends_q} <=
           {s1_band_q, s1_first_q, s1_lane_q, s1_sums_q, s1_ends_q};
       {s3_band_q, s3_first_q, s3_lane_q, s3_sums_q, s3_ends_q} <=
@@ -214,7 +218,8 @@ module sound_store
   assign zero_2   = by_4[23:22] == '0;
   assign by_2     = zero_2 ? {by_4[21:0], 2'b0} : by_4;
   assign exponent = (bands_i ? 8'(127 + 23 - 18) : 8'(127 + 23 - 21)) - 8'(s4_shift_q);
-  assign float    = s4_magnitude_q[23] ? {s4_negative_q, exponent, s4_magnitude_q[22:0]} : '0;  // else it is 0
+  // Else it is 0.
+  assign float    = s4_magnitude_q[23] ? {s4_negative_q, exponent, s4_magnitude_q[22:0]} : '0;
 
   always_ff @(posedge clk_i) begin
     if (moves) begin
@@ -312,7 +317,8 @@ module sound_store
   a_whole_words: assert property (@(posedge clk_i) disable iff (!rst_ni)
       start_i && bands_i |-> mels_i[1:0] == '0 && mels_i != '0 && mels_i <= 8'(MaxMels));
   a_count_in_limits: assert property (@(posedge clk_i) disable iff (!rst_ni)
-      take_sound && sound_i.status == StatusOk |-> sound_i.count < (bands_i ? 32'd65536 : 32'd16777216));
+      take_sound && sound_i.status == StatusOk |->
+      sound_i.count < (bands_i ? 32'd65536 : 32'd16777216));
 `endif
 
 endmodule

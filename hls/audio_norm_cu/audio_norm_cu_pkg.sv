@@ -1,4 +1,5 @@
-// What the host and audio_norm_cu tell each other through registers. kernel.xml has the arguments and their offsets.
+// What the host and audio_norm_cu tell each other through registers. kernel.xml has the arguments
+// and their offsets.
 package audio_norm_cu_pkg;
 
   typedef struct packed {
@@ -15,7 +16,8 @@ package audio_norm_cu_pkg;
 
   localparam int unsigned ArgumentWords = $bits(arguments_t) / 32;
   localparam logic [ArgumentWords-1:0][11:0] ArgumentOffset = {
-    12'h014, 12'h010, 12'h020, 12'h01C, 12'h02C, 12'h028, 12'h034, 12'h03C, 12'h044, 12'h04C, 12'h054, 12'h05C};
+    12'h014, 12'h010, 12'h020, 12'h01C, 12'h02C, 12'h028, 12'h034, 12'h03C, 12'h044, 12'h04C,
+    12'h054, 12'h05C};
 
   localparam logic [11:0] StatusOffset = 12'h068;
 

@@ -1,6 +1,8 @@
-// Where the words of mel_normalize go: a run of words for each tile and band, as axi_write takes them.
+// Where the words of mel_normalize go: a run of words for each tile and band, as axi_write takes
+// them.
 //
-// Interface   `start_i` for a clock, the settings stable until `done_o`, which stands until the next start.
+// Interface   `start_i` for a clock, the settings stable until `done_o`, which stands until the
+//             next start.
 // Throughput  a command in three clocks.
 module tensor_rows
   import mel_normalize_pkg::*;

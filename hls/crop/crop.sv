@@ -1,12 +1,13 @@
 // Crop: a window of the image.
 //
-// Reference   crop.cpp; numpy: image[top:bottom + 1, left:right + 1]. Where that is, crop_window says.
+// Reference   crop.cpp; numpy: image[top:bottom + 1, left:right + 1]. Where that is, crop_window
+//             says.
 // Interface   one frame and its beats in, one frame and its beats out; see headrace_pkg. `crop_i`
-//             from the frame's clock until the last beat. With `cut_i` the beats are only those with
-//             pixels of the window.
+//             from the frame's clock until the last beat. With `cut_i` the beats are only those
+//             with pixels of the window.
 // Throughput  two source pixels a clock. A window at an odd offset is moved by a lane.
-// Latency     one clock of the frame, three of a beat, four with an odd offset. The last beat
-//             waits for the input's last, whose status it carries.
+// Latency     one clock of the frame, three of a beat, four with an odd offset. The last beat waits
+//             for the input's last, whose status it carries.
 // Bad input   a window that is empty or not inside the image: StatusCropOutside. Upstream errors
 //             pass.
 module crop

@@ -1,7 +1,7 @@
 // Where the window of a crop lies in an image of `width_i` x `height_i`.
 //
-// Reference   offset() in crop.hpp: an offset of 0xFFFFFFFF centres the window on that axis, (size - crop) / 2, halves to
-//             the even number.
+// Reference   offset() in crop.hpp: an offset of 0xFFFFFFFF centres the window on that axis, (size
+//             - crop) / 2, halves to the even number.
 // Interface   the output follows the inputs, that stay, three clocks later.
 // Bad input   a window that is empty or not inside the image: `crop_o.fits` is low.
 module crop_window

@@ -10,10 +10,10 @@
 
 #include <cstdint>
 
-#include "decode/huffman.hpp"
-#include "decode/jpeg_parser.hpp"
+#include "decode/entropy/huffman.hpp"
+#include "decode/parse/jpeg_parser.hpp"
 #include "decode/stages.hpp"
-#include "progressive/progressive.hpp"
+#include "decode/progressive/progressive.hpp"
 
 namespace headrace {
 namespace {

@@ -52,7 +52,7 @@ constexpr unsigned MAX_JPEG_HEIGHT = 65500;  // JPEG_MAX_DIMENSION of libjpeg
 using WordStream = hls::stream<ap_uint<128>, WORD_FIFO_DEPTH>;
 
 // With a workspace for coefficients it also takes files of several scans, progressive ones among them: see
-// progressive/progressive.hpp. Both pointers are its address, one for the process that reads it and one for that which
+// decode/progressive/progressive.hpp. Both pointers are its address, one for the process that reads it and one for that which
 // writes it. `workspace_needed` is 0 for other files and for those with an error before the first scan.
 void decode(WordStream& words, ap_uint<32> jpeg_bytes, const Wanted& wanted, const ap_uint<128>* workspace_in,
             ap_uint<128>* workspace_out, uint32_t workspace_bytes, hls::stream<Frame>& frames,

@@ -1,24 +1,33 @@
-// Decode: one JPEG file to RGB pixels, bit-exact to OpenCV. See decode.hpp for what it takes and refuses.
+// Decode: one JPEG file to RGB pixels, bit-exact to OpenCV. See decode.hpp for what it takes and
+// refuses.
 //
-//   words -> jpeg_parser -> tokens -> entropy_decoder     -> coefficients -> transform -> samples -> render -> frame, beats
+//   words -> jpeg_parser -> tokens -> entropy_decoder     -> coefficients
 //                                  -> progressive_decoder ->
+//   coefficients -> transform -> samples -> render -> frame, beats
 //
-// A file of several scans, progressive or not, goes by progressive_decoder, which needs a workspace in memory.
+// A file of several scans, progressive or not, goes by progressive_decoder, which needs a workspace
+// in memory.
 //
-// Interface   `start_i` with `jpeg_bytes_i`, stable until `busy_o` falls; words of the file, byte 0 in bits 7..0, of
-//             which it may leave some; out come one frame_t and its beats, see headrace_pkg.sv. `busy_o` falls when all
-//             of that has left and no more words are wanted. `sized_o` rises when the frame header has been read, and
-//             stands until the next start; nothing is decoded before `window_valid_i`. The beats are those of the
-//             window, see render. What lies behind the last MCU row that they need is not looked at.
-// Workspace   `workspace_bytes_i` from `workspace_i` on, which is 128-byte aligned, stable as `jpeg_bytes_i` is; with 0 bytes
-//             files of several scans are refused. `workspace_needed_o` says how many bytes the file needs, 0 for one of one
-//             scan, from before its frame until the next start. It is read and written over AXI4, whose readers and
-//             writers take data and answers as they come. Start only while `workspace_idle_o`: after a reset reads may
-//             be under way.
-// Throughput  one Huffman symbol a clock, two pixels a clock behind it; the row memories let the one run ahead of the
-//             other by as many MCU rows as fit, so that an image takes about the longer of the two.
-// Latency     headers at one byte a clock, the first MCU row's symbols, then about 60 clocks to the first pixels.
-// Bad input   ends in one of the status codes 1 to 14, in a number of clocks bounded by the file's and the image's size.
+// Interface   `start_i` with `jpeg_bytes_i`, stable until `busy_o` falls; words of the file, byte 0
+//             in bits 7..0, of which it may leave some; out come one frame_t and its beats, see
+//             headrace_pkg.sv. `busy_o` falls when all of that has left and no more words are
+//             wanted. `sized_o` rises when the frame header has been read, and stands until the
+//             next start; nothing is decoded before `window_valid_i`. The beats are those of the
+//             window, see render. What lies behind the last MCU row that they need is not looked
+//             at.
+// Workspace   `workspace_bytes_i` from `workspace_i` on, which is 128-byte aligned, stable as
+//             `jpeg_bytes_i` is; with 0 bytes files of several scans are refused.
+//             `workspace_needed_o` says how many bytes the file needs, 0 for one of one scan, from
+//             before its frame until the next start. It is read and written over AXI4, whose
+//             readers and writers take data and answers as they come. Start only while
+//             `workspace_idle_o`: after a reset reads may be under way.
+// Throughput  one Huffman symbol a clock, two pixels a clock behind it; the row memories let the
+//             one run ahead of the other by as many MCU rows as fit, so that an image takes about
+//             the longer of the two.
+// Latency     headers at one byte a clock, the first MCU row's symbols, then about 60 clocks to the
+//             first pixels.
+// Bad input   ends in one of the status codes 1 to 14, in a number of clocks bounded by the file's
+//             and the image's size.
 module decode
   import headrace_pkg::*;
   import progressive_pkg::BlockBits;
@@ -93,7 +102,8 @@ module decode
   logic           parsed_valid, parsed_ready, oldest_valid, oldest_ready;
   logic           token_valid, token_ready, entropy_token_ready, bands_token_ready;
   coefficient_t   coefficient, entropy_coefficient, bands_coefficient;
-  logic           coefficient_valid, coefficient_ready, entropy_coefficient_valid, bands_coefficient_valid;
+  logic           coefficient_valid, coefficient_ready, entropy_coefficient_valid,
+                  bands_coefficient_valid;
   samples_t       samples;
   logic           samples_valid, samples_ready;
 
@@ -127,12 +137,13 @@ module decode
   );
 
   // ---- Whose the scan is ----
-  // The first one goes to a decoder and to render, in one clock; to render only if there will be pixels. If it shows that
-  // there are several, progressive_decoder has it and all that follow. Tables are written before that is known. The parser
-  // shows a scan a clock before it is valid.
+  // The first one goes to a decoder and to render, in one clock; to render only if there will be
+  // pixels. If it shows that there are several, progressive_decoder has it and all that follow.
+  // Tables are written before that is known. The parser shows a scan a clock before it is valid.
   logic to_bands_q, for_render_q;
   logic bands_q;  // this file is progressive_decoder's
-  assign scan_ready = (to_bands_q ? bands_scan_ready : entropy_scan_ready) && (render_scan_ready || !for_render_q);
+  assign scan_ready = (to_bands_q ? bands_scan_ready : entropy_scan_ready) &&
+                      (render_scan_ready || !for_render_q);
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni || start_i) bands_q <= 1'b0;
@@ -142,7 +153,8 @@ module decode
   end
 
   assign huffman_ready     = entropy_huffman_ready && bands_huffman_ready;
-  assign token_ready       = bands_token_ready || entropy_token_ready;  // who has no scan takes no tokens
+  // Who has no scan takes no tokens.
+  assign token_ready       = bands_token_ready || entropy_token_ready;
   assign coefficient       = bands_q ? bands_coefficient : entropy_coefficient;
   assign coefficient_valid = bands_q ? bands_coefficient_valid : entropy_coefficient_valid;
 

@@ -1,7 +1,8 @@
 // Short FIFOs for the frame and the beats between two image units, and a note of the stream's end.
 //
-// Interface   ready/valid on both sides, see headrace_pkg.sv. `ended_o` rises when the last of a request has left: a
-//             frame with an error, or a beat with `last`; it stands until `clear_i`, which leaves the FIFOs as they are.
+// Interface   ready/valid on both sides, see headrace_pkg.sv. `ended_o` rises when the last of a
+//             request has left: a frame with an error, or a beat with `last`; it stands until
+//             `clear_i`, which leaves the FIFOs as they are.
 // Throughput  a beat a clock. Latency one clock.
 module frame_fifo
   import headrace_pkg::*;

@@ -1,25 +1,29 @@
-// Image CU: a JPEG file in device memory to an image or a model's input tensor in device memory, in one pass.
+// Image CU: a JPEG file in device memory to an image or a model's input tensor in device memory, in
+// one pass.
 //
 //   gmem0 -+-> axi_read -> decode -> resize -> crop -> normalize -> store -+-> gmem1
 //          +-> axi_read -> table_load -------------------^   record_write -+
 //          +-> job_ring (axi_read): arguments
-//                                                    decode: coefficients of files of several scans <-> gmem1
+//   decode: coefficients of files of several scans <-> gmem1
 //
 // Reference   image_cu.hpp; registers: kernel.xml and image_cu_pkg.sv.
-// Interface   AXI4-Lite control with ap_ctrl_chain; two AXI4 masters of 128 bits, one for what is read, one for what is
-//             written and the workspace, of which only the channels in use exist. All addresses are 16-byte aligned, that of the workspace, if there is one, to
-//             128. A run takes its arguments when it starts, so that the host can
-//             already write those of the next; it begins after ap_continue. A run is one request or, with a ring, as many
-//             as the host puts there.
+// Interface   AXI4-Lite control with ap_ctrl_chain; two AXI4 masters of 128 bits, one for what is
+//             read, one for what is written and the workspace, of which only the channels in use
+//             exist. All addresses are 16-byte aligned, that of the workspace, if there is one, to
+//             128. A run takes its arguments when it starts, so that the host can already write
+//             those of the next; it begins after ap_continue. A run is one request or, with a ring,
+//             as many as the host puts there.
 // Throughput  that of decode: what is behind it takes two pixels a clock.
 // Latency     decode's and a burst of the store unit; the tables are loaded beside decode's header.
-// Bad input   ends in a status code, see hls/README.md. An unknown stage or format or an unaligned address:
-//             StatusBadArgument, nothing runs; the record is written unless its own address is at fault. An error
-//             response of memory: StatusBusError; the run still ends by itself, on zeros for what was not read.
-`include "../rtl/axi_ports.svh"
+// Bad input   ends in a status code, see hls/README.md. An unknown stage or format or an unaligned
+//             address: StatusBadArgument, nothing runs; the record is written unless its own
+//             address is at fault. An error response of memory: StatusBusError; the run still ends
+//             by itself, on zeros for what was not read.
+`include "../rtl/axi/axi_ports.svh"
 
 module image_cu
   import headrace_pkg::*;
+  import cu_pkg::*;
   import image_cu_pkg::*;
 (
   input  logic         ap_clk,
@@ -34,34 +38,14 @@ module image_cu
 
   localparam logic [28:0] TableWords = 29'd192;
 
-  typedef enum logic [2:0] {
-    StIdle,
-    StCheck,   // are the arguments sound?
-    StStart,   // every unit begins
-    StRun,     // until all are done
-    StOutcome, // the outputs are known
-    StRecord,  // the record is on its way
-    StDone,    // until ap_continue
-    StWait     // for a job from the ring; the record of the one before may still be on its way
-  } state_e;
-
-  logic clk;
-  // verilator lint_off PROCASSINIT
-  logic rst_n = 1'b0;  // the reset registered once for all; in reset from the configuration on
-  // verilator lint_on PROCASSINIT
-
-  assign clk = ap_clk;
-  always_ff @(posedge clk) rst_n <= ap_rst_n;
-
-  // ---- The masters: reads on one, writes on the other ----
+  // ---- The shell: registers, the record, reads on one master and writes on the other ----
   localparam int unsigned Readers = 3;
   localparam int unsigned JpegReader = 0;
   localparam int unsigned TablesReader = 1;
   localparam int unsigned RingReader = 2;
-  localparam int unsigned Writers = 3;
+  localparam int unsigned Writers = 2;
   localparam int unsigned TensorWriter = 0;
-  localparam int unsigned RecordWriter = 1;
-  localparam int unsigned WorkspaceWriter = 2;
+  localparam int unsigned WorkspaceWriter = 1;
 
   logic [Readers-1:0][63:0]  araddr;
   logic [Readers-1:0][7:0]   arlen;
@@ -73,142 +57,123 @@ module image_cu
   logic [Writers-1:0][15:0]  wstrb;
   logic [Writers-1:0]        wlast, wvalid, wready, bvalid;
 
-  assign m_axi_gmem0_arsize  = 3'd4;  // whole words
-  assign m_axi_gmem0_arburst = 2'b01;
-  assign m_axi_gmem0_arcache = AxiCache;
-  assign m_axi_gmem0_arprot  = AxiProt;
-  assign m_axi_gmem0_rready  = 1'b1;  // readers ask for what they have room for
-  assign m_axi_gmem1_arid    = '0;  // the workspace alone is read there
-  assign m_axi_gmem1_arsize  = 3'd4;
-  assign m_axi_gmem1_arburst = 2'b01;
-  assign m_axi_gmem1_arcache = AxiCache;
-  assign m_axi_gmem1_arprot  = AxiProt;
-  assign m_axi_gmem1_rready  = 1'b1;
-  assign m_axi_gmem1_awsize  = 3'd4;
-  assign m_axi_gmem1_awburst = 2'b01;
-  assign m_axi_gmem1_awcache = AxiCache;
-  assign m_axi_gmem1_awprot  = AxiProt;
-  assign m_axi_gmem1_bready  = 1'b1;
+  logic           clk, rst_n;
+  cu_phase_e      phase;
+  logic [2:0]     phase_clocks;
+  logic           begins, checked, refused;
+  arguments_t     registers, arguments_q;
+  outputs_t       outputs_q;
+  counters_t      counters;
+  cu_counts_t     counts;
+  logic           run_over, record_start, record_idle, record_error;
+  logic [63:0]    record_address;
+  logic [255:0]   record;
+  logic           bus_error;
+  logic [63:0]    bytes_q;
+  decode_events_t events;
+  logic [$bits(decode_events_t)-1:0][31:0] event_counts;
 
-  axi_read_share #(.Readers(Readers)) u_reads (
-    .clk_i    (clk),
-    .rst_ni   (rst_n),
-    .araddr_i (araddr),
-    .arlen_i  (arlen),
-    .arvalid_i(arvalid),
-    .arready_o(arready),
-    .rvalid_o (rvalid),
-    .arid_o   (m_axi_gmem0_arid),
-    .araddr_o (m_axi_gmem0_araddr),
-    .arlen_o  (m_axi_gmem0_arlen),
-    .arvalid_o(m_axi_gmem0_arvalid),
-    .arready_i(m_axi_gmem0_arready),
-    .rid_i    (m_axi_gmem0_rid),
-    .rvalid_i (m_axi_gmem0_rvalid)
-  );
-
-  axi_write_share #(.Writers(Writers)) u_writes (
-    .clk_i    (clk),
-    .rst_ni   (rst_n),
-    .awaddr_i (awaddr),
-    .awlen_i  (awlen),
-    .awvalid_i(awvalid),
-    .awready_o(awready),
-    .wdata_i  (wdata),
-    .wstrb_i  (wstrb),
-    .wlast_i  (wlast),
-    .wvalid_i (wvalid),
-    .wready_o (wready),
-    .bvalid_o (bvalid),
-    .awid_o   (m_axi_gmem1_awid),
-    .awaddr_o (m_axi_gmem1_awaddr),
-    .awlen_o  (m_axi_gmem1_awlen),
-    .awvalid_o(m_axi_gmem1_awvalid),
-    .awready_i(m_axi_gmem1_awready),
-    .wdata_o  (m_axi_gmem1_wdata),
-    .wstrb_o  (m_axi_gmem1_wstrb),
-    .wlast_o  (m_axi_gmem1_wlast),
-    .wvalid_o (m_axi_gmem1_wvalid),
-    .wready_i (m_axi_gmem1_wready),
-    .bid_i    (m_axi_gmem1_bid),
-    .bvalid_i (m_axi_gmem1_bvalid)
-  );
-
-  // ---- Control ----
-  state_e       state_q, state_d;
-  logic         start, next, begins;
-  arguments_t   registers, arguments_q;
-  outputs_t     outputs_q;
-  counters_t    counters;
-  logic         refused, record_refused_q;
-  logic         run_over, record_idle, record_error;
-  logic         bus_error;
-  logic [63:0]  bytes_q;
-
-  axi_control #(
-    .ArgumentWords (ArgumentWords),
-    .ArgumentOffset(ArgumentOffset),
-    .OutputWords   (OutputWords),
-    .OutputOffset  (OutputOffset),
-    .CounterWords  ($bits(counters_t) / 32)
-  ) u_control (
-    .clk_i      (clk),
-    .rst_ni     (rst_n),
-    .awaddr_i   (s_axi_control_awaddr),
-    .awvalid_i  (s_axi_control_awvalid),
-    .awready_o  (s_axi_control_awready),
-    .wdata_i    (s_axi_control_wdata),
-    .wstrb_i    (s_axi_control_wstrb),
-    .wvalid_i   (s_axi_control_wvalid),
-    .wready_o   (s_axi_control_wready),
-    .bresp_o    (s_axi_control_bresp),
-    .bvalid_o   (s_axi_control_bvalid),
-    .bready_i   (s_axi_control_bready),
-    .araddr_i   (s_axi_control_araddr),
-    .arvalid_i  (s_axi_control_arvalid),
-    .arready_o  (s_axi_control_arready),
-    .rdata_o    (s_axi_control_rdata),
-    .rresp_o    (s_axi_control_rresp),
-    .rvalid_o   (s_axi_control_rvalid),
-    .rready_i   (s_axi_control_rready),
-    .interrupt_o(interrupt),
-    .start_o    (start),
-    .ready_i    (begins),
-    .done_i     (state_q == StDone),
-    .continue_o (next),
-    .idle_i     (state_q == StIdle),
-    .arguments_o(registers),
-    .outputs_i  (outputs_q),
-    .counters_i (counters)
-  );
-
-  logic jpeg_idle, tables_idle, workspace_idle;  // the units that read them, and write the last
-  assign begins = state_q == StIdle && start;
-
-  // ---- Jobs from the ring ----
+  // A run may take its jobs from a ring.
   logic        queue_q;         // this run takes its jobs from the ring
   logic        ring_q;          // and the ring's own arguments are sound
   logic        job_q;           // what runs is a job
   logic        recorded_q;      // a job's record was begun
   logic        failed_q;        // one could not be written
   logic        ring_refused_q;
-  logic [1:0]  step_q;          // clocks in this state, up to 3: what is computed from arguments is there
-  logic        settled, takes, ends;
+  logic        settled;         // what is computed from arguments is there
+  logic        takes, ends;
   job_t        job;
   logic        job_bad, job_bad_q, job_valid, ring_over, ring_stopped, ring_error, ring_idle;
   logic [31:0] next_number, number_q, jobs_q;
-  logic        record_start;
+  logic        listened_q;      // the ring has been listened to
 
-  assign settled = step_q == '1;
-  assign takes   = state_q == StWait && job_valid && !failed_q;
-  assign ends    = state_q == StWait && (ring_over || failed_q) && record_idle && settled;
+  assign clk = ap_clk;
+
+  // The workspace alone is read from gmem1.
+  assign m_axi_gmem1_arid    = '0;
+  assign m_axi_gmem1_arsize  = 3'd4;
+  assign m_axi_gmem1_arburst = 2'b01;
+  assign m_axi_gmem1_arcache = AxiCache;
+  assign m_axi_gmem1_arprot  = AxiProt;
+  assign m_axi_gmem1_rready  = 1'b1;
+
+  cu_shell #(
+    .Readers       (Readers),
+    .Writers       (Writers),
+    .ReadIdBits    (2),
+    .WriteIdBits   (2),
+    .Events        ($bits(decode_events_t)),
+    .ArgumentWords (ArgumentWords),
+    .ArgumentOffset(ArgumentOffset),
+    .OutputWords   (OutputWords),
+    .OutputOffset  (OutputOffset),
+    .CounterWords  ($bits(counters_t) / 32)
+  ) u_shell (
+    .ap_clk, .ap_rst_n, .interrupt,
+    `AXI_CONTROL_CONNECT(s_axi_control),
+    `AXI_READ_CONNECT(m_axi_gmem0),
+    `AXI_WRITE_CONNECT(m_axi_gmem1),
+    .rst_no          (rst_n),
+    .arguments_o     (registers),
+    .outputs_i       (outputs_q),
+    .counters_i      (counters),
+    .events_i        (events),
+    .counts_o        (counts),
+    .event_counts_o  (event_counts),
+    .phase_o         (phase),
+    .clocks_o        (phase_clocks),
+    .begins_o        (begins),
+    .checked_i       (checked),
+    .refused_i       (refused),
+    .run_over_i      (run_over),
+    .queues_i        (queue_q && !job_q),
+    .takes_i         (takes),
+    .ends_i          (ends),
+    .job_i           (job_q),
+    .record_address_i(record_address),
+    .record_ordered_i(listened_q),
+    .record_i        (record),
+    .record_start_o  (record_start),
+    .record_idle_o   (record_idle),
+    .record_error_o  (record_error),
+    .araddr_i        (araddr),
+    .arlen_i         (arlen),
+    .arvalid_i       (arvalid),
+    .arready_o       (arready),
+    .rvalid_o        (rvalid),
+    .awaddr_i        (awaddr),
+    .awlen_i         (awlen),
+    .awvalid_i       (awvalid),
+    .awready_o       (awready),
+    .wdata_i         (wdata),
+    .wstrb_i         (wstrb),
+    .wlast_i         (wlast),
+    .wvalid_i        (wvalid),
+    .wready_o        (wready),
+    .bvalid_o        (bvalid)
+  );
+
+  assign counters.cycles       = counts.cycles;
+  assign counters.first_output = counts.first_output;
+  assign counters.last_output  = counts.last_output;
+  assign counters.wait_write   = counts.wait_write;
+  // In the order of decode_events_t.
+  assign {counters.header, counters.symbols, counters.wait_data, counters.wait_transform,
+          counters.wait_rows, counters.wait_output} = event_counts;
+
+  logic jpeg_idle, tables_idle, workspace_idle;  // the units that read them, and write the last
+
+  // ---- Jobs from the ring ----
+  assign settled = phase_clocks >= 3'd3;
+  assign takes   = phase == CuWait && job_valid && !failed_q;
+  assign ends    = phase == CuWait && (ring_over || failed_q) && record_idle && settled;
 
   job_ring u_ring (
     .clk_i      (clk),
     .rst_ni     (rst_n),
     .run_i      (ring_q),
     .arguments_i(arguments_q),
-    .waiting_i  (state_q == StWait),
+    .waiting_i  (phase == CuWait),
     .idle_o     (ring_idle),
     .job_o      (job),
     .bad_o      (job_bad),
@@ -235,22 +200,21 @@ module image_cu
       job_q    <= 1'b0;
       recorded_q <= 1'b0;
       failed_q <= 1'b0;
-      step_q   <= '0;
     end else begin
       if (begins) queue_q <= registers.ring_entries != '0;
-      if (state_q == StCheck && state_d == StWait) ring_q <= 1'b1;
+      if (phase == CuCheck && checked && !refused && queue_q && !job_q) ring_q <= 1'b1;
       else if (ends) ring_q <= 1'b0;
       if (takes) job_q <= 1'b1;
       else if (record_start) job_q <= 1'b0;
       recorded_q <= ring_q && (recorded_q || (record_start && job_q));
       failed_q   <= !begins && (failed_q || (recorded_q && record_error));
-      step_q   <= state_d != state_q ? '0 : settled ? step_q : step_q + 1'b1;
     end
   end
 
   always_ff @(posedge clk) begin
-    ring_refused_q <= arguments_q.ring_entries > MostRingEntries || arguments_q.ring[5:0] != '0 ||
-                      (arguments_q.ring_entries[16:0] & (arguments_q.ring_entries[16:0] - 1'b1)) != '0 ||
+    ring_refused_q <= arguments_q.ring_entries > MaxRingEntries || arguments_q.ring[5:0] != '0 ||
+                      (arguments_q.ring_entries[16:0] &
+                       (arguments_q.ring_entries[16:0] - 1'b1)) != '0 ||
                       arguments_q.result[3:0] != '0;
     if (takes) begin
       number_q  <= next_number;
@@ -260,56 +224,35 @@ module image_cu
     else if (record_start && job_q) jobs_q <= jobs_q + 1'b1;
   end
 
-  // Where a record goes: those of jobs as their descriptors lie in the ring, that of the run behind them. The address is added
-  // in two parts, a clock each.
+  // Where a record goes: those of jobs as their descriptors lie in the ring, that of the run behind
+  // them. The address is added in two parts, a clock each.
   logic [16:0] entry_q;
   logic [27:0] entry_lower_q;  // word address
   logic [31:0] entry_upper_q;
-  logic        entry_carry_q, listened_q;
+  logic        entry_carry_q;
 
   always_ff @(posedge clk) begin
-    entry_q                        <= job_q ? number_q[16:0] & (arguments_q.ring_entries[16:0] - 1'b1)
+    entry_q <= job_q ? number_q[16:0] & (arguments_q.ring_entries[16:0] - 1'b1)
                                             : arguments_q.ring_entries[16:0];
     {entry_carry_q, entry_lower_q} <= {1'b0, arguments_q.result[31:4]} + {11'b0, entry_q, 1'b0};
     entry_upper_q                  <= arguments_q.result[63:32] + 32'(entry_carry_q);
-    listened_q                     <= !begins && (listened_q || state_q == StWait);
+    listened_q                     <= !begins && (listened_q || phase == CuWait);
   end
 
   // The tables' address counts only where they are read, the workspace's only where there is one.
   logic planar_q, resizes_q, crops_q;
-  assign refused = queue_q && !job_q ? ring_refused_q : (job_q && job_bad_q) || arguments_q.stage[31:2] != '0 ||
-                   arguments_q.format[31:2] != '0 || arguments_q.format[1:0] == 2'd3 || arguments_q.jpeg[3:0] != '0 ||
+  assign refused = queue_q && !job_q ? ring_refused_q :
+                   (job_q && job_bad_q) || arguments_q.stage[31:2] != '0 ||
+                   arguments_q.format[31:2] != '0 || arguments_q.format[1:0] == 2'd3 ||
+                   arguments_q.jpeg[3:0] != '0 ||
                    arguments_q.tensor[3:0] != '0 || arguments_q.result[3:0] != '0 ||
                    (arguments_q.stage == 32'd3 && arguments_q.tables[3:0] != '0) ||
                    (arguments_q.workspace_bytes != '0 && arguments_q.workspace[6:0] != '0);
 
-  always_comb begin
-    state_d = state_q;
-    unique case (state_q)
-      StIdle:    if (start) state_d = StCheck;
-      StCheck: begin
-        if (jpeg_idle && tables_idle && workspace_idle && ring_idle && (settled || !queue_q)) begin  // after a reset they may not be idle
-          state_d = refused ? StOutcome : queue_q && !job_q ? StWait : StStart;
-        end
-      end
-      StStart:   state_d = StRun;
-      StRun:     if (run_over) state_d = StOutcome;
-      StOutcome: begin
-        if (!job_q) state_d = record_refused_q ? StDone : StRecord;
-        else if (record_idle) state_d = StWait;
-      end
-      StRecord:  if (record_idle) state_d = StDone;
-      StDone:    if (next) state_d = StIdle;
-      StWait:    if (takes) state_d = StCheck;
-                 else if (ends) state_d = StOutcome;
-      default:   state_d = StIdle;
-    endcase
-  end
-
-  always_ff @(posedge clk) begin
-    if (!rst_n) state_q <= StIdle;
-    else state_q <= state_d;
-  end
+  // After a reset units may not be idle. Between runs they are, so a clock later is early enough.
+  logic units_idle_q;
+  always_ff @(posedge clk) units_idle_q <= jpeg_idle && tables_idle && workspace_idle;
+  assign checked = units_idle_q && ring_idle && (settled || !queue_q);
 
   logic [1:0] shift_q;  // log2 of a sample's bytes
 
@@ -328,11 +271,10 @@ module image_cu
       arguments_q.crop_x          <= job.crop_x;
       arguments_q.crop_y          <= job.crop_y;
     end
-    record_refused_q <= arguments_q.result[3:0] != '0;
-    planar_q         <= arguments_q.stage[1:0] == 2'd3;
-    resizes_q        <= arguments_q.stage[1:0] >= 2'd1;
-    crops_q          <= arguments_q.stage[1:0] >= 2'd2;
-    shift_q          <= arguments_q.stage[1:0] == 2'd3 ? 2'd2 - arguments_q.format[1:0] : 2'd0;
+    planar_q  <= arguments_q.stage[1:0] == 2'd3;
+    resizes_q <= arguments_q.stage[1:0] >= 2'd1;
+    crops_q   <= arguments_q.stage[1:0] >= 2'd2;
+    shift_q   <= arguments_q.stage[1:0] == 2'd3 ? 2'd2 - arguments_q.format[1:0] : 2'd0;
   end
 
   // ---- The file ----
@@ -341,7 +283,7 @@ module image_cu
   logic         jpeg_valid, jpeg_ready;
   logic [28:0]  jpeg_words;
 
-  assign unit_start = state_q == StStart;
+  assign unit_start = phase == CuStart;
   assign jpeg_words = {1'b0, arguments_q.jpeg_bytes[31:4]} + 29'(arguments_q.jpeg_bytes[3:0] != '0);
 
   axi_read u_jpeg (
@@ -373,16 +315,17 @@ module image_cu
   // Between units lie short FIFOs: source, scaled and window. A unit beyond `stage` is passed by.
   logic           decode_busy;
   logic [31:0]    workspace_needed;
-  decode_events_t events;
   frame_t         decoded_frame, resized_frame, cropped_frame;
-  logic           decoded_frame_valid, decoded_frame_ready, resized_frame_valid, resized_frame_ready;
+  logic           decoded_frame_valid, decoded_frame_ready, resized_frame_valid,
+                  resized_frame_ready;
   logic           cropped_frame_valid, cropped_frame_ready;
   beat_t          decoded, resized, cropped;
   logic [15:0]    source_width, source_height;
   logic           sized, window_known;
   window_t        source_window;
   crop_t          crop_place;
-  logic           decoded_valid, decoded_ready, resized_valid, resized_ready, cropped_valid, cropped_ready;
+  logic           decoded_valid, decoded_ready, resized_valid, resized_ready, cropped_valid,
+                  cropped_ready;
 
   decode u_decode (
     .clk_i         (clk),
@@ -705,11 +648,13 @@ module image_cu
   );
 
   // ---- The end of a run ----
-  // Every stream has seen its end, so nothing of this run is left when the next one begins. A reader whose words are no
-  // longer wanted is stopped: the file may go on behind the image, and an error leaves tables unused.
-  assign jpeg_stop   = state_q == StRun && source_ended && !decode_busy;
-  assign tables_stop = state_q == StRun && store_idle;
-  assign run_over    = source_ended && scaled_ended && !decode_busy && store_idle && jpeg_idle && tables_idle &&
+  // Every stream has seen its end, so nothing of this run is left when the next one begins. A
+  // reader whose words are no longer wanted is stopped: the file may go on behind the image, and an
+  // error leaves tables unused.
+  assign jpeg_stop   = phase == CuRun && source_ended && !decode_busy;
+  assign tables_stop = phase == CuRun && store_idle;
+  assign run_over    = source_ended && scaled_ended && !decode_busy && store_idle && jpeg_idle &&
+                       tables_idle &&
                        workspace_idle;
   assign bus_error   = jpeg_error || store_error || (planar_q && tables_error);
 
@@ -726,67 +671,35 @@ module image_cu
     if (!rst_n) begin
       outputs_q <= '0;
       bytes_q   <= '0;
-    end else if (state_q == StRun && run_over) begin
+    end else if (phase == CuRun && run_over) begin
       outputs_q.status     <= 32'(bus_error ? StatusBusError : store_status);
       outputs_q.out_width  <= 32'(out_width);
       outputs_q.out_height <= 32'(out_height);
       outputs_q.src_width  <= 32'(src_width_q);
       outputs_q.src_height <= 32'(src_height_q);
       // Without a frame it is the workspace that is too small.
-      bytes_q              <= store_status == StatusBufferTooSmall && out_width == '0 ? 64'(workspace_needed) : bytes;
-    end else if (ends) begin  // of a run from the ring: status, jobs, the next one's number, whether one said stop
+      bytes_q              <= store_status == StatusBufferTooSmall && out_width == '0
+                            ? 64'(workspace_needed) : bytes;
+    // Of a run from the ring: status, jobs, the next one's number, whether one said stop.
+    end else if (ends) begin
       outputs_q.status     <= 32'(ring_error || failed_q ? StatusBusError : StatusOk);
       outputs_q.out_width  <= jobs_q;
       outputs_q.out_height <= next_number;
       outputs_q.src_width  <= 32'(ring_stopped);
       outputs_q.src_height <= '0;
       bytes_q              <= '0;
-    end else if (state_q == StCheck && state_d == StOutcome) begin
+    end else if (phase == CuCheck && checked && refused) begin
       outputs_q        <= '0;
       outputs_q.status <= 32'(StatusBadArgument);
       bytes_q          <= '0;
-    end else if (state_q == StRecord && record_error) begin
+    end else if (phase == CuRecord && record_error) begin
       outputs_q.status <= 32'(StatusBusError);
     end
   end
 
-  assign record_start = state_q == StOutcome && record_idle && !record_refused_q;
-
-  record_write u_record (
-    .clk_i      (clk),
-    .rst_ni     (rst_n),
-    .start_i    (record_start),
-    .address_i  (listened_q ? {entry_upper_q, entry_lower_q, 4'b0} : arguments_q.result),
-    .ordered_i  (listened_q),
-    .record_i   ({job_q ? number_q : 32'b0, bytes_q, outputs_q.src_height, outputs_q.src_width, outputs_q.out_height,
-                  outputs_q.out_width, outputs_q.status}),
-    .idle_o     (record_idle),
-    .bus_error_o(record_error),
-    .awaddr_o   (awaddr[RecordWriter]),
-    .awlen_o    (awlen[RecordWriter]),
-    .awsize_o   (),
-    .awburst_o  (),
-    .awvalid_o  (awvalid[RecordWriter]),
-    .awready_i  (awready[RecordWriter]),
-    .wdata_o    (wdata[RecordWriter]),
-    .wstrb_o    (wstrb[RecordWriter]),
-    .wlast_o    (wlast[RecordWriter]),
-    .wvalid_o   (wvalid[RecordWriter]),
-    .wready_i   (wready[RecordWriter]),
-    .bresp_i    (m_axi_gmem1_bresp),
-    .bvalid_i   (bvalid[RecordWriter]),
-    .bready_o   ()
-  );
-
-  run_counters u_counters (
-    .clk_i       (clk),
-    .rst_ni      (rst_n),
-    .clear_i     (begins),
-    .running_i   (state_q != StIdle && state_q != StDone),
-    .events_i    (events),
-    .write_i     (wvalid[TensorWriter] && wready[TensorWriter]),
-    .write_wait_i(wvalid[TensorWriter] && !wready[TensorWriter]),
-    .counters_o  (counters)
-  );
+  assign record_address = listened_q ? {entry_upper_q, entry_lower_q, 4'b0} : arguments_q.result;
+  assign record         = {job_q ? number_q : 32'b0, bytes_q, outputs_q.src_height,
+                           outputs_q.src_width, outputs_q.out_height, outputs_q.out_width,
+                           outputs_q.status};
 
 endmodule

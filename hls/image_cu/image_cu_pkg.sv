@@ -1,4 +1,5 @@
-// What the host and the image CU tell each other through registers. kernel.xml has the arguments and their offsets.
+// What the host and the image CU tell each other through registers. kernel.xml has the arguments
+// and their offsets.
 package image_cu_pkg;
 
   typedef struct packed {
@@ -40,11 +41,12 @@ package image_cu_pkg;
   } outputs_t;
 
   localparam int unsigned OutputWords = $bits(outputs_t) / 32;
-  localparam logic [OutputWords-1:0][11:0] OutputOffset = {12'h0C0, 12'h0D0, 12'h0E0, 12'h0F0, 12'h100};
+  localparam logic [OutputWords-1:0][11:0] OutputOffset = {
+    12'h0C0, 12'h0D0, 12'h0E0, 12'h0F0, 12'h100};
 
   // A job in the ring, as image_cu.hpp has it; its last word comes first here.
   localparam logic [31:0] CommandStop = 32'd1;  // 0: a job
-  localparam int unsigned MostRingEntries = 65536;
+  localparam int unsigned MaxRingEntries = 65536;
 
   typedef struct packed {
     logic [31:0] number;

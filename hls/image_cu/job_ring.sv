@@ -1,17 +1,19 @@
 // Fetches jobs from a ring of descriptors in device memory, one ahead of the job that runs.
 //
-// Reference   image_cu.hpp has the descriptor. The host writes its number last; a slot holds a new job if the number there is
-//             that of the job that comes next. So the number is read first, by itself, and when it is right the whole
-//             descriptor: what was written before the number is then there, in whatever order memory serves the words.
-// Interface   `run_i` stands as long as the run: the arguments are taken when it rises, and what is under way when it falls is
-//             waited for; `idle_o` is then up again. `valid_o` and `ready_i` hand a job over: arguments with the bases
-//             added, its number, and whether it is bad. `over_o` rises when no more jobs come: behind a job that says stop, after
-//             `polls_i` looks in a row at an empty slot while `waiting_i`, or if memory answered with an error; the number
-//             is then that of the first job that was not taken.
+// Reference   image_cu.hpp has the descriptor. The host writes its number last; a slot holds a new
+//             job if the number there is that of the job that comes next. So the number is read
+//             first, by itself, and when it is right the whole descriptor: what was written before
+//             the number is then there, in whatever order memory serves the words.
+// Interface   `run_i` stands as long as the run: the arguments are taken when it rises, and what is
+//             under way when it falls is waited for; `idle_o` is then up again. `valid_o` and
+//             `ready_i` hand a job over: arguments with the bases added, its number, and whether it
+//             is bad. `over_o` rises when no more jobs come: behind a job that says stop, after
+//             `polls_i` looks in a row at an empty slot while `waiting_i`, or if memory answered
+//             with an error; the number is then that of the first job that was not taken.
 // Throughput  a job in two latencies of memory and some 20 clocks, beside the job before it.
 // Latency     of a job that is written while nothing runs, at most PauseClocks and three latencies.
-// Bad input   a command that is unknown, words that must be zero and are not, or a range beyond what the run was given:
-//             `bad_o`; the next jobs are not affected.
+// Bad input   a command that is unknown, words that must be zero and are not, or a range beyond
+//             what the run was given: `bad_o`; the next jobs are not affected.
 module job_ring
   import image_cu_pkg::*;
 (
@@ -42,7 +44,8 @@ module job_ring
   input  logic         rvalid_i
 );
 
-  localparam int unsigned PauseClocks = 64;  // between two looks: the CU's other reads have the memory, too
+  // Between two looks: the CU's other reads have the memory, too.
+  localparam int unsigned PauseClocks = 64;
 
   typedef enum logic [3:0] {
     StOff,
@@ -131,7 +134,8 @@ module job_ring
     tensor_end_q <= {1'b0, descriptor_q.tensor} + {1'b0, descriptor_q.tensor_capacity};
     odd_q        <= descriptor_q.zeros != '0;
     stops_q      <= descriptor_q.command == CommandStop;
-    bad_o        <= odd_q || descriptor_q.command > CommandStop || jpeg_end_q > {1'b0, given_q.jpeg_bytes} ||
+    bad_o        <= odd_q || descriptor_q.command > CommandStop ||
+                    jpeg_end_q > {1'b0, given_q.jpeg_bytes} ||
                     tensor_end_q > {1'b0, given_q.tensor_capacity};
     job_o.jpeg            <= {given_q.jpeg[63:32] + 32'(jpeg_carry_q), jpeg_lower_q};
     job_o.jpeg_bytes      <= descriptor_q.jpeg_bytes;
@@ -194,7 +198,9 @@ module job_ring
 
   always_ff @(posedge clk_i) begin
     if (state_q == StOff) number_o <= arguments_i.ring_first;
-    else if ((valid_o && ready_i) || (state_q == StSum && state_d == StOver)) number_o <= number_o + 1'b1;
+    else if ((valid_o && ready_i) || (state_q == StSum && state_d == StOver)) begin
+      number_o <= number_o + 1'b1;
+    end
     if (!waiting_i || state_q == StOff || state_q == StGive) left_q <= given_q.polls;
     else if (state_q == StJudge && !right) left_q <= left_q - 1'b1;
   end

@@ -1,21 +1,26 @@
 // Store: the samples of a frame to memory, packed as image_cu.cpp's store() packs them.
 //
-// Reference   interleaved 8-bit RGB (HWC), or with `planar_i` three planes (CHW) of 1 << `shift_i` bytes a sample.
-// Interface   `start_i` for a clock while `idle_o`, the settings stable until `idle_o` again; then one frame and, if its
-//             status is StatusOk, beats until `last`. After that `status_o` and the sizes stand until the next start.
-//             AXI4 writes of 128 bits; planes that do not begin or end with a word use write strobes, so exactly
-//             the output's bytes are written. `idle_o` comes after the last write response.
-// Throughput  two pixels a clock into the FIFOs, one word a clock out of them: three planes of float32 fill 1.5 words a
-//             clock, and 512 words a plane even that out over 18 rows of 224 pixels.
+// Reference   interleaved 8-bit RGB (HWC), or with `planar_i` three planes (CHW) of 1 << `shift_i`
+//             bytes a sample.
+// Interface   `start_i` for a clock while `idle_o`, the settings stable until `idle_o` again; then
+//             one frame and, if its status is StatusOk, beats until `last`. After that `status_o`
+//             and the sizes stand until the next start. AXI4 writes of 128 bits; planes that do not
+//             begin or end with a word use write strobes, so exactly the output's bytes are
+//             written. `idle_o` comes after the last write response.
+// Throughput  two pixels a clock into the FIFOs, one word a clock out of them: three planes of
+//             float32 fill 1.5 words a clock, and 512 words a plane even that out over 18 rows of
+//             224 pixels.
 // Latency     a burst begins when BurstWords of a plane are there, or what the frame's end left.
-// Bad input   a frame with an error status, or beats that need more than `capacity_i` bytes: nothing is written, the
-//             samples are drained. An error in mid-frame: what came before it is written. An error response
-//             from memory sets `bus_error_o`; writing goes on to the end.
+// Bad input   a frame with an error status, or beats that need more than `capacity_i` bytes:
+//             nothing is written, the samples are drained. An error in mid-frame: what came before
+//             it is written. An error response from memory sets `bus_error_o`; writing goes on to
+//             the end.
 module store
   import headrace_pkg::*;
 #(
   parameter int unsigned BurstWords = 32,  // a power of two, at most 256: 4 KiB
-  parameter int unsigned Depth      = 512  // words a plane waits in; a power of two, at least 2 BurstWords
+  // Words a plane waits in; a power of two, at least 2 BurstWords.
+  parameter int unsigned Depth      = 512
 ) (
   input  logic         clk_i,
   input  logic         rst_ni,
@@ -59,12 +64,13 @@ module store
 
   localparam int unsigned BurstBits = $clog2(BurstWords);
   localparam int unsigned CountBits = $clog2(Depth) + 1;
-  // Words of a plane that may still be on the way to its FIFO when it is seen to be full: half a word from each of the
-  // five beats between the check and the FIFO, rounded up well.
+  // Words of a plane that may still be on the way to its FIFO when it is seen to be full: half a
+  // word from each of the five beats between the check and the FIFO, rounded up well.
   localparam int unsigned Margin = 8;
   localparam int unsigned OutstandingBits = 6;  // bursts that may wait for their response: 2^6 - 1
 
-  if (BurstWords != 1 << BurstBits || BurstWords > 256 || Depth < 2 * BurstWords) begin : gen_bad_parameters
+  if (BurstWords != 1 << BurstBits || BurstWords > 256 ||
+      Depth < 2 * BurstWords) begin : gen_bad_parameters
     $fatal(1, "%m: BurstWords must be a power of two, at most 256 and half of Depth");
   end
 
@@ -149,7 +155,8 @@ module store
   logic             left_pixel, right_pixel;
 
   // What comes with an error status is not a pixel; only the last beat can have one.
-  assign left_pixel  = take_sample && state_q == StTake && sample_i.keep[0] && sample_i.status == StatusOk;
+  assign left_pixel  = take_sample && state_q == StTake && sample_i.keep[0] &&
+                       sample_i.status == StatusOk;
   assign right_pixel = left_pixel && sample_i.keep[1];
 
   always_ff @(posedge clk_i) begin
@@ -162,15 +169,17 @@ module store
       given_count_q[p] <= (4'(left_pixel) + 4'(right_pixel)) << shift_i;
     end
     if (!planar_i) begin
-      given_q[0] <= 64'({sample_i.value[1][2][7:0], sample_i.value[1][1][7:0], sample_i.value[1][0][7:0],
-                         sample_i.value[0][2][7:0], sample_i.value[0][1][7:0], sample_i.value[0][0][7:0]});
+      given_q[0] <= 64'({
+          sample_i.value[1][2][7:0], sample_i.value[1][1][7:0], sample_i.value[1][0][7:0],
+          sample_i.value[0][2][7:0], sample_i.value[0][1][7:0], sample_i.value[0][0][7:0]});
       given_count_q[0] <= right_pixel ? 4'd6 : left_pixel ? 4'd3 : 4'd0;
       given_count_q[1] <= '0;
       given_count_q[2] <= '0;
     end
   end
 
-  // The beats behind are through when the last has been in StFlush for a clock; then what they left is pushed.
+  // The beats behind are through when the last has been in StFlush for a clock; then what they left
+  // is pushed.
   assign flush = state_q == StFlush && step_q == 3'd1;
 
   // ---- Packing and one FIFO a plane ----
@@ -183,7 +192,8 @@ module store
   logic [2:0][31:0]          offset;  // of the planes' first bytes; exact where the output fits
 
   for (genvar p = 0; p < 3; p++) begin : gen_plane
-    assign offset[p] = p == 0 || !planar_i ? '0 : p == 1 ? plane_bytes_q[31:0] : {plane_bytes_q[30:0], 1'b0};
+    assign offset[p] = p == 0 || !planar_i ? '0 : p == 1 ? plane_bytes_q[31:0]
+                     : {plane_bytes_q[30:0], 1'b0};
 
     store_pack u_pack (
       .clk_i,
@@ -221,7 +231,8 @@ module store
   always_ff @(posedge clk_i) room_q <= &roomy_q;
 
   // ---- Bursts: one plane is looked at in each round of two clocks, and has one if it is due ----
-  // Addresses are counted in two parts, the upper a clock later, which a round's two clocks allow: short carries.
+  // Addresses are counted in two parts, the upper a clock later, which a round's two clocks allow:
+  // short carries.
   logic [2:0][27:0]          next_q;     // word address of the plane's next burst
   logic [2:0][31:0]          upper_q;
   logic [2:0]                carry_q;    // from next_q, not yet in upper_q
@@ -259,8 +270,11 @@ module store
     for (int unsigned p = 0; p < 3; p++) begin
       carry_q[p] <= 1'b0;
       upper_q[p] <= begin_planes ? address_i[63:32] : upper_q[p] + 32'(carry_q[p]);
-      if (begin_planes) {carry_q[p], next_q[p]} <= {1'b0, address_i[31:4]} + {1'b0, offset[p][31:4]};
-      else if (issue && plane_q == 2'(p)) {carry_q[p], next_q[p]} <= {1'b0, next_q[p]} + 29'(size_q);
+      if (begin_planes) begin
+        {carry_q[p], next_q[p]} <= {1'b0, address_i[31:4]} + {1'b0, offset[p][31:4]};
+      end else if (issue && plane_q == 2'(p)) begin
+        {carry_q[p], next_q[p]} <= {1'b0, next_q[p]} + 29'(size_q);
+      end
     end
   end
 
@@ -363,17 +377,21 @@ module store
     end
   end
   a_start_when_idle: assert property (@(posedge clk_i) disable iff (!rst_ni) start_i |-> idle_o);
-  a_aligned: assert property (@(posedge clk_i) disable iff (!rst_ni) start_i |-> address_i[3:0] == '0);
+  a_aligned: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      start_i |-> address_i[3:0] == '0);
   a_aw_holds: assert property (@(posedge clk_i) disable iff (!rst_ni)
       awvalid_o && !awready_i |=> awvalid_o && $stable(awaddr_o) && $stable(awlen_o));
   a_aw_within_4_kib: assert property (@(posedge clk_i) disable iff (!rst_ni)
       awvalid_o |-> 13'(awaddr_o[11:4]) + 13'(awlen_o) < 13'd256);
   a_w_holds: assert property (@(posedge clk_i) disable iff (!rst_ni)
-      wvalid_o && !wready_i |=> wvalid_o && $stable(wdata_o) && $stable(wstrb_o) && $stable(wlast_o));
+      wvalid_o && !wready_i |=>
+      wvalid_o && $stable(wdata_o) && $stable(wstrb_o) && $stable(wlast_o));
   a_wlast_where_awlen_says: assert property (@(posedge clk_i) disable iff (!rst_ni)
       wvalid_o |-> oldest_q != newest_q && wlast_o == (sent_beat_q == sent_q[oldest_q]));
-  a_some_strobe: assert property (@(posedge clk_i) disable iff (!rst_ni) wvalid_o |-> wstrb_o != '0);
-  a_b_was_asked_for: assert property (@(posedge clk_i) disable iff (!rst_ni) bvalid_i |-> outstanding_q != '0);
+  a_some_strobe: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      wvalid_o |-> wstrb_o != '0);
+  a_b_was_asked_for: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      bvalid_i |-> outstanding_q != '0);
 `endif
 
 endmodule

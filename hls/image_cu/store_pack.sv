@@ -1,11 +1,13 @@
 // Packs the bytes of one plane into 128-bit words with strobes.
 //
-// Interface   `begin_i` for a clock sets where in its first word the plane begins; then up to 8 bytes a clock, first
-//             byte lowest; `flush_i` for a clock, with no bytes, gives what is left. Words come two clocks later,
-//             without back-pressure. Bytes before the first and after the last have no strobe.
+// Interface   `begin_i` for a clock sets where in its first word the plane begins; then up to 8
+//             bytes a clock, first byte lowest; `flush_i` for a clock, with no bytes, gives what is
+//             left. Words come two clocks later, without back-pressure. Bytes before the first and
+//             after the last have no strobe.
 // Throughput  8 bytes a clock.
-// Method      bytes are rotated to their lane of an 8-byte half, which halves are then paired to words: a rotator over
-//             8 lanes costs a quarter of one over 16 that takes the same bytes.
+// Method      bytes are rotated to their lane of an 8-byte half, which halves are then paired to
+//             words: a rotator over 8 lanes costs a quarter of one over 16 that takes the same
+//             bytes.
 module store_pack (
   input  logic         clk_i,
   input  logic         rst_ni,
@@ -97,7 +99,8 @@ module store_pack (
 
 `ifndef SYNTHESIS
   a_eight_bytes: assert property (@(posedge clk_i) disable iff (!rst_ni) count_i <= 4'd8);
-  a_flush_alone: assert property (@(posedge clk_i) disable iff (!rst_ni) flush_i |-> count_i == '0 && !begin_i);
+  a_flush_alone: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      flush_i |-> count_i == '0 && !begin_i);
 `endif
 
 endmodule

@@ -1,7 +1,7 @@
 // Takes the three tables of normalize from memory's words and writes them entry by entry.
 //
-// Interface   `start_i` for a clock; then 192 words of four entries, lowest first: 256 of red, of green, of blue.
-//             `done_o` rises when all are written and stands until the next start.
+// Interface   `start_i` for a clock; then 192 words of four entries, lowest first: 256 of red, of
+//             green, of blue. `done_o` rises when all are written and stands until the next start.
 // Throughput  an entry a clock: 768 clocks, beside decode's header.
 module table_load (
   input  logic         clk_i,

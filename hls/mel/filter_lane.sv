@@ -1,7 +1,9 @@
-// One lane of the filterbank: the sum of the filter that it leaves and of the next one; Lane of mel.cpp.
+// One lane of the filterbank: the sum of the filter that it leaves and of the next one; Lane of
+// mel.cpp.
 //
-// Interface   a step a clock, with the power of its bin; `first_i` with the first one of a frame. What a step emits comes
-//             with `emit_o` four clocks later, its number in `count_o`, and `total_o` with the clock behind the last step.
+// Interface   a step a clock, with the power of its bin; `first_i` with the first one of a frame.
+//             What a step emits comes with `emit_o` four clocks later, its number in `count_o`, and
+//             `total_o` with the clock behind the last step.
 // Arithmetic  exact products of 51 and 24 bits (three DSPs each), rounded once to LSB 2^-42.
 module filter_lane
   import mel_pkg::*;

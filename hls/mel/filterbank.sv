@@ -1,10 +1,12 @@
 // Filterbank: runs the program of the mel filters over each frame's spectrum.
 //
-// Reference   filterbank() of mel.cpp, and what logarithm() adds up of it. A step of the program is a clock.
-// Interface   ProgramWords words of the program, with `load_i` high, when no frame is inside. `ready_i` tells of a frame
-//             in spectrum's memory, `read_o` that it has been read. Energies leave frame after frame, filter 0 first, the
-//             floor added.
-// Throughput  a frame in as many clocks as its program has steps, or as there are filters if they are more.
+// Reference   filterbank() of mel.cpp, and what logarithm() adds up of it. A step of the program is
+//             a clock.
+// Interface   ProgramWords words of the program, with `load_i` high, when no frame is inside.
+//             `ready_i` tells of a frame in spectrum's memory, `read_o` that it has been read.
+//             Energies leave frame after frame, filter 0 first, the floor added.
+// Throughput  a frame in as many clocks as its program has steps, or as there are filters if they
+//             are more.
 // Memory      the program; energies of both lanes, four frames each.
 module filterbank
   import mel_pkg::*;
@@ -201,7 +203,9 @@ module filterbank
     if (go) up_1 <= up_memory[{out_slot_q, mel_q[6:0]}];
   end
   always_ff @(posedge clk_i) begin
-    if (emit_down && down_count < 9'(MaxMels)) down_memory[{write_slot, down_count[6:0]}] <= down_energy;
+    if (emit_down && down_count < 9'(MaxMels)) begin
+      down_memory[{write_slot, down_count[6:0]}] <= down_energy;
+    end
     if (go) down_1 <= down_memory[{out_slot_q, from_top[6:0]}];
   end
 
@@ -227,7 +231,8 @@ module filterbank
 
 `ifndef SYNTHESIS
   a_slots: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    frames_ready_q <= 3'(Slots) && frames_inside_q <= 3'(Slots) && frames_whole_q <= frames_inside_q);
+    frames_ready_q <= 3'(Slots) && frames_inside_q <= 3'(Slots) &&
+                      frames_whole_q <= frames_inside_q);
   a_load_when_empty: assert property (@(posedge clk_i) disable iff (!rst_ni)
     load_i |-> !running_q && frames_inside_q == '0);
 `endif

@@ -1,12 +1,15 @@
 // Frames: samples to the windowed points of overlapping frames.
 //
 // Reference   emphasise(), windowed() and frame() of mel.cpp.
-// Interface   `start_i` begins a sound of `count_i` samples and `frames_i` frames, when the one before is done. Of a frame
-//             128 pairs of points t and t + 128 leave in consecutive clocks, the first one told by `start_o`, once
-//             `room_i` says that there is space for all of it; nothing can hold them up then.
-// Throughput  a sample a clock in; a frame every 129 clocks out where its samples are there, so every 160 in all.
-// Memory      a ring of 512 pairs of emphasised samples in two banks, whose pairs take turns by 128, as points t and
-//             t + 128 are read together. 100 pairs of zeros are written in front of a sound, and any number behind.
+// Interface   `start_i` begins a sound of `count_i` samples and `frames_i` frames, when the one
+//             before is done. Of a frame 128 pairs of points t and t + 128 leave in consecutive
+//             clocks, the first one told by `start_o`, once `room_i` says that there is space for
+//             all of it; nothing can hold them up then.
+// Throughput  a sample a clock in; a frame every 129 clocks out where its samples are there, so
+//             every 160 in all.
+// Memory      a ring of 512 pairs of emphasised samples in two banks, whose pairs take turns by
+//             128, as points t and t + 128 are read together. 100 pairs of zeros are written in
+//             front of a sound, and any number behind.
 module frame
   import audio_pkg::*;
   import mel_pkg::*;
@@ -124,7 +127,8 @@ module frame
   // ---- Which frame is read ----
   logic       reading_q, read_start, read_end;
   logic [6:0] number_q;  // of the pair of points
-  logic [8:0] first_q;   // pair in the ring where the window of the frame begins, less the 28 pairs of weight 0 before
+  // Pair in the ring where the window of the frame begins, less the 28 pairs of weight 0 before.
+  logic [8:0] first_q;
 
   assign read_start = !reading_q && running_q && level_q >= 10'(Needed) && room_i;
   assign read_end   = reading_q && number_q == 7'd127;

@@ -1,15 +1,17 @@
 // Mel: 16 kHz samples to the logarithm of a mel spectrogram.
 //
 // Reference   mel.cpp, bit for bit.
-// Interface   for each request first 256 words of the filterbank's program, then a sound and its samples in; a sound
-//             with the count of frames and, frame after frame, n_mels values out. The settings stand still from the first
-//             word on until the last value has left.
-// Throughput  a sample a clock; two points of the FFT, one step of the filterbank and one value a clock behind it, so
-//             that a frame is done within its 160 samples.
-// Latency     of the program 256 clocks, of the sound 29, of the zeros in front of it 100; 475 from the last sample
-//             in a frame's window to its first value, with the program of 80 filters.
+// Interface   for each request first 256 words of the filterbank's program, then a sound and its
+//             samples in; a sound with the count of frames and, frame after frame, n_mels values
+//             out. The settings stand still from the first word on until the last value has left.
+// Throughput  a sample a clock; two points of the FFT, one step of the filterbank and one value a
+//             clock behind it, so that a frame is done within its 160 samples.
+// Latency     of the program 256 clocks, of the sound 29, of the zeros in front of it 100; 475 from
+//             the last sample in a frame's window to its first value, with the program of 80
+//             filters.
 // Limits      n_mels 4 to 128; any other is not checked. One request inside at a time.
-// Bad input   upstream statuses pass. An ill-made program gives wrong values, as many as of a right one.
+// Bad input   upstream statuses pass. An ill-made program gives wrong values, as many as of a right
+//             one.
 module mel
   import audio_pkg::*;
   import headrace_pkg::*;
@@ -85,7 +87,11 @@ module mel
         StSound:  if (sound_valid_i) state_q <= sound_i.status == StatusOk ? StDivide : StFrames;
         StDivide: if (bits_left_q == 5'd1) state_q <= StFrames;
         StFrames: if (frames_ready_i) state_q <= sound_q.status == StatusOk ? StRun : StLoad;
-        StRun:    if (value_valid_o && value_ready_i && value_last && frames_left_q == 28'd1) state_q <= StLoad;
+        StRun: begin
+          if (value_valid_o && value_ready_i && value_last && frames_left_q == 28'd1) begin
+            state_q <= StLoad;
+          end
+        end
         default:  state_q <= StLoad;
       endcase
     end
@@ -207,7 +213,8 @@ module mel
 `ifndef SYNTHESIS
   a_idle_between_requests: assert property (@(posedge clk_i) disable iff (!rst_ni)
     state_q == StLoad |-> frames_idle && inside_q == '0 && !value_valid_o);
-  a_frame_within_slots: assert property (@(posedge clk_i) disable iff (!rst_ni) inside_q <= 3'(Slots));
+  a_frame_within_slots: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      inside_q <= 3'(Slots));
 `endif
 
 endmodule

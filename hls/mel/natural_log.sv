@@ -1,8 +1,9 @@
 // Natural logarithm of an energy: natural_log() of mel.cpp.
 //
-// Arithmetic  leading zeros times ln 2, and a table of 512 steps with linear interpolation, which is at most 4.8e-7 too
-//             low; rounded to LSB 2^-18.
-// Interface   ready/valid on both sides; `last` travels along. Throughput one a clock. Latency 11 clocks.
+// Arithmetic  leading zeros times ln 2, and a table of 512 steps with linear interpolation, which
+//             is at most 4.8e-7 too low; rounded to LSB 2^-18.
+// Interface   ready/valid on both sides; `last` travels along. Throughput one a clock. Latency 11
+//             clocks.
 module natural_log
   import audio_pkg::*;
   import mel_pkg::*;
@@ -62,10 +63,13 @@ module natural_log
   end
 
   // ---- Tables ----
-  (* ram_style = "block" *) logic [42:0] logarithms[512];  // value, and what is added up to the next one
+  // Value, and what is added up to the next one.
+  (* ram_style = "block" *) logic [42:0] logarithms[512];
   logic [31:0] exponents[64];
   initial begin
-    for (int i = 0; i < 512; i++) logarithms[i] = {Logarithm[i], 17'(Logarithm[i+1] - Logarithm[i])};
+    for (int i = 0; i < 512; i++) begin
+      logarithms[i] = {Logarithm[i], 17'(Logarithm[i+1] - Logarithm[i])};
+    end
     for (int i = 0; i < 64; i++) exponents[i] = Exponent[i < 60 ? i : 59];
   end
 

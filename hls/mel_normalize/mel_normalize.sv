@@ -1,15 +1,21 @@
-// Mel normalize: each mel band over the frames that count, (x - mean) / (std + std_floor); frames behind them are 0.
+// Mel normalize: each mel band over the frames that count, (x - mean) / (std + std_floor); frames
+// behind them are 0.
 //
 //   words -> norm_statistics -> mean and scale of each band ---v
 //         -> norm_fixed x 4 -> two tiles of frames -> norm_lane x 4 -> words
 //
 // Reference   mel_normalize.cpp, word for word.
-// Interface   `start_i` for a clock while `idle_o`, settings stable until `idle_o` again. In come a word of statistics for
-//             each band, then the frames' values, four in a word; out go tiles of 128 frames, in each the bands in turn.
-// Throughput  a word of statistics in six clocks; four values a clock in, and beside it four values a clock out.
-// Latency     the first word goes out when the first tile is full and 20 slots of six clocks after the last statistics.
-// Memory      two tiles in four banks, one for each of four frames in a row: 2048 words of 96 bits each.
-// Bad input   any words are taken, see mel_normalize.hpp; always ends after as many words as the settings say.
+// Interface   `start_i` for a clock while `idle_o`, settings stable until `idle_o` again. In come a
+//             word of statistics for each band, then the frames' values, four in a word; out go
+//             tiles of 128 frames, in each the bands in turn.
+// Throughput  a word of statistics in six clocks; four values a clock in, and beside it four values
+//             a clock out.
+// Latency     the first word goes out when the first tile is full and 20 slots of six clocks after
+//             the last statistics.
+// Memory      two tiles in four banks, one for each of four frames in a row: 2048 words of 96 bits
+//             each.
+// Bad input   any words are taken, see mel_normalize.hpp; always ends after as many words as the
+//             settings say.
 module mel_normalize
   import audio_pkg::*;
   import mel_normalize_pkg::*;
@@ -127,7 +133,8 @@ module mel_normalize
   logic [1:0][10:0] write_address_q;
   log_mel_t [3:0]  written;
 
-  assign word_ready   = state_q == StStatistics ? statistics_ready : state_q == StValues && !full_q[fill_tile_q];
+  assign word_ready   = state_q == StStatistics ? statistics_ready
+                      : state_q == StValues && !full_q[fill_tile_q];
   assign take         = word_valid && state_q == StValues && !full_q[fill_tile_q];
   assign last_word    = fill_word_q == last_word_q;
   assign last_frame   = fill_frame_q == '1 || final_frame_q;
@@ -166,8 +173,8 @@ module mel_normalize
     write_address_q <= {write_address_q[0], fill_tile_q, fill_frame_q[6:2], fill_word_q};
   end
 
-  // A tile is taken as full with its last word, so that none of the next comes before it is empty; it can be read when
-  // that word is in the memory.
+  // A tile is taken as full with its last word, so that none of the next comes before it is empty;
+  // it can be read when that word is in the memory.
   logic [1:0]      written_q;      // tiles that can be read
   logic [1:0][7:0] tile_frames_q, tile_kept_q;
   logic            drained;        // the last of a tile is being read

@@ -4,7 +4,8 @@ package mel_normalize_pkg;
   localparam int unsigned MaxMels    = 128;
   localparam int unsigned TileFrames = 128;
 
-  // Clocks that a band stays in a stage of norm_statistics; a division finds two binary digits in each.
+  // Clocks that a band stays in a stage of norm_statistics; a division finds two binary digits in
+  // each.
   localparam int unsigned SlotClocks  = 6;
   localparam int unsigned StageDigits = 2 * SlotClocks;
 

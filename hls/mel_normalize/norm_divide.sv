@@ -1,18 +1,21 @@
 // Division of one number in six clocks, a row of stages with two binary digits a clock each.
 //
-// Reference   quotient = {rest_i, bits_i} / denominator, cut off; rest_i must be below the denominator. The quotient of a
-//             denominator of 0 is not defined.
-// Arithmetic  non-restoring: a rest below 0 has the denominator added in the next place, else it is taken away. The second
-//             digit's rest is found for both first digits at once, with three times the denominator.
-// Interface   `step_i` in every sixth clock: with it each stage takes over from the one before, and the first one from the
-//             inputs. The quotient is shown in the clock of `step_i`, Digits / 12 slots after the one that took it.
+// Reference   quotient = {rest_i, bits_i} / denominator, cut off; rest_i must be below the
+//             denominator. The quotient of a denominator of 0 is not defined.
+// Arithmetic  non-restoring: a rest below 0 has the denominator added in the next place, else it is
+//             taken away. The second digit's rest is found for both first digits at once, with
+//             three times the denominator.
+// Interface   `step_i` in every sixth clock: with it each stage takes over from the one before, and
+//             the first one from the inputs. The quotient is shown in the clock of `step_i`, Digits
+//             / 12 slots after the one that took it.
 // Throughput  a division a slot of six clocks. Latency Digits / 12 slots.
 module norm_divide
   import mel_normalize_pkg::*;
 #(
   parameter int unsigned Digits  = 36,  // of the quotient, a multiple of 12
   parameter int unsigned Width   = 16,  // of the denominator
-  parameter bit          Carried = 0    // each division has its own denominator; else it stands still, a clock before
+  // Each division has its own denominator; else it stands still, a clock before.
+  parameter bit          Carried = 0
 ) (
   input  logic              clk_i,
   input  logic              step_i,
@@ -28,7 +31,8 @@ module norm_divide
     $fatal(1, "%m: Digits must be a multiple of 12");
   end
 
-  // Behind stage s - 1: `bits` are those of the numerator that are left, and from below the quotient's.
+  // Behind stage s - 1: `bits` are those of the numerator that are left, and from below the
+  // quotient's.
   logic [Stages:0][Width:0]    rest;  // with its sign
   logic [Stages:0][Width-1:0]  denominator;
   logic [Stages:0][Width+1:0]  triple;  // of the denominator
@@ -56,7 +60,8 @@ module norm_divide
     logic [Digits-1:0] bits_q;
     logic              add;
     logic [Width:0]    once, thrice;               // what is added in the second digit's place
-    logic [Width:0]    first, second_0, second_1;  // rests behind the first digit, and behind the second one of each first
+    // Rests behind the first digit, and behind the second one of each first.
+    logic [Width:0]    first, second_0, second_1;
     logic              digit;                      // the first
 
     assign add      = rest_q[Width];

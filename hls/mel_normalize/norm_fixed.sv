@@ -1,4 +1,5 @@
-// A float32 to a multiple of 2^-18 in 24 bits, cut off towards 0; beyond -32 and 32, and NaN, it saturates by its sign.
+// A float32 to a multiple of 2^-18 in 24 bits, cut off towards 0; beyond -32 and 32, and NaN, it
+// saturates by its sign.
 //
 // Reference   fixed_point() in mel_normalize.cpp.
 // Throughput  one a clock. Latency two clocks.

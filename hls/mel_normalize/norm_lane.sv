@@ -1,7 +1,8 @@
 // One value, its band's mean and scale to the bits of the normalised value.
 //
 // Reference   normalised() in mel_normalize.cpp.
-// Interface   all stages move on with `go_i`; what comes in with it comes out Latency such clocks later.
+// Interface   all stages move on with `go_i`; what comes in with it comes out Latency such clocks
+//             later.
 // Throughput  a value a clock. Latency 12 clocks.
 module norm_lane
   import audio_pkg::*;
@@ -49,7 +50,8 @@ module norm_lane
     end
   end
 
-  // ---- 5, 6, 7: places up to the first bit. Bit 56 is worth 2^(shift - 1); in float16 it stays at 2^-14 or above ----
+  // ---- 5, 6, 7: places up to the first bit ----
+  // Bit 56 is worth 2^(shift - 1); in float16 it stays at 2^-14 or above.
   logic [33:0] upper;         // has the first bit, as both factors have
   logic [31:0] zeros_32;
   logic [15:0] zeros_16_5_q;
@@ -105,7 +107,8 @@ module norm_lane
     end
   end
 
-  // ---- 10, 11: to nearest, ties to even; the mantissa's first bit, if set, adds the missing 1 to the exponent ----
+  // ---- 10, 11: to nearest, ties to even ----
+  // The mantissa's first bit, if set, adds the missing 1 to the exponent.
   logic [31:0] exponent_10_q, rounded_11_q;
   logic [23:0] mantissa_10_q;
   logic        up_10_q;
@@ -137,7 +140,8 @@ module norm_lane
       some_q     <= {some_q[10:3], some_2_q};
       if (!some_q[11]) bits_q <= '0;
       else if (!half_i) bits_q <= {negative_q[11], rounded_11_q[30:0]};
-      else bits_q <= {16'b0, negative_q[11], rounded_11_q > 32'h7C00 ? 15'h7C00 : rounded_11_q[14:0]};
+      else bits_q <= {16'b0, negative_q[11],
+                      rounded_11_q > 32'h7C00 ? 15'h7C00 : rounded_11_q[14:0]};
     end
   end
 

@@ -1,9 +1,10 @@
 // Square root of one number of 96 bits in six clocks, a row of six stages.
 //
 // Reference   the largest integer whose square is at most the input.
-// Arithmetic  restoring. The first two stages find two binary digits a clock, the others, whose numbers are wider, one.
-// Interface   as norm_divide: `step_i` in every sixth clock; the root is shown in the clock of `step_i`, six slots after
-//             the one that took the square.
+// Arithmetic  restoring. The first two stages find two binary digits a clock, the others, whose
+//             numbers are wider, one.
+// Interface   as norm_divide: `step_i` in every sixth clock; the root is shown in the clock of
+//             `step_i`, six slots after the one that took the square.
 // Throughput  a root a slot of six clocks. Latency six slots.
 module norm_root
   import mel_normalize_pkg::*;
@@ -27,9 +28,11 @@ module norm_root
 
   for (genvar s = 0; s < Stages; s++) begin : gen_stage
     localparam int unsigned Digits = s < TwoDigitStages ? 2 : 1;  // a clock
-    localparam int unsigned Before = SlotClocks * (s < TwoDigitStages ? 2 * s : s + TwoDigitStages);  // found before
+    // Found before.
+    localparam int unsigned Before = SlotClocks * (s < TwoDigitStages ? 2 * s : s + TwoDigitStages);
     localparam int unsigned Width  = Before + SlotClocks * Digits;  // of the root behind this stage
-    localparam int unsigned Left   = 96 - 2 * Before;               // bits of the square in front of it
+    // Bits of the square in front of it.
+    localparam int unsigned Left   = 96 - 2 * Before;
 
     logic [Width-1:0] root_q, next_root;
     logic [Width:0]   rest_q, next_rest;
@@ -37,7 +40,8 @@ module norm_root
     logic [Width+1:0] minuend;
     logic [Width+2:0] less;  // the sign says that the digit is 0
 
-    // While digits are missing, the root has at least one bit less than Width, and so the rest at most Width.
+    // While digits are missing, the root has at least one bit less than Width, and so the rest at
+    // most Width.
     always_comb begin
       next_root   = root_q;
       next_rest   = rest_q;

@@ -1,11 +1,13 @@
-// From the sums of a band to its mean and the reciprocal of its standard deviation, a band in six clocks.
+// From the sums of a band to its mean and the reciprocal of its standard deviation, a band in six
+// clocks.
 //
 // Reference   band_of() in mel_normalize.cpp.
-// Interface   settings stable from `clear_i` on, which comes while nothing is inside; a word of statistics is taken when
-//             `word_ready_o`. Means and scales come out in the order of the bands, each with its number, for a clock.
-// Arithmetic  exact: a row of stages for each division and for the root, through which a band goes by slots of six clocks.
-//             The spread, counted * sum q^2 - (sum q)^2, is added up by columns of 17 bits from ten products of two
-//             multipliers.
+// Interface   settings stable from `clear_i` on, which comes while nothing is inside; a word of
+//             statistics is taken when `word_ready_o`. Means and scales come out in the order of
+//             the bands, each with its number, for a clock.
+// Arithmetic  exact: a row of stages for each division and for the root, through which a band goes
+//             by slots of six clocks. The spread, counted * sum q^2 - (sum q)^2, is added up by
+//             columns of 17 bits from ten products of two multipliers.
 // Throughput  a band in six clocks. Latency 20 slots, of the mean 4.
 module norm_statistics
   import mel_normalize_pkg::*;
@@ -66,8 +68,10 @@ module norm_statistics
     sum_wide_q     <= word_q[63:39] != {25{word_q[63]}};
     squares_wide_q <= word_q[127:126] != '0;
     magnitude_q    <= word_q[63] ? -word_q[39:0] : word_q[39:0];
-    sum_q          <= sum_wide_q || magnitude_q[39:23] >= 17'(counted_i) ? {counted_i, 23'b0} : magnitude_q[38:0];
-    squares_q      <= squares_wide_q || word_q[125:110] >= counted_i ? {counted_i, 46'b0} : word_q[125:64];
+    sum_q          <= sum_wide_q || magnitude_q[39:23] >= 17'(counted_i) ? {counted_i, 23'b0}
+                    : magnitude_q[38:0];
+    squares_q      <= squares_wide_q || word_q[125:110] >= counted_i ? {counted_i, 46'b0}
+                    : word_q[125:64];
     numerator_q    <= {1'b0, sum_q, 8'b0} + 48'(counted_i[15:1]);
   end
 
@@ -84,7 +88,8 @@ module norm_statistics
     end
   end
 
-  // What is multiplied in the six clocks, and in the fourth clock from then added. Column 2 has two of them.
+  // What is multiplied in the six clocks, and in the fourth clock from then added. Column 2 has two
+  // of them.
   logic [16:0]        squares_digit, sum_digit, sum_factor;
   logic [15:0]        counted_q;
   logic [16:0]        squares_digit_q, sum_digit_q, sum_factor_q;
@@ -92,7 +97,8 @@ module norm_statistics
   logic [33:0]        minus_q;
   logic               twice, twice_q, twice_2_q;
   logic signed [36:0] term_q;
-  logic signed [37:0] column_q, carry;  // what has been added up of a column, and is carried into it
+  // What has been added up of a column, and is carried into it.
+  logic signed [37:0] column_q, carry;
   logic [3:0][16:0]   low_q;            // digits of the spread
   logic [78:0]        spread_q;
 
@@ -203,7 +209,8 @@ module norm_statistics
   );
 
   // ---- Slot 17: the divisor, moved up to its first bit: by 32, 16, 8, 4, and by up to 3 ----
-  logic [47:0] deviation_q, divisor_1_q, divisor_2_q, divisor_3_q, divisor_4_q, divisor_5_q, divisor;
+  logic [47:0] deviation_q, divisor_1_q, divisor_2_q, divisor_3_q, divisor_4_q, divisor_5_q,
+               divisor;
   logic [5:2]  shift_q[2:5];  // as the divisors of the same clock of the slot
   logic [5:0]  shift;
 

@@ -1,12 +1,14 @@
 // Resample: a sound at one of eight rates to 16 kHz, by a polyphase FIR.
 //
 // Reference   resample.cpp.
-// Interface   sound and samples in and out, as in audio_pkg. With `load_valid_i`, which goes before a sound, the taps of
-//             `load_rate_i` are taken from memory's words (taps_table of host/dpu/units/audio_tables.py); they are kept until
-//             the next load. A sound's rate is the one loaded, or 16 kHz.
-// Throughput  a sample in or out a clock; at 8 and 11.025 kHz, one in in two clocks. Latency 39 clocks to the sound, 6 of
-//             a sample besides those that the filter wants (44 outputs' time, 88 with two passes); a load of 9,705
-//             clocks at 22.05 and 44.1 kHz, 19,407 at 11.025 kHz, 69 at most at the others.
+// Interface   sound and samples in and out, as in audio_pkg. With `load_valid_i`, which goes before
+//             a sound, the taps of `load_rate_i` are taken from memory's words (taps_table of
+//             host/dpu/units/audio_tables.py); they are kept until the next load. A sound's rate is
+//             the one loaded, or 16 kHz.
+// Throughput  a sample in or out a clock; at 8 and 11.025 kHz, one in in two clocks. Latency 39
+//             clocks to the sound, 6 of a sample besides those that the filter wants (44 outputs'
+//             time, 88 with two passes); a load of 9,705 clocks at 22.05 and 44.1 kHz, 19,407 at
+//             11.025 kHz, 69 at most at the others.
 // Limits      what wav lets pass: below 2^25 samples.
 // Bad input   there is none; upstream errors pass.
 module resample
@@ -242,7 +244,8 @@ module resample
     sound_taken && sound_i.status == StatusOk && ratio.filtered |-> loaded_q == sound_i.rate);
   a_count_fits: assert property (@(posedge clk_i) disable iff (!rst_ni)
     sound_taken && sound_i.status == StatusOk |-> sound_i.count[31:25] == '0);
-  a_queue_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni) sample_valid |-> queue_ready);
+  a_queue_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      sample_valid |-> queue_ready);
   a_older_pass_completes: assert property (@(posedge clk_i) disable iff (!rst_ni)
     fire && ratio_q.twice && !second_q |-> complete);
   a_all_inputs_are_taken: assert property (@(posedge clk_i) disable iff (!rst_ni)

@@ -57,7 +57,8 @@ module resample_count (
   end
 
 `ifndef SYNTHESIS
-  a_fits: assert property (@(posedge clk_i) disable iff (!rst_ni) done_o |-> quotient_q[Bits-1:24] == '0);
+  a_fits: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      done_o |-> quotient_q[Bits-1:24] == '0);
 `endif
 
 endmodule

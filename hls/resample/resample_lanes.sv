@@ -1,9 +1,10 @@
 // The multipliers and accumulators of resample.
 //
-// Interface   `step_i` and `taps_i` belong to the same clock; nothing holds them. `sample_o` with `sample_valid_o`,
-//             without back-pressure.
-// Arithmetic  accumulators of 42 bits with 39 of fraction: sums are exact, and begin with the half that rounds. What
-//             carries out of bit 41 is the same that the sample of 24 bits, from bit 18 on, does not have.
+// Interface   `step_i` and `taps_i` belong to the same clock; nothing holds them. `sample_o` with
+//             `sample_valid_o`, without back-pressure.
+// Arithmetic  accumulators of 42 bits with 39 of fraction: sums are exact, and begin with the half
+//             that rounds. What carries out of bit 41 is the same that the sample of 24 bits, from
+//             bit 18 on, does not have.
 // Throughput  a step a clock. Latency three clocks: input register (taps_i), product, sum.
 // Multipliers 88 of 24 by 17 bits, and behind each an adder.
 // Memory      two accumulators a lane, those of even and odd outputs, in LUT RAM.

@@ -1,7 +1,8 @@
 // The taps of one rate: words of a tap for each lane.
 //
-// Interface   `load_i` for a clock while `idle_o`: `words_i` words are then taken from memory's, 22 of them for one, each
-//             four taps in the lower 24 of 32 bits. `taps_o` are those of `address_i` two clocks before.
+// Interface   `load_i` for a clock while `idle_o`: `words_i` words are then taken from memory's, 22
+//             of them for one, each four taps in the lower 24 of 32 bits. `taps_o` are those of
+//             `address_i` two clocks before.
 // Throughput  a word of memory a clock; a read a clock, not while loading.
 // Memory      30 UltraRAMs: three taps each.
 module resample_taps

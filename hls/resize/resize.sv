@@ -5,17 +5,17 @@
 //             rounded.
 // Interface   one frame and its beats in, one frame and its beats out; see headrace_pkg. The size
 //             comes before, with `sized_i`; it and the arguments stay until the last beat, and
-//             before the next one `sized_i` is low for a clock. With `crops_i` what
-//             comes out are the beats with pixels of the crop, and what comes in are those of
-//             `window_o`, which these are made of. It is known, and `crop_o`, when `window_valid_o` rises, some
-//             340 clocks after the size and one for each row, or two columns, up to the last that
-//             is wanted, and stays until `sized_i` falls. A frame without an error
-//             comes after that.
+//             before the next one `sized_i` is low for a clock. With `crops_i` what comes out are
+//             the beats with pixels of the crop, and what comes in are those of `window_o`, which
+//             these are made of. It is known, and `crop_o`, when `window_valid_o` rises, some 340
+//             clocks after the size and one for each row, or two columns, up to the last that is
+//             wanted, and stays until `sized_i` falls. A frame without an error comes after that.
 // Throughput  two pixels a clock in and out, whichever are more, and of the output also those to
-//             the left of the crop: going down it is never held back
-//             (rows that no output row needs are dropped as they come), going up the input waits.
-// Latency     of a frame as soon as the window is known, of a row about 20 clocks behind the last source pixel
-//             that it needs. The last beat waits for the input's last, whose status it carries.
+//             the left of the crop: going down it is never held back (rows that no output row needs
+//             are dropped as they come), going up the input waits.
+// Latency     of a frame as soon as the window is known, of a row about 20 clocks behind the last
+//             source pixel that it needs. The last beat waits for the input's last, whose status it
+//             carries.
 // Memory      four source rows in two UltraRAMs; two, of images wider than half of MaxWidth.
 // Limits      8192 pixels wide in, 65535 out; see resize_setup. Bad input: StatusResizeLimit;
 //             upstream errors pass. With a crop outside the image all of it is wanted.
@@ -213,7 +213,8 @@ module resize
     end
   end
 
-  // A word more on each side where the neighbour of a column lies in it: chroma at the window's ends is not right.
+  // A word more on each side where the neighbour of a column lies in it: chroma at the window's
+  // ends is not right.
   always_ff @(posedge clk_i) begin
     if (plan_q == PlanSetup) begin
       window_q  <= WholeFrame;
@@ -223,7 +224,8 @@ module resize
       if (row_valid && !rows_known_q) window_q.last_row <= row_needs;
       end_row_q <= window_q.last_row + 16'd1;
       if (tap_valid && !columns_begun_q) begin
-        window_q.first_word <= tap_first[0] == '0 ? '0 : WordBits'((tap_first[0] - ColumnBits'(1)) >> 3);
+        window_q.first_word <= tap_first[0] == '0 ? '0
+                             : WordBits'((tap_first[0] - ColumnBits'(1)) >> 3);
       end
       if (tap_valid && !columns_known_q) right_q <= tap_first[1] + ColumnBits'(tap_weight[1] != '0);
       window_q.last_word <= (WordBits+1)'(((ColumnBits+1)'(right_q) + (ColumnBits+1)'(1)) >> 3);
@@ -267,7 +269,8 @@ module resize
         taking_q <= 1'b0;
         ended_q  <= 1'b1;
       end
-      room_q <= rows_read_q || state_q == StDrain || (row_taken ? ahead < places - 17'sd1 : ahead < places);
+      room_q <= rows_read_q || state_q == StDrain ||
+                (row_taken ? ahead < places - 17'sd1 : ahead < places);
       if (row_taken) begin
         in_row_q    <= in_row_q + 16'd1;
         rows_left_q <= rows_left_q - 16'd1;
@@ -279,7 +282,8 @@ module resize
   always_ff @(posedge clk_i) begin
     if (state_q == StIdle) begin
       first_word_q <= {window_q.first_word, 2'd0};
-      last_word_q  <= window_q.last_word < (WordBits+1)'((width_i - 16'd1) >> 3) ? {window_q.last_word[WordBits-1:0], 2'd3}
+      last_word_q  <= window_q.last_word < (WordBits+1)'((width_i - 16'd1) >> 3)
+                    ? {window_q.last_word[WordBits-1:0], 2'd3}
                       : pair_t'((width_i - 16'd1) >> 1);
     end
     if (accept && beat_i.last) begin

@@ -82,11 +82,13 @@ module resize_columns
   always_comb begin
     for (int lane = 0; lane < 2; lane++) begin
       in_old[lane]  = number_q > first_q[lane][ColumnBits-1:1];
-      covered[lane] = tap_row_q == row_q && (in_old[lane] || (number_q == first_q[lane][ColumnBits-1:1] &&
+      covered[lane] = tap_row_q == row_q &&
+                      (in_old[lane] || (number_q == first_q[lane][ColumnBits-1:1] &&
                       !(first_q[lane][0] && weight_q[lane] != '0)));
     end
     next_covered = next_row_q == row_q && (number_q > first_i[1][ColumnBits-1:1] ||
-                   (number_q == first_i[1][ColumnBits-1:1] && !(first_i[1][0] && weight_i[1] != '0)));
+                   (number_q == first_i[1][ColumnBits-1:1] &&
+                    !(first_i[1][0] && weight_i[1] != '0)));
   end
 
   assign fire0       = room_i && tap_valid_q && covered[0] && !first_done_q;
@@ -182,9 +184,11 @@ module resize_columns
 
 `ifndef SYNTHESIS
   a_first_lane_in_window: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    fire0 |-> first_q[0][ColumnBits-1:1] == number_q || first_q[0][ColumnBits-1:1] + pair_t'(1) == number_q);
+    fire0 |-> first_q[0][ColumnBits-1:1] == number_q ||
+              first_q[0][ColumnBits-1:1] + pair_t'(1) == number_q);
   a_second_lane_in_window: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    fire1 |-> first_q[1][ColumnBits-1:1] == number_q || first_q[1][ColumnBits-1:1] + pair_t'(1) == number_q);
+    fire1 |-> first_q[1][ColumnBits-1:1] == number_q ||
+              first_q[1][ColumnBits-1:1] + pair_t'(1) == number_q);
   a_first_lane_not_missed: assert property (@(posedge clk_i) disable iff (!rst_ni)
     fire1 |-> fire0 || first_done_q);
 `endif

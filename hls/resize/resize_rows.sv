@@ -1,16 +1,15 @@
 // Row memory and vertical interpolation: a ring of four source rows, of which two are read
 // together. If rows are wide, see resize_pkg, it is a ring of two.
 //
-// Interface   words of two pixels are written at `write_row_i` (modulo 4) and `write_word_i`.
-//             Rows are wide if `wide_i`, which stays.
-//             `read_i` asks for word `read_word_i` of rows `read_row_i` and the next, blended with
-//             weight 256 - weight, weight; the result comes out with `valid_o` after Latency
-//             clocks, with `tag_i` as it was.
+// Interface   words of two pixels are written at `write_row_i` (modulo 4) and `write_word_i`. Rows
+//             are wide if `wide_i`, which stays. `read_i` asks for word `read_word_i` of rows
+//             `read_row_i` and the next, blended with weight 256 - weight, weight; the result comes
+//             out with `valid_o` after Latency clocks, with `tag_i` as it was.
 // Arithmetic  Q8.8, exact; plus 128, the half that the horizontal step's rounding to integers
 //             wants.
 // Throughput  a word in and a word out a clock.
-// Memory      two UltraRAMs, even and odd rows, each with two rows or a wide one. A row of one parity and the next
-//             of the other lie in both.
+// Memory      two UltraRAMs, even and odd rows, each with two rows or a wide one. A row of one
+//             parity and the next of the other lie in both.
 module resize_rows
   import headrace_pkg::*;
   import resize_pkg::*;

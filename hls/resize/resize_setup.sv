@@ -76,7 +76,8 @@ module resize_setup
   always_ff @(posedge clk_i) product_q <= factor_q * factor2_q;
 
   logic signed [6:0] exponent_q;  // of out / in, then minus that of in / out
-  logic              begun_q;     // the quotient has a place: while it is 0, the exponent follows, a clock behind
+  // The quotient has a place: while it is 0, the exponent follows, a clock behind.
+  logic              begun_q;
 
   always_ff @(posedge clk_i) begin
     begun_q <= state_q == StRatio || state_q == StInverse;

@@ -27,8 +27,10 @@ module resize_taps
   input  logic                            rst_ni,
 
   input  axis_t                           axis_i,
-  input  logic [15:0]                     begin_i,  // first pixel that is wanted: a multiple of Lanes
-  input  logic [15:0]                     end_i,    // behind the last one: a multiple of Lanes, or the axis' end
+  // First pixel that is wanted: a multiple of Lanes.
+  input  logic [15:0]                     begin_i,
+  // Behind the last one: a multiple of Lanes, or the axis' end.
+  input  logic [15:0]                     end_i,
 
   output logic [Lanes-1:0][FirstBits-1:0] first_o,
   output logic [Lanes-1:0][7:0]           weight_o,

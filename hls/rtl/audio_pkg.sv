@@ -1,11 +1,13 @@
-// What the audio units have in common: what travels between them. Status codes are those of headrace_pkg.
+// What the audio units have in common: what travels between them. Status codes are those of
+// headrace_pkg.
 //
-// For each request a unit receives exactly one sound_t and, if its status is StatusOk, exactly `count` values; if not,
-// nothing, and it passes the status on. Counts are known before the first value, so there is no `last`, and nothing goes
-// wrong in mid-stream.
+// For each request a unit receives exactly one sound_t and, if its status is StatusOk, exactly
+// `count` values; if not, nothing, and it passes the status on. Counts are known before the first
+// value, so there is no `last`, and nothing goes wrong in mid-stream.
 package audio_pkg;
 
-  // Index of a rate in the files that are taken: 8000, 11025, 16000, 22050, 24000, 32000, 44100, 48000 Hz.
+  // Index of a rate in the files that are taken: 8000, 11025, 16000, 22050, 24000, 32000, 44100,
+  // 48000 Hz.
   localparam logic [2:0] Rate8000  = 3'd0;
   localparam logic [2:0] Rate11025 = 3'd1;
   localparam logic [2:0] Rate16000 = 3'd2;
@@ -23,7 +25,8 @@ package audio_pkg;
     logic [31:0]           count;   // values that follow; frames behind mel
   } sound_t;  // 43 bits
 
-  typedef logic signed [16:0] pcm_t;      // LSB 2^-16: a 16-bit sample twice, or the sum of two channels
+  // LSB 2^-16: a 16-bit sample twice, or the sum of two channels.
+  typedef logic signed [16:0] pcm_t;
   typedef logic signed [23:0] sample_t;   // LSB 2^-21, at 16 kHz
   typedef logic signed [23:0] log_mel_t;  // LSB 2^-18, natural logarithm
 

@@ -1,8 +1,10 @@
-// The end of an image unit: a queue of pixels, and beats out of it of which the last one waits for the input's end.
+// The end of an image unit: a queue of pixels, and beats out of it of which the last one waits for
+// the input's end.
 //
-// Interface   pixels without back-pressure: `room_o` says that the queue is at most half full, a clock ago. `pass_i`: the
-//             input has ended well, and the last beat may leave. `end_i`: nothing more comes; without `pass_i` a beat
-//             with `status_i` and no pixels takes the place of the last one, or follows where there is none.
+// Interface   pixels without back-pressure: `room_o` says that the queue is at most half full, a
+//             clock ago. `pass_i`: the input has ended well, and the last beat may leave. `end_i`:
+//             nothing more comes; without `pass_i` a beat with `status_i` and no pixels takes the
+//             place of the last one, or follows where there is none.
 // Throughput  a beat a clock. Latency one clock.
 module beat_queue
   import headrace_pkg::*;

@@ -1,7 +1,7 @@
 // First-in first-out queue of Depth words in block RAM between two ready/valid streams.
 //
-// Interface   ready/valid on both sides; the oldest word is shown (first-word fall-through). `clear_i` empties it; what
-//             arrives in the same clock is lost.
+// Interface   ready/valid on both sides; the oldest word is shown (first-word fall-through).
+//             `clear_i` empties it; what arrives in the same clock is lost.
 // Throughput  one word a clock in and out. Latency two clocks: the memory's read is registered.
 // Memory      block RAM; the read register holds one word more, so Depth + 1 fit in all.
 module block_fifo #(
@@ -20,7 +20,8 @@ module block_fifo #(
   output logic             valid_o,
   input  logic             ready_i,
 
-  output logic [$clog2(Depth):0] count_o  // words in the memory, without the one in the read register
+  // Words in the memory, without the one in the read register.
+  output logic [$clog2(Depth):0] count_o
 );
 
   localparam int unsigned AddressWidth = $clog2(Depth);
@@ -30,7 +31,8 @@ module block_fifo #(
   end
 
   (* ram_style = "block" *) logic [Width-1:0] memory[Depth];
-  logic [AddressWidth:0] head_q, tail_q;  // next to leave the memory, next free; one bit more than an address
+  // Next to leave the memory, next free; one bit more than an address.
+  logic [AddressWidth:0] head_q, tail_q;
   logic                  write, read;
 
   assign count_o = tail_q - head_q;

@@ -1,11 +1,13 @@
-// What the image units have in common: status codes, the stream contract, and what travels inside decode.
+// What the image units have in common: status codes, the stream contract, and what travels inside
+// decode.
 //
-// The stream contract is that of include/headrace/image_stream.hpp with two pixels a beat: for each request a unit
-// receives exactly one frame_t, then, if its status is StatusOk, beats in raster order until one has `last` set.
-// A row starts with a new beat; lane 0 is the left pixel, and `keep` is 2'b01 in the last beat of a row of odd width.
-// An upstream error in mid-image ends the beats early: a beat with keep = 0, last = 1 and the status, which every
-// unit passes on. Before its first beat a unit that finds an error sends a frame with that status and no beats, and
-// drains its input. So every unit ends on `last` and on nothing else, whatever the input was.
+// The stream contract is that of include/headrace/image_stream.hpp with two pixels a beat: for each
+// request a unit receives exactly one frame_t, then, if its status is StatusOk, beats in raster
+// order until one has `last` set. A row starts with a new beat; lane 0 is the left pixel, and
+// `keep` is 2'b01 in the last beat of a row of odd width. An upstream error in mid-image ends the
+// beats early: a beat with keep = 0, last = 1 and the status, which every unit passes on. Before
+// its first beat a unit that finds an error sends a frame with that status and no beats, and drains
+// its input. So every unit ends on `last` and on nothing else, whatever the input was.
 package headrace_pkg;
 
   localparam int unsigned MaxWidth = 8192;        // source pixels in a row: sizes the line buffers
@@ -14,8 +16,9 @@ package headrace_pkg;
   localparam int unsigned MaxJpegHeight = 65500;  // JPEG_MAX_DIMENSION of libjpeg
   localparam int unsigned MaxScans = 128;         // of a file
 
-  // What every AXI master says of its bursts (AMBA AXI, A4.4 and A4.7): normal memory, bufferable and modifiable, so that
-  // the interconnect may merge and widen them, and not to be cached; data, secure, unprivileged. Vitis HLS says the same.
+  // What every AXI master says of its bursts (AMBA AXI, A4.4 and A4.7): normal memory, bufferable
+  // and modifiable, so that the interconnect may merge and widen them, and not to be cached; data,
+  // secure, unprivileged. Vitis HLS says the same.
   localparam logic [3:0] AxiCache = 4'b0011;
   localparam logic [2:0] AxiProt  = 3'b000;
 
@@ -67,8 +70,8 @@ package headrace_pkg;
     status_e      status; // StatusOk, or with `last` the error that ended the frame early
   } beat_t;  // 59 bits
 
-  // The part of a source image that is wanted, in rows and in words of eight pixels of these; last ones beyond the image:
-  // all to its end.
+  // The part of a source image that is wanted, in rows and in words of eight pixels of these; last
+  // ones beyond the image: all to its end.
   typedef struct packed {
     logic [15:0] first_row;
     logic [15:0] last_row;
@@ -110,7 +113,8 @@ package headrace_pkg;
     logic        rgb;      // the components are R, G, B
   } scan_t;  // 46 bits
 
-  // What the entropy decoder needs besides; `status` is not StatusOk if the headers were bad: no data follow.
+  // What the entropy decoder needs besides; `status` is not StatusOk if the headers were bad: no
+  // data follow.
   typedef struct packed {
     status_e         status;
     scan_t           scan;
@@ -120,8 +124,8 @@ package headrace_pkg;
     logic [2:0][1:0] quant;
   } entropy_scan_t;
 
-  // The same for files of several scans: one for each scan, then one that ends the file. Either `file_end`, or a status
-  // other than StatusOk: behind it no data follow.
+  // The same for files of several scans: one for each scan, then one that ends the file. Either
+  // `file_end`, or a status other than StatusOk: behind it no data follow.
   typedef struct packed {
     status_e         status;
     logic            file_end;
@@ -131,7 +135,8 @@ package headrace_pkg;
     logic [2:0]      members;           // a bit for each component: it is in the scan
     logic [5:0]      first;             // band of coefficients, in zigzag order
     logic [5:0]      last;
-    logic [3:0]      high;              // successive approximation: the lowest bit before the scan, 0 for none,
+    // Successive approximation: the lowest bit before the scan, 0 for none,
+    logic [3:0]      high;
     logic [3:0]      low;               // and behind it
     logic [2:0][1:0] dc;                // table numbers by component
     logic [2:0][1:0] ac;
@@ -141,7 +146,8 @@ package headrace_pkg;
   typedef enum logic [1:0] {
     TokenData,     // one byte in [15:8], or two, the first in [15:8]
     TokenRestart,  // [2:0]: number of the RSTn marker
-    TokenScanEnd,  // another marker, or no more bytes. [7:0]: the status if the image is not complete by then
+    // Another marker, or no more bytes. [7:0]: the status if the image is not complete by then.
+    TokenScanEnd,
     TokenFileEnd   // [7:0]: what the file looked like from there on to EOI
   } token_kind_e;
   typedef struct packed {
@@ -150,8 +156,9 @@ package headrace_pkg;
     logic [15:0] data;
   } token_t;  // 19 bits
 
-  // Writes into the Huffman tables while the headers are read. Codes of a length are consecutive: a window of 16 bits
-  // starts with a code of at most n bits if it is below the limit of n; the symbol stands at the code plus the offset.
+  // Writes into the Huffman tables while the headers are read. Codes of a length are consecutive: a
+  // window of 16 bits starts with a code of at most n bits if it is below the limit of n; the
+  // symbol stands at the code plus the offset.
   typedef struct packed {
     logic        ac;       // else DC
     logic [1:0]  number;
@@ -170,8 +177,8 @@ package headrace_pkg;
     logic [7:0] symbol;
   } huffman_entry_t;
 
-  // One Huffman symbol: the coefficient at `index` in zigzag order; those not sent are zero. Every block has one
-  // with `last`. The end beat has only `status` besides `done`.
+  // One Huffman symbol: the coefficient at `index` in zigzag order; those not sent are zero. Every
+  // block has one with `last`. The end beat has only `status` besides `done`.
   typedef struct packed {
     logic               done;    // of the image: no coefficient
     status_e            status;
@@ -192,7 +199,8 @@ package headrace_pkg;
   typedef struct packed {
     logic header;          // the headers were being read
     logic symbol;          // a Huffman symbol was taken
-    logic wait_data;       // the entropy decoder had too few bits of the file, or waited for a word of the workspace
+    // The entropy decoder had too few bits of the file, or waited for a word of the workspace.
+    logic wait_data;
     logic wait_transform;  // the entropy decoder waited for room in front of the transform
     logic wait_rows;       // samples waited for a free MCU row in the row buffers
     logic wait_output;     // pixels waited for the unit behind
@@ -206,10 +214,11 @@ package headrace_pkg;
     return scan.v_shift - scan.chroma_v[component];
   endfunction
 
-  // The triangle filter along its rows: libjpeg replicates where there is one sample of four either way, as in 4:1:1 and
-  // 4:1:0, and where one of two across leaves at most two columns.
+  // The triangle filter along its rows: libjpeg replicates where there is one sample of four either
+  // way, as in 4:1:1 and 4:1:0, and where one of two across leaves at most two columns.
   function automatic logic fancy_columns(scan_t scan, logic component);
-    return chroma_h_shift(scan, component) == 2'd1 && chroma_v_shift(scan, component) <= 2'd1 && scan.width > 16'd4;
+    return chroma_h_shift(scan, component) == 2'd1 && chroma_v_shift(scan, component) <= 2'd1 &&
+           scan.width > 16'd4;
   endfunction
 
   // And between them.

@@ -1,4 +1,5 @@
-// Registers in a stream, between long logic on both sides: data, valid and ready leave from flip-flops.
+// Registers in a stream, between long logic on both sides: data, valid and ready leave from
+// flip-flops.
 //
 // Interface   ready/valid on both sides.
 // Throughput  one word a clock. Latency one clock.

@@ -1,14 +1,15 @@
 // WAV: the bytes of a file to its samples, in mono.
 //
 // Reference   wav.cpp, and so `pcm` of host/dpu/reference/audio_file.py.
-// Interface   `start_i` for a clock while `done_o`, with the file's size; its words, the first byte lowest. `done_o`
-//             rises when no more of them are wanted and the last sample is out; those that are left are not taken.
-//             Sound and samples as in audio_pkg.
-// Throughput  a sample frame a clock; of chunks that are skipped, 16 bytes a clock. Latency 35 clocks from the start
-//             of a file whose fmt and data come first to the sound, 9 for each chunk between, 12 for an extension;
-//             then 2.
-// Limits      16-bit PCM, mono or stereo, eight rates, 64 chunks, MaxFrames frames of 160 samples at 16 kHz. The header
-//             is WAVE_FORMAT_PCM, or WAVE_FORMAT_EXTENSIBLE with 16 valid bits and PCM's GUID.
+// Interface   `start_i` for a clock while `done_o`, with the file's size; its words, the first byte
+//             lowest. `done_o` rises when no more of them are wanted and the last sample is out;
+//             those that are left are not taken. Sound and samples as in audio_pkg.
+// Throughput  a sample frame a clock; of chunks that are skipped, 16 bytes a clock. Latency 35
+//             clocks from the start of a file whose fmt and data come first to the sound, 9 for
+//             each chunk between, 12 for an extension; then 2.
+// Limits      16-bit PCM, mono or stereo, eight rates, 64 chunks, MaxFrames frames of 160 samples
+//             at 16 kHz. The header is WAVE_FORMAT_PCM, or WAVE_FORMAT_EXTENSIBLE with 16 valid
+//             bits and PCM's GUID.
 // Bad input   a status before any sample, with rate and count 0.
 module wav
   import headrace_pkg::*;
@@ -38,20 +39,22 @@ module wav
   localparam logic [31:0] Wave = 32'h45564157;
   localparam logic [31:0] Fmt  = 32'h20746D66;
   localparam logic [31:0] Data = 32'h61746164;
-  localparam logic [6:0] MostChunks = 7'd64;
+  localparam logic [6:0] MaxChunks = 7'd64;
   localparam logic [15:0] FormatPcm        = 16'd1;
   localparam logic [15:0] FormatExtensible = 16'hFFFE;
   localparam logic [31:0] LongFmtBytes     = 32'd40;  // with an extension
-  // The extension of 16-bit PCM: its length (22) and the valid bits, then KSDATAFORMAT_SUBTYPE_PCM. Between them is the
-  // mask of speakers, which may be any.
+  // The extension of 16-bit PCM: its length (22) and the valid bits, then KSDATAFORMAT_SUBTYPE_PCM.
+  // Between them is the mask of speakers, which may be any.
   localparam logic [31:0] PcmValidBits     = {16'd16, 16'd22};
-  localparam logic [3:0][31:0] PcmGuid     = {32'h719B3800, 32'hAA000080, 32'h00100000, 32'h00000001};
+  localparam logic [3:0][31:0] PcmGuid = {
+    32'h719B3800, 32'hAA000080, 32'h00100000, 32'h00000001};
 
   // Sample frames that give MaxFrames frames at 16 kHz.
-  localparam logic [24:0] MostAt16k = 25'(MaxFrames * 160 - 1);
+  localparam logic [24:0] MaxAt16k = 25'(MaxFrames * 160 - 1);
   localparam logic [7:0][24:0] Most = {
-    25'(3 * MostAt16k), 25'(64'(MostAt16k) * 44100 / 16000), 25'(2 * MostAt16k), 25'(64'(MostAt16k) * 3 / 2),
-    25'(64'(MostAt16k) * 22050 / 16000), MostAt16k, 25'(64'(MostAt16k) * 11025 / 16000), 25'(MostAt16k / 2)
+    25'(3 * MaxAt16k), 25'(64'(MaxAt16k) * 44100 / 16000), 25'(2 * MaxAt16k),
+    25'(64'(MaxAt16k) * 3 / 2), 25'(64'(MaxAt16k) * 22050 / 16000), MaxAt16k,
+    25'(64'(MaxAt16k) * 11025 / 16000), 25'(MaxAt16k / 2)
   };
 
   typedef enum logic [3:0] {
@@ -70,7 +73,8 @@ module wav
     Samples
   } state_e;
   typedef enum logic [3:0] {
-    FieldRiff, FieldLength, FieldWave, FieldName, FieldSize, FieldForm, FieldRate, FieldByteRate, FieldBlock,
+    FieldRiff, FieldLength, FieldWave, FieldName, FieldSize, FieldForm, FieldRate, FieldByteRate,
+    FieldBlock,
     FieldValidBits, FieldSpeakers, FieldGuid0, FieldGuid1, FieldGuid2, FieldGuid3
   } field_e;
 
@@ -85,7 +89,8 @@ module wav
   logic        beyond_q;  // the chunk ends behind the file
   logic [6:0]  chunks_q;
   logic        is_data_q, is_fmt_q, formed_q;
-  logic        extensible_q, long_q;  // the format; fmt has room for an extension, all of it in the file
+  // The format; fmt has room for an extension, all of it in the file.
+  logic        extensible_q, long_q;
   logic        is_pcm_q, mono_q, stereo_q, rate_known_q, block_2_q, block_4_q, bits_16_q;
   logic [2:0]  rate_q;
   logic        misfit_q, truncated_q, too_long_q;
@@ -138,7 +143,7 @@ module wav
         Pad:     state_q <= Compare;
         Compare: state_q <= Chunk;
         Chunk: begin
-          if (chunks_q == MostChunks || beyond_q || left_q[31:3] == '0) state_q <= Answer;
+          if (chunks_q == MaxChunks || beyond_q || left_q[31:3] == '0) state_q <= Answer;
           else state_q <= Skip;
         end
         Skip:    state_q <= Fetch;
@@ -159,7 +164,7 @@ module wav
     unique case (state_q)
       Idle, Look: status_q <= StatusNotWav;
       Size:       status_q <= StatusCorruptHeader;
-      Chunk:      status_q <= chunks_q == MostChunks ? StatusCorruptHeader : StatusTruncated;
+      Chunk:      status_q <= chunks_q == MaxChunks ? StatusCorruptHeader : StatusTruncated;
       Judge: begin
         if (!formed_q) status_q <= StatusCorruptHeader;
         else if (!is_pcm_q || !bits_16_q) status_q <= StatusSoundFormat;

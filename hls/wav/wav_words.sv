@@ -1,9 +1,10 @@
 // The file at an even offset: words of 16 bytes in, four bytes or two at a time out.
 //
-// Interface   `start_i` for a clock before the first word of a file. `four_o` are the next four bytes, the first
-//             lowest; with `two_i` only its lower half counts, and the file may end behind it. They go with `take_i`
-//             while `valid_o`. `skip_i` for a clock passes over `halves_i` times two bytes, none being taken then; words
-//             that are passed over whole go at one a clock. Words are taken while `on_i`.
+// Interface   `start_i` for a clock before the first word of a file. `four_o` are the next four
+//             bytes, the first lowest; with `two_i` only its lower half counts, and the file may
+//             end behind it. They go with `take_i` while `valid_o`. `skip_i` for a clock passes
+//             over `halves_i` times two bytes, none being taken then; words that are passed over
+//             whole go at one a clock. Words are taken while `on_i`.
 // Throughput  four bytes a clock.
 module wav_words (
   input  logic         clk_i,

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from headrace.batching import HeadraceError
 from headrace.host.bench.client import ASK_S, Client, Status, Target
-from headrace.host.live.clock import Clock, MonotonicClock
+from headrace.host.live.machine.clock import Clock, MonotonicClock
 
 START_S = 60.0  # for the processes to be there
 SOON_S = 0.2  # from when all are ready to the run's begin
@@ -227,7 +227,7 @@ class LoadGenerator:
         """Return when all are answered, or the plan's bound has passed. `begin` is in seconds of the clock."""
         plan = self._plan
         self._client, self._begin = client, begin
-        self._alarm = self._clock.alarm(self._send_due if isinstance(plan, OpenLoop) else self._send_first)
+        self._alarm = self._clock.timer(self._send_due if isinstance(plan, OpenLoop) else self._send_first)
         self._alarm.set(begin + (self._planned[0] if self._planned else 0.0))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(begin + plan.length_s + plan.wait_s - self._clock.now()):

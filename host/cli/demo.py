@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.batching import POLICIES, UsageError
-from headrace.batching.registry import CELL_POLICIES
+from headrace.batching import POLICIES, UsageError, find_policy
 from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_container
 from headrace.host.cli.console import Stages, out, progress, show_json, tell
 from headrace.host.cli.options import (
@@ -35,7 +34,7 @@ from headrace.host.workers.devices import parsed_workers
 from headrace.host.workers.networks.foreign.rules import MEMORY_MIB, FileRules
 from headrace.sim.hardware.profiles import read_profile
 
-IMAGE_POLICIES = tuple(name for name in POLICIES if name not in CELL_POLICIES)
+IMAGE_POLICIES = tuple(name for name in POLICIES if find_policy(name).tasks != "cells")
 
 
 @command

@@ -18,8 +18,23 @@ from headrace.batching import UsageError
 from headrace.sim.text_files import read_toml
 
 SETTINGS_TABLES = "headrace.tables"
+HELP_ALL = "headrace.help_all"
+GIVEN = "headrace.given"  # settings of the command line or of a file, by name
+POLICY_TABLE = "headrace.policy"  # settings in the table [policy] of a file that are no options
 MAX_TOKEN = 4096  # bytes of its file
 
+
+def _print_help_all(ctx: typer.Context, asked: bool) -> None:
+    if asked:
+        ctx.meta[HELP_ALL] = True
+        print(ctx.get_help())
+        raise typer.Exit
+
+
+HelpAll = Annotated[
+    bool,
+    typer.Option("--help-all", is_eager=True, callback=_print_help_all, help="Show all options, and exit."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
 
 # Of what sweeps: `reproduce`, `plan` and `simulate --grid`.
@@ -166,13 +181,18 @@ class Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
-        for param in self.get_params(ctx):
+        params = self.get_params(ctx)
+        shown = [param for param in params if ctx.meta.get(HELP_ALL) or not getattr(param, "advanced", False)]
+        for param in shown:
             usual = "Arguments" if param.param_type_name == "argument" else "Options"
             if (record := param.get_help_record(ctx)) is not None:
                 groups.setdefault(getattr(param, "rich_help_panel", None) or usual, []).append(record)
         for name, records in groups.items():
             with formatter.section(name):
                 formatter.write_dl(records)
+        if len(shown) < len(params):
+            formatter.write_paragraph()
+            formatter.write_text(f"{len(params) - len(shown)} more options are shown by --help-all.")
 
     def invoke(self, ctx: Any) -> Any:
         for param in self.params:
@@ -270,7 +290,7 @@ def as_arguments(ctx: typer.Context, without: Collection[str]) -> list[str]:
         name = str(param.name)
         if name in without or not on_command_line(ctx, name):
             continue
-        value = ctx.params[name]
+        value = ctx.params[name] if name in ctx.params else ctx.meta[GIVEN][name]
         if getattr(param, "is_flag", False):
             found.append((param.opts if value else param.secondary_opts)[0])
         else:
@@ -295,9 +315,10 @@ def defaults_of_file(
     check_readable(param.opts[0], path)
     settings = read_toml(where, path)
     known = {
-        option.opts[0].removeprefix("--"): option
+        name.removeprefix("--"): option
         for option in ctx.command.params
-        if option.name not in ("help", param.name, *without)
+        if option.name not in ("help", "help_all", param.name, *without)
+        for name in option.opts
     }
     ctx.default_map = {}
     if tables in settings:
@@ -305,8 +326,16 @@ def defaults_of_file(
         if not isinstance(found, list) or not found or not all(isinstance(each, dict) for each in found):
             raise UsageError(f"{where}: {tables} is {found!r}; give tables, each under [[{tables}]]")
         ctx.meta[SETTINGS_TABLES] = found
+    if isinstance(of_policy := settings.get("policy"), dict):
+        del settings["policy"]
+        for key, value in of_policy.items():
+            name = "policy" if key == "name" else key.replace("_", "-")
+            if name in known:
+                settings[name] = value
+            else:
+                ctx.meta.setdefault(POLICY_TABLE, {})[key.replace("-", "_")] = value
     for key, value in settings.items():
-        option = known.get(key)
+        option = known.get(key) or known.get(key.replace("_", "-"))
         if option is None:
             raise UsageError(f"{where}: there is no setting {key!r}; known are {', '.join(sorted(known))}")
         ctx.default_map[option.name] = _as_given(f"{where}: {key}", option, value)

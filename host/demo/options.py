@@ -4,15 +4,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace.batching import POLICIES, Profile, UsageError
-from headrace.batching.registry import CELL_POLICIES
+from headrace.batching import POLICIES, Profile, UsageError, find_policy
 from headrace.host.demo.inputs.images import Photo
 from headrace.host.workers.networks.foreign.rules import ANY_FILE, FileRules
 from headrace.host.xrt import Api
 
 BEFOREHAND = "beforehand"  # every photo was made a tensor, by the DPU, before the run: the workers alone are loaded
 PREPROCESSORS = (BEFOREHAND, "cpu", "dpu")
-DEMO_POLICIES = tuple(name for name in POLICIES if name not in CELL_POLICIES)
+DEMO_POLICIES = tuple(name for name in POLICIES if find_policy(name).tasks != "cells")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ def check_names(what: str, names: Sequence[str], known: Sequence[str] = ()) -> N
     if not names:
         raise UsageError(f"no {what} given; name at least one")
     if unknown:
-        cells = "serves networks of cells, which these are not" if unknown[0] in CELL_POLICIES else "is not one of them"
+        cells = "serves networks of cells, which these are not" if unknown[0] in POLICIES else "is not one of them"
         raise UsageError(f"{what}: {unknown[0]!r} {cells}; choose from {', '.join(known)}")
     if len(set(names)) < len(names):
         raise UsageError(f"{what} {', '.join(names)}: name each once")

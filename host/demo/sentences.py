@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from headrace.batching import ModelGraph, Profile, UsageError, make_policy
+from headrace.batching import ModelGraph, PolicyContext, Profile, UsageError, policy_with
 from headrace.batching.graphs.execution import NodeTimes
 from headrace.host.demo.load import HEAVY, run_requests
 from headrace.host.demo.options import BEFOREHAND, DemoOptions
@@ -26,7 +26,8 @@ from headrace.host.demo.report.report import each_mean, gains, print_runs, run_j
 from headrace.host.demo.report.trace import write_trace
 from headrace.host.demo.serving import Arrivals, Progress, Run, run_arrivals
 from headrace.host.dpu.preprocessor import Preprocessed
-from headrace.host.live.runtime import Execution, Runtime
+from headrace.host.live.results import Execution
+from headrace.host.live.runtime import Runtime
 from headrace.host.live.tasks.nodes import SplitTasks
 from headrace.host.workers.devices import worker_devices
 from headrace.host.workers.inspection.parent import is_step_model, signature, step_nodes
@@ -157,20 +158,14 @@ async def _runs(
     name = model.name
     assumed = {name: dec_timesteps(TRANSLATION)}
     devices = worker_devices(options.workers)
+    context = PolicyContext({name: times}, len(devices), {name: profile}, steps_of=lambda coverage: assumed)
     runs = []
     tasks = SplitTasks([], {name: graph}, len(arrivals.at), [model])
     with contextlib.closing(tasks):
         async with WorkerPool(processes(tasks.program(), devices)) as pool:
             for policy in options.policies:
-                serving = make_policy(
-                    policy,
-                    {name: times},
-                    workers=len(devices),
-                    window_s=options.window_s,
-                    max_batch=options.max_batch,
-                    profiles={name: profile},
-                    dec_timesteps=assumed,
-                )
+                chosen = policy_with(policy, window_ms=options.window_s * 1e3, max_batch=options.max_batch)
+                serving = chosen.build(context)
                 executions: list[Execution] = []
                 progress.stage(policy, len(arrivals.at))
                 async with Runtime(serving, pool, tasks, on_execution=executions.append) as runtime:

@@ -17,8 +17,9 @@ from headrace.batching import HeadraceError, Ledger, Request, Served, ServedTime
 from headrace.host.demo.equality import Prepared, compare
 from headrace.host.dpu.preprocessor import Preprocessed, Preprocessor
 from headrace.host.dpu.reference.image import ImageSpec
-from headrace.host.live.precise_timer import PreciseTimer
-from headrace.host.live.runtime import Execution, Overloaded, Runtime
+from headrace.host.live.machine.precise_timer import PreciseTimer
+from headrace.host.live.results import Execution, Overloaded
+from headrace.host.live.runtime import Runtime
 
 PARTS = ("sent_late", "cu_wait", "preprocess", "queue", "batch", "execute")
 

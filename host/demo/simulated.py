@@ -22,7 +22,16 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.batching import HeadraceError, Policy, Profile, UnsupportedInput, UsageError, make_policy
+from headrace.batching import (
+    HeadraceError,
+    Policy,
+    PolicyContext,
+    Profile,
+    UnsupportedInput,
+    UsageError,
+    find_policy,
+    policy_with,
+)
 from headrace.host.demo import equality
 from headrace.host.demo.inputs.audio import AudioClip
 from headrace.host.demo.inputs.images import Photo
@@ -235,22 +244,18 @@ def _simulated(
     times, profiles = system.slowest_times(), system.profiles()
     assert isinstance(profiles, dict)  # all slices are equal
 
+    chosen = policy_with(name, window_ms=options.window_s * 1e3, max_batch=options.max_batch)
+    context = PolicyContext(times, len(system.slices), profiles)
+
     def policy() -> Policy:
-        return make_policy(
-            name,
-            times,
-            workers=len(system.slices),
-            window_s=options.window_s,
-            max_batch=options.max_batch,
-            profiles=profiles,
-        )
+        return chosen.build(context)
 
     table = {key: place for place, key in enumerate(inputs)}
     places = np.array([table[record.model, record.input] for record in run.records])
     known = list(inputs.values())
     models = [names[record.model] for record in run.records]
     lengths = [known[place].length for place in places]
-    if name not in ("preba", "preba-lazy"):  # whose profiles end where memory does
+    if not find_policy(name).limits_from_profile:  # profiles end where memory does
         try:
             system.check_memory(policy(), {model: max(lengths) for model in names.values()})
         except UsageError as error:  # which begins with options that the demo does not have

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.batching import Policy, Profile, make_policy
+from headrace.batching import Policy, PolicyContext, Profile, policy_with
 from headrace.host.demo.equality import Clocks, Equality, Prepared, prepare
 from headrace.host.demo.labels import Label, Labels
 from headrace.host.demo.load import run_rates, run_requests
@@ -27,7 +27,8 @@ from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.preprocessor import CpuPreprocessor, Preprocessor
 from headrace.host.dpu.reference.image import ImageSpec
 from headrace.host.live.hardware import Hardware, hardware_of, schedules_nodes
-from headrace.host.live.runtime import Execution, Runtime
+from headrace.host.live.results import Execution
+from headrace.host.live.runtime import Runtime
 from headrace.host.live.smdp_tables import solve_tables_in_background
 from headrace.host.workers.profiling.batches import machine
 from headrace.host.xrt import Api
@@ -157,16 +158,10 @@ async def live_runs(
     network, `on_answer` as in `run_arrivals`."""
     times = {name: hardware.times(profile) for name, profile in profiles.items()}
 
+    context = PolicyContext(times, hardware.count, profiles, tables={})
+
     def policy(name: str) -> Policy:
-        return make_policy(
-            name,
-            times,
-            workers=hardware.count,
-            window_s=options.window_s,
-            max_batch=options.max_batch,
-            profiles=profiles,
-            tables={},
-        )
+        return policy_with(name, window_ms=options.window_s * 1e3, max_batch=options.max_batch).build(context)
 
     policies = [policy(name) for name in options.policies]
     largest = {name: max(policy.largest_batch(name) for policy in policies) for name in profiles}

@@ -24,7 +24,7 @@ from grpc import aio
 from tritonclient.grpc import service_pb2 as pb
 
 from headrace.batching import HeadraceError
-from headrace.host.live.runtime import NoWorker
+from headrace.host.live.results import NoWorker
 from headrace.host.server.protocol.limits import Limits
 from headrace.host.server.protocol.messages import served
 from headrace.host.server.transport.grpc.endpoints import SERVICE, abort, on_messages

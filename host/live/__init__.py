@@ -1,1 +1,1 @@
-"""The live runtime: any policy, driven by the wall clock."""
+"""The live runtime: it drives any policy by a clock and runs its tasks on workers."""

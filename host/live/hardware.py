@@ -1,12 +1,20 @@
-"""What the networks run on: this machine's workers, or simulated NPUs. Each tells their latency and makes a pool."""
+"""The hardware that networks run on: worker processes of this machine, or simulated NPUs.
+
+Rule: a `Hardware` knows the latency of its networks (`profile`, `times`) and makes the tasks and the worker pool of a
+runtime (`serving`). Its kinds are:
+
+    RealWorkers     worker processes that run a network as one piece
+    NodeWorkers     worker processes that run a network node by node, and step models
+    SimulatedNpus   an NPU model that takes the modelled time and computes nothing
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from headrace.batching import NodeTimes, Profile, UsageError
-from headrace.batching.registry import NODE_POLICIES
-from headrace.host.live.runtime import Tasks
+from headrace.batching.registry import find_policy
+from headrace.host.live.tasks.interface import Tasks
 from headrace.host.live.tasks.nodes import NodeTasks, SplitTasks
 from headrace.host.live.tasks.whole import WholeTasks
 from headrace.host.workers.devices import WorkerDevice, worker_devices
@@ -22,13 +30,15 @@ from headrace.host.workers.profiling.nodes import measure_nodes, measure_steps
 from headrace.host.workers.simulated import simulated_workers
 from headrace.sim.hardware.npu import npu_times
 
-START_LIMIT_S = 60.0  # of measuring a network at all lengths, which who starts a server waits for
+START_LIMIT_S = 60.0  # for measuring one network at all lengths; the start of a server waits for it
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A network under the name that requests ask for; `source`, `weights`, `input_shape` and `rules` are what
-    `load_model` was given for it."""
+    """A network under the name that requests ask for.
+
+    `source`, `weights`, `input_shape` and `rules` are the arguments with which `load_model` loads it.
+    """
 
     name: str
     source: str
@@ -39,28 +49,36 @@ class Network:
 
     @property
     def is_random(self) -> bool:
-        """Whether its weights are known to be random. A function of one's own may have loaded some."""
+        """Tell whether the weights are known to be random. A user's own function may have loaded weights itself."""
         return self.weights is None and ":" not in self.source and not self.source.endswith(EXPORTED)
 
 
 class Hardware(Protocol):
+    """Some networks on `count` workers. `kind` names the workers in messages to users."""
+
     kind: str
     count: int
 
-    async def profile(self, name: str, max_batch: int) -> Profile: ...
+    async def profile(self, name: str, max_batch: int) -> Profile:
+        """Return the latency of the network `name` for batches up to `max_batch`: measured, or modelled."""
+        ...
 
     def times(self, profile: Profile) -> NodeTimes:
-        """Of the network that `profile` is of."""
+        """Return the node times of the network of `profile`. Raises UsageError if the profile does not fit it."""
         ...
 
     def serving(self, max_batch: Mapping[str, int], slots: int) -> tuple[Tasks, WorkerPool]:
-        """For batches of up to `max_batch`, by model, and `slots` requests in flight of each. The tasks are the
-        caller's to close, the pool to start."""
+        """Make what a runtime needs. The caller starts the pool, and closes both.
+
+        Args:
+            max_batch: The largest batch of each model.
+            slots: How many requests of each model may be in flight.
+        """
         ...
 
 
 class RealWorkers:
-    """Worker processes that run a network as one piece, whose latency a profile tells."""
+    """Worker processes that run each network as one piece. A profile has the latency of the whole network."""
 
     kind = "workers"
 
@@ -104,8 +122,17 @@ class RealWorkers:
 
 
 class NodeWorkers:
-    """Worker processes that run a network node by node, and `steps`, which are step models; a profile tells each node's
-    latency. Cutting the networks takes seconds. Raises UsageError for one that cannot be cut."""
+    """Worker processes that run networks node by node. A profile has the latency of each node.
+
+    Args:
+        networks: The networks to cut into nodes, which takes seconds.
+        devices: One device per worker.
+        whole: Make one node of each network.
+        steps: Step models.
+
+    Raises:
+        UsageError: A network cannot be cut.
+    """
 
     kind = "workers"
 
@@ -144,8 +171,8 @@ class NodeWorkers:
         times, graph = profile.times(), self._graphs[profile.model]
         if [node.name for node in times.graph.nodes] != [node.name for node in graph.nodes]:
             raise UsageError(
-                f"the profile of {profile.model!r} is not of its {len(graph.nodes)} nodes; run `headrace profile "
-                f"--nodes --model {profile.model}`"
+                f"the profile of {profile.model!r} has other nodes than the network, which has {len(graph.nodes)}; "
+                f"make a new one with `headrace profile --nodes --model {profile.model}`"
             )
         return times
 
@@ -157,7 +184,7 @@ class NodeWorkers:
 
 
 class SimulatedNpus:
-    """The networks' own graphs on the NPU model: they take the modelled time and compute nothing."""
+    """Simulated NPUs that run the networks' own graphs. They take the modelled time and compute nothing."""
 
     kind = "simulated NPUs"
 
@@ -186,13 +213,25 @@ class SimulatedNpus:
 
 
 def schedules_nodes(policies: Iterable[str], profiles: Iterable[Profile]) -> bool:
-    """Whether real workers are to run networks node by node: a policy schedules nodes, or a profile has their
-    latencies."""
-    return any(name in NODE_POLICIES for name in policies) or any(profile.nodes is not None for profile in profiles)
+    """Tell whether real workers must run networks node by node.
+
+    They must if a policy schedules nodes, or if a profile has the latencies of nodes.
+    """
+    return any(find_policy(name).tasks == "nodes" for name in policies) or any(
+        profile.nodes is not None for profile in profiles
+    )
 
 
 def hardware_of(networks: Sequence[Network], *, workers: int | None, npus: int, by_node: bool, whole: bool) -> Hardware:
-    """`npus` simulated NPUs if there are any, else `workers` real ones (as many as there are devices, if None)."""
+    """Return the hardware for the networks: `npus` simulated NPUs, or real workers if `npus` is 0.
+
+    Args:
+        networks: The networks to serve.
+        workers: The number of real workers. None stands for one per device.
+        npus: The number of simulated NPUs.
+        by_node: Real workers run networks node by node.
+        whole: Make one node of each network (`by_node` only).
+    """
     if npus:
         return SimulatedNpus(networks, npus)
     devices = worker_devices(workers)

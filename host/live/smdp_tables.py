@@ -1,4 +1,8 @@
-"""The tables of `smdp`, solved while it already serves."""
+"""The tables of the policy `smdp` are solved in the background, while the policy already serves.
+
+Rule: solving takes seconds, so it runs in a thread. Until a model has its tables, `SmdpBatching` serves all requests
+that wait in one batch, up to `max_batch`.
+"""
 
 import asyncio
 import contextlib
@@ -13,14 +17,24 @@ from headrace.batching.smdp.tables import rate_tables
 async def solve_tables_in_background(
     policy: Policy, times: Mapping[str, NodeTimes], profiles: Mapping[str, Profile], max_batch: int, workers: int
 ) -> AsyncIterator[None]:
-    """`smdp` gets its tables while it already serves: they are solved in a thread, for the least mean latency, as
-    nothing here measures energy."""
+    """Solve the tables of `policy` while the block runs, if it is an `SmdpBatching`. Other policies need none.
+
+    The tables minimise the mean latency, because nothing measures energy here. The end of the block waits for the
+    solver; an exception in the block stops it.
+
+    Args:
+        policy: The policy that serves.
+        times: The node times of each model.
+        profiles: The profile of each model. A table uses no batch beyond the measured ones.
+        max_batch: The largest batch that the policy may use.
+        workers: The number of workers.
+    """
     if not isinstance(policy, SmdpBatching):
         yield
         return
 
     services = {
-        # Beyond the profile's points latencies are only extrapolated.
+        # Latencies of batches that were not measured are only extrapolated.
         model: BatchService.of_times(
             times[model], min(max_batch, profile.curve(profile.typical_length)[-1].batch), (profile.typical_length, 1)
         )

@@ -1,17 +1,23 @@
-"""What Perfetto traces of live runs share: the tracks of units whose work may overlap, and what a task is called."""
+"""Helpers for Perfetto traces of live runs: the tracks of units whose work overlaps, and the labels of tasks.
 
-from headrace.host.live.runtime import Execution
+Rule: slices of one Perfetto track must not overlap. A compute unit does one request at a time and needs one track. The
+threads of the CPU share one name and need several tracks.
+"""
+
+from headrace.host.live.results import Execution
 
 
 class Lanes:
-    """Slices of one track must not overlap: a CU does one request at a time and needs one track, the CPU's threads,
-    which go by one name, need several. To be asked in the order of the starts."""
+    """The tracks of each unit. Ask for the tracks of slices in the order in which the slices start.
+
+    Example: slices of unit `cpu` from 0 to 2, from 1 to 3 and from 2 to 4 get the tracks `cpu`, `cpu (2)` and `cpu`.
+    """
 
     def __init__(self) -> None:
-        self._ends: dict[str, list[float]] = {}  # by unit: when the last slice of each of its lanes ends
+        self._ends: dict[str, list[float]] = {}  # by unit: the end of the last slice of each of its tracks
 
     def of(self, unit: str, started: float, finished: float) -> str:
-        """The first track of `unit` that is free then."""
+        """Return the first track of `unit` that is free at `started`, and take it until `finished`."""
         ends = self._ends.setdefault(unit, [])
         lane = next((lane for lane, end in enumerate(ends) if end <= started), len(ends))
         ends[lane : lane + 1] = [finished]
@@ -19,7 +25,7 @@ class Lanes:
 
 
 def name_of(execution: Execution, several: bool) -> str:
-    """Of a task; `several` says that it might be of another model."""
+    """Return the label of a task. It names the model only if there are `several` models."""
     name = f"batch of {execution.task.batch_size}, {execution.task.reason}"
     if several:
         name = f"{execution.task.model}: {name}"

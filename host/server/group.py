@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headrace.batching import NodeTimes, Policy, Profile, UsageError, make_policy
-from headrace.batching.registry import CELL_POLICIES
+from headrace.batching import NodeTimes, Policy, PolicyContext, Profile, UsageError
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.fair_pool import UnitState
 from headrace.host.dpu.preprocessor import CpuPreprocessor, Launch, Preprocessor
@@ -16,9 +15,12 @@ from headrace.host.dpu.reference import audio
 from headrace.host.dpu.reference.audio import AudioSpec
 from headrace.host.dpu.reference.image import Damaged, ImageSpec
 from headrace.host.live.hardware import Hardware, Network, NodeWorkers, hardware_of, schedules_nodes
-from headrace.host.live.runtime import Execution, Runtime, Tasks
+from headrace.host.live.results import Execution
+from headrace.host.live.runtime import Runtime
+from headrace.host.live.settings import RuntimeSettings
 from headrace.host.live.smdp_tables import solve_tables_in_background
 from headrace.host.live.tasks.cells import CellTasks
+from headrace.host.live.tasks.interface import Tasks
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.server.rows import AUDIO, IMAGE, Rows, TensorRows, TokenRows, TreeRows
 from headrace.host.server.settings import ModelSettings
@@ -187,7 +189,7 @@ async def open_group(
     other groups; `on_execution` is told the worker's, the runtime's origin, and a task that ended. Raises UsageError,
     and WorkerLost if no worker can be started."""
     loaded = await in_thread(_load, settings, on_stage)
-    parts = await (_cells(loaded) if settings[0].policy in CELL_POLICIES else _networks(loaded, on_stage))
+    parts = await (_cells(loaded) if settings[0].of_cells else _networks(loaded, on_stage))
     on_stage(f"starting {parts.count} {parts.kind} for {', '.join(model.name for model in settings)}")
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(parts.tasks.close)
@@ -197,7 +199,7 @@ async def open_group(
             parts.policy,
             pool,
             parts.tasks,
-            drop_late=settings[0].drop_late,
+            RuntimeSettings(drop_late=settings[0].drop_late),
             on_execution=lambda execution: on_execution(workers[execution.worker], made.origin, execution),
         )
         runtime = await stack.enter_async_context(made)
@@ -229,7 +231,7 @@ async def open_group(
             told = step.signature
             if step.settings.weights is None and ":" not in step.settings.source:
                 on_stage(f"{step.settings.name}: {RANDOM}")
-            by_cell = step.settings.policy in CELL_POLICIES
+            by_cell = step.settings.of_cells
             found = TreeRows(told) if told.tree else TokenRows(told, "max_steps" if by_cell else "output_len")
             models.append(
                 ServedModel(step.settings, runtime, workers, found, told.outputs, streams=by_cell and told.decodes)
@@ -340,7 +342,7 @@ def _load(settings: Sequence[ModelSettings], on_stage: OnStage) -> _Models:
         weights = None if own.weights is None else str(own.weights)
         network = StepNetwork(own.name, own.source, weights=weights, rules=own.rules, **sizes)
         steps.append(_Steps(own, network, signature(network)))
-    if tensors and tensors[0].policy in CELL_POLICIES:
+    if tensors and tensors[0].of_cells:
         first = tensors[0]
         raise UsageError(f"--policy {first.policy}: it serves step models, and {first.name!r} is none; choose another")
     if tensors:
@@ -367,14 +369,8 @@ async def _cells(models: _Models) -> _Parts:
         raise UsageError(f"--policy {own.policy}: cells run on real workers, and need no profile; leave those out")
     devices = worker_devices(count)
     tasks = CellTasks([step.network for step in models.steps], len(devices))
-    policy = make_policy(
-        own.policy,
-        {},
-        workers=len(devices),
-        window_s=own.window_s,
-        max_batch=own.max_batch,
-        cells={model.name: model for model in tasks.models},
-    )
+    context = PolicyContext({}, len(devices), cells={model.name: model for model in tasks.models})
+    policy = own.chosen.build(context)
     return _Parts("workers", len(devices), tasks, WorkerPool(processes(tasks.program(), devices)), policy, {}, {})
 
 
@@ -393,26 +389,15 @@ async def _networks(models: _Models, on_stage: OnStage) -> _Parts:
         if name not in given:
             on_stage(f"profile of {name} on {hardware.count} {hardware.kind}")
         profile = given.get(name) or await hardware.profile(name, own.max_batch)
-        profiles[name] = replace(profile, knee_growth=own.knee_growth)
+        profiles[name] = profile
     times = {name: hardware.times(profile) for name, profile in profiles.items()}
-    assumed = {
-        step.settings.name: step.settings.dec_timesteps
-        or min(step.signature.longest_output, dec_timesteps(TRANSLATION))
-        for step in models.steps
-    }
-    policy = make_policy(
-        own.policy,
-        times,
-        workers=hardware.count,
-        window_s=own.window_s,
-        max_batch=own.max_batch,
-        profiles=profiles,
-        dec_timesteps=assumed,
-        tables={},
-        bucket_s=own.bucket_s,
-        bucket_width=own.bucket_width,
-        merge_buckets=own.merge_buckets,
-    )
+
+    def steps_of(coverage: float) -> dict[str, int]:
+        steps = dec_timesteps(TRANSLATION, coverage)
+        return {step.settings.name: min(step.signature.longest_output, steps) for step in models.steps}
+
+    context = PolicyContext(times, hardware.count, profiles, steps_of=steps_of, tables={}, slo_s=own.slo_s)
+    policy = own.chosen.build(context)
     largest = {name: policy.largest_batch(name) for name in profiles}
     tasks, pool = hardware.serving(largest, max(each.settings.max_queue for each in every))
     return _Parts(hardware.kind, hardware.count, tasks, pool, policy, times, profiles)

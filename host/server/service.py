@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from headrace.batching import BadInput, CorruptInput, HeadraceError, UsageError
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.reference import image_file
-from headrace.host.live.runtime import Execution, Inference, Overloaded, TooLate
+from headrace.host.live.results import Execution, Inference, Overloaded, TooLate
 from headrace.host.server.group import Group, OnStage, Preprocessors, ServedModel, groups_of, open_group
 from headrace.host.server.observe.dashboard import Live
 from headrace.host.server.observe.metrics import Metrics
@@ -379,7 +379,7 @@ class Service:
 
     def _deadline(self, model: ServedModel, request: InferRequest, arrived: float) -> float:
         """In seconds of the runtime's clock."""
-        bound_s = request.timeout_us / 1e6 or model.settings.sla_s * max(1, request.priority)
+        bound_s = request.timeout_us / 1e6 or model.settings.slo_s * max(1, request.priority)
         return arrived - model.runtime.origin + bound_s
 
     async def _all(

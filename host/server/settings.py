@@ -1,87 +1,113 @@
 """How each model is served: what the options of `headrace serve` say, or a table of a TOML file with their names."""
 
-import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from headrace.batching import POLICIES, UsageError
+from headrace.batching import UsageError, find_policy, policy_names
 from headrace.batching.errors import LONGEST_NAME
-from headrace.batching.graphs.profile import KNEE_GROWTH
-from headrace.batching.policies.bucketed_graph import BUCKET_WIDTH
-from headrace.batching.policies.preba import BUCKET_S
-from headrace.batching.registry import CELL_POLICIES
+from headrace.batching.registry import PolicySettings, policy_settings
+from headrace.batching.settings import Setting, setting, settings, settings_of
 from headrace.host.workers.devices import parsed_workers
 from headrace.host.workers.networks.foreign.rules import EXPORTED, MEMORY_MIB, FileRules
 
 NAME = re.compile(r"[\w-][\w.: -]{0,254}")  # no way out of a folder, no part of a path in a URL
 PREPROCESSORS = ("cpu", "dpu")
+ALIASES = {"sla_ms": "slo_ms"}  # former names
 
 
-@dataclass(frozen=True, slots=True)
+@settings()
 class ModelSettings:
-    """`source` is a torchvision network, `module:function`, a file of torch.export's (`.pt2`), or a step model of
-    `headrace.host.workers.networks.sequence_networks.KINDS`; `hidden` to `longest_output` are such a one's (see
-    `Network` there), and `dec_timesteps` the decoder steps that policies which predict assume.
+    """How one model is served. Raises UsageError.
 
-    `resize` (of the shorter side), `crop`, `mean` and `std` (red, green, blue; 1 is white) replace parts of the
-    network's own transform.
+    `source` is a torchvision network, `module:function`, a file of torch.export's (`.pt2`), or a step model of
+    `headrace.host.workers.networks.sequence_networks.KINDS`. `hidden` to `longest_output` are settings of step models
+    (see `Network` there). `resize` (of the shorter side), `crop`, `mean` and `std` (red, green, blue; 1 is white)
+    replace parts of the network's own transform.
 
-    `sha256` is the digest that the file of `source` must have, `weights_sha256` that of `weights`.
-    `allow_nonfinite_weights` takes weights that are NaN or infinite, and `read_memory_mib` bounds the memory that
-    reading the files takes; see `FileRules`.
+    `policy_values` are settings of policies, by name. The model's policy takes those that it has: several models of
+    different policies may be given the same values. Models that agree in `shared` have their workers and one policy
+    in common."""
 
-    A `profile` file of None is measured. `workers` is what the option takes: a number, npu:N, or None. Models that
-    agree in `shared` have their workers and one policy in common. Raises UsageError."""
+    name: str = setting(default="model", help="The model's name for clients.")
+    source: str = setting(
+        default="mobilenet_v3_small",
+        help="A torchvision network by name, module:function, FILE.pt2 of torch.export, or a step model.",
+    )
+    weights: Path | None = setting(default=None, help="A state_dict file; fixed random weights without.")
+    sha256: str | None = setting(default=None, help="The digest that the file of the source must have.")
+    weights_sha256: str | None = setting(default=None, help="The digest that the file of the weights must have.")
+    allow_nonfinite_weights: bool = setting(default=False, help="Take weights that are NaN or infinite.")
+    read_memory_mib: int = setting(
+        default=MEMORY_MIB,
+        help="Memory that reading a .pt2 or weights may take, in addition to 4 times the file's size.",
+        ge=64,
+        le=1 << 24,
+    )
+    input_shape: str | None = setting(
+        default=None, help="3x299x299, say; what the network says of itself if not given."
+    )
+    resize: int | None = setting(default=None, help="Resize the shorter side of images to this.", ge=1, le=65535)
+    crop: int | None = setting(
+        default=None, help="Crop images to a square of this size, the network's input.", ge=1, le=65535
+    )
+    mean: tuple[float, ...] | None = setting(
+        default=None, help="Subtract R,G,B from pixels of 0 to 1, as in 0.5,0.5,0.5.", ge=0
+    )
+    std: tuple[float, ...] | None = setting(default=None, help="Then divide by R,G,B.", ge=1e-6)
+    policy: str = setting(default="preba", help=f"{', '.join(policy_names())}, or module:Class.")
+    preprocess: str = setting(
+        default="cpu",
+        help="Where images and audio become tensors. What the DPU cannot take goes to the CPU.",
+        choices=PREPROCESSORS,
+    )
+    profile: Path | None = setting(default=None, help="From `headrace profile`; measured at the start without.")
+    workers: str | None = setting(
+        default=None,
+        help="A number of workers (one for each MIG device or core by default), or npu:N simulated NPUs.",
+    )
+    whole: bool = setting(default=False, help="Under policies that schedule nodes, keep the networks in one piece.")
+    max_batch: int = setting(
+        default=32, help="Largest batch to profile, and the limit of policies that have one.", ge=1, le=1024
+    )
+    slo_ms: float = setting(
+        default=100.0,
+        help="Target latency: a request without a timeout is late after it.",
+        ge=0.001,
+    )
+    drop_late: bool = setting(
+        default=False, help="Answer requests that have not begun in time for their deadline with an error."
+    )
+    max_queue: int = setting(default=256, help="Inputs in flight of a model; more are refused.", ge=1, le=65536)
+    hidden: int | None = setting(default=None, help="Size of a step model's hidden state.", ge=1, le=1 << 20)
+    vocabulary: int | None = setting(default=None, help="Size of a step model's vocabulary.", ge=2, le=1 << 24)
+    longest_input: int | None = setting(default=None, help="Longest input of a step model.", ge=1, le=1 << 20)
+    longest_output: int | None = setting(default=None, help="Longest output of a step model.", ge=1, le=1 << 20)
+    policy_values: tuple[tuple[str, Any], ...] = field(default=(), metadata={"composed": True})
 
-    name: str
-    source: str
-    weights: Path | None = None
-    sha256: str | None = None
-    weights_sha256: str | None = None
-    allow_nonfinite_weights: bool = False
-    read_memory_mib: int = MEMORY_MIB
-    input_shape: str | None = None
-    resize: int | None = None
-    crop: int | None = None
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
-    policy: str = "preba"
-    preprocess: str = "cpu"
-    profile: Path | None = None
-    workers: str | None = None
-    whole: bool = False
-    window_s: float = 0.005
-    bucket_s: float = BUCKET_S
-    bucket_width: int = BUCKET_WIDTH
-    merge_buckets: bool = True
-    knee_growth: float = KNEE_GROWTH
-    max_batch: int = 32
-    sla_s: float = 0.1
-    drop_late: bool = False
-    max_queue: int = 256
-    dec_timesteps: int | None = None
-    hidden: int | None = None
-    vocabulary: int | None = None
-    longest_input: int | None = None
-    longest_output: int | None = None
-
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse values that contradict each other."""
         if not self.source or not NAME.fullmatch(self.name) or self.name.strip() != self.name:
             raise UsageError(
                 f"--model {self.name + '=' + self.source!r}: give each model a name of letters, digits and . _ - :, as "
                 "in NAME=resnet50"
             )
-        if self.policy not in POLICIES:
-            raise UsageError(f"--policy: there is no {self.policy!r} here; choose from {', '.join(POLICIES)}")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if values is not None and len(values) != 3:
+                raise UsageError(f"--{name}: give three numbers, for red, green and blue, as in 0.5,0.5,0.5")
         parsed_workers(self.workers)
         if self.sha256 is not None and not self.source.endswith(EXPORTED):
             raise UsageError(f"model {self.name!r}: sha256 is for a file {EXPORTED}, and its source is {self.source!r}")
         if self.weights_sha256 is not None and self.weights is None:
             raise UsageError(f"model {self.name!r}: weights-sha256 is given without weights; give the file too")
-        _ = self.rules
+        _ = self.rules, self.chosen
+
+    @property
+    def slo_s(self) -> float:
+        """Return the target latency (s)."""
+        return self.slo_ms / 1e3
 
     @property
     def rules(self) -> FileRules:
@@ -91,140 +117,74 @@ class ModelSettings:
         )
 
     @property
+    def chosen(self) -> PolicySettings:
+        """Return the settings of the model's policy. Raises UsageError."""
+        own = {each.name for each in find_policy(self.policy).settings}
+        values = {"max_batch": self.max_batch, **dict(self.policy_values)}
+        return policy_settings(self.policy, {name: value for name, value in values.items() if name in own})
+
+    @property
+    def of_cells(self) -> bool:
+        """Tell whether the policy's tasks are of cells, which are programs of their own."""
+        return find_policy(self.policy).tasks == "cells"
+
+    @property
     def shared(self) -> tuple[object, ...]:
-        """Of what models must have in common to share workers."""
-        kind = self.policy in CELL_POLICIES  # cells are programs of their own
-        buckets = (self.bucket_s, self.bucket_width, self.merge_buckets, self.knee_growth)
-        limits = (self.window_s, self.max_batch, self.drop_late)
-        return (kind, self.policy, self.workers, self.whole, *buckets, *limits)
+        """Return what models must have in common to share workers and a policy."""
+        return (self.policy, self.chosen, self.workers, self.whole, self.max_batch, self.drop_late)
+
+    def with_policy_values(self, values: Mapping[str, Any]) -> "ModelSettings":
+        """Return these settings with some settings of policies changed."""
+        return replace(self, policy_values=tuple({**dict(self.policy_values), **values}.items()))
 
 
 def with_settings(base: ModelSettings, table: Mapping[str, Any], where: str) -> ModelSettings:
-    """`base` with what a table says; `where` names it in errors. Raises UsageError."""
-    changes = {}
+    """Return `base` with the settings of a table changed, also those of its policy.
+
+    A key is a setting's name, with dashes. The table may have a table `policy` with the policy's `name` and settings.
+    `where` names the table in errors. Raises UsageError."""
+    given = _flat(table)
+    own = {each.name: each for each in settings_of(ModelSettings)}
+    values, of_policy = {}, {}
+    policy = given.get("policy", base.policy)
+    if not isinstance(policy, str):
+        raise UsageError(f"{where}: policy is {repr(policy)[:LONGEST_NAME]}; give a text")
+    known = settings_of_policies(policy)
+    for name, value in given.items():
+        key = name.replace("_", "-")
+        what = f"{where}: {key} is"
+        if name in own:
+            values[name] = _read(own[name], value, what)
+        elif name in known:
+            of_policy[name] = _read(known[name], value, what)
+        else:
+            names = sorted(each.replace("_", "-") for each in (*own, *known))
+            raise UsageError(f"{where}: there is no setting {key[:LONGEST_NAME]!r}; known are {', '.join(names)}")
+    return replace(base, **values).with_policy_values(of_policy)
+
+
+def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
+    given: dict[str, Any] = {}
     for key, value in table.items():
-        known = KEYS.get(key)
-        if known is None:
-            raise UsageError(
-                f"{where}: there is no setting {key[:LONGEST_NAME]!r}; known are {', '.join(sorted(KEYS))}"
-            )
-        try:
-            changes[known.field] = known.read(value)
-        except ValueError as error:
-            raise UsageError(f"{where}: {key} is {repr(value)[:LONGEST_NAME]}; {error}") from None
-    return replace(base, **changes)
+        if key == "policy" and isinstance(value, dict):
+            given |= {"policy" if name == "name" else name: each for name, each in value.items()}
+        else:
+            given[key] = value
+    named = {key.replace("-", "_"): value for key, value in given.items()}
+    return {ALIASES.get(name, name): value for name, value in named.items()}
 
 
-class _Key(NamedTuple):
-    """A key of a table: the field that it sets, and how its value is read. `read` raises ValueError with what to
-    give."""
-
-    field: str
-    read: Callable[[Any], Any]
+def settings_of_policies(policy: str) -> dict[str, Setting]:
+    """Return the settings of all known policies and of this one, by name."""
+    names = [*policy_names(), *([] if policy in policy_names() else [policy])]
+    return {each.name: each for name in names for each in find_policy(name).settings}
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise ValueError("give a text")
-    return value
-
-
-def _file(value: Any) -> Path:
-    return Path(_text(value))
-
-
-def _workers(value: Any) -> str:
-    return str(value) if type(value) is int else _text(value)
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("give true or false")
-    return value
-
-
-def _one_of(names: tuple[str, ...]) -> Callable[[Any], str]:
-    def read(value: Any) -> str:
-        if value not in names:
-            raise ValueError(f"choose from {', '.join(names)}")
-        return str(value)
-
-    return read
-
-
-def _whole(least: int, most: int) -> Callable[[Any], int]:
-    def read(value: Any) -> int:
-        if type(value) is not int or not least <= value <= most:
-            raise ValueError(f"give a whole number of {least} to {most}")
-        return value
-
-    return read
-
-
-def _seconds(least_ms: float) -> Callable[[Any], float]:
-    def read(value: Any) -> float:
-        if type(value) not in (int, float) or not least_ms <= value < math.inf:
-            raise ValueError(f"give {least_ms:g} or more milliseconds")
-        return float(value) / 1e3
-
-    return read
-
-
-def _channels(least: float) -> Callable[[Any], tuple[float, ...]]:
-    def read(value: Any) -> tuple[float, ...]:
-        try:
-            found = tuple(float(each) for each in (value.split(",") if isinstance(value, str) else value))
-        except (TypeError, ValueError):
-            found = ()
-        if len(found) != 3 or not all(least <= each < math.inf for each in found):
-            raise ValueError(f"give three numbers of {least:g} or more, for red, green and blue, as in 0.5,0.5,0.5")
-        return found
-
-    return read
-
-
-def _bucket_s(value: Any) -> float:
-    if type(value) not in (int, float) or not 0 < value < math.inf:
-        raise ValueError("give seconds above 0")
-    return float(value)
-
-
-def _knee_growth(value: Any) -> float:
-    if type(value) not in (int, float) or not KNEE_GROWTH <= value < math.inf:
-        raise ValueError(f"give {KNEE_GROWTH:g} or more")
-    return float(value)
-
-
-KEYS = {
-    "name": _Key("name", _text),
-    "source": _Key("source", _text),
-    "weights": _Key("weights", _file),
-    "sha256": _Key("sha256", _text),
-    "weights-sha256": _Key("weights_sha256", _text),
-    "allow-nonfinite-weights": _Key("allow_nonfinite_weights", _flag),
-    "read-memory-mib": _Key("read_memory_mib", _whole(64, 1 << 24)),
-    "input-shape": _Key("input_shape", _text),
-    "resize": _Key("resize", _whole(1, 65535)),
-    "crop": _Key("crop", _whole(1, 65535)),
-    "mean": _Key("mean", _channels(0.0)),
-    "std": _Key("std", _channels(1e-6)),
-    "policy": _Key("policy", _one_of(POLICIES)),
-    "preprocess": _Key("preprocess", _one_of(PREPROCESSORS)),
-    "profile": _Key("profile", _file),
-    "workers": _Key("workers", _workers),
-    "whole": _Key("whole", _flag),
-    "window-ms": _Key("window_s", _seconds(0)),
-    "bucket-s": _Key("bucket_s", _bucket_s),
-    "bucket-width": _Key("bucket_width", _whole(1, 100_000)),
-    "merge-buckets": _Key("merge_buckets", _flag),
-    "knee-growth": _Key("knee_growth", _knee_growth),
-    "max-batch": _Key("max_batch", _whole(1, 1024)),
-    "sla-ms": _Key("sla_s", _seconds(0.001)),
-    "drop-late": _Key("drop_late", _flag),
-    "max-queue": _Key("max_queue", _whole(1, 65536)),
-    "dec-timesteps": _Key("dec_timesteps", _whole(1, 1 << 20)),
-    "hidden": _Key("hidden", _whole(1, 1 << 20)),
-    "vocabulary": _Key("vocabulary", _whole(2, 1 << 24)),
-    "longest-input": _Key("longest_input", _whole(1, 1 << 20)),
-    "longest-output": _Key("longest_output", _whole(1, 1 << 20)),
-}
+def _read(known: Setting, value: Any, what: str) -> Any:
+    if known.name == "workers" and type(value) is int:
+        value = str(value)
+    if isinstance(value, str) and (not value or "\0" in value):
+        raise UsageError(f"{what} {repr(value)[:LONGEST_NAME]}; give a text")
+    if isinstance(value, str) and known.kind in (bool, int, float) and not known.many:
+        raise UsageError(f"{what} {repr(value)[:LONGEST_NAME]}; {known.allowed()}")
+    return known.read(value, what)

@@ -47,7 +47,7 @@ ENVIRONMENT = {
 }
 # A thread does not survive a fork, and what it held stays locked. Executors set their own number of threads.
 ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
-PRELOADED = tuple(f"headrace.host.workers.{name}" for name in ("whole", "nodes", "cells"))
+PRELOADED = tuple(f"headrace.host.workers.executors.{name}" for name in ("whole", "nodes", "cells"))
 
 FIRST_FD = 3  # of the file descriptors that a request hands to its worker
 END_TIMEOUT_S = 3.0

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.batching.errors import UsageError
+from headrace.batching.settings import setting, settings
 from headrace.sim.fleet.routers import ROUTERS
 
 LOST = ("reroute", "fail")
-MOST = 100_000  # servers
+MAX = 100_000  # servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,8 @@ class Fleet:
 
     def __post_init__(self) -> None:
         """Raises UsageError."""
-        if not 1 <= self.servers <= MOST:
-            raise UsageError(f"--servers {self.servers}: give 1 to {MOST}")
+        if not 1 <= self.servers <= MAX:
+            raise UsageError(f"--servers {self.servers}: give 1 to {MAX}")
         if self.router not in ROUTERS:
             raise UsageError(f"--router {self.router!r}: choose from {', '.join(ROUTERS)}")
         if self.lost not in LOST:
@@ -125,3 +126,50 @@ def _numbers(words: list[str]) -> list[float] | None:
     except ValueError:
         return None
     return numbers if all(0 <= number < math.inf for number in numbers) else None
+
+
+@settings()
+class FleetSettings:
+    """Settings of a fleet of equal simulated servers behind a router, as the command line has them."""
+
+    servers: int = setting(default=1, help="How many equal servers, each with its policy.", ge=1, le=MAX)
+    router: str = setting(default="least-outstanding", help="How the router chooses a server.", choices=ROUTERS)
+    network_delay: str | None = setting(
+        default=None,
+        help="Delay between router and server, each way: milliseconds, or lognormal:MEDIAN_MS:SIGMA.",
+        advanced=True,
+    )
+    failure: str | None = setting(
+        default=None,
+        help="Planned failures, by comma: SERVER@AT_S:FOR_S dies after AT_S, and is back FOR_S later.",
+        advanced=True,
+    )
+    mtbf_s: float | None = setting(
+        default=None, help="Mean time from a server's start to its failure.", gt=0, advanced=True
+    )
+    mttr_s: float | None = setting(default=None, help="Mean time until a server is back.", gt=0, advanced=True)
+    lost: str = setting(
+        default="reroute", help="What happens to the requests of a server that fails.", choices=LOST, advanced=True
+    )
+    autoscale: str | None = setting(
+        default=None,
+        help="LEAST:TARGET:START_S:COOLDOWN_S; TARGET is the number of requests in flight for each server.",
+        advanced=True,
+    )
+
+    def fleet(self) -> Fleet:
+        """Return the fleet that these settings describe. Raises UsageError."""
+        return Fleet(
+            self.servers,
+            self.router,
+            Delay() if self.network_delay is None else parse_delay(self.network_delay),
+            () if self.failure is None else parse_failures(self.failure),
+            self.mtbf_s,
+            self.mttr_s,
+            self.lost,
+            None if self.autoscale is None else parse_autoscale(self.autoscale),
+        )
+
+    def check(self) -> None:
+        """Refuse values that contradict each other."""
+        self.fleet()

@@ -15,8 +15,9 @@ from headrace.batching.errors import UsageError
 from headrace.batching.graphs.execution import NodeTimes
 from headrace.sim.engine import Arrivals
 from headrace.sim.hardware.gpu.slice import PRECISIONS, check_fits, slice_of
+from headrace.sim.machine import SAMPLES, mean_lengths, rate_shares, server_of
 from headrace.sim.planner.target import Hardware, Target
-from headrace.sim.scenario import SAMPLES, Scenario, mean_lengths, rate_shares, server_of
+from headrace.sim.scenario import Scenario
 from headrace.sim.system import cost
 from headrace.sim.system.system import System
 

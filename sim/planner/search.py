@@ -34,11 +34,11 @@ from typing import Final
 import numpy as np
 
 from headrace.batching.errors import HeadraceError, UsageError
+from headrace.sim.machine import server_of
 from headrace.sim.planner.bounds import Bounds, bounds_of, idle
 from headrace.sim.planner.space import hardware_of, settings_of
 from headrace.sim.planner.target import Candidate, Hardware, Target
 from headrace.sim.planner.trials import Measured, Run, Trial, interval, max_held, max_late
-from headrace.sim.scenario import server_of
 from headrace.sim.system import cost
 from headrace.sim.workload.lengths import Fixed
 

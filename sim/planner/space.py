@@ -9,9 +9,9 @@ from headrace.batching.errors import UsageError
 from headrace.sim.hardware.gpu.mig import gpu_named, partitions
 from headrace.sim.planner.bounds import bounds_of
 from headrace.sim.planner.target import Candidate, Hardware, Target
-from headrace.sim.scenario import Scenario
 from headrace.sim.system.card import too_many
 from headrace.sim.system.system import CORES
+from headrace.sim.workload.settings import Workload
 from headrace.sim.zoo.traced import traced
 
 CUS: Final = (1, 2, 4, 8)  # CUs of each kind, as far as a card has room for them
@@ -21,7 +21,7 @@ BUCKETS_S: Final = (2.5, 5.0)  # the buckets of audio; the first is PREBA's
 
 
 def preprocessings(target: Target) -> list[str]:
-    networks = [traced(name) for name in Scenario(model=target.model).models()]
+    networks = [traced(name) for name in Workload(target.model).models()]
     if any(network.step_s is None and len(network.graphs) > 1 for network in networks):
         return ["ideal"]
     images = all(network.step_s is None for network in networks)

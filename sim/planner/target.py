@@ -7,7 +7,8 @@ from typing import Any, Final
 from headrace.batching.errors import UsageError
 from headrace.sim.hardware.gpu.mig import gpu_named
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS
-from headrace.sim.scenario import Scenario, trace_of
+from headrace.sim.machine import trace_of
+from headrace.sim.scenario import Scenario
 from headrace.sim.workload.replay import mean_rps
 
 LEAST: Final = ("cost", "power", "gpus")
@@ -61,8 +62,8 @@ class Target:
     burst_s: float = 1.0
     replay: str | None = None
     replay_speed: float = 1.0
-    photo_pixels: int = TYPICAL_PIXELS
-    photos: str | None = None
+    image_pixels: int = TYPICAL_PIXELS
+    images: str | None = None
     overhead_ms: float = 0.0
     prices: str | None = None
 
@@ -95,7 +96,7 @@ class Target:
     @classmethod
     def of_trace(cls, model: str, slo_ms: float, gpu: str, trace: str, **others: Any) -> "Target":
         """Return the target for the requests in the file `trace`; `others` are further fields. Raises UsageError."""
-        arrivals = trace_of(Scenario(model=model, accelerator=gpu, replay=trace))
+        arrivals = trace_of(Scenario.of(model=model, accelerator=gpu, replay=trace))
         rate_rps = mean_rps(arrivals)
         lasts_s = len(arrivals.arrival) / rate_rps
         if lasts_s < SPANS * slo_ms / 1e3:
@@ -140,21 +141,20 @@ class Target:
 
     def _load(self) -> Scenario:
         """Return the part of the scenario that holds at any rate."""
-        return Scenario(
+        return Scenario.of(
             model=self.model,
             accelerator=self.gpu,
             lengths=self.lengths,
             shares=self.shares,
             replay=self.replay,
-            photo_pixels=self.photo_pixels,
-            photos=self.photos,
+            image_pixels=self.image_pixels,
+            images=self.images,
             overhead_ms=self.overhead_ms,
         )
 
     def on(self, hardware: "Hardware") -> Scenario:
         """Return the part of the scenario that holds at any rate, with the server."""
-        return replace(
-            self._load(),
+        return self._load().having(
             partition=hardware.partition,
             preprocess=hardware.preprocess,
             cpu_costs=self.cpu_costs,
@@ -188,4 +188,4 @@ class Candidate:
         elif target.traffic == "mmpp":
             load["burst_s"] = target.burst_s
         settings: dict[str, Any] = load | dict(self.parameters)
-        return replace(target.on(self.hardware), policy=self.policy, sla_ms=target.slo_ms, seed=seed, **settings)
+        return target.on(self.hardware).having(policy=self.policy, slo_ms=target.slo_ms, seed=seed, **settings)

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching.errors import OutOfMemory, Unstable
-from headrace.sim.scenario import Scenario, run_scenario
+from headrace.sim.run import run_scenario
+from headrace.sim.scenario import Scenario
 
 # Quantiles for batch means, one-sided 99.5 %: of a normal variate, and of Student's t by the number of parts of a run.
 SURE: Final = 2.576
@@ -75,9 +76,11 @@ def measure(trial: Trial) -> Measured:
         done, _ = run_scenario(scenario, max_late=trial.max_late)
     except (OutOfMemory, Unstable):
         never = math.inf
-        return Measured(scenario.requests, never, never, never, 1.0, 0.0, never, {}, never, never, 1.0, {})
+        return Measured(
+            scenario.workload.drawn.requests, never, never, never, 1.0, 0.0, never, {}, never, never, 1.0, {}
+        )
     latencies, result = done.latencies(), done.result
-    share = float(np.mean(latencies * 1e3 > scenario.sla_ms))
+    share = float(np.mean(latencies * 1e3 > scenario.workload.slo_ms))
     power, bought, latency_ms = result.get("power_w"), result.get("cost"), result["latency_ms"]
     batch, rate, used = result["batch_size_mean"], result["throughput_rps"], result.get("part_utilization", {})
     assert isinstance(latency_ms, dict) and isinstance(used, dict)
@@ -92,7 +95,7 @@ def measure(trial: Trial) -> Measured:
         low_ms=low_ms,
         high_ms=high_ms,
         late=share,
-        doubt=doubt_of(latencies * 1e3 > scenario.sla_ms, 1 - trial.quantile),
+        doubt=doubt_of(latencies * 1e3 > scenario.workload.slo_ms, 1 - trial.quantile),
         span_s=len(latencies) / rate,
         latency_ms=latency_ms,
         power_w=trial.servers * power["total"] if isinstance(power, dict) else 0.0,

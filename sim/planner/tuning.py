@@ -15,7 +15,7 @@ policy's best is tried.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
@@ -24,13 +24,15 @@ import numpy as np
 from headrace.batching.errors import HeadraceError, UsageError
 from headrace.batching.graphs.execution import NodeTimes
 from headrace.batching.graphs.profile import KNEE_GROWTH
-from headrace.batching.policies.lazy import SLACK_SCOPES
-from headrace.batching.registry import CELL_POLICIES, POLICIES
+from headrace.batching.registry import policy_names
+from headrace.batching.settings import settings_of
+from headrace.sim.hardware.settings import accelerator_name
+from headrace.sim.machine import machine_of, max_batch_of, mean_lengths, rate_shares
 from headrace.sim.planner.bounds import LARGEST, SLACK, fits
 from headrace.sim.planner.search import FRESH
 from headrace.sim.planner.target import FACTOR, QUANTILES, ROUNDS, least_requests
 from headrace.sim.planner.trials import Measured, Run, Trial, interval, max_held
-from headrace.sim.scenario import Scenario, machine_of, mean_lengths, rate_shares
+from headrace.sim.scenario import Scenario
 
 Parameters = tuple[tuple[str, float | bool | str], ...]  # the parameters of a policy, by their names in `Scenario`
 
@@ -106,12 +108,12 @@ def policies_for(scenario: Scenario, text: str) -> list[str]:
     "all" stands for those that can serve the machine, without `oracle`, which knows more than any server. Raises
     UsageError."""
     if text.strip() == "all":
-        return [name for name in POLICIES if name != "oracle" and _serves(replace(scenario, policy=name))]
+        return [name for name in policy_names() if name != "oracle" and _serves(scenario.having(policy=name))]
     names = list(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
-        if name not in POLICIES:
-            raise UsageError(f"--tune {text!r}: choose from {', '.join(POLICIES)}, or all")
-        machine_of(replace(scenario, policy=name))
+        if name not in policy_names():
+            raise UsageError(f"--tune {text!r}: choose from {', '.join(policy_names())}, or all")
+        machine_of(scenario.having(policy=name))
     return names
 
 
@@ -130,10 +132,10 @@ class _Known:
         self.machine = machine_of(scenario)
         self.typical = {model: mean_lengths(known) for model, known in self.machine.lengths.items()}
         self.shares = rate_shares(scenario)
-        self.of_cells = scenario.policy in CELL_POLICIES
-        self.slo_s = scenario.sla_ms / 1e3
+        self.of_cells = scenario.entry.tasks == "cells"
+        self.slo_s = scenario.workload.slo_ms / 1e3
         self.overhead_ms = scenario.overhead_ms
-        alone = scenario.policy == "serial"
+        alone = scenario.entry.name == "serial"
         self.batches = CELL_BATCHES if self.of_cells else (1,) if alone else tuple(self._batches())
 
     def _batches(self) -> Iterator[int]:
@@ -194,7 +196,7 @@ def choices(scenario: Scenario) -> list[Parameters]:
     """Return the parameters that are tried for `scenario.policy`. Raises UsageError for a scenario that cannot be
     simulated."""
     known = _Known(scenario)
-    machine, policy = known.machine, scenario.policy
+    machine, policy = known.machine, scenario.entry.name
     decodes = any(len(times.sections.decoder) > 0 for times in machine.times.values())
     profiles = machine.profiles.values()
     varies = len(
@@ -214,20 +216,20 @@ def choices(scenario: Scenario) -> list[Parameters]:
         case "serial":
             space = {}
         case "graph":
-            space = {"window_ms": [_rounded(share * scenario.sla_ms) for share in WINDOWS], **batches}
+            space = {"window_ms": [_rounded(share * scenario.workload.slo_ms) for share in WINDOWS], **batches}
         case "bucketed-graph":
             space = {**({"bucket_width": BUCKET_WIDTHS} if varies > 1 else {}), **batches}
         case "cellular":
             space = {**batches, "max_tasks": MAX_TASKS}
         case "lazy" | "oracle":
-            space = {**batches, **coverage, "slack_scope": SLACK_SCOPES, "defer_late": (False, True)}
+            space = {**batches, **coverage, "defer_late": (False, True)}
         case "preba":
             space = knees
         case "preba-lazy":
             space = {**knees, **coverage}
         case "smdp":
-            worth = known.batch_s(machine.times, 1) * 1e3 / (scenario.busy_w or 1.0)
-            weights = {"w2": [_rounded(share * worth) for share in WORTHS]} if scenario.busy_w else {}
+            worth = known.batch_s(machine.times, 1) * 1e3 / (scenario.hardware.busy_w or 1.0)
+            weights = {"w2": [_rounded(share * worth) for share in WORTHS]} if scenario.hardware.busy_w else {}
             space = {**batches, **weights}
         case "deferred" | "earliest-deadline":
             space = {**batches, **coverage}
@@ -243,9 +245,9 @@ def _rounded(value: float) -> float:
 def usual(scenario: Scenario) -> Setting:
     """Return the policy with the default parameters of `headrace simulate`."""
     names = {name for parameters in choices(scenario) for name, _ in parameters}
-    default: dict[str, Any] = {field.name: field.default for field in fields(Scenario)}
+    default: dict[str, Any] = {each.name: each.default for each in settings_of(type(scenario.policy))}
     own = tuple((name, default[name]) for name in sorted(names))
-    return Setting(scenario.policy, own, replace(scenario, **{name: default[name] for name, _ in own}))
+    return Setting(scenario.entry.name, own, scenario.having(**dict(own)))
 
 
 def _settings(scenario: Scenario) -> tuple[list[Setting], int]:
@@ -256,12 +258,12 @@ def _settings(scenario: Scenario) -> tuple[list[Setting], int]:
     for parameters in every:
         values: dict[str, Any] = dict(parameters)
         if rate is None or rate <= known.able_rps(values.get("max_batch")):
-            settings.append(Setting(scenario.policy, parameters, replace(scenario, **values)))
+            settings.append(Setting(scenario.entry.name, parameters, scenario.having(**values)))
     return settings, len(every) - len(settings)
 
 
 def _rate(scenario: Scenario) -> float | None:
-    return None if scenario.replay is not None else scenario.rate_rps
+    return None if scenario.workload.trace is not None else scenario.workload.drawn.rate_rps
 
 
 class _Tuner:
@@ -279,7 +281,7 @@ class _Tuner:
         for left in reversed(range(1 if settings and _rate(settings[0].scenario) is None else ROUNDS)):
             count = math.ceil(requests / FACTOR**left)
             text = f"{len(alive)} settings: {count} requests"
-            scenarios = [replace(each.scenario, requests=count) for each in alive]
+            scenarios = [each.scenario.having(requests=count) for each in alive]
             measured = self.run(text, scenarios)
             tried = [Tried(*pair, left) for pair in zip(alive, measured, strict=True)]
             kept = list(still_racing(tried)) if left else []
@@ -293,28 +295,30 @@ class _Tuner:
         low, high = [], []
         for each in tried:
             scenario = each.setting.scenario
-            rate, holds = scenario.rate_rps, each.measured.quantile_ms <= scenario.sla_ms
+            rate, holds = scenario.workload.drawn.rate_rps, each.measured.quantile_ms <= scenario.workload.slo_ms
             able = min(_Known(scenario).able_rps(), rate / SLOWEST)
             low.append(rate if holds else SLOWEST * rate)
             high.append(able if holds else rate)
 
         def hold(rates: Sequence[float]) -> list[bool]:
             scenarios = [
-                replace(each.scenario, rate_rps=rate, requests=math.ceil(requests / FACTOR))
+                each.scenario.having(rate_rps=rate, requests=math.ceil(requests / FACTOR))
                 for each, rate in zip(settings, rates, strict=True)
             ]
             measured = self.run("up to which rate they hold", scenarios)
-            return [of.quantile_ms <= each.scenario.sla_ms for of, each in zip(measured, settings, strict=True)]
+            return [
+                of.quantile_ms <= each.scenario.workload.slo_ms for of, each in zip(measured, settings, strict=True)
+            ]
 
         highest = max_held(low, high, hold)
-        held = [each.measured.quantile_ms <= each.setting.scenario.sla_ms for each in tried]
+        held = [each.measured.quantile_ms <= each.setting.scenario.workload.slo_ms for each in tried]
         return [
             max_rps if holds or max_rps > least else 0.0
             for max_rps, least, holds in zip(highest, low, held, strict=True)
         ]
 
     def confirmed(self, setting: Setting, requests: int) -> tuple[float, float, float]:
-        scenarios = [replace(setting.scenario, requests=requests, seed=seed) for seed in range(1, FRESH + 1)]
+        scenarios = [setting.scenario.having(requests=requests, seed=seed) for seed in range(1, FRESH + 1)]
         return interval([each.quantile_ms for each in self.run("the winner with fresh seeds", scenarios)])
 
 
@@ -347,7 +351,7 @@ def best_of_each(tried: Sequence[Tried]) -> list[Tried]:
     for of_one in by_policy.values():
         least_ms = min(each.measured.quantile_ms for each in of_one)
         alike = [each for each in of_one if each.measured.quantile_ms <= ALIKE * least_ms]
-        best.append(max(alike, key=lambda each: each.setting.scenario.max_batch))
+        best.append(max(alike, key=lambda each: max_batch_of(each.setting.scenario)))
     return best
 
 
@@ -367,9 +371,9 @@ def tune(scenario: Scenario, policies: Iterable[str], quantile: float, run: Run)
     low, high = QUANTILES
     if not low <= quantile <= high:
         raise UsageError(f"--slo-quantile {quantile:g}: give {low:g} to {high:g}")
-    of_each = [replace(scenario, policy=policy) for policy in policies]
+    of_each = [scenario.having(policy=policy) for policy in policies]
     rate = _rate(scenario)
-    requests = least_requests(scenario.sla_ms, rate or 0.0, 1 - quantile)
+    requests = least_requests(scenario.workload.slo_ms, rate or 0.0, 1 - quantile)
     settings: list[Setting] = []
     struck = 0
     for each in of_each:
@@ -381,14 +385,14 @@ def tune(scenario: Scenario, policies: Iterable[str], quantile: float, run: Run)
     tuner = _Tuner(quantile, run)
     usuals = [usual(each) for each in of_each]
     tried = tuner.race(settings, requests)
-    at_rate = tuner.run("defaults", [replace(each.scenario, requests=requests) for each in usuals])
+    at_rate = tuner.run("defaults", [each.scenario.having(requests=requests) for each in usuals])
     usual_of = {each.policy: Tried(each, of, 0) for each, of in zip(usuals, at_rate, strict=True)}
     tried += [of for of in usual_of.values() if _beats(of, tried)]
     best = sorted(best_of_each(tried), key=lambda each: each.measured.quantile_ms)
-    holding = [each for each in best if each.measured.quantile_ms <= scenario.sla_ms]
+    holding = [each for each in best if each.measured.quantile_ms <= scenario.workload.slo_ms]
     while holding:
         fresh = tuner.confirmed(holding[0].setting, requests)
-        if fresh[2] <= scenario.sla_ms:
+        if fresh[2] <= scenario.workload.slo_ms:
             break
         holding = holding[1:]
     else:
@@ -406,19 +410,20 @@ def tune(scenario: Scenario, policies: Iterable[str], quantile: float, run: Run)
 
 
 def _check(scenario: Scenario, quantile: float, known: Sequence[_Known]) -> None:
+    slo_ms = scenario.workload.slo_ms
     alone_ms = min(each.alone_ms(quantile) for each in known)
-    what = f"{scenario.model} on {scenario.accelerator}"
-    if alone_ms > scenario.sla_ms:
+    what = f"{scenario.workload.model} on {accelerator_name(scenario.hardware)}"
+    if alone_ms > slo_ms:
         raise UsageError(
-            f"--slo-ms {scenario.sla_ms:g} is below {alone_ms:.3g} ms, which the {quantile:g} quantile of {what} takes "
-            f"alone: the SLO binds, by {alone_ms / scenario.sla_ms:.2f} times"
+            f"--slo-ms {slo_ms:g} is below {alone_ms:.3g} ms, which the {quantile:g} quantile of {what} takes "
+            f"alone: the SLO binds, by {alone_ms / slo_ms:.2f} times"
         )
     rate = _rate(scenario)
     able = max(each.able_rps() for each in known)
     if rate is not None and rate > able:
         raise UsageError(
             f"--rate-rps {rate:g} is more than {what} can serve in batches that end within --slo-ms "
-            f"{scenario.sla_ms:g}: the machine binds, at about {able / SLACK:.4g}/s, {rate / able * SLACK:.2f} times "
+            f"{slo_ms:g}: the machine binds, at about {able / SLACK:.4g}/s, {rate / able * SLACK:.2f} times "
             "too little"
         )
 
@@ -429,7 +434,8 @@ def _missed(scenario: Scenario, quantile: float, nearest: Tried, known: Sequence
     words = described(nearest.setting)
     binds = "the machine" if rate and rate / able >= 0.9 else "the SLO"
     return HeadraceError(
-        f"no parameters found that hold {scenario.sla_ms:g} ms at quantile {quantile:g}: the nearest, {words}, have "
+        f"no parameters found that hold {scenario.workload.slo_ms:g} ms at quantile {quantile:g}: "
+        f"the nearest, {words}, have "
         f"{nearest.measured.quantile_ms:.4g} ms{used}; {binds} binds; allow more --slo-ms, or a lower --rate-rps"
     )
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.batching.errors import OutOfMemory, Unstable, UsageError
-from headrace.sim.scenario import Scenario, checked_setting, run_scenario
+from headrace.sim.run import run_scenario
+from headrace.sim.scenario import Scenario
+from headrace.sim.scenario_files import checked_setting, flattened
 from headrace.sim.text_files import read_toml
 
 MAX_RUNS: Final = 100_000
@@ -39,9 +41,7 @@ def read_grid(path: Path) -> Grid:
     MOST_RUNS combinations."""
     where = f"--grid {path}"
     body = read_toml(where, path)
-    given = {key.replace("-", "_"): value for key, value in body.items()}
-    if len(given) < len(body):
-        raise UsageError(f"{where}: a setting is there twice, with dashes and without")
+    given = flattened(where, body)
     if "seeds" in given:
         if "seed" in given:
             raise UsageError(f"{where}: give seed or seeds")
@@ -58,7 +58,7 @@ def read_grid(path: Path) -> Grid:
         each = value if isinstance(value, list) else [value]
         if not each:
             raise UsageError(f"{where}: {key} is an empty list; give a value or several")
-        values[key] = [checked_setting(where, key, one) for one in each]
+        values[key] = [checked_setting(where, key, one, given) for one in each]
         if len(set(values[key])) < len(each):
             raise UsageError(f"{where}: {key} has a value twice")
     grid = Grid(values)

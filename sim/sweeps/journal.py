@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -85,7 +85,7 @@ class Journal(Generic[Result]):
         """Write a result to disk before returning; the kernel may still hold it. Raises UsageError if writing fails."""
         key = self._key(job)
         self._found[key] = result
-        row = {"version": code_version(), "key": key, "job": asdict(job), "result": asdict(result)}  # type: ignore[call-overload]
+        row = {"version": code_version(), "key": key, "job": _plain(job), "result": asdict(result)}  # type: ignore[call-overload]
         line = ("\n" if self._torn else "") + json.dumps(row) + "\n"
         self._torn = False
         try:
@@ -95,7 +95,7 @@ class Journal(Generic[Result]):
             raise UsageError(f"{self._log}: {error}") from error
 
     def _key(self, job: Any) -> str:
-        settings = asdict(job)
+        settings = _plain(job)
         files = {text: _contents(text, self.path) for text in _texts(settings)}
         return hashlib.sha256(json.dumps([type(job).__name__, settings, files], sort_keys=True).encode()).hexdigest()
 
@@ -116,6 +116,20 @@ class Journal(Generic[Result]):
             self._log.unlink()
         except OSError as error:
             raise UsageError(f"{self.path}: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    """Return a job, or a part of one, as plain values.
+
+    A job that is composed of settings has its own flat names (`flat`)."""
+    flat = getattr(value, "flat", None)
+    if flat is not None:
+        return dict(flat())
+    if is_dataclass(value):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 @dataclass(frozen=True)

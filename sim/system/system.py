@@ -38,9 +38,6 @@ from headrace.sim.workload.images import Pixels, draw
 from headrace.sim.zoo.traced import traced
 
 CORES: Final = 32  # the cores of a CPU, EPYC 7502
-# PREBA does not give its precision. It cannot have been fp32: 25 s of audio through Conformer in 35 ms (Fig. 15) are
-# nearly three times what the ordinary units of a 1g.5gb do.
-PRECISION: Final = "tf32"
 SERVER: Final = replace(PREBA, copy_bytes_s=inf)  # after preprocessing, inputs are on the GPU
 
 

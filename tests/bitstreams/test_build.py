@@ -157,6 +157,7 @@ def test_a_container_is_compiled_of_its_own_kernels_only(tmp_path, monkeypatch):
     assert {file.parent.name for file in compiled} == {
         "image_cu",
         "decode",
+        "parse",
         "progressive",
         "resize",
         "crop",

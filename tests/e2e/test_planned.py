@@ -2,7 +2,7 @@
 
 The network sleeps, so that its time depends little on what else the machine does. What remains are the server's and
 the client's own milliseconds on a machine of continuous integration: hence the tolerance, half as much again, of the
-median and the 90th percentile. `scripts/bench_plan.py` looks at the 99th, with real networks."""
+median and the 90th percentile. `python -m benchmarks.plan` looks at the 99th, with real networks."""
 
 import contextlib
 import json

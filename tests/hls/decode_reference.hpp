@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "decode/decode.cpp"
-#include "decode/jpeg_parser.cpp"
-#include "progressive/progressive.cpp"
+#include "decode/parse/jpeg_parser.cpp"
+#include "decode/progressive/progressive.cpp"
 
 namespace reference {
 

@@ -11,8 +11,8 @@ from headrace.bitstreams.sources import hls_folder
 
 HERE = Path(__file__).parent
 HLS = hls_folder()
-EVERY_UNIT = sorted(HLS.glob("*/*.cpp"))
-DECODE = [*sorted((HLS / "decode").glob("*.cpp")), *sorted((HLS / "progressive").glob("*.cpp"))]
+EVERY_UNIT = sorted(HLS.rglob("*.cpp"))
+DECODE = sorted((HLS / "decode").rglob("*.cpp"))
 NORM_CU = [HLS / "mel_normalize/mel_normalize.cpp", HLS / "audio_norm_cu/audio_norm_cu.cpp"]
 
 # Shared libraries of HLS C++, by csim.load.

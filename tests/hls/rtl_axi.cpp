@@ -1,4 +1,4 @@
-// Test bench of hls/rtl/axi_read.sv: a memory with latency, stalls and a bad range, and a consumer.
+// Test bench of hls/rtl/axi/axi_read.sv: a memory with latency, stalls and a bad range, and a consumer.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

@@ -1,4 +1,4 @@
-// Test bench of hls/rtl/axi_read_share.sv and axi_write_share.sv: clients with random bursts, and a memory that answers
+// Test bench of hls/rtl/axi/axi_read_share.sv and axi_write_share.sv: clients with random bursts, and a memory that answers
 // those of different clients in any order. HEADRACE_WRITES chooses which.
 #include <algorithm>
 #include <array>

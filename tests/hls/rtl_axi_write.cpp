@@ -1,4 +1,4 @@
-// Test bench of hls/rtl/axi_write.sv: commands and words with random stalls, a memory with latency and a bad range.
+// Test bench of hls/rtl/axi/axi_write.sv: commands and words with random stalls, a memory with latency and a bad range.
 #include <cstdint>
 #include <cstring>
 #include <random>

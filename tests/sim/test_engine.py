@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from make_policy import make_policy
 from reference_engine import ids, node_by_node
 
 from headrace.batching import (
@@ -17,9 +18,8 @@ from headrace.batching import (
     NodeTimes,
     OracleLazyBatching,
     RateTables,
-    Serial,
+    SerialBatching,
     UsageError,
-    make_policy,
 )
 from headrace.batching.graphs.cell_graph import lstm, seq2seq
 from headrace.batching.registry import CELL_POLICIES
@@ -194,7 +194,7 @@ def test_mean_wait_of_an_m_d_1_queue_is_pollaczek_and_khinchines(load):
     means = []
     for seed in range(5):
         work = generate(poisson(load, 200_000, seed), {"net": Fixed()}, math.inf, seed)
-        result = simulate(Serial([graph]), work, times, 1, seed=seed).result
+        result = simulate(SerialBatching([graph]), work, times, 1, seed=seed).result
         means.append(result["queue_ms"] / 1e3)
         assert result["utilization"] == pytest.approx(load, rel=0.02)
     error = 4 * np.std(means, ddof=1) / math.sqrt(5)
@@ -208,7 +208,7 @@ def test_littles_law_holds_on_every_run(workers):
     times = {name: NodeTimes(graph, Latency(0.01, 0.001)) for name, graph in GRAPHS.items()}
     steps = dict.fromkeys(GRAPHS, 4)
     policies = [
-        Serial(GRAPHS.values()),
+        SerialBatching(GRAPHS.values()),
         GraphBatching(GRAPHS.values(), 0.05, 8),
         LazyBatching(times, workers, 8, steps),
         OracleLazyBatching(times, workers, 8, steps),
@@ -261,7 +261,7 @@ def test_what_has_not_begun_at_its_deadline_is_dropped_then():
     times = {"net": NodeTimes(chain("net", 3), Unit())}
     load = arrivals([0, 0, 0, 1, 2])
     load.deadline[:] = [9, 4, 5, 0.5, 6]
-    done = simulate(Serial([chain("net", 3)]), load, times, 1, drop_late=True)
+    done = simulate(SerialBatching([chain("net", 3)]), load, times, 1, drop_late=True)
     assert done.outcome.started == [0, 3, -1, -1, -1] and done.outcome.finished == [3, 6, -1, -1, -1]
     assert done.outcome.in_system_s == 3 + 6 + 5 + 0 + 4
     result = done.result
@@ -361,7 +361,7 @@ def test_what_is_not_a_time_or_a_length_is_refused():
     times = {"net": NodeTimes(chain("net", 3), Unit())}
     for load in (arrivals([0], deadline=math.nan), arrivals([0], inputs=[math.nan])):
         with pytest.raises(UsageError, match="request 0"):
-            run(Serial([chain("net", 3)]), load, times, 1)
+            run(SerialBatching([chain("net", 3)]), load, times, 1)
 
 
 def test_a_policy_that_forgets_requests_is_found_out():

@@ -11,9 +11,9 @@ from headrace.batching import (
     ModelGraph,
     Node,
     NodeTimes,
-    Preba,
+    PrebaBatching,
     Profile,
-    Serial,
+    SerialBatching,
     UsageError,
 )
 from headrace.sim.engine import Arrivals, run
@@ -63,7 +63,7 @@ def in_blocks(arrivals, size):
 def test_latency_counts_from_the_arrival_and_the_queue_from_when_a_request_is_ready():
     """Two cores take 4, 1 and 2: ready at 4, 1 and 3. One worker takes 3 each: at 1 to 4, 4 to 7, 7 to 10."""
     done = simulate(
-        Serial([GRAPH]),
+        SerialBatching([GRAPH]),
         load([0, 0, 1], [4, 1, 2]),
         times(1.0),
         1,
@@ -92,7 +92,7 @@ def test_latency_counts_from_the_arrival_and_the_queue_from_when_a_request_is_re
 
 def test_a_trace_shows_each_request_from_its_arrival_until_it_was_ready():
     done = simulate(
-        Serial([GRAPH]),
+        SerialBatching([GRAPH]),
         load([0, 0, 1, 2], [4, 1, 1, 2]),
         times(1.0),
         1,
@@ -105,12 +105,12 @@ def test_a_trace_shows_each_request_from_its_arrival_until_it_was_ready():
     ran = {request.id: ran.started for ran in done.outcome.ran for request in ran.task.requests}
     assert all(ran[number] >= each.end for each in stage for number in each.flows)
     for none in (None, Preprocessor("ideal", ())):
-        plain = simulate(Serial([GRAPH]), load([0], [1]), times(1.0), 1, record=True, preprocessor=none)
+        plain = simulate(SerialBatching([GRAPH]), load([0], [1]), times(1.0), 1, record=True, preprocessor=none)
         assert [each.track for each in of_simulation(plain.arrivals, plain.outcome)] == [("worker 0",)]
 
 
 def test_a_run_without_preprocessing_reports_none():
-    assert not PREPROCESS_KEYS & set(simulate(Serial([GRAPH]), load([0], [1]), times(1.0), 1).result)
+    assert not PREPROCESS_KEYS & set(simulate(SerialBatching([GRAPH]), load([0], [1]), times(1.0), 1).result)
 
 
 def test_ideal_preprocessing_changes_nothing():
@@ -129,7 +129,7 @@ def test_ideal_preprocessing_changes_nothing():
 def test_what_is_late_when_it_is_ready_is_dropped_then():
     """The first is ready in time and served; the second is ready at 5, after its deadline at 3."""
     done = simulate(
-        Serial([GRAPH]),
+        SerialBatching([GRAPH]),
         load([0, 0], [1, 4], 3.0),
         times(0.5),
         1,
@@ -158,7 +158,7 @@ def test_a_streamed_run_with_preprocessing_is_the_same_run(kind, drop):
     known = times(0.0002, 0.0001)
     make = {
         "lazy": lambda: LazyBatching(known, 2),
-        "serial": lambda: Serial([GRAPH]),
+        "serial": lambda: SerialBatching([GRAPH]),
         "graph": lambda: GraphBatching([GRAPH], 0.003, 16),
     }[kind]
     count = 4000
@@ -193,7 +193,7 @@ def test_with_ideal_preprocessing_a_server_saturates_at_what_its_slices_can_do()
     known = times(0.001, 0.0002)
     knee = curve(known, 7)["net"].knee()
     work = generate(poisson(3 * knee.throughput_rps, 60_000, 0), {"net": Fixed()}, math.inf, 0)
-    policy = Preba([GRAPH], curve(known, 7), 7)
+    policy = PrebaBatching([GRAPH], curve(known, 7), 7)
     done = simulate(policy, work, known, 7, preprocessor=Preprocessor("ideal", ())).result
     assert done["throughput_rps"] == pytest.approx(knee.throughput_rps, rel=0.02)
     assert 0.98 < done["utilization"] <= 1
@@ -205,7 +205,7 @@ def test_with_one_slow_step_a_server_saturates_at_that_step():
     slow = Step("slow", 4, lambda sizes: np.full(len(sizes), 8 / slices))  # half of what the slices can do
     chain = Preprocessor("dpu", (Step("fast", 4, lambda sizes: np.full(len(sizes), 1 / slices)), slow))
     work = generate(poisson(2 * slices, 60_000, 0), {"net": Fixed()}, math.inf, 0)
-    done = simulate(Preba([GRAPH], curve(known, 7), 7), work, known, 7, preprocessor=chain).result
+    done = simulate(PrebaBatching([GRAPH], curve(known, 7), 7), work, known, 7, preprocessor=chain).result
     assert done["throughput_rps"] == pytest.approx(slices / 2, rel=0.02)
     assert done["preprocess_utilization"]["slow"] == pytest.approx(1.0, rel=0.02)
     assert done["preprocess_utilization"]["slow"] <= 1
@@ -214,10 +214,10 @@ def test_with_one_slow_step_a_server_saturates_at_that_step():
 def test_each_worker_takes_its_own_time():
     """Worker 0 takes 3 for a request, worker 1 takes 6."""
     unlike = [times(1.0), times(2.0)]
-    outcome = run(Serial([GRAPH]), load([0, 0, 0, 0], [1] * 4), unlike, 2, True)
+    outcome = run(SerialBatching([GRAPH]), load([0, 0, 0, 0], [1] * 4), unlike, 2, True)
     assert [(ran.worker, ran.started, ran.ended) for ran in outcome.ran] == [(0, 0, 3), (0, 3, 6), (1, 0, 6), (0, 6, 9)]
     assert outcome.worker_busy_s == [9, 6] and outcome.busy_s == 15
-    done = simulate(Serial([GRAPH]), load([0, 0, 0, 0], [1] * 4), unlike, 2)
+    done = simulate(SerialBatching([GRAPH]), load([0, 0, 0, 0], [1] * 4), unlike, 2)
     assert done.outcome.finished == outcome.finished and done.result["utilization"] == 15 / 18
 
 
@@ -231,4 +231,4 @@ def test_a_preemptible_task_ends_at_its_own_workers_boundaries():
 
 def test_times_of_another_number_of_workers_are_refused():
     with pytest.raises(UsageError, match="node times of 2 workers for 3; give one mapping for each, or one for all"):
-        simulate(Serial([GRAPH]), load([0], [1]), [times(1.0)] * 2, 3)
+        simulate(SerialBatching([GRAPH]), load([0], [1]), [times(1.0)] * 2, 3)

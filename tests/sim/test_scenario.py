@@ -13,8 +13,8 @@ from headrace.batching import (
     ProfilePoint,
     UnknownModel,
     UsageError,
+    find_policy,
 )
-from headrace.batching.registry import CELL_POLICIES
 from headrace.sim.hardware.npu import npu_times
 from headrace.sim.scenario import Scenario, check_given, curves, read_settings, run_scenario, usual_lengths
 from headrace.sim.trace import of_simulation, write
@@ -25,7 +25,7 @@ from headrace.sim.zoo.cells import CELL_NETWORKS
 SMALL = {"requests": 300, "rate_rps": 300.0}
 
 
-@pytest.mark.parametrize("policy", [name for name in POLICIES if name not in CELL_POLICIES])
+@pytest.mark.parametrize("policy", [name for name in POLICIES if find_policy(name).tasks != "cells"])
 @pytest.mark.parametrize("model", ["resnet50", "gnmt", "transformer", "las", "bert_base,vgg16"])
 def test_every_policy_serves_every_network(policy, model):
     done, _ = run_scenario(Scenario(model=model, policy=policy, npus=2, **SMALL))
@@ -91,7 +91,7 @@ def measured_npu(request, tmp_path_factory):
     return {"model": model, "accelerator": "profile", "profile": str(file)}
 
 
-@pytest.mark.parametrize("policy", [name for name in POLICIES if name not in CELL_POLICIES])
+@pytest.mark.parametrize("policy", [name for name in POLICIES if find_policy(name).tasks != "cells"])
 def test_measured_nodes_of_the_npu_serve_as_the_npu_does(policy, measured_npu):
     """Preemption at nodes, encoder and decoder steps, the length distribution and dec_timesteps: all are the same."""
     model = measured_npu["model"]

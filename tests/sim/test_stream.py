@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from headrace.batching import LazyBatching, NodeTimes, Serial, UsageError
+from headrace.batching import LazyBatching, NodeTimes, SerialBatching, UsageError
 from headrace.batching.graphs.cell_graph import seq2seq
 from headrace.batching.policies.cellular import CellularBatching
 from headrace.sim.engine import Arrivals
@@ -40,7 +40,7 @@ def test_a_streamed_run_is_the_same_run(name):
         times, cells, rate = {"net": NodeTimes(model.graph, Millisecond())}, {"net": model}, 100.0
     kinds = {
         "lazy": lambda: LazyBatching(times, 1),
-        "serial, dropping the late": lambda: Serial([times["net"].graph]),
+        "serial, dropping the late": lambda: SerialBatching([times["net"].graph]),
         "cellular": lambda: CellularBatching([cells["net"]], 1),
     }
     arrivals = generate(poisson(rate, 3000, 1), {"net": WMT15}, 0.02, 1)

@@ -10,7 +10,7 @@ than `max_wait_s` beside an idle worker: then all that waits is served, up to th
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from headrace.batching.errors import UnknownModel, UsageError
@@ -43,14 +43,6 @@ class Rule(ABC):
     def reason(self, batch: int) -> str:
         """Why `batch`, its answer just now, leaves."""
         return FULL if batch == self.largest else IDLE
-
-
-def check_tables(tables: Sequence[Sequence[int]], best_batch: int, max_batch: int) -> None:
-    """Tables of batches by the number of waiting requests, and the batch beyond them. Raises UsageError."""
-    if not 1 <= best_batch <= max_batch or any(
-        not 0 <= batch <= min(waiting, max_batch) for table in tables for waiting, batch in enumerate(table)
-    ):
-        raise UsageError("a table serves at least 0 and at most what waits, and no more than the largest batch")
 
 
 class _Line(Fifo):

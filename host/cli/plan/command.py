@@ -12,40 +12,43 @@ from typing import Annotated, Any
 import typer
 
 from headrace.batching.errors import UsageError
+from headrace.batching.settings import option
 from headrace.host.cli.console import Stages, progress, tell, warn
-from headrace.host.cli.options import Json, Ray, check_readable, command, make_folder, readable
+from headrace.host.cli.options import HelpAll, Json, Ray, check_readable, command, make_folder, readable
 from headrace.host.cli.plan.placement import placed_models
 from headrace.host.cli.plan.schedule import check_day, scheduled
 from headrace.host.cli.plan.search import planned
 from headrace.host.cli.plan.tuning import tuned
-from headrace.host.cli.simulate.command import (
-    Accelerator,
-    ActiveSlices,
-    BurstS,
-    BusyW,
-    CorpusFile,
-    Npus,
-    OverheadMs,
-    Partition,
-    PhotoPixels,
-    PhotosFile,
-    Precision,
-    Preprocess,
-    Prices,
-    ProfileFile,
-    TreesFile,
-    scenario_of,
-)
+from headrace.host.cli.setting_options import Choice, add_settings
+from headrace.host.cli.setting_options import given as given_options
+from headrace.host.cli.simulate.command import ACCELERATOR_CHOICE, FILES, readable_scenario
 from headrace.sim.hardware.gpu.mig import GPUS
+from headrace.sim.hardware.settings import ACCELERATORS
 from headrace.sim.planner import tuning
 from headrace.sim.planner.schedule import REPARTITION_S
 from headrace.sim.planner.target import TRAFFICS, Target
 from headrace.sim.planner.trials import Measured, Run, Trial, measure
-from headrace.sim.scenario import Scenario
+from headrace.sim.scenario import ACCELERATOR, ALIASES, TRAFFIC, RunSettings, every_setting, renamed
 from headrace.sim.sweeps.journal import Journal
 from headrace.sim.sweeps.sweep import WorkerPool, worker_pool
 from headrace.sim.system.cost import YEARS
+from headrace.sim.system.settings import Preprocess
 from headrace.sim.workload.day import read_day
+from headrace.sim.workload.settings import Bursty, Workload
+
+MACHINE = (
+    ACCELERATOR,
+    "profile",
+    "npus",
+    "partition",
+    "active_slices",
+    "preprocess",
+    "precision",
+    "busy_w",
+    "corpus",
+    "trees",
+)  # settings of the machine that --tune finds parameters for
+REQUESTS = (TRAFFIC, "burst_s", "lengths", "cpu_costs", "image_pixels", "images", "overhead_ms", "prices")
 
 
 class Least(StrEnum):
@@ -56,6 +59,7 @@ class Least(StrEnum):
 
 @command
 def plan(
+    ctx: typer.Context,
     model: Annotated[
         str, typer.Option(help="One that --accelerator a100-40gb of simulate takes, or several by comma.")
     ],
@@ -71,10 +75,6 @@ def plan(
         str | None,
         typer.Option(help="Requests/s: of all models together, equally, or of each by comma.", metavar="FLOAT[,...]"),
     ] = None,
-    traffic: Annotated[
-        str | None, typer.Option(help=f"{', '.join(TRAFFICS)} [poisson].", autocompletion=lambda: list(TRAFFICS))
-    ] = None,
-    burst_s: BurstS = None,
     replay: Annotated[
         Path | None,
         typer.Option(
@@ -98,14 +98,6 @@ def plan(
     gpus: Annotated[int, typer.Option(help="At most so many, each in a server of its own.")] = 1,
     least: Annotated[Least, typer.Option(help="What is best: dollars, watts, or GPUs (then dollars).")] = Least.COST,
     budget_usd: Annotated[float | None, typer.Option(help=f"Servers and energy of {YEARS:g} years.")] = None,
-    lengths: Annotated[str | None, typer.Option(help="As of simulate [the model's].")] = None,
-    cpu_costs: Annotated[
-        Path | None, typer.Option(help="From `headrace profile --cpu-preprocessing`.", callback=readable)
-    ] = None,
-    photo_pixels: PhotoPixels = None,
-    photos: PhotosFile = None,
-    overhead_ms: OverheadMs = None,
-    prices: Prices = None,
     out_folder: Annotated[
         Path | None,
         typer.Option(
@@ -121,63 +113,43 @@ def plan(
             "the options under 'Models and hardware' give, as `headrace simulate` takes them."
         ),
     ] = None,
-    accelerator: Accelerator = None,
-    profile: ProfileFile = None,
-    npus: Npus = None,
-    partition: Partition = None,
-    active_slices: ActiveSlices = None,
-    preprocess: Preprocess = None,
-    precision: Precision = None,
-    busy_w: BusyW = None,
-    corpus: CorpusFile = None,
-    trees: TreesFile = None,
     ray: Ray = None,
     as_json: Json = False,
+    help_all: HelpAll = False,
 ) -> None:
     """The partition, preprocessing and policy that meet a target at the least cost, power, or number of GPUs; with
     --day, when to change them; with --tune, the parameters of policies that meet it on a given machine with the least
     latency.
 
     Bounds and simulation decide; the winner is simulated again with fresh seeds."""
-    machine = {
-        "accelerator": accelerator,
-        "profile": profile,
-        "npus": npus,
-        "partition": partition,
-        "active_slices": active_slices,
-        "preprocess": preprocess,
-        "precision": precision,
-        "busy_w": busy_w,
-        "corpus": corpus,
-        "trees": trees,
-    }
-    given = {name: value for name, value in machine.items() if value is not None}
+    chosen = _chosen(ctx)
+    given = {name: value for name, value in chosen.items() if name in MACHINE}
+    requests = {name: value for name, value in chosen.items() if name not in MACHINE}
     if tune is not None:
-        for option, value in (("--gpu", gpu), ("--budget-usd", budget_usd), ("--day", day)):
+        for name, value in (("--gpu", gpu), ("--budget-usd", budget_usd), ("--day", day)):
             if value is not None:
-                raise UsageError(f"{option} is for planning a server: leave it out, or --tune")
+                raise UsageError(f"{name} is for planning a server: leave it out, or --tune")
     elif given:
-        raise UsageError(f"--{next(iter(given)).replace('_', '-')} is for --tune: leave it out, or give --tune POLICY")
+        raise UsageError(f"{option(next(iter(given)))} is for --tune: leave it out, or give --tune POLICY")
     elif gpu is None:
         raise UsageError("--gpu: give one to plan a server, or --tune POLICY for a machine that is there")
     loads = [
-        option
-        for option, value in (("--rate-rps", rate_rps), ("--day", day), ("--replay", replay))
-        if value is not None
+        name for name, value in (("--rate-rps", rate_rps), ("--day", day), ("--replay", replay)) if value is not None
     ]
     if len(loads) != 1:
         raise UsageError(f"give one of --rate-rps, --day and --replay{', not ' if loads else ''}{' and '.join(loads)}")
-    if burst_s is not None and traffic != "mmpp":
+    if "burst_s" in requests and requests.get("traffic") != "mmpp":
         raise UsageError("--burst-s is for --traffic mmpp")
     if replay is not None:
-        for option, value in (("--traffic", traffic), ("--lengths", lengths)):
-            if value is not None:
-                raise UsageError(f"--replay brings its own arrivals and lengths; leave out {option}")
-    if photos is not None and photo_pixels is not None:
-        raise UsageError("--photos and --photo-pixels both tell sizes; give one of them")
-    if photos is not None:
-        check_readable("--photos", photos)
-    models = Scenario(model=model).models()
+        for name in ("traffic", "lengths"):
+            if name in requests:
+                raise UsageError(f"--replay brings its own arrivals and lengths; leave out {option(name)}")
+    if {"images", "image_pixels"} <= requests.keys():
+        raise UsageError("--images and --image-pixels both tell sizes; give one of them")
+    for name in FILES:
+        if name in chosen:
+            check_readable(option(name), Path(chosen[name]))
+    models = Workload(model).models()
     slos = _numbers("--slo-ms", slo_ms, models)
     least_ms = min(slos)
     rates = [] if rate_rps is None else _numbers("--rate-rps", rate_rps, models)
@@ -187,22 +159,10 @@ def plan(
 
     work: Callable[[Run], None]
     if tune is not None:
-        more = {
-            "lengths": lengths,
-            "cpu_costs": cpu_costs,
-            "shares": shares,
-            "photo_pixels": photo_pixels,
-            "photos": photos,
-            "prices": prices,
-            "rate_rps": sum(rates) or None,
-            "traffic": traffic,
-            "burst_s": burst_s,
-            "replay": replay,
-            "overhead_ms": overhead_ms,
-        }
-        given |= {"model": model, "sla_ms": least_ms}
+        more = {"shares": shares, "rate_rps": sum(rates) or None, "replay": replay}
+        given |= {"model": model, "slo_ms": least_ms, **requests}
         given |= {name: value for name, value in more.items() if value is not None}
-        scenario, notes = scenario_of(given)
+        scenario, notes = readable_scenario(given)
         for note in notes:
             warn(note)
         policies = tuning.policies_for(scenario, tune)
@@ -211,19 +171,12 @@ def plan(
         intervals = () if day is None else read_day(day, model.split(","))
         assert gpu is not None
         asked: dict[str, Any] = {
+            **requests,
             "quantile": slo_quantile,
             "gpus": gpus,
             "least": least.value,
             "budget_usd": budget_usd,
-            "lengths": lengths,
-            "cpu_costs": cpu_costs and str(cpu_costs),
             "shares": shares,
-            "traffic": traffic,
-            "burst_s": burst_s,
-            "photo_pixels": photo_pixels,
-            "photos": photos and str(photos),
-            "prices": prices,
-            "overhead_ms": overhead_ms,
         }
         asked = {name: value for name, value in asked.items() if value is not None}
         if replay is not None:
@@ -249,6 +202,14 @@ def plan(
     # It is closed first: a cluster takes longer to end than a command may after Ctrl-C.
     with worker_pool(ray=ray) as workers, nullcontext() if journal is None else journal, progress() as shown:
         work(_run(workers, Stages(shown), journal))
+
+
+def _chosen(ctx: typer.Context) -> dict[str, Any]:
+    """Return the settings of the command line by name, in their types. Raises UsageError."""
+    return {
+        name: value if name in (ACCELERATOR, TRAFFIC) else every_setting()[name].read(value, option(name))
+        for name, value in renamed(given_options(ctx)).items()
+    }
 
 
 def _numbers(option: str, text: str, models: Sequence[str]) -> list[float]:
@@ -284,3 +245,20 @@ def _run(workers: WorkerPool, stages: Stages, journal: Journal[Measured] | None)
         return workers.sweep(measure, trials, stages.step, journal, stages.skip)
 
     return run
+
+
+add_settings(
+    plan,
+    {
+        "Requests": [
+            Choice(TRAFFIC, f"{', '.join(TRAFFICS)} [poisson].", tuple(TRAFFICS)),
+            Bursty,
+            Workload,
+            RunSettings,
+            Preprocess,
+        ],
+        "Machine, for --tune": [ACCELERATOR_CHOICE, *ACCELERATORS.values()],
+    },
+    former=ALIASES,
+    only={*REQUESTS, *MACHINE},
+)

@@ -3,21 +3,19 @@
 import math
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
+from headrace.batching.settings import option
 from headrace.host.cli.console import out, show
 from headrace.host.cli.plan.answer import give
+from headrace.sim.hardware.settings import Measured, accelerator_name
 from headrace.sim.planner import commands
 from headrace.sim.planner.trials import Run
 from headrace.sim.planner.tuning import Setting, Tried, Tuned, Tuning, described, tune
 from headrace.sim.scenario import Scenario
-
-# The parameters that `headrace serve` takes.
-SERVED = ("window_ms", "max_batch", "bucket_s", "bucket_width", "merge_buckets", "knee_growth")
 
 
 def tuned(
@@ -31,20 +29,15 @@ def tuned(
 def serve_command(setting: Setting) -> tuple[str | None, str | None]:
     """What serves it live on this machine, or why nothing does."""
     scenario = setting.scenario
-    if scenario.accelerator != "profile":
+    hardware = scenario.hardware
+    if not isinstance(hardware, Measured):
         return None, "give --accelerator profile, from `headrace profile` on the machine that is to serve"
-    defaults = Scenario()
-    foreign = [name for name, value in setting.parameters if name not in SERVED and value != getattr(defaults, name)]
-    if foreign:
-        return None, f"headrace serve does not take --{foreign[0].replace('_', '-')}"
-    words = ["headrace", "serve", "--model", scenario.model, "--profile", str(scenario.profile)]
-    words += ["--workers", str(scenario.npus), "--policy", setting.policy, "--sla-ms", f"{scenario.sla_ms:g}"]
+    words = ["headrace", "serve", "--model", scenario.workload.model, "--profile", str(hardware.profile)]
+    words += ["--workers", str(hardware.npus), "--policy", setting.policy]
+    words += ["--slo-ms", f"{scenario.workload.slo_ms:g}"]
     for name, value in setting.parameters:
-        option = name.replace("_", "-")
-        if name in SERVED and isinstance(value, bool):
-            words.append(f"--{option}" if value else f"--no-{option}")
-        elif name in SERVED:
-            words += [f"--{option}", f"{value:g}"]
+        text = str(value).lower() if isinstance(value, bool) else f"{value:g}"
+        words += [option(name), text] if name == "max_batch" else ["--set", f"{name}={text}"]
     return shlex.join(words), None
 
 
@@ -67,7 +60,7 @@ def _measured(tried: Tried) -> Scenario:
     """A trace is as long as it is."""
 
     scenario = tried.setting.scenario
-    return scenario if scenario.replay is not None else replace(scenario, requests=tried.measured.requests)
+    return scenario if scenario.workload.trace is not None else scenario.having(requests=tried.measured.requests)
 
 
 def _beside(tuned: Tuned) -> dict[str, Any]:
@@ -98,13 +91,14 @@ def _body(answer: Tuning) -> dict[str, Any]:
 
 
 def _what(scenario: Scenario) -> str:
-    load = f"{scenario.rate_rps:g}/s" if scenario.replay is None else scenario.replay
-    return f"{scenario.model} at {load} on {scenario.accelerator}"
+    trace = scenario.workload.trace
+    load = f"{scenario.workload.drawn.rate_rps:g}/s" if trace is None else trace.replay
+    return f"{scenario.workload.model} at {load} on {accelerator_name(scenario.hardware)}"
 
 
 def _target(answer: Tuning) -> str:
     scenario = answer.scenario
-    return f"{100 * answer.quantile:g} % within {scenario.sla_ms:g} ms"
+    return f"{100 * answer.quantile:g} % within {scenario.workload.slo_ms:g} ms"
 
 
 def _print(answer: Tuning) -> None:
@@ -127,7 +121,7 @@ def _print(answer: Tuning) -> None:
     value, low, high = answer.quantile_ms
     show(
         f"The best's {answer.quantile:g} quantile with fresh seeds is {value:.4g} ms (95 % interval {low:.4g} to "
-        f"{high:.4g}), a margin of {scenario.sla_ms - high:.3g} ms."
+        f"{high:.4g}), a margin of {scenario.workload.slo_ms - high:.3g} ms."
     )
     show(commands.command(_measured(best.best)))
     serve, note = serve_command(best.best.setting)
@@ -155,7 +149,7 @@ def draw(path: Path, answer: Tuning) -> None:
         rows, columns, figsize=(2 + 4.2 * columns, 1.2 + 3.4 * rows), layout="constrained", squeeze=False
     )
     values = [each.measured.quantile_ms for each in answer.tried]
-    scale = LogNorm(min(values), max(min(values) * 1.01, min(max(values), 4 * scenario.sla_ms)))
+    scale = LogNorm(min(values), max(min(values) * 1.01, min(max(values), 4 * scenario.workload.slo_ms)))
     for axis in axes.flat[len(policies) :]:
         axis.set_axis_off()
     for axis, of in zip(axes.flat, answer.policies, strict=False):
@@ -180,7 +174,7 @@ def draw(path: Path, answer: Tuning) -> None:
                 if math.isnan(value):
                     continue
                 won = down[1][row] == best[down[0]] and across[1][column] == best[across[0]]
-                late = value > scenario.sla_ms
+                late = value > scenario.workload.slo_ms
                 axis.text(
                     column,
                     row,
@@ -196,7 +190,7 @@ def draw(path: Path, answer: Tuning) -> None:
         axis.set(title=of.policy, xlabel=across[0], ylabel=down[0])
         axis.set_xticks(range(len(across[1])), [_tick(value) for value in across[1]])
         axis.set_yticks(range(len(down[1])), [_tick(value) for value in down[1]])
-    meaning = f"boxed: the best; italic: beyond {scenario.sla_ms:g} ms; of what was dropped, in shorter runs"
+    meaning = f"boxed: the best; italic: beyond {scenario.workload.slo_ms:g} ms; of what was dropped, in shorter runs"
     figure.suptitle(f"{_what(scenario)}: ms at quantile {answer.quantile:g}\n({meaning})", fontsize="medium")
     figure.savefig(path, dpi=110)
     plt.close(figure)

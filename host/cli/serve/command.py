@@ -12,18 +12,18 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.batching import POLICIES, UsageError
-from headrace.batching.graphs.profile import KNEE_GROWTH
-from headrace.batching.policies.bucketed_graph import BUCKET_WIDTH
-from headrace.batching.policies.preba import BUCKET_S
+from headrace.batching import UsageError, policy_names
+from headrace.batching.settings import option as option_name
 from headrace.host.cli import interrupt
 from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_container
 from headrace.host.cli.console import tell, told_in_background
 from headrace.host.cli.options import (
+    POLICY_TABLE,
     SETTINGS_TABLES,
     AgainKib,
     AllowNonfinite,
     DamagedName,
+    HelpAll,
     ImageCus,
     Json,
     LaunchName,
@@ -42,7 +42,6 @@ from headrace.host.cli.options import (
     ServeRay,
     Update,
     Whole,
-    WindowMs,
     Workers,
     bearer_token,
     check_readable,
@@ -53,7 +52,9 @@ from headrace.host.cli.options import (
     writable,
 )
 from headrace.host.cli.serve.fleet import FLEET_OPTIONS, check_fleet, run_fleet
-from headrace.host.server.settings import ModelSettings, with_settings
+from headrace.host.cli.setting_options import add_policy_settings, group_options, with_assignments
+from headrace.host.cli.setting_options import given as given_options
+from headrace.host.server.settings import ModelSettings, settings_of_policies, with_settings
 from headrace.host.workers.networks.foreign.rules import MEMORY_MIB
 from headrace.sim.hardware.profiles import read_profile
 
@@ -89,35 +90,31 @@ def serve(
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            autocompletion=lambda: list(POLICIES),
-            help=f"Once for all models, or once for each: {', '.join(POLICIES)}; preba without. Models of one policy "
+            autocompletion=policy_names,
+            help=f"Once for all models, or once for each: {', '.join(policy_names())}, or module:Class; preba "
+            "without. Models of one policy "
             "share their workers.",
+        ),
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A setting of the policy, as in coverage=0.95; `headrace policies NAME` lists them.",
         ),
     ] = None,
     workers: Workers = None,
     whole: Whole = False,
-    window_ms: WindowMs = 5.0,
-    bucket_s: Annotated[
-        float, typer.Option(min=0.01, max=86400, help="Of preba: sounds are batched by length, in steps of this (s).")
-    ] = BUCKET_S,
-    bucket_width: Annotated[
-        int,
-        typer.Option(min=1, max=100_000, help="Of preba, where inputs are no sounds, and of bucketed-graph: in steps."),
-    ] = BUCKET_WIDTH,
-    merge_buckets: Annotated[
-        bool,
-        typer.Option("--merge-buckets/--no-merge-buckets", help="Of preba: a bucket that is due takes its neighbours."),
-    ] = True,
-    knee_growth: Annotated[
-        float,
-        typer.Option(min=KNEE_GROWTH, max=100, help="Of preba: the knee is where throughput grows by less than this."),
-    ] = KNEE_GROWTH,
     max_batch: MaxBatch = 32,
     profile_files: ProfileFiles = None,
-    sla_ms: Annotated[
+    slo_ms: Annotated[
         list[float] | None,
         typer.Option(
-            min=0.001, help="Latency after which a request without a timeout is late, once or for each; 100 without."
+            "--slo-ms",
+            "--sla-ms",
+            min=0.001,
+            help="Latency after which a request without a timeout is late, once or for each; 100 without.",
         ),
     ] = None,
     drop_late: Annotated[
@@ -251,6 +248,7 @@ def serve(
     again_kib: AgainKib = None,
     update: Update = False,
     as_json: Json = False,
+    help_all: HelpAll = False,
 ) -> None:
     """Serve networks to clients of the Open Inference Protocol (KServe, Triton), over HTTP and gRPC.
 
@@ -259,28 +257,23 @@ def serve(
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     check_fleet(ctx)
     base = ModelSettings(
-        "model",
-        "mobilenet_v3_small",
         workers=workers,
         whole=whole,
-        window_s=window_ms / 1e3,
-        bucket_s=bucket_s,
-        bucket_width=bucket_width,
-        merge_buckets=merge_buckets,
-        knee_growth=knee_growth,
         max_batch=max_batch,
         drop_late=drop_late,
         max_queue=max_queue,
         allow_nonfinite_weights=allow_nonfinite_weights,
         read_memory_mib=read_memory_mib,
     )
+    named = {**given_options(ctx), **ctx.meta.get(POLICY_TABLE, {})}
+    of_policies = with_assignments(named, assignments)
     tables = ctx.meta.get(SETTINGS_TABLES)
     if tables is not None and model:
         raise UsageError("--model and tables [[models]] of --config: give the models in one of these places")
     count = len(tables or model or [""])
     every = {
         "policy": _each("--policy", policy, count),
-        "sla-ms": _each("--sla-ms", sla_ms, count),
+        "slo-ms": _each("--slo-ms", slo_ms, count),
         "preprocess": _each("--preprocess", preprocess and [each.value for each in preprocess], count),
         "resize": _each("--resize", resize, count),
         "crop": _each("--crop", crop, count),
@@ -291,6 +284,8 @@ def serve(
         with_settings(base, {key: values[number] for key, values in every.items() if values}, "the options")
         for number in range(count)
     ]
+    settings = [_with_policy_settings(own, of_policies) for own in settings]
+    base = _with_policy_settings(base, of_policies)
     if tables is not None:
         for option, given in (("--weights", weights), ("--input-shape", input_shape), ("--profile", profile_files)):
             if given:
@@ -391,6 +386,17 @@ def _each(option: str, given: Sequence[Any] | None, count: int) -> Sequence[Any]
     return [] if not given else list(given) * count if len(given) == 1 else given
 
 
+def _with_policy_settings(own: ModelSettings, values: Mapping[str, Any]) -> ModelSettings:
+    """Return the settings with those of policies that are given for all models. Raises UsageError."""
+    known = settings_of_policies(own.policy)
+    for name in values:
+        if name not in known:
+            raise UsageError(
+                f"--set {name}: policy {own.policy} has no setting {name!r}; see `headrace policies {own.policy}`"
+            )
+    return own.with_policy_values({name: known[name].read(value, option_name(name)) for name, value in values.items()})
+
+
 def _of_options(
     settings: Sequence[ModelSettings],
     models: Sequence[str],
@@ -431,3 +437,94 @@ def _with_profiles(settings: Sequence[ModelSettings], files: Sequence[Path]) -> 
             raise UsageError(f"--profile {file}: it is of {of!r}, and no model is; leave it out")
         found.update({own.name: file for own in fits})
     return [replace(own, profile=found.get(own.name)) for own in settings]
+
+
+add_policy_settings(serve)
+group_options(
+    serve,
+    {
+        "Models": [
+            "model",
+            "weights",
+            "input_shape",
+            "profile_files",
+            "repository",
+            "resize",
+            "crop",
+            "mean",
+            "std",
+            "allow_nonfinite_weights",
+            "read_memory_mib",
+            "workers",
+            "whole",
+            "max_queue",
+            "max_batch",
+        ],
+        "Policy": ["policy", "assignments", "slo_ms", "drop_late"],
+        "Preprocessing": [
+            "preprocess",
+            "target",
+            "xclbin",
+            "image_cus",
+            "mel_cus",
+            "norm_cus",
+            "max_megapixels",
+            "damaged",
+            "orient",
+            "resampler",
+            "launch",
+        ],
+        "Addresses and security": [
+            "http",
+            "grpc",
+            "metrics",
+            "token_file",
+            "tls_cert",
+            "tls_key",
+            "insecure",
+            "allow_host",
+            "shared_memory",
+        ],
+        "Limits": [
+            "max_body_mib",
+            "max_bodies_mib",
+            "max_head_kib",
+            "max_json_kib",
+            "max_elements",
+            "max_answer_mib",
+            "max_request_megapixels",
+            "max_connections",
+            "client_timeout_s",
+            "drain_s",
+        ],
+        "Observation": ["access_log", "trace", "otlp", "keep_awake"],
+    },
+    first=(
+        "model",
+        "weights",
+        "profile_files",
+        "repository",
+        "workers",
+        "max_batch",
+        "max_queue",
+        "policy",
+        "assignments",
+        "slo_ms",
+        "drop_late",
+        "preprocess",
+        "target",
+        "xclbin",
+        "image_cus",
+        "http",
+        "grpc",
+        "metrics",
+        "token_file",
+        "tls_cert",
+        "tls_key",
+        "config",
+        "ray",
+        "as_json",
+        "help_all",
+        "help",
+    ),
+)

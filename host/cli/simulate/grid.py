@@ -55,7 +55,7 @@ def show_grid(varied: Sequence[str], scenarios: Sequence[Scenario], runs: Sequen
     for setting, found in by_setting.items():
         good = [each.result for each in found if each.failed is None]
         numbers = [_mean(good, path) for _, path in SHOWN]
-        table.add_row(*(str(getattr(setting, name)) for name in varied), str(len(good)), *numbers)
+        table.add_row(*(str(setting.flat().get(name)) for name in varied), str(len(good)), *numbers)
     out.print(table)
     for reason in dict.fromkeys(each.failed for each in runs if each.failed is not None):
         tell(f"runs that failed: {reason}")

@@ -1,14 +1,23 @@
-"""Tasks of cells (BatchMaker, EuroSys 2018, Section 5): the steps of networks over sequences and trees, an LSTM's
-or a Transformer's say, whose states lie in rows of the shared memory. Of a request only numbers of rows travel:
+"""Tasks of cells (BatchMaker, EuroSys 2018, Section 5): the steps of networks over sequences and trees.
 
-- a chain keeps one row, which each of its cells reads and writes; a tree has one for each subtree that is done, and an
-  inner node writes the row of its left child. So a request never needs more rows than its plan says, and it is let in
-  only if there are as many;
-- a worker has several tasks, which it runs in the order in which they were sent. A cell may follow the one that it
-  depends on at once: the state, and a decoder's token, is in the row when its turn comes;
-- a row goes back when its request has left and no task that was sent with it is still to be answered.
+A cell is one step, of an LSTM or a Transformer for example. The state between two steps lies in a row of the shared
+memory, and only row numbers travel. To unfold a request is to write it as a graph of cells.
 
-A task may end when its request was unfolded anew, or has left, meanwhile: that entry has run for nothing.
+Rules:
+
+- A chain keeps one row, which each of its cells reads and writes. A tree has one row for each subtree that is done; an
+  inner node writes the row of its left child. So a request never needs more rows than its plan says.
+- A request is admitted only if that many rows are left.
+- A worker runs its tasks in the order in which they were sent. So a cell may be sent right after the cell that it
+  depends on. The state, and a decoder's token, is in the row when the cell runs.
+- A row is free when its request has left and every task that was sent with it has been answered.
+- A request may be unfolded again, or leave, while a task with it runs. The task's result for it does not count then.
+
+Example: the rows of a tree of three leaves.
+
+    leaves 0, 1, 2   take rows 1, 2 and 3
+    inner node       reads rows 1 and 2, writes row 1; row 2 is free after the task
+    root             reads rows 1 and 3, writes row 1; row 3 is free after the task
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +31,7 @@ from headrace.batching import Policy, Request, Task, UnknownModel, UsageError
 from headrace.batching.graphs.cell_graph import CellGraph, CellModel
 from headrace.batching.graphs.model_graph import NodeKind
 from headrace.batching.policies.cellular import MAX_TASKS, CellularBatching
-from headrace.host.live.runtime import Overloaded
+from headrace.host.live.results import Overloaded
 from headrace.host.memory.states import ZERO, StateArena
 from headrace.host.workers.inspection.parent import signature
 from headrace.host.workers.messages import CELLS, MAX_TASK, cells_answer, write_cells
@@ -33,36 +42,43 @@ from headrace.host.workers.networks.steps import EOS, Signature
 
 @dataclass(slots=True, eq=False)
 class _Unfolded:
-    """A request's progress since the policy last unfolded it: the row of each state that a cell will still read."""
+    """The progress of a request since it was last unfolded."""
 
-    rows: dict[int, int] = field(default_factory=dict)
+    rows: dict[int, int] = field(default_factory=dict)  # by cell: the row of its state, while a cell will still read it
     tokens: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
 class _Admitted:
-    """`on_token` is told of each token that is decoded, once; `told` counts those."""
+    """An admitted request. `on_token` is called once with each decoded token; `tokens_reported` counts the calls."""
 
     signature: Signature
     plan: Plan
     on_token: Callable[[int], None] | None
-    told: int = 0
+    tokens_reported: int = 0
     unfolded: _Unfolded = field(default_factory=_Unfolded)
 
 
 @dataclass(slots=True)
 class _Message:
-    """What was sent of a task: of each entry what it was then, and all rows that it reads or writes."""
+    """A task at a worker: the state of each entry when it was sent, and all rows that the task reads or writes."""
 
     entries: list[tuple[_Admitted, _Unfolded]]
     rows: list[int]
 
 
 class CellTasks:
-    """`networks` on worker processes; `models` are what a policy of cells serves, as this side unfolds the requests.
+    """Networks of cells on worker processes. A policy of cells serves `models`, which unfold requests here.
 
-    `rows` is how many states the requests in flight may need; memory is taken as they are used. `workers` and `ahead`
-    bound the tasks that are at workers. Raises UsageError."""
+    Args:
+        networks: The networks, each under its own name.
+        workers: The number of workers.
+        rows: How many states the requests in flight may need. The system gives the memory when a row is first used.
+        ahead: How many tasks a worker may have.
+
+    Raises:
+        UsageError: A number is below 1, two networks share a name, or a batch does not fit into a message.
+    """
 
     cells = True
 
@@ -76,31 +92,31 @@ class CellTasks:
             raise UsageError("give one or more networks, each under its own name")
         if workers < 1 or ahead < 1 or rows < 1:
             raise UsageError(f"workers is {workers}, ahead {ahead}, rows {rows}; give 1 or more of each")
-        sent = 0
-        for told in self._signatures.values():
-            for step in told.steps:
-                sent = max(sent, (step.reads + 1) * step.max_batch)
+        rows_per_task = 0
+        for made in self._signatures.values():
+            for step in made.steps:
+                rows_per_task = max(rows_per_task, (step.reads + 1) * step.max_batch)
                 if CELLS.size + 4 * (step.reads + 2) * step.max_batch > MAX_TASK:
                     raise UsageError(
-                        f"cell {step.name!r} of network {told.name!r}: batches of {step.max_batch}; "
+                        f"cell {step.name!r} of network {made.name!r}: batches of {step.max_batch}; "
                         f"give at most {(MAX_TASK - CELLS.size) // (4 * (step.reads + 2))}"
                     )
-        self.models = [CellModel(told.name, told.types, self._unfold) for told in self._signatures.values()]
+        self.models = [CellModel(made.name, made.types, self._unfold) for made in self._signatures.values()]
         self.graphs = {model.name: model.graph for model in self.models}
         self.nan_outputs = 0
-        # A request that is unfolded anew takes rows while tasks that were sent before still hold the former ones.
-        specs = {name: told.row for name, told in self._signatures.items()}
-        self.arena = StateArena(specs, rows + workers * ahead * sent)
+        # A request that is unfolded again takes new rows while tasks at workers still hold its former rows.
+        specs = {name: made.row for name, made in self._signatures.items()}
+        self.arena = StateArena(specs, rows + workers * ahead * rows_per_task)
         self._rows = rows
         self._reserved = 0
         self._admitted: dict[int, _Admitted] = {}
         self._messages: dict[Task, _Message] = {}
 
     def program(self) -> Program:
-        """For the worker processes."""
+        """Return the program that the worker processes run."""
         return cell_program(self._networks, self.arena)
 
-    def apart(self) -> Policy:
+    def isolated_policy(self) -> Policy:
         return CellularBatching(self.models, 1)
 
     def admit(
@@ -112,23 +128,36 @@ class CellTasks:
         max_steps: int = 50,
         on_token: Callable[[int], None] | None = None,
     ) -> tuple[float, int]:
-        """`value` is a list of token ids, or a tree of them as nested pairs (networks.Tree); `max_steps` is the most
-        tokens that a decoder decodes, and `on_token` is called with each as it comes."""
-        told = self._signatures.get(model)
-        if told is None:
+        """Take a request.
+
+        Args:
+            id: The request's id.
+            model: The name of the network.
+            value: A list of token ids, or a tree of them as nested pairs (`sequence_networks.Tree`).
+            max_steps: The largest number of tokens that a decoder decodes.
+            on_token: Called with each decoded token when it arrives.
+
+        Returns:
+            The number of cells in the request's graph, and the largest number of decoded tokens (1 without a decoder).
+
+        Raises:
+            UnknownModel, BadInput, Overloaded: The request is not admitted.
+        """
+        network = self._signatures.get(model)
+        if network is None:
             raise UnknownModel.asked_for(id, model, self._signatures)
-        unfolded = plan(told, value, max_steps)
-        if self._reserved + unfolded.rows > self._rows:
+        planned = plan(network, value, max_steps)
+        if self._reserved + planned.rows > self._rows:
             raise Overloaded(
-                f"the request needs {unfolded.rows} state rows and those in flight {self._reserved} of {self._rows}; "
-                "send fewer at a time"
+                f"the request needs {planned.rows} state rows, and requests in flight hold {self._reserved} of "
+                f"{self._rows}; send fewer at a time"
             )
-        self._reserved += unfolded.rows
-        self._admitted[id] = _Admitted(told, unfolded, on_token)
-        return float(unfolded.graph.cells), max(1, unfolded.limit)
+        self._reserved += planned.rows
+        self._admitted[id] = _Admitted(network, planned, on_token)
+        return float(planned.graph.cells), max(1, planned.limit)
 
     def _unfold(self, request: Request) -> CellGraph:
-        """Called by the policy when a request begins, and when it must begin anew."""
+        """Return the request's graph of cells. The policy calls this when the request begins, or begins again."""
         self.restart(request)
         return self._admitted[request.id].plan.graph
 
@@ -157,10 +186,10 @@ class CellTasks:
             row = own[0] if own else self.arena.take()
             unfolded.rows[cell] = row
             self.arena.hold(row)
-            held += own or [row]  # the other children's rows are no longer the request's, and only held by this task
+            held += own or [row]  # from now on only this task holds the rows of the other children
             entries.append((admitted, unfolded))
             if input is not None:
-                input[row] = 0  # padding of the batch
+                input[row] = 0  # pads the batch
                 input[row, : len(admitted.plan.input)] = admitted.plan.input
             tokens.append(admitted.plan.token(cell))
             reads += own or [ZERO] * step.reads
@@ -169,7 +198,7 @@ class CellTasks:
         return write_cells(self._numbers[task.model], task.start, tokens, writes, reads)
 
     def _current(self, request: Request, admitted: _Admitted, unfolded: _Unfolded) -> bool:
-        """Whether the request is in flight and has not been unfolded anew since."""
+        """Tell whether the request is in flight, and has not been unfolded again since the task was sent."""
         return admitted.unfolded is unfolded and self._admitted.get(request.id) is admitted
 
     def ended(self, task: Task, answer: bytes) -> Task:
@@ -180,8 +209,10 @@ class CellTasks:
         ):
             if self._current(request, admitted, unfolded):
                 unfolded.tokens.append(token)
-                if admitted.on_token is not None and len(unfolded.tokens) > admitted.told:  # else it began anew
-                    admitted.told += 1
+                if (
+                    admitted.on_token is not None and len(unfolded.tokens) > admitted.tokens_reported
+                ):  # else it began again
+                    admitted.tokens_reported += 1
                     admitted.on_token(token)
                 if token == EOS or len(unfolded.tokens) == admitted.plan.limit:
                     ended.append(request)
@@ -190,7 +221,7 @@ class CellTasks:
         return task.ended_at(task.stop, tuple(ended)) if ended else task
 
     def lost(self, task: Task) -> Sequence[Request]:
-        """What has begun anew since the task was sent is not among them."""
+        """Free the rows of the task. Return its requests without those that have begun again since it was sent."""
         message = self._messages.pop(task)
         for row in message.rows:
             self.arena.release(row)
@@ -198,13 +229,16 @@ class CellTasks:
         return [request for request, entry in entries if self._current(request, *entry)]
 
     def result(self, request: Request) -> NDArray[Any] | list[int]:
-        """The first state as the last cell, or the root, left it; or the decoded tokens, with <eos> if it came."""
+        """Return the decoded tokens of a decoder, with <eos> if it came.
+
+        For other networks, return the first state after the last cell of a chain, or after the root of a tree.
+        """
         admitted = self._admitted[request.id]
         if admitted.plan.limit > 0:
             return admitted.unfolded.tokens
         (row,) = admitted.unfolded.rows.values()
-        told = admitted.signature
-        output: NDArray[Any] = self.arena.views[told.name].states[told.states[0].name][row].copy()
+        network = admitted.signature
+        output: NDArray[Any] = self.arena.views[network.name].states[network.states[0].name][row].copy()
         self.nan_outputs += output.dtype.kind == "f" and bool(np.isnan(output).any())
         return output
 

@@ -1,15 +1,17 @@
-"""Tasks of nodes: a sub-batch that runs some nodes of a graph and may be interrupted at their boundaries.
+"""Tasks of nodes: a sub-batch runs some consecutive nodes of a graph, and may be interrupted between two nodes.
 
-On worker processes they run networks that are cut into nodes, and step models (`SplitTasks`;
-workers/executors/nodes.py). Simulated accelerators (workers/simulated.py) need to be told the true number of decoder
-steps: they compute no outputs that would tell."""
+- `NodeTasks` is for simulated accelerators (workers/simulated.py). They compute no outputs, so each request must say
+  how many decoder steps it takes (`output_len`).
+- `SplitTasks` is for worker processes (workers/executors/nodes.py). They run networks that are cut into nodes, and step
+  models. A decoder there ends by itself, and `output_len` is only a bound.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from headrace.batching import BadInput, Policy, Task, WorkConserving
+from headrace.batching import BadInput, Policy, Task, WorkConservingBatching
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.host.live.tasks.slots import SlotTasks, Tensors
 from headrace.host.memory.slots import Specs
@@ -20,7 +22,13 @@ from headrace.host.workers.networks.sequence_networks import limit_of, tokens_of
 
 
 class NodeTasks(SlotTasks):
-    """`graphs` of the models, whose inputs and outputs are `tensors`, under the same names and in the same order."""
+    """Models as graphs of nodes.
+
+    Args:
+        graphs: The graph of each model. A model's position is its number in messages.
+        tensors: The inputs and outputs of each model, under the same names and in the same order.
+        slots: How many requests of each model may be in flight.
+    """
 
     cells = False
 
@@ -34,13 +42,17 @@ class NodeTasks(SlotTasks):
         self.graphs = dict(graphs)
         self._numbers = {name: number for number, name in enumerate(graphs)}
 
-    def apart(self) -> Policy:
-        return WorkConserving(self.graphs.values(), 1)
+    def isolated_policy(self) -> Policy:
+        return WorkConservingBatching(self.graphs.values(), 1)
 
     def admit(
         self, id: int, model: str, value: Tensors, *, input_len: float | None = None, output_len: int = 1
     ) -> tuple[float, int]:
-        """`input_len` is that of the tensor if not given."""
+        """Take a request. Its input length is `input_len`, or the length of its tensor if that is None.
+
+        Raises:
+            UnknownModel, BadInput, Overloaded: The request is not admitted.
+        """
         if not isinstance(output_len, int) or output_len < 1:
             raise BadInput(f"output_len is {output_len}; give a whole number of 1 or more steps")
         length = self.take(id, model, value)
@@ -57,8 +69,14 @@ class NodeTasks(SlotTasks):
 
 
 class SplitTasks(NodeTasks):
-    """Networks that are cut into nodes (`node_model`), and step models (`step_nodes`), on worker processes; `graphs`
-    are theirs, by name."""
+    """Networks that are cut into nodes, and step models, on worker processes.
+
+    Args:
+        models: Networks that `node_model` has cut.
+        graphs: The graph of each of them and of each step model, by name.
+        slots: How many requests of each model may be in flight.
+        step_models: Step models from `step_nodes`.
+    """
 
     def __init__(
         self,
@@ -67,7 +85,7 @@ class SplitTasks(NodeTasks):
         slots: int,
         step_models: Sequence[StepNodes] = (),
     ) -> None:
-        every = (*models, *step_models)
+        every: tuple[NodeModel | StepNodes, ...] = (*models, *step_models)
         tensors = {model.name: (model.inputs, model.outputs) for model in every}
         super().__init__({model.name: graphs[model.name] for model in every}, tensors, slots)
         self.models = tuple(models)
@@ -75,20 +93,26 @@ class SplitTasks(NodeTasks):
         self._signatures = {model.name: signature(model.network) for model in step_models}
 
     def program(self) -> Program:
-        """For the worker processes."""
+        """Return the program that the worker processes run."""
         return node_program(self.models, self.step_models, self.arena)
 
     def admit(
         self, id: int, model: str, value: Any, *, input_len: float | None = None, output_len: int = 50
     ) -> tuple[float, int]:
-        """A step model takes a list of token ids, and decodes at most `output_len` tokens; others take tensors."""
-        told = self._signatures.get(model)
-        if told is None:
+        """Take a request. A step model takes a list of token ids, and decodes at most `output_len` tokens.
+
+        All other models take tensors.
+
+        Raises:
+            UnknownModel, BadInput, Overloaded: The request is not admitted.
+        """
+        step_model = self._signatures.get(model)
+        if step_model is None:
             return super().admit(id, model, value, input_len=input_len)
-        tokens, limit = tokens_of(told, value), limit_of(told, output_len) if told.decodes else 1
-        told.check_lengths(len(tokens), limit)
-        if told.decodes and limit > told.longest_output:
+        tokens, limit = tokens_of(step_model, value), limit_of(step_model, output_len) if step_model.decodes else 1
+        step_model.check_lengths(len(tokens), limit)
+        if step_model.decodes and limit > step_model.longest_output:
             raise BadInput(
-                f"network {model!r} decodes at most {told.longest_output} tokens, not {limit}; ask for fewer"
+                f"network {model!r} decodes at most {step_model.longest_output} tokens, not {limit}; ask for fewer"
             )
         return super().admit(id, model, np.array(tokens), output_len=limit)

@@ -1,4 +1,8 @@
-"""What tasks on tensors share: a request is a slot of the shared memory, with its inputs and outputs by name."""
+"""The common part of all tasks on tensors: a request is a slot of the shared memory.
+
+Rule: a slot holds the inputs and outputs of one request, by name. The runtime copies inputs in when it admits the
+request, and copies outputs out when it answers. Between the two, only slot numbers travel.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import BadInput, Request, Task, UnknownModel
-from headrace.host.live.runtime import Overloaded
+from headrace.host.live.results import Overloaded
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.memory.slots import SlotArena, Specs
 
@@ -15,17 +19,28 @@ Tensors = NDArray[Any] | Mapping[str, NDArray[Any]]
 
 
 class SlotTasks:
-    """The part of a `Tasks` that is alike for all tasks on tensors. `models` has each one's inputs and outputs."""
+    """The methods of `Tasks` that are the same for all tasks on tensors.
+
+    Args:
+        models: The inputs and outputs of each model.
+        slots: How many requests of each model may be in flight.
+    """
 
     def __init__(self, models: Mapping[str, Specs], slots: int) -> None:
         self.arena = SlotArena(models, slots)
         self.nan_outputs = 0
-        self._places: dict[int, tuple[str, int, list[int]]] = {}  # id -> model, slot, lengths of variable inputs
-        self.output_lengths: dict[int, list[int]] = {}
+        self._places: dict[int, tuple[str, int, list[int]]] = {}  # by id: model, slot, lengths of variable inputs
+        self.output_lengths: dict[int, list[int]] = {}  # by id: lengths of variable outputs
 
     def take(self, id: int, model: str, value: Tensors) -> float:
-        """Copy the inputs into a slot. Returns the request's input length: that of the first variable dimension, 1
-        without one. Raises UnknownModel, BadInput and Overloaded."""
+        """Copy the inputs of a request into a free slot.
+
+        Returns:
+            The input length: that of the first variable dimension, or 1 if no input has one.
+
+        Raises:
+            UnknownModel, BadInput, Overloaded: No slot is taken.
+        """
         views = self.arena.views.get(model)
         if views is None:
             raise UnknownModel.asked_for(id, model, self.arena.views)
@@ -46,14 +61,15 @@ class SlotTasks:
         return float(lengths[0]) if lengths else 1.0
 
     def slots(self, requests: Sequence[Request]) -> list[int]:
+        """Return the slot of each request."""
         return [self._places[request.id][1] for request in requests]
 
     def lengths(self, requests: Sequence[Request]) -> list[list[int]]:
-        """Of every variable input, by request."""
+        """Return the lengths of each variable input, one list per input with one length per request."""
         return [list(of_input) for of_input in zip(*(self._places[request.id][2] for request in requests), strict=True)]
 
     def result(self, request: Request) -> dict[str, NDArray[Any]]:
-        """Copies of the outputs: the slot is the next request's."""
+        """Return copies of the outputs, because the slot goes to another request."""
         model, slot, _ = self._places[request.id]
         lengths = iter(self.output_lengths.get(request.id, ()))
         return {
@@ -74,14 +90,14 @@ class SlotTasks:
         return task.requests
 
     def restart(self, request: Request) -> None:
-        """Its inputs still lie in its slot."""
+        """Do nothing: the inputs of the request are still in its slot."""
 
     def close(self) -> None:
         self.arena.close()
 
 
 def _named(model: str, specs: Sequence[TensorSpec], value: Tensors) -> list[NDArray[Any]]:
-    """The inputs in their order. Raises BadInput."""
+    """Return the input arrays in the order of `specs`. Raises BadInput if a name, type or shape is wrong."""
     if not isinstance(value, Mapping):
         if len(specs) != 1:
             names = ", ".join(spec.name for spec in specs)
@@ -99,10 +115,10 @@ def _named(model: str, specs: Sequence[TensorSpec], value: Tensors) -> list[NDAr
         array = np.asarray(array)
         length = array.shape[spec.variable] if spec.variable is not None and spec.variable < array.ndim else 0
         if array.dtype != spec.dtype or array.shape != spec.sized(length) or (spec.longest and length > spec.longest):
-            most = f" with at most {spec.longest} in place of -1" if spec.longest else ""
+            bound = f" with at most {spec.longest} in place of -1" if spec.longest else ""
             raise BadInput(
                 f"input {spec.name!r} of model {model!r} was given as a tensor of {array.dtype}{array.shape}; "
-                f"it takes {spec.dtype}{spec.shape}{most}"
+                f"it takes {spec.dtype}{spec.shape}{bound}"
             )
         arrays.append(array)
     return arrays

@@ -1,8 +1,11 @@
-"""Tasks of whole networks: a request is a slot of tensors, a task a batch of slots."""
+"""Tasks of whole networks: a worker runs the whole network on a batch of requests.
+
+Rule: a request is a slot of the shared memory (slots.py). A task names the slots of its requests.
+"""
 
 from collections.abc import Sequence
 
-from headrace.batching import Policy, Task, UsageError, WorkConserving
+from headrace.batching import Policy, Task, UsageError, WorkConservingBatching
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.host.live.tasks.slots import SlotTasks, Tensors
 from headrace.host.workers.messages import MAX_TASK, WHOLE, whole_answer, write_whole
@@ -10,7 +13,15 @@ from headrace.host.workers.networks.program import Program, WholeModel, whole_pr
 
 
 class WholeTasks(SlotTasks):
-    """Networks that run as one piece on worker processes. Raises UsageError."""
+    """Networks that run as one piece on worker processes.
+
+    Args:
+        models: The networks, each under its own name.
+        slots: How many requests of each model may be in flight.
+
+    Raises:
+        UsageError: Two models share a name, or a batch does not fit into a message.
+    """
 
     cells = False
 
@@ -20,19 +31,19 @@ class WholeTasks(SlotTasks):
             raise UsageError("two models have the same name; give each its own")
         for model in models:
             variable = sum(spec.variable is not None for spec in model.inputs)
-            most = (MAX_TASK - WHOLE.size) // (4 * (1 + variable))
-            if not 1 <= model.max_batch <= most:
-                raise UsageError(f"model {model.name!r}: batches of {model.max_batch}; give 1 to {most}")
+            largest = (MAX_TASK - WHOLE.size) // (4 * (1 + variable))
+            if not 1 <= model.max_batch <= largest:
+                raise UsageError(f"model {model.name!r}: batches of {model.max_batch}; give 1 to {largest}")
         super().__init__({model.name: (model.inputs, model.outputs) for model in models}, slots)
         self.graphs = dict.fromkeys(self.models)
         self._numbers = {name: number for number, name in enumerate(self.models)}
 
     def program(self) -> Program:
-        """For the worker processes."""
+        """Return the program that the worker processes run."""
         return whole_program(tuple(self.models.values()), self.arena)
 
-    def apart(self) -> Policy:
-        return WorkConserving(
+    def isolated_policy(self) -> Policy:
+        return WorkConservingBatching(
             [ModelGraph.opaque(name) for name in self.models], max(model.max_batch for model in self.models.values())
         )
 

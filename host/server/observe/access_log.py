@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headrace.batching import UsageError
-from headrace.host.live.runtime import Execution
+from headrace.host.live.results import Execution
 from headrace.host.server.observe.watch import RequestTrace, RowVisit
 
 LINES = 65536  # that wait to be written

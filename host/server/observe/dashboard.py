@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace.host.live.runtime import Execution
+from headrace.host.live.results import Execution
 from headrace.host.server.observe.watch import RequestTrace, Snapshot
 
 SECONDS = 120  # that are kept

@@ -8,7 +8,7 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from headrace.host.live.runtime import Execution
+from headrace.host.live.results import Execution
 from headrace.host.server.observe.watch import RequestTrace, RowVisit, Snapshot
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

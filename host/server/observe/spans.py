@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from headrace.host.live.runtime import Execution
+from headrace.host.live.results import Execution
 from headrace.host.server.observe.watch import RequestTrace, RowVisit
 
 ROWS = 16  # of a request that have spans of their own

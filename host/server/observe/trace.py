@@ -4,7 +4,7 @@ from collections import deque
 from pathlib import Path
 
 from headrace.bitstreams.whole_file import replacing
-from headrace.host.live.runtime import Execution
+from headrace.host.live.results import Execution
 from headrace.host.live.trace import Lanes, name_of
 from headrace.host.server.observe.watch import RequestTrace
 from headrace.sim.trace import Slice, write

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from headrace.host.dpu.fair_pool import UnitState
 from headrace.host.dpu.preprocessor import Preprocessed
-from headrace.host.live.runtime import Execution, Inference, WorkerState
+from headrace.host.live.results import Execution, Inference, WorkerState
 from headrace.host.server.protocol.messages import CANCELLED, Outcome
 
 MAX_TEXT = 200  # characters

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from headrace.batching import BadInput, CorruptInput, HeadraceError, UnknownModel, UnsupportedInput, UsageError
 from headrace.host.dpu.preprocessor import PreprocessorUnavailable
-from headrace.host.live.runtime import NoWorker, Overloaded, RuntimeClosed, TooLate
+from headrace.host.live.results import NoWorker, Overloaded, RuntimeClosed, TooLate
 from headrace.host.server.protocol.codings import UnknownCoding
 from headrace.host.server.protocol.shared_memory import Window
 from headrace.host.workers.channel import WorkerLost

@@ -19,7 +19,9 @@ from headrace.sim.experiments.experiment import Experiment, Report
 from headrace.sim.experiments.goodput.plots import plot
 from headrace.sim.experiments.goodput.rows import Row
 from headrace.sim.hardware.npu import npu_times
-from headrace.sim.scenario import Scenario, run_scenario, usual_lengths
+from headrace.sim.machine import usual_lengths
+from headrace.sim.run import run_scenario
+from headrace.sim.scenario import Scenario
 from headrace.sim.zoo import model_graph
 
 MODELS = ("resnet50", "transformer", "resnet50,transformer,mobilenet_v1")
@@ -61,12 +63,12 @@ def capacity_rps(models: tuple[str, ...]) -> float:
 def simulated(job: Job) -> dict[str, Any]:
     """Run one simulation and return its result."""
     rate = job.load * capacity_rps(tuple(job.model.split(",")))
-    scenario = Scenario(
+    scenario = Scenario.of(
         model=job.model,
         policy=job.policy,
         rate_rps=rate,
         requests=job.requests,
-        sla_ms=job.slo_ms,
+        slo_ms=job.slo_ms,
         drop_late=True,
         max_batch=MAX_BATCH,
         seed=job.seed,

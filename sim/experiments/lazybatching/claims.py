@@ -29,9 +29,9 @@ from headrace.sim.experiments.report import Claim
 from headrace.sim.hardware.npu import npu_times
 from headrace.sim.zoo import model_graph
 
-# Fig. 17 is measured, not simulated: the Transformer of `scripts/bench_nodes.py --only live --networks transformer` at
-# 0.3, 0.6 and 0.9 of its throughput (README, Live runtime): mean latency (ms) and share late of `lazy`, of GraphB with
-# its best window, and mean latency with a window of 2.5 times the latency alone.
+# Fig. 17 is measured, not simulated: the Transformer of `python -m benchmarks.nodes --only live --networks transformer`
+# at 0.3, 0.6 and 0.9 of its throughput (README, Live runtime): mean latency (ms) and share late of `lazy`, of GraphB
+# with its best window, and mean latency with a window of 2.5 times the latency alone.
 LIVE = {0.3: (71, 0.033, 76, 0.033, 165), 0.6: (118, 0.182, 133, 0.219, 236), 0.9: (144, 0.305, 267, 0.703, 302)}
 
 
@@ -310,8 +310,8 @@ def figure_17(rows: Sequence[Row], folder: Path) -> list[Claim]:
     slower = [graph / lazy for lazy, _, best, _, wide in LIVE.values() for graph in (best, wide)]
     late = _mean(of_graph / of_lazy for _, of_lazy, _, of_graph, _ in LIVE.values())
     where = _note(
-        "Live on one CPU core, not simulated: `scripts/bench_nodes.py --only live --networks transformer`, loads of "
-        "0.3, 0.6 and 0.9 of the throughput, GraphB with its best window and with 2.5 times the latency alone",
+        "Live on one CPU core, not simulated: `python -m benchmarks.nodes --only live --networks transformer`, loads "
+        "of 0.3, 0.6 and 0.9 of the throughput, GraphB with its best window and with 2.5 times the latency alone",
         "The best is 0 at low load, and the paper's shortest is 5 ms on a GPU",
     )
     longer = "The same runs. The paper says neither window nor load; a longer window gives a larger factor"

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
+from headrace.batching.context import PolicyContext
 from headrace.batching.graphs.execution import NodeTimes
+from headrace.batching.policies.lazy import LazyBatching, OracleLazyBatching
 from headrace.batching.policy import Policy
-from headrace.batching.registry import make_policy
+from headrace.batching.registry import build_policy, find_policy
 from headrace.sim.engine import Arrivals
 from headrace.sim.experiments.experiment import Experiment, Report
 from headrace.sim.experiments.lazybatching.claims import REPORTS
@@ -32,7 +34,7 @@ from headrace.sim.experiments.lazybatching.conditions import (
 )
 from headrace.sim.experiments.lazybatching.rows import Row
 from headrace.sim.hardware.npu import Npu, npu_times
-from headrace.sim.scenario import usual_lengths
+from headrace.sim.machine import usual_lengths
 from headrace.sim.simulation import Simulation, simulate
 from headrace.sim.workload.lengths import Lengths, dec_timesteps
 from headrace.sim.workload.traffic import generate, poisson
@@ -99,18 +101,22 @@ def _policy(job: Job, name: str, window_ms: int, times: Mapping[str, NodeTimes],
     """Return a new policy for one run.
 
     This is the only place where the experiment makes policies. The reading sets the research settings of `lazy` and
-    `oracle` here."""
+    `oracle` here (lazy.py)."""
     reading = READINGS[job.reading]
-    return make_policy(
-        name,
-        times,
-        workers=1,
-        window_s=window_ms / 1e3,
-        max_batch=job.max_batch,
-        dec_timesteps=steps,
-        slack_scope=reading.slack_scope,
-        equal_timesteps=reading.equal_timesteps,
-    )
+    if name in ("lazy", "oracle"):
+        lazy = LazyBatching if name == "lazy" else OracleLazyBatching
+        return lazy(
+            times,
+            1,
+            job.max_batch,
+            steps,
+            slack_scope=reading.slack_scope,
+            equal_timesteps=reading.equal_timesteps,
+        )
+    known = {"window_ms": float(window_ms), "max_batch": job.max_batch}
+    own = {each.name for each in find_policy(name).settings}
+    context = PolicyContext(times, 1, steps_of=lambda coverage: steps)
+    return build_policy(name, context, **{key: value for key, value in known.items() if key in own})
 
 
 def _row(job: Job, policy: str, window: int, arrivals: Arrivals, done: Simulation) -> Row:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.sim.system.system import PRECISION
+from headrace.sim.hardware.settings import PRECISION
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,8 +54,10 @@ from headrace.sim.experiments.preba.conditions import (
 from headrace.sim.experiments.preba.rows import Point, Rows, Run
 from headrace.sim.hardware.gpu.slice import latency_knee
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS
-from headrace.sim.scenario import Scenario, run_scenario
-from headrace.sim.system.system import PRECISION, System
+from headrace.sim.hardware.settings import PRECISION
+from headrace.sim.run import run_scenario
+from headrace.sim.scenario import Scenario
+from headrace.sim.system.system import System
 from headrace.sim.workload.lengths import LIBRISPEECH
 from headrace.sim.zoo.traced import traced
 
@@ -221,7 +223,7 @@ def scenario(server: Server, rate_rps: float, requests: int) -> Scenario:
     if policy == STATIC:
         static = static_limits(server, reading)
         policy, limits = "graph", {"max_batch": static.max_batch, "window_ms": 1e3 * static.window_s}
-    return Scenario(
+    return Scenario.of(
         model=server.model,
         accelerator=GPU,
         partition=server.partition,

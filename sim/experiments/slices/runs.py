@@ -28,9 +28,11 @@ from headrace.sim.experiments.slices.plots import plot_policies, plot_preparing
 from headrace.sim.experiments.slices.rows import Capacity, Served, Server, UnitCount
 from headrace.sim.hardware.gpu.mig import GPUS
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS
-from headrace.sim.scenario import Scenario, run_scenario
+from headrace.sim.hardware.settings import PRECISION
+from headrace.sim.run import run_scenario
+from headrace.sim.scenario import Scenario
 from headrace.sim.system.dpu_server import UNITS
-from headrace.sim.system.system import PRECISION, System
+from headrace.sim.system.system import System
 from headrace.sim.workload.lengths import LIBRISPEECH
 
 IMAGES: Final = ("mobilenet_v3_small", "squeezenet1_1", "swin_t")
@@ -190,7 +192,7 @@ def possible(server: Server, design: str) -> bool:
 
 
 def simulated(server: Server, rate_rps: float, requests: int, seed: int, **settings: Any) -> dict[str, Any]:
-    scenario = Scenario(
+    scenario = Scenario.of(
         accelerator=server.gpu,
         partition=server.partition,
         model=server.model,
@@ -199,7 +201,7 @@ def simulated(server: Server, rate_rps: float, requests: int, seed: int, **setti
         rate_rps=rate_rps,
         requests=requests,
         seed=seed,
-        sla_ms=TARGET_MS[server.lengths],
+        slo_ms=TARGET_MS[server.lengths],
         **{"policy": "preba", **settings},
     )
     return run_scenario(scenario)[0].result

@@ -1,7 +1,7 @@
 """Clocks of the image unit's parser in a file's headers: a byte a clock, and what its states add.
 
-The model follows the modules jpeg_parser.sv, progression.sv and huffman_table.sv. Clocks are counted from the file's
-first byte, whose own is 1.
+The model follows the modules of hls/decode/parse, progression.sv and huffman_table.sv. Clocks are counted from the
+file's first byte, whose own is 1.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -23,7 +23,7 @@ from headrace.sim.hardware.dpu.scans import TO_START, WorkspaceReads, scans_cycl
 
 # ---- decode ----
 
-# jpeg_parser.sv
+# byte_reader.sv
 FIRST_BYTE: Final = 3  # from the start: a word is taken and leaves the queue, then comes its first byte
 
 # entropy_decoder.sv

@@ -7,13 +7,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual_driver import drive
 
-from headrace.batching import Deferred, EarliestDeadline, ModelGraph, Node, NodeKind, NodeTimes, Request, UsageError
+from headrace.batching import (
+    DeferredBatching,
+    EarliestDeadlineBatching,
+    ModelGraph,
+    Node,
+    NodeKind,
+    NodeTimes,
+    Request,
+    UsageError,
+)
 from headrace.batching.policies.shared.deadline_queue import MARGIN, DeadlineQueue
 from headrace.batching.policies.shared.queue_length import MAX_WAIT_S
 from headrace.sim.engine import Arrivals
 from headrace.sim.simulation import simulate
 
-POLICIES = (EarliestDeadline, Deferred)
+POLICIES = (EarliestDeadlineBatching, DeferredBatching)
 
 
 class Linear:
@@ -60,34 +69,34 @@ def tasks(kind, requests, workers=1, max_batch=64, slow_s=0.0):
 
 
 def test_deferred_leaves_when_one_more_could_not_join_in_time():
-    ((time, ids, reason),) = tasks(Deferred, requests_at(0.0))
+    ((time, ids, reason),) = tasks(DeferredBatching, requests_at(0.0))
     assert (ids, reason) == ([0], "deadline")
     assert time == pytest.approx(0.1 - predicted_s(2))
 
 
 def test_company_comes_in_and_makes_the_batch_leave_the_earlier():
-    ((time, ids, reason),) = tasks(Deferred, requests_at(0.0, 0.01, 0.05))
+    ((time, ids, reason),) = tasks(DeferredBatching, requests_at(0.0, 0.01, 0.05))
     assert (ids, reason) == ([0, 1, 2], "deadline")
     assert time == pytest.approx(0.1 - predicted_s(4))
 
 
 def test_deferred_leaves_at_once_with_a_full_batch():
-    assert tasks(Deferred, requests_at(0.0, 0.01), max_batch=2) == [(0.01, [0, 1], "full")]
+    assert tasks(DeferredBatching, requests_at(0.0, 0.01), max_batch=2) == [(0.01, [0, 1], "full")]
 
 
 @pytest.mark.parametrize(("workers", "target"), [(1, 18), (2, 26)])
 def test_a_batch_has_at_most_what_leaves_time_to_wait_for_the_one_before(workers, target):
     # (1 + 1 / workers) * 1.1 * (8 + 2 b) <= 100 ms
-    (first, *_) = tasks(Deferred, requests_at(*[0.0] * 40), workers)
+    (first, *_) = tasks(DeferredBatching, requests_at(*[0.0] * 40), workers)
     assert first == (0.0, list(range(target)), "deadline")
 
 
 def test_who_has_no_deadline_does_not_wait_beside_an_idle_worker():
-    assert tasks(Deferred, requests_at(0.25, sla_s=math.inf)) == [(0.25, [0], "deadline")]
+    assert tasks(DeferredBatching, requests_at(0.25, sla_s=math.inf)) == [(0.25, [0], "deadline")]
 
 
 def test_who_has_a_far_deadline_waits_for_company_so_long_and_not_longer():
-    ((time, _, _),) = tasks(Deferred, requests_at(0.5, sla_s=100.0))
+    ((time, _, _),) = tasks(DeferredBatching, requests_at(0.5, sla_s=100.0))
     assert time == 0.5 + MAX_WAIT_S
 
 
@@ -99,7 +108,7 @@ def test_earliest_deadline_waits_for_nobody_and_serves_who_is_due_first():
         Request(3, "a", 0.003, 0.12),
         Request(4, "b", 0.004, 0.5),
     ]
-    assert tasks(EarliestDeadline, requests) == [
+    assert tasks(EarliestDeadlineBatching, requests) == [
         (0.0, [0], "idle"),
         (0.01, [2, 4], "idle"),
         (0.022, [3, 1], "idle"),
@@ -108,12 +117,12 @@ def test_earliest_deadline_waits_for_nobody_and_serves_who_is_due_first():
 
 def test_deferred_batches_of_several_models_leave_early_enough_for_each_other():
     requests = [Request(0, "b", 0.0, 0.1), Request(1, "a", 0.0, 0.105), Request(2, "a", 0.0, 0.106)]
-    first, second = tasks(Deferred, requests)
+    first, second = tasks(DeferredBatching, requests)
     assert (first[1], second[1]) == ([0], [1, 2])
     assert first[0] == pytest.approx(0.105 - predicted_s(3) - predicted_s(1))
     assert second[0] == pytest.approx(0.105 - predicted_s(3))
     # With a worker for each, each leaves at its own last moment.
-    first, second = tasks(Deferred, requests, workers=2)
+    first, second = tasks(DeferredBatching, requests, workers=2)
     assert first[0] == pytest.approx(0.1 - predicted_s(2))
     assert second[0] == pytest.approx(0.105 - predicted_s(3))
 
@@ -131,10 +140,10 @@ def test_who_would_make_the_batch_smaller_is_passed_over(policy):
 
 def test_who_cannot_be_met_runs_when_nobody_else_wants_to():
     requests = [Request(0, "net", 0.0, 0.001), Request(1, "net", 0.0, 0.2)]
-    (first, second) = tasks(EarliestDeadline, requests)
+    (first, second) = tasks(EarliestDeadlineBatching, requests)
     assert (first[1], second[1]) == ([1], [0])
     # Beside a deferred batch it runs in the time until that leaves, and delays it not.
-    (first, second) = tasks(Deferred, requests)
+    (first, second) = tasks(DeferredBatching, requests)
     assert first == (0.0, [0], "idle")
     assert second[1] == [1] and second[0] == pytest.approx(0.2 - predicted_s(2))
 
@@ -142,7 +151,7 @@ def test_who_cannot_be_met_runs_when_nobody_else_wants_to():
 def test_late_requests_do_not_delay_a_deferred_batch_that_must_leave():
     # The second comes, hopeless, 9 ms before the first leaves; it takes 10 ms, and 11 with the margin.
     leaves = 0.1 - predicted_s(2)
-    first, second = tasks(Deferred, [Request(0, "net", 0.0, 0.1), Request(1, "net", leaves - 0.009, leaves)])
+    first, second = tasks(DeferredBatching, [Request(0, "net", 0.0, 0.1), Request(1, "net", leaves - 0.009, leaves)])
     assert (first[1], second[1]) == ([0], [1])
     assert first[0] == pytest.approx(leaves)
 

@@ -8,6 +8,7 @@ import pytest
 from cpu_time import cpu_s, least_s
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from make_policy import make_policy
 
 from headrace.batching import (
     POLICIES,
@@ -20,11 +21,11 @@ from headrace.batching import (
     ProfilePoint,
     RateTables,
     Request,
+    find_policy,
 )
 from headrace.batching.graphs.cell_graph import lstm, seq2seq
 from headrace.batching.policies.cellular import MAX_TASKS, PATIENCE
 from headrace.batching.policies.shared.queue_length import MAX_WAIT_S
-from headrace.batching.registry import CELL_POLICIES, make_policy
 from headrace.sim.engine import Arrivals, run
 
 WINDOW_S, BUCKET_WIDTH, LONGEST = 2.0, 2, 4
@@ -60,7 +61,7 @@ class Bench:
 
     def __init__(self, name, workers, max_batch):
         self.cells = {}
-        if name in CELL_POLICIES:
+        if find_policy(name).tasks == "cells":
             self.cells = {"a": lstm("a", max_batch), "b": seq2seq("b", max_batch, max_batch), "c": lstm("c", max_batch)}
         graphs = [model.graph for model in self.cells.values()] or GRAPHS
         self.times = {graph.name: NodeTimes(graph, Half()) for graph in graphs}

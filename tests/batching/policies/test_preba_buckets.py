@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from virtual_driver import drive
 
-from headrace.batching import ModelGraph, Preba, Profile, ProfilePoint, Request, UnknownModel, UsageError
+from headrace.batching import ModelGraph, PrebaBatching, Profile, ProfilePoint, Request, UnknownModel, UsageError
 from headrace.sim.engine import Arrivals, run
 
 NET = ModelGraph.opaque("net")
@@ -40,7 +40,7 @@ def ids(task):
 
 
 def preba(profile=HALVING, workers=7, **options):
-    return Preba([NET], {"net": profile}, workers, **options)
+    return PrebaBatching([NET], {"net": profile}, workers, **options)
 
 
 def test_figure_16_an_input_of_6_s_makes_the_third_buckets_batch_of_4_full():

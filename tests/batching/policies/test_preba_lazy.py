@@ -12,14 +12,14 @@ from headrace.batching import (
     Node,
     NodeKind,
     NodeTimes,
-    Preba,
+    PrebaBatching,
     Profile,
     ProfilePoint,
     Request,
     UnknownModel,
     UsageError,
 )
-from headrace.batching.policies.preba_lazy import PrebaLazy
+from headrace.batching.policies.preba_lazy import PrebaLazyBatching
 from headrace.sim.engine import Arrivals, run
 
 
@@ -47,7 +47,7 @@ def curve(name, knee, time_knee):
 def preba_lazy(times, knee=4, time_knee=8.0, workers=1, steps=3):
     profiles = {name: curve(name, knee, time_knee) for name in times}
     decoding = {name: steps for name, known in times.items() if len(known.sections.decoder) > 0}
-    return PrebaLazy(times, profiles, workers, decoding)
+    return PrebaLazyBatching(times, profiles, workers, decoding)
 
 
 def arrivals(drawn):
@@ -148,7 +148,7 @@ BY_LENGTH = Profile(
 
 
 def with_buckets():
-    return PrebaLazy(EIGHT, {"net": BY_LENGTH}, 1, bucket_width=2)
+    return PrebaLazyBatching(EIGHT, {"net": BY_LENGTH}, 1, bucket_width=2)
 
 
 def test_what_runs_is_open_to_its_own_bucket():
@@ -182,11 +182,11 @@ def test_a_merged_group_that_is_lost_waits_again_in_its_own_buckets():
 
 def test_what_cannot_work_is_refused():
     with pytest.raises(UsageError, match="headrace profile --model net"):
-        PrebaLazy(EIGHT, {}, 1)
+        PrebaLazyBatching(EIGHT, {}, 1)
     with pytest.raises(UsageError, match="0 workers"):
         preba_lazy(EIGHT, workers=0)
     with pytest.raises(UsageError, match="has a decoder: give its dec_timesteps"):
-        PrebaLazy({"net": NodeTimes(graph("net", 1, 0, 1), Unit())}, {"net": curve("net", 4, 8.0)}, 1)
+        PrebaLazyBatching({"net": NodeTimes(graph("net", 1, 0, 1), Unit())}, {"net": curve("net", 4, 8.0)}, 1)
     with pytest.raises(UnknownModel, match="nobody"):
         preba_lazy(EIGHT).submit(Request(0, "nobody", 0.0), 0.0)
 
@@ -221,8 +221,8 @@ def test_with_networks_of_one_node_it_is_preba(drawn, knee, time_knee, workers, 
         profiles["b"] = Profile("b", 1, points)
     runs = []
     for policy in (
-        PrebaLazy(times, profiles, workers, bucket_width=2),
-        Preba([known.graph for known in times.values()], profiles, workers, bucket_width=2),
+        PrebaLazyBatching(times, profiles, workers, bucket_width=2),
+        PrebaBatching([known.graph for known in times.values()], profiles, workers, bucket_width=2),
     ):
         outcome = run(policy, arrivals(drawn), times, workers, True)
         tasks = [(ran.worker, ran.started, ran.ended, repr(ran.task), ran.task.reason) for ran in outcome.ran]

@@ -19,7 +19,7 @@ from headrace.batching import (
     StaticBatching,
     UnknownModel,
     UsageError,
-    WorkConserving,
+    WorkConservingBatching,
 )
 from headrace.batching.policies.smdp import SILENCE, WINDOW, ByRate, RateEstimator
 from headrace.batching.smdp import BatchService, Weights, build, evaluate, solve
@@ -66,7 +66,7 @@ def test_static_serves_leftovers_after_the_longest_wait():
 
 
 def test_work_conserving_serves_all_that_waits_up_to_its_limit():
-    policy = WorkConserving([NET], 3)
+    policy = WorkConservingBatching([NET], 3)
     assert starts(policy, at(0, 0.1, 0.2, 0.3, 0.4)) == [(0, [0]), (1, [1, 2, 3]), (2, [4])]
 
 
@@ -74,7 +74,7 @@ def test_smdp_without_tables_is_work_conserving():
     requests = [Request(i, "net", time) for i, time in enumerate(poisson(3.0, 300, 1).tolist())]
     latency = lambda batch: 0.4 + 0.1 * batch  # noqa: E731
     assert starts(SmdpBatching([NET], {}, 4), requests, 2, latency) == starts(
-        WorkConserving([NET], 4), requests, 2, latency
+        WorkConservingBatching([NET], 4), requests, 2, latency
     )
 
 
@@ -109,7 +109,7 @@ def test_installed_tables_bring_their_largest_batch():
     "make",
     [
         lambda: StaticBatching([NET], 0),
-        lambda: WorkConserving([NET], 0),
+        lambda: WorkConservingBatching([NET], 0),
         lambda: SmdpBatching([NET], {}, 0),
         lambda: SmdpBatching([NET], {}, -3),
     ],
@@ -244,7 +244,7 @@ def any_policy(draw, name):
     if name == "static":
         return StaticBatching(GRAPHS, size, wait), size, wait
     if name == "work-conserving":
-        return WorkConserving(GRAPHS, size), size, 0.0
+        return WorkConservingBatching(GRAPHS, size), size, 0.0
     tables = {model: draw(any_tables(size)) for model in draw(st.sets(st.sampled_from(MODELS)))}
     return SmdpBatching(GRAPHS, tables, size, wait), size, wait
 
@@ -547,7 +547,7 @@ def test_the_queue_is_bounded_however_the_load_changes(data, kind, power, server
     if install == "later":
         policy = InstallsLater(policy, tables, len(times) // 2)
     mine = waiting_at_arrivals(policy, times, service, servers)
-    greedy = waiting_at_arrivals(WorkConserving([NET], service.best_batch), times, service, servers)
+    greedy = waiting_at_arrivals(WorkConservingBatching([NET], service.best_batch), times, service, servers)
     longest = max(len(tables.actions[0]), service.best_batch)  # with fewer waiting a best batch would not be full
     bound = longest + capacity * service.latency.max() + servers * service.best_batch
     assert (mine <= greedy + bound).all()
@@ -561,7 +561,7 @@ def test_smdp_for_latency_is_about_as_good_as_the_better_baseline_under_bursts()
             simulate(policy, arrivals, node_times(GOOGLENET), 2).latencies().mean()
             for policy in (
                 SmdpBatching([NET], {"net": tables}, 32),
-                WorkConserving([NET], 32),
+                WorkConservingBatching([NET], 32),
                 StaticBatching([NET], 8),
             )
         )

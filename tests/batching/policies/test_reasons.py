@@ -15,16 +15,16 @@ from headrace.batching import (
     NodeTimes,
     OracleLazyBatching,
     PhaseTables,
-    Preba,
-    PrebaLazy,
+    PrebaBatching,
+    PrebaLazyBatching,
     Profile,
     ProfilePoint,
     RateTables,
     Request,
-    Serial,
+    SerialBatching,
     SmdpBatching,
     StaticBatching,
-    WorkConserving,
+    WorkConservingBatching,
     preba_limits,
 )
 from headrace.batching.graphs.cell_graph import lstm, seq2seq
@@ -42,12 +42,12 @@ BY_PHASE = PhaseTables([[0, 0, 2], [0, 0, 2]], 3, 3, [1.0, 9.0], [1.0, 1.0])
 @pytest.mark.parametrize(
     ("policy", "arrivals", "expected"),
     [
-        (Serial([NET]), (0, 0, 9), [(0, 1, "idle"), (1, 1, "idle"), (9, 1, "idle")]),
+        (SerialBatching([NET]), (0, 0, 9), [(0, 1, "idle"), (1, 1, "idle"), (9, 1, "idle")]),
         (GraphBatching([NET], 2.0, 2), (0, 1, 5), [(1, 2, "full"), (7, 1, "window")]),
         (GraphBatching([NET], 0.0, 2), (0, 0.5, 0.5), [(0, 1, "window"), (1, 2, "full")]),
-        (Preba([NET], {"net": CURVE}, 1), (0, 1, 5), [(1, 2, "knee"), (7, 1, "window")]),
+        (PrebaBatching([NET], {"net": CURVE}, 1), (0, 1, 5), [(1, 2, "knee"), (7, 1, "window")]),
         (StaticBatching([NET], 2, 3.0), (0, 1, 5), [(1, 2, "full"), (8, 1, "window")]),
-        (WorkConserving([NET], 2), (0, 0.5, 0.5, 0.5), [(0, 1, "idle"), (1, 2, "full"), (2, 1, "idle")]),
+        (WorkConservingBatching([NET], 2), (0, 0.5, 0.5, 0.5), [(0, 1, "idle"), (1, 2, "full"), (2, 1, "idle")]),
         # The table for no known rate serves the first; another waits for two; beyond its end it serves the best batch.
         (
             SmdpBatching([NET], {"net": WAIT_FOR_2}, 3, 3.0),
@@ -130,13 +130,13 @@ def test_lazy_goes_on_beside_a_full_table():
 def test_preba_lazy_starts_as_preba_does_and_goes_on_as_lazy_does():
     """A knee of 2 and a Time_queue of 4."""
     curve = {"net": Profile("net", 1, (ProfilePoint(2, 4.0, 0.5),))}
-    assert serve(PrebaLazy(TIMES, curve, 1), EIGHT, [0, 4.5, 5.5, 13]) == [
+    assert serve(PrebaLazyBatching(TIMES, curve, 1), EIGHT, [0, 4.5, 5.5, 13]) == [
         (4, {1}, "window"),
         (5, {2}, "slack"),
         (6, {1, 2}, "merge"),
         (13, {3, 4}, "knee"),
     ]
-    assert serve(PrebaLazy(TIMES, curve, 1), EIGHT, [0, 6], sla=14) == [
+    assert serve(PrebaLazyBatching(TIMES, curve, 1), EIGHT, [0, 6], sla=14) == [
         (4, {1}, "window"),
         (6, {1}, "deadline"),
         (12, {2}, "window"),

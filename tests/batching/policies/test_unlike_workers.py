@@ -5,24 +5,25 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from make_policy import make_policy
 from virtual_driver import drive
 
 from headrace.batching import (
+    POLICIES,
     BatchLimits,
     ModelGraph,
     Node,
     NodeTimes,
-    Preba,
-    PrebaLazy,
+    PrebaBatching,
+    PrebaLazyBatching,
     Profile,
     ProfilePoint,
     Request,
     SmdpBatching,
     UsageError,
-    make_policy,
+    find_policy,
 )
 from headrace.batching.policies.preba import slice_limits
-from headrace.batching.registry import CELL_POLICIES, POLICIES
 from headrace.batching.smdp.service import BatchService, Weights
 from headrace.batching.smdp.tables import rate_tables
 from headrace.sim.engine import Arrivals, run
@@ -69,7 +70,7 @@ def test_time_queue_is_the_mean_time_in_which_one_of_all_slices_falls_idle():
 
 
 def test_a_batch_is_full_for_the_slice_that_is_asked():
-    policy = Preba([WHOLE], on_each(LARGE, SMALL), 2)
+    policy = PrebaBatching([WHOLE], on_each(LARGE, SMALL), 2)
     fill(policy, 4)
     assert policy.next_task(0, 0.0) is None, "the large slice waits for more"
     task = policy.next_task(1, 0.0)
@@ -77,7 +78,7 @@ def test_a_batch_is_full_for_the_slice_that_is_asked():
 
 
 def test_a_batch_that_is_due_leaves_with_what_the_slice_may_take():
-    policy = Preba([WHOLE], on_each(LARGE, SMALL), 2)
+    policy = PrebaBatching([WHOLE], on_each(LARGE, SMALL), 2)
     fill(policy, 9)
     due = policy.wakeup()
     assert due == pytest.approx(0.008)
@@ -92,7 +93,7 @@ def test_merged_batches_keep_the_limit_of_the_slice_at_the_longest_input():
     small = profile({10.0: (4, 0.04), 20.0: (2, 0.04)})
     large = profile({10.0: (16, 0.04), 20.0: (6, 0.04)})
     for worker, expected in ((0, [0, 1, 2]), (1, [0, 1])):
-        policy = Preba([WHOLE], on_each(large, small), 2, bucket_width=10)
+        policy = PrebaBatching([WHOLE], on_each(large, small), 2, bucket_width=10)
         policy.submit(request(0, 0.0, 5.0), 0.0)
         for number in (1, 2):
             policy.submit(request(number, 0.0, 15.0), 0.001)
@@ -134,7 +135,7 @@ def test_no_batch_is_above_its_slices_limit_and_what_is_due_leaves_with_the_firs
     profiles = curves_of(drawn)
     workers = len(profiles)
     work = arrivals(load)
-    policy = Preba([WHOLE], on_each(*profiles), workers, bucket_width=WIDTH, merge=merge)
+    policy = PrebaBatching([WHOLE], on_each(*profiles), workers, bucket_width=WIDTH, merge=merge)
     times = [{"net": NodeTimes(WHOLE, each)} for each in profiles]
     outcome = run(policy, work, times, workers, True)
     assert sorted(number for ran in outcome.ran for number in ids(ran.task)) == list(range(len(load)))
@@ -160,7 +161,11 @@ def test_on_equal_slices_everything_is_as_with_one_profile_for_all(drawn, load, 
             ({"net": curve}, times),
             (on_each(*[curve, again, curve, again][:workers]), [times] * workers),
         ):
-            make = Preba([WHOLE], profiles, workers) if kind == "preba" else PrebaLazy(times, profiles, workers)
+            make = (
+                PrebaBatching([WHOLE], profiles, workers)
+                if kind == "preba"
+                else PrebaLazyBatching(times, profiles, workers)
+            )
             outcome = run(make, work, known, workers, True)
             runs.append([(ran.worker, ran.started, ran.ended, ids(ran.task), ran.task.reason) for ran in outcome.ran])
         assert runs[0] == runs[1]
@@ -185,7 +190,7 @@ def test_preba_lazy_keeps_the_limit_of_each_slice(drawn, load):
     workers = len(profiles)
     known = node_times(*[ms / 8e3 for _, _, ms in drawn])
     slowest = max(known, key=lambda times: times["net"].whole(1, 1.0, 1))
-    policy = PrebaLazy(slowest, on_each(*profiles), workers, bucket_width=WIDTH)
+    policy = PrebaLazyBatching(slowest, on_each(*profiles), workers, bucket_width=WIDTH)
     outcome = run(policy, arrivals(load), known, workers, True)
     assert min(outcome.finished) >= 0 and outcome.ledger.finished == len(load)
     for ran in outcome.ran:
@@ -199,7 +204,7 @@ def test_preba_lazy_keeps_the_limit_of_each_slice(drawn, load):
 
 @settings(max_examples=20, deadline=None)
 @given(load=loads, seconds=st.lists(st.sampled_from([0.001, 0.002, 0.008]), min_size=1, max_size=3))
-@pytest.mark.parametrize("name", [name for name in POLICIES if name not in CELL_POLICIES])
+@pytest.mark.parametrize("name", [name for name in POLICIES if find_policy(name).tasks != "cells"])
 def test_every_policy_serves_everything_on_workers_that_differ(name, load, seconds):
     known = node_times(*seconds)
     workers = len(known)
@@ -212,7 +217,7 @@ def test_every_policy_serves_everything_on_workers_that_differ(name, load, secon
 def test_what_a_lost_slice_had_runs_on_another(kind):
     profiles = on_each(LARGE, SMALL, SMALL)
     times = node_times(0.002)[0]
-    policy = Preba([NODES], profiles, 3) if kind == "preba" else PrebaLazy(times, profiles, 3)
+    policy = PrebaBatching([NODES], profiles, 3) if kind == "preba" else PrebaLazyBatching(times, profiles, 3)
     requests = [request(number, number / 500) for number in range(100)]
     trace = drive(policy, requests, 3, lambda batch: 0.01 * batch, loss=0.3, seed=1)
     assert sorted(trace.finished) == list(range(100))
@@ -239,9 +244,9 @@ def test_who_knows_one_set_of_times_goes_by_those_of_the_slowest_worker():
 
 def test_another_number_of_workers_is_refused():
     with pytest.raises(UsageError, match="preba has profiles of 2 workers for 3; give them of each, or of all"):
-        Preba([WHOLE], on_each(SMALL, LARGE), 3)
+        PrebaBatching([WHOLE], on_each(SMALL, LARGE), 3)
     with pytest.raises(UsageError, match="preba has no profile of net: run `headrace profile --model net` first"):
-        Preba([WHOLE], [{"net": SMALL}, {}], 2)
+        PrebaBatching([WHOLE], [{"net": SMALL}, {}], 2)
     with pytest.raises(UsageError, match="node times of 2 workers for 3; give one mapping for each, or for all"):
         make_policy("lazy", node_times(0.1, 0.2), workers=3, window_s=0.0, max_batch=5)
     with pytest.raises(UsageError):

@@ -11,11 +11,11 @@ from headrace.batching import (
     BatchLimits,
     GraphBatching,
     ModelGraph,
-    Preba,
+    PrebaBatching,
     Profile,
     ProfilePoint,
     Request,
-    Serial,
+    SerialBatching,
     UnknownModel,
     UsageError,
     preba_limits,
@@ -45,7 +45,7 @@ def starts(policy, requests, workers=1, latency=lambda batch: 1.0):
 
 
 def test_serial_runs_each_request_alone_in_order_of_arrival():
-    assert starts(Serial([NET]), at(0, 0.5, 0.6)) == [(0, [0]), (1, [1]), (2, [2])]
+    assert starts(SerialBatching([NET]), at(0, 0.5, 0.6)) == [(0, [0]), (1, [1]), (2, [2])]
 
 
 def test_graph_waits_for_its_window_then_runs_what_came():
@@ -67,7 +67,7 @@ def test_a_window_of_zero_on_two_workers_never_waits():
 
 def test_the_model_whose_oldest_request_waits_longest_goes_first():
     requests = [Request(0, "net", 0), Request(1, "other", 0.1), Request(2, "net", 0.2), Request(3, "other", 0.3)]
-    assert starts(Serial([NET, OTHER]), requests) == [(0, [0]), (1, [1]), (2, [2]), (3, [3])]
+    assert starts(SerialBatching([NET, OTHER]), requests) == [(0, [0]), (1, [1]), (2, [2]), (3, [3])]
 
 
 def test_preba_takes_the_knee_and_divides_its_time_by_the_workers():
@@ -75,18 +75,18 @@ def test_preba_takes_the_knee_and_divides_its_time_by_the_workers():
 
 
 def test_preba_releases_at_the_knee_or_after_time_queue():
-    policy = Preba([NET], {"net": CURVE}, workers=2)
+    policy = PrebaBatching([NET], {"net": CURVE}, workers=2)
     times = starts(policy, at(0, 0.001, 0.002, 0.003, 0.020), latency=lambda batch: 0.016)
     assert times == [(0.003, [0, 1, 2, 3]), (0.020 + 0.008, [4])]
 
 
 def test_preba_without_a_profile_says_which_command_makes_one():
     with pytest.raises(UsageError, match="headrace profile --model other"):
-        Preba([NET, OTHER], {"net": CURVE}, workers=1)
+        PrebaBatching([NET, OTHER], {"net": CURVE}, workers=1)
 
 
 def test_an_unknown_model_is_refused_and_nothing_is_kept():
-    policy = Serial([NET])
+    policy = SerialBatching([NET])
     with pytest.raises(UnknownModel, match="nett"):
         policy.submit(Request(0, "nett", 0), 0)
     assert policy.next_task(0, 0) is None and policy.wakeup() == math.inf
@@ -123,9 +123,9 @@ def policies(models, max_batch, window_s, workers):
         for model in models
     }
     return {
-        "serial": (Serial(graphs), 1),
+        "serial": (SerialBatching(graphs), 1),
         "graph": (GraphBatching(graphs, window_s, max_batch), max_batch),
-        "preba": (Preba(graphs, profiles, workers), max_batch + 1),
+        "preba": (PrebaBatching(graphs, profiles, workers), max_batch + 1),
     }
 
 

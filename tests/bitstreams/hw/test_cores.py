@@ -12,6 +12,7 @@ import pytest
 from headrace.bitstreams.hw import cores
 from headrace.bitstreams.hw.folder import own_design, write_folder
 from headrace.bitstreams.platforms import platform, platforms
+from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.verilate import rtl_sources, verilator_folder
 
 
@@ -38,7 +39,7 @@ def fusesoc(written, tmp_path):
 
 
 def test_every_unit_has_a_core(written):
-    units = {path.stem for path in rtl_sources() if (path.parent / f"{path.parent.name}.sv") == path}
+    units = {path.stem for path in hls_folder().glob("*/*.sv") if path.stem == path.parent.name}
     assert {path.stem for path in written.glob("*.core")} == units == set(cores.units(rtl_sources()))
     assert {"image_cu", "decode", "audio_norm_cu"} <= units
 
@@ -46,7 +47,7 @@ def test_every_unit_has_a_core(written):
 def test_what_is_only_included_is_no_source_of_its_own(written):
     core = json.loads((written / "image_cu.core").read_text().removeprefix("CAPI=2:"))
     marked = [file for file in core["filesets"]["rtl"]["files"] if not isinstance(file, str)]
-    assert marked == [{"src/rtl/axi_ports.svh": {"is_include_file": True}}]
+    assert marked == [{"src/rtl/axi/axi_ports.svh": {"is_include_file": True}}]
 
 
 @pytest.mark.parametrize("unit", ["image_cu", "audio_mel_cu", "audio_norm_cu"])  # with all that they are made of

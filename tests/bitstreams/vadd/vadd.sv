@@ -1,9 +1,11 @@
-// A small kernel for tests of the hw_emu driver and device, the RTL of vadd.cpp: out[i] = a[i] + b[i] + scalar, and
-// `sum` the sum of all out[i], or 32'hDEC0DEC0 if memory answered with an error.
+// A small kernel for tests of the hw_emu driver and device, the RTL of vadd.cpp: out[i] = a[i] +
+// b[i] + scalar, and `sum` the sum of all out[i], or 32'hDEC0DEC0 if memory answered with an error.
 //
-// Interface   AXI4-Lite registers of kernel.xml with ap_ctrl_chain; `a` is read and `out` written through gmem0, `b` is
-//             read through gmem1; 128-bit words, bursts of up to 16, several in flight. Pointers: multiples of 256.
-// Throughput  one word of four sums a clock. `sleep_ms` waits 2048 clocks a millisecond before it starts.
+// Interface   AXI4-Lite registers of kernel.xml with ap_ctrl_chain; `a` is read and `out` written
+//             through gmem0, `b` is read through gmem1; 128-bit words, bursts of up to 16, several
+//             in flight. Pointers: multiples of 256.
+// Throughput  one word of four sums a clock. `sleep_ms` waits 2048 clocks a millisecond before it
+//             starts.
 // Bad input   scalar = 32'hBAD00000 + n makes it break rule n below, to test that it is noticed.
 module vadd (
   input  logic         ap_clk,
@@ -79,7 +81,8 @@ module vadd (
   typedef enum logic [2:0] {Idle, Sleep, Run, Confirm, Done} state_e;
   // What a scalar of 32'hBAD0000n breaks.
   typedef enum logic [3:0] {
-    None, CrossBorder, EarlyLast, UnsteadyData, UnsteadyAddress, DoneTooEarly, NeverDone, Assertion, NarrowBurst,
+    None, CrossBorder, EarlyLast, UnsteadyData, UnsteadyAddress, DoneTooEarly, NeverDone, Assertion,
+    NarrowBurst,
     FixedBurst, DropsValid, DeviceMemory, Instructions
   } defect_e;
 
@@ -198,14 +201,17 @@ module vadd (
   assign out_len = burst_length(words - asked_out_q);
 
   // What was asked for and not yet used must fit the FIFO.
-  assign m_axi_gmem0_arvalid = running && a_asked_q < words && a_asked_q - written_q <= FifoWords - BurstWords;
-  assign m_axi_gmem0_araddr  = a_q + {28'd0, a_asked_q, 4'd0} + (defect == CrossBorder ? 64'hFF0 : 64'd0);
+  assign m_axi_gmem0_arvalid = running && a_asked_q < words &&
+                               a_asked_q - written_q <= FifoWords - BurstWords;
+  assign m_axi_gmem0_araddr  = a_q + {28'd0, a_asked_q, 4'd0} +
+                               (defect == CrossBorder ? 64'hFF0 : 64'd0);
   assign m_axi_gmem0_arlen   = a_len;
   assign m_axi_gmem0_arsize  = defect == NarrowBurst ? 3'd2 : 3'd4;
   assign m_axi_gmem0_arburst = defect == FixedBurst ? 2'd0 : 2'd1;
   assign m_axi_gmem0_arcache = 4'b0011;
   assign m_axi_gmem0_arprot  = defect == Instructions ? 3'b100 : 3'b000;
-  assign m_axi_gmem1_arvalid = running && b_asked_q < words && b_asked_q - written_q <= FifoWords - BurstWords;
+  assign m_axi_gmem1_arvalid = running && b_asked_q < words &&
+                               b_asked_q - written_q <= FifoWords - BurstWords;
   assign m_axi_gmem1_araddr  = b_q + {28'd0, b_asked_q, 4'd0};
   assign m_axi_gmem1_arlen   = b_len;
   assign m_axi_gmem1_arsize  = 3'd4;
@@ -249,8 +255,10 @@ module vadd (
   logic [2:0]  lanes;  // of the word that is written
   logic aw_taken;
 
-  assign m_axi_gmem0_awvalid = running && !writing_q && asked_out_q < words && !(defect == DropsValid && tick_q);
-  assign m_axi_gmem0_awaddr  = out_q + {28'd0, asked_out_q, 4'd0} + (defect == UnsteadyAddress && tick_q ? 64'h100 : 64'd0);
+  assign m_axi_gmem0_awvalid = running && !writing_q && asked_out_q < words &&
+                               !(defect == DropsValid && tick_q);
+  assign m_axi_gmem0_awaddr  = out_q + {28'd0, asked_out_q, 4'd0} +
+                               (defect == UnsteadyAddress && tick_q ? 64'h100 : 64'd0);
   assign m_axi_gmem0_awlen   = out_len;
   assign m_axi_gmem0_awsize  = 3'd4;
   assign m_axi_gmem0_awburst = 2'd1;
@@ -261,7 +269,8 @@ module vadd (
   assign m_axi_gmem0_wlast   = left_q == 0 || (defect == EarlyLast && left_q == 1);
   assign m_axi_gmem0_bready  = 1'b1;
   assign w_taken             = m_axi_gmem0_wvalid && m_axi_gmem0_wready;
-  assign lanes               = written_q + 1 == words && count_q[1:0] != 0 ? {1'b0, count_q[1:0]} : 3'd4;
+  assign lanes               = written_q + 1 == words && count_q[1:0] != 0 ? {1'b0, count_q[1:0]}
+                             : 3'd4;
 
   always_comb begin
     word_sum = '0;
@@ -290,8 +299,10 @@ module vadd (
       bad_q          <= 1'b0;
     end else begin
       tick_q <= !tick_q;
-      unconfirmed_q <= unconfirmed_q + 16'(aw_taken) - 16'(m_axi_gmem0_bvalid && m_axi_gmem0_bready);
-      if ((m_axi_gmem0_rvalid && m_axi_gmem0_rresp != 0) || (m_axi_gmem1_rvalid && m_axi_gmem1_rresp != 0) ||
+      unconfirmed_q <= unconfirmed_q + 16'(aw_taken) -
+                       16'(m_axi_gmem0_bvalid && m_axi_gmem0_bready);
+      if ((m_axi_gmem0_rvalid && m_axi_gmem0_rresp != 0) ||
+          (m_axi_gmem1_rvalid && m_axi_gmem1_rresp != 0) ||
           (m_axi_gmem0_bvalid && m_axi_gmem0_bresp != 0)) bad_q <= 1'b1;
       if (m_axi_gmem0_arvalid && m_axi_gmem0_arready) a_asked_q <= a_asked_q + 32'(a_len) + 1;
       if (m_axi_gmem1_arvalid && m_axi_gmem1_arready) b_asked_q <= b_asked_q + 32'(b_len) + 1;
@@ -338,7 +349,8 @@ module vadd (
   end
 
 `ifndef SYNTHESIS
-  a_no_defect_asked: assert property (@(posedge ap_clk) disable iff (!ap_rst_n) defect != Assertion || !running);
+  a_no_defect_asked: assert property (@(posedge ap_clk) disable iff (!ap_rst_n)
+      defect != Assertion || !running);
 `endif
 
 endmodule

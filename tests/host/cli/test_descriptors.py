@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from command import headrace
 
-from headrace.host.live.process_tuning import LEAST_DESCRIPTORS, allow_descriptors
+from headrace.host.live.machine.process_tuning import LEAST_DESCRIPTORS, allow_descriptors
 
 
 def test_a_server_that_may_open_too_few_files_says_what_to_change(tmp_path):

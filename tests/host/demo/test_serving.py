@@ -9,7 +9,7 @@ import pytest
 from serving import serve
 from small_nets import NET, graphs, small, tasks, tensor  # noqa: F401 - a fixture
 
-from headrace.batching import Serial
+from headrace.batching import SerialBatching
 from headrace.host.demo.equality import Equality, Prepared
 from headrace.host.demo.inputs.images import Photo
 from headrace.host.demo.serving import PARTS, Arrivals, Photos, run_arrivals
@@ -48,7 +48,7 @@ def run(given, at, *, drain_timeout_s=60.0, beside=None, on_answer=lambda *_: No
             on_done=lambda: None,
         )
 
-    return serve(Serial(graphs()), tasks(), body, on_execution=executions.append)
+    return serve(SerialBatching(graphs()), tasks(), body, on_execution=executions.append)
 
 
 def test_what_has_no_answer_in_time_has_failed_and_the_run_is_reported():

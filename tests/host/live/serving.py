@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from headrace.host.live.runtime import Runtime
+from headrace.host.live.settings import RuntimeSettings
 from headrace.host.workers.devices import worker_devices
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import processes
@@ -14,7 +15,7 @@ NETS = Path(__file__).parents[1] / "workers"
 
 
 @pytest.fixture
-def beside_the_networks(monkeypatch):
+def with_the_networks(monkeypatch):
     """Workers find the modules of the small networks."""
     monkeypatch.chdir(NETS)
     monkeypatch.syspath_prepend(str(NETS))
@@ -27,12 +28,14 @@ class PerNode:
         return 1e-3
 
 
-def serve(policy, tasks, body, *, workers=1, **settings):
+def serve(policy, tasks, body, *, workers=1, on_execution=None, **settings):
     """`body(runtime, pool)` with the policy and the tasks; then nothing may be in flight, and all memory free."""
+
+    chosen = RuntimeSettings(**settings)
 
     async def run():
         async with WorkerPool(processes(tasks.program(), worker_devices(workers))) as pool:
-            async with Runtime(policy, pool, tasks, **settings) as runtime:
+            async with Runtime(policy, pool, tasks, chosen, on_execution=on_execution) as runtime:
                 result = await body(runtime, pool)
             runtime.ledger.check()
             assert runtime.ledger.in_flight == 0

@@ -16,7 +16,9 @@ import torch
 from headrace.batching import BadInput, Profile, UnknownModel, UsageError
 from headrace.batching.policies.cellular import CellularBatching
 from headrace.batching.policies.dynamic_graph import DynamicGraphBatching
-from headrace.host.live.runtime import Overloaded, Runtime, RuntimeClosed
+from headrace.host.live.results import Overloaded, RuntimeClosed
+from headrace.host.live.runtime import Runtime
+from headrace.host.live.settings import RuntimeSettings
 from headrace.host.live.tasks.cells import CellTasks
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.devices import worker_devices
@@ -78,7 +80,8 @@ def serve(networks, body, *, workers=1, rows=1 << 16, policy=CellularBatching, *
         executions = []
         async with WorkerPool(processes(tasks.program(), worker_devices(workers))) as pool:
             made = policy(tasks.models, workers)
-            async with Runtime(made, pool, tasks, on_execution=executions.append, **settings) as runtime:
+            chosen = RuntimeSettings(**settings)
+            async with Runtime(made, pool, tasks, chosen, on_execution=executions.append) as runtime:
                 result = await body(runtime, pool, executions)
                 assert runtime.ledger.in_flight == 0
         runtime.ledger.check()

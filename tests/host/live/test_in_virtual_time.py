@@ -12,17 +12,18 @@ from virtual_worker import OPAQUE, STRAIGHT, Flat, serve, value
 
 from headrace.batching import (
     BadInput,
-    EarliestDeadline,
+    EarliestDeadlineBatching,
     GraphBatching,
     LazyBatching,
     NodeTimes,
     Profile,
     ProfilePoint,
-    Serial,
+    SerialBatching,
     UnknownModel,
-    WorkConserving,
+    WorkConservingBatching,
 )
-from headrace.host.live.runtime import LONGEST_PAUSE_S, NoWorker, Overloaded, RuntimeClosed, TooLate
+from headrace.host.live.results import NoWorker, Overloaded, RuntimeClosed, TooLate
+from headrace.host.live.supervision import LONGEST_PAUSE_S
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.process import ModelError
 from headrace.sim.engine import Arrivals
@@ -135,7 +136,7 @@ def test_what_happens_in_one_turn_is_told_before_the_policy_is_asked():
         assert await finished(ask(runtime, *[0.0] * 8)) == at(*[TASK_S] * 8)
         assert served.schedule == [(0, 0, 1, list(range(8)))]
 
-    serve(WorkConserving([OPAQUE], 8), TIMES, body)
+    serve(WorkConservingBatching([OPAQUE], 8), TIMES, body)
 
 
 def test_whole_graph_batches_take_the_modelled_time_and_are_not_interrupted():
@@ -200,7 +201,7 @@ def test_requests_of_a_killed_worker_run_again_and_the_worker_comes_back():
         assert workers[0].starts == at(0.0, 0.3)
         assert {execution.worker for execution in served.executions[-2:]} == {0, 1}
 
-    serve(Serial([OPAQUE]), TIMES, body, workers=2)
+    serve(SerialBatching([OPAQUE]), TIMES, body, workers=2)
 
 
 def test_both_workers_killed_at_once_cost_nobody_an_answer():
@@ -212,7 +213,7 @@ def test_both_workers_killed_at_once_cost_nobody_an_answer():
         assert max(await finished(calls)) == pytest.approx(0.3 + 4 * 0.51)
         assert runtime.statistics().workers_lost == 2
 
-    serve(Serial([OPAQUE]), TIMES, body, workers=2)
+    serve(SerialBatching([OPAQUE]), TIMES, body, workers=2)
 
 
 def test_a_request_that_kills_fails_with_its_second_kill_and_takes_nobody_along():
@@ -224,7 +225,7 @@ def test_a_request_that_kills_fails_with_its_second_kill_and_takes_nobody_along(
             await bad
         assert (runtime.ledger.finished, runtime.ledger.failed, runtime.statistics().workers_lost) == (8, 1, 2)
 
-    serve(WorkConserving([OPAQUE], 8), TIMES, body)
+    serve(WorkConservingBatching([OPAQUE], 8), TIMES, body)
 
 
 def test_sixteen_requests_that_kill_among_eight_hundred_fail_alone():
@@ -237,7 +238,7 @@ def test_sixteen_requests_that_kill_among_eight_hundred_fail_alone():
         assert (runtime.ledger.finished, runtime.ledger.failed) == (784, 16)
         assert runtime.statistics().workers_lost == 32
 
-    serve(WorkConserving([OPAQUE], 8), TIMES, body, workers=2, slots=800)
+    serve(WorkConservingBatching([OPAQUE], 8), TIMES, body, workers=2, slots=800)
 
 
 def test_a_request_that_raises_takes_nobody_along():
@@ -250,7 +251,7 @@ def test_a_request_that_raises_takes_nobody_along():
                 assert one.output.shape == (3,)
         assert (runtime.ledger.finished, runtime.ledger.failed, runtime.statistics().workers_lost) == (14, 2, 0)
 
-    serve(WorkConserving([OPAQUE], 8), TIMES, body)
+    serve(WorkConservingBatching([OPAQUE], 8), TIMES, body)
 
 
 def test_suspects_do_not_hold_up_the_others():
@@ -267,7 +268,7 @@ def test_suspects_do_not_hold_up_the_others():
         with pytest.raises(WorkerLost):
             await bad
 
-    serve(WorkConserving([OPAQUE], 8), TIMES, body)
+    serve(WorkConservingBatching([OPAQUE], 8), TIMES, body)
 
 
 def test_a_hanging_request_fails_after_its_attempts_and_the_others_finish():
@@ -281,7 +282,7 @@ def test_a_hanging_request_fails_after_its_attempts_and_the_others_finish():
         await asyncio.gather(*others)
         assert (runtime.ledger.finished, runtime.ledger.failed, runtime.statistics().workers_lost) == (3, 1, 2)
 
-    serve(Serial([OPAQUE]), TIMES, body, task_timeout_s=1.0, attempts=2)
+    serve(SerialBatching([OPAQUE]), TIMES, body, task_timeout_s=1.0, attempts=2)
 
 
 def test_a_worker_that_hangs_is_killed_and_started_again():
@@ -305,7 +306,7 @@ def test_twelve_kills_in_a_row_lose_no_request():
         await runtime.infer("net", value())
         assert runtime.ledger.submitted == 201
 
-    serve(WorkConserving([OPAQUE], 4), TIMES, body, slots=256, workers=2)
+    serve(WorkConservingBatching([OPAQUE], 4), TIMES, body, slots=256, workers=2)
 
 
 def test_without_any_worker_requests_are_answered_in_bounded_time_and_served_when_one_is_back():
@@ -342,7 +343,7 @@ def test_whatever_a_start_raises_the_next_one_is_tried_and_nothing_ends_the_runt
         workers[0].broken = None
         assert await finished(ask(runtime, 0)) == at(1.5 + TASK_S)
 
-    serve(WorkConserving([OPAQUE], 4), TIMES, body)
+    serve(WorkConservingBatching([OPAQUE], 4), TIMES, body)
 
 
 def test_a_worker_whose_end_fails_is_started_again(monkeypatch):
@@ -357,7 +358,7 @@ def test_a_worker_whose_end_fails_is_started_again(monkeypatch):
             await call
         assert (await runtime.infer("net", value())).output.shape == (3,)
 
-    serve(WorkConserving([OPAQUE], 4), TIMES, body, attempts=1)
+    serve(WorkConservingBatching([OPAQUE], 4), TIMES, body, attempts=1)
 
 
 def test_pauses_between_starts_grow_and_stay_short_enough_to_serve_within_ten_seconds():
@@ -449,7 +450,7 @@ def test_a_caller_that_gives_up_before_its_request_began_takes_it_out_again():
         assert await finished([running]) == at(0.26)
         assert runtime.statistics().tasks == 1  # it never ran
 
-    serve(Serial([OPAQUE]), TIMES, body, slots=2)
+    serve(SerialBatching([OPAQUE]), TIMES, body, slots=2)
 
 
 def test_a_caller_that_gives_up_later_leaves_the_accounts_in_order():
@@ -498,7 +499,7 @@ def test_what_has_not_begun_by_its_deadline_is_dropped_only_if_asked_for(drop):
             assert await finished([late]) == at(0.51 + TASK_S)
         assert await finished([running]) == at(0.51)
 
-    serve(Serial([OPAQUE]), TIMES, body, drop_late=drop)
+    serve(SerialBatching([OPAQUE]), TIMES, body, drop_late=drop)
 
 
 def test_what_a_policy_knows_to_be_hopeless_is_dropped_before_its_deadline():
@@ -514,7 +515,7 @@ def test_what_a_policy_knows_to_be_hopeless_is_dropped_before_its_deadline():
         await running
         assert runtime.ledger.dropped == 1
 
-    serve(EarliestDeadline(known, 1), TIMES, body, drop_late=True)
+    serve(EarliestDeadlineBatching(known, 1), TIMES, body, drop_late=True)
 
 
 # ---- the end ----
@@ -561,7 +562,7 @@ def test_a_closed_runtime_asks_its_policy_nothing_more():
         assert len(asked) == before
         assert all(isinstance(call.exception(), RuntimeClosed) for call in calls)
 
-    serve(Watched(Serial([OPAQUE]), asked.append), TIMES, body)
+    serve(Watched(SerialBatching([OPAQUE]), asked.append), TIMES, body)
 
 
 def test_an_error_of_the_policy_ends_all_requests_and_says_so(caplog):
@@ -582,4 +583,4 @@ def test_an_error_of_the_policy_ends_all_requests_and_says_so(caplog):
         assert not runtime.broken
 
     with caplog.at_level(logging.CRITICAL, "headrace"):
-        serve(Watched(Serial([OPAQUE]), fail), TIMES, body)
+        serve(Watched(SerialBatching([OPAQUE]), fail), TIMES, body)

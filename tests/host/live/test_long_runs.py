@@ -9,7 +9,7 @@ import pytest
 from serving import balanced, serve
 from small_nets import NET, OTHER, graphs, small, tasks, tensor  # noqa: F401 - a fixture
 
-from headrace.batching import WorkConserving
+from headrace.batching import WorkConservingBatching
 
 pytestmark = [pytest.mark.slow, pytest.mark.timed, pytest.mark.usefixtures("small"), pytest.mark.timeout(1200)]
 
@@ -37,4 +37,9 @@ def test_a_million_requests_leave_memory_flat():
         assert runtime.ledger.finished >= 1_000_000 and balanced(runtime)
         assert sizes[-1] - sizes[1] < 4, sizes  # MiB; one that keeps a reference a request takes 8 and more
 
-    serve(WorkConserving(graphs([OTHER]), 32), tasks(slots=64, sources=[OTHER], max_batch=32), body, drop_late=True)
+    serve(
+        WorkConservingBatching(graphs([OTHER]), 32),
+        tasks(slots=64, sources=[OTHER], max_batch=32),
+        body,
+        drop_late=True,
+    )

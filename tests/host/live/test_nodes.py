@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from headrace.batching import GraphBatching, LazyBatching, ModelGraph, Node, NodeKind, NodeTimes
-from headrace.host.live.runtime import Runtime, RuntimeClosed
+from headrace.host.live.results import RuntimeClosed
+from headrace.host.live.runtime import Runtime
+from headrace.host.live.settings import RuntimeSettings
 from headrace.host.live.tasks.nodes import NodeTasks
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.channel import WorkerLost
@@ -43,7 +45,7 @@ def live(policy, times, at, *, workers=1, lengths=None):
         tasks = node_tasks(times, len(at))
         async with (
             WorkerPool(simulated_workers("npu", workers, {"net": times})) as pool,
-            Runtime(policy, pool, tasks, task_timeout_s=10, on_execution=executions.append) as runtime,
+            Runtime(policy, pool, tasks, RuntimeSettings(task_timeout_s=10), on_execution=executions.append) as runtime,
         ):
 
             async def request(number):
@@ -97,11 +99,12 @@ def test_a_task_beyond_its_time_limit_loses_the_accelerator_and_its_request():
             return 3600.0
 
     times = NodeTimes(EIGHT, Long())
+    settings = RuntimeSettings(task_timeout_s=0.2)
 
     async def body():
         async with (
             WorkerPool(simulated_workers("npu", 1, {"net": times})) as pool,
-            Runtime(GraphBatching([EIGHT], 0.0), pool, node_tasks(times), task_timeout_s=0.2) as runtime,
+            Runtime(GraphBatching([EIGHT], 0.0), pool, node_tasks(times), settings) as runtime,
         ):
             with pytest.raises(WorkerLost, match=r"npu 0 did not answer within 0\.2 s"):
                 await runtime.infer("net", np.zeros(2, np.float32))
@@ -119,7 +122,8 @@ def test_closing_does_not_wait_for_what_runs():
 
     async def body():
         async with WorkerPool(simulated_workers("npu", 1, {"net": times})) as pool:
-            runtime = Runtime(GraphBatching([EIGHT], 0.0), pool, node_tasks(times), task_timeout_s=7200)
+            settings = RuntimeSettings(task_timeout_s=7200)
+            runtime = Runtime(GraphBatching([EIGHT], 0.0), pool, node_tasks(times), settings)
             async with runtime:
                 request = asyncio.create_task(runtime.infer("net", np.zeros(2, np.float32)))
                 await asyncio.sleep(0.05)

@@ -14,11 +14,12 @@ from small_nets import NET, OTHER, graphs, models, small, tasks, tensor  # noqa:
 from headrace.batching import (
     BadInput,
     GraphBatching,
-    Serial,
+    SerialBatching,
     UsageError,
-    WorkConserving,
+    WorkConservingBatching,
 )
-from headrace.host.live.runtime import Runtime, RuntimeClosed
+from headrace.host.live.results import RuntimeClosed
+from headrace.host.live.runtime import Runtime
 from headrace.host.live.tasks.whole import WholeTasks
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.channel import WorkerLost
@@ -98,7 +99,7 @@ def test_requests_of_a_killed_worker_run_again_and_the_worker_comes_back():
         pair = await asyncio.gather(*(runtime.infer(NET, tensor(1000.2)) for _ in range(2)))
         assert {inference.execution.worker for inference in pair} == {0, 1}
 
-    serve(Serial(graphs()), tasks(), body, workers=2)
+    serve(SerialBatching(graphs()), tasks(), body, workers=2)
 
 
 def test_a_request_that_kills_fails_with_its_second_kill_and_takes_nobody_along():
@@ -111,7 +112,7 @@ def test_a_request_that_kills_fails_with_its_second_kill_and_takes_nobody_along(
             await bad
         assert (runtime.ledger.finished, runtime.ledger.failed, runtime.statistics().workers_lost) == (8, 1, 2)
 
-    serve(WorkConserving(graphs(), 8), tasks(), body)
+    serve(WorkConservingBatching(graphs(), 8), tasks(), body)
 
 
 def test_a_request_that_raises_takes_nobody_along():
@@ -125,7 +126,7 @@ def test_a_request_that_raises_takes_nobody_along():
                 assert one.output.shape == (5,)
         assert (runtime.ledger.finished, runtime.ledger.failed, runtime.statistics().workers_lost) == (14, 2, 0)
 
-    serve(WorkConserving(graphs(), 8), tasks(), body)
+    serve(WorkConservingBatching(graphs(), 8), tasks(), body)
 
 
 def test_a_stopped_worker_is_killed_and_started_again():

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from serving import PerNode, balanced, beside_the_networks, serve  # noqa: F401 - a fixture
+from serving import PerNode, balanced, serve, with_the_networks  # noqa: F401 - a fixture
 
-from headrace.batching import GraphBatching, LazyBatching, NodeTimes, Serial
+from headrace.batching import GraphBatching, LazyBatching, NodeTimes, SerialBatching
 from headrace.host.live.tasks.nodes import SplitTasks
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.networks import split as split_module
@@ -23,7 +23,7 @@ RESIDUAL, ATTENTION, KILLER = "split_nets:residual", "split_nets:attention", "sp
 _models = {}
 
 
-pytestmark = pytest.mark.usefixtures("beside_the_networks")
+pytestmark = pytest.mark.usefixtures("with_the_networks")
 
 
 def made(source, whole=False):
@@ -112,7 +112,7 @@ def test_whole_graph_policies_run_the_same_networks_without_interruption(policy)
         for seed, inference in enumerate(done):
             np.testing.assert_allclose(inference.output, alone(RESIDUAL, value(RESIDUAL, seed)), atol=1e-5, rtol=1e-4)
 
-    chosen = GraphBatching([graph], 0.002, 8) if policy == "graph" else Serial([graph])
+    chosen = GraphBatching([graph], 0.002, 8) if policy == "graph" else SerialBatching([graph])
     serve(chosen, split_tasks(RESIDUAL), body, on_execution=executions.append)
     assert {(e.task.start, e.task.stop) for e in executions} == {(0, len(graph.nodes))}
 

@@ -1,4 +1,4 @@
-"""Step models under node-level policies on real worker processes, beside networks that are cut into nodes."""
+"""Step models under node-level policies on real worker processes, with networks that are cut into nodes."""
 
 import asyncio
 import os
@@ -6,9 +6,10 @@ import signal
 
 import numpy as np
 import pytest
-from serving import PerNode, balanced, beside_the_networks, serve  # noqa: F401 - a fixture
+from make_policy import make_policy
+from serving import PerNode, balanced, serve, with_the_networks  # noqa: F401 - a fixture
 
-from headrace.batching import BadInput, GraphBatching, LazyBatching, NodeTimes, make_policy
+from headrace.batching import BadInput, GraphBatching, LazyBatching, NodeTimes
 from headrace.host.live.tasks.nodes import SplitTasks
 from headrace.host.workers.networks.sequence_networks import Network
 from headrace.host.workers.networks.split import node_model
@@ -21,14 +22,14 @@ LSTM = Network("lstm", "lstm", hidden=16, vocabulary=50)
 STEPS = 12
 
 
-pytestmark = pytest.mark.usefixtures("beside_the_networks")
+pytestmark = pytest.mark.usefixtures("with_the_networks")
 
 
 def made(*networks, slots=128):
-    found = [step_nodes(network, 64) for network in networks]
-    graphs = {model.name: graph for model, graph in found}
+    step_models = [step_nodes(network, 64) for network in networks]
+    graphs = {model.name: graph for model, graph in step_models}
     times = {name: NodeTimes(graph, PerNode()) for name, graph in graphs.items()}
-    return SplitTasks([], graphs, slots, [model for model, _ in found]), times
+    return SplitTasks([], graphs, slots, [model for model, _ in step_models]), times
 
 
 def sentences(count, seed=0):
@@ -82,13 +83,13 @@ def test_a_transformer_and_a_cut_network_share_a_worker():
 
     async def body(runtime, _):
         values = sentences(20)
-        photo = np.random.default_rng(1).standard_normal(model.inputs[0].shape, np.float32)
-        done, *photos = await asyncio.gather(
-            staggered(runtime, TRANSFORMER, values), *(runtime.infer(RESIDUAL, photo) for _ in range(20))
+        image = np.random.default_rng(1).standard_normal(model.inputs[0].shape, np.float32)
+        done, *images = await asyncio.gather(
+            staggered(runtime, TRANSFORMER, values), *(runtime.infer(RESIDUAL, image) for _ in range(20))
         )
         check(TRANSFORMER, values, done)
-        for other in photos[1:]:
-            np.testing.assert_allclose(other.output, photos[0].output, atol=1e-5)
+        for other in images[1:]:
+            np.testing.assert_allclose(other.output, images[0].output, atol=1e-5)
 
     serve(LazyBatching(times, 1, 8, {TRANSFORMER.name: STEPS}), both, body)
 

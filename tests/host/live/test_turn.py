@@ -7,7 +7,15 @@ import numpy as np
 from small_nets import graphs
 from virtual_time import LoopClock, run
 
-from headrace.batching import GraphBatching, LazyBatching, ModelGraph, Node, NodeTimes, Serial, WorkConserving
+from headrace.batching import (
+    GraphBatching,
+    LazyBatching,
+    ModelGraph,
+    Node,
+    NodeTimes,
+    SerialBatching,
+    WorkConservingBatching,
+)
 from headrace.host.live.runtime import Runtime
 from headrace.host.live.tasks.nodes import NodeTasks
 from headrace.host.memory.layout import TensorSpec
@@ -60,8 +68,8 @@ class Scripted:
         return ""
 
 
-class Told:
-    """A policy that sends `ahead` tasks to a worker, and in `log` what it is told and asked."""
+class Logged:
+    """A policy that sends `ahead` tasks to a worker, and notes each event and question in `log`."""
 
     def __init__(self, policy, log, ahead):
         self._policy, self._log, self.ahead = policy, log, ahead
@@ -97,8 +105,8 @@ def serve(policy, body, workers=1, graph=None, ahead=1):
         tasks = Watched({"net": graph_}, {"net": (spec, spec)}, 16)
         tasks.log = log
         scripted = [Scripted(str(number), log) for number in range(workers)]
-        told = Told(policy, log, ahead)
-        async with WorkerPool(scripted) as pool, Runtime(told, pool, tasks, clock=LoopClock()) as runtime:
+        logged = Logged(policy, log, ahead)
+        async with WorkerPool(scripted) as pool, Runtime(logged, pool, tasks, clock=LoopClock()) as runtime:
             await body(runtime, scripted, log)
         tasks.close()
 
@@ -118,13 +126,13 @@ def test_answers_of_two_workers_at_one_instant_are_both_told_before_the_policy_i
         for worker in workers:
             worker.answer()
         await turns()
-        told = [entry[0] for entry in log]
-        assert told[:2] == ["complete", "complete"] and "complete" not in told[2:]
+        kinds = [entry[0] for entry in log]
+        assert kinds[:2] == ["complete", "complete"] and "complete" not in kinds[2:]
         for worker in workers:
             worker.answer()
         await asyncio.gather(*calls)
 
-    serve(Serial(graphs(["net"])), body, workers=2)
+    serve(SerialBatching(graphs(["net"])), body, workers=2)
 
 
 def test_workers_are_at_work_again_before_results_are_copied_and_callers_answered():
@@ -142,14 +150,14 @@ def test_workers_are_at_work_again_before_results_are_copied_and_callers_answere
         workers[0].answer()
         await asyncio.gather(*calls)
 
-    serve(Serial(graphs(["net"])), body)
+    serve(SerialBatching(graphs(["net"])), body)
 
 
 def test_a_worker_gets_as_many_tasks_in_a_turn_as_the_policy_sends_ahead():
     async def body(runtime, workers, log):
         calls = [asyncio.create_task(runtime.infer("net", X)) for _ in range(5)]
         await turns()
-        assert [len(worker.tasks) for worker in workers] == [3, 2], "in turn, so that none waits behind another's"
+        assert [len(worker.tasks) for worker in workers] == [3, 2], "in turn, so that none waits after another's"
         for _ in range(5):
             for worker in workers:
                 if worker.tasks:
@@ -157,7 +165,7 @@ def test_a_worker_gets_as_many_tasks_in_a_turn_as_the_policy_sends_ahead():
             await turns()
         await asyncio.gather(*calls)
 
-    serve(Serial(graphs(["net"])), body, workers=2, ahead=3)
+    serve(SerialBatching(graphs(["net"])), body, workers=2, ahead=3)
 
 
 def test_requests_of_one_turn_are_told_before_the_policy_is_asked():
@@ -168,7 +176,7 @@ def test_requests_of_one_turn_are_told_before_the_policy_is_asked():
         workers[0].answer()
         await asyncio.gather(*calls)
 
-    serve(WorkConserving(graphs(["net"]), 8), body)
+    serve(WorkConservingBatching(graphs(["net"]), 8), body)
 
 
 class Unit:

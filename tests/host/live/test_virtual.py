@@ -7,9 +7,10 @@ import math
 import random
 
 import pytest
+from make_policy import make_policy
 from virtual_worker import STRAIGHT, TRANSLATOR, serve, value
 
-from headrace.batching import NodeTimes, make_policy
+from headrace.batching import NodeTimes
 from headrace.sim.engine import Arrivals, run
 
 REQUESTS = 300

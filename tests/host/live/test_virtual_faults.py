@@ -7,11 +7,14 @@ import os
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+from make_policy import make_policy
 from virtual_time import LoopClock, VirtualLoop
 from virtual_worker import STRAIGHT, Served, VirtualWorker, balanced, value
 
-from headrace.batching import NodeTimes, make_policy
-from headrace.host.live.runtime import NoWorker, Overloaded, Runtime, RuntimeClosed, TooLate
+from headrace.batching import NodeTimes
+from headrace.host.live.results import NoWorker, Overloaded, RuntimeClosed, TooLate
+from headrace.host.live.runtime import Runtime
+from headrace.host.live.settings import RuntimeSettings
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import ModelError
@@ -54,10 +57,7 @@ class Faults(RuleBasedStateMachine):
                 policy,
                 self.pool,
                 self.served.tasks,
-                task_timeout_s=TIMEOUT_S,
-                outage_s=OUTAGE_S,
-                attempts=ATTEMPTS,
-                drop_late=drop_late,
+                RuntimeSettings(task_timeout_s=TIMEOUT_S, outage_s=OUTAGE_S, attempts=ATTEMPTS, drop_late=drop_late),
                 clock=LoopClock(),
             )
             await self.runtime.__aenter__()

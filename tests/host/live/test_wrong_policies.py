@@ -12,7 +12,7 @@ from headrace.batching import ModelGraph, NodeTimes, PolicyError, Request, Task
 from headrace.batching import request as request_module
 from headrace.batching.graphs.cell_graph import lstm
 from headrace.host.cli.main import main
-from headrace.host.live.runtime import RuntimeClosed
+from headrace.host.live.results import RuntimeClosed
 from headrace.sim import scenario
 from headrace.sim.engine import Arrivals, run
 
@@ -68,7 +68,7 @@ class Right:
         return 2
 
 
-CASES = {}  # name: (class, what the message says behind the policy's name, whether late requests are dropped)
+CASES = {}  # name: (class, what the message says after the policy's name, whether late requests are dropped)
 
 
 def case(says, drop_late=False):

@@ -14,6 +14,7 @@ from virtual_time import LoopClock, run
 
 from headrace.batching import Decoding, ModelGraph, Node, NodeKind
 from headrace.host.live.runtime import Runtime
+from headrace.host.live.settings import RuntimeSettings
 from headrace.host.live.tasks.nodes import NodeTasks
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.channel import WorkerLost
@@ -178,7 +179,7 @@ class VirtualWorker:
 
 
 class Served:
-    """What a test sees beside the runtime and its pool. Times are those of the loop, which starts at 0.0."""
+    """The records that a test has with the runtime and its pool. Times are those of the loop, which starts at 0.0."""
 
     def __init__(self, times, slots):
         tensors = (TensorSpec("x", "float32", (2,)),), (TensorSpec("output", "float32", (3,)),)
@@ -199,18 +200,24 @@ def balanced(runtime) -> bool:
     return ledger.submitted == ended + ledger.in_flight
 
 
-def serve(policy, times, body, *, workers=1, slots=16, horizon_s=3600.0, **settings):
+def serve(policy, times, body, *, workers=1, slots=16, horizon_s=3600.0, origin=None, **settings):
     """Return what `body(runtime, pool.workers, served)` does, in virtual time, with node times by model. Whatever it
     does, nothing is in flight at the end, all memory is free, and no request has come to its end twice."""
     served = Served(times, slots)
 
     async def main():
-        sweep_workers = [
+        virtual_workers = [
             VirtualWorker(f"npu {number}", served.tasks, times, served.completed) for number in range(workers)
         ]
-        async with WorkerPool(sweep_workers) as pool:
+        async with WorkerPool(virtual_workers) as pool:
             async with Runtime(
-                policy, pool, served.tasks, on_execution=served.executions.append, clock=LoopClock(), **settings
+                policy,
+                pool,
+                served.tasks,
+                RuntimeSettings(**settings),
+                origin=origin,
+                on_execution=served.executions.append,
+                clock=LoopClock(),
             ) as runtime:
                 result = await body(runtime, pool.workers, served)
             assert balanced(runtime) and runtime.ledger.in_flight == 0

@@ -13,8 +13,8 @@ from running import write_profile
 from tritonclient.grpc import service_pb2
 
 from headrace.host.dpu.reference.image import MAX_MEGAPIXELS, Damaged
-from headrace.host.live import runtime
-from headrace.host.live.runtime import RuntimeClosed, TooLate
+from headrace.host.live import supervision
+from headrace.host.live.results import RuntimeClosed, TooLate
 from headrace.host.server import service as of_service
 from headrace.host.server.group import Preprocessors
 from headrace.host.server.observe.watch import RequestTrace
@@ -120,15 +120,15 @@ def test_a_request_for_which_there_is_no_memory_may_be_sent_again():
 
 def test_a_worker_that_hangs_makes_its_model_not_ready_and_timeouts_hold(service, monkeypatch):
     service, settings = service
-    monkeypatch.setattr(runtime, "PULSE_S", 0.2)
+    monkeypatch.setattr(supervision, "HANG_MARGIN_S", 0.2)
     monkeypatch.setattr(of_service, "LATE_S", 0.1)
 
     async def body():
         async with service:
             await service.open([settings])
             assert (await infer(service, timeout_s=60.0))[0].array.tolist() == [[2, 4, 6, 8]] and service.ready
-            (seat,) = service.groups[0].runtime._seats
-            os.kill(seat.worker.pid, signal.SIGSTOP)
+            (slot,) = service.groups[0].runtime._worker_slots
+            os.kill(slot.worker.pid, signal.SIGSTOP)
             for _ in range(2):  # the first is at the worker, the second waits
                 with pytest.raises(TooLate, match=r"not answered within its timeout of 100 ms and 0\.1 s beyond"):
                     await infer(service, timeout_s=0.1)
@@ -136,7 +136,7 @@ def test_a_worker_that_hangs_makes_its_model_not_ready_and_timeouts_hold(service
             async with asyncio.timeout(60):
                 while service.ready:
                     await asyncio.sleep(0.01)
-                os.kill(seat.worker.pid, signal.SIGCONT)
+                os.kill(slot.worker.pid, signal.SIGCONT)
                 assert (await patient)[0].array.tolist() == [[2, 4, 6, 8]] and service.ready
             assert service.models["doubling"].in_flight == 0
 

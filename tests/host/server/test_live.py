@@ -15,7 +15,7 @@ from running import PHOTO, scale_request, serving, until
 
 from headrace.batching import Request, Task
 from headrace.host.dpu.fair_pool import UnitState
-from headrace.host.live.runtime import Execution, WorkerState
+from headrace.host.live.results import Execution, WorkerState
 from headrace.host.server.observe import dashboard
 from headrace.host.server.observe.dashboard import Live
 from headrace.host.server.observe.watch import RequestTrace, Snapshot

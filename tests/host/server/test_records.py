@@ -19,7 +19,7 @@ from running import HELD, PHOTO, scale_request, serving, until
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from headrace.batching import Request, Task
-from headrace.host.live.runtime import Execution
+from headrace.host.live.results import Execution
 from headrace.host.server.observe import access_log, trace
 from headrace.host.server.observe.access_log import AccessLog
 from headrace.host.server.observe.watch import RequestTrace

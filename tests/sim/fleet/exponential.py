@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from headrace.batching import MatMul, ModelGraph, Node, NodeKind, NodeTimes, Serial
+from headrace.batching import MatMul, ModelGraph, Node, NodeKind, NodeTimes, SerialBatching
 from headrace.sim.engine import Arrivals
 from headrace.sim.fleet.settings import Fleet
 from headrace.sim.fleet.simulation import simulate_fleet
@@ -29,7 +29,9 @@ def arrivals(rate_rps, count, seed=0):
 
 
 def fleet_run(fleet, rate_rps, count, seed=0, **more):
-    return simulate_fleet(fleet, lambda: Serial([NET]), arrivals(rate_rps, count, seed), TIMES, 1, seed=seed, **more)
+    return simulate_fleet(
+        fleet, lambda: SerialBatching([NET]), arrivals(rate_rps, count, seed), TIMES, 1, seed=seed, **more
+    )
 
 
 def mean_s(servers, router, load, count, seed=0):

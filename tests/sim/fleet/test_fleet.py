@@ -10,7 +10,7 @@ from exponential import NET, TIMES, arrivals, fleet_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.batching import Serial, UsageError
+from headrace.batching import SerialBatching, UsageError
 from headrace.sim.fleet.routers import ROUTERS
 from headrace.sim.fleet.settings import Autoscale, Delay, Failure, Fleet, parse_failures
 from headrace.sim.scenario import Scenario, run_scenario
@@ -47,7 +47,7 @@ def test_each_server_has_its_preprocessing():
 
 def test_percentiles_are_within_three_in_a_thousand_of_the_exact_ones():
     come = arrivals(0.8, 20_000)
-    exact = simulate(Serial([NET]), come, TIMES, 1).result["latency_ms"]
+    exact = simulate(SerialBatching([NET]), come, TIMES, 1).result["latency_ms"]
     found = fleet_run(Fleet(1, "random"), 0.8, 20_000).result["latency_ms"]
     assert found == pytest.approx(exact, rel=3e-3)
     assert found["max"] == exact["max"]

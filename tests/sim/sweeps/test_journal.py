@@ -120,6 +120,14 @@ def test_other_settings_are_another_job(tmp_path):
     assert kept.known(Job(1.0, Inner("x"))) is None
 
 
+def test_jobs_may_hold_tuples_of_settings(tmp_path):
+    kept = Journal(tmp_path / "t", Found)
+    job = Job((Inner("x"), Inner("y")))
+    kept.keep(job, Found(1.0, {}))
+    assert kept.known(job) == Found(1.0, {})
+    assert kept.known(Job((Inner("x"), Inner("z")))) is None
+
+
 def test_a_file_that_has_changed_is_another_job(tmp_path):
     (tmp_path / "costs.json").write_text("{}")
     (tmp_path / "sounds").mkdir()

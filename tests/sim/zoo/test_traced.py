@@ -9,7 +9,7 @@ from headrace.batching.graphs.model_graph import LENGTH, Kernel
 from headrace.batching.graphs.traced import from_json, to_json
 from headrace.sim.zoo.traced import TRACED, traced
 
-TRACE_ZOO = Path(__file__).parents[3] / "scripts" / "trace_zoo.py"
+ROOT = Path(__file__).parents[3]
 QUICK = ("squeezenet1_1", "mobilenet_v3_small")
 # Parameters and multiply-accumulates (1e9) that torchvision's documentation gives with each network's weights.
 TORCHVISION = {
@@ -94,7 +94,8 @@ def test_all_files_are_what_is_traced_now():
 
 
 def check(names: tuple[str, ...]) -> None:
-    done = subprocess.run([sys.executable, TRACE_ZOO, "--check", *names], capture_output=True, text=True)
+    command = [sys.executable, "-m", "scripts.trace_zoo", "--check", *names]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

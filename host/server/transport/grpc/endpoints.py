@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2 as pb
 
 from headrace.batching import BadInput, HeadraceError, UnknownModel
-from headrace.host.live.runtime import Overloaded, TooLate
+from headrace.host.live.results import Overloaded, TooLate
 from headrace.host.server import describe
 from headrace.host.server.observe.watch import RequestTrace
 from headrace.host.server.protocol.limits import BYTES_PER_S, IDLE_S, SMALL, Limits

@@ -14,7 +14,7 @@ import simdjson
 from numpy.typing import NDArray
 
 from headrace.batching import BadInput, HeadraceError, UnknownModel
-from headrace.host.live.runtime import Overloaded
+from headrace.host.live.results import Overloaded
 from headrace.host.server import describe
 from headrace.host.server.observe.metrics import CONTENT_TYPE
 from headrace.host.server.observe.watch import RequestTrace

@@ -69,7 +69,7 @@ def status(service: Service, query: str) -> dict[str, Any]:
                 "name": each.name,
                 "takes_photos": each.rows.encoded == IMAGE,
                 "policy": each.settings.policy,
-                "sla_ms": each.settings.sla_s * 1e3,
+                "sla_ms": each.settings.slo_s * 1e3,
             }
             for each in service.models.values()
         ],

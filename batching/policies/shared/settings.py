@@ -1,0 +1,30 @@
+"""Settings that several policies have."""
+
+from headrace.batching.settings import setting, settings
+
+MAX_BATCH = 64  # LazyBatching, Section V
+LARGEST_BATCH = 4096
+
+
+@settings()
+class BatchLimit:
+    """Settings of policies with a limit of the batch size."""
+
+    max_batch: int = setting(default=MAX_BATCH, help="Largest batch, in requests.", ge=1, le=LARGEST_BATCH)
+
+
+@settings()
+class Prediction:
+    """Settings of policies that predict how long a request takes."""
+
+    coverage: float = setting(
+        default=0.9, help="Share of the outputs that is as short as the assumed decoder steps, or shorter.", gt=0, le=1
+    )
+    dec_timesteps: int | None = setting(
+        default=None, help="Decoder steps that are assumed for every request, instead of those by coverage.", ge=1
+    )
+
+
+@settings()
+class LimitAndPrediction(BatchLimit, Prediction):
+    """Settings of policies that predict, with a limit of the batch size."""

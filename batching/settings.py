@@ -1,0 +1,286 @@
+"""A setting stands once: as one field of a frozen dataclass, with its type, range and help text.
+
+The command line, TOML files, checks, error texts and the reference documentation derive from these fields. A class of
+settings is made by `@settings()`; its fields are made by `setting(...)`. A plain frozen dataclass serves as well: its
+fields may say the same in `metadata`, by the keys `help`, `ge`, `gt`, `le`, `lt` and `choices`.
+
+    @settings()
+    class Graph:
+        window_ms: float = setting(default=5.0, help="Longest wait of the oldest request.", ge=0)
+        max_batch: int = setting(default=64, help="Largest batch.", ge=1, le=4096)
+
+    Graph(window_ms=-1)  # UsageError: --window-ms -1: give a number of 0 or more
+
+Units stand in the names (`window_ms`, `rate_rps`), so that no reader has to look them up. Values are checked where
+they are made, and nowhere else.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
+
+from headrace.batching.errors import LONGEST_NAME, UsageError
+
+T = TypeVar("T")
+SCALARS = (bool, int, float, str, Path)
+
+
+def setting(
+    *,
+    default: Any,
+    help: str,
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+    lt: float | None = None,
+    choices: Sequence[str] = (),
+    infinite: bool = False,
+    advanced: bool = False,
+) -> Any:
+    """Return a field of a class of settings.
+
+    Args:
+        default: The value that is used where none is given. It is not checked.
+        help: One sentence for the command line's help and the reference.
+        ge, gt, le, lt: The range of a number: at least, above, at most, below.
+        choices: The values of a text, if only these are allowed.
+        infinite: Whether infinity is allowed.
+        advanced: Whether the command line shows the setting under `--help-all` only."""
+    return field(
+        default=default,
+        metadata={
+            "help": help,
+            "ge": ge,
+            "gt": gt,
+            "le": le,
+            "lt": lt,
+            "choices": tuple(choices),
+            "infinite": infinite,
+            "advanced": advanced,
+        },
+    )
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(setting, field))
+def settings(**attributes: Any) -> Callable[[type[T]], type[T]]:
+    """Make a class a frozen dataclass whose values are checked when it is made. Raises UsageError then.
+
+    A method `check(self)` of the class is called after the ranges were checked. `attributes` are set on the class."""
+
+    def made(cls: type[T]) -> type[T]:
+        own_check: Callable[[Any], None] | None = getattr(cls, "check", None)
+
+        def check_all(self: Any) -> None:
+            check_values(self)
+            if own_check is not None:
+                own_check(self)
+
+        cls.__post_init__ = check_all  # type: ignore[attr-defined]
+        for name, value in attributes.items():
+            setattr(cls, name, value)
+        return dataclass(frozen=True)(cls)
+
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting, as the command line, TOML files and the reference see it.
+
+    `kind` is one of SCALARS. `optional` tells whether None is a value, `many` whether it is a tuple of such values."""
+
+    name: str
+    kind: type
+    optional: bool
+    many: bool
+    default: Any
+    help: str
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+    choices: tuple[str, ...] = ()
+    infinite: bool = False
+    advanced: bool = False
+
+    @property
+    def option(self) -> str:
+        """Return the setting's name on the command line."""
+        return option(self.name)
+
+    def allowed(self) -> str:
+        """Return what to give, as an error or a help text says it."""
+        if self.choices:
+            return f"choose from {', '.join(self.choices)}"
+        if self.kind is bool:
+            return "give true or false"
+        if self.kind not in (int, float):
+            return "give a text"
+        low = self.ge if self.ge is not None else self.gt
+        high = self.le if self.le is not None else self.lt
+        whole = "whole number" if self.kind is int else "number"
+        if low is None and high is None:
+            return f"give a {whole}"
+        below = "" if high is None else f"{'at most' if self.le is not None else 'below'} {high:g}"
+        if self.ge is not None and self.le is not None:
+            return f"give {low:g} to {high:g}"
+        if low is None:
+            return f"give a {whole} {below}"
+        above = f"of {low:g} or more" if self.ge is not None else f"above {low:g}"
+        return f"give a {whole} {above}" + (f" and {below}" if below else "")
+
+    def check(self, value: Any, where: str) -> None:
+        """Raise UsageError, beginning with `where`, unless the value has the setting's type and range."""
+        if value is None and self.optional:
+            return
+        for each in value if self.many and isinstance(value, tuple) else (value,):
+            self._check_one(each, where)
+
+    def _check_one(self, value: Any, where: str) -> None:
+        kinds = (int, float) if self.kind is float else (self.kind,)
+        fits = type(value) in kinds if self.kind in (bool, int, float) else isinstance(value, kinds)
+        if not fits:
+            raise UsageError(f"{where} {_shown(value)}: it must be of type {self.kind.__name__}; {self.allowed()}")
+        if self.choices and value not in self.choices:
+            raise UsageError(f"{where} {_shown(value)}: {self.allowed()}")
+        if self.kind in (int, float) and not self._in_range(value):
+            raise UsageError(f"{where} {_shown(value)}: {self.allowed()}")
+
+    def _in_range(self, value: float) -> bool:
+        if math.isnan(value) or (math.isinf(value) and not self.infinite):
+            return False
+        return (
+            (self.ge is None or value >= self.ge)
+            and (self.gt is None or value > self.gt)
+            and (self.le is None or value <= self.le)
+            and (self.lt is None or value < self.lt)
+        )
+
+    def read(self, value: Any, where: str) -> Any:
+        """Return a value from a text of the command line or a value of a TOML file. Raises UsageError."""
+        if value is None and self.optional:
+            return None
+        if self.many:
+            parts = value.split(",") if isinstance(value, str) else value
+            if not isinstance(parts, list | tuple):
+                raise UsageError(f"{where} {_shown(value)}: give a list; for each, {self.allowed()}")
+            return tuple(self._read_one(each, where) for each in parts)
+        return self._read_one(value, where)
+
+    def _read_one(self, value: Any, where: str) -> Any:
+        made = value
+        if isinstance(value, str) and self.kind is not str:
+            made = _from_text(self.kind, value.strip())
+        elif self.kind is float and type(value) is int:
+            made = float(value)
+        elif self.kind is str and isinstance(value, Path):
+            made = str(value)
+        self.check(made, where)
+        return made
+
+
+def _from_text(kind: type, text: str) -> Any:
+    if kind is bool:
+        return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}.get(text.lower(), text)
+    try:
+        return kind(text)
+    except ValueError:
+        return text  # the check says what to give
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
+    return (repr(text) if isinstance(value, str) else text)[:LONGEST_NAME]
+
+
+def option(name: str) -> str:
+    """Return the name of a setting as the command line has it."""
+    return "--" + name.replace("_", "-")
+
+
+_KNOWN: dict[type, tuple[Setting, ...]] = {}
+
+
+def settings_of(cls: type) -> tuple[Setting, ...]:
+    """Return the settings of a dataclass, in their order. Fields of other types than SCALARS are left out."""
+    if cls not in _KNOWN:
+        hints = _hints(cls)
+        made = (_setting_of(each, hints.get(each.name, each.type)) for each in fields(cls))
+        _KNOWN[cls] = tuple(each for each in made if each is not None)
+    return _KNOWN[cls]
+
+
+def _hints(cls: type) -> Mapping[str, Any]:
+    try:
+        return get_type_hints(cls)
+    except (NameError, TypeError):  # a class within a function, or one that mypyc has compiled
+        return {}
+
+
+def _setting_of(each: "dataclasses.Field[Any]", hint: Any) -> Setting | None:
+    kinds = [kind for kind in (get_args(hint) if _is_union(hint) else (hint,)) if kind is not type(None)]
+    many = len(kinds) == 1 and get_origin(kinds[0]) is tuple
+    kind = get_args(kinds[0])[0] if many else kinds[0]
+    if kind not in SCALARS:  # what mypyc leaves of an annotation
+        kind = type(each.default)
+    if kind not in SCALARS:
+        return None
+    known = {key: value for key, value in each.metadata.items() if key in Setting.__dataclass_fields__}
+    default = None if each.default is dataclasses.MISSING else each.default
+    return Setting(
+        name=each.name,
+        kind=kind,
+        optional=default is None or _is_union(hint),
+        many=many,
+        default=default,
+        **{"help": "", **known},
+    )
+
+
+def _is_union(hint: Any) -> bool:
+    import types
+
+    return get_origin(hint) in (Union, types.UnionType)
+
+
+def check_values(made: Any) -> None:
+    """Check every setting of an object of settings. Raises UsageError that names the option to change."""
+    for each in settings_of(type(made)):
+        value = getattr(made, each.name)
+        if value is not each.default:
+            each.check(value, each.option)
+
+
+def read_settings(cls: type[T], given: Mapping[str, Any], where: Callable[[str], str] = option, what: str = "") -> T:
+    """Return `cls` with the settings in `given`, by name, from texts or values of a TOML file.
+
+    `where` makes the beginning of an error text from a setting's name, and `what` says whose settings these are.
+    Raises UsageError, also for a name that `cls` has not."""
+    known = {each.name: each for each in settings_of(cls)}
+    return cls(**{name: _known(known, name, where, what).read(value, where(name)) for name, value in given.items()})
+
+
+def _known(known: Mapping[str, Setting], name: str, where: Callable[[str], str], what: str) -> Setting:
+    if name not in known:
+        raise UsageError(
+            f"{where(name)}: {what or 'this'} has no setting {name[:LONGEST_NAME]!r}; known are "
+            f"{', '.join(known) or 'none'}"
+        )
+    return known[name]
+
+
+def parse_assignments(texts: Iterable[str], where: str = "--set") -> dict[str, str]:
+    """Return the settings of texts such as "coverage=0.95", by name. Raises UsageError."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name:
+            raise UsageError(f"{where} {text!r}: give NAME=VALUE, as in coverage=0.95")
+        if name in found:
+            raise UsageError(f"{where} {text!r}: {name} is given twice")
+        found[name] = value.strip()
+    return found

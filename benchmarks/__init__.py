@@ -1,0 +1,1 @@
+"""Measurements of Headrace. `python -m benchmarks` lists them, `python -m benchmarks.NAME` runs one."""

@@ -1,0 +1,39 @@
+"""Headrace's commands as processes."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+HEADRACE = str(Path(sys.executable).with_name("headrace"))
+ANY_PORT = "127.0.0.1:0"
+PORTS = ("--http", ANY_PORT, "--grpc", ANY_PORT, "--metrics", ANY_PORT)
+END_S = 60.0
+
+
+def headrace(*words: str, before: Sequence[str] = ()) -> Any:
+    """Run a command, and return what it prints with `--json`. `before` is a program that starts it, such as taskset.
+
+    Raises CalledProcessError."""
+    command = [*before, HEADRACE, *words, "--json"]
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
+
+
+@contextlib.contextmanager
+def serving(*words: str, before: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """Run `headrace serve` on free ports, and give what it prints when it is ready, with its process id as `pid`."""
+    command = [*before, HEADRACE, "serve", *words, *PORTS, "--json"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        line = server.stdout.readline()
+        if not line:
+            raise subprocess.CalledProcessError(server.wait(), command)
+        yield json.loads(line) | {"pid": server.pid}
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait(END_S)

@@ -1,0 +1,282 @@
+"""Cost of the live runtime over the hardware: live and simulated latency, turn-round, an empty network, cells.
+
+    .venv/bin/python -m benchmarks.runtime [--rounds 3] [--seconds 4] [--only live|empty|cells] [--json [FILE]]
+
+- live: one real worker process with a network that takes 1.052 + 0.3051 b ms by the clock. Poisson arrivals come at
+  0.3, 0.6 and 0.9 of what each policy can serve, and the simulator gets the same arrivals. Latency counts from the
+  planned arrival; "late" is how late the arrivals were. Turn-round is the time from the worker's end of a batch to its
+  beginning of the next one, where a request was waiting at that end.
+- empty: a network that does nothing, and 64 callers, each asking again as soon as it is answered; inputs of 1 and of
+  150,528 floats.
+- cells: LSTM of 24 steps, 64 callers.
+
+The benchmark needs two cores of its own: one for this process, one for the worker. Real-time priority does not help,
+because Linux stops such a process for 50 ms of every second that it fills.
+"""
+
+import argparse
+import asyncio
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import Report, arguments, closed_loop, main, measure_async, median, table
+from benchmarks.networks import ALPHA_S, TAU0_S
+from headrace.batching import (
+    ModelGraph,
+    NodeTimes,
+    Policy,
+    PolicyContext,
+    Profile,
+    ProfilePoint,
+    Served,
+    ServedTimes,
+    percentiles_ms,
+    policy_with,
+)
+from headrace.batching.policies.cellular import CellularBatching
+from headrace.batching.results import summarize
+from headrace.host.live.precise_timer import PreciseTimer
+from headrace.host.live.runtime import Execution, Runtime, Tasks
+from headrace.host.live.tasks.cells import CellTasks
+from headrace.host.live.tasks.whole import WholeTasks
+from headrace.host.workers.devices import worker_devices
+from headrace.host.workers.networks.models import load_model
+from headrace.host.workers.networks.program import WholeModel
+from headrace.host.workers.networks.sequence_networks import Network
+from headrace.host.workers.pool import WorkerPool
+from headrace.host.workers.process import processes
+from headrace.sim.engine import Arrivals
+from headrace.sim.simulation import simulate
+from headrace.sim.workload.lengths import Fixed
+from headrace.sim.workload.traffic import generate, poisson
+
+MAX_BATCH = 32
+POLICIES = ("serial", "graph", "preba", "smdp", "work-conserving")
+LOADS = (0.3, 0.6, 0.9)
+CALLERS = 64
+SLOTS = {"timed": 4096, "empty_small": 2 * CALLERS, "empty_image": 2 * CALLERS}
+EMPTY = {"1 float": "empty_small", "150,528 floats": "empty_image"}
+SIDES, MEAN, P95 = ("simulated", "live"), ("latency_ms", "mean"), ("latency_ms", "p95")
+LEAST_TURNS = 20  # fewer have no percentile
+CELLS = [Network("lstm 64", "lstm", 64, 100), Network("lstm 1024", "lstm", 1024, 100)]
+
+
+def timed_profile(name: str) -> Profile:
+    """Return the profile of `benchmarks.networks:timed` under a name."""
+    latencies = {batch: ALPHA_S * batch + TAU0_S for batch in (1, 2, 4, 8, 16, 32)}
+    return Profile(name, 1, tuple(ProfilePoint(batch, s, batch / s) for batch, s in latencies.items()))
+
+
+PROFILE = timed_profile("net")
+TIMES = {"net": NodeTimes(ModelGraph.opaque("net"), PROFILE)}
+
+
+def whole_tasks(network: str) -> WholeTasks:
+    source = f"benchmarks.networks:{network}"
+    loaded = load_model(source)
+    return WholeTasks([WholeModel("net", source, loaded.inputs, loaded.outputs, MAX_BATCH)], SLOTS[network])
+
+
+def worker_pool(tasks: WholeTasks | CellTasks) -> WorkerPool:
+    return WorkerPool(processes(tasks.program(), worker_devices(1)))
+
+
+# ---- live and simulated ----
+
+
+async def open_loop(
+    runtime: Runtime,
+    model: str,
+    value: Callable[[int], tuple[Any, Mapping[str, Any]]],
+    arrivals: np.ndarray,
+    slo_s: float = math.inf,
+) -> tuple[list[Served], list[float]]:
+    """Send requests at the times `arrivals` (s), which count from a moment after now.
+
+    `value` returns the input and the options of a request, given its number. Returns the requests as they were served,
+    and how late each was sent (s). Latency counts from the planned arrival."""
+    served: list[Served] = []
+    late: list[float] = []
+    done = asyncio.Event()
+    begin = time.monotonic() + 0.05
+    calls = set()
+
+    async def call(number: int, planned: float) -> None:
+        arrival = planned - runtime.origin
+        given, options = value(number)
+        inference = await runtime.infer(model, given, arrival=arrival, deadline=arrival + slo_s, **options)
+        served.append(inference.served)
+        if len(served) == len(arrivals):
+            done.set()
+
+    def ring() -> None:
+        now = time.monotonic()
+        while len(late) < len(arrivals) and begin + arrivals[len(late)] <= now:
+            planned = begin + float(arrivals[len(late)])
+            calls.add(asyncio.ensure_future(call(len(late), planned)))
+            late.append(now - planned)
+        if len(late) < len(arrivals):
+            alarm.set(begin + float(arrivals[len(late)]))
+
+    alarm = PreciseTimer(ring)
+    alarm.set(begin + float(arrivals[0]))
+    await asyncio.wait_for(done.wait(), float(arrivals[-1]) + 30)
+    alarm.close()
+    return served, late
+
+
+async def live_and_simulated(
+    policy: Callable[[], Policy],
+    pool: WorkerPool,
+    tasks: Tasks,
+    times: NodeTimes,
+    arrivals: Arrivals,
+    value: Callable[[int], tuple[Any, Mapping[str, Any]]],
+    slo_s: float = math.inf,
+    keep_awake: bool = False,
+) -> dict[str, Any]:
+    """Return the result of the simulator and of the live runtime for the same arrivals at one worker.
+
+    The live result also has how late requests were sent, the turn-round, and `machine`: the time of the nodes divided
+    by what the profile says of the same nodes and batches."""
+    (model,) = set(arrivals.models)
+    simulated = simulate(policy(), arrivals, {model: times}, 1)
+    executions: list[Execution] = []
+    async with Runtime(policy(), pool, tasks, keep_awake=keep_awake, on_execution=executions.append) as runtime:
+        served, late = await open_loop(runtime, model, value, np.array(arrivals.arrival), slo_s)
+        counts = runtime.statistics()
+    means = {"batch_size_mean": counts.request_node_runs / counts.node_runs, "busy_s": counts.busy_s}
+    live = summarize(ServedTimes.of(served), runtime.ledger, **means, workers=1, wall_s=0.0, seed=None)
+    turns = [
+        1e6 * (after.started - before.ended)
+        for before, after in pairwise(executions)
+        if min(request.arrival for request in after.task.requests) < before.ended
+    ]
+    profiled_s = sum(
+        times.duration(task.batch_size, times.task_length(task), task.start, task.stop)
+        if task.preemptible
+        else times.whole_task(task)
+        for task in (execution.task for execution in executions)
+    )
+    live |= {"late_ms": percentiles_ms(late), "tasks": counts.tasks, "turn_us": None}
+    if len(turns) > LEAST_TURNS:
+        live["turn_us"] = {"median": float(np.median(turns)), "p99": float(np.percentile(turns, 99))}
+    live["machine"] = sum(execution.execute_s for execution in executions) / profiled_s
+    return {"simulated": simulated.result, "live": live}
+
+
+async def live_round(seconds: float, seed: int) -> dict[str, dict[str, Any]]:
+    def policy(name: str) -> Policy:
+        context = PolicyContext(TIMES, 1, {"net": PROFILE})
+        return policy_with(name, window_ms=2.0, max_batch=MAX_BATCH).build(context)
+
+    found = {}
+    tasks, x = whole_tasks("timed"), np.zeros(1, np.float32)
+    async with worker_pool(tasks) as pool:
+        for load in LOADS:
+            for name in POLICIES:
+                rate = load * PROFILE.points[0 if name == "serial" else -1].throughput_rps
+                at = poisson(rate, max(200, round(rate * seconds)), seed)
+                arrivals = generate(at, {"net": Fixed()}, 1.0, seed)
+                for awake in ("", ", cores awake"):
+                    given = (pool, tasks, TIMES["net"], arrivals, lambda _: (x, {}))
+                    found[f"{name} {load}{awake}"] = await live_and_simulated(
+                        lambda name=name: policy(name), *given, keep_awake=bool(awake)
+                    )
+    tasks.close()
+    return found
+
+
+def live_table(rounds: list[dict[str, Any]]) -> str:
+    rows = []
+    for case in rounds[0]:
+        runs = [one[case] for one in rounds]
+        ratios = ratios_of(runs)
+        turns = [run["live"]["turn_us"] for run in runs if run["live"]["turn_us"]]
+        both = " | ".join(f"{median(runs, side, *MEAN):.2f}, {median(runs, side, *P95):.2f}" for side in SIDES)
+        late = ", ".join(f"{median(runs, 'live', 'late_ms', key):.3f}" for key in ("p50", "p99"))
+        turn = f"{median(turns, 'median'):.0f}, {median(turns, 'p99'):.0f}" if turns else "-"
+        rows.append(f"{case} | {both} | {', '.join(f'{median(each):.2f}' for each in ratios)} | {late} | {turn}")
+    head = "policy, load | simulated mean, p95 ms | live mean, p95 ms | ratios | arrivals late median, p99 ms"
+    return table(f"{head} | turn-round median, p99 us", rows)
+
+
+def ratios_of(runs: list[dict[str, Any]]) -> list[list[float]]:
+    """Return live over simulated latency in each round, of the mean and of p95."""
+    return [[run["live"][ms][key] / run["simulated"][ms][key] for run in runs] for ms, key in (MEAN, P95)]
+
+
+# ---- an empty network, and cells ----
+
+
+async def empty_round(seconds: float, _: int) -> dict[str, dict[str, float]]:
+    found = {}
+    for name, network in EMPTY.items():
+        tasks = whole_tasks(network)
+        x = np.zeros(tasks.models["net"].inputs[0].shape, np.float32)
+        executions: list[Execution] = []
+        policy = policy_with("work-conserving", max_batch=MAX_BATCH).build(PolicyContext(TIMES, 1))
+        async with worker_pool(tasks) as pool, Runtime(policy, pool, tasks, on_execution=executions.append) as runtime:
+            cpu = time.process_time()
+            rate = await closed_loop(
+                lambda _, x=x, runtime=runtime: runtime.infer("net", x), CALLERS, seconds, 0.25 * seconds
+            )
+            finished = runtime.ledger.finished
+            cpu = time.process_time() - cpu
+        tasks.close()
+        found[name] = {
+            "requests_per_s": rate,
+            "batch_mean": statistics.mean(execution.task.batch_size for execution in executions),
+            "runtime_cpu_us": cpu / finished * 1e6,
+            "gather_us": sum(e.gathered - e.started for e in executions) / finished * 1e6,
+            "network_and_outputs_us": sum(e.ended - e.gathered for e in executions) / finished * 1e6,
+            "turn_us": statistics.median(after.started - before.ended for before, after in pairwise(executions)) * 1e6,
+        }
+    return found
+
+
+def empty_table(rounds: list[dict[str, Any]]) -> str:
+    head = "an empty network of | requests/s | mean batch | us a request: runtime's CPU | gather | network, outputs"
+    forms = (",.0f", ".1f", ".0f", ".1f", ".1f", ".0f")
+    rows = []
+    for case, one in rounds[0].items():
+        cells = (f"{median(rounds, case, key):{form}}" for key, form in zip(one, forms, strict=True))
+        rows.append(" | ".join([case, *cells]))
+    return table(f"{head} | turn-round us", rows)
+
+
+async def cells_round(seconds: float, _: int) -> dict[str, float]:
+    found, tasks = {}, CellTasks(CELLS, 1)
+    value = list(range(2, 26))
+    async with worker_pool(tasks) as pool:
+        for name in (network.name for network in CELLS):
+            async with Runtime(CellularBatching(tasks.models, 1), pool, tasks) as runtime:
+                found[name] = await closed_loop(
+                    lambda _, name=name, runtime=runtime: runtime.infer(name, value), CALLERS, seconds, 0.25 * seconds
+                )
+    tasks.close()
+    return found
+
+
+def cells_table(rounds: list[dict[str, float]]) -> str:
+    return table("cells, 24 steps | requests/s", (f"{case} | {median(rounds, case):,.0f}" for case in rounds[0]))
+
+
+PARTS = {"live": (live_round, live_table), "empty": (empty_round, empty_table), "cells": (cells_round, cells_table)}
+
+
+async def run(options: argparse.Namespace) -> Report:
+    parts = [options.only] if options.only else PARTS
+    cases = {name: lambda number, turn=PARTS[name][0]: turn(options.seconds, number) for name in parts}
+    rounds = await measure_async(cases, options.rounds)
+    return Report(rounds, "\n\n".join(PARTS[name][1](each) for name, each in rounds.items()))
+
+
+if __name__ == "__main__":
+    main(arguments(__doc__, only=tuple(PARTS), rounds=3, seconds=4.0), run)

@@ -1,0 +1,358 @@
+"""`headrace serve` and NVIDIA's Triton Inference Server on this machine, in one run, by one client.
+
+    .venv/bin/python -m benchmarks.server [--rounds 3] [--seconds 5] [--only echo|batches|images] [--keep-awake]
+        [--json [FILE]]
+
+- echo: 150,528 float32 there and back, 1 and 4 requests at a time, over HTTP and gRPC, in messages and, where a server
+  has the extension, through shared memory. Triton's is a Python model that returns its input.
+- batches: a network that takes 1.052 + 0.3051 b ms by the clock, Poisson arrivals at 1,000/s, 20,000 requests a round.
+  Headrace's policies run in turn with Triton's dynamic batcher, without a delay and with a delay of 1 ms.
+- images: a JPEG in, labels out, 8 requests at a time. Triton's is an ensemble: a Python step that decodes, resizes,
+  crops and normalises with OpenCV, and the network. One network costs next to nothing, the other is mobilenet_v3_small.
+
+The client is that of `headrace bench` (one process; see its ceiling in the README). The servers of a case run at the
+same time and are measured in turn. Figures are medians of the rounds. Triton comes from PyPI's nvidia-pytriton, which
+goes into an environment of its own, `--triton`, because its Python models need numpy 1. The benchmark makes that
+environment (1.4 GB) if it is not there.
+"""
+
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.harness import IMAGE_FILE, ROOT, Report, arguments, main, measure, median, progress, table
+from benchmarks.processes import serving
+from benchmarks.runtime import timed_profile
+from headrace.batching import HeadraceError
+from headrace.host.bench.client import RequestOptions, Target
+from headrace.host.bench.grpc_client import GrpcTarget
+from headrace.host.bench.http_client import HttpTarget
+from headrace.host.bench.inputs import file_inputs, random_inputs
+from headrace.host.bench.plan import planned
+from headrace.host.bench.report import result
+from headrace.host.bench.run import ClosedLoop, OpenLoop, Plan
+from headrace.host.bench.run import run as send
+from headrace.host.bench.shared_memory import in_shared_memory
+from headrace.host.live.process_tuning import awake_cores
+from headrace.host.workers.networks.models import load_model
+
+MAX_BATCH = 32
+REQUIREMENTS = ("nvidia-pytriton==0.7.0", "numpy<2", "opencv-python-headless<4.12", "torch>=2.13,<2.14")
+START_S = 180.0
+CONNECTIONS = 1000
+TRANSPORTS = ("http", "grpc")
+BATCHING = "dynamic_batching { }"
+DELAYED = "dynamic_batching { max_queue_delay_microseconds: 1000 }"
+WARM_UP_S = 1.0
+WAIT_S = 10.0  # for answers after the last request
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server with its name in the tables and its ports on this machine."""
+
+    name: str
+    http: int
+    grpc: int
+
+    def target(self, transport: str) -> Target:
+        return HttpTarget("127.0.0.1", self.http) if transport == "http" else GrpcTarget("127.0.0.1", self.grpc)
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        """Return the status and the body of an answer over HTTP."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.http, timeout=5)
+        with contextlib.closing(connection):
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+
+
+@contextlib.contextmanager
+def headrace(folder: Path, name: str, model: str, source: str, policy: str, *options: str) -> Iterator[Server]:
+    """Run `headrace serve` with one worker, as Triton has one instance. `model` is its name for clients.
+
+    The profile is that of the network of `batches`. No other case's policy reads it, but without one each network would
+    be measured first."""
+    profile = folder / f"{model}.profile.json"
+    profile.write_text(timed_profile(model).to_json())
+    words = f"--model {model}={source} --policy {policy} --workers 1 --max-batch {MAX_BATCH} --max-queue 4096"
+    with serving(*words.split(), "--profile", str(profile), *options) as ready:
+        yield Server(name, *(int(ready[transport].rpartition(":")[2]) for transport in TRANSPORTS))
+
+
+# ---- Triton ----
+
+
+class Triton:
+    """Triton's environment, which is made if it is not there, and its servers. Raises CalledProcessError."""
+
+    def __init__(self, environment: Path) -> None:
+        self._python = environment / "bin" / "python"
+        if not (environment / "complete").exists():
+            progress(f"making {environment} for Triton, some minutes")
+            subprocess.run([sys.executable, "-m", "venv", "--clear", environment], check=True)
+            subprocess.run([self._python, "-m", "pip", "install", "--quiet", *REQUIREMENTS], check=True)
+            (environment / "complete").touch()
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        self._site = environment / "lib" / f"python{version}" / "site-packages"
+        package = self._site / "pytriton" / "tritonserver"
+        self._binary, self._backends = package / "bin" / "tritonserver", package / "backends"
+        stub = self._backends / "python" / "triton_python_backend_stub"  # where Triton looks for it
+        if not stub.exists():
+            # A link, as what it is linked with is found from where it really lies.
+            stub.symlink_to(package / "python_backend_stubs" / version / stub.name)
+        for file in (self._binary, stub):
+            file.chmod(0o755)
+
+    @contextlib.contextmanager
+    def serving(self, folder: Path, name: str, models: Sequence[tuple[str, str, str]]) -> Iterator[Server]:
+        """Run a server. `models` are name, program (a file of triton_models; none for an ensemble) and config.pbtxt.
+
+        Its output goes to a file in `folder`. Raises HeadraceError."""
+        repository = folder / name.replace(" ", "_")
+        for model, program, config in models:
+            (repository / model / "1").mkdir(parents=True)
+            (repository / model / "config.pbtxt").write_text(config)
+            if program:
+                source = Path(__file__).parent / "triton_models" / f"{program}.py"
+                shutil.copy(source, repository / model / "1" / "model.py")
+            (repository / model / "labels.txt").write_text("".join(f"label {n}\n" for n in range(1000)))
+        server = Server(name, *(ports := free_ports(2)))
+        words = f"--model-repository {repository} --backend-directory {self._backends} --allow-metrics false"
+        words += f" --http-address 127.0.0.1 --http-port {ports[0]} --grpc-address 127.0.0.1 --grpc-port {ports[1]}"
+        environment = {
+            "PATH": os.pathsep.join([str(self._python.parent), os.environ["PATH"]]),
+            "PYTHONPATH": os.pathsep.join([str(self._site), str(ROOT)]),
+            "OMP_NUM_THREADS": "1",
+        }
+        log = repository.with_suffix(".log")
+        with log.open("w") as file:
+            process = subprocess.Popen(
+                [self._binary, *words.split()],
+                stdout=file,
+                stderr=file,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **environment},
+                start_new_session=True,
+            )
+        try:
+            end = time.monotonic() + START_S
+            while not is_ready(server):
+                if process.poll() is not None or time.monotonic() > end:
+                    raise HeadraceError(f"{server.name} did not start: {log.read_text()[-20000:]}")
+                time.sleep(0.1)
+            yield server
+        finally:
+            process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def is_ready(server: Server) -> bool:
+    try:
+        return server.get("/v2/health/ready")[0] == 200
+    except OSError:
+        return False
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports below those that the kernel gives to clients, which could take one before the server does."""
+    found = list[int]()
+    while len(found) < count:
+        port = random.randrange(20_000, 32_000)
+        with contextlib.suppress(OSError):
+            socket.create_server(("127.0.0.1", port)).close()
+            found.append(port)
+    return found
+
+
+def tensor(name: str, kind: str, dims: Sequence[int], labels: bool = False) -> str:
+    file = ', label_filename: "labels.txt"' if labels else ""
+    return f'{{ name: "{name}", data_type: TYPE_{kind}, dims: {list(dims)}{file} }}'
+
+
+def python_model(given: str, out: str, batching: str, network: str = "") -> str:
+    parameter = f'parameters {{ key: "network", value: {{ string_value: "{network}" }} }}' if network else ""
+    return f"""backend: "python"
+max_batch_size: {MAX_BATCH}
+input [ {given} ]
+output [ {out} ]
+instance_group [ {{ kind: KIND_CPU, count: 1 }} ]
+{batching}
+{parameter}
+"""
+
+
+IMAGE, IMAGE_BYTES = tensor("x", "FP32", (3, 224, 224)), tensor("IMAGE", "STRING", (1,))
+
+
+def ensemble(outputs: int) -> str:
+    return f"""platform: "ensemble"
+max_batch_size: {MAX_BATCH}
+input [ {IMAGE_BYTES} ]
+output [ {tensor("output", "FP32", (outputs,), labels=True)} ]
+ensemble_scheduling {{ step [
+  {{ model_name: "preprocess", model_version: -1, input_map {{ key: "IMAGE", value: "IMAGE" }},
+     output_map {{ key: "x", value: "x" }} }},
+  {{ model_name: "network", model_version: -1, input_map {{ key: "x", value: "x" }},
+     output_map {{ key: "output", value: "output" }} }}
+] }}
+"""
+
+
+# ---- cases ----
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One measurement at a server, in each round: `plan` is what the client sends, given the round's number."""
+
+    name: str
+    server: Server
+    transport: str
+    model: str
+    plan: Callable[[int], Plan]
+    image: bool = False
+    shared: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.transport}{', shared memory' if self.shared else ''}, {self.name}"
+
+    def measure(self, plan: Plan, number: int) -> dict[str, Any]:
+        target = self.server.target(self.transport)
+        model = target.metadata(self.model)
+        tensors = file_inputs(model, IMAGE_FILE) if self.image else random_inputs(model, 1, seed=0)
+        with contextlib.ExitStack() as stack:
+            if self.shared:
+                messages = stack.enter_context(in_shared_memory(target, model, tensors, RequestOptions()))
+            else:
+                messages = [
+                    target.message(model, each, RequestOptions(classes=5 if self.image else 0)) for each in tensors
+                ]
+            before = target.statistics(self.model)
+            answers = send(target, plan, messages, processes=1, connections=CONNECTIONS)
+            after = target.statistics(self.model)
+        found = result(answers, rate_rps=None, timeout_s=None, before=before, after=after, seed=number)
+        return {**found, "said": {status.name.lower(): texts for status, texts in answers.said.items()}}
+
+
+def closed_loop(at_once: int, seconds: float) -> Callable[[int], Plan]:
+    return lambda _: ClosedLoop(at_once, seconds, WAIT_S)
+
+
+def echo(triton: Triton, folder: Path, seconds: float, stack: contextlib.ExitStack) -> list[Case]:
+    config = python_model(IMAGE, tensor("output", "FP32", (3, 224, 224)), BATCHING)
+    ours = headrace(folder, "Headrace", "echo", "benchmarks.networks:echo", "work-conserving", "--shared-memory")
+    theirs = triton.serving(folder, "Triton", [("echo", "echo", config)])
+    servers = [stack.enter_context(server) for server in (ours, theirs)]
+    return [
+        Case(f"{at_once} at a time", server, transport, "echo", closed_loop(at_once, seconds), shared=shared)
+        for transport in TRANSPORTS
+        for shared in (False, True)
+        for at_once in (1, 4)
+        for server in servers
+        if not shared or "system_shared_memory" in json.loads(server.get("/v2")[1])["extensions"]
+    ]
+
+
+def batches(triton: Triton, folder: Path, seconds: float, stack: contextlib.ExitStack) -> list[Case]:
+    source, given, out = "benchmarks.networks:timed", tensor("x", "FP32", (1,)), tensor("output", "FP32", (1,))
+    ours = [headrace(folder, f"Headrace {policy}", "timed", source, policy) for policy in ("work-conserving", "smdp")]
+    theirs = [
+        triton.serving(folder, name, [("timed", "network", python_model(given, out, batching, source))])
+        for name, batching in (("Triton", BATCHING), ("Triton 1 ms", DELAYED))
+    ]
+    servers = [stack.enter_context(server) for server in (*ours, *theirs)]
+    count = round(4000 * seconds)  # 20,000 where a run is 5 s: they take 20 s
+    return [
+        Case("1,000/s", server, transport, "timed", lambda n: OpenLoop(planned("poisson", 1000.0, count, n), WAIT_S))
+        for transport in TRANSPORTS
+        for server in servers
+    ]
+
+
+def images(triton: Triton, folder: Path, seconds: float, stack: contextlib.ExitStack) -> list[Case]:
+    found = []
+    script = folder / "mobilenet.torchscript"
+    torch.jit.trace(load_model("mobilenet_v3_small").module, torch.zeros(2, 3, 224, 224)).save(script)
+    for name, ours, theirs, outputs in (
+        ("means", "benchmarks.networks:means", "benchmarks.networks:means", 3),
+        ("mobilenet", "mobilenet_v3_small", str(script), 1000),
+    ):
+        network = python_model(IMAGE, tensor("output", "FP32", (outputs,)), BATCHING, theirs)
+        step = python_model(IMAGE_BYTES, IMAGE, BATCHING)
+        models = [("preprocess", "preprocess", step), ("network", "network", network), (name, "", ensemble(outputs))]
+        servers = [
+            stack.enter_context(headrace(folder, f"Headrace {name}", name, ours, "work-conserving")),
+            stack.enter_context(triton.serving(folder, f"Triton {name}", models)),
+        ]
+        found += [
+            Case(f"{name}, 8 at a time", server, transport, name, closed_loop(8, seconds), image=True)
+            for transport in TRANSPORTS
+            for server in servers
+        ]
+    return found
+
+
+PARTS = {"echo": echo, "batches": batches, "images": images}
+
+
+def rows_of(part: str, triton: Triton, rounds: int, seconds: float) -> list[dict[str, Any]]:
+    """Return a row for each case, with all its rounds."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        cases = {f"{case}, {case.server.name}": case for case in PARTS[part](triton, Path(folder), seconds, stack)}
+        for case in cases.values():
+            case.measure(ClosedLoop(4, min(seconds, WARM_UP_S), WAIT_S), 0)
+        found = measure(
+            {name: lambda number, case=case: case.measure(case.plan(number), number) for name, case in cases.items()},
+            rounds,
+        )
+    return [{"case": str(case), "server": case.server.name, "rounds": found[name]} for name, case in cases.items()]
+
+
+def text_of(part: str, rows: Sequence[dict[str, Any]]) -> str:
+    shown = []
+    for row in rows:
+        rounds = row["rounds"]
+        ms = " | ".join(f"{median(rounds, 'latency_ms', name):.2f}" for name in ("mean", "p50", "p95", "p99"))
+        missed = sum(each["requests"] - each["finished"] for each in rounds)
+        shown.append(
+            f"{row['case']} | {row['server']} | {median(rounds, 'throughput_rps'):.0f} | {ms}"
+            f" | {median(rounds, 'batch_size_mean'):.2f} | {median(rounds, 'client_cpu_us'):.0f} | {missed}"
+        )
+    head = "case | server | ok/s | mean ms | p50 | p95 | p99 | mean batch | client's us | not ok"
+    return f"{part}\n\n{table(head, shown)}"
+
+
+def run(options: argparse.Namespace) -> Report:
+    triton = Triton(options.triton.resolve())
+    with awake_cores() if options.keep_awake else contextlib.nullcontext():
+        parts = [options.only] if options.only else PARTS
+        found = {part: rows_of(part, triton, options.rounds, options.seconds) for part in parts}
+    return Report(found, "\n\n".join(text_of(part, rows) for part, rows in found.items()))
+
+
+if __name__ == "__main__":
+    parser = arguments(__doc__, only=tuple(PARTS), rounds=3, seconds=5.0)
+    parser.add_argument("--triton", type=Path, default=ROOT / "out" / "triton", help="its environment")
+    parser.add_argument("--keep-awake", action="store_true", help="cores do not sleep, for any of the servers")
+    main(parser, run)

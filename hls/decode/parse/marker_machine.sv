@@ -1,0 +1,468 @@
+// Marker machine: from SOI to EOI it finds the markers and gives each segment to the module that
+// reads it, and each scan to the decoders.
+//
+// Reference   T.81 B.1 and B.2; jpeg_parser.cpp, check by check in its order.
+// Interface   `turn_o` tells who reads bytes; `begin_o` is high for a clock before each segment.
+//             Requests of the readers come back in the same clock. At the end of the headers a scan
+//             is offered with `scan_valid_o` once all codes are in the tables, and its data follow.
+//             Of several scans the next headers follow them, up to a scan with `file_end_o` or with
+//             a status other than StatusOk. The data of a single scan end in TokenFileEnd.
+// Throughput  a byte a clock, 16 where a segment is skipped (Exif and the like may be longer than
+//             the image).
+// Bad input   ends in a status. The machine looks for the file's end before each byte, and every
+//             state leaves on it. A failure acts a clock after it was found, to keep paths short;
+//             what is done in between is lost.
+module marker_machine
+  import headrace_pkg::*;
+  import parse_pkg::*;
+(
+  input  logic         clk_i,
+  input  logic         rst_ni,
+
+  input  logic         start_i,
+  input  logic         stop_i,
+  input  logic         workspace_i,        // there is one
+  output logic         busy_o,
+  output logic         header_o,           // reading the headers
+
+  // Bytes of the file.
+  input  logic [7:0]   byte_i,
+  input  logic         have_byte_i,
+  input  logic         ended_i,
+  input  logic [4:0]   left_i,             // bytes that the word has left
+  output logic         take_o,
+  output logic         take_two_o,
+  output logic         take_rest_o,
+
+  // Readers of segments.
+  output turn_t        turn_o,
+  output logic         begin_o,            // of a segment, whose length is known a clock later
+  output logic [15:0]  length_o,           // bytes of it that are left; may wrap below 0 in DQT
+  output logic         empty_o,            // length_o is 0; a clock late, but for a single byte
+  output logic [7:0]   marker_o,
+  output logic         failed_o,           // the headers have just failed
+  input  request_t     request_i,          // of the one whose turn it is
+  input  logic         frame_unfit_i,
+  input  logic         huffman_bad_i,
+
+  // What the headers say.
+  output logic         progressive_o,      // the frame is
+  output logic         scanned_o,          // after the first scan
+  output logic [15:0]  restart_interval_o,
+  input  logic         several_i,          // scans
+
+  // The check of a scan.
+  output logic         check_o,
+  input  logic         scan_bad_i,
+  input  logic         scan_missing_i,     // tables
+  input  logic         standard_i,         // it needs tables of the standard
+  output logic         progression_o,      // looks whether the scan goes on from those before it
+  input  logic         progression_done_i,
+  input  logic         progression_sound_i,
+  input  logic         too_small_i,        // the workspace is
+  output logic         needed_known_o,     // the size of the workspace is
+
+  output status_e      status_o,
+  output logic         file_end_o,         // the scan is none: EOI
+  input  logic         huffman_drained_i,  // all codes are in the tables
+  output logic         scan_valid_o,
+  input  logic         scan_ready_i,
+
+  // Entropy-coded data.
+  input  logic         data_over_i,
+  input  logic [7:0]   data_marker_i,      // that ends them; 0 for none
+  input  token_t       data_i,
+  input  logic         data_valid_i,
+  output token_t       token_o,
+  output logic         token_valid_o,
+  input  logic         token_ready_i
+);
+
+  // The upper bit says that a byte is taken as soon as there is one, whatever it is: the shortest
+  // way from a state to the words.
+  typedef enum logic [5:0] {
+    StIdle = 6'd0,
+    StSegment,
+    StSkip,
+    StFrame,
+    StQuant,
+    StHuffman,
+    StApplication,
+    StScan,
+    StScanCheck,
+    StFileEnd,
+    StProgression,     // of several scans: whether this one goes on from those before
+    StScanStatus,
+    StStandard,        // tables of the standard, in place of those that the file lacks
+    StHeaders,         // tells what the headers say
+    StData,            // entropy-coded data
+    StDataStatus,      // tokens at its end,
+    StFileStatus,      // and at the file's
+
+    StSoi0 = 6'd32,    // 0xFF, SOI, 0xFF
+    StSoi1,
+    StSoi2,
+    StMarker0,         // to 0xFF
+    StMarker,          // fill bytes and the marker
+    StLength0,
+    StLength1,
+    StRestart0,        // DRI
+    StRestart1
+  } state_e;
+
+  state_e      state_d, state_q;
+  logic [7:0]  marker_d, marker_q;
+  logic        parameterless_q, other_segment_q, frame_marker_q;  // what the marker is
+  status_e     frame_type_q;
+  logic [7:0]  high_d, high_q;             // the first byte of a pair
+  logic [15:0] length_q;
+  logic        empty_q;
+  logic        skipping_q, far_q;          // in StSkip for a clock; length_q was 32 or more then
+  logic [8:0]  skipped;                    // bytes
+  logic        frame_seen_d, frame_seen_q;
+  logic        progressive_d, progressive_q;
+  logic        scanned_d, scanned_q;
+  logic        needed_known_d, needed_known_q;
+  logic        file_end_d, file_end_q;
+  logic [15:0] restart_interval_d, restart_interval_q;
+  status_e     status_d, status_q;
+  logic        trailer;                    // after the only scan
+
+  // The headers end with `failure`.
+  logic        fail, fail_q, tells_q;
+  status_e     failure, failure_q;
+  logic        next_segment;
+  logic        wants;                      // a byte: without one the file is too short
+
+  assign busy_o             = state_q != StIdle;
+  assign header_o           = busy_o && !scanned_q;
+  assign begin_o            = state_q == StLength1 && have_byte_i;
+  assign length_o           = length_q;
+  assign empty_o            = empty_q;
+  assign marker_o           = marker_q;
+  assign failed_o           = fail_q;
+  assign progressive_o      = progressive_q;
+  assign scanned_o          = scanned_q;
+  assign restart_interval_o = restart_interval_q;
+  assign check_o            = state_q == StScanCheck;
+  assign progression_o      = (state_q == StScanCheck && several_i) || state_q == StFileEnd;
+  assign needed_known_o     = needed_known_q;
+  assign status_o           = status_q;
+  assign file_end_o         = file_end_q;
+  assign trailer            = scanned_q && !several_i;
+  assign turn_o             = '{frame: state_q == StFrame, quant: state_q == StQuant,
+                                huffman: state_q == StHuffman, standard: state_q == StStandard,
+                                application: state_q == StApplication, scan: state_q == StScan,
+                                data: state_q == StData};
+
+  // A comparison without a carry chain, which takes longer to enter than these few bits take.
+  function automatic logic at_least(logic [4:0] value, logic [4:0] limit);
+    logic reached;
+    reached = 1'b1;
+    for (int unsigned i = 0; i < 5; i++) reached = value[i] == limit[i] ? reached : value[i];
+    return reached;
+  endfunction
+
+  function automatic logic parameterless(logic [7:0] marker);
+    return marker == Tem || (marker >= Rst0 && marker <= Rst7);
+  endfunction
+
+  function automatic logic other_segment(logic [7:0] marker);
+    return (marker >= App0 && marker <= App15) || marker inside {Com, Dht, Dqt, Dri, Dnl};
+  endfunction
+
+  function automatic logic frame_marker(logic [7:0] marker);
+    return marker >= Sof0 && marker <= Sof15 && marker != Dht && marker != Jpg;
+  endfunction
+
+  function automatic status_e frame_type_status(logic [7:0] marker, logic workspace);
+    if (marker <= Sof1 || (marker == Sof2 && workspace)) return StatusOk;
+    if (marker == Sof3) return StatusLossless;
+    if (marker >= Sof9) return StatusArithmetic;
+    return StatusProgressive;
+  endfunction
+
+  always_comb begin
+    state_d            = state_q;
+    // Where there is no byte yet, another one follows before the marker counts.
+    marker_d           = state_q == StMarker || state_q == StData ? byte_i : marker_q;
+    high_d             = high_q;
+    frame_seen_d       = frame_seen_q;
+    progressive_d      = progressive_q;
+    scanned_d          = scanned_q;
+    needed_known_d     = needed_known_q;
+    file_end_d         = file_end_q;
+    restart_interval_d = restart_interval_q;
+    status_d           = status_q;
+
+    wants        = state_q[5] || request_i.wants;
+    take_o       = state_q[5] || request_i.take;
+    take_two_o   = 1'b0;
+    take_rest_o  = 1'b0;
+    skipped      = '0;
+    fail         = request_i.fail;
+    failure      = StatusCorruptHeader;
+    next_segment = 1'b0;
+
+    token_valid_o = 1'b0;
+    token_o       = data_i;
+
+    unique case (state_q)
+      StIdle: ;
+
+      StSoi0: if (have_byte_i) begin
+        state_d = StSoi1;
+        fail    = byte_i != 8'hFF;
+        failure = StatusNotJpeg;
+      end
+      StSoi1: if (have_byte_i) begin
+        state_d = StSoi2;
+        fail    = byte_i != Soi;
+        failure = StatusNotJpeg;
+      end
+      // OpenCV knows a JPEG file by FF D8 FF; from there on it skips what libjpeg skips.
+      StSoi2: if (have_byte_i) begin
+        state_d = StMarker;
+        fail    = byte_i != 8'hFF;
+      end
+
+      // As libjpeg, which warns: whatever is no marker is skipped, FF 00 too.
+      StMarker0: if (have_byte_i) begin
+        if (byte_i == 8'hFF) state_d = StMarker;
+      end
+      StMarker: if (have_byte_i) begin
+        if (byte_i == '0) state_d = StMarker0;
+        else if (byte_i != 8'hFF) state_d = StSegment;
+      end
+
+      // A frame type is judged before its segment, which may be missing.
+      StSegment: begin
+        state_d = StLength0;
+        if (parameterless_q) begin
+          state_d = StMarker0;
+        end else if (marker_q == Eoi && scanned_q && several_i) begin
+          file_end_d = 1'b1;
+          state_d    = StFileEnd;
+        end else if (trailer) begin  // segments say nothing about the image
+          if (marker_q == Eoi) begin
+            status_d = StatusOk;
+            state_d  = StFileStatus;
+          end else if (marker_q == Sos) begin
+            fail    = 1'b1;
+            failure = StatusMultipleScans;
+          end else if (!other_segment_q) begin
+            fail = 1'b1;
+          end
+        end else if (marker_q == Dac) begin
+          fail    = 1'b1;
+          failure = StatusArithmetic;
+        end else if (marker_q == Dhp) begin
+          fail    = 1'b1;
+          failure = StatusProgressive;
+        end else if (frame_marker_q) begin
+          fail    = frame_type_q != StatusOk;
+          failure = frame_type_q;
+        end else if (marker_q != Sos && !other_segment_q) begin
+          fail = 1'b1;
+        end
+      end
+
+      StLength0: if (have_byte_i) begin
+        high_d  = byte_i;
+        state_d = StLength1;
+      end
+      StLength1: if (have_byte_i) begin
+        if ({high_q, byte_i} < 16'd2) fail = 1'b1;
+        else if (trailer) state_d = StSkip;
+        else if (frame_marker_q) begin
+          if (frame_seen_q) fail = 1'b1;
+          frame_seen_d  = 1'b1;
+          progressive_d = marker_q == Sof2;
+          state_d       = StFrame;
+        end else begin
+          unique case (marker_q)
+            Dqt:         state_d = StQuant;
+            Dht:         state_d = StHuffman;
+            Dri:         state_d = StRestart0;
+            App0, App14: state_d = StApplication;
+            Sos: begin
+              if (!frame_seen_q) fail = 1'b1;
+              state_d = StScan;
+            end
+            default:     state_d = StSkip;
+          endcase
+        end
+      end
+
+      // Begins when it is known whether it is far; far_q is what it was before the bytes of a
+      // clock.
+      StSkip: if (!skipping_q) begin
+      end else if (!far_q && length_q[4:0] == '0) begin
+        next_segment = 1'b1;
+      end else begin
+        wants       = 1'b1;
+        take_rest_o = far_q || at_least(length_q[4:0], left_i);
+        take_o      = !take_rest_o && length_q[4:0] == 5'd1;
+        take_two_o  = !take_rest_o && !take_o;
+        skipped     = take_rest_o ? 9'(left_i) : take_o ? 9'd1 : 9'd2;
+      end
+
+      StFrame: begin
+        next_segment = request_i.over;
+        failure      = status_e'(request_i.failure);
+      end
+      StQuant, StHuffman: next_segment = request_i.over;
+      StApplication:      if (request_i.over) state_d = StSkip;
+      StScan: begin
+        failure = status_e'(request_i.failure);
+        if (request_i.over) state_d = StScanCheck;
+      end
+
+      StRestart0: if (have_byte_i) begin
+        high_d  = byte_i;
+        state_d = StRestart1;
+      end
+      StRestart1: if (have_byte_i) begin
+        restart_interval_d = {high_q, byte_i};
+        next_segment       = length_q == 16'd2;
+        fail               = length_q != 16'd2;
+      end
+
+      StScanCheck: begin
+        status_d = scan_missing_i ? StatusMissingTable : StatusOk;
+        state_d  = several_i ? StProgression
+                 : !standard_i || scan_missing_i ? StHeaders : StStandard;
+        fail     = scan_bad_i;
+      end
+
+      // ---- Several scans ----
+      StFileEnd: begin
+        status_d = StatusOk;
+        state_d  = StProgression;
+      end
+      StProgression: if (progression_done_i) state_d = StScanStatus;
+      StScanStatus: begin
+        state_d = !standard_i || file_end_q || status_q != StatusOk ? StHeaders : StStandard;
+        if (!progression_sound_i) begin
+          fail    = 1'b1;
+          failure = file_end_q ? StatusTruncated : StatusCorruptHeader;
+        end else if (status_q == StatusOk && !scanned_q) begin
+          needed_known_d = 1'b1;
+          if (too_small_i) begin
+            fail    = 1'b1;
+            failure = StatusBufferTooSmall;
+          end
+        end
+      end
+
+      StStandard: if (request_i.over) state_d = StHeaders;
+
+      StHeaders: begin
+        if (scan_valid_o && scan_ready_i) begin
+          scanned_d = 1'b1;
+          state_d   = status_q == StatusOk && !file_end_q ? StData : StIdle;
+        end
+      end
+
+      StData: begin
+        token_valid_o = data_valid_i;
+        if (data_over_i) begin
+          status_d = ended_i || data_marker_i == Eoi ? StatusTruncated : StatusCorruptHuffman;
+          high_d   = data_marker_i;
+          state_d  = StDataStatus;
+        end
+      end
+      StDataStatus: begin
+        token_valid_o = 1'b1;
+        token_o       = '{kind: TokenScanEnd, two: 1'b0, data: {8'd0, status_q}};
+        if (token_ready_i) begin
+          state_d = high_q != '0 ? StSegment : several_i ? StHeaders : StFileStatus;
+        end
+      end
+      StFileStatus: begin
+        token_valid_o = 1'b1;
+        token_o       = '{kind: TokenFileEnd, two: 1'b0, data: {8'd0, status_q}};
+        if (token_ready_i) state_d = StIdle;
+      end
+      default: state_d = StIdle;
+    endcase
+
+    // Whatever the byte was for, the file is too short; but first comes what was wrong before it.
+    if (wants && ended_i) begin
+      fail    = 1'b1;
+      failure = state_q == StSoi0 || state_q == StSoi1 ? StatusNotJpeg : StatusTruncated;
+    end
+    if (frame_unfit_i) begin
+      fail    = 1'b1;
+      failure = StatusSampling;
+    end
+    if (huffman_bad_i) begin
+      fail    = 1'b1;
+      failure = StatusCorruptHeader;
+    end
+    if (next_segment) state_d = StMarker0;
+    if (fail_q) begin
+      status_d      = failure_q;
+      state_d       = trailer ? StFileStatus : StHeaders;
+      token_valid_o = 1'b0;
+    end
+    if (stop_i && scanned_q && state_q != StIdle && state_q != StFileStatus) begin
+      state_d       = StFileStatus;
+      token_valid_o = 1'b0;
+    end
+    if (start_i) begin
+      state_d            = StSoi0;
+      frame_seen_d       = 1'b0;
+      progressive_d      = 1'b0;
+      scanned_d          = 1'b0;
+      needed_known_d     = 1'b0;
+      file_end_d         = 1'b0;
+      restart_interval_d = '0;
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      state_q      <= StIdle;
+      fail_q       <= 1'b0;
+      tells_q      <= 1'b0;
+      scan_valid_o <= 1'b0;
+    end else begin
+      state_q <= state_d;
+      fail_q  <= fail && !fail_q && !start_i && !tells_q;  // it has been told, or is about to be
+      tells_q <= fail_q || (tells_q && state_q == StHeaders);
+      // When all codes are in the tables. A register, as both decoders and render wait for it.
+      scan_valid_o <= state_q == StHeaders && huffman_drained_i && !fail_q && !stop_i &&
+                      !start_i && !(scan_valid_o && scan_ready_i);
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    failure_q          <= failure;
+    marker_q           <= marker_d;
+    parameterless_q    <= parameterless(marker_d);
+    other_segment_q    <= other_segment(marker_d);
+    frame_marker_q     <= frame_marker(marker_d);
+    frame_type_q       <= frame_type_status(marker_d, workspace_i);
+    high_q             <= high_d;
+    length_q           <= begin_o ? {high_q, byte_i} - 16'd2
+                                  : length_q - 16'(skipped | request_i.less);
+    empty_q            <= begin_o ? {high_q, byte_i} == 16'd2
+                                  : length_q == '0 || (length_q == 16'd1 && request_i.less[0]);
+    skipping_q         <= state_q == StSkip;
+    far_q              <= length_q[15:5] != '0;
+    frame_seen_q       <= frame_seen_d;
+    progressive_q      <= progressive_d;
+    scanned_q          <= scanned_d;
+    needed_known_q     <= needed_known_d;
+    file_end_q         <= file_end_d;
+    restart_interval_q <= restart_interval_d;
+    status_q           <= status_d;
+  end
+
+`ifndef SYNTHESIS
+  a_scan_in_its_state: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      scan_valid_o |-> state_q == StHeaders && !fail_q);
+`endif
+
+endmodule

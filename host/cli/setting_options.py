@@ -1,0 +1,155 @@
+"""Options of the command line that are made from settings (batching/settings.py).
+
+A setting stands once, in its class. A command that takes it gets an option of its name, help text and range from there,
+and the value by the setting's name in `given(ctx)`. Options of advanced settings are shown by `--help-all` only.
+"""
+
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from headrace.batching import UsageError
+from headrace.batching.registry import find_policy, policy_names
+from headrace.batching.settings import Setting, option, parse_assignments, settings_of
+from headrace.host.cli.options import GIVEN, command
+
+POLICY_SETTINGS = "Settings of policies (also as --set NAME=VALUE)"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An option that chooses a class of settings, such as `--policy`."""
+
+    name: str
+    help: str
+    values: tuple[str, ...] = ()
+    metavar: str = "NAME"
+
+
+def add_settings(
+    taken_by: TyperCommand,
+    panels: Mapping[str, Iterable[type | Choice]],
+    former: Mapping[str, str] | None = None,
+    without: Iterable[str] = (),
+    only: Iterable[str] | None = None,
+) -> None:
+    """Add options for settings to a command, in front of its own options.
+
+    Args:
+        panels: By heading of the help, classes of settings and choices.
+        former: Former names of settings: hidden options that are other names of the present ones.
+        without: Names of settings that get no option.
+        only: Names of the settings that get one, if not all do."""
+    made: dict[str, Any] = {}
+    others: dict[str, list[str]] = {}
+    for old, new in (former or {}).items():
+        others.setdefault(new, []).append(option(old))
+    skipped, chosen = set(without), None if only is None else set(only)
+    for panel, members in panels.items():
+        for member in members:
+            found = [member] if isinstance(member, Choice) else settings_of(member)
+            for each in found:
+                if each.name not in made and each.name not in skipped and (chosen is None or each.name in chosen):
+                    made[each.name] = _option(each, panel, others.get(each.name, []))
+    taken_by.params[:0] = list(made.values())
+
+
+def add_policy_settings(taken_by: TyperCommand) -> None:
+    """Add an option for each setting of each known policy. They are shown by `--help-all`."""
+    present = {param.name for param in taken_by.params}
+    by_name: dict[str, tuple[Setting, list[str]]] = {}
+    for name in policy_names():
+        for each in find_policy(name).settings:
+            if each.name not in present:
+                by_name.setdefault(each.name, (each, []))[1].append(name)
+    for each, policies in by_name.values():
+        made = _option(each, POLICY_SETTINGS, [])
+        made.help = f"{', '.join(policies)}: {made.help}"
+        made.advanced = True
+        taken_by.params.append(made)
+
+
+def group_options(taken_by: TyperCommand, panels: Mapping[str, Iterable[str]], first: Iterable[str]) -> None:
+    """Put a command's options under headings of its help, and let `--help-all` alone show all but the `first`."""
+    shown = set(first)
+    headings = {name: panel for panel, names in panels.items() for name in names}
+    for param in taken_by.params:
+        if (panel := headings.get(str(param.name))) is not None:
+            param.rich_help_panel = panel  # type: ignore[attr-defined]
+        if param.name not in shown:
+            param.advanced = True  # type: ignore[attr-defined]
+
+
+def mark_advanced(taken_by: TyperCommand, *names: str) -> None:
+    """Let `--help-all` alone show these options of a command."""
+    for param in taken_by.params:
+        if param.name in names:
+            param.advanced = True  # type: ignore[attr-defined]
+
+
+def given(ctx: Any) -> dict[str, Any]:
+    """Return the settings that the command line gives, by name, as texts or truth values."""
+    return dict(ctx.meta.get(GIVEN, {}))
+
+
+def with_assignments(given: Mapping[str, Any], texts: Iterable[str] | None) -> dict[str, Any]:
+    """Return the settings with those of `--set NAME=VALUE`. Raises UsageError for one that is given twice."""
+    found = parse_assignments(texts or ())
+    if both := sorted(set(found) & set(given)):
+        raise UsageError(f"--set {both[0]} and {option(both[0])} say the same; give one of them")
+    return {**given, **found}
+
+
+def help_text(setting: Setting) -> str:
+    """Return a setting's help, with its range and its default."""
+    text = setting.help.rstrip(".")
+    if setting.choices:
+        text += f": {', '.join(setting.choices)}"
+    default = setting.default
+    shown = f"{default:g}" if isinstance(default, float) else "yes" if default is True else default
+    return text + ("." if default is None or default is False else f" [{shown}].")
+
+
+def _option(each: Setting | Choice, panel: str, others: list[str]) -> Any:
+    """Return the option for a setting or a choice, as Typer makes it."""
+
+    def keep(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> None:
+        source = ctx.get_parameter_source(str(param.name))
+        if value is not None and source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP"):
+            ctx.meta.setdefault(GIVEN, {})[param.name] = value
+
+    if isinstance(each, Choice):
+        kind, names, text, metavar, values = str, [option(each.name)], each.help, each.metavar, each.values
+    else:
+        kind = bool if each.kind is bool else str
+        names = [option(each.name), *others]
+        if kind is bool:
+            names = [f"{option(each.name)}/--no-{each.name.replace('_', '-')}"]
+        text, values = help_text(each), each.choices
+        metavar = {int: "INTEGER", float: "FLOAT", Path: "FILE"}.get(each.kind, "TEXT")
+    described = typer.Option(
+        *names,
+        help=text,
+        metavar=None if kind is bool else metavar,
+        rich_help_panel=panel,
+        expose_value=False,
+        callback=keep,
+        show_default=False,
+        autocompletion=(lambda: list(values)) if values else None,
+    )
+
+    def takes(**values: Any) -> None:
+        """Stand for a command, so that Typer makes its option."""
+
+    hint = Annotated[kind | None, described]
+    parameter = inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
+    takes.__signature__ = inspect.Signature([parameter])  # type: ignore[attr-defined]
+    takes.__annotations__ = {each.name: hint}
+    made = next(param for param in command(takes).params if param.name == each.name)
+    made.advanced = isinstance(each, Setting) and each.advanced
+    return made

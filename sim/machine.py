@@ -1,0 +1,308 @@
+"""What a scenario runs on: node latencies, measured profiles, slices and preprocessing, and how long its inputs are."""
+
+import contextlib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from headrace.batching.errors import UsageError
+from headrace.batching.graphs.cell_graph import CellModel
+from headrace.batching.graphs.execution import NodeTimes
+from headrace.batching.graphs.model_graph import NodeKind
+from headrace.batching.graphs.profile import Profile
+from headrace.batching.policies.shared.settings import MAX_BATCH
+from headrace.sim.engine import Arrivals
+from headrace.sim.hardware.gpu.mig import GPUS
+from headrace.sim.hardware.npu import npu_times
+from headrace.sim.hardware.profiles import read_profile
+from headrace.sim.hardware.settings import V100, Measured, MigGpu, Npu, accelerator_name
+from headrace.sim.hardware.v100 import padded_times
+from headrace.sim.scenario import Scenario
+from headrace.sim.system.system import System
+from headrace.sim.workload import replay
+from headrace.sim.workload.images import Pixels, read_images
+from headrace.sim.workload.lengths import (
+    LENGTHS,
+    LIBRISPEECH,
+    LIBRISPEECH_TEST,
+    SPEECH,
+    SPEECH_STEP_S,
+    TRANSLATION,
+    WMT15,
+    Corpus,
+    Fixed,
+    Frames,
+    Lengths,
+    Scaled,
+    Sentences,
+    read_corpus,
+    read_durations,
+)
+from headrace.sim.workload.settings import Bursty
+from headrace.sim.workload.trees import read_trees
+from headrace.sim.zoo import model_graph
+from headrace.sim.zoo.cells import CELL_NETWORKS, cell_network
+from headrace.sim.zoo.traced import traced
+
+CONFORMER_STEP_S = 0.04
+SAMPLES = 2000  # of a length distribution, to learn its mean and its longest
+CURVES = 9  # of modelled hardware, by length; between them `preba` interpolates
+
+
+def usual_lengths(model: str) -> Lengths:
+    """The length distribution that goes with a model of the zoo, or of host/workers: translation, speech, or none."""
+    if model == "las":
+        return SPEECH
+    if model in ("conformer", "conformer_small", "citrinet"):
+        return LIBRISPEECH
+    if model in CELL_NETWORKS:
+        return Sentences() if model == "treelstm" else WMT15
+    return TRANSLATION if model in ("gnmt", "transformer", "transformer_uncached", "bert_base") else Fixed()
+
+
+def _cells(scenario: Scenario) -> dict[str, tuple[CellModel, NodeTimes]]:
+    trees = read_trees(Path(scenario.workload.trees)) if scenario.workload.trees else None
+    return {name: cell_network(name, max_batch_of(scenario), trees) for name in scenario.workload.models()}
+
+
+def _system(scenario: Scenario) -> System | None:
+    """Return the server with a GPU cut into slices, or None if the hardware is none."""
+    if not isinstance(scenario.hardware, MigGpu):
+        return None
+    hardware, preprocess, models = scenario.hardware, scenario.preprocess, scenario.workload.models()
+    images = None if preprocess.images is None else Path(preprocess.images)
+    others = [name for name in models if len(traced(name).graphs) > 1]
+    if images is not None and others:
+        raise UsageError(f"--images: {others[0]} takes inputs of other kinds")
+    return System.of(
+        hardware.gpu,
+        models,
+        parts=hardware.partition,
+        preprocess=preprocess.preprocess,
+        active_slices=hardware.active_slices,
+        cpu_costs=None if preprocess.cpu_costs is None else Path(preprocess.cpu_costs),
+        image_pixels=preprocess.image_pixels if images is None else _read_images(images, _written_ns(images)),
+        precision=hardware.precision,
+        prices=hardware.prices,
+    )
+
+
+def _times(
+    scenario: Scenario,
+    cells: Mapping[str, tuple[CellModel, NodeTimes]],
+    profiles: Mapping[str, Profile],
+    system: System | None,
+) -> dict[str, NodeTimes]:
+    """What a policy knows; by model."""
+    if system is not None:
+        return system.slowest_times()
+    if cells:
+        return {name: times for name, (_, times) in cells.items()}
+    if isinstance(scenario.hardware, V100):
+        return {name: padded_times(name, decoder=name == "seq2seq") for name in scenario.workload.models()}
+    if isinstance(scenario.hardware, Npu):
+        return {name: npu_times(model_graph(name)) for name in scenario.workload.models()}
+    return {model: profile.times() for model, profile in profiles.items()}
+
+
+def _profiles(scenario: Scenario) -> dict[str, Profile]:
+    """What was measured, by model; empty if the hardware is a model of it."""
+    if not isinstance(scenario.hardware, Measured):
+        return {}
+    if scenario.hardware.profile is None:
+        raise UsageError("--accelerator profile needs --profile FILE, which `headrace profile` writes")
+    profile = read_profile(Path(scenario.hardware.profile))
+    if scenario.workload.models() != [profile.model]:
+        raise UsageError(f"--profile {scenario.hardware.profile} is of {profile.model!r}; give --model {profile.model}")
+    return {profile.model: profile}
+
+
+def trace_of(scenario: Scenario) -> Arrivals:
+    """The whole trace of a scenario that has one, as it was, without deadlines. Raises UsageError."""
+    trace = scenario.workload.trace
+    assert trace is not None
+    path = Path(trace.replay)
+    return _read_trace(path, _written_ns(path), tuple(scenario.workload.models()))
+
+
+def _written_ns(path: Path) -> int:
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+@lru_cache(maxsize=4)  # a search asks for the same ones again and again
+def _read_images(path: Path, written_ns: int) -> Pixels:
+    return read_images(path)
+
+
+@lru_cache(maxsize=4)
+def _read_trace(path: Path, written_ns: int, models: tuple[str, ...]) -> Arrivals:
+    return replay.read_trace(path, models, math.inf)
+
+
+def _given_lengths(name: str) -> Lengths:
+    if name in LENGTHS:
+        return LENGTHS[name]
+    with contextlib.suppress(ValueError):
+        return Corpus(np.array([_length(float(name))]), np.ones(1, np.int64))
+    if not name or not Path(name).is_dir():
+        raise UsageError(
+            f"--lengths {name!r}: choose from {', '.join(LENGTHS)}, or give a number, or a folder of WAV and FLAC files"
+        )
+    return read_durations(Path(name))
+
+
+def _length(number: float) -> float:
+    if not 0 < number < 1e6:
+        raise UsageError(f"--lengths {number:g}: give a number above 0 and below 1,000,000")
+    return number
+
+
+def _lengths(model: str, profile: Profile | None) -> Lengths:
+    """Its usual ones; for a measured network that is none of the zoo's and takes inputs of many lengths, utterances
+    where it takes sounds, else sentences."""
+    if profile is not None and profile.step_s is not None:
+        return LIBRISPEECH
+    usual = usual_lengths(model)
+    if profile is None or not isinstance(usual, Fixed):
+        return usual
+    nodes = profile.nodes
+    steps = nodes is not None and any(kind is not NodeKind.STATIC for kind in nodes.kinds)
+    many = len(profile.lengths) > 1 or (nodes is not None and len(nodes.lengths) > 1)
+    return TRANSLATION if steps or many else usual
+
+
+def _step_s(model: str, profile: Profile | None, system: System | None) -> float | None:
+    """Seconds of a step of its input; None if it takes no sounds."""
+    if system is not None:
+        return traced(model).step_s
+    if profile is not None:
+        return profile.step_s
+    return {"las": SPEECH_STEP_S, "conformer": CONFORMER_STEP_S}.get(model)
+
+
+def curves(model: str, times: NodeTimes, workers: int, lengths: Lengths) -> Profile:
+    """What `preba` and `preba-lazy` know of modelled hardware: at CURVES quantiles of its lengths, the shortest and the
+    longest among them, with outputs as much longer or shorter than the inputs as they are on average."""
+    inputs, _ = lengths.sample(SAMPLES, np.random.default_rng(0))
+    mean_in, mean_out = mean_lengths(lengths)
+    spread = np.quantile(inputs, np.linspace(0, 1, CURVES))
+    return Profile.of(
+        model,
+        times,
+        workers,
+        lengths=sorted({max(1.0, float(round(length))) for length in spread}),
+        outputs=mean_out / mean_in,
+        step_s=_step_s(model, None, None),
+    )
+
+
+def longest(lengths: Lengths) -> float:
+    """Return the longest input of a sample."""
+    return float(lengths.sample(SAMPLES, np.random.default_rng(0))[0].max())
+
+
+def mean_lengths(lengths: Lengths) -> tuple[float, int]:
+    """Mean input and output steps."""
+    inputs, outputs = lengths.sample(SAMPLES, np.random.default_rng(0))
+    return float(inputs.mean()), round(float(outputs.mean()))
+
+
+def _all_lengths(
+    scenario: Scenario, profiles: Mapping[str, Profile], system: System | None, models: Iterable[str]
+) -> dict[str, Lengths]:
+    """By model, in its own unit."""
+    corpus = read_corpus(Path(scenario.workload.corpus)) if scenario.workload.corpus else None
+    given = None if scenario.workload.lengths is None else _given_lengths(scenario.workload.lengths)
+    replayed = {} if scenario.workload.trace is None else replay.lengths_of(trace_of(scenario))
+    lengths: dict[str, Lengths] = {}
+    for model in models:
+        if model in replayed:
+            lengths[model] = replayed[model]
+            continue
+        usual = given or _lengths(model, profiles.get(model))
+        step_s = _step_s(model, profiles.get(model), system)
+        if step_s is not None and usual is not SPEECH:  # which is in steps
+            if scenario.workload.lengths in LENGTHS and usual not in (LIBRISPEECH, LIBRISPEECH_TEST):
+                raise UsageError(
+                    f"--lengths {scenario.workload.lengths}: {model} takes sounds; give librispeech or a folder"
+                )
+            usual = Frames(usual, step_s) if system is None else Scaled(usual, 1 / step_s)
+        lengths[model] = corpus if corpus is not None and usual in (TRANSLATION, WMT15) else usual
+    return lengths
+
+
+def server_of(scenario: Scenario) -> tuple[System, dict[str, Lengths]]:
+    """The hardware of a scenario on a GPU, and what lengths its inputs have by model. Raises UsageError, as
+    `run_scenario` does."""
+    check_fits(scenario)
+    system = _system(scenario)
+    if system is None:
+        raise UsageError(f"accelerator {accelerator_name(scenario.hardware)!r}: choose from {', '.join(GPUS)}")
+    return system, _all_lengths(scenario, {}, system, scenario.workload.models())
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a scenario runs on, and how long its inputs are: `times` by model on all workers, or on the slowest; the
+    networks of `cells`, what was measured in `profiles`, and `system`, only where there are such."""
+
+    workers: int
+    times: dict[str, NodeTimes]
+    lengths: dict[str, Lengths]
+    cells: dict[str, tuple[CellModel, NodeTimes]]
+    profiles: dict[str, Profile]
+    system: System | None
+
+
+def machine_of(scenario: Scenario) -> Machine:
+    """Raises UsageError for what cannot be simulated."""
+    check_fits(scenario)
+    cells = _cells(scenario) if scenario.entry.tasks == "cells" else {}
+    profiles = _profiles(scenario)
+    system = _system(scenario)
+    times = _times(scenario, cells, profiles, system)
+    lengths = _all_lengths(scenario, profiles, system, times)
+    workers = int(getattr(scenario.hardware, "npus", 1)) if system is None else len(system.slices)
+    return Machine(workers, times, lengths, cells, profiles, system)
+
+
+def max_batch_of(scenario: Scenario) -> int:
+    """Return the largest batch of the scenario's policy; the usual one where the policy has no such setting."""
+    return int(getattr(scenario.policy, "max_batch", MAX_BATCH))
+
+
+def check_fits(scenario: Scenario) -> None:
+    """Raise UsageError, with the option to change, where policy, models and hardware do not fit together."""
+    name, policy, models = accelerator_name(scenario.hardware), scenario.entry.name, scenario.workload.models()
+    on_cells, on_gpu = isinstance(scenario.hardware, V100), isinstance(scenario.hardware, MigGpu)
+    of_cells = scenario.entry.tasks == "cells"
+    others = [model for model in models if (model in CELL_NETWORKS) != on_cells]
+    if on_gpu and of_cells:
+        raise UsageError(f"--policy {policy} serves cells: give --accelerator v100")
+    if others and not isinstance(scenario.hardware, Measured) and not on_gpu:
+        raise UsageError(
+            f"--model {others[0]} is not for --accelerator {name}: v100 runs {', '.join(CELL_NETWORKS)}, npu the others"
+        )
+    if of_cells and not on_cells:
+        raise UsageError(f"--policy {policy} serves cells: give --accelerator v100")
+    if "treelstm" in models and on_cells and not of_cells:
+        raise UsageError("--model treelstm has no padded graph; give --policy cellular or dynamic-graph")
+    if scenario.fleet is not None and scenario.drop_late:
+        raise UsageError("--drop-late is not simulated with --servers; leave out one of them")
+    weight = getattr(scenario.policy, "w2", 0.0)
+    if weight > 0 and scenario.hardware.busy_w is None:
+        raise UsageError("--w2 weighs the power; give what a busy worker draws, --busy-w")
+    if getattr(scenario.policy, "by_phase", False) and not isinstance(scenario.workload.traffic, Bursty):
+        raise UsageError("--by-phase is for --traffic mmpp")
+
+
+def rate_shares(scenario: Scenario) -> dict[str, float]:
+    """Return the share of each model in all requests. Raises UsageError."""
+    if scenario.workload.trace is None:
+        return scenario.workload.given_shares()
+    counts = replay.counts(trace_of(scenario))
+    return {model: counts[model] / sum(counts.values()) for model in scenario.workload.models()}

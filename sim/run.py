@@ -1,0 +1,198 @@
+"""Run one scenario: make its policy and its arrivals, and hand both to the simulator of a server or of a fleet."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+
+from headrace.batching.context import Bursts, PolicyContext, Profiles
+from headrace.batching.errors import UsageError
+from headrace.batching.graphs.execution import NodeTimes
+from headrace.sim.engine import Arrivals
+from headrace.sim.fleet.simulation import simulate_fleet
+from headrace.sim.machine import (
+    Machine,
+    curves,
+    longest,
+    machine_of,
+    max_batch_of,
+    mean_lengths,
+    rate_shares,
+    trace_of,
+)
+from headrace.sim.preprocessing import Preprocessor, input_lengths
+from headrace.sim.scenario import Scenario
+from headrace.sim.simulation import Simulation, simulate
+from headrace.sim.system.card import too_many
+from headrace.sim.system.system import System
+from headrace.sim.workload import replay, traffic
+from headrace.sim.workload.lengths import Lengths, dec_timesteps
+from headrace.sim.workload.settings import Bursty, Deterministic, Poisson
+
+
+def run_scenario(
+    scenario: Scenario, *, record: bool = False, max_late: int | None = None
+) -> tuple[Simulation, list[str]]:
+    """Simulate a scenario.
+
+    Args:
+        record: Keep every task that ran.
+        max_late: Stop when so many requests were late, as in `simulate`.
+
+    Returns the run, and warnings about settings that were hardly meant. Raises UsageError."""
+    machine = machine_of(scenario)
+    if record and getattr(scenario.workload.traffic, "stream", False):
+        raise UsageError("--stream keeps no tasks; leave out --trace")
+    if scenario.fleet is not None and (record or max_late is not None):
+        raise UsageError("--servers keeps no tasks and no requests; leave out --trace")
+    system, times, lengths = machine.system, machine.times, machine.lengths
+    context = context_of(scenario, machine)
+    new_policy = partial(scenario.policy.build, context)
+    policy = new_policy()
+    if system is not None and not scenario.entry.limits_from_profile:  # profiles end where memory does
+        system.check_memory(policy, {model: longest(known) for model, known in lengths.items()})
+    arrivals = _arrivals(scenario, lengths)
+    models = None if context.cells is None else dict(context.cells)
+    preprocessor = _preprocessor(scenario, system)
+    node_times = times if system is None else system.times()
+    sizes = input_lengths if system is None else system.sizes(scenario.seed)
+    if scenario.fleet is not None:
+        fleet = scenario.fleet.fleet()
+        done = simulate_fleet(
+            fleet,
+            new_policy,
+            arrivals,
+            node_times,
+            machine.workers,
+            seed=scenario.seed,
+            busy_power_w=scenario.hardware.busy_w,
+            cell_models=models,
+            preprocessor=preprocessor,
+            sizes=sizes,
+        )
+        alone = scenario
+        if scenario.workload.trace is None:
+            alone = scenario.having(rate_rps=scenario.workload.drawn.rate_rps / fleet.servers)
+        return done, warnings(alone, times, lengths, system)
+    done = simulate(
+        policy,
+        arrivals,
+        node_times,
+        machine.workers,
+        seed=scenario.seed,
+        record=record,
+        busy_power_w=scenario.hardware.busy_w,
+        cell_models=models,
+        drop_late=scenario.drop_late,
+        preprocessor=preprocessor,
+        sizes=sizes,
+        max_late=max_late,
+    )
+    if system is not None:
+        done = replace(done, result=system.reported(done))
+    return done, warnings(scenario, times, lengths, system)
+
+
+def context_of(scenario: Scenario, machine: Machine) -> PolicyContext:
+    """Return what the scenario's policy is told of models and machine."""
+
+    def profiles() -> Profiles:
+        if machine.system is not None:
+            return machine.system.profiles()
+        if machine.profiles:
+            return machine.profiles
+        return {
+            model: curves(model, known, machine.workers, machine.lengths[model])
+            for model, known in machine.times.items()
+        }
+
+    return PolicyContext(
+        machine.times,
+        machine.workers,
+        known_profiles=profiles,
+        cells={name: model for name, (model, _) in machine.cells.items()} or None,
+        typical={model: mean_lengths(known) for model, known in machine.lengths.items()},
+        steps_of=lambda coverage: {
+            model: dec_timesteps(machine.lengths[model], coverage)
+            for model, known in machine.times.items()
+            if len(known.sections.decoder) > 0
+        },
+        busy_w=scenario.hardware.busy_w,
+        bursts=_bursts(scenario),
+        slo_s=scenario.workload.slo_ms / 1e3,
+    )
+
+
+def _bursts(scenario: Scenario) -> Bursts | None:
+    bursty = scenario.workload.traffic
+    if not isinstance(bursty, Bursty):
+        return None
+    rates = {
+        model: tuple(traffic.burst_rates(share * bursty.rate_rps)) for model, share in rate_shares(scenario).items()
+    }
+    return Bursts({model: (high, low) for model, (high, low) in rates.items()}, (bursty.burst_s, bursty.burst_s))
+
+
+def _preprocessor(scenario: Scenario, system: System | None) -> Preprocessor | None:
+    if system is None and scenario.overhead_ms == 0:
+        return None
+    passed = Preprocessor("ideal", ()) if system is None else system.preprocessor
+    return replace(passed, delay_s=1e-3 * scenario.overhead_ms)
+
+
+def _arrivals(scenario: Scenario, lengths: Mapping[str, Lengths]) -> Arrivals | Iterator[Arrivals]:
+    workload, seed = scenario.workload, scenario.seed
+    slo_s = workload.slo_ms / 1e3
+    if (trace := workload.trace) is not None:
+        whole = replay.faster(trace_of(scenario), trace.replay_speed, slo_s)
+        return replay.every(whole, trace.replay_every, seed % trace.replay_every)
+    drawn = workload.drawn
+    rate, count = drawn.rate_rps, drawn.requests
+    shares = None if workload.shares is None else list(workload.given_shares().values())
+    if isinstance(drawn, Poisson) and drawn.stream:
+        blocks = traffic.poisson_blocks(rate, count, seed)
+        return traffic.generate_blocks(blocks, lengths, slo_s, seed, shares)
+    if isinstance(drawn, Deterministic):
+        times = traffic.deterministic(rate, count)
+    elif isinstance(drawn, Bursty):
+        times = traffic.mmpp2(traffic.burst_rates(rate), (drawn.burst_s, drawn.burst_s), count, seed)
+    else:
+        times = traffic.poisson(rate, count, seed)
+    return traffic.generate(times, lengths, slo_s, seed, shares=shares)
+
+
+def warnings(
+    scenario: Scenario, times: Mapping[str, NodeTimes], lengths: Mapping[str, Lengths], system: System | None
+) -> list[str]:
+    """Return warnings about what can be simulated but is hardly what was meant."""
+    if scenario.entry.tasks == "cells":
+        return []  # a node's latency is that of one cell there, and a request has many
+    found = []
+    if system is not None and (excess := too_many(system.preprocessor)) is not None:
+        found.append(f"--preprocess {scenario.preprocess.preprocess}: {excess}")
+    slo_ms = scenario.workload.slo_ms
+    typical = {model: mean_lengths(known) for model, known in lengths.items()}
+    for model, length in typical.items():
+        alone_ms = times[model].whole(1, *length) * 1e3 + scenario.overhead_ms
+        if alone_ms > slo_ms:
+            found.append(f"--slo-ms {slo_ms:g} is below the {alone_ms:.2f} ms that {model} takes alone")
+    if scenario.workload.trace is not None:
+        return found
+    shares, rate_rps = rate_shares(scenario), scenario.workload.drawn.rate_rps
+    if system is not None:
+        limits = system.capacity_rps(typical, shares)
+    else:
+        max_batch, workers = max_batch_of(scenario), machine_workers(scenario)
+        batch_s = sum(shares[model] * times[model].whole(max_batch, *length) for model, length in typical.items())
+        limits = {f"{workers} workers": workers * max_batch / batch_s}
+    binds = min(limits, key=lambda part: limits[part])
+    if rate_rps > limits[binds]:
+        found.append(
+            f"--rate-rps {rate_rps:g} is more than {binds} can serve (about {limits[binds]:.0f}/s in "
+            "full batches): the queue will grow to the end of the run"
+        )
+    return found
+
+
+def machine_workers(scenario: Scenario) -> int:
+    """Return how many workers hardware without slices has."""
+    return int(getattr(scenario.hardware, "npus", 1))
