@@ -22,6 +22,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from headrace.batching.context import PolicyContext
 from headrace.batching.errors import LONGEST_NAME, UsageError, one_line
+from headrace.batching.named import imported
 from headrace.batching.policy import Policy
 from headrace.batching.settings import Setting, read_settings, settings_of
 
@@ -105,20 +106,11 @@ def find_policy(name: str) -> PolicyEntry:
         except Exception as error:
             raise UsageError(f"policy {name!r} of entry point {point.value} fails: {one_line(error)}") from error
         return _entry(name, found, point.value, point.dist.name if point.dist is not None else None)
-    module, colon, attribute = name.partition(":")
-    if not colon or not module or not attribute:
+    if ":" not in name:
         raise UsageError(
             f"there is no policy {name[:LONGEST_NAME]!r}; choose from {', '.join(policy_names())}, or give module:Class"
         )
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except AttributeError:
-        raise UsageError(f"policy {name!r}: module {module} has no {attribute}") from None
-    except ImportError as error:
-        raise UsageError(f"policy {name!r}: {error}") from error
-    except Exception as error:
-        raise UsageError(f"policy {name!r}: module {module} fails: {one_line(error)}") from error
-    return _entry(name, found, name, None)
+    return _entry(name, imported("policy", name), name, None)
 
 
 def entry_of(settings: PolicySettings) -> PolicyEntry:

@@ -39,6 +39,7 @@ def setting(
     choices: Sequence[str] = (),
     infinite: bool = False,
     advanced: bool = False,
+    kw_only: bool = False,
 ) -> Any:
     """Return a field of a class of settings.
 
@@ -48,9 +49,11 @@ def setting(
         ge, gt, le, lt: The range of a number: at least, above, at most, below.
         choices: The values of a text, if only these are allowed.
         infinite: Whether infinity is allowed.
-        advanced: Whether the command line shows the setting under `--help-all` only."""
+        advanced: Whether the command line shows the setting under `--help-all` only.
+        kw_only: Whether Python takes the setting by its name only."""
     return field(
         default=default,
+        kw_only=kw_only,
         metadata={
             "help": help,
             "ge": ge,

@@ -1,26 +1,27 @@
 #!/usr/bin/env python3
-"""Fits the GPU slice model (sim/hardware/gpu/slice.py) to what ParvaGPU measured on slices of an A100-80GB, and says
-how far it is from networks that it was not fitted to.
+"""Fit the GPU slice model (sim/hardware/gpu/slice.py) to ParvaGPU's measurements on slices of an A100-80GB, and report
+its error for networks that were left out of the fit.
 
     .venv/bin/python scripts/calibrate_gpu_slice.py [--out out/gpu_slice] [--new]
 
-Prints the numbers that stand in the module as FITTED and PARVAGPU, and errors by network: of throughput with that
-network left out of the fit, of knees, and where several processes share a slice. Writes them and a plot to the folder.
+Prints the constants that the module has as FITTED and PARVAGPU, and errors by network: of the throughput with that
+network left out of the fit, of the knees, and with several processes on a slice. Writes them and a plot to the folder.
 
-With --new nothing is fitted: the five networks of the data that were first looked at when all was fixed, beside the
-module.
+With --new nothing is fitted. The program compares the module with five networks of the data that played no part until
+the model and its constants were fixed.
 
-How it was measured is in the authors' artifact (github.com/MunQ-Lee/ParvaGPU_SC24, scripts/): NVIDIA's PyTorch 21.11
-(1.11, so TF32 in all products), eager, fp32, torchvision's networks on photos of 224 x 224, and BERT-large, 128 tokens.
-Each step copies its input from pageable memory, which waits for what the GPU still does, and then launches the network;
-its seconds are the time from one step to the next.
+The authors' artifact says how they measured (github.com/MunQ-Lee/ParvaGPU_SC24, scripts/): NVIDIA's PyTorch 21.11
+(1.11, so TF32 in all products), eager, fp32, torchvision's networks on images of 224 x 224, and BERT-large, 128 tokens.
+Each step copies its input from pageable memory, which waits until the GPU is idle, and then launches the network. Its
+seconds are the time from one step to the next.
 
-The fit has the five CNNs, one process a slice, and makes the mean of |log(modelled / measured)| over a network's rows
-smallest, over the networks on average. BERT is left out of every fit: its rows hold some 2 ms an item that belong to
-neither slice nor network. On slices of 1 to 7 GPCs a batch of 128 takes 947 to 425 ms, which is A / GPCs + 2.6 ms an
-item; several processes hide it, and three on one GPC have 1.36 times the throughput of one. The program in the artifact
-has no such part, and takes more memory than these rows had (it keeps what gradients would need, some 280 MB an item;
-three processes at batch 256 fit 10 GB). The rows with three and more processes test BERT all the same.
+The fit uses the five CNNs with one process on a slice. It minimizes the mean of |log(modelled / measured)| over a
+network's rows, averaged over the networks. BERT is left out of every fit, because its rows have about 2 ms an item that
+belong neither to the slice nor to the network. On slices of 1 to 7 GPCs a batch of 128 takes 947 to 425 ms, which is
+A / GPCs + 2.6 ms an item. Several processes hide that part: three on one GPC have 1.36 times the throughput of one. The
+program in the artifact has no such part, and it needs more memory than these rows had: it keeps the data for gradients,
+about 280 MB an item, but three processes at batch 256 fit into 10 GB. The rows with three and more processes still test
+BERT.
 """
 
 import argparse
@@ -61,9 +62,9 @@ NETWORKS = {
 FITTED_TO = ("resnet50", "resnet152", "densenet121", "mobilenetv2", "vgg16")
 LENGTHS = {"bert": 128.0}
 SLICES = {1: "1g.10gb", 2: "2g.20gb", 3: "3g.40gb", 4: "4g.40gb", 7: "7g.80gb"}  # by GPCs
-# Guesses made before any fit. All fits begin there, so that nothing stays of a network that is left out.
+# Guesses from before any fit. All fits start there, so that a network that is left out has no influence.
 START, START_HOST = Kernels(12, 0.85, 13, 2.5e-6), Host(27e-6, 50e-6, 8e9)
-# Not looked at before the model and its constants stood.
+# These networks played no part until the model and its constants were fixed.
 NEW = {
     "resnet101": "resnet101",
     "vgg19": "vgg19",
@@ -76,14 +77,16 @@ Rows = dict[int, float]  # seconds of a batch by its size
 
 
 def measured() -> dict[tuple[str, int, int], Rows]:
-    """By model, GPCs and processes."""
-    found: dict[tuple[str, int, int], Rows] = defaultdict(dict)
+    """Return the measured rows by model, number of GPCs and number of processes."""
+    rows: dict[tuple[str, int, int], Rows] = defaultdict(dict)
     with DATA.open() as file:
-        for row in csv.DictReader(file):
-            batch = int(row["batch"])
-            key = row["model"], int(row["gpcs"]), int(row["procs"])
-            found[key][batch] = batch / float(row["throughput_per_proc_s"])  # its latencies are rounded to 1 ms
-    return found
+        for line in csv.DictReader(file):
+            batch = int(line["batch"])
+            key = line["model"], int(line["gpcs"]), int(line["procs"])
+            rows[key][batch] = batch / float(
+                line["throughput_per_proc_s"]
+            )  # not from the latencies, which are rounded to 1 ms
+    return rows
 
 
 @cache
@@ -93,8 +96,8 @@ def times_of(model: str, gpcs: int) -> SliceTimes:
 
 
 def modelled(model: str, gpcs: int, processes: int, batches: Sequence[int], kernels: Kernels, host: Host) -> Floats:
-    """Seconds of each batch."""
-    times = copy(times_of(model, gpcs))  # its network is laid out once
+    """Return the modelled seconds of each batch."""
+    times = copy(times_of(model, gpcs))  # the copy shares the laid-out network
     times.kernels, times.host = kernels, host
     return times.batch_s(batches, LENGTHS.get(model, 1.0), processes)
 
@@ -102,7 +105,7 @@ def modelled(model: str, gpcs: int, processes: int, batches: Sequence[int], kern
 def errors(
     rows: dict[tuple[str, int, int], Rows], model: str, processes: int, kernels: Kernels, host: Host
 ) -> dict[int, Floats]:
-    """log(modelled / measured) of each row, by GPCs."""
+    """Return log(modelled / measured) of each row, by the number of GPCs."""
     return {
         gpcs: np.log(modelled(model, gpcs, processes, list(found), kernels, host) / np.array(list(found.values())))
         for (name, gpcs, count), found in rows.items()
@@ -131,7 +134,7 @@ def fit(rows: dict[tuple[str, int, int], Rows], models: Sequence[str]) -> tuple[
         )
 
     at = np.log(np.array([*astuple(START), *astuple(START_HOST)]))
-    for _ in range(2):  # a simplex that has shrunk may be stuck: once more from where it is
+    for _ in range(2):  # a shrunk simplex may be stuck, so the second round starts from its result
         simplex = np.vstack([at, at + 0.25 * np.eye(len(at))])
         at = minimize(mean_error, at, method="Nelder-Mead", options={"maxfev": 300, "initial_simplex": simplex}).x
     return unpack(at)
@@ -179,7 +182,7 @@ def plot(path: Path, rows: dict[tuple[str, int, int], Rows], left_out: dict[str,
 
 
 def at_224() -> Traced:
-    """Inception as the artifact runs it: the traced one is of 299 x 299."""
+    """Return Inception for 224 x 224, as the artifact runs it. The traced network is for 299 x 299."""
     from headrace.host.workers.networks.zoo.torchvision_networks import torchvision
 
     example = torch.zeros(1, 3, 224, 224)

@@ -1,12 +1,13 @@
-"""What each call of pyxrt gives on the emulated device and on every real `pyxrt` that is named, as a table.
+"""Compare the results of pyxrt's calls on the emulated device and on the real `pyxrt`s that are given, as a table.
 
     make conformance            # the emulated device alone; leaves build/conformance/vadd_{sw,hw}_emu.xclbin
     headrace xrt-env build/conformance/vadd_hw_emu.xclbin -o env
     make conformance REAL="--jobs 4 --real '2.16 hw_emu=FOLDER=env'"
 
-FOLDER holds `pyxrt`, the third part is what `xrt-env` wrote with that release, for sw_emu or for hw_emu. The containers
-are built of tests/bitstreams/vadd. Each call runs in a process and a session of its own with a limit, since some end
-the process; hw_emu's shim sleeps for ten seconds in each, so several are made at once."""
+FOLDER holds `pyxrt`. The third part is the environment that `xrt-env` wrote with that release, for sw_emu or hw_emu.
+The containers are built from tests/bitstreams/vadd. Each call runs in its own process and session with a time limit,
+because some calls end the process. The shim of hw_emu sleeps for ten seconds in each, so --jobs runs several at once.
+"""
 
 import argparse
 import os
@@ -23,7 +24,7 @@ from headrace.bitstreams.build import build_kernels
 from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.xclbin import Mode
 
-LIMIT_S = 150  # hw_emu's shim sleeps for ten seconds as it loads, and in its first wait for ten times the limit
+LIMIT_S = 150  # hw_emu's shim sleeps for ten seconds when it loads, and in its first wait for ten times the limit
 PRELUDE = """
 import sys
 if {real!r}:
@@ -36,7 +37,7 @@ TO, FROM = x.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE, x.xclBOSyncDirection.X
 d = x.device(0)
 u = d.load_xclbin(path)
 k = x.kernel(d, u, "vadd")
-kept = []  # a run of XRT's keeps no buffer
+kept = []  # a run of XRT does not keep its buffers alive
 def buffer(n=4096, bank=0, flags=x.bo.normal):
     kept.append(x.bo(d, n, flags, bank))
     return kept[-1]
@@ -48,7 +49,7 @@ def ready(scalar=3, sleep_ms=0):
         r.set_arg(i, v)
     return r
 """
-# What a call gives is the repr of the expression, or the class of what it raises.
+# The result of a call is the repr of the expression, or the class of the exception.
 CALLS = (
     "d.get_xclbin_uuid().to_string() == u.to_string()",
     "d.get_info(x.xrt_info_device.name) != ''",
@@ -193,12 +194,14 @@ CALLS = (
 
 
 def plain(shown: str) -> str:
-    """Without the module and where an object lies."""
+    """Return the text without module names and addresses of objects."""
     return re.sub(r" at 0x[0-9a-f]+", "", shown).replace("pyxrt.", "").replace("headrace.host.xrt.emulation.", "")
 
 
 def outcome(call: str, container: Path, real: str, environment: str) -> str:
-    """A value, the class of an exception, or that the process ended: how differs from one time to the next."""
+    """Run one call. Returns its value, the class of its exception, or that it ended the process or does not return.
+
+    How a call ends the process differs from run to run, so the result does not say it."""
     code = PRELUDE.format(real=real and os.path.abspath(real), container=str(container)) + (
         f"try:\n    shown = repr({call})\nexcept BaseException as error:\n    shown = type(error).__name__\n"
         "import os\nprint('=' + shown, flush=True)\nos._exit(0)\n"
@@ -212,29 +215,29 @@ def outcome(call: str, container: Path, real: str, environment: str) -> str:
         stderr=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
-        cwd=container.parent,  # the shims write logs there
+        cwd=container.parent,  # the shims write logs into the current folder
     )
     try:
-        said, _ = process.communicate(timeout=LIMIT_S)
+        output, _ = process.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         return "does not return"
-    values = [text[1:] for text in said.splitlines() if text.startswith("=")]
+    values = [text[1:] for text in output.splitlines() if text.startswith("=")]
     if values:
         return plain(values[-1])
     return "ends the process"
 
 
 class Backend(NamedTuple):
-    """`real` is the folder of pyxrt; without it, the emulated device."""
+    """A pyxrt in the folder `real` with an environment of `xrt-env`, or the emulated device if `real` is empty."""
 
     name: str
     real: str = ""
     environment: str = ""
 
     def mode(self) -> Mode:
-        """Of the environment."""
+        """Return the mode of the environment."""
         setup = Path(self.environment, "setup.sh").read_text() if self.environment else ""
         return Mode.HW_EMU if "XCL_EMULATION_MODE=hw_emu" in setup else Mode.SW_EMU
 
@@ -251,24 +254,24 @@ def built(mode: Mode) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--real", action="append", default=[], metavar="NAME=FOLDER=ENVIRONMENT")
-    parser.add_argument("--jobs", type=int, default=1, help="calls made at once")
+    parser.add_argument("--jobs", type=int, default=1, help="calls that run at once")
     arguments = parser.parse_args()
     containers = {mode: built(mode) for mode in (Mode.SW_EMU, Mode.HW_EMU)}
     backends = [Backend("emulated"), *(Backend(*text.split("=", 2)) for text in arguments.real)]
     print("| call | " + " | ".join(backend.name for backend in backends) + " |")
     print("| --- |" + " --- |" * len(backends))
-    alike = [0] * len(backends)
+    equal = [0] * len(backends)
 
     def outcomes(call: str) -> list[str]:
         return [outcome(call, containers[one.mode()], one.real, one.environment) for one in backends]
 
     with ThreadPoolExecutor(arguments.jobs) as threads:
-        for call, found in zip(CALLS, threads.map(outcomes, CALLS), strict=True):
-            alike = [count + (value == found[0]) for count, value in zip(alike, found, strict=True)]
-            cells = [f"`{text}`".replace("|", "\\|") for text in (call, *found)]
+        for call, results in zip(CALLS, threads.map(outcomes, CALLS), strict=True):
+            equal = [count + (value == results[0]) for count, value in zip(equal, results, strict=True)]
+            cells = [f"`{text}`".replace("|", "\\|") for text in (call, *results)]
             print("| " + " | ".join(cells) + " |", flush=True)
-    for backend, count in list(zip(backends, alike, strict=True))[1:]:
-        print(f"\n{backend.name}: {count} of {len(CALLS)} calls give what the emulated device gives.")
+    for backend, count in list(zip(backends, equal, strict=True))[1:]:
+        print(f"\n{backend.name}: {count} of {len(CALLS)} calls have the same result as on the emulated device.")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""JPEG files that people have, through the image CU's decode and through OpenCV: equal, refused and why, or different.
+"""Compare the image CU's decoder with OpenCV on real JPEG files: equal, refused with the reason, or different.
 
     .venv/bin/python scripts/corpus_jpeg.py [FOLDER ...] [--rtl MEGAPIXELS] [--only-given] [--list]
 
-Takes the files from the installed Python packages, /usr/share and the folders given, each content once. The C++ is what
-`headrace build --target sw_emu` makes, the RTL what `--target hw_emu` makes, which is simulated clock by clock and so
-takes a second for about 0.4 megapixels. The table on stdout is Markdown, as in hls/README.md; progress goes to stderr.
-Exits with 1 if a file differs.
+The files come from the installed Python packages, /usr/share and the given folders. Each content counts once. The C++
+is built as `headrace build --target sw_emu` builds it, the RTL as `--target hw_emu`. The RTL is simulated clock by
+clock and takes about a second for 0.4 megapixels. The table on stdout is Markdown, as in hls/README.md; progress goes
+to stderr. The exit status is 1 if a file differs.
 """
 
 import argparse
@@ -31,11 +31,11 @@ from headrace.host.dpu.units.status import Status
 
 SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif"}
 EQUAL, DIFFERENT, OPENCV_REFUSES = "equal", "different", "refused by OpenCV, too"
-TIMEOUT_S = 600.0  # of one file
+TIMEOUT_S = 600.0  # for one file
 
 
 def jpeg_files(folders: Sequence[Path]) -> Iterator[tuple[Path, bytes]]:
-    """Each content once, in the order of paths."""
+    """Yield each file with a new content, in the order of the paths."""
     seen = set()
     for folder in folders:
         for path in sorted(folder.rglob("*")):
@@ -49,7 +49,7 @@ def jpeg_files(folders: Sequence[Path]) -> Iterator[tuple[Path, bytes]]:
 
 
 def decoded_by_opencv(jpeg: bytes) -> np.ndarray | None:
-    """RGB, or None where OpenCV makes no image of it."""
+    """Return the RGB image, or None if OpenCV refuses the file."""
     flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
     try:
         image = cv2.imdecode(np.frombuffer(jpeg, np.uint8), flags) if jpeg else None
@@ -59,26 +59,26 @@ def decoded_by_opencv(jpeg: bytes) -> np.ndarray | None:
 
 
 async def outcome(dpu: Dpu, jpeg: bytes, expected: np.ndarray | None) -> str:
-    """EQUAL, DIFFERENT, OPENCV_REFUSES or the name of the status."""
+    """Return EQUAL, DIFFERENT, OPENCV_REFUSES or the name of the status of a refusal."""
     try:
-        found = (await dpu.process(jpeg, Stage.DECODE)).tensor
+        decoded = (await dpu.process(jpeg, Stage.DECODE)).tensor
     except UnsupportedInput as error:
         return OPENCV_REFUSES if expected is None else str(error).partition(":")[0]
-    return EQUAL if expected is not None and np.array_equal(found, expected) else DIFFERENT
+    return EQUAL if expected is not None and np.array_equal(decoded, expected) else DIFFERENT
 
 
 def table(columns: dict[str, Counter[str]]) -> str:
-    """The outcomes by implementation, as Markdown."""
+    """Return the outcomes by implementation as a Markdown table."""
 
     def row(name: str, outcome: str) -> str:
         return f"| {name} | " + " | ".join(f"{counts[outcome]:,}" for counts in columns.values()) + " |"
 
-    met = set().union(*columns.values())
+    outcomes = set().union(*columns.values())
     lines = ["| files | " + " | ".join(columns) + " |", "| --- |" + " ---: |" * len(columns), row("equal", EQUAL)]
     for status in Status:
-        if status.name in met:
+        if status.name in outcomes:
             lines.append(row(f"refused: {status.reason} ({int(status)})", status.name))
-    if OPENCV_REFUSES in met:
+    if OPENCV_REFUSES in outcomes:
         lines.append(row(OPENCV_REFUSES, OPENCV_REFUSES))
     lines.append(row("different", DIFFERENT))
     lines.append("| all | " + " | ".join(f"{counts.total():,}" for counts in columns.values()) + " |")
@@ -88,7 +88,7 @@ def table(columns: dict[str, Counter[str]]) -> str:
 async def compare(
     build: Callable[..., object], files: Sequence[tuple[Path, bytes]], pixels: float, show: bool
 ) -> Counter[str]:
-    """`pixels`: larger images are left out."""
+    """Count the outcomes of the files. Images with more than `pixels` pixels are left out."""
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         xclbin = Path(folder) / "image.xclbin"
@@ -98,10 +98,10 @@ async def compare(
                 expected = decoded_by_opencv(jpeg)
                 if expected is not None and expected.shape[0] * expected.shape[1] > pixels:
                     continue
-                found = await outcome(dpu, jpeg, expected)
-                counts[found] += 1
-                if found == DIFFERENT or show:
-                    print(f"{path}: {found}", file=sys.stderr)
+                result = await outcome(dpu, jpeg, expected)
+                counts[result] += 1
+                if result == DIFFERENT or show:
+                    print(f"{path}: {result}", file=sys.stderr)
                 if number % 100 == 0:
                     print(f"{number} of {len(files)} files", file=sys.stderr)
     return counts
@@ -110,13 +110,13 @@ async def compare(
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
-    parser.add_argument("--rtl", type=float, metavar="MEGAPIXELS", help="also the RTL, on images of up to so many")
-    parser.add_argument("--only-given", action="store_true", help="neither packages nor /usr/share")
-    parser.add_argument("--list", action="store_true", help="tell the outcome of each file")
+    parser.add_argument("--rtl", type=float, metavar="MEGAPIXELS", help="also check the RTL, on images up to this size")
+    parser.add_argument("--only-given", action="store_true", help="leave out the packages and /usr/share")
+    parser.add_argument("--list", action="store_true", help="print the outcome of each file")
     args = parser.parse_args()
     for folder in args.folders:
         if not folder.is_dir():
-            parser.error(f"{folder} is no folder")
+            parser.error(f"{folder} is not a folder")
     installed = [] if args.only_given else [*map(Path, site.getsitepackages()), Path("/usr/share")]
     files = list(jpeg_files([*installed, *args.folders]))
     if not files:

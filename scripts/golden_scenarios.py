@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Write tests/sim/golden_scenarios.json: random command lines of `headrace simulate`, and what each gives.
+"""Write tests/sim/golden_scenarios.json: random command lines of `headrace simulate`, each with its result.
 
     .venv/bin/python scripts/golden_scenarios.py [--count 200] [--out FILE]
 
-A test runs the same command lines and compares every number, bit for bit. Write the file anew only where results are
-meant to change, and say in the commit why. Options are named as on the command line, so the file stays as it is while
-the code behind it is redesigned. Combinations that the command refuses are left out."""
+A test runs the same command lines and compares every number, bit for bit. Write the file anew only if results are meant
+to change, and give the reason in the commit. The file names options as the command line does, so a redesign of the code
+does not change it. Combinations that the command refuses are left out."""
 
 import argparse
 import contextlib
@@ -70,32 +70,33 @@ def command_line(chance: random.Random) -> list[str]:
 
 
 def result(options: list[str]) -> dict[str, Any] | None:
-    """Return what the command prints as JSON, without what says nothing of the run; None if it refuses the options."""
+    """Return the JSON result of the command, or None if it refuses the options. Keys that do not describe the run are
+    left out."""
     stdout = io.StringIO()
     with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(io.StringIO()):
         try:
             app(["simulate", "--json", *options], prog_name="headrace", standalone_mode=False)
         except Exception:
             return None
-    found: dict[str, Any] = json.loads(stdout.getvalue())
-    return {name: value for name, value in found.items() if name not in ("wall_s", "settings", "warnings")}
+    printed: dict[str, Any] = json.loads(stdout.getvalue())
+    return {name: value for name, value in printed.items() if name not in ("wall_s", "settings", "warnings")}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--out", type=Path, default=OUT)
-    asked = parser.parse_args()
-    found: list[dict[str, Any]] = []
+    arguments = parser.parse_args()
+    scenarios: list[dict[str, Any]] = []
     seed = 0
-    while len(found) < asked.count:
+    while len(scenarios) < arguments.count:
         options = command_line(random.Random(seed))
         seed += 1
         if (given := result(options)) is not None:
-            found.append({"options": options, "result": given})
-            if len(found) % 20 == 0:
-                print(f"{len(found)} of {asked.count}, after {seed} tries", file=sys.stderr)
-    asked.out.write_text("[\n" + ",\n".join(json.dumps(each) for each in found) + "\n]\n")
+            scenarios.append({"options": options, "result": given})
+            if len(scenarios) % 20 == 0:
+                print(f"{len(scenarios)} of {arguments.count}, after {seed} tries", file=sys.stderr)
+    arguments.out.write_text("[\n" + ",\n".join(json.dumps(each) for each in scenarios) + "\n]\n")
 
 
 if __name__ == "__main__":

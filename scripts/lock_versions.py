@@ -1,9 +1,9 @@
-"""Writes constraints.txt: the versions of all that is installed in the environment that runs this.
+"""Write constraints.txt: the versions of all packages in the environment that runs this program.
 
     .venv/bin/python scripts/lock_versions.py
 
-scripts/setup installs what that file names, so every machine tests with the same. To take newer versions, empty the
-file and remove .venv; run scripts/setup, then the whole suite, and then this."""
+scripts/setup installs these versions, so every machine tests with the same packages. To take newer versions, empty the
+file and remove .venv. Then run scripts/setup, the whole test suite, and this program."""
 
 import re
 import subprocess
@@ -20,27 +20,31 @@ HEADER = """\
 
 
 def pins(frozen: Iterable[str]) -> list[str]:
-    """The lines of `pip freeze` as constraints, without the local part of a version: which build of torch is installed
-    (for a CPU, or for a CUDA) depends on where it came from. Raises ValueError for what did not come from an index."""
-    found = []
+    """Return the lines of `pip freeze` as constraints, without the local part of a version.
+
+    The local part says which build of torch is installed (for a CPU, or for a CUDA), which depends on the index. Raises
+    ValueError for a package that did not come from an index."""
+    constraints = []
     for line in frozen:
         match = PINNED.fullmatch(line.strip())
         if match is None:
-            raise ValueError(f"{line.strip()!r} is no version of a package from an index; install one, or remove it")
-        found.append(f"{match[1]}=={match[2]}")
-    return sorted(found, key=str.lower)
+            raise ValueError(
+                f"{line.strip()!r} is not a version of a package from an index; install one, or remove the package"
+            )
+        constraints.append(f"{match[1]}=={match[2]}")
+    return sorted(constraints, key=str.lower)
 
 
 def main() -> int:
     command = [sys.executable, "-m", "pip", "freeze", "--exclude-editable"]
     frozen = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     try:
-        found = pins(frozen)
+        constraints = pins(frozen)
     except ValueError as error:
         print(f"lock_versions: {error}", file=sys.stderr)
         return 1
-    FILE.write_text(HEADER + "".join(f"{pin}\n" for pin in found))
-    print(f"lock_versions: wrote {len(found)} versions to {FILE.name}", file=sys.stderr)
+    FILE.write_text(HEADER + "".join(f"{pin}\n" for pin in constraints))
+    print(f"lock_versions: wrote {len(constraints)} versions to {FILE.name}", file=sys.stderr)
     return 0
 
 

@@ -1,8 +1,8 @@
-"""Writes the constants of hls/mel, which both of its implementations read: mel_tables.hpp and mel_tables_pkg.sv.
+"""Write the constants of hls/mel for both implementations: mel_tables.hpp and mel_tables_pkg.sv.
 
     .venv/bin/python scripts/mel_tables.py
 
-A test compares the files with `tables`."""
+A test compares the files with the result of `tables`."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import numpy as np
 from headrace.host.dpu.reference.audio import AudioSpec
 
 FOLDER = Path(__file__).resolve().parents[1] / "hls" / "mel"
-# Name in C++, in SystemVerilog, bits, what it is.
+# By the name in C++: the name in SystemVerilog, the number of bits, and a description.
 ABOUT = {
     "WINDOW": ("Window", 26, "left half of the symmetric Hann window of 400, LSB 2^-26"),
     "COSINE": ("Cosine", 27, "cos(2 pi i / 512), i = 0 to 255, LSB 2^-25, signed"),
@@ -31,7 +31,7 @@ def tables() -> dict[str, list[int]]:
 
 
 def _rows(values: list[str]) -> list[str]:
-    """Comma-separated, within 100 columns."""
+    """Return rows of comma-separated values, within 100 columns."""
     rows = [""]
     for value in values:
         if len(rows[-1]) + len(value) > 94:

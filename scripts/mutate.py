@@ -7,8 +7,8 @@ A mutant is a copy of the tree with one changed line. The tests that mirror the 
 mutant is killed when a test fails or takes too long, and it survives when all tests pass. A survivor shows a missing
 test, or a change that alters no behaviour; a person must judge which of the two it is.
 
-mutmut and cosmic-ray change Python modules only, and mypyc compiled many of ours. A compiled module hides the changed
-source, so every change of it would survive. Neither tool knows SystemVerilog.
+mutmut and cosmic-ray change only Python modules, and mypyc compiles many of this project's modules. A compiled module
+hides the changed source, so every change of it would survive. Neither tool knows SystemVerilog.
 
 The copy holds no module that mypyc compiled, so the Python sources run. It keeps the extension of Cython, which has no
 Python form. The tests of an area must pass in the copy before the first mutant; otherwise the exit status is 1.
@@ -51,7 +51,7 @@ from pathlib import Path
 from queue import Queue
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("batching", "bitstreams", "hls", "host", "sim")  # what the copy's package `headrace` is made of
+FOLDERS = ("batching", "bitstreams", "hls", "host", "sim")  # the folders of the package `headrace` in the copy
 COPIED = (
     *FOLDERS,
     "benchmarks",
@@ -64,8 +64,8 @@ COPIED = (
     "pyproject.toml",
     "setup.py",
 )
-SLACK = 5  # a test may take so many times as long as the longest one of the unchanged tree
-LEAST_TIMEOUT = 20.0  # seconds for one test: machines pause
+SLACK = 5  # a test may take this many times as long as the longest test of the unchanged tree
+MIN_TIMEOUT = 20.0  # seconds for one test, because machines pause
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ AREAS = {
     "batching": Area(("batching/**/*.py",), ("tests/batching/**/test_*.py",)),
     "engine": Area(("sim/engine.py",), ("tests/sim/test_*.py", "tests/batching/policies/test_*.py")),
     "live": Area(("host/live/**/*.py",), ("tests/host/live/test_*.py",)),
-    "server": Area(("host/server/*.py",), ("tests/host/server/test_*.py",)),
-    "dpu": Area(("host/dpu/*.py",), ("tests/host/dpu/test_*.py",)),
+    "server": Area(("host/server/**/*.py",), ("tests/host/server/**/test_*.py",)),
+    "dpu": Area(("host/dpu/**/*.py",), ("tests/host/dpu/test_*.py",)),
     "resize": Area(("hls/resize/*.sv",), ("tests/hls/test_resize.py",)),
     "transform": Area(("hls/decode/transform/*.sv",), ("tests/hls/test_transform.py",)),
     "decode": Area(
@@ -118,7 +118,7 @@ class Mutant:
 class Outcome:
     """`by` is the first test that failed, "timeout" when the run ended without a report, or "" for a survivor.
 
-    `slow` is the same of slow tests, which were tried on a survivor. It does not count as killed."""
+    `slow` is the same for the slow tests, which are tried on survivors only. It does not make the mutant killed."""
 
     mutant: Mutant
     killed: bool
@@ -162,7 +162,7 @@ class _PythonChanges(ast.NodeVisitor):
         self.found: list[tuple[int, int, int, str, str]] = []
 
     def column(self, line: int, offset: int) -> int:
-        """`ast` counts the bytes of UTF-8."""
+        """Return the column in characters. `ast` counts bytes of UTF-8."""
         return len(self.lines[line - 1].encode()[:offset].decode())
 
     def replace(self, node: ast.expr | ast.stmt, kind: str, new: str) -> None:
@@ -243,7 +243,7 @@ class _PythonChanges(ast.NodeVisitor):
     def visit_Assign(self, node: ast.Assign) -> None:
         if isinstance(node.targets[0], ast.Name) and node.targets[0].id.startswith("__"):
             return
-        if not isinstance(node.targets[0], ast.Name):  # without a name all that reads it fails
+        if not isinstance(node.targets[0], ast.Name):  # without the name, every read of it would fail
             self.replace(node, "deletion", "pass")
         self.generic_visit(node)
 
@@ -291,13 +291,13 @@ class _PythonChanges(ast.NodeVisitor):
             self.visit(statement)
 
     def visit_Assert(self, node: ast.Assert) -> None:
-        """An assertion tells mypy a type; it is no behaviour."""
+        """Change nothing: an assertion tells mypy a type and is not behaviour."""
 
     def visit_MatchValue(self, node: ast.MatchValue) -> None:
-        """A pattern takes no expressions."""
+        """Change nothing: a pattern takes no expressions."""
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """A text for a person to read."""
+        """Change nothing: the text is for people."""
 
 
 def _logs(node: ast.expr) -> bool:
@@ -349,7 +349,7 @@ def verilog_mutants(text: str) -> Iterator[tuple[int, str, str]]:
     for line, masked in enumerate(_masked(text), 1):
         if not masked.strip() or _SKIPPED.match(masked) or _CHECK.search(masked):
             continue
-        if _DECLARED.match(masked):  # widths are Verilator's to check; values of parameters are behaviour
+        if _DECLARED.match(masked):  # Verilator checks widths; values of parameters are behaviour
             masked = re.sub(r"\[[^\]]*\]", lambda found: " " * len(found.group()), masked)
         for kind, pattern, swap in _RULES:
             for match in re.finditer(pattern, masked):
@@ -438,7 +438,7 @@ def tests_of(root: Path, file: str, area: Area, scope: str = "area") -> list[str
 # Runs
 
 
-_RUNNING: set[subprocess.Popen[str]] = set()  # an interrupt of this script must end them, too
+_RUNNING: set[subprocess.Popen[str]] = set()  # an interrupt of this program must end them, too
 
 
 class BaselineFailed(Exception):
@@ -572,7 +572,7 @@ class Limits:
     run: float
 
 
-SLOW = Limits(900.0, 1800.0)  # slow tests are not measured before
+SLOW = Limits(900.0, 1800.0)  # fixed limits, because the baseline does not run the slow tests
 
 
 def baseline(folder: Path, tests: Sequence[str]) -> Limits:
@@ -585,7 +585,7 @@ def baseline(folder: Path, tests: Sequence[str]) -> Limits:
         raise BaselineFailed(f"the tests fail before anything is changed: {first_failure(report)}\n{end}")
     seconds = time.monotonic() - began
     longest = max((max(times, default=0.0) for times in times_of(report).values()), default=0.0)
-    return Limits(max(LEAST_TIMEOUT, SLACK * longest), max(3 * LEAST_TIMEOUT, SLACK * seconds))
+    return Limits(max(MIN_TIMEOUT, SLACK * longest), max(3 * MIN_TIMEOUT, SLACK * seconds))
 
 
 def try_mutant(
@@ -598,7 +598,7 @@ def try_mutant(
     assert lines[mutant.line - 1] == mutant.old
     lines[mutant.line - 1] = mutant.new
     for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
-        compiled.unlink()  # Python tells versions of a source apart by seconds and size only
+        compiled.unlink()  # Python recognizes a changed source only by its time in seconds and its size
     report.unlink(missing_ok=True)
     began = time.monotonic()
     try:
@@ -677,7 +677,7 @@ def run(
 
 
 def score(outcomes: Sequence[Outcome]) -> float:
-    """Return the percentage of mutants that were killed; 100 of none."""
+    """Return the percentage of the mutants that were killed; it is 100 without mutants."""
     return 100 * sum(outcome.killed for outcome in outcomes) / len(outcomes) if outcomes else 100.0
 
 
@@ -754,6 +754,6 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT, areas: dict[
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the temporary copies go then, too
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that SIGTERM, too, removes the temporary copies
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore SIGINT otherwise
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""The README's picture of the live page: `headrace serve` under load, after a photo, in Debian's Chromium.
+"""Make the README's picture of the live page: `headrace serve` under load, after one photo, in Debian's Chromium.
 
 .venv/bin/python scripts/picture_page.py host/server/transport/http/page.png [--dark] [--width 390] [--seconds 120]
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-PHOTO = Path(__file__).parents[1] / "examples" / "chelsea.jpg"
+IMAGE = Path(__file__).parents[1] / "examples" / "chelsea.jpg"
 MODEL = "mobilenet_v3_small"
 CLIENTS = 64
 
@@ -31,8 +31,8 @@ def main() -> None:
     parser.add_argument("picture", type=Path)
     parser.add_argument("--dark", action="store_true")
     parser.add_argument("--width", type=int, default=1080)
-    parser.add_argument("--seconds", type=float, default=120, help="of load before the picture")
-    parser.add_argument("--rate-rps", type=float, default=14, help="mean; it swings by two thirds")
+    parser.add_argument("--seconds", type=float, default=120, help="length of the load before the picture")
+    parser.add_argument("--rate-rps", type=float, default=14, help="mean rate; the rate swings by two thirds")
     options = parser.parse_args()
     with serving() as address, load(address, options.rate_rps):
         time.sleep(options.seconds)
@@ -44,9 +44,9 @@ def main() -> None:
                 viewport={"width": options.width, "height": 800}, color_scheme="dark" if options.dark else "light"
             )
             page.goto(f"http://{address}/")
-            page.set_input_files("#file", PHOTO)
+            page.set_input_files("#file", IMAGE)
             page.locator("#top li").first.wait_for()
-            time.sleep(1.5)  # the batch of the photo is in what the page has asked for
+            time.sleep(1.5)  # the page has fetched data that contain the photo's batch
             shot = page.screenshot(full_page=True)
             browser.close()
     Image.open(io.BytesIO(shot)).quantize(256).save(options.picture, optimize=True)  # a third of the size
@@ -55,7 +55,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def serving() -> Iterator[str]:
-    """The address of a server's HTTP port."""
+    """Start a server and yield the address of its HTTP port."""
     command = [Path(sys.executable).with_name("headrace"), "serve", "--json", "--model", MODEL, "--policy", "preba"]
     command += ["--preprocess", "dpu", "--image-cus", "2", "--workers", "1", "--max-batch", "8"]
     for port in ("http", "grpc", "metrics"):
@@ -71,9 +71,9 @@ def serving() -> Iterator[str]:
 
 @contextlib.contextmanager
 def load(address: str, rate_rps: float) -> Iterator[None]:
-    """Photos at random times, from connections that stay open."""
-    photo = PHOTO.read_bytes()
-    raw = len(photo).to_bytes(4, "little") + photo
+    """Send photos at random times, over connections that stay open."""
+    image = IMAGE.read_bytes()
+    raw = len(image).to_bytes(4, "little") + image
     tensor = {"name": "IMAGE", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": len(raw)}}
     top = {"name": "output", "parameters": {"classification": 5}}
     header = json.dumps({"inputs": [tensor], "outputs": [top]}).encode()

@@ -1,5 +1,8 @@
-"""Names, signatures and enumeration values of a module with pyxrt's API, a line each: `python scripts/pyxrt_surface.py
-[MODULE]`, pyxrt by default. tests/host/xrt/surfaces has the tables of XRT's releases."""
+"""Print the names, signatures and enumeration values of a module with pyxrt's API, one a line.
+
+    python scripts/pyxrt_surface.py [MODULE]
+
+MODULE is pyxrt by default. tests/host/xrt/surfaces has the tables of XRT's releases."""
 
 import importlib
 import inspect
@@ -8,7 +11,7 @@ from types import ModuleType
 
 
 def surface(module: ModuleType) -> list[str]:
-    """Sorted. A class of which no names are told, as pybind11's vectors, has its own line only."""
+    """Return the lines, sorted. A class without public names, such as pybind11's vectors, has a single line."""
     names = getattr(module, "__all__", None) or [name for name in dir(module) if not name.startswith("_")]
     return sorted(line for name in names for line in _lines(name, getattr(module, name)))
 

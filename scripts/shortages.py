@@ -1,7 +1,7 @@
-"""What may run out under a server, and come back: descriptors, memory, space on a disk, processes that are killed.
+"""Shortages for tests of a server: descriptors, memory or disk space run out, or processes are killed.
 
-Each is a context manager that is given the process of the server. The shortage ends with it. They change the limits of
-running processes (prlimit), so they need no cooperation of the server."""
+Each shortage is a context manager that takes the server's process id, and the shortage ends with the block. The context
+managers change the limits of running processes (prlimit), so the server need not cooperate."""
 
 import contextlib
 import os
@@ -21,21 +21,21 @@ def children(process: int) -> list[int]:
 
 
 def workers(server: int) -> list[int]:
-    """The workers are the children of the fork server, which is a child of the server."""
+    """Return the process ids of the workers. They are children of the fork server, which is a child of the server."""
     return [worker for child in children(server) for worker in children(child)]
 
 
 @contextlib.contextmanager
 def _limited(server: int, limit: int, used: Callable[[int], int], room: int = 0) -> Iterator[None]:
-    """Let the fork server have what it uses now of `limit`, and no more, and the server `room` beside that."""
+    """Lower a limit of the fork server to its present use, and of the server to its present use plus `room`."""
     before = resource.prlimit(server, limit)
     try:
         for process, more in ((server, room), *((child, 0) for child in children(server))):
             resource.prlimit(process, limit, (used(process) + more, before[1]))
         yield
     finally:
-        for process in (server, *children(server), *workers(server)):  # those of now, which inherited it
-            with contextlib.suppress(ProcessLookupError):  # it has ended
+        for process in (server, *children(server), *workers(server)):  # new workers have inherited the limit
+            with contextlib.suppress(ProcessLookupError):  # the process has ended
                 resource.prlimit(process, limit, before)
 
 
@@ -44,33 +44,34 @@ def _virtual_bytes(process: int) -> int:
 
 
 def no_descriptors(server: int) -> contextlib.AbstractContextManager[None]:
-    """EMFILE for whatever is opened."""
+    """Let every open of a file or socket fail with EMFILE."""
     return _limited(server, resource.RLIMIT_NOFILE, lambda process: len(os.listdir(f"/proc/{process}/fd")))
 
 
 def no_memory(server: int) -> contextlib.AbstractContextManager[None]:
-    """ENOMEM for all that workers map, and for what is large in the server.
+    """Let every memory mapping of the workers, and the large ones of the server, fail with ENOMEM.
 
-    Small pieces can be had there: without them the libraries in C crash a process, gRPC's for example."""
+    The server still gets small pieces. Without them C libraries, gRPC's for example, crash the process."""
     return _limited(server, resource.RLIMIT_AS, _virtual_bytes, SMALL_ROOM)
 
 
 @contextlib.contextmanager
 def killed_worker(server: int) -> Iterator[None]:
+    """Kill one worker."""
     os.kill(workers(server)[0], signal.SIGKILL)
     yield
 
 
 @contextlib.contextmanager
 def killed_fork_server(server: int) -> Iterator[None]:
-    """All workers end with it."""
+    """Kill the fork server. All workers end with it."""
     for child in children(server):
         os.kill(child, signal.SIGKILL)
     yield
 
 
 def no_space(folder: Path) -> Shortage:
-    """ENOSPC for what is written into `folder`, which is a file system of its own (see `small_disk`)."""
+    """Let every write into `folder` fail with ENOSPC. The folder is its own file system (see `small_disk`)."""
 
     @contextlib.contextmanager
     def shortage(_: int) -> Iterator[None]:
@@ -88,7 +89,7 @@ def no_space(folder: Path) -> Shortage:
 
 @contextlib.contextmanager
 def small_disk(folder: Path) -> Iterator[Path | None]:
-    """A file system of a megabyte at `folder`, or None where this process may not mount one."""
+    """Mount a file system of one megabyte at `folder`. Yields None if this process may not mount one."""
     folder.mkdir(parents=True, exist_ok=True)
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "headrace", folder], capture_output=True)
     if mounted.returncode:

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Kills several of a fleet's servers at once, again and again, behind HAProxy as `headrace serve --ray` configures it:
-what clients see of that over gRPC or HTTP, each asking all the time.
+"""Kill several servers of a fleet at once, repeatedly, and count the failures that clients see.
+
+HAProxy is in front of the servers, with the configuration of `headrace serve --ray`. Each client sends one request
+after another over gRPC or HTTP.
 
     .venv/bin/python scripts/soak_front.py [--replicas 3] [--killed 2] [--rounds 20] [--size 602112] [--http]
 
-The servers answer any inference after 5 ms, and take no cores from HAProxy otherwise. Exit status 1 if a request
-failed, or took longer than ANSWER_S.
+The servers answer each inference after 5 ms and do nothing else, so that they leave the cores to HAProxy. The exit
+status is 1 if a request failed, or took longer than ANSWER_S.
 """
 
 import argparse
@@ -30,13 +32,13 @@ from grpc import aio
 SERVICE = "inference.GRPCInferenceService"
 CLIENTS = 6
 ANSWER_S = 8.0
-NOTICED_S = 0.5  # before the fleet knows of it, beside what HAProxy sees
-GAP_S = 1.0  # to the next round
+NOTICED_S = 0.5  # until the fleet notices the kill; HAProxy may notice it earlier
+GAP_S = 1.0  # between two rounds
 ANSWER = bytes(4000)
 
 
 async def serve() -> None:
-    """A replica, as far as the front sees one."""
+    """Run a stand-in for a replica, with the parts that HAProxy and the clients use."""
 
     async def infer(_: bytes, __: object) -> bytes:
         await asyncio.sleep(0.005)
@@ -67,16 +69,19 @@ async def serve() -> None:
 
 
 def started() -> tuple["subprocess.Popen[str]", str, str]:
-    """Its process, and where it listens for HTTP and gRPC."""
-    from headrace.host.fleet.die_with_parent import bound
+    """Start a replica. Returns its process and its addresses for HTTP and gRPC."""
+    from headrace.host.fleet.die_with_parent import die_with_parent
 
-    process = subprocess.Popen(bound([sys.executable, __file__, "--serve"]), stdout=subprocess.PIPE, text=True)
+    command = die_with_parent([sys.executable, __file__, "--serve"])
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     by_http, by_grpc = json.loads(process.stdout.readline())
     return process, f"127.0.0.1:{by_http}", f"127.0.0.1:{by_grpc}"
 
 
 class Clients:
+    """Threads that send requests and count the answers and the errors."""
+
     def __init__(self, over_http: bool, ports: dict[str, socket.socket], size: int) -> None:
         self.answered, self.errors = [0] * CLIENTS, Counter[str]()
         self._end = threading.Event()
@@ -99,8 +104,8 @@ class Clients:
                 assert ask() == ANSWER
                 self.answered[number] += 1
             except Exception as error:
-                told = f"{error.code().name}: {error.details()}" if isinstance(error, grpc.RpcError) else repr(error)
-                self.errors[told] += 1
+                text = f"{error.code().name}: {error.details()}" if isinstance(error, grpc.RpcError) else repr(error)
+                self.errors[text] += 1
                 ask = new()
                 self._end.wait(0.05)
 
@@ -128,18 +133,18 @@ class Clients:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--replicas", type=int, default=3)
-    parser.add_argument("--killed", type=int, default=2, help="of them, at once")
+    parser.add_argument("--killed", type=int, default=2, help="replicas that are killed at once")
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--size", type=int, default=602_112, help="of a request, in bytes")
-    parser.add_argument("--http", action="store_true", help="instead of gRPC")
+    parser.add_argument("--size", type=int, default=602_112, help="size of a request, in bytes")
+    parser.add_argument("--http", action="store_true", help="use HTTP instead of gRPC")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         asyncio.run(serve())
     if options.killed >= options.replicas:
-        parser.error("--killed: leave one alive")
+        parser.error("--killed: give less than --replicas, so that one server stays alive")
 
-    # Not above: the servers start sooner without it.
+    # Imported here, so that the servers start sooner.
     from headrace.host.fleet.haproxy import NAMES, Place, Proxy, ProxySettings
     from headrace.host.workers.profiling.batches import machine
 
@@ -157,7 +162,7 @@ def main() -> None:
             end = time.monotonic() + s
             while time.monotonic() < end:
                 time.sleep(0.1)
-                proxy.look()
+                proxy.maintain()
 
         clients = Clients(options.http, ports, options.size)
         wait(GAP_S)
@@ -168,7 +173,7 @@ def main() -> None:
             wait(NOTICED_S)
             for number in chosen:
                 replicas[number][0].wait()
-                proxy.out(number)
+                proxy.remove(number)
                 replicas[number] = started()
                 proxy.put(number, Place(*replicas[number][1:]))
             wait(GAP_S)
@@ -180,8 +185,8 @@ def main() -> None:
         f"{machine()}\n{options.rounds} times {options.killed} of {options.replicas} killed: "
         f"{sum(clients.answered)} answered, {sum(clients.errors.values())} failed"
     )
-    for told, count in clients.errors.most_common():
-        print(f"  {count} times {told}")
+    for text, count in clients.errors.most_common():
+        print(f"  {count} times {text}")
     sys.exit(bool(clients.errors))
 
 

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""A soak of `headrace serve`: ten times more requests than it can serve, and a shortage every five seconds.
+"""Soak `headrace serve`: send ten times more requests than it can serve, with a shortage every five seconds.
 
     .venv/bin/python scripts/soak_server.py [--requests 1000000] [--workers 2] [--json FILE]
 
-The network sleeps 20 ms + 2.5 ms for each of a batch of up to 8, so that this machine can send ten times what it
-serves; arrivals are Poisson, over HTTP, with a timeout of 500 ms. The shortages come in turn: a worker or the fork
-server is killed; descriptors, memory, or the disk of the access log (as root) run out for SHORT_S. A worker is killed
-during each, so that its next start meets the shortage.
+The network sleeps for 20 ms, and 2.5 ms more for each item of a batch of up to 8. So this machine can send ten times
+the rate that the server serves. The arrivals are Poisson, over HTTP, with a timeout of 500 ms. The shortages come in
+turn: a worker or the fork server is killed; descriptors, memory, or the disk of the access log (as root) run out for
+SHORT_S. A worker is killed during each shortage, so that its next start meets the shortage.
 
-What must hold: all workers serve again within SOON_S of a shortage's end. Every request is answered (200; 503 where the
-queue is full or no worker is left; 504 past its deadline), or its connection is cut, at most once for each shortage of
-descriptors or memory. The server's memory (RSS, without its workers, which are new after each death) grows no more once
-it is warm. At SIGTERM it ends with status 0. Exit status 0 if all that holds.
+These conditions must hold; the exit status is 0 if they do:
+- All workers serve again within SOON_S after a shortage ends.
+- Every request is answered: 200, 503 if the queue is full or no worker is left, or 504 after its deadline. A connection
+  may be cut instead, at most once for each shortage of descriptors or memory.
+- The server's memory (RSS) does not grow once it is warm. The workers do not count, because they are new after a kill.
+- At SIGTERM the server ends with status 0.
 """
 
 import argparse
@@ -49,13 +51,13 @@ EVERY_S = 5.0
 SHORT_S = 3.0
 SOON_S = 10.0
 LOOK_S = 2.0
-GROWTH = 1.05  # of the median memory of the last quarter over that of the second
+MAX_GROWTH = 1.05  # median memory in the last quarter of the run divided by that in the second quarter
 WAIT_S = 60.0
 CONNECTIONS = 2000
 
 
 class Watch(threading.Thread):
-    """Makes a shortage every EVERY_S, notes how long all workers take to serve again, and looks at memory."""
+    """Make a shortage every EVERY_S, and record the server's memory and the time until all workers serve again."""
 
     def __init__(self, server: int, metrics: str, count: int, shortages: dict[str, Shortage]) -> None:
         super().__init__(daemon=True)
@@ -73,8 +75,8 @@ class Watch(threading.Thread):
                 return
             self.memory_mib.append(rss_kib(self._server) / 1024)
             with shortage(self._server):
-                if found := workers(self._server):
-                    os.kill(random.choice(found), signal.SIGKILL)
+                if alive := workers(self._server):
+                    os.kill(random.choice(alive), signal.SIGKILL)
                 time.sleep(SHORT_S)
             ended = time.monotonic()
             while self._up() < self._count and time.monotonic() < ended + 10 * SOON_S:
@@ -145,8 +147,8 @@ def soak(requests: int, count: int, folder: Path, disk: Path | None) -> dict[str
         watch = Watch(server.pid, ports["metrics"], count, shortages)
         target = HttpTarget(host, int(port))
         model = target.metadata("paced")
-        asked = RequestOptions(timeout_us=round(TIMEOUT_S * 1e6))
-        messages = [target.message(model, each, asked) for each in random_inputs(model, 1, seed=0)]
+        request = RequestOptions(timeout_us=round(TIMEOUT_S * 1e6))
+        messages = [target.message(model, each, request) for each in random_inputs(model, 1, seed=0)]
         plan = OpenLoop(planned("poisson", OVERLOAD * capacity_rps, requests, seed=0), WAIT_S)
         watch.start()
         answers = run(target, plan, messages, processes=1, connections=CONNECTIONS)
@@ -159,18 +161,20 @@ def soak(requests: int, count: int, folder: Path, disk: Path | None) -> dict[str
     cut = CONNECTIONS * sum(len(watch.again_s[name]) for name in ("descriptors", "memory") if name in watch.again_s)
     quarter = len(watch.memory_mib) // 4
     early, late = watch.memory_mib[quarter : 2 * quarter], watch.memory_mib[3 * quarter :]
-    found = result(answers, rate_rps=OVERLOAD * capacity_rps, timeout_s=TIMEOUT_S, before=None, after=counted, seed=0)
+    measured = result(
+        answers, rate_rps=OVERLOAD * capacity_rps, timeout_s=TIMEOUT_S, before=None, after=counted, seed=0
+    )
     return {
-        **found,
+        **measured,
         "capacity_rps": capacity_rps,
-        "said": {status.name.lower(): texts for status, texts in answers.said.items()},
+        "said": {status.name.lower(): texts for status, texts in answers.error_texts.items()},
         "answer_ms_p99": float(np.nanpercentile(answers.ended - answers.sent, 99) * 1e3),
         "serves_again_s": watch.again_s,
         "memory_mib": {"second_quarter": float(np.median(early)), "last_quarter": float(np.median(late))},
         "server_exit": status,
         "holds": {
-            "all_answered": found["statuses"]["error"] == 0 and found["statuses"]["unanswered"] <= cut,
-            "memory_flat": bool(np.median(late) <= GROWTH * np.median(early)),
+            "all_answered": measured["statuses"]["error"] == 0 and measured["statuses"]["unanswered"] <= cut,
+            "memory_flat": bool(np.median(late) <= MAX_GROWTH * np.median(early)),
             "serves_again": all(took_s < SOON_S for each in watch.again_s.values() for took_s in each),
             "server_ended_well": status == 0,
         },
@@ -186,27 +190,27 @@ def main() -> int:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     with small_disk(options.out / "disk") as disk:
-        found = {"machine": machine(), **soak(options.requests, options.workers, options.out, disk)}
-    ends, memory = found["statuses"], found["memory_mib"]
+        outcome = {"machine": machine(), **soak(options.requests, options.workers, options.out, disk)}
+    ends, memory = outcome["statuses"], outcome["memory_mib"]
     row = {
-        "requests": found["requests"],
-        "asked/s": round(found["rate_rps"]),
-        "capacity/s": round(found["capacity_rps"]),
+        "requests": outcome["requests"],
+        "asked/s": round(outcome["rate_rps"]),
+        "capacity/s": round(outcome["capacity_rps"]),
         "200": ends["ok"],
         "503, full": ends["shed"],
         "503, no worker": ends["unavailable"],
         "504": ends["late"],
         "lost": ends["error"] + ends["unanswered"],
-        "shortages": sum(map(len, found["serves_again_s"].values())),
-        "serves again, s": max(itertools.chain(*found["serves_again_s"].values()), default=0.0),
+        "shortages": sum(map(len, outcome["serves_again_s"].values())),
+        "serves again, s": max(itertools.chain(*outcome["serves_again_s"].values()), default=0.0),
         "server MiB": f"{memory['second_quarter']:.0f}, then {memory['last_quarter']:.0f}",
     }
     print(f"| {' | '.join(row)} |\n|{' --- |' * len(row)}\n| {' | '.join(map(str, row.values()))} |")
-    print(found["said"])
+    print(outcome["said"])
     if options.json:
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
-    failed = [name for name, holds in found["holds"].items() if not holds]
-    print("holds" if not failed else f"does not hold: {', '.join(failed)}")
+        options.json.write_text(json.dumps(outcome, indent=2) + "\n")
+    failed = [name for name, holds in outcome["holds"].items() if not holds]
+    print("all conditions hold" if not failed else f"these conditions do not hold: {', '.join(failed)}")
     return 1 if failed else 0
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Check the sources of the units; any finding makes the exit status 1.
+"""Check the sources of the units. Any finding makes the exit status 1.
 
-C++ goes through clang-tidy, by hls/.clang-tidy. SystemVerilog has at most 100 columns.
+clang-tidy checks the C++ with the rules of hls/.clang-tidy. SystemVerilog may have at most 100 columns.
 
 .venv/bin/python scripts/tidy_hls.py [FILE ...]
 """
@@ -21,7 +21,7 @@ TESTS = Path(__file__).resolve().parents[1] / "tests"
 
 
 def main() -> int:
-    # What it finds in the vendor's headers is the vendor's.
+    # Findings in the vendor's headers do not count.
     *ours, ap_types = include_folders()
     includes = [f"-I{folder}" for folder in ours] + [
         "-isystem",

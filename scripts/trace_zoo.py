@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Writes sim/zoo/graphs/: each network as PyTorch runs it eagerly, from torchvision and from this project's own.
+"""Write sim/zoo/graphs/: the operators of each network as PyTorch runs it eagerly.
+
+The networks are torchvision's and this project's own.
 
     .venv/bin/python -m scripts.trace_zoo [NAME ...]
 
-With --check nothing is written, and the exit status is 1 if a file would differ.
+--check writes nothing. The exit status is then 1 if a file would change.
 """
 
 import argparse
@@ -24,11 +26,12 @@ from headrace.sim.zoo.traced import TRACED
 FOLDER = Path(__file__).parents[1] / "sim" / "zoo" / "graphs"
 SECONDS = (1.0, 2.5, 5.0, 10.0, 15.0, 20.0, 25.0, 35.0)
 TOKENS = (32, 64, 128, 256, 384, 512)
-HOP_S = 0.01  # a frame of sound
-STEP_S = {"conformer": 0.04, "conformer_small": 0.04, "citrinet": 0.08}  # an output step
+HOP_S = 0.01  # from one audio frame to the next
+STEP_S = {"conformer": 0.04, "conformer_small": 0.04, "citrinet": 0.08}  # from one output step to the next
 
 
 def trace(name: str) -> Traced:
+    """Trace a network at each of its input lengths."""
     inputs: dict[float, tuple[torch.Tensor, ...]] = {}
     if name in STEP_S:
         module: torch.nn.Module = (
@@ -51,7 +54,7 @@ def trace(name: str) -> Traced:
         pixels = 299 if name == "inception_v3" else 224
         inputs = {1.0: (torch.zeros(1, 3, pixels, pixels),)}
     elements = {length: sum(tensor.numel() for tensor in tensors) for length, tensors in inputs.items()}
-    # BERT-large is there to be compared with measurements of a torch in which attention was several operators.
+    # BERT-large is compared with measurements of an older torch, in which attention is several operators.
     with sdpa_kernel(SDPBackend.MATH) if name == "bert_large" else contextlib.nullcontext():
         graphs = {length: from_torch(module, tensors, name=name) for length, tensors in inputs.items()}
     return Traced(name, STEP_S.get(name), elements, graphs)
@@ -72,7 +75,7 @@ def main() -> None:
             path.write_text(text)
             print(f"{path.relative_to(Path.cwd())}: {len(text):,} bytes", flush=True)
     if stale:
-        sys.exit(f"differ from what is traced now: {', '.join(stale)}")
+        sys.exit(f"these files differ from a new trace: {', '.join(stale)}; run scripts/trace_zoo.py without --check")
 
 
 if __name__ == "__main__":

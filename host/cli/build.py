@@ -1,7 +1,7 @@
 """`headrace build`: containers, what is in one, and what the RTL takes of a card."""
 
-import os
 import re
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +10,8 @@ import typer
 from rich.table import Table
 
 from headrace.batching import UsageError
+from headrace.bitstreams.cache import build as build_cached
+from headrace.bitstreams.cache import build_container, cache_folder
 from headrace.bitstreams.kernel import read_checked
 from headrace.bitstreams.platforms import DEFAULT, Platform, platform
 from headrace.bitstreams.xclbin import Xclbin, XclbinError
@@ -38,21 +40,17 @@ TargetOption = Annotated[Target, typer.Option(help=TARGET_HELP)]
 
 
 def cached_xclbin(target: Target, image_cus: int = 0, mel_cus: int = 0, norm_cus: int = 0) -> Path:
-    """The container for these options, built if the sources of what is in it have changed since it last was. What is
-    asked for none of is not waited for."""
-    path = _cache_folder() / f"{target.value}-{image_cus}image-{mel_cus}mel-{norm_cus}norm.xclbin"
-    _build(target, path, image_cus, mel_cus, norm_cus)
-    return path
+    """Return the container for these options, from the cache or built anew, with progress. A kind of unit of which
+    none is asked for is not built."""
+    with _building(target, image_cus, mel_cus, norm_cus):
+        return build_cached(target=target.value, image_cus=image_cus, mel_cus=mel_cus, norm_cus=norm_cus)
 
 
-def _build(target: Target, path: Path, image_cus: int, mel_cus: int, norm_cus: int, card: str = DEFAULT) -> Xclbin:
-    from headrace.bitstreams.build import build_hw_emu, build_sw_emu
-
-    tool, build = ("g++", build_sw_emu) if target is Target.SW_EMU else ("Verilator and g++", build_hw_emu)
+def _building(target: Target, image_cus: int, mel_cus: int, norm_cus: int) -> AbstractContextManager[Any]:
+    tool = "g++" if target is Target.SW_EMU else "Verilator and g++"
     counts = {"image": image_cus, "mel": mel_cus, "norm": norm_cus}
-    told = " and ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-    with working(f"building {target.value} with {told} CUs ({tool}; about a minute the first time)"):
-        return build(path, image_cus, mel_cus, norm_cus, card)
+    units = " and ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    return working(f"building {target.value} with {units} CUs ({tool}; about a minute the first time)")
 
 
 def read_container(option: str, path: Path) -> Xclbin:
@@ -61,10 +59,6 @@ def read_container(option: str, path: Path) -> Xclbin:
         return read_checked(path)
     except XclbinError as error:
         raise UsageError(f"{option} {error}; `headrace build -o FILE` writes one") from error
-
-
-def _cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace"
 
 
 @command
@@ -124,7 +118,9 @@ def build(
     else:
         assert output is not None
         check_writable("-o", output)
-        description = describe(_build(Target(target.value), output, image_cus, mel_cus, norm_cus, card))
+        with _building(Target(target.value), image_cus, mel_cus, norm_cus):
+            container = build_container(output, target.value, image_cus, mel_cus, norm_cus, card)
+        description = describe(container)
         tell(f"wrote {output} ({output.stat().st_size / 1024:.0f} KiB)")
     if as_json:
         show_json(description)
@@ -192,7 +188,7 @@ def _report(cycles_per_image: int | None, as_json: bool) -> None:
     from headrace.bitstreams.resources.report import CYCLES_PER_IMAGE
     from headrace.host.cli.resource_report import print_report, run_report
 
-    resources = run_report(_cache_folder(), cycles_per_image or CYCLES_PER_IMAGE)
+    resources = run_report(cache_folder(), cycles_per_image or CYCLES_PER_IMAGE)
     if as_json:
         show_json(resources)
     else:

@@ -122,14 +122,16 @@ def demo(
     from headrace.host.workers.inspection.parent import require_torch
 
     require_torch()
-    from headrace.host.demo import sentences, speech
     from headrace.host.demo.inputs.audio import demo_audio, folder_audio
     from headrace.host.demo.inputs.images import demo_images, folder_images
-    from headrace.host.demo.networks import load_networks
+    from headrace.host.demo.networks import load_audio_networks, load_image_networks, step_network
     from headrace.host.demo.options import DemoOptions
-    from headrace.host.demo.report.report import as_json as report_json
-    from headrace.host.demo.report.report import print_report, write_report
-    from headrace.host.demo.stages import demo as run
+    from headrace.host.demo.report import audio as audio_report
+    from headrace.host.demo.report import images as image_report
+    from headrace.host.demo.report import sentences as sentence_report
+    from headrace.host.demo.runs import audio as audio_demo
+    from headrace.host.demo.runs import images as image_demo
+    from headrace.host.demo.runs import sentences as sentence_demo
     from headrace.host.xrt import Api, api_for
 
     for option, paths in (("--weights", map(Path, filter(None, weights or ()))), ("--profile", profile_files or ())):
@@ -147,10 +149,10 @@ def demo(
         raise UsageError(f"{folder}: give --audio before it for a folder of sounds, or --images for one of photos")
     if audio and images is not None:
         raise UsageError("--audio and --images: give one of them")
-    photos = [] if audio else folder_images(images) if images else demo_images()
-    sounds = [] if not audio else folder_audio(folder) if folder else demo_audio(tell)
+    image_files = [] if audio else folder_images(images) if images else demo_images()
+    clips = [] if not audio else folder_audio(folder) if folder else demo_audio(tell)
     options = DemoOptions(
-        photos=photos,
+        images=image_files,
         models=names,
         weights=[name or None for name in weights or ()],
         rules=FileRules(allow_nonfinite=allow_nonfinite_weights, memory_mib=read_memory_mib),
@@ -165,7 +167,7 @@ def demo(
         preprocessors=_names(preprocessors),
         window_s=window_ms / 1e3,
         max_batch=max_batch,
-        sla_s=sla_ms / 1e3,
+        slo_s=sla_ms / 1e3,
         seed=seed,
         api=None if xrt is None else Api(xrt.value),
     )
@@ -177,44 +179,50 @@ def demo(
     make_folder("--out", out_folder)
     if audio:
         with contextlib.redirect_stdout(sys.stderr):  # a user's network may print
-            speakers = speech.load_networks(options)
+            audio_networks = load_audio_networks(options)
             container = xclbin
             if container is None and "dpu" in options.preprocessors:
                 container = cached_xclbin(target, mel_cus=mel_cus, norm_cus=norm_cus)
             with progress() as shown:
-                heard = speech.demo(options, sounds, speakers, container, Stages(shown))
-        paths = speech.write_report(heard, out_folder)
+                audio_results = audio_demo.demo(options, clips, audio_networks, container, Stages(shown))
+        paths = audio_report.write_report(audio_results, out_folder)
         if as_json:
-            show_json(speech.as_json(heard))
+            show_json(audio_report.as_json(audio_results))
         else:
-            speech.print_report(heard, out)
-        wrong = f"{heard.inaccurate} DPU tensors are beyond the bound; {heard.unserved} requests failed or were shed"
-        _end(paths, heard.inaccurate + heard.unserved, wrong)
+            audio_report.print_report(audio_results, out)
+        wrong = (
+            f"{audio_results.inaccurate} DPU tensors are beyond the bound; "
+            f"{audio_results.unserved} requests failed or were shed"
+        )
+        _end(paths, audio_results.inaccurate + audio_results.unserved, wrong)
         return
     with contextlib.redirect_stdout(sys.stderr):
-        if (network := sentences.network_of(options)) is not None:
+        if (network := step_network(options)) is not None:
             with progress() as shown:
-                read = sentences.demo(options, network, Stages(shown))
-            paths = sentences.write_report(read, out_folder)
+                sentence_results = sentence_demo.demo(options, network, Stages(shown))
+            paths = sentence_report.write_report(sentence_results, out_folder)
     if network is not None:
         if as_json:
-            show_json(sentences.as_json(read))
+            show_json(sentence_report.as_json(sentence_results))
         else:
-            sentences.print_report(read, out)
-        _end(paths, read.unserved, f"{read.unserved} requests failed or were shed")
+            sentence_report.print_report(sentence_results, out)
+        _end(paths, sentence_results.unserved, f"{sentence_results.unserved} requests failed or were shed")
         return
     with contextlib.redirect_stdout(sys.stderr):
-        networks = load_networks(options)
+        networks = load_image_networks(options)
         container = xclbin or cached_xclbin(target, image_cus)  # building one takes a minute: after all checks
         with progress() as shown:
-            report = run(options, networks, container, Stages(shown))
-    paths = write_report(report, out_folder)
+            image_results = image_demo.demo(options, networks, container, Stages(shown))
+    paths = image_report.write_report(image_results, out_folder)
     if as_json:
-        show_json(report_json(report))
+        show_json(image_report.as_json(image_results))
     else:
-        print_report(report, out)
-    wrong = f"{report.unequal} DPU tensors differ from OpenCV's; {report.unserved} requests failed or were shed"
-    _end(paths, report.unequal + report.unserved, wrong)
+        image_report.print_report(image_results, out)
+    wrong = (
+        f"{image_results.unequal} DPU tensors differ from OpenCV's; "
+        f"{image_results.unserved} requests failed or were shed"
+    )
+    _end(paths, image_results.unequal + image_results.unserved, wrong)
 
 
 def _end(paths: Sequence[Path], faults: int, text: str) -> None:

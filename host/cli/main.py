@@ -191,3 +191,7 @@ def _drop_output() -> None:
     if sys.stdout is not None:
         with contextlib.suppress(OSError):  # a stream within Python has no descriptor
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main()

@@ -9,9 +9,10 @@ from rich.table import Table
 
 from headrace.host.cli.console import Stages, out, progress, tell
 from headrace.host.cli.options import Json, Ray, command, make_folder
-from headrace.sim.experiments import experiment as experiments
+from headrace.sim.experiments.experiment import NAMES
+from headrace.sim.experiments.reproduce import reproduce as run
 
-Name = StrEnum("Name", [(name.upper(), name) for name in experiments.NAMES])  # typer reads the choices from it
+Name = StrEnum("Name", [(name.upper(), name) for name in NAMES])  # typer reads the choices from it
 
 
 @command
@@ -26,19 +27,18 @@ def reproduce(
     """Run a paper's evaluation, or a study of this project, again.
 
     It ends with a table: the paper's numbers with the measured ones, or the results of the study."""
-    chosen = experiments.named(experiment.value)
     figures = None if figure == "all" else [each.strip() for each in figure.split(",")]
-    folder = out_folder or Path("out/reproduce") / chosen.name
+    folder = out_folder or Path("out/reproduce") / experiment.value
     make_folder("--out", folder)
     with progress() as shown:
-        scale = chosen.quick if quick else chosen.full
-        report = experiments.reproduce(chosen, scale, folder, Stages(shown), figures, ray)
+        scale = "quick" if quick else "full"
+        report = run(experiment.value, out=folder, scale=scale, figures=figures, ray=ray, progress=Stages(shown))
     if as_json:
         print((folder / "table.json").read_text(), end="")
     elif report.tables:
         print("\n".join(report.tables))
     else:
-        table = Table(title=f"{chosen.name}{' (quick)' if quick else ''}", title_justify="left")
+        table = Table(title=f"{experiment.value}{' (quick)' if quick else ''}", title_justify="left")
         for heading in ("figure", "what", "paper", "measured", "ratio", "note"):
             table.add_column(heading, justify="right" if heading in ("paper", "measured", "ratio") else "left")
         for claim in report.claims:

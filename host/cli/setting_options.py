@@ -105,6 +105,16 @@ def with_assignments(given: Mapping[str, Any], texts: Iterable[str] | None) -> d
     return {**given, **found}
 
 
+def check_assignments(texts: Iterable[str] | None, policy: str) -> None:
+    """Raise UsageError for a setting of `--set` that the policy does not have."""
+    known = [each.name for each in find_policy(policy).settings]
+    for name in parse_assignments(texts or ()):
+        if name not in known:
+            raise UsageError(
+                f"--set {name}: policy {policy} has no setting {name!r}; known are {', '.join(known) or 'none'}"
+            )
+
+
 def help_text(setting: Setting) -> str:
     """Return a setting's help, with its range and its default."""
     text = setting.help.rstrip(".")

@@ -1,1 +1,1 @@
-"""`headrace demo`: the main job on real input."""
+"""The demo sends real inputs through the DPU, a batcher and a network, live, and then simulates a larger server."""

@@ -6,8 +6,10 @@ This file is compiled (setup.py).
 
 import random
 from collections import deque
+from typing import Any
 
-from headrace.batching.errors import UsageError
+from headrace.batching.errors import UsageError, one_line
+from headrace.batching.named import imported
 
 ROUTERS = ("random", "round-robin", "least-outstanding", "power-of-two", "join-idle")
 
@@ -159,8 +161,30 @@ class JoinIdle(Router):
             self._idle.append(server)
 
 
+class OwnRouter(Router):
+    """A router of a user's own: an object with `pick(up, outstanding)`.
+
+    `up` lists the servers that take requests, and `outstanding` has the number of requests of each server."""
+
+    def __init__(self, servers: int, seed: int, name: str) -> None:
+        super().__init__(servers, seed)
+        self._name: str = name
+        try:
+            self._own: Any = imported("--router", name)(servers, seed)
+        except TypeError as error:
+            raise UsageError(f"--router {name}: it must take servers and seed: {one_line(error)}") from error
+
+    def pick(self) -> int:
+        picked = self._own.pick(list(self.up), list(self.outstanding))
+        if not isinstance(picked, int) or picked not in self.up:
+            raise UsageError(f"--router {self._name} picked {picked!r}; the servers that are up are {self.up}")
+        return picked
+
+
 def make_router(name: str, servers: int, seed: int) -> Router:
-    """Return a new router by name. Raises UsageError for a name that is not in ROUTERS."""
+    """Return the router of a name, or of module:Class. Raises UsageError."""
+    if ":" in name:
+        return OwnRouter(servers, seed, name)
     if name == "random":
         return Router(servers, seed)
     if name == "round-robin":
@@ -171,4 +195,4 @@ def make_router(name: str, servers: int, seed: int) -> Router:
         return PowerOfTwo(servers, seed)
     if name == "join-idle":
         return JoinIdle(servers, seed)
-    raise UsageError(f"--router {name!r}: choose from {', '.join(ROUTERS)}")
+    raise UsageError(f"--router {name!r}: choose from {', '.join(ROUTERS)}, or give module:Class")

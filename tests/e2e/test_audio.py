@@ -13,7 +13,7 @@ from command import headrace, headrace_here
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 from headrace.host.demo.inputs.audio import AudioClip, pcm_file, spoken_audio
-from headrace.host.demo.speech import by_definition
+from headrace.host.demo.inputs.prepared_audio import by_definition
 from headrace.host.dpu.reference import audio
 from headrace.host.dpu.reference.audio import AudioSpec, Stage
 from headrace.host.dpu.reference.audio_file import pcm

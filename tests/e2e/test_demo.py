@@ -1,4 +1,4 @@
-"""The demo under load: its report, networks of a user's own, a killed worker, Ctrl-C."""
+"""Test the demo under load: its report, networks of a user's own, a killed worker, Ctrl-C."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ COMMAND = [sys.executable, "-c", "from headrace.host.cli.main import main; main(
 
 
 def worker_pids(parent: int) -> list[int]:
-    """The workers are the children of the fork server, which is a child of `parent`."""
+    """Return the process ids of the workers. They are children of the fork server, which is a child of `parent`."""
     servers = [
         pid
         for pid in children(parent)
@@ -41,14 +41,14 @@ def start(arguments: list[str]) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # A shell's background job ignores interrupts, and what it starts inherits that.
+        # A shell's background job ignores interrupts, and its child processes inherit that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 
 def wait_for_load(process: subprocess.Popen[str], run: str) -> list[int]:
-    """Returns the workers' process ids when the run has been under load for a second."""
-    for line in process.stderr:  # ends with the process, which has bounds of its own
+    """Return the workers' process ids when the run has been under load for a second."""
+    for line in process.stderr:  # the loop ends with the process, which has time limits
         if line.strip() == run:
             time.sleep(1)
             return worker_pids(process.pid)
@@ -66,7 +66,7 @@ def profile_file(folder: Path, model: str = "squeezenet1_1") -> Path:
 ALL = ("serial", "graph", "preba", "smdp")
 
 
-@pytest.mark.timed  # requests are to be sent in time
+@pytest.mark.timed  # the test checks that requests are sent in time
 @pytest.mark.parametrize(
     "policies", [("serial", "graph", "preba"), pytest.param(ALL, marks=pytest.mark.slow)], ids="+".join
 )
@@ -91,7 +91,7 @@ def test_the_demo_reports_every_policy_and_every_tensor_equals_opencvs(policies,
         assert 0 <= run["arrival_late_ms"]["p50"] <= run["arrival_late_ms"]["max"] < run["latency_ms"]["max"]
     assert all(run["batch_size_mean"] == 1 for run in report["runs"] if "serial" in run["name"])
     simulated = report["simulated"]
-    assert "nothing of this was run" in simulated["note"] and simulated["policy"] == "preba"
+    assert "nothing in this part was run" in simulated["note"] and simulated["policy"] == "preba"
     assert simulated["dpu"]["clocks_from"]["the cycle model"] == report["photos"]
     live, loaded = simulated["loads"]
     assert live["times_as_fast"] == 1 and loaded["rate_rps"] > 100 * live["rate_rps"]
@@ -107,7 +107,7 @@ def test_the_demo_reports_every_policy_and_every_tensor_equals_opencvs(policies,
     begins = [p.track_event for p in trace.packet if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN]
     requests = 2 * len(policies) * 60
     flows = [flow for event in begins for flow in event.flow_ids]
-    assert len(set(flows)) == requests and len(flows) == 2 * requests  # each request: its CU, then its task
+    assert len(set(flows)) == requests and len(flows) == 2 * requests  # each request has a CU and a task
     assert any(event.name == "batch of 1, idle" for event in begins) and any("window" in event.name for event in begins)
     no_slices_of_a_worker_overlap(trace)
 
@@ -277,20 +277,20 @@ def test_node_level_policies_run_a_network_of_ones_own_on_real_workers(tmp_path)
     lazy = [run for run in report["runs"] if run["policy"] == "lazy"]
     assert any(run["reasons"].get("merge", 0) > 0 for run in lazy), "nobody joined in the middle"
     assert len(json.loads((tmp_path / "profile.json").read_text())["nodes"]["names"]) == 8
-    assert any(sentence.startswith("Beside graph, lazy had ") for sentence in report["shows"])
+    assert any(sentence.startswith("Compared with graph, lazy had ") for sentence in report["shows"])
     no_slices_of_a_worker_overlap(Trace.FromString((tmp_path / "trace.pftrace").read_bytes()))
-    done = own_nets(tmp_path, [*WITH_PROFILE, str(tmp_path / "profile.json")])  # that it wrote
+    done = own_nets(tmp_path, [*WITH_PROFILE, str(tmp_path / "profile.json")])  # the profile that the run wrote
     assert done.returncode == 0, done.stderr
 
 
 def test_a_profile_without_nodes_is_refused_by_a_policy_of_nodes(tmp_path):
-    told = refused(tmp_path, *WITH_PROFILE, str(profile_file(tmp_path, "own:convolutions")))
-    assert "profile --nodes --model own:convolutions" in told
+    message = refused(tmp_path, *WITH_PROFILE, str(profile_file(tmp_path, "own:convolutions")))
+    assert "profile --nodes --model own:convolutions" in message
 
 
 @pytest.mark.slow
 def test_sentences_through_a_step_model_end_at_their_own_lengths_under_every_policy(tmp_path):
-    # All come within 0.3 s and none is urgent, so that some join others on any machine.
+    # All requests come within 0.3 s and none is urgent, so that some join others on any machine.
     arguments = ["--workers", "1", "--model", "transformer", "--policies", "graph,lazy,preba", "--requests", "80"]
     done = own_nets(tmp_path, [*arguments, "--max-batch", "8", "--rate-rps", "300", "--sla-ms", "10000"])
     assert done.returncode == 0, done.stderr
@@ -313,7 +313,7 @@ def test_a_step_model_of_ones_own_is_served(tmp_path):
     assert json.loads(done.stdout)["runs"][0]["finished"] == 20
 
 
-def test_what_does_not_fit_a_step_model_of_ones_own_is_refused(tmp_path):
+def test_options_that_do_not_fit_a_step_model_of_ones_own_are_refused(tmp_path):
     (tmp_path / "moving_average.py").write_text((EXAMPLES / "moving_average.py").read_text())
     for options, message in (
         (["--workers", "npu:1"], "on worker processes"),
@@ -340,8 +340,8 @@ DECIDES = (
 
 
 def test_a_network_that_cannot_be_cut_into_nodes_is_refused(tmp_path):
-    told = refused(tmp_path, *DECIDES)
-    assert "cannot be traced" in told and "--whole" in told
+    message = refused(tmp_path, *DECIDES)
+    assert "cannot be traced" in message and "--whole" in message
 
 
 @pytest.mark.slow
@@ -354,8 +354,8 @@ def test_a_network_that_cannot_be_cut_into_nodes_is_kept_in_one_piece(tmp_path):
 def test_photos_that_cannot_be_used_are_named_and_the_others_are_served(tmp_path):
     images = tmp_path / "images"
     images.mkdir()
-    for photo in demo_images()[:2]:
-        (images / f"{len(photo.jpeg)}.jpg").write_bytes(photo.jpeg)
+    for file in demo_images()[:2]:
+        (images / f"{len(file.jpeg)}.jpg").write_bytes(file.jpeg)
     (images / "text.jpg").write_text("no photo")
     (images / "empty.jpg").write_bytes(b"")
     arguments = ["--images", str(images), "--model", "squeezenet1_1", "--policies", "serial", "--preprocessors", "dpu"]
@@ -383,8 +383,8 @@ def test_photos_that_the_dpu_takes_none_of_are_served_by_the_cpu(tmp_path):
 
 
 def test_a_profile_of_another_network_is_refused(tmp_path):
-    told = refused(tmp_path, "--profile", str(profile_file(tmp_path)))
-    assert "headrace profile --model mobilenet_v3_small" in told
+    message = refused(tmp_path, "--profile", str(profile_file(tmp_path)))
+    assert "headrace profile --model mobilenet_v3_small" in message
 
 
 @pytest.mark.slow
@@ -419,7 +419,7 @@ def test_a_worker_killed_under_load_loses_no_request(tmp_path):
     assert run["workers_lost"] == 1
 
 
-@pytest.mark.timed  # the workers and the demo are to end in time
+@pytest.mark.timed  # the test checks that the workers and the demo end in time
 def test_ctrl_c_ends_cleanly_and_leaves_no_process(tmp_path):
     arguments = [
         "--requests",
@@ -441,7 +441,7 @@ def test_ctrl_c_ends_cleanly_and_leaves_no_process(tmp_path):
     ]
     process = start(arguments)
     pids = wait_for_load(process, "cpu + graph")
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers get it, too
+    os.killpg(process.pid, signal.SIGINT)  # the workers get the signal too, as from a terminal
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130 and "interrupted" in stderr and "Traceback" not in stderr
     assert not any(map(lives, pids))

@@ -1,4 +1,4 @@
-"""scripts/mutate.py: the changes that it makes, its sample, and its verdicts over a small tree."""
+"""Test scripts/mutate.py: its changes, its sample, and its verdicts on a small tree."""
 
 import importlib.util
 import json
@@ -21,7 +21,7 @@ def mutate():
 
 
 def changes(mutants, text):
-    """{(old line, new line)} without indentation."""
+    """Return {(old line, new line)}, without indentation."""
     lines = text.split("\n")
     return {(lines[line - 1].strip(), new.strip()) for line, _, new in mutants(text)}
 
@@ -231,7 +231,7 @@ def test_a_change_that_alters_no_behaviour_survives(mutate, tree, areas):
     assert not outcome.killed and outcome.by == ""
 
 
-def test_what_slow_tests_alone_notice_is_told_and_counts_as_survived(mutate, tree, areas, capsys, monkeypatch):
+def test_a_change_that_only_slow_tests_notice_counts_as_survived(mutate, tree, areas, capsys, monkeypatch):
     monkeypatch.setattr(mutate, "SLOW", mutate.Limits(1.0, 30.0))
     slow = STRONG.replace("def test_countdown", "@pytest.mark.slow\ndef test_countdown")
     (tree / "tests" / "sim" / "test_small.py").write_text(f"import pytest\n\n{slow}")
@@ -246,7 +246,7 @@ def test_what_slow_tests_alone_notice_is_told_and_counts_as_survived(mutate, tre
 
 
 def test_a_loop_without_end_is_killed(mutate, tree, areas, monkeypatch):
-    monkeypatch.setattr(mutate, "LEAST_TIMEOUT", 1.0)
+    monkeypatch.setattr(mutate, "MIN_TIMEOUT", 1.0)
     outcome = outcome_of(mutate, tree, areas, "a -= 1", "pass")
     assert outcome.killed and outcome.by == "timeout"
 

@@ -6,7 +6,7 @@ import pytest
 from builds import alone
 from progress_counter import Counter
 
-from headrace.sim.experiments.experiment import reproduce
+from headrace.sim.experiments.reproduce import reproduce
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +25,7 @@ def reproduced(tmp_path_factory):
         with alone(experiment.name):
             if not kept.exists():
                 progress = Counter()
-                claims = reproduce(experiment, experiment.quick, folder, progress).claims
+                claims = reproduce(experiment, out=folder, scale="quick", progress=progress).claims
                 assert progress.stages[0][1] == progress.steps > 0
                 kept.write_bytes(pickle.dumps(claims))
         return folder, pickle.loads(kept.read_bytes())

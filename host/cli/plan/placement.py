@@ -10,10 +10,11 @@ from rich.table import Table
 
 from headrace.host.cli.console import out, show
 from headrace.host.cli.plan.answer import give
-from headrace.host.cli.plan.search import described, of_plan, settings
+from headrace.host.cli.plan.search import described
 from headrace.sim.hardware.gpu.mig import MEMORY_SLICES, gpu_named, placed
 from headrace.sim.planner import commands, search
 from headrace.sim.planner.placement import Piece, Placed, PlacedServer, Placement, place
+from headrace.sim.planner.planning import of_plan, settings
 from headrace.sim.planner.search import Answer
 from headrace.sim.planner.target import Target
 from headrace.sim.planner.trials import Run

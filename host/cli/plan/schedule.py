@@ -12,10 +12,11 @@ from rich.table import Table
 from headrace.batching.errors import UsageError
 from headrace.host.cli.console import out, show
 from headrace.host.cli.plan.answer import give
-from headrace.host.cli.plan.search import described, goal, settings
+from headrace.host.cli.plan.search import described, goal
 from headrace.sim.planner import commands
 from headrace.sim.planner.allocate import ServerPlan
 from headrace.sim.planner.capacity import options_of
+from headrace.sim.planner.planning import settings
 from headrace.sim.planner.rotation import Servers, pieces, rotate
 from headrace.sim.planner.schedule import Change, DayAnswer, Schedule, Stage, at, plan_day
 from headrace.sim.planner.target import Candidate, Target

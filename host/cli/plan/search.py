@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
 from headrace.host.cli.console import out, show
 from headrace.host.cli.plan.answer import give
-from headrace.sim.planner import commands, search
-from headrace.sim.planner.search import Answer, Plan
+from headrace.sim.planner import search
+from headrace.sim.planner.planning import answer_body, commands_of, settings
+from headrace.sim.planner.search import Answer
 from headrace.sim.planner.target import Candidate, Target
 from headrace.sim.planner.trials import Run
 from headrace.sim.system.cost import YEARS
@@ -21,7 +21,7 @@ RATES = 7  # of the plot, a factor of the root of two apart, the target's in the
 def planned(target: Target, run: Run, out_folder: Path | None, as_json: bool) -> None:
     """Searches and tells, with plan.json and plan.png in `out_folder`. Raises UsageError and HeadraceError."""
     answer = search.plan(target, run)
-    body = _body(answer)
+    body = answer_body(answer)
     curve: list[tuple[float, Candidate, float, float]] = []
     if out_folder is not None:
         others = [target.rate_rps * 2 ** (step / 2) for step in range(-(RATES // 2), RATES // 2 + 1) if step != 0]
@@ -33,63 +33,6 @@ def planned(target: Target, run: Run, out_folder: Path | None, as_json: bool) ->
             for rate, best, usd, watts in curve
         ]
     give(body, lambda: _print(answer), lambda path: draw(path, target, curve), out_folder, as_json)
-
-
-def settings(candidate: Candidate) -> dict[str, Any]:
-    """As `headrace simulate` takes them."""
-    hardware = candidate.hardware
-    return {
-        "partition": hardware.partition,
-        "preprocess": hardware.preprocess,
-        "policy": candidate.policy,
-        **dict(candidate.parameters),
-    }
-
-
-def _commands(target: Target, plan: Plan) -> dict[str, str | None]:
-    """Of one of the servers."""
-    scenario = plan.candidate.scenario(target, plan.measured.requests)
-    serve, note = commands.serve(scenario)
-    return {"simulate": commands.command(scenario), "mig": commands.mig(scenario), "serve": serve, "serve_note": note}
-
-
-def of_plan(target: Target, plan: Plan) -> dict[str, Any]:
-    measured = plan.measured
-    return {
-        "gpus": plan.candidate.hardware.servers,
-        **settings(plan.candidate),
-        "latency_ms": measured.latency_ms,
-        "quantile_ms": measured.quantile_ms,
-        "cost_usd": measured.cost_usd,
-        "power_w": measured.power_w,
-        "binds": plan.binds,
-        "used": plan.used,
-        "most_rps": plan.max_rps,
-        **_commands(target, plan),
-    }
-
-
-def _body(answer: Answer) -> dict[str, Any]:
-    target = answer.target
-    value, low, high = answer.quantile_ms
-    following = answer.next_plan
-    return {
-        "best": {
-            **of_plan(target, answer.best),
-            "confirmed_ms": {"quantile": target.quantile, "mean": value, "low": low, "high": high},
-        },
-        "runners_up": [of_plan(target, plan) for plan in answer.runners_up],
-        "next": None
-        if following is None
-        else {
-            "rate_rps": search.NEXT * target.rate_rps,
-            "more_usd": answer.next_usd,
-            "gpus": following.hardware.servers,
-            **settings(following),
-        },
-        "simulated": answer.simulated,
-        "struck_out": answer.struck,
-    }
 
 
 def described(candidate: Candidate) -> str:
@@ -151,7 +94,7 @@ def _print(answer: Answer) -> None:
         show(f"The second costs {dearer:,.0f} $ more ({100 * share:.2g} %), simulated with one seed.")
     if best.candidate.hardware.servers > 1:
         show(f"Each of {best.candidate.hardware.servers} equal servers has its share of the arrivals. One of them:")
-    told = _commands(target, best)
+    told = commands_of(target, best)
     for name in ("simulate", "mig", "serve"):
         show(told[name] or f"no command that serves it: {told['serve_note']}")
     if told["serve"] and told["serve_note"]:

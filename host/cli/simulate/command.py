@@ -14,13 +14,20 @@ from headrace.batching.settings import option
 from headrace.bitstreams.whole_file import replacing
 from headrace.host.cli.console import out, show_json, tell, warn, working
 from headrace.host.cli.options import HelpAll, Json, Ray, check_readable, command, creatable, readable
-from headrace.host.cli.setting_options import Choice, add_policy_settings, add_settings, mark_advanced, with_assignments
+from headrace.host.cli.setting_options import (
+    Choice,
+    add_policy_settings,
+    add_settings,
+    check_assignments,
+    mark_advanced,
+    with_assignments,
+)
 from headrace.host.cli.setting_options import given as given_options
 from headrace.host.cli.simulate.grid import run_grid, show_grid
 from headrace.sim.fleet.settings import FleetSettings
 from headrace.sim.hardware.settings import ACCELERATORS
 from headrace.sim.run import run_scenario
-from headrace.sim.scenario import ALIASES, RunSettings, Scenario, renamed, scenario_of
+from headrace.sim.scenario import ALIASES, POLICY, RunSettings, Scenario, renamed, scenario_of
 from headrace.sim.scenario_files import read_settings
 from headrace.sim.sweeps.grid import Grid, read_grid
 from headrace.sim.system.settings import Preprocess
@@ -33,7 +40,7 @@ POLICY_CHOICE = Choice("policy", f"{', '.join(policy_names())}, or module:Class 
 ACCELERATOR_CHOICE = Choice(
     "accelerator", f"{', '.join(ACCELERATORS)}; profile needs --profile [npu].", tuple(ACCELERATORS)
 )
-TRAFFIC_CHOICE = Choice("traffic", f"{', '.join(TRAFFICS)} [poisson].", tuple(TRAFFICS))
+TRAFFIC_CHOICE = Choice("traffic", f"{', '.join(TRAFFICS)}, or module:Class [poisson].", tuple(TRAFFICS))
 HARDWARE_PANEL = "Models and hardware"
 
 
@@ -85,6 +92,7 @@ def simulate(
     --grid, many."""
     given: dict[str, Any] = read_settings(config) if config else {}
     given |= with_assignments(renamed(given_options(ctx)), assignments)
+    check_assignments(assignments, str(given.get(POLICY, "lazy")))
     if grid is not None:
         if trace is not None:
             raise UsageError("--trace is of one run: leave it out, or --grid")

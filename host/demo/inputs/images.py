@@ -1,4 +1,4 @@
-"""Real photos as JPEG bytes: those that scikit-learn and scikit-image bundle, or a folder of one's own."""
+"""Photos as JPEG bytes: the photos that scikit-learn and scikit-image bundle, or a folder of the user's own."""
 
 import itertools
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import cv2
 
 from headrace.batching import UsageError
 
-# Package and the folder and names of its bundled photos (no drawings, no single-frame textures).
+# Each package with the folder and the names of its bundled photos (no drawings, no textures of a single frame).
 BUNDLED = {
     "sklearn": ("datasets/images", ("china.jpg", "flower.jpg")),
     "skimage": (
@@ -42,28 +42,30 @@ SAMPLINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Photo:
+class ImageFile:
+    """A JPEG file: its name and its bytes."""
+
     name: str
     jpeg: bytes
 
 
 def bundled_images() -> list[Path]:
-    """The photo files of the installed packages. Raises UsageError if there are none."""
-    found = []
+    """Return the photo files of the installed packages. Raises UsageError if there are none."""
+    paths = []
     for package, (folder, names) in BUNDLED.items():
         spec = find_spec(package)
         for root in (spec.submodule_search_locations or []) if spec else []:
-            found += [path for name in names if (path := Path(root) / folder / name).is_file()]
-    if not found:
+            paths += [path for name in names if (path := Path(root) / folder / name).is_file()]
+    if not paths:
         raise UsageError(
-            "no photos: install the ones that come with scikit-learn and scikit-image (`pip install headrace[demo]`), "
+            "no photos: install scikit-learn and scikit-image, which bundle some (`pip install headrace[demo]`), "
             "or name a folder of your own with --images"
         )
-    return found
+    return paths
 
 
-def demo_images() -> list[Photo]:
-    """The bundled photos, re-encoded at several sizes, qualities and subsamplings (gray ones stay gray)."""
+def demo_images() -> list[ImageFile]:
+    """Return the bundled photos, re-encoded at several sizes, qualities and subsamplings. Gray photos stay gray."""
     variants: Iterator[tuple[int, int, str]] = itertools.cycle(
         zip(
             itertools.islice(itertools.cycle(LONG_SIDES), 60),
@@ -72,7 +74,7 @@ def demo_images() -> list[Photo]:
             strict=True,
         )
     )
-    photos = []
+    images = []
     for path in bundled_images():
         original = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
         for long_side, quality, sampling in itertools.islice(variants, 3):
@@ -81,15 +83,17 @@ def demo_images() -> list[Photo]:
             options = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, SAMPLINGS[sampling]]
             jpeg = cv2.imencode(".jpg", scaled, options)[1].tobytes()
             size = f"{scaled.shape[1]}x{scaled.shape[0]}"
-            photos.append(Photo(f"{path.stem} {size} {sampling} q{quality}", jpeg))
-    return photos
+            images.append(ImageFile(f"{path.stem} {size} {sampling} q{quality}", jpeg))
+    return images
 
 
-def folder_images(folder: Path) -> list[Photo]:
-    """Every JPEG below `folder`, in order of name. Raises UsageError if it is no folder or holds none."""
+def folder_images(folder: Path) -> list[ImageFile]:
+    """Return every JPEG file below `folder`, in the order of the names.
+
+    Raises UsageError if `folder` is not a folder, or holds no JPEG file."""
     if not folder.is_dir():
         raise UsageError(f"--images {folder}: there is no such folder")
-    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg") and path.is_file())
-    if not files:
+    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg") and path.is_file())
+    if not paths:
         raise UsageError(f"--images {folder}: it holds no .jpg or .jpeg files")
-    return [Photo(str(path.relative_to(folder)), path.read_bytes()) for path in files]
+    return [ImageFile(str(path.relative_to(folder)), path.read_bytes()) for path in paths]

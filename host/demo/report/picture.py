@@ -1,10 +1,12 @@
-"""The demo's picture: a row for each load, how long requests took there and why, beside the networks' profiles; and
-below, on a ground of its own, what is simulated."""
+"""Draw the demo's picture.
+
+It has a row for each load, with the latencies of the runs and their parts, and the networks' profiles to the right. The
+simulated part is below, on a gray background.
+"""
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
 
 import matplotlib
 
@@ -17,8 +19,10 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, ScalarForm
 
 from headrace.batching import Profile, ProfilePoint
 from headrace.host.demo.options import BEFOREHAND
-from headrace.host.demo.serving import Run
-from headrace.host.demo.simulated import CPU_CORES, LOADED, Load, Simulated
+from headrace.host.demo.runs.live import LiveReport
+from headrace.host.demo.runs.serving import Run
+from headrace.host.demo.runs.simulated import LOADED, Load, Simulated
+from headrace.sim.experiments.preba.conditions import CPU_CORES
 
 PART_NAMES = {
     "sent_late": "sent late",
@@ -29,29 +33,13 @@ PART_NAMES = {
     "execute": "execute",
 }
 LINES = {BEFOREHAND: "-", "cpu": "-", "dpu": "--"}
-GROUND = "0.92"  # gray, below all that was not run
-SCALES = 30  # rates that lie further apart are drawn on a logarithmic scale
+BACKGROUND = "0.92"  # the gray of the simulated part
+MAX_LINEAR_RATIO = 30  # rates with a larger ratio are drawn on a logarithmic scale
 
 
-class Drawn(Protocol):
-    """What the picture needs of a report. `footnote` says what it must not be taken for."""
-
-    @property
-    def runs(self) -> Sequence[Run]: ...
-    @property
-    def rates_rps(self) -> Mapping[str, float]: ...
-    @property
-    def profiles(self) -> Mapping[str, Profile]: ...
-    @property
-    def machine(self) -> Mapping[str, Any]: ...
-    @property
-    def hardware(self) -> str: ...
-    @property
-    def footnote(self) -> str: ...
-
-
-def draw(report: Drawn, sentences: Sequence[str], path: Path, simulated: Simulated | str = "") -> None:
-    """`sentences` are what the runs show."""
+def draw(report: LiveReport, sentences: Sequence[str], path: Path) -> None:
+    """Draw the report into a PNG file. `sentences` say what the runs show; they become the title."""
+    simulated = report.simulated
     loads: dict[float, list[Run]] = {}
     for run in report.runs:
         loads.setdefault(report.rates_rps[run.preprocessor], []).append(run)
@@ -115,11 +103,11 @@ def _times(axes: Axes, runs: Sequence[Run], names: Sequence[str], title: str) ->
     for place, total in enumerate(left):
         axes.annotate(f" {total:.0f} ms", (total, place), va="center", fontsize=10)
     axes.set(xlabel="mean ms of a request", xlim=(0, 1.2 * left.max() or 1), title=title)
-    axes.set_ylim(1.25 * len(names) - 0.4, -0.6)  # the first on top, and room for the legend below the last
+    axes.set_ylim(1.25 * len(names) - 0.4, -0.6)  # the first bar is on top; the legend has room below the last
     axes.legend(fontsize=9, ncols=3, loc="lower right", columnspacing=1, handlelength=1)
 
 
-def _profiles(axes: Axes, report: Drawn, rates: Sequence[float]) -> None:
+def _profiles(axes: Axes, report: LiveReport, rates: Sequence[float]) -> None:
     for number, (name, profile) in enumerate(report.profiles.items()):
         batches, throughputs = zip(*((p.batch, p.throughput_rps) for p in _curve(profile)), strict=True)
         axes.plot(batches, throughputs, "o-", color=f"C{number}", lw=2, label=name)
@@ -150,7 +138,9 @@ def _profiles(axes: Axes, report: Drawn, rates: Sequence[float]) -> None:
     points = [point for profile in report.profiles.values() for point in _curve(profile)]
     axes.set_xticks(sorted({point.batch for point in points}))
     axes.margins(x=0.15, y=0.12)
-    if max(point.throughput_rps for point in points) > SCALES * min(*rates, *(p.throughput_rps for p in points)):
+    if max(point.throughput_rps for point in points) > MAX_LINEAR_RATIO * min(
+        *rates, *(p.throughput_rps for p in points)
+    ):
         axes.set_yscale("log")
     else:
         axes.set_ylim(bottom=0)
@@ -159,7 +149,7 @@ def _profiles(axes: Axes, report: Drawn, rates: Sequence[float]) -> None:
 
 
 def _simulated(figure: SubFigure, simulated: Simulated) -> None:
-    figure.set_facecolor(GROUND)
+    figure.set_facecolor(BACKGROUND)
     load = simulated.loads[-1]
     names = [each.name for each in load.servers]
     panels = figure.subplots(1, 4, sharey=True)
@@ -173,8 +163,8 @@ def _simulated(figure: SubFigure, simulated: Simulated) -> None:
     panels[0].axvline(load.rate_rps, color="gray", ls=":")
     figure.suptitle(
         f"Simulated, not run: {' and '.join(simulated.models)} on {simulated.server}; DPU of {simulated.cus}\n"
-        f"{load.rate_rps:,.0f} {simulated.what}/s, {LOADED:.0%} of what the slices do: the live arrivals, "
-        f"{load.faster:,.0f} times as fast",
+        f"{load.rate_rps:,.0f} {simulated.what}/s, {LOADED:.0%} of the rate that the slices sustain: "
+        f"the live arrivals, {load.faster:,.0f} times as fast",
         fontsize=13,
         weight="bold",
         x=0.01,
@@ -183,11 +173,11 @@ def _simulated(figure: SubFigure, simulated: Simulated) -> None:
 
 
 def _bars(axes: Axes, load: Load, values: Sequence[float | None], title: str) -> None:
-    """None: it cannot keep up, and latency grows as long as the run goes on."""
+    """Draw a bar for each server. None stands for a latency that grows throughout the run."""
     largest = max((value for value in values if value is not None), default=1.0)
     for place, (server, value) in enumerate(zip(load.servers, values, strict=True)):
         if value is None:
-            axes.annotate(f" grows, for {server.limited_by!r} is full", (0, place), va="center", fontsize=9)
+            axes.annotate(f" grows, because {server.limited_by!r} is full", (0, place), va="center", fontsize=9)
             continue
         axes.barh(place, value, color=f"C{place}")
         digits = 0 if value >= 100 else 1 if value >= 1 else 3
@@ -201,5 +191,5 @@ def _digits(rate: float) -> int:
 
 
 def _curve(profile: Profile) -> Sequence[ProfilePoint]:
-    """Of a typical length, where inputs have several."""
+    """Return the points of the profile at the typical length."""
     return profile.curve(profile.typical_length)

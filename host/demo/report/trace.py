@@ -1,21 +1,26 @@
-"""A Perfetto trace of live runs: one track per CU and per worker, one flow per request from its CU to its tasks."""
+"""Write a Perfetto trace of live runs.
+
+Each CU and each worker has a track. Each request has a flow from its CU to its tasks.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from headrace.bitstreams.whole_file import replacing
-from headrace.host.demo.serving import Run
+from headrace.host.demo.runs.serving import Run
 from headrace.host.dpu.preprocessor import CuRun
 from headrace.host.live.trace import Lanes, name_of
 from headrace.sim.trace import Slice, write
 
 
 def write_trace(
-    path: Path, runs: Iterable[Run], before: Mapping[str, Iterable[tuple[str, Sequence[CuRun]]]] | None = None
+    path: Path, runs: Iterable[Run], cu_runs: Mapping[str, Iterable[tuple[str, Sequence[CuRun]]]] | None = None
 ) -> None:
-    """`before` is what CUs did before the runs: of each input, by its name, in groups of a title."""
+    """Write the trace into `path`.
+
+    `cu_runs` are CU runs before the live runs: the names of inputs with their CU runs, by the title of a group."""
     slices: list[Slice] = []
-    for title, inputs in (before or {}).items():
+    for title, inputs in (cu_runs or {}).items():
         lanes = Lanes()
         slices += [
             Slice((title, lanes.of(part.unit, part.started, part.finished)), part.started, part.finished, name)

@@ -145,7 +145,7 @@ def _by_libsndfile(data: bytes, longest_s: float, reason: UnsupportedInput) -> t
     return _mono(samples, 1.0), rate
 
 
-def is_sound(data: bytes) -> bool:
+def is_audio(data: bytes) -> bool:
     """Return whether the data begin like a FLAC or WAV file. RF64, the WAV format for more than 4 GiB, counts too."""
     return data[:4] == b"fLaC" or (data[:4] in (b"RIFF", b"RF64") and data[8:12] == b"WAVE")
 
@@ -153,7 +153,7 @@ def is_sound(data: bytes) -> bool:
 def _check_kind(data: bytes) -> None:
     if not data:
         raise CorruptInput("it is empty")
-    if not is_sound(data):  # libsndfile knows dozens of formats
+    if not is_audio(data):  # libsndfile knows dozens of formats
         raise CorruptInput("neither a WAV nor a FLAC file; convert it to one of them")
 
 

@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from headrace.host.demo.labels import LABELLED, Labels, first_label
+from headrace.host.demo.runs.labels import LABELLED, Labels, first_label
 
 CATS = ("tabby", "lynx", "puma")
 
 
 def test_logits_become_a_probability_by_softmax():
-    found = first_label([np.float32([1, 3, 2])], CATS)
-    assert found.label == "lynx" and found.probability == pytest.approx(0.66524, abs=1e-5)
+    label = first_label([np.float32([1, 3, 2])], CATS)
+    assert label.label == "lynx" and label.probability == pytest.approx(0.66524, abs=1e-5)
 
 
 def test_large_logits_do_not_overflow():
@@ -16,8 +16,8 @@ def test_large_logits_do_not_overflow():
 
 
 def test_probabilities_are_taken_as_they_are():
-    found = first_label([np.float32([0.1, 0.2, 0.7])], CATS)
-    assert found.label == "puma" and found.probability == pytest.approx(0.7)
+    label = first_label([np.float32([0.1, 0.2, 0.7])], CATS)
+    assert label.label == "puma" and label.probability == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_probabilities_are_taken_as_they_are():
         [np.zeros(3, np.float32), np.zeros(3, np.float32)],
     ],
 )
-def test_what_has_no_number_a_class_has_no_label(outputs):
+def test_an_output_without_one_number_for_each_class_gets_no_label(outputs):
     assert first_label(outputs, CATS) is None
 
 
@@ -38,6 +38,6 @@ def test_the_first_distinct_photos_of_each_network_are_labelled_and_no_more():
     labels = Labels({"cats": CATS, "embedding": None})
     for number in [0, 0, *range(10)]:
         for model in ("cats", "embedding"):
-            labels.see(model, f"photo {number}", {"output": np.eye(3, dtype=np.float32)[number % 3]})
-    assert list(labels.of["cats"]) == [f"photo {number}" for number in range(LABELLED)]
-    assert labels.of["cats"]["photo 1"].label == "lynx" and labels.of["embedding"] == {}
+            labels.add(model, f"photo {number}", {"output": np.eye(3, dtype=np.float32)[number % 3]})
+    assert list(labels.by_image["cats"]) == [f"photo {number}" for number in range(LABELLED)]
+    assert labels.by_image["cats"]["photo 1"].label == "lynx" and labels.by_image["embedding"] == {}

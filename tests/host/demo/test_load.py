@@ -1,19 +1,28 @@
 import pytest
 
 from headrace.batching import Profile, ProfilePoint
-from headrace.host.demo.equality import Equality, Prepared
-from headrace.host.demo.load import FEWEST, MOST, NPU_RPS, run_rates, run_requests
 from headrace.host.demo.options import DemoOptions
+from headrace.host.demo.runs.load import (
+    MAX_REQUESTS,
+    MIN_REQUESTS,
+    NPU_RPS,
+    in_batches_rps,
+    one_by_one_rps,
+    run_rates,
+    run_requests,
+)
 
 
 def profile(*rates, name="net"):
-    """Requests/s at batch 1, 2, 4 ..."""
+    """Return a profile with these rates (requests/s) at batch 1, 2, 4 and so on."""
     return Profile(name, 1, tuple(ProfilePoint(2**n, 2**n / rate, rate) for n, rate in enumerate(rates)))
 
 
 def rates(profiles, dpu=50.0, cores=2, **given):
-    prepared = Prepared((), (), (), {}, Equality(), None, {"cpu": 200.0, "dpu": dpu})
-    return run_rates(DemoOptions(photos=(), **given), profiles, [prepared] * len(profiles), cores)
+    inputs = [(profile, profile.typical_length) for profile in profiles]
+    files_per_s = [{"cpu": 200.0, "dpu": dpu}] * len(profiles)
+    options = DemoOptions(images=(), **given)
+    return run_rates(options, one_by_one_rps(inputs), in_batches_rps(inputs), files_per_s, cores)
 
 
 @pytest.mark.parametrize("knee", [120.0, 150.0, 220.0, 1000.0])
@@ -26,9 +35,9 @@ def test_where_batches_bring_nothing_the_load_is_one_that_can_be_sustained():
     assert rates([profile(100.0, 101.0)])["beforehand"] == pytest.approx(85)
 
 
-def test_preprocessors_share_a_load_that_the_slowest_sustains_beside_the_network():
-    found = rates([profile(100.0, 200.0)])
-    assert found["cpu"] == found["dpu"] == pytest.approx(0.6 * 50)  # 100 photos/s on two cores, and as many inferences
+def test_preprocessors_share_a_load_that_the_slowest_sustains_with_the_network():
+    loads = rates([profile(100.0, 200.0)])
+    assert loads["cpu"] == loads["dpu"] == pytest.approx(0.6 * 50)  # 100 photos/s on two cores, and as many inferences
     assert rates([profile(100.0, 200.0)], preprocessors=("cpu",))["cpu"] == pytest.approx(0.6 * 80)
 
 
@@ -50,5 +59,20 @@ def test_a_rate_of_the_users_is_every_runs():
 
 
 def test_a_run_lasts_a_few_seconds_unless_told():
-    assert [run_requests(DemoOptions(photos=()), rate) for rate in (0.1, 100.0, 1e6)] == [FEWEST, 600, MOST]
-    assert run_requests(DemoOptions(photos=(), requests=7), 100.0) == 7
+    assert [run_requests(DemoOptions(images=()), rate) for rate in (0.1, 100.0, 1e6)] == [
+        MIN_REQUESTS,
+        600,
+        MAX_REQUESTS,
+    ]
+    assert run_requests(DemoOptions(images=(), requests=7), 100.0) == 7
+
+
+def test_the_rates_that_the_workers_sustain_are_for_the_lengths_that_come():
+    points = [
+        ProfilePoint(batch, latency * length, batch / (latency * length), length)
+        for length in (100.0, 200.0)
+        for batch, latency in ((1, 0.001), (2, 0.0012))
+    ]
+    inputs = [(Profile("net", 1, tuple(points)), length) for length in (100.0, 200.0)]
+    assert one_by_one_rps(inputs) == pytest.approx(1 / 0.15)
+    assert in_batches_rps(inputs) == pytest.approx(1 / 0.09)

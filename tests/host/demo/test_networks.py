@@ -3,7 +3,7 @@ import sys
 import pytest
 
 from headrace.batching import UsageError
-from headrace.host.demo.networks import load_networks
+from headrace.host.demo.networks import load_audio_networks, load_image_networks
 from headrace.host.demo.options import DemoOptions
 from headrace.host.dpu.reference.image import ImageSpec
 
@@ -40,7 +40,7 @@ def nets(tmp_path, monkeypatch):
 
 
 def specs(*models, **given):
-    return [network.spec for network in load_networks(DemoOptions(photos=(), models=models, **given))]
+    return [network.spec for network in load_image_networks(DemoOptions(images=(), models=models, **given))]
 
 
 def test_photos_become_what_the_network_takes(nets):
@@ -69,5 +69,18 @@ def test_a_network_that_takes_no_photo_is_refused_with_what_it_takes(nets, name)
 
 
 def test_weights_are_known_to_be_random_where_torchvisions_has_none_given(nets):
-    options = DemoOptions(photos=(), models=("squeezenet1_1", "nets:square"))
-    assert [network.is_random for network in load_networks(options)] == [True, False]
+    options = DemoOptions(images=(), models=("squeezenet1_1", "nets:square"))
+    assert [network.is_random for network in load_image_networks(options)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"models": ["resnet50"]}, "--model resnet50: with --audio, give conformer, citrinet"),
+        ({"models": ["conformer"], "npus": 1}, "leave out npu:N"),
+        ({"models": ["nets:square"]}, "--model nets:square takes no sounds"),
+    ],
+)
+def test_networks_that_take_no_audio_are_refused(nets, options, message):
+    with pytest.raises(UsageError, match=message):
+        load_audio_networks(DemoOptions(images=(), **options))

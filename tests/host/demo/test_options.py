@@ -7,7 +7,10 @@ from headrace.host.demo.options import DemoOptions
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"policies": ("serial", "cellular")}, "'cellular' serves networks of cells, which these are not; choose from"),
+        (
+            {"policies": ("serial", "cellular")},
+            "'cellular' serves networks of cells, and the demo has none; choose from",
+        ),
         ({"policies": ("dynamic-graph",)}, "'dynamic-graph' serves networks of cells"),
         ({"policies": ("serial", "magic")}, "'magic' is not one of them; choose from serial, graph"),
         ({"policies": ()}, "no policies given"),
@@ -23,6 +26,6 @@ from headrace.host.demo.options import DemoOptions
         ({"profiles": (Profile("alexnet", 1, (ProfilePoint(1, 1.0, 1.0),)),)}, "profile is of 'alexnet'"),
     ],
 )
-def test_what_cannot_be_met_is_refused_before_anything_is_started(given, message):
+def test_options_that_cannot_be_met_are_refused_before_anything_is_started(given, message):
     with pytest.raises(UsageError, match=message):
-        DemoOptions(photos=(), **given)
+        DemoOptions(images=(), **given)

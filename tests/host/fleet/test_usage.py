@@ -1,4 +1,4 @@
-"""What is wrong with a fleet's options, or with where it is to run: a line, at once."""
+"""Test that wrong options of a fleet, or a wrong place to run it, are reported at once in one line."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""`serve --launch queue`: the DPU's image units take photos of one kind of tensor from their queues."""
+"""Test `serve --launch queue`: the DPU's image units take images of one kind of tensor from their queues."""
 
 import asyncio
 

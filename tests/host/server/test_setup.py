@@ -1,4 +1,4 @@
-"""What is refused before anything is served, and ways to start and to end."""
+"""Test errors that are reported before serving, and ways to start and to end."""
 
 import shutil
 import socket
@@ -43,15 +43,15 @@ def test_a_port_that_is_taken_is_named_at_once(port):
         (("--model", "a=resnet18", "--model", "a=resnet50"), "a name of its own"),
         (("--model", "a/b=resnet18"), "letters, digits"),
         (("--weights", "", "--weights", ""), "2 for 1 models"),
-        (("--policy", "cellular"), "it serves step models"),
-        (("--policy", "lazy", "--model", "lstm", "--input-shape", "3"), "leave --input-shape out"),
+        (("--policy", "cellular"), "serves step models"),
+        (("--policy", "lazy", "--model", "lstm", "--input-shape", "3"), "leave out --input-shape"),
         (("--policy", "best"), "choose from serial"),
         (("--policy", "lazy", "--policy", "serial"), "2 for 1 models"),
         (("--xclbin", "x"), "x"),
         (("--launch", "queue"), "--launch is the DPU's"),
         (("--repository", "nowhere"), "No such file"),
         (("--trace", "no/such/folder"), "name a file that can be written"),
-        (("--access-log", "no/such/folder"), "name a file that can be written"),
+        (("--access-log", "no/such/folder"), "give a file that can be written"),
         (("--otlp", "collector:4317"), "give http://HOST:PORT"),
         (("--allow-host", "gpu:80"), "give a name without scheme and port"),
     ],

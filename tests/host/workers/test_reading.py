@@ -238,7 +238,9 @@ def test_torchvision_is_imported_once_for_all_workers_and_only_where_it_is_neede
     assert "returned a NoneType" in first and second == "badnets:needs_torchvision"
 
 
-@pytest.mark.parametrize("module", ["host.server.serve", "host.demo.stages", "host.demo.sentences", "host.cli.profile"])
+@pytest.mark.parametrize(
+    "module", ["host.server.serve", "host.demo.runs.images", "host.demo.runs.sentences", "host.cli.profile"]
+)
 def test_who_serves_or_measures_needs_no_torch(module):
     code = f"import sys, headrace.{module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0

@@ -9,8 +9,9 @@ import pytest
 from progress_counter import Counter
 
 from headrace.batching import UsageError
-from headrace.sim.experiments.experiment import NAMES, named, reproduce
+from headrace.sim.experiments.experiment import NAMES, named
 from headrace.sim.experiments.report import Claim, write_claims
+from headrace.sim.experiments.reproduce import reproduce
 
 PAPERS = ("batchmaker", "lazybatching", "parvagpu", "preba", "smdp")
 
@@ -52,7 +53,7 @@ def test_a_second_start_takes_what_the_first_found(name, reproduced, tmp_path):
     again.mkdir()
     shutil.copy(folder / "runs.parquet", again)
     progress = Counter()
-    reproduce(experiment, experiment.quick, again, progress)
+    reproduce(name, out=again, scale="quick", progress=progress)
     assert (progress.skipped, progress.steps) == (progress.stages[0][1], 0)
     names = sorted(path.name for path in folder.iterdir() if path.suffix != ".pickle")  # the fixture's
     assert [path.name for path in sorted(again.iterdir())] == names
@@ -65,7 +66,7 @@ def test_a_second_start_takes_what_the_first_found(name, reproduced, tmp_path):
             row |= {name: 12345.0 for name in ("latency_ms", "mean_ms", "p99") if name in row}
     (again / "runs.parquet").unlink()
     (again / "runs.jsonl").write_text("".join(json.dumps(record) + "\n" for record in changed))
-    reproduce(experiment, experiment.quick, again, Counter())
+    reproduce(name, out=again, scale="quick")
     assert any(b"12345" in path.read_bytes() for path in again.glob("*.csv"))
     assert records[-1] in pq.read_table(again / "runs.parquet")["record"].to_pylist()
 
@@ -93,6 +94,12 @@ def test_a_bound_of_the_paper_is_checked_as_a_bound(bound, measured, compared, t
     ],
 )
 def test_an_unknown_figure_is_refused(name, figure, known, tmp_path):
-    experiment = named(name)
     with pytest.raises(UsageError, match=f"--figure {figure}: choose from {known}"):
-        reproduce(experiment, experiment.quick, tmp_path, Counter(), [figure])
+        reproduce(name, out=tmp_path, scale="quick", figures=[figure])
+
+
+def test_an_unknown_name_or_scale_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="no experiment 'vidur'; choose from batchmaker, goodput"):
+        reproduce("vidur", out=tmp_path)
+    with pytest.raises(UsageError, match="no scale 'slow'; choose full or quick"):
+        reproduce("smdp", out=tmp_path, scale="slow")

@@ -6,7 +6,6 @@ import json
 import pytest
 from progress_counter import Counter
 
-from headrace.sim.experiments.experiment import reproduce
 from headrace.sim.experiments.goodput.runs import (
     EXPERIMENT,
     LOADS,
@@ -20,6 +19,7 @@ from headrace.sim.experiments.goodput.runs import (
     run_job,
     simulated,
 )
+from headrace.sim.experiments.reproduce import reproduce
 from headrace.sim.hardware.npu import npu_times
 from headrace.sim.zoo import model_graph
 
@@ -52,7 +52,7 @@ def test_in_overload_who_knows_deadlines_serves_most_of_what_can_be_served():
 
 def test_the_study_writes_all_its_rows_and_a_plot(tmp_path):
     progress = Counter()
-    report = reproduce(EXPERIMENT, Scale(60, 1), tmp_path, progress)
+    report = reproduce(EXPERIMENT, out=tmp_path, scale=Scale(60, 1), progress=progress)
     settings = len(MODELS) * len(SLO_MS) * len(LOADS) * len(POLICIES)
     assert len(report.rows["goodput"]) == progress.steps == settings
     assert len(report.tables) == 2 + settings // len(LOADS)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from progress_counter import Counter
 
 from headrace.batching.errors import UsageError
-from headrace.sim.experiments.experiment import reproduce
+from headrace.sim.experiments.reproduce import reproduce
 from headrace.sim.experiments.slices.rows import Server
 from headrace.sim.experiments.slices.runs import (
     CUT,
@@ -129,7 +129,7 @@ def test_below_what_the_slices_do_nearly_all_are_in_time(policy):
 def test_the_study_writes_all_its_rows_tables_and_plots(tmp_path):
     progress = Counter()
     scale = replace(QUICK, saturated=0.2, loaded=0.1, fewest=40)
-    report = reproduce(EXPERIMENT, scale, tmp_path, progress)
+    report = reproduce(EXPERIMENT, out=tmp_path, scale=scale, progress=progress)
     found = {name: len(rows) for name, rows in report.rows.items()}
     servers = len(stages(QUICK))
     assert servers == 8  # two networks, two GPUs, two partitions

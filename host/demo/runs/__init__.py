@@ -1,0 +1,1 @@
+"""The three demos (images, audio, sentences), their live runs and the simulated server."""
