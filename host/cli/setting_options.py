@@ -105,13 +105,16 @@ def with_assignments(given: Mapping[str, Any], texts: Iterable[str] | None) -> d
     return {**given, **found}
 
 
-def check_assignments(texts: Iterable[str] | None, policy: str) -> None:
-    """Raise UsageError for a setting of `--set` that the policy does not have."""
-    known = [each.name for each in find_policy(policy).settings]
+def check_assignments(texts: Iterable[str] | None, policies: Iterable[str]) -> None:
+    """Raise UsageError for a setting of `--set` that none of the policies has."""
+    names = list(dict.fromkeys(policies))
+    known = {each.name for name in names for each in find_policy(name).settings}
     for name in parse_assignments(texts or ()):
         if name not in known:
+            has = "has" if len(names) == 1 else "have"
             raise UsageError(
-                f"--set {name}: policy {policy} has no setting {name!r}; known are {', '.join(known) or 'none'}"
+                f"--set {name}: {' and '.join(names)} {has} no setting {name!r}; known are "
+                f"{', '.join(sorted(known)) or 'none'}"
             )
 
 

@@ -52,7 +52,7 @@ from headrace.host.cli.options import (
     writable,
 )
 from headrace.host.cli.serve.fleet import FLEET_OPTIONS, check_fleet, run_fleet
-from headrace.host.cli.setting_options import add_policy_settings, group_options, with_assignments
+from headrace.host.cli.setting_options import add_policy_settings, check_assignments, group_options, with_assignments
 from headrace.host.cli.setting_options import given as given_options
 from headrace.host.server.settings import ModelSettings, settings_of_policies, with_settings
 from headrace.host.workers.networks.foreign.rules import MEMORY_MIB
@@ -294,6 +294,7 @@ def serve(
     else:
         settings = _of_options(settings, model or ["mobilenet_v3_small"], weights, input_shape)
         settings = _with_profiles(settings, profile_files or ())
+    check_assignments(assignments, [own.policy for own in settings])
     names = [own.name for own in settings]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"--model: two are named {twice[0]!r}; give each model a name of its own, as in NAME=resnet50")

@@ -92,7 +92,7 @@ def simulate(
     --grid, many."""
     given: dict[str, Any] = read_settings(config) if config else {}
     given |= with_assignments(renamed(given_options(ctx)), assignments)
-    check_assignments(assignments, str(given.get(POLICY, "lazy")))
+    check_assignments(assignments, [str(given.get(POLICY, "lazy"))])
     if grid is not None:
         if trace is not None:
             raise UsageError("--trace is of one run: leave it out, or --grid")
