@@ -37,7 +37,7 @@ lint: imports
 	.venv/bin/python scripts/tidy_hls.py
 
 imports: links
-	PYTHONPATH=build/typing .venv/bin/lint-imports --no-cache --no-logo
+	cd build/typing && PYTHONPATH=. ../../.venv/bin/lint-imports --no-cache --no-logo ../../pyproject.toml
 
 types: links
 	.venv/bin/mypy

@@ -3,7 +3,7 @@
 Exported, a network is a list of operators on tensors of known shape, whatever modules it was written with; each is
 decomposed into elementary ones to see what it multiplies: a recurrent layer over T steps is an operator of T small
 products, attention one of two products for each head. A node can be left only where its operator ends, so the same
-network can be run node by node (host/workers/networks/split.py).
+network can be run node by node (host/workers/networks/split/).
 
 Constants are what is the same for every batch: trained values, tensors made by `torch.arange` and its like, and what is
 computed from these alone. They count as trained values do: no product of theirs is a node. `constants` has the rule,

@@ -39,7 +39,7 @@ from headrace.host.cli.options import (
 
 if TYPE_CHECKING:
     from headrace.host.dpu.preprocessor import Launch
-    from headrace.host.dpu.reference import audio, image
+    from headrace.host.dpu.specs import AudioSpec, AudioStage, ImageSpec, ImageStage
 
 app = typer.Typer(help="Run files through the DPU.", add_completion=False, rich_markup_mode=None)
 
@@ -113,7 +113,7 @@ def preprocess_image(
     On hw_emu it tells the clocks that each took, with single starts. A file that fails is reported with its reason and
     the others still succeed (exit status 1)."""
     from headrace.host.dpu.preprocessor import Launch
-    from headrace.host.dpu.reference.image import Damaged, ImageSpec, Stage
+    from headrace.host.dpu.specs import Damaged, ImageSpec, ImageStage
 
     spec = ImageSpec(
         resize_short=resize_short,
@@ -131,7 +131,7 @@ def preprocess_image(
         target,
         lambda: cached_xclbin(target, image_cus),
         spec,
-        Stage[stage.name],
+        ImageStage[stage.name],
         fallback,
         wave,
         xrt,
@@ -165,7 +165,7 @@ def preprocess_audio(
 
     A mel spectrogram is in natural logarithms of power. On hw_emu it tells the clocks that each took. A file that fails
     is reported with its reason and the others still succeed (exit status 1)."""
-    from headrace.host.dpu.reference.audio import AudioSpec, Stage
+    from headrace.host.dpu.specs import AudioSpec, AudioStage
     from headrace.host.dpu.units.audio_cu import check
 
     spec = AudioSpec(
@@ -183,7 +183,7 @@ def preprocess_audio(
         target,
         lambda: cached_xclbin(target, mel_cus=mel_cus, norm_cus=norm_cus),
         spec,
-        Stage[stage.name],
+        AudioStage[stage.name],
         fallback,
         wave,
         xrt,
@@ -197,8 +197,8 @@ def _preprocess(
     xclbin: Path | None,
     target: Target,
     build: Callable[[], Path],
-    spec: "image.ImageSpec | audio.AudioSpec",
-    stage: "image.Stage | audio.Stage",
+    spec: "ImageSpec | AudioSpec",
+    stage: "ImageStage | AudioStage",
     fallback: FallbackName,
     wave: Path | None,
     xrt: XrtName | None,

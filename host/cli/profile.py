@@ -184,7 +184,7 @@ def _profile_cpu(path: Path, as_json: bool) -> None:
             shown.update(bar, description=f"profiling preprocessing on the CPU: {part}")
 
         measured = measure_cpu([photo.jpeg for photo in photos], [sound.data for sound in sounds], source, on_part)
-    fits = {"image": measured.image, "sound": measured.sound}
+    fits = {"image": measured.image, "sound": measured.audio}
     text = measured.costs.to_json(
         machine=where, rounds=measured.rounds, fits={kind: asdict(fit) for kind, fit in fits.items()}
     )

@@ -45,7 +45,7 @@ def add_settings(
         former: Former names of settings: hidden options that are other names of the present ones.
         without: Names of settings that get no option.
         only: Names of the settings that get one, if not all do."""
-    made: dict[str, Any] = {}
+    wanted: dict[str, _Wanted] = {}
     others: dict[str, list[str]] = {}
     for old, new in (former or {}).items():
         others.setdefault(new, []).append(option(old))
@@ -54,9 +54,9 @@ def add_settings(
         for member in members:
             found = [member] if isinstance(member, Choice) else settings_of(member)
             for each in found:
-                if each.name not in made and each.name not in skipped and (chosen is None or each.name in chosen):
-                    made[each.name] = _option(each, panel, others.get(each.name, []))
-    taken_by.params[:0] = list(made.values())
+                if each.name not in wanted and each.name not in skipped and (chosen is None or each.name in chosen):
+                    wanted[each.name] = _Wanted(each, panel, tuple(others.get(each.name, ())))
+    taken_by.params[:0] = _options(list(wanted.values()))
 
 
 def add_policy_settings(taken_by: TyperCommand) -> None:
@@ -67,11 +67,12 @@ def add_policy_settings(taken_by: TyperCommand) -> None:
         for each in find_policy(name).settings:
             if each.name not in present:
                 by_name.setdefault(each.name, (each, []))[1].append(name)
-    for each, policies in by_name.values():
-        made = _option(each, POLICY_SETTINGS, [])
-        made.help = f"{', '.join(policies)}: {made.help}"
-        made.advanced = True
-        taken_by.params.append(made)
+    taken_by.params += _options(
+        [
+            _Wanted(each, POLICY_SETTINGS, text=f"{', '.join(policies)}: {help_text(each)}", advanced=True)
+            for each, policies in by_name.values()
+        ]
+    )
 
 
 def group_options(taken_by: TyperCommand, panels: Mapping[str, Iterable[str]], first: Iterable[str]) -> None:
@@ -128,41 +129,65 @@ def help_text(setting: Setting) -> str:
     return text + ("." if default is None or default is False else f" [{shown}].")
 
 
-def _option(each: Setting | Choice, panel: str, others: list[str]) -> Any:
-    """Return the option for a setting or a choice, as Typer makes it."""
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """An option to make: for a setting or a choice, under a heading, with other names."""
 
-    def keep(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> None:
-        source = ctx.get_parameter_source(str(param.name))
-        if value is not None and source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP"):
-            ctx.meta.setdefault(GIVEN, {})[param.name] = value
+    of: Setting | Choice
+    panel: str
+    others: tuple[str, ...] = ()
+    text: str | None = None
+    advanced: bool = False
 
+
+def _options(wanted: Iterable[_Wanted]) -> list[Any]:
+    """Return options as Typer makes them: all at once, because each call of Typer takes a millisecond."""
+
+    def takes(**values: Any) -> None:
+        """Stand for a command, so that Typer makes its options."""
+
+    parameters = [_parameter(each) for each in wanted]
+    takes.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    takes.__annotations__ = {each.name: each.annotation for each in parameters}
+    made = {param.name: param for param in command(takes).params}
+    found: list[Any] = []
+    for each in wanted:
+        option_made: Any = made[each.of.name]
+        option_made.advanced = each.advanced or (isinstance(each.of, Setting) and each.of.advanced)
+        found.append(option_made)
+    return found
+
+
+def _keep(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> None:
+    """Keep a value that the command line or a settings file gives."""
+    source = ctx.get_parameter_source(str(param.name))
+    if value is not None and source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP"):
+        ctx.meta.setdefault(GIVEN, {})[param.name] = value
+
+
+def _parameter(wanted: _Wanted) -> inspect.Parameter:
+    each = wanted.of
+    kind: type = str
+    names, values = (
+        [option(each.name), *wanted.others],
+        tuple(each.values if isinstance(each, Choice) else each.choices),
+    )
     if isinstance(each, Choice):
-        kind, names, text, metavar, values = str, [option(each.name)], each.help, each.metavar, each.values
+        text, metavar = each.help, each.metavar
     else:
         kind = bool if each.kind is bool else str
-        names = [option(each.name), *others]
         if kind is bool:
             names = [f"{option(each.name)}/--no-{each.name.replace('_', '-')}"]
-        text, values = help_text(each), each.choices
-        metavar = {int: "INTEGER", float: "FLOAT", Path: "FILE"}.get(each.kind, "TEXT")
+        text, metavar = help_text(each), {int: "INTEGER", float: "FLOAT", Path: "FILE"}.get(each.kind, "TEXT")
     described = typer.Option(
         *names,
-        help=text,
+        help=wanted.text or text,
         metavar=None if kind is bool else metavar,
-        rich_help_panel=panel,
+        rich_help_panel=wanted.panel,
         expose_value=False,
-        callback=keep,
+        callback=_keep,
         show_default=False,
         autocompletion=(lambda: list(values)) if values else None,
     )
-
-    def takes(**values: Any) -> None:
-        """Stand for a command, so that Typer makes its option."""
-
     hint = Annotated[kind | None, described]
-    parameter = inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
-    takes.__signature__ = inspect.Signature([parameter])  # type: ignore[attr-defined]
-    takes.__annotations__ = {each.name: hint}
-    made = next(param for param in command(takes).params if param.name == each.name)
-    made.advanced = isinstance(each, Setting) and each.advanced
-    return made
+    return inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)

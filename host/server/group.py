@@ -12,8 +12,7 @@ from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.fair_pool import UnitState
 from headrace.host.dpu.preprocessor import CpuPreprocessor, Launch, Preprocessor
 from headrace.host.dpu.reference import audio
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.image import Damaged, ImageSpec
+from headrace.host.dpu.specs import AudioSpec, Damaged, ImageSpec
 from headrace.host.live.hardware import Hardware, Network, NodeWorkers, hardware_of, schedules_nodes
 from headrace.host.live.results import Execution
 from headrace.host.live.runtime import Runtime

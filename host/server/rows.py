@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import BadInput, CorruptInput
-from headrace.host.dpu.reference.audio import AudioSpec
 from headrace.host.dpu.reference.audio_file import is_audio
+from headrace.host.dpu.specs import AudioSpec
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.server.protocol.messages import BYTES, MAX_NUMBERS, InferRequest
 from headrace.host.workers.networks.sequence_networks import tree_of

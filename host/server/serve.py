@@ -14,7 +14,7 @@ import uvloop
 
 from headrace.batching import UsageError
 from headrace.host.dpu.preprocessor import Launch
-from headrace.host.dpu.reference.image import MAX_MEGAPIXELS, Damaged
+from headrace.host.dpu.specs import MAX_MEGAPIXELS, Damaged
 from headrace.host.live.machine.process_tuning import allow_descriptors, awake_cores, keep_freed_memory
 from headrace.host.server.group import Preprocessors
 from headrace.host.server.observe.access_log import AccessLog

@@ -318,7 +318,7 @@ def serve(
     import uvloop  # noqa: F401  first: whoever is without the extra is told of all of it, not of OpenCV alone
 
     from headrace.host.dpu.preprocessor import Launch
-    from headrace.host.dpu.reference.image import Damaged
+    from headrace.host.dpu.specs import Damaged
     from headrace.host.server.protocol.limits import Limits
     from headrace.host.server.repository import Repository
     from headrace.host.server.serve import Address, ServeOptions

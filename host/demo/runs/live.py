@@ -16,8 +16,7 @@ from headrace.host.demo.runs.serving import Arrivals, Progress, Run, Source, run
 from headrace.host.demo.runs.simulated import Simulated
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.preprocessor import CpuPreprocessor, Preprocessor
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.specs import AudioSpec, ImageSpec
 from headrace.host.live.hardware import Hardware
 from headrace.host.live.results import Execution
 from headrace.host.live.runtime import Runtime

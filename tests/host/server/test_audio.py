@@ -11,7 +11,8 @@ from running import SOURCE, serving
 from sounds import int16, speechlike, wav, written
 from tritonclient.utils import InferenceServerException
 
-from headrace.host.dpu.reference.audio import AudioSpec, preprocess
+from headrace.host.dpu.reference.audio import preprocess
+from headrace.host.dpu.specs import AudioSpec
 
 AUDIO_FILE = wav(int16(speechlike(1.3, 16000)), 16000)
 STEREO = wav(np.stack([int16(speechlike(0.8, 44100, seed)) for seed in (1, 2)], 1), 44100)

@@ -9,7 +9,8 @@ from command import headrace_here
 from running import IMAGE_FILE, serving
 
 from headrace.batching import UsageError
-from headrace.host.dpu.reference.image import ImageSpec, preprocess
+from headrace.host.dpu.reference.image import preprocess
+from headrace.host.dpu.specs import ImageSpec
 from headrace.host.server.settings import ModelSettings, with_settings
 
 

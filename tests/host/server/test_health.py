@@ -12,7 +12,7 @@ import pytest
 from running import write_profile
 from tritonclient.grpc import service_pb2
 
-from headrace.host.dpu.reference.image import MAX_MEGAPIXELS, Damaged
+from headrace.host.dpu.specs import MAX_MEGAPIXELS, Damaged
 from headrace.host.live import supervision
 from headrace.host.live.results import RuntimeClosed, TooLate
 from headrace.host.server import service as of_service

@@ -20,7 +20,7 @@ from running import scale_request, scaled, serving, until
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
-from headrace.host.dpu.reference.image import Damaged
+from headrace.host.dpu.specs import Damaged
 from headrace.host.server.group import Preprocessors
 from headrace.host.server.protocol.limits import BYTES_PER_S, Limits
 from headrace.host.server.service import Service

@@ -12,7 +12,7 @@ from running import write_profile
 from tritonclient.grpc import service_pb2 as pb
 
 from headrace.batching import HeadraceError
-from headrace.host.dpu.reference.image import MAX_MEGAPIXELS, Damaged
+from headrace.host.dpu.specs import MAX_MEGAPIXELS, Damaged
 from headrace.host.server.group import Preprocessors
 from headrace.host.server.protocol.limits import Limits
 from headrace.host.server.service import Service

@@ -19,7 +19,8 @@ from processes import lives
 from running import HELD, IMAGE_FILE, SPEC, scale_request, scaled, serving, until
 from tritonclient.utils import InferenceServerException
 
-from headrace.host.dpu.reference.image import Damaged, preprocess
+from headrace.host.dpu.reference.image import preprocess
+from headrace.host.dpu.specs import Damaged
 
 INFER = "/v2/models/scale/infer"
 

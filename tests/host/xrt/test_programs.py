@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from backends import COMPILING_S
 
-from headrace.host.dpu.reference.image import ImageSpec, preprocess
+from headrace.host.dpu.reference.image import preprocess
+from headrace.host.dpu.specs import ImageSpec
 from headrace.host.xrt.shim.environment import XrtMissing, find_xrt
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

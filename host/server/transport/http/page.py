@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from headrace.batching import BadInput
 from headrace.host.dpu.preprocessor import Preprocessed
-from headrace.host.dpu.reference.image import ImageSpec, pixels
+from headrace.host.dpu.reference.image import pixels
+from headrace.host.dpu.specs import ImageSpec
 from headrace.host.server.observe.watch import RequestTrace
 from headrace.host.server.protocol.messages import DATATYPE_OF, InferRequest, RequestedOutput, bytes_tensor
 from headrace.host.server.rows import IMAGE

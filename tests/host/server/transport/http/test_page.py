@@ -14,7 +14,8 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 from running import IMAGE_FILE, SPEC, scale_request, serving, until
 
-from headrace.host.dpu.reference.image import Stage, preprocess
+from headrace.host.dpu.reference.image import preprocess
+from headrace.host.dpu.specs import ImageStage
 
 CHROMIUM = "/usr/bin/chromium-headless-shell"
 DROP = """photo => {
@@ -135,7 +136,7 @@ def test_an_image_shows_its_tensor_its_labels_and_its_times(browser, server, way
         np.testing.assert_allclose([float(text[1]) for text in found], means[order], rtol=1e-3)
         png = base64.b64decode(page.locator("#tensor").get_attribute("src").removeprefix("data:image/png;base64,"))
         seen = cv2.cvtColor(cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
-        np.testing.assert_array_equal(seen, preprocess(IMAGE_FILE, SPEC, Stage.CROP))
+        np.testing.assert_array_equal(seen, preprocess(IMAGE_FILE, SPEC, ImageStage.CROP))
         expect(page.locator("#tensor-text")).to_contain_text(re.compile("FP32 3 . 64 . 64,"))
         expect(page.locator("#given-text")).to_have_text("chelsea.jpg, 35 kB")
         times = [float(text.split("\n")[1].removesuffix(" ms")) for text in page.locator("#spans li").all_inner_texts()]
