@@ -87,7 +87,7 @@ def _system(scenario: Scenario) -> System | None:
         preprocess=preprocess.preprocess,
         active_slices=hardware.active_slices,
         cpu_costs=None if preprocess.cpu_costs is None else Path(preprocess.cpu_costs),
-        photo_pixels=preprocess.image_pixels if images is None else _read_images(images, _written_ns(images)),
+        image_pixels=preprocess.image_pixels if images is None else _read_images(images, _written_ns(images)),
         precision=hardware.precision,
         prices=hardware.prices,
     )

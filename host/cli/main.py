@@ -25,7 +25,7 @@ COMMANDS = {  # what `headrace --help` says of each
     "plan": "The cheapest GPU partition, preprocessing and policy that meet a target.",
     "preprocess": "Run files through the DPU.",
     "profile": "Measure a network's latency by batch size and find its knee.",
-    "reproduce": "Run a paper's evaluation again.",
+    "reproduce": "Run a paper's evaluation, or a study of this project, again.",
     "serve": "Serve networks to clients of the Open Inference Protocol, over HTTP and gRPC.",
     "simulate": "Simulate one run: arrivals, a policy, and a model of the hardware.",
     "smdp": "The optimal batch for every queue length.",

@@ -196,7 +196,7 @@ def _profile_cpu(path: Path, as_json: bool) -> None:
         table = Table(title=f"preprocessing on {where['cpu']}, {where['cores']} cores", title_justify="left")
         for heading in ("", "files", "one core, ms", "all cores, ms", "ratio", "rounds differ by", "costs are off by"):
             table.add_column(heading, justify="right" if heading else "left")
-        contention = {"image": measured.costs.image.contention, "sound": measured.costs.sound.contention}
+        contention = {"image": measured.costs.image.contention, "sound": measured.costs.audio.contention}
         for kind, fit in fits.items():
             table.add_row(
                 kind,
@@ -208,7 +208,7 @@ def _profile_cpu(path: Path, as_json: bool) -> None:
                 f"{fit.error:.1%}",
             )
         out.print(table)
-        image, sound = measured.costs.image, measured.costs.sound
+        image, sound = measured.costs.image, measured.costs.audio
         out.print(
             f"A photo: {image.image_s * 1e6:.0f} us, {image.pixel_s * 1e9:.2f} ns a pixel, "
             f"{image.byte_s * 1e9:.2f} ns a byte of its file. "

@@ -30,7 +30,7 @@ from headrace.sim.planner.target import TRAFFICS, Target
 from headrace.sim.planner.trials import Measured, Run, Trial, measure
 from headrace.sim.scenario import ACCELERATOR, ALIASES, TRAFFIC, RunSettings, every_setting, renamed
 from headrace.sim.sweeps.journal import Journal
-from headrace.sim.sweeps.sweep import SweepWorkers, sweep_workers
+from headrace.sim.sweeps.sweep import WorkerPool, worker_pool
 from headrace.sim.system.cost import YEARS
 from headrace.sim.system.settings import Preprocess
 from headrace.sim.workload.day import read_day
@@ -200,7 +200,7 @@ def plan(
         make_folder("--out", out_folder)
     journal = _journal(out_folder)
     # It is closed first: a cluster takes longer to end than a command may after Ctrl-C.
-    with sweep_workers(ray=ray) as workers, nullcontext() if journal is None else journal, progress() as shown:
+    with worker_pool(ray=ray) as workers, nullcontext() if journal is None else journal, progress() as shown:
         work(_run(workers, Stages(shown), journal))
 
 
@@ -237,7 +237,7 @@ def _journal(folder: Path | None) -> Journal[Measured] | None:
     return journal
 
 
-def _run(workers: SweepWorkers, stages: Stages, journal: Journal[Measured] | None) -> Run:
+def _run(workers: WorkerPool, stages: Stages, journal: Journal[Measured] | None) -> Run:
     """With progress; what `journal` has is not simulated again."""
 
     def run(text: str, trials: Sequence[Trial]) -> list[Measured]:

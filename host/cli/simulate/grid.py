@@ -14,7 +14,7 @@ from headrace.host.cli.options import make_folder
 from headrace.sim.scenario import Scenario
 from headrace.sim.sweeps.grid import Found, run
 from headrace.sim.sweeps.journal import Journal
-from headrace.sim.sweeps.sweep import sweep_workers
+from headrace.sim.sweeps.sweep import worker_pool
 
 SHOWN: Final = (  # headings, and where the numbers are in a result
     ("requests/s", ("throughput_rps",)),
@@ -35,7 +35,7 @@ def run_grid(scenarios: Sequence[Scenario], folder: Path | None, ray: str | None
         tell(f"{len(journal)} runs are in {journal.path}; those of them that are asked for need not be run again")
     # The journal is closed first: a cluster takes longer to end than a command may after Ctrl-C.
     with (
-        sweep_workers(len(scenarios), ray) as workers,
+        worker_pool(len(scenarios), ray) as workers,
         nullcontext() if journal is None else journal,
         progress() as shown,
     ):

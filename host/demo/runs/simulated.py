@@ -129,7 +129,7 @@ def _simulated_or_reason(
 def _simulated(options: DemoOptions, inputs: Inputs, run: Run, emulated: tuple[int, ...]) -> Simulated:
     """Simulate both loads with each server. `emulated` counts the CUs by kind. Raises HeadraceError."""
     names = inputs.traced_names
-    system = System.of(GPU, list(names.values()), parts=SEVENTHS, photo_pixels=1, precision=PRECISION)
+    system = System.of(GPU, list(names.values()), parts=SEVENTHS, image_pixels=1, precision=PRECISION)
     name = "preba" if "preba" in options.policies else options.policies[-1]
     times, profiles = system.slowest_times(), system.profiles()
     assert isinstance(profiles, dict)  # all slices are equal
@@ -150,7 +150,7 @@ def _simulated(options: DemoOptions, inputs: Inputs, run: Run, emulated: tuple[i
         except UsageError as error:  # its message begins with options that the demo does not have
             raise UsageError(f"--max-batch {options.max_batch}: {error.__cause__}") from error
     capacity = _capacity(policy(), profiles, models, lengths)
-    host = Host("sound" if inputs.what == "sounds" else "image", system.gpu, system.slices, taken=len(system.slices))
+    host = Host("audio" if inputs.what == "sounds" else "image", system.gpu, system.slices, taken=len(system.slices))
     core_s = np.array(core_seconds([each.preprocess for each in known]))
     dpu, cus = _dpu(host, known, core_s, indexes, capacity, emulated)
     servers = {

@@ -33,7 +33,7 @@ def test_trees_of_ones_own(tmp_path):
         ("", "has no trees"),
         ("(1 (2 a) (2 b)", "line 1: a bracket is not closed"),
         ("(1 a)\n(1 (2 a) (2 b) (2 c))", "line 2: a node has 3 children"),
-        ("(1 (2 a) (2 b)) (1 c)", "behind the tree"),
+        ("(1 (2 a) (2 b)) (1 c)", "text follows the tree"),
         ("word", "outside all brackets"),
         (")", "was not opened"),
         ("()", "a label and one word"),
