@@ -1,4 +1,4 @@
-"""`headrace reproduce`: a paper's evaluation again."""
+"""The command `headrace reproduce`, which repeats the evaluation of a paper."""
 
 import importlib
 from enum import StrEnum
@@ -13,7 +13,7 @@ from headrace.host.cli.options import Json, Ray, command, make_folder
 
 
 class Paper(StrEnum):
-    """Each has a module of its name in sim/experiments."""
+    """The papers whose evaluation can be repeated. Each has a folder of its name in sim/experiments."""
 
     LAZYBATCHING = "lazybatching"
     SMDP = "smdp"
@@ -24,15 +24,20 @@ class Paper(StrEnum):
 
 @command
 def reproduce(
-    paper: Annotated[Paper, typer.Argument(help="Whose evaluation.")],
-    figure: Annotated[str, typer.Option(help="Figures by comma, or all.")] = "all",
-    quick: Annotated[bool, typer.Option("--quick", help="A few seconds: fewer runs.")] = False,
-    out_folder: Annotated[Path | None, typer.Option("--out", help="Folder for plots, CSV files and the table.")] = None,
+    paper: Annotated[Paper, typer.Argument(help="The paper whose evaluation is repeated.")],
+    figure: Annotated[str, typer.Option(help="Figures of the paper by comma, or all.")] = "all",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Make fewer and shorter runs. This takes a few seconds.")
+    ] = False,
+    out_folder: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder for plots, CSV files and the table [out/reproduce/PAPER]."),
+    ] = None,
     ray: Ray = None,
     as_json: Json = False,
 ) -> None:
-    """Run a paper's evaluation again; ends with a table of its numbers beside what came out."""
-    # Only the one that is asked for: each loads much.
+    """Repeat the evaluation of a paper. The table at the end compares the paper's numbers with the measured ones."""
+    # Only the module of this paper is imported, because each one imports much.
     experiments = importlib.import_module(f"headrace.sim.experiments.{paper.value}.runs")
     figures = experiments.FIGURES if figure == "all" else tuple(name.strip() for name in figure.split(","))
     folder = out_folder or Path("out/reproduce") / paper.value
