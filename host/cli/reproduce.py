@@ -1,4 +1,4 @@
-"""`headrace reproduce`: run a paper's evaluation, or a study of this project, again."""
+"""The command `headrace reproduce`, which repeats the evaluation of a paper or a study of this project."""
 
 from enum import StrEnum
 from pathlib import Path

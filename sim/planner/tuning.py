@@ -111,8 +111,8 @@ def policies_for(scenario: Scenario, text: str) -> list[str]:
         return [name for name in policy_names() if name != "oracle" and _serves(scenario.having(policy=name))]
     names = list(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
-        if name not in policy_names():
-            raise UsageError(f"--tune {text!r}: choose from {', '.join(policy_names())}, or all")
+        if name not in policy_names() and ":" not in name:
+            raise UsageError(f"--tune {text!r}: choose from {', '.join(policy_names())}, or all, or give module:Class")
         machine_of(scenario.having(policy=name))
     return names
 
@@ -233,8 +233,8 @@ def choices(scenario: Scenario) -> list[Parameters]:
             space = {**batches, **weights}
         case "deferred" | "earliest-deadline":
             space = {**batches, **coverage}
-        case _:
-            space = batches
+        case _:  # the limit on the batch is the only setting whose values are known to make sense for every policy
+            space = batches if any(each.name == "max_batch" for each in scenario.entry.settings) else {}
     return [tuple(zip(space, values, strict=True)) for values in product(*space.values())]
 
 

@@ -26,7 +26,6 @@ from headrace.host.demo.networks import ImageNetwork
 from headrace.host.demo.options import BEFOREHAND, DemoOptions
 from headrace.host.demo.runs.core_time import core_seconds
 from headrace.host.demo.runs.load import mean_rate
-from headrace.host.demo.runs.policies import policy_of
 from headrace.host.demo.runs.serving import Run
 from headrace.host.demo.runs.simulated_inputs import Input, Inputs, audio_inputs, image_inputs
 from headrace.sim.engine import Arrivals
@@ -137,7 +136,7 @@ def _simulated(options: DemoOptions, inputs: Inputs, run: Run, emulated: tuple[i
     context = PolicyContext(times, len(system.slices), profiles)
 
     def policy() -> Policy:
-        return policy_of(options, name, context)
+        return options.policy(name).build(context)
 
     known = list(inputs.by_name.values())
     index_of = {key: index for index, key in enumerate(inputs.by_name)}

@@ -48,7 +48,7 @@ def test_a_port_that_is_taken_is_named_at_once(port):
         (("--policy", "best"), "choose from serial"),
         (("--policy", "lazy", "--policy", "serial"), "2 for 1 models"),
         (("--xclbin", "x"), "x"),
-        (("--launch", "queue"), "--launch is the DPU's"),
+        (("--launch", "queue"), "--launch is for the DPU"),
         (("--repository", "nowhere"), "No such file"),
         (("--trace", "no/such/folder"), "name a file that can be written"),
         (("--access-log", "no/such/folder"), "give a file that can be written"),
