@@ -4,7 +4,7 @@ A policy is named in one of three ways, wherever a policy is asked for:
 
 - by a built-in name, such as `lazy`;
 - by the name of an entry point that an installed package has in the group `headrace.policies`;
-- by `module:Class`, where Python finds the module.
+- by `module:Class`, where Python finds the module, or where it lies in the current folder.
 
 What is named is a class of settings: a frozen dataclass with a method `build(context)`, which returns the policy for
 one run (batching/policy.py). A class may say more by attributes:
@@ -13,11 +13,15 @@ one run (batching/policy.py). A class may say more by attributes:
 - `limits_from_profile`: True if its batch limits come from measured profiles.
 """
 
+import ast
 import importlib
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
 from headrace.batching.context import PolicyContext
@@ -84,9 +88,14 @@ class PolicyEntry:
 
     @property
     def summary(self) -> str:
-        """Return the first sentence of its docstring."""
-        text = " ".join((self.cls.__doc__ or "").split("\n\n")[0].split())
+        """Return the first paragraph of its docstring."""
+        text = _first_paragraph(_docstrings(self.cls)[1])
         return text or "(has no description)"
+
+    @property
+    def origin(self) -> str:
+        """Return the first paragraph of its module's docstring, which names the paper that it comes from, if any."""
+        return _first_paragraph(_docstrings(self.cls)[0]).removeprefix(f"`{self.name}`: ")
 
 
 def policy_names() -> list[str]:
@@ -111,7 +120,7 @@ def find_policy(name: str) -> PolicyEntry:
             f"there is no policy {name[:LONGEST_NAME]!r}; choose from {', '.join(policy_names())}, or give module:Class"
         )
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        found = import_attribute(name)
     except AttributeError:
         raise UsageError(f"policy {name!r}: module {module} has no {attribute}") from None
     except ImportError as error:
@@ -119,6 +128,16 @@ def find_policy(name: str) -> PolicyEntry:
     except Exception as error:
         raise UsageError(f"policy {name!r}: module {module} fails: {one_line(error)}") from error
     return _entry(name, found, name, None)
+
+
+def import_attribute(name: str) -> Any:
+    """Return what `module:attribute` names. The module may lie in the current folder, and import others from there.
+
+    Raises whatever the module raises."""
+    module, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path:  # it stays there: a module may import another one later
+        sys.path.insert(0, os.getcwd())
+    return getattr(importlib.import_module(module), attribute)
 
 
 def entry_of(settings: PolicySettings) -> PolicyEntry:
@@ -183,3 +202,24 @@ def _entry(name: str, found: Any, source: str, package: str | None) -> PolicyEnt
     if tasks not in TASKS:
         raise UsageError(f"policy {name!r}: its tasks are {tasks!r}; choose from {', '.join(TASKS)}")
     return PolicyEntry(name, cast("type[PolicySettings]", found), source, package)
+
+
+def _first_paragraph(text: str) -> str:
+    return " ".join(text.split("\n\n")[0].split())
+
+
+@cache
+def _docstrings(cls: type) -> tuple[str, str]:
+    """Return the docstrings of a class's module and of the class.
+
+    A compiled module keeps neither. They are then read from its source, which lies next to it."""
+    module = sys.modules[cls.__module__]
+    file = Path(getattr(module, "__file__", None) or "")
+    source = file.with_name(file.name.split(".")[0] + ".py") if file.name else file
+    if file.suffix == ".py" or not source.is_file():
+        own = cls.__doc__ or ""
+        return module.__doc__ or "", "" if own.startswith(f"{cls.__name__}(") else own  # dataclass() writes a signature
+    tree = ast.parse(source.read_text("utf-8"))
+    classes = {each.name: each for each in tree.body if isinstance(each, ast.ClassDef)}
+    own_class = classes.get(cls.__name__)
+    return ast.get_docstring(tree) or "", (own_class and ast.get_docstring(own_class)) or ""

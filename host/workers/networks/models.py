@@ -6,7 +6,6 @@ publishes with its weights. What it gives is found by running it twice, on a bat
 
 import contextlib
 import dataclasses
-import importlib
 import inspect
 import os
 import sys
@@ -19,6 +18,7 @@ import torch
 
 from headrace.batching import UsageError
 from headrace.batching.errors import one_line
+from headrace.batching.registry import import_attribute
 from headrace.host.dpu.reference.audio import FORMATS as SOUND_FORMATS
 from headrace.host.dpu.reference.audio import AudioSpec
 from headrace.host.dpu.reference.image import FORMATS, ImageSpec
@@ -139,9 +139,8 @@ def load_model(
 
 
 def _users_model(name: str) -> torch.nn.Module:
-    module_name, _, function = name.partition(":")
     try:
-        module = getattr(importlib.import_module(module_name), function)()
+        module = import_attribute(name)()
     except (Exception, SystemExit) as error:
         raise UsageError(f"--model {name}: calling it failed: {one_line(error)}") from error
     if not isinstance(module, torch.nn.Module):
