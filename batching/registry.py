@@ -214,9 +214,10 @@ def _docstrings(cls: type) -> tuple[str, str]:
 
     A compiled module keeps neither. They are then read from its source, which lies next to it."""
     module = sys.modules[cls.__module__]
-    file = Path(getattr(module, "__file__", None) or "")
-    source = file.with_name(file.name.split(".")[0] + ".py") if file.name else file
-    if file.suffix == ".py" or not source.is_file():
+    package, _, name = cls.__module__.rpartition(".")
+    folders = getattr(sys.modules.get(package), "__path__", ())  # __file__ of a compiled module may be wrong
+    source = next((path for folder in folders if (path := Path(folder, f"{name}.py")).is_file()), None)
+    if source is None or getattr(module, "__file__", "").endswith(".py"):
         own = cls.__doc__ or ""
         return module.__doc__ or "", "" if own.startswith(f"{cls.__name__}(") else own  # dataclass() writes a signature
     tree = ast.parse(source.read_text("utf-8"))

@@ -8,7 +8,7 @@ from headrace.batching.conformance import long_runs
 from headrace.batching.conformance.bench import MODELS, Bench, bench_for
 from headrace.batching.conformance.histories import MAX_EVENTS, History, random_history
 from headrace.batching.conformance.play import Broken, CallTooLong, Instruments, play
-from headrace.batching.conformance.shrink import ATTEMPTS, shrink
+from headrace.batching.conformance.shrink import shrink
 from headrace.batching.errors import UsageError, one_line
 from headrace.batching.policy import CELL_ORDER, COST, NO_ERRORS, NODE_ORDER, RETURNS, RULES, SAME_ANSWERS, Policy, Rule
 from headrace.batching.registry import PolicySettings
@@ -16,7 +16,6 @@ from headrace.batching.registry import PolicySettings
 EXAMPLES = 100  # histories
 TWICE_EVERY = 4  # histories of which one is also played twice, and once watched for clocks
 LARGEST = 4  # batch that histories are made for where a policy does not tell its own
-ATTEMPTS_OF_HANGS = 20  # to shrink a history in which a call does not return
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +71,7 @@ def check_bench(
         for check in checks:
             broken = check(history)
             if broken is not None:
-                attempts = ATTEMPTS_OF_HANGS if broken.rule is RETURNS else ATTEMPTS
-                return Conformance(bench.name, (), shrink(history, broken, check, attempts)[1], number + 1, seed)
+                return Conformance(bench.name, (), shrink(history, broken, check)[1], number + 1, seed)
     for run in (long_runs.starves, long_runs.grows, *([long_runs.slows_down] if lent.cpu_s is not None else [])):
         broken = _long_run(run, bench, lent)
         if broken is not None:
@@ -88,7 +86,7 @@ def _largest_batches(bench: Bench, lent: Instruments) -> dict[str, int]:
     """Return by model the largest batch that a policy tells, for histories with full batches."""
     found = dict.fromkeys(MODELS, LARGEST)
     try:
-        with lent.bounded():
+        with lent.around("largest_batch"):
             policy: Policy = bench.build(1)
             for model in MODELS:
                 found[model] = max(1, int(policy.largest_batch(model)))

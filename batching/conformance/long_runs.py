@@ -44,13 +44,13 @@ class _Loop:
         """Submit a request. Return it."""
         request = Request(self._requests, model, self.now, input_len=input_len)
         self._requests += 1
-        self._call(lambda: self.policy.submit(request, self.now))
+        self._call("submit", lambda: self.policy.submit(request, self.now))
         self.waiting[request.id] = request
         return request
 
     def withdraw(self, request: Request) -> bool:
         """Withdraw a request. Return whether the policy gave it back."""
-        answer = self._call(lambda: self.policy.withdraw(request, self.now))
+        answer = self._call("withdraw", lambda: self.policy.withdraw(request, self.now))
         if answer:
             del self.waiting[request.id]
         return answer
@@ -58,18 +58,18 @@ class _Loop:
     def serve(self, task_s: float) -> list[Request]:
         """Let the worker take a task, and end its first. Return the requests that this finishes."""
         while len(self.running) < self.policy.ahead:
-            task = self._call(lambda: self.policy.next_task(0, self.now))
+            task = self._call("next_task", lambda: self.policy.next_task(0, self.now))
             if task is None:
                 break
             self.running.append(task)
             self.begun.update(request.id for request in task.requests)
         if not self.running:
-            wakeup = self._call(self.policy.wakeup)
+            wakeup = self._call("wakeup", self.policy.wakeup)
             self.now = max(self.now + task_s, wakeup if wakeup < math.inf else 0.0)
             return []
         self.now += task_s
         ended = self._ended(self.running.pop(0))
-        finished = self._call(lambda: self.policy.complete(ended, self.now))
+        finished = self._call("complete", lambda: self.policy.complete(ended, self.now))
         for request in finished:
             self.waiting.pop(request.id)
             self.begun.discard(request.id)
@@ -89,8 +89,8 @@ class _Loop:
         ]
         return task.ended_at(task.stop, tuple(ended))
 
-    def _call(self, function: Callable[[], T]) -> T:
-        with self._instruments.bounded():
+    def _call(self, name: str, function: Callable[[], T]) -> T:
+        with self._instruments.around(name):
             return function()
 
 
@@ -198,7 +198,7 @@ def slows_down(bench: Bench, instruments: Instruments) -> Broken | None:
         if least[1] > MAX_RATIO * least[0] + NOISE_S:
             return Broken(
                 COST,
-                f"{what} take {least[1] / least[0]:.0f} times as long with {MANY // FEW} times as many requests waiting; "
+                f"{what} take {least[1] / least[0]:.0f} times as long where {MANY // FEW} times as many requests wait; "
                 "look at each of them once at most",
                 (
                     f"with {FEW} requests waiting, {CALLS} {what} take {1e3 * least[0]:.2f} ms",

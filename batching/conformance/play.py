@@ -50,7 +50,7 @@ _BY_NAME = {rule.name: rule for rule in RULES}
 
 
 class CallTooLong(BaseException):
-    """A call of a policy has not returned in time. Raised by a bound of `Instruments`, and by nothing else."""
+    """A call of a policy has not returned in time. Raised by a context of `Instruments`, and by nothing else."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,12 @@ class Instruments:
     """What a caller lends to the checks, which have no clock of their own.
 
     Args:
-        bounded: Returns a context that raises CallTooLong in a call of the policy that takes too long.
-        cpu_s: Returns the CPU time of this thread (s). Without it, the rule on the cost of calls is not checked.
-        watch: Told of every call of the policy before it is made."""
+        around: Returns, by the name of a call of the policy, the context in which the call is made. It raises
+            CallTooLong where the call takes too long.
+        cpu_s: Returns the CPU time of this thread (s). Without it, the rule on the cost of calls is not checked."""
 
-    bounded: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
+    around: Callable[[str], AbstractContextManager[object]] = contextlib.nullcontext
     cpu_s: Callable[[], float] | None = None
-    watch: Callable[[str], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +147,8 @@ def play(bench: Bench, history: History, instruments: Instruments | None = None,
         player.breaks(RETURNS, f"{player.calling} has not returned; make it end in bounded time")
     except PolicyError as error:
         player.breaks(_BY_NAME[error.rule], str(error))
+    except SystemExit as error:
+        player.breaks(NO_ERRORS, f"{player.calling} raised {one_line(error)}; a policy must not end the process")
     return player.found
 
 
@@ -159,8 +160,7 @@ class _Player:
         self.played = 0  # events
         self.calling = "build"
         self._bench = bench
-        self._bounded = instruments.bounded
-        self._watch = instruments.watch
+        self._around = instruments.around
         self._spy = _Spy() if spying else None
         self._sections = {model: times.sections for model, times in bench.times.items()}
         self._ledger = Ledger()
@@ -508,12 +508,10 @@ class _Player:
     def _call(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call the policy, with the instruments around."""
         self.calling = name
-        if self._watch is not None:
-            self._watch(name)
         if self._spy is None:
-            with self._bounded():
+            with self._around(name):
                 return function(*arguments)
-        with self._bounded(), self._spy:
+        with self._around(name), self._spy:
             answer = function(*arguments)
         if self._spy.seen and name != "build":
             raise _RuleBroken(
@@ -554,8 +552,8 @@ class _Spy:
             self.seen = f"time.{name}"
         elif (owner in ("datetime", "date") and name in ("now", "utcnow", "today")) or module == "_socket":
             self.seen = f"{owner or module}.{name}"
-        elif module in ("io", "_io") and name == "open":
-            self.seen = "open"
+        elif (module in ("io", "_io") and name == "open") or function in (print, input):
+            self.seen = name
 
 
 def _still_referred_to(request: Request, before: int) -> bool:

@@ -8,31 +8,30 @@ from dataclasses import fields, replace
 
 from headrace.batching.conformance.histories import COME, WITHDRAW, Event, History
 from headrace.batching.conformance.play import Broken
+from headrace.batching.policy import RETURNS
 
 ATTEMPTS = 2000
+ATTEMPTS_A_HANG = 200  # that a history counts for in which a call does not return, because it takes that much longer
 _SIMPLEST = Event(COME)
 _FIELDS = tuple(each.name for each in fields(Event) if each.name not in ("kind", "request"))
 
 
-def shrink(
-    history: History, broken: Broken, check: Callable[[History], Broken | None], attempts: int = ATTEMPTS
-) -> tuple[History, Broken]:
+def shrink(history: History, broken: Broken, check: Callable[[History], Broken | None]) -> tuple[History, Broken]:
     """Return the simplest history found that breaks the same rule, and how it breaks it.
 
     Args:
         history, broken: A history and how `check` found it to break a rule.
-        check: Plays a history.
-        attempts: How many histories are played at most."""
+        check: Plays a history."""
     history = replace(history, events=history.events[: broken.events])
-    left = attempts
+    left = ATTEMPTS
     simpler = True
     while simpler:
         simpler = False
         for candidate in _candidates(history):
-            if left == 0:
+            if left <= 0:
                 return history, broken
-            left -= 1
             found = check(candidate)
+            left -= 1 if found is None or found.rule is not RETURNS else ATTEMPTS_A_HANG
             if found is not None and found.rule is broken.rule:
                 history, broken = replace(candidate, events=candidate.events[: found.events]), found
                 simpler = True

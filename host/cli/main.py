@@ -20,9 +20,11 @@ from headrace.host.cli import interrupt
 COMMANDS = {  # what `headrace --help` says of each
     "bench": "Send a server requests at planned times, and tell how long it takes to answer.",
     "build": "Build an .xclbin container, list what is in one, or report the RTL's resources.",
+    "check-policy": "Check that a policy keeps the rules of its contract.",
     "demo": "Photos through the DPU, batchers and a real network, live, compared.",
     "device": "The device process that XRT's own emulation starts.",
     "plan": "The cheapest GPU partition, preprocessing and policy that meet a target.",
+    "policies": "List the batching policies, or explain one.",
     "preprocess": "Run files through the DPU.",
     "profile": "Measure a network's latency by batch size and find its knee.",
     "reproduce": "Run a paper's evaluation again.",
