@@ -127,6 +127,8 @@ def scenario_of(given: Mapping[str, Any], where: Callable[[str], str] = option) 
 
     Raises UsageError."""
     given = renamed(given)
+    if given.get("replay") is None:  # as if it were not given
+        given.pop("replay", None)
     traffic = _traffic(given, where)
     accelerator = given.get(ACCELERATOR, "npu")
     if accelerator not in ACCELERATORS:
