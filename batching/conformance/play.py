@@ -584,7 +584,7 @@ def _before(task: Task, request: Request, cell: int) -> list[Request]:
 
 def _advance(progress: _Progress, ended: Task, over: bool, sections: Sections) -> None:
     """Move a request on by a preemptible task as it ended."""
-    first, behind = sections.first[ended.start], sections.behind[ended.start]
+    first, behind = sections.first[ended.start], sections.after[ended.start]
     if ended.stop <= first or first == behind:
         progress.node, progress.rounds = ended.stop, 0
         return
