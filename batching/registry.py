@@ -107,8 +107,10 @@ def policy_names() -> list[str]:
     return [*POLICIES, *sorted(name for name in _installed() if name not in _BUILT_IN)]
 
 
-def find_policy(name: str) -> PolicyEntry:
-    """Return the policy with this name. The head of this file lists the kinds of names. Raises UsageError."""
+def find_policy(name: str, where: str = "policy") -> PolicyEntry:
+    """Return the policy with this name. The head of this file lists the kinds of names.
+
+    Raises UsageError that begins with `where`."""
     if name in _BUILT_IN:
         return _built_in(name)
     if name in _installed():
@@ -116,13 +118,14 @@ def find_policy(name: str) -> PolicyEntry:
         try:
             found = point.load()
         except Exception as error:
-            raise UsageError(f"policy {name!r} of entry point {point.value} fails: {one_line(error)}") from error
+            raise UsageError(f"{where} {name!r} of entry point {point.value} fails: {one_line(error)}") from error
         return _entry(name, found, point.value, point.dist.name if point.dist is not None else None)
     if ":" not in name:
         raise UsageError(
-            f"there is no policy {name[:LONGEST_NAME]!r}; choose from {', '.join(policy_names())}, or give module:Class"
+            f"{where} {name[:LONGEST_NAME]!r}: there is no such policy; choose from {', '.join(policy_names())}, or "
+            "give module:Class"
         )
-    return _entry(name, imported("policy", name), name, None)
+    return _entry(name, imported(where, name), name, None)
 
 
 def entry_of(settings: PolicySettings) -> PolicyEntry:
