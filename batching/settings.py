@@ -213,10 +213,6 @@ def _from_text(kind: type, text: str) -> Any:
         return text  # the check then raises an error that says which values are allowed
 
 
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) and abs(value) < 1e15 else f"{value:g}"
-
-
 def _shown(value: Any) -> str:
     text = value if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
     return (repr(text) if isinstance(value, str) else text)[:LONGEST_NAME]
