@@ -1,4 +1,4 @@
-"""What users name as `module:attribute`: a policy, a model graph, traffic, a router, a network."""
+"""Import what users name as `module:attribute`: a policy, a model graph, traffic, a router, a network."""
 
 import importlib
 import os
