@@ -254,9 +254,9 @@ class LazyBatching:
         return self.single_s(queue, request) > request.deadline - now
 
     def _put_aside(self, queue: Waiting) -> None:
-        """The first of its line."""
-        since = queue.line.oldest()
-        queue.late.append(queue.line.take(1)[0], since)
+        """Let the first request of a line wait until the others are served."""
+        queue.late.append(queue.line.first(), queue.line.oldest())
+        queue.line.drop_first()
 
     def _longest_waiting(self, now: float) -> Waiting | None:
         """The queue whose first request has waited longest; late ones count only where no other waits."""
@@ -299,7 +299,10 @@ class LazyBatching:
             if self._defer_late and not late and self._is_late(queue, request, now):
                 self._put_aside(queue)
                 continue
-            line.take(1)
+            if late:
+                line.drop_first()  # if its worker is lost, it goes back to the other line
+            else:
+                line.take(1)
             own.enter(request, single_s, math.inf if late else request.deadline - now)
             newcomers.append(request)
         if newcomers:

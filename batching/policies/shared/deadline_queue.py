@@ -32,6 +32,7 @@ from headrace.batching.request import DEADLINE, FULL, IDLE, Request, Task
 
 MARGIN = 0.1
 _KEEP = 64  # places of entries that have left, before they are given up; few, as a fleet has many lines
+_GONE: Final = Request(-1, "", 0.0)  # stands where a request has left
 
 
 def due_of(request: Request) -> float:
@@ -197,7 +198,10 @@ class DeadlineQueue:
         self.requests[place - len(stay) : place] = [self.requests[number] for number in stay]
         self.due[place - len(stay) : place] = [self.due[number] for number in stay]
         self.since[place - len(stay) : place] = [self.since[number] for number in stay]
-        self.take(place - len(stay) - self.head)
+        first = place - len(stay)
+        for left in range(self.head, first):  # nothing may stay of one that is withdrawn later
+            self.requests[left] = _GONE
+        self.take(first - self.head)
 
     def tightest(self) -> tuple[float, float]:
         """The earliest deadline, and the length of the longest input, of all that may be in the next batch."""

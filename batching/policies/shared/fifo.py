@@ -71,6 +71,14 @@ class Fifo:
             self._give_up()
         return batch
 
+    def drop_first(self) -> None:
+        """Remove the first request, which another line may get. Nothing of it stays here, not even before `head`."""
+        if self._places is not None:
+            self._forget(self.requests[self.head])
+        else:
+            self.requests[self.head] = _GONE
+            self.take(1)
+
     def _take_looked_up(self, most: int) -> tuple[Request, ...]:
         batch: list[Request] = []
         while len(batch) < most and self.head < len(self.requests):

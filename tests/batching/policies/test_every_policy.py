@@ -1,10 +1,7 @@
 """What the seam promises of every policy, under any order of events: reasons, withdrawal, the largest batch."""
 
-import gc
 import math
 import random
-import sys
-from types import FunctionType, ModuleType
 
 import pytest
 from cpu_time import cpu_s, least_s
@@ -14,9 +11,7 @@ from make_policy import make_policy
 
 from headrace.batching import (
     POLICIES,
-    REASONS,
     Decoding,
-    Ledger,
     ModelGraph,
     Node,
     NodeKind,
@@ -26,10 +21,15 @@ from headrace.batching import (
     RateTables,
     Request,
     UnknownModel,
+    conformance,
     find_policy,
 )
+from headrace.batching.conformance.histories import ASK, COME, END, LOSE, UNKNOWN, WITHDRAW, Event, History
+from headrace.batching.conformance.long_runs import entries
+from headrace.batching.conformance.play import play
 from headrace.batching.graphs.cell_graph import CellGraph, CellModel, CellType, lstm, seq2seq
 from headrace.batching.policies.cellular import MAX_TASKS
+from headrace.batching.registry import policy_settings
 
 BUCKETS = "preba with buckets"
 NAMES = (*POLICIES, BUCKETS)
@@ -74,7 +74,8 @@ class Bench:
 
     def __init__(self, name, workers=1, max_batch=3, merge_s=0.0):
         self.cells = {}
-        if find_policy(name).tasks == "cells":
+        policy = "preba" if name == BUCKETS else name
+        if find_policy(policy).tasks == "cells":
             self.cells = {"a": lstm("a", max_batch), "b": seq2seq("b", max_batch, max(1, max_batch - 1))}
         graphs = [model.graph for model in self.cells.values()] or GRAPHS
         self.times = {graph.name: NodeTimes(graph, Half()) for graph in graphs}
@@ -86,7 +87,7 @@ class Bench:
             profile = Profile("", 1, tuple(ProfilePoint(knee, 1.5, knee / 1.5, length) for length, knee in knees))
         self.decoding = Decoding()
         self.policy = make_policy(
-            "preba" if name == BUCKETS else name,
+            policy,
             self.times,
             workers=workers,
             window_s=2.0,
@@ -130,98 +131,43 @@ def requests_of(draw, least=0):
     ]
 
 
+def come(number, model="a", deadline_s=math.inf, count=1):
+    return Event(COME, request=number, count=count, model=model, deadline_s=deadline_s)
+
+
+@st.composite
+def histories(draw):
+    """Requests come, are withdrawn, run, and are lost with their workers; a few are then given up."""
+    workers = draw(st.integers(1, 3))
+    events = st.builds(
+        Event,
+        kind=st.sampled_from([COME, COME, ASK, ASK, END, END, WITHDRAW, LOSE, UNKNOWN]),
+        after_s=st.sampled_from([0.0, 0.1, 1.0]),
+        worker=st.integers(0, workers - 1),
+        request=st.integers(0, 13),  # one that has come does not come again
+        count=st.integers(1, 3),
+        model=st.sampled_from("ab"),
+        deadline_s=st.sampled_from([3.0, 9.0, 40.0, math.inf]),
+        input_len=st.integers(1, 4),
+        output_len=st.integers(1, 3),
+        share=st.floats(0.0, 1.0),
+        given_up=st.integers(0, 2),
+    )
+    return History(workers, tuple(draw(st.lists(events, min_size=1, max_size=60))))
+
+
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=60)
-@given(
-    requests=requests_of(1),
-    workers=st.integers(1, 3),
-    max_batch=st.integers(1, 4),
-    merge_s=st.sampled_from([0.0, 0.3]),
-    seed=st.integers(0, 1 << 32),
-)
-def test_whatever_happens_in_whatever_order(name, requests, workers, max_batch, merge_s, seed):
-    """Requests come, are withdrawn, run, and are lost with their workers; a few are then given up."""
-    rng = random.Random(seed)
-    bench = Bench(name, workers, max_batch, merge_s)
-    policy, ledger = bench.policy, Ledger()
-    references = {request.id: sys.getrefcount(request) for request in requests}
-    to_come = list(requests)
-    alive = {}  # in flight: id -> request
-    fresh = set()  # the policy has not been asked since it got these
-    begun = {}  # id -> the worker that it ran on
-    gone = []  # ended in one way or another
-    running = {worker: [] for worker in range(workers)}
-    now, losses = 0.0, 0
-    for _ in range(20_000):
-        if not to_come and not alive and not any(running.values()):
-            break
-        now += rng.choice([0.0, 0.1, 1.0])
-        worker = rng.randrange(workers)
-        tasks = running[worker]
-        act = rng.choice(["come", "withdraw", "ask", "ask", "end", "end", "lose"])
-        if act == "come" and to_come:
-            request = to_come.pop()
-            ledger.submit(request)
-            policy.submit(request, now)
-            alive[request.id] = request
-            fresh.add(request.id)
-        elif act == "withdraw" and rng.random() < 0.4:
-            request = rng.choice(requests)
-            known = request.id in alive
-            withdrawn = policy.withdraw(request, now)
-            if find_policy(name).tasks == "cells":  # these may have begun before a task of theirs is handed out
-                assert known or not withdrawn
-                assert not (withdrawn and request.id in begun)
-                assert withdrawn or request.id not in fresh & alive.keys()
-            else:
-                assert withdrawn == (known and request.id not in begun)
-            if withdrawn:
-                ledger.cancel(alive.pop(request.id))
-                gone.append(request.id)
-                assert sys.getrefcount(request) == references[request.id], "something of it stays"
-                assert not policy.withdraw(request, now), "it is forgotten"
-        elif act == "ask" and len(tasks) < policy.ahead:
-            task = policy.next_task(worker, now)
-            fresh.clear()
-            if task is None:
-                if not to_come and not any(running.values()) and policy.wakeup() < math.inf:
-                    now = max(now, policy.wakeup())
-                continue
-            assert 1 <= task.batch_size <= policy.largest_batch(task.model)
-            assert task.reason in KNOWN_REASONS[name] & set(REASONS)
-            if task.reason in ("full", "knee") and not task.cells and name != BUCKETS:
-                assert task.batch_size == policy.largest_batch(task.model)
-            for request in task.requests:
-                assert request.id in alive, "one that was withdrawn, or is over, runs"
-                begun[request.id] = worker
-            tasks.append(task)
-        elif act == "end" and tasks:
-            ended = bench.ended(tasks.pop(0), rng)
-            for request in policy.complete(ended, now):
-                ledger.finish(alive.pop(request.id))
-                gone.append(request.id)
-                assert not policy.withdraw(request, now), "it is over"
-        elif act == "lose" and tasks and losses < 3:
-            losses += 1
-            given_up = {request.id for request in tasks[0].requests if rng.random() < 0.2 and request.id in alive}
-            for place, task in enumerate(tasks):
-                out = given_up if place == 0 else set()
-                assert policy.complete(task.lost(r for r in task.requests if r.id not in out), now) == []
-            tasks.clear()
-            for number in given_up:
-                ledger.fail(alive.pop(number))
-                gone.append(number)
-            for request in requests:
-                if begun.get(request.id) == worker:
-                    bench.decoding.forget(request)
-                    del begun[request.id]
-        task = ended = None  # no reference to a request may stay here either
-        ledger.check()
-    else:
-        pytest.fail("nothing moves")
-    assert sorted(gone) == sorted(references)
-    assert policy.wakeup() == math.inf
-    assert all(policy.next_task(worker, now) is None for worker in range(workers))
+@given(history=histories(), max_batch=st.integers(1, 4), merge_s=st.sampled_from([0.0, 0.3]))
+def test_whatever_happens_in_whatever_order(name, history, max_batch, merge_s):
+    """Every rule of the contract holds (batching/conformance/play.py), and tasks say why they left."""
+    bench = Bench(name, history.workers, max_batch, merge_s)
+    played = play(conformance.Bench(name, lambda _: bench.policy, bench.times, bench.cells), history)
+    assert played.broken is None, "\n".join([played.broken.message, *played.broken.timeline])
+    for task in played.tasks:
+        assert task.reason in KNOWN_REASONS[name]
+        if task.reason in ("full", "knee") and not bench.cells and name != BUCKETS:
+            assert task.batch_size == bench.policy.largest_batch(task.model)
 
 
 @pytest.mark.parametrize("name", sorted({*NAMES} - {"smdp"}))  # whose estimate of the rate counts it: it did arrive
@@ -263,19 +209,6 @@ def test_a_request_that_was_withdrawn_at_once_leaves_no_trace(name, load, reques
     assert play(True) == play(False)
 
 
-def entries(policy):
-    """Of all lists, dictionaries and the like that can be reached from it."""
-    seen, following, total = set(), [policy], 0
-    while following:
-        found = following.pop()
-        if id(found) in seen or isinstance(found, (type, FunctionType, ModuleType)):
-            continue
-        seen.add(id(found))
-        total += len(found) if hasattr(found, "__len__") and not isinstance(found, str) else 0
-        following += gc.get_referents(found)
-    return total
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_policy_does_not_grow_with_what_was_withdrawn(name):
     bench = Bench(name)
@@ -284,14 +217,14 @@ def test_a_policy_does_not_grow_with_what_was_withdrawn(name):
     for request in requests:
         if bench.cells:
             bench.cells[request.model].unfold(request)  # it remembers shapes, up to a number
-    before = entries(policy)
+    before = entries([policy])
     for request in requests:
         policy.submit(request, 0.0)
-    assert entries(policy) > before + 100
+    assert entries([policy]) > before + 100
     random.Random(0).shuffle(requests)
     for request in requests:
         assert policy.withdraw(request, 0.0)
-    assert entries(policy) == before
+    assert entries([policy]) == before
 
 
 @pytest.mark.parametrize(
@@ -315,7 +248,7 @@ def test_a_policy_does_not_grow_with_what_was_served(name):
             running += [task] if task is not None else []
             if running:
                 left -= len(policy.complete(bench.ended(running.pop(0), rng), now))
-        held.append(entries(policy))
+        held.append(entries([policy]))
     assert held[0] == held[1]
 
 
@@ -399,6 +332,38 @@ def test_the_rest_of_a_bucket_keeps_its_turn():
     assert policy.withdraw(requests[0], 0.0) and policy.withdraw(requests[2], 0.0)
     assert [policy.next_task(0, 0.0).requests[0].id for _ in range(2)] == [3, 1]
     assert policy.next_task(0, 0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "history"),
+    [
+        (
+            "lazy",  # request 0 is late and stands back
+            {"max_batch": 2, "defer_late": True},
+            [come(0, "b", 3.0), come(1), Event(ASK, 1.0), Event(WITHDRAW, request=0)],
+        ),
+        (
+            "lazy",  # both are late, and run after all others
+            {"max_batch": 2, "defer_late": True},
+            [come(0, "b", 3.0, 2), Event(ASK, 1.0), Event(LOSE), Event(WITHDRAW, request=1)],
+        ),
+        (
+            "deferred",  # request 1 stands back, and those after it move to the front
+            {},
+            [
+                come(0, "b", 9.0),
+                come(1, "b", 3.0),
+                come(2, "b"),
+                come(3, "b", 9.0),
+                Event(ASK),
+                Event(WITHDRAW, request=2),
+            ],
+        ),
+    ],
+)
+def test_nothing_stays_of_a_withdrawn_request_after_others_were_passed_over(name, given, history):
+    bench = conformance.bench_for(policy_settings(name, given))
+    assert play(bench, History(1, tuple(history))).broken is None
 
 
 def test_a_late_request_that_stands_back_can_be_withdrawn():
